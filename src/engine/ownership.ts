@@ -39,8 +39,13 @@ export const CHECK_MS = 2000;
 /** Maximum age of a check before a step that changes something. */
 const FRESH_MS = 2 * CHECK_MS;
 const STAMP_MS = 5000;
-/** A living owner replaces its stamps several times in this time. */
-export const watching = { ms: 4 * STAMP_MS };
+/** Waits; tests change them. */
+export const watching = {
+  /** A living owner replaces its stamps several times in this time. */
+  ms: 4 * STAMP_MS,
+  /** A Tapegate that has lost a directory stops within this time. */
+  returnMs: FRESH_MS + CHECK_MS,
+};
 const ANSWER_MS = 2000;
 
 /** A restore disk, or the library that `archive` writes to. */
@@ -89,6 +94,7 @@ export class Ownership {
   private logged: string | undefined;
   private isAccepted = false;
   private watchedSince: number | undefined;
+  private returnedSince: number | undefined;
   private system: string | null | undefined;
 
   constructor(ctx: Context) {
@@ -108,11 +114,11 @@ export class Ownership {
     return await this.checking;
   }
 
-  /** Waits while a restarted server may be a copy. @param onWait called if it does @throws FencedError */
+  /** Waits while a restarted server may be a copy, or another Tapegate may not have stopped yet. @param onWait called if it does @throws FencedError */
   async require(onWait: () => void = () => {}): Promise<void> {
     await this.check();
-    if (this.watchedSince !== undefined) onWait();
-    while (this.watchedSince !== undefined) {
+    if (this.isWatching) onWait();
+    while (this.isWatching) {
       await new Promise((resolve) => setTimeout(resolve, CHECK_MS));
       await this.check();
     }
@@ -126,9 +132,9 @@ export class Ownership {
     this.ctx.log.error(new FencedError(reason).message);
   }
 
-  /** Whether it is fenced only while it watches. */
+  /** Whether it is fenced only while it waits. */
   get isWatching(): boolean {
-    return this.watchedSince !== undefined;
+    return this.watchedSince !== undefined || this.returnedSince !== undefined;
   }
 
   /** The end of a watch: of two copies that watch at the same time, the stamps of one stop the other. */
@@ -151,18 +157,38 @@ export class Ownership {
     const elsewhere = site.foreign.find(({ path: mountpoint }) => !isSeen(mountpoint)); // by an engine of another host
     const foreign = seen.find((each) => each.problem !== undefined) ?? elsewhere;
     let problem = findMove(site.place, place);
-    const reason = () => site.fenced ?? problem ?? foreign?.problem;
+    const returned = this.awaitReturn(site, seen);
+    const reason = () => site.fenced ?? problem ?? foreign?.problem ?? returned;
     if (reason() === undefined && !isUnmoved(site.place, place)) {
       problem = this.watch(site);
       if (problem === undefined) await acceptPlace(this.ctx, place);
     } else this.watchedSince = undefined;
     if (problem !== site.problem) await noteProblem(this.ctx, problem ?? null);
-    for (const each of seen) await this.noteSeen(site, each);
+    for (const each of seen) if (each.problem !== undefined || returned === undefined) await this.noteSeen(site, each);
     this.reason = reason();
     if (this.reason === undefined) this.isAccepted = true;
     this.checkedAt = startedAt;
     if (stamps && (this.reason === undefined || this.isClaiming)) await this.stampAll(site.identity, seen);
     return this.reason;
+  }
+
+  /**
+   * After a late stamp, or the removal of its record, a directory is no longer another Tapegate's, which may use it until
+   * its next check.
+   * @returns why no engine may work yet
+   */
+  private awaitReturn({ foreign }: SiteIdentity, seen: readonly Seen[]): string | undefined {
+    const returned = seen.find(({ directory }) => foreign.some((each) => each.path === directory.mountpoint));
+    if (!returned || seen.some(({ problem }) => problem !== undefined)) {
+      this.returnedSince = undefined;
+      return undefined;
+    }
+    this.returnedSince ??= performance.now();
+    if (performance.now() - this.returnedSince >= watching.returnMs) {
+      this.returnedSince = undefined;
+      return undefined;
+    }
+    return `${returned.directory.mountpoint} belonged to another Tapegate: for ${watching.returnMs / 1000} s, Tapegate waits until that one has stopped`;
   }
 
   /** @returns why no engine may work yet */

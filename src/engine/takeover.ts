@@ -70,7 +70,7 @@ export async function takeOverSite(
   const identity = await beginTakeover(ctx, isShared);
   const stamp = await ownership.nextStamp();
   const write = async ({ root }: TakenDirectory) =>
-    await writeOwner(root, { identity, ...stamp, at: ctx.now() }, { sync: true });
+    await writeOwner(root, { identity, ...stamp, at: ctx.now() }, { takes: true, sync: true });
   const isTaken = async ({ root }: TakenDirectory) =>
     (await readOwner(root).catch(() => undefined))?.identity === identity;
   let open = present;

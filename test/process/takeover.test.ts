@@ -1,8 +1,10 @@
 /** A copy of the database changes no restore disk, and sends nothing, until an operator takes over. */
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { afterAll, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, describe, expect, test } from 'vitest';
+import { readOwner as readRecord, writeOwner } from '../../src/engine/disk/owner.js';
 import { addDisk } from '../../src/engine/disk/setup.js';
+import { ownershipOf, watching } from '../../src/engine/ownership.js';
 import { startEngine } from '../../src/engine/runner.js';
 import { readSystem } from '../../src/operations/ownership.js';
 import { ownerName } from '../../src/tape/directory.js';
@@ -19,12 +21,15 @@ import { makeTempDir } from '../support/temp-dir.js';
 import { waitFor } from '../support/wait.js';
 import { workHere } from '../support/work.js';
 
+type Owner = Parameters<typeof writeOwner>[1];
 const readFence = async (gateway: Gateway) => (await askData<{ fence: string | null }>(gateway, '{ fence }')).fence;
 const waitForFence = (gateway: Gateway, reason: RegExp) =>
   waitFor(`the fence: ${reason}`, async () => reason.test((await readFence(gateway)) ?? ''));
 
 describe('a site with one engine', () => {
   const site = useMemorySite({ isIdle: true });
+  const { returnMs } = watching;
+  afterEach(() => void Object.assign(watching, { returnMs }));
   const ownerFile = () => path.join(site.app.restoreDir, ownerName);
   const readOwner = () => JSON.parse(readFileSync(ownerFile(), 'utf8'));
   const isOwned = async () => (await readFence(site.app)) === null && existsSync(ownerFile());
@@ -47,10 +52,30 @@ describe('a site with one engine', () => {
       );
       expect([ready.status, readFileSync(ownerFile(), 'utf8')]).toEqual([200, other]);
       await expect(addDisk(site.app.ctx, { mountpoint: makeTempDir(), size: 10n })).rejects.toThrow(/is fenced: /);
+      watching.returnMs = 3_600_000;
       rmSync(ownerFile()); // an operator decides
+      const { ctx } = site.app;
+      await waitFor('the wait for the other one', async () =>
+        /belonged to another Tapegate: for 3600 s/.test((await ownershipOf(ctx).check()) ?? ''),
+      );
+      expect([await readFence(site.app), existsSync(ownerFile())]).toEqual([expect.any(String), false]);
+      watching.returnMs = 0;
       await waitForEnd(site.app, id);
       expect(await readFence(site.app)).toBeNull();
     });
+  });
+
+  test('a stamp whose bytes were written during a takeover does not replace the new record', async () => {
+    const root = makeTempDir();
+    const [own, other] = [1, 2].map((n) => {
+      const id = `00000000-0000-4000-8000-00000000000${n}`;
+      return { identity: id, epoch: id, number: 1, at: '2026-11-29T12:00:00' };
+    }) as [Owner, Owner];
+    expect(await writeOwner(root, own, { isFirst: true })).toBe(true);
+    expect(await writeOwner(root, { ...own, number: 2 })).toBe(true);
+    expect(await writeOwner(root, other, { takes: true })).toBe(true);
+    expect(await writeOwner(root, { ...own, number: 3 })).toBe(false);
+    expect([(await readRecord(root))?.identity, readdirSync(root)]).toEqual([other.identity, [ownerName]]);
   });
 
   test('a disk of another Tapegate is not added', async () => {
@@ -132,7 +157,7 @@ describe('a backup that is restored beside production', () => {
       quota: 'alice',
       files: ['/one'],
       retention: '2099-01-01',
-      notifyOnLastFile: 'alice@example.org',
+      notify_on_last_file: 'alice@example.org',
     }); // complete at once
     expect(await inCopy('cancel', String(id), String(id + 1_000_000))).toMatchObject({ code: expect.any(Number) });
     for (const args of [
@@ -158,6 +183,10 @@ describe('a backup that is restored beside production', () => {
       stdout: expect.stringContaining('taken over: '),
     });
     await waitForFence(server, /belongs to another Tapegate/);
+    await mail.waitForMail('alice@example.org', '');
+    expect(await readFence(copy)).toBeNull();
+    expect((await inCopy('audit', '--json')).stdout).toContain('"operation":"takeover"');
+    expect((await runCli(['doctor', '--repair'], { env })).stderr).toContain('belongs to another Tapegate');
     await copyEngine.stop();
     await engine.stop();
     await mail.close();

@@ -31,25 +31,33 @@ export async function readOwner(root: string): Promise<OwnerRecord | undefined> 
   }
 }
 
-/** Writes the owner record, atomically. @param isFirst replaces no other @returns false if there was one */
+/**
+ * Writes the owner record, atomically, unless another owner has taken the directory since it was read.
+ * @param how.isFirst replaces no record
+ * @param how.takes replaces any record
+ * @returns whether it was written
+ */
 export async function writeOwner(
   root: string,
   record: Omit<OwnerRecord, 'host'>,
-  { isFirst = false, sync = false } = {},
+  { isFirst = false, takes = false, sync = false } = {},
 ): Promise<boolean> {
   const [file, partial] = [path.join(root, ownerName), path.join(root, `${ownerName}-${randomUUID()}`)];
   const handle = await open(partial, 'wx', 0o644);
   try {
     await handle.writeFile(`${JSON.stringify({ ...record, host: hostname() } satisfies OwnerRecord)}\n`);
     if (sync) await handle.sync();
-    if (isFirst) await link(partial, file).then(() => unlink(partial));
-    else await rename(partial, file);
-    return true;
+    // a busy disk may take long to write the bytes
+    const isOwn = isFirst || takes || (await readOwner(root))?.identity === record.identity;
+    if (isFirst) await link(partial, file);
+    else if (isOwn) await rename(partial, file);
+    if (isFirst || !isOwn) await unlink(partial);
+    return isOwn;
   } catch (error) {
     await unlink(partial).catch(() => {}); // it may not exist
     if (isFirst && codeOf(error) === 'EEXIST') return false;
     // a file system without links: the marker has been written by now, which two Tapegates do not do at once
-    if (isFirst && NO_LINKS.includes(codeOf(error) ?? '')) return await writeOwner(root, record, { sync });
+    if (isFirst && NO_LINKS.includes(codeOf(error) ?? '')) return await writeOwner(root, record, { takes: true, sync });
     throw error;
   } finally {
     await handle.close();
