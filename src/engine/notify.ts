@@ -56,7 +56,11 @@ export async function sendMail(
     return result;
   };
   const claim = { inTurn: transport !== undefined, send: sendCounted };
-  while (!stop.aborted && (await claimMail(ctx, claim))) letters++;
+  while (!stop.aborted) {
+    await confirmOwned(ctx); // before the claim, which delays the email
+    if (!(await claimMail(ctx, claim))) break;
+    letters++;
+  }
   return letters;
 }
 

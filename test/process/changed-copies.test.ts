@@ -6,6 +6,7 @@ import { beforeAll, expect, test } from 'vitest';
 import { lookForChanged } from '../../src/engine/disk/changed.js';
 import { CopyCheck } from '../../src/engine/disk/missing.js';
 import { removeUnheld } from '../../src/engine/disk/removal.js';
+import { ownershipOf } from '../../src/engine/ownership.js';
 import { importRows } from '../../src/operations/catalogue/import.js';
 import { verifyAgain } from '../../src/operations/catalogue/verifications.js';
 import { holdDisk } from '../../src/operations/disks/failing.js';
@@ -111,6 +112,13 @@ test('a changed copy is left alone, and its file is restored at another path unt
   await cancel(app, second);
   await removeUnheld(app.ctx, never);
   rmSync(place(file));
+  const fence = async (reason: string | null) => {
+    await query('UPDATE site_identity SET fenced = $1', [reason]);
+    await ownershipOf(app.ctx).check();
+  };
+  await fence('a drill');
+  await expect(new CopyCheck().run(app.ctx)).rejects.toThrow('this Tapegate is fenced: a drill');
+  await fence(null);
   await new CopyCheck().run(app.ctx);
   await complete(await ask(file));
   expect([await pathOf(file), readRestored(app, file)]).toEqual([place(file), bytes]);

@@ -7,6 +7,7 @@ import { readCopies } from '../../operations/disks/copies.js';
 import { returnMissing } from '../../operations/disks/missing.js';
 import { forgetKept, readKeptCopies } from '../../operations/disks/removals.js';
 import { waitInTime } from '../calls.js';
+import { confirmOwned } from '../ownership.js';
 import { lookInto } from './copy.js';
 import { removeEmptyFolders } from './made-folders.js';
 import { type MarkedDisk, rootOf } from './marker.js';
@@ -42,7 +43,10 @@ export class CopyCheck {
     const kept = await readKeptCopies(ctx, { after: this.afterKept, limit: STEP });
     this.afterKept = kept.length < STEP ? 0n : (kept.at(-1)?.id ?? 0n);
     const gone = await ctx.copies.findMissing(kept);
-    for (const copy of gone) await removeEmptyFolders(ctx, copy);
+    for (const copy of gone) {
+      await confirmOwned(ctx);
+      await removeEmptyFolders(ctx, copy);
+    }
     await forgetKept(ctx, gone);
   }
 }

@@ -73,6 +73,7 @@ export class WebhookSender {
   }
 
   private async claim(): Promise<ClaimedMessage | undefined> {
+    await confirmOwned(this.ctx); // before the claim, which delays the message
     const busy = [...this.inHand].flatMap(([quotaId, count]) => (count >= AT_ONCE_OF_QUOTA ? quotaId : []));
     const message = await claimMessage(this.ctx, busy);
     if (message) this.count(message, 1);
