@@ -20,6 +20,7 @@ import { openTls } from './access/tls.js';
 import type { Context } from './context.js';
 import { createDashboard } from './dashboard.js';
 import { Standbys } from './database/standbys.js';
+import { waitInTime } from './engine/calls.js';
 import { CopyDoor } from './engine/disk/copy-door.js';
 import { answerOf, createErrorHandler } from './http-errors.js';
 import { checkTarget } from './http-target.js';
@@ -212,33 +213,37 @@ function mountDoor(app: Express, ctx: Context, contextFor: (req: Request) => Con
 function mountHealth(app: Express, ctx: Context, { answers, standbys }: Pick<Handlers, 'answers' | 'standbys'>): void {
   app.get('/health/live', (_req, res) => void res.json({ status: 'live' }));
   const fence = followFence(ctx);
-  app.get('/health/ready', (_req, res) => {
+  app.get('/health/ready', async (_req, res) => {
     if (answers.isStopping) return void res.status(503).json({ status: 'the gateway stops' });
     const isReady = ctx.db.pulse.isAnswering; // known without asking, which might not be answered
     const status = isReady ? 'ready' : 'the database does not answer';
     const clock = ctx.db.clock.isPlausible ? {} : { clock: 'implausible: nothing expires or is removed' };
     // without the reason, which names paths: anyone may read this
-    const fenced = isReady && fence() ? { fenced: true } : {};
+    const fenced = isReady && (await fence()) !== null ? { fenced: true } : {};
     res.status(isReady ? 200 : 503).json({ status, ...clock, ...fenced, ...tellStandbys(standbys) });
   });
 }
 
 const FENCE_MS = 2000;
+const FENCE_ANSWER_MS = 500;
 
-/** Returns the last known fence, and reads it again in the background. */
-function followFence(ctx: Context): () => string | null {
+/** Returns a function that reads the fence unless it is known, and gives the last known one if that takes long. */
+function followFence(ctx: Context): () => Promise<string | null> {
   let fence: string | null = null;
   let readAt = Number.NEGATIVE_INFINITY;
-  return () => {
-    if (performance.now() - readAt >= FENCE_MS) {
-      readAt = performance.now();
-      readFence(ctx).then(
-        (found) => {
-          fence = found;
-        },
-        () => {}, // the database does not answer, which is reported
-      );
-    }
+  let reading: Promise<unknown> | undefined;
+  const read = async () => {
+    fence = await readFence(ctx);
+    readAt = performance.now();
+  };
+  return async () => {
+    if (performance.now() - readAt < FENCE_MS) return fence;
+    reading ??= read()
+      .catch(() => {}) // the database does not answer, which is reported
+      .finally(() => {
+        reading = undefined;
+      });
+    await waitInTime(FENCE_ANSWER_MS, reading);
     return fence;
   };
 }

@@ -7,7 +7,8 @@
  * - A stamp that the database never recorded: this database or the other one is a copy.
  * - A database in another cluster or directory is a copy, or was moved: an operator decides.
  * - A server with another start time was restarted, promoted or cloned. Unless its engines stopped in an orderly way, a
- *   new process first watches the stamps for a while: a living original replaces them. An embedded database that is in
+ *   new process first watches the stamps for a while: a living original replaces them. It needs a stamp to watch: a copy
+ *   on a host without the disks is not let loose. An embedded database that is in
  *   the same directory since before the restart, on a host that has not restarted, is no copy.
  */
 import { randomUUID } from 'node:crypto';
@@ -31,8 +32,8 @@ import {
 } from '../operations/ownership.js';
 import { isEmptyLibrary, ownerName } from '../tape/directory.js';
 import { BoundedCalls } from './calls.js';
-import { rootOf } from './disk/marker.js';
-import { type OwnerRecord, readOwner, writeOwner } from './disk/owner.js';
+import { AbsentError, rootOf } from './disk/marker.js';
+import { DamagedOwnerError, type OwnerRecord, readOwner, writeOwner } from './disk/owner.js';
 
 /** Interval of checks. */
 export const CHECK_MS = 2000;
@@ -62,6 +63,8 @@ interface Seen {
   record: OwnerRecord | undefined;
   /** Why it is not this Tapegate's. */
   problem: string | undefined;
+  /** False: what was last seen, since the directory does not answer. */
+  isFresh: boolean;
 }
 
 const known = new WeakMap<Context['db'], Ownership>();
@@ -80,6 +83,8 @@ export async function confirmOwned(ctx: Context): Promise<void> {
 export class Ownership {
   private readonly ctx: Context;
   private readonly looks = new BoundedCalls();
+  /** What was last seen of each directory, also by a look that ended late. */
+  private readonly seen = new Map<string, Seen>();
   private readonly stampings = new BoundedCalls();
   private readonly writing = new Set<Promise<unknown>>();
   /** Problems of directories whose owner record could not be written, without names of partial files. */
@@ -160,7 +165,7 @@ export class Ownership {
     const returned = this.awaitReturn(site, seen);
     const reason = () => site.fenced ?? problem ?? foreign?.problem ?? returned;
     if (reason() === undefined && !isUnmoved(site.place, place)) {
-      problem = this.watch(site);
+      problem = this.watch(site, seen);
       if (problem === undefined) await acceptPlace(this.ctx, place);
     } else this.watchedSince = undefined;
     if (problem !== site.problem) await noteProblem(this.ctx, problem ?? null);
@@ -192,8 +197,12 @@ export class Ownership {
   }
 
   /** @returns why no engine may work yet */
-  private watch(site: SiteIdentity): string | undefined {
+  private watch(site: SiteIdentity, seen: readonly Seen[]): string | undefined {
     if (this.isAccepted || site.place === null || !site.isStamping || !site.hasDirectories) return undefined;
+    if (!seen.some(({ isFresh, record }) => isFresh && record)) {
+      this.watchedSince = undefined;
+      return 'the database server was restarted or copied, and no owner record of a restore disk or library can be read: mount them';
+    }
     this.watchedSince ??= performance.now();
     if (performance.now() - this.watchedSince >= watching.ms) {
       this.watchedSince = undefined;
@@ -218,22 +227,38 @@ export class Ownership {
     return false;
   }
 
-  /** Reads the owner records. Directories that are absent or do not answer are left out. */
+  /** Reads the owner records. Absent directories are left out. */
   async look(site: SiteIdentity): Promise<Seen[]> {
-    const seen: Seen[] = [];
     // a hung call would occupy a thread
     const directories = listDirectories(this.ctx, site).filter(({ isFailing }) => !(isFailing && this.isAccepted));
     const lookAt = async (directory: OwnedDirectory) => {
-      await this.looks.run(ANSWER_MS, directory, async () => {
-        const root = await findOwnedRoot(directory);
-        if (root === undefined) return;
-        const record = await readOwner(root);
-        const problem = record && (await this.findProblem(site, directory.mountpoint, record));
-        seen.push({ directory, root, record, problem });
+      const { mountpoint } = directory;
+      const failure = await this.looks.run(ANSWER_MS, directory, async () => {
+        const found = await this.lookAt(site, directory);
+        if (found) this.seen.set(mountpoint, found);
+        else this.seen.delete(mountpoint);
       });
+      const found = this.seen.get(mountpoint);
+      return found ? [{ ...found, isFresh: failure === undefined }] : [];
     };
-    await Promise.all(directories.map(lookAt));
-    return [...seen];
+    return (await Promise.all(directories.map(lookAt))).flat();
+  }
+
+  /** @returns undefined if it is absent @throws an error if it cannot be read now */
+  private async lookAt(site: SiteIdentity, directory: OwnedDirectory): Promise<Seen | undefined> {
+    const root = await findOwnedRoot(directory).catch((error: unknown) => {
+      if (error instanceof AbsentError) return undefined;
+      throw error;
+    });
+    if (root === undefined) return undefined;
+    const found = { directory, root, isFresh: true };
+    try {
+      const record = await readOwner(root);
+      return { ...found, record, problem: record && (await this.findProblem(site, directory.mountpoint, record)) };
+    } catch (error) {
+      if (!(error instanceof DamagedOwnerError)) throw error;
+      return { ...found, record: undefined, problem: error.message };
+    }
   }
 
   async findProblem(
@@ -253,7 +278,8 @@ export class Ownership {
   }
 
   /** Takes directories without an owner, and replaces stamps. Waits for no disk: a busy one may take long. */
-  private async stampAll(identity: string, seen: readonly Seen[]): Promise<void> {
+  private async stampAll(identity: string, all: readonly Seen[]): Promise<void> {
+    const seen = all.filter(({ isFresh }) => isFresh);
     const isNew = seen.some(({ record }) => !record);
     if (seen.length === 0 || (!isNew && performance.now() - this.stampedAt < STAMP_MS)) return;
     this.stampedAt = performance.now();

@@ -1,11 +1,12 @@
 /** A copy of the database changes no restore disk, and sends nothing, until an operator takes over. */
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, afterEach, describe, expect, test } from 'vitest';
 import { readOwner as readRecord, writeOwner } from '../../src/engine/disk/owner.js';
 import { addDisk } from '../../src/engine/disk/setup.js';
 import { ownershipOf, watching } from '../../src/engine/ownership.js';
 import { startEngine } from '../../src/engine/runner.js';
+import { planTakeover } from '../../src/engine/takeover.js';
 import { readSystem } from '../../src/operations/ownership.js';
 import { ownerName } from '../../src/tape/directory.js';
 import { createFirstLibrary } from '../../src/tape/kinds.js';
@@ -46,11 +47,11 @@ describe('a site with one engine', () => {
       writeFileSync(ownerFile(), other);
       const id = await site.ask(...(await site.tape('/stamp/1')).keys());
       const ready = await send(site.app, '/health/ready');
-      await waitFor(
-        'the health',
-        async () => (await (await fetch(`${site.app.url}/health/ready`)).json()).fenced === true,
-      );
-      expect([ready.status, readFileSync(ownerFile(), 'utf8')]).toEqual([200, other]);
+      expect([ready.status, ready.body, readFileSync(ownerFile(), 'utf8')]).toEqual([
+        200,
+        expect.objectContaining({ fenced: true }),
+        other,
+      ]);
       await expect(addDisk(site.app.ctx, { mountpoint: makeTempDir(), size: 10n })).rejects.toThrow(/is fenced: /);
       watching.returnMs = 3_600_000;
       rmSync(ownerFile()); // an operator decides
@@ -62,6 +63,20 @@ describe('a site with one engine', () => {
       watching.returnMs = 0;
       await waitForEnd(site.app, id);
       expect(await readFence(site.app)).toBeNull();
+    });
+  });
+
+  test('a damaged owner record stops the engine until it is removed', async () => {
+    await withEngine(site.app, site.backend, async () => {
+      await waitFor('the owner record', isOwned);
+      await waitFor('the fence', async () => {
+        writeFileSync(ownerFile(), ''); // the engine may just be replacing it
+        return (await readFence(site.app))?.includes('is damaged');
+      });
+      expect((await planTakeover(site.app.ctx)).reason).toContain('remove it');
+      rmSync(ownerFile());
+      watching.returnMs = 0;
+      await waitFor('the end of the fence', isOwned);
     });
   });
 
@@ -97,8 +112,11 @@ describe('a site with one engine', () => {
     const { ctx } = site.app;
     const copied = { ...ctx, db: { ...ctx.db } }; // a new process
     await site.query(`UPDATE site_identity SET place = ${started}, is_stamping = true`);
+    renameSync(site.app.restoreDir, `${site.app.restoreDir}-unmounted`);
     const engine = await startEngine(copied, createFirstLibrary(ctx.config), { drainMs: 0 });
-    expect(await readFence(site.app)).toMatch(/^the database server was restarted or copied: for 20 s/);
+    await waitForFence(site.app, /^the database server was restarted or copied, and no owner record .* can be read/);
+    renameSync(`${site.app.restoreDir}-unmounted`, site.app.restoreDir);
+    await waitForFence(site.app, /^the database server was restarted or copied: for 20 s/);
     await engine.stop();
     // engines that stopped in an orderly way leave nothing to watch
     await site.query('UPDATE site_identity SET is_stamping = false');

@@ -20,13 +20,26 @@ const ownerRecord = z.object({
 });
 export type OwnerRecord = z.infer<typeof ownerRecord>;
 
-/** @returns undefined if there is none @throws TapeError if it cannot be read */
+/** Codes of a file that is not readable, or is none. */
+const WRONG = ['EACCES', 'EPERM', 'ELOOP', 'EISDIR'];
+
+/** A record that does not say whose directory it is, although the directory can be read. */
+export class DamagedOwnerError extends TapeError {
+  constructor(file: string, cause: unknown) {
+    const problem = `the owner record ${file} is damaged, or may not be read: ${messageOf(cause)}`;
+    super('POLICY', `${problem}; if no other Tapegate uses the directory, remove it`, { cause });
+  }
+}
+
+/** @returns undefined if there is none @throws DamagedOwnerError @throws TapeError if it cannot be read now */
 export async function readOwner(root: string): Promise<OwnerRecord | undefined> {
   const file = path.join(root, ownerName);
   try {
     return ownerRecord.parse(JSON.parse(await readText(file)));
   } catch (error) {
-    if (['ENOENT', 'ENOTDIR'].includes(codeOf(error) ?? '')) return undefined;
+    const code = codeOf(error);
+    if (code === 'ENOENT' || code === 'ENOTDIR') return undefined;
+    if (code === undefined || WRONG.includes(code)) throw new DamagedOwnerError(file, error);
     throw new TapeError('TRANSIENT', `the owner record ${file} cannot be read: ${messageOf(error)}`, { cause: error });
   }
 }
