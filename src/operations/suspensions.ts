@@ -114,6 +114,7 @@ export async function holdFailing(
   );
 }
 
+/** Puts a failing object back into service if its next try is due. @returns whether it did */
 export async function beginTrial(ctx: Context, { kind, name }: SuspensionKey): Promise<boolean> {
   const { rowCount } = await ctx.db.pool.query(
     sql`DELETE FROM suspension WHERE kind = ${kind} AND name = ${name} AND retry_at <= ${ctx.now()}`,

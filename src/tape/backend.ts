@@ -10,6 +10,11 @@ export class DriveError extends VolumeError {}
 /** This process cannot reach the library. It does not suspend the volume. */
 export class LibraryError extends VolumeError {}
 
+/** Whether an operator must act: the library is then suspended, and retried after longer pauses. */
+export function isRefusal(error: unknown): error is LibraryError {
+  return error instanceof LibraryError && (error.errorClass === 'PERMANENT' || error.errorClass === 'POLICY');
+}
+
 /** A file in the catalogue. Libraries find it by position or by path. */
 export interface FileOnVolume {
   path: string;

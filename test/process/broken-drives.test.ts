@@ -1,7 +1,12 @@
-/** Drives that fail or hang: the engine suspends each by itself, tries it again, and blames neither its volume nor other drives. */
+/**
+ * Drives that fail or hang: the engine suspends each by itself, tries it again, and blames neither its volume nor other drives. Libraries
+ * that refuse are suspended in the same way.
+ */
+import { randomUUID } from 'node:crypto';
 import { beforeEach, expect, test } from 'vitest';
 import { CallWatch, type HungError } from '../../src/engine/calls.js';
 import type { ErrorClass } from '../../src/errors.js';
+import { removeSurplusDrives } from '../../src/operations/libraries/changes.js';
 import { DriveError, LibraryError, type TapeBackend } from '../../src/tape/backend.js';
 import type { TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
@@ -184,6 +189,79 @@ test('a library that is away at an unmount counts against neither the volume nor
   for (const name of ['a', 'b']) await waitForState(app, await request(name), 'COMPLETED');
   const sound = { failures: 0, problem: null };
   expect([await readVolumes(), await readHeld()]).toEqual([[sound, sound], []]);
+});
+
+/** Waits until the library is suspended for so long. */
+async function waitForRefused(seconds: number): Promise<Held> {
+  return await waitFor(`the library to be suspended for ${seconds} s`, async () =>
+    (await readHeld()).find((held) => held.kind === 'BACKEND' && pauseOf(held) === seconds),
+  );
+}
+
+const refusal = (errorClass: ErrorClass = 'POLICY') => new LibraryError(errorClass, 'there is no program tape-read');
+
+test.each<[Call, ErrorClass]>([
+  ['mount', 'PERMANENT'],
+  ['read', 'POLICY'],
+])(
+  'a library that refuses at a %s (%s) is suspended for growing pauses, however many drives it has, and resumed when something was read',
+  async (what, errorClass) => {
+    await start(2);
+    fault = (call) => (call === what ? refusal(errorClass) : undefined);
+    const ids = [await request('a'), await request('b')];
+    for (const seconds of [5, 20, 80]) {
+      expect(await waitForRefused(seconds)).toMatchObject({
+        ...{ name: 'directory', mode: 'HELD', reason: 'there is no program tape-read' },
+      });
+      expect(await readHeld()).toHaveLength(1);
+      await endPause(seconds);
+    }
+    await waitForRefused(320);
+    for (const id of ids)
+      expect(Object.values(await readTries(app, id))).toMatchObject([{ state: 'WAITING', attempts: 0 }]);
+    fault = () => undefined;
+    await endPause(320);
+    for (const id of ids) await waitForState(app, id, 'COMPLETED');
+    expect(await readHeld()).toEqual([]);
+    fault = (call) => (call === what ? refusal(errorClass) : undefined);
+    await request('c');
+    await waitForRefused(5);
+    fault = () => undefined;
+    await resume(app, 'BACKEND', 'directory');
+  },
+);
+
+test('a library that refuses at an unmount is suspended, and its files stay restored', async () => {
+  await start(1);
+  fault = (what) => (what === 'unmount' ? refusal() : undefined);
+  await waitForState(app, await request('a'), 'COMPLETED');
+  expect(await waitForRefused(5)).toMatchObject({ reason: 'there is no program tape-read' });
+  fault = () => undefined;
+});
+
+test('a library from which another drive reads is not suspended: only this engine pauses', async () => {
+  await start(1);
+  await app.ctx.db.pool.query(
+    `INSERT INTO drive (name, engine_id, lease_until, rate) VALUES ('drive-9', $1, timezone('utc', now()) + interval '1 minute', 1e6)`,
+    [randomUUID()],
+  );
+  fault = () => refusal();
+  await request('a');
+  await waitFor('a second try', async () => {
+    await app.ctx.db.pool.query(`SELECT pg_notify('tapegate', 'suspension')`); // ends the pause
+    return mounts.length > 1;
+  });
+  expect(await readHeld()).toEqual([]);
+});
+
+test('a statement that changes no suspension ends no pause: it signals nothing', async () => {
+  await start(1);
+  const rung: string[] = [];
+  for (const bell of ['suspension', 'library']) app.ctx.events.onRing(bell, () => rung.push(bell));
+  await removeSurplusDrives(app.ctx);
+  await app.ctx.db.pool.query(`SELECT pg_notify('tapegate', 'library')`);
+  await waitFor('the later signal', async () => rung.includes('library'));
+  expect(rung).toEqual(['library']);
 });
 
 test.each<Call>(['mount', 'read', 'unmount'])(

@@ -930,9 +930,10 @@ $$;
 CREATE TRIGGER event_ring AFTER INSERT ON "event" FOR EACH STATEMENT EXECUTE FUNCTION ring();
 CREATE TRIGGER recall_ring AFTER INSERT ON "recall" FOR EACH STATEMENT EXECUTE FUNCTION ring();
 CREATE TRIGGER notification_ring AFTER INSERT ON "notification" FOR EACH STATEMENT EXECUTE FUNCTION ring();
--- A retry of a failing disk changes no mode, and signals nothing.
+-- A retry of a failing disk changes no mode, and signals nothing. Nor does a statement that changes no row: engines end
+-- their pauses at this signal.
 CREATE TRIGGER suspension_ring AFTER INSERT OR UPDATE OF "mode" OR DELETE ON "suspension"
-  FOR EACH STATEMENT EXECUTE FUNCTION ring();
+  FOR EACH ROW EXECUTE FUNCTION ring();
 
 -- Ids after a failover --------------------------------------------------------------------------------------------------
 

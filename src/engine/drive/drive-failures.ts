@@ -1,18 +1,20 @@
 /**
- * A drive with a DriveError is suspended until its next try. A volume is suspended if it cannot be mounted, or if
+ * A drive with a DriveError is suspended until its next try, and a library that refuses. A volume is suspended if it cannot be mounted, or if
  * several files in a row are unreadable. The counts are in memory, for all drives of an engine.
  */
 import type { Context } from '../../context.js';
 import { type ErrorClass, isExhausted, logFailure, messageOf, oneLine, UnavailableError } from '../../errors.js';
 import { closeCircuit, countFailures, openCircuit, trialSeconds } from '../../operations/health/circuits.js';
-import { countDriveFailure, forgetDriveFailures, setMount } from '../../operations/recalls/drives.js';
+import { countDriveFailure, forgetDriveFailures, isReadElsewhere, setMount } from '../../operations/recalls/drives.js';
 import type { RecallOutcome } from '../../operations/recalls/ends.js';
 import type { RunningRecall } from '../../operations/recalls/starts.js';
+import { countRefusal } from '../../operations/staging/stagers.js';
 import { beginTrial, holdFailing, readOpening } from '../../operations/suspensions.js';
 import { DriveError, LibraryError } from '../../tape/backend.js';
 import { RetryLaterError } from '../../tape/staging.js';
 import { addSeconds, isBefore } from '../../time.js';
 import type { HeldLease } from './lease.js';
+import type { DriveOptions } from './options.js';
 import { breakdownPauseSeconds, classifyError, EXHAUSTED_PAUSE_SECONDS, maxTries, pauseSeconds } from './retry.js';
 
 /** Consecutive mount failures before a volume is suspended; more if the error class allows more retries. */
@@ -103,9 +105,8 @@ export class VolumeFailures {
       return { errorClass, error, notBefore, holdReason: undefined };
     }
     if (thrown instanceof LibraryError) {
-      const seconds = this.librarySeconds(thrown);
-      this.library = { until: performance.now() + seconds * 1000, seconds };
-      return { errorClass, error, notBefore: addSeconds(at.now, seconds), holdReason: undefined };
+      const notBefore = addSeconds(at.now, this.leaveLibrary(thrown));
+      return { errorClass, error, notBefore, holdReason: undefined };
     }
     const before = this.mounts.get(volume) ?? 0;
     const isWorn = before + 1 >= Math.max(MAX_MOUNTS, maxTries(errorClass));
@@ -120,6 +121,13 @@ export class VolumeFailures {
     this.mounts.set(volume, before + 1);
     if (notBefore !== undefined) this.pauses.set(volume, notBefore);
     return { errorClass, error, notBefore, holdReason: undefined };
+  }
+
+  /** Called if the library is unavailable to this host. @returns the seconds until this process tries it again */
+  leaveLibrary(thrown: LibraryError): number {
+    const seconds = this.librarySeconds(thrown);
+    this.library = { until: performance.now() + seconds * 1000, seconds };
+    return seconds;
   }
 
   /** Seconds until the next try: as the library reports, or doubling. */
@@ -181,16 +189,42 @@ export async function holdBroken(ctx: Context, lease: HeldLease, thrown: DriveEr
   await holdFailing(ctx, { kind: 'DRIVE', name: lease.driveName }, { problem, retryAt });
 }
 
-/** Returns the result of `readOpening`. Puts a drive back into service if its next try is due. */
-export async function openNow(ctx: Context, lease: HeldLease): Promise<{ isQueued: boolean } | undefined> {
+/**
+ * Suspends a library that refuses: this host lacks a program of it, for instance. Another host may have it. So if another
+ * drive reads from the library, only this process leaves it for a while. `stager` has the count, as of a staging library.
+ */
+export async function holdRefusing(
+  ctx: Context,
+  lease: HeldLease,
+  { library, failures }: Pick<DriveOptions, 'library' | 'failures'>,
+  thrown: LibraryError,
+): Promise<void> {
+  const { error: problem } = classifyError(thrown);
+  if (await isReadElsewhere(ctx, lease)) {
+    const seconds = failures.leaveLibrary(thrown);
+    ctx.log.error({ drive: lease.driveName, seconds }, `library ${library.name}: ${problem}`);
+    return;
+  }
+  const retryAt = await countRefusal(ctx, library.id, problem);
+  await holdFailing(ctx, { kind: 'BACKEND', name: library.name }, { problem, retryAt });
+}
+
+/** Returns the result of `readOpening`. Puts drive and library back into service if their next tries are due. */
+export async function openNow(
+  ctx: Context,
+  lease: HeldLease,
+  library: Pick<DriveOptions['library'], 'name'>,
+): Promise<{ isQueued: boolean } | undefined> {
   const opening = await readOpening(ctx, lease);
   if (opening) return opening;
-  const isTried = await beginTrial(ctx, { kind: 'DRIVE', name: lease.driveName });
-  return isTried ? await readOpening(ctx, lease) : undefined;
+  const isDriveTried = await beginTrial(ctx, { kind: 'DRIVE', name: lease.driveName });
+  const isLibraryTried = await beginTrial(ctx, { kind: 'BACKEND', name: library.name });
+  return isDriveTried || isLibraryTried ? await readOpening(ctx, lease) : undefined;
 }
 
 /** Called after a volume was mounted on the drive and read. */
 export async function noteWorks(ctx: Context, lease: HeldLease): Promise<void> {
+  lease.hasRead = true;
   if (lease.failures === 0) return;
   await forgetDriveFailures(ctx, lease);
   lease.failures = 0;
@@ -209,6 +243,7 @@ export async function visitVolume(
   use: () => Promise<boolean>,
 ): Promise<boolean | undefined> {
   if (!(await setMount(ctx, lease, volumeId))) return undefined;
+  lease.hasRead = false;
   let hasRead: boolean;
   try {
     hasRead = await use();
@@ -219,6 +254,7 @@ export async function visitVolume(
     throw error; // the drive is released, and its next holder recovers unfinished recalls
   }
   if (hasRead) await closeCircuit(ctx, { of: 'volume', id: volumeId });
+  if (lease.hasRead) await closeCircuit(ctx, { of: 'reads', id: lease.libraryId }); // and the volume was unmounted
   await setMount(ctx, lease, null);
   return hasRead;
 }

@@ -9,10 +9,10 @@ import { readQueues } from '../../operations/recalls/queue.js';
 import { holdFailing } from '../../operations/suspensions.js';
 import { groupByVolume, type WaitingVolume } from '../../planner/queue.js';
 import { chooseNext, defaultPolicy, openBacklog } from '../../planner/schedule.js';
-import { DriveError, type MountedVolume, type TapeBackend } from '../../tape/backend.js';
+import { DriveError, isRefusal, type MountedVolume, type TapeBackend } from '../../tape/backend.js';
 import { secondsOf } from '../../time.js';
 import { CallWatch, type HungError, limitsOf, type Place, tapeSeconds } from '../calls.js';
-import { holdBroken, openNow, visitVolume } from './drive-failures.js';
+import { holdBroken, holdRefusing, openNow, visitVolume } from './drive-failures.js';
 import { type HeldLease, holdLease } from './lease.js';
 import { cleanUp } from './left-behind.js';
 import type { DriveOptions, LeaseOptions } from './options.js';
@@ -53,8 +53,9 @@ async function claimAndWork(ctx: Context, work: DriveWork, options: DriveOptions
   let isLeft = false;
   await useDrive(ctx, options, { of: library, except }, async (lease) => {
     isLeft = await work(ctx, lease, options).catch(async (error: unknown) => {
-      if (!(error instanceof DriveError)) throw error;
-      await holdBroken(ctx, lease, error);
+      if (error instanceof DriveError) await holdBroken(ctx, lease, error);
+      else if (isRefusal(error)) await holdRefusing(ctx, lease, options, error);
+      else throw error;
       return true; // its next holder may be on another host
     });
     if (isLeft) share.stepAside(); // before the drive is released
@@ -126,7 +127,7 @@ async function workDrive(
   let verifyAt = 0;
   while (!stop.aborted && !(await options.share.isToGiveBack(lease.driveName))) {
     const seen = options.work.count;
-    const opening = await openNow(ctx, lease);
+    const opening = await openNow(ctx, lease, options.library);
     const queues = opening?.isQueued ? groupByVolume(await readQueues(ctx, lease)) : [];
     const shares = queues.length > 0 ? await readShares(ctx) : new Map<string, number>();
     const state = { shares, now: secondsOf(ctx.now()), policy: defaultPolicy };

@@ -25,6 +25,8 @@ export interface HeldLease extends Lease {
   giveUp(): void;
   calls: CallWatch;
   noteBytes(bytes: number): void;
+  /** Whether anything was read in the current visit to a volume. */
+  hasRead: boolean;
 }
 
 interface HoldOptions {
@@ -58,6 +60,7 @@ export function holdLease(ctx: Context, lease: Lease, options: HoldOptions): Hel
     giveUp: () => renewal.lose(),
     calls: options.calls,
     noteBytes: (bytes) => rate.add(bytes),
+    hasRead: false,
   };
 }
 

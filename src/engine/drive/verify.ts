@@ -11,7 +11,7 @@ import {
 } from '../../operations/catalogue/verifications.js';
 import { hasReadyRecalls } from '../../operations/recalls/queue.js';
 import { isSuspended } from '../../operations/suspensions.js';
-import { DriveError, LibraryError, type MountedVolume, type TapeBackend } from '../../tape/backend.js';
+import { DriveError, isRefusal, LibraryError, type MountedVolume, type TapeBackend } from '../../tape/backend.js';
 import { addSeconds } from '../../time.js';
 import { type Mismatch, readChecked } from '../checksum.js';
 import { noteWorks, visitVolume } from './drive-failures.js';
@@ -20,7 +20,7 @@ import { classifyError, EXHAUSTED_PAUSE_SECONDS, pauseSeconds } from './retry.js
 
 const PAGE = 100;
 
-/** @returns whether anything was read; false if the drive is needed for recalls, now or soon @throws DriveError */
+/** @returns whether anything was read; false if the drive is needed for recalls, now or soon @throws DriveError, LibraryError */
 export async function verifyNext(
   ctx: Context,
   backend: TapeBackend,
@@ -58,7 +58,7 @@ async function verifyVolume(
           await readChecked(mounted, copy, { signal: lease.signal, tell: tellMismatch });
         } catch (error) {
           if (lease.signal.aborted) return hasRead;
-          if (error instanceof DriveError) throw error;
+          if (error instanceof DriveError || isRefusal(error)) throw error;
           failure = explainFailure(ctx, copy, error);
         }
         await endVerification(ctx, { ...copy, volumeId: volume.volumeId }, failure);

@@ -4,7 +4,7 @@ import type { RecallOutcome } from '../../operations/recalls/ends.js';
 import { postponeVolume } from '../../operations/recalls/queue.js';
 import { holdFailing } from '../../operations/suspensions.js';
 import type { WaitingVolume } from '../../planner/queue.js';
-import { DriveError, LibraryError, type MountedVolume, type TapeBackend } from '../../tape/backend.js';
+import { DriveError, isRefusal, LibraryError, type MountedVolume, type TapeBackend } from '../../tape/backend.js';
 import type { Batch } from './batch.js';
 import { noteWorks } from './drive-failures.js';
 import type { HeldLease } from './lease.js';
@@ -22,7 +22,7 @@ export interface VolumeWork {
 /**
  * Reads the requested files of a volume, until none can start, other volumes are due, or the drive must stop.
  * @returns whether any file could start, after all outcomes are written and the volume is unmounted
- * @throws DriveError if the drive is unusable; errors of the database, the plan or the unmount. Recalls that are then
+ * @throws DriveError if the drive is unusable, LibraryError if the library refuses; errors of the database, the plan or the unmount. Recalls that are then
  *   still RUNNING are left to the drive's next holder
  */
 export async function workVolume(
@@ -47,8 +47,8 @@ class Visit {
   private readonly options: DriveOptions;
   private readonly reader: BatchReader;
   private mounted: MountedVolume | undefined;
-  /** Shows that the drive is unusable; ends the visit. */
-  private broken: DriveError | undefined;
+  /** Shows that the drive, or the whole library, is unusable; ends the visit. */
+  private broken: DriveError | LibraryError | undefined;
 
   constructor(ctx: Context, backend: TapeBackend, lease: HeldLease, { volume, options }: VolumeWork) {
     this.ctx = ctx;
@@ -60,7 +60,7 @@ class Visit {
     this.reader = new BatchReader(ctx, lease, plan, { ...options, volume: volume.volume });
   }
 
-  /** @returns whether there was anything to read @throws DriveError */
+  /** @returns whether there was anything to read @throws DriveError, LibraryError */
   async readBatches(): Promise<boolean> {
     const hasRead = await this.reader.readAll(
       () => this.broken !== undefined,
@@ -109,7 +109,7 @@ class Visit {
   private async noteVolumeFailure(thrown: unknown): Promise<void> {
     await this.reader.giveBackAhead();
     await this.reader.outcomes.written; // the returned recalls wait too
-    if (thrown instanceof DriveError) {
+    if (thrown instanceof DriveError || isRefusal(thrown)) {
       this.broken = thrown;
       return this.reader.drop();
     }

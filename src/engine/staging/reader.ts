@@ -19,7 +19,7 @@ import {
 } from '../../operations/staging/intend.js';
 import { readRests } from '../../operations/staging/stagers.js';
 import { holdFailing, isSuspended } from '../../operations/suspensions.js';
-import { LibraryError } from '../../tape/backend.js';
+import { isRefusal, LibraryError } from '../../tape/backend.js';
 import { NotReadyError } from '../../tape/staging.js';
 import { addSeconds } from '../../time.js';
 import { readChecked } from '../checksum.js';
@@ -32,7 +32,7 @@ import { PutOffError } from '../drive/retry.js';
 import { BatchReader } from '../drive/starts.js';
 import { explainFailure, tellMismatch } from '../drive/verify.js';
 import { type StagingPlace, writeUsage } from './place.js';
-import { isRefusal, restSeconds } from './rests.js';
+import { restSeconds } from './rests.js';
 import { StagedSource, Unread } from './source.js';
 
 /** Reads ready files, also while the library drains. Returns if the library refuses: other hosts may have access. */

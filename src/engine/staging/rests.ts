@@ -1,14 +1,8 @@
 /** Pauses of staging libraries after failures, and poll intervals. Pure functions. */
-import { LibraryError } from '../../tape/backend.js';
 import { RetryLaterError } from '../../tape/staging.js';
 
 /** Doubles with each consecutive failure. */
 const REST_SECONDS = { first: 1, most: 300 };
-
-/** Whether an operator must act: the library is then suspended, and retried after longer pauses. */
-export function isRefusal(error: unknown): boolean {
-  return error instanceof LibraryError && (error.errorClass === 'PERMANENT' || error.errorClass === 'POLICY');
-}
 
 /** Pause before a file is requested again that did not fail. */
 const AGAIN_SECONDS = { first: 1, most: 600 };

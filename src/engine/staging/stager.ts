@@ -18,7 +18,7 @@ import {
   type StagerLease,
 } from '../../operations/staging/stagers.js';
 import { beginTrial, holdFailing, type SuspensionKey } from '../../operations/suspensions.js';
-import { LibraryError } from '../../tape/backend.js';
+import { isRefusal, LibraryError } from '../../tape/backend.js';
 import { RetryLaterError } from '../../tape/staging.js';
 import { addSeconds } from '../../time.js';
 import { tapeSeconds, within } from '../calls.js';
@@ -27,7 +27,7 @@ import { confirmOwned } from '../ownership.js';
 import type { Waker } from '../passes.js';
 import { fillDepth } from './fill.js';
 import { type StagingPlace, writeUsage } from './place.js';
-import { isRefusal, restSeconds } from './rests.js';
+import { restSeconds } from './rests.js';
 import { askIntended, type MakeCall, pollDue, releaseDue } from './steps.js';
 
 interface StagerOptions {

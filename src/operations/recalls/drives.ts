@@ -147,6 +147,14 @@ export async function countDriveFailure(ctx: Context, lease: Lease): Promise<num
   return rows[0]?.failures;
 }
 
+/** Whether other drives have read bytes from the library of this drive of late. */
+export async function isReadElsewhere(ctx: Context, { driveId, libraryId }: Lease): Promise<boolean> {
+  const { rowCount } = await ctx.db.pool.query(
+    sql`SELECT FROM drive d WHERE d.library_id = ${libraryId} AND d.id <> ${driveId} AND d.rate > 0 AND ${isClaimed} LIMIT 1`,
+  );
+  return rowCount !== 0;
+}
+
 export async function forgetDriveFailures(ctx: Context, lease: Lease): Promise<void> {
   await ctx.db.pool.query(sql`UPDATE drive d SET failures = 0 WHERE ${isHeldUnder(lease)}`);
 }
