@@ -10,6 +10,9 @@ const ways: Readonly<Record<string, readonly [first: string, second: string]>> =
   prefer: ['no-verify', 'disable'],
 };
 
+/** URLs without secrets to which this process has connected. */
+const reached = new Set<string>();
+
 /** URLs without secrets whose server has refused the first way, and not the second one since. */
 const onSecondWay = new Set<string>();
 
@@ -20,16 +23,26 @@ export interface Encryption {
   url: string;
   /** @returns whether the server refused the connection for the way it was made, and another way is next */
   learn(error: unknown): boolean;
+  /** Called after a connection was made. */
+  noteConnected(): void;
+  /** Returns an error with the remedy if the server has no TLS and never had it in this process: no retry helps. */
+  explain(error: unknown): unknown;
 }
 
 export function readEncryption(url: string): Encryption {
   const parsed = new URL(url);
   const mode = parsed.searchParams.get('sslmode') ?? '';
-  const [first, second] = ways[mode] ?? [];
-  if (first === undefined || second === undefined) return { url: asPgReads(url, parsed, mode), learn: () => false };
   const name = nameOf(parsed);
+  const noteConnected = () => void reached.add(name);
+  const [first, second] = ways[mode] ?? [];
+  if (first === undefined || second === undefined) {
+    const explain = (error: unknown) => (isOfNoTls(error) && !reached.has(name) ? explainNoTls(mode, error) : error);
+    return { url: asPgReads(url, parsed, mode), learn: () => false, noteConnected, explain };
+  }
   const isSecond = onSecondWay.has(name);
   return {
+    noteConnected,
+    explain: (error) => error,
     url: withMode(url, isSecond ? second : first),
     learn: (error) => {
       if (!isOfEncryption(error)) return false;
@@ -51,10 +64,17 @@ function asPgReads(url: string, { searchParams }: URL, mode: string): string {
 
 const withMode = (url: string, mode: string): string => url.replace(/([?&]sslmode=)[^&#]*/, `$1${mode}`);
 
+/** pg's own error, which has no code. */
+export const isOfNoTls = (error: unknown): boolean => /^The server does not support SSL/.test(messageOf(error));
+
+function explainNoTls(mode: string, cause: unknown): Error {
+  const demand = mode === '' ? 'its URL' : `sslmode=${mode}`;
+  const remedy = 'enable ssl there, or use sslmode=prefer or disable';
+  return new Error(`the server of the database has no TLS, and ${demand} demands it: ${remedy}`, { cause });
+}
+
 /** `28000`: pg_hba.conf has no entry for a connection with encryption, or without it. */
 function isOfEncryption(error: unknown): boolean {
   const code = codeOf(error) ?? '';
-  return (
-    code === '28000' || /^(EPROTO$|ERR_SSL_)/.test(code) || /^The server does not support SSL/.test(messageOf(error))
-  );
+  return code === '28000' || /^(EPROTO$|ERR_SSL_)/.test(code) || isOfNoTls(error);
 }

@@ -7,7 +7,7 @@ import type { Duplex } from 'node:stream';
 import pg from 'pg';
 import { codeOf, isExhausted, messageOf, UnavailableError } from '../errors.js';
 import { timeFromDatabase } from '../time.js';
-import type { Encryption } from './encryption.js';
+import { type Encryption, isOfNoTls } from './encryption.js';
 import type { DatabaseHosts } from './hosts.js';
 import { isPrepared, isUseless } from './prepared.js';
 import { withSettings } from './session-settings.js';
@@ -58,7 +58,10 @@ export class SocketClient extends pg.Client {
   // biome-ignore lint/suspicious/noExplicitAny: the overloads of connect() cannot be written otherwise
   override connect(callback?: any): any {
     const connected = super.connect().then(
-      () => this.begin(),
+      () => {
+        this.encryption?.noteConnected();
+        return this.begin();
+      },
       (error) => this.fail(error),
     );
     if (!callback) return connected;
@@ -75,7 +78,7 @@ export class SocketClient extends pg.Client {
       });
     }
     if (!this.password && isAsked) throw new Error(NO_PASSWORD, { cause: error });
-    throw error;
+    throw this.encryption ? this.encryption.explain(error) : error;
   }
 
   protected async begin(): Promise<this> {
@@ -118,7 +121,9 @@ export async function connect<Client extends pg.Client>(make: () => Client): Pro
   } catch (error) {
     if (!(error instanceof Error && otherWay.has(error))) throw error;
     const second = make();
-    await second.connect();
+    await second.connect().catch((again: unknown) => {
+      throw isOfNoTls(again) ? error : again; // `allow`: why the server refuses connections without encryption
+    });
     return second;
   }
 }

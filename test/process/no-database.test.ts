@@ -136,17 +136,19 @@ test.each([
   },
 );
 
-test('sslmode allow and prefer work on a server without TLS, and require does not', async () => {
+test('sslmode allow and prefer work on a server without TLS, and the others say what to do', async () => {
   const run = (mode: string) =>
     runCli(['quota', 'list'], {
       env: { DATABASE_URL: `postgresql://postgres@${host}/tapegate?sslmode=${mode}`, DATA_DIR: makeDataDir() },
     });
   for (const mode of ['prefer', 'allow']) expect(await run(mode)).toMatchObject({ code: 0, stderr: '' });
-  expect(await run('require')).toEqual({
-    code: 4,
-    stdout: '',
-    stderr: 'tapegate: the database does not answer: The server does not support SSL connections: try again later\n',
-  });
+  for (const mode of ['require', 'no-verify', 'verify-ca', 'verify-full']) {
+    expect(await run(mode)).toEqual({
+      code: 1,
+      stdout: '',
+      stderr: `tapegate: the server of the database has no TLS, and sslmode=${mode} demands it: enable ssl there, or use sslmode=prefer or disable\n`,
+    });
+  }
 });
 
 test('migrate makes a database with a password that has a percent sign', async () => {

@@ -4,6 +4,7 @@ import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { DatabaseClock } from '../../src/database/clock.js';
 import { findShortage } from '../../src/database/connections.js';
 import { inline } from '../../src/database/copy.js';
+import { readEncryption } from '../../src/database/encryption.js';
 import { askHosts } from '../../src/database/hosts.js';
 import { withSettings } from '../../src/database/session-settings.js';
 import { allOf, empty, join, raw, type Sql, sql } from '../../src/database/sql.js';
@@ -103,6 +104,15 @@ test.each([
 test('an unknown port, host or database is left to the defaults of pg', () => {
   expect(normalizeUrl('postgresql:///db')).toBe('postgresql:///db');
   expect(normalizeUrl('postgresql://')).toBe('postgresql://');
+});
+
+test('a server without TLS needs an operator, unless this process was connected to it before: then it is away', () => {
+  const url = 'postgresql://u@had-tls/db?sslmode=require';
+  const error = new Error('The server does not support SSL connections');
+  const message = expect.stringContaining('has no TLS, and sslmode=require demands it: enable ssl there');
+  expect(readEncryption(url).explain(error)).toMatchObject({ message });
+  readEncryption(url).noteConnected();
+  expect(readEncryption(url).explain(error)).toBe(error);
 });
 
 test('the name of a URL contains all servers and no secret', () => {
