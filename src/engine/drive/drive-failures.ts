@@ -5,7 +5,13 @@
 import type { Context } from '../../context.js';
 import { type ErrorClass, isExhausted, logFailure, messageOf, oneLine, UnavailableError } from '../../errors.js';
 import { closeCircuit, countFailures, openCircuit, trialSeconds } from '../../operations/health/circuits.js';
-import { countDriveFailure, forgetDriveFailures, isReadElsewhere, setMount } from '../../operations/recalls/drives.js';
+import {
+  countDriveFailure,
+  type DriveRange,
+  forgetDriveFailures,
+  isReadElsewhere,
+  setMount,
+} from '../../operations/recalls/drives.js';
 import type { RecallOutcome } from '../../operations/recalls/ends.js';
 import type { RunningRecall } from '../../operations/recalls/starts.js';
 import { countRefusal } from '../../operations/staging/stagers.js';
@@ -14,7 +20,6 @@ import { DriveError, LibraryError } from '../../tape/backend.js';
 import { RetryLaterError } from '../../tape/staging.js';
 import { addSeconds, isBefore } from '../../time.js';
 import type { HeldLease } from './lease.js';
-import type { DriveOptions } from './options.js';
 import { breakdownPauseSeconds, classifyError, EXHAUSTED_PAUSE_SECONDS, maxTries, pauseSeconds } from './retry.js';
 
 /** Consecutive mount failures before a volume is suspended; more if the error class allows more retries. */
@@ -196,7 +201,7 @@ export async function holdBroken(ctx: Context, lease: HeldLease, thrown: DriveEr
 export async function holdRefusing(
   ctx: Context,
   lease: HeldLease,
-  { library, failures }: Pick<DriveOptions, 'library' | 'failures'>,
+  { library, failures }: { library: DriveRange; failures: VolumeFailures },
   thrown: LibraryError,
 ): Promise<void> {
   const { error: problem } = classifyError(thrown);
@@ -213,7 +218,7 @@ export async function holdRefusing(
 export async function openNow(
   ctx: Context,
   lease: HeldLease,
-  library: Pick<DriveOptions['library'], 'name'>,
+  library: Pick<DriveRange, 'name'>,
 ): Promise<{ isQueued: boolean } | undefined> {
   const opening = await readOpening(ctx, lease);
   if (opening) return opening;
