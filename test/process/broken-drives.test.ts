@@ -58,7 +58,11 @@ const watched: TapeBackend = {
 const startFresh = createFreshApp({ now: clock.now });
 
 async function start(drives: number, config = {}): Promise<void> {
-  app = await startFresh({ backend: watched, config: { drives, ...config }, engine: { idleMs: 200, leftMs: 100 } });
+  app = await startFresh({
+    backend: watched,
+    config: { drives, ...config },
+    engine: { idleMs: 200, leftMs: 100, verifyMs: 200 },
+  });
   await addQuota(app.ctx, 'alice', 10n ** 9n);
 }
 
@@ -237,6 +241,18 @@ test('a library that refuses at an unmount is suspended, and its files stay rest
   await waitForState(app, await request('a'), 'COMPLETED');
   expect(await waitForRefused(5)).toMatchObject({ reason: 'there is no program tape-read' });
   fault = () => undefined;
+});
+
+test('a library that refuses while an idle drive verifies copies is suspended, and the copies are verified later', async () => {
+  await start(1);
+  fault = () => refusal();
+  await addTaped(app.ctx, backend, [{ path: '/a/1', volume: 'a', stage: 'UNVERIFIED', verified: null }]);
+  await waitForRefused(5);
+  fault = () => undefined;
+  await endPause(5);
+  const readFile = async () => (await app.ctx.db.pool.query('SELECT stage FROM tape_file')).rows[0]?.stage;
+  await waitFor('the copy to be verified', async () => (await readFile()) === 'ONDISK');
+  expect(await readHeld()).toEqual([]);
 });
 
 test('a library from which another drive reads is not suspended: only this engine pauses', async () => {
