@@ -64,12 +64,13 @@ export class Pulse {
   async start(): Promise<void> {
     // the fastest answer gives the most exact time
     for (let n = 0; n < FIRST_BEATS; n++) await this.beat();
-    this.running = this.run();
+    this.follow();
   }
 
   /** Does the same for a server that may not be up yet. */
   follow(): void {
-    this.running = this.run();
+    // a connection may be opened while this is closed
+    this.running = this.run().finally(() => this.drop());
   }
 
   /** Listens for notifications of `tapegate`, on this connection and on each later one. @returns a function that ends it */
@@ -225,6 +226,7 @@ export class Pulse {
   }
 
   private async rest(ms: number): Promise<void> {
+    if (this.isClosed) return;
     const woken = new AbortController();
     this.wake = () => woken.abort();
     await sleep(ms, undefined, { signal: woken.signal, ref: false }).catch(() => {}); // `wake` aborts

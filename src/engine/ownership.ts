@@ -168,7 +168,7 @@ export class Ownership {
       problem = this.watch(site, seen);
       if (problem === undefined) await acceptPlace(this.ctx, place);
     } else this.watchedSince = undefined;
-    if (problem !== site.problem) await noteProblem(this.ctx, problem ?? null);
+    if ((problem ?? null) !== site.problem) await noteProblem(this.ctx, problem ?? null);
     for (const each of seen) if (each.problem !== undefined || returned === undefined) await this.noteSeen(site, each);
     this.reason = reason();
     if (this.reason === undefined) this.isAccepted = true;

@@ -1,6 +1,7 @@
 /** The order of events, which is that of their commits, and their retention. */
 import pg from 'pg';
 import { expect, test, vi } from 'vitest';
+import { openDatabase } from '../../src/database/client.js';
 import { ADVISORY_SPACE, advisoryKeys } from '../../src/database/locks.js';
 import { sql } from '../../src/database/sql.js';
 import { type AnyEvent, isStageEvent, type ProgressEvent } from '../../src/event-table.js';
@@ -24,7 +25,7 @@ import {
 } from '../support/streams.js';
 import { transaction } from '../support/transaction.js';
 import { useApp } from '../support/use-app.js';
-import { createGate } from '../support/wait.js';
+import { createGate, waitFor } from '../support/wait.js';
 
 const app = useApp({}, async () => {
   await addQuota(app.ctx, 'alice', 10n ** 12n);
@@ -63,6 +64,17 @@ test('notifications and the check of the database share one connection, and hear
   const { rowCount } = await db.pool.query(sessions);
   expect(rowCount).toBe(1 + db.pool.totalCount + db.streamPool.totalCount + db.importPool.totalCount);
   expect(db.vitalPool.totalCount).toBe(0);
+});
+
+test('a database that is closed while its check connects keeps no connection', async () => {
+  const { config, pool } = app.ctx.db;
+  const db = openDatabase({ ...config, application_name: 'closed early' }, { log: app.ctx.log });
+  db.pulse.follow();
+  await db.close();
+  await waitFor('no connection', async () => {
+    const { rowCount } = await pool.query(`SELECT FROM pg_stat_activity WHERE application_name = 'closed early'`);
+    return rowCount === 0;
+  });
 });
 
 test('heartbeats do not wait for a connection of the pool', async () => {
