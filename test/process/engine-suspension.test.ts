@@ -157,9 +157,10 @@ test('a file that a suspended drive was reading is read on another drive', async
   const id = await ask('/drive/a');
   const { drive } = await waitForRead('DRIVEN');
   await suspend(app, { kind: 'DRIVE', name: drive, mode: 'HELD' });
-  await waitFor('another drive', async () =>
-    backend.log.some((e) => e.what === 'read' && e.volume === 'DRIVEN' && e.drive !== drive),
-  );
+  await waitFor('another drive', async () => {
+    await ring(app, 'recall'); // a recall that is stopped sends no notification: drives look every second
+    return backend.log.some((e) => e.what === 'read' && e.volume === 'DRIVEN' && e.drive !== drive);
+  });
   gate.open();
   await waitForState(app, id, 'COMPLETED');
   await resume(app, 'DRIVE', drive);

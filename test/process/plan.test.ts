@@ -157,6 +157,11 @@ describe('while no engine works', () => {
     const { stdout } = await run('plan', String(id));
     expect(stdout).toContain('cannot be told');
     expect(stdout).toMatch(/^- +I1 +1 +2\.00 GB +- +no engine has a drive in service$/m);
+    await suspend(app.ctx, { kind: 'BACKEND', name: 'directory', mode: 'HELD', reason: 'its program is missing' });
+    expect((await readWaiting(id))?.parts.map(({ explanation }) => explanation)).toContain(
+      'no engine has a drive in service: the library directory is suspended: its program is missing',
+    );
+    await resume(app.ctx, { kind: 'BACKEND', name: 'directory' });
   });
 
   test('an estimate counts the files that other live requests of the quota contain and charge', async () => {

@@ -134,7 +134,8 @@ async function readParts(ctx: Context, requestIds: readonly number[]): Promise<R
           count(*)::int AS files, sum(w.size) AS bytes, min(w.not_before) AS "nextTry",
           max(w.asked_at) FILTER (WHERE w.reason = 'STAGING') AS "askedAt",
           coalesce(min(CASE w.reason WHEN 'USER_SUSPENDED' THEN w.user_note WHEN 'VOLUME_SUSPENDED' THEN w.volume_note
-              WHEN 'STAGING' THEN w.asked_note WHEN 'UNASKED' THEN w.library_note END),
+              WHEN 'STAGING' THEN w.asked_note WHEN 'UNASKED' THEN w.library_note
+              WHEN 'QUEUED' THEN w.suspension_note WHEN 'MOUNTED' THEN w.suspension_note END),
             min(w.error)) AS note
         FROM (
           SELECT h.request_id AS "requestId", q."user", c.volume_id AS "volumeId", c.size,
@@ -145,6 +146,7 @@ async function readParts(ctx: Context, requestIds: readonly number[]): Promise<R
               || CASE WHEN sg.attempts > 0 THEN ', and again ' || sg.attempts || CASE sg.attempts WHEN 1 THEN ' time' ELSE ' times' END ELSE '' END
               || coalesce('; ' || c.error, '') AS asked_note,
             b.name || coalesce(CASE WHEN ${isResting} THEN ' could not answer: ' || st.problem END, '; ' || c.error, '') AS library_note,
+            'the library ' || b.name || ' is suspended: ' || sb.reason AS suspension_note,
             CASE
               WHEN c.state = 'RUNNING' THEN 'READING'
               WHEN ${isUnplaced} THEN 'NO_PLACE'
@@ -162,7 +164,8 @@ async function readParts(ctx: Context, requestIds: readonly number[]): Promise<R
             JOIN recall c ON c.file_id = h.file_id JOIN quota q ON q.id = l.quota_id
             LEFT JOIN suspended_quota sq ON sq.quota_id = l.quota_id
             LEFT JOIN suspended_volume sv ON sv.volume_id = c.volume_id LEFT JOIN volume v ON v.id = c.volume_id
-            LEFT JOIN library b ON b.id = v.library_id LEFT JOIN stager st ON st.library_id = v.library_id
+            LEFT JOIN library b ON b.id = v.library_id LEFT JOIN suspension sb ON sb.kind = 'BACKEND' AND sb.name = b.name
+            LEFT JOIN stager st ON st.library_id = v.library_id
             LEFT JOIN staging sg ON sg.file_id = c.file_id AND sg.library_id = v.library_id
           WHERE h.request_id = ANY(${requestIds}::int[]) AND h.state = 'WAITING'
           UNION ALL ${changedCopies(requestIds)}
@@ -174,7 +177,7 @@ async function readParts(ctx: Context, requestIds: readonly number[]): Promise<R
 /** Selects changed copies that an engine must check, with the error of a failing disk. Columns as in `readParts`. */
 function changedCopies(requestIds: readonly number[]): Sql {
   return sql`SELECT h.request_id, q."user", NULL::int, h.size, NULL::timestamp,
-      CASE WHEN g.disk_id IS NOT NULL THEN k.mountpoint || ' fails: ' || coalesce(s.reason, '') END, NULL, NULL, NULL::timestamp, NULL, NULL, 'CHANGED_COPY'
+      CASE WHEN g.disk_id IS NOT NULL THEN k.mountpoint || ' fails: ' || coalesce(s.reason, '') END, NULL, NULL, NULL::timestamp, NULL, NULL, NULL, 'CHANGED_COPY'
     FROM live_hold l JOIN hold h ON h.request_id = l.request_id AND h.file_id = l.file_id
       JOIN tape_file f ON f.id = h.file_id JOIN restore_disk k ON k.id = f.changed_disk_id JOIN quota q ON q.id = l.quota_id
       LEFT JOIN failing_disk g ON g.disk_id = k.id LEFT JOIN suspended_disk s ON s.disk_id = k.id
