@@ -36,7 +36,7 @@ const FACTS = sql`SELECT current_setting('server_version') AS version,
       WHERE c.relnamespace = n.oid AND c.relowner = t.relowner AND CASE c.relkind
         WHEN 'r' THEN NOT (has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'INSERT')
           AND has_table_privilege(c.oid, 'UPDATE') AND has_table_privilege(c.oid, 'DELETE'))
-        WHEN 'S' THEN NOT has_sequence_privilege(c.oid, 'USAGE') END) AS closed
+        WHEN 'S' THEN NOT (has_sequence_privilege(c.oid, 'USAGE') AND has_sequence_privilege(c.oid, 'UPDATE')) END) AS closed
   FROM pg_database d LEFT JOIN pg_namespace n ON n.nspname = 'public'
     LEFT JOIN pg_class t ON t.relnamespace = n.oid AND t.relname = 'tape_file' AND t.relkind = 'r'
   WHERE d.datname = current_database()`;

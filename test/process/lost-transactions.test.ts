@@ -168,9 +168,14 @@ test('after a failover that lost transactions, no id of a request or event is us
   const [{ event }] = await query('SELECT max(id) AS event FROM event');
   await putBack();
   await query('UPDATE sequence_timeline SET timeline = timeline - 1'); // as on the promoted standby
+  await query(`CREATE SEQUENCE of_another_program; SELECT nextval('of_another_program');
+    ALTER SEQUENCE of_another_program OWNER TO pg_monitor`);
   const next = await make();
   expect(next).toBe(first + 1_000_001);
   expect([last, await make()]).toEqual([first + 40, next + 1]);
   const [{ lowest }] = await query(`SELECT min(id) AS lowest FROM event WHERE request_id = ${next}`);
   expect(lowest > event).toBe(true);
+  const [other] = await query('SELECT last_value::int AS last FROM of_another_program');
+  expect(other).toEqual({ last: 1 });
+  await query('DROP SEQUENCE of_another_program');
 });

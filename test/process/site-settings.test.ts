@@ -160,6 +160,13 @@ describe('a database that Tapegate cannot use is refused with the command that h
       true,
     ],
     [
+      'a role that may not set sequences',
+      `ALTER DATABASE %D SET role TO ${role}; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO ${role};
+        GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO ${role}`,
+      /^role "site_role_\d+" may not read and write \w+_seq, .+ in database "\w+": run (?<run>GRANT .+) and (?<then>GRANT .+), or use the role that owns them$/,
+      true,
+    ],
+    [
       'tables in another schema',
       'ALTER SCHEMA public RENAME TO "a b"; CREATE SCHEMA public',
       /^the tables of Tapegate are in schema "a b", and must be in public: run (?<run>ALTER .+) and (?<then>ALTER .+)$/,

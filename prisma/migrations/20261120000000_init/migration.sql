@@ -954,7 +954,8 @@ BEGIN
   FOR numbers IN
     SELECT format('%I.%I', s.schemaname, s.sequencename)::regclass AS name, coalesce(s.last_value, 0) AS last, s.max_value AS most,
       CASE WHEN s.data_type = 'bigint'::regtype THEN 1000000000 WHEN s.sequencename = 'request_id_seq' THEN 1000000 ELSE 100000 END AS skipped
-    FROM pg_sequences s WHERE s.schemaname = current_schema()
+    FROM pg_sequences s JOIN pg_tables t ON t.schemaname = s.schemaname AND t.tablename = 'tape_file' AND t.tableowner = s.sequenceowner
+    WHERE s.schemaname = current_schema()
   LOOP
     PERFORM setval(numbers.name, numbers.last + least(numbers.skipped, (numbers.most - numbers.last) / 2));
   END LOOP;

@@ -34,7 +34,8 @@ export async function settlePutBack(ctx: Context, asOf: string): Promise<PutBack
     const lost = Math.max(Math.ceil(secondsBetween(asOf, now)), 0);
     const sequences = await tx.query<{ name: string; type: 'integer' | 'bigint'; last: bigint; most: bigint }>(
       sql`SELECT s.sequencename AS name, s.data_type::text AS type, coalesce(s.last_value, 0) AS last, s.max_value AS most
-          FROM pg_sequences s WHERE s.schemaname = 'public' ORDER BY s.sequencename`,
+          FROM pg_sequences s JOIN pg_tables t ON t.schemaname = s.schemaname AND t.tablename = 'tape_file' AND t.tableowner = s.sequenceowner
+          WHERE s.schemaname = 'public' ORDER BY s.sequencename`,
     );
     for (const { name, type, last, most } of sequences) {
       const to = last + leapOf(name === 'request_id_seq' ? LEAPS[name] : LEAPS[type], { lost, room: most - last });
