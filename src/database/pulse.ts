@@ -4,7 +4,7 @@
  * connection listens for notifications, so that an idle process needs no other one for them.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type pg from 'pg';
+import pg from 'pg';
 import { codeOf, type FailureLog, isExhausted, messageOf } from '../errors.js';
 import type { DatabaseClock } from './clock.js';
 import { type DatabaseHosts, hostName } from './hosts.js';
@@ -127,19 +127,26 @@ export class Pulse {
     this.options.clock.set(Number(rows[0]?.micros), { from, until: performance.now() });
   }
 
+  /** A server may refuse, such as a standby: the connection stays for the check, and asks again after the next answer. */
   private async beginListening(): Promise<void> {
     const { client, listeners } = this;
     if (!client || listeners.size === 0 || this.listening === client) return;
     this.listening = client;
-    client.on('notification', ({ payload }) => {
+    const onNotification = ({ payload }: pg.Notification) => {
       for (const each of listeners) each.onNotification(payload);
-    });
-    client.once('end', () => {
+    };
+    const onEnd = () => {
       for (const each of listeners) each.onEnd();
-    });
+    };
+    client.on('notification', onNotification).once('end', onEnd);
     try {
       await this.within(client.query(LISTEN));
     } catch (error) {
+      if (isRefusal(error)) {
+        client.off('notification', onNotification).off('end', onEnd);
+        this.listening = undefined;
+        return;
+      }
       destroy(client); // its place is taken by one that listens
       throw error;
     }
@@ -231,6 +238,11 @@ export class Pulse {
     this.wake = () => woken.abort();
     await sleep(ms, undefined, { signal: woken.signal, ref: false }).catch(() => {}); // `wake` aborts
   }
+}
+
+/** Whether the server refused a statement, and the connection lives on: it does not while the server shuts down. */
+function isRefusal(error: unknown): boolean {
+  return error instanceof pg.DatabaseError && !error.code?.startsWith('57P');
 }
 
 function causesOf(error: unknown): unknown[] {

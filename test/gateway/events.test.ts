@@ -77,6 +77,39 @@ test('a database that is closed while its check connects keeps no connection', a
   });
 });
 
+test('a server that refuses to listen, such as a standby, is checked on one connection, which listens later', async () => {
+  const { config, pool } = app.ctx.db;
+  const query = pg.Client.prototype.query as (this: pg.Client, ...given: unknown[]) => unknown;
+  const clients: pg.Client[] = [];
+  const refusal = `DO $$ BEGIN RAISE SQLSTATE '25006' USING MESSAGE = 'cannot execute LISTEN during recovery'; END $$`;
+  const spy = vi.spyOn(pg.Client.prototype, 'query').mockImplementation(function (
+    this: pg.Client,
+    ...given: unknown[]
+  ) {
+    const isListen = (given[0] as pg.QueryConfig | undefined)?.text?.includes('LISTEN tapegate');
+    if (isListen) clients.push(this);
+    return query.apply(this, isListen && clients.length < 2 ? [refusal] : given) as never;
+  });
+  const db = openDatabase(config, { log: app.ctx.log });
+  try {
+    const beats = vi.fn(async () => {});
+    db.pulse.onBeat = beats;
+    const notified = vi.fn();
+    const begun = vi.fn();
+    await db.pulse.start();
+    await db.pulse.listen({ onBegin: begun, onNotification: notified, onEnd: () => {} });
+    await waitFor('the connection to listen', async () => begun.mock.calls.length > 0);
+    expect([clients.length, new Set(clients).size]).toEqual([2, 1]);
+    expect(beats.mock.calls.length).toBeLessThan(4);
+    await pool.query(`SELECT pg_notify('tapegate', 'once')`);
+    await waitFor('the notification', async () => notified.mock.calls.some(([payload]) => payload === 'once'));
+    expect(notified.mock.calls.filter(([payload]) => payload === 'once')).toHaveLength(1);
+  } finally {
+    spy.mockRestore();
+    await db.close();
+  }
+});
+
 test('heartbeats do not wait for a connection of the pool', async () => {
   const { db } = app.ctx;
   const clients = await Promise.all(Array.from({ length: db.pool.options.max }, () => db.pool.connect()));
