@@ -1,6 +1,6 @@
 /** Copies in the restore area that somebody changed: they are never removed, and their files are restored at other paths. */
 import { randomBytes } from 'node:crypto';
-import { appendFileSync, existsSync, readFileSync, renameSync, rmSync } from 'node:fs';
+import { appendFileSync, existsSync, readFileSync, renameSync, rmSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { beforeAll, expect, test } from 'vitest';
 import { lookForChanged } from '../../src/engine/disk/changed.js';
@@ -269,4 +269,18 @@ test.each([
   expect((await movesOf(file)).slice(0, 4)).toEqual(['TA', 'AR', 'RU', 'UT']);
   const left = await query('SELECT FROM verification w JOIN tape_file f ON f.id = w.file_id WHERE f.path = $1', [file]);
   expect(left).toEqual([]);
+});
+
+test('a directory that cannot be read hides no missing copies in other directories of the disk', async () => {
+  const files = ['/hidden/1', '/hidden-not/2'];
+  const ids = [];
+  for (const file of files) ids.push(await restore(file));
+  renameSync(place('/hidden'), place('/elsewhere'));
+  symlinkSync('elsewhere', place('/hidden'));
+  rmSync(place('/hidden-not/2'));
+  const copies = files.map((file) => ({ diskId: 1, mountpoint: app.restoreDir, path: file }));
+  expect(await app.ctx.copies.findMissing(copies)).toEqual([copies[1]]);
+  rmSync(place('/hidden'));
+  renameSync(place('/elsewhere'), place('/hidden'));
+  for (const id of ids) await cancel(app, id);
 });

@@ -90,14 +90,19 @@ async function findOnDisk<C extends LocatedCopy>([first, ...others]: readonly [C
     const root = await rootOf(first);
     const missing: C[] = [];
     for (const ofFolder of groupBy([first, ...others], (copy) => path.dirname(copy.path))) {
-      missing.push(...(await findInFolder(root, ofFolder)));
+      missing.push(...(await findInFolder(root, ofFolder).catch(none))); // says nothing of other directories
     }
     if (missing.length > 0) await rootOf(first satisfies MarkedDisk); // it may have been unmounted meanwhile
     return missing;
   } catch (error) {
-    if (codeOf(error) === undefined && !(error instanceof TapeError)) throw error;
-    return [];
+    return none(error);
   }
+}
+
+/** Returns no copy if the disk or a directory cannot be read. */
+function none(error: unknown): never[] {
+  if (codeOf(error) === undefined && !(error instanceof TapeError)) throw error;
+  return [];
 }
 
 async function findInFolder<C extends LocatedCopy>(root: string, copies: readonly [C, ...C[]]): Promise<C[]> {
