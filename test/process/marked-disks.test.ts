@@ -145,7 +145,9 @@ test('an operator marks the replacement of a disk, which is used then', async ()
   const refused = await runCli(add, { env });
   expect(refused).toMatchObject({ code: 1, stderr: expect.stringContaining('disk add --mark makes it') });
   expect(readdirSync(app.restoreDir)).toEqual([]);
+  await query('UPDATE restore_disk SET folds_names = true');
   expect(await runCli([...add, '--mark'], { env })).toMatchObject({ code: 0 });
+  expect(await query('SELECT folds_names AS folds FROM restore_disk')).toEqual([{ folds: false }]);
   await withEngine(app, backend, async () => waitForState(app, await ask(), 'COMPLETED'));
 });
 

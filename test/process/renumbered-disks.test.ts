@@ -126,3 +126,10 @@ test('on a disk that folds names, files whose names differ in case or normalisat
   expect(paths.at(-1)).toBe(path.join(app.restoreDir, '/c/other'));
   await recordFolding(app.ctx, 1, false);
 });
+
+test('a disk with another marker is probed again for names that it takes for the same', async () => {
+  await recordFolding(app.ctx, 1, true);
+  await copyMarker();
+  await look();
+  expect(await query('SELECT folds_names AS folds FROM restore_disk')).toEqual([{ folds: false }]);
+});

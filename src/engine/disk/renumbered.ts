@@ -22,6 +22,7 @@ import { inodeOf, recogniseCopy } from './copy.js';
 import { type FailingDisks, ofDisk } from './failures.js';
 import { readMarkerId, rootOf } from './marker.js';
 import { eachOf } from './removal.js';
+import { probeNames } from './setup.js';
 
 const PAGE = 200;
 
@@ -43,11 +44,14 @@ export class Renumbering {
   async run(ctx: Context, stop: AbortSignal, disks: FailingDisks): Promise<void> {
     const run: Run = { stop, disks, bytes: 0n };
     for (const disk of await readMarkers(ctx)) {
-      const now = await readMarker(disks, disk);
+      const now = await onDisk(disks, disk, readMarkerId);
       if (now === undefined || now === this.known.get(disk.diskId)) continue;
       const isKnown = now === disk.markerId || disk.markerId === null;
       if (!isKnown && !(await this.compare(ctx, disk, now, run))) continue;
-      if (now !== disk.markerId) await recordMarker(ctx, disk, now);
+      if (now !== disk.markerId) {
+        await recordMarker(ctx, disk, now);
+        await onDisk(disks, disk, (root) => probeNames(ctx, disk.diskId, root));
+      }
       this.known.set(disk.diskId, now);
     }
   }
@@ -80,10 +84,14 @@ export class Renumbering {
   }
 }
 
-/** Returns the identity of a disk's marker; undefined if the disk is absent or hangs: another run looks at it. */
-async function readMarker(disks: FailingDisks, disk: KnownMarker): Promise<string | undefined> {
+/** Returns undefined if the disk is absent or hangs: another run looks at it. */
+async function onDisk<T>(
+  disks: FailingDisks,
+  disk: KnownMarker,
+  work: (root: string) => Promise<T>,
+): Promise<T | undefined> {
   try {
-    return await ofDisk(disks.calls, disk, async () => await readMarkerId(await rootOf(disk)));
+    return await ofDisk(disks.calls, disk, async () => await work(await rootOf(disk)));
   } catch (error) {
     if (error instanceof TapeError || codeOf(error) !== undefined) return undefined;
     throw error;

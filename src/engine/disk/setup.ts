@@ -83,6 +83,7 @@ export async function addDisk(
   const disk = await setDisk(ctx, input);
   if (!input.mark) return { disk, problem: await meetDisk(ctx, disk) };
   await markDisk(ctx, disk);
+  await probeAgain(ctx, disk.id, await rootOf({ diskId: disk.id, mountpoint: disk.mountpoint }));
   return { disk, problem: undefined };
 }
 
@@ -212,8 +213,12 @@ export async function meetDisk(
 }
 
 /** Records whether the file system distinguishes names by case and by Unicode normalisation. */
-async function probeNames(ctx: Context, diskId: number, root: string): Promise<void> {
-  if (await isProbed(ctx, diskId)) return;
+export async function probeNames(ctx: Context, diskId: number, root: string): Promise<void> {
+  if (!(await isProbed(ctx, diskId))) await probeAgain(ctx, diskId, root);
+}
+
+/** Does the same for a disk that may be another file system than before. */
+async function probeAgain(ctx: Context, diskId: number, root: string): Promise<void> {
   const folds = await foldsNames(root).catch(() => undefined); // nothing can be written there now: it is probed later
   if (folds !== undefined) await recordFolding(ctx, diskId, folds);
 }

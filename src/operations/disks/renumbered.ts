@@ -21,11 +21,15 @@ export async function readMarkers(ctx: Context): Promise<KnownMarker[]> {
   );
 }
 
-/** Records the identity of a marker, once all copies of the disk are known. Ends its comparison. */
+/**
+ * Records the identity of a marker, once all copies of the disk are known. Ends its comparison. With another marker the
+ * disk may be another file system, and is probed again.
+ */
 export async function recordMarker(ctx: Context, { diskId, markerId }: KnownMarker, now: string): Promise<void> {
   await ctx.db.pool.query(
     sql`WITH ended AS (DELETE FROM disk_comparison WHERE disk_id = ${diskId} AND marker_id = ${now})
-        UPDATE restore_disk SET marker_id = ${now} WHERE id = ${diskId} AND marker_id IS NOT DISTINCT FROM ${markerId}`,
+        UPDATE restore_disk SET marker_id = ${now}, folds_names = CASE WHEN marker_id IS NULL THEN folds_names END
+        WHERE id = ${diskId} AND marker_id IS NOT DISTINCT FROM ${markerId}`,
   );
 }
 
