@@ -225,7 +225,11 @@ class Tapegate:
     def query(self, document, **variables):
         """The data of any query or mutation. Raises Refused, or OSError where the gateway cannot be reached."""
         with self._post("/graphql", document, variables, "application/json", ANSWER_SECONDS) as answer:
-            return _data_of(json.loads(answer.read().decode()))
+            try:
+                text = answer.read().decode()
+            except http.client.HTTPException as error:
+                raise ConnectionError("the answer broke off") from error
+        return _data_of(json.loads(text))
 
     def subscribe(self, document, **variables):
         """Each result of a subscription, until the gateway says that it is complete. Raises OSError where the stream breaks off."""

@@ -41,7 +41,10 @@ export class Transport {
     }).catch((error) => {
       throw unreachable(url, error);
     });
-    const body = (await answer.json().catch(() => undefined)) as { data?: Data; errors?: GraphqlError[] } | undefined;
+    const text = await answer.text().catch((error) => {
+      throw unreachable(url, error); // a change may have been made
+    });
+    const body = readJson(text) as { data?: Data; errors?: GraphqlError[] } | undefined;
     const [error] = body?.errors ?? [];
     if (error) throw refusal(error, answer.status);
     if (!answer.ok || !body?.data) throw refusal({ message: `${url} answers ${answer.status}` }, answer.status);
@@ -117,6 +120,14 @@ export class Transport {
   private async headers(): Promise<Record<string, string>> {
     const token = await this.options.token();
     return token ? { Authorization: `Bearer ${token}` } : {};
+  }
+}
+
+function readJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined; // such as the page of a proxy
   }
 }
 

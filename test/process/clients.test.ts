@@ -5,6 +5,7 @@ import { createServer } from 'node:http';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createClient } from '../../clients/typescript/client.js';
+import { Unreachable } from '../../clients/typescript/errors.js';
 import { createToken } from '../../src/operations/access/tokens.js';
 import { packageRoot } from '../../src/package-root.js';
 import { startApp, type TestApp } from '../support/app.js';
@@ -326,4 +327,21 @@ test.each([302, 307])('no client follows a redirect with status %i, or sends its
   }
   expect(visited).toEqual([]);
   for (const each of [other, server]) await closeServer(each);
+});
+
+test('an answer that breaks off is no refusal, since a change may have been made', async () => {
+  const server = createServer((_req, res) => {
+    res.writeHead(200, { 'Content-Length': 5000 });
+    res.write('{"data":{"quota":nu', () => res.destroy());
+  });
+  const url = `http://127.0.0.1:${await listen(server)}`;
+  await expect(createClient({ url }).quota('alice')).rejects.toThrow(Unreachable);
+  if (PYTHON) {
+    const quota = startProcess(PYTHON, ['tapegate.py', 'quota', 'alice'], {
+      cwd: PYTHON_CLIENT,
+      env: { ...env, TAPEGATE_URL: url },
+    });
+    expect(await quota.ended).toMatchObject({ code: 1, stderr: `tapegate: ${url} cannot be reached: the answer broke off\n` });
+  }
+  await closeServer(server);
 });

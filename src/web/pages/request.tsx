@@ -17,11 +17,14 @@ export type ShownRequest = NonNullable<RequestQuery['request']>;
 
 const PAGE = 50;
 
+/** Ids are integers of 32 bits. */
+const MOST_ID = 2 ** 31 - 1;
+
 /** Files come faster than anybody reads, and each look asks for a page of them. */
 const LOOK_MS = 1000;
 
 export function RequestPage({ id }: { id: string }) {
-  const requestId = /^\d{1,9}$/.test(id) ? Number(id) : undefined;
+  const requestId = /^\d{1,10}$/.test(id) && Number(id) <= MOST_ID ? Number(id) : undefined;
   if (requestId === undefined) return <Title text={`A request has a number, and ${JSON.stringify(id)} is none.`} />;
   return <KnownRequest requestId={requestId} />;
 }
