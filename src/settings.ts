@@ -145,7 +145,7 @@ const access = z.object({
     'which users get more rights: `operator=/tapes/ops,viewer=user:ada`, a list of roles (`user`, `viewer`, `operator`) with a group, or with `user:` and a name. Each authenticated caller is a user, unless the list contains `user=`',
   ),
   oidcClientId: optional('TAPEGATE_OIDC_CLIENT_ID', word).describe(
-    'the public client with which `tapegate login` requests tokens from the first issuer that supports the device flow (RFC 8628); `/.well-known/oauth-protected-resource` publishes it. The dashboard uses the same client with a code and PKCE: the issuer must allow the address of the page (`TAPEGATE_PUBLIC_URL` and a slash; of several issuers, each has its own: `?issuer=` and the encoded URL of the issuer after it) as redirect URI, and requests from its origin',
+    'the public client with which `tapegate login` requests tokens from the first issuer that supports the device flow (RFC 8628); `/.well-known/oauth-protected-resource` publishes it. The dashboard uses the same client with a code and PKCE: the issuer must allow the address of the page (`TAPEGATE_PUBLIC_URL` and a slash; of several issuers, each has its own: `?issuer=` and the encoded URL of the issuer after it) as redirect URI, and requests from its origin; its token endpoint must be at the origin of the issuer',
   ),
   proxies: listed(
     'TAPEGATE_PROXY_ADDRESSES',

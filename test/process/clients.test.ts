@@ -341,7 +341,10 @@ test('an answer that breaks off is no refusal, since a change may have been made
       cwd: PYTHON_CLIENT,
       env: { ...env, TAPEGATE_URL: url },
     });
-    expect(await quota.ended).toMatchObject({ code: 1, stderr: `tapegate: ${url} cannot be reached: the answer broke off\n` });
+    expect(await quota.ended).toMatchObject({
+      code: 1,
+      stderr: `tapegate: ${url} cannot be reached: the answer broke off\n`,
+    });
   }
   await closeServer(server);
 });
