@@ -135,7 +135,7 @@ test.each(ways)(
 test('keys of an S3 inventory that are no paths are left out', async () => {
   const manifest = writeInventory([
     object('a') + object('/lead') + object('a//b'),
-    object('a/b') + object('%FF') + object('ok'),
+    object('a/b') + object('%FF') + object('ok') + object('dir/'),
   ]);
   const rejects = path.join(dir, 'rejected');
   const { code } = await runImport('here', [manifest, ...inventory, '--skip-invalid', '--rejects', rejects]);
@@ -145,6 +145,7 @@ test('keys of an S3 inventory that are no paths are left out', async () => {
       `${partOf(0)} line 2: path has the part "": "//lead"`,
       `${partOf(0)} line 3: path has the part "": "/a//b"`,
       `${partOf(1)} line 2: the key "%FF" is not URL-encoded UTF-8`,
+      `${partOf(1)} line 4: path has the part "": "/dir/"`,
       `${partOf(0)} line 1: "/a" cannot be a file and a folder, of "/a/b"\n`,
     ].join('\n'),
   );

@@ -25,7 +25,7 @@ export function makeEntryRow(
 ): CatalogueRow | RowError {
   const whole = path.startsWith('/') ? path : `/${path}`;
   if (!whole.startsWith(`${strip}/`)) return new RowError(line, `${quote(whole)} is not below ${quote(strip)}`);
-  if (whole.endsWith('/')) return new RowError(line, `path ${findPathProblem(whole)}`);
+  if (whole.endsWith('/')) return new RowError(line, `path ${findPathProblem(whole)}`, { namesake: undefined });
   const place = { volume, ...(library !== undefined && { library }), ...(spot !== undefined && { spot_name: spot }) };
   return checkRow(line, { ...fields, ...place, path: prefix + whole.slice(strip.length), stage: 'T' });
 }
