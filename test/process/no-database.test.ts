@@ -137,9 +137,13 @@ test.each([
 );
 
 test('sslmode allow and prefer work on a server without TLS, and the others say what to do', async () => {
+  const { connection, drop } = await createDatabase();
   const run = (mode: string) =>
     runCli(['quota', 'list'], {
-      env: { DATABASE_URL: `postgresql://postgres@${host}/tapegate?sslmode=${mode}`, DATA_DIR: makeDataDir() },
+      env: {
+        DATABASE_URL: `postgresql://postgres@${host}/${connection.database}?sslmode=${mode}`,
+        DATA_DIR: makeDataDir(),
+      },
     });
   for (const mode of ['prefer', 'allow']) expect(await run(mode)).toMatchObject({ code: 0, stderr: '' });
   for (const mode of ['require', 'no-verify', 'verify-ca', 'verify-full']) {
@@ -149,6 +153,7 @@ test('sslmode allow and prefer work on a server without TLS, and the others say 
       stderr: `tapegate: the server of the database has no TLS, and sslmode=${mode} demands it: enable ssl there, or use sslmode=prefer or disable\n`,
     });
   }
+  await drop();
 });
 
 test('migrate makes a database with a password that has a percent sign', async () => {
