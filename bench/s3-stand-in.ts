@@ -4,9 +4,12 @@
  *
  *   npm run compile && node dist/bench/s3-stand-in.js FOLDER
  *
+ * Prints the settings of the library, and the TAPEGATE_LIBRARY_DIR with its credentials, which is removed at the end.
+ *
  * With PUBLIC=on objects can be read without a signature, and all of them are there at once.
  */
-import { readdirSync, readFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { startHash } from '../src/core/running-hash.js';
 import { startS3Server } from '../test/support/s3-server.js';
@@ -42,7 +45,17 @@ server.onRequest = async ({ operation, key }) => {
 };
 
 const { accessKeyId, secretAccessKey, region } = server.account;
-const settings = { bucket: server.bucket, region, endpoint: server.url, forcePathStyle: true };
+const libraryDir = mkdtempSync(path.join(tmpdir(), 's3-stand-in-'));
+process.on('exit', () => rmSync(libraryDir, { recursive: true, force: true }));
+for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit());
+const credentialsFile = 'stand-in';
+const secret = path.join(libraryDir, 'secrets', credentialsFile);
+mkdirSync(path.dirname(secret));
+const section = `[default]\naws_access_key_id=${accessKeyId}\naws_secret_access_key=${secretAccessKey}\n`;
+writeFileSync(secret, section, { mode: 0o600 });
+writeFileSync(`${secret}.hosts`, `${new URL(server.url).hostname}\n`);
+
+const settings = { bucket: server.bucket, region, endpoint: server.url, forcePathStyle: true, credentialsFile };
 console.log(JSON.stringify(settings));
-console.log(`AWS_ACCESS_KEY_ID='${accessKeyId}' AWS_SECRET_ACCESS_KEY='${secretAccessKey}'`);
+console.log(`TAPEGATE_LIBRARY_DIR='${libraryDir}'`);
 console.log(`${server.store.keys().length} objects; ended by Ctrl-C`);
