@@ -202,6 +202,27 @@ test('a run reports what it cannot adopt as it is, and adopts the rest', async (
   expect(await lastId()).toEqual([{ id: badId }]); // new requests have ids left
 });
 
+test('files whose paths are directories of others are reported and left out, by a dry run too', async () => {
+  const file = { size: 1, stage: 1 };
+  await site.insert('tapefile', { ...file, logical_path: '/badc/clash' });
+  await site.insert('tapefile', { ...file, logical_path: '/badc/clash/new.nc' });
+  const untouched = await dumpHere();
+  const trial = await adoptSite('--dry-run');
+  expect(await dumpHere()).toEqual(untouched);
+  expect(await adoptSite()).toEqual(trial);
+  expect(trial.counts).toMatchObject({ files: 8, copies: 3, requests: 6 });
+  expect(trial.differences.filter(({ kind }) => kind === 'file-refused')).toEqual([
+    {
+      kind: 'file-refused',
+      thing: '/badc/clash',
+      there: 'ON TAPE, 1 bytes',
+      here: 'nothing: "/badc/clash" cannot be a file and a folder, of "/badc/clash/new.nc"',
+    },
+  ]);
+  const paths = await ask(`SELECT path FROM tape_file WHERE path LIKE '/badc/clash%'`);
+  expect(paths).toEqual([{ path: '/badc/clash/new.nc' }]);
+});
+
 test('a source without a table of nla_control is refused, and nothing is stored', async () => {
   const before = await dumpHere();
   await site.client.query('ALTER TABLE nla_control_taperequest_files RENAME TO other');

@@ -3,7 +3,7 @@ import type { PoolClient } from 'pg';
 import type { Context } from '../../context.js';
 import { sql } from '../../database/sql.js';
 import type { Stage } from '../../stages.js';
-import { registerRows } from '../catalogue/import.js';
+import { registerUnclashing } from '../catalogue/import.js';
 import { RowError } from '../catalogue/import-lines.js';
 import { type CatalogueRow, checkRow } from '../catalogue/import-rows.js';
 import { type Adopting, readPages } from './report.js';
@@ -48,10 +48,22 @@ interface ChosenFile {
 const PAGE = 5000;
 
 export async function adoptFiles(ctx: Context, client: PoolClient, adopting: Adopting): Promise<void> {
-  const rows = readNewRows(client, adopting);
-  if (!adopting.isTrial) await registerRows(ctx, rows);
-  else for await (const _ of rows); // counts and reports them
+  const { isTrial, tell, counts } = adopting;
+  const clashing = await registerUnclashing(ctx, readNewRows(client, adopting), { isDryRun: isTrial });
+  if (clashing.length === 0) return;
+  counts.files -= clashing.length;
+  const { rows } = await client.query<{ path: string; size: string; stage: string }>(
+    sql`DELETE FROM source_chosen c WHERE c.path = ANY(${clashing.map(({ path }) => path)}::text[])
+        RETURNING c.path, c.size, c.stage`,
+  );
+  const problems = new Map(clashing.map(({ path, problem }) => [path, problem]));
+  for (const { path, ...file } of rows.sort((a, b) => (a.path < b.path ? -1 : 1))) {
+    tell({ kind: 'file-refused', thing: path, there: describeThere(file), here: `nothing: ${problems.get(path)}` });
+  }
 }
+
+const describeThere = ({ stage, size }: { stage: string; size: string }): string =>
+  `${namesThere[stage] ?? `stage ${stage}`}, ${size} bytes`;
 
 async function* readNewRows(client: PoolClient, adopting: Adopting): AsyncGenerator<CatalogueRow> {
   let line = 0;
@@ -81,7 +93,7 @@ async function* readOthers(client: PoolClient): AsyncGenerator<ChosenFile> {
 
 function toCatalogueRow(line: number, file: ChosenFile, { tell }: Adopting): CatalogueRow | undefined {
   const { path, size, stage, hereSize, hereStage } = file;
-  const there = `${namesThere[stage] ?? `stage ${stage}`}, ${size} bytes`;
+  const there = describeThere(file);
   const letter = stageLettersThere[stage];
   if (letter === undefined) {
     if (hereSize === null) tell({ kind: 'file-deleted', thing: path, there, here: 'nothing' });

@@ -32,6 +32,8 @@ const MAX_BYTES = 2n ** 63n - 1n;
 interface Applying {
   complete?: Complete | undefined;
   standing?: readonly StandingFile[] | undefined;
+  /** The caller offers to leave out names that cannot be restored. */
+  canSkip?: boolean | undefined;
 }
 
 /**
@@ -42,7 +44,7 @@ interface Applying {
 export async function applyIncoming(
   ctx: Context,
   tx: Transaction,
-  { complete, standing = [] }: Applying,
+  { complete, standing = [], canSkip = false }: Applying,
 ): Promise<ImportResult> {
   await refuseDuplicates(tx);
   await addVolumes(tx);
@@ -53,7 +55,7 @@ export async function applyIncoming(
   await lockCatalogue(tx, 'alone');
   await refuseOvertaken(tx, standing);
   await refuseRetired(tx);
-  if (added > 0) await refuseFolders(tx);
+  if (added > 0) await refuseFolders(tx, canSkip);
   await refuseTapeNames(tx);
   if (await followRelisted(tx)) await forgetMatched(tx); // `matchEarly` compared the patterns with other files
   const unlisted = await findUnlisted(tx, complete);

@@ -149,8 +149,11 @@ const clashesOf = (paths: Sql, limit: number): Sql => sql`
   )
   SELECT * FROM inside UNION SELECT a.* FROM around a WHERE NOT EXISTS (SELECT FROM inside s WHERE s."outer" = a."outer")`;
 
-/** Rejects clashes of inserted files. The lock on the catalogue makes the later of two imports see the other. */
-export async function refuseFolders(tx: Transaction): Promise<void> {
+/**
+ * Rejects clashes of inserted files. The lock on the catalogue makes the later of two imports see the other.
+ * @param canSkip whether the caller offers to leave such names out
+ */
+export async function refuseFolders(tx: Transaction, canSkip: boolean): Promise<void> {
   const fresh = sql`SELECT i.path FROM incoming i WHERE NOT EXISTS (SELECT FROM old o WHERE o.line = i.line)`;
   await refuseRows<Clash & { outerLine: bigint | null; innerLine: bigint | null }>(
     tx,
@@ -162,8 +165,13 @@ export async function refuseFolders(tx: Transaction): Promise<void> {
       const lines = [outerLine, innerLine].filter((line) => line !== null).sort((a, b) => Number(a - b));
       return `line${lines.length > 1 ? 's' : ''} ${lines.join(' and ')}: ${describeClash(clash)}`;
     },
-    true,
+    canSkip,
   );
+}
+
+/** A row that was left out because its path is a file and a directory. */
+export interface ClashingRow extends Reject {
+  path: string;
 }
 
 /** More rejected rows than a response can list. */
@@ -174,7 +182,7 @@ export const MAX_REJECTS = 100_000;
  * files, and the files of a directory rather than the file of its name. A clash that another import adds later rejects
  * the import. @returns the deleted rows
  */
-export async function dropClashes(client: pg.PoolClient): Promise<Reject[]> {
+export async function dropClashes(client: pg.PoolClient): Promise<ClashingRow[]> {
   await client.query(sql`CREATE INDEX ON incoming (path text_pattern_ops)`);
   const { rows } = await client.query<{ line: string; path: string; outer: string; inner: string }>(
     sql`WITH RECURSIVE fresh_path AS MATERIALIZED (
@@ -190,9 +198,9 @@ export async function dropClashes(client: pg.PoolClient): Promise<Reject[]> {
           UNION ALL SELECT p.line, p.path, i.path FROM fresh_path p CROSS JOIN LATERAL (
             SELECT i.path FROM incoming i WHERE ${liesBelow(sql`i.path`, sql`p.path`)} ORDER BY i.path USING ~<~ LIMIT 1) i
         ), one AS (SELECT DISTINCT ON (c.line) c.* FROM clash c ORDER BY c.line)
-        DELETE FROM incoming i USING one c WHERE i.line = c.line RETURNING c.line, c."outer", c."inner"`,
+        DELETE FROM incoming i USING one c WHERE i.line = c.line RETURNING c.line, i.path, c."outer", c."inner"`,
   );
-  const rejects = rows.map(({ line, ...clash }) => ({ line: Number(line), problem: describeClash(clash) }));
+  const rejects = rows.map(({ line, path, ...clash }) => ({ line: Number(line), path, problem: describeClash(clash) }));
   return rejects.sort((a, b) => a.line - b.line);
 }
 

@@ -8,7 +8,7 @@ import { runTransaction } from '../../database/transaction.js';
 import { codeOf } from '../../errors.js';
 import { audited, type Note, noteRefusal } from '../audit/audited.js';
 import { applyIncoming } from './import-apply.js';
-import { dropClashes, MAX_REJECTS, type StandingFile } from './import-checks.js';
+import { type ClashingRow, dropClashes, MAX_REJECTS, type StandingFile } from './import-checks.js';
 import { applyFolders, type ImportResult, loadIncoming, type Reject } from './import-incoming.js';
 import { ImportError } from './import-lines.js';
 import { type RowSource, skipBadNames } from './import-rows.js';
@@ -22,6 +22,8 @@ interface Importing {
   isDryRun?: boolean | undefined;
   /** Leaves out rows with names that cannot be restored, and returns them. */
   skipInvalid?: boolean | undefined;
+  /** Leaves out rows whose path is a file and a directory, and gets each. */
+  onClash?: ((row: ClashingRow) => void) | undefined;
 }
 
 export async function importRows(ctx: Context, rows: RowSource, importing: Importing = {}): Promise<ImportResult> {
@@ -48,10 +50,21 @@ export async function registerRows(
   return await takeIn(ctx, rows, { standing });
 }
 
+/** As `registerRows`, without the rows whose path is a file and a directory. @returns those rows */
+export async function registerUnclashing(
+  ctx: Context,
+  rows: RowSource,
+  { isDryRun }: { isDryRun: boolean },
+): Promise<ClashingRow[]> {
+  const clashing: ClashingRow[] = [];
+  await takeIn(ctx, rows, { isDryRun, onClash: (row) => clashing.push(row) });
+  return clashing;
+}
+
 async function takeIn(
   ctx: Context,
   rows: RowSource,
-  { note, wanted, complete, standing, isDryRun, skipInvalid }: Importing & { note?: Note },
+  { note, wanted, complete, standing, isDryRun, skipInvalid, onClash }: Importing & { note?: Note },
 ): Promise<ImportResult> {
   const client = await ctx.db.importPool.connect();
   try {
@@ -64,11 +77,14 @@ async function takeIn(
     };
     const kept = skipInvalid ? skipBadNames(rows, ({ line, problem }) => reject([{ line, problem }])) : rows;
     const hasFolders = await loadIncoming(client, kept);
-    if (skipInvalid) reject(await dropClashes(client));
+    const clashing = skipInvalid || onClash ? await dropClashes(client) : [];
+    if (onClash) clashing.forEach(onClash);
+    else reject(clashing.map(({ line, problem }) => ({ line, problem })));
+    const canSkip = note !== undefined && !skipInvalid;
     const rejected = skipInvalid && { rejected: rejects.length };
     const result = await applyAgain(() =>
       runTransaction(client, 'importRows', async (tx) => {
-        const applied = await applyIncoming(ctx, tx, { complete, standing });
+        const applied = await applyIncoming(ctx, tx, { complete, standing, canSkip });
         const result = hasFolders ? { ...applied, folders: await applyFolders(tx) } : applied;
         if (note && !isDryRun) await tx.query(note({ given: { ...result, complete: complete?.prefix, ...rejected } }));
         wanted?.throwIfAborted();
