@@ -3,10 +3,7 @@ import { pipeline } from 'node:stream/promises';
 import pg, { type PoolClient } from 'pg';
 import { from as copyFrom, to as copyTo } from 'pg-copy-streams';
 import type { Context } from '../../context.js';
-import { BareClient, connect } from '../../database/line.js';
-import { readUrlSettings } from '../../database/session-settings.js';
 import { raw, type Sql, sql } from '../../database/sql.js';
-import { normalizeUrl } from '../../database-url.js';
 import { parseTime } from '../../time.js';
 import type { Adopting } from './report.js';
 
@@ -50,13 +47,9 @@ const OF_SOURCE = sql`SET TimeZone = 'UTC'; SET DateStyle = 'ISO'; SET statement
   SELECT set_config(s.name, '0', false) FROM pg_settings s WHERE s.name = 'transaction_timeout'`;
 
 async function loadSource(client: PoolClient, url: string): Promise<void> {
-  const connectionString = normalizeUrl(url);
-  let source: pg.Client | undefined;
+  const source = new pg.Client({ connectionString: url, application_name: 'tapegate adopt' });
   try {
-    source = await connect(() => new BareClient({ connectionString, application_name: 'tapegate adopt' }));
-    for (const { name, value } of readUrlSettings(connectionString)) {
-      await source.query('SELECT set_config($1, $2, false)', [name, value]);
-    }
+    await source.connect();
     await source.query(OF_SOURCE);
     await source.query(sql`BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`);
     for (const [table, columns] of Object.entries(sourceTables)) {
@@ -73,7 +66,7 @@ async function loadSource(client: PoolClient, url: string): Promise<void> {
     if (error instanceof pg.DatabaseError) throw new SourceError(`the database to be adopted: ${error.message}`);
     throw error;
   } finally {
-    await source?.end();
+    await source.end();
   }
 }
 
