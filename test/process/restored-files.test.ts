@@ -343,6 +343,20 @@ test('a directory that exists keeps its mode, and its empty directories leave wi
   expect(modesOf('kept/sub')).toEqual(['755']);
 });
 
+test('a directory on disk is closed with its original, and one made before its mode was known leaves with its copies', async () => {
+  for (const file of ['/proj/f', '/proj/g', '/late/f']) await register(file);
+  await recordFolders(app.ctx, [{ path: '/proj', mode: 0o755, gid: null }]);
+  await restore('/proj/f');
+  const id = await restore('/late/f');
+  expect(modesOf('proj', 'late')).toEqual(['755', '750']);
+  for (const [dir, mode] of Object.entries({ '/proj': 0o700, '/late': 0o755 }))
+    await recordFolders(app.ctx, [{ path: dir, mode, gid: null }]);
+  await restore('/proj/g');
+  expect(modesOf('proj', 'late')).toEqual(['700', '750']);
+  await remove('/late/f', id);
+  expect(existsSync(place('late'))).toBe(false);
+});
+
 test('the configuration overrides mode and group of the original, and no file gets a set-id bit', async () => {
   // a change of the owner removes set-id bits by itself
   const self = { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 };

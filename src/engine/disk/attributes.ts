@@ -18,7 +18,7 @@ export interface WantedAttributes {
 
 /** Modes of files and directories without a mode in the catalogue. */
 const FILE_MODE = 0o644;
-const FOLDER_MODE = 0o750;
+export const FOLDER_MODE = 0o750;
 
 const PERMISSIONS = 0o777;
 
@@ -71,7 +71,7 @@ const KEEP = -1;
 /** Errors of unsupported or forbidden calls: the file is restored without the attribute. */
 const REFUSALS = ['EPERM', 'EINVAL', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP'];
 
-function ignoreRefusal(error: unknown): void {
+export function ignoreRefusal(error: unknown): void {
   if (!REFUSALS.includes(codeOf(error) ?? '')) throw error;
 }
 

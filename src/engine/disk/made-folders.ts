@@ -10,7 +10,7 @@ import type { Context } from '../../context.js';
 import { codeOf, messageOf, TapeError } from '../../errors.js';
 import { readFolderModes } from '../../operations/catalogue/folder-modes.js';
 import type { CallWatch } from '../calls.js';
-import { type FolderAttributes, wantedFolder } from './attributes.js';
+import { FOLDER_MODE, type FolderAttributes, ignoreRefusal, wantedFolder } from './attributes.js';
 import { ignoreMissing } from './entry.js';
 import { describeUntrusted, findUntrusted } from './exposure.js';
 import { ofDisk } from './failures.js';
@@ -66,25 +66,35 @@ function foldersOf(logicalPath: string): string[] {
 }
 
 /**
- * Creates missing directories, and finishes those of killed engines. An existing one keeps its mode.
+ * Creates missing directories, and finishes those of killed engines. An existing one keeps its mode, unless it is
+ * Tapegate's and permits more than is recorded by now.
  * @param dirs the outermost first
  * @throws TapeError POLICY if a link or another file is in the way; code ENOENT if a parent was just removed
  */
 async function ensureFolders(ctx: Context, root: string, dirs: readonly string[]): Promise<void> {
-  const due: { dir: string; isUnfinished: boolean }[] = [];
+  const found: { dir: string; stats: Stats | undefined }[] = [];
   for (const dir of dirs) {
     const stats = await lstat(path.join(root, dir)).catch(ignoreMissing);
     if (stats && !stats.isDirectory()) await (await openExisting(root, dir)).handle.close(); // throws the reason
-    if (!stats || isUnfinished(stats)) due.push({ dir, isUnfinished: stats !== undefined });
+    found.push({ dir, stats });
   }
-  const modes = await readFolderModes(
-    ctx,
-    due.map(({ dir }) => dir),
-  );
-  for (const { dir, isUnfinished: isMade } of due) {
+  const modes = await readFolderModes(ctx, dirs);
+  for (const { dir, stats } of found) {
     const wanted = wantedFolder(ctx.config, modes.get(dir));
-    if (isMade) await finishFolder(path.join(root, dir), wanted);
-    else await makeFolder(root, dir, wanted);
+    if (!stats) await makeFolder(root, dir, wanted);
+    else if (isUnfinished(stats)) await finishFolder(path.join(root, dir), wanted);
+    else if (modes.has(dir) && (stats.mode & 0o777 & ~wanted.mode) !== 0) await closeFolder(root, dir, wanted);
+  }
+}
+
+/** Sets the mode of an existing directory of Tapegate. */
+async function closeFolder(root: string, dir: string, wanted: FolderAttributes): Promise<void> {
+  const parent = await openExisting(root, path.dirname(dir));
+  try {
+    const at = path.join(parent.at, path.basename(dir));
+    if (await isAsMade(await lstat(at), parent, wanted)) await finishFolder(at, wanted).catch(ignoreRefusal);
+  } finally {
+    await parent.handle.close();
   }
 }
 
@@ -162,7 +172,8 @@ async function isAsMade(stats: Stats, parent: Folder, wanted: FolderAttributes):
   const [above, marker] = [await parent.handle.stat(), await lstat(path.join(parent.root, markerName))];
   const isOwn = [process.geteuid?.(), marker.uid].includes(stats.uid);
   const hasGroup = [process.getegid?.(), marker.gid, above.gid, wanted.gid].includes(stats.gid);
-  const hasMode = [...modesOf(wanted), EARLIER_MODE].includes(stats.mode & 0o7777) || isUnfinished(stats);
+  const given = [...modesOf(wanted), ...modesOf({ ...wanted, mode: FOLDER_MODE }), EARLIER_MODE]; // also before one was recorded
+  const hasMode = given.includes(stats.mode & 0o7777) || isUnfinished(stats);
   return stats.isDirectory() && isOwn && hasGroup && hasMode;
 }
 
