@@ -26,6 +26,8 @@ interface Reading extends HostTime {
   boot: string;
   at: string;
   ahead: number;
+  /** Seconds since 1970 by the host's clock if it was not set since its first reading; null: that one followed a jump. */
+  hostSeconds: number | null;
   madeAt: string;
 }
 
@@ -81,10 +83,10 @@ export class ClockWatch {
     if (!this.isJudged) this.judge(readings, held);
     else if (this.madeAt !== undefined && own?.madeAt !== this.madeAt) this.accept('an operator has confirmed it');
     this.madeAt = own?.madeAt;
-    if (clock.aheadSeconds !== 0 && this.isSettled(clock.aheadSeconds)) this.accept('it has been steady since');
+    if (clock.aheadSeconds !== 0 && this.isSettled(clock.aheadSeconds, own)) this.accept('it has been steady since');
     const isHeld = held.isHeld && !(await this.release(held));
-    if (clock.aheadSeconds !== 0) await this.report(held);
-    else if (!held.isHeld && !(own && this.isRecent(own))) await this.note();
+    if (clock.aheadSeconds !== 0) await this.report(held, own);
+    else if (!held.isHeld && !(own && this.isRecent(own))) await this.note(own);
     clock.isPlausible = clock.aheadSeconds === 0 && !isHeld && seconds() >= this.settlesUntil;
   }
 
@@ -92,7 +94,7 @@ export class ClockWatch {
     const rows = await this.ctx.db.rows<Held & { readings: Reading[] }>(
       sql`SELECT s.name IS NOT NULL AS "isHeld", s.retry_at AS "heldUntil", coalesce((
             SELECT json_agg(json_build_object('boot', c.boot, 'at', to_char(c.at, 'YYYY-MM-DD"T"HH24:MI:SS.US'), 'ahead', c.ahead_seconds,
-              'running', c.running_seconds, 'elapsed', c.elapsed_seconds, 'madeAt', c.made_at) ORDER BY c.at DESC) FROM clock_reading c), '[]') AS readings
+              'running', c.running_seconds, 'elapsed', c.elapsed_seconds, 'hostSeconds', c.host_seconds, 'madeAt', c.made_at) ORDER BY c.at DESC) FROM clock_reading c), '[]') AS readings
           FROM (SELECT) one LEFT JOIN suspension s ON s.kind = ${DATABASE_CLOCK.kind} AND s.name = ${DATABASE_CLOCK.name}`,
     );
     const { readings = [], ...held } = rows[0] ?? { isHeld: false, heldUntil: null };
@@ -130,24 +132,25 @@ export class ClockWatch {
     this.jump = undefined;
   }
 
-  /** Whether to accept a jump that this process has seen: a small one, or if this host's clock was right all the time. */
-  private isSettled(ahead: number): boolean {
+  /** Whether to accept a jump: a small one, or if this host's clock was right all the time, also before this process. */
+  private isSettled(ahead: number, own: Reading | undefined): boolean {
     if (this.jump === undefined || Math.abs(ahead - this.jump.ahead) > JUMP_SECONDS)
       this.jump = { ahead, since: seconds() };
     if (seconds() - this.jump.since < this.steadySeconds) return false;
     const hostSeconds = Date.now() / 1000;
-    const wasSet = Math.abs(hostSeconds - (performance.timeOrigin + performance.now()) / 1000) > JUMP_SECONDS;
+    const unset = hostSecondsNow(own);
+    const wasSet = unset === null || Math.abs(hostSeconds - unset) > JUMP_SECONDS;
     const agrees = Math.abs(hostSeconds - this.ctx.db.clock.serverSeconds) <= JUMP_SECONDS;
     return Math.abs(ahead) <= SMALL_JUMP_SECONDS || (agrees && !wasSet);
   }
 
   /** Records a jump for all processes. */
-  private async report({ isHeld, heldUntil }: Held): Promise<void> {
+  private async report({ isHeld, heldUntil }: Held, own: Reading | undefined): Promise<void> {
     if (seconds() - this.notedAt < NOTE_SECONDS && isHeld) return;
     this.notedAt = seconds();
     const { db } = this.ctx;
     const retryAt = addSeconds(this.ctx.db.clock.now(), this.steadySeconds);
-    await this.note(db.clock.aheadSeconds);
+    await this.note(own, db.clock.aheadSeconds);
     if (!isHeld) await holdFailing(this.ctx, DATABASE_CLOCK, { problem: describeJump(db.clock.aheadSeconds), retryAt });
     else if (heldUntil !== null)
       await db.pool.query(
@@ -177,15 +180,17 @@ export class ClockWatch {
   }
 
   /** Records the present reading of this host, for processes that start later. */
-  private async note(ahead = 0): Promise<void> {
+  private async note(own: Reading | undefined, ahead = 0): Promise<void> {
     const { running, elapsed } = readHostTime();
+    // after a jump, nothing shows whether this host's clock jumped as well
+    const hostSeconds = hostSecondsNow(own) ?? (ahead === 0 ? Date.now() / 1000 : null);
     const now = this.ctx.db.clock.now();
     await this.ctx.db.pool.query(
       sql`WITH old AS (DELETE FROM clock_reading WHERE at < ${now}::timestamp - make_interval(days => ${KEPT_DAYS}) AND boot <> ${this.boot})
-          INSERT INTO clock_reading (boot, at, running_seconds, elapsed_seconds, ahead_seconds, made_at)
-          VALUES (${this.boot}, ${now}, ${running}, ${elapsed}, ${ahead}, timezone('utc', clock_timestamp()))
+          INSERT INTO clock_reading (boot, at, running_seconds, elapsed_seconds, ahead_seconds, host_seconds, made_at)
+          VALUES (${this.boot}, ${now}, ${running}, ${elapsed}, ${ahead}, ${hostSeconds}, timezone('utc', clock_timestamp()))
           ON CONFLICT (boot) DO UPDATE SET at = excluded.at, running_seconds = excluded.running_seconds,
-            elapsed_seconds = excluded.elapsed_seconds, ahead_seconds = excluded.ahead_seconds`,
+            elapsed_seconds = excluded.elapsed_seconds, ahead_seconds = excluded.ahead_seconds, host_seconds = excluded.host_seconds`,
     );
   }
 }
@@ -205,6 +210,11 @@ export function expectedAfterStart(
   if (ahead > 0 && gap > ahead - SMALL_JUMP_SECONDS) return server - ahead;
   const sinceByHost = host - last;
   return sinceByHost >= -JUMP_SECONDS && sinceByHost < gap - SMALL_JUMP_SECONDS ? host : 'unknown';
+}
+
+/** What this host's clock shows if it was not set since its first reading; null if that is unknown. */
+function hostSecondsNow(own: Reading | undefined): number | null {
+  return own && own.hostSeconds !== null ? own.hostSeconds + secondsPassed(own, readHostTime()) : null;
 }
 
 const seconds = (): number => performance.now() / 1000;

@@ -1,5 +1,5 @@
 /** Jumps of the database's clock, which processes notice by the time that has passed on their host. */
-import { afterEach, expect, test } from 'vitest';
+import { afterEach, expect, test, vi } from 'vitest';
 import { openDatabase } from '../../src/database/client.js';
 import type { DatabaseClock } from '../../src/database/clock.js';
 import { runPasses } from '../../src/engine/passes.js';
@@ -17,6 +17,7 @@ const app = useApp();
 let closers: (() => Promise<void>)[] = [];
 
 afterEach(async () => {
+  vi.restoreAllMocks();
   for (const close of closers) await close();
   closers = [];
   await query('DELETE FROM clock_reading');
@@ -114,6 +115,32 @@ test('a process that starts after the jump knows the time from the readings of b
   const later = await startProcess({ off: DAY });
   expect([offOf(later.clock), later.clock.isPlausible]).toEqual([0, false]);
   expect(await readSuspensions(app)).toMatchObject([{ kind: 'CLOCK' }]);
+});
+
+test('a jump of the host as well is not accepted, also after restarts of the process', async () => {
+  const first = await startProcess();
+  await first.close();
+  const [now, origin] = [Date.now, performance.timeOrigin];
+  vi.spyOn(Date, 'now').mockImplementation(() => now() + 6 * DAY * 1000);
+  vi.spyOn(performance, 'timeOrigin', 'get').mockReturnValue(origin + 6 * DAY * 1000);
+  for (const restart of [1, 2]) {
+    const { clock, beat, close } = await startProcess({ off: 6 * DAY, steadySeconds: 0 });
+    await beat();
+    expect([restart, offOf(clock), clock.isPlausible]).toEqual([restart, 0, false]);
+    await close();
+  }
+  await query('UPDATE clock_reading SET boot = boot || 1'); // a start of the host
+  const { clock, beat } = await startProcess({ off: 6 * DAY, steadySeconds: 0 });
+  await beat();
+  expect([offOf(clock), clock.isPlausible]).toEqual([0, false]);
+});
+
+test('a large jump to the time of a host whose clock was not set is accepted, also after a restart', async () => {
+  const first = await startProcess({ off: -DAY });
+  await first.close();
+  const { clock, beat } = await startProcess({ steadySeconds: 0 });
+  await beat();
+  expect([offOf(clock), clock.isPlausible]).toEqual([0, true]);
 });
 
 test('one process that sees no jump waits for the others', async () => {

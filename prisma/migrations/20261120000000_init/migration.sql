@@ -707,6 +707,7 @@ CREATE TABLE "clock_reading" (
   "running_seconds" DOUBLE PRECISION NOT NULL,
   "elapsed_seconds" DOUBLE PRECISION NOT NULL,
   "ahead_seconds" DOUBLE PRECISION NOT NULL DEFAULT 0,
+  "host_seconds" DOUBLE PRECISION,
   "made_at" TIMESTAMP(6) NOT NULL,
 
   CONSTRAINT "clock_reading_pkey" PRIMARY KEY ("boot")
