@@ -19,7 +19,7 @@ const LISTEN = '0A';
 export async function checkListener(url: string, env: Environment): Promise<void> {
   const { protocol, hostname, port } = new URL(url);
   if (protocol !== 'http:') return;
-  // a name that nobody knows gets no token either
+  // no connection is made to a name that cannot be resolved
   const found = await lookup(bareHost(hostname), { all: true }).catch(() => []);
   const own = found.map(({ address }) => HERE[address] ?? normalAddress(address)).filter(isOfThisHost);
   const listeners = own.flatMap((address) => readListeners(Number(port || 80), address));

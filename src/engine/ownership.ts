@@ -63,7 +63,7 @@ interface Seen {
   record: OwnerRecord | undefined;
   /** Why it is not this Tapegate's. */
   problem: string | undefined;
-  /** False: what was last seen, since the directory does not answer. */
+  /** False if the directory does not answer: the other fields are from the last successful check. */
   isFresh: boolean;
 }
 
@@ -83,7 +83,7 @@ export async function confirmOwned(ctx: Context): Promise<void> {
 export class Ownership {
   private readonly ctx: Context;
   private readonly looks = new BoundedCalls();
-  /** What was last seen of each directory, also by a look that ended late. */
+  /** Last result for each directory, including results that arrived after the time limit. */
   private readonly seen = new Map<string, Seen>();
   private readonly stampings = new BoundedCalls();
   private readonly writing = new Set<Promise<unknown>>();
@@ -119,7 +119,11 @@ export class Ownership {
     return await this.checking;
   }
 
-  /** Waits while a restarted server may be a copy, or another Tapegate may not have stopped yet. @param onWait called if it does @throws FencedError */
+  /**
+   * Waits while a restarted server may be a copy, or another Tapegate may not have stopped yet.
+   * @param onWait called if it waits
+   * @throws FencedError
+   */
   async require(onWait: () => void = () => {}): Promise<void> {
     await this.check();
     if (this.isWatching) onWait();

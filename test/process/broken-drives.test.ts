@@ -1,6 +1,6 @@
 /**
- * Drives that fail or hang: the engine suspends each by itself, tries it again, and blames neither its volume nor other drives. Libraries
- * that refuse are suspended in the same way.
+ * The engine suspends and retries a drive that fails or hangs, without suspending its volume or other drives. It does the
+ * same with a library that refuses.
  */
 import { randomUUID } from 'node:crypto';
 import { beforeEach, expect, test } from 'vitest';
