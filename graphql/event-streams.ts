@@ -19,7 +19,7 @@ import {
 } from 'graphql';
 import { createHandler, type OperationResult, type Response as SseResponse } from 'graphql-sse';
 import { readerOf } from '../src/access/answers-in-hand.js';
-import { endTurn } from '../src/access/limits.js';
+import { endTurn, keepTurn } from '../src/access/limits.js';
 import { checkMethod, HttpError, sizeOfBody } from '../src/http-body.js';
 import type { EventPlace } from './event-place.js';
 import { acceptedOf, notAcceptable, type Params } from './http.js';
@@ -239,12 +239,16 @@ export class EventStreams {
       const isSubscription = operation.operation === 'subscription';
       const rootValue = async (): Promise<Result> => {
         if (isSubscription) this.admit(exchange);
+        // a client may abandon the POST of a query, which continues for its stream and still holds the body
+        const end = isSubscription ? undefined : keepTurn(res);
         try {
           if (!isSubscription) return await steps.execute(args);
           const result = await steps.subscribe(args);
           return 'next' in result ? result : this.masked(result);
         } catch (error) {
           return this.toResult(error);
+        } finally {
+          end?.();
         }
       };
       return { ...args, rootValue };

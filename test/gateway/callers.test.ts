@@ -231,6 +231,26 @@ test('a stream in single connection mode has a limit of operations', async () =>
   close();
 });
 
+test('a query in single connection mode keeps the room of its body until it ends, also without its POST', async () => {
+  const narrow = await start({ bodiesMb: 1 });
+  const { token, close } = await openStream(narrow);
+  const leaving = new AbortController();
+  const headers = { 'Content-Type': 'application/json', 'X-GraphQL-Event-Stream-Token': token };
+  const padded = (query: string) => JSON.stringify({ query, extensions: { operationId: '1' } }).padEnd(300_000);
+  const ask = async () => (await sendGraphql(narrow, padded('{ __typename }'))).status;
+  await whileLocked(narrow, 'LOCK TABLE quota IN ACCESS EXCLUSIVE MODE', async (waiters) => {
+    const call = { headers, body: padded('{ quotas { edges { node { user } } } }'), signal: leaving.signal };
+    const abandoned = request(narrow, '/graphql/stream', call).catch(() => {});
+    await waiters(1);
+    leaving.abort();
+    await abandoned;
+    // the gateway learns of the disconnect between these
+    for (let n = 0; n < 5; n++) expect(await ask()).toBe(429);
+  });
+  await waitFor('the query to end', async () => (await ask()) === 200);
+  close();
+});
+
 const behindProxy = { proxies: { ranges: ['127.0.0.1'], sockets: [] }, proxySecret: PROXY_SECRET };
 
 test('the rate-limit key of a user is its name, whatever its token, address and rights', async () => {
