@@ -123,6 +123,11 @@ export function withSettings(config: pg.ClientConfig = {}): {
   return { config: bare, setUp: statementOf([...byName.values()]), encryption };
 }
 
+/** Returns the settings in the options of a URL, or in PGOPTIONS. */
+export function readUrlSettings(url: string): SessionSetting[] {
+  return parseOptions(new URL(url).searchParams.get('options') ?? environment.PGOPTIONS ?? '').settings;
+}
+
 /**
  * Reads options as libpq's: `-c name=value`, `-cname=value` and `--name=value`.
  * @returns other options as `rest`, which only the server can read

@@ -232,6 +232,12 @@ test('a source without a table of nla_control is refused, and nothing is stored'
   expect(await dumpHere()).toEqual(before);
 });
 
+test('the URL of the source may prefer encryption, and may set the schema of its tables', async () => {
+  await site.client.query('CREATE SCHEMA moved; ALTER TABLE nla_control_quota SET SCHEMA moved');
+  const url = `${there.url}&sslmode=prefer&options=-c%20search_path%3Dpublic,moved`;
+  expect((await adopt(url, '--archive-root', site.archive, '--dry-run')).counts).toMatchObject({ quotas: 3 });
+});
+
 test('texts and times are read exactly', async () => {
   await site.client.query("SET TimeZone = 'Asia/Kolkata'");
   await change(`UPDATE taperequest SET retention = '9999-12-31 20:00:00-10' WHERE id = ${ids.waiting}`);

@@ -3,6 +3,7 @@ import { pipeline } from 'node:stream/promises';
 import pg, { type PoolClient } from 'pg';
 import { from as copyFrom, to as copyTo } from 'pg-copy-streams';
 import type { Context } from '../../context.js';
+import { connectToForeign } from '../../database/foreign.js';
 import { raw, type Sql, sql } from '../../database/sql.js';
 import { parseTime } from '../../time.js';
 import type { Adopting } from './report.js';
@@ -47,9 +48,9 @@ const OF_SOURCE = sql`SET TimeZone = 'UTC'; SET DateStyle = 'ISO'; SET statement
   SELECT set_config(s.name, '0', false) FROM pg_settings s WHERE s.name = 'transaction_timeout'`;
 
 async function loadSource(client: PoolClient, url: string): Promise<void> {
-  const source = new pg.Client({ connectionString: url, application_name: 'tapegate adopt' });
+  let source: pg.Client | undefined;
   try {
-    await source.connect();
+    source = await connectToForeign(url, 'tapegate adopt');
     await source.query(OF_SOURCE);
     await source.query(sql`BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`);
     for (const [table, columns] of Object.entries(sourceTables)) {
@@ -66,7 +67,7 @@ async function loadSource(client: PoolClient, url: string): Promise<void> {
     if (error instanceof pg.DatabaseError) throw new SourceError(`the database to be adopted: ${error.message}`);
     throw error;
   } finally {
-    await source.end();
+    await source?.end();
   }
 }
 
