@@ -183,7 +183,10 @@ export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions):
     pulse,
     clock,
     Client: line.Client,
-    config: exact,
+    /** Of the server that takes writes, once it is known. */
+    get config() {
+      return hosts.current;
+    },
     keepDatabase: () => line.keepDatabase(pool),
     close: async () => {
       await pulse.close();
