@@ -78,6 +78,16 @@ export async function openRuntime(
   }
 }
 
+/** Lines that wait until the log can be written again. */
+const MAX_UNWRITTEN_BYTES = 1024 * 1024;
+
+/** Opens a file of the log, standard error by default. If it cannot be written, on a full disk for instance, lines are lost. */
+export function openLogFile(descriptor = 2): DestinationStream {
+  const destination = pino.destination({ dest: descriptor, sync: true, maxLength: MAX_UNWRITTEN_BYTES });
+  destination.on('error', () => {}); // otherwise the caller would fail
+  return destination;
+}
+
 /**
  * Opens what a process needs on an open database; call `db.pulse.start` afterwards.
  * @param bounds `poolSize`: of a process with a parent; `logTo`: standard error by default
@@ -93,7 +103,7 @@ export function attach(
     return prioritize ? prioritize(shown, levelOfLine(line)) : shown;
   };
   const hooks = { streamWrite };
-  const log = pino({ level: config.logLevel, base: null, hooks }, logTo ?? pino.destination({ dest: 2, sync: true }));
+  const log = pino({ level: config.logLevel, base: null, hooks }, logTo ?? openLogFile());
   // the parent logs a lost database once for all its processes
   const quiet = log.child({}, { level: 'silent' });
   const db = openDatabase(connection, {

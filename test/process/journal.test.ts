@@ -1,12 +1,14 @@
-/** What systemd learns of a service. */
+/** The log of a service, and what it reports to systemd. */
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { chmodSync, fstatSync, openSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+import { pino } from 'pino';
 import { expect, test } from 'vitest';
 import { notifyReady } from '../../src/journal.js';
 import { packageRoot } from '../../src/package-root.js';
+import { openLogFile } from '../../src/runtime.js';
 import { makeTempDir } from '../support/temp-dir.js';
 
 const dir = makeTempDir();
@@ -48,4 +50,11 @@ test('lines have priorities if standard error is the journal, and none otherwise
   expect(lines.filter((line) => !/^<[3467]>./.test(line))).toEqual([]);
   expect(lines[0]).toMatch(/^<3>tapegate: /);
   expect(await runWithJournal(false)).not.toMatch(/^<\d>/m);
+});
+
+test('a log that cannot be written fails no caller', () => {
+  const log = pino({}, openLogFile(openSync('/dev/full', 'w')));
+  expect(() => {
+    for (let n = 0; n < 3; n++) log.info('a line that is lost');
+  }).not.toThrow();
 });
