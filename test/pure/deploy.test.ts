@@ -1,7 +1,10 @@
 /** Files below deploy/ name only settings, files and commands that exist, and work. */
-import { execFileSync } from 'node:child_process';
+import { execFile, execFileSync } from 'node:child_process';
 import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import http from 'node:http';
+import type { AddressInfo } from 'node:net';
 import path from 'node:path';
+import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
 import { packageRoot } from '../../src/package-root.js';
 import { makeTempDir } from '../support/temp-dir.js';
@@ -156,6 +159,11 @@ const SETTINGS = 'settings=/etc/tapegate/tapegate.env';
 
 /** Returns the environment and arguments of a program that the wrapper starts. */
 function readAs(text: string, ...args: string[]): { settings: Record<string, string>; args: string[] } {
+  return readWith({}, text, ...args);
+}
+
+/** @param env what the caller of the wrapper has set */
+function readWith(env: Record<string, string>, text: string, ...args: string[]) {
   const dir = makeTempDir();
   const [wrapper, settings] = [path.join(dir, 'tapegate'), path.join(dir, 'tapegate.env')];
   writeFileSync(settings, text);
@@ -167,7 +175,7 @@ function readAs(text: string, ...args: string[]): { settings: Record<string, str
     .replace(START, () => `exec "${process.execPath}" -e '${print}' -- "$@"`);
   writeFileSync(wrapper, started);
   const { settings: found, ...rest } = JSON.parse(
-    execFileSync('/bin/sh', [wrapper, ...args], { env: {}, cwd: dir, encoding: 'utf8' }),
+    execFileSync('/bin/sh', [wrapper, ...args], { env, cwd: dir, encoding: 'utf8' }),
   );
   const { PWD, OLDPWD, _, SHLVL, ...own } = found; // of the shell
   return { settings: own, ...rest };
@@ -202,6 +210,36 @@ test.each([
   ['A=\\', { A: '' }],
 ])('the file %j is read as systemd reads it', (text, expected) => {
   expect(readAs(text).settings).toEqual(expected);
+});
+
+test('a variable that the caller has set keeps its value, also if it is empty', () => {
+  const env = { DATA_DIR: '/srv/drill', DATABASE_URL: '' };
+  const text = 'DATA_DIR=/var/lib/tapegate\nDATABASE_URL=postgresql://db/tapegate\nPORT=1\nPORT=2\n';
+  expect(readWith(env, text).settings).toEqual({ ...env, PORT: '2' });
+});
+
+test('units that may run several times on a host keep their common runtime directory', () => {
+  for (const unit of ['tapegate', 'tapegate-gateway']) {
+    expect(read(`deploy/systemd/${unit}.service`)).toMatch(/^RuntimeDirectoryPreserve=yes$/m);
+  }
+});
+
+test('the probe of the image asks the gateway by its own protocol and address', async () => {
+  const [, probe = ''] =
+    /HEALTHCHECK [^\n]*\n {2}CMD ([\s\S]*?)\nENTRYPOINT/.exec(read('deploy/container/Dockerfile')) ?? [];
+  const server = http.createServer((req, res) => res.writeHead(req.url === '/health/ready' ? 200 : 404).end());
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const PORT = String((server.address() as AddressInfo).port);
+  const run = promisify(execFile);
+  const ask = async (env: Record<string, string>) =>
+    await run('/bin/sh', ['-c', probe.replaceAll('\\\n', '')], { env: { PATH: process.env.PATH, PORT, ...env } }).then(
+      () => 'healthy',
+      () => 'unhealthy',
+    );
+  const hosts = ['0.0.0.0', '::', '127.0.0.1'].map((HOST) => ({ HOST }));
+  expect(await Promise.all([{}, ...hosts].map(ask))).toEqual(Array(4).fill('healthy'));
+  expect(await ask({ TAPEGATE_TLS_CERT: 'cert.pem' })).toBe('unhealthy'); // no TLS here
+  server.close();
 });
 
 test('the settings file of the release is read literally', () => {
