@@ -51,27 +51,39 @@ export function wantedFolder(
   return { mode: 0o700 | (mode & 0o055), gid };
 }
 
-/** Sets the attributes of an open file. Only root can set any owner; other users can set only their own groups. */
+/**
+ * Sets the attributes of an open file. Only root can set any owner; other users can set only their own groups. If the
+ * group cannot be set, another group gets no rights in its place.
+ */
 export async function setAttributes(fd: number, wanted: WantedAttributes): Promise<void> {
   const stats = await statFile(fd);
-  await setOwner(fd, wanted, stats);
+  const mode = (await setOwner(fd, wanted, stats)) ? wanted.mode : withoutGroup(wanted.mode);
   // after the owner, because the mode applies to the new owner; a correct mode needs no call
-  if ((stats.mode & 0o7777) !== wanted.mode) await changeMode(fd, wanted.mode).catch(ignoreRefusal);
+  if ((stats.mode & 0o7777) !== mode) await changeMode(fd, mode).catch(ignoreRefusal);
   if (wanted.mtime !== null) await changeTimes(fd, new Date(), toFileTime(wanted.mtime));
 }
 
-async function setOwner(fd: number, { uid, gid }: WantedAttributes, stats: Stats): Promise<void> {
+/** @returns whether the file has the group */
+async function setOwner(fd: number, { uid, gid }: WantedAttributes, stats: Stats): Promise<boolean> {
   const owner = uid === null || uid === stats.uid || process.geteuid?.() !== 0 ? KEEP : uid;
   const group = gid === null || gid === stats.gid ? KEEP : gid;
-  if (owner !== KEEP || group !== KEEP) await changeOwner(fd, owner, group).catch(ignoreRefusal);
+  if (owner === KEEP && group === KEEP) return true;
+  const isSet = await changeOwner(fd, owner, group).then(
+    () => true,
+    (error: unknown) => ignoreRefusal(error) ?? false,
+  );
+  return isSet || group === KEEP;
 }
+
+/** The mode if the group cannot be set. What all others may do is left for the members of any group. */
+export const withoutGroup = (mode: number): number => (mode & ~0o070) | ((mode & 0o007) << 3);
 
 const KEEP = -1;
 
 /** Errors of unsupported or forbidden calls: the file is restored without the attribute. */
 const REFUSALS = ['EPERM', 'EINVAL', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP'];
 
-export function ignoreRefusal(error: unknown): void {
+export function ignoreRefusal(error: unknown): undefined {
   if (!REFUSALS.includes(codeOf(error) ?? '')) throw error;
 }
 

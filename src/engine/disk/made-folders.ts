@@ -10,7 +10,7 @@ import type { Context } from '../../context.js';
 import { codeOf, messageOf, TapeError } from '../../errors.js';
 import { readFolderModes } from '../../operations/catalogue/folder-modes.js';
 import type { CallWatch } from '../calls.js';
-import { FOLDER_MODE, type FolderAttributes, ignoreRefusal, wantedFolder } from './attributes.js';
+import { FOLDER_MODE, type FolderAttributes, ignoreRefusal, wantedFolder, withoutGroup } from './attributes.js';
 import { ignoreMissing } from './entry.js';
 import { describeUntrusted, findUntrusted } from './exposure.js';
 import { ofDisk } from './failures.js';
@@ -106,9 +106,6 @@ async function finishFolder(at: string, { mode, gid }: FolderAttributes): Promis
 
 /** Modes that a directory has once it is finished. */
 const modesOf = ({ mode, gid }: FolderAttributes): number[] => (gid === null ? [mode] : [mode, withoutGroup(mode)]);
-
-/** What all others may do is left for the members of any group. */
-const withoutGroup = (mode: number): number => (mode & ~0o070) | ((mode & 0o005) << 3);
 
 const giveTo = (at: string, gid: number): Promise<boolean> =>
   lchown(at, -1, gid).then(

@@ -9,7 +9,7 @@ import path from 'node:path';
 import { giveBack } from '../../blocks.js';
 import { Limiter } from '../../core/limiter.js';
 import { codeOf } from '../../errors.js';
-import { setAttributes, type WantedAttributes } from './attributes.js';
+import { setAttributes, type WantedAttributes, withoutGroup } from './attributes.js';
 import { inodeOf } from './copy.js';
 import { closeFile, openFile, statFile, syncFile, writeFile } from './descriptors.js';
 import { isSame, removeEntry } from './entry.js';
@@ -70,7 +70,8 @@ export class PartialFile {
     this.name = name;
     this.budget = how.budget;
     this.attributes = how.attributes;
-    this.opening = createNew(folder, name, how.attributes.mode);
+    const { mode, gid } = how.attributes;
+    this.opening = createNew(folder, name, gid === null ? mode : withoutGroup(mode)); // it has another group until `finish`
     this.written = this.opening;
     this.noteFailure();
   }
