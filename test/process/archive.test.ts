@@ -7,6 +7,7 @@ import { expect, test } from 'vitest';
 import { observeTransactions } from '../../src/database/transaction.js';
 import { type ArchiveProgress, archiveTree } from '../../src/engine/archive.js';
 import { startChecksum } from '../../src/engine/checksum.js';
+import { ownershipOf } from '../../src/engine/ownership.js';
 import { startEngine } from '../../src/engine/runner.js';
 import { TapeError } from '../../src/errors.js';
 import type { WritableBackend } from '../../src/tape/backend.js';
@@ -218,6 +219,23 @@ test('--move removes only files that are confirmed on tape', async () => {
   expect(await archive(backend, { move: true })).toEqual({ ...done, archived: 1, bytes: 3n, skipped: 1 });
   expect(await readStage(app, '/a/bad')).toBe('T');
   expect(isLeft('a/bad')).toBe(false);
+});
+
+test('a takeover in the middle of a batch stops it: nothing more is registered, and no source is removed', async () => {
+  writeTree({ one: 'one', two: 'two' });
+  const setFence = async (reason: string | null) => {
+    await app.ctx.db.pool.query('UPDATE site_identity SET fenced = $1', [reason]);
+    await ownershipOf(app.ctx).check();
+  };
+  const backend = createMemoryBackend();
+  backend.onRead = async () => await setFence('it was taken over');
+  try {
+    await expect(archive(backend, { move: true })).rejects.toThrow('it was taken over');
+  } finally {
+    await setFence(null);
+  }
+  expect((await readCatalogue()).map(({ stage }) => stage)).toEqual(['UNVERIFIED', 'UNVERIFIED']);
+  expect([isLeft('one'), isLeft('two')]).toEqual([true, true]);
 });
 
 test.each<[string, (file: string) => void, RegExp]>([

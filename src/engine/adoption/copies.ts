@@ -3,12 +3,13 @@ import { link, lstat, readlink, realpath, stat } from 'node:fs/promises';
 import path from 'node:path';
 import type { PoolClient } from 'pg';
 import type { Context } from '../../context.js';
-import { codeOf, messageOf, UnavailableError } from '../../errors.js';
+import { codeOf, FencedError, messageOf, UnavailableError } from '../../errors.js';
 import { readSourceCopies, type SourceCopy, type TakenCopy, takeOverCopies } from '../../operations/adoption/copies.js';
 import { type Adopting, readPages } from '../../operations/adoption/report.js';
 import { checksumOf } from '../checksum.js';
 import { inodeOf } from '../disk/copy.js';
 import { openFolder } from '../disk/made-folders.js';
+import { confirmOwned } from '../ownership.js';
 
 const PAGE = 200;
 
@@ -62,7 +63,10 @@ async function tryTake(
     if (before.size !== copy.size) return refuse('copy-size', `${place} has ${before.size} bytes`);
     const found = checksum === null ? null : await checksumOf(place, checksum);
     if (found !== checksum) return refuse('copy-checksum', `${place} has ${found}, and not ${checksum}`);
-    if (!adopting.isTrial) await giveName(ctx, { ...copy, diskId, mountpoint }, place);
+    if (!adopting.isTrial) {
+      await confirmOwned(ctx);
+      await giveName(ctx, { ...copy, diskId, mountpoint }, place);
+    }
     const after = await lstat(place, { bigint: true });
     if (after.ino !== before.ino || after.mtimeNs !== before.mtimeNs || after.size !== before.size) {
       return refuse('copy-changing', `${place} was changed while it was looked at`);
@@ -71,7 +75,7 @@ async function tryTake(
     const old = (await isSameName(place, mountpoint + copy.path)) ? null : place;
     return [{ ...copy, diskId, place: old, ...traits }];
   } catch (error) {
-    if (error instanceof UnavailableError) throw error;
+    if (error instanceof UnavailableError || error instanceof FencedError) throw error;
     return refuse('copy-refused', messageOf(error));
   }
 }

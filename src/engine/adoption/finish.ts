@@ -24,7 +24,7 @@ import { removeEntry } from '../disk/entry.js';
 import { rootOf } from '../disk/marker.js';
 import { type CopyPlace, withCopy } from '../disk/restore-area.js';
 import { lookAtLink, removeLink, syncLinkFolder } from '../links/link.js';
-import { ownershipOf } from '../ownership.js';
+import { confirmOwned, ownershipOf } from '../ownership.js';
 import { isSameName } from './copies.js';
 
 export interface Finish {
@@ -82,6 +82,7 @@ async function removeOldNames(
   for await (const page of pagesByFile((after) => readOldNames(ctx, after))) {
     const gone: GoneName[] = [];
     for (const name of page) {
+      await confirmOwned(ctx);
       const { fate, why = '' } = await removeOldName(name, archiveRoot).catch((error: unknown) => {
         if (error instanceof UnavailableError) throw error;
         return { fate: 'left' as const, why: messageOf(error) };

@@ -9,6 +9,7 @@ import type { CatalogueRow } from '../../operations/catalogue/import-rows.js';
 import { type Place, placeFiles } from '../../operations/catalogue/volumes.js';
 import type { WritableBackend } from '../../tape/backend.js';
 import { readChecked, readChunks, startChecksum, startSums } from '../checksum.js';
+import { confirmOwned } from '../ownership.js';
 import { isChanged, removeSource, type Source, withSource } from './walk.js';
 
 export interface BatchOptions {
@@ -51,7 +52,7 @@ export class ArchiveBatch {
   /**
    * Compares sources with tape, writes, registers, reads back, registers again, removes. A failed file skips the later
    * steps, and does not delay others.
-   * @throws the signal's reason; errors of the database; no error of a single file
+   * @throws the signal's reason; FencedError; errors of the database; no error of a single file
    */
   async run(): Promise<void> {
     const { fresh, lost, safe } = await this.sort();
@@ -88,6 +89,7 @@ export class ArchiveBatch {
     const { standing, known } = await check(files);
     const spotName = this.options.spot ?? null;
     const rows = standing.map((file, index) => ({ ...file, ...entry, line: index + 1, spotName }));
+    await confirmOwned(this.ctx);
     try {
       await registerRows(this.ctx, rows, known);
       return standing;
@@ -210,12 +212,16 @@ export class ArchiveBatch {
     return { standing, known: [] };
   }
 
-  /** Processes files one after the other; errors go into the result, unless the signal aborts. */
+  /**
+   * Processes files one after the other; errors go into the result, unless the signal aborts. Stops after a takeover: a
+   * batch may take hours.
+   */
   private async doEach<S extends Source>(
     sources: readonly S[],
     work: (source: S, index: number) => Promise<void>,
   ): Promise<void> {
     for (const [index, source] of sources.entries()) {
+      await confirmOwned(this.ctx);
       try {
         await work(source, index);
       } catch (error) {
