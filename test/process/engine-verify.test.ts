@@ -8,6 +8,7 @@ import { askData } from '../support/graphql.js';
 import { useMemorySite } from '../support/memory-site.js';
 import { runCli } from '../support/process.js';
 import { waitForState } from '../support/request-view.js';
+import { readSuspensions, resume } from '../support/suspend.js';
 import { createGate, waitFor } from '../support/wait.js';
 
 const { app, backend, clock, ask, query } = useMemorySite({ drives: 1, engine: { verifyMs: 100, idleMs: 100 } });
@@ -106,6 +107,24 @@ test('"too many open files" is no try of a tape copy', async () => {
   backend.onRead = read;
   clock.advance(600);
   await waitForConfirmation('/open/1');
+});
+
+test('a failed mount is no try of a tape copy: its volume is mounted again, and suspended after several failures', async () => {
+  backend.onMount = async (volume) => {
+    if (volume === 'AWAY') throw new TapeError('MEDIA', 'it is in no slot');
+  };
+  const files = ['/away/1', '/away/2'];
+  await addUnconfirmed([...files.map((path) => ({ path, volume: 'AWAY' })), { path: '/beside', volume: 'BESIDE' }]);
+  await waitForConfirmation('/beside');
+  const suspension = await waitFor('the suspension', async () => {
+    clock.advance(5);
+    return (await readSuspensions(app)).find(({ name }) => name === 'AWAY');
+  });
+  expect(suspension.reason).toContain('it could not be mounted 3 times: it is in no slot');
+  for (const path of files) expect(await viewFile(path)).toMatchObject({ stage: 'UNVERIFIED', verification: null });
+  backend.onMount = async () => {};
+  await resume(app, 'VOLUME', 'AWAY');
+  for (const path of files) await waitForConfirmation(path);
 });
 
 test('files that were confirmed before, or lack a checksum or a volume, are not read', async () => {

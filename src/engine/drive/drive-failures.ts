@@ -13,6 +13,7 @@ import {
   setMount,
 } from '../../operations/recalls/drives.js';
 import type { RecallOutcome } from '../../operations/recalls/ends.js';
+import { postponeVolume } from '../../operations/recalls/queue.js';
 import type { RunningRecall } from '../../operations/recalls/starts.js';
 import { countRefusal } from '../../operations/staging/stagers.js';
 import { beginTrial, holdFailing, readOpening } from '../../operations/suspensions.js';
@@ -73,6 +74,11 @@ export class VolumeFailures {
   isPaused(volume: string, now: string): boolean {
     const until = this.pauses.get(volume);
     return until !== undefined && isBefore(now, until);
+  }
+
+  /** Returns the volumes whose next mount must wait. */
+  pausedAt(now: string): string[] {
+    return [...this.pauses.keys()].filter((volume) => this.isPaused(volume, now));
   }
 
   /** Whether the next visit must wait, because nothing could start on the volume. */
@@ -178,6 +184,20 @@ export class VolumeFailures {
     this.badFiles.delete(volume);
     return `${bad.size} files one after another could not be read from it, the last of them ${recall.path}: ${outcome.error}`;
   }
+}
+
+/** Charges a failed mount to the volume, or its failure later: its recalls wait for the next mount, or it is suspended. */
+export async function noteVolumeFailure(
+  ctx: Context,
+  lease: HeldLease,
+  { volume, volumeId, failures }: { volume: string; volumeId: number; failures: VolumeFailures },
+  thrown: unknown,
+): Promise<void> {
+  const at = { now: ctx.now(), random: Math.random() };
+  const { errorClass, error, notBefore, holdReason } = failures.failed(volume, thrown, at);
+  if (holdReason !== undefined) await holdFailing(ctx, { kind: 'VOLUME', name: volume }, { problem: holdReason });
+  else if (thrown instanceof LibraryError) ctx.log.error({ drive: lease.driveName }, error);
+  if (notBefore !== undefined) await postponeVolume(ctx, volumeId, { errorClass, error, notBefore });
 }
 
 /** Tries for lasting errors. Then an operator must act, because further tries may damage cartridges. */

@@ -145,7 +145,8 @@ async function workDrive(
       options.failures.noteVisit(volume.volume, hasRead);
       if (options.failures.isLibraryAway || (!hasRead && options.gauge.hasAbsent)) return true;
     } else if (opening && performance.now() >= verifyAt) {
-      if (!(await verifyNext(ctx, backend, lease, stop))) verifyAt = performance.now() + options.verifyMs;
+      if (!(await verifyNext(ctx, backend, lease, { stop, failures: options.failures })))
+        verifyAt = performance.now() + options.verifyMs;
     } else await options.work.wait(seen, options.idleMs, stop);
   }
   return false;

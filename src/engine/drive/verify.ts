@@ -11,28 +11,34 @@ import {
 } from '../../operations/catalogue/verifications.js';
 import { hasReadyRecalls } from '../../operations/recalls/queue.js';
 import { isSuspended } from '../../operations/suspensions.js';
-import { DriveError, isRefusal, LibraryError, type MountedVolume, type TapeBackend } from '../../tape/backend.js';
+import { DriveError, isRefusal, type MountedVolume, type TapeBackend, VolumeError } from '../../tape/backend.js';
 import { addSeconds } from '../../time.js';
 import { type Mismatch, readChecked } from '../checksum.js';
-import { noteWorks, visitVolume } from './drive-failures.js';
+import { noteVolumeFailure, noteWorks, type VolumeFailures, visitVolume } from './drive-failures.js';
 import type { HeldLease } from './lease.js';
 import { classifyError, EXHAUSTED_PAUSE_SECONDS, pauseSeconds } from './retry.js';
 
 const PAGE = 100;
 
-/** @returns whether anything was read; false if the drive is needed for recalls, now or soon @throws DriveError, LibraryError */
+/**
+ * @param how.failures receives failed mounts, which are no failures of files
+ * @returns whether another volume may be tried; false if the drive is needed for recalls, now or soon
+ * @throws DriveError, LibraryError
+ */
 export async function verifyNext(
   ctx: Context,
   backend: TapeBackend,
   lease: HeldLease,
-  stop: AbortSignal,
+  how: { stop: AbortSignal; failures: VolumeFailures },
 ): Promise<boolean> {
-  const volume = await findUnconfirmed(ctx, lease.libraryId);
+  const { stop, failures } = how;
+  if (failures.isLibraryAway) return false;
+  const volume = await findUnconfirmed(ctx, lease.libraryId, failures.pausedAt(ctx.now()));
   if (!volume) return false;
   const { volumeId } = volume;
   let hasRead = false;
   await visitVolume(ctx, lease, { volumeId, stop }, async () => {
-    hasRead = await verifyVolume(ctx, backend, lease, { volume, stop });
+    hasRead = await verifyVolume(ctx, backend, lease, { volume, ...how });
     return true;
   });
   return hasRead;
@@ -42,7 +48,7 @@ async function verifyVolume(
   ctx: Context,
   backend: TapeBackend,
   lease: HeldLease,
-  { volume, stop }: { volume: UnconfirmedVolume; stop: AbortSignal },
+  { volume, stop, failures }: { volume: UnconfirmedVolume; stop: AbortSignal; failures: VolumeFailures },
 ): Promise<boolean> {
   let mounted: MountedVolume | undefined;
   let hasRead = false;
@@ -59,11 +65,15 @@ async function verifyVolume(
         } catch (error) {
           if (lease.signal.aborted) return hasRead;
           if (error instanceof DriveError || isRefusal(error)) throw error;
+          if (!mounted || error instanceof VolumeError) {
+            await noteVolumeFailure(ctx, lease, { ...volume, failures }, error);
+            return hasRead;
+          }
           failure = explainFailure(ctx, copy, error);
         }
         await endVerification(ctx, { ...copy, volumeId: volume.volumeId }, failure);
+        failures.succeeded(volume.volume);
         if (!failure) await noteWorks(ctx, lease);
-        if (!mounted) return hasRead; // the mount failed, as it would for each file; a later mount may succeed
       }
       if (copies.length < PAGE) return hasRead;
       after = copies.at(-1);
@@ -85,7 +95,7 @@ export function explainFailure(
   thrown: unknown,
 ): VerificationFailure {
   const { errorClass, error } = classifyError(thrown);
-  const isTry = !isExhausted(thrown) && !(thrown instanceof LibraryError); // these say nothing about the copy
+  const isTry = !isExhausted(thrown); // which says nothing about the copy
   const pause = isTry ? pauseSeconds(errorClass, copy.attempts, Math.random()) : EXHAUSTED_PAUSE_SECONDS;
   ctx.log.warn(
     { path: copy.path, errorClass, attempts: copy.attempts + Number(isTry), pause },

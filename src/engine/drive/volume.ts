@@ -1,12 +1,10 @@
 /** One volume in a drive: reads it batch by batch, and leaves it in time. */
 import type { Context } from '../../context.js';
 import type { RecallOutcome } from '../../operations/recalls/ends.js';
-import { postponeVolume } from '../../operations/recalls/queue.js';
-import { holdFailing } from '../../operations/suspensions.js';
 import type { WaitingVolume } from '../../planner/queue.js';
-import { DriveError, isRefusal, LibraryError, type MountedVolume, type TapeBackend } from '../../tape/backend.js';
+import { DriveError, isRefusal, type LibraryError, type MountedVolume, type TapeBackend } from '../../tape/backend.js';
 import type { Batch } from './batch.js';
-import { noteWorks } from './drive-failures.js';
+import { noteVolumeFailure, noteWorks } from './drive-failures.js';
 import type { HeldLease } from './lease.js';
 import type { DriveOptions } from './options.js';
 import { planVolume } from './plan.js';
@@ -105,7 +103,6 @@ class Visit {
     await noteWorks(this.ctx, this.lease);
   }
 
-  /** Suspends a volume that keeps failing; until then, all its files wait for the next mount. */
   private async noteVolumeFailure(thrown: unknown): Promise<void> {
     await this.reader.giveBackAhead();
     await this.reader.outcomes.written; // the returned recalls wait too
@@ -113,13 +110,7 @@ class Visit {
       this.broken = thrown;
       return this.reader.drop();
     }
-    const { volume, volumeId } = this.volume;
-    const at = { now: this.ctx.now(), random: Math.random() };
-    const { errorClass, error, notBefore, holdReason } = this.options.failures.failed(volume, thrown, at);
-    if (holdReason !== undefined)
-      await holdFailing(this.ctx, { kind: 'VOLUME', name: volume }, { problem: holdReason });
-    else if (thrown instanceof LibraryError) this.ctx.log.error({ drive: this.lease.driveName }, error);
-    if (notBefore !== undefined) await postponeVolume(this.ctx, volumeId, { errorClass, error, notBefore });
+    await noteVolumeFailure(this.ctx, this.lease, { ...this.volume, failures: this.options.failures }, thrown);
     this.reader.drop();
   }
 }

@@ -36,11 +36,15 @@ export interface UnconfirmedVolume {
   volume: string;
 }
 
-/** Finds a volume with copies to verify that is in service and in no drive. */
-export async function findUnconfirmed(ctx: Context, libraryId: number): Promise<UnconfirmedVolume | undefined> {
+/** Finds a volume with copies to verify that is in service and in no drive. @param except names of other volumes */
+export async function findUnconfirmed(
+  ctx: Context,
+  libraryId: number,
+  except: readonly string[],
+): Promise<UnconfirmedVolume | undefined> {
   const rows = await ctx.db.rows<UnconfirmedVolume>(
     sql`SELECT v.id AS "volumeId", v.name AS volume FROM volume v
-     WHERE v.library_id = ${libraryId} AND EXISTS (SELECT FROM tape_file f WHERE f.volume_id = v.id AND ${isUnconfirmed} AND ${isDueAt(ctx.now())})
+     WHERE v.library_id = ${libraryId} AND v.name <> ALL(${except}::text[]) AND EXISTS (SELECT FROM tape_file f WHERE f.volume_id = v.id AND ${isUnconfirmed} AND ${isDueAt(ctx.now())})
        AND NOT EXISTS (SELECT FROM drive d WHERE d.volume_id = v.id)
        AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id) AND NOT ${isLeftAlone(ctx.now())}
      ORDER BY v.id LIMIT 1`,
