@@ -68,7 +68,7 @@ function createApp(ctx: Context, handlers: Handlers): Express {
   );
   app.use(joinSlashes);
   app.use([...DOOR_PATHS], known);
-  mountDoor(app, ctx, contextFor);
+  mountDoor(app, ctx, contextFor, answers);
   app.get(METADATA_PATH, createMetadataHandler(ctx.config));
   mountHealth(app, ctx, { answers, standbys });
   app.use(METRICS_PATH, known);
@@ -194,10 +194,11 @@ const joinSlashes: RequestHandler = (req, _res, next) => {
   next();
 };
 
-function mountDoor(app: Express, ctx: Context, contextFor: (req: Request) => Context): void {
+function mountDoor(app: Express, ctx: Context, contextFor: (req: Request) => Context, answers: AnswersInHand): void {
   app.get(DISCOVERY_PATH, createDiscovery(ctx.config));
   app.use(TAPE_PATH, createTapeRouter(contextFor));
-  const copies = new CopyDoor({ calls: ctx.config.door.diskCalls, seconds: ctx.config.diskTimeout });
+  const isStopping = () => answers.isStopping;
+  const copies = new CopyDoor({ calls: ctx.config.door.diskCalls, seconds: ctx.config.diskTimeout, isStopping });
   const { downloads, longLists } = ctx.config.limits;
   const shareOf = (what: string, all: number) => {
     const shares = new Shares(what, { all, one: Math.floor(all / 2) });

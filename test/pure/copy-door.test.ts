@@ -1,6 +1,7 @@
 /** Readers of copies: the descriptors that they hold on a stalled disk, and the memory that they use. */
+import { createHash } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdirSync, readdirSync, readlinkSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdirSync, readdirSync, readlinkSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import http from 'node:http';
 import path from 'node:path';
@@ -59,6 +60,36 @@ test('a copy on a stalled disk is closed when the disk answers, after its reader
     methods.read = real;
   }
   await waitFor('the copy to be closed', async () => !isOpen(file));
+  rmSync(mountpoint, { recursive: true });
+});
+
+test('a large copy with another ctime is compared once, and is served then if it has its bytes', async () => {
+  const mountpoint = makeTempDir();
+  const disk = { diskId: 1, mountpoint };
+  await writeMarker(disk);
+  const file = path.join(mountpoint, 'f');
+  writeFileSync(file, 'bytes');
+  const { ino, mtimeNs, ctimeNs } = statSync(file, { bigint: true });
+  const whole = {
+    ino,
+    mtimeNs,
+    ctimeNs,
+    size: 5n,
+    copyChecksum: `sha256:${createHash('sha256').update('bytes').digest('hex')}`,
+  };
+  const copyDoor = new CopyDoor({ calls: 1, seconds: 10, mostCompared: 4n });
+  const read = async () => {
+    const opened = await copyDoor.open({ ...disk, path: '/f', ...whole }, { isPublic: false });
+    if ('closed' in opened) return opened.closed;
+    await opened.close();
+    return 'open';
+  };
+  const readAtLast = () => waitFor('the comparison', async () => [await read()].find((state) => state !== 'busy'));
+  chmodSync(file, 0o640);
+  expect([await read(), await readAtLast(), await read()]).toEqual(['busy', 'open', 'open']);
+  writeFileSync(file, 'BYTES');
+  whole.mtimeNs = statSync(file, { bigint: true }).mtimeNs;
+  expect([await read(), await readAtLast()]).toEqual(['busy', 'changed']);
   rmSync(mountpoint, { recursive: true });
 });
 

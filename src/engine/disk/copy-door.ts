@@ -6,7 +6,7 @@
  * is limited, and hangs are reported; the other threads remain for work that needs no disk.
  */
 import type { BigIntStats } from 'node:fs';
-import { type FileHandle, stat } from 'node:fs/promises';
+import { type FileHandle, open, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { Limiter } from '../../core/limiter.js';
 import { codeOf, isExhausted, messageOf, TapeError } from '../../errors.js';
@@ -44,7 +44,7 @@ export interface OpenCopy {
   close(): void;
 }
 
-/** Size limit for comparing the bytes of a copy whose ctime has changed. */
+/** A larger copy whose ctime has changed is compared while its readers wait elsewhere. */
 const MOST_COMPARED = 1024n ** 3n;
 /** Limit of cached results, for compared copies and for directories. */
 const MOST_KNOWN = 10_000;
@@ -58,16 +58,29 @@ interface Found {
   tick: () => void;
 }
 
+interface DoorOptions {
+  calls: number;
+  seconds: number;
+  /** Bytes. */
+  mostCompared?: bigint;
+  isStopping?: () => boolean;
+}
+
 export class CopyDoor {
   private readonly watch: CallWatch;
   /** A call occupies its slot until it really ends, even if its caller gave up. */
   private readonly slots: Limiter;
   private readonly waitMs: number;
+  private readonly mostCompared: number | bigint;
+  private readonly isStopping: () => boolean;
   private readonly compared = new Map<string, boolean>();
+  private isComparing = false;
   private readonly folders = new Map<string, { isOpen: boolean; at: number }>();
 
-  /** @param seconds after which a call counts as hung */
-  constructor({ calls, seconds }: { calls: number; seconds: number }) {
+  /** @param seconds after which a call counts as hung @param isStopping whether nobody will ask again */
+  constructor({ calls, seconds, mostCompared = MOST_COMPARED, isStopping = () => false }: DoorOptions) {
+    this.mostCompared = mostCompared;
+    this.isStopping = isStopping;
     this.watch = new CallWatch({ disk: seconds, tape: seconds });
     this.slots = new Limiter(calls);
     this.waitMs = seconds * 1000;
@@ -107,33 +120,75 @@ export class CopyDoor {
     }
     if (isKnownByTimes(copy, stats)) return undefined;
     if (isKnownBy(copy, stats) || (await isRenumbered(copy, stats, folder.root))) {
-      if (await this.hasItsBytes(copy, handle, stats, tick)) return undefined;
+      const isSame = await this.hasItsBytes(copy, handle, stats, tick);
+      if (isSame) return undefined;
+      if (isSame === undefined) return { closed: 'busy', message: `${name} has another ctime, and is compared first` };
     }
     return { closed: 'changed', message: `${name} is not the copy that was put there` };
   }
 
-  /** Compares the bytes: perhaps only owner, mode or inode changed. */
+  /** Compares the bytes: perhaps only owner, mode or inode changed. @returns undefined if it will be known later */
   private async hasItsBytes(
     copy: LeftCopy,
     handle: FileHandle,
     stats: BigIntStats,
     tick: () => void,
-  ): Promise<boolean> {
+  ): Promise<boolean | undefined> {
     if (copy.copyChecksum === null) return true;
     const key = JSON.stringify([copy.diskId, copy.path, String(stats.ino), String(stats.ctimeNs), copy.copyChecksum]);
     const known = this.compared.get(key);
     if (known !== undefined) return known;
-    if (stats.size > MOST_COMPARED) return false;
+    if (stats.size > this.mostCompared) {
+      if (!this.isComparing) await this.compareLater({ ...copy, copyChecksum: copy.copyChecksum }, handle, stats, key);
+      return undefined;
+    }
     const checksum = await startChecksum(copy.copyChecksum);
     for await (const chunk of readChunks(handle)) {
       checksum.update(chunk);
       tick();
     }
     if ((await handle.stat({ bigint: true })).ctimeNs !== stats.ctimeNs) return false;
-    const isSame = checksum.digest() === copy.copyChecksum;
+    return this.note(key, checksum.digest() === copy.copyChecksum);
+  }
+
+  private note(key: string, isSame: boolean): boolean {
     if (this.compared.size >= MOST_KNOWN) this.compared.clear();
     this.compared.set(key, isSame);
     return isSame;
+  }
+
+  /** Starts to compare a large copy: one at a time, and each chunk by a call of its own, so that others have a turn. */
+  private async compareLater(
+    copy: LeftCopy & { copyChecksum: string },
+    handle: FileHandle,
+    { ctimeNs }: BigIntStats,
+    key: string,
+  ): Promise<void> {
+    this.isComparing = true;
+    const end = () => {
+      this.isComparing = false;
+    };
+    const own = await open(`/proc/self/fd/${handle.fd}`).catch((error: unknown) => {
+      end();
+      throw error;
+    });
+    const compare = async () => {
+      const checksum = await startChecksum(copy.copyChecksum);
+      const chunks = readChunks(own);
+      for (;;) {
+        const { done, value } = await this.call(copy, () => chunks.next());
+        if (done) break;
+        if (this.isStopping()) return;
+        checksum.update(value);
+      }
+      const now = await this.call(copy, () => own.stat({ bigint: true }));
+      if (now.ctimeNs === ctimeNs) this.note(key, checksum.digest() === copy.copyChecksum);
+    };
+    // the next reader has it compared again if that fails
+    void compare()
+      .catch(() => {})
+      .finally(end)
+      .finally(() => this.closeInTurn(copy, own));
   }
 
   /** Whether every user on this host may enter the directory. */
