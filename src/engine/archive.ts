@@ -7,7 +7,7 @@ import type { Deed } from '../audit.js';
 import type { Context } from '../context.js';
 import { auditedRun } from '../operations/audit/audited.js';
 import { type FolderMode, recordFolders } from '../operations/catalogue/folder-modes.js';
-import { hasVolumes } from '../operations/catalogue/volumes.js';
+import { archiveVolumes, hasVolumes, skipGiven } from '../operations/catalogue/volumes.js';
 import { LibraryError, type WritableBackend } from '../tape/backend.js';
 import { ArchiveBatch, type BatchOptions, type BatchResult } from './archive/batch.js';
 import type { Source } from './archive/walk.js';
@@ -44,6 +44,8 @@ export async function archiveTree(
   await refuseOwnFolders(ctx, input.dir);
   await ownershipOf(ctx).require();
   await openLibrary(ctx, backend, input.newLibrary ?? false);
+  const last = await backend.findLast?.(archiveVolumes);
+  if (last) await skipGiven(ctx, last);
   const deed: Deed = { operation: 'archive', kind: 'CATALOGUE', object: input.dir, given: input };
   return await auditedRun(ctx, deed, () => archiveAll(ctx, backend, input, how), describe);
 }

@@ -56,6 +56,9 @@ export interface WritableBackend extends TapeBackend {
    */
   openLibrary?(make: boolean): Promise<void>;
 
+  /** Finds the last volume with such a name, of which longer ones are later, and its highest position, 0 if it is empty. */
+  findLast?(names: RegExp): Promise<{ volume: string; position: bigint } | undefined>;
+
   /**
    * Writes a file; creates its volume if needed. The file is durable once the promise resolves, or that of `sync` if
    * there is one. If it rejects, the file does not exist. A chunk is in use until the next one is requested. Errors of

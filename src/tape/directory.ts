@@ -1,7 +1,7 @@
 /** The library type `directory`: a directory per volume, a file per position; file system errors become tape errors. */
 import { randomUUID } from 'node:crypto';
 import fs, { constants, type Dir } from 'node:fs';
-import { access, link, mkdir, open, opendir, rm, rmdir, stat } from 'node:fs/promises';
+import { access, link, mkdir, open, opendir, readdir, rm, rmdir, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { codeOf, messageOf, TapeError } from '../errors.js';
@@ -30,6 +30,17 @@ export function createDirectoryBackend(dir: string): WritableBackend {
   const unsynced = new Map<string, string[]>();
   return {
     openLibrary: (make) => library.open(make),
+
+    async findLast(names) {
+      const volumes = (await readdir(root)).filter((name) => names.test(name));
+      const volume = volumes.reduce((a, b) => (isLater(b, a) ? b : a), '');
+      if (volume === '') return undefined;
+      let last = '0';
+      for await (const { name } of await opendir(path.join(root, volume))) {
+        if (/^\d{8,}$/.test(name) && isLater(name, last)) last = name;
+      }
+      return { volume, position: BigInt(last) };
+    },
 
     async mount(volume, _drive, signal) {
       signal.throwIfAborted();
@@ -88,6 +99,9 @@ function folderOf(root: string, volume: string): string {
 function nameOf(position: bigint): string {
   return String(position).padStart(8, '0');
 }
+
+/** Compares names that end with padded numbers. */
+const isLater = (a: string, b: string): boolean => (a.length === b.length ? a > b : a.length > b.length);
 
 const MISSING = ['ENOENT', 'ENOTDIR', 'ENAMETOOLONG'];
 

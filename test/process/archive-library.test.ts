@@ -1,6 +1,6 @@
 /** `archive` to a library that is missing, unmounted or exchanged, or that other users may write to: nothing is registered, and sources stay. */
 import { execFileSync } from 'node:child_process';
-import { chmodSync, existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { Readable } from 'node:stream';
 import { afterAll, expect, test } from 'vitest';
@@ -70,6 +70,28 @@ test('archive --new-library makes a library even if the catalogue knows volumes'
   rmSync(library, { recursive: true });
   expect(await moveTree('/second', '--new-library')).toMatchObject({ code: 0 });
   expect(readdirSync(path.join(library, 'TG0001'))).toHaveLength(4);
+});
+
+test.each([
+  ['positions', 'UPDATE volume SET used = 0, next_position = 2'],
+  ['volumes', 'DELETE FROM volume'],
+])('after a backup is restored that lacks %s of the library, archive begins a new volume', async (_what, lose) => {
+  writeTree({ a: 'a', b: 'b' });
+  await archive(createDirectoryBackend(library));
+  await app.ctx.db.pool.query('DELETE FROM tape_file');
+  await app.ctx.db.pool.query(lose);
+  writeTree({ a: 'A', b: 'B' });
+  for (let run = 0; run < 2; run++) {
+    expect(await archive(createDirectoryBackend(library))).toMatchObject({ failed: [] });
+    expect(readdirSync(library).filter((name) => name.startsWith('TG'))).toEqual(['TG0001', 'TG0002']);
+  }
+  const written = ['TG0001', 'TG0002'].map((volume) =>
+    ['00000001', '00000002'].map((name) => readFileSync(path.join(library, volume, name), 'utf8')),
+  );
+  expect(written).toEqual([
+    ['a', 'b'],
+    ['A', 'B'],
+  ]);
 });
 
 test('a first run that fails before it has written anything does not prevent the next one', async () => {

@@ -58,6 +58,26 @@ export interface Place {
   position: bigint;
 }
 
+/** Names of the volumes that `archive` writes. */
+export const archiveVolumes = /^TG[0-9]{4,18}$/;
+
+/**
+ * Begins a volume if the first library contains files at positions that the catalogue has not given out: it was restored
+ * from a backup, or a failover lost its last transactions.
+ * @param last the last position of the library
+ */
+export async function skipGiven(ctx: Context, { volume, position }: Place): Promise<void> {
+  const number = BigInt(volume.slice(2));
+  await transaction(ctx.db.pool, 'skipGiven', async (tx) => {
+    await lockAdvisory(tx, 'places');
+    await tx.query(
+      sql`INSERT INTO volume (name, used, next_position) SELECT ${nameOf(number + 1n)}, 0, 1
+          WHERE NOT EXISTS (SELECT FROM volume v WHERE v.name ~ ${archiveVolumes.source}
+            AND (substr(v.name, 3)::bigint, v.next_position) > (${number}::bigint, ${position}::bigint))`,
+    );
+  });
+}
+
 interface OpenVolume {
   number: bigint;
   used: bigint;
@@ -81,7 +101,7 @@ export async function placeFiles(
     const [newest] = await tx.query<OpenVolume>(
       sql`SELECT substr(v.name, 3)::bigint AS number, v.used, v.next_position AS "nextPosition",
             v.library_id <> ${FIRST_LIBRARY} OR EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id) AS "isClosed"
-          FROM volume v WHERE v.name ~ '^TG[0-9]{4,18}$' ORDER BY 1 DESC LIMIT 1`,
+          FROM volume v WHERE v.name ~ ${archiveVolumes.source} ORDER BY 1 DESC LIMIT 1`,
     );
     const filled = new Map<bigint, OpenVolume>();
     let volume = newest ?? { number: 0n, used: volumeSize, nextPosition: 1n, isClosed: false };
