@@ -15,12 +15,12 @@ import {
   GraphQLError,
   type GraphQLSchema,
   getOperationAST,
-  getVariableValues,
 } from 'graphql';
 import { createHandler, type OperationResult, type Response as SseResponse } from 'graphql-sse';
 import { readerOf } from '../src/access/answers-in-hand.js';
 import { endTurn, keepTurn } from '../src/access/limits.js';
 import { checkMethod, HttpError, sizeOfBody } from '../src/http-body.js';
+import { readVariables } from './documents.js';
 import type { EventPlace } from './event-place.js';
 import { acceptedOf, notAcceptable, type Params } from './http.js';
 
@@ -229,7 +229,7 @@ export class EventStreams {
       if (operation.operation === 'mutation' && req.method === 'GET') {
         throw new HttpError(405, 'a mutation is not allowed by GET, only by POST', { Allow: 'POST' });
       }
-      const variables = getVariableValues(schema, operation.variableDefinitions ?? [], params.variables ?? {});
+      const variables = readVariables(schema, operation, params.variables ?? {});
       if (variables.errors) return refuse(exchange, variables.errors);
       const contextValue = (await steps.contextFactory()) as Record<PropertyKey, unknown>;
       // the POST of an operation ends before its stream

@@ -14,6 +14,7 @@ import './site.js';
 import './verifications.js';
 import './suspensions.js';
 import { builder } from './builder.js';
+import { chargeLists } from './documents.js';
 import { failLate } from './errors.js';
 
-export const schema = failLate(builder.toSchema({ sortSchema: false }));
+export const schema = chargeLists(failLate(builder.toSchema({ sortSchema: false })));

@@ -196,9 +196,13 @@ test('the limits of depth, breadth and complexity are configured', async () => {
     expect(await askErrors(narrow, query('id user used size email'))).toEqual([
       expect.stringMatching(/ 8 are allowed \(GRAPHQL_BREADTH\)/),
     ]);
-    expect(await askErrors(narrow, query('user').replace('requests', 'requests(first: 500)'))).toEqual([
-      expect.stringMatching(/ 1000 are allowed \(GRAPHQL_COMPLEXITY\)/),
-    ]);
+    const tooCostly = [expect.stringMatching(/ 1000 are allowed \(GRAPHQL_COMPLEXITY\)/)];
+    expect(await askErrors(narrow, query('user').replace('requests', 'requests(first: 500)'))).toEqual(tooCostly);
+    const listed = (fields: string) => `query ($stages: [Stage!]) { ${fields} }`;
+    const stages = Array(6000).fill('ONTAPE');
+    await askData(narrow, listed('tapeFiles(stages: $stages) { totalCount }'), { stages });
+    const twice = listed('a: tapeFiles(stages: $stages) { totalCount } b: tapeFiles(stages: $stages) { totalCount }');
+    expect(await askErrors(narrow, twice, { stages })).toEqual(tooCostly);
   } finally {
     await narrow.close();
   }
@@ -208,6 +212,16 @@ test.each(['/graphql', '/graphql/stream'])('%s refuses a query of too many token
   const headers = { 'Content-Type': 'application/json', Accept: 'text/event-stream' };
   const body = { query: `{ ${'__typename '.repeat(10_001)} }` };
   expect((await send(app, path, { headers, body })).text).toContain('Document contains more that 10000 tokens');
+});
+
+test('a stream reports at most 50 errors of variables', async () => {
+  const query =
+    'mutation ($files: [String!]) { createRequest(input: { quota: "user-1", files: $files }) { __typename } }';
+  const body = { query, variables: { files: Array(1000).fill(1) } };
+  const headers = { 'Content-Type': 'application/json', Accept: 'text/event-stream' };
+  const { text } = await send(app, '/graphql/stream', { headers, body });
+  expect(text.split('String cannot represent')).toHaveLength(51);
+  expect(text).toContain('Too many errors processing variables');
 });
 
 test('a page has 50 items by default, and at most 1000', async () => {

@@ -30,7 +30,12 @@ test('the number of paths and the length of a pattern are limited', async () => 
   const short = 'must have at least 4 characters, not 3';
   await expectError(post(app, { quota: 'alice', files }), 400, `files ${many}`);
   await expectError(post(app, { quota: 'alice', patterns: '/\u{1F600}a' }), 400, `patterns ${short}`);
-  expect(await create(app, { quota: 'alice', files })).toMatchObject({ field: 'files', message: `files ${many}` });
+  for (const given of [files, ['no path', ...files.slice(1)]]) {
+    const input = { quota: 'alice', files: given };
+    expect(await create(app, input)).toMatchObject({ field: 'files', message: `files ${many}` });
+    const estimate = `query ($input: CreateRequestInput!) { result: estimateRequest(input: $input) { ... on Failure { message } } }`;
+    expect(await askData(app, estimate, { input })).toEqual({ result: { message: `files ${many}` } });
+  }
   expect(await create(app, { quota: 'alice', pattern: '/ab' })).toMatchObject({ message: `pattern ${short}` });
   await makeRequest(app, { quota: 'alice', files: [...files.slice(1), '/d'] });
   await makeRequest(app, { quota: 'alice', patterns: '/abc' });

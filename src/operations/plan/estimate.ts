@@ -89,7 +89,7 @@ export async function estimateRequest(
   input: CreateRequestInput,
   reader?: AbortSignal,
 ): Promise<Estimate> {
-  const { wish, user, limits } = checkRequest(input, ctx.now());
+  const { wish, user, limits } = checkRequest(ctx, input, ctx.now());
   allow(ctx, 'estimateRequest', user);
   const quota = await ctx.db.prisma.quota.findUnique({ where: { user, removedAt: null } });
   if (!quota) throw new UnknownUserError(user);

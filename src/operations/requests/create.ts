@@ -79,9 +79,8 @@ async function makeRequest(ctx: Context, input: CreateRequestInput, bulk: BulkPa
   const deed = { operation: 'createRequest', kind: 'REQUEST', object: '', given: input } as const;
   return await audited(ctx, deed, async (note) => {
     const now = ctx.now();
-    const checked = { ...checkRequest(input, now), bulk };
+    const checked = { ...checkRequest(ctx, input, now), bulk };
     allow(ctx, 'createRequest', checked.user);
-    checkWishSize(ctx, checked.wish);
     for (let endsOverdue = true; ; endsOverdue = false) {
       const made = await takeTurn(ctx, 'catalogue', () => store(ctx, { ...checked, now, endsOverdue }, note));
       if (made !== undefined) {
@@ -136,8 +135,8 @@ function addressesOf(ctx: Context, quota: QuotaRow, { addresses }: Checked) {
 }
 
 /** Checks all of a new request that needs no database. @throws InvalidInputError */
-export function checkRequest(input: CreateRequestInput, now: string) {
-  const wish = checkWish(input);
+export function checkRequest(ctx: Context, input: CreateRequestInput, now: string) {
+  const wish = checkWish(ctx, input);
   const label = input.label ? checkText('label', input.label) : defaultLabel(wish);
   const retention = input.retention
     ? checkTime('retention', input.retention)
@@ -154,19 +153,20 @@ export function checkRequest(input: CreateRequestInput, now: string) {
   return { wish, label, retention, limits, user, addresses };
 }
 
-function checkWish(input: CreateRequestInput): Wish {
+function checkWish(ctx: Context, input: CreateRequestInput): Wish {
   const pattern = checkPattern('pattern', input.pattern ?? '');
   const files = withoutEmpty(input.files);
   if (pattern !== '' && files.length > 0)
     throw new InvalidInputError('pattern', 'and files exclude each other: give one of them');
   if (pattern === '' && files.length === 0)
     throw new InvalidInputError('pattern', 'or files must be given, and neither is');
+  checkWishSize(ctx, pattern, files); // before the check of each path
   for (const file of files) checkPath('files', file);
   return files.length > 0 ? { pattern: '', files } : { pattern, files: undefined };
 }
 
 /** Checks the limits of the site. @throws InvalidInputError */
-function checkWishSize({ config }: Context, { pattern, files = [] }: Wish): void {
+function checkWishSize({ config }: Context, pattern: string, files: readonly string[]): void {
   const { requestPaths, patternLength } = config.limits;
   if (files.length > requestPaths) {
     throw new InvalidInputError('files', `must name at most ${requestPaths} paths, not ${files.length}`);
