@@ -87,7 +87,24 @@ const duration = filledString.transform((text, ctx) => {
   return z.NEVER;
 });
 
-const listOf = <Item extends z.ZodType>(item: Item) => z.array(item, must('a list')).min(1, 'must not be empty');
+/** Stops at the first wrong item: a body may contain a million. */
+const listOf = <Item extends z.ZodType>(item: Item) =>
+  z
+    .array(z.unknown(), must('a list'))
+    .min(1, 'must not be empty')
+    .transform((values, ctx) => {
+      const items: z.output<Item>[] = [];
+      for (const [n, value] of values.entries()) {
+        const read = item.safeParse(value);
+        if (!read.success) {
+          for (const { path, message } of read.error.issues)
+            ctx.addIssue({ code: 'custom', path: [n, ...path], message });
+          return z.NEVER;
+        }
+        items.push(read.data);
+      }
+      return items;
+    });
 
 /** Ignores unknown fields, and metadata for other sites. */
 const stageBody = z.object({

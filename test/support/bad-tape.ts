@@ -36,6 +36,7 @@ const stages: BadTape[] = [
   stage('files that are an object', /^files must be a list, not an object$/, {}),
   stage('an empty list of files', /^files must not be empty$/, []),
   stage('a file that is a path', /^files\[0\] must be an object, not a string$/, ['/a/one.nc']),
+  stage('many files that are numbers', /^files\[0\] must be an object, not a number$/, Array(1000).fill(5)),
   stage('a file without a path', /^files\[1\]\.path must be a string, not missing$/, [{ path: '/a' }, {}]),
   stage('a path that is null', /^files\[0\]\.path must be a string, not null$/, [{ path: null }]),
   stage('a path that is a number', /^files\[0\]\.path must be a string, not a number$/, [{ path: 5 }]),
@@ -75,6 +76,9 @@ const paths: BadTape[] = ['/archiveinfo', '/release/x', `${NO_ID}/cancel`].flatM
   bad(`an empty list at ${path}`, /^paths must not be empty$/, { path, body: { paths: [] } }),
   bad(`a path that is an object at ${path}`, /^paths\[0\] must be a string, not an object$/, {
     ...{ path, body: { paths: [{}] } },
+  }),
+  bad(`many paths that are numbers at ${path}`, /^paths\[0\] must be a string, not a number$/, {
+    ...{ path, body: { paths: Array(1000).fill(5) } },
   }),
   bad(`no JSON at ${path}`, /^the body is not JSON: /, { path, body: 'x' }),
 ]);
