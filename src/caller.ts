@@ -26,6 +26,8 @@ export interface Caller {
   reads: Quotas;
   /** May change nothing, regardless of its roles. */
   isReadOnly?: boolean;
+  /** Its token permits only what its scopes name: not the right `manage`. */
+  isScoped?: boolean;
   /** Users for whom it may request files, and change its own requests. */
   acts: Quotas;
   /** Users whose requests it may change even if others made them. */
@@ -61,8 +63,8 @@ export function hasRole({ roles: own }: Caller, ...wanted: readonly Role[]): boo
 }
 
 /** Returns a key that is the same for a caller with the same rights. The token is part of it. */
-export function describeCaller({ way, name, roles, groups, tokenId, rights }: Caller): string {
-  return JSON.stringify([way, name, [...roles], groups, tokenId, rights]);
+export function describeCaller({ way, name, roles, groups, isScoped = false, tokenId, rights }: Caller): string {
+  return JSON.stringify([way, name, [...roles], groups, isScoped, tokenId, rights]);
 }
 
 /**

@@ -17,6 +17,7 @@ export interface Identity {
   /** Users for whom a service acts. */
   quotas?: readonly string[];
   isReadOnly?: boolean;
+  isScoped?: boolean;
   tokenId?: number | undefined;
   expiresAt?: string | undefined;
   address?: string | undefined;
@@ -35,8 +36,8 @@ export class KnownCallers {
   }
 
   async get(identity: Identity, address: string | undefined): Promise<Caller> {
-    const { name, way, roles, groups, isReadOnly } = identity;
-    const key = JSON.stringify([way, name, [...roles], groups, isReadOnly]);
+    const { name, way, roles, groups, isReadOnly, isScoped } = identity;
+    const key = JSON.stringify([way, name, [...roles], groups, isReadOnly, isScoped]);
     const caller = await this.recent.get(key, () => toCaller(this.ctx, identity));
     return { ...caller, expiresAt: identity.expiresAt, address };
   }
@@ -46,7 +47,7 @@ const NONE: Quotas = new Set<string>();
 
 /** Adds roles and memberships to an identity. */
 export async function toCaller(ctx: Context, identity: Identity): Promise<Caller> {
-  const { name, way, groups = [], isReadOnly = false, tokenId, expiresAt, address } = identity;
+  const { name, way, groups = [], isReadOnly = false, isScoped = false, tokenId, expiresAt, address } = identity;
   const roles = isReadOnly ? withoutWriting(identity.roles) : identity.roles;
   const rights = await readRights(ctx, name, groups);
   const own = roles.has('user') ? rights : { uses: [], manages: [] };
@@ -62,6 +63,7 @@ export async function toCaller(ctx: Context, identity: Identity): Promise<Caller
     roles,
     groups,
     isReadOnly,
+    isScoped,
     reads: seesAll ? 'all' : acts,
     acts: isReadOnly ? NONE : doesAll ? 'all' : acts,
     manages: isReadOnly ? NONE : doesAll ? 'all' : manages,

@@ -113,8 +113,8 @@ export class OidcCallers {
     );
     const [name = '', ...groups] = [told, ...named].map((given) => nameOfIssuer(access, issuer.url, given));
     if (issuer.url === access.oidcIssuers[0]) checkNoIssuers(access, [name, ...groups], 'the token');
-    const { roles, isReadOnly } = limitRoles(rolesOf(oidcRoles, name, groups), readWords(payload.scope));
-    return { name, way: 'oidc', roles, groups, isReadOnly, expiresAt: timeOf((payload.exp ?? 0) + CLOCK_SKEW_SECONDS) };
+    const limited = limitRoles(rolesOf(oidcRoles, name, groups), readWords(payload.scope));
+    return { name, way: 'oidc', ...limited, groups, expiresAt: timeOf((payload.exp ?? 0) + CLOCK_SKEW_SECONDS) };
   }
 }
 
@@ -140,14 +140,14 @@ const CAPABILITY = /^(storage|compute)\./;
 
 /**
  * A token with scopes of the WLCG profile permits only these: `storage.stage` requests files, `storage.read` reads, and
- * neither operates. A token that is limited to a path is rejected.
+ * neither operates. It gives nobody else access to quotas. A token that is limited to a path is rejected.
  * @throws HttpError 403
  */
 function limitRoles(
   roles: Identity['roles'],
   scopes: readonly string[],
-): { roles: Identity['roles']; isReadOnly: boolean } {
-  if (!scopes.some((scope) => CAPABILITY.test(scope))) return { roles, isReadOnly: false };
+): Pick<Identity, 'roles' | 'isReadOnly' | 'isScoped'> {
+  if (!scopes.some((scope) => CAPABILITY.test(scope))) return { roles };
   const has = (scope: string) => scopes.includes(scope) || scopes.includes(`${scope}:/`);
   if (!has('storage.stage') && !has('storage.read')) {
     throw new HttpError(403, 'the token is for other things: it takes the scope storage.read or storage.stage, of /', {
@@ -155,7 +155,7 @@ function limitRoles(
     });
   }
   const own = [...roles].filter((role) => role !== 'operator');
-  return { roles: new Set(own), isReadOnly: !has('storage.stage') };
+  return { roles: new Set(own), isReadOnly: !has('storage.stage'), isScoped: true };
 }
 
 const FAULTS: Record<string, string> = {

@@ -146,7 +146,7 @@ const READ_ONLY = "do that: it reads only, and nothing that is an operator's";
 export function may(caller: Caller, operation: Operation): boolean {
   const right = policy[operation];
   // it would stay when the site requires authentication
-  if (right === 'manage' && caller.way === 'open') return false;
+  if (right === 'manage' && (caller.way === 'open' || caller.isScoped)) return false;
   return hasRole(caller, ...rights[right].roles);
 }
 
@@ -205,12 +205,12 @@ export function allowManage(ctx: Asking, operation: Operation, user: string): vo
  * apply. Undefined for a caller without roles.
  */
 export function rightsKey(caller: Caller): string | undefined {
-  const { way, name, roles, groups, reads, acts, manages, isReadOnly = false, rights } = caller;
+  const { way, name, roles, groups, reads, acts, manages, isReadOnly = false, isScoped = false, rights } = caller;
   if (roles.size === 0) return undefined;
   const listed = (quotas: Quotas) => (quotas === 'all' ? quotas : [...quotas].sort());
   const isRuled = !hasRole(caller, 'operator', 'viewer');
   const who = isRuled ? [way, name, ownerOf(caller), [...groups].sort(), rights] : [];
-  return JSON.stringify([[...roles].sort(), listed(reads), listed(acts), listed(manages), isReadOnly, who]);
+  return JSON.stringify([[...roles].sort(), listed(reads), listed(acts), listed(manages), isReadOnly, isScoped, who]);
 }
 
 /** The quotas `q` that the caller may see, with their requests. */

@@ -115,7 +115,18 @@ test('storage scopes limit what a token allows', async () => {
   expect((await get('/quota/bob', computing)).status).toBe(403);
   const insufficient = await get('/quota/alice', await scoped('storage.create:/'));
   expect(insufficient.headers.get('www-authenticate')).toContain('error="insufficient_scope"');
-  expect(await sees(await scoped('storage.stage:/', { groups: ['/tapes/ops'] }), 'alice', 'bob')).toEqual([200, 404]);
+  const staging = await scoped('storage.stage:/', { groups: ['/tapes/ops'] });
+  expect(await sees(staging, 'alice', 'bob')).toEqual([200, 404]);
+  const share =
+    'mutation { setMember(input: { quota: "alice", kind: USER, name: "bob", isManager: true }) { __typename } }';
+  for (const [token, result] of [
+    [staging, 'Forbidden'],
+    [await scoped('openid'), 'QuotaMember'],
+    [staging, 'Forbidden'],
+  ] as const)
+    expect(await ask({ ...app, token }, share)).toEqual({ data: { setMember: { __typename: result } } });
+  const unshare = 'mutation { removeMember(input: { quota: "alice", kind: USER, name: "bob" }) { __typename } }';
+  await ask({ ...app, token: await scoped('openid') }, unshare);
 });
 
 test('each issuer has its own users and its own keys', async () => {
