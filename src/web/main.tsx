@@ -1,13 +1,13 @@
-/** Where the page begins, and goes on for whoever comes back from an identity provider. */
+/** Starts the page, and completes a sign-in after the redirect of an identity provider. */
 import { render } from 'preact';
 import { App } from './app';
-import { dropToken } from './session';
+import { dropToken, keepToken } from './session';
 
 async function start(root: Element): Promise<void> {
-  // most come with nothing of the kind in the address, and load nothing of it
+  // the code for sign-in is loaded only if the address shows a redirect
   if (new URLSearchParams(location.search).has('state')) {
     const { finishSignIn } = await import('./oidc');
-    const problem = await finishSignIn();
+    const problem = await finishSignIn(keepToken);
     if (problem !== undefined) dropToken(problem);
   }
   render(<App />, root);

@@ -1,6 +1,16 @@
 /** Sign-in at an identity provider of the gateway (OpenID Connect, code flow with PKCE). */
 import type { AuthorizationServer, TokenEndpointResponse } from 'oauth4webapi';
-import { type Kept, keepToken } from './session';
+
+/** A token for the gateway. */
+export interface StoredToken {
+  token: string;
+  /** Only of a provider's token. */
+  issuer?: string | undefined;
+  /** Requests the next token from the provider. */
+  refreshToken?: string | undefined;
+  /** Milliseconds since 1970. */
+  expiresAt?: number | undefined;
+}
 
 /** The gateway's metadata (RFC 9728). */
 export interface Providers {
@@ -76,9 +86,12 @@ export async function startSignIn(providers: Providers, issuer: string, isForLon
 
 /**
  * Completes a sign-in after the provider's redirect.
+ * @param keep stores the token, for this tab or for long
  * @returns the error for people; undefined after success, or without a redirect
  */
-export async function finishSignIn(): Promise<string | undefined> {
+export async function finishSignIn(
+  keep: (token: StoredToken, isForLong: boolean) => void,
+): Promise<string | undefined> {
   const kept = sessionStorage.getItem(KEY);
   const here = new URL(location.href);
   const isBack = here.searchParams.has('state') && (here.searchParams.has('code') || here.searchParams.has('error'));
@@ -93,14 +106,14 @@ export async function finishSignIn(): Promise<string | undefined> {
     const answering = here.searchParams.get(ISSUER);
     if (providers.issuers.length > 1 && answering !== started.issuer)
       throw new Error(`the answer is from ${answering ?? 'an unknown provider'}`);
-    keepToken(await exchange(providers, started, here), started.isForLong);
+    keep(await exchange(providers, started, here), started.isForLong);
     return undefined;
   } catch (error) {
     return `Signing in at ${started.issuer} did not work: ${error instanceof Error ? error.message : error}`;
   }
 }
 
-async function exchange(providers: Providers, started: Started, here: URL): Promise<Kept> {
+async function exchange(providers: Providers, started: Started, here: URL): Promise<StoredToken> {
   const { issuer, verifier, state, nonce } = started;
   const { oauth, server, client, options } = await prepare(providers, issuer);
   const parameters = oauth.validateAuthResponse(server, client, here, state);
@@ -118,7 +131,7 @@ async function exchange(providers: Providers, started: Started, here: URL): Prom
 }
 
 /** Exchanges a refresh token. @throws Error if the provider rejects it */
-export async function renew({ issuer, refreshToken }: Kept): Promise<Kept> {
+export async function renew({ issuer, refreshToken }: StoredToken): Promise<StoredToken> {
   const providers = await findProviders();
   if (!providers || issuer === undefined || refreshToken === undefined) throw new Error('there is no next token');
   const { oauth, server, client, options } = await prepare(providers, issuer);
@@ -134,7 +147,7 @@ async function prepare(providers: Providers, issuer: string) {
   return { oauth, server: await describe(issuer), client: { client_id: providers.clientId }, options };
 }
 
-function toKept(answer: TokenEndpointResponse, issuer: string): Kept {
+function toKept(answer: TokenEndpointResponse, issuer: string): StoredToken {
   const { access_token: token, refresh_token: refreshToken, expires_in: seconds } = answer;
   const expiresAt = seconds === undefined ? undefined : Date.now() + seconds * 1000;
   return { token, issuer, refreshToken, expiresAt };

@@ -1,14 +1,8 @@
 /** The token of the user, kept for this tab, or for the browser if the user chooses so. */
 
-const KEY = 'tapegate.token';
+import type { StoredToken } from './oidc';
 
-export interface Kept {
-  token: string;
-  /** Of one that a provider gave: by which the next one is had, and until when it is good (milliseconds since 1970). */
-  issuer?: string | undefined;
-  refreshToken?: string | undefined;
-  expiresAt?: number | undefined;
-}
+const KEY = 'tapegate.token';
 
 type Listener = () => void;
 const listeners = new Set<Listener>();
@@ -18,9 +12,9 @@ const RENEW_MS = 60_000;
 
 const read = (): string | null => sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY);
 
-function readKept(): Kept | undefined {
+function readKept(): StoredToken | undefined {
   const text = read();
-  return text === null ? undefined : (JSON.parse(text) as Kept);
+  return text === null ? undefined : (JSON.parse(text) as StoredToken);
 }
 
 export const isSignedIn = (): boolean => read() !== null;
@@ -40,20 +34,20 @@ export async function readToken(): Promise<string | undefined> {
 }
 
 /** If the provider does not answer, the next call retries; the gateway decides whether the old token is valid. */
-async function renewKept(kept: Kept): Promise<void> {
+async function renewKept(kept: StoredToken): Promise<void> {
   const { renew } = await import('./oidc');
   const next = await renew(kept).catch(() => undefined);
   // not if the user has signed out meanwhile
   if (next && readKept()?.token === kept.token) write(next, localStorage.getItem(KEY) !== null);
 }
 
-export function keepToken(kept: Kept, isForLong: boolean): void {
+export function keepToken(kept: StoredToken, isForLong: boolean): void {
   refusal = undefined;
   write(kept, isForLong);
   tell();
 }
 
-function write(kept: Kept, isForLong: boolean): void {
+function write(kept: StoredToken, isForLong: boolean): void {
   forget();
   (isForLong ? localStorage : sessionStorage).setItem(KEY, JSON.stringify(kept));
 }

@@ -11,7 +11,7 @@ import { useDeed } from '../deeds';
 import { CopyButton } from '../parts/copy-button';
 import { Refused } from '../parts/problem';
 import { isOver } from '../parts/state';
-import type { ShownRequest } from './request';
+import type { ShownRequest } from './shown-request';
 
 const DAY_MS = 86_400_000;
 const DAYS = 30;

@@ -5,7 +5,7 @@ import { tellExactness, tellNoMatch } from '../no-match';
 import { useNow } from '../now';
 import { Moment } from '../parts/moment';
 import { isOver } from '../parts/state';
-import type { ShownRequest } from './request';
+import type { ShownRequest } from './shown-request';
 
 export function RequestFacts({ request }: { request: ShownRequest }) {
   const hasEnded = isOver(request.state);

@@ -7,7 +7,7 @@ import { Moment } from '../parts/moment';
 import { Pages, type Places } from '../parts/pages';
 import { isOver } from '../parts/state';
 import { type Column, Table } from '../parts/table';
-import type { ShownRequest } from './request';
+import type { ShownRequest } from './shown-request';
 
 const names: Record<HoldState, string> = {
   ON_DISK: 'On disk',

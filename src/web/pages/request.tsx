@@ -1,6 +1,6 @@
 /** One request: how far it is, what it waits for, what can be done with it, and its files. */
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { type HoldState, RequestDocument, type RequestQuery } from '../../generated/web-operations';
+import { type HoldState, RequestDocument } from '../../generated/web-operations';
 import { useProgress } from '../live';
 import { useRequestChanges } from '../live-site';
 import { useLook } from '../look';
@@ -12,8 +12,6 @@ import { Title } from '../parts/title';
 import { RequestDeeds } from './request-deeds';
 import { LeftOut, RequestFacts, tellEmpty, WaitingFor } from './request-facts';
 import { RequestFiles } from './request-files';
-
-export type ShownRequest = NonNullable<RequestQuery['request']>;
 
 const PAGE = 50;
 
