@@ -13,6 +13,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import { realpath, stat } from 'node:fs/promises';
+import { hostname } from 'node:os';
 import path from 'node:path';
 import type { Context } from '../context.js';
 import { codeOf, FencedError } from '../errors.js';
@@ -163,7 +164,8 @@ export class Ownership {
     const place = await this.findPlace(site);
     const seen = await this.look(site);
     const isSeen = (mountpoint: string) => seen.some(({ directory }) => directory.mountpoint === mountpoint);
-    const elsewhere = site.foreign.find(({ path: mountpoint }) => !isSeen(mountpoint)); // by an engine of another host
+    const unseen = site.foreign.filter(({ path: mountpoint }) => !isSeen(mountpoint));
+    const elsewhere = unseen.find(({ isDisk }) => isDisk); // by an engine of another host
     const foreign = seen.find((each) => each.problem !== undefined) ?? elsewhere;
     let problem = findMove(site.place, place);
     const returned = this.awaitReturn(site, seen);
@@ -174,6 +176,7 @@ export class Ownership {
     } else this.watchedSince = undefined;
     if ((problem ?? null) !== site.problem) await noteProblem(this.ctx, problem ?? null);
     for (const each of seen) if (each.problem !== undefined || returned === undefined) await this.noteSeen(site, each);
+    for (const { path: library, isDisk } of unseen) if (!isDisk) await noteForeign(this.ctx, library, null); // it is gone
     this.reason = reason();
     if (this.reason === undefined) this.isAccepted = true;
     this.checkedAt = startedAt;
@@ -258,7 +261,9 @@ export class Ownership {
     const found = { directory, root, isFresh: true };
     try {
       const record = await readOwner(root);
-      return { ...found, record, problem: record && (await this.findProblem(site, directory.mountpoint, record)) };
+      const { id, mountpoint } = directory;
+      const place = id === 0 ? `${mountpoint} of the host ${hostname()}` : mountpoint;
+      return { ...found, record, problem: record && (await this.findProblem(site, place, record)) };
     } catch (error) {
       if (!(error instanceof DamagedOwnerError)) throw error;
       return { ...found, record: undefined, problem: error.message };
@@ -277,8 +282,8 @@ export class Ownership {
   }
 
   private async noteSeen({ foreign }: SiteIdentity, { directory: { mountpoint }, problem }: Seen): Promise<void> {
-    const noted = foreign.find((each) => each.path === mountpoint)?.problem;
-    if (problem !== noted) await noteForeign(this.ctx, mountpoint, problem ?? null);
+    const isNoted = foreign.some((each) => each.path === mountpoint);
+    if (problem !== undefined || isNoted) await noteForeign(this.ctx, mountpoint, problem ?? null);
   }
 
   /** Takes directories without an owner, and replaces stamps. Waits for no disk: a busy one may take long. */

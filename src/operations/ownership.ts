@@ -6,11 +6,13 @@
  * - A directory has a stamp that this database never recorded. An engine records each stamp before it writes it.
  */
 import { randomUUID } from 'node:crypto';
+import { hostname } from 'node:os';
 import { auditRow } from '../audit.js';
 import type { Context } from '../context.js';
 import { readBoot } from '../database/clock.js';
 import { type Sql, sql } from '../database/sql.js';
 import { transaction } from '../database/transaction.js';
+import { databaseNow } from './conditions.js';
 import { allow } from './policy.js';
 
 /** The start of this host. */
@@ -38,8 +40,8 @@ export interface SiteIdentity {
   fenced: string | null;
   /** Why no engine works now. */
   problem: string | null;
-  /** Directories that belong to another Tapegate, as engines of any host found. */
-  foreign: { path: string; problem: string }[];
+  /** Directories that belong to another Tapegate, as engines found. A library counts on its own host only. */
+  foreign: { path: string; problem: string; isDisk: boolean }[];
   /** As `Place.started`, now. */
   started: string;
   database: string;
@@ -48,14 +50,24 @@ export interface SiteIdentity {
   hasDirectories: boolean;
 }
 
-/** Directories that the site no longer uses do not count. */
-const isForeign = sql`(o.path LIKE '%/library' OR EXISTS (SELECT FROM restore_disk k WHERE k.mountpoint = o.path))`;
+/** An engine that still sees another's directory records it again every few seconds (CHECK_MS in engine/ownership.ts). */
+const FOREIGN_SECONDS = 60;
+
+const isDisk = sql`EXISTS (SELECT FROM restore_disk k WHERE k.mountpoint = o.path)`;
+
+/**
+ * Directories that the site no longer uses do not count, nor do those that only hosts found that are gone. Each host has
+ * a library directory of its own, which says nothing about other hosts.
+ */
+const isForeign =
+  (): Sql => sql`CASE WHEN ${isDisk} THEN o.host = ${hostname()} OR o.seen_at > ${databaseNow} - make_interval(secs => ${FOREIGN_SECONDS})
+  ELSE o.host = ${hostname()} AND o.path LIKE '%/library' END`;
 
 export async function readIdentity(ctx: Context): Promise<SiteIdentity> {
   const [row] = await ctx.db.rows<SiteIdentity>(
     sql`SELECT identity::text AS identity, place, is_stamping AS "isStamping", fenced, problem,
-          (SELECT coalesce(json_agg(json_build_object('path', o.path, 'problem', o.problem) ORDER BY o.path), '[]')
-           FROM foreign_directory o WHERE ${isForeign}) AS foreign,
+          (SELECT coalesce(json_agg(json_build_object('path', o.path, 'problem', o.problem, 'isDisk', ${isDisk}) ORDER BY o.path), '[]')
+           FROM foreign_directory o WHERE ${isForeign()}) AS foreign,
           extract(epoch FROM pg_postmaster_start_time())::text AS started,
           (SELECT oid::text FROM pg_database WHERE datname = current_database()) AS database,
           EXISTS (SELECT FROM owner_stamp) AS "hasDirectories",
@@ -82,7 +94,7 @@ export async function readSystem(ctx: Context): Promise<string | null> {
 export async function readFence(ctx: Context): Promise<string | null> {
   allow(ctx, 'readFence');
   const [row] = await ctx.db.rows<{ reason: string | null }>(
-    sql`SELECT coalesce(fenced, problem, (SELECT min(o.problem) FROM foreign_directory o WHERE ${isForeign})) AS reason FROM site_identity`,
+    sql`SELECT coalesce(fenced, problem, (SELECT min(o.problem) FROM foreign_directory o WHERE ${isForeign()})) AS reason FROM site_identity`,
   );
   return row?.reason ?? null;
 }
@@ -124,13 +136,13 @@ export async function isRecorded(ctx: Context, { epoch, number }: Stamp): Promis
   return rows.length > 0;
 }
 
-/** @param problem null if the directory is this Tapegate's */
+/** Records what this host found. @param problem null if the directory is this Tapegate's, or the host has none there */
 export async function noteForeign(ctx: Context, path: string, problem: string | null): Promise<void> {
   await ctx.db.pool.query(
     problem === null
-      ? sql`DELETE FROM foreign_directory WHERE path = ${path}`
-      : sql`INSERT INTO foreign_directory (path, problem) VALUES (${path}, ${problem})
-            ON CONFLICT (path) DO UPDATE SET problem = excluded.problem`,
+      ? sql`DELETE FROM foreign_directory o WHERE o.path = ${path} AND (o.host = ${hostname()} OR ${isDisk})`
+      : sql`INSERT INTO foreign_directory (path, host, problem, seen_at) VALUES (${path}, ${hostname()}, ${problem}, ${databaseNow})
+            ON CONFLICT (path, host) DO UPDATE SET problem = excluded.problem, seen_at = excluded.seen_at`,
   );
 }
 

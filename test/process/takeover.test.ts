@@ -80,6 +80,28 @@ describe('a site with one engine', () => {
     });
   });
 
+  test("another host's library, and a disk that only a host that is gone has found, fence no other host", async () => {
+    await site.query('INSERT INTO restore_disk (mountpoint, size) VALUES ($1, 1)', ['/absent/disk']);
+    const record = (file: string, age: string) =>
+      site.query(
+        `INSERT INTO foreign_directory (path, host, problem, seen_at)
+         VALUES ($1, 'far', $1 || ' belongs to another Tapegate', timezone('utc', clock_timestamp()) - $2::interval)
+         ON CONFLICT (path, host) DO UPDATE SET seen_at = excluded.seen_at`,
+        [file, age],
+      );
+    const look = async () => [await ownershipOf(site.app.ctx).check(), await readFence(site.app)];
+    await record(path.join(site.app.ctx.config.dataDir, 'library'), '0 s');
+    await record('/elsewhere/library', '0 s');
+    await record('/absent/disk', '1 hour');
+    expect(await look()).toEqual([undefined, null]);
+    await record('/absent/disk', '0 s');
+    const problem = '/absent/disk belongs to another Tapegate';
+    expect(await look()).toEqual([problem, problem]);
+    await site.query('DELETE FROM foreign_directory');
+    await site.query('DELETE FROM restore_disk WHERE mountpoint = $1', ['/absent/disk']);
+    expect(await look()).toEqual([undefined, null]);
+  });
+
   test('a stamp whose bytes were written during a takeover does not replace the new record', async () => {
     const root = makeTempDir();
     const [own, other] = [1, 2].map((n) => {

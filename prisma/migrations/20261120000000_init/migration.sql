@@ -609,9 +609,11 @@ CREATE TABLE "owner_stamp" (
 
 CREATE TABLE "foreign_directory" (
   "path" TEXT NOT NULL,
+  "host" TEXT NOT NULL,
   "problem" TEXT NOT NULL,
+  "seen_at" TIMESTAMP(6) NOT NULL,
 
-  CONSTRAINT "foreign_directory_pkey" PRIMARY KEY ("path")
+  CONSTRAINT "foreign_directory_pkey" PRIMARY KEY ("path", "host")
 );
 
 -- Events, mail and webhooks -------------------------------------------------------------------------------------------
