@@ -111,7 +111,7 @@ export async function syncFolder(disk: MarkedDisk, dir: string): Promise<void> {
 export async function openExisting(root: string, dir: string): Promise<Folder> {
   const wanted = path.resolve(path.join(root, dir));
   if (leadsOut(wanted, root)) throw new TapeError('POLICY', `the path leads out of the restore disk: ${dir}`);
-  const handle = await open(wanted, constants.O_RDONLY | constants.O_DIRECTORY).catch(async (error: unknown) => {
+  const handle = await openDirectory(wanted, root).catch(async (error: unknown) => {
     const inTheWay = await findInTheWay(wanted, codeOf(error));
     if (inTheWay === undefined) throw error;
     throw new TapeError('POLICY', `${inTheWay} is in the way of the folder ${wanted}`, { cause: error });
@@ -128,6 +128,27 @@ export async function openExisting(root: string, dir: string): Promise<Folder> {
     await handle.close();
     throw error;
   }
+}
+
+const openPath = (dir: string) => open(dir, constants.O_RDONLY | constants.O_DIRECTORY);
+
+/**
+ * Opens a directory. NFS remembers that a name is missing, although another host has created it since. It asks the server
+ * again after the directory above was opened. So all above are opened, from the root, before this one counts as missing.
+ */
+async function openDirectory(wanted: string, root: string): Promise<FileHandle> {
+  try {
+    return await openPath(wanted);
+  } catch (error) {
+    if (codeOf(error) !== 'ENOENT') throw error;
+  }
+  const above: string[] = [];
+  for (let dir = wanted; dir !== root; above.unshift(dir)) dir = path.dirname(dir);
+  for (const dir of above) {
+    const opened = await openPath(dir).catch(() => undefined); // it is missing, or may not be read
+    await opened?.close();
+  }
+  return await openPath(wanted);
 }
 
 function leadsOut(wanted: string, root: string): boolean {
