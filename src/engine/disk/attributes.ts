@@ -3,7 +3,7 @@ import type { Stats } from 'node:fs';
 import type { Context } from '../../context.js';
 import { codeOf } from '../../errors.js';
 import type { FileAttributes } from '../../operations/catalogue/attributes.js';
-import type { Access } from '../../operations/catalogue/folder-modes.js';
+import { type Access, FOLDER_MODE } from '../../operations/catalogue/folder-modes.js';
 import { secondsOf } from '../../time.js';
 import { changeMode, changeOwner, changeTimes, statFile } from './descriptors.js';
 
@@ -16,9 +16,8 @@ export interface WantedAttributes {
   mtime: string | null;
 }
 
-/** Modes of files and directories without a mode in the catalogue. */
+/** Mode of files without a mode in the catalogue. */
 const FILE_MODE = 0o644;
-export const FOLDER_MODE = 0o750;
 
 const PERMISSIONS = 0o777;
 

@@ -17,6 +17,15 @@ export interface FolderMode {
 /** Who may enter and read a directory: its mode and group. */
 export type Access = Omit<FolderMode, 'path'>;
 
+/** Mode of a directory without a recorded one. */
+export const FOLDER_MODE = 0o750;
+
+/**
+ * Directory on a restore disk of copies whose logical paths are taken. Each of its directories begins with the id of its
+ * file, and gives the access that the directories of the file's logical path give.
+ */
+export const RENAMED = '/.tapegate-renamed';
+
 /**
  * Records directories that are archived. If a directory is known, the result permits only what both permit, since two
  * trees can be archived to one path. Calling it twice is safe.
@@ -45,13 +54,33 @@ export async function recordFolders(ctx: Context, folders: readonly FolderMode[]
 /** The parent of a logical path; empty for the root. */
 const parentOf = (path: string): string => path.slice(0, Math.max(0, path.lastIndexOf('/')));
 
-/** Returns the recorded modes by path. Unknown directories are absent. */
+/** Returns the recorded modes of directories on restore disks by path. Unknown directories are absent. */
 export async function readFolderModes(ctx: Context, paths: readonly string[]): Promise<Map<string, Access>> {
   if (paths.length === 0) return new Map();
   const rows = await ctx.db.rows<FolderMode>(
     sql`SELECT path, mode, gid FROM folder WHERE path = ANY(${paths}::text[])`,
   );
-  return new Map(rows.map(({ path, ...access }) => [path, access]));
+  const modes = new Map(rows.map(({ path, ...access }) => [path, access]));
+  for (const path of paths) {
+    const access = isBelow(path, RENAMED) && (await readRenamed(ctx, path));
+    if (access) modes.set(path, access);
+  }
+  return modes;
+}
+
+const isBelow = (path: string, dir: string): boolean => `${path}/`.startsWith(`${dir}/`);
+
+/** All users may pass through the directory itself. */
+async function readRenamed(ctx: Context, path: string): Promise<Access | undefined> {
+  if (path === RENAMED) return { mode: 0o711, gid: null };
+  const fileId = /^\d+/.exec(path.slice(RENAMED.length + 1))?.[0] ?? null;
+  const [file] = await ctx.db.rows<{ path: string }>(sql`SELECT path FROM tape_file WHERE id = ${fileId}::bigint`);
+  if (!file) return undefined;
+  const dirs: string[] = [];
+  for (let dir = parentOf(file.path); dir !== ''; dir = parentOf(dir)) dirs.unshift(dir);
+  const modes = await readFolderModes(ctx, dirs);
+  const chain = dirs.map((dir) => modes.get(dir) ?? { mode: FOLDER_MODE, gid: null });
+  return chain.reduce(restrictAccess, { mode: 0o755, gid: null });
 }
 
 /** Gives directories below a renamed one their modes at the new path, unless they are known there. @param from, to end with a slash */

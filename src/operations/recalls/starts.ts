@@ -10,6 +10,7 @@ import { time } from '../../signals.js';
 import { onDiskStages, type Stage } from '../../stages.js';
 import { addSeconds, secondsBetween } from '../../time.js';
 import type { FileAttributes } from '../catalogue/attributes.js';
+import { RENAMED } from '../catalogue/folder-modes.js';
 import { moveFiles } from '../catalogue/moves.js';
 import { isMisplaced, placeOfFile } from '../catalogue/versions.js';
 import { foldedPath, hasPlace, isChanged, isStagedAt, isWaiting, pathOnTape } from '../conditions.js';
@@ -249,7 +250,7 @@ export async function choosePlaces(tx: Transaction, files: readonly Wanted[]): P
   const ids = others.map(({ fileId }) => fileId);
   const kept = await findLastKept(tx, ids); // one of them may be at such a place
   const folderOf = (id: bigint) => [id, ...(kept.get(id) ?? [])].join('-');
-  const places = others.map((file) => `/.tapegate-renamed/${folderOf(file.fileId)}/${path.basename(file.logicalPath)}`);
+  const places = others.map((file) => `${RENAMED}/${folderOf(file.fileId)}/${path.basename(file.logicalPath)}`);
   await tx.query(
     sql`UPDATE tape_file f SET disk_path = p.path, folded_path = NULL FROM unnest(${ids}::bigint[], ${places}::text[]) AS p (id, path) WHERE f.id = p.id`,
   );
