@@ -6,6 +6,7 @@ import {
   existsSync,
   lstatSync,
   mkdirSync,
+  readFileSync,
   rmSync,
   statSync,
   utimesSync,
@@ -234,6 +235,33 @@ test("a user's file with the same bytes counts as the copy, and its checksum is 
   expect(await viewRequest(app, id)).toMatchObject({ holds: [{ path: file, stage: 'UNVERIFIED', state: 'ON_DISK' }] });
   expect(await viewChecksum(file)).toEqual(computed);
   expect(await query('SELECT adler32 FROM tape_file WHERE path = $1', [file])).toEqual([{ adler32: adler }]);
+});
+
+test("a user's file that stood for a copy serves no later request once its bytes have changed", async () => {
+  const file = '/stood/changed';
+  await register(file);
+  await recordFolders(app.ctx, [{ path: '/stood', mode: 0o755, gid: null }]);
+  mkdirSync(place('stood'), { recursive: true });
+  writeFileSync(place(file), bytes, { mode: 0o644 });
+  const earlier = [await restore(file)];
+  const { atime, mtime } = statSync(place(file));
+  utimesSync(place(file), atime, mtime); // another time of change, but the same bytes
+  earlier.push(await ask(file));
+  await complete(...earlier);
+  expect(await query('SELECT disk_path FROM tape_file WHERE path = $1', [file])).toEqual([{ disk_path: null }]);
+  const others = randomBytes(1000);
+  writeFileSync(place(file), others);
+  utimesSync(place(file), atime, mtime);
+  const id = await ask(file);
+  await complete(id);
+  const [row] = await query<{ disk_path: string }>('SELECT disk_path FROM tape_file WHERE path = $1', [file]);
+  expect(row?.disk_path).toMatch(/^\/\.tapegate-renamed\//);
+  expect([readFileSync(place(row?.disk_path ?? '')), readFileSync(place(file))]).toEqual([bytes, others]);
+  // the same users may read it there
+  expect(modesOf('.tapegate-renamed', path.dirname(row?.disk_path ?? ''))).toEqual(['711', '755']);
+  for (const each of earlier) await cancel(app, each);
+  await remove(row?.disk_path ?? '', id);
+  expect(existsSync(place('.tapegate-renamed'))).toBe(false);
 });
 
 // mode, owner and times

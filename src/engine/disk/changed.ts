@@ -3,28 +3,39 @@
  * that cannot be examined now delays no other, and is tried again by a later job.
  */
 import type { Context } from '../../context.js';
-import { type ChangedCopy, readChanged, settleChanged } from '../../operations/disks/removals.js';
+import { type ChangedCopy, type ExaminedCopy, readChanged, settleChanged } from '../../operations/disks/removals.js';
 import { pagesByFile } from '../../operations/page-keys.js';
-import { findStats } from './copy.js';
+import { findStats, isKnownByTimes, readChecksum } from './copy.js';
 import { FailingDisks } from './failures.js';
 import { removeEmptyFolders } from './made-folders.js';
 import { eachOf } from './removal.js';
 
-/** For copies that requests need: records an existing one as on disk, or recalls the file. */
+/** For copies that requests need: another file with the bytes on tape satisfies them; else the file is recalled. */
 export async function lookForChanged(ctx: Context, stop: AbortSignal, disks = new FailingDisks(ctx)): Promise<void> {
   for await (const copies of pagesByFile((page) => readChanged(ctx, { isWanted: true, ...page }))) {
     if (stop.aborted) return;
-    const looks = await eachOf(ctx, disks, { copies, what: 'looked at' }, (copy) => lookFor(ctx, copy));
-    const pick = (isWanted: boolean) => looks.flatMap(({ copy, result }) => (result === isWanted ? [copy.fileId] : []));
-    await settleChanged(ctx, { there: pick(true), gone: pick(false) });
+    const looks = await eachOf(ctx, disks, { copies, what: 'looked at' }, (copy, tick) => lookFor(ctx, copy, tick));
+    const pick = (state: State) => looks.flatMap(({ copy, result }) => (result === state ? [copy.fileId] : []));
+    await settleChanged(ctx, { standing: pick('standing'), changed: pick('changed'), gone: pick('gone') });
   }
 }
 
-/** Examines a copy. If it is gone, removes its empty directories, because no later job would. @returns whether it exists */
-async function lookFor(ctx: Context, copy: ChangedCopy): Promise<boolean> {
-  const exists = await isThere(copy);
-  if (!exists) await removeEmptyFolders(ctx, copy);
-  return exists;
+type State = 'standing' | 'changed' | 'gone';
+
+/**
+ * Examines a copy. If it is gone, removes its empty directories, because no later job would. A file that stands for the
+ * copy may be changed at any time: if its times are others, its bytes are compared. Adler-32 cannot prove them equal.
+ */
+async function lookFor(ctx: Context, copy: ExaminedCopy, tick: () => void): Promise<State> {
+  const stats = await findStats(copy);
+  if (!stats?.isFile()) {
+    await removeEmptyFolders(ctx, copy);
+    return 'gone';
+  }
+  const { copyChecksum: due } = copy;
+  if (!copy.isStanding || stats.size !== copy.size || due === null) return 'changed';
+  if (isKnownByTimes({ ...copy, ino: null }, stats)) return 'standing';
+  return !due.startsWith('adler32:') && (await readChecksum(copy, due, tick)) === due ? 'standing' : 'changed';
 }
 
 /**

@@ -72,8 +72,12 @@ export async function findStats(place: CopyPlace): Promise<BigIntStats | undefin
 }
 
 /** Returns the checksum of the file in a copy's place, as `like`; undefined if none. @throws as `lookAt` */
-export async function readChecksum(place: CopyPlace, like: string): Promise<string | undefined> {
-  return await withCopy(place, (file) => checksumOf(file, like)).catch(ignoreMissing);
+export async function readChecksum(
+  place: CopyPlace,
+  like: string,
+  tick: () => void = () => {},
+): Promise<string | undefined> {
+  return await withCopy(place, (file) => checksumOf(file, like, tick)).catch(ignoreMissing);
 }
 
 /**

@@ -137,7 +137,7 @@ async function* examineChanged(ctx: Context, exam: Examination): AsyncGenerator<
       }
     }
     const ids = gone.map(({ fileId }) => fileId);
-    const mended = new Set(exam.repair ? await settleChanged(ctx, { there: [], gone: ids }) : []);
+    const mended = new Set(exam.repair ? await settleChanged(ctx, { gone: ids }) : []);
     for (const { mountpoint, path: file, fileId } of gone) {
       const thing = `${mountpoint}${file}`;
       yield { kind: 'copy-missing', thing, expected: CHANGED, found: 'nothing', isRepaired: mended.has(fileId) };

@@ -4,6 +4,7 @@
  * An unrecorded file may be at the path: a user's own, or a copy that the database lost after a failover or a restored
  * backup. It is left alone. If its bytes equal those just read, the recall needs no other copy.
  */
+import type { BigIntStats } from 'node:fs';
 import path from 'node:path';
 import type { Context } from '../../context.js';
 import { codeOf, isExhausted, messageOf, oneLine, TapeError } from '../../errors.js';
@@ -121,7 +122,7 @@ export async function finishCopy(
     const { ino, mtimeNs } = await copy.onDisk(() => copy.file.finish());
     await confirmations.confirmPlacing({ fileId: recall.fileId, ino, mtimeNs });
     const taken = await takePlace(ctx, recall, copy, { ino, checksum: sums.checksum });
-    if (taken === 'standing') return await leaveStanding(ctx, recall, { copy, sums });
+    if (typeof taken !== 'string') return await leaveStanding(ctx, recall, { copy, sums }, taken);
     // the partial file is a second link to the same bytes, which no later job would find
     const isUnseen = taken === 'unsure' && !(await discard(copy));
     const ctimeNs = await readChangeTime(recall, copy, ino);
@@ -144,14 +145,19 @@ async function readChangeTime(recall: RunningRecall, copy: CopyInHand, ino: bigi
   }
 }
 
-async function leaveStanding(ctx: Context, recall: RunningRecall, { copy, sums }: ReadCopy): Promise<RecallOutcome> {
+async function leaveStanding(
+  ctx: Context,
+  recall: RunningRecall,
+  { copy, sums }: ReadCopy,
+  { mtimeNs, ctimeNs }: BigIntStats,
+): Promise<RecallOutcome> {
   const isUnseen = !(await discard(copy));
   const place = recall.mountpoint + recall.path;
   ctx.log.warn(
     { path: recall.logicalPath },
     `${place} has the same bytes, and nobody knows who has put it there: it is left alone`,
   );
-  return { fileId: recall.fileId, kind: 'standing', ...sums, isUnseen };
+  return { fileId: recall.fileId, kind: 'standing', ...sums, mtimeNs, ctimeNs, isUnseen };
 }
 
 /** @returns whether the copy is gone */
@@ -166,7 +172,7 @@ async function giveUp(copy: CopyInHand, error: unknown): Promise<unknown> {
 }
 
 /**
- * @returns `unsure` if the partial file may remain; `standing` if an unrecorded file with the same bytes is at the path
+ * @returns `unsure` if the partial file may remain; the file's stats if an unrecorded file with the same bytes is at the path
  * @throws TapeError POLICY if any other file is there
  */
 async function takePlace(
@@ -174,7 +180,7 @@ async function takePlace(
   recall: RunningRecall,
   copy: CopyInHand,
   { ino, checksum }: { ino: bigint; checksum: string },
-): Promise<'placed' | 'unsure' | 'standing'> {
+): Promise<'placed' | 'unsure' | BigIntStats> {
   const name = path.basename(recall.path);
   for (let attempt = 1; ; attempt++) {
     try {
@@ -188,7 +194,8 @@ async function takePlace(
       if (codeOf(error) !== 'EEXIST' || !found) throw new UnseenError(messageOf(error), { cause: error });
     }
     if (attempt === 2 || !(await removeEarlier(ctx, recall, copy))) {
-      if (await standsFor(copy, name, checksum)) return 'standing';
+      const standing = await findStanding(copy, name, checksum);
+      if (standing) return standing;
       throw new TapeError('POLICY', `another file stands at ${recall.mountpoint}${recall.path}, and is left alone`);
     }
   }
@@ -250,18 +257,23 @@ export function toUnplaced({ fileId }: RunningRecall, error: string): RecallOutc
 }
 
 /**
- * Whether the file in place has the copy's bytes, and the same users may read it. Reads it completely.
+ * Returns the file in place if it has the copy's bytes, and the same users may read it. Reads it completely.
  * @throws the disk's error, also if the file disappears meanwhile
  */
-async function standsFor({ folder, partial, onDisk }: CopyInHand, name: string, checksum: string): Promise<boolean> {
+async function findStanding(
+  { folder, partial, onDisk }: CopyInHand,
+  name: string,
+  checksum: string,
+): Promise<BigIntStats | undefined> {
   const [standing, copy] = [await onDisk(() => lookInto(folder, name)), await onDisk(() => lookInto(folder, partial))];
-  if (!standing?.isFile() || !copy || standing.size !== copy.size) return false;
+  if (!standing?.isFile() || !copy || standing.size !== copy.size) return undefined;
   const readers = copy.mode & 0o444n;
   const isAnybodys = (copy.mode & 0o004n) !== 0n;
-  if ((standing.mode & readers) !== readers) return false;
-  if (!isAnybodys && (standing.uid !== copy.uid || standing.gid !== copy.gid)) return false;
+  if ((standing.mode & readers) !== readers) return undefined;
+  if (!isAnybodys && (standing.uid !== copy.uid || standing.gid !== copy.gid)) return undefined;
   const read = (file: string, like: string) => onDisk((tick) => checksumOf(path.join(folder.at, file), like, tick));
-  if ((await read(name, checksum)) !== checksum) return false;
+  if ((await read(name, checksum)) !== checksum) return undefined;
   // Adler-32 detects tape errors, but cannot prove that two files are equal
-  return !checksum.startsWith('adler32:') || (await read(name, 'sha256')) === (await read(partial, 'sha256'));
+  const isEqual = !checksum.startsWith('adler32:') || (await read(name, 'sha256')) === (await read(partial, 'sha256'));
+  return isEqual ? standing : undefined;
 }

@@ -39,7 +39,7 @@ export async function recordMissing(ctx: Context, which: Sql): Promise<Set<bigin
     ctx,
     copies.filter(({ fileId }) => ids.has(fileId)),
   );
-  await settleChanged(ctx, { there: [], gone: changed.map(({ fileId }) => fileId).filter((id) => ids.has(id)) });
+  await settleChanged(ctx, { gone: changed.map(({ fileId }) => fileId).filter((id) => ids.has(id)) });
   return ids;
 }
 

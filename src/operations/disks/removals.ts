@@ -292,16 +292,25 @@ export interface ChangedCopy {
   mountpoint: string;
 }
 
+/** A changed copy, or another file with the bytes on tape. */
+export interface ExaminedCopy extends ChangedCopy, Pick<NotedCopy, 'size' | 'mtimeNs' | 'ctimeNs' | 'copyChecksum'> {
+  /** It had the bytes on tape at these times. */
+  isStanding: boolean;
+}
+
+const isStanding = sql`EXISTS (SELECT FROM verification w WHERE w.file_id = f.id AND w.error = ${NOT_OURS})`;
+
 /** Reads changed copies by file id. Their files are on disk only while the copies exist (engine/disk/changed.ts). */
 export async function readChanged(
   ctx: Context,
   page: { isWanted: boolean; after: bigint; limit: number },
-): Promise<ChangedCopy[]> {
+): Promise<ExaminedCopy[]> {
   const wanted = page.isWanted
     ? sql`AND EXISTS (SELECT FROM live_hold h WHERE h.file_id = f.id AND h.state = 'WAITING')`
     : empty;
-  return await ctx.db.rows<ChangedCopy>(
-    sql`SELECT f.id AS "fileId", ${placeOnDisk} AS path, k.id AS "diskId", k.mountpoint
+  return await ctx.db.rows<ExaminedCopy>(
+    sql`SELECT f.id AS "fileId", ${placeOnDisk} AS path, k.id AS "diskId", k.mountpoint, f.size, f.disk_mtime_ns AS "mtimeNs",
+          f.disk_ctime_ns AS "ctimeNs", coalesce(f.disk_checksum, f.checksum) AS "copyChecksum", ${isStanding} AS "isStanding"
         FROM tape_file f JOIN restore_disk k ON k.id = f.changed_disk_id
         WHERE f.changed_disk_id IS NOT NULL AND ${isChanged} AND f.id > ${page.after} ${wanted}
           AND NOT EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id)
@@ -310,36 +319,35 @@ export async function readChanged(
 }
 
 /**
- * Stores checks of changed copies. A file that was there before, with the bytes on tape, satisfies waiting requests. A
- * changed copy is left alone, and the file is recalled at another path. Without a copy the file is recalled. Calling it
- * twice is safe.
+ * Stores checks of changed copies. Calling it twice is safe.
+ * @param looked `standing`: other files with the bytes on tape, which satisfy waiting requests. `changed`: they are left
+ *   alone, and their files are recalled at other paths. `gone`: their files are recalled
  * @returns the ids of the files that are recalled
  */
 export async function settleChanged(
   ctx: Context,
-  looked: { there: readonly bigint[]; gone: readonly bigint[] },
+  looked: { standing?: readonly bigint[]; changed?: readonly bigint[]; gone: readonly bigint[] },
 ): Promise<bigint[]> {
-  const all = [...looked.there, ...looked.gone];
+  const { standing = [], changed = [], gone } = looked;
+  const all = [...standing, ...changed, ...gone];
   if (all.length === 0) return [];
   return await transaction(ctx.db.pool, 'settleChanged', async (tx) => {
     await lockHolders(tx, all);
     const rows = await tx.query<{ id: bigint; isStanding: boolean }>(
-      sql`SELECT f.id, EXISTS (SELECT FROM verification w WHERE w.file_id = f.id AND w.error = ${NOT_OURS}) AS "isStanding"
-          FROM tape_file f WHERE f.id = ANY(${all}::bigint[]) AND ${isChanged}`,
+      sql`SELECT f.id, ${isStanding} AS "isStanding" FROM tape_file f WHERE f.id = ANY(${all}::bigint[]) AND ${isChanged}`,
     );
-    const changed = new Map(rows.map((row) => [row.id, row.isStanding]));
-    await markOnDisk(
-      ctx,
-      tx,
-      looked.there.filter((id) => changed.get(id) === true),
-    );
-    const kept = looked.there.filter((id) => changed.get(id) === false);
+    const now = new Map(rows.map((row) => [row.id, row.isStanding]));
+    const served = standing.filter((id) => now.get(id) === true);
+    await markOnDisk(ctx, tx, served);
+    const kept = changed.filter((id) => now.has(id));
     await tx.query(
       sql`INSERT INTO kept_copy (file_id, disk_id, path) SELECT f.id, f.changed_disk_id, ${placeOnDisk} FROM tape_file f
           WHERE f.id = ANY(${kept}::bigint[]) ON CONFLICT (path, disk_id) DO NOTHING`,
     );
-    const gone = looked.gone.filter((id) => changed.has(id));
-    const moved = await moveFiles(ctx, tx, [...kept, ...gone], { from: 'UNVERIFIED', to: 'ONTAPE' });
+    const moved = await moveFiles(ctx, tx, [...kept, ...gone.filter((id) => now.has(id))], {
+      from: 'UNVERIFIED',
+      to: 'ONTAPE',
+    });
     await forgetVerifications(tx, moved);
     const requestIds = await lockRequestsOf(tx, moved); // a part of the locked ones
     await waitAgain(tx, requestIds, moved);

@@ -31,7 +31,7 @@ import { isHeldUnder, type Lease } from './drives.js';
 export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (
   | ({ kind: 'restored' } & CopyTraits)
   /** An unrecorded file with the same bytes and this checksum is at its path. It stays. */
-  | { kind: 'standing'; checksum: string; adler32: string | null }
+  | { kind: 'standing'; checksum: string; adler32: string | null; mtimeNs: bigint; ctimeNs: bigint }
   | { kind: 'failed'; errorClass: ErrorClass; error: string; isOfTape?: boolean }
   | { kind: 'retry'; errorClass: ErrorClass; error: string; notBefore: string }
   /** The file is not at fault: this counts as no try. */
@@ -194,9 +194,12 @@ async function placeStanding(
   const diskIds = moved.map((fileId) => ended.get(fileId)?.diskId ?? null);
   const checksums = moved.map((fileId) => sums.get(fileId)?.checksum ?? null);
   const adler32s = moved.map((fileId) => sums.get(fileId)?.adler32 ?? null);
+  const mtimes = moved.map((fileId) => sums.get(fileId)?.mtimeNs ?? null);
+  const ctimes = moved.map((fileId) => sums.get(fileId)?.ctimeNs ?? null);
   await tx.query(
-    sql`UPDATE tape_file f SET changed_disk_id = m.disk_id, ${takeChecksums}
-        FROM unnest(${moved}::bigint[], ${diskIds}::int[], ${checksums}::text[], ${adler32s}::text[]) AS m (id, disk_id, checksum, adler32) WHERE f.id = m.id`,
+    sql`UPDATE tape_file f SET changed_disk_id = m.disk_id, disk_mtime_ns = m.mtime_ns, disk_ctime_ns = m.ctime_ns, disk_checksum = m.checksum, ${takeChecksums}
+        FROM unnest(${moved}::bigint[], ${diskIds}::int[], ${checksums}::text[], ${adler32s}::text[], ${mtimes}::bigint[], ${ctimes}::bigint[])
+          AS m (id, disk_id, checksum, adler32, mtime_ns, ctime_ns) WHERE f.id = m.id`,
   );
   await keepUnverified(ctx, tx, moved, NOT_OURS);
 }
