@@ -1,7 +1,8 @@
 /**
  * Subscriptions over server-sent events: the handler of graphql-sse in both modes, with hooks.
  * - Tokens of the single connection mode are signed and not stored. A stream exists once its client has connected.
- * - A slow reader pauses its operations, so each holds one result in memory. A client that reads nothing for long is
+ * - A slow reader pauses its operations, so each holds one result in memory. The POST of a query is not answered before
+ *   its reader has caught up. A client that reads nothing for long is
  * disconnected (`dropStalled` in app.ts).
  * - An error of a source is a result of its operation. Other operations of the stream continue.
  * - A stopping gateway ends its streams without `complete`, so that clients reconnect.
@@ -242,7 +243,12 @@ export class EventStreams {
         // a client may abandon the POST of a query, which continues for its stream and still holds the body
         const end = isSubscription ? undefined : keepTurn(res);
         try {
-          if (!isSubscription) return await steps.execute(args);
+          if (!isSubscription) {
+            const result = await steps.execute(args);
+            // the request counts until then, so a caller whose stream is not read cannot collect results without limit
+            if (stream?.token) await untilTaken(stream);
+            return result;
+          }
           const result = await steps.subscribe(args);
           return 'next' in result ? result : this.masked(result);
         } catch (error) {

@@ -16,13 +16,14 @@ import { UnavailableError } from '../../src/errors.js';
 import { drain, readEvents, subscribe, take } from '../support/streams.js';
 import { waitFor } from '../support/wait.js';
 
-const schema = buildSchema('type Query { ok: Boolean } type Subscription { items: String }');
+const schema = buildSchema('type Query { ok: Boolean text: String } type Subscription { items: String }');
 
 /** A source of items that counts them, and knows whether it was ended. */
 function createSource(next: (n: number) => Promise<string | undefined>) {
   const source = {
     asked: 0,
     ok: true,
+    text: 'x'.repeat(512 * 1024),
     hasEnded: false,
     async *items() {
       try {
@@ -118,6 +119,29 @@ test('a client that does not read makes the source wait, and misses no result', 
     count++;
   }
   expect(count).toBe(total);
+});
+
+test('queries of a stream that is not read wait for its reader', async () => {
+  const total = 60; // half of them, 15 MB, do not fit in the buffers of sockets
+  const url = await serve(createSource(never));
+  const stream = await reserve(url);
+  const request = http.get(url, { headers: { ...token(stream), Accept: 'text/event-stream' } });
+  const [response] = (await once(request, 'response')) as [http.IncomingMessage];
+  response.pause();
+  let answered = 0;
+  const all = Array.from({ length: total }, async (_, n) => {
+    const status = await begin(url, stream, String(n), { query: '{ text }' });
+    answered++;
+    return status;
+  });
+  for (let turns = 0, before = 0; turns < 500; turns++) {
+    if (answered > before) turns = 0;
+    before = answered;
+    await setImmediate();
+  }
+  expect(answered).toBeLessThan(total / 2);
+  response.resume();
+  expect(await Promise.all(all)).toEqual(Array(total).fill(202));
 });
 
 test('a token opens one stream at a time, within a minute', async () => {
