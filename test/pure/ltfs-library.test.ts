@@ -231,6 +231,30 @@ describe('failures', () => {
     await expectFailure(mounted, DriveError, 'POLICY', 'nothing is mounted at');
   });
 
+  test('a mount point of another file system is refused and stays mounted', async () => {
+    const bench = await makeBench();
+    const place = path.join(bench.state, 'mnt/0');
+    const table = `36 35 8:1 / ${place} rw,relatime shared:1 - ext4 /dev/sda1 rw\n`;
+    writeFileSync(path.join(bench.state, 'mounts'), table);
+    await expectFailure(
+      mount(bench.backend, 'V1'),
+      DriveError,
+      'POLICY',
+      `type ext4 is mounted at ${place}, and not LTFS`,
+    );
+    const kept = bench.mounts();
+    writeFileSync(path.join(bench.state, 'mounts'), '');
+    rmSync(place, { recursive: true });
+    symlinkSync('/proc', place);
+    await expectFailure(
+      mount(bench.backend, 'V1'),
+      DriveError,
+      'POLICY',
+      `type proc is mounted at ${place}, and not LTFS`,
+    );
+    expect([kept, bench.mounts(), existsSync('/proc/self')]).toEqual([table, '', true]);
+  });
+
   test('a mount that disappears during a read is no error of the file', async () => {
     const bench = await makeBench();
     const mounted = await mount(bench.backend, 'V1');

@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest';
 import { parseSettings } from '../../src/tape/kind.js';
 import { chooseSlot, findDrive, isCleaning, parseElements } from '../../src/tape/ltfs/changer.js';
-import { readMountPoints } from '../../src/tape/ltfs/drive.js';
+import { readMounts } from '../../src/tape/ltfs/drive.js';
 import { fill, ltfsSettings } from '../../src/tape/ltfs/settings.js';
 
 const drive = { device: '/dev/sg3', element: 0, mountPoint: '/mnt/ltfs/0' };
@@ -97,5 +97,9 @@ test.each([
 test('mount points are read with their octal escapes', () => {
   const line = (place: string) => `36 35 98:0 / ${place} rw,noatime master:1 - fuse ltfs:/dev/sg3 ro`;
   const table = ['/mnt/a\\040b', '/mnt/\\134', '/mnt/ü'].map(line).join('\n');
-  expect(readMountPoints(`${table}\n`)).toEqual(['/mnt/a b', '/mnt/\\', '/mnt/ü']);
+  expect(readMounts(`${table}\n`).map(({ place, type }) => `${place} ${type}`)).toEqual([
+    '/mnt/a b fuse',
+    '/mnt/\\ fuse',
+    '/mnt/ü fuse',
+  ]);
 });

@@ -200,16 +200,42 @@ async function isMounted(table: string, mountPoint: string): Promise<boolean> {
   const mounts = await readFile(table, 'utf8').catch((error: unknown) => {
     throw new LibraryError('POLICY', ...tell(error));
   });
-  return readMountPoints(mounts).includes(path.join(folder, path.basename(mountPoint)));
+  const place = path.join(folder, path.basename(mountPoint));
+  const found = readMounts(mounts).findLast((mount) => mount.place === place);
+  const real = table === KERNEL_TABLE ? found : await findReal(mountPoint);
+  for (const { type } of [found, real].filter((mount) => mount !== undefined)) {
+    if (LTFS_TYPE.test(type)) continue;
+    const message = `a file system of type ${type} is mounted at ${mountPoint}, and not LTFS (fuse): give the drive a mountPoint of its own`;
+    throw new DriveError('POLICY', message);
+  }
+  return found !== undefined;
 }
 
-/** Parses the fifth field of each line, in which space, tab, newline and backslash are octal escapes. */
-export function readMountPoints(table: string): string[] {
+const KERNEL_TABLE = '/proc/self/mountinfo';
+
+/** Only such mounts are unmounted: settings of a library must not unmount any other file system. */
+const LTFS_TYPE = /^fuse(\.ltfs\w*)?$/;
+
+interface Mount {
+  place: string;
+  type: string;
+}
+
+/** Returns what the kernel has mounted where `umount` would follow links to, whatever another table contains. */
+async function findReal(mountPoint: string): Promise<Mount | undefined> {
+  const place = await realpath(mountPoint).catch(() => mountPoint);
+  const mounts = readMounts(await readFile(KERNEL_TABLE, 'utf8').catch(() => ''));
+  return mounts.findLast((mount) => mount.place === place);
+}
+
+/** Parses the fifth field of each line, in which space, tab, newline and backslash are octal escapes, and the type. */
+export function readMounts(table: string): Mount[] {
   return table
     .split('\n')
-    .map((line) => line.split(' ')[4] ?? '')
-    .filter((field) => field !== '')
-    .map((field) =>
-      field.replace(/\\([0-7]{3})/g, (_, digits: string) => String.fromCharCode(Number.parseInt(digits, 8))),
-    );
+    .map((line) => ({ field: line.split(' ')[4] ?? '', type: / - (\S+)/.exec(line)?.[1] ?? '' }))
+    .filter(({ field }) => field !== '')
+    .map(({ field, type }) => ({
+      place: field.replace(/\\([0-7]{3})/g, (_, digits: string) => String.fromCharCode(Number.parseInt(digits, 8))),
+      type,
+    }));
 }
