@@ -34,6 +34,8 @@ const fixedLimits = {
   /** Of the active requests of a user: open patterns, and unresolved paths. */
   standingPatterns: 1000,
   awaitedPaths: 10_000_000,
+  /** Paths in the stage requests of a user that are in no request, and so in no quota. */
+  unstagedPaths: 10_000_000,
   /** Recorded paths of a user that do not fit into the quota or a limit. */
   leftOutPaths: 100_000,
   /** Files that join a user's open patterns during an import; the others join after it. */

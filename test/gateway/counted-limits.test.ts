@@ -14,6 +14,7 @@ import { cancel, create, made, release, retry, update } from '../support/mutatio
 import { errorBody, makeRequest, post, put } from '../support/rest.js';
 import { recordStatements } from '../support/statements.js';
 import { dumpTables, emptyTables } from '../support/tables.js';
+import { callTape, stageFiles } from '../support/tape-rest.js';
 import { useApp } from '../support/use-app.js';
 
 let now: string;
@@ -78,6 +79,29 @@ test('a user over STANDING_PATTERNS may still list paths', async () => {
   expect([revived.status, revived.body]).toEqual([403, errorBody(message)]);
   expect(await update(app, { id, retention: later })).toMatchObject({ __typename: 'LimitReached', message });
   expect(await dumpTables(app.ctx)).toEqual(before);
+});
+
+test('stage requests are refused once UNSTAGED_PATHS paths of a user could not be staged', async () => {
+  await start({ unstagedPaths: 4 });
+  await addFiles(app.ctx, [{ path: '/known/1', size: 1n }]);
+  const file = (path: string) => ({ path, targetedMetadata: { default: { quota: 'alice' } } });
+  const first = await stageFiles(app, [...paths('gone', 2), '/known/1'].map(file));
+  const second = await stageFiles(app, [file('/new/other')]);
+  const third = await stageFiles(app, [file('/known/1')]);
+  await callTape(app, 'DELETE', `/stage/${third}`);
+  await stageFiles(app, [file('/new/last')]);
+  const stored = async () => {
+    const { bulk, bulk_file, request } = await dumpTables(app.ctx);
+    return [bulk, bulk_file, request];
+  };
+  const before = await stored();
+  const { status, text } = await callTape(app, 'POST', '/stage', { files: [file('/known/1')] });
+  const message =
+    'user "alice" would have 5 paths of stage requests that could not be staged, and may have 4 at once (UNSTAGED_PATHS)';
+  expect([status, text]).toEqual([429, expect.stringContaining(JSON.stringify(message).slice(1, -1))]);
+  expect(await stored()).toEqual(before);
+  for (const id of [first, second]) await callTape(app, 'DELETE', `/stage/${id}`);
+  await stageFiles(app, [file('/known/1')]);
 });
 
 test('no more than AWAITED_PATHS unresolved paths of a user are stored', async () => {

@@ -450,10 +450,12 @@ CREATE TABLE "bulk" (
   "quota_id" INTEGER NOT NULL,
   "made_at" TIMESTAMP(6) NOT NULL,
   "cancelled_at" TIMESTAMP(6),
+  "unstaged" INTEGER NOT NULL DEFAULT 0,
 
   CONSTRAINT "bulk_pkey" PRIMARY KEY ("id"),
   CONSTRAINT "bulk_quota_id_fkey" FOREIGN KEY ("quota_id") REFERENCES "quota" ("id") ON DELETE RESTRICT ON UPDATE CASCADE
 );
+CREATE INDEX "bulk_quota_id_idx" ON "bulk" ("quota_id");
 CREATE INDEX "bulk_made_at_idx" ON "bulk" ("made_at");
 
 CREATE TABLE "bulk_file" (

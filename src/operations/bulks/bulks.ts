@@ -12,6 +12,7 @@ import { noteRefusal } from '../audit/audited.js';
 import { hasOther, isLive, isOffered } from '../conditions.js';
 import { checkText, findPathProblem } from '../input.js';
 import { allow, allowChange, isVisibleQuota } from '../policy.js';
+import { checkLimit } from '../quotas/charges.js';
 import { type BulkFileInput, createRequestOfBulk, isFolder, wantedFiles } from '../requests/create.js';
 import { cancelRequest, releaseFiles } from '../requests/ends.js';
 
@@ -38,13 +39,17 @@ export async function createBulk(ctx: Context, { quota, files }: CreateBulkInput
     throw new InvalidInputError('diskLifetime', problem);
   }
   const id = randomUUID();
-  const { rowCount } = await ctx.db.pool.query(
+  const { rows } = await ctx.db.pool.query<{ unstaged: number }>(
     sql`INSERT INTO bulk (id, quota_id, made_at) SELECT ${id}::uuid, q.id, ${ctx.now()}::timestamp FROM quota q
-        WHERE q."user" = ${quota} AND q.removed_at IS NULL`,
+        WHERE q."user" = ${quota} AND q.removed_at IS NULL
+        RETURNING (SELECT coalesce(sum(o.unstaged), 0)::int FROM bulk o WHERE o.quota_id = bulk.quota_id) AS unstaged`,
   );
-  if (rowCount === 0) throw new UnknownUserError(quota);
+  const [own] = rows;
+  if (!own) throw new UnknownUserError(quota);
   const made: number[] = [];
   try {
+    // the last one may exceed the limit: its own paths are counted once it is complete
+    checkLimit(ctx, quota, 'unstagedPaths', { have: own.unstaged + 1, added: 1 });
     if (none.length > 0) await noteUnknown(ctx, id, none);
     for (const [lifetime, part] of parts) {
       const request = await createRequestOfBulk(
@@ -59,6 +64,10 @@ export async function createBulk(ctx: Context, { quota, files }: CreateBulkInput
       );
       if (request !== undefined) made.push(request);
     }
+    await ctx.db.pool.query(
+      sql`UPDATE bulk b SET unstaged = (SELECT count(*) FROM bulk_file f WHERE f.bulk_id = b.id AND f.request_id IS NULL)
+          WHERE b.id = ${id}::uuid`,
+    );
   } catch (error) {
     await takeBack(ctx, id, made).catch((failure) => logFailure(ctx.log, failure, 'a bulk is not taken back', { id }));
     throw error;

@@ -110,6 +110,7 @@ export function refund(tx: Transaction, charges: readonly Charge[]): void {
 const kinds = {
   standingPatterns: ['requests by a pattern', 'STANDING_PATTERNS'],
   awaitedPaths: ['paths that the catalogue does not know', 'AWAITED_PATHS'],
+  unstagedPaths: ['paths of stage requests that could not be staged', 'UNSTAGED_PATHS'],
 } as const;
 
 /** The unknown paths of the live requests of the quota `q`. */
