@@ -20,12 +20,15 @@ import argparse
 import collections.abc
 import datetime
 import http.client
+import ipaddress
 import itertools
 import json
 import os
 import pathlib
 import re
+import socket
 import ssl
+import struct
 import sys
 import time
 import urllib.error
@@ -58,7 +61,7 @@ FAILED, USAGE, INCOMPLETE = 1, 2, 3
 NAMED = 3
 
 #: What would move the cursor of a terminal, begin another line, or turn the direction of writing.
-UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 REQUEST = """requestId label pattern state requestDate retention filesTotal filesOnDisk filesFailed filesUnknown
   filesRefused filesOverLimit filesReleased bytesTotal bytesOnDisk restoredBelow quota { user }"""
@@ -248,6 +251,7 @@ class Tapegate:
     def _post(self, path, document, variables, accept, seconds):
         headers = {"Content-Type": "application/json", "Accept": accept}
         if self.token:
+            _check_listener(self.url)
             headers["Authorization"] = "Bearer %s" % self.token
         body = json.dumps({"query": document, "variables": _given(variables)}, default=_json_value).encode()
         try:
@@ -344,9 +348,65 @@ def _kept_token(url):
     folder = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     try:
         with open(os.path.join(folder, "tapegate", "tokens.json")) as file:
+            found = os.fstat(file.fileno())
+            if hasattr(os, "getuid") and (found.st_uid != os.getuid() or found.st_mode & 0o077):
+                raise Refused("%s must be yours, and for nobody else to read: chmod 600, and make new tokens" % file.name)
             return json.load(file)[url]["token"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def _check_listener(url):
+    """Raises Refused if another user of this host listens at an http URL: while the gateway is down, any user can take its port."""
+    parts = urllib.parse.urlsplit(url)
+    if parts.scheme != "http":
+        return
+    port = parts.port or 80
+    try:
+        hosts = {found[4][0].partition("%")[0] for found in socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)}
+    except OSError:
+        return  # no connection is made either
+    for uid in {uid for host in hosts for uid in _listeners(host, port)}:
+        if not _is_expected(uid):
+            raise Refused("%s is a port of the user with the id %d on this host, and not of root, you, the user tapegate or the owner of "
+                          "DATA_DIR: no token is sent there" % (url, uid))
+
+
+def _listeners(host, port):
+    """Yields the users who listen on a port at an address or at all addresses of this host, where it runs Linux."""
+    wanted = ipaddress.ip_address({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host))
+    try:
+        with socket.socket(socket.AF_INET6 if wanted.version == 6 else socket.AF_INET, socket.SOCK_DGRAM) as own:
+            own.bind((str(wanted), 0))
+    except OSError:
+        return  # an address of another host
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(table) as file:
+                lines = file.readlines()[1:]
+        except OSError:
+            continue
+        for _, local, _, state, _, _, _, uid, *_ in map(str.split, lines):
+            packed, _, own_port = local.partition(":")
+            if state != "0A" or int(own_port, 16) != port:
+                continue
+            # the kernel prints words of four bytes in the order of the processor
+            words = struct.unpack(">%dI" % (len(packed) // 8), bytes.fromhex(packed))
+            address = ipaddress.ip_address(struct.pack("=%dI" % len(words), *words))
+            address = getattr(address, "ipv4_mapped", None) or address
+            if address.is_unspecified or address == wanted:
+                yield int(uid)
+
+
+def _is_expected(uid):
+    import pwd  # there is none on Windows
+    data_dir = os.environ.get("DATA_DIR")
+    if uid in (0, os.getuid()) or (data_dir and os.path.exists(data_dir) and os.stat(data_dir).st_uid == uid):
+        return True
+    try:
+        return pwd.getpwnam("tapegate").pw_uid == uid
+    except KeyError:
+        return False
 
 
 # the commands
@@ -366,6 +426,8 @@ def main(arguments=None):
         tapes = Tapegate(given.url)
     except ValueError as error:
         return _fail(error, USAGE)
+    except Refused as error:
+        return _fail(error, FAILED)
     try:
         given.run(tapes, given)
     except _Usage as error:
@@ -540,6 +602,8 @@ def _show(tapes, given):
 
 def _paths(tapes, given):
     for path in tapes.restored_paths(given.id):
+        if not given.json and re.search(r"[\n\r]", path):
+            raise Refused("%s has several lines: --json prints each path on one line" % json.dumps(path, ensure_ascii=False))
         # whoever reads them from a pipe needs each as it is
         print(json.dumps(path) if given.json else _printable(path) if sys.stdout.isatty() else path, flush=True)
 

@@ -1,5 +1,5 @@
 /** The client in Python, one file without dependencies: its commands, and what clients.test.ts does not do with it as a module. */
-import { readFileSync } from 'node:fs';
+import { chmodSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
 import { TapeError } from '../../src/errors.js';
@@ -7,6 +7,7 @@ import { integerFields } from '../../src/generated/command-operations.js';
 import { createToken } from '../../src/operations/access/tokens.js';
 import { packageRoot } from '../../src/package-root.js';
 import { addQuota, addTaped } from '../support/factories.js';
+import { listenAs, STRANGER } from '../support/listen-as.js';
 import { createMemoryBackend } from '../support/memory-backend.js';
 import { cleanUp, type Result, startProcess } from '../support/process.js';
 import { findProgram } from '../support/run-example.js';
@@ -176,10 +177,50 @@ for value in [b"/a", 1j]:
   test('control characters in names do not reach the terminal', async () => {
     const shown = await script(
       `import tapegate
-tapegate._print(type("", (), {"json": False}), {}, "a\\x1b[2J\\nb\\u202e")
+tapegate._print(type("", (), {"json": False}), {}, "a\\x1b[2J\\nb\\u202e\\u061c\\u200e\\u200f")
 tapegate._note("c\\x9b")`,
     ).ended;
-    expect([shown.stdout, shown.stderr]).toEqual(['a\ufffd[2J\ufffdb\ufffd\n', 'c\ufffd\n']);
+    expect([shown.stdout, shown.stderr]).toEqual(['a\ufffd[2J\ufffdb\ufffd\ufffd\ufffd\ufffd\n', 'c\ufffd\n']);
+  });
+
+  test('a path with a line break is not printed as two paths', async () => {
+    const printed = await script(`
+import tapegate
+tapes.restored_paths = lambda id: ["/a/one", "/a/two\\n/b"]
+try: tapegate._paths(tapes, type("", (), {"json": False, "id": 1}))
+except Refused as error: print(error)
+tapegate._paths(tapes, type("", (), {"json": True, "id": 1}))`).ended;
+    const refused = '"/a/two\\n/b" has several lines: --json prints each path on one line';
+    expect([printed.stdout, printed.stderr]).toEqual([`/a/one\n${refused}\n"/a/one"\n"/a/two\\n/b"\n`, '']);
+  });
+
+  test.skipIf(process.getuid?.() !== 0 || process.platform !== 'linux').each([
+    ['::', '127.0.0.1'],
+    ['::1', '[::1]'],
+  ])('no token goes to a port of another user at %s, by the name %s', async (host, name) => {
+    const TAPEGATE_URL = `http://${name}:${await listenAs(STRANGER, host)}`;
+    expect(await start(['tapegate.py', 'requests'], { TAPEGATE_URL }).ended).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining(`${TAPEGATE_URL} is a port of the user with the id ${STRANGER} on this host`),
+    });
+  });
+
+  test('a kept token is used only if nobody else may read it', async () => {
+    const file = path.join(app.dataDir, '.config/tapegate/tokens.json');
+    mkdirSync(path.dirname(file), { recursive: true });
+    writeFileSync(file, JSON.stringify({ [app.url]: { token: env.TAPEGATE_TOKEN } }));
+    for (const [mode, code, says] of [
+      [0o640, 1, /^tapegate: \S+tokens\.json must be yours, and for nobody else to read: chmod 600/],
+      [0o600, 0, /^$/],
+    ] as const) {
+      chmodSync(file, mode);
+      const more = { TAPEGATE_TOKEN: '', XDG_CONFIG_HOME: '' };
+      expect(await start(['tapegate.py', 'requests'], more).ended).toMatchObject({
+        code,
+        stderr: expect.stringMatching(says),
+      });
+    }
+    rmSync(file);
   });
 
   test('a malformed URL and missing options are usage errors', async () => {

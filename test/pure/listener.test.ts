@@ -1,23 +1,10 @@
 /** To whose port of this host a command sends its token. */
-import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import net from 'node:net';
 import { hostname } from 'node:os';
-import { createInterface } from 'node:readline';
-import { expect, onTestFinished, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { checkListener } from '../../src/commands/listener.js';
-
-/** An unprivileged user, who has no file. */
-const STRANGER = 64_321;
-
-/** Listens as another user. @returns the port */
-async function listenAs(uid: number, host: string): Promise<number> {
-  const script = `const s = require('net').createServer().listen(0, '${host}', () => console.log(s.address().port))`;
-  const child = spawn(process.execPath, ['-e', script], { uid, cwd: '/', stdio: ['ignore', 'pipe', 'inherit'] });
-  onTestFinished(() => void child.kill());
-  const [line] = (await once(createInterface(child.stdout), 'line')) as [string];
-  return Number(line);
-}
+import { listenAs, STRANGER } from '../support/listen-as.js';
 
 test.skipIf(process.getuid?.() !== 0 || process.platform !== 'linux').each([
   ['127.0.0.1', '127.0.0.1'],
