@@ -14,7 +14,7 @@ import './site.js';
 import './verifications.js';
 import './suspensions.js';
 import { builder } from './builder.js';
-import { chargeLists } from './documents.js';
 import { failLate } from './errors.js';
+import { chargeLists } from './list-costs.js';
 
 export const schema = chargeLists(failLate(builder.toSchema({ sortSchema: false })));

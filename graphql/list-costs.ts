@@ -1,0 +1,30 @@
+/** The cost of list arguments, for the limit of complexity. */
+import { type GraphQLSchema, isObjectType } from 'graphql';
+
+/** What a field costs in the plugin of Pothos. */
+type Cost = number | { field?: number; multiplier?: number };
+
+/** Adds a tenth of the values in the list arguments of a field to its cost: each alias of the field reads them again. */
+export function chargeLists(schema: GraphQLSchema): GraphQLSchema {
+  for (const type of Object.values(schema.getTypeMap())) {
+    if (!isObjectType(type)) continue;
+    for (const field of Object.values(type.getFields())) {
+      if (field.args.length === 0) continue;
+      const own = field.extensions.complexity as Cost | ((...given: unknown[]) => Cost) | undefined;
+      const complexity = (...given: unknown[]) => {
+        const cost = typeof own === 'function' ? own(...given) : own;
+        const { field: base = 1, ...rest } = typeof cost === 'object' ? cost : { field: cost };
+        return { ...rest, field: base + countValues(given[0]) / 10 };
+      };
+      field.extensions = { ...field.extensions, complexity };
+    }
+  }
+  return schema;
+}
+
+/** Counts the values of lists in arguments. The lists of this schema contain no further lists. */
+function countValues(args: unknown): number {
+  if (Array.isArray(args)) return args.length;
+  if (typeof args !== 'object' || args === null) return 0;
+  return Object.values(args).reduce((sum: number, value) => sum + countValues(value), 0);
+}
