@@ -19,7 +19,7 @@ export default defineConfig({
     rolldownOptions: {
       // what Node.js 21 and newer say; without it pg loads fetch (20 ms) to find out whether it runs at Cloudflare
       transform: { define: { 'navigator.userAgent': '"Node.js"', navigator: '{ userAgent: "Node.js" }' } },
-      input: { tapegate: at('src/tapegate.ts'), 'engine-process': at('src/engine-process.ts') },
+      input: { tapegate: at('src/main/tapegate.ts'), 'engine-process': at('src/main/engine-process.ts') },
       // large files that are read only when they are needed
       external: ['@graphql-yoga/render-graphiql', /\.wasm-base64\.mjs$/],
       output: {
@@ -31,7 +31,7 @@ export default defineConfig({
         // each of these files with all that it imports is one chunk, because many small ones take longer to load
         codeSplitting: {
           groups: [
-            { name: 'base', test: /\/src\/(environment|errors|json)\.ts$/ },
+            { name: 'base', test: /\/src\/(config\/environment|core\/(errors|json))\.ts$/ },
             { name: 'program', test: /\/src\/commands\/program\.ts$/ },
             { name: 'client', test: /\/src\/commands\/client\.ts$/ },
             { name: 'config', test: /\/src\/config\.ts$/ },

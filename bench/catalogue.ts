@@ -2,8 +2,9 @@
  * A catalogue of any size, of paths as archives of satellite data have them: 123 characters, dates, orbits and hex digits. Whatever its
  * size, each search of `searches` finds ten files in it, or none.
  */
-import type { Context } from '../src/context.js';
-import { raw, sql } from '../src/database/sql.js';
+
+import { raw, sql } from '../src/db/sql.js';
+import type { Context } from '../src/domain/context.js';
 import { withBench } from './kit.js';
 
 /** Of so many files a product, a minute and an orbit are the same. */

@@ -4,10 +4,11 @@
  *
  *   npm run compile && node dist/bench/graphql.js
  */
-import { startGateway } from '../src/app.js';
-import type { Context } from '../src/context.js';
-import { setQuota } from '../src/operations/quotas/quotas.js';
-import { createRequest } from '../src/operations/requests/create.js';
+
+import type { Context } from '../src/domain/context.js';
+import { setQuota } from '../src/domain/quotas/quotas.js';
+import { createRequest } from '../src/domain/requests/create.js';
+import { startGateway } from '../src/main/app.js';
 import { compare } from './beside.js';
 import { withBench } from './kit.js';
 import { withPlainYoga } from './plain-yoga.js';

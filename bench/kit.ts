@@ -6,11 +6,11 @@ import { appendFile, mkdir } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { startEngineProcesses } from '../src/commands/engine-processes.js';
-import { readConfig } from '../src/config.js';
-import type { Context } from '../src/context.js';
-import { getRequest } from '../src/operations/requests/rows.js';
-import { openRuntime } from '../src/runtime.js';
+import { openRuntime } from '../src/cli/connection/runtime.js';
+import { readConfig } from '../src/config/config.js';
+import type { Context } from '../src/domain/context.js';
+import { getRequest } from '../src/domain/requests/rows.js';
+import { startEngineProcesses } from '../src/main/commands/engine-processes.js';
 
 /** Starts the engine as `start` and `work` do, with a process for each drive. @returns what ends it */
 type StartEngine = () => Promise<() => Promise<void>>;

@@ -11,7 +11,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import { packageRoot } from '../src/package-root.js';
+import { packageRoot } from '../src/core/package-root.js';
 import { describeBound, digits, type Figure, isMet, ratioOf } from './figures.js';
 
 interface Bench {

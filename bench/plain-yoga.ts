@@ -10,7 +10,7 @@ import { fileURLToPath } from 'node:url';
 import SchemaBuilder from '@pothos/core';
 import { createYoga } from 'graphql-yoga';
 import pg from 'pg';
-import { exactTypes } from '../src/database/line.js';
+import { exactTypes } from '../src/db/line.js';
 import type { HoldState, RequestState, Stage } from '../src/generated/prisma/enums.js';
 
 interface Request {

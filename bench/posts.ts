@@ -7,8 +7,8 @@
 import { createServer, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import pg from 'pg';
-import { startGateway } from '../src/app.js';
-import { setQuota } from '../src/operations/quotas/quotas.js';
+import { setQuota } from '../src/domain/quotas/quotas.js';
+import { startGateway } from '../src/main/app.js';
 import { inTurns, tellFigure } from './figures.js';
 import { withBench } from './kit.js';
 import { startLoad } from './load.js';

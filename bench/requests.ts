@@ -6,9 +6,9 @@
  */
 import type { RequestListener } from 'node:http';
 import pg from 'pg';
-import { startGateway } from '../src/app.js';
-import { setQuota } from '../src/operations/quotas/quotas.js';
-import { createRequest } from '../src/operations/requests/create.js';
+import { setQuota } from '../src/domain/quotas/quotas.js';
+import { createRequest } from '../src/domain/requests/create.js';
+import { startGateway } from '../src/main/app.js';
 import { compare } from './beside.js';
 import { withBench } from './kit.js';
 

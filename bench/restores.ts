@@ -6,9 +6,9 @@
 import { execFileSync } from 'node:child_process';
 import { rmSync } from 'node:fs';
 import path from 'node:path';
-import type { Context } from '../src/context.js';
-import { createRequest } from '../src/operations/requests/create.js';
-import { cancelRequest } from '../src/operations/requests/ends.js';
+import type { Context } from '../src/domain/context.js';
+import { createRequest } from '../src/domain/requests/create.js';
+import { cancelRequest } from '../src/domain/requests/ends.js';
 import { seconds, touchMemory, untilFinished, untilRemoved } from './kit.js';
 
 interface Library {

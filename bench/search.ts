@@ -8,7 +8,7 @@
  */
 import type { RequestListener } from 'node:http';
 import pg from 'pg';
-import { startGateway } from '../src/app.js';
+import { startGateway } from '../src/main/app.js';
 import { compare } from './beside.js';
 import { chooseSearches, type Search, withCatalogue } from './catalogue.js';
 

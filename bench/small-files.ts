@@ -6,8 +6,8 @@
  *   npm run compile && node dist/bench/small-files.js
  */
 import path from 'node:path';
-import { archiveTree } from '../src/engine/archive.js';
-import { setQuota } from '../src/operations/quotas/quotas.js';
+import { setQuota } from '../src/domain/quotas/quotas.js';
+import { archiveTree } from '../src/engine/archive/archive.js';
 import { createFirstLibrary } from '../src/tape/kinds.js';
 import { inTurns, tellFigure } from './figures.js';
 import { seconds, withBench, writeFiles } from './kit.js';

@@ -9,9 +9,9 @@ import { fileURLToPath } from 'node:url';
 import { writeHeapSnapshot } from 'node:v8';
 import { buildSchema } from 'graphql';
 import { createHandler } from 'graphql-sse/lib/use/http';
-import { startGateway } from '../src/app.js';
-import { readConfig } from '../src/config.js';
-import { openRuntime } from '../src/runtime.js';
+import { openRuntime } from '../src/cli/connection/runtime.js';
+import { readConfig } from '../src/config/config.js';
+import { startGateway } from '../src/main/app.js';
 
 /** Bytes. */
 export interface Memory {

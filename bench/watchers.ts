@@ -10,12 +10,12 @@
  */
 import { execFileSync } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Context } from '../src/context.js';
-import { sql } from '../src/database/sql.js';
-import { transaction } from '../src/database/transaction.js';
-import { recordProgress } from '../src/event-writes.js';
-import { setQuota } from '../src/operations/quotas/quotas.js';
-import { createRequest } from '../src/operations/requests/create.js';
+import { sql } from '../src/db/sql.js';
+import { transaction } from '../src/db/transaction.js';
+import type { Context } from '../src/domain/context.js';
+import { setQuota } from '../src/domain/quotas/quotas.js';
+import { createRequest } from '../src/domain/requests/create.js';
+import { recordProgress } from '../src/events/event-writes.js';
 import { inTurns, tellFigure } from './figures.js';
 import { median, withBench } from './kit.js';
 import { type Memory, type Part, startPart, type Told } from './watchers-parts.js';

@@ -1,18 +1,20 @@
 /**
  * GraphQL over HTTP: Yoga serves queries and mutations at /graphql. graphql-sse serves event streams at /graphql and
- * /graphql/stream by the same rules (event-streams.ts). Parameters are read once, for both.
+ * /graphql/stream by the same rules (graphql/subscriptions/event-streams.ts). Parameters are read once, for both.
  */
 import type { ErrorRequestHandler, Request, RequestHandler, Response } from 'express';
 import { type ExecutionArgs, type ExecutionResult, GraphQLError, getOperationAST, subscribe } from 'graphql';
 import { createYoga, type Plugin, type YogaServerInstance } from 'graphql-yoga';
-import { limitStreams } from '../src/access/limits.js';
-import { describeCaller } from '../src/caller.js';
-import type { Context } from '../src/context.js';
-import { sendEncoded } from '../src/encodings.js';
-import { UnavailableError } from '../src/errors.js';
-import { checkMethod, HttpError } from '../src/http-body.js';
-import { takeTurn } from '../src/operations/turn.js';
-import { secondsSince, time } from '../src/signals.js';
+import { describeCaller } from '../src/core/caller.js';
+import { UnavailableError } from '../src/core/errors.js';
+import { secondsSince, time } from '../src/core/signals.js';
+import type { Context } from '../src/domain/context.js';
+import { takeTurn } from '../src/domain/turn.js';
+import { sendEncoded } from '../src/gateway/http/encodings.js';
+import { checkMethod, HttpError } from '../src/gateway/http/http-body.js';
+import { limitStreams } from '../src/gateway/limits/limits.js';
+import { createErrorMask, hearStrayErrors, noteContext } from './schema/errors.js';
+import { schema } from './schema/schema.js';
 import {
   type CheckedDocument,
   checkDocument,
@@ -21,14 +23,12 @@ import {
   limitOperations,
   ownRules,
   parseDocument,
-} from './documents.js';
-import { createErrorMask, hearStrayErrors, noteContext } from './errors.js';
-import { EVENT_STREAM, EventStreams, type Pipeline } from './event-streams.js';
-import { createGraphiql } from './graphiql.js';
-import { acceptedOf, createErrorHandler, notAcceptable, type Params, readParams } from './http.js';
-import { openDocuments } from './persisted.js';
-import { schema } from './schema.js';
-import { createSdl, SDL_PATH } from './sdl.js';
+} from './server/documents.js';
+import { createGraphiql } from './server/graphiql.js';
+import { acceptedOf, createErrorHandler, notAcceptable, type Params, readParams } from './server/http.js';
+import { openDocuments } from './server/persisted.js';
+import { createSdl, SDL_PATH } from './server/sdl.js';
+import { EVENT_STREAM, EventStreams, type Pipeline } from './subscriptions/event-streams.js';
 
 export interface GraphqlHandlers {
   handler: RequestHandler;

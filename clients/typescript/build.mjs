@@ -15,7 +15,7 @@ writeFileSync(`${target}/package.json`, JSON.stringify({ version, type: 'module'
 
 /** What works on a database or beside an engine: no command of the client comes to it, since `withContext` refuses before. */
 const AWAY =
-  /\/graphql\/here\.|\/src\/(commands\/(processes|migrate|backup|adopt|archive|scan|simulate)\.|runtime\.|engine\/|metrics\/|app\.|demo\.|access\/doors\.|database\/(backup|embedded|presence|cluster-folder)|operations\/(disks|doctor)\/|operations\/catalogue\/(import|withdrawals)\.)/;
+  /\/graphql\/server\/here\.|\/src\/(main\/(commands\/|app\.|demo\.)|cli\/(backup|adopt|archive|scan|simulate)\.|cli\/connection\/runtime\.|engine\/|restore-area\/|adoption\/|telemetry\/|db\/(backup|embedded)\/|domain\/(disks|doctor)\/|domain\/import\/import\.|domain\/catalogue\/withdrawals\.)/;
 
 const withoutDatabase = {
   name: 'without-database',
@@ -23,7 +23,7 @@ const withoutDatabase = {
   async resolveId(source, importer, options) {
     const found = await this.resolve(source, importer, { ...options, skipSelf: true });
     if (found === null) return null;
-    if (found.id.endsWith('/src/commands/context.ts')) return path('no-database.ts');
+    if (found.id.endsWith('/src/cli/connection/context.ts')) return path('no-database.ts');
     if (AWAY.test(found.id)) return '\0away';
     return found;
   },

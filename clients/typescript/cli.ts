@@ -1,6 +1,6 @@
 /** The commands of users, and of operators who are elsewhere: those that ask a gateway. */
-import { runProgram } from '../../src/commands/program.js';
-import { commandFiles } from '../../src/commands/table.js';
+import { runProgram } from '../../src/main/program.js';
+import { commandFiles } from '../../src/main/table.js';
 
 /** The others open the database, or work beside an engine. */
 const { processes, backup, adopt, archive, scan, simulate, ...commands } = commandFiles;

@@ -1,5 +1,5 @@
-/** In the place of src/commands/context.ts, in the client that is installed alone. */
-import { CommandError } from '../../src/commands/failure.js';
+/** In the place of src/cli/connection/context.ts, in the client that is installed alone. */
+import { CommandError } from '../../src/cli/terminal/failure.js';
 
 export const opensDatabases = false;
 

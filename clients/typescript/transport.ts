@@ -1,6 +1,6 @@
 /** The two ways to a gateway: GraphQL over HTTP, and over server-sent events for what goes on. */
 import { createClient as createStreams } from 'graphql-sse';
-import { readIntegers } from '../../src/commands/answers.js';
+import { readIntegers } from '../../src/cli/connection/answers.js';
 import { Refused, Unreachable } from './errors.js';
 
 export interface TransportOptions {

@@ -1,7 +1,7 @@
 /** The calls of the WLCG Tape REST API, version 1. */
 import type { Request, Response } from 'express';
-import type { Context } from '../../src/context.js';
-import { InvalidInputError, quote } from '../../src/errors.js';
+import { InvalidInputError, quote } from '../../src/core/errors.js';
+import { secondsOf } from '../../src/core/time.js';
 import {
   type BulkFileRow,
   type BulkRow,
@@ -15,13 +15,13 @@ import {
   releaseInAll,
   releaseInBulk,
   removeBulk,
-} from '../../src/operations/bulks/bulks.js';
-import { findPathProblem } from '../../src/operations/input.js';
-import { secondsOf } from '../../src/time.js';
-import { pathsBody, readStage, readTapeBody } from '../body.js';
-import { sendList, sendText } from '../respond.js';
+} from '../../src/domain/bulks/bulks.js';
+import type { Context } from '../../src/domain/context.js';
+import { findPathProblem } from '../../src/domain/input.js';
+import { pathsBody, readStage, readTapeBody } from '../v1/body.js';
+import { toLogicalPath } from '../v1/paths.js';
+import { sendList, sendText } from '../v1/respond.js';
 import { apiUrl, siteNameOf } from './discovery.js';
-import { toLogicalPath } from './paths.js';
 
 export async function stage(ctx: Context, req: Request, res: Response): Promise<void> {
   const siteName = siteNameOf(ctx.config, req);

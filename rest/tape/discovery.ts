@@ -1,7 +1,7 @@
 /** Discovery of the WLCG Tape REST API at a well-known path. */
 import type { Request, RequestHandler } from 'express';
-import type { Config } from '../../src/config.js';
-import { HttpError } from '../../src/http-body.js';
+import type { Config } from '../../src/config/config.js';
+import { HttpError } from '../../src/gateway/http/http-body.js';
 
 export const DISCOVERY_PATH = '/.well-known/wlcg-tape-rest-api';
 export const TAPE_PATH = '/tape_rest/v1';

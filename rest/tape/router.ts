@@ -2,10 +2,10 @@
 import { STATUS_CODES } from 'node:http';
 import type { ErrorRequestHandler, Request, Response, Router } from 'express';
 import type { Logger } from 'pino';
-import type { Context } from '../../src/context.js';
-import { UserError } from '../../src/errors.js';
-import { answerOf, createErrorHandler } from '../../src/http-errors.js';
-import { createRouter, type Route } from '../routes.js';
+import { UserError } from '../../src/core/errors.js';
+import type { Context } from '../../src/domain/context.js';
+import { answerOf, createErrorHandler } from '../../src/gateway/http/http-errors.js';
+import { createRouter, type Route } from '../v1/routes.js';
 import * as calls from './calls.js';
 
 const routes: Route[] = [

@@ -1,8 +1,8 @@
 /** The drives of a process, by library. They share only restore disks: an unavailable library delays no other. */
 import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
-import type { Context } from '../context.js';
-import { type DriveRange, forgetGoneProcesses } from '../operations/recalls/drives.js';
+import type { Context } from '../domain/context.js';
+import { type DriveRange, forgetGoneProcesses } from '../domain/recalls/drives.js';
 import type { Site } from '../tape/kind.js';
 import { type DriveWork, runDrive } from './drive/drive.js';
 import { VolumeFailures } from './drive/drive-failures.js';

@@ -1,8 +1,8 @@
 /** Works for the libraries but the first, as they are added, changed and removed. */
 import { setMaxListeners } from 'node:events';
-import type { Context } from '../context.js';
-import { logFailure, SettingsError } from '../errors.js';
-import { FIRST_LIBRARY, type Library, readLibraries } from '../operations/libraries/libraries.js';
+import { logFailure, SettingsError } from '../core/errors.js';
+import type { Context } from '../domain/context.js';
+import { FIRST_LIBRARY, type Library, readLibraries } from '../domain/libraries/libraries.js';
 import { checkLibrary } from '../tape/kinds.js';
 
 interface FollowOptions {

@@ -7,48 +7,48 @@ import { setMaxListeners } from 'node:events';
 import { hostname } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Transporter } from 'nodemailer';
-import type { Context } from '../context.js';
-import { createMailTransport } from '../mail.js';
-import { pruneAudit } from '../operations/audit/lists.js';
-import { pruneBulks } from '../operations/bulks/bulks.js';
-import { holdDisk } from '../operations/disks/failing.js';
-import { returnOrphans } from '../operations/disks/removals.js';
-import { wakeForRoom } from '../operations/disks/reservations.js';
-import { endFarTimes } from '../operations/far-times.js';
-import { removeSurplusDrives } from '../operations/libraries/changes.js';
-import { FIRST_LIBRARY } from '../operations/libraries/libraries.js';
-import { markUnlinked } from '../operations/links/links.js';
-import { queueExpiring } from '../operations/mail/notifications.js';
-import { type DriveRange, ensureDrives } from '../operations/recalls/drives.js';
-import { failUnplaced, failWithdrawnRecalls } from '../operations/recalls/ends.js';
-import { findAbandoned, leaveAllUnreadable } from '../operations/recalls/queue.js';
-import { expireRequests } from '../operations/requests/ends.js';
-import { joinAwaited } from '../operations/requests/joins.js';
-import { writeHistory } from '../operations/site/curves.js';
-import { pruneEmails, pruneEvents } from '../operations/site/pruning.js';
-import { queueNearEnds, queueWebhooks } from '../operations/webhooks/news.js';
-import { pruneMessages } from '../operations/webhooks/outbox.js';
+import { pruneAudit } from '../domain/audit/lists.js';
+import { pruneBulks } from '../domain/bulks/bulks.js';
+import type { Context } from '../domain/context.js';
+import { holdDisk } from '../domain/disks/failing.js';
+import { returnOrphans } from '../domain/disks/removals.js';
+import { wakeForRoom } from '../domain/disks/reservations.js';
+import { endFarTimes } from '../domain/far-times.js';
+import { removeSurplusDrives } from '../domain/libraries/changes.js';
+import { FIRST_LIBRARY } from '../domain/libraries/libraries.js';
+import { markUnlinked } from '../domain/links/links.js';
+import { createMailTransport } from '../domain/notifications/mail/mail.js';
+import { queueExpiring } from '../domain/notifications/mail/notifications.js';
+import { queueNearEnds, queueWebhooks } from '../domain/notifications/webhooks/news.js';
+import { pruneMessages } from '../domain/notifications/webhooks/outbox.js';
+import { type DriveRange, ensureDrives } from '../domain/recalls/drives.js';
+import { failUnplaced, failWithdrawnRecalls } from '../domain/recalls/ends.js';
+import { findAbandoned, leaveAllUnreadable } from '../domain/recalls/queue.js';
+import { expireRequests } from '../domain/requests/ends.js';
+import { joinAwaited } from '../domain/requests/joins.js';
+import { writeHistory } from '../domain/site/curves.js';
+import { pruneEmails, pruneEvents } from '../domain/site/pruning.js';
+import { CallWatch, limitsOf } from '../restore-area/calls.js';
+import { lookForChanged } from '../restore-area/changed.js';
+import { FailingDisks } from '../restore-area/failures.js';
+import { beginLinks, LinkKeeper } from '../restore-area/links/pass.js';
+import { CopyCheck } from '../restore-area/missing.js';
+import { CHECK_MS, ownershipOf } from '../restore-area/ownership.js';
+import { removeLeftBehind, removeUnheld, WaitingRequests } from '../restore-area/removal.js';
+import { Renumbering } from '../restore-area/renumbered.js';
+import { prepareDisks } from '../restore-area/setup.js';
+import { createDiskLook, DiskGauge, type readFileSystem } from '../restore-area/space.js';
 import type { TapeBackend } from '../tape/backend.js';
 import type { Site } from '../tape/kind.js';
-import { CallWatch, limitsOf } from './calls.js';
 import { Crews, type SharedOptions } from './crews.js';
-import { lookForChanged } from './disk/changed.js';
-import { FailingDisks } from './disk/failures.js';
-import { CopyCheck } from './disk/missing.js';
-import { removeLeftBehind, removeUnheld, WaitingRequests } from './disk/removal.js';
-import { Renumbering } from './disk/renumbered.js';
-import { prepareDisks } from './disk/setup.js';
-import { createDiskLook, DiskGauge, type readFileSystem } from './disk/space.js';
 import { type DriveWork, mountVolumes, takeOver } from './drive/drive.js';
 import { RunningRecalls } from './drive/options.js';
 import { askingKey, FollowedLibraries } from './followed-libraries.js';
-import { beginLinks, LinkKeeper } from './links/pass.js';
-import { sendMail } from './notify.js';
-import { CHECK_MS, ownershipOf } from './ownership.js';
-import { type Pass, runPasses, Waker } from './passes.js';
+import { type Pass, runPasses, Waker } from './jobs/passes.js';
+import { sendMail } from './notifications/notify.js';
+import { WebhookSender } from './notifications/sender.js';
 import { openPlace } from './staging/place.js';
 import { runStager } from './staging/stager.js';
-import { WebhookSender } from './webhooks/sender.js';
 
 export interface Engine {
   /**
@@ -62,7 +62,7 @@ export interface Engine {
 export type EnginePart = 'drive' | 'passes' | 'all';
 
 export interface EngineOptions {
-  /** Default `all`; src/engine-process.ts gives each process its part. */
+  /** Default `all`; src/main/engine-process.ts gives each process its part. */
   part?: EnginePart;
   /** Library of a process with one drive; default the first one. */
   library?: DriveRange;
@@ -113,7 +113,7 @@ const LOOK_MS = 10_000;
 const LIBRARIES_MS = 5000;
 
 /**
- * Starts drives and jobs, unless another Tapegate owns the restore disks (ownership.ts): then it waits, and changes
+ * Starts drives and jobs, unless another Tapegate owns the restore disks (restore-area/ownership.ts): then it waits, and changes
  * nothing. A complete engine creates the other libraries too.
  * @param given the library that `options` names, or the work of its drives
  * @returns after the site's restore disks and drives are registered

@@ -1,10 +1,10 @@
-/** Takes over restore disks and libraries that belong to another Tapegate, which then stops (ownership.ts). */
+/** Takes over restore disks and libraries that belong to another Tapegate, which then stops (restore-area/ownership.ts). */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Context } from '../context.js';
-import { beginTakeover, countWaiting, endTakeover, readIdentity } from '../operations/ownership.js';
-import { BoundedCalls } from './calls.js';
-import { type OwnerRecord, readOwner, writeOwner } from './disk/owner.js';
-import { findOwnedRoot, listDirectories, type OwnedDirectory, ownershipOf } from './ownership.js';
+import type { Context } from '../domain/context.js';
+import { beginTakeover, countWaiting, endTakeover, readIdentity } from '../domain/ownership.js';
+import { BoundedCalls } from '../restore-area/calls.js';
+import { type OwnerRecord, readOwner, writeOwner } from '../restore-area/owner.js';
+import { findOwnedRoot, listDirectories, type OwnedDirectory, ownershipOf } from '../restore-area/ownership.js';
 
 export interface TakeoverPlan {
   /** Why this Tapegate is fenced; null if it is not. */

@@ -1,5 +1,5 @@
-import type { Context } from '../context.js';
-import type { Library } from '../operations/libraries/libraries.js';
+import type { Context } from '../domain/context.js';
+import type { Library } from '../domain/libraries/libraries.js';
 import type { Site } from '../tape/kind.js';
 import { createDriveLibrary } from '../tape/kinds.js';
 import { type DriveWork, mountVolumes } from './drive/drive.js';

@@ -5,7 +5,7 @@
  * The last of n files takes about as long as the longest of n earlier files. Files beyond the library's depth are
  * requested after earlier ones arrive, and so wait several times as long.
  */
-import { secondsOf } from '../time.js';
+import { secondsOf } from '../core/time.js';
 import type { UserQueue, VolumeQueue } from './backlog.js';
 import { findMedium, type Medium } from './media.js';
 import { orderReads } from './order.js';

@@ -1,5 +1,5 @@
 /** The contract of drive libraries: Tapegate decides which volume to mount, and the order in which it reads files. */
-import { TapeError } from '../errors.js';
+import { TapeError } from '../core/errors.js';
 
 /** The volume, or its file system, is unavailable: not a failure of a file. Errors of `mount` count as this. */
 export class VolumeError extends TapeError {}

@@ -1,8 +1,8 @@
 /** Reads files of a library in chunks, and maps file system errors to the error classes of a tape. */
 import fs, { constants } from 'node:fs';
 import { promisify } from 'node:util';
-import { BLOCK_BYTES, cutChunk, takeBlock } from '../blocks.js';
-import { codeOf, type ErrorClass, messageOf, TapeError } from '../errors.js';
+import { BLOCK_BYTES, cutChunk, takeBlock } from '../core/blocks.js';
+import { codeOf, type ErrorClass, messageOf, TapeError } from '../core/errors.js';
 
 /** For small files, raw descriptors take half the CPU time of a FileHandle. */
 const openFd = promisify(fs.open);

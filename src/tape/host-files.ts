@@ -5,8 +5,8 @@
  */
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
-import { LIBRARY_DIR } from '../environment.js';
-import { messageOf, quote } from '../errors.js';
+import { LIBRARY_DIR } from '../core/environment.js';
+import { messageOf, quote } from '../core/errors.js';
 import { LibraryError } from './backend.js';
 import { type Site, text } from './kind.js';
 

@@ -6,7 +6,7 @@
  * missing.
  */
 import { z } from 'zod';
-import { quote, SettingsError } from '../errors.js';
+import { quote, SettingsError } from '../core/errors.js';
 import type { TapeBackend } from './backend.js';
 import type { StagingLibrary, StagingTerms } from './staging.js';
 

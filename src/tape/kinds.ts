@@ -3,10 +3,10 @@
  * AWS SDK and undici are loaded on the first request that needs them.
  */
 import path from 'node:path';
-import { quote, SettingsError } from '../errors.js';
+import { quote, SettingsError } from '../core/errors.js';
 import type { TapeBackend, WritableBackend } from './backend.js';
 import { command, commandStaging } from './command/index.js';
-import { createDirectoryBackend, directory } from './directory.js';
+import { createDirectoryBackend, directory } from './directory/index.js';
 import { type Kind, parseSettings, type Site } from './kind.js';
 import { ltfs } from './ltfs/index.js';
 import { s3 } from './s3/index.js';

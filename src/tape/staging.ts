@@ -1,5 +1,5 @@
 /** The contract of staging libraries, which schedule their own drives and stage files to their disk on request. */
-import { TapeError } from '../errors.js';
+import { TapeError } from '../core/errors.js';
 import { LibraryError } from './backend.js';
 
 /** Limits for a library's own retry time, in seconds. */

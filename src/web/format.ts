@@ -1,5 +1,5 @@
 /** Formats numbers, and times in the browser's zone and language. */
-export { formatBytes } from '../bytes.js';
+export { formatBytes } from '../core/bytes.js';
 
 /** `1 file`, `1,200 files`. */
 export function count(number: number, one: string, many = `${one}s`): string {

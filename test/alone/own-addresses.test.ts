@@ -2,7 +2,7 @@
 import type { IncomingMessage } from 'node:http';
 import { networkInterfaces } from 'node:os';
 import { expect, test, vi } from 'vitest';
-import { createAddressNote, isProxied } from '../../src/access/address.js';
+import { createAddressNote, isProxied } from '../../src/gateway/http/address.js';
 
 vi.mock('node:os', async (load) => ({ ...(await load<typeof import('node:os')>()), networkInterfaces: vi.fn() }));
 

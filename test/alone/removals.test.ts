@@ -12,10 +12,10 @@ import {
 } from 'node:fs';
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
-import { openFolder, removeEmptyFolders } from '../../src/engine/disk/made-folders.js';
-import { removeUnheld } from '../../src/engine/disk/removal.js';
-import { beginLinks, LinkKeeper } from '../../src/engine/links/pass.js';
-import { codeOf, TapeError } from '../../src/errors.js';
+import { codeOf, TapeError } from '../../src/core/errors.js';
+import { beginLinks, LinkKeeper } from '../../src/restore-area/links/pass.js';
+import { openFolder, removeEmptyFolders } from '../../src/restore-area/made-folders.js';
+import { removeUnheld } from '../../src/restore-area/removal.js';
 import type { TestApp } from '../support/app.js';
 import { claim, restoreByHand, startByHand, startIdleApp, withEngine } from '../support/engine-by-hand.js';
 import { listTree } from '../support/engine-watch.js';

@@ -4,9 +4,9 @@ import { type FileHandle, open } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
-import { syncFile } from '../../src/engine/disk/descriptors.js';
-import { openFolder } from '../../src/engine/disk/made-folders.js';
-import { createBudget, PartialFile } from '../../src/engine/disk/partial-file.js';
+import { syncFile } from '../../src/restore-area/descriptors.js';
+import { openFolder } from '../../src/restore-area/made-folders.js';
+import { createBudget, PartialFile } from '../../src/restore-area/partial-file.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
 import { readRestored, readStage } from '../support/engine-watch.js';
@@ -20,8 +20,8 @@ import { waitFor } from '../support/wait.js';
 /** Called before each look at a path of the restore area, or each link there; may throw. */
 const disk = vi.hoisted(() => ({ look: (_path: string): void => {}, link: (_from: string, _to: string): void => {} }));
 
-vi.mock('../../src/engine/disk/descriptors.js', async (load) => {
-  const real = await load<typeof import('../../src/engine/disk/descriptors.js')>();
+vi.mock('../../src/restore-area/descriptors.js', async (load) => {
+  const real = await load<typeof import('../../src/restore-area/descriptors.js')>();
   const lstatPath = async (file: string, options: { bigint: true }) => {
     disk.look(file);
     return await real.lstatPath(file, options);

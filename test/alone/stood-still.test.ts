@@ -2,7 +2,7 @@
 import { mkdirSync, readdirSync, rmdirSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { parsePartialName } from '../../src/engine/disk/partial-file.js';
+import { parsePartialName } from '../../src/restore-area/partial-file.js';
 import type { TestApp } from '../support/app.js';
 import { prepareIdle, withEngine } from '../support/engine-by-hand.js';
 import { addTaped } from '../support/factories.js';
@@ -34,8 +34,8 @@ vi.mock('node:fs/promises', async (original) => {
   return { ...real, mkdir, rmdir };
 });
 
-vi.mock('../../src/engine/disk/descriptors.js', async (original) => {
-  const real = await original<typeof import('../../src/engine/disk/descriptors.js')>();
+vi.mock('../../src/restore-area/descriptors.js', async (original) => {
+  const real = await original<typeof import('../../src/restore-area/descriptors.js')>();
   const openFile: typeof real.openFile = async (file, ...how) => {
     await before.opening(String(file));
     return await real.openFile(file, ...how);
@@ -43,8 +43,8 @@ vi.mock('../../src/engine/disk/descriptors.js', async (original) => {
   return { ...real, openFile };
 });
 
-vi.mock('../../src/engine/disk/entry.js', async (original) => {
-  const real = await original<typeof import('../../src/engine/disk/entry.js')>();
+vi.mock('../../src/restore-area/entry.js', async (original) => {
+  const real = await original<typeof import('../../src/restore-area/entry.js')>();
   const removeEntry: typeof real.removeEntry = async (...given) => {
     await before.removing();
     return await real.removeEntry(...given);

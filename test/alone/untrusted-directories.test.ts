@@ -2,12 +2,12 @@
 import { chmodSync, chownSync, existsSync, mkdirSync, readdirSync, rmdirSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
-import { openFolder } from '../../src/engine/disk/made-folders.js';
-import { removeLeftBehind, removeUnheld } from '../../src/engine/disk/removal.js';
-import { addDisk, removeDisk } from '../../src/engine/disk/setup.js';
+import { listDisks } from '../../src/domain/disks/disks.js';
+import { resume } from '../../src/domain/health/suspensions.js';
 import { examine } from '../../src/engine/doctor/doctor.js';
-import { listDisks } from '../../src/operations/disks/disks.js';
-import { resume } from '../../src/operations/suspensions.js';
+import { openFolder } from '../../src/restore-area/made-folders.js';
+import { removeLeftBehind, removeUnheld } from '../../src/restore-area/removal.js';
+import { addDisk, removeDisk } from '../../src/restore-area/setup.js';
 import type { TestApp } from '../support/app.js';
 import { restoreByHand, startIdleApp, withEngine } from '../support/engine-by-hand.js';
 import { listTree } from '../support/engine-watch.js';

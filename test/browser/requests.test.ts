@@ -2,10 +2,10 @@
 import { existsSync } from 'node:fs';
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { TapeError } from '../../src/errors.js';
-import { createToken } from '../../src/operations/access/tokens.js';
-import { createRequest } from '../../src/operations/requests/create.js';
-import { cancelRequest, expireRequests } from '../../src/operations/requests/ends.js';
+import { TapeError } from '../../src/core/errors.js';
+import { createToken } from '../../src/domain/access/tokens.js';
+import { createRequest } from '../../src/domain/requests/create.js';
+import { cancelRequest, expireRequests } from '../../src/domain/requests/ends.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { expectAccessible, expectToFit, useBrowser, type Window } from '../support/chromium.js';
 import { createClock } from '../support/clock.js';

@@ -1,8 +1,8 @@
 /** Restores in the dashboard of a gateway that needs tokens: live progress, restarts of the gateway, downloads and access. */
 import { readFileSync, rmSync } from 'node:fs';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
-import { createToken, revokeToken } from '../../src/operations/access/tokens.js';
-import { createRequest } from '../../src/operations/requests/create.js';
+import { createToken, revokeToken } from '../../src/domain/access/tokens.js';
+import { createRequest } from '../../src/domain/requests/create.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { expectAccessible, signIn, useBrowser, type Window } from '../support/chromium.js';
 import { addQuota, addTaped } from '../support/factories.js';

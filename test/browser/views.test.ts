@@ -1,7 +1,7 @@
 /** Each view of the dashboard: accessible and fitting at each width, usable with the keyboard alone, and live. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { createToken } from '../../src/operations/access/tokens.js';
-import { createRequest } from '../../src/operations/requests/create.js';
+import { createToken } from '../../src/domain/access/tokens.js';
+import { createRequest } from '../../src/domain/requests/create.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { expectAccessible, expectToFit, signIn, useBrowser, type Window } from '../support/chromium.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';

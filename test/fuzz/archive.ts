@@ -1,7 +1,7 @@
 /** The files on the tapes of the fuzz, the same in each run. */
 import { createHash } from 'node:crypto';
-import type { CatalogueRow } from '../../src/operations/catalogue/import-rows.js';
-import type { Stage } from '../../src/stages.js';
+import type { Stage } from '../../src/core/stages.js';
+import type { CatalogueRow } from '../../src/domain/import/import-rows.js';
 
 /** Quotas: more than a double counts, all, some, hardly any, none. */
 export const users: readonly { user: string; size: bigint }[] = [

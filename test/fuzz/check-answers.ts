@@ -1,6 +1,6 @@
 /** Checks that a response is documented: its status and its form, and that it reveals nothing internal. */
 import { STATUS_CODES } from 'node:http';
-import { messageOf } from '../../src/errors.js';
+import { messageOf } from '../../src/core/errors.js';
 import { parseJson } from '../support/exact-json.js';
 import type { Answer } from './client.js';
 import type { HttpInput } from './inputs.js';

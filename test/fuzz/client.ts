@@ -3,7 +3,7 @@ import http from 'node:http';
 import net from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import zlib from 'node:zlib';
-import { codeOf } from '../../src/errors.js';
+import { codeOf } from '../../src/core/errors.js';
 import type { ExchangeInput, HttpInput, RawInput } from './inputs.js';
 import type { Known } from './known.js';
 

@@ -16,7 +16,7 @@ import {
   SchemaMetaFieldDef,
   TypeMetaFieldDef,
 } from 'graphql';
-import { schema } from '../../graphql/schema.js';
+import { schema } from '../../graphql/schema/schema.js';
 import { users, volumes } from './archive.js';
 import {
   address,

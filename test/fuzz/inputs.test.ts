@@ -4,7 +4,7 @@ import path from 'node:path';
 import fc from 'fast-check';
 import { buildSchema, parse, TypeInfo, visit, visitWithTypeInfo } from 'graphql';
 import { expect, test } from 'vitest';
-import { packageRoot } from '../../src/package-root.js';
+import { packageRoot } from '../../src/core/package-root.js';
 import { type Input, inputs } from './inputs.js';
 import { NUMBER_MARK } from './known.js';
 

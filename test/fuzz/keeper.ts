@@ -1,16 +1,16 @@
 /** The operator of a fuzz: resumes suspended objects, and limits the number of live requests. */
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Context } from '../../src/context.js';
-import { addDisk } from '../../src/engine/disk/setup.js';
+import { removeMember } from '../../src/domain/access/members.js';
+import { listPathRules, removePathRule } from '../../src/domain/access/path-rules.js';
+import { setMedium } from '../../src/domain/catalogue/volumes.js';
+import type { Context } from '../../src/domain/context.js';
+import { listDisks } from '../../src/domain/disks/disks.js';
+import { importRows } from '../../src/domain/import/import.js';
+import { setQuota } from '../../src/domain/quotas/quotas.js';
+import { cancelRequest } from '../../src/domain/requests/ends.js';
 import type { MemberKind } from '../../src/generated/prisma/enums.js';
-import { removeMember } from '../../src/operations/access/members.js';
-import { listPathRules, removePathRule } from '../../src/operations/access/path-rules.js';
-import { importRows } from '../../src/operations/catalogue/import.js';
-import { setMedium } from '../../src/operations/catalogue/volumes.js';
-import { listDisks } from '../../src/operations/disks/disks.js';
-import { setQuota } from '../../src/operations/quotas/quotas.js';
-import { cancelRequest } from '../../src/operations/requests/ends.js';
+import { addDisk } from '../../src/restore-area/setup.js';
 import { resumeAll } from '../torture/operators.js';
 import { rows, users } from './archive.js';
 import type { Known } from './known.js';

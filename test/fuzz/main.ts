@@ -1,5 +1,5 @@
 /** `npm run fuzz`, see README.md. Exits with 1 if it finds a fault. */
-import { environment } from '../../src/environment.js';
+import { environment } from '../../src/core/environment.js';
 import { numberOf } from '../torture/random.js';
 import { describeFault, describeMemory, runFuzz } from './run.js';
 

@@ -4,13 +4,13 @@
  */
 import { rmSync } from 'node:fs';
 import path from 'node:path';
-import { readConfig } from '../../src/config.js';
-import type { Context } from '../../src/context.js';
-import { startEmbedded } from '../../src/database/embedded.js';
-import { messageOf } from '../../src/errors.js';
-import { createToken, revokeToken } from '../../src/operations/access/tokens.js';
-import { importRows } from '../../src/operations/catalogue/import.js';
-import { openRuntime } from '../../src/runtime.js';
+import { openRuntime } from '../../src/cli/connection/runtime.js';
+import { readConfig } from '../../src/config/config.js';
+import { messageOf } from '../../src/core/errors.js';
+import { startEmbedded } from '../../src/db/embedded/embedded.js';
+import { createToken, revokeToken } from '../../src/domain/access/tokens.js';
+import type { Context } from '../../src/domain/context.js';
+import { importRows } from '../../src/domain/import/import.js';
 import { startSweeper } from '../support/sweeping.js';
 import { makeTempDir } from '../support/temp-dir.js';
 import { createRandom } from '../torture/random.js';

@@ -2,7 +2,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { packageRoot } from '../../src/package-root.js';
+import { packageRoot } from '../../src/core/package-root.js';
 import { MAIL_RATES } from '../torture/check-messages.js';
 import type { ImportInput } from './inputs.js';
 import type { Memory } from './memory.js';

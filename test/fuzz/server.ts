@@ -3,15 +3,15 @@
  * reports warnings of Node.js. An uncaught error ends it, as it ends the real program.
  */
 import { Readable } from 'node:stream';
-import { startGateway } from '../../src/app.js';
-import { readConfig } from '../../src/config.js';
+import { openRuntime } from '../../src/cli/connection/runtime.js';
+import { readConfig } from '../../src/config/config.js';
+import { environment } from '../../src/core/environment.js';
+import { UserError } from '../../src/core/errors.js';
+import { importRows } from '../../src/domain/import/import.js';
+import { ImportError } from '../../src/domain/import/import-lines.js';
+import { readRows } from '../../src/domain/import/import-rows.js';
 import { startEngine } from '../../src/engine/runner.js';
-import { environment } from '../../src/environment.js';
-import { UserError } from '../../src/errors.js';
-import { importRows } from '../../src/operations/catalogue/import.js';
-import { ImportError } from '../../src/operations/catalogue/import-lines.js';
-import { readRows } from '../../src/operations/catalogue/import-rows.js';
-import { openRuntime } from '../../src/runtime.js';
+import { startGateway } from '../../src/main/app.js';
 import { putOnTape } from '../support/factories.js';
 import { createMemoryBackend, type MemoryBackend } from '../support/memory-backend.js';
 import { archive } from './archive.js';

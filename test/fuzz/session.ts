@@ -3,7 +3,7 @@
  * seed: an input is repeated by its segment and its path there, independent of other inputs.
  */
 import fc from 'fast-check';
-import { messageOf } from '../../src/errors.js';
+import { messageOf } from '../../src/core/errors.js';
 import { checkAnswer, checkRaw, checkStream, type FaultKind, type Finding } from './check-answers.js';
 import { type Answer, Client, Unanswered } from './client.js';
 import { type HttpInput, type Input, inputs } from './inputs.js';

@@ -3,15 +3,15 @@
  * missing objects. pure/policy.test.ts tests the policy itself.
  */
 import { describe, expect, test } from 'vitest';
-import { readConfig } from '../../src/config.js';
-import { setMember } from '../../src/operations/access/members.js';
-import { setPathRule } from '../../src/operations/access/path-rules.js';
-import { createToken } from '../../src/operations/access/tokens.js';
-import { withdrawFiles } from '../../src/operations/catalogue/withdrawals.js';
-import { setDisk } from '../../src/operations/disks/disks.js';
-import { type Operation, policy, type Right } from '../../src/operations/policy.js';
-import { createRequest } from '../../src/operations/requests/create.js';
-import { createWebhook } from '../../src/operations/webhooks/webhooks.js';
+import { readConfig } from '../../src/config/config.js';
+import { setMember } from '../../src/domain/access/members.js';
+import { setPathRule } from '../../src/domain/access/path-rules.js';
+import { createToken } from '../../src/domain/access/tokens.js';
+import { withdrawFiles } from '../../src/domain/catalogue/withdrawals.js';
+import { setDisk } from '../../src/domain/disks/disks.js';
+import { createWebhook } from '../../src/domain/notifications/webhooks/webhooks.js';
+import { type Operation, policy, type Right } from '../../src/domain/policy.js';
+import { createRequest } from '../../src/domain/requests/create.js';
 import { startBeside } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { ask, type Edges, type GraphqlAnswer, sendGraphql } from '../support/graphql.js';

@@ -2,38 +2,38 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import type { Context } from '../../src/context.js';
-import { removeMember, setMember } from '../../src/operations/access/members.js';
-import { removePathRule, setPathRule } from '../../src/operations/access/path-rules.js';
-import { createToken, revokeToken } from '../../src/operations/access/tokens.js';
-import { findUnknownOperation, pruneAudit } from '../../src/operations/audit/lists.js';
-import { importRows } from '../../src/operations/catalogue/import.js';
-import { renameFiles } from '../../src/operations/catalogue/renames.js';
-import { reinstateVolume, retireVolume } from '../../src/operations/catalogue/retirements.js';
-import { verifyAgain } from '../../src/operations/catalogue/verifications.js';
-import { moveVolume } from '../../src/operations/catalogue/volume-moves.js';
-import { setMedium } from '../../src/operations/catalogue/volumes.js';
-import { forgetFiles, reinstateFiles, withdrawFiles } from '../../src/operations/catalogue/withdrawals.js';
-import { forgetDisk, resizeDisk, setDisk } from '../../src/operations/disks/disks.js';
-import { holdDisk } from '../../src/operations/disks/failing.js';
-import { repairFindings } from '../../src/operations/doctor/rows.js';
-import { addLibrary, removeLibrary, setLibrary } from '../../src/operations/libraries/changes.js';
-import { type Changing, isChanging, type Operation, policy } from '../../src/operations/policy.js';
-import { removeQuota, setQuota } from '../../src/operations/quotas/quotas.js';
-import { createRequest } from '../../src/operations/requests/create.js';
-import { cancelRequest, releaseFiles } from '../../src/operations/requests/ends.js';
-import { retryRequest, setPriority, updateRequest } from '../../src/operations/requests/update.js';
-import { holdFailing, resume, suspend } from '../../src/operations/suspensions.js';
-import { forgetUser } from '../../src/operations/users/forget.js';
+import { packageRoot } from '../../src/core/package-root.js';
+import { addSeconds } from '../../src/core/time.js';
+import { removeMember, setMember } from '../../src/domain/access/members.js';
+import { removePathRule, setPathRule } from '../../src/domain/access/path-rules.js';
+import { createToken, revokeToken } from '../../src/domain/access/tokens.js';
+import { findUnknownOperation, pruneAudit } from '../../src/domain/audit/lists.js';
+import { verifyAgain } from '../../src/domain/catalogue/verifications.js';
+import { setMedium } from '../../src/domain/catalogue/volumes.js';
+import { forgetFiles, reinstateFiles, withdrawFiles } from '../../src/domain/catalogue/withdrawals.js';
+import { renameFiles } from '../../src/domain/catalogue-changes/renames.js';
+import { reinstateVolume, retireVolume } from '../../src/domain/catalogue-changes/retirements.js';
+import { moveVolume } from '../../src/domain/catalogue-changes/volume-moves.js';
+import type { Context } from '../../src/domain/context.js';
+import { forgetDisk, resizeDisk, setDisk } from '../../src/domain/disks/disks.js';
+import { holdDisk } from '../../src/domain/disks/failing.js';
+import { repairFindings } from '../../src/domain/doctor/rows.js';
+import { holdFailing, resume, suspend } from '../../src/domain/health/suspensions.js';
+import { importRows } from '../../src/domain/import/import.js';
+import { addLibrary, removeLibrary, setLibrary } from '../../src/domain/libraries/changes.js';
 import {
   createWebhook,
   removeWebhook,
   rotateWebhookSecret,
   setWebhook,
   testWebhook,
-} from '../../src/operations/webhooks/webhooks.js';
-import { packageRoot } from '../../src/package-root.js';
-import { addSeconds } from '../../src/time.js';
+} from '../../src/domain/notifications/webhooks/webhooks.js';
+import { type Changing, isChanging, type Operation, policy } from '../../src/domain/policy.js';
+import { removeQuota, setQuota } from '../../src/domain/quotas/quotas.js';
+import { createRequest } from '../../src/domain/requests/create.js';
+import { cancelRequest, releaseFiles } from '../../src/domain/requests/ends.js';
+import { retryRequest, setPriority, updateRequest } from '../../src/domain/requests/update.js';
+import { forgetUser } from '../../src/domain/users/forget.js';
 import { addFiles, addQuota, buildRow } from '../support/factories.js';
 import { ask, askData, type Connection } from '../support/graphql.js';
 import { call } from '../support/rest.js';

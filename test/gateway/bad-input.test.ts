@@ -1,7 +1,7 @@
 import { Readable } from 'node:stream';
 import { describe, expect, test } from 'vitest';
-import { MAX_BODY_BYTES } from '../../src/http-body.js';
-import { addLibrary } from '../../src/operations/libraries/changes.js';
+import { addLibrary } from '../../src/domain/libraries/changes.js';
+import { MAX_BODY_BYTES } from '../../src/gateway/http/http-body.js';
 import { badCatalogue } from '../support/bad-catalogue.js';
 import { badHttp } from '../support/bad-http.js';
 import type { BadGraphql, BadHttp, BadRest } from '../support/bad-input-forms.js';

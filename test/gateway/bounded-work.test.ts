@@ -1,10 +1,10 @@
 /** The cost of a change depends on what changes, not on what exists. */
 import { beforeEach, expect, test } from 'vitest';
-import { readUnheld } from '../../src/operations/disks/removals.js';
-import { setQuota } from '../../src/operations/quotas/quotas.js';
-import { createRequest } from '../../src/operations/requests/create.js';
-import { cancelRequest, releaseFiles } from '../../src/operations/requests/ends.js';
-import { joinAwaited } from '../../src/operations/requests/joins.js';
+import { readUnheld } from '../../src/domain/disks/removals.js';
+import { setQuota } from '../../src/domain/quotas/quotas.js';
+import { createRequest } from '../../src/domain/requests/create.js';
+import { cancelRequest, releaseFiles } from '../../src/domain/requests/ends.js';
+import { joinAwaited } from '../../src/domain/requests/joins.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { emptyTables } from '../support/tables.js';
 import { useApp } from '../support/use-app.js';

@@ -1,11 +1,11 @@
 /** Circuit breakers of volumes and staging libraries: their counts, the time of the next try, and what resets them. */
 import { expect, test } from 'vitest';
-import type { Sql } from '../../src/database/sql.js';
-import { setDisk } from '../../src/operations/disks/disks.js';
-import { holdDisk, putBackDisk } from '../../src/operations/disks/failing.js';
-import { closeCircuit, countFailures, openCircuit, trialSeconds } from '../../src/operations/health/circuits.js';
-import { ensureStager, readRests } from '../../src/operations/staging/stagers.js';
-import { resume, suspend } from '../../src/operations/suspensions.js';
+import type { Sql } from '../../src/db/sql.js';
+import { setDisk } from '../../src/domain/disks/disks.js';
+import { holdDisk, putBackDisk } from '../../src/domain/disks/failing.js';
+import { closeCircuit, countFailures, openCircuit, trialSeconds } from '../../src/domain/health/circuits.js';
+import { resume, suspend } from '../../src/domain/health/suspensions.js';
+import { ensureStager, readRests } from '../../src/domain/staging/stagers.js';
 import { addFiles } from '../support/factories.js';
 import { useApp } from '../support/use-app.js';
 

@@ -1,12 +1,12 @@
 /** Jumps of the database's clock, which processes notice by the time that has passed on their host. */
 import { afterEach, expect, test, vi } from 'vitest';
-import { openDatabase } from '../../src/database/client.js';
-import type { DatabaseClock } from '../../src/database/clock.js';
-import { runPasses } from '../../src/engine/passes.js';
-import { ClockWatch } from '../../src/operations/clock.js';
-import { endFarTimes } from '../../src/operations/far-times.js';
-import { claimDrive } from '../../src/operations/recalls/drives.js';
-import { addSeconds, secondsBetween } from '../../src/time.js';
+import { addSeconds, secondsBetween } from '../../src/core/time.js';
+import { openDatabase } from '../../src/db/client.js';
+import type { DatabaseClock } from '../../src/db/clock.js';
+import { ClockWatch } from '../../src/domain/clock.js';
+import { endFarTimes } from '../../src/domain/far-times.js';
+import { claimDrive } from '../../src/domain/recalls/drives.js';
+import { runPasses } from '../../src/engine/jobs/passes.js';
 import { findFaults } from '../support/faults.js';
 import { readSuspensions, resume } from '../support/suspend.js';
 import { useApp } from '../support/use-app.js';

@@ -1,12 +1,12 @@
 /** Limits of what a user may have at once: open patterns, and unresolved paths. */
 import { expect, test } from 'vitest';
-import { startGateway } from '../../src/app.js';
-import type { Limits } from '../../src/config.js';
-import { counterFaults } from '../../src/operations/doctor/counters.js';
-import { findFaults } from '../../src/operations/doctor/findings.js';
-import { expireRequests } from '../../src/operations/requests/ends.js';
-import { joinAwaited } from '../../src/operations/requests/joins.js';
-import { addSeconds } from '../../src/time.js';
+import type { Limits } from '../../src/config/config.js';
+import { addSeconds } from '../../src/core/time.js';
+import { counterFaults } from '../../src/domain/doctor/counters.js';
+import { findFaults } from '../../src/domain/doctor/findings.js';
+import { expireRequests } from '../../src/domain/requests/ends.js';
+import { joinAwaited } from '../../src/domain/requests/joins.js';
+import { startGateway } from '../../src/main/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
 import type { Gateway } from '../support/http.js';

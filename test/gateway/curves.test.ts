@@ -1,10 +1,10 @@
 /** The history of the site and of quotas, and the list of running processes. */
 import { expect, test } from 'vitest';
-import { createToken } from '../../src/operations/access/tokens.js';
-import { createRequest } from '../../src/operations/requests/create.js';
-import { writeHistory } from '../../src/operations/site/curves.js';
-import { forgetProcess, noteProcess } from '../../src/operations/site/processes.js';
-import { addSeconds } from '../../src/time.js';
+import { addSeconds } from '../../src/core/time.js';
+import { createToken } from '../../src/domain/access/tokens.js';
+import { createRequest } from '../../src/domain/requests/create.js';
+import { writeHistory } from '../../src/domain/site/curves.js';
+import { forgetProcess, noteProcess } from '../../src/domain/site/processes.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { ask, askData } from '../support/graphql.js';
 import { useApp } from '../support/use-app.js';

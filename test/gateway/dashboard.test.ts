@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { packageRoot } from '../../src/package-root.js';
+import { packageRoot } from '../../src/core/package-root.js';
 import { startApp, startBeside, type TestApp } from '../support/app.js';
 import { sendGraphql } from '../support/graphql.js';
 import { sendAsIs } from '../support/http.js';

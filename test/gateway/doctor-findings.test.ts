@@ -1,7 +1,7 @@
 /** Findings of the doctor that need only the database, by GraphQL: pages, repair, and one check at a time. */
 import { beforeEach, expect, test } from 'vitest';
-import { noteMeasurements, setDisk } from '../../src/operations/disks/disks.js';
-import { type FindingPlace, listFindings, rowFaults } from '../../src/operations/doctor/rows.js';
+import { noteMeasurements, setDisk } from '../../src/domain/disks/disks.js';
+import { type FindingPlace, listFindings, rowFaults } from '../../src/domain/doctor/rows.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { askData, type Connection, PAGE_INFO } from '../support/graphql.js';
 import { request } from '../support/http.js';

@@ -1,11 +1,11 @@
 /** Ended requests: reads of live requests skip their files, they can be revived, and their emails lose the text. */
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
-import { observeTransactions } from '../../src/database/transaction.js';
-import { markCleared } from '../../src/operations/disks/removals.js';
-import { finishRecalls } from '../../src/operations/recalls/ends.js';
-import { cancelRequest } from '../../src/operations/requests/ends.js';
-import { pruneEmails } from '../../src/operations/site/pruning.js';
-import { addSeconds } from '../../src/time.js';
+import { addSeconds } from '../../src/core/time.js';
+import { observeTransactions } from '../../src/db/transaction.js';
+import { markCleared } from '../../src/domain/disks/removals.js';
+import { finishRecalls } from '../../src/domain/recalls/ends.js';
+import { cancelRequest } from '../../src/domain/requests/ends.js';
+import { pruneEmails } from '../../src/domain/site/pruning.js';
 import type { TestApp } from '../support/app.js';
 import { claim, startByHand, startIdleApp } from '../support/engine-by-hand.js';
 import { addFiles } from '../support/factories.js';

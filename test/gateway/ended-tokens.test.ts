@@ -1,11 +1,11 @@
 /** Revoked and expired tokens, and lost rights: they end streams and pending work. */
 import { expect, test } from 'vitest';
-import { ADVISORY_SPACE, advisoryKeys } from '../../src/database/locks.js';
-import { removeMember, setMember } from '../../src/operations/access/members.js';
-import { setPathRule } from '../../src/operations/access/path-rules.js';
-import { createToken, revokeToken } from '../../src/operations/access/tokens.js';
-import { createRequest } from '../../src/operations/requests/create.js';
-import { addSeconds } from '../../src/time.js';
+import { addSeconds } from '../../src/core/time.js';
+import { ADVISORY_SPACE, advisoryKeys } from '../../src/db/locks.js';
+import { removeMember, setMember } from '../../src/domain/access/members.js';
+import { setPathRule } from '../../src/domain/access/path-rules.js';
+import { createToken, revokeToken } from '../../src/domain/access/tokens.js';
+import { createRequest } from '../../src/domain/requests/create.js';
 import { createClock } from '../support/clock.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { request, send } from '../support/http.js';

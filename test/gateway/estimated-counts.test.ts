@@ -1,7 +1,7 @@
 /** Estimated counts of files. */
 import { expect, test } from 'vitest';
-import { setPathRule } from '../../src/operations/access/path-rules.js';
-import { createToken } from '../../src/operations/access/tokens.js';
+import { setPathRule } from '../../src/domain/access/path-rules.js';
+import { createToken } from '../../src/domain/access/tokens.js';
 import { askData, askErrors } from '../support/graphql.js';
 import { lock } from '../support/locks.js';
 import { recordStatements } from '../support/statements.js';

@@ -1,15 +1,15 @@
 /** The order of events, which is that of their commits, and their retention. */
 import pg from 'pg';
 import { expect, test, vi } from 'vitest';
-import { openDatabase } from '../../src/database/client.js';
-import { ADVISORY_SPACE, advisoryKeys } from '../../src/database/locks.js';
-import { sql } from '../../src/database/sql.js';
-import { type AnyEvent, isStageEvent, type ProgressEvent } from '../../src/event-table.js';
-import { recordMoves } from '../../src/event-writes.js';
-import { createRequest } from '../../src/operations/requests/create.js';
-import { updateRequest } from '../../src/operations/requests/update.js';
-import { pruneEvents } from '../../src/operations/site/pruning.js';
-import { addSeconds } from '../../src/time.js';
+import { addSeconds } from '../../src/core/time.js';
+import { openDatabase } from '../../src/db/client.js';
+import { ADVISORY_SPACE, advisoryKeys } from '../../src/db/locks.js';
+import { sql } from '../../src/db/sql.js';
+import { createRequest } from '../../src/domain/requests/create.js';
+import { updateRequest } from '../../src/domain/requests/update.js';
+import { pruneEvents } from '../../src/domain/site/pruning.js';
+import { type AnyEvent, isStageEvent, type ProgressEvent } from '../../src/events/event-table.js';
+import { recordMoves } from '../../src/events/event-writes.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { whileLocked } from '../support/locks.js';
 import { recordStatements } from '../support/statements.js';

@@ -2,11 +2,11 @@
 import { Socket } from 'node:net';
 import pg from 'pg';
 import { expect, test } from 'vitest';
-import { queryWithin } from '../../src/database/pipeline.js';
-import { prepared } from '../../src/database/prepared.js';
-import { raw, type Sql, sql } from '../../src/database/sql.js';
-import { transaction } from '../../src/database/transaction.js';
-import { UnconfirmedError } from '../../src/errors.js';
+import { UnconfirmedError } from '../../src/core/errors.js';
+import { queryWithin } from '../../src/db/pipeline.js';
+import { prepared } from '../../src/db/prepared.js';
+import { raw, type Sql, sql } from '../../src/db/sql.js';
+import { transaction } from '../../src/db/transaction.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { makeRequest } from '../support/rest.js';
 import { recordStatements } from '../support/statements.js';

@@ -1,8 +1,8 @@
 /** Lists of files that the database writes as JSON: their bytes and their cost. */
 import { expect, test } from 'vitest';
-import { type Sql, sql } from '../../src/database/sql.js';
-import { readTextList } from '../../src/database/text-lists.js';
-import { timeFromDatabase } from '../../src/time.js';
+import { timeFromDatabase } from '../../src/core/time.js';
+import { type Sql, sql } from '../../src/db/sql.js';
+import { readTextList } from '../../src/db/text-lists.js';
 import { startBeside } from '../support/app.js';
 import { ask } from '../support/graphql.js';
 import { get, read } from '../support/rest.js';

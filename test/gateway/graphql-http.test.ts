@@ -1,7 +1,7 @@
 /** GraphQL over HTTP: targets, methods, media types, and the ids of server-sent events. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { createRequest } from '../../src/operations/requests/create.js';
-import { cancelRequest } from '../../src/operations/requests/ends.js';
+import { createRequest } from '../../src/domain/requests/create.js';
+import { cancelRequest } from '../../src/domain/requests/ends.js';
 import { startApp, startBeside, type TestApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { request, send, sendAsIs } from '../support/http.js';

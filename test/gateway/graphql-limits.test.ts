@@ -1,7 +1,7 @@
 import { getIntrospectionQuery, Kind, type SelectionNode } from 'graphql';
 import { expect, test } from 'vitest';
-import { selectedNames } from '../../graphql/pages.js';
-import { createRequest } from '../../src/operations/requests/create.js';
+import { selectedNames } from '../../graphql/schema/pages.js';
+import { createRequest } from '../../src/domain/requests/create.js';
 import { startBeside } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { ask, askData, askErrors, type Edges, sendGraphql } from '../support/graphql.js';

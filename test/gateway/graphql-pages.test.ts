@@ -1,7 +1,7 @@
 /** The lists of GraphQL: their pages, also while rows leave them, and their filters. */
 import { describe, expect, test, vi } from 'vitest';
-import { setDisk } from '../../src/operations/disks/disks.js';
-import { createRequest } from '../../src/operations/requests/create.js';
+import { setDisk } from '../../src/domain/disks/disks.js';
+import { createRequest } from '../../src/domain/requests/create.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { ask, askData, askErrors, type Connection, PAGE_INFO } from '../support/graphql.js';
 import { recordStatements } from '../support/statements.js';

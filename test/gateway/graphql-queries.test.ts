@@ -1,10 +1,10 @@
 import { expect, test } from 'vitest';
-import { setPathRule } from '../../src/operations/access/path-rules.js';
-import { createToken } from '../../src/operations/access/tokens.js';
-import { setMedium } from '../../src/operations/catalogue/volumes.js';
-import { setDisk } from '../../src/operations/disks/disks.js';
-import { setQuota } from '../../src/operations/quotas/quotas.js';
-import { createRequest } from '../../src/operations/requests/create.js';
+import { setPathRule } from '../../src/domain/access/path-rules.js';
+import { createToken } from '../../src/domain/access/tokens.js';
+import { setMedium } from '../../src/domain/catalogue/volumes.js';
+import { setDisk } from '../../src/domain/disks/disks.js';
+import { setQuota } from '../../src/domain/quotas/quotas.js';
+import { createRequest } from '../../src/domain/requests/create.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { ask, askData, askErrors, type Edges } from '../support/graphql.js';
 import { useApp } from '../support/use-app.js';

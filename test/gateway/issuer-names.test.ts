@@ -1,9 +1,9 @@
 /** User and group names if several issuers, a proxy and tokens provide them. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { readConfig } from '../../src/config.js';
-import { setMember } from '../../src/operations/access/members.js';
-import { createToken } from '../../src/operations/access/tokens.js';
-import { setQuota } from '../../src/operations/quotas/quotas.js';
+import { readConfig } from '../../src/config/config.js';
+import { setMember } from '../../src/domain/access/members.js';
+import { createToken } from '../../src/domain/access/tokens.js';
+import { setQuota } from '../../src/domain/quotas/quotas.js';
 import { startApp, startBeside, type TestApp } from '../support/app.js';
 import { type Edges, sendGraphql } from '../support/graphql.js';
 import { AUDIENCE, type Realms, startRealms } from '../support/identity-provider.js';

@@ -1,14 +1,14 @@
 /** Files that do not fit into open patterns: a few paths are stored, and all files join when there is room. */
 import { beforeAll, describe, expect, test } from 'vitest';
-import { observeTransactions, type TransactionRun } from '../../src/database/transaction.js';
+import { observeTransactions, type TransactionRun } from '../../src/db/transaction.js';
+import { setPathRule } from '../../src/domain/access/path-rules.js';
+import { withdrawFiles } from '../../src/domain/catalogue/withdrawals.js';
+import { importRows } from '../../src/domain/import/import.js';
+import { createRequest } from '../../src/domain/requests/create.js';
+import { cancelRequest } from '../../src/domain/requests/ends.js';
+import { joinAwaited } from '../../src/domain/requests/joins.js';
+import { updateRequest } from '../../src/domain/requests/update.js';
 import { examine } from '../../src/engine/doctor/doctor.js';
-import { setPathRule } from '../../src/operations/access/path-rules.js';
-import { importRows } from '../../src/operations/catalogue/import.js';
-import { withdrawFiles } from '../../src/operations/catalogue/withdrawals.js';
-import { createRequest } from '../../src/operations/requests/create.js';
-import { cancelRequest } from '../../src/operations/requests/ends.js';
-import { joinAwaited } from '../../src/operations/requests/joins.js';
-import { updateRequest } from '../../src/operations/requests/update.js';
 import { addQuota, buildRow } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
 import { readStanding } from '../support/standing.js';

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { joinAwaited } from '../../src/operations/requests/joins.js';
+import { joinAwaited } from '../../src/domain/requests/joins.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { cancel, create, made, release, update } from '../support/mutations.js';
 import { viewRequest } from '../support/request-view.js';

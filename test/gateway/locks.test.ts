@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest';
-import { advisoryKeys, lockRecalls, lockRequests } from '../../src/database/locks.js';
-import { sql } from '../../src/database/sql.js';
-import { transaction } from '../../src/database/transaction.js';
-import { placeFiles } from '../../src/operations/catalogue/volumes.js';
+import { advisoryKeys, lockRecalls, lockRequests } from '../../src/db/locks.js';
+import { sql } from '../../src/db/sql.js';
+import { transaction } from '../../src/db/transaction.js';
+import { placeFiles } from '../../src/domain/catalogue/volumes.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { takingsOf, watchLocks } from '../support/lock-watch.js';
 import { createMemoryBackend } from '../support/memory-backend.js';

@@ -1,9 +1,9 @@
 /** Metrics for Prometheus: who may read them, what they contain, and that callers cannot add labels. */
 import { execFileSync } from 'node:child_process';
 import { expect, test } from 'vitest';
-import { routeOf } from '../../src/access/routes.js';
-import { createToken } from '../../src/operations/access/tokens.js';
-import { setDisk } from '../../src/operations/disks/disks.js';
+import { createToken } from '../../src/domain/access/tokens.js';
+import { setDisk } from '../../src/domain/disks/disks.js';
+import { routeOf } from '../../src/gateway/http/routes.js';
 import { startApp, startBeside } from '../support/app.js';
 import { createDatabase } from '../support/database.js';
 import { addFiles, addQuota } from '../support/factories.js';

@@ -1,7 +1,7 @@
 /** Requests with wrong or missing statistics: the rows that transactions read and write depend on what the request holds, never on a product. */
 import { beforeEach, describe, expect, test } from 'vitest';
-import { createRequest } from '../../src/operations/requests/create.js';
-import { cancelRequest, expireRequests, releaseFiles } from '../../src/operations/requests/ends.js';
+import { createRequest } from '../../src/domain/requests/create.js';
+import { cancelRequest, expireRequests, releaseFiles } from '../../src/domain/requests/ends.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { emptyTables } from '../support/tables.js';
 import { useApp } from '../support/use-app.js';

@@ -1,9 +1,9 @@
 /** Callers with a token of an OpenID Connect provider: who they are, and which tokens are refused. */
 import { exportSPKI, type JWTPayload, SignJWT } from 'jose';
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
-import { readConfig } from '../../src/config.js';
-import { setQuota } from '../../src/operations/quotas/quotas.js';
-import { secondsOf } from '../../src/time.js';
+import { readConfig } from '../../src/config/config.js';
+import { secondsOf } from '../../src/core/time.js';
+import { setQuota } from '../../src/domain/quotas/quotas.js';
 import { startApp, startBeside, type TestApp } from '../support/app.js';
 import { ask } from '../support/graphql.js';
 import { request, send } from '../support/http.js';

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import net from 'node:net';
 import { text } from 'node:stream/consumers';
 import { expect, test } from 'vitest';
-import { createToken, revokeToken } from '../../src/operations/access/tokens.js';
+import { createToken, revokeToken } from '../../src/domain/access/tokens.js';
 import { sendAsIs } from '../support/http.js';
 import { errorBody } from '../support/rest.js';
 import { useApp } from '../support/use-app.js';

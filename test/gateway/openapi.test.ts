@@ -2,9 +2,9 @@
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import fc, { type Arbitrary } from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { bodyForm, endpoints } from '../../rest/endpoints.js';
-import { forms, type JsonSchema } from '../../rest/forms.js';
-import { describeRest } from '../../rest/openapi.js';
+import { bodyForm, endpoints } from '../../rest/v1/endpoints.js';
+import { forms, type JsonSchema } from '../../rest/v1/forms.js';
+import { describeRest } from '../../rest/v1/openapi.js';
 import { startBeside } from '../support/app.js';
 import type { BadInput, BadRest } from '../support/bad-input-forms.js';
 import { badReads } from '../support/bad-reads.js';

@@ -1,11 +1,11 @@
 /** Path rules: a caller cannot see, request or fetch what they keep from it. */
 import { beforeEach, expect, test } from 'vitest';
+import { setMember } from '../../src/domain/access/members.js';
+import { removePathRule, setPathRule } from '../../src/domain/access/path-rules.js';
+import { createToken } from '../../src/domain/access/tokens.js';
+import { createRequest } from '../../src/domain/requests/create.js';
+import { updateRequest } from '../../src/domain/requests/update.js';
 import type { PathAction, RuleKind } from '../../src/generated/prisma/enums.js';
-import { setMember } from '../../src/operations/access/members.js';
-import { removePathRule, setPathRule } from '../../src/operations/access/path-rules.js';
-import { createToken } from '../../src/operations/access/tokens.js';
-import { createRequest } from '../../src/operations/requests/create.js';
-import { updateRequest } from '../../src/operations/requests/update.js';
 import { addFiles, addPaths, addQuota } from '../support/factories.js';
 import { ask, askData } from '../support/graphql.js';
 import { create, made, release, update } from '../support/mutations.js';

@@ -2,8 +2,8 @@
 import fc from 'fast-check';
 import type pg from 'pg';
 import { expect, test } from 'vitest';
-import { sql } from '../../src/database/sql.js';
-import { holdsText } from '../../src/operations/match.js';
+import { sql } from '../../src/db/sql.js';
+import { holdsText } from '../../src/domain/match.js';
 import { addQuota } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
 import { makeRequest, read } from '../support/rest.js';

@@ -1,6 +1,6 @@
 /** Estimated prices of requests. */
 import { afterAll, expect, test } from 'vitest';
-import { addLibrary, setLibrary } from '../../src/operations/libraries/changes.js';
+import { addLibrary, setLibrary } from '../../src/domain/libraries/changes.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
 import { cleanUp, runCli } from '../support/process.js';

@@ -2,8 +2,8 @@
 import { buildSchema, execute, parse } from 'graphql';
 import { expect, test } from 'vitest';
 import { limitQueries } from '../../graphql/server.js';
-import { LongReads } from '../../src/database/long-reads.js';
-import { createToken } from '../../src/operations/access/tokens.js';
+import { LongReads } from '../../src/db/long-reads.js';
+import { createToken } from '../../src/domain/access/tokens.js';
 import { addFiles } from '../support/factories.js';
 import { sendGraphql } from '../support/graphql.js';
 import type { Gateway } from '../support/http.js';

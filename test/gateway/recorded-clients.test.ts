@@ -1,6 +1,6 @@
 /** Recorded requests of gfal2 2.21.3 and davix 0.8.4. The clients themselves: `npm run test:clients`. */
 import { expect, test } from 'vitest';
-import { createToken } from '../../src/operations/access/tokens.js';
+import { createToken } from '../../src/domain/access/tokens.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { sendAsIs } from '../support/http.js';
 import { createMemoryBackend } from '../support/memory-backend.js';

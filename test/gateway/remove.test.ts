@@ -1,14 +1,14 @@
 /** Quotas and restore disks that are removed while others use them. */
 import { expect, test } from 'vitest';
-import { setMember } from '../../src/operations/access/members.js';
-import { setPathRule } from '../../src/operations/access/path-rules.js';
-import { createToken } from '../../src/operations/access/tokens.js';
-import { forgetDisk, setDisk } from '../../src/operations/disks/disks.js';
-import { removeQuota } from '../../src/operations/quotas/quotas.js';
-import { createRequest } from '../../src/operations/requests/create.js';
-import { cancelRequest } from '../../src/operations/requests/ends.js';
-import { updateRequest } from '../../src/operations/requests/update.js';
-import { addSeconds } from '../../src/time.js';
+import { addSeconds } from '../../src/core/time.js';
+import { setMember } from '../../src/domain/access/members.js';
+import { setPathRule } from '../../src/domain/access/path-rules.js';
+import { createToken } from '../../src/domain/access/tokens.js';
+import { forgetDisk, setDisk } from '../../src/domain/disks/disks.js';
+import { removeQuota } from '../../src/domain/quotas/quotas.js';
+import { createRequest } from '../../src/domain/requests/create.js';
+import { cancelRequest } from '../../src/domain/requests/ends.js';
+import { updateRequest } from '../../src/domain/requests/update.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { askData, type Edges, sendGraphql } from '../support/graphql.js';
 import { whileLocked } from '../support/locks.js';

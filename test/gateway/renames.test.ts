@@ -1,11 +1,11 @@
 /** Files that are renamed, as clients see it. */
 import { expect, test } from 'vitest';
-import { setPathRule } from '../../src/operations/access/path-rules.js';
-import { createToken } from '../../src/operations/access/tokens.js';
-import { readPlaces } from '../../src/operations/catalogue/files.js';
-import { importRows } from '../../src/operations/catalogue/import.js';
-import { withdrawFiles } from '../../src/operations/catalogue/withdrawals.js';
-import { addLibrary, setLibrary } from '../../src/operations/libraries/changes.js';
+import { setPathRule } from '../../src/domain/access/path-rules.js';
+import { createToken } from '../../src/domain/access/tokens.js';
+import { readPlaces } from '../../src/domain/catalogue/files.js';
+import { withdrawFiles } from '../../src/domain/catalogue/withdrawals.js';
+import { importRows } from '../../src/domain/import/import.js';
+import { addLibrary, setLibrary } from '../../src/domain/libraries/changes.js';
 import { addFiles, addPaths, addQuota, buildRow } from '../support/factories.js';
 import { askData, type Connection } from '../support/graphql.js';
 import { AS_AN_IMPORT, whileLocked } from '../support/locks.js';

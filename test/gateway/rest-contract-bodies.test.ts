@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import net from 'node:net';
 import { expect, test } from 'vitest';
-import { MAX_BODY_BYTES } from '../../src/http-body.js';
+import { MAX_BODY_BYTES } from '../../src/gateway/http/http-body.js';
 import { expectError, useContract } from '../support/contract.js';
 import { type Answer, call, errorBody, get, post, put, read, readRequest } from '../support/rest.js';
 

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { setQuota } from '../../src/operations/quotas/quotas.js';
+import { setQuota } from '../../src/domain/quotas/quotas.js';
 import { expectError, useContract } from '../support/contract.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { cancel } from '../support/mutations.js';

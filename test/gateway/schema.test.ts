@@ -20,10 +20,10 @@ import {
   validate,
 } from 'graphql';
 import { expect, test } from 'vitest';
-import { START_QUERY } from '../../graphql/graphiql.js';
-import { printSorted } from '../../graphql/sdl.js';
+import { START_QUERY } from '../../graphql/server/graphiql.js';
+import { printSorted } from '../../graphql/server/sdl.js';
+import { packageRoot } from '../../src/core/package-root.js';
 import { integerFields } from '../../src/generated/command-operations.js';
-import { packageRoot } from '../../src/package-root.js';
 import { startBeside } from '../support/app.js';
 import { addPaths, addQuota } from '../support/factories.js';
 import { askData } from '../support/graphql.js';

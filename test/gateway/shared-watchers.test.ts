@@ -2,11 +2,11 @@
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { beforeEach, expect, test } from 'vitest';
-import { sql } from '../../src/database/sql.js';
-import { recordProgress } from '../../src/event-writes.js';
-import { setMember } from '../../src/operations/access/members.js';
-import { createToken } from '../../src/operations/access/tokens.js';
-import { createRequest } from '../../src/operations/requests/create.js';
+import { sql } from '../../src/db/sql.js';
+import { setMember } from '../../src/domain/access/members.js';
+import { createToken } from '../../src/domain/access/tokens.js';
+import { createRequest } from '../../src/domain/requests/create.js';
+import { recordProgress } from '../../src/events/event-writes.js';
 import { startBeside } from '../support/app.js';
 import { addQuota } from '../support/factories.js';
 import type { Gateway } from '../support/http.js';

@@ -1,11 +1,11 @@
 /** Subscriptions that report which parts of the site, or which requests, have changed. */
 import { expect, test } from 'vitest';
-import { createToken } from '../../src/operations/access/tokens.js';
-import { setDisk } from '../../src/operations/disks/disks.js';
-import { createRequest } from '../../src/operations/requests/create.js';
-import { cancelRequest } from '../../src/operations/requests/ends.js';
-import { updateRequest } from '../../src/operations/requests/update.js';
-import { suspend } from '../../src/operations/suspensions.js';
+import { createToken } from '../../src/domain/access/tokens.js';
+import { setDisk } from '../../src/domain/disks/disks.js';
+import { suspend } from '../../src/domain/health/suspensions.js';
+import { createRequest } from '../../src/domain/requests/create.js';
+import { cancelRequest } from '../../src/domain/requests/ends.js';
+import { updateRequest } from '../../src/domain/requests/update.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { recordStatements } from '../support/statements.js';
 import { postOperation, type Stream, take } from '../support/streams.js';

@@ -1,8 +1,8 @@
 /** Limits that a site sets for requests, for each protocol. */
 import { afterEach, expect, test } from 'vitest';
-import type { Limits } from '../../src/config.js';
-import { setQuota } from '../../src/operations/quotas/quotas.js';
-import { joinAwaited } from '../../src/operations/requests/joins.js';
+import type { Limits } from '../../src/config/config.js';
+import { setQuota } from '../../src/domain/quotas/quotas.js';
+import { joinAwaited } from '../../src/domain/requests/joins.js';
 import { startBeside, type TestApp } from '../support/app.js';
 import { expectError } from '../support/contract.js';
 import { addPaths } from '../support/factories.js';

@@ -10,7 +10,7 @@ import {
   isRequiredArgument,
 } from 'graphql';
 import { expect, test } from 'vitest';
-import { schema } from '../../graphql/schema.js';
+import { schema } from '../../graphql/schema/schema.js';
 import { addPaths, addQuota } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
 import { get, makeRequest } from '../support/rest.js';

@@ -1,10 +1,10 @@
 /** Operations on more files than a step miss no file that is renamed meanwhile. */
 import { expect, test } from 'vitest';
-import type { Context } from '../../src/context.js';
-import { renameFiles } from '../../src/operations/catalogue/renames.js';
-import { retireVolume } from '../../src/operations/catalogue/retirements.js';
-import { moveVolume } from '../../src/operations/catalogue/volume-moves.js';
-import { forgetFiles, reinstateFiles, withdrawFiles } from '../../src/operations/catalogue/withdrawals.js';
+import { forgetFiles, reinstateFiles, withdrawFiles } from '../../src/domain/catalogue/withdrawals.js';
+import { renameFiles } from '../../src/domain/catalogue-changes/renames.js';
+import { retireVolume } from '../../src/domain/catalogue-changes/retirements.js';
+import { moveVolume } from '../../src/domain/catalogue-changes/volume-moves.js';
+import type { Context } from '../../src/domain/context.js';
 import { addFiles } from '../support/factories.js';
 import { whileLocked } from '../support/locks.js';
 import { STEP, useCatalogue } from '../support/use-app.js';

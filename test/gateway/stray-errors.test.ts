@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { createToken } from '../../src/operations/access/tokens.js';
+import { createToken } from '../../src/domain/access/tokens.js';
 import { addFiles } from '../support/factories.js';
 import { ask } from '../support/graphql.js';
 import { useApp } from '../support/use-app.js';

@@ -8,11 +8,11 @@ import { buildSchema, type ExecutionArgs, execute, parse, subscribe as run, vali
 import { createClient } from 'graphql-sse';
 import { pino } from 'pino';
 import { afterEach, describe, expect, test, vi } from 'vitest';
-import { createErrorMask } from '../../graphql/errors.js';
-import { EventStreams, type Pipeline, type StreamLimits } from '../../graphql/event-streams.js';
-import { createErrorHandler, readParams } from '../../graphql/http.js';
-import { Shares } from '../../src/access/limits.js';
-import { UnavailableError } from '../../src/errors.js';
+import { createErrorMask } from '../../graphql/schema/errors.js';
+import { createErrorHandler, readParams } from '../../graphql/server/http.js';
+import { EventStreams, type Pipeline, type StreamLimits } from '../../graphql/subscriptions/event-streams.js';
+import { UnavailableError } from '../../src/core/errors.js';
+import { Shares } from '../../src/gateway/limits/limits.js';
 import { drain, readEvents, subscribe, take } from '../support/streams.js';
 import { waitFor } from '../support/wait.js';
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import { createRequest } from '../../src/operations/requests/create.js';
-import { cancelRequest } from '../../src/operations/requests/ends.js';
+import { createRequest } from '../../src/domain/requests/create.js';
+import { cancelRequest } from '../../src/domain/requests/ends.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { request } from '../support/http.js';
 import { CHANGES, drain, PROGRESS, type Progress, readEvents, transports } from '../support/streams.js';

@@ -1,8 +1,8 @@
 /** Suspensions, priorities and weights over GraphQL, without an engine. */
 import { expect, test } from 'vitest';
-import { setDisk } from '../../src/operations/disks/disks.js';
-import { setQuota } from '../../src/operations/quotas/quotas.js';
-import { chargeDriveTime } from '../../src/operations/quotas/shares.js';
+import { setDisk } from '../../src/domain/disks/disks.js';
+import { setQuota } from '../../src/domain/quotas/quotas.js';
+import { chargeDriveTime } from '../../src/domain/quotas/shares.js';
 import { createClock } from '../support/clock.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { askData } from '../support/graphql.js';

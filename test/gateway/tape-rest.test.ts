@@ -1,12 +1,12 @@
 /** The WLCG Tape REST API as clients see it. Real clients: test/clients/clients.test.ts and rest/tape/README.md. */
 import { afterEach, expect, test } from 'vitest';
-import { setMember } from '../../src/operations/access/members.js';
-import { setPathRule } from '../../src/operations/access/path-rules.js';
-import { createToken } from '../../src/operations/access/tokens.js';
-import { pruneBulks } from '../../src/operations/bulks/bulks.js';
-import { renameFiles } from '../../src/operations/catalogue/renames.js';
-import { expireRequests } from '../../src/operations/requests/ends.js';
-import { addSeconds } from '../../src/time.js';
+import { addSeconds } from '../../src/core/time.js';
+import { setMember } from '../../src/domain/access/members.js';
+import { setPathRule } from '../../src/domain/access/path-rules.js';
+import { createToken } from '../../src/domain/access/tokens.js';
+import { pruneBulks } from '../../src/domain/bulks/bulks.js';
+import { renameFiles } from '../../src/domain/catalogue-changes/renames.js';
+import { expireRequests } from '../../src/domain/requests/ends.js';
 import { startBeside } from '../support/app.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
 import { askData, type Edges } from '../support/graphql.js';

@@ -1,11 +1,11 @@
 /** Volumes whose cartridges were copied: their files move to the other volume. */
 import { expect, test } from 'vitest';
-import { importRows } from '../../src/operations/catalogue/import.js';
-import { retireVolume } from '../../src/operations/catalogue/retirements.js';
-import { placeFiles } from '../../src/operations/catalogue/volumes.js';
-import { withdrawFiles } from '../../src/operations/catalogue/withdrawals.js';
-import { addLibrary } from '../../src/operations/libraries/changes.js';
-import { suspend } from '../../src/operations/suspensions.js';
+import { placeFiles } from '../../src/domain/catalogue/volumes.js';
+import { withdrawFiles } from '../../src/domain/catalogue/withdrawals.js';
+import { retireVolume } from '../../src/domain/catalogue-changes/retirements.js';
+import { suspend } from '../../src/domain/health/suspensions.js';
+import { importRows } from '../../src/domain/import/import.js';
+import { addLibrary } from '../../src/domain/libraries/changes.js';
 import { addFiles, addQuota, buildRow } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
 import { viewRequest } from '../support/request-view.js';

@@ -1,10 +1,10 @@
 /** Volumes that are retired, and used again. */
 import { expect, test } from 'vitest';
+import { placeFiles } from '../../src/domain/catalogue/volumes.js';
+import { reinstateFiles, withdrawFiles } from '../../src/domain/catalogue/withdrawals.js';
+import { moveVolume } from '../../src/domain/catalogue-changes/volume-moves.js';
+import { resume, suspend } from '../../src/domain/health/suspensions.js';
 import { examine } from '../../src/engine/doctor/doctor.js';
-import { moveVolume } from '../../src/operations/catalogue/volume-moves.js';
-import { placeFiles } from '../../src/operations/catalogue/volumes.js';
-import { reinstateFiles, withdrawFiles } from '../../src/operations/catalogue/withdrawals.js';
-import { resume, suspend } from '../../src/operations/suspensions.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { askData, type Connection } from '../support/graphql.js';
 import { send } from '../support/http.js';

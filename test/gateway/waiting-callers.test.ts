@@ -1,8 +1,8 @@
 /** Calls that wait for an import or for locked rows: what they occupy, and what happens when their caller disconnects. */
 import { afterEach, expect, test } from 'vitest';
-import type { Limits } from '../../src/config.js';
-import type { DatabaseOptions } from '../../src/database/client.js';
-import { setDisk } from '../../src/operations/disks/disks.js';
+import type { Limits } from '../../src/config/config.js';
+import type { DatabaseOptions } from '../../src/db/client.js';
+import { setDisk } from '../../src/domain/disks/disks.js';
 import { startBeside, type TestApp } from '../support/app.js';
 import { addQuota } from '../support/factories.js';
 import { ask, sendGraphql } from '../support/graphql.js';

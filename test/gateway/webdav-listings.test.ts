@@ -1,8 +1,8 @@
 import { EventEmitter } from 'node:events';
 import { expect, test } from 'vitest';
-import { propfind } from '../../rest/bytes/propfind.js';
-import type { DoorConfig } from '../../src/config.js';
-import { setPathRule } from '../../src/operations/access/path-rules.js';
+import { propfind } from '../../rest/webdav/propfind.js';
+import type { DoorConfig } from '../../src/config/config.js';
+import { setPathRule } from '../../src/domain/access/path-rules.js';
 import { startBeside } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import {

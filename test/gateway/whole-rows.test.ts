@@ -1,15 +1,9 @@
 /** Rows that statements of our own read whole equal the rows that Prisma reads. */
 import { expect, test } from 'vitest';
-import { getFile, listFiles } from '../../src/operations/catalogue/files.js';
-import { getQuota, listQuotasByPage } from '../../src/operations/quotas/quotas.js';
-import { createRequest } from '../../src/operations/requests/create.js';
-import {
-  getRequest,
-  listRequests,
-  readAwaited,
-  readHolds,
-  readRequestsOf,
-} from '../../src/operations/requests/rows.js';
+import { getFile, listFiles } from '../../src/domain/catalogue/files.js';
+import { getQuota, listQuotasByPage } from '../../src/domain/quotas/quotas.js';
+import { createRequest } from '../../src/domain/requests/create.js';
+import { getRequest, listRequests, readAwaited, readHolds, readRequestsOf } from '../../src/domain/requests/rows.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { useApp } from '../support/use-app.js';
 

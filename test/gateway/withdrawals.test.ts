@@ -1,7 +1,7 @@
 /** Files that are withdrawn from the catalogue, by an operator or by a complete list, and restored to it or purged. */
 import { expect, test } from 'vitest';
-import { setPathRule } from '../../src/operations/access/path-rules.js';
-import { createToken } from '../../src/operations/access/tokens.js';
+import { setPathRule } from '../../src/domain/access/path-rules.js';
+import { createToken } from '../../src/domain/access/tokens.js';
 import { addFiles, addPaths, addQuota } from '../support/factories.js';
 import { ask, askData, type Connection } from '../support/graphql.js';
 import { send } from '../support/http.js';

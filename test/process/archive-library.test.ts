@@ -5,7 +5,7 @@ import path from 'node:path';
 import { Readable } from 'node:stream';
 import { afterAll, expect, test } from 'vitest';
 import type { WritableBackend } from '../../src/tape/backend.js';
-import { createDirectoryBackend } from '../../src/tape/directory.js';
+import { createDirectoryBackend } from '../../src/tape/directory/index.js';
 import { useArchive } from '../support/archive.js';
 import { cleanUp, runCli } from '../support/process.js';
 

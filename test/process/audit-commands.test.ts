@@ -3,7 +3,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { hostname, userInfo } from 'node:os';
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { removeQuota, setQuota } from '../../src/operations/quotas/quotas.js';
+import { removeQuota, setQuota } from '../../src/domain/quotas/quotas.js';
 import { done, parseLines } from '../support/command-results.js';
 import { type Result, runCli } from '../support/process.js';
 import { useApp } from '../support/use-app.js';

@@ -2,7 +2,7 @@
 import { createServer, type RequestListener } from 'node:http';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
-import { packageRoot } from '../../src/package-root.js';
+import { packageRoot } from '../../src/core/package-root.js';
 import { closeServer, listen } from '../support/ports.js';
 import { cleanUp, startProcess } from '../support/process.js';
 import { makeTempDir } from '../support/temp-dir.js';

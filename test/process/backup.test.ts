@@ -5,7 +5,7 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, s
 import path from 'node:path';
 import pg from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { type Embedded, startEmbedded } from '../../src/database/embedded.js';
+import { type Embedded, startEmbedded } from '../../src/db/embedded/embedded.js';
 import { createDatabase, withClient } from '../support/database.js';
 import { checksumOf } from '../support/factories.js';
 import { type Gateway, send } from '../support/http.js';

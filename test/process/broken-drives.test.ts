@@ -4,9 +4,9 @@
  */
 import { randomUUID } from 'node:crypto';
 import { beforeEach, expect, test } from 'vitest';
-import { CallWatch, type HungError } from '../../src/engine/calls.js';
-import type { ErrorClass } from '../../src/errors.js';
-import { removeSurplusDrives } from '../../src/operations/libraries/changes.js';
+import type { ErrorClass } from '../../src/core/errors.js';
+import { removeSurplusDrives } from '../../src/domain/libraries/changes.js';
+import { CallWatch, type HungError } from '../../src/restore-area/calls.js';
 import { DriveError, LibraryError, type TapeBackend } from '../../src/tape/backend.js';
 import type { TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';

@@ -2,7 +2,7 @@
 import { chmodSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { noteMeasurements } from '../../src/operations/disks/disks.js';
+import { noteMeasurements } from '../../src/domain/disks/disks.js';
 import { done, parseLines, parseTable, refused } from '../support/command-results.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { cleanUp, makeDataDir, type Result, runCli } from '../support/process.js';

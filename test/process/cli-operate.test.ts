@@ -1,6 +1,6 @@
 /** Commands on a running Tapegate: `hold`, `drain`, `resume`, `suspensions`, `show` and `priority`. */
 import { afterAll, afterEach, expect, test } from 'vitest';
-import { TapeError } from '../../src/errors.js';
+import { TapeError } from '../../src/core/errors.js';
 import { done, parseLines, parseTable, refused } from '../support/command-results.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { createMemoryBackend } from '../support/memory-backend.js';

@@ -2,7 +2,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
-import { createToken } from '../../src/operations/access/tokens.js';
+import { createToken } from '../../src/domain/access/tokens.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { createMemoryBackend } from '../support/memory-backend.js';
 import { cleanUp, cliFile, makeDataDir, runCli, runProgram, startProcess } from '../support/process.js';

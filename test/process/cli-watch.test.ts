@@ -2,8 +2,8 @@
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { afterAll, expect, test } from 'vitest';
-import { startGateway } from '../../src/app.js';
-import { packageRoot } from '../../src/package-root.js';
+import { packageRoot } from '../../src/core/package-root.js';
+import { startGateway } from '../../src/main/app.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { createMemoryBackend } from '../support/memory-backend.js';
 import { cleanUp, cliFile, runCli, startCli, startCommand, startProcess } from '../support/process.js';

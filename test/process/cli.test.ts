@@ -6,11 +6,11 @@ import type { AddressInfo } from 'node:net';
 import path from 'node:path';
 import type { Command } from 'commander';
 import { afterAll, expect, test } from 'vitest';
-import { examples } from '../../src/commands/examples.js';
-import { createProgram } from '../../src/commands/program.js';
-import { installation } from '../../src/commands/table.js';
-import { packageRoot } from '../../src/package-root.js';
-import { listSettings, variableOf } from '../../src/settings.js';
+import { examples } from '../../src/cli/terminal/examples.js';
+import { listSettings, variableOf } from '../../src/config/settings.js';
+import { packageRoot } from '../../src/core/package-root.js';
+import { createProgram } from '../../src/main/program.js';
+import { installation } from '../../src/main/table.js';
 import { refused } from '../support/command-results.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { takePort } from '../support/ports.js';
@@ -45,7 +45,7 @@ test('Node.js that is too old is reported in one line', async () => {
   const running = startProcess(process.execPath, ['--require', preload, cliFile, '--version']);
   expect(await running.ended).toEqual(refused(1, `Node.js ${oldest} or newer is needed, and this is 20.18.3`));
   // nothing that needs a newer version is loaded before
-  expect(readFileSync(path.join(packageRoot, 'src/tapegate.ts'), 'utf8')).not.toMatch(/^import /m);
+  expect(readFileSync(path.join(packageRoot, 'src/main/tapegate.ts'), 'utf8')).not.toMatch(/^import /m);
   rmSync(dir, { recursive: true });
 });
 
@@ -268,7 +268,7 @@ test('LOG_LEVEL=debug shows where in the sources an error comes from; otherwise 
   const plain = await runCli(['ls'], { env });
   const debug = await runCli(['ls'], { env: { ...env, LOG_LEVEL: 'debug' } });
   expect(plain.stderr.split('\n')).toHaveLength(2);
-  expect(debug.stderr).toMatch(/\n {4}at .*\/src\/commands\/client\.ts:\d+:\d+/);
+  expect(debug.stderr).toMatch(/\n {4}at .*\/src\/cli\/connection\/client\.ts:\d+:\d+/);
   expect(debug.code).toBe(4);
 });
 

@@ -2,7 +2,7 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
-import { packageRoot } from '../../src/package-root.js';
+import { packageRoot } from '../../src/core/package-root.js';
 import { expectSession, readSteps } from '../support/console-session.js';
 import { readFences } from '../support/examples.js';
 import { cleanUp, makeDataDir, serveHere } from '../support/process.js';
@@ -14,7 +14,7 @@ afterAll(cleanUp);
 /** As the document writes it. */
 const HOME = '/home/ada';
 
-const document = readFileSync(path.join(packageRoot, 'src/commands/README.md'), 'utf8');
+const document = readFileSync(path.join(packageRoot, 'src/cli/README.md'), 'utf8');
 const section = document.split('### A session with a library of five lines\n')[1]?.split(/^##/m)[0] ?? '';
 
 test.skipIf(!findProgram('bash'))('the session with a library of five lines goes as it is shown', async () => {

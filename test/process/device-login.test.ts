@@ -12,9 +12,9 @@ import {
 import { hostname } from 'node:os';
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test, vi } from 'vitest';
-import { changeKept } from '../../src/commands/kept-tokens.js';
-import { readConfig } from '../../src/config.js';
-import { setQuota } from '../../src/operations/quotas/quotas.js';
+import { changeKept } from '../../src/cli/connection/kept-tokens.js';
+import { readConfig } from '../../src/config/config.js';
+import { setQuota } from '../../src/domain/quotas/quotas.js';
 import { startApp, startBeside, type TestApp } from '../support/app.js';
 import {
   AUDIENCE,

@@ -13,11 +13,11 @@ import {
 import { type FileHandle, open } from 'node:fs/promises';
 import path from 'node:path';
 import { afterAll, afterEach, expect, test, vi } from 'vitest';
+import { listDisks, setDisk } from '../../src/domain/disks/disks.js';
 import { withSource } from '../../src/engine/archive/walk.js';
-import { readChecksum } from '../../src/engine/disk/copy.js';
-import { markerName, writeMarker } from '../../src/engine/disk/marker.js';
-import { listDisks, setDisk } from '../../src/operations/disks/disks.js';
-import { ownerName } from '../../src/tape/directory.js';
+import { readChecksum } from '../../src/restore-area/copy.js';
+import { markerName, writeMarker } from '../../src/restore-area/marker.js';
+import { ownerName } from '../../src/tape/directory/index.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { createMemoryBackend } from '../support/memory-backend.js';
 import { cleanUp, runCli } from '../support/process.js';

@@ -2,9 +2,9 @@
 import { appendFileSync, existsSync, lstatSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
-import { openFolder } from '../../src/engine/disk/made-folders.js';
+import type { Finding } from '../../src/domain/doctor/findings.js';
 import { examine, type Report } from '../../src/engine/doctor/doctor.js';
-import type { Finding } from '../../src/operations/doctor/findings.js';
+import { openFolder } from '../../src/restore-area/made-folders.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { withEngine } from '../support/engine-by-hand.js';
 import { findIllegalMoves, readDisks, readRestored, readStage } from '../support/engine-watch.js';

@@ -7,10 +7,10 @@
 import { existsSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { makeDemo } from '../../src/demo.js';
+import { packageRoot } from '../../src/core/package-root.js';
 import { type Engine, startEngine } from '../../src/engine/runner.js';
-import { packageRoot } from '../../src/package-root.js';
-import { createDirectoryBackend } from '../../src/tape/directory.js';
+import { makeDemo } from '../../src/main/demo.js';
+import { createDirectoryBackend } from '../../src/tape/directory/index.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { useBrowser } from '../support/chromium.js';
 import { type Example, expectAnswer, readExamples } from '../support/examples.js';
@@ -93,7 +93,7 @@ describe.each(documents)('%s', (document) => {
   test('the document names existing operations only', () => {
     const [table = ''] = /^\|.*\| operation \|\n(\|.*\n)+/m.exec(text) ?? [];
     const names = allOf(/([^|]+)\|$/gm, table).flatMap((cell) => allOf(/`(\w+)`/g, cell));
-    const dir = path.join(packageRoot, 'src/operations');
+    const dir = path.join(packageRoot, 'src/domain');
     const files = readdirSync(dir, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.ts'));
     const source = files.map((name) => readFileSync(path.join(dir, name), 'utf8')).join('\n');
     expect(names.length).toBeGreaterThan(0);

@@ -18,9 +18,9 @@ import {
 import path from 'node:path';
 import pg from 'pg';
 import { afterAll, expect, test } from 'vitest';
-import { findServerUser } from '../../src/database/cluster.js';
-import { type Embedded, isRunning, startEmbedded } from '../../src/database/embedded.js';
-import { migrate } from '../../src/database/migrate.js';
+import { findServerUser } from '../../src/db/embedded/cluster.js';
+import { type Embedded, isRunning, startEmbedded } from '../../src/db/embedded/embedded.js';
+import { migrate } from '../../src/db/migrate.js';
 import { bundle } from '../support/bundle.js';
 import { createDatabase, queryOnce } from '../support/database.js';
 import {

@@ -2,8 +2,8 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { deflateSync } from 'node:zlib';
 import { afterAll, afterEach, expect, test } from 'vitest';
-import { type ErrorClass, TapeError } from '../../src/errors.js';
-import { addSeconds } from '../../src/time.js';
+import { type ErrorClass, TapeError } from '../../src/core/errors.js';
+import { addSeconds } from '../../src/core/time.js';
 import { isWithin } from '../support/clock.js';
 import { listTree, readDisks, readRestored, ring, ringUntilSeen } from '../support/engine-watch.js';
 import { addFiles, addTaped, checksumOf } from '../support/factories.js';

@@ -2,10 +2,6 @@
 import { randomUUID } from 'node:crypto';
 import { statSync } from 'node:fs';
 import { expect, onTestFinished, test } from 'vitest';
-import { CallWatch } from '../../src/engine/calls.js';
-import { removeUnheld } from '../../src/engine/disk/removal.js';
-import { Confirmations, holdLease, NotHeldError } from '../../src/engine/drive/lease.js';
-import { type EngineOptions, startEngine } from '../../src/engine/runner.js';
 import {
   claimDrive,
   ensureDrives,
@@ -13,8 +9,12 @@ import {
   type Lease,
   renewLease,
   setMount,
-} from '../../src/operations/recalls/drives.js';
-import { finishRecalls, isHeld, noteReady } from '../../src/operations/recalls/ends.js';
+} from '../../src/domain/recalls/drives.js';
+import { finishRecalls, isHeld, noteReady } from '../../src/domain/recalls/ends.js';
+import { Confirmations, holdLease, NotHeldError } from '../../src/engine/drive/lease.js';
+import { type EngineOptions, startEngine } from '../../src/engine/runner.js';
+import { CallWatch } from '../../src/restore-area/calls.js';
+import { removeUnheld } from '../../src/restore-area/removal.js';
 import { claim, idOf, startByHand, withEngine } from '../support/engine-by-hand.js';
 import { listTree, readDisks, readMoves, readRestored, readStage } from '../support/engine-watch.js';
 import { addTaped } from '../support/factories.js';

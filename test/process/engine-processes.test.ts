@@ -6,7 +6,7 @@ import { availableParallelism } from 'node:os';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { afterAll, describe, expect, test } from 'vitest';
-import { packageRoot } from '../../src/package-root.js';
+import { packageRoot } from '../../src/core/package-root.js';
 import { listEngineProcesses, waitForGone } from '../support/engine-processes.js';
 import { askData } from '../support/graphql.js';
 import { holdRecall } from '../support/held-recall.js';

@@ -1,8 +1,8 @@
 /** From a request to its copies: the order of mounts and reads, progress, and files that join later. One drive. */
 import { expect, test } from 'vitest';
-import { TapeError } from '../../src/errors.js';
-import { returnOrphans } from '../../src/operations/disks/removals.js';
-import { setQuota } from '../../src/operations/quotas/quotas.js';
+import { TapeError } from '../../src/core/errors.js';
+import { returnOrphans } from '../../src/domain/disks/removals.js';
+import { setQuota } from '../../src/domain/quotas/quotas.js';
 import { isWithin } from '../support/clock.js';
 import { readMoves, readRestored } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';

@@ -1,7 +1,7 @@
 /** Tape copies are confirmed by reading them back. */
 import { expect, test } from 'vitest';
-import { TapeError } from '../../src/errors.js';
-import { importRows } from '../../src/operations/catalogue/import.js';
+import { TapeError } from '../../src/core/errors.js';
+import { importRows } from '../../src/domain/import/import.js';
 import { readMoves, readStage } from '../support/engine-watch.js';
 import { addFiles, addTaped, buildRow } from '../support/factories.js';
 import { askData } from '../support/graphql.js';

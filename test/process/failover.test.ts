@@ -2,10 +2,10 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { readConfig } from '../../src/config.js';
+import { openRuntime, type Runtime } from '../../src/cli/connection/runtime.js';
+import { readConfig } from '../../src/config/config.js';
+import { createRequest } from '../../src/domain/requests/create.js';
 import { type Engine, startEngine } from '../../src/engine/runner.js';
-import { createRequest } from '../../src/operations/requests/create.js';
-import { openRuntime, type Runtime } from '../../src/runtime.js';
 import { queryOnce } from '../support/database.js';
 import { type DatabasePair, startDatabasePair } from '../support/database-pair.js';
 import { addQuota, addTaped } from '../support/factories.js';

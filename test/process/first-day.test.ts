@@ -2,11 +2,11 @@
 import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
-import { readConfig } from '../../src/config.js';
-import { addLegacyUses } from '../../src/operations/access/legacy-uses.js';
-import { createToken } from '../../src/operations/access/tokens.js';
-import { packageRoot } from '../../src/package-root.js';
-import { type Endpoint, endpoints } from '../../src/setting-values.js';
+import { readConfig } from '../../src/config/config.js';
+import { type Endpoint, endpoints } from '../../src/config/setting-values.js';
+import { packageRoot } from '../../src/core/package-root.js';
+import { addLegacyUses } from '../../src/domain/access/legacy-uses.js';
+import { createToken } from '../../src/domain/access/tokens.js';
 import { startBeside, type TestApp } from '../support/app.js';
 import { addQuota } from '../support/factories.js';
 import { ask, askData, type Edges } from '../support/graphql.js';

@@ -7,7 +7,7 @@ import path from 'node:path';
 import { text as readText } from 'node:stream/consumers';
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeEach, expect, test } from 'vitest';
-import { createToken } from '../../src/operations/access/tokens.js';
+import { createToken } from '../../src/domain/access/tokens.js';
 import { startBeside } from '../support/app.js';
 import { done, refused } from '../support/command-results.js';
 import { addFiles } from '../support/factories.js';

@@ -1,12 +1,12 @@
 /** Imports that change files while these are recalled, restored or failed: what is restored is the version of the last import. */
 import { randomBytes } from 'node:crypto';
 import { expect, test } from 'vitest';
-import { TapeError } from '../../src/errors.js';
-import { importRows } from '../../src/operations/catalogue/import.js';
-import type { CatalogueRow } from '../../src/operations/catalogue/import-rows.js';
-import { giveBackDrive, setMount } from '../../src/operations/recalls/drives.js';
-import { finishRecalls } from '../../src/operations/recalls/ends.js';
-import { startRecalls } from '../../src/operations/recalls/starts.js';
+import { TapeError } from '../../src/core/errors.js';
+import { importRows } from '../../src/domain/import/import.js';
+import type { CatalogueRow } from '../../src/domain/import/import-rows.js';
+import { giveBackDrive, setMount } from '../../src/domain/recalls/drives.js';
+import { finishRecalls } from '../../src/domain/recalls/ends.js';
+import { startRecalls } from '../../src/domain/recalls/starts.js';
 import { claim, dieAfterPlacing, idOf, measure, startByHand, withEngine } from '../support/engine-by-hand.js';
 import { readDisks, readMoves, readRestored, readStage } from '../support/engine-watch.js';
 import { addTaped, buildRow, checksumOf, putOnTape } from '../support/factories.js';

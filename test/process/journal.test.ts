@@ -6,9 +6,9 @@ import { chmodSync, fstatSync, openSync, readFileSync, writeFileSync } from 'nod
 import path from 'node:path';
 import { pino } from 'pino';
 import { expect, test } from 'vitest';
-import { notifyReady } from '../../src/journal.js';
-import { packageRoot } from '../../src/package-root.js';
-import { openLogFile } from '../../src/runtime.js';
+import { openLogFile } from '../../src/cli/connection/runtime.js';
+import { notifyReady } from '../../src/core/journal.js';
+import { packageRoot } from '../../src/core/package-root.js';
 import { makeTempDir } from '../support/temp-dir.js';
 
 const dir = makeTempDir();

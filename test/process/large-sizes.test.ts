@@ -1,7 +1,7 @@
 /** Sizes as large as the catalogue takes them, such as a mark for "unknown": their sums are beyond 64 bits. */
 
 import { beforeAll, expect, test } from 'vitest';
-import { describeFullQuota } from '../../src/errors.js';
+import { describeFullQuota } from '../../src/core/errors.js';
 import { readStage } from '../support/engine-watch.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
 import { findFaults } from '../support/faults.js';

@@ -14,11 +14,11 @@ import {
 } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import { renameFiles } from '../../src/domain/catalogue-changes/renames.js';
+import type { Finding } from '../../src/domain/doctor/findings.js';
 import { examine } from '../../src/engine/doctor/doctor.js';
-import { makeLink, removeLink, tidyLinkFolders } from '../../src/engine/links/link.js';
-import { beginLinks, LinkKeeper } from '../../src/engine/links/pass.js';
-import { renameFiles } from '../../src/operations/catalogue/renames.js';
-import type { Finding } from '../../src/operations/doctor/findings.js';
+import { makeLink, removeLink, tidyLinkFolders } from '../../src/restore-area/links/link.js';
+import { beginLinks, LinkKeeper } from '../../src/restore-area/links/pass.js';
 import type { TestApp } from '../support/app.js';
 import { type Clock, createClock } from '../support/clock.js';
 import { listTree, ring } from '../support/engine-watch.js';

@@ -1,8 +1,8 @@
 /** The log: the events of a request by its id, failures, and one line per HTTP request if that is set. */
 import { pino } from 'pino';
 import { beforeEach, expect, test } from 'vitest';
-import { cancelRequest } from '../../src/operations/requests/ends.js';
-import { addSeconds } from '../../src/time.js';
+import { addSeconds } from '../../src/core/time.js';
+import { cancelRequest } from '../../src/domain/requests/ends.js';
 import { startBeside } from '../support/app.js';
 import { createClock } from '../support/clock.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';

@@ -1,11 +1,11 @@
 /** When email is sent: the rates, the queue, and the notice that a request expires. */
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import type { Limits } from '../../src/config.js';
-import { createToken } from '../../src/operations/access/tokens.js';
-import { queueExpiring } from '../../src/operations/mail/notifications.js';
-import { claimMail, type Letter, noteSender } from '../../src/operations/mail/outbox.js';
-import { cancelRequest } from '../../src/operations/requests/ends.js';
-import { addSeconds } from '../../src/time.js';
+import type { Limits } from '../../src/config/config.js';
+import { addSeconds } from '../../src/core/time.js';
+import { createToken } from '../../src/domain/access/tokens.js';
+import { queueExpiring } from '../../src/domain/notifications/mail/notifications.js';
+import { claimMail, type Letter, noteSender } from '../../src/domain/notifications/mail/outbox.js';
+import { cancelRequest } from '../../src/domain/requests/ends.js';
 import type { TestApp } from '../support/app.js';
 import { currentTime } from '../support/clock.js';
 import { addFiles, addQuota } from '../support/factories.js';

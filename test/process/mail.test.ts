@@ -1,7 +1,7 @@
 /** The email of requests: when it is sent, and its text. */
 import { appendFileSync } from 'node:fs';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
-import { TapeError } from '../../src/errors.js';
+import { TapeError } from '../../src/core/errors.js';
 import { startApp, startBeside, type TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
 import { readRestored, readStage } from '../support/engine-watch.js';

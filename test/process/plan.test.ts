@@ -1,10 +1,10 @@
 /** Estimates and the plan, as users and operators see them over GraphQL and in the commands. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { secondsBetween } from '../../src/commands/times.js';
-import { TapeError } from '../../src/errors.js';
-import { setMedium } from '../../src/operations/catalogue/volumes.js';
-import { setDisk } from '../../src/operations/disks/disks.js';
-import { resume, suspend } from '../../src/operations/suspensions.js';
+import { secondsBetween } from '../../src/cli/terminal/times.js';
+import { TapeError } from '../../src/core/errors.js';
+import { setMedium } from '../../src/domain/catalogue/volumes.js';
+import { setDisk } from '../../src/domain/disks/disks.js';
+import { resume, suspend } from '../../src/domain/health/suspensions.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { readDisks } from '../support/engine-watch.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';

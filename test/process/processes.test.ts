@@ -3,7 +3,7 @@ import { existsSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import pg from 'pg';
 import { afterAll, expect, test } from 'vitest';
-import { startEmbedded } from '../../src/database/embedded.js';
+import { startEmbedded } from '../../src/db/embedded/embedded.js';
 import { NPX } from '../support/console-session.js';
 import { holdRecall } from '../support/held-recall.js';
 import type { Gateway } from '../support/http.js';

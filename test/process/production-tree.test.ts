@@ -3,7 +3,7 @@ import { execFileSync } from 'node:child_process';
 import { readFileSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
-import { packageRoot } from '../../src/package-root.js';
+import { packageRoot } from '../../src/core/package-root.js';
 import { productionPackages, readLock } from '../support/packages.js';
 import { cleanUp, makeDataDir, startProcess, stop } from '../support/process.js';
 import { makeDiskDir } from '../support/temp-dir.js';

@@ -2,10 +2,10 @@
 import { chmodSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
-import { TapeError } from '../../src/errors.js';
+import { TapeError } from '../../src/core/errors.js';
+import { packageRoot } from '../../src/core/package-root.js';
+import { createToken } from '../../src/domain/access/tokens.js';
 import { integerFields } from '../../src/generated/command-operations.js';
-import { createToken } from '../../src/operations/access/tokens.js';
-import { packageRoot } from '../../src/package-root.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { listenAs, STRANGER } from '../support/listen-as.js';
 import { createMemoryBackend } from '../support/memory-backend.js';

@@ -2,9 +2,9 @@
 import { execFileSync } from 'node:child_process';
 import { readFileSync, rmSync, statSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
-import { TapeError } from '../../src/errors.js';
-import { joinAwaited } from '../../src/operations/requests/joins.js';
-import { addSeconds } from '../../src/time.js';
+import { TapeError } from '../../src/core/errors.js';
+import { addSeconds } from '../../src/core/time.js';
+import { joinAwaited } from '../../src/domain/requests/joins.js';
 import { listTree, readDisks, readMoves, readRestored, readStage, ring } from '../support/engine-watch.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
 import { holdReads } from '../support/held-reads.js';

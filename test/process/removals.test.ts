@@ -2,10 +2,8 @@
 import { chmodSync, chownSync, existsSync, mkdirSync, renameSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, expect, test, vi } from 'vitest';
-import { FailingDisks } from '../../src/engine/disk/failures.js';
-import { removeUnheld, WaitingRequests } from '../../src/engine/disk/removal.js';
-import { addDisk } from '../../src/engine/disk/setup.js';
-import { setDisk } from '../../src/operations/disks/disks.js';
+import { addSeconds } from '../../src/core/time.js';
+import { setDisk } from '../../src/domain/disks/disks.js';
 import {
   claimLeaving,
   forgetGone,
@@ -13,9 +11,11 @@ import {
   listUncleared,
   markCleared,
   readUnheld,
-} from '../../src/operations/disks/removals.js';
-import { resume } from '../../src/operations/suspensions.js';
-import { addSeconds } from '../../src/time.js';
+} from '../../src/domain/disks/removals.js';
+import { resume } from '../../src/domain/health/suspensions.js';
+import { FailingDisks } from '../../src/restore-area/failures.js';
+import { removeUnheld, WaitingRequests } from '../../src/restore-area/removal.js';
+import { addDisk } from '../../src/restore-area/setup.js';
 import { withEngine } from '../support/engine-by-hand.js';
 import { findIllegalMoves, listTree, readDisks, readMoves, readRestored, readStage } from '../support/engine-watch.js';
 import { addFiles, addTaped } from '../support/factories.js';

@@ -16,11 +16,11 @@ import {
 } from 'node:fs';
 import path from 'node:path';
 import { beforeAll, expect, test } from 'vitest';
-import { removeUnheld } from '../../src/engine/disk/removal.js';
-import { addDisk } from '../../src/engine/disk/setup.js';
-import { setDisk } from '../../src/operations/disks/disks.js';
-import { ownerName } from '../../src/tape/directory.js';
-import { addSeconds } from '../../src/time.js';
+import { addSeconds } from '../../src/core/time.js';
+import { setDisk } from '../../src/domain/disks/disks.js';
+import { removeUnheld } from '../../src/restore-area/removal.js';
+import { addDisk } from '../../src/restore-area/setup.js';
+import { ownerName } from '../../src/tape/directory/index.js';
 import { listTree, readDisks, readStage, ring } from '../support/engine-watch.js';
 import { addTaped } from '../support/factories.js';
 import { useMemorySite } from '../support/memory-site.js';

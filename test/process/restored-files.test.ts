@@ -15,12 +15,12 @@ import {
 import path from 'node:path';
 import { Readable } from 'node:stream';
 import { afterEach, expect, test } from 'vitest';
-import { archiveTree } from '../../src/engine/archive.js';
-import { removeUnheld } from '../../src/engine/disk/removal.js';
+import { readFolderModes, recordFolders } from '../../src/domain/catalogue/folder-modes.js';
+import { importRows } from '../../src/domain/import/import.js';
+import { type CatalogueRow, readRows } from '../../src/domain/import/import-rows.js';
+import { archiveTree } from '../../src/engine/archive/archive.js';
 import { examine } from '../../src/engine/doctor/doctor.js';
-import { readFolderModes, recordFolders } from '../../src/operations/catalogue/folder-modes.js';
-import { importRows } from '../../src/operations/catalogue/import.js';
-import { type CatalogueRow, readRows } from '../../src/operations/catalogue/import-rows.js';
+import { removeUnheld } from '../../src/restore-area/removal.js';
 import type { TestApp } from '../support/app.js';
 import { withEngine } from '../support/engine-by-hand.js';
 import { readRestored, readStage } from '../support/engine-watch.js';

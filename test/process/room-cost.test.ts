@@ -1,6 +1,6 @@
 /** A full restore disk costs what changes on it, not what waits for it. */
 import { beforeAll, expect, test } from 'vitest';
-import { setDisk } from '../../src/operations/disks/disks.js';
+import { setDisk } from '../../src/domain/disks/disks.js';
 import { readDisks, ring } from '../support/engine-watch.js';
 import { addTaped } from '../support/factories.js';
 import { askData, type Edges } from '../support/graphql.js';

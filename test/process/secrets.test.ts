@@ -2,7 +2,7 @@
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
-import { type Embedded, startEmbedded } from '../../src/database/embedded.js';
+import { type Embedded, startEmbedded } from '../../src/db/embedded/embedded.js';
 import { bundle } from '../support/bundle.js';
 import { queryOnce } from '../support/database.js';
 import { addQuota } from '../support/factories.js';

@@ -2,8 +2,8 @@
 import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { readConfig } from '../../src/config.js';
-import { packageRoot } from '../../src/package-root.js';
+import { readConfig } from '../../src/config/config.js';
+import { packageRoot } from '../../src/core/package-root.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { makeCertificate } from '../support/certificate.js';
 import { readFences } from '../support/examples.js';
@@ -94,8 +94,8 @@ async function run(example: string): Promise<string> {
 
 const isAnyRun = findProgram('bash') !== undefined && findProgram('curl') !== undefined;
 
-describe('src/access/README.md', () => {
-  const examples = examplesIn(read('src/access/README.md'));
+describe('src/gateway/README.md', () => {
+  const examples = examplesIn(read('src/gateway/README.md'));
 
   test.runIf(isAnyRun).each(examples)('%s', async (_name, example) => {
     await run(example);
@@ -110,7 +110,7 @@ describe('src/access/README.md', () => {
 });
 
 describe('metrics, logs and traces', () => {
-  const commands = read('src/commands/README.md');
+  const commands = read('src/cli/README.md');
   const sections = ['Metrics', 'Logs', 'Traces'].map((heading) => sectionOf(commands, heading));
   const examples = [...sections, read('deploy/prometheus/README.md')].flatMap(examplesIn);
 

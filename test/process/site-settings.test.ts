@@ -1,9 +1,9 @@
 /** Settings of the server, the database or the role change nothing: each connection has those that the code relies on. */
 import { existsSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, inject, test } from 'vitest';
-import { defaultSettings, requiredSettings } from '../../src/database/session-settings.js';
-import { withSnapshot } from '../../src/database/snapshot.js';
-import { sql } from '../../src/database/sql.js';
+import { defaultSettings, requiredSettings } from '../../src/db/session-settings.js';
+import { withSnapshot } from '../../src/db/snapshot.js';
+import { sql } from '../../src/db/sql.js';
 import { createDatabase, queryOnce } from '../support/database.js';
 import { findFaults } from '../support/faults.js';
 import { useMemorySite } from '../support/memory-site.js';

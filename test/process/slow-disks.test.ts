@@ -1,15 +1,15 @@
 /** Disks that are slow or hang: calls on them hold no lock, so that nothing else waits. */
 import { chmodSync, statSync } from 'node:fs';
 import { expect, test } from 'vitest';
-import { CallWatch, HungError } from '../../src/engine/calls.js';
-import { recogniseCopy, takeAway } from '../../src/engine/disk/copy.js';
-import { DiskError, FailingDisks } from '../../src/engine/disk/failures.js';
-import { eachOf, removeLeftBehind, removeUnheld } from '../../src/engine/disk/removal.js';
-import { readCopiesOf } from '../../src/operations/disks/copies.js';
-import { letGo, readUnheld } from '../../src/operations/disks/removals.js';
-import { finishRecalls } from '../../src/operations/recalls/ends.js';
-import { startRecalls } from '../../src/operations/recalls/starts.js';
-import { addSeconds } from '../../src/time.js';
+import { addSeconds } from '../../src/core/time.js';
+import { readCopiesOf } from '../../src/domain/disks/copies.js';
+import { letGo, readUnheld } from '../../src/domain/disks/removals.js';
+import { finishRecalls } from '../../src/domain/recalls/ends.js';
+import { startRecalls } from '../../src/domain/recalls/starts.js';
+import { CallWatch, HungError } from '../../src/restore-area/calls.js';
+import { recogniseCopy, takeAway } from '../../src/restore-area/copy.js';
+import { DiskError, FailingDisks } from '../../src/restore-area/failures.js';
+import { eachOf, removeLeftBehind, removeUnheld } from '../../src/restore-area/removal.js';
 import { claim, idOf, measure, startByHand, withEngine } from '../support/engine-by-hand.js';
 import { readDisks, readRestored } from '../support/engine-watch.js';
 import { addFiles } from '../support/factories.js';

@@ -1,7 +1,7 @@
 /** Estimates of when files of staging libraries will be restored. */
 import { afterAll, expect, test } from 'vitest';
-import { secondsBetween } from '../../src/commands/times.js';
-import { setLibrary } from '../../src/operations/libraries/changes.js';
+import { secondsBetween } from '../../src/cli/terminal/times.js';
+import { setLibrary } from '../../src/domain/libraries/changes.js';
 import { LibraryError } from '../../src/tape/backend.js';
 import { createClock } from '../support/clock.js';
 import { addQuota } from '../support/factories.js';

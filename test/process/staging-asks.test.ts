@@ -2,11 +2,11 @@
 import { randomUUID } from 'node:crypto';
 import { mkdirSync } from 'node:fs';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { addDisk } from '../../src/engine/disk/setup.js';
-import { Waker } from '../../src/engine/passes.js';
+import { removeLibrary } from '../../src/domain/libraries/changes.js';
+import { cancelRequest } from '../../src/domain/requests/ends.js';
+import { Waker } from '../../src/engine/jobs/passes.js';
 import { runStager } from '../../src/engine/staging/stager.js';
-import { removeLibrary } from '../../src/operations/libraries/changes.js';
-import { cancelRequest } from '../../src/operations/requests/ends.js';
+import { addDisk } from '../../src/restore-area/setup.js';
 import { LibraryError } from '../../src/tape/backend.js';
 import { RetryLaterError, type StagingLibrary } from '../../src/tape/staging.js';
 import { createClock } from '../support/clock.js';

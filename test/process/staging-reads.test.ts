@@ -2,8 +2,8 @@
 import { randomBytes } from 'node:crypto';
 import { setTimeout } from 'node:timers/promises';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { TapeError } from '../../src/core/errors.js';
 import { StagedSource, Unread } from '../../src/engine/staging/source.js';
-import { TapeError } from '../../src/errors.js';
 import { type FileOnVolume, LibraryError } from '../../src/tape/backend.js';
 import { ChangedError, NotReadyError, type ReadVersion, RetryLaterError } from '../../src/tape/staging.js';
 import { listTree, readDisks, readRestored, ring } from '../support/engine-watch.js';

@@ -1,6 +1,6 @@
 /** Staging libraries that refuse all calls: they are suspended with the reason and the next try, and no file fails. */
 import { beforeEach, expect, test } from 'vitest';
-import type { ErrorClass } from '../../src/errors.js';
+import type { ErrorClass } from '../../src/core/errors.js';
 import { LibraryError } from '../../src/tape/backend.js';
 import type { TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';

@@ -2,8 +2,8 @@
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
-import { importRows } from '../../src/operations/catalogue/import.js';
-import { expireRequests } from '../../src/operations/requests/ends.js';
+import { importRows } from '../../src/domain/import/import.js';
+import { expireRequests } from '../../src/domain/requests/ends.js';
 import { startBeside, type TestApp } from '../support/app.js';
 import { addQuota, buildRow } from '../support/factories.js';
 import { sendGraphql } from '../support/graphql.js';

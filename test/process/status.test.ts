@@ -1,7 +1,7 @@
 /** `tapegate status`: which processes of the site live, their versions, and how far they are behind. */
 import { hostname } from 'node:os';
 import { afterAll, expect, test, vi } from 'vitest';
-import { BEAT_MS } from '../../src/operations/site/processes.js';
+import { BEAT_MS } from '../../src/domain/site/processes.js';
 import { cleanUp, kill, type LocalServer, runCli, serveHere, startCli } from '../support/process.js';
 import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';

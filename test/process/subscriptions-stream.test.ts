@@ -2,8 +2,8 @@
 import { once } from 'node:events';
 import http from 'node:http';
 import { expect, test } from 'vitest';
-import { moveFiles } from '../../src/operations/catalogue/moves.js';
-import { createRequest } from '../../src/operations/requests/create.js';
+import { moveFiles } from '../../src/domain/catalogue/moves.js';
+import { createRequest } from '../../src/domain/requests/create.js';
 import { startApp } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { askData } from '../support/graphql.js';

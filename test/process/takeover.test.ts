@@ -2,13 +2,13 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, afterEach, describe, expect, test } from 'vitest';
-import { readOwner as readRecord, writeOwner } from '../../src/engine/disk/owner.js';
-import { addDisk } from '../../src/engine/disk/setup.js';
-import { ownershipOf, watching } from '../../src/engine/ownership.js';
+import { readSystem } from '../../src/domain/ownership.js';
 import { startEngine } from '../../src/engine/runner.js';
 import { planTakeover } from '../../src/engine/takeover.js';
-import { readSystem } from '../../src/operations/ownership.js';
-import { ownerName } from '../../src/tape/directory.js';
+import { readOwner as readRecord, writeOwner } from '../../src/restore-area/owner.js';
+import { ownershipOf, watching } from '../../src/restore-area/ownership.js';
+import { addDisk } from '../../src/restore-area/setup.js';
+import { ownerName } from '../../src/tape/directory/index.js';
 import { createFirstLibrary } from '../../src/tape/kinds.js';
 import { withEngine } from '../support/engine-by-hand.js';
 import { askData } from '../support/graphql.js';

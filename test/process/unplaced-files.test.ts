@@ -2,8 +2,8 @@
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
-import { readUnconfirmed } from '../../src/operations/catalogue/verifications.js';
-import { addLibrary } from '../../src/operations/libraries/changes.js';
+import { readUnconfirmed } from '../../src/domain/catalogue/verifications.js';
+import { addLibrary } from '../../src/domain/libraries/changes.js';
 import { readLines } from '../support/command-bench.js';
 import { ring } from '../support/engine-watch.js';
 import { addFiles, checksumOf } from '../support/factories.js';

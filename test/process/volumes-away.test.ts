@@ -2,7 +2,7 @@
 import { mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
-import { createDirectoryBackend } from '../../src/tape/directory.js';
+import { createDirectoryBackend } from '../../src/tape/directory/index.js';
 import { createClock } from '../support/clock.js';
 import { ring } from '../support/engine-watch.js';
 import { addFiles, addQuota } from '../support/factories.js';

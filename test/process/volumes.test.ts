@@ -2,9 +2,9 @@
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
-import { retireVolume } from '../../src/operations/catalogue/retirements.js';
-import { moveVolume } from '../../src/operations/catalogue/volume-moves.js';
-import { suspend } from '../../src/operations/suspensions.js';
+import { retireVolume } from '../../src/domain/catalogue-changes/retirements.js';
+import { moveVolume } from '../../src/domain/catalogue-changes/volume-moves.js';
+import { suspend } from '../../src/domain/health/suspensions.js';
 import { withEngine } from '../support/engine-by-hand.js';
 import { readRestored } from '../support/engine-watch.js';
 import { addFiles, addTaped, checksumOf, putOnTape } from '../support/factories.js';

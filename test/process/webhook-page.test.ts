@@ -2,7 +2,7 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
-import { packageRoot } from '../../src/package-root.js';
+import { packageRoot } from '../../src/core/package-root.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { createMemoryBackend } from '../support/memory-backend.js';
 import { findFreePort } from '../support/ports.js';

@@ -1,11 +1,9 @@
 /** Webhooks: which events they send, their signatures, retries and limits. */
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { startEngine } from '../../src/engine/runner.js';
-import { TapeError } from '../../src/errors.js';
-import { removeQuota, setQuota } from '../../src/operations/quotas/quotas.js';
-import { pruneEvents } from '../../src/operations/site/pruning.js';
-import { queueNearEnds } from '../../src/operations/webhooks/news.js';
-import { claimMessage, noteMessage, pruneMessages } from '../../src/operations/webhooks/outbox.js';
+import { TapeError } from '../../src/core/errors.js';
+import { addSeconds } from '../../src/core/time.js';
+import { queueNearEnds } from '../../src/domain/notifications/webhooks/news.js';
+import { claimMessage, noteMessage, pruneMessages } from '../../src/domain/notifications/webhooks/outbox.js';
 import {
   createWebhook,
   listWebhookMessages,
@@ -14,8 +12,10 @@ import {
   rotateWebhookSecret,
   setWebhook,
   testWebhook,
-} from '../../src/operations/webhooks/webhooks.js';
-import { addSeconds } from '../../src/time.js';
+} from '../../src/domain/notifications/webhooks/webhooks.js';
+import { removeQuota, setQuota } from '../../src/domain/quotas/quotas.js';
+import { pruneEvents } from '../../src/domain/site/pruning.js';
+import { startEngine } from '../../src/engine/runner.js';
 import type { TestApp } from '../support/app.js';
 import { type Clock, createClock } from '../support/clock.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';

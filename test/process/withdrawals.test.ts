@@ -2,8 +2,8 @@
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
-import { TapeError } from '../../src/errors.js';
-import { withdrawFiles } from '../../src/operations/catalogue/withdrawals.js';
+import { TapeError } from '../../src/core/errors.js';
+import { withdrawFiles } from '../../src/domain/catalogue/withdrawals.js';
 import { withEngine } from '../support/engine-by-hand.js';
 import { readRestored, readStage } from '../support/engine-watch.js';
 import { addFiles, addTaped } from '../support/factories.js';

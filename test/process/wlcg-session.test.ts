@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { copyFileSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
-import { packageRoot } from '../../src/package-root.js';
+import { packageRoot } from '../../src/core/package-root.js';
 import { expectSession, readSteps } from '../support/console-session.js';
 import { readFences } from '../support/examples.js';
 import { libraryDir, secretFile } from '../support/library-dir.js';

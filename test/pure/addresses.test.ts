@@ -1,9 +1,9 @@
 /** The client address of a request, by the X-Forwarded-For of trusted proxies. */
 import type { IncomingMessage } from 'node:http';
 import { expect, test } from 'vitest';
-import { addressOf, createAddressNote, isProxied } from '../../src/access/address.js';
-import { isLocalRange, isLoopback } from '../../src/address-ranges.js';
-import { parseProxies } from '../../src/setting-values.js';
+import { parseProxies } from '../../src/config/setting-values.js';
+import { isLocalRange, isLoopback } from '../../src/core/address-ranges.js';
+import { addressOf, createAddressNote, isProxied } from '../../src/gateway/http/address.js';
 import { OF_PROXY, PROXY_SECRET } from '../support/proxy.js';
 
 /** Returns the address of a request from `peer`, and whether it came through a trusted proxy. */

@@ -2,8 +2,8 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { policy } from '../../src/operations/policy.js';
-import { packageRoot } from '../../src/package-root.js';
+import { packageRoot } from '../../src/core/package-root.js';
+import { policy } from '../../src/domain/policy.js';
 
 const files = ['src', 'rest', 'graphql']
   .flatMap((root) =>
@@ -19,8 +19,13 @@ function read(file: string): string {
   return text;
 }
 
-const resolve = (file: string, specifier: string): string =>
-  path.join(path.dirname(file), specifier).replace(/\.js$/, '.ts');
+const sourceFiles = new Set(files);
+
+/** Returns the file that an import means; in src/web/ an import has no extension. */
+const resolve = (file: string, specifier: string): string => {
+  const name = path.join(path.dirname(file), specifier).replace(/\.js$/, '');
+  return sourceFiles.has(`${name}.tsx`) ? `${name}.tsx` : `${name}.ts`;
+};
 
 /** Returns the files of this project that a file imports. */
 const importsOf = (file: string): string[] =>
@@ -39,71 +44,33 @@ const pathsOf = (names: string): string[] =>
 const isIn = (file: string, places: readonly string[]): boolean =>
   places.some((place) => (place.endsWith('/') ? file.startsWith(place) : file === `${place}.ts`));
 
-const database = 'database/ generated/';
-const domain = 'audit caller errors json plural remembered request-ids signals stages time traces';
-
-/** What each part may import, in addition to its own directories. */
+/** What each part may import, in addition to its own directory: from the bottom up, and nothing upward. */
 const mayImport: [part: string, from: string][] = [
-  [
-    `core/ blocks bounded-fetch bytes caller cancellable database-url deadline package-root plural printable
-      remembered request-ids secrets signals source-positions time traces`,
-    '',
-  ],
-  ['errors', 'bytes plural'],
-  ['requested-files', 'plural'],
-  [
-    'config setting-values settings print-settings',
-    `address-ranges caller database-url environment errors issuer-urls package-root setting-values settings tls-files
-      webhook-targets`,
-  ],
-  ['tls-files', 'errors'],
-  ['webhook-targets', 'address-ranges'],
-  ['environment', 'secrets'],
-  ['crash', 'environment journal source-positions'],
-  ['journal', 'environment errors'],
-  ['mail', 'generated/ address-ranges bytes plural printable requested-files'],
-  ['http-body', 'errors'],
-  ['http-errors', 'errors http-body request-ids signals'],
-  ['json', ''],
-  ['encodings', ''],
-  ['http-target', 'errors http-body remembered'],
-  ['database/', 'generated/ database-url environment errors package-root time'],
-  ['events event-table event-writes', `${database} errors event-table signals time`],
-  ['stages', `${database} events`],
-  ['audit', `${database} audit caller errors`],
-  ['context', 'audit caller config database/ events'],
-  ['tape/', 'core/ address-ranges blocks deadline environment errors issuer-urls'],
-  ['planner/', 'time'],
-  [
-    'operations/',
-    `${domain} ${database} core/ planner/ config context events event-table event-writes mail webhook-targets`,
-  ],
-  [
-    'engine/',
-    `operations/ planner/ tape/ core/ audit blocks context deadline errors mail package-root secrets signals time traces
-      webhook-targets`,
-  ],
-  ['metrics/', 'operations/ database/ context errors package-root signals'],
-  ['issuer-urls address-ranges', 'address-ranges remembered'],
-  [
-    'access/',
-    `${domain} operations/ core/ generated/ address-ranges bounded-fetch config context
-      issuer-urls setting-values http-body http-target tls-files`,
-  ],
+  ['core/', 'generated/'],
+  ['planner/', 'core/'],
   ['simulator/', 'planner/'],
-  ['web/', 'generated/ bytes requested-files'],
-  ['rest/', `${domain} operations/ cancellable config context encodings http-body http-errors package-root`],
+  ['web/', 'core/bytes core/requested-files generated/'],
+  ['config/', 'core/'],
+  ['tape/', 'core/'],
+  ['db/', 'core/ config/ generated/'],
+  ['events/', 'core/ db/ generated/'],
+  ['domain/', 'core/ config/ db/ events/ planner/ generated/'],
+  ['restore-area/', 'core/ domain/ tape/ generated/'],
+  ['telemetry/', 'core/ config/ db/ domain/'],
+  ['gateway/', 'core/ config/ domain/ generated/'],
+  ['adoption/', 'core/ db/ domain/ restore-area/ generated/'],
+  ['engine/', 'core/ domain/ planner/ restore-area/ tape/ generated/'],
+  ['rest/', 'core/ config/ domain/ gateway/'],
+  ['graphql/', 'core/ domain/ gateway/ generated/'],
   [
-    'graphql/',
-    `${domain} operations/ access/ generated/ cancellable context encodings http-body http-errors package-root
-      requested-files`,
+    'cli/',
+    `core/ config/ db/ events/ domain/ planner/ simulator/ tape/ restore-area/ adoption/ engine/ gateway/ graphql/
+      generated/`,
   ],
 ];
 
 /** Connects the parts, and may import all of them. */
-const wiring = pathsOf(
-  `app cli commands/ dashboard demo engine-process import-endpoint listen open-traces runtime tapegate`,
-);
+const wiring = pathsOf('main/');
 
 /** Returns `file -> import` for each import of these files that is not allowed. */
 const findImports = (importing: readonly string[], isAllowed: (imported: string, file: string) => boolean): string[] =>
@@ -137,21 +104,28 @@ test('only the wiring imports the wiring', () => {
 
 /** Subdirectories from the bottom up: each imports only from those before it, or from itself. */
 const layers = {
-  'src/operations/': [
-    'audit health',
-    'access libraries links webhooks',
+  'src/domain/': [
+    'audit',
+    'health',
+    'access libraries links',
+    'notifications',
     'quotas',
-    'mail',
     'requests',
-    'bulks',
-    'users',
+    'bulks users',
     'catalogue',
-    'disks',
-    'recalls doctor',
+    'import disks',
+    'catalogue-changes recalls doctor',
     'staging',
-    'plan site adoption',
+    'plan site',
   ],
-  'src/engine/': ['disk', 'links', 'drive', 'archive doctor staging webhooks adoption'],
+  'src/engine/': ['jobs', 'drive', 'archive doctor staging notifications'],
+  'src/gateway/': ['http', 'auth', 'limits', 'browser'],
+  'src/cli/': ['terminal', 'connection'],
+  'src/db/': ['embedded standby', 'backup'],
+  'src/restore-area/': ['links'],
+  'src/main/': ['commands'],
+  'graphql/': ['schema', 'server', 'subscriptions'],
+  'rest/': ['v1', 'tape', 'webdav'],
 };
 
 test.each(Object.entries(layers))('each subdirectory of %s imports only from those below it', (root, order) => {
@@ -201,12 +175,12 @@ const rules: Rule[] = [
   {
     rule: 'the text of an SQL statement is an argument of no call',
     pattern: /\.(query|stream)(<[^(]*>)?\(\s*['"`](?!LISTEN )/,
-    only: 'database/',
+    only: 'db/',
   },
   {
     rule: 'SQL is passed as a value, not as a string',
     pattern: /\b(sql|statement|condition): string\b/,
-    only: 'database/',
+    only: 'db/',
   },
   {
     rule: 'a sum of sizes is not narrowed to 64 bits',
@@ -214,25 +188,25 @@ const rules: Rule[] = [
     finds: 'sql`SELECT coalesce(sum(f.size), 0)::bigint`',
   },
   {
-    rule: 'row locks and the keys of advisory locks are in src/database/locks.ts',
+    rule: 'row locks and the keys of advisory locks are in src/db/locks.ts',
     pattern: /FOR (NO KEY )?(UPDATE|SHARE)\b|pg_(try_)?advisory/,
-    only: 'database/embedded database/locks database/migrate demo',
+    only: 'db/embedded/embedded db/locks db/migrate main/demo',
   },
   {
     rule: 'only operations open transactions',
     pattern: /(?<![.\w])(run)?[tT]ransaction\(/,
-    only: 'database/ operations/',
+    only: 'db/ domain/ adoption/',
   },
   {
     rule: 'an operation reaches no file, process or connection itself',
     pattern: /from 'node:(fs|fs\/promises|child_process|net)'/,
-    within: 'operations/',
+    within: 'domain/',
     finds: "from 'node:fs'",
   },
   {
     rule: 'only the endpoints know HTTP',
     pattern: /from 'express'/,
-    only: 'access/ rest/ graphql/ app dashboard encodings http-errors',
+    only: 'gateway/ rest/ graphql/ main/app',
   },
   {
     rule: 'only graphql/ knows GraphQL',
@@ -242,37 +216,37 @@ const rules: Rule[] = [
   {
     rule: 'only commands know their parser',
     pattern: /from 'commander'/,
-    only: 'commands/',
+    only: 'cli/ main/',
   },
   {
     rule: 'the environment is read in one file',
     pattern: /process\.env\b/,
-    only: 'environment',
+    only: 'core/environment',
   },
   {
     rule: 'commands reach the streams and signals of the process in few files',
     pattern:
-      /\bprocess\.(stdin|stdout|stderr|exit|exitCode|on|once)\b|= process;|import \{[^}]*\benvironment\b[^}]*\} from '\.\.\/config/,
-    only: 'commands/io commands/program',
-    within: 'commands/',
+      /\bprocess\.(stdin|stdout|stderr|exit|exitCode|on|once)\b|= process;|import \{[^}]*\benvironment\b[^}]*\} from '(\.\.\/)+config/,
+    only: 'cli/terminal/io',
+    within: 'cli/',
   },
   {
     rule: 'only these commands need the database; all others work through the URL of a gateway',
     pattern: /\b(readEnvironment|withMigrated|openContext|openRuntime)\(/,
-    only: `commands/adopt commands/archive commands/backup commands/client commands/context commands/processes commands/scan commands/takeover
-      commands/where`,
-    within: 'commands/',
+    only: `cli/connection/runtime cli/adopt cli/archive cli/backup cli/connection/client
+      cli/connection/context cli/scan cli/takeover cli/connection/where`,
+    within: 'cli/',
   },
   {
     // Node.js may collect such a timeout as garbage before it fires
-    rule: 'a timeout among other signals is that of src/deadline.ts',
+    rule: 'a timeout among other signals is that of src/core/deadline.ts',
     pattern: /AbortSignal\.any\([^;]*AbortSignal\.timeout/,
     finds: 'AbortSignal.any([\n  stop,\n  AbortSignal.timeout(1),\n])',
   },
   {
     rule: 'a file becomes RESTORED in one place',
     pattern: /from: 'RESTORING', to: 'RESTORED'/,
-    only: 'stages operations/recalls/ends',
+    only: 'core/stages domain/recalls/ends',
   },
   {
     rule: 'no error of the compiler is silenced, and no rule of the linter without a reason',
@@ -289,6 +263,10 @@ test.each(rules.map((row) => [row.rule, row] as const))('%s', (_rule, { pattern,
   expect(allowed.filter((place) => !place.endsWith('/') && !found.includes(`${place}.ts`))).toEqual([]);
 });
 
+test('src/ has directories only', () => {
+  expect(files.filter((file) => /^src\/[^/]+$/.test(file))).toEqual([]);
+});
+
 test('every source file begins with a comment on its purpose', () => {
   expect(files.filter((file) => !/^(#!.*\n)?(import [^;]*;\n|\n)*\/\*\*/.test(read(file)))).toEqual([]);
 });
@@ -298,7 +276,9 @@ const sharedNames = ['filterOf', 'nameOf'];
 
 test('a function name means one thing in operations and in the engine', () => {
   const places = new Map<string, string[]>();
-  for (const file of files.filter((name) => isIn(name, ['src/operations/', 'src/engine/']))) {
+  for (const file of files.filter((name) =>
+    isIn(name, ['src/domain/', 'src/adoption/', 'src/engine/', 'src/restore-area/']),
+  )) {
     for (const [, name = ''] of read(file).matchAll(/^(?:export )?(?:async )?function\*? (\w+)/gm)) {
       places.set(name, [...(places.get(name) ?? []), file]);
     }
@@ -320,12 +300,13 @@ function loadAll(entries: readonly string[]): { loaded: Set<string>; packages: s
 }
 
 test('the command line loads a command only when it is named, and a command loads a package only when it runs', () => {
-  const { loaded, packages } = loadAll(['src/cli.ts']);
+  const { loaded, packages } = loadAll(['src/main/cli.ts']);
   expect(packages).toEqual(['commander']);
-  expect(loaded).toContain('src/commands/table.ts');
-  for (const name of ['commands/quota', 'commands/client', 'config']) expect(loaded).not.toContain(`src/${name}.ts`);
-  const commands = importsOf('src/commands/table.ts');
-  expect(commands).toContain('src/commands/quota.ts');
+  expect(loaded).toContain('src/main/table.ts');
+  for (const name of ['cli/quota', 'cli/connection/client', 'config/config'])
+    expect(loaded).not.toContain(`src/${name}.ts`);
+  const commands = importsOf('src/main/table.ts');
+  expect(commands).toContain('src/cli/quota.ts');
   expect(loadAll(commands).packages).toEqual(['commander']);
 });
 
@@ -346,7 +327,7 @@ function calledOperations(): string[] {
   const names = files
     .filter((file) => isIn(file, ['rest/', 'graphql/']))
     .flatMap((file) => [
-      ...read(file).matchAll(/^import \{([^}]*)\} from '[^']*\/src\/operations\/(?!policy)[^']*';/gm),
+      ...read(file).matchAll(/^import \{([^}]*)\} from '[^']*\/src\/domain\/(?!policy|context)[^']*';/gm),
     ])
     .flatMap(([, list = '']) => list.split(',').map((part) => part.trim()));
   return names.filter((name) => name !== '' && !name.startsWith('type '));
@@ -359,7 +340,7 @@ test('each operation that a protocol calls is in the policy, or reads a part of 
 });
 
 test('each operation of the policy asks the policy under its own name', () => {
-  const operations = files.filter((file) => file.startsWith('src/operations/')).map(read);
+  const operations = files.filter((file) => file.startsWith('src/domain/')).map(read);
   const asking = '(allow|allowManage|checkMember|lockOwnRequest|audited|deedOf)\\(|const deed = ';
   const asks = (name: string) => new RegExp(`(${asking})[^;]*'${name}'`);
   const silent = Object.keys(policy).filter((name) => !operations.some((text) => asks(name).test(text)));

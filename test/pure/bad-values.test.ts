@@ -1,8 +1,8 @@
 /** Bad types and paths. Rules R18, R70, R84 and R87 test other bad values; gateway/bad-input.test.ts sends one in each field. */
 import { expect, test } from 'vitest';
-import { newRequest, parse } from '../../rest/body.js';
-import { chosenFiles } from '../../src/operations/catalogue/chosen-files.js';
-import { checkPath } from '../../src/operations/input.js';
+import { newRequest, parse } from '../../rest/v1/body.js';
+import { chosenFiles } from '../../src/domain/catalogue/chosen-files.js';
+import { checkPath } from '../../src/domain/input.js';
 
 const refusalOf = (check: () => unknown): string => {
   try {

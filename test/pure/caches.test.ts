@@ -1,10 +1,10 @@
 /** Caches: of results for short texts, of GraphQL documents, and of memory blocks. */
 import { parse } from 'graphql';
 import { expect, test } from 'vitest';
-import { type CheckedDocument, createDocumentCache } from '../../graphql/documents.js';
-import { Recent } from '../../src/access/callers.js';
-import { BLOCK_BYTES, cutChunk, giveBack, takeBlock } from '../../src/blocks.js';
-import { remember } from '../../src/remembered.js';
+import { type CheckedDocument, createDocumentCache } from '../../graphql/server/documents.js';
+import { BLOCK_BYTES, cutChunk, giveBack, takeBlock } from '../../src/core/blocks.js';
+import { remember } from '../../src/core/remembered.js';
+import { Recent } from '../../src/gateway/auth/callers.js';
 
 test('results of short texts are kept, up to a number; long texts and errors are not', () => {
   const asked: string[] = [];

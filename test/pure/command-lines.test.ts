@@ -1,6 +1,6 @@
 /** The settings of the library types `command` and `command-staging`, and the lines that their scripts read and write. */
 import { afterAll, expect, test } from 'vitest';
-import { SettingsError } from '../../src/errors.js';
+import { SettingsError } from '../../src/core/errors.js';
 import { LibraryError } from '../../src/tape/backend.js';
 import { command, commandStaging } from '../../src/tape/command/index.js';
 import { parseSettings } from '../../src/tape/kind.js';

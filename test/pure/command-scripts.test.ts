@@ -2,7 +2,7 @@
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, afterEach, expect, test, vi } from 'vitest';
-import { isExhausted, TapeError } from '../../src/errors.js';
+import { isExhausted, TapeError } from '../../src/core/errors.js';
 import { LibraryError } from '../../src/tape/backend.js';
 import { startScript } from '../../src/tape/command/script.js';
 import { createDrives, createStaging, findScripts, readLines, waitForNoScript } from '../support/command-bench.js';

@@ -1,8 +1,8 @@
 /** The table of commands, from which help is shown without loading them. */
 import { Command, Help } from 'commander';
 import { expect, test } from 'vitest';
-import { addOutputOptions } from '../../src/commands/program.js';
-import { commandFiles } from '../../src/commands/table.js';
+import { addOutputOptions } from '../../src/main/program.js';
+import { commandFiles } from '../../src/main/table.js';
 
 test.each(Object.entries(commandFiles))(
   '%s registers the commands that the table lists',

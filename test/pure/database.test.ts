@@ -1,19 +1,19 @@
 /** SQL statements, database URLs, settings of sessions, the clock of the database, and standbys. */
 import pg from 'pg';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
-import { DatabaseClock } from '../../src/database/clock.js';
-import { findShortage } from '../../src/database/connections.js';
-import { inline } from '../../src/database/copy.js';
-import { readEncryption } from '../../src/database/encryption.js';
-import { askHosts } from '../../src/database/hosts.js';
-import { withSettings } from '../../src/database/session-settings.js';
-import { allOf, empty, join, raw, type Sql, sql } from '../../src/database/sql.js';
-import { findMismatch, type Position } from '../../src/database/standbys.js';
-import { nameOfUrl, normalizeUrl, splitHosts } from '../../src/database-url.js';
-import { NotFoundError, OverShareError, UnavailableError } from '../../src/errors.js';
+import { nameOfUrl, normalizeUrl, splitHosts } from '../../src/config/database-url.js';
+import { NotFoundError, OverShareError, UnavailableError } from '../../src/core/errors.js';
+import { DatabaseClock } from '../../src/db/clock.js';
+import { findShortage } from '../../src/db/connections.js';
+import { inline } from '../../src/db/copy.js';
+import { readEncryption } from '../../src/db/encryption.js';
+import { askHosts } from '../../src/db/hosts.js';
+import { withSettings } from '../../src/db/session-settings.js';
+import { allOf, empty, join, raw, type Sql, sql } from '../../src/db/sql.js';
+import { findMismatch, type Position } from '../../src/db/standby/standbys.js';
+import { expectedAfterStart } from '../../src/domain/clock.js';
+import { isOfStandby } from '../../src/domain/list-server.js';
 import { Prisma } from '../../src/generated/prisma/client.js';
-import { expectedAfterStart } from '../../src/operations/clock.js';
-import { isOfStandby } from '../../src/operations/list-server.js';
 
 const plain = ({ text, values }: Sql) => ({ text, values });
 

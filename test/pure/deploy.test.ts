@@ -6,7 +6,7 @@ import type { AddressInfo } from 'node:net';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
-import { packageRoot } from '../../src/package-root.js';
+import { packageRoot } from '../../src/core/package-root.js';
 import { makeTempDir } from '../support/temp-dir.js';
 
 const read = (file: string): string => readFileSync(path.join(packageRoot, file), 'utf8');
@@ -16,9 +16,7 @@ const files = readdirSync(path.join(packageRoot, 'deploy'), { recursive: true, e
   .map((entry) => path.relative(packageRoot, path.join(entry.parentPath, entry.name)));
 
 /** The documented ones. */
-const variables = new Set(
-  [...read('src/commands/README.md').matchAll(/^\| `([A-Z_]+)` \|/gm)].map((match) => match[1]),
-);
+const variables = new Set([...read('src/cli/README.md').matchAll(/^\| `([A-Z_]+)` \|/gm)].map((match) => match[1]));
 
 /** Variables of Docker's files and of Node.js. */
 const others = 'EMBEDDED NODE NODE_ENV DATABASE_PASSWORD TLS_FOLDER POSTGRES_USER POSTGRES_DB POSTGRES_PASSWORD'.split(
@@ -53,9 +51,7 @@ test('every link of a page leads to a file', () => {
 });
 
 test('the pages name only files and commands that exist', () => {
-  const known = new Set(
-    [...read('src/commands/README.md').matchAll(/`([a-z]+)(?: [^`]*)?`/g)].map((match) => match[1]),
-  );
+  const known = new Set([...read('src/cli/README.md').matchAll(/`([a-z]+)(?: [^`]*)?`/g)].map((match) => match[1]));
   for (const page of files.filter((file) => file.endsWith('.md'))) {
     for (const [, file = ''] of read(page).matchAll(/\b(deploy\/(?:systemd|container|kubernetes)\/[\w.-]+)/g)) {
       expect(existsSync(path.join(packageRoot, file)), `${file} in ${page}`).toBe(true);
@@ -77,7 +73,7 @@ test('the release contains what the image copies', () => {
 const SIGNS = ['X-Remote-User', 'X-Remote-Groups', 'X-SSL-Client-S-DN', 'X-SSL-Client-Verify'];
 
 test('each example of a proxy sets or removes every header that identifies a caller', () => {
-  const examples = [...read('src/access/README.md').matchAll(/```(?:nginx|apache)\n([\s\S]*?)```/g)].map(
+  const examples = [...read('src/gateway/README.md').matchAll(/```(?:nginx|apache)\n([\s\S]*?)```/g)].map(
     ([, text]) => text,
   );
   expect(examples).toHaveLength(4);

@@ -1,7 +1,7 @@
 /** How the command line polls for the token of a device login, and which identity providers it accepts. */
 import { afterEach, expect, test, vi } from 'vitest';
-import { type CommandError, ConnectionError } from '../../src/commands/failure.js';
-import { findDeviceLogin, IssuerRefusal, pollForGrant } from '../../src/commands/issuer-login.js';
+import { findDeviceLogin, IssuerRefusal, pollForGrant } from '../../src/cli/connection/issuer-login.js';
+import { type CommandError, ConnectionError } from '../../src/cli/terminal/failure.js';
 
 afterEach(() => vi.unstubAllGlobals());
 

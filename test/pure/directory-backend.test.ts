@@ -3,7 +3,7 @@ import { execFileSync } from 'node:child_process';
 import { chmodSync, existsSync, mkdirSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
-import { createDirectoryBackend } from '../../src/tape/directory.js';
+import { createDirectoryBackend } from '../../src/tape/directory/index.js';
 import { mount, put, readAll } from '../support/tape-backend.js';
 import { describeWritableBackend } from '../support/tape-backend-writes.js';
 import { makeTempDir } from '../support/temp-dir.js';

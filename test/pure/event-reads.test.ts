@@ -1,6 +1,6 @@
 /** Reads that readers of events share. */
 import { expect, test } from 'vitest';
-import { SharedReads } from '../../src/event-table.js';
+import { SharedReads } from '../../src/events/event-table.js';
 import { createGate } from '../support/wait.js';
 
 test('a read serves all who ask before it begins, and none who ask later', async () => {

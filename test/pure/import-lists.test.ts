@@ -2,14 +2,10 @@
 import { Readable } from 'node:stream';
 import { gzipSync } from 'node:zlib';
 import { expect, test } from 'vitest';
-import { RowError } from '../../src/operations/catalogue/import-lines.js';
-import { type RowReader, readWith, toJsonLines } from '../../src/operations/catalogue/import-rows.js';
-import { createFindReader, type Skipped } from '../../src/operations/catalogue/lists.js';
-import {
-  createInventoryReader,
-  type InventorySettings,
-  parseManifest,
-} from '../../src/operations/catalogue/s3-inventory.js';
+import { RowError } from '../../src/domain/import/import-lines.js';
+import { type RowReader, readWith, toJsonLines } from '../../src/domain/import/import-rows.js';
+import { createFindReader, type Skipped } from '../../src/domain/import/lists.js';
+import { createInventoryReader, type InventorySettings, parseManifest } from '../../src/domain/import/s3-inventory.js';
 
 const settings: InventorySettings = { volume: 'HSM', prefix: '', strip: '' };
 

@@ -2,8 +2,8 @@
 import { Readable } from 'node:stream';
 import { gzipSync } from 'node:zlib';
 import { describe, expect, test } from 'vitest';
-import { RowError } from '../../src/operations/catalogue/import-lines.js';
-import { type CatalogueRow, readRows } from '../../src/operations/catalogue/import-rows.js';
+import { RowError } from '../../src/domain/import/import-lines.js';
+import { type CatalogueRow, readRows } from '../../src/domain/import/import-rows.js';
 
 const toInput = (input: string | Uint8Array) => Readable.from([Buffer.from(input)]);
 

@@ -1,7 +1,7 @@
 /** JSON with exact integers, and what JSON of callers may contain. */
 import { expect, test } from 'vitest';
-import { parseBounded } from '../../src/http-body.js';
-import { formatJson } from '../../src/json.js';
+import { formatJson } from '../../src/core/json.js';
+import { parseBounded } from '../../src/gateway/http/http-body.js';
 
 test('bigints are number literals, and all else is as with JSON.stringify', () => {
   expect(formatJson({ size: 9007199254740993n, list: [-1n, { n: 2n ** 63n - 1n }], none: undefined })).toBe(

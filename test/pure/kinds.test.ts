@@ -1,6 +1,6 @@
 /** The registry of library types, and how settings are read. */
 import { expect, test } from 'vitest';
-import { SettingsError } from '../../src/errors.js';
+import { SettingsError } from '../../src/core/errors.js';
 import { choice, flag, integer, parseSettings, settingsOf, text, texts } from '../../src/tape/kind.js';
 import { checkLibrary, createDriveLibrary, createStagingLibrary, kinds } from '../../src/tape/kinds.js';
 

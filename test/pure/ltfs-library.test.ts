@@ -2,7 +2,7 @@
 import { closeSync, existsSync, mkdirSync, openSync, rmSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { TapeError } from '../../src/errors.js';
+import { TapeError } from '../../src/core/errors.js';
 import { DriveError, LibraryError, type TapeBackend, VolumeError } from '../../src/tape/backend.js';
 import { expectFailure } from '../support/failure.js';
 import { createLtfsBench, type LtfsBench, SLOTS } from '../support/ltfs/bench.js';

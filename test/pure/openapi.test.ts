@@ -3,9 +3,9 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { Validator } from '@seriousme/openapi-schema-validator';
 import { expect, test } from 'vitest';
-import { endpoints, routesOf } from '../../rest/endpoints.js';
-import { describeRest, formatRest } from '../../rest/openapi.js';
-import { packageRoot } from '../../src/package-root.js';
+import { endpoints, routesOf } from '../../rest/v1/endpoints.js';
+import { describeRest, formatRest } from '../../rest/v1/openapi.js';
+import { packageRoot } from '../../src/core/package-root.js';
 
 const read = (file: string) => readFileSync(path.join(packageRoot, file), 'utf8');
 

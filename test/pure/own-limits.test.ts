@@ -1,6 +1,6 @@
 /** The time limits of library types, and TAPEGATE_TAPE_TIMEOUT: the longer one counts. */
 import { expect, test } from 'vitest';
-import { CallWatch, tapeSeconds } from '../../src/engine/calls.js';
+import { CallWatch, tapeSeconds } from '../../src/restore-area/calls.js';
 import { parseSettings } from '../../src/tape/kind.js';
 import { createDriveLibrary, createStagingLibrary, kinds } from '../../src/tape/kinds.js';
 import { longestSeconds, ltfsSettings } from '../../src/tape/ltfs/settings.js';
@@ -61,7 +61,7 @@ test('a call with a longer limit outlasts a stalled call at the same drive', asy
 });
 
 test('the queue needs no positions for exactly those library types that find files by path', async () => {
-  const { pathKinds } = await import('../../src/operations/conditions.js');
+  const { pathKinds } = await import('../../src/domain/conditions.js');
   const byPath = Object.entries(kinds).filter(([, kind]) => kind.contract === 'drive' && kind.findsBy === 'path');
   expect(byPath.map(([name]) => name).sort()).toEqual([...pathKinds].sort());
 });

@@ -1,7 +1,7 @@
 /** Which index finds the paths that contain a pattern. */
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { choosePatternLookup, isByRareWord } from '../../src/operations/match.js';
+import { choosePatternLookup, isByRareWord } from '../../src/domain/match.js';
 
 /** Returns the words of the lookup, or its kind. */
 function format(pattern: string): string {

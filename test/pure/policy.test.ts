@@ -1,16 +1,8 @@
 /** The policy: which roles may call which operations, and for which quotas. */
 import { describe, expect, test } from 'vitest';
-import type { Refusals } from '../../src/audit.js';
-import type { Caller, Role } from '../../src/caller.js';
-import {
-  allow,
-  allowChange,
-  allowManage,
-  may,
-  type Operation,
-  policy,
-  type Right,
-} from '../../src/operations/policy.js';
+import type { Caller, Role } from '../../src/core/caller.js';
+import type { Refusals } from '../../src/domain/audit/audit.js';
+import { allow, allowChange, allowManage, may, type Operation, policy, type Right } from '../../src/domain/policy.js';
 
 /** Operations by the right that they need, repeated here so that a change of a right is noticed. */
 const operations: Record<Right, string> = {

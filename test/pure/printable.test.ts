@@ -1,8 +1,8 @@
 /** Text of users in emails, error messages and logs. */
 import { expect, test } from 'vitest';
-import { oneLine } from '../../src/errors.js';
-import { composeMail } from '../../src/mail.js';
-import { escapeUnsafe, printable } from '../../src/printable.js';
+import { oneLine } from '../../src/core/errors.js';
+import { escapeUnsafe, printable } from '../../src/core/printable.js';
+import { composeMail } from '../../src/domain/notifications/mail/mail.js';
 
 /** Controls (C0, C1), separators of lines, and characters that change the direction of text. */
 const UNSAFE = [

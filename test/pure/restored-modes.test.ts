@@ -3,8 +3,8 @@ import { lstatSync } from 'node:fs';
 import { chmod } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { createBudget, PartialFile } from '../../src/engine/disk/partial-file.js';
-import { openExisting } from '../../src/engine/disk/restore-area.js';
+import { createBudget, PartialFile } from '../../src/restore-area/partial-file.js';
+import { openExisting } from '../../src/restore-area/restore-area.js';
 import { makeTempDir } from '../support/temp-dir.js';
 import { asUnprivilegedUser, isRoot } from '../support/unprivileged-user.js';
 

@@ -3,7 +3,7 @@
 import { chmodSync, mkdirSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { packageRoot } from '../../src/package-root.js';
+import { packageRoot } from '../../src/core/package-root.js';
 import { LibraryError } from '../../src/tape/backend.js';
 import { parseSettings } from '../../src/tape/kind.js';
 import { stagingTermsOf } from '../../src/tape/kinds.js';

@@ -1,6 +1,6 @@
 /** How the library type `s3` asks for restores and reports their state, on a simulated S3. */
 import { expect } from 'vitest';
-import type { TapeError } from '../../src/errors.js';
+import type { TapeError } from '../../src/core/errors.js';
 import { LibraryError } from '../../src/tape/backend.js';
 import { RetryLaterError } from '../../src/tape/staging.js';
 import { expectFailure } from '../support/failure.js';

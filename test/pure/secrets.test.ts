@@ -2,7 +2,7 @@
 import { Writable } from 'node:stream';
 import { type Logger, pino } from 'pino';
 import { expect, test } from 'vitest';
-import { createHider, showValue } from '../../src/secrets.js';
+import { createHider, showValue } from '../../src/core/secrets.js';
 
 const hide = createHider({});
 

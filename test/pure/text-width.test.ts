@@ -1,6 +1,6 @@
 /** Widths of texts in a terminal. */
 import { expect, test } from 'vitest';
-import { padTo, truncate, widthOf } from '../../src/commands/text-width.js';
+import { padTo, truncate, widthOf } from '../../src/cli/text-width.js';
 
 test.each([
   ['abc', 3],

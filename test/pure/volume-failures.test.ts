@@ -1,8 +1,8 @@
 /** When failed reads suspend a volume. */
 import { expect, test } from 'vitest';
+import type { RecallOutcome } from '../../src/domain/recalls/ends.js';
+import type { RunningRecall } from '../../src/domain/recalls/starts.js';
 import { VolumeFailures } from '../../src/engine/drive/drive-failures.js';
-import type { RecallOutcome } from '../../src/operations/recalls/ends.js';
-import type { RunningRecall } from '../../src/operations/recalls/starts.js';
 
 function buildRecall(fileId: bigint, more: Partial<RunningRecall> = {}): RunningRecall {
   const attributes = { mode: null, mtime: null, uid: null, gid: null };

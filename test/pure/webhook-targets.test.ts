@@ -1,8 +1,8 @@
 /** Which URLs webhooks may call, whatever addresses their host name resolves to. */
 import type { LookupAddress } from 'node:dns';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { postMessage } from '../../src/engine/webhooks/sender.js';
-import { createTargets, findTargetProblem } from '../../src/webhook-targets.js';
+import { createTargets, findTargetProblem } from '../../src/core/webhook-targets.js';
+import { postMessage } from '../../src/engine/notifications/sender.js';
 import { makeCertificate } from '../support/certificate.js';
 import { startReceiver, type WebhookReceiver } from '../support/webhook-receiver.js';
 

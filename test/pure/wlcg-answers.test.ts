@@ -1,7 +1,7 @@
 /** How the library type `wlcg` interprets the answers of different servers. A file fails only if the server says so of that file. */
 import http from 'node:http';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { TapeError } from '../../src/errors.js';
+import { TapeError } from '../../src/core/errors.js';
 import { LibraryError } from '../../src/tape/backend.js';
 import type { FileState } from '../../src/tape/staging.js';
 import { expectFailure } from '../support/failure.js';

@@ -1,7 +1,7 @@
 /** How the library type `wlcg` calls its server: how often, in which batches, at which URL, and with which credentials. */
 import { chmodSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { expect, onTestFinished, test } from 'vitest';
-import { TapeError } from '../../src/errors.js';
+import { TapeError } from '../../src/core/errors.js';
 import { LibraryError } from '../../src/tape/backend.js';
 import type { StagingLibrary } from '../../src/tape/staging.js';
 import { makeCertificate } from '../support/certificate.js';

@@ -2,7 +2,7 @@
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, expect } from 'vitest';
-import { type ArchiveInput, archiveTree } from '../../src/engine/archive.js';
+import { type ArchiveInput, archiveTree } from '../../src/engine/archive/archive.js';
 import type { WritableBackend } from '../../src/tape/backend.js';
 import { findIllegalMoves } from './engine-watch.js';
 import { emptyTables } from './tables.js';

@@ -1,5 +1,5 @@
 /** Bad bodies, and bad values in each field of a mutation and of a request of the contract. */
-import { MAX_BODY_BYTES } from '../../src/http-body.js';
+import { MAX_BODY_BYTES } from '../../src/gateway/http/http-body.js';
 import {
   ask,
   type BadInput,

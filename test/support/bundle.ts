@@ -1,7 +1,7 @@
 /** Bundles a program of `support/programs`, for tests that need a process of their own. */
 import path from 'node:path';
 import { build } from 'vite';
-import { packageRoot } from '../../src/package-root.js';
+import { packageRoot } from '../../src/core/package-root.js';
 
 /** Returns the path of the program, with everything that it imports. */
 export async function bundle(name: 'crash' | 'start-embedded' | 'visit-cartridge'): Promise<string> {

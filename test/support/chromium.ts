@@ -6,7 +6,7 @@ import { brotliDecompressSync } from 'node:zlib';
 import axe from 'axe-core';
 import { type Browser, type BrowserContext, type BrowserContextOptions, chromium, type Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, expect } from 'vitest';
-import { packageRoot } from '../../src/package-root.js';
+import { packageRoot } from '../../src/core/package-root.js';
 
 const PACKED = path.join(packageRoot, 'node_modules/@sparticuz/chromium/bin');
 /** Kept for all runs of this checkout. */

@@ -1,5 +1,5 @@
 /** The clock of an app, controlled by a test. */
-import { addSeconds, isBefore, parseZonedTime, timeOf } from '../../src/time.js';
+import { addSeconds, isBefore, parseZonedTime, timeOf } from '../../src/core/time.js';
 
 /** Returns the time of this host. */
 export function currentTime(): string {

@@ -1,7 +1,7 @@
 /** Tape systems made of files and scripts, for the library types `command` and `command-staging`. */
 import { existsSync, linkSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { packageRoot } from '../../src/package-root.js';
+import { packageRoot } from '../../src/core/package-root.js';
 import { command, commandStaging } from '../../src/tape/command/index.js';
 import { parseSettings } from '../../src/tape/kind.js';
 import { LIBRARY_ENV } from './library-dir.js';

@@ -1,13 +1,13 @@
 /** An app without an engine, and the steps of an engine one by one. */
 import { mkdirSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { openFolder } from '../../src/engine/disk/made-folders.js';
-import { addDisk } from '../../src/engine/disk/setup.js';
-import { DiskGauge } from '../../src/engine/disk/space.js';
+import { claimDrive, ensureDrives, type Lease, setMount } from '../../src/domain/recalls/drives.js';
+import { finishRecalls, noteReady } from '../../src/domain/recalls/ends.js';
+import { type RunningRecall, startRecalls } from '../../src/domain/recalls/starts.js';
 import { type EngineOptions, startEngine } from '../../src/engine/runner.js';
-import { claimDrive, ensureDrives, type Lease, setMount } from '../../src/operations/recalls/drives.js';
-import { finishRecalls, noteReady } from '../../src/operations/recalls/ends.js';
-import { type RunningRecall, startRecalls } from '../../src/operations/recalls/starts.js';
+import { openFolder } from '../../src/restore-area/made-folders.js';
+import { addDisk } from '../../src/restore-area/setup.js';
+import { DiskGauge } from '../../src/restore-area/space.js';
 import type { TapeBackend } from '../../src/tape/backend.js';
 import { startApp, type TestApp, type TestAppOptions } from './app.js';
 import { addQuota, checksumOf } from './factories.js';

@@ -2,8 +2,8 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { vi } from 'vitest';
-import { markerName } from '../../src/engine/disk/marker.js';
-import { moves, type Stage, stageLetters } from '../../src/stages.js';
+import { moves, type Stage, stageLetters } from '../../src/core/stages.js';
+import { markerName } from '../../src/restore-area/marker.js';
 import type { TestApp } from './app.js';
 import './compare-bytes.js';
 import { waitFor } from './wait.js';
@@ -55,7 +55,7 @@ export async function readMoves(app: TestApp, prefix: string): Promise<{ path: s
   return rows.map(({ path, from, to }) => ({ path, move: stageLetters[from] + stageLetters[to] }));
 }
 
-/** Returns the moves in the event table that src/stages.ts forbids, or that do not begin at the stage of the file. */
+/** Returns the moves in the event table that src/core/stages.ts forbids, or that do not begin at the stage of the file. */
 export async function findIllegalMoves(app: TestApp): Promise<string[]> {
   const legal = new Set(moves.map(({ from, to }) => stageLetters[from] + stageLetters[to]));
   const at = new Map<string, string>();

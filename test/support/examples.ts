@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect } from 'vitest';
-import { packageRoot } from '../../src/package-root.js';
+import { packageRoot } from '../../src/core/package-root.js';
 
 /** Languages of fences that are run, and of answers. Others are errors. */
 const EXAMPLES = ['sh', 'graphql', 'ts', 'python', 'html', 'js'] as const;

@@ -1,9 +1,9 @@
 /** Test data, created by the operations that users call. */
 import { createHash, randomBytes } from 'node:crypto';
-import type { Context } from '../../src/context.js';
-import { importRows } from '../../src/operations/catalogue/import.js';
-import type { CatalogueRow } from '../../src/operations/catalogue/import-rows.js';
-import { setQuota } from '../../src/operations/quotas/quotas.js';
+import type { Context } from '../../src/domain/context.js';
+import { importRows } from '../../src/domain/import/import.js';
+import type { CatalogueRow } from '../../src/domain/import/import-rows.js';
+import { setQuota } from '../../src/domain/quotas/quotas.js';
 import type { MemoryBackend } from './memory-backend.js';
 
 export function buildRow(row: Partial<CatalogueRow> & { path: string }): CatalogueRow {

@@ -8,8 +8,8 @@ import os from 'node:os';
 import path from 'node:path';
 import type { ClientConfig } from 'pg';
 import type { TestProject } from 'vitest/node';
-import { startEmbedded } from '../../src/database/embedded.js';
-import { migrate } from '../../src/database/migrate.js';
+import { startEmbedded } from '../../src/db/embedded/embedded.js';
+import { migrate } from '../../src/db/migrate.js';
 import { type ProcessorTime, readProcessorTime } from './processor-time.js';
 import { startSweeper } from './sweeping.js';
 

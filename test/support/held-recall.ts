@@ -4,7 +4,7 @@ import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import pg from 'pg';
 import { expect } from 'vitest';
-import { startEmbedded } from '../../src/database/embedded.js';
+import { startEmbedded } from '../../src/db/embedded/embedded.js';
 import type { Gateway } from './http.js';
 import { runCli } from './process.js';
 import { makeRequest } from './rest.js';

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import http from 'node:http';
 import net from 'node:net';
 import { text } from 'node:stream/consumers';
-import { formatJson } from '../../src/json.js';
+import { formatJson } from '../../src/core/json.js';
 import { parseJson } from './exact-json.js';
 
 /** An app in the test's process, or a process. */

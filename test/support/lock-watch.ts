@@ -1,8 +1,8 @@
-/** Watches the locks that transactions take, and compares them with the order of src/database/lock-order.ts. */
-import { type Lock, lockOrder } from '../../src/database/lock-order.js';
-import { advisoryKeys } from '../../src/database/locks.js';
-import { type Sql, sql } from '../../src/database/sql.js';
-import { observeTransactions, type TransactionRun } from '../../src/database/transaction.js';
+/** Watches the locks that transactions take, and compares them with the order of src/db/lock-order.ts. */
+import { type Lock, lockOrder } from '../../src/db/lock-order.js';
+import { advisoryKeys } from '../../src/db/locks.js';
+import { type Sql, sql } from '../../src/db/sql.js';
+import { observeTransactions, type TransactionRun } from '../../src/db/transaction.js';
 
 const lockOfTable: Record<string, Lock> = {
   ...{ library: 'library', volume: 'volume', request: 'request', quota: 'quota', tape_file: 'file', recall: 'recall' },

@@ -1,5 +1,5 @@
 /** Database locks that a test holds, so that others wait for them. */
-import { ADVISORY_SPACE, advisoryKeys } from '../../src/database/locks.js';
+import { ADVISORY_SPACE, advisoryKeys } from '../../src/db/locks.js';
 import type { TestApp } from './app.js';
 import { waitFor } from './wait.js';
 

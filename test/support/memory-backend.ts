@@ -1,6 +1,6 @@
 /** A tape library in memory for tests: delays, faults and wrong bytes on demand, and a log of calls. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { TapeError } from '../../src/errors.js';
+import { TapeError } from '../../src/core/errors.js';
 import type { WritableBackend } from '../../src/tape/backend.js';
 import { untilAborted } from '../../src/tape/until-aborted.js';
 

@@ -2,7 +2,7 @@
  * A staging library in memory, for tests: the system behind it is at hand, with delays, faults, lost answers and wrong bytes on
  * demand, and a record of what was asked.
  */
-import { TapeError } from '../../src/errors.js';
+import { TapeError } from '../../src/core/errors.js';
 import { LibraryError } from '../../src/tape/backend.js';
 import {
   type Demand,

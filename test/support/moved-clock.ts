@@ -2,8 +2,8 @@
 import { execFileSync } from 'node:child_process';
 import { closeSync, openSync, writeSync } from 'node:fs';
 import path from 'node:path';
-import { HERE, prepareCluster } from '../../src/database/cluster.js';
-import { packageRoot } from '../../src/package-root.js';
+import { packageRoot } from '../../src/core/package-root.js';
+import { HERE, prepareCluster } from '../../src/db/embedded/cluster.js';
 import { makeTempDir } from './temp-dir.js';
 
 export interface MovedClock {

@@ -1,6 +1,7 @@
 /** The outbox of email: fills it, sends what is due as an engine does, and reads it. */
-import { sendMail } from '../../src/engine/notify.js';
-import { createMailTransport } from '../../src/mail.js';
+
+import { createMailTransport } from '../../src/domain/notifications/mail/mail.js';
+import { sendMail } from '../../src/engine/notifications/notify.js';
 import type { TestApp } from './app.js';
 import { makeRequest } from './rest.js';
 

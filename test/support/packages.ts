@@ -1,7 +1,7 @@
 /** The packages of package-lock.json. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { packageRoot } from '../../src/package-root.js';
+import { packageRoot } from '../../src/core/package-root.js';
 
 interface LockEntry {
   /** If it differs from that of its directory. */

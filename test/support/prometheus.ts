@@ -1,7 +1,7 @@
 /** A real Prometheus that scrapes a target and evaluates the rules of deploy/ every second. */
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { packageRoot } from '../../src/package-root.js';
+import { packageRoot } from '../../src/core/package-root.js';
 import { findFreePort } from './ports.js';
 import { kill, startProcess } from './process.js';
 import { makeTempDir } from './temp-dir.js';

@@ -1,7 +1,7 @@
 /** Runs examples of the documents: in a shell, as a program, or as a page in a browser. */
 import { accessSync, constants, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { packageRoot } from '../../src/package-root.js';
+import { packageRoot } from '../../src/core/package-root.js';
 import type { Window } from './chromium.js';
 import { type Example, isAnswered } from './examples.js';
 import { startProcess } from './process.js';

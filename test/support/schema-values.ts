@@ -1,6 +1,6 @@
 /** Generates values that a JSON Schema of the OpenAPI document allows. */
 import fc, { type Arbitrary } from 'fast-check';
-import type { JsonSchema } from '../../rest/forms.js';
+import type { JsonSchema } from '../../rest/v1/forms.js';
 
 interface Making {
   /** The schemas by the names in `$ref`. */

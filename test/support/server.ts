@@ -2,8 +2,8 @@
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
-import { startEmbedded } from '../../src/database/embedded.js';
-import { markerName } from '../../src/engine/disk/marker.js';
+import { startEmbedded } from '../../src/db/embedded/embedded.js';
+import { markerName } from '../../src/restore-area/marker.js';
 import { queryOnce } from './database.js';
 import { askData, type Edges } from './graphql.js';
 import { type Gateway, send } from './http.js';

@@ -1,7 +1,7 @@
 /** The part of the suite of staging libraries that is about the bytes of files that are ready. */
 import { randomBytes } from 'node:crypto';
 import { expect } from 'vitest';
-import { TapeError } from '../../src/errors.js';
+import { TapeError } from '../../src/core/errors.js';
 import { LibraryError } from '../../src/tape/backend.js';
 import { NotReadyError } from '../../src/tape/staging.js';
 import { ask, bytesOf, errorOf, makeReady, putFiles, readStaged, staged, wordsOf } from './staging-bench.js';

@@ -1,6 +1,6 @@
 /** The part of the suite of staging libraries that is about what is asked for, looked at and let go. */
 import { expect } from 'vitest';
-import { TapeError } from '../../src/errors.js';
+import { TapeError } from '../../src/core/errors.js';
 import type { FileState } from '../../src/tape/staging.js';
 import {
   ask,

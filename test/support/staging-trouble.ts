@@ -1,6 +1,6 @@
 /** The part of the suite of staging libraries that is about what goes wrong between a library and its system. */
 import { expect } from 'vitest';
-import { TapeError } from '../../src/errors.js';
+import { TapeError } from '../../src/core/errors.js';
 import { LibraryError } from '../../src/tape/backend.js';
 import { type Demand, RetryLaterError, type StagedFile, type StagingLibrary } from '../../src/tape/staging.js';
 import { ask, bytesOf, errorOf, makeReady, putFiles, readStaged, settle, wordsOf } from './staging-bench.js';

@@ -1,7 +1,7 @@
 /** Staging libraries on systems in memory, their files in the catalogue, and what is recorded of them. */
 import { randomBytes } from 'node:crypto';
-import type { Context } from '../../src/context.js';
-import { addLibrary } from '../../src/operations/libraries/changes.js';
+import type { Context } from '../../src/domain/context.js';
+import { addLibrary } from '../../src/domain/libraries/changes.js';
 import { readWait, settingsOf, type Wait, waitSettings } from '../../src/tape/kind.js';
 import { kinds } from '../../src/tape/kinds.js';
 import { addFiles, checksumOf } from './factories.js';

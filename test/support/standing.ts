@@ -1,5 +1,5 @@
 /** The totals of a user's requests. */
-import type { Context } from '../../src/context.js';
+import type { Context } from '../../src/domain/context.js';
 
 interface Standing {
   held: number;

@@ -1,6 +1,6 @@
 /** All tables of a database: emptied, restored or compared. */
 import pg from 'pg';
-import type { Context } from '../../src/context.js';
+import type { Context } from '../../src/domain/context.js';
 
 /** Rows as JSON text, by table. */
 export type Dump = Record<string, string[]>;

@@ -1,6 +1,7 @@
 /** A client of the WLCG Tape REST API, and of WebDAV. */
-import type { Context } from '../../src/context.js';
-import { createToken } from '../../src/operations/access/tokens.js';
+
+import { createToken } from '../../src/domain/access/tokens.js';
+import type { Context } from '../../src/domain/context.js';
 import { type Answer, type Gateway, request, send } from './http.js';
 import { waitFor } from './wait.js';
 

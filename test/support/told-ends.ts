@@ -53,7 +53,7 @@ function groupBy<Item>(items: readonly Item[], key: (item: Item) => string): Map
 /** All volumes are of one, which has all drives. */
 const LIBRARY = 1;
 
-/** As src/operations/plan does it, with the queue as it is. */
+/** As src/domain/plan does it, with the queue as it is. */
 function createTeller(strategy: PlannedStrategy, now: number, busy: readonly BusyDrive[]) {
   const state = strategy.stateAt(now);
   const ids = new Map<string, number>();

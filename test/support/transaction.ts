@@ -1,7 +1,7 @@
 /** A transaction that also accepts SQL as text. */
 import type pg from 'pg';
-import { raw, type Sql } from '../../src/database/sql.js';
-import { transaction as run, type Transaction } from '../../src/database/transaction.js';
+import { raw, type Sql } from '../../src/db/sql.js';
+import { transaction as run, type Transaction } from '../../src/db/transaction.js';
 
 interface TestTransaction extends Transaction {
   query<Row extends object = object>(statement: Sql | string): Promise<Row[]>;

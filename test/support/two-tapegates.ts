@@ -5,7 +5,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import pg from 'pg';
-import { addSeconds } from '../../src/time.js';
+import { addSeconds } from '../../src/core/time.js';
 import { makeCertificate } from './certificate.js';
 import { currentTime } from './clock.js';
 import { createDatabase } from './database.js';

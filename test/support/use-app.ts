@@ -1,6 +1,6 @@
 /** An app for all tests of a file, or of a `describe`. */
 import { afterAll, beforeAll, expect } from 'vitest';
-import { stepSize } from '../../src/operations/catalogue/chosen-files.js';
+import { stepSize } from '../../src/domain/catalogue/chosen-files.js';
 import { startApp, type TestApp, type TestAppOptions } from './app.js';
 import { findFaults } from './faults.js';
 

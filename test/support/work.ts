@@ -1,7 +1,8 @@
 /** An engine in the test's process, configured like `work` by an environment. */
-import { readConfig } from '../../src/config.js';
+
+import { openRuntime } from '../../src/cli/connection/runtime.js';
+import { readConfig } from '../../src/config/config.js';
 import { type EngineOptions, startEngine } from '../../src/engine/runner.js';
-import { openRuntime } from '../../src/runtime.js';
 import { createFirstLibrary } from '../../src/tape/kinds.js';
 
 export interface LocalEngine {

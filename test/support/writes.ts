@@ -1,6 +1,6 @@
 /** The rows that transactions read and write, as counted by PostgreSQL. */
-import { sql } from '../../src/database/sql.js';
-import { observeTransactions, type TransactionRun } from '../../src/database/transaction.js';
+import { sql } from '../../src/db/sql.js';
+import { observeTransactions, type TransactionRun } from '../../src/db/transaction.js';
 
 export interface Work {
   transaction: string;

@@ -2,8 +2,8 @@
 import type { ChildProcess } from 'node:child_process';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { importRows } from '../../src/operations/catalogue/import.js';
-import type { CatalogueRow } from '../../src/operations/catalogue/import-rows.js';
+import { importRows } from '../../src/domain/import/import.js';
+import type { CatalogueRow } from '../../src/domain/import/import-rows.js';
 import { mutate } from './gateway.js';
 import { cliFile, movedServer, runProcess } from './processes.js';
 import type { Random } from './random.js';

@@ -1,5 +1,5 @@
 /** Checks events: the progress of a request does not go back, a file's stages follow from each other, and watchers receive each event once. */
-import { moves } from '../../src/stages.js';
+import { moves } from '../../src/core/stages.js';
 import type { Report } from './checker.js';
 import {
   type Facts,

@@ -5,7 +5,7 @@ import type { Report } from './checker.js';
 import type { Copy } from './disk-scan.js';
 import { copyPathOf, type Facts, type FileFact, type Index, isLive, sha256Of } from './facts.js';
 
-/** The names of partial files, see src/engine/disk/restore-area.ts. */
+/** The names of partial files, see src/restore-area/restore-area.ts. */
 const PARTIAL = /\/\.tapegate-[^/]*\.part$/;
 
 const placeOf = ({ mountpoint, path: below }: { mountpoint: string; path: string }): string => mountpoint + below;

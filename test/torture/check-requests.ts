@@ -1,7 +1,8 @@
 /** Checks requests, their holds, quotas, audit and recalls. */
+
+import { onDiskStages } from '../../src/core/stages.js';
+import { isBefore } from '../../src/core/time.js';
 import type { Hold } from '../../src/generated/prisma/client.js';
-import { onDiskStages } from '../../src/stages.js';
-import { isBefore } from '../../src/time.js';
 import type { Report } from './checker.js';
 import { type Facts, type FileFact, type Index, isLive, isWithdrawn, nameAction, type RequestFact } from './facts.js';
 

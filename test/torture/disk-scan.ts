@@ -3,8 +3,8 @@ import { createHash } from 'node:crypto';
 import { createReadStream, type Dirent } from 'node:fs';
 import { lstat, readdir, readlink } from 'node:fs/promises';
 import path from 'node:path';
-import { markerName } from '../../src/engine/disk/marker.js';
-import { codeOf } from '../../src/errors.js';
+import { codeOf } from '../../src/core/errors.js';
+import { markerName } from '../../src/restore-area/marker.js';
 
 /** A file, link, pipe, … on a restore disk. */
 export interface Copy {
@@ -26,7 +26,7 @@ export interface Directory {
   isLikeOwn: boolean;
 }
 
-/** Modes of directories that src/engine/disk makes, here where all originals are unknown or open. */
+/** Modes of directories that src/restore-area makes, here where all originals are unknown or open. */
 const DIRECTORY_MODES = [0o750n, 0o755n];
 
 /** Walks all entries below a directory. What disappears meanwhile is skipped. */

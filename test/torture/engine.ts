@@ -1,10 +1,10 @@
 /** The program of an engine with a short lease and a library that fails. */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
-import { readConfig } from '../../src/config.js';
+import { openRuntime } from '../../src/cli/connection/runtime.js';
+import { readConfig } from '../../src/config/config.js';
+import { environment } from '../../src/core/environment.js';
 import { startEngine } from '../../src/engine/runner.js';
-import { environment } from '../../src/environment.js';
-import { openRuntime } from '../../src/runtime.js';
 import { createFirstLibrary } from '../../src/tape/kinds.js';
 import { createRandom } from './random.js';
 import { CALM_FILE, createFaultyBackend } from './tape-faults.js';

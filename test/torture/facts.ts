@@ -1,5 +1,5 @@
 /** The facts that the checker compares: one snapshot of the database, the files on disk, and what the test observed itself. */
-import type { Context } from '../../src/context.js';
+import type { Context } from '../../src/domain/context.js';
 import type {
   AwaitedPath,
   Bulk,

@@ -1,14 +1,14 @@
 /** Races that the torture found, which are fixed. */
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
-import { openDatabase } from '../../src/database/client.js';
-import { removeUnheld } from '../../src/engine/disk/removal.js';
+import { UnavailableError } from '../../src/core/errors.js';
+import { openDatabase } from '../../src/db/client.js';
+import { importRows } from '../../src/domain/import/import.js';
+import { chargeDriveTime, readShares } from '../../src/domain/quotas/shares.js';
+import { ensureDrives, giveBackDrive, type Lease } from '../../src/domain/recalls/drives.js';
+import { finishRecalls } from '../../src/domain/recalls/ends.js';
+import { joinAwaited } from '../../src/domain/requests/joins.js';
 import { type Engine, startEngine } from '../../src/engine/runner.js';
-import { UnavailableError } from '../../src/errors.js';
-import { importRows } from '../../src/operations/catalogue/import.js';
-import { chargeDriveTime, readShares } from '../../src/operations/quotas/shares.js';
-import { ensureDrives, giveBackDrive, type Lease } from '../../src/operations/recalls/drives.js';
-import { finishRecalls } from '../../src/operations/recalls/ends.js';
-import { joinAwaited } from '../../src/operations/requests/joins.js';
+import { removeUnheld } from '../../src/restore-area/removal.js';
 import type { TestApp } from '../support/app.js';
 import { claim, idOf, startByHand, startIdleApp } from '../support/engine-by-hand.js';
 import { addQuota, addTaped, buildRow } from '../support/factories.js';

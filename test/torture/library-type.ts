@@ -1,7 +1,7 @@
 /** The library type of the torture's staging libraries, over HTTP. Processes load this file before the program (`--import`). */
 import { Readable } from 'node:stream';
 import type { ReadableStream } from 'node:stream/web';
-import { type ErrorClass, messageOf, TapeError } from '../../src/errors.js';
+import { type ErrorClass, messageOf, TapeError } from '../../src/core/errors.js';
 import { LibraryError } from '../../src/tape/backend.js';
 import { type StagingKind, settingsOf, text } from '../../src/tape/kind.js';
 import { kinds } from '../../src/tape/kinds.js';

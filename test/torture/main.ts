@@ -1,5 +1,5 @@
 /** `npm run torture`, see README.md. Exits with 1 if there are violations. */
-import { environment } from '../../src/environment.js';
+import { environment } from '../../src/core/environment.js';
 import { numberOf } from './random.js';
 import { describeResult, runTorture } from './run.js';
 

@@ -1,8 +1,8 @@
 /** An operator who resizes disks and quotas, and suspends and resumes things. */
-import type { Context } from '../../src/context.js';
-import { setDisk } from '../../src/operations/disks/disks.js';
-import { setQuota } from '../../src/operations/quotas/quotas.js';
-import { listSuspensions, resume } from '../../src/operations/suspensions.js';
+import type { Context } from '../../src/domain/context.js';
+import { setDisk } from '../../src/domain/disks/disks.js';
+import { listSuspensions, resume } from '../../src/domain/health/suspensions.js';
+import { setQuota } from '../../src/domain/quotas/quotas.js';
 import { graphql, mutate } from './gateway.js';
 import type { Random } from './random.js';
 import { EAST, type World } from './world.js';

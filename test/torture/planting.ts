@@ -3,7 +3,7 @@ import { chmodSync, cpSync, lstatSync, mkdirSync, readFileSync, renameSync, rmSy
 import path from 'node:path';
 import type pg from 'pg';
 import { afterAll, beforeAll } from 'vitest';
-import { TapeError } from '../../src/errors.js';
+import { TapeError } from '../../src/core/errors.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addQuota, addTaped, checksumOf } from '../support/factories.js';
 import { createMemoryBackend } from '../support/memory-backend.js';

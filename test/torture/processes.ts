@@ -4,10 +4,10 @@ import { closeSync, openSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
-import { findServer } from '../../src/database/embedded.js';
-import { packageRoot } from '../../src/package-root.js';
+import { packageRoot } from '../../src/core/package-root.js';
+import { findServer } from '../../src/db/embedded/embedded.js';
 
-export const cliFile = path.join(packageRoot, 'dist/src/cli.js');
+export const cliFile = path.join(packageRoot, 'dist/src/main/cli.js');
 
 /** Options of a program that load files before it, and in its child processes, too. */
 const load = (...files: string[]): string[] =>

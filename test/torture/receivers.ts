@@ -1,6 +1,6 @@
 /** An SMTP server and a webhook receiver that go away and come back, reject at times, and record what they accepted. */
-import type { Context } from '../../src/context.js';
-import { createWebhook } from '../../src/operations/webhooks/webhooks.js';
+import type { Context } from '../../src/domain/context.js';
+import { createWebhook } from '../../src/domain/notifications/webhooks/webhooks.js';
 import { Refusal, startMailServer } from '../support/mail-server.js';
 import { isSigned, startReceiver } from '../support/webhook-receiver.js';
 import type { Random } from './random.js';

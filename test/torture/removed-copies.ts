@@ -2,7 +2,7 @@
 import { lstat, rmdir, unlink } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { codeOf } from '../../src/errors.js';
+import { codeOf } from '../../src/core/errors.js';
 import type { Facts, StageEvent } from './facts.js';
 import type { Random } from './random.js';
 import type { World } from './world.js';

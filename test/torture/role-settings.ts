@@ -1,6 +1,6 @@
 /** A site that changes settings of the database's role, as for other programs, while all connections are made anew. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { DATABASE_USER } from '../../src/database/cluster.js';
+import { DATABASE_USER } from '../../src/db/embedded/cluster.js';
 import { siteSettings } from '../support/site-settings.js';
 import type { Random } from './random.js';
 import type { World } from './world.js';

@@ -5,7 +5,7 @@
 import { setMaxListeners } from 'node:events';
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import { startDeadline } from '../../src/deadline.js';
+import { startDeadline } from '../../src/core/deadline.js';
 import { useArchivePaths } from './archive-paths.js';
 import { archiveRest } from './catalogue-changes.js';
 import { createRandom } from './random.js';

@@ -2,8 +2,8 @@
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { messageOf } from '../../src/errors.js';
-import { setDisk } from '../../src/operations/disks/disks.js';
+import { messageOf } from '../../src/core/errors.js';
+import { setDisk } from '../../src/domain/disks/disks.js';
 import { archiveRest } from './catalogue-changes.js';
 import { check, type Violation } from './checker.js';
 import { READ_EARLY_ENDS } from './clock-jumps.js';

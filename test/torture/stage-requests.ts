@@ -1,7 +1,7 @@
 /** Transfer tools that stage many files with one request of the WLCG Tape REST API, and cancel, release and delete them in any state. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Context } from '../../src/context.js';
-import { readBulk } from '../../src/operations/bulks/bulks.js';
+import { readBulk } from '../../src/domain/bulks/bulks.js';
+import type { Context } from '../../src/domain/context.js';
 import { tapeRest, urlOf } from './gateway.js';
 import { pickWeighted, type Random, type Weighted } from './random.js';
 import { pickMixed } from './users.js';

@@ -6,9 +6,9 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Context } from '../../src/context.js';
-import { importRows } from '../../src/operations/catalogue/import.js';
-import { addLibrary } from '../../src/operations/libraries/changes.js';
+import type { Context } from '../../src/domain/context.js';
+import { importRows } from '../../src/domain/import/import.js';
+import { addLibrary } from '../../src/domain/libraries/changes.js';
 import type { FileState } from '../../src/tape/staging.js';
 import { buildRow } from '../support/factories.js';
 import { createMemoryStaging, MemoryTapeSystem } from '../support/memory-staging.js';

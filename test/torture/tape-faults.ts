@@ -1,6 +1,6 @@
 /** A tape library whose mounts and reads fail at random, in every way that one can. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type ErrorClass, TapeError } from '../../src/errors.js';
+import { type ErrorClass, TapeError } from '../../src/core/errors.js';
 import type { FileOnVolume, MountedVolume, WritableBackend } from '../../src/tape/backend.js';
 import { pickWeighted, type Random, type Weighted } from './random.js';
 

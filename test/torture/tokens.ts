@@ -1,7 +1,7 @@
 /** Tokens, members and path rules that change during the run, and a check that revoked tokens stay revoked. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Context } from '../../src/context.js';
-import { createToken } from '../../src/operations/access/tokens.js';
+import { createToken } from '../../src/domain/access/tokens.js';
+import type { Context } from '../../src/domain/context.js';
 import { nameAction } from './facts.js';
 import { type Clients, graphql, mutate, recordAction, statusOf } from './gateway.js';
 import type { Random } from './random.js';

@@ -1,6 +1,6 @@
 /** Users that create, extend, shorten, revive, release and cancel requests over REST and GraphQL, and do not wait for them. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { addSeconds } from '../../src/time.js';
+import { addSeconds } from '../../src/core/time.js';
 import { currentTime } from '../support/clock.js';
 import { graphql, mutate, pickToken, recordAction, rest, urlOf } from './gateway.js';
 import { pickWeighted, type Random, type Weighted } from './random.js';

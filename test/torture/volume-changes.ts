@@ -5,7 +5,7 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { cp, readdir, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import { importRows } from '../../src/operations/catalogue/import.js';
+import { importRows } from '../../src/domain/import/import.js';
 import { createFirstLibrary } from '../../src/tape/kinds.js';
 import { isMovable, numberRows, unchanged } from './catalogue-changes.js';
 import type { Version } from './facts.js';

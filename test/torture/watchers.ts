@@ -1,6 +1,6 @@
 /** Clients that watch: they reconnect when the gateway goes away, and resume after the last event that they received. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { follow } from '../../src/commands/client.js';
+import { follow } from '../../src/cli/connection/client.js';
 import type { Operation } from '../../src/generated/command-operations.js';
 import { urlOf } from './gateway.js';
 import type { World } from './world.js';

@@ -1,5 +1,5 @@
 /** The work that remains for engines, as the database has it, and the findings of the doctor. */
-import type { Context } from '../../src/context.js';
+import type { Context } from '../../src/domain/context.js';
 import { examine } from '../../src/engine/doctor/doctor.js';
 import type { Violation } from './checker.js';
 

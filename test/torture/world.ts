@@ -1,5 +1,5 @@
 /** What the parts of the torture share: the system under test, the servers around it, and what the test observed. */
-import type { Context } from '../../src/context.js';
+import type { Context } from '../../src/domain/context.js';
 import type { DatabaseClock } from './clock-jumps.js';
 import type { Observed } from './facts.js';
 import type { Clients } from './gateway.js';

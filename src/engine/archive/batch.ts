@@ -1,15 +1,16 @@
 /** Archives files in batches: completes each step for all files of a batch before the next step. */
-import type { Context } from '../../context.js';
-import { messageOf, quote } from '../../errors.js';
-import { type KnownFile, readKnown } from '../../operations/catalogue/files.js';
-import { registerRows } from '../../operations/catalogue/import.js';
-import { findFolderClashes } from '../../operations/catalogue/import-checks.js';
-import { ImportError } from '../../operations/catalogue/import-lines.js';
-import type { CatalogueRow } from '../../operations/catalogue/import-rows.js';
-import { type Place, placeFiles } from '../../operations/catalogue/volumes.js';
+
+import { messageOf, quote } from '../../core/errors.js';
+import { type KnownFile, readKnown } from '../../domain/catalogue/files.js';
+import { type Place, placeFiles } from '../../domain/catalogue/volumes.js';
+import type { Context } from '../../domain/context.js';
+import { registerRows } from '../../domain/import/import.js';
+import { findFolderClashes } from '../../domain/import/import-checks.js';
+import { ImportError } from '../../domain/import/import-lines.js';
+import type { CatalogueRow } from '../../domain/import/import-rows.js';
+import { readChecked, readChunks, startChecksum, startSums } from '../../restore-area/checksum.js';
+import { confirmOwned } from '../../restore-area/ownership.js';
 import type { WritableBackend } from '../../tape/backend.js';
-import { readChecked, readChunks, startChecksum, startSums } from '../checksum.js';
-import { confirmOwned } from '../ownership.js';
 import { isChanged, removeSource, type Source, withSource } from './walk.js';
 
 export interface BatchOptions {

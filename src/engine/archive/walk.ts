@@ -2,15 +2,15 @@
 import type { BigIntStats, Dirent } from 'node:fs';
 import { type FileHandle, lstat, realpath, unlink } from 'node:fs/promises';
 import path from 'node:path';
-import type { Context } from '../../context.js';
+import { codeOf, messageOf } from '../../core/errors.js';
 import { type NamedEntry, readEntries } from '../../core/file-names.js';
-import { codeOf, messageOf } from '../../errors.js';
-import { attributesOf, type FileAttributes } from '../../operations/catalogue/attributes.js';
-import { type Access, type FolderMode, restrictAccess, restrictFile } from '../../operations/catalogue/folder-modes.js';
-import { listDisks } from '../../operations/disks/disks.js';
-import { findPathProblem } from '../../operations/input.js';
-import { openPlain } from '../checksum.js';
-import { openExisting } from '../disk/restore-area.js';
+import { attributesOf, type FileAttributes } from '../../domain/catalogue/attributes.js';
+import { type Access, type FolderMode, restrictAccess, restrictFile } from '../../domain/catalogue/folder-modes.js';
+import type { Context } from '../../domain/context.js';
+import { listDisks } from '../../domain/disks/disks.js';
+import { findPathProblem } from '../../domain/input.js';
+import { openPlain } from '../../restore-area/checksum.js';
+import { openExisting } from '../../restore-area/restore-area.js';
 
 /** Excluded entries; grows during the walk. */
 export interface PassedOver {

@@ -2,15 +2,16 @@
  * Unrecorded files with the right bytes in the places of copies. They may be any user's. After the database was
  * restored to an earlier state, an operator may know that they are Tapegate's copies.
  */
-import type { Context } from '../../context.js';
-import { messageOf } from '../../errors.js';
-import { type Adoption, adoptCopies, readStanding } from '../../operations/doctor/copies.js';
-import type { Finding } from '../../operations/doctor/findings.js';
-import { pagesByFile } from '../../operations/page-keys.js';
-import { checksumOf } from '../checksum.js';
-import { inodeOf, lookAt } from '../disk/copy.js';
-import { isSame } from '../disk/entry.js';
-import { type CopyPlace, withCopy } from '../disk/restore-area.js';
+
+import { messageOf } from '../../core/errors.js';
+import type { Context } from '../../domain/context.js';
+import { type Adoption, adoptCopies, readStanding } from '../../domain/doctor/copies.js';
+import type { Finding } from '../../domain/doctor/findings.js';
+import { pagesByFile } from '../../domain/page-keys.js';
+import { checksumOf } from '../../restore-area/checksum.js';
+import { inodeOf, lookAt } from '../../restore-area/copy.js';
+import { isSame } from '../../restore-area/entry.js';
+import { type CopyPlace, withCopy } from '../../restore-area/restore-area.js';
 import type { Examination } from './examination.js';
 
 /** Reports such files for which recent requests were fulfilled. */

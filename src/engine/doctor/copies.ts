@@ -1,19 +1,19 @@
 /** Compares recorded copies and links with the disk. Leaves pending links to the engine. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Context } from '../../context.js';
-import { messageOf, TapeError } from '../../errors.js';
-import { findHeld, type NotedCopy, readCopies, readCopiesOf } from '../../operations/disks/copies.js';
-import { returnMissing } from '../../operations/disks/missing.js';
-import { type ChangedCopy, letGo, readChanged, settleChanged } from '../../operations/disks/removals.js';
-import { restoredUnheld } from '../../operations/doctor/copies.js';
-import { type Finding, findFaults } from '../../operations/doctor/findings.js';
-import { markLinks, type NotedLink, readChanges, readLinks } from '../../operations/links/links.js';
-import { pagesByFile } from '../../operations/page-keys.js';
-import { isThere } from '../disk/changed.js';
-import { compareCopy, lookAt, readChecksum } from '../disk/copy.js';
-import { removeUnheld } from '../disk/removal.js';
-import { lookAtLink } from '../links/link.js';
-import { LinkKeeper } from '../links/pass.js';
+import { messageOf, TapeError } from '../../core/errors.js';
+import type { Context } from '../../domain/context.js';
+import { findHeld, type NotedCopy, readCopies, readCopiesOf } from '../../domain/disks/copies.js';
+import { returnMissing } from '../../domain/disks/missing.js';
+import { type ChangedCopy, letGo, readChanged, settleChanged } from '../../domain/disks/removals.js';
+import { restoredUnheld } from '../../domain/doctor/copies.js';
+import { type Finding, findFaults } from '../../domain/doctor/findings.js';
+import { markLinks, type NotedLink, readChanges, readLinks } from '../../domain/links/links.js';
+import { pagesByFile } from '../../domain/page-keys.js';
+import { isThere } from '../../restore-area/changed.js';
+import { compareCopy, lookAt, readChecksum } from '../../restore-area/copy.js';
+import { lookAtLink } from '../../restore-area/links/link.js';
+import { LinkKeeper } from '../../restore-area/links/pass.js';
+import { removeUnheld } from '../../restore-area/removal.js';
 import type { Examination } from './examination.js';
 
 /** Reports copies that are missing, changed, damaged or unreadable. An engine looks after those to be removed. */

@@ -3,19 +3,19 @@
  * checks again under the same locks, and skips work in progress. May be killed anywhere and rerun.
  */
 import { randomUUID } from 'node:crypto';
-import type { Deed } from '../../audit.js';
-import type { Context } from '../../context.js';
-import { messageOf, TapeError } from '../../errors.js';
-import { auditedRun } from '../../operations/audit/audited.js';
-import { type DiskRow, listDisks } from '../../operations/disks/disks.js';
-import { countLookedAt, type Finding, findFaults } from '../../operations/doctor/findings.js';
-import { recallLost } from '../../operations/doctor/queue.js';
-import { rowFaults } from '../../operations/doctor/rows.js';
-import { describeUntrusted, findUntrustedMount } from '../disk/exposure.js';
-import { FailingDisks } from '../disk/failures.js';
-import { rootOf } from '../disk/marker.js';
+import { messageOf, TapeError } from '../../core/errors.js';
+import type { Deed } from '../../domain/audit/audit.js';
+import { auditedRun } from '../../domain/audit/audited.js';
+import type { Context } from '../../domain/context.js';
+import { type DiskRow, listDisks } from '../../domain/disks/disks.js';
+import { countLookedAt, type Finding, findFaults } from '../../domain/doctor/findings.js';
+import { recallLost } from '../../domain/doctor/queue.js';
+import { rowFaults } from '../../domain/doctor/rows.js';
+import { describeUntrusted, findUntrustedMount } from '../../restore-area/exposure.js';
+import { FailingDisks } from '../../restore-area/failures.js';
+import { rootOf } from '../../restore-area/marker.js';
+import { confirmOwned, ownershipOf } from '../../restore-area/ownership.js';
 import { takeOver } from '../drive/drive.js';
-import { confirmOwned, ownershipOf } from '../ownership.js';
 import { examineStanding } from './adoption.js';
 import { examineCopies, examineLinks, examineUnheld } from './copies.js';
 import type { DoctorOptions, Examination } from './examination.js';

@@ -2,24 +2,25 @@
  * A drive with a DriveError, and a library that refuses, are suspended until their next try. A volume is suspended if it
  * cannot be mounted, or if several files in a row are unreadable. The counts are in memory, for all drives of an engine.
  */
-import type { Context } from '../../context.js';
-import { type ErrorClass, isExhausted, logFailure, messageOf, oneLine, UnavailableError } from '../../errors.js';
-import { closeCircuit, countFailures, openCircuit, trialSeconds } from '../../operations/health/circuits.js';
+
+import { type ErrorClass, isExhausted, logFailure, messageOf, oneLine, UnavailableError } from '../../core/errors.js';
+import { addSeconds, isBefore } from '../../core/time.js';
+import type { Context } from '../../domain/context.js';
+import { closeCircuit, countFailures, openCircuit, trialSeconds } from '../../domain/health/circuits.js';
+import { beginTrial, holdFailing, readOpening } from '../../domain/health/suspensions.js';
 import {
   countDriveFailure,
   type DriveRange,
   forgetDriveFailures,
   isReadElsewhere,
   setMount,
-} from '../../operations/recalls/drives.js';
-import type { RecallOutcome } from '../../operations/recalls/ends.js';
-import { postponeVolume } from '../../operations/recalls/queue.js';
-import type { RunningRecall } from '../../operations/recalls/starts.js';
-import { countRefusal } from '../../operations/staging/stagers.js';
-import { beginTrial, holdFailing, readOpening } from '../../operations/suspensions.js';
+} from '../../domain/recalls/drives.js';
+import type { RecallOutcome } from '../../domain/recalls/ends.js';
+import { postponeVolume } from '../../domain/recalls/queue.js';
+import type { RunningRecall } from '../../domain/recalls/starts.js';
+import { countRefusal } from '../../domain/staging/stagers.js';
 import { DriveError, LibraryError } from '../../tape/backend.js';
 import { RetryLaterError } from '../../tape/staging.js';
-import { addSeconds, isBefore } from '../../time.js';
 import type { HeldLease } from './lease.js';
 import { breakdownPauseSeconds, classifyError, EXHAUSTED_PAUSE_SECONDS, maxTries, pauseSeconds } from './retry.js';
 

@@ -1,17 +1,17 @@
 /** The life cycle of a drive in an engine: claim, recover, mount, read, unmount. Detects hung calls to the tape. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Context } from '../../context.js';
-import { logFailure } from '../../errors.js';
-import { holdDisk } from '../../operations/disks/failing.js';
-import { readShares } from '../../operations/quotas/shares.js';
-import { claimDrive, type DriveRange, giveBackDrive } from '../../operations/recalls/drives.js';
-import { readQueues } from '../../operations/recalls/queue.js';
-import { holdFailing } from '../../operations/suspensions.js';
+import { logFailure } from '../../core/errors.js';
+import { secondsOf } from '../../core/time.js';
+import type { Context } from '../../domain/context.js';
+import { holdDisk } from '../../domain/disks/failing.js';
+import { holdFailing } from '../../domain/health/suspensions.js';
+import { readShares } from '../../domain/quotas/shares.js';
+import { claimDrive, type DriveRange, giveBackDrive } from '../../domain/recalls/drives.js';
+import { readQueues } from '../../domain/recalls/queue.js';
 import { groupByVolume, type WaitingVolume } from '../../planner/queue.js';
 import { chooseNext, defaultPolicy, openBacklog } from '../../planner/schedule.js';
+import { CallWatch, type HungError, limitsOf, type Place, tapeSeconds } from '../../restore-area/calls.js';
 import { DriveError, isRefusal, type MountedVolume, type TapeBackend } from '../../tape/backend.js';
-import { secondsOf } from '../../time.js';
-import { CallWatch, type HungError, limitsOf, type Place, tapeSeconds } from '../calls.js';
 import { holdBroken, holdRefusing, openNow, visitVolume } from './drive-failures.js';
 import { type HeldLease, holdLease } from './lease.js';
 import { cleanUp } from './left-behind.js';

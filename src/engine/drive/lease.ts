@@ -7,12 +7,12 @@
  */
 import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Context } from '../../context.js';
-import { FencedError } from '../../errors.js';
-import { type Lease, renewLease } from '../../operations/recalls/drives.js';
-import { isHeld, noteReady, type ReadyCopy } from '../../operations/recalls/ends.js';
-import type { CallWatch } from '../calls.js';
-import { confirmOwned } from '../ownership.js';
+import { FencedError } from '../../core/errors.js';
+import type { Context } from '../../domain/context.js';
+import { type Lease, renewLease } from '../../domain/recalls/drives.js';
+import { isHeld, noteReady, type ReadyCopy } from '../../domain/recalls/ends.js';
+import type { CallWatch } from '../../restore-area/calls.js';
+import { confirmOwned } from '../../restore-area/ownership.js';
 
 /** A lease that is renewed until it is lost, or until `endRenewal`. */
 export interface HeldLease extends Lease {

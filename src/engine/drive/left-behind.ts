@@ -1,14 +1,15 @@
 /**
  * Recovers recalls of a drive's earlier holder: removes their partial files, so that a stalled engine cannot put them
  * in place any more, and queues the recalls again. What else they left stays recorded: the file's next recall replaces a
- * copy that was put in place and not reported, or a job removes it (engine/disk/removal.ts).
+ * copy that was put in place and not reported, or a job removes it (restore-area/removal.ts).
  */
-import type { Context } from '../../context.js';
-import { logFailure, UnavailableError } from '../../errors.js';
-import { endLeftBehind, type LeftBehind, readLeftBehind } from '../../operations/recalls/ends.js';
-import type { FailingDisks } from '../disk/failures.js';
-import { partialName, removePartial } from '../disk/partial-file.js';
-import { eachOf } from '../disk/removal.js';
+
+import { logFailure, UnavailableError } from '../../core/errors.js';
+import type { Context } from '../../domain/context.js';
+import { endLeftBehind, type LeftBehind, readLeftBehind } from '../../domain/recalls/ends.js';
+import type { FailingDisks } from '../../restore-area/failures.js';
+import { partialName, removePartial } from '../../restore-area/partial-file.js';
+import { eachOf } from '../../restore-area/removal.js';
 import type { HeldLease } from './lease.js';
 
 /** Ends the recalls that earlier holders left running. */

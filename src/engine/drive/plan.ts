@@ -1,8 +1,10 @@
 /** Which files a drive reads next, in which order and for whom, and when it is time to leave a volume. */
-import type { Context } from '../../context.js';
-import { readShares } from '../../operations/quotas/shares.js';
-import { readQueues, readVolumeQueue } from '../../operations/recalls/queue.js';
-import { isSuspended } from '../../operations/suspensions.js';
+
+import { secondsOf } from '../../core/time.js';
+import type { Context } from '../../domain/context.js';
+import { isSuspended } from '../../domain/health/suspensions.js';
+import { readShares } from '../../domain/quotas/shares.js';
+import { readQueues, readVolumeQueue } from '../../domain/recalls/queue.js';
 import {
   batchFilesAfter,
   groupByVolume,
@@ -12,7 +14,6 @@ import {
   type WaitingVolume,
 } from '../../planner/queue.js';
 import { chooseSweep, defaultPolicy, isTimeToLeave, openBacklog, type Sweep } from '../../planner/schedule.js';
-import { secondsOf } from '../../time.js';
 import type { HeldLease } from './lease.js';
 
 interface PlannedFile {

@@ -6,19 +6,19 @@
  */
 import type { BigIntStats } from 'node:fs';
 import path from 'node:path';
-import type { Context } from '../../context.js';
-import { codeOf, isExhausted, messageOf, oneLine, TapeError } from '../../errors.js';
-import { readLeftOn } from '../../operations/disks/left-behind.js';
-import type { RecallOutcome } from '../../operations/recalls/ends.js';
-import type { RunningRecall } from '../../operations/recalls/starts.js';
+import { codeOf, isExhausted, messageOf, oneLine, TapeError } from '../../core/errors.js';
+import { addSeconds } from '../../core/time.js';
+import type { Context } from '../../domain/context.js';
+import { readLeftOn } from '../../domain/disks/left-behind.js';
+import type { RecallOutcome } from '../../domain/recalls/ends.js';
+import type { RunningRecall } from '../../domain/recalls/starts.js';
+import type { WantedAttributes } from '../../restore-area/attributes.js';
+import { checksumOf, readChecked, type Sums } from '../../restore-area/checksum.js';
+import { inodeOf, lookInto, putInPlace, recogniseCopy, takeAway } from '../../restore-area/copy.js';
+import { ofDisk } from '../../restore-area/failures.js';
+import { type Budget, PartialFile, partialName } from '../../restore-area/partial-file.js';
+import { type Folder, nameFolder } from '../../restore-area/restore-area.js';
 import type { MountedVolume } from '../../tape/backend.js';
-import { addSeconds } from '../../time.js';
-import { checksumOf, readChecked, type Sums } from '../checksum.js';
-import type { WantedAttributes } from '../disk/attributes.js';
-import { inodeOf, lookInto, putInPlace, recogniseCopy, takeAway } from '../disk/copy.js';
-import { ofDisk } from '../disk/failures.js';
-import { type Budget, PartialFile, partialName } from '../disk/partial-file.js';
-import { type Folder, nameFolder } from '../disk/restore-area.js';
 import type { Confirmations, HeldLease } from './lease.js';
 import { classifyError, describeEnd, EXHAUSTED_PAUSE_SECONDS, isTry, pauseSeconds } from './retry.js';
 

@@ -1,11 +1,12 @@
 /** Decides whether and when a failed recall is tried again. */
-import type { Context } from '../../context.js';
-import { type ErrorClass, messageOf, oneLine, TapeError } from '../../errors.js';
-import type { RecallOutcome } from '../../operations/recalls/ends.js';
-import type { RunningRecall } from '../../operations/recalls/starts.js';
+
+import { type ErrorClass, messageOf, oneLine, TapeError } from '../../core/errors.js';
+import { addSeconds } from '../../core/time.js';
+import type { Context } from '../../domain/context.js';
+import type { RecallOutcome } from '../../domain/recalls/ends.js';
+import type { RunningRecall } from '../../domain/recalls/starts.js';
+import { diskClassOf } from '../../restore-area/failures.js';
 import type { NotReadyError } from '../../tape/staging.js';
-import { addSeconds } from '../../time.js';
-import { diskClassOf } from '../disk/failures.js';
 
 interface Rule {
   /** Including the first try; then the file fails permanently. */

@@ -3,14 +3,15 @@
  * more than its share releases a drive between two volumes, and gives requesters a few seconds of priority for a free
  * drive. After that it claims the drive itself, so that no drive waits for an engine that does not respond.
  */
-import type { Context } from '../../context.js';
-import { logFailure } from '../../errors.js';
+
+import { logFailure } from '../../core/errors.js';
+import type { Context } from '../../domain/context.js';
 import {
   type EngineProcess,
   forgetEngineProcess,
   noteEngineProcess,
   readDrivesAndAskers,
-} from '../../operations/recalls/drives.js';
+} from '../../domain/recalls/drives.js';
 import { freeFor, freeForOthers, isToGiveBack, type SharingEngine } from '../../planner/drive-shares.js';
 
 /** A request is valid this long, and repeated after `ASK_AGAIN_MS`. An engine looks for a drive every second. */

@@ -4,17 +4,18 @@
  * Starts the next batch while one is read, so that the drive does not wait for the database. Outcomes are written in
  * order. After a failed write nothing more is written: the drive's next holder recovers recalls that stay RUNNING.
  */
-import type { Context } from '../../context.js';
-import { chargeDriveTime } from '../../operations/quotas/shares.js';
-import { finishRecalls, type RecallOutcome } from '../../operations/recalls/ends.js';
-import { readTraceparents } from '../../operations/recalls/queue.js';
-import { type RunningRecall, startRecalls } from '../../operations/recalls/starts.js';
-import { holdFailing } from '../../operations/suspensions.js';
-import { count } from '../../signals.js';
+
+import { count } from '../../core/signals.js';
+import { isTracing } from '../../core/traces.js';
+import type { Context } from '../../domain/context.js';
+import { holdFailing } from '../../domain/health/suspensions.js';
+import { chargeDriveTime } from '../../domain/quotas/shares.js';
+import { finishRecalls, type RecallOutcome } from '../../domain/recalls/ends.js';
+import { readTraceparents } from '../../domain/recalls/queue.js';
+import { type RunningRecall, startRecalls } from '../../domain/recalls/starts.js';
+import { DiskError } from '../../restore-area/failures.js';
+import { createBudget } from '../../restore-area/partial-file.js';
 import type { MountedVolume } from '../../tape/backend.js';
-import { isTracing } from '../../traces.js';
-import { DiskError } from '../disk/failures.js';
-import { createBudget } from '../disk/partial-file.js';
 import { type Batch, runBatch } from './batch.js';
 import type { HeldLease } from './lease.js';
 import type { DriveOptions } from './options.js';

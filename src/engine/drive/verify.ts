@@ -1,6 +1,7 @@
 /** Compares tape copies with the catalogue while a drive is idle; stops after the current file if a recall waits. */
-import type { Context } from '../../context.js';
-import { isExhausted } from '../../errors.js';
+
+import { isExhausted } from '../../core/errors.js';
+import { addSeconds } from '../../core/time.js';
 import {
   endVerification,
   findUnconfirmed,
@@ -8,12 +9,12 @@ import {
   type UnconfirmedCopy,
   type UnconfirmedVolume,
   type VerificationFailure,
-} from '../../operations/catalogue/verifications.js';
-import { hasReadyRecalls } from '../../operations/recalls/queue.js';
-import { isSuspended } from '../../operations/suspensions.js';
+} from '../../domain/catalogue/verifications.js';
+import type { Context } from '../../domain/context.js';
+import { isSuspended } from '../../domain/health/suspensions.js';
+import { hasReadyRecalls } from '../../domain/recalls/queue.js';
+import { type Mismatch, readChecked } from '../../restore-area/checksum.js';
 import { DriveError, isRefusal, type MountedVolume, type TapeBackend, VolumeError } from '../../tape/backend.js';
-import { addSeconds } from '../../time.js';
-import { type Mismatch, readChecked } from '../checksum.js';
 import { noteVolumeFailure, noteWorks, type VolumeFailures, visitVolume } from './drive-failures.js';
 import type { HeldLease } from './lease.js';
 import { classifyError, EXHAUSTED_PAUSE_SECONDS, pauseSeconds } from './retry.js';

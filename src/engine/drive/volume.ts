@@ -1,6 +1,6 @@
 /** One volume in a drive: reads it batch by batch, and leaves it in time. */
-import type { Context } from '../../context.js';
-import type { RecallOutcome } from '../../operations/recalls/ends.js';
+import type { Context } from '../../domain/context.js';
+import type { RecallOutcome } from '../../domain/recalls/ends.js';
 import type { WaitingVolume } from '../../planner/queue.js';
 import { DriveError, isRefusal, type LibraryError, type MountedVolume, type TapeBackend } from '../../tape/backend.js';
 import type { Batch } from './batch.js';

@@ -3,9 +3,11 @@
  * depth and the free restore area. Requested files count as delivered, so that a user with a long queue cannot fill the
  * depth.
  */
-import type { Context } from '../../context.js';
-import type { MeasureDisks } from '../../operations/disks/reservations.js';
-import { readShares } from '../../operations/quotas/shares.js';
+
+import { secondsOf } from '../../core/time.js';
+import type { Context } from '../../domain/context.js';
+import type { MeasureDisks } from '../../domain/disks/reservations.js';
+import { readShares } from '../../domain/quotas/shares.js';
 import {
   countStaged,
   intendFiles,
@@ -15,12 +17,11 @@ import {
   readWeights,
   type Staged,
   type Unasked,
-} from '../../operations/staging/intend.js';
-import type { StagerLease } from '../../operations/staging/stagers.js';
+} from '../../domain/staging/intend.js';
+import type { StagerLease } from '../../domain/staging/stagers.js';
 import { estimateReading, findMedium } from '../../planner/media.js';
 import { groupByVolume, type WaitingVolume } from '../../planner/queue.js';
 import { chooseNext, chooseSweep, defaultPolicy, openBacklog, type ScheduleState } from '../../planner/schedule.js';
-import { secondsOf } from '../../time.js';
 import type { StagingPlace } from './place.js';
 
 /** Shortest possible turns: unlike a drive, requested files cannot be taken back. */

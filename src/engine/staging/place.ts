@@ -1,7 +1,8 @@
 /** A staging library in an engine. Its request counts are written after each piece of work. */
-import type { Context } from '../../context.js';
-import { logFailure } from '../../errors.js';
-import { addUsage, DEPTH_FILES, type Library } from '../../operations/libraries/libraries.js';
+
+import { logFailure } from '../../core/errors.js';
+import type { Context } from '../../domain/context.js';
+import { addUsage, DEPTH_FILES, type Library } from '../../domain/libraries/libraries.js';
 import type { Site } from '../../tape/kind.js';
 import { createStagingLibrary } from '../../tape/kinds.js';
 import { countUsage, type StagingLibrary } from '../../tape/staging.js';

@@ -3,26 +3,21 @@
  * batch, and verifies tape copies while no recall is ready. The drive's next holder recovers after a crash
  * (drive/left-behind.ts).
  */
-import type { Context } from '../../context.js';
-import { isExhausted, messageOf, oneLine, TapeError } from '../../errors.js';
-import { endVerification, type VerificationFailure } from '../../operations/catalogue/verifications.js';
-import { closeCircuit, openCircuit, trialSeconds } from '../../operations/health/circuits.js';
-import { readShares } from '../../operations/quotas/shares.js';
-import type { RecallOutcome } from '../../operations/recalls/ends.js';
-import { letGoFiles } from '../../operations/staging/answers.js';
-import {
-  leaveReadBack,
-  type ReadyCopy,
-  readReady,
-  readStagingOf,
-  takeReadBack,
-} from '../../operations/staging/intend.js';
-import { readRests } from '../../operations/staging/stagers.js';
-import { holdFailing, isSuspended } from '../../operations/suspensions.js';
+
+import { isExhausted, messageOf, oneLine, TapeError } from '../../core/errors.js';
+import { addSeconds } from '../../core/time.js';
+import { endVerification, type VerificationFailure } from '../../domain/catalogue/verifications.js';
+import type { Context } from '../../domain/context.js';
+import { closeCircuit, openCircuit, trialSeconds } from '../../domain/health/circuits.js';
+import { holdFailing, isSuspended } from '../../domain/health/suspensions.js';
+import { readShares } from '../../domain/quotas/shares.js';
+import type { RecallOutcome } from '../../domain/recalls/ends.js';
+import { letGoFiles } from '../../domain/staging/answers.js';
+import { leaveReadBack, type ReadyCopy, readReady, readStagingOf, takeReadBack } from '../../domain/staging/intend.js';
+import { readRests } from '../../domain/staging/stagers.js';
+import { readChecked } from '../../restore-area/checksum.js';
 import { isRefusal, LibraryError } from '../../tape/backend.js';
 import { NotReadyError } from '../../tape/staging.js';
-import { addSeconds } from '../../time.js';
-import { readChecked } from '../checksum.js';
 import type { Batch } from '../drive/batch.js';
 import type { DriveWork } from '../drive/drive.js';
 import type { HeldLease } from '../drive/lease.js';

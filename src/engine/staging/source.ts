@@ -4,13 +4,14 @@
  * Distinguishes undelivered files from an unreadable library: a storage element that lost one pool fails for that
  * pool's files, and the others must not wait for them.
  */
-import type { Context } from '../../context.js';
-import { TapeError } from '../../errors.js';
-import type { StagingRow } from '../../operations/staging/answers.js';
-import { noteUnread, stageAgain } from '../../operations/staging/answers.js';
+
+import { TapeError } from '../../core/errors.js';
+import type { Context } from '../../domain/context.js';
+import type { StagingRow } from '../../domain/staging/answers.js';
+import { noteUnread, stageAgain } from '../../domain/staging/answers.js';
+import { tapeSeconds, within } from '../../restore-area/calls.js';
 import { type FileOnVolume, LibraryError, type MountedVolume } from '../../tape/backend.js';
 import { ChangedError, NotReadyError, type ReadVersion, RetryLaterError, type StagedFile } from '../../tape/staging.js';
-import { tapeSeconds, within } from '../calls.js';
 import { PutOffError } from '../drive/retry.js';
 import type { StagingPlace } from './place.js';
 import { restSeconds } from './rests.js';

@@ -3,11 +3,13 @@
  * recovers what a dead engine left (README.md).
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Context } from '../../context.js';
-import { logFailure, messageOf, oneLine } from '../../errors.js';
-import type { MeasureDisks } from '../../operations/disks/reservations.js';
-import { closeCircuit, openCircuit, trialSeconds } from '../../operations/health/circuits.js';
-import { expireStaged, letGoUnwanted } from '../../operations/staging/answers.js';
+import { logFailure, messageOf, oneLine } from '../../core/errors.js';
+import { addSeconds } from '../../core/time.js';
+import type { Context } from '../../domain/context.js';
+import type { MeasureDisks } from '../../domain/disks/reservations.js';
+import { closeCircuit, openCircuit, trialSeconds } from '../../domain/health/circuits.js';
+import { beginTrial, holdFailing, type SuspensionKey } from '../../domain/health/suspensions.js';
+import { expireStaged, letGoUnwanted } from '../../domain/staging/answers.js';
 import {
   claimStager,
   ensureStager,
@@ -16,15 +18,13 @@ import {
   readRests,
   renewStager,
   type StagerLease,
-} from '../../operations/staging/stagers.js';
-import { beginTrial, holdFailing, type SuspensionKey } from '../../operations/suspensions.js';
+} from '../../domain/staging/stagers.js';
+import { tapeSeconds, within } from '../../restore-area/calls.js';
+import { confirmOwned } from '../../restore-area/ownership.js';
 import { isRefusal, LibraryError } from '../../tape/backend.js';
 import { RetryLaterError } from '../../tape/staging.js';
-import { addSeconds } from '../../time.js';
-import { tapeSeconds, within } from '../calls.js';
 import { Renewal } from '../drive/lease.js';
-import { confirmOwned } from '../ownership.js';
-import type { Waker } from '../passes.js';
+import type { Waker } from '../jobs/passes.js';
 import { fillDepth } from './fill.js';
 import { type StagingPlace, writeUsage } from './place.js';
 import { restSeconds } from './rests.js';

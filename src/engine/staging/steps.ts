@@ -1,7 +1,8 @@
 /** Calls to a staging library, recorded before and after: the process may be killed at any line (README.md). */
 import { randomUUID } from 'node:crypto';
-import type { Context } from '../../context.js';
-import { messageOf, quote, TapeError } from '../../errors.js';
+import { messageOf, quote, TapeError } from '../../core/errors.js';
+import { addSeconds, isBefore, secondsBetween, timeFromMicros } from '../../core/time.js';
+import type { Context } from '../../domain/context.js';
 import {
   askAgain,
   type FailedStaging,
@@ -19,10 +20,9 @@ import {
   type StagingRow,
   type ToRelease,
   takeIntended,
-} from '../../operations/staging/answers.js';
+} from '../../domain/staging/answers.js';
 import { LibraryError } from '../../tape/backend.js';
 import { type Demand, type FileState, RetryLaterError, type StagedFile } from '../../tape/staging.js';
-import { addSeconds, isBefore, secondsBetween, timeFromMicros } from '../../time.js';
 import { classifyError, describeEnd, isTry, pauseSeconds } from '../drive/retry.js';
 import type { StagingPlace } from './place.js';
 import { againSeconds, pollSeconds, restSeconds } from './rests.js';

@@ -6,7 +6,7 @@
  */
 import os from 'node:os';
 import { z } from 'zod';
-import { quote } from '../../errors.js';
+import { quote } from '../../core/errors.js';
 import { LibraryError, type TapeBackend } from '../backend.js';
 import { PLAIN_NAME, programPath } from '../host-files.js';
 import {

@@ -1,5 +1,5 @@
 /** JSON lines: the files that a script receives, and the states that it reports. */
-import { type ErrorClass, oneLine, quote, TapeError } from '../../errors.js';
+import { type ErrorClass, oneLine, quote, TapeError } from '../../core/errors.js';
 import { showValue as show } from '../kind.js';
 import type { FileState, Kept, StagedFile } from '../staging.js';
 

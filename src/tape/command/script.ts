@@ -3,7 +3,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { isAbsolute } from 'node:path';
 import type { Readable } from 'node:stream';
-import { codeOf, messageOf } from '../../errors.js';
+import { codeOf, messageOf } from '../../core/errors.js';
 import { LibraryError } from '../backend.js';
 
 interface ScriptRun {

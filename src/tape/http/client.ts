@@ -2,7 +2,7 @@
 import { constants } from 'node:fs';
 import { open, readFile, stat } from 'node:fs/promises';
 import { createSecureContext, type SecureContextOptions } from 'node:tls';
-import { messageOf, quote } from '../../errors.js';
+import { messageOf, quote } from '../../core/errors.js';
 import { LibraryError } from '../backend.js';
 import { checkHost } from '../host-files.js';
 import {

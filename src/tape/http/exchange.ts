@@ -2,7 +2,7 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import type { SecureContextOptions } from 'node:tls';
 import type { Dispatcher } from 'undici';
-import { codeOf, messageOf } from '../../errors.js';
+import { codeOf, messageOf } from '../../core/errors.js';
 import { LibraryError } from '../backend.js';
 import { untilAborted } from '../until-aborted.js';
 

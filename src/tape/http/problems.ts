@@ -1,5 +1,5 @@
 /** Reads error responses: RFC 7807, any other body, or headers. */
-import { oneLine } from '../../errors.js';
+import { oneLine } from '../../core/errors.js';
 import { LibraryError } from '../backend.js';
 import { RetryLaterError } from '../staging.js';
 import type { Reply } from './client.js';

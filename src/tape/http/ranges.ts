@@ -1,7 +1,7 @@
 /** Reads a file over HTTP from an offset, and compares it with the response headers. */
-import { giveBack, joinPieces } from '../../blocks.js';
+import { giveBack, joinPieces } from '../../core/blocks.js';
+import { TapeError } from '../../core/errors.js';
 import { startHash } from '../../core/running-hash.js';
-import { TapeError } from '../../errors.js';
 import { LibraryError } from '../backend.js';
 import { ChangedError, type ReadVersion } from '../staging.js';
 import type { Reply, SiteClient } from './client.js';

@@ -3,7 +3,7 @@
  * inherits the lock: if its process dies, the lock stays held until the move is done.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { oneLine, TapeError } from '../../errors.js';
+import { oneLine, TapeError } from '../../core/errors.js';
 import { DriveError, LibraryError, VolumeError } from '../backend.js';
 import { CommandFailure, type LockFolder, runCommand } from './commands.js';
 import { fill, type LtfsDrive, type LtfsSettings } from './settings.js';

@@ -4,7 +4,7 @@ import fs, { closeSync, constants } from 'node:fs';
 import { mkdir } from 'node:fs/promises';
 import path from 'node:path';
 import { promisify } from 'node:util';
-import { messageOf, oneLine } from '../../errors.js';
+import { messageOf, oneLine } from '../../core/errors.js';
 import { LibraryError } from '../backend.js';
 import { untilAborted } from '../until-aborted.js';
 

@@ -1,7 +1,7 @@
 /** The library type `ltfs`: cartridges in a changer, mounted read-only by LTFS. */
 import path from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
-import { quote, TapeError } from '../../errors.js';
+import { quote, TapeError } from '../../core/errors.js';
 import { DriveError, type TapeBackend } from '../backend.js';
 import { programPath } from '../host-files.js';
 import type { DriveKind, Site } from '../kind.js';

@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { z } from 'zod';
-import { quote } from '../../errors.js';
+import { quote } from '../../core/errors.js';
 import { PLAIN_NAME } from '../host-files.js';
 import { expects, file, integer, seconds, settingsOf, text, texts } from '../kind.js';
 

@@ -2,8 +2,8 @@
 import { constants } from 'node:fs';
 import { access, lstat, realpath } from 'node:fs/promises';
 import path from 'node:path';
+import { codeOf, messageOf, oneLine, quote, TapeError } from '../../core/errors.js';
 import { readEntries } from '../../core/file-names.js';
-import { codeOf, messageOf, oneLine, quote, TapeError } from '../../errors.js';
 import { type FileOnVolume, LibraryError, type MountedVolume, VolumeError } from '../backend.js';
 import { classifyFileError, readFileChunks } from '../file-chunks.js';
 import { CommandFailure, type HeldLock, runCommand } from './commands.js';

@@ -13,7 +13,7 @@ import type {
   S3Client,
 } from '@aws-sdk/client-s3';
 import type { ParsedIniData } from '@smithy/core/config';
-import { messageOf, quote } from '../../errors.js';
+import { messageOf, quote } from '../../core/errors.js';
 import { LibraryError } from '../backend.js';
 import { checkHost, secretPath } from '../host-files.js';
 import type { Site } from '../kind.js';

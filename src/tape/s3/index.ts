@@ -1,5 +1,5 @@
 /** S3 archive classes as a staging library: S3 restores a copy within hours, and removes it after some days. */
-import { TapeError } from '../../errors.js';
+import { TapeError } from '../../core/errors.js';
 import { LibraryError } from '../backend.js';
 import type { Site, StagingKind } from '../kind.js';
 import type { Demand, FileState, Kept, StagedFile, StagingLibrary } from '../staging.js';

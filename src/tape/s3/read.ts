@@ -2,9 +2,9 @@
 import { setMaxListeners } from 'node:events';
 import type { Readable } from 'node:stream';
 import type { GetObjectCommandOutput } from '@aws-sdk/client-s3';
-import { joinPieces } from '../../blocks.js';
+import { joinPieces } from '../../core/blocks.js';
+import { TapeError } from '../../core/errors.js';
 import { type HashName, startHash } from '../../core/running-hash.js';
-import { TapeError } from '../../errors.js';
 import { LibraryError } from '../backend.js';
 import { ChangedError, type ReadVersion } from '../staging.js';
 import type { S3Calls } from './calls.js';

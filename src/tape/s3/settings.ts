@@ -1,6 +1,6 @@
 /** Settings and prices of the library type `s3`: archive classes of S3 or a compatible system. */
 import { z } from 'zod';
-import { quote } from '../../errors.js';
+import { quote } from '../../core/errors.js';
 import { secretName } from '../host-files.js';
 import {
   choice,

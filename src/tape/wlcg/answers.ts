@@ -1,5 +1,5 @@
 /** Parses the response formats of different servers: fields may be missing, null or unknown. */
-import { TapeError } from '../../errors.js';
+import { TapeError } from '../../core/errors.js';
 import type { FileState, StagedFile } from '../staging.js';
 import { normalisePath } from './settings.js';
 

@@ -1,5 +1,5 @@
 /** Calls of the WLCG Tape REST API, version 1, with the variants of different servers. */
-import { quote, TapeError } from '../../errors.js';
+import { quote, TapeError } from '../../core/errors.js';
 import { LibraryError } from '../backend.js';
 import type { Reply, SiteClient } from '../http/client.js';
 import { nameOf, readText } from '../http/exchange.js';

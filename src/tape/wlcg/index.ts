@@ -1,5 +1,5 @@
 /** The library type `wlcg`: dCache, EOS with CTA, StoRM Tape, or another Tapegate, through the WLCG Tape REST API. */
-import { TapeError } from '../../errors.js';
+import { TapeError } from '../../core/errors.js';
 import { secretPath } from '../host-files.js';
 import { SiteClient } from '../http/client.js';
 import type { Site, StagingKind } from '../kind.js';

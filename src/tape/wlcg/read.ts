@@ -1,5 +1,5 @@
 /** Reads a staged file, and explains a failed read: servers report these in many ways. */
-import { TapeError } from '../../errors.js';
+import { TapeError } from '../../core/errors.js';
 import { LibraryError } from '../backend.js';
 import type { SiteClient } from '../http/client.js';
 import { SilentServerError } from '../http/exchange.js';

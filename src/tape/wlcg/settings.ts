@@ -1,8 +1,8 @@
 /** Settings of a WLCG library. They contain no secrets, only their locations. */
 import { z } from 'zod';
-import { isLoopback } from '../../address-ranges.js';
-import { quote, TapeError } from '../../errors.js';
-import { bareHost } from '../../issuer-urls.js';
+import { isLoopback } from '../../core/address-ranges.js';
+import { quote, TapeError } from '../../core/errors.js';
+import { bareHost } from '../../core/issuer-urls.js';
 import { secretName } from '../host-files.js';
 import type { IdentityFiles } from '../http/client.js';
 import {

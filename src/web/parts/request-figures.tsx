@@ -1,7 +1,7 @@
 /** How far a request is, in its view and in the list. */
 import type { ComponentChildren } from 'preact';
+import { tellFiles, tellMissing } from '../../core/requested-files.js';
 import type { RequestLineFragment } from '../../generated/web-operations';
-import { tellFiles, tellMissing } from '../../requested-files.js';
 import { count, formatBytes, share } from '../format';
 import { Bar } from './bar';
 import { isOver } from './state';

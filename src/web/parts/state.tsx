@@ -1,7 +1,7 @@
 /** The names of states and stages. */
 
+import { countMissing, type RequestedFiles } from '../../core/requested-files.js';
 import type { RequestState, Stage } from '../../generated/web-operations';
-import { countMissing, type RequestedFiles } from '../../requested-files.js';
 
 const requestStates: Record<RequestState, string> = {
   QUEUED: 'Queued',

@@ -1,7 +1,7 @@
 /** A changer of stand-ins, and an LTFS library on it. */
 import { appendFileSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { packageRoot } from '../../../src/package-root.js';
+import { packageRoot } from '../../../src/core/package-root.js';
 import { parseSettings } from '../../../src/tape/kind.js';
 import { type LtfsLibrary, ltfs } from '../../../src/tape/ltfs/index.js';
 import type { LtfsSettings } from '../../../src/tape/ltfs/settings.js';

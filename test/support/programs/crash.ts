@@ -1,5 +1,5 @@
 /** Ends with an unhandled error that contains a secret. */
-import { hideSecretsOfCrashes } from '../../../src/crash.js';
+import { hideSecretsOfCrashes } from '../../../src/main/crash.js';
 
 hideSecretsOfCrashes();
 void Promise.reject(new TypeError(process.env.DATABASE_URL));

@@ -1,8 +1,0 @@
-/** `npm run schema`: prints the schema into graphql/schema.graphql, which is committed and held by a test. */
-import { writeFileSync } from 'node:fs';
-import path from 'node:path';
-import { packageRoot } from '../src/package-root.js';
-import { schema } from './schema.js';
-import { printSorted } from './sdl.js';
-
-writeFileSync(path.join(packageRoot, 'graphql/schema.graphql'), printSorted(schema));

@@ -1,0 +1,282 @@
+/**
+ * Pages of lists, and batches of values, instead of Prisma's: Prisma reads an inner list whole, and finds nothing after
+ * a cursor whose row has left the list.
+ */
+import { formatPrismaCursor, parsePrismaCursor } from '@pothos/plugin-prisma';
+import {
+  type DefaultConnectionArguments,
+  type ResolveCursorConnectionArgs,
+  resolveCursorConnection,
+} from '@pothos/plugin-relay';
+import DataLoader from 'dataloader';
+import { type FieldNode, GraphQLError, type GraphQLResolveInfo, Kind } from 'graphql';
+import { formatJson } from '../../src/core/json.js';
+import type { Context } from '../../src/domain/context.js';
+import type { KeyPage, PageItem, PageWish } from '../../src/domain/page-keys.js';
+import { MAX_PAGE_SIZE, PAGE_SIZE } from './builder.js';
+
+interface Cursors<Key> {
+  write(key: Key): string;
+  /** @throws GraphQLError if it is not a cursor of this list */
+  read(cursor: string): Key;
+}
+
+/** @param parse returns undefined for a text that is not a key */
+export function createCursors<Key>(
+  list: string,
+  { format, parse }: { format(key: Key): string; parse(text: string): Key | undefined },
+): Cursors<Key> {
+  const prefix = `${list}:`;
+  return {
+    write: (key) => Buffer.from(prefix + format(key)).toString('base64'),
+    read: (cursor) => {
+      const text = Buffer.from(cursor, 'base64').toString();
+      const key = text.startsWith(prefix) ? parse(text.slice(prefix.length)) : undefined;
+      if (key === undefined) throw badCursor(cursor);
+      return key;
+    },
+  };
+}
+
+const MAX_INT = 2 ** 31 - 1;
+
+const createIntCursors = (list: string): Cursors<number> =>
+  createCursors<number>(list, {
+    format: String,
+    parse: (text) => (/^\d{1,10}$/.test(text) && Number(text) <= MAX_INT ? Number(text) : undefined),
+  });
+
+const createBigIntCursors = (list: string): Cursors<bigint> =>
+  createCursors<bigint>(list, {
+    format: String,
+    parse: (text) => (/^\d{1,18}$/.test(text) ? BigInt(text) : undefined),
+  });
+
+export function resolveCursorPage<Row extends object, Key>(
+  args: DefaultConnectionArguments,
+  cursors: Cursors<Key>,
+  { keyOf, find }: { keyOf(row: Row): Key; find(page: KeyPage<Key>): Promise<Row[]> },
+) {
+  const read = (cursor: string | undefined) => (cursor === undefined ? undefined : cursors.read(cursor));
+  return resolveCursorConnection(
+    { args, defaultSize: PAGE_SIZE, maxSize: MAX_PAGE_SIZE, toCursor: (row: Row) => cursors.write(keyOf(row)) },
+    async ({ before, after, limit, inverted }: ResolveCursorConnectionArgs) =>
+      find({ before: read(before), after: read(after), limit, inverted }),
+  );
+}
+
+/** @param list its name in cursors */
+export const resolveIdPage = <Row extends { id: number }>(
+  args: DefaultConnectionArguments,
+  list: string,
+  find: (page: KeyPage<number>) => Promise<Row[]>,
+) => resolveCursorPage(args, createIntCursors(list), { keyOf: ({ id }: Row) => id, find });
+
+export const resolveBigIdPage = <Row extends { id: bigint }>(
+  args: DefaultConnectionArguments,
+  list: string,
+  find: (page: KeyPage<bigint>) => Promise<Row[]>,
+) => resolveCursorPage(args, createBigIntCursors(list), { keyOf: ({ id }: Row) => id, find });
+
+function badCursor(cursor: unknown): GraphQLError {
+  return new GraphQLError(`Invalid cursor: ${cursor}`, { extensions: { code: 'BAD_USER_INPUT' } });
+}
+
+interface InnerPages<Row> {
+  descending?: boolean;
+  /** Reads a page of each parent by one statement. Must be the same function for the same columns. */
+  read(ctx: Context, parentIds: readonly number[], wish: PageWish): Promise<Map<number, PageItem<Row>[]>>;
+}
+
+const innerCursors = createIntCursors('key');
+
+type PageReader = (ctx: Context, parentId: number) => Promise<PageItem<unknown>[] | undefined>;
+
+type ByField = Map<object | undefined, PageReader>;
+
+/** Page readers of a request by what they read, and by field: one reads the pages for all parents. */
+const readers = new WeakMap<Context, Map<object, ByField>>();
+
+export async function resolveInnerPage<Row>(
+  { ctx, info, parentId }: { ctx: Context; info: GraphQLResolveInfo; parentId: number },
+  { descending = false, read }: InnerPages<Row>,
+  args: DefaultConnectionArguments & { states?: readonly string[] | null | undefined },
+) {
+  const find = async ({ before, after, limit, inverted = false }: KeyPage<number>): Promise<PageItem<Row>[]> => {
+    const [above, below] = descending ? [before, after] : [after, before];
+    const wish = { above, below, descending: inverted !== descending, limit, states: args.states ?? undefined };
+    const ofRequest = readers.get(ctx) ?? new Map<object, ByField>();
+    const known: ByField = ofRequest.get(read) ?? new Map();
+    const [field] = info.fieldNodes;
+    const reader =
+      known.get(field) ?? createBatch<number, PageItem<unknown>[]>((_, parentIds) => read(ctx, parentIds, wish));
+    readers.set(ctx, ofRequest.set(read, known.set(field, reader)));
+    return ((await reader(ctx, parentId)) ?? []) as PageItem<Row>[];
+  };
+  const { edges, pageInfo } = await resolveCursorPage(args, innerCursors, {
+    keyOf: ({ key }: PageItem<Row>) => key,
+    find,
+  });
+  return {
+    pageInfo,
+    edges: edges.flatMap(({ cursor, node: { row } }) => (row === undefined ? [] : [{ cursor, node: row }])),
+  };
+}
+
+/** PostgreSQL rejects larger integers. */
+function isTooLarge(cursor: unknown): boolean {
+  if (typeof cursor === 'bigint') return BigInt.asIntN(64, cursor) !== cursor;
+  return typeof cursor === 'number' && !(Math.abs(cursor) <= MAX_INT);
+}
+
+interface PageQuery {
+  cursor?: Record<string, unknown>;
+  take: number;
+  skip: number;
+}
+
+/**
+ * Reads a page of a Prisma connection by the value of its key.
+ * @param load reads the rows with the fields that GraphQL needs
+ */
+export async function readListPage<Query extends PageQuery, Key extends string | number | bigint, Row>(
+  query: Query,
+  key: ListKey<Key>,
+  load: (page: KeyPage<Key>, fields: Omit<Query, keyof PageQuery>) => Promise<Row[]>,
+): Promise<Row[]> {
+  const { cursor, take, skip: _, ...fields } = query;
+  const from = cursor && checkKey(cursor[key.name], key);
+  const inverted = take < 0;
+  return await load({ [inverted ? 'before' : 'after']: from, inverted, limit: Math.abs(take) }, fields);
+}
+
+/** The field that orders a list, and its type. */
+interface ListKey<Key> {
+  name: string;
+  isKey: (value: unknown) => value is Key;
+}
+
+/** @throws GraphQLError if a cursor has another value */
+function checkKey<Key>(value: unknown, { isKey }: ListKey<Key>): Key {
+  if (isKey(value) && !isTooLarge(value)) return value;
+  throw badCursor(formatJson(value));
+}
+
+/**
+ * Returns a page of a root list with the cursors of Pothos' `prismaConnection`, but rows of our own statement.
+ * @param page reads the rows of a page
+ */
+export async function resolveRootPage<Row extends object, Key extends string | number | bigint>(
+  args: DefaultConnectionArguments,
+  key: ListKey<Key>,
+  page: (page: KeyPage<Key>) => Promise<Row[]>,
+) {
+  const cursors: Cursors<Key> = {
+    write: (value) => formatPrismaCursor({ [key.name]: value }, key.name),
+    read: (cursor) => checkKey(parsePrismaCursor(cursor), key),
+  };
+  const keyOf = (row: Row) => (row as Record<string, unknown>)[key.name] as Key;
+  return await resolveCursorPage(args, cursors, { keyOf, find: page });
+}
+
+/** PostgreSQL text cannot contain NUL. */
+export const isText = (value: unknown): value is string => typeof value === 'string' && !value.includes('\0');
+export const isInt = (value: unknown): value is number => Number.isInteger(value);
+export const isBigInt = (value: unknown): value is bigint => typeof value === 'bigint';
+
+/** The sort key of a row: a number (null sorts last), and unique names. */
+export type RowKey = readonly [order: number | null, ...names: string[]];
+
+/** Returns a page by the values of the keys. @param rows in the order of `compareKeys` */
+export function pageOf<Row extends object>(
+  args: DefaultConnectionArguments,
+  rows: readonly Row[],
+  keyOf: (row: Row) => RowKey,
+) {
+  /** A cursor follows its row, or marks the position of its key once the row has gone. */
+  const keyNow = (key: RowKey) => {
+    const row = rows.find((each) => isSame(keyOf(each), key));
+    return row ? keyOf(row) : key;
+  };
+  return resolveCursorPage(args, rowCursors, {
+    keyOf,
+    find: async ({ before, after, limit, inverted }) => {
+      const [low, high] = [after && keyNow(after), before && keyNow(before)];
+      const within = rows
+        .filter((row) => !low || compareKeys(keyOf(row), low) > 0)
+        .filter((row) => !high || compareKeys(keyOf(row), high) < 0);
+      return (inverted ? within.reverse() : within).slice(0, limit);
+    },
+  });
+}
+
+export function compareKeys([a, ...names]: RowKey, [b, ...others]: RowKey): number {
+  if (a !== b) return (a ?? Number.POSITIVE_INFINITY) < (b ?? Number.POSITIVE_INFINITY) ? -1 : 1;
+  const index = names.findIndex((name, n) => name !== others[n]);
+  return index < 0 ? 0 : (names[index] ?? '') < (others[index] ?? '') ? -1 : 1;
+}
+
+function isSame([, ...names]: RowKey, [, ...others]: RowKey): boolean {
+  return names.length === others.length && names.every((name, n) => name === others[n]);
+}
+
+const rowCursors = createCursors<RowKey>('row', {
+  format: (key) => JSON.stringify(key),
+  parse: (text) => {
+    const [order, ...names] = readList(text);
+    const isOrder = order === null || typeof order === 'number';
+    return isOrder && names.length > 0 && names.every((name) => typeof name === 'string')
+      ? [order, ...names]
+      : undefined;
+  },
+});
+
+function readList(json: string): unknown[] {
+  try {
+    const list: unknown = JSON.parse(json);
+    return Array.isArray(list) ? list : [];
+  } catch {
+    return [];
+  }
+}
+
+/** Returns the names of the fields that a query selects below the field of a resolver, at the end of a path of fields. */
+export function selectedNames({ fieldNodes, fragments }: GraphQLResolveInfo, ...path: string[]): string[] {
+  const below = (nodes: readonly FieldNode[]): FieldNode[] => {
+    const fields: FieldNode[] = [];
+    const sets = new Set(nodes.flatMap(({ selectionSet }) => selectionSet ?? []));
+    for (const { selections } of sets) {
+      for (const each of selections) {
+        if (each.kind === Kind.FIELD) fields.push(each);
+        else {
+          const fragment = each.kind === Kind.INLINE_FRAGMENT ? each : fragments[each.name.value];
+          if (fragment) sets.add(fragment.selectionSet); // visited after the others
+        }
+      }
+    }
+    return fields;
+  };
+  const last = path.reduce((nodes, name) => below(nodes.filter((node) => node.name.value === name)), below(fieldNodes));
+  return last.map(({ name }) => name.value);
+}
+
+/**
+ * Returns a batching loader: it reads all keys of one turn of the event loop by one call. It caches nothing, so that a
+ * mutation's response shows its change.
+ * @param load returns the values by key; keys may be missing
+ */
+export function createBatch<Key, Value>(load: (ctx: Context, keys: Key[]) => Promise<Map<Key, Value>>) {
+  const loaders = new WeakMap<Context, DataLoader<Key, Value | undefined>>();
+  return async (ctx: Context, key: Key): Promise<Value | undefined> => {
+    let loader = loaders.get(ctx);
+    if (!loader) {
+      const loadAll = async (keys: readonly Key[]) => {
+        const values = await load(ctx, [...new Set(keys)]);
+        return keys.map((each) => values.get(each));
+      };
+      loader = new DataLoader(loadAll, { cache: false, batchScheduleFn: (run) => void setImmediate(run) });
+      loaders.set(ctx, loader);
+    }
+    return await loader.load(key);
+  };
+}

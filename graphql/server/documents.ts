@@ -1,0 +1,286 @@
+/** Parses and validates operations. */
+
+import { complexityFromQuery } from '@pothos/plugin-complexity';
+import {
+  type ASTVisitor,
+  type DocumentNode,
+  type ExecutionArgs,
+  type FieldNode,
+  type FragmentDefinitionNode,
+  GraphQLError,
+  type GraphQLSchema,
+  getIntrospectionQuery,
+  getOperationAST,
+  getVariableValues,
+  Kind,
+  NoSchemaIntrospectionCustomRule,
+  type OperationDefinitionNode,
+  parse,
+  type SelectionNode,
+  type SelectionSetNode,
+  specifiedRules,
+  type ValidationContext,
+  type ValidationRule,
+  validate,
+} from 'graphql';
+import type { Plugin } from 'graphql-yoga';
+import { LRUCache } from 'lru-cache';
+import type { Context } from '../../src/domain/context.js';
+
+/** An ordinary query has some hundred tokens. Parsing one of millions takes seconds. */
+const MAX_TOKENS = 10_000;
+
+const PARSE_FAILED = { code: 'GRAPHQL_PARSE_FAILED', http: { spec: true, status: 400 } };
+
+/** Characters of a document. Comments and commas are no tokens, and are read as well. */
+const MAX_TEXT = 256 * 1024;
+
+/** Fields, fragments and spreads of a document: validation compares fields with each other. */
+const MAX_SELECTIONS = 500;
+const MAX_FRAGMENTS = 50;
+
+/** Fields of one name that have arguments or fields of their own: each pair may be compared with all that is below. */
+const MAX_REPEATS = 50;
+
+/** Parses a document of a limited size, so that its validation takes some milliseconds. @throws GraphQLError */
+export function parseDocument(text: string): DocumentNode {
+  try {
+    if (text.length > MAX_TEXT)
+      throw tooLarge(`the query has ${text.length} characters, and ${MAX_TEXT} are allowed`, {
+        found: text.length,
+        allowed: MAX_TEXT,
+      });
+    const document = parse(text, { maxTokens: MAX_TOKENS });
+    const excess = findExcessOfText(document);
+    if (excess) throw excess;
+    return document;
+  } catch (error) {
+    // the parser runs out of stack if a query is nested too deeply
+    const fault = error instanceof RangeError ? new GraphQLError('the query is nested too deeply') : error;
+    if (fault instanceof GraphQLError && fault.extensions.code === undefined)
+      Object.assign(fault.extensions, PARSE_FAILED);
+    throw fault;
+  }
+}
+
+/** Counts each node once, even if several fragment spreads contain it. */
+function findExcessOfText({ definitions }: DocumentNode): GraphQLError | undefined {
+  const repeats = new Map<string, number>();
+  let selections = 0;
+  const visit = (set: SelectionSetNode | undefined): void => {
+    for (const selection of set?.selections ?? []) {
+      selections++;
+      if (selection.kind === Kind.FRAGMENT_SPREAD) continue;
+      visit(selection.selectionSet);
+      if (selection.kind !== Kind.FIELD || !(selection.selectionSet || selection.arguments?.length)) continue;
+      const name = (selection.alias ?? selection.name).value;
+      repeats.set(name, (repeats.get(name) ?? 0) + 1);
+    }
+  };
+  for (const definition of definitions) if ('selectionSet' in definition) visit(definition.selectionSet);
+  const most = Math.max(0, ...repeats.values());
+  const exceeds = (found: number, allowed: number, what: string) =>
+    found > allowed
+      ? tooLarge(`the query has ${found} ${what}, and ${allowed} are allowed`, { found, allowed })
+      : undefined;
+  return (
+    exceeds(selections, MAX_SELECTIONS, 'fields and spreads in its text') ??
+    exceeds(definitions.length, MAX_FRAGMENTS, 'operations and fragments') ??
+    exceeds(most, MAX_REPEATS, 'fields of the same name that have arguments or fields')
+  );
+}
+
+export interface CheckedDocument {
+  text: string;
+  document: DocumentNode | undefined;
+  /** Why it cannot be parsed; or what validation finds. */
+  faults: readonly Error[];
+}
+
+/** Parses and validates a document; it never throws. */
+export function checkDocument(text: string, schema: GraphQLSchema, rules: readonly ValidationRule[]): CheckedDocument {
+  try {
+    const document = parseDocument(text);
+    return { text, document, faults: validate(schema, document, [...specifiedRules, ...rules]) };
+  } catch (error) {
+    return { text, document: undefined, faults: [error as Error] };
+  }
+}
+
+/** Returns validation rules beyond the specification. */
+export function ownRules({ introspection }: { introspection: boolean }): ValidationRule[] {
+  const rules: ValidationRule[] = [refuseOptionalSubscription, limitIntrospection, limitCounts];
+  return introspection ? rules : [...rules, NoSchemaIntrospectionCustomRule];
+}
+
+/** A parsed document takes up to 235 bytes of memory per character: 24 MB for this limit. */
+const MAX_CHARACTERS = 100_000;
+/** A larger document is parsed each time, so that it does not displace all others. */
+const MAX_DOCUMENT = 10_000;
+
+/** Limited by the length of texts, since any client may send new ones. */
+export function createDocumentCache(): LRUCache<string, CheckedDocument> {
+  return new LRUCache({
+    maxSize: MAX_CHARACTERS,
+    maxEntrySize: MAX_DOCUMENT,
+    sizeCalculation: (_document, text) => Math.max(text.length, 1),
+  });
+}
+
+/** `@skip` could leave a subscription without a field, which executors do not expect. */
+function refuseOptionalSubscription(context: ValidationContext): ASTVisitor {
+  const check = (selection: SelectionNode) => {
+    const optional = selection.directives?.find(({ name }) => name.value === 'skip' || name.value === 'include');
+    if (!optional || context.getParentType() !== context.getSchema().getSubscriptionType()) return;
+    const what = selection.kind === Kind.FIELD ? `"${selection.name.value}"` : 'a fragment';
+    const message = `@${optional.name.value} is not allowed on ${what}: a subscription always has its one root field`;
+    context.reportError(new GraphQLError(message, { nodes: optional }));
+  };
+  return { Field: check, InlineFragment: check, FragmentSpread: check };
+}
+
+const COUNTS = new Set(['totalCount', 'isCountEstimated']);
+
+/** Each may scan all files. */
+const MAX_COUNTS = 25;
+
+/** Counting a root list may scan it. */
+function limitCounts(context: ValidationContext): ASTVisitor {
+  return {
+    OperationDefinition: ({ selectionSet }) => {
+      const fragments = fragmentsOf(context.getDocument());
+      const inList = createSum(fragments, ({ name }) => (COUNTS.has(name.value) ? 1 : 0));
+      const ofRoot = createSum(fragments, (field) => (field.selectionSet ? inList(field.selectionSet) : 0));
+      const found = ofRoot(selectionSet);
+      const says = `the query asks for ${found} counts of lists that hang on nothing, and ${MAX_COUNTS} are allowed`;
+      if (found > MAX_COUNTS) context.reportError(tooLarge(says, { found, allowed: MAX_COUNTS }));
+    },
+  };
+}
+
+/** About how many items the lists of this schema have; `__type` may be the largest type. Others have one or less. */
+const ITEMS: Record<string, number> = { __type: 10, types: 200, directives: 6, fields: 3 };
+
+/** Returns the cost of what an operation asks of the schema itself: an alias of `__schema` repeats all of it. */
+function introspectionCost({ selectionSet }: OperationDefinitionNode, fragments: Fragments): number {
+  const costOf = ({ name, selectionSet: set }: FieldNode): number =>
+    1 + (set ? below(set) * (ITEMS[name.value] ?? 1) : 0);
+  const below = createSum(fragments, costOf);
+  const isOfSchema = ({ name }: FieldNode) => name.value === '__schema' || name.value === '__type';
+  return createSum(fragments, (field) => (isOfSchema(field) ? costOf(field) : 0))(selectionSet);
+}
+
+/** A query may request the whole introspection of GraphiQL and tools three times. */
+const whole = parse(getIntrospectionQuery({ specifiedByUrl: true, inputValueDeprecation: true, oneOf: true }));
+const MOST_OF_SCHEMA = 3 * introspectionCost(whole.definitions[0] as OperationDefinitionNode, fragmentsOf(whole));
+
+function limitIntrospection(context: ValidationContext): ASTVisitor {
+  return {
+    OperationDefinition: (operation) => {
+      const found = introspectionCost(operation, fragmentsOf(context.getDocument()));
+      const says = `what the query asks of the schema itself may cost ${found}, and ${MOST_OF_SCHEMA} are allowed`;
+      if (found > MOST_OF_SCHEMA) context.reportError(tooLarge(says, { found, allowed: MOST_OF_SCHEMA }));
+    },
+  };
+}
+
+type Fragments = ReadonlyMap<string, FragmentDefinitionNode>;
+
+function fragmentsOf(document: DocumentNode): Fragments {
+  const fragments = document.definitions.filter((node) => node.kind === Kind.FRAGMENT_DEFINITION);
+  return new Map(fragments.map((node) => [node.name.value, node]));
+}
+
+/**
+ * Returns a function that sums the weights of a set's fields, fragments included. It visits each set once; a recursive
+ * set, which validation rejects, weighs nothing.
+ */
+function createSum(fragments: Fragments, weigh: (field: FieldNode) => number): (set: SelectionSetNode) => number {
+  const done = new Map<SelectionSetNode, number>();
+  const sum = (set: SelectionSetNode): number => {
+    const before = done.get(set);
+    if (before !== undefined) return before;
+    done.set(set, 0);
+    let total = 0;
+    for (const selection of set.selections) {
+      if (selection.kind === Kind.FIELD) {
+        total += weigh(selection);
+        continue;
+      }
+      const { selectionSet } =
+        selection.kind === Kind.INLINE_FRAGMENT ? selection : (fragments.get(selection.name.value) ?? {});
+      if (selectionSet) total += sum(selectionSet);
+    }
+    done.set(set, total);
+    return total;
+  };
+  return sum;
+}
+
+type Limits = Context['config']['limits'];
+
+/** `limit` is the setting, if there is one. */
+interface Excess {
+  limit?: string;
+  found: number;
+  allowed: number;
+}
+
+/** @param message with both figures */
+function tooLarge(message: string, { limit, found, allowed }: Excess): GraphQLError {
+  const figures = { ...(limit !== undefined && { limit }), found, allowed };
+  // the same status as for invalid documents
+  return new GraphQLError(message, {
+    extensions: { code: 'TOO_LARGE', ...figures, http: { spec: true, status: 400 } },
+  });
+}
+
+export function limitOperations(limits: Limits): Plugin {
+  const check = ({ args, setResultAndStopExecution }: Hook) => {
+    const error = findExcess(args, limits);
+    if (error) setResultAndStopExecution({ errors: [error] });
+  };
+  return { onExecute: check };
+}
+
+interface Hook {
+  args: ExecutionArgs;
+  setResultAndStopExecution(result: { errors: GraphQLError[] }): void;
+}
+
+/** Returns an error if an operation exceeds a limit; undefined if it may be executed. Takes some 30 µs. */
+export function findExcess(
+  { schema, document, operationName, variableValues, contextValue }: ExecutionArgs,
+  limits: Limits,
+): GraphQLError | undefined {
+  const operation = getOperationAST(document, operationName);
+  const given = variableValues ?? {};
+  // the executor reports invalid variables
+  if (!operation || readVariables(schema, operation, given).errors) return undefined;
+  const fragments = document.definitions.filter(({ kind }) => kind === Kind.FRAGMENT_DEFINITION);
+  const { depth, breadth, complexity } = complexityFromQuery(
+    { kind: Kind.DOCUMENT, definitions: [operation, ...fragments] },
+    { schema, ctx: contextValue as object, variables: given },
+  );
+  return (
+    exceed('GRAPHQL_DEPTH', depth, limits.graphqlDepth, (n) => `has fields ${n} deep within each other`) ??
+    exceed('GRAPHQL_BREADTH', breadth, limits.graphqlBreadth, (n) => `has ${n} fields in all`) ??
+    exceed('GRAPHQL_COMPLEXITY', complexity, limits.graphqlComplexity, (n) => `may cost ${n}`)
+  );
+}
+
+/** Stops after as many errors as the executor does: each wrong item of a list is one. */
+export const readVariables = (
+  schema: GraphQLSchema,
+  { variableDefinitions = [] }: OperationDefinitionNode,
+  given: Record<string, unknown>,
+) => getVariableValues(schema, variableDefinitions, given, { maxErrors: 50 });
+
+function exceed(limit: string, found: number, allowed: number, say: (found: number) => string) {
+  if (found <= allowed) return undefined;
+  return tooLarge(`the operation ${say(Math.ceil(found))}, and ${allowed} are allowed (${limit})`, {
+    limit,
+    found,
+    allowed,
+  });
+}

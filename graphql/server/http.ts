@@ -1,0 +1,118 @@
+/** GraphQL over HTTP: what a request says, checked before anything is run, and how one that is at fault is answered. */
+import type { ErrorRequestHandler, Request, Response } from 'express';
+import type { Logger } from 'pino';
+import { messageOf, quote, UnavailableError, UnconfirmedError } from '../../src/core/errors.js';
+import { isObject } from '../../src/core/json.js';
+import { HttpError, parseBounded, readJsonBody } from '../../src/gateway/http/http-body.js';
+import { answerOf, createErrorHandler as createHandler } from '../../src/gateway/http/http-errors.js';
+import { RefusedDocument } from './persisted.js';
+
+export interface Params {
+  query: string;
+  operationName?: string | null;
+  variables?: Record<string, unknown> | null;
+  extensions?: Record<string, unknown> | null;
+}
+
+/** Returns the media type that the client prefers, each in UTF-8; undefined if it accepts none of them. */
+export function acceptedOf(req: Request, types: readonly string[]): string | undefined {
+  const accepted = req.accepts(types.map((type) => `${type};charset=utf-8`));
+  return accepted ? accepted.split(';')[0] : undefined;
+}
+
+export function notAcceptable(...types: string[]): HttpError {
+  return new HttpError(406, `there is nothing here but ${types.join(', ')}, which Accept must allow`);
+}
+
+/** The text of a document that a request names (persisted.ts); undefined where it names none. @throws HttpError */
+type FindText = (given: object) => string | undefined;
+
+/** With its text in place of its name. */
+function named(value: unknown, findText: FindText): unknown {
+  if (!isObject(value)) return value;
+  const query = findText(isObject(value.extensions) ? value : { ...value, extensions: null });
+  if (query === undefined) return value;
+  const { documentId: _, ...others } = value;
+  return { ...others, query };
+}
+
+/**
+ * The body of a POST, or the query string of a GET. What belongs to nothing that is known is left in.
+ * @throws HttpError 400, 413, 415
+ */
+export async function readParams(req: Request, findText: FindText = () => undefined): Promise<Params> {
+  if (req.method === 'GET') return checkParams(named(readQueryString(req), findText));
+  if (!req.is('json')) {
+    const given = req.get('content-type');
+    const problem = given === undefined ? 'and is missing' : `not ${quote(given)}`;
+    throw new HttpError(415, `Content-Type must be application/json, ${problem}`, {
+      'Accept-Post': 'application/json',
+    });
+  }
+  try {
+    return checkParams(named(await readJsonBody(req), findText));
+  } catch (error) {
+    throw error instanceof HttpError ? error : new HttpError(400, 'the body broke off');
+  }
+}
+
+function readQueryString(req: Request): object {
+  const { searchParams } = new URL(req.url, 'http://localhost');
+  const text = (name: string) => searchParams.get(name) || undefined;
+  const json = (name: string) => {
+    const value = text(name);
+    try {
+      return value === undefined ? undefined : parseBounded(value);
+    } catch (error) {
+      throw new HttpError(400, `${name} must be a JSON object: ${messageOf(error)}`);
+    }
+  };
+  return {
+    query: text('query'),
+    documentId: text('documentId'),
+    operationName: text('operationName'),
+    variables: json('variables'),
+    extensions: json('extensions'),
+  };
+}
+
+function checkParams(value: unknown): Params {
+  if (!isObject(value) || typeof value.query !== 'string') {
+    throw new HttpError(400, 'the request must have a "query": a JSON object as its body, or a parameter of a GET');
+  }
+  const { operationName } = value;
+  if (typeof (operationName ?? '') !== 'string') {
+    throw new HttpError(400, `operationName must be a string, not ${nameOf(operationName)}`);
+  }
+  for (const name of ['variables', 'extensions']) {
+    const given = value[name] ?? undefined;
+    if (given !== undefined && !isObject(given)) {
+      throw new HttpError(400, `${name} must be a JSON object, not ${nameOf(given)}`);
+    }
+  }
+  return value as unknown as Params;
+}
+
+function nameOf(value: unknown): string {
+  if (Array.isArray(value)) return 'a list';
+  return isObject(value) ? 'an object' : `a ${typeof value === 'bigint' ? 'number' : typeof value}`;
+}
+
+/** Codes of statuses, for programs: the request may succeed later. */
+const STATUS_CODES: Record<number, string> = {
+  401: 'UNAUTHENTICATED',
+  429: 'TOO_MANY_REQUESTS',
+  500: 'INTERNAL_SERVER_ERROR',
+  503: 'UNAVAILABLE',
+};
+
+export const createErrorHandler = (log: Logger): ErrorRequestHandler => createHandler(log, 'GraphQL', sendError);
+
+function sendError(res: Response, error: unknown): void {
+  const { status, message, headers } = answerOf(error);
+  const code = error instanceof RefusedDocument ? error.code : STATUS_CODES[status];
+  const isUnsent = error instanceof UnavailableError && !(error instanceof UnconfirmedError);
+  const retry = isUnsent ? { retryAfterSeconds: error.retryAfterSeconds } : {};
+  res.status(status).set(headers);
+  res.json({ errors: [{ message, ...(code && { extensions: { code, ...retry } }) }] });
+}

@@ -1,0 +1,102 @@
+/**
+ * Trusted documents, which a client names instead of sending them. They pass the same checks as sent documents.
+ * Yoga's plugin does not handle event streams, callers or the text of trusted documents.
+ */
+import { readFileSync } from 'node:fs';
+import { type Caller, hasRole } from '../../src/core/caller.js';
+import { messageOf, quote } from '../../src/core/errors.js';
+import { isObject } from '../../src/core/json.js';
+import type { Context } from '../../src/domain/context.js';
+import { HttpError } from '../../src/gateway/http/http-body.js';
+
+interface Named {
+  query?: unknown;
+  documentId?: unknown;
+  extensions?: Record<string, unknown> | null;
+}
+
+interface Documents {
+  /** @returns the text; undefined if the request has none and names none @throws RefusedDocument */
+  find(given: Named, caller: Caller): string | undefined;
+}
+
+/** An error that clients recognise by its code. */
+export class RefusedDocument extends HttpError {
+  readonly code: string;
+
+  /** @param status 200 if the protocol requires it: clients then look at the errors */
+  constructor(status: number, code: string, message: string) {
+    super(status, message);
+    this.code = code;
+  }
+}
+
+/** @throws Error if the file of trusted documents is invalid */
+export function openDocuments({
+  trustedDocuments,
+  trustedOnly,
+}: Pick<Context['config'], 'trustedDocuments' | 'trustedOnly'>): Documents {
+  const trusted = trustedDocuments === undefined ? new Map<string, string>() : readTrusted(trustedDocuments);
+  const texts = new Set(trusted.values());
+  const mayAll = (caller: Caller) => !trustedOnly || hasRole(caller, 'operator');
+  return {
+    find: (given, caller) => {
+      const id = readId(given);
+      if (given.query !== undefined && given.query !== null && given.query !== '') {
+        if (typeof given.query !== 'string') return undefined; // its reader reports that
+        if (!mayAll(caller) && !texts.has(given.query)) throw untrusted();
+        return given.query;
+      }
+      const known = id && trusted.get(id.name);
+      if (id === undefined || known !== undefined) return known;
+      if (!mayAll(caller)) throw untrusted();
+      // clients of Apollo's protocol send the text then, and name no documents any more
+      if (id.isHash) throw new RefusedDocument(200, 'PERSISTED_QUERY_NOT_SUPPORTED', 'PersistedQueryNotSupported');
+      throw new RefusedDocument(404, 'PERSISTED_QUERY_NOT_FOUND', `there is no document ${quote(id.name)}`);
+    },
+  };
+}
+
+const untrusted = () =>
+  new RefusedDocument(
+    403,
+    'UNTRUSTED_DOCUMENT',
+    'only documents that the site trusts are run here (TAPEGATE_TRUSTED_DOCUMENTS)',
+  );
+
+/** Returns the id of a document, given by itself or by Apollo's protocol as a hash. */
+function readId({ documentId, extensions }: Named): { name: string; isHash: boolean } | undefined {
+  if (typeof documentId === 'string') return { name: withoutAlgorithm(documentId), isHash: false };
+  const named = extensions?.persistedQuery as { sha256Hash?: unknown } | null | undefined;
+  return typeof named?.sha256Hash === 'string' ? { name: withoutAlgorithm(named.sha256Hash), isHash: true } : undefined;
+}
+
+const withoutAlgorithm = (id: string) => id.replace(/^sha(1|256|512):/i, '').toLowerCase();
+
+/** A JSON object of documents by id, as code generators write it. */
+function readTrusted(file: string): Map<string, string> {
+  let found: unknown;
+  try {
+    found = JSON.parse(readFileSync(file, 'utf8'));
+  } catch (error) {
+    throw new Error(`TAPEGATE_TRUSTED_DOCUMENTS: ${file} cannot be read: ${messageOf(error)}`);
+  }
+  const entries = isObject(found) ? Object.entries(found) : [];
+  const documents = entries.filter((entry): entry is [string, string] => typeof entry[1] === 'string');
+  if (documents.length === 0 || documents.length < entries.length) {
+    throw new Error(
+      `TAPEGATE_TRUSTED_DOCUMENTS: ${file} must be a JSON object with the texts of documents by their ids`,
+    );
+  }
+  const byName = new Map<string, string>();
+  for (const [id, text] of documents) {
+    const name = withoutAlgorithm(id);
+    if ((byName.get(name) ?? text) !== text) {
+      throw new Error(
+        `TAPEGATE_TRUSTED_DOCUMENTS: ${file} has two documents for the id ${quote(name)}, in which case does not count`,
+      );
+    }
+    byName.set(name, text);
+  }
+  return byName;
+}

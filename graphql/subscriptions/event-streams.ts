@@ -1,0 +1,463 @@
+/**
+ * Subscriptions over server-sent events: the handler of graphql-sse in both modes, with hooks.
+ * - Tokens of the single connection mode are signed and not stored. A stream exists once its client has connected.
+ * - A slow reader pauses its operations, so each holds one result in memory. The POST of a query is not answered before
+ *   its reader has caught up. A client that reads nothing for long is
+ * disconnected (`dropStalled` in app.ts).
+ * - An error of a source is a result of its operation. Other operations of the stream continue.
+ * - A stopping gateway ends its streams without `complete`, so that clients reconnect.
+ */
+import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
+import type { Request, Response } from 'express';
+import {
+  type DocumentNode,
+  type ExecutionArgs,
+  type ExecutionResult,
+  GraphQLError,
+  type GraphQLSchema,
+  getOperationAST,
+} from 'graphql';
+import { createHandler, type OperationResult, type Response as SseResponse } from 'graphql-sse';
+import { readerOf } from '../../src/gateway/http/answers-in-hand.js';
+import { checkMethod, HttpError, sizeOfBody } from '../../src/gateway/http/http-body.js';
+import { endTurn, keepTurn } from '../../src/gateway/limits/limits.js';
+import type { EventPlace } from '../schema/event-place.js';
+import { readVariables } from '../server/documents.js';
+import { acceptedOf, notAcceptable, type Params } from '../server/http.js';
+
+type Result = ExecutionResult | AsyncGenerator<ExecutionResult>;
+type Run = (args: ExecutionArgs) => Promise<Result> | Result;
+
+export interface Pipeline {
+  /** @returns the parameters of a request, with the text of a named document @throws HttpError */
+  readParams(req: Request): Promise<Params>;
+  /** Parses and validates a document in a slot of the caller. @throws UnavailableError */
+  check?(req: Request, query: string): Promise<void>;
+  prepare(input: { req: Request; res: Response; params: object; place?: EventPlace; request?: { method: string } }): {
+    schema: GraphQLSchema;
+    parse(query: string): DocumentNode;
+    validate(schema: GraphQLSchema, document: DocumentNode): readonly GraphQLError[];
+    contextFactory(): Promise<object> | object;
+    execute: Run;
+    /** Its errors are not masked yet. */
+    subscribe: Run;
+  };
+  maskError(error: unknown): Error;
+}
+
+/** A limit that is missing does not apply. */
+export interface StreamLimits {
+  /** Counts a stream for a caller. Returns a function that releases it. @throws HttpError 429, 503 */
+  take?: (req: Request) => () => void;
+  /** Does the same for characters of subscriptions, which stay in memory until the subscription ends. */
+  keep?: (req: Request, characters: number) => () => void;
+  /** Subscriptions of one stream. */
+  operations?: number;
+}
+
+/** An event stream: one operation in distinct connections mode, several in single connection mode. */
+interface Stream {
+  res: Response;
+  /** The caller and its token; empty in distinct connections mode. */
+  owner: string;
+  token: string;
+  /** A function for each active subscription that releases its limits. */
+  operations: Set<() => void>;
+  /** In distinct connections mode, the event ids of the next results, after which a client may resume. */
+  eventIds: (bigint | undefined)[];
+  /** Resolves when a slow reader has caught up. */
+  drained?: Promise<void> | undefined;
+}
+
+interface Exchange {
+  req: Request;
+  res: Response;
+  /** Undefined for a token without a stream. */
+  stream: Stream | undefined;
+  params: Params;
+  place: EventPlace;
+  end(): void;
+}
+
+const TOKEN_HEADER = 'x-graphql-event-stream-token';
+export const EVENT_STREAM = 'text/event-stream';
+const JSON_TYPE = 'application/json';
+/** A client connects to its stream at once. */
+const TOKEN_MS = 60_000;
+const PING = ':\n\n';
+const MAX_SUBSCRIPTION_BYTES = 16 * 1024;
+
+const run = ({ rootValue }: ExecutionArgs) => (rootValue as () => OperationResult)();
+
+export class EventStreams {
+  private readonly pipeline: Pipeline;
+  private readonly ownerOf: (req: Request) => string;
+  private readonly limits: Required<StreamLimits>;
+  private readonly secret = randomBytes(32);
+  private readonly open = new Set<Response>();
+  /** Streams in single connection mode, by token. */
+  private readonly shared = new Map<string, Stream>();
+  private isClosed = false;
+
+  private readonly handle = createHandler<Request, Exchange, Record<PropertyKey, unknown>>({
+    authenticate: ({ method, raw, context }) => context.stream?.token ?? (method === 'PUT' ? this.issue(raw) : ''),
+    onSubscribe: ({ context }) => this.prepare(context),
+    onOperation: (_ctx, { context }, _args, result) => this.adapt(context, result as Result),
+    validate: () => [], // `prepare` has
+    execute: run,
+    subscribe: run,
+  });
+
+  /** @param ownerOf names the caller of a request: a token is valid only for the caller that requested it */
+  constructor(pipeline: Pipeline, ownerOf: (req: Request) => string, limits: StreamLimits = {}) {
+    this.pipeline = pipeline;
+    this.ownerOf = ownerOf;
+    this.limits = { take: () => () => {}, keep: () => () => {}, operations: Number.POSITIVE_INFINITY, ...limits };
+  }
+
+  async exchange(req: Request, res: Response): Promise<void> {
+    this.refuseWhenClosed();
+    checkMethod(req, ['GET', 'POST', 'PUT', 'DELETE']);
+    if (req.method === 'PUT') {
+      if (!acceptedOf(req, ['text/plain'])) throw notAcceptable('text/plain');
+      return await this.answer(exchangeOf(req, res, undefined), req);
+    }
+    const owner = this.ownerOf(req);
+    const token = req.get(TOKEN_HEADER) ?? searchOf(req).get('token') ?? '';
+    const known = this.shared.get(token);
+    const stream = known?.owner === owner ? known : undefined;
+    if (req.method === 'DELETE') return await this.answer(exchangeOf(req, res, stream), req);
+    if (!wantsStream(req, stream)) return await this.answerBeside(req, res, stream);
+    if (stream) throw new HttpError(409, 'Stream already open');
+    if (this.isIssued(token, owner)) return await this.connect(req, res, { owner, token });
+    await this.answerAlone(req, res, await this.pipeline.readParams(req));
+  }
+
+  async answerAlone(req: Request, res: Response, params: Params): Promise<void> {
+    this.refuseWhenClosed();
+    const stream = this.create(req, res, { owner: '', token: '' });
+    await this.answer(exchangeOf(req, res, stream, params), { method: 'POST', accept: EVENT_STREAM });
+  }
+
+  /** Ends all streams, without reporting an operation as complete, and opens no more. */
+  close(): void {
+    this.isClosed = true;
+    for (const res of this.open) res.end();
+  }
+
+  private issue(req: Request): SseResponse {
+    const claim = `${(Date.now() + TOKEN_MS).toString(36)}.${randomBytes(16).toString('base64url')}`;
+    const token = `${claim}.${this.sign(claim, this.ownerOf(req))}`;
+    return [token, { status: 201, statusText: 'Created', headers: { 'content-type': 'text/plain; charset=utf-8' } }];
+  }
+
+  private isIssued(token: string, owner: string): boolean {
+    const [expires = '', random = '', signature = ''] = token.split('.');
+    const given = Buffer.from(signature);
+    const expected = Buffer.from(this.sign(`${expires}.${random}`, owner));
+    const isSigned = given.length === expected.length && timingSafeEqual(given, expected);
+    return isSigned && Number.parseInt(expires, 36) > Date.now();
+  }
+
+  private sign(claim: string, owner: string): string {
+    return createHmac('sha256', this.secret).update(`${claim}.${owner}`).digest('base64url');
+  }
+
+  private async connect(req: Request, res: Response, whose: { owner: string; token: string }): Promise<void> {
+    const stream = this.create(req, res, whose);
+    this.shared.set(stream.token, stream);
+    whenClosed(res, () => this.shared.delete(stream.token));
+    const exchange = exchangeOf(req, res, stream);
+    await this.ask(exchange, { method: 'PUT' });
+    await this.answer(exchange, { method: 'GET', accept: EVENT_STREAM });
+  }
+
+  /** @throws HttpError if the caller may have no more streams */
+  private create(req: Request, res: Response, whose: { owner: string; token: string }): Stream {
+    const give = this.limits.take(req);
+    const stream: Stream = { res, ...whose, operations: new Set(), eventIds: [] };
+    whenClosed(res, () => {
+      give();
+      for (const end of stream.operations) end();
+    });
+    return stream;
+  }
+
+  private async answerBeside(req: Request, res: Response, stream: Stream | undefined): Promise<void> {
+    if (stream && !acceptedOf(req, [JSON_TYPE])) throw notAcceptable(JSON_TYPE);
+    const params = stream && (await this.pipeline.readParams(req));
+    const exchange = exchangeOf(req, res, stream, params);
+    // graphql-sse keeps the id of a rejected operation
+    const search = new URLSearchParams({ operationId: String(params?.extensions?.operationId ?? '') });
+    const free = () => this.ask(exchange, { method: 'DELETE', url: `/?${search}` });
+    try {
+      await this.answer(exchange, { method: 'POST' });
+      if (res.statusCode === 400) await free();
+    } catch (error) {
+      await free();
+      throw error;
+    }
+  }
+
+  private async answer(exchange: Exchange, as: { method: string; accept?: string }): Promise<void> {
+    const { res, stream } = exchange;
+    const [body, { status, headers = {} }] = await this.ask(exchange, as);
+    if (!stream || body === null || typeof body === 'string') res.status(status).set(headers).end(body);
+    else this.send(stream, body, headers);
+  }
+
+  /** Passes a request to graphql-sse: a GET as a POST, since `readParams` reads and checks both. */
+  private async ask(
+    context: Exchange,
+    { method, url = context.req.url, accept = '*/*' }: { method: string; url?: string; accept?: string },
+  ): Promise<SseResponse> {
+    const { req: raw, params } = context;
+    const get = (name: string) => ({ accept, 'content-type': JSON_TYPE })[name] ?? raw.get(name);
+    return await this.handle({ method, url, headers: { get }, body: { ...params }, raw, context });
+  }
+
+  /** The hook `onSubscribe`: parses and checks an operation before it runs. */
+  private async prepare(exchange: Exchange) {
+    const { req, res, params, place, stream } = exchange;
+    const { schema, ...steps } = this.pipeline.prepare({ req, res, params, place });
+    try {
+      await this.pipeline.check?.(req, params.query);
+      const document = steps.parse(params.query);
+      const faults = steps.validate(schema, document);
+      if (faults.length > 0) return refuse(exchange, faults);
+      const operation = getOperationAST(document, params.operationName);
+      if (!operation) return refuse(exchange, [new GraphQLError('Could not determine what operation to execute.')]);
+      if (operation.operation === 'mutation' && req.method === 'GET') {
+        throw new HttpError(405, 'a mutation is not allowed by GET, only by POST', { Allow: 'POST' });
+      }
+      const variables = readVariables(schema, operation, params.variables ?? {});
+      if (variables.errors) return refuse(exchange, variables.errors);
+      const contextValue = (await steps.contextFactory()) as Record<PropertyKey, unknown>;
+      // the POST of an operation ends before its stream
+      if (stream?.token) Object.assign(contextValue, { reader: readerOf(stream.res) });
+      const { operationName = null, variables: variableValues = null } = params;
+      const args = { schema, document, contextValue, operationName, variableValues };
+      const isSubscription = operation.operation === 'subscription';
+      const rootValue = async (): Promise<Result> => {
+        if (isSubscription) this.admit(exchange);
+        // a client may abandon the POST of a query, which continues for its stream and still holds the body
+        const end = isSubscription ? undefined : keepTurn(res);
+        try {
+          if (!isSubscription) {
+            const result = await steps.execute(args);
+            // the request counts until then, so a caller whose stream is not read cannot collect results without limit
+            if (stream?.token) await untilTaken(stream);
+            return result;
+          }
+          const result = await steps.subscribe(args);
+          return 'next' in result ? result : this.masked(result);
+        } catch (error) {
+          return this.toResult(error);
+        } finally {
+          end?.();
+        }
+      };
+      return { ...args, rootValue };
+    } catch (error) {
+      if (error instanceof HttpError) throw error;
+      return refuse(exchange, [this.pipeline.maskError(error)]);
+    }
+  }
+
+  private readonly masked = (result: ExecutionResult): ExecutionResult =>
+    result.errors
+      ? { ...result, errors: result.errors.map((error) => toPlain(this.pipeline.maskError(error))) }
+      : result;
+
+  private readonly toResult = (error: unknown): ExecutionResult => ({
+    errors: [toPlain(this.pipeline.maskError(error))],
+  });
+
+  /** Counts a subscription until its end, or that of its stream. @throws HttpError */
+  private admit(exchange: Exchange): void {
+    const { req, stream, params } = exchange;
+    // a named document is not in the body
+    const size = Math.max(sizeOfBody(req), params.query.length);
+    if (size > MAX_SUBSCRIPTION_BYTES) {
+      throw new HttpError(413, `a subscription must have at most ${MAX_SUBSCRIPTION_BYTES} bytes`);
+    }
+    const operations = stream?.operations ?? new Set();
+    if (operations.size >= this.limits.operations) {
+      const message = `the stream has ${operations.size} operations already: try again later`;
+      throw new HttpError(429, message, { 'Retry-After': '5' });
+    }
+    const give = this.limits.keep(req, size);
+    exchange.end = () => {
+      if (operations.delete(exchange.end)) give();
+    };
+    operations.add(exchange.end);
+  }
+
+  /** The hook `onOperation`: sends results at the reader's pace. */
+  private adapt(exchange: Exchange, result: Result): Result {
+    const { stream } = exchange;
+    if (stream && 'next' in result)
+      return paced(result, { exchange, stream, masked: this.masked, toResult: this.toResult });
+    exchange.end();
+    return withPlainErrors(result as ExecutionResult);
+  }
+
+  private send(stream: Stream, messages: AsyncGenerator<string, void>, headers: Record<string, string>): void {
+    const { res } = stream;
+    this.open.add(res);
+    endTurn(res);
+    res.locals.isStream = true; // it ends when the caller's rights change (gateway/http/answers-in-hand.ts)
+    whenClosed(res, () => {
+      this.open.delete(res);
+      void messages.return();
+    });
+    res.on('error', () => {}); // a write after a disconnect; 'close' follows
+    if (res.closed || res.locals.isStale) res.destroy();
+    else res.writeHead(200, headers);
+    if (this.isClosed) res.end();
+    void write(stream, messages).catch(() => res.destroy());
+  }
+
+  private refuseWhenClosed(): void {
+    if (this.isClosed) throw new HttpError(503, 'the gateway stops', { 'Retry-After': '1', Connection: 'close' });
+  }
+}
+
+function exchangeOf(req: Request, res: Response, stream: Stream | undefined, params: Params = { query: '' }): Exchange {
+  const place = { lastEventId: req.get('last-event-id') || undefined };
+  return { req, res, stream, params, place, end: () => {} };
+}
+
+/** Sends the messages of graphql-sse, with the ids of events. */
+async function write({ res, token, eventIds }: Stream, messages: AsyncIterable<string>): Promise<void> {
+  for await (const message of messages) {
+    if (isOver(res)) return;
+    // an unread ping would only make the connection look alive
+    if (message === PING && res.writableLength > 0) continue;
+    const eventId = token === '' && message.startsWith('event: next') ? eventIds.shift() : undefined;
+    res.write(eventId === undefined ? message : message.replace('data:', `id: ${eventId}\ndata:`));
+  }
+  if (!isOver(res)) res.end();
+}
+
+/** Reads the next result when the reader has taken the last one. */
+function paced(
+  source: AsyncGenerator<ExecutionResult>,
+  {
+    exchange,
+    stream,
+    masked,
+    toResult,
+  }: {
+    exchange: Exchange;
+    stream: Stream;
+    masked(result: ExecutionResult): ExecutionResult;
+    toResult(error: unknown): ExecutionResult;
+  },
+): AsyncGenerator<ExecutionResult> {
+  let isFirst = true;
+  let hasFailed = false;
+  const read = async (): Promise<ExecutionResult | undefined> => {
+    if (!isFirst) await untilTaken(stream);
+    isFirst = false;
+    if (hasFailed || isOver(stream.res)) return undefined;
+    try {
+      const { done, value } = await source.next();
+      return done ? undefined : masked(value);
+    } catch (error) {
+      hasFailed = true;
+      return toResult(error);
+    }
+  };
+  const end = async (): Promise<IteratorReturnResult<undefined>> => {
+    exchange.end();
+    void source.return(undefined).catch(() => {}); // its end does not matter
+    return { done: true, value: undefined };
+  };
+  return {
+    next: async () => {
+      const value = await read();
+      if (!value) return await end();
+      // for instance, the database is away: the client may succeed after reconnecting
+      if (value.errors?.some(({ extensions }) => extensions.code === 'UNAVAILABLE')) {
+        stream.res.end();
+        return await end();
+      }
+      if (stream.token === '') stream.eventIds.push(exchange.place.eventId);
+      return { done: false, value };
+    },
+    return: end,
+    throw: end,
+    [Symbol.asyncIterator]() {
+      return this;
+    },
+  };
+}
+
+let turn: Promise<void> | undefined;
+
+/** Waits until the last message is written, and a slow reader has caught up. */
+async function untilTaken(stream: Stream): Promise<void> {
+  const { res } = stream;
+  // one for all streams
+  turn ??= new Promise((resolve) => {
+    setImmediate(() => {
+      turn = undefined;
+      resolve();
+    });
+  });
+  await turn;
+  if (!res.writableNeedDrain || isOver(res)) return;
+  stream.drained ??= new Promise((resolve) => {
+    const go = () => {
+      res.off('drain', go).off('close', go);
+      stream.drained = undefined;
+      resolve();
+    };
+    res.on('drain', go).on('close', go);
+  });
+  await stream.drained;
+}
+
+const isOver = (res: Response) => res.writableEnded || res.destroyed;
+
+function whenClosed(res: Response, act: () => void): void {
+  if (res.closed) act();
+  else res.once('close', act);
+}
+
+/** Rejects an operation: in a result on its own stream, otherwise as the response. */
+function refuse({ stream }: Exchange, errors: readonly Error[]): SseResponse | AsyncGenerator<ExecutionResult> {
+  const result = { errors: errors.map(toPlain) };
+  if (!stream?.token) return only(result);
+  return [JSON.stringify(result), { status: 400, statusText: 'Bad Request', headers: { 'content-type': JSON_TYPE } }];
+}
+
+async function* only(result: ExecutionResult): AsyncGenerator<ExecutionResult> {
+  yield result;
+}
+
+/** Removes HTTP details from errors: the header is already sent. */
+function withPlainErrors(result: ExecutionResult): ExecutionResult {
+  return result.errors ? { ...result, errors: result.errors.map(toPlain) } : result;
+}
+
+function toPlain(error: Error): GraphQLError {
+  const {
+    nodes = null,
+    path = null,
+    source = null,
+    positions = null,
+    extensions = {},
+  } = error as Partial<GraphQLError>;
+  const { http: _, ...others } = extensions;
+  return new GraphQLError(error.message, { nodes, path, source, positions, extensions: others });
+}
+
+const searchOf = (req: Request) => new URL(req.url, 'http://localhost').searchParams;
+
+/** Only a client that names the type explicitly gets a stream. */
+function wantsStream(req: Request, stream: Stream | undefined): boolean {
+  const types = stream ? [JSON_TYPE, EVENT_STREAM] : [EVENT_STREAM];
+  return /text\/event-stream/i.test(req.get('accept') ?? '') && acceptedOf(req, types) === EVENT_STREAM;
+}

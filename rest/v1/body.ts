@@ -1,0 +1,190 @@
+/** Schemas of JSON bodies: the REST contract and the WLCG Tape REST API. */
+import type { Request, Response } from 'express';
+import { z } from 'zod';
+import { InvalidInputError, quote } from '../../src/core/errors.js';
+import { isObject } from '../../src/core/json.js';
+import { HttpError, readJsonBody } from '../../src/gateway/http/http-body.js';
+import { toLogicalPath } from './paths.js';
+
+type Issue = Pick<z.core.$ZodRawIssue, 'input'>;
+
+const must = (be: string) => ({ error: ({ input }: Issue) => `must be ${be}, not ${nameOf(input)}` });
+const string = z.string(must('a string'));
+
+const optionalString = string.nullish();
+
+/** The only required field. An empty one is an unknown user. */
+const quota = z.string({
+  error: (issue) => (issue.input == null ? 'must name a user, and is missing' : must('a string').error(issue)),
+});
+
+const common = {
+  quota,
+  retention: optionalString,
+  label: optionalString,
+  notify_on_first_file: optionalString,
+  notify_on_last_file: optionalString,
+};
+
+export const requestChange = z.object(common);
+
+/** `files` is a list of paths, or one string with a path per line. */
+export const newRequest = z.object({
+  ...common,
+  patterns: optionalString,
+  files: z.preprocess(
+    (files) => (typeof files === 'string' ? files.split(/\r?\n/) : files),
+    z
+      .array(z.unknown(), must('a list of paths'))
+      .transform((files, ctx) => {
+        const other = files.find((file) => typeof file !== 'string');
+        if (other !== undefined) ctx.addIssue(`must hold strings, not ${nameOf(other)}`);
+        return files as string[];
+      })
+      .nullish(),
+  ),
+});
+
+/**
+ * Reads a body of the contract: any or no Content-Type, a bare object or an array of one. Ignores unknown fields.
+ * @throws HttpError 400, 413, 415; InvalidInputError
+ */
+export async function readBody<T>(req: Request, res: Response, schema: z.ZodType<T>): Promise<T> {
+  const value = await readJsonBody(req);
+  const object: unknown = Array.isArray(value) && value.length === 1 ? value[0] : value;
+  if (!isObject(object)) {
+    const given = object === value ? nameOf(value) : `an array holding ${nameOf(object)}`;
+    throw new HttpError(400, `the body must be an array holding one object, not ${given}`);
+  }
+  if (typeof object.quota === 'string') res.locals.quota = object.quota; // who asks, where legacy access is open
+  return parse(schema, object);
+}
+
+/** Characters of a path as written, which is kept: percent-encoding of the longest path fits. */
+const MOST_GIVEN = 8192;
+
+const filledString = string
+  .refine((text) => text !== '', 'must not be empty')
+  .refine((text) => !text.includes('\0') && text.isWellFormed(), {
+    error: ({ input }) => `must be text: ${quote(String(input))}`,
+  });
+
+/** ISO 8601 durations (P2D, PT12H, P1Y2M3W4DT5H6M7.5S). */
+const DURATION =
+  /^P(?=.)(?:(\d+)Y)?(?:(\d+)M)?(?:(\d+)W)?(?:(\d+(?:[.,]\d+)?)D)?(?:T(?=.)(?:(\d+(?:[.,]\d+)?)H)?(?:(\d+(?:[.,]\d+)?)M)?(?:(\d+(?:[.,]\d+)?)S)?)?$/;
+
+const DAY = 24 * 3600;
+/** A year has 365 days, and a month 30. */
+const SECONDS = [365 * DAY, 30 * DAY, 7 * DAY, DAY, 3600, 60, 1];
+const MOST_SECONDS = 100 * 365 * DAY;
+
+const duration = filledString.transform((text, ctx) => {
+  const [, ...parts] = (text.length <= 100 && DURATION.exec(text)) || [''];
+  const sum = parts.reduce((all, part, n) => all + Number((part ?? '0').replace(',', '.')) * (SECONDS[n] ?? 0), 0);
+  const seconds = Math.ceil(sum);
+  if (seconds > 0 && seconds <= MOST_SECONDS) return seconds;
+  ctx.addIssue(`must be an ISO 8601 duration such as P2D, up to P100Y, not ${quote(text)}`);
+  return z.NEVER;
+});
+
+/** Stops at the first wrong item: a body may contain a million. */
+const listOf = <Item extends z.ZodType>(item: Item) =>
+  z
+    .array(z.unknown(), must('a list'))
+    .min(1, 'must not be empty')
+    .transform((values, ctx) => {
+      const items: z.output<Item>[] = [];
+      for (const [n, value] of values.entries()) {
+        const read = item.safeParse(value);
+        if (!read.success) {
+          for (const { path, message } of read.error.issues)
+            ctx.addIssue({ code: 'custom', path: [n, ...path], message });
+          return z.NEVER;
+        }
+        items.push(read.data);
+      }
+      return items;
+    });
+
+/** Ignores unknown fields, and metadata for other sites. */
+const stageBody = z.object({
+  files: listOf(
+    z.object(
+      {
+        path: filledString.refine((path) => path.length <= MOST_GIVEN, {
+          error: ({ input }) => `must have at most ${MOST_GIVEN} characters, not ${String(input).length}`,
+        }),
+        diskLifetime: duration.nullish(),
+        targetedMetadata: z.unknown().optional(),
+      },
+      must('an object'),
+    ),
+  ),
+});
+
+export const pathsBody = z.object({ paths: listOf(filledString) });
+
+/** Reads a body of the WLCG Tape REST API. @throws HttpError 400, 413, 415; InvalidInputError */
+export async function readTapeBody<T>(req: Request, schema: z.ZodType<T>): Promise<T> {
+  const value = await readJsonBody(req);
+  if (isObject(value)) return parse(schema, value);
+  throw new HttpError(400, `the body must be an object, not ${nameOf(value)}`);
+}
+
+interface StagedFile {
+  path: string;
+  /** The path as the client wrote it. */
+  given: string;
+  lifetimeSeconds: number | undefined;
+}
+
+/** @returns the files, and the distinct quotas in their metadata for this site */
+export async function readStage(req: Request, siteName: string): Promise<{ files: StagedFile[]; quotas: string[] }> {
+  const { files } = await readTapeBody(req, stageBody);
+  const quotas = files.flatMap(({ targetedMetadata }) => findQuota(targetedMetadata, siteName) ?? []);
+  return {
+    files: files.map(({ path, diskLifetime }) => ({
+      path: toLogicalPath(path),
+      given: path,
+      lifetimeSeconds: diskLifetime ?? undefined,
+    })),
+    quotas: [...new Set(quotas)],
+  };
+}
+
+/** Metadata for this site, or for any. */
+function findQuota(metadata: unknown, siteName: string): string | undefined {
+  for (const site of [siteName, 'default']) {
+    const own = isObject(metadata) && Object.hasOwn(metadata, site) ? metadata[site] : undefined;
+    if (isObject(own) && typeof own.quota === 'string' && own.quota !== '') return own.quota;
+  }
+  return undefined;
+}
+
+/** Faults that one message reports. */
+const MOST_FAULTS = 5;
+
+/** @throws InvalidInputError with all faults; it names the field of the first one */
+export function parse<T>(schema: z.ZodType<T>, value: unknown): T {
+  const read = schema.safeParse(value);
+  if (read.success) return read.data;
+  const faults = new Map<string, string>();
+  for (const { path, message } of read.error.issues) {
+    const [first = '', ...more] = path.map(String);
+    const field = first + more.map((part) => (/^\d+$/.test(part) ? `[${part}]` : `.${part}`)).join('');
+    if (!faults.has(field)) faults.set(field, message);
+  }
+  const [[field, problem] = ['body', 'cannot be read'], ...others] = faults;
+  const shown = others.slice(0, MOST_FAULTS - 1).map((fault) => fault.join(' '));
+  const rest = others.length - shown.length;
+  throw new InvalidInputError(field, [problem, ...shown, ...(rest > 0 ? [`and ${rest} more`] : [])].join('; '));
+}
+
+/** Names a value in the message that another one was expected. */
+function nameOf(value: unknown): string {
+  if (value === undefined) return 'missing';
+  if (Array.isArray(value)) return value.length === 1 ? 'an array of one' : `an array of ${value.length}`;
+  if (value === null) return 'null';
+  if (typeof value === 'object') return 'an object';
+  return typeof value === 'bigint' ? 'a number' : `a ${typeof value}`;
+}

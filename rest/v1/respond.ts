@@ -1,0 +1,128 @@
+/**
+ * Sends responses of the REST contract: an array of one object, exactly `application/json`, `Vary: Accept,
+ * Accept-Encoding`.
+ */
+import { once } from 'node:events';
+import type { Writable } from 'node:stream';
+import type { Response } from 'express';
+import { openBody, sendEncoded } from '../../src/gateway/http/encodings.js';
+import { answerOf } from '../../src/gateway/http/http-errors.js';
+
+function start(res: Response, status: number): void {
+  res.status(status);
+  res.setHeader('Content-Type', 'application/json');
+  res.vary('Accept');
+}
+
+export function send(res: Response, status: number, body: object): void {
+  sendText(res, status, JSON.stringify([body]));
+}
+
+export function sendText(res: Response, status: number, text: string): void {
+  sendWhole(res, status, Buffer.from(text));
+}
+
+function sendWhole(res: Response, status: number, bytes: Buffer): void {
+  start(res, status);
+  sendEncoded(res, bytes);
+}
+
+export function sendError(res: Response, error: unknown): void {
+  const { status, message, headers } = answerOf(error);
+  res.set(headers);
+  send(res, status, { error: message, error_msg: message });
+}
+
+/** Pages of a list, optionally with a callback for the reader's pace and a signal. */
+interface Pages<Page> extends AsyncIterable<Page> {
+  signal?: AbortSignal;
+  took?(bytes: number): void;
+}
+
+/** Size of one write. The reader has taken a part when the next one is written. */
+const PART_BYTES = 64 * 1024;
+
+/** Sends `head`, a JSON list of items, and `tail`, as `sendBytes` does. */
+export async function sendList<Item>(
+  res: Response,
+  {
+    head,
+    pages,
+    present,
+    tail,
+  }: { head: string; pages: Pages<Item[]>; present: (item: Item) => unknown; tail: string },
+): Promise<void> {
+  const parts = async function* parts() {
+    let separator = '';
+    for await (const page of pages) {
+      let text = '';
+      for (const item of page) {
+        text += separator + JSON.stringify(present(item));
+        separator = ',';
+      }
+      yield [Buffer.from(text)];
+    }
+  };
+  await sendBytes(res, { head, pages: { ...pages, [Symbol.asyncIterator]: parts }, tail });
+}
+
+/**
+ * Sends `head`, bytes page by page at the reader's pace, and `tail`.
+ * @throws Error if the client disconnects or the list is aborted, so that the list is closed
+ */
+export async function sendBytes(
+  res: Response,
+  { head, pages, tail }: { head: string; pages: Pages<Buffer[]>; tail: string },
+): Promise<void> {
+  let waiting: Buffer[] = [Buffer.from(head)];
+  let body: Writable | undefined;
+  for await (const page of pages) {
+    waiting.push(...page);
+    if (lengthOf(waiting) < PART_BYTES) continue;
+    // after the first page, a failure can only break the connection
+    if (!body) start(res, 200);
+    body ??= openBody(res);
+    if (res.req.method === 'HEAD') break;
+    await write({ res, body }, Buffer.concat(waiting), pages); // the rows of a page come in small parts
+    waiting = [];
+  }
+  waiting.push(Buffer.from(tail));
+  const bytes = Buffer.concat(waiting);
+  if (!body) return sendWhole(res, 200, bytes);
+  if (res.req.method !== 'HEAD') await write({ res, body }, bytes, pages);
+  body.end();
+}
+
+const lengthOf = (parts: readonly Buffer[]) => parts.reduce((sum, { length }) => sum + length, 0);
+
+interface Out {
+  res: Response;
+  /** The response, or its encoder. */
+  body: Writable;
+}
+
+async function write({ res, body }: Out, bytes: Buffer, { signal, took }: Pages<unknown>): Promise<void> {
+  for (let at = 0; at < bytes.length; at += PART_BYTES) {
+    if (res.destroyed || res.closed) throw new Error('the client is gone');
+    signal?.throwIfAborted();
+    const part = bytes.subarray(at, at + PART_BYTES);
+    if (!body.write(part)) await drained(body, signal);
+    took?.(part.length);
+  }
+}
+
+async function drained(body: Writable, signal: AbortSignal | undefined): Promise<void> {
+  const end = new AbortController();
+  const onClose = () => end.abort(new Error('the client is gone'));
+  const onBreak = () => end.abort(signal?.reason);
+  body.once('close', onClose);
+  signal?.addEventListener('abort', onBreak);
+  try {
+    await once(body, 'drain', { signal: end.signal });
+  } catch (error) {
+    throw end.signal.aborted ? end.signal.reason : error;
+  } finally {
+    body.off('close', onClose);
+    signal?.removeEventListener('abort', onBreak);
+  }
+}

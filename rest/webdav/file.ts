@@ -1,0 +1,295 @@
+/**
+ * GET and HEAD of a restored file: conditions and ranges (RFC 9110, 13 and 14), `Repr-Digest` (RFC 9530), `Digest` (RFC
+ * 3230).
+ */
+import { randomBytes } from 'node:crypto';
+import type { IncomingHttpHeaders } from 'node:http';
+import { hostname } from 'node:os';
+import type { Request, Response } from 'express';
+import { logFailure, quote } from '../../src/core/errors.js';
+import type { Context } from '../../src/domain/context.js';
+import {
+  findHostsOf,
+  findServed,
+  type Listed,
+  readListed,
+  type ServedCopy,
+  type Unserved,
+} from '../../src/domain/disks/copies.js';
+import { recordMissingFiles } from '../../src/domain/disks/missing.js';
+import { findPathProblem } from '../../src/domain/input.js';
+import { HttpError } from '../../src/gateway/http/http-body.js';
+import { DISCOVERY_PATH } from '../tape/discovery.js';
+import { hrefOf, readLogicalPath } from '../v1/paths.js';
+import { type ClosedCopy, type Copies, type OpenCopy, type Range, sendParts } from './send.js';
+
+export async function getFile(ctx: Context, copies: Copies, req: Request, res: Response): Promise<void> {
+  const path = readLogicalPath(req.path);
+  const found = findPathProblem(path) === undefined ? await findServed(ctx, path) : { problem: 'UNKNOWN' as const };
+  if ('problem' in found) {
+    const listed = found.problem === 'ON_TAPE' && req.method === 'HEAD' ? await readListed(ctx, path) : undefined;
+    if (listed) return describeNearline(req, res, listed);
+    throw refusalOf(found.problem, path);
+  }
+  const { copy } = found;
+  const opened = await copies.open(copy, { isPublic: ctx.config.door.webdav === 'public' });
+  if ('closed' in opened) throw await explainClosed(ctx, copy, opened);
+  try {
+    await answer(req, res, copy, opened);
+  } catch (error) {
+    if (res.headersSent || res.destroyed || res.closed) throw error;
+    for (const name of OF_FILE) res.removeHeader(name);
+    if (error instanceof HttpError) throw error;
+    logFailure(ctx.log, error, 'a copy cannot be read', { path });
+    throw unreadable(path);
+  } finally {
+    opened.close();
+  }
+}
+
+/**
+ * Answers HEAD of a file on tape as StoRM and dCache do, which report the size and the checksum of the tape copy: clients
+ * look at files before they stage them.
+ */
+function describeNearline(req: Request, res: Response, { size, mtime, checksum, adler32 }: Listed): void {
+  res.set({ 'Content-Type': TYPE, 'Content-Length': String(size), 'Accept-Ranges': 'bytes', Locality: 'NEARLINE' });
+  if (mtime !== null) res.set('Last-Modified', new Date(`${mtime.slice(0, 23)}Z`).toUTCString());
+  res.set(digestHeaders([checksum, withAlgorithm(adler32)], wantedBy(req)));
+  res.status(200).end();
+}
+
+/** Headers of a file, which an error response must not have. */
+const OF_FILE = ['Content-Length', 'Content-Range', 'Content-Type', 'ETag', 'Last-Modified', 'Digest', 'Repr-Digest'];
+
+const unreadable = (path: string) =>
+  new HttpError(503, `the disk that has ${quote(path)} cannot be read here at the moment`, { 'Retry-After': '30' });
+
+const refusals: Record<Unserved, (path: string) => HttpError> = {
+  UNKNOWN: (path) => new HttpError(404, `there is no file ${quote(path)}`),
+  FOLDER: (path) => new HttpError(404, `${quote(path)} is a folder, which has no bytes: PROPFIND tells what is in it`),
+  NOT_YOURS: (path) => new HttpError(403, `you may not read ${quote(path)}`),
+  // as StoRM: clients take a 409 for "exists already", and create directories or remove the file to try again
+  ON_TAPE: (path) =>
+    new HttpError(
+      415,
+      `${quote(path)} is on tape: stage it first, by the WLCG Tape REST API (${DISCOVERY_PATH}) or a request`,
+    ),
+  ELSEWHERE: (path) =>
+    new HttpError(415, `${quote(path)} is on disk at its primary place, or was changed there, and is not served here`),
+  DISK_FAILS: (path) =>
+    new HttpError(503, `the disk that has ${quote(path)} does not work at the moment`, { 'Retry-After': '60' }),
+};
+
+const refusalOf = (problem: Unserved, path: string) => refusals[problem](path);
+
+/** Redirects to the gateway on the disk's host, if it is known. */
+async function explainClosed(
+  ctx: Context,
+  { fileId, path, diskId }: ServedCopy,
+  { closed, message }: ClosedCopy,
+): Promise<HttpError> {
+  ctx.log.debug({ path, closed }, message);
+  if (closed === 'private')
+    return new HttpError(403, `${quote(path)} is not for everybody, and only what is is served here`);
+  if (closed === 'gone' && (await recordMissingFiles(ctx, [fileId])).size > 0) return refusalOf('ON_TAPE', path);
+  if (closed === 'gone' || closed === 'changed') {
+    return new HttpError(
+      415,
+      `what stands for ${quote(path)} on disk is not the copy that was restored: stage it again`,
+    );
+  }
+  if (closed === 'absent') {
+    const hosts = await findHostsOf(ctx, diskId);
+    const urls = hosts.flatMap((host) => (host === hostname() ? [] : (ctx.config.door.gateways.get(host) ?? [])));
+    const url = urls[Math.floor(Math.random() * urls.length)];
+    if (url !== undefined)
+      return new HttpError(307, `another gateway has ${quote(path)}`, { Location: url + hrefOf('', path) });
+  }
+  return unreadable(path);
+}
+
+async function answer(req: Request, res: Response, copy: ServedCopy, opened: OpenCopy): Promise<void> {
+  const size = Number(copy.size);
+  const validators = { etag: etagOf(copy), modifiedAt: new Date(Number(opened.mtimeNs / 1_000_000n)) };
+  res.setHeader('ETag', validators.etag);
+  res.setHeader('Last-Modified', validators.modifiedAt.toUTCString());
+  res.setHeader('Accept-Ranges', 'bytes');
+  const status = checkConditions(req.headers, validators);
+  if (status === 304) return void res.status(304).end();
+  if (status === 412) throw new HttpError(412, `${quote(copy.path)} is not what If-Match or If-Unmodified-Since names`);
+  res.set(digestHeaders([copy.checksum, copy.copyChecksum, withAlgorithm(copy.adler32)], wantedBy(req)));
+  const isRanged = req.method === 'GET' && isRangeGood(oneOf(req.headers['if-range']), validators);
+  const ranges = isRanged ? readRanges(req.headers.range, size) : undefined;
+  if (ranges?.length === 0) {
+    throw new HttpError(416, `${quote(copy.path)} has ${size} bytes`, { 'Content-Range': `bytes */${size}` });
+  }
+  const body = ranges ? rangedBody(res, ranges, size) : wholeBody(res, size);
+  if (req.method === 'HEAD') return void res.end();
+  await sendParts(res, opened, body);
+}
+
+const oneOf = (header: string | string[] | undefined) => (Array.isArray(header) ? header.join(',') : header);
+
+const wantedBy = ({ headers }: Request): Wanted => ({
+  digest: oneOf(headers['want-digest']),
+  repr: oneOf(headers['want-repr-digest']),
+});
+
+const TYPE = 'application/octet-stream';
+
+function wholeBody(res: Response, size: number) {
+  res.status(200).setHeader('Content-Type', TYPE);
+  res.setHeader('Content-Length', size);
+  return { parts: [{ head: '', range: { start: 0, length: size } }], tail: '' };
+}
+
+function rangedBody(res: Response, ranges: readonly Range[], size: number) {
+  res.status(206);
+  const [first] = ranges;
+  if (first && ranges.length === 1) {
+    res.setHeader('Content-Type', TYPE);
+    res.setHeader('Content-Range', contentRange(first, size));
+    res.setHeader('Content-Length', first.length);
+    return { parts: [{ head: '', range: first }], tail: '' };
+  }
+  const boundary = randomBytes(16).toString('hex');
+  const parts = ranges.map((range, n) => {
+    const lines = [
+      `${n === 0 ? '' : '\r\n'}--${boundary}`,
+      `Content-Type: ${TYPE}`,
+      `Content-Range: ${contentRange(range, size)}`,
+    ];
+    return { head: `${lines.join('\r\n')}\r\n\r\n`, range };
+  });
+  const tail = `\r\n--${boundary}--\r\n`;
+  res.setHeader('Content-Type', `multipart/byteranges; boundary=${boundary}`);
+  res.setHeader(
+    'Content-Length',
+    parts.reduce((sum, { head, range }) => sum + head.length + range.length, tail.length),
+  );
+  return { parts, tail };
+}
+
+const contentRange = ({ start, length }: Range, size: number) => `bytes ${start}-${start + length - 1}/${size}`;
+
+/** Identifies the bytes by their checksum at any gateway and after any restore; without a checksum, this copy. */
+function etagOf({ checksum, copyChecksum, size, ino, mtimeNs }: ServedCopy): string {
+  const known = copyChecksum ?? checksum;
+  if (known?.startsWith('sha256:') || known?.startsWith('md5:')) return `"${known.replace(':', '-')}"`;
+  return `"${[size, mtimeNs, ino, known ?? '']
+    .map((part) => String(part ?? ''))
+    .join('-')
+    .replace(':', '-')}"`;
+}
+
+interface Validators {
+  /** Strong, with its quotes. */
+  etag: string;
+  modifiedAt: Date;
+}
+
+/** @returns 304 if the client has the file, 412 if a precondition fails, otherwise undefined */
+function checkConditions(headers: IncomingHttpHeaders, { etag, modifiedAt }: Validators): 304 | 412 | undefined {
+  const modified = Math.floor(modifiedAt.getTime() / 1000) * 1000;
+  const ifMatch = headers['if-match'];
+  if (ifMatch !== undefined) {
+    if (!names(ifMatch, etag)) return 412;
+  } else if (timeOf(headers['if-unmodified-since']) < modified) return 412;
+  const ifNoneMatch = headers['if-none-match'];
+  if (ifNoneMatch !== undefined) return names(ifNoneMatch.replace(/(^|,)\s*W\//g, '$1'), etag) ? 304 : undefined;
+  return timeOf(headers['if-modified-since']) >= modified ? 304 : undefined;
+}
+
+/** Returns whether `If-Range` matches the file. */
+function isRangeGood(ifRange: string | undefined, { etag, modifiedAt }: Validators): boolean {
+  if (ifRange === undefined || ifRange === etag) return true;
+  if (ifRange.includes('"')) return false;
+  return Date.parse(ifRange) === Math.floor(modifiedAt.getTime() / 1000) * 1000;
+}
+
+const names = (list: string, etag: string) => list.split(',').some((part) => ['*', etag].includes(part.trim()));
+
+/** NaN without a header; comparisons with it are false. */
+const timeOf = (header: string | undefined): number => Date.parse(header ?? '');
+
+/** A request for more ranges, or more bytes than the file has, gets the whole file. */
+const MOST_RANGES = 1000;
+
+/**
+ * @param size bytes of the file
+ * @returns undefined for the whole file; an empty list if no range is within it
+ */
+function readRanges(header: string | undefined, size: number): Range[] | undefined {
+  const [, list] = /^bytes=([\d\s,-]+)$/.exec(header ?? '') ?? [];
+  const parts = list?.split(',').map((part) => part.trim()) ?? [];
+  if (parts.length === 0 || parts.length > MOST_RANGES) return undefined;
+  const ranges: Range[] = [];
+  for (const part of parts) {
+    const [, from = '', to = ''] = /^(\d*)-(\d*)$/.exec(part) ?? [];
+    if (from === '' && to === '') return undefined;
+    const start = from === '' ? Math.max(0, size - Number(to)) : Number(from);
+    const last = from === '' || to === '' ? size - 1 : Math.min(Number(to), size - 1);
+    if (from !== '' && to !== '' && Number(from) > Number(to)) return undefined;
+    if (start < size && last >= start && !(from === '' && Number(to) === 0))
+      ranges.push({ start, length: last - start + 1 });
+  }
+  const asked = ranges.reduce((sum, { length }) => sum + length, 0);
+  return ranges.length > 1 && asked > size ? undefined : ranges;
+}
+
+/**
+ * Of the catalogue's algorithms: the name in `Digest` and how its value is written, and the name in `Repr-Digest`, whose
+ * values are base64. `alias`: another name, which davix also looks for in the answer if it was asked for.
+ */
+const algorithms: Record<string, { digest: string; alias?: string; form: 'hex' | 'base64'; repr: string }> = {
+  adler32: { digest: 'adler32', form: 'hex', repr: 'adler' },
+  md5: { digest: 'md5', form: 'base64', repr: 'md5' },
+  sha256: { digest: 'sha-256', alias: 'SHA256', form: 'base64', repr: 'sha-256' },
+};
+
+/** Requested by `Want-Digest` and `Want-Repr-Digest`; undefined: all known. */
+interface Wanted {
+  digest: string | undefined;
+  repr: string | undefined;
+}
+
+const withAlgorithm = (adler32: string | null) => (adler32 === null ? null : `adler32:${adler32}`);
+
+/** @param checksums `algorithm:hex`; null if unknown */
+function digestHeaders(checksums: readonly (string | null)[], wanted: Wanted): Record<string, string> {
+  const values = new Map(
+    checksums.flatMap((checksum): [string, string][] => {
+      const [, name = '', hex = ''] = /^(\w+):([0-9a-f]+)$/.exec(checksum ?? '') ?? [];
+      return Object.hasOwn(algorithms, name) ? [[name, hex]] : [];
+    }),
+  );
+  const named = [...values].map(([name, hex]) => ({ ...(algorithms[name] as (typeof algorithms)[string]), hex }));
+  const inDigest = named.filter(({ digest }) => isWanted(wanted.digest, digest, /;\s*q\s*=\s*0(\.0*)?\s*$/i));
+  const inRepr = named.filter(({ repr }) => isWanted(wanted.repr, repr, /=0\s*$/));
+  const base64 = (hex: string) => Buffer.from(hex, 'hex').toString('base64');
+  const isAliasWanted = (alias: string) => namesOf(wanted.digest ?? '').some((name) => name.toUpperCase() === alias);
+  const inWords = inDigest.flatMap(({ digest, alias, form, hex }) =>
+    [digest, ...(alias !== undefined && isAliasWanted(alias) ? [alias] : [])].map(
+      (name) => `${name}=${form === 'hex' ? hex : base64(hex)}`,
+    ),
+  );
+  return {
+    ...(inWords.length > 0 && { Digest: inWords.join(',') }), // davix finds no value after a space
+    ...(inRepr.length > 0 && { 'Repr-Digest': inRepr.map(({ repr, hex }) => `${repr}=:${base64(hex)}:`).join(', ') }),
+  };
+}
+
+/** davix writes SHA256 for sha-256. */
+const canonical = (algorithm: string) => algorithm.toLowerCase().replaceAll(/[-_]/g, '');
+
+/** The algorithms in a list, without their weights. */
+const namesOf = (list: string) => list.split(',').map((part) => part.replace(/[;=].*$/s, '').trim());
+
+/** @param refused matches an algorithm that the client excludes */
+function isWanted(list: string | undefined, name: string, refused: RegExp): boolean {
+  if (list === undefined) return true;
+  return list.split(',').some((part) => {
+    const [wanted = ''] = namesOf(part);
+    return canonical(wanted) === canonical(name) && !refused.test(part);
+  });
+}

@@ -1,0 +1,73 @@
+/** PROPFIND of depth 0 and 1 (RFC 4918): grid clients check a file before they read it, and list directories. */
+import type { Request, Response } from 'express';
+import { quote } from '../../src/core/errors.js';
+import { type Entry, listFolder, readEntry } from '../../src/domain/catalogue/folders.js';
+import type { Context } from '../../src/domain/context.js';
+import { findPathProblem } from '../../src/domain/input.js';
+import { HttpError } from '../../src/gateway/http/http-body.js';
+import { hrefOf, readLogicalPath } from '../v1/paths.js';
+
+/** @returns a function that releases the slot @throws HttpError 429, 503 */
+export type Enter = (req: Request) => () => void;
+
+/** Entries of a directory; clients read larger ones by GraphQL, page by page. */
+const MOST = 10_000;
+
+/**
+ * Always returns all properties.
+ * @param enter limits listings of directories
+ */
+export async function propfind(ctx: Context, enter: Enter, req: Request, res: Response): Promise<void> {
+  const path = readLogicalPath(req.path);
+  const depth = req.headers.depth ?? 'infinity';
+  if (depth !== '0' && depth !== '1') throw new HttpError(403, `Depth must be 0 or 1, not ${quote(String(depth))}`);
+  const isPath = path === '' || findPathProblem(path) === undefined;
+  const entry = isPath ? await readEntry(ctx, path) : undefined;
+  if (!entry) throw new HttpError(404, `there is no file or folder ${quote(path)}`);
+  if (depth === '0' || !entry.isFolder) return send(ctx, res, [entry]);
+  const leave = enter(req);
+  try {
+    const entries = await listFolder(ctx, path, MOST);
+    if (entries.length > MOST)
+      throw new HttpError(507, `${quote(path)} has more than ${MOST} entries, which are listed by GraphQL alone`);
+    send(ctx, res, [entry, ...entries]);
+  } catch (error) {
+    leave();
+    throw error;
+  }
+  // the whole response is in memory until the client has read it
+  if (res.closed) leave();
+  else res.once('close', leave);
+}
+
+const HEAD = '<?xml version="1.0" encoding="utf-8"?>\n<D:multistatus xmlns:D="DAV:">';
+const TAIL = '</D:multistatus>\n';
+
+function send({ config }: Context, res: Response, entries: readonly Entry[]): void {
+  const prefix = config.publicUrl === undefined ? '' : new URL(config.publicUrl).pathname.replace(/\/$/, '');
+  const responses = entries.map((each) => present(each, hrefOf(prefix, each.path)));
+  res.status(207).setHeader('Content-Type', 'application/xml; charset=utf-8');
+  res.end(HEAD + responses.join('') + TAIL);
+}
+
+function present({ path, isFolder, size, mtime }: Entry, href: string): string {
+  const properties = [
+    `<D:displayname>${escapeXml(path.slice(path.lastIndexOf('/') + 1))}</D:displayname>`,
+    `<D:resourcetype>${isFolder ? '<D:collection/>' : ''}</D:resourcetype>`,
+    isFolder ? '' : `<D:getcontentlength>${size}</D:getcontentlength>`,
+    mtime === null ? '' : `<D:getlastmodified>${new Date(`${mtime.slice(0, 23)}Z`).toUTCString()}</D:getlastmodified>`,
+  ];
+  return (
+    `<D:response><D:href>${escapeXml(isFolder ? `${href}/` : href)}</D:href><D:propstat><D:prop>${properties.join('')}</D:prop>` +
+    '<D:status>HTTP/1.1 200 OK</D:status></D:propstat></D:response>'
+  );
+}
+
+const ENTITIES: Record<string, string> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' };
+
+/** XML cannot represent most control characters, which paths may contain. */
+function escapeXml(text: string): string {
+  return text
+    .replace(/[&<>"]/g, (character) => ENTITIES[character] ?? '')
+    .replace(/(?![\t\n\r])\p{Cc}|[\ufffe\uffff]/gu, '\ufffd');
+}

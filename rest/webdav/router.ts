@@ -1,0 +1,42 @@
+/** Read-only WebDAV for the bytes of restored files, as far as grid clients need it. */
+import type { Request, RequestHandler } from 'express';
+import type { Context } from '../../src/domain/context.js';
+import { checkMethod, HttpError } from '../../src/gateway/http/http-body.js';
+import { getFile } from './file.js';
+import { type Enter, propfind } from './propfind.js';
+import type { Copies } from './send.js';
+
+const ALLOW = ['OPTIONS', 'GET', 'HEAD', 'PROPFIND'];
+
+interface Door {
+  copies: Copies;
+  /** Limits readers. */
+  enter: Enter;
+  /** Limits listings of directories. */
+  enterFolder: Enter;
+}
+
+/**
+ * To be mounted at `WEBDAV_ROOT`.
+ * @param contextOf gives the context in which a request is served
+ */
+export function createBytesHandler(
+  contextOf: (req: Request) => Context,
+  { copies, enter, enterFolder }: Door,
+): RequestHandler {
+  return async (req, res) => {
+    const ctx = contextOf(req);
+    if (ctx.config.door.webdav === 'off')
+      throw new HttpError(404, 'the bytes of files are not served here (TAPEGATE_WEBDAV)');
+    if (req.method === 'GET' || req.method === 'HEAD') {
+      const leave = enter(req);
+      return await getFile(ctx, copies, req, res).finally(leave);
+    }
+    if (req.method === 'PROPFIND') return await propfind(ctx, enterFolder, req, res);
+    checkMethod(req, ALLOW);
+    res
+      .set({ Allow: ALLOW.join(', '), DAV: '1' })
+      .status(200)
+      .end();
+  };
+}

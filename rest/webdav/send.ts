@@ -1,0 +1,103 @@
+/** Sends bytes of a copy at the reader's pace. */
+import type { Response } from 'express';
+import type { ServedCopy } from '../../src/domain/disks/copies.js';
+import { HttpError } from '../../src/gateway/http/http-body.js';
+
+/** Opens copies, because this endpoint has no access to disks. */
+export interface Copies {
+  /** @param isPublic only if all users of the copy's host may read it */
+  open(copy: ServedCopy, how: { isPublic: boolean }): Promise<OpenCopy | ClosedCopy>;
+}
+
+/** The caller must close it. */
+export interface OpenCopy {
+  mtimeNs: bigint;
+  /** Reads from a position until the buffer is full or the copy ends. @returns bytes read */
+  read(buffer: Uint8Array, position: number): Promise<number>;
+  isUnchanged(): Promise<boolean>;
+  /** Does not wait for a disk that hangs. */
+  close(): void;
+}
+
+export interface ClosedCopy {
+  closed: 'absent' | 'gone' | 'changed' | 'private' | 'busy';
+  /** For operators. */
+  message: string;
+}
+
+export interface Range {
+  start: number;
+  length: number;
+}
+
+/** Size of a buffer. One is filled while the other is sent. */
+const CHUNK = 512 * 1024;
+
+/**
+ * Sends the parts of a response, each some given bytes and then a range of the copy, and ends it.
+ * @throws Error if the client disconnects or the copy has changed: the caller must break the connection
+ */
+export async function sendParts(
+  res: Response,
+  copy: OpenCopy,
+  { parts, tail }: { parts: readonly { head: string; range: Range }[]; tail: string },
+): Promise<void> {
+  const longest = Math.max(0, ...parts.map(({ range }) => range.length));
+  const writers = [0, 1].map(() => new Writer(res, Math.min(longest, CHUNK)));
+  let turn = 0;
+  for (const { head, range } of parts) {
+    if (head !== '') res.write(head);
+    for (let sent = 0; sent < range.length; turn += 1) {
+      const writer = writers[turn % 2] as Writer;
+      await writer.written();
+      const wanted = writer.bytes.subarray(0, Math.min(writer.bytes.length, range.length - sent));
+      const count = await copy.read(wanted, range.start + sent);
+      if (count === 0) throw new HttpError(415, 'the copy became shorter while it was read');
+      sent += count;
+      // check before the last bytes: a complete response must be correct
+      if (sent === range.length && !(await copy.isUnchanged()))
+        throw new HttpError(415, 'the copy was changed while it was read');
+      writer.write(count);
+    }
+  }
+  for (const writer of writers) await writer.written();
+  res.end(tail);
+}
+
+class Writer {
+  readonly bytes: Buffer;
+  private readonly res: Response;
+  private isWriting = false;
+  /** At most one caller waits. */
+  private wake: (() => void) | undefined;
+
+  constructor(res: Response, size: number) {
+    this.res = res;
+    this.bytes = Buffer.allocUnsafeSlow(size);
+    // once for the whole response: each listener would keep memory
+    res.once('close', () => this.wake?.());
+  }
+
+  write(count: number): void {
+    this.isWriting = true;
+    this.res.write(this.bytes.subarray(0, count), () => {
+      this.isWriting = false;
+      this.wake?.();
+    });
+  }
+
+  /** Waits until the buffer may be reused. @throws Error if the client has disconnected */
+  async written(): Promise<void> {
+    if (this.isWriting && !this.isGone()) {
+      await new Promise<void>((resolve) => {
+        this.wake = resolve;
+      });
+      this.wake = undefined;
+    }
+    if (this.isGone()) throw new Error('the reader has gone');
+  }
+
+  private isGone(): boolean {
+    return this.res.destroyed || this.res.closed;
+  }
+}

@@ -1,0 +1,91 @@
+/** Adopts data of a django-nla_control, and reports differences. Repeatable: unchanged source data is left alone. */
+import type { PoolClient } from 'pg';
+import { messageOf, UnavailableError } from '../core/errors.js';
+import type { Deed } from '../domain/audit/audit.js';
+import { auditedRun } from '../domain/audit/audited.js';
+import type { Context } from '../domain/context.js';
+import { ownershipOf } from '../restore-area/ownership.js';
+import { addDisk, checkNewDisk } from '../restore-area/setup.js';
+import { readSourceDisks, tellUnheld } from './copies.js';
+import { adoptFiles, chooseSourceFiles } from './files.js';
+import { adoptSourceCopies } from './link-copies.js';
+import { adoptQuotas } from './quotas.js';
+import { type Adopting, type Adoption, type Difference, nothingAdopted } from './report.js';
+import { adoptRequests, endGone, noteToldThere } from './requests.js';
+import { withLoadedSource } from './tables.js';
+
+export interface AdoptOptions {
+  /** Writes nothing; reports the changes that it would make. */
+  isTrial: boolean;
+  /** Contains the archive paths, as links to copies. */
+  archiveRoot: string;
+}
+
+/** @param source URL of its database @param tell reports a difference @throws SourceError */
+export async function adopt(
+  ctx: Context,
+  source: string,
+  options: AdoptOptions,
+  tell: (difference: Difference) => void,
+): Promise<Adoption> {
+  return await withLoadedSource(ctx, source, async (client) => {
+    if (options.isTrial) return await adoptLoaded(ctx, client, options, tell);
+    await ownershipOf(ctx).require();
+    const deed: Deed = { operation: 'adopt', kind: 'NONE', object: '' };
+    const work = () => adoptLoaded(ctx, client, options, tell);
+    return await auditedRun(ctx, deed, work, ({ bytes, ...counts }) => ({ ...counts, bytes: String(bytes) }));
+  });
+}
+
+async function adoptLoaded(
+  ctx: Context,
+  client: PoolClient,
+  { isTrial, archiveRoot }: AdoptOptions,
+  tell: (difference: Difference) => void,
+): Promise<Adoption> {
+  const counts = { ...nothingAdopted };
+  const adopting: Adopting = {
+    isTrial,
+    counts,
+    tell: (difference) => {
+      counts.differences++;
+      tell(difference);
+    },
+  };
+  const refusedDisks = await adoptDisks(ctx, client, adopting);
+  await adoptQuotas(ctx, client, adopting);
+  await chooseSourceFiles(client, adopting);
+  await adoptFiles(ctx, client, adopting);
+  if (!isTrial) await noteToldThere(ctx, client);
+  await adoptSourceCopies(ctx, client, { adopting, archiveRoot, refusedDisks });
+  await adoptRequests(ctx, client, adopting);
+  await endGone(ctx, client, adopting);
+  if (!isTrial) await tellUnheld(ctx, adopting);
+  return counts;
+}
+
+/** Adds restore disks; reports those that cannot be added. @returns their mount points */
+async function adoptDisks(
+  ctx: Context,
+  client: PoolClient,
+  { isTrial, tell, counts }: Adopting,
+): Promise<ReadonlySet<string>> {
+  const refused = new Set<string>();
+  for (const { mountpoint, allocated, id } of await readSourceDisks(client)) {
+    if (id !== null) continue;
+    const there = `a restore disk of ${allocated} bytes`;
+    try {
+      const size = BigInt(/^\d{1,19}$/.test(allocated ?? '') ? (allocated ?? '0') : '0');
+      const problem = isTrial
+        ? await checkNewDisk(ctx, mountpoint)
+        : (await addDisk(ctx, { mountpoint, size })).problem;
+      if (problem !== undefined) tell({ kind: 'disk-unmarked', thing: mountpoint, there, here: problem });
+      counts.disks++;
+    } catch (error) {
+      if (error instanceof UnavailableError) throw error;
+      refused.add(mountpoint);
+      tell({ kind: 'disk-refused', thing: mountpoint, there, here: `none: ${messageOf(error)}` });
+    }
+  }
+  return refused;
+}

@@ -1,0 +1,168 @@
+/**
+ * Finishes an adoption after the source system is gone: releases adopted copies that no request contains, and removes
+ * old names of copies. A name's record is deleted after the name, so that the next call can continue after a crash.
+ */
+import { realpath, rmdir } from 'node:fs/promises';
+import path from 'node:path';
+import { codeOf, messageOf, UnavailableError } from '../core/errors.js';
+import type { Deed } from '../domain/audit/audit.js';
+import { auditedRun } from '../domain/audit/audited.js';
+import type { Context } from '../domain/context.js';
+import type { NotedCopy } from '../domain/disks/copies.js';
+import { letGo } from '../domain/disks/removals.js';
+import { pagesByFile } from '../domain/page-keys.js';
+import { compareCopy, isKnownBy, lookAt } from '../restore-area/copy.js';
+import { removeEntry } from '../restore-area/entry.js';
+import { lookAtLink, removeLink, syncLinkFolder } from '../restore-area/links/link.js';
+import { rootOf } from '../restore-area/marker.js';
+import { confirmOwned, ownershipOf } from '../restore-area/ownership.js';
+import { type CopyPlace, withCopy } from '../restore-area/restore-area.js';
+import { forgetOldNames, type GoneName, type OldName, readOldNames, readUnheldAdopted } from './copies.js';
+import { isSameName } from './link-copies.js';
+import type { Difference } from './report.js';
+
+export interface Finish {
+  names: number;
+  /** Names kept because links at archive paths lead there. An engine must replace the links first. */
+  kept: number;
+  /** Names kept for another, reported reason. */
+  left: number;
+  released: number;
+  bytes: bigint;
+}
+
+/** @param tell reports kept names and the reasons */
+export async function finishAdoption(
+  ctx: Context,
+  archiveRoot: string,
+  tell: (left: Difference) => void,
+): Promise<Finish> {
+  await ownershipOf(ctx).require();
+  const deed: Deed = { operation: 'adopt', kind: 'NONE', object: '', given: { finish: true } };
+  const work = async () => {
+    const done: Finish = { names: 0, kept: 0, left: 0, released: 0, bytes: 0n };
+    await releaseUnheld(ctx, done, tell);
+    await removeOldNames(ctx, { archiveRoot, done, tell });
+    return done;
+  };
+  return await auditedRun(ctx, deed, work, ({ bytes, ...counts }) => ({ ...counts, bytes: String(bytes) }));
+}
+
+/** Moves the files back to ONTAPE. An engine removes the copies, as at the end of a request. */
+async function releaseUnheld(ctx: Context, done: Finish, tell: (left: Difference) => void): Promise<void> {
+  for await (const copies of pagesByFile((page) => readUnheldAdopted(ctx, page))) {
+    const [unchanged, changed]: [NotedCopy[], NotedCopy[]] = [[], []];
+    for (const copy of copies) {
+      try {
+        ((await compareCopy(copy)) === 'changed' ? changed : unchanged).push(copy);
+      } catch (error) {
+        const thing = `${copy.mountpoint}${copy.path}`;
+        tell({ kind: 'copy-left', thing, there: 'no request', here: messageOf(error) });
+      }
+    }
+    const gone = new Set(await letGo(ctx, { unchanged, changed }));
+    for (const { size } of unchanged.filter(({ fileId }) => gone.has(fileId))) {
+      done.released++;
+      done.bytes += size;
+    }
+  }
+}
+
+/** Removes old names, unless another file now has the name. */
+async function removeOldNames(
+  ctx: Context,
+  { archiveRoot, done, tell }: { archiveRoot: string; done: Finish; tell: (left: Difference) => void },
+): Promise<void> {
+  for await (const page of pagesByFile((after) => readOldNames(ctx, after))) {
+    const gone: GoneName[] = [];
+    for (const name of page) {
+      await confirmOwned(ctx);
+      const { fate, why = '' } = await removeOldName(name, archiveRoot).catch((error: unknown) => {
+        if (error instanceof UnavailableError) throw error;
+        return { fate: 'left' as const, why: messageOf(error) };
+      });
+      if (fate === 'removed') done.names++;
+      if (fate === 'kept') done.kept++;
+      if (fate === 'left') {
+        done.left++;
+        tell({ kind: 'name-left', thing: name.place, there: `a name of ${name.path ?? 'a file'}`, here: why });
+      }
+      if (fate === 'removed' || fate === 'gone') gone.push({ ...name, ctimeNs: await readOtherName(name) });
+    }
+    if (gone.length > 0) await forgetOldNames(ctx, gone);
+  }
+}
+
+/** `gone`: the name did not exist, or belongs to the file's present copy. */
+interface Fate {
+  fate: 'removed' | 'gone' | 'kept' | 'left';
+  why?: string;
+}
+
+async function removeOldName(name: OldName, archiveRoot: string): Promise<Fate> {
+  const { place, own } = name;
+  if (own && (await isSameName(place, own.mountpoint + own.path))) return { fate: 'gone' };
+  const at = await locate(name);
+  if (typeof at === 'string') return { fate: 'left', why: at };
+  const stats = at && (await lookAt(at));
+  if (!at || !stats) return { fate: 'gone' };
+  const known = knownOf(name);
+  if (!isKnownBy(known, stats)) return { fate: 'left', why: 'it is not the file that was taken over, or was changed' };
+  const link = await findLinkTo(name, archiveRoot);
+  if (link && name.stage !== 'ONTAPE' && name.stage !== 'RESTORING') return { fate: 'kept' };
+  if (link) {
+    // no request contains the file, so the link has no copy to lead to
+    await removeLink(link);
+    await syncLinkFolder(path.dirname(link.at));
+  }
+  const removed = await withCopy(at, (_file, folder) =>
+    removeEntry(folder, path.basename(at.path), (now) => isKnownBy(known, now)),
+  );
+  if (removed === 'other') return { fate: 'left', why: 'another file has the name by now' };
+  await removeEmptyAbove(place, at.mountpoint);
+  return { fate: removed === 'removed' ? 'removed' : 'gone' };
+}
+
+const knownOf = ({ ino, mtimeNs, size }: OldName) => ({ ino, mtimeNs, size, ctimeNs: null, copyChecksum: null });
+
+/**
+ * Resolves the name to a path on its restore disk, without links.
+ * @returns undefined if its directory is gone; the reason if it cannot be checked
+ * @throws AbsentError if the disk is absent
+ */
+async function locate({ diskId, mountpoint, place }: OldName): Promise<CopyPlace | string | undefined> {
+  if (diskId === null || mountpoint === null) return 'its restore disk is none of Tapegate’s any more';
+  const root = await rootOf({ diskId, mountpoint });
+  const isWithin = (name: string) => name.startsWith(`${root}/`) || name.startsWith(`${mountpoint}/`);
+  try {
+    const file = path.join(await realpath(path.dirname(place)), path.basename(place));
+    if (!file.startsWith(`${root}/`)) return `it is not on the restore disk ${mountpoint}`;
+    return { diskId, mountpoint, path: file.slice(root.length) };
+  } catch (error) {
+    if (!['ENOENT', 'ENOTDIR'].includes(codeOf(error) ?? '')) throw error;
+    return isWithin(place) ? undefined : 'the way to it is not there';
+  }
+}
+
+async function findLinkTo(name: OldName, archiveRoot: string): Promise<{ at: string; target: string } | undefined> {
+  if (name.path === null) return undefined;
+  const at = path.join(archiveRoot, name.path);
+  const target = (await lookAtLink(at))?.target;
+  if (target === undefined || target === null) return undefined;
+  return (await isSameName(path.resolve(path.dirname(at), target), name.place)) ? { at, target } : undefined;
+}
+
+/** Returns the ctime of the copy that had the name, if it still has another name. */
+async function readOtherName(name: OldName): Promise<bigint | null> {
+  if (!name.own) return null;
+  const stats = await lookAt(name.own).catch(() => undefined);
+  return stats && isKnownBy(knownOf(name), stats) ? stats.ctimeNs : null;
+}
+
+async function removeEmptyAbove(place: string, mountpoint: string): Promise<void> {
+  try {
+    for (let dir = path.dirname(place); dir.startsWith(`${mountpoint}/`); dir = path.dirname(dir)) await rmdir(dir);
+  } catch (error) {
+    if (!['ENOTEMPTY', 'EEXIST', 'EBUSY', 'EACCES', 'EPERM', 'ENOENT'].includes(codeOf(error) ?? '')) throw error;
+  }
+}

@@ -1,0 +1,137 @@
+/** Finds the source's copies, and hard-links each to Tapegate's path: the source keeps its own names. */
+import { link, lstat, readlink, realpath, stat } from 'node:fs/promises';
+import path from 'node:path';
+import type { PoolClient } from 'pg';
+import { codeOf, FencedError, messageOf, UnavailableError } from '../core/errors.js';
+import type { Context } from '../domain/context.js';
+import { checksumOf } from '../restore-area/checksum.js';
+import { inodeOf } from '../restore-area/copy.js';
+import { openFolder } from '../restore-area/made-folders.js';
+import { confirmOwned } from '../restore-area/ownership.js';
+import { readSourceCopies, type SourceCopy, type TakenCopy, takeOverCopies } from './copies.js';
+import { type Adopting, readPages } from './report.js';
+
+const PAGE = 200;
+
+interface Finding {
+  adopting: Adopting;
+  /** Contains the source's archive paths, as links to its copies. */
+  archiveRoot: string;
+  /** Mount points of the source that cannot be restore disks here. */
+  refusedDisks: ReadonlySet<string>;
+}
+
+type FoundCopy = TakenCopy & Pick<SourceCopy, 'path'>;
+
+export async function adoptSourceCopies(ctx: Context, client: PoolClient, finding: Finding): Promise<void> {
+  const { isTrial, counts } = finding.adopting;
+  const pages = readPages<SourceCopy>(PAGE, (last) =>
+    readSourceCopies(client, { after: last?.path ?? '', limit: PAGE, isTrial }),
+  );
+  for await (const page of pages) {
+    const found: FoundCopy[] = [];
+    for (const copy of page) found.push(...(await tryTake(ctx, copy, finding)));
+    const done = isTrial || found.length === 0 ? undefined : await takeOverCopies(ctx, found);
+    for (const { fileId, size } of found) {
+      if (done && !done.has(fileId)) continue;
+      counts.copies++;
+      counts.bytes += size;
+    }
+  }
+}
+
+/** Returns the copy; if it cannot be adopted, reports why and returns nothing. */
+async function tryTake(
+  ctx: Context,
+  copy: SourceCopy,
+  { adopting, archiveRoot, refusedDisks }: Finding,
+): Promise<[FoundCopy] | []> {
+  const there = `restored, ${copy.size} bytes`;
+  const refuse = (kind: string, problem: string): [] => {
+    adopting.tell({ kind, thing: copy.path, there, here: `on tape: ${problem}` });
+    return [];
+  };
+  const { diskId, mountpoint, checksum } = copy;
+  if (mountpoint === null || diskId === null || refusedDisks.has(mountpoint)) {
+    const problem = mountpoint === null ? 'is not noted' : `${mountpoint} is none here`;
+    return refuse('copy-disk', `its restore disk ${problem}`);
+  }
+  try {
+    const place = await findCopy(copy.path, mountpoint, archiveRoot);
+    if (place === undefined) return refuse('copy-missing', `nothing of it is found on ${mountpoint}`);
+    const before = await lstat(place, { bigint: true });
+    if (before.size !== copy.size) return refuse('copy-size', `${place} has ${before.size} bytes`);
+    const found = checksum === null ? null : await checksumOf(place, checksum);
+    if (found !== checksum) return refuse('copy-checksum', `${place} has ${found}, and not ${checksum}`);
+    if (!adopting.isTrial) {
+      await confirmOwned(ctx);
+      await giveName(ctx, { ...copy, diskId, mountpoint }, place);
+    }
+    const after = await lstat(place, { bigint: true });
+    if (after.ino !== before.ino || after.mtimeNs !== before.mtimeNs || after.size !== before.size) {
+      return refuse('copy-changing', `${place} was changed while it was looked at`);
+    }
+    const traits = { ino: inodeOf(after), mtimeNs: after.mtimeNs, ctimeNs: after.ctimeNs, checksum };
+    const old = (await isSameName(place, mountpoint + copy.path)) ? null : place;
+    return [{ ...copy, diskId, place: old, ...traits }];
+  } catch (error) {
+    if (error instanceof UnavailableError || error instanceof FencedError) throw error;
+    return refuse('copy-refused', messageOf(error));
+  }
+}
+
+/** Returns the archive path's target if it is a regular file on the disk, else a file at Tapegate's path. */
+async function findCopy(logicalPath: string, mountpoint: string, archiveRoot: string): Promise<string | undefined> {
+  const root = await realpath(mountpoint);
+  const target = await targetOf(path.join(archiveRoot, logicalPath));
+  for (const candidate of [target, mountpoint + logicalPath]) {
+    if (candidate === undefined) continue;
+    const stats = await lstat(candidate).catch(ignoreNone);
+    if (!stats?.isFile()) continue;
+    const real = await realpath(candidate);
+    if (real.startsWith(`${root}/`)) return candidate;
+  }
+  return undefined;
+}
+
+/** @throws Error if another file has the name */
+async function giveName(
+  ctx: Context,
+  copy: SourceCopy & { diskId: number; mountpoint: string },
+  place: string,
+): Promise<void> {
+  if (await isSameName(place, copy.mountpoint + copy.path)) return;
+  const folder = await openFolder(ctx, copy);
+  try {
+    const name = path.join(folder.at, path.basename(copy.path));
+    try {
+      await link(place, name);
+    } catch (error) {
+      if (codeOf(error) !== 'EEXIST') throw error;
+      const [standing, own] = [await lstat(name, { bigint: true }), await lstat(place, { bigint: true })];
+      if (standing.ino !== own.ino) throw new Error(`another file stands at ${copy.mountpoint}${copy.path}`);
+    }
+    await folder.handle.sync();
+  } finally {
+    await folder.handle.close();
+  }
+}
+
+async function targetOf(place: string): Promise<string | undefined> {
+  const linked = await readlink(place).catch(ignoreNone);
+  return linked === undefined ? undefined : path.resolve(path.dirname(place), linked);
+}
+
+/** Whether two paths, possibly through links, are the same directory entry: removing one removes the other. */
+export async function isSameName(one: string, other: string): Promise<boolean> {
+  if (path.resolve(one) === path.resolve(other)) return true;
+  if (path.basename(one) !== path.basename(other)) return false;
+  const [a, b] = await Promise.all(
+    [one, other].map((name) => stat(path.dirname(name), { bigint: true }).catch(ignoreNone)),
+  );
+  return a !== undefined && b !== undefined && a.ino === b.ino && a.dev === b.dev;
+}
+
+function ignoreNone(error: unknown): undefined {
+  if (!['ENOENT', 'ENOTDIR', 'EINVAL', 'ELOOP'].includes(codeOf(error) ?? '')) throw error;
+}

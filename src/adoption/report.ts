@@ -1,0 +1,63 @@
+/** Results of an adoption, and the records by which a later adoption recognises adopted objects. */
+import { createHash } from 'node:crypto';
+import { type Sql, sql } from '../db/sql.js';
+
+export interface Difference {
+  /** Stable, for scripts: `quota-differs`, `copy-size`, … */
+  kind: string;
+  /** A user, a path, a request id, or a mount point. */
+  thing: string;
+  /** Value in the source. */
+  there: string;
+  /** Value after the adoption. */
+  here: string;
+}
+
+export interface Adoption {
+  disks: number;
+  quotas: number;
+  files: number;
+  copies: number;
+  bytes: bigint;
+  requests: number;
+  /** Adopted before, and changed in the source since. */
+  changed: number;
+  /** Adopted before, and no longer in the source. */
+  ended: number;
+  same: number;
+  differences: number;
+}
+
+export const nothingAdopted: Adoption = {
+  ...{ disks: 0, quotas: 0, files: 0, copies: 0, bytes: 0n, requests: 0 },
+  ...{ changed: 0, ended: 0, same: 0, differences: 0 },
+};
+
+export interface Adopting {
+  /** Writes nothing. */
+  isTrial: boolean;
+  tell(difference: Difference): void;
+  counts: Adoption;
+}
+
+export function digestOf(values: readonly (string | null)[]): string {
+  return createHash('sha256').update(JSON.stringify(values)).digest('hex');
+}
+
+export function adoptedRow(what: { kind: 'QUOTA' | 'REQUEST'; id: bigint; digest: string; now: string }): Sql {
+  return sql`INSERT INTO adopted (kind, id, digest, at) VALUES (${what.kind}, ${what.id}, ${what.digest}, ${what.now})
+    ON CONFLICT (kind, id) DO UPDATE SET digest = excluded.digest, at = excluded.at`;
+}
+
+/** Yields pages of at most `limit` rows, each read after the last row of the page before. */
+export async function* readPages<Row>(
+  limit: number,
+  read: (last: Row | undefined) => Promise<Row[]>,
+): AsyncGenerator<Row[]> {
+  for (let last: Row | undefined; ; ) {
+    const page = await read(last);
+    yield page;
+    if (page.length < limit) return;
+    last = page.at(-1);
+  }
+}

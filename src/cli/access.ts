@@ -1,0 +1,290 @@
+/** `token`, `member`, `rule`: API tokens, who may use a quota, and who may list, request and fetch files. */
+import { fstatSync } from 'node:fs';
+import { Argument, type Command, Option } from 'commander';
+import { quote } from '../core/errors.js';
+import { plural } from '../core/plural.js';
+import {
+  CreateToken,
+  type MemberKind,
+  type MemberRowFragment,
+  Members,
+  type PathAction,
+  type PathRuleInput,
+  QuotaUser,
+  RemoveMember,
+  RemoveRule,
+  RevokeToken,
+  type RuleRowFragment,
+  Rules,
+  SetMember,
+  SetRule,
+  type TokenRole,
+  type TokenRowFragment,
+  Tokens,
+} from '../generated/command-operations.js';
+import { ask, askChange, askNodes, askNow } from './connection/client.js';
+import { findSite } from './connection/where.js';
+import { readNumber, readRetention } from './terminal/arguments.js';
+import { CommandError, UsageError } from './terminal/failure.js';
+import { stdout } from './terminal/io.js';
+import {
+  noteLine,
+  type OutputOptions,
+  printJson,
+  printLine,
+  printResult,
+  printRows,
+  printTable,
+} from './terminal/output.js';
+import { formatTime } from './terminal/times.js';
+
+export function register(program: Command): void {
+  registerToken(program);
+  registerMember(program);
+  registerRule(program);
+}
+
+function registerToken(program: Command): void {
+  const token = program.command('token');
+  token
+    .command('create <name>')
+    .description('make a token of a user, or of a service, viewer or operator that is called so')
+    .addOption(
+      new Option('--role <role>', 'what its bearer is')
+        .choices(['user', 'viewer', 'operator', 'service'])
+        .default('user'),
+    )
+    .option('--quota <users...>', 'of a service: the users for whom it acts')
+    .option('--read-only', 'it changes nothing, whatever its role')
+    .option(
+      '--expires <time>',
+      'a UTC date or time, or how long from now, such as 90d; unless given, when it is revoked',
+    )
+    .option('--note <text>', 'what it is for')
+    .addHelpText('after', CREATE_HELP)
+    .action((name, options) => createToken(findSite(), name, options));
+  token
+    .command('list')
+    .description('all tokens, without what proves them')
+    .action((options) => listTokens(findSite(), options));
+  token
+    .command('revoke <id>')
+    .description('end a token: its bearer is known no longer')
+    .action((id, options) => revokeToken(findSite(), readNumber('<id>', id), options));
+}
+
+const CREATE_HELP = `
+The token is all that goes to standard output, and is shown once: "(umask 077; tapegate token create ann > ann.token)" keeps
+it, and "tapegate login < ann.token" has the commands of a user show it.`;
+
+interface CreateOptions extends OutputOptions {
+  role: string;
+  quota?: string[];
+  readOnly?: boolean;
+  expires?: string;
+  note?: string;
+}
+
+async function createToken(url: string, name: string, options: CreateOptions): Promise<void> {
+  const { role, quota: quotas, readOnly: isReadOnly, note, expires } = options;
+  const expiresAt = expires === undefined ? undefined : await readRetention('--expires', expires, () => askNow(url));
+  const input = { name, role: role.toUpperCase() as TokenRole, quotas, isReadOnly, note, expiresAt };
+  const { secret, token } = await askChange(url, CreateToken, { input }, { name: '<name>' });
+  if (options.json) return printJson({ ...token, secret });
+  printLine(secret);
+  const end = token.expiresAt === null ? 'until it is revoked' : `until ${formatTime(token.expiresAt)}`;
+  noteLine(
+    `token ${token.tokenId} of ${token.role.toLowerCase()} ${token.name} is good ${end}, and is not shown again`,
+  );
+  warnOfReaders();
+  for (const user of token.role === 'USER' ? [token.name] : token.quotas) await warnOfUnknown(url, user);
+}
+
+/** Warns if the token was written to a file that others may read. */
+function warnOfReaders(): void {
+  const { fd } = stdout();
+  if (fd === undefined) return;
+  const stats = fstatSync(fd);
+  if (stats.isFile() && (stats.mode & 0o077) !== 0) {
+    noteLine(`others may read that file (mode ${(stats.mode & 0o777).toString(8)}): "chmod 600" takes that from them`);
+  }
+}
+
+/** Warns of a user without a quota: it may get one later, but a mistyped name never does. */
+async function warnOfUnknown(url: string, user: string): Promise<void> {
+  const { quota } = await ask(url, QuotaUser, { user });
+  if (quota === null) noteLine(`there is no quota of user ${quote(user)} now`);
+}
+
+async function listTokens(url: string, options: OutputOptions): Promise<void> {
+  printRows(await askNodes(url, Tokens, {}), options, {
+    header: ['ID', 'NAME', 'ROLE', 'MADE', 'BY', 'LAST USED', 'ENDS', 'NOTE'],
+    cells: (token) => [
+      token.tokenId,
+      token.name,
+      formatRole(token),
+      formatTime(token.madeAt),
+      token.madeBy,
+      token.usedAt === null ? 'never' : formatTime(token.usedAt),
+      formatTokenEnd(token),
+      token.note,
+    ],
+  });
+}
+
+function formatRole({ role, isReadOnly, quotas }: TokenRowFragment): string {
+  const ofWhom = quotas.length > 0 ? ` for ${quotas.join(', ')}` : '';
+  return `${role.toLowerCase()}${ofWhom}${isReadOnly ? ', reads only' : ''}`;
+}
+
+function formatTokenEnd({ revokedAt, expiresAt }: TokenRowFragment): string {
+  if (revokedAt !== null) return `revoked ${formatTime(revokedAt)}`;
+  return expiresAt === null ? 'never' : formatTime(expiresAt);
+}
+
+async function revokeToken(url: string, id: number, options: OutputOptions): Promise<void> {
+  const token = await askChange(url, RevokeToken, { id });
+  printResult(token, `token ${token.tokenId} of ${token.role.toLowerCase()} ${token.name} is revoked`, options);
+}
+
+function registerMember(program: Command): void {
+  const member = program.command('member');
+  member
+    .command('set <user> <name>')
+    .description('let somebody use the quota of a user')
+    .option('--group', 'the name is that of a group')
+    .option('--manager', 'let it also change what others have asked for, and say who uses the quota')
+    .action((user, name, options) => setMember(findSite(), { user, name }, options));
+  member
+    .command('remove <user> <name>')
+    .description('take the quota from somebody; what was asked for with it stays')
+    .option('--group', 'the name is that of a group')
+    .action((user, name, options) => removeMember(findSite(), { user, name }, options));
+  member
+    .command('list <user>')
+    .description('list who may use the quota of a user')
+    .action((user, options) => listMembers(findSite(), user, options));
+}
+
+interface MemberOptions extends OutputOptions {
+  group?: boolean;
+  manager?: boolean;
+}
+
+const MEMBER_ARGUMENTS = { quota: '<user>', name: '<name>' };
+
+const kindOf = ({ group = false }: MemberOptions): MemberKind => (group ? 'GROUP' : 'USER');
+const describe = ({ kind, name }: MemberRowFragment) => `${kind.toLowerCase()} ${name}`;
+
+async function setMember(url: string, given: { user: string; name: string }, options: MemberOptions): Promise<void> {
+  const input = { quota: given.user, kind: kindOf(options), name: given.name, isManager: options.manager ?? false };
+  const member = await askChange(url, SetMember, { input }, MEMBER_ARGUMENTS);
+  const is = member.isManager ? 'manager' : 'member';
+  printResult(member, `${describe(member)} is a ${is} of the quota of ${given.user}`, options);
+}
+
+async function removeMember(url: string, given: { user: string; name: string }, options: MemberOptions): Promise<void> {
+  const input = { quota: given.user, kind: kindOf(options), name: given.name };
+  const member = await askChange(url, RemoveMember, { input }, MEMBER_ARGUMENTS);
+  printResult(member, `${describe(member)} may use the quota of ${given.user} no longer`, options);
+}
+
+async function listMembers(url: string, user: string, options: OutputOptions): Promise<void> {
+  const { quota } = await ask(url, Members, { user });
+  if (!quota) throw new CommandError(`there is no user ${JSON.stringify(user)}`);
+  const { members } = quota;
+  if (options.json) return printJson(members);
+  if (members.length === 0) return printLine(`nobody but ${user} uses its quota`);
+  printTable(
+    ['MEMBER', 'IS'],
+    members.map((member) => [describe(member), member.isManager ? 'manager' : 'member']),
+  );
+}
+
+function registerRule(program: Command): void {
+  const rule = program.command('rule');
+  for (const [verb, description, act] of [
+    ['set', 'let somebody do it, and from now on only those who are named for the folder', setRule],
+    ['remove', 'take a rule back; without any for a folder, the folder above decides', removeRule],
+  ] as const) {
+    rule
+      .command(verb)
+      .description(description)
+      .addArgument(new Argument('<action>', 'what is done').choices(['list', 'request', 'fetch']))
+      .argument('<folder>', 'absolute; / is everything')
+      .option('--user <name>', 'a user; service:<name> for a service')
+      .option('--group <name>', 'every user of a group')
+      .option('--everybody', 'any caller')
+      .addHelpText('after', RULE_HELP)
+      .action((action, prefix, options) => act(findSite(), { action, prefix }, options));
+  }
+  rule
+    .command('list')
+    .description('list all rules')
+    .action((options) => listRules(findSite(), options));
+}
+
+const RULE_HELP = `
+Of the folders above a file, the longest that has rules for what is done decides; where none has, everybody may.
+list     to see that there is a file
+request  to have it restored; files that appear later join a request only as its maker may
+fetch    to be told where its restored copy is
+Operators and viewers are under no rule. What is in a request already stays there.`;
+
+interface RuleOptions extends OutputOptions {
+  user?: string;
+  group?: string;
+  everybody?: boolean;
+}
+
+interface GivenRule {
+  action: string;
+  prefix: string;
+}
+
+function readRule({ action, prefix }: GivenRule, { user, group, everybody }: RuleOptions): PathRuleInput {
+  if ([user, group, everybody].filter((given) => given !== undefined).length !== 1) {
+    throw new UsageError('give one of --user, --group and --everybody');
+  }
+  const kind = user !== undefined ? 'USER' : group !== undefined ? 'GROUP' : 'EVERYBODY';
+  return { prefix, action: action.toUpperCase() as PathAction, kind, name: user ?? group ?? null };
+}
+
+const ruleArguments = ({ user }: RuleOptions) => ({
+  prefix: '<folder>',
+  name: user === undefined ? '--group' : '--user',
+});
+
+const whoOf = ({ kind, name }: RuleRowFragment) =>
+  kind === 'EVERYBODY' ? 'everybody' : `${kind.toLowerCase()} ${name}`;
+
+async function setRule(url: string, given: GivenRule, options: RuleOptions): Promise<void> {
+  const rule = await askChange(url, SetRule, { input: readRule(given, options) }, ruleArguments(options));
+  const found = rule.filesBelow === 0 ? '' : `: ${formatCount(rule.filesBelow)} now`;
+  const may = `${whoOf(rule)} may ${rule.action.toLowerCase()} what is below ${rule.prefix}${found}`;
+  printResult(rule, may, options);
+  if (rule.kind !== 'EVERYBODY') noteLine(`nobody else may, but whom other rules for ${rule.prefix} name`);
+  if (rule.filesBelow === 0)
+    noteLine(`the catalogue has no file below ${rule.prefix} now: see that it is the one that is meant`);
+}
+
+/** A gateway counts no further. */
+const MOST_COUNTED = 10_000;
+
+const formatCount = (files: number): string => plural(files, 'file') + (files >= MOST_COUNTED ? ' or more' : '');
+
+async function removeRule(url: string, given: GivenRule, options: RuleOptions): Promise<void> {
+  const rule = await askChange(url, RemoveRule, { input: readRule(given, options) }, ruleArguments(options));
+  const may = `${whoOf(rule)} may ${rule.action.toLowerCase()} what is below ${rule.prefix}`;
+  printResult(rule, `there is no rule any more by which ${may}`, options);
+}
+
+async function listRules(url: string, options: OutputOptions): Promise<void> {
+  const rules = await askNodes(url, Rules, {});
+  if (options.json) return printJson(rules);
+  if (rules.length === 0) return printLine('there is no rule: everybody may list, request and fetch everything');
+  printTable(
+    ['FOLDER', 'ACTION', 'WHO'],
+    rules.map((rule) => [rule.prefix, rule.action.toLowerCase(), whoOf(rule)]),
+  );
+}

@@ -1,0 +1,81 @@
+/** `adopt`: a site that runs django-nla_control moves in. */
+import type { Command } from 'commander';
+import type { Adoption, Difference } from '../adoption/report.js';
+import { formatBytes } from '../core/bytes.js';
+import { plural } from '../core/plural.js';
+import type { Context } from '../domain/context.js';
+import { openContext } from './connection/context.js';
+import { UsageError } from './terminal/failure.js';
+import { type OutputOptions, printJson, printLine, printResult } from './terminal/output.js';
+
+export function register(program: Command): void {
+  program
+    .command('adopt [source]')
+    .option('--dry-run', 'change nothing, and tell what would be')
+    .option(
+      '--archive-root <folder>',
+      'below which archive paths are links to copies there; TAPEGATE_LINK_ROOT, or / where that is unset',
+    )
+    .option('--finish', 'the system before is no more: its names of copies go, and the copies that no request has')
+    .action((source, options) => adoptSite(source, options));
+}
+
+interface AdoptionOptions extends OutputOptions {
+  dryRun?: boolean;
+  archiveRoot?: string;
+  finish?: boolean;
+}
+
+async function adoptSite(source: string | undefined, options: AdoptionOptions): Promise<void> {
+  const isUrl = /^postgres(ql)?:\/\//.test(source ?? '');
+  if (options.finish ? source !== undefined : !isUrl) {
+    const isFile = source !== undefined && !options.finish;
+    const remedy = isFile ? '; a dump is restored into a database first, in UTF-8 (deploy/moving-in.md)' : '';
+    throw new UsageError(`give a URL such as postgresql://nla@db.example.org/nla, or --finish${remedy}`);
+  }
+  const ctx = await openContext();
+  const archiveRoot = options.archiveRoot ?? ctx.config.linkRoot ?? '/';
+  if (options.finish) await finish(ctx, archiveRoot, options);
+  else await takeOver(ctx, archiveRoot, source ?? '', options);
+}
+
+async function takeOver(ctx: Context, archiveRoot: string, source: string, options: AdoptionOptions): Promise<void> {
+  const { adopt } = await import('../adoption/adopt.js');
+  const { json = false, dryRun: isTrial = false } = options;
+  const tell = (difference: Difference) => {
+    const { kind, thing, there, here } = difference;
+    printResult(difference, `${kind}: ${thing}: there ${there}; here ${here}`, { json });
+  };
+  const adoption = await adopt(ctx, source, { isTrial, archiveRoot }, tell);
+  printResult(adoption, formatAdoption(adoption, isTrial), { json });
+}
+
+function formatAdoption(adoption: Adoption, isTrial: boolean): string {
+  const { disks, quotas, files, copies, bytes, requests, changed, ended, same, differences } = adoption;
+  const parts = [
+    plural(disks, 'restore disk'),
+    plural(quotas, 'user'),
+    plural(files, 'file'),
+    `${plural(copies, 'copy', 'copies')} (${formatBytes(bytes)})`,
+    plural(requests, 'request'),
+  ];
+  const before = `adopted before: ${same} the same, ${changed} changed, ${ended} ended`;
+  return `${isTrial ? 'would adopt' : 'adopted'} ${parts.join(', ')}; ${before}; ${plural(differences, 'difference')}`;
+}
+
+async function finish(ctx: Context, archiveRoot: string, { json = false }: OutputOptions): Promise<void> {
+  const { finishAdoption } = await import('../adoption/finish.js');
+  const tell = (left: Difference) => (json ? printJson(left) : printLine(`${left.kind}: ${left.thing}: ${left.here}`));
+  const done = await finishAdoption(ctx, archiveRoot, tell);
+  if (json) return printJson(done);
+  const { names, kept, left, released, bytes } = done;
+  if (released > 0) {
+    const copies = plural(released, 'copy', 'copies');
+    printLine(`${copies} (${formatBytes(bytes)}) that no request has let go; engines remove them`);
+  }
+  printLine(`${plural(names, 'name')} of copies taken away`);
+  if (left > 0) printLine(`${plural(left, 'name')} left, as told`);
+  if (kept === 0) return;
+  const remedy = 'an engine with TAPEGATE_LINK_ROOT turns these links, and then --finish takes the names away';
+  printLine(`${plural(kept, 'name')} left, since the links at the archive paths lead there: ${remedy}`);
+}

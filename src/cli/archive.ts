@@ -1,0 +1,91 @@
+/** `archive`: a directory tree is written to tape, verified and registered. */
+import { stat } from 'node:fs/promises';
+import path from 'node:path';
+import type { Command } from 'commander';
+import { formatBytes } from '../core/bytes.js';
+import { plural } from '../core/plural.js';
+import { printable } from '../core/printable.js';
+import type { ArchiveProgress, ArchiveResult } from '../engine/archive/archive.js';
+import { openContext } from './connection/context.js';
+import { readSize } from './terminal/arguments.js';
+import { CommandError } from './terminal/failure.js';
+import { onInterrupt, stderr } from './terminal/io.js';
+import { noteLine, type OutputOptions, printJson, printLine } from './terminal/output.js';
+
+export function register(program: Command): void {
+  program
+    .command('archive <dir>')
+    .option('--prefix <path>', 'put before the paths below <dir>', '/')
+    .option('--spot <name>', 'the storage spot that the files come from')
+    .option('--volume-size <size>', 'what a volume takes before a new one is begun', '100G')
+    .option('--move', 'remove each file once its tape copy was read back in this run')
+    .option('--new-library', 'make a library where there is none, although the catalogue knows volumes')
+    .action((dir, options) => archiveDirectory(dir, options));
+}
+
+interface ArchiveOptions extends OutputOptions {
+  prefix?: string;
+  spot?: string;
+  volumeSize: string;
+  move?: boolean;
+  newLibrary?: boolean;
+}
+
+async function archiveDirectory(dir: string, options: ArchiveOptions): Promise<void> {
+  const volumeSize = readSize('--volume-size', options.volumeSize);
+  const { archiveTree } = await import('../engine/archive/archive.js');
+  const { createFirstLibrary } = await import('../tape/kinds.js');
+  const isDir = await stat(dir).then(
+    (stats) => stats.isDirectory(),
+    () => false,
+  );
+  if (!isDir) throw new CommandError(`${dir} is not a directory`);
+  const abort = new AbortController();
+  onInterrupt(() => abort.abort(new CommandError('stopped; run it again to go on')));
+  const ctx = await openContext();
+  const input = { ...options, dir: path.resolve(dir), volumeSize };
+  const onSkip = (file: string, kind: string) => noteLine(`skipped: ${file} is ${kind}`);
+  const how = { signal: abort.signal, onProgress: createProgress(), onSkip };
+  const result = await archiveTree(ctx, createFirstLibrary(ctx.config), input, how);
+  if (options.json) printJson(result);
+  else printResult(result, options.move === true);
+  if (result.failed.length > 0) throw new CommandError(await describeFailed(result.failed));
+}
+
+/** A line each, and the way on where there is one. */
+async function describeFailed(failed: readonly string[]): Promise<string> {
+  const { OTHER_BYTES } = await import('../engine/archive/batch.js');
+  const lines = [
+    `${plural(failed.length, 'file was not archived', 'files were not archived')}:`,
+    ...failed.map((line) => `  ${printable(line)}`),
+  ];
+  if (failed.some((line) => line.endsWith(OTHER_BYTES))) {
+    lines.push('what is on tape is not replaced: another --prefix archives the changed files under paths of their own');
+  }
+  return lines.join('\n');
+}
+
+const PROGRESS_MS = { terminal: 1000, other: 30_000 };
+
+function createProgress(): (progress: ArchiveProgress) => void {
+  const everyMs = stderr().isTTY ? PROGRESS_MS.terminal : PROGRESS_MS.other;
+  const start = performance.now();
+  let next = start + everyMs;
+  return ({ files, bytes }) => {
+    const now = performance.now();
+    if (now < next) return;
+    next = now + everyMs;
+    const rate = formatBytes(Math.round(Number(bytes) / ((now - start) / 1000)));
+    noteLine(`${plural(files, 'file')} so far, ${formatBytes(bytes)}, ${rate}/s`);
+  };
+}
+
+function printResult(result: ArchiveResult, isMove: boolean): void {
+  printLine(`${plural(result.archived, 'file')} archived, ${formatBytes(result.bytes)}`);
+  if (result.unchanged > 0) {
+    printLine(
+      `${plural(result.unchanged, 'file was', 'files were')} on tape already, ${isMove ? 'and were read back' : 'by the catalogue'}`,
+    );
+  }
+  if (result.skipped > 0) printLine(`${result.skipped} skipped: links and other things that are no regular files`);
+}

@@ -1,0 +1,103 @@
+/** `audit`: who asked for which change, for people, and for what keeps it elsewhere. */
+import type { Command } from 'commander';
+import { printable } from '../core/printable.js';
+import {
+  Audit,
+  type AuditRowFragment,
+  LatestAudit,
+  type LatestAuditQuery,
+  type LatestAuditQueryVariables,
+} from '../generated/command-operations.js';
+import { ask, askNow, askPages, PAGE_SIZE } from './connection/client.js';
+import { findSite } from './connection/where.js';
+import { limitHelp, readLimit, readPast } from './terminal/arguments.js';
+import { UsageError } from './terminal/failure.js';
+import { noteLine, type OutputOptions, printJson, printTable, printText } from './terminal/output.js';
+import { formatTime } from './terminal/times.js';
+
+export function register(program: Command): void {
+  program
+    .command('audit')
+    .option('--csv', 'print CSV for scripts, with a header')
+    .option('--since <date>', 'from this time on: a UTC date or time, or how long ago, such as 10m or 3d')
+    .option('--until <date>', 'before this time, or that long ago')
+    .option('--who <name>', 'of this caller only')
+    .option('--operation <name>', 'this only, such as createRequest')
+    .option('--limit <n>', limitHelp('list the latest so many', '--json, --csv'))
+    .action((options: AuditOptions) => listAudit(findSite(), options));
+}
+
+interface AuditOptions extends OutputOptions {
+  csv?: boolean;
+  since?: string;
+  until?: string;
+  who?: string;
+  operation?: string;
+  limit?: string;
+}
+
+const columns = [
+  ...(['at', 'who', 'way', 'tokenId', 'address', 'operation'] as const),
+  ...(['objectKind', 'object', 'given', 'result', 'count'] as const),
+];
+
+/** Page by page as it comes, however much there is: all of it, or the latest. */
+async function listAudit(url: string, options: AuditOptions): Promise<void> {
+  const { json = false, csv = false, who, operation } = options;
+  if (json && csv) throw new UsageError('give one of --json and --csv');
+  const since = await readBound(url, '--since', options.since);
+  const until = await readBound(url, '--until', options.until);
+  const limit = readLimit({ ...options, json: json || csv });
+  const wanted = { who, operation, since, until };
+  const from = limit === Number.POSITIVE_INFINITY ? null : await findLatest(url, wanted, limit);
+  const pages = askPages(url, Audit, wanted, ({ list }) => list, { limit, from });
+  if (csv) printText(`${columns.join(',')}\n`);
+  const rows: string[][] = [];
+  for await (const { edges } of pages) {
+    for (const { node } of edges) {
+      if (json) printJson({ ...node, given: JSON.parse(node.given) });
+      else if (csv) printText(`${columns.map((column) => formatCsv(node[column])).join(',')}\n`);
+      else rows.push(cellsOf(node));
+    }
+  }
+  if (!json && !csv) printTable(['AT', 'WHO', 'FROM', 'WHAT', 'OF', 'RESULT'], rows);
+  if (from !== null) noteLine('there is more before that; --limit shows it');
+}
+
+/** Returns the cursor before the latest entries; null if there are no others. */
+async function findLatest(url: string, wanted: LatestAuditQueryVariables, count: number): Promise<string | null> {
+  let before: string | null = null;
+  for (let left = count + 1; ; ) {
+    const answer: LatestAuditQuery = await ask(url, LatestAudit, {
+      ...wanted,
+      last: Math.min(PAGE_SIZE, left),
+      before,
+    });
+    const { edges, pageInfo } = answer.audit;
+    left -= edges.length;
+    if (left <= 0) return edges[0]?.cursor ?? null;
+    if (!pageInfo.hasPreviousPage) return null;
+    before = pageInfo.startCursor;
+  }
+}
+
+function cellsOf({ at, who, way, address, operation, objectKind, object, result, count }: AuditRowFragment): string[] {
+  const repeats = count > 1 ? ` (${count} times)` : '';
+  const what = objectKind === 'NONE' ? '-' : `${objectKind.toLowerCase()} ${object}`.trimEnd();
+  return [formatTime(at), who === '' ? '-' : who, `${address ?? '-'} (${way})`, operation, what, `${result}${repeats}`];
+}
+
+/**
+ * RFC 4180, which knows no control characters: what was asked for in vain may be any text, and may move the cursor of a terminal. What a
+ * spreadsheet would run as a formula is a text there.
+ */
+function formatCsv(value: string | number | null): string {
+  if (value === null) return '';
+  const shown = printable(String(value));
+  const text = /^[=+@-]/.test(shown) ? `'${shown}` : shown;
+  return /[",]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
+
+async function readBound(url: string, option: string, text: string | undefined): Promise<string | undefined> {
+  return text === undefined ? undefined : await readPast(option, text, () => askNow(url));
+}

@@ -1,0 +1,13 @@
+/** Integers of GraphQL, which sends them as text. */
+import { integerFields } from '../../generated/command-operations.js';
+
+/** Replaces the integers that an answer has as decimal strings by bigints, in place. */
+export function readIntegers<Answer>(answer: Answer): Answer {
+  if (typeof answer !== 'object' || answer === null) return answer;
+  const fields = answer as Record<string, unknown>;
+  for (const [name, value] of Object.entries(fields)) {
+    if (typeof value === 'string' && integerFields.has(name)) fields[name] = BigInt(value);
+    else readIntegers(value);
+  }
+  return answer;
+}

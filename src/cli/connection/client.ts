@@ -1,0 +1,337 @@
+/**
+ * Sends operations to a Tapegate server: GraphQL over HTTP, subscriptions over SSE. The SSE library loads slowly, so
+ * only `follow` loads it. The first `fetch` takes 0.1 s of CPU time, more than the rest of most commands; `node:http`
+ * takes a tenth of that.
+ */
+import type { IncomingHttpHeaders } from 'node:http';
+import { text as readText } from 'node:stream/consumers';
+import type { Environment } from '../../core/environment.js';
+import { codeOf, quote } from '../../core/errors.js';
+import { type Operation, ServerTime } from '../../generated/command-operations.js';
+import { checkListener } from '../listener.js';
+import {
+  CommandError,
+  ConnectionError,
+  formatNetworkError,
+  NotKnownError,
+  nameOption,
+  UsageError,
+} from '../terminal/failure.js';
+import { environment } from '../terminal/io.js';
+import { readIntegers } from './answers.js';
+import { openContext } from './context.js';
+import { isDue, readKept } from './kept-tokens.js';
+import { HERE } from './where.js';
+
+/**
+ * Returns the header with TAPEGATE_TOKEN, or the token that `login` has kept for the server.
+ * @throws CommandError if kept tokens cannot be read, or the user must log in again
+ */
+export async function readCredentialHeaders(url: string, env: Environment): Promise<Record<string, string>> {
+  const token = env.TAPEGATE_TOKEN || (await findKeptToken(url, env));
+  if (token !== undefined) await checkListener(url, env);
+  return token === undefined ? {} : { Authorization: `Bearer ${token}` };
+}
+
+/** Renews an identity provider's token before it expires. */
+async function findKeptToken(url: string, env: Environment): Promise<string | undefined> {
+  const kept = readKept(url, env);
+  if (!kept || !isDue(kept)) return kept?.token;
+  const { renewToken } = await import('./issuer-login.js');
+  return await renewToken(url, env);
+}
+
+/**
+ * Returns the answer to a query or mutation.
+ * @param url of a gateway, or HERE
+ * @throws CommandError with one line
+ */
+export async function ask<Answer, Variables>(
+  url: string,
+  operation: Operation<Answer, Variables>,
+  variables?: Variables,
+): Promise<Answer> {
+  if (url === HERE) {
+    const { executeHere } = await import('../../../graphql/server/here.js');
+    const result = await executeHere(await openContext(), operation, withStrings(variables));
+    return readResult(result, operation.startsWith('mutation'));
+  }
+  return await askAs({ url, headers: await readCredentialHeaders(url, environment()) }, operation, variables);
+}
+
+/** Does the same with the given authentication headers. */
+export async function askAs<Answer, Variables>(
+  { url, headers }: { url: string; headers: Record<string, string> },
+  query: Operation<Answer, Variables>,
+  variables?: Variables,
+): Promise<Answer> {
+  const isChange = query.startsWith('mutation');
+  const target = `${url}/graphql`;
+  const body = JSON.stringify({ query, variables: withStrings(variables) });
+  const answer = await post(target, { ...FORMS, ...headers }, body).catch((error) => {
+    const problem = formatNetworkError(url, error);
+    if (isChange && !isUnsent(error)) throw new CommandError(`${problem}: ${UNCONFIRMED}`);
+    throw new ConnectionError(problem);
+  });
+  refuseRedirect(target, answer.status, answer.headers.location);
+  const data = readResult<Answer>(parseAnswer(answer.text), isChange);
+  const isDone = answer.status < 300;
+  if (data && isDone) return data;
+  throw new CommandError(`${url} answers ${answer.status}${isDone && isChange ? `: ${UNCONFIRMED}` : ''}`);
+}
+
+const CONNECT_MS = 10_000;
+
+const ANSWER_MS = 300_000;
+
+interface Posted {
+  status: number;
+  headers: IncomingHttpHeaders;
+  text: string;
+}
+
+/**
+ * Posts a body, and follows no redirect.
+ * @throws Error with the failure of the connection as its cause, also if the response breaks off
+ */
+async function post(url: string, headers: Record<string, string>, body: string): Promise<Posted> {
+  const target = new URL(url);
+  if (target.username || target.password)
+    throw new Error('a URL with a password is not asked: TAPEGATE_TOKEN is for a token');
+  const isTls = target.protocol === 'https:';
+  const { request } = await (isTls ? import('node:https') : import('node:http'));
+  return await new Promise<Posted>((resolve, reject) => {
+    const fail = (cause: Error) => reject(new Error(`no answer: ${cause.message}`, { cause }));
+    const length = Buffer.byteLength(body);
+    const req = request(target, { method: 'POST', headers: { ...headers, 'Content-Length': length } }, (answer) => {
+      const { statusCode: status = 0, headers: given } = answer;
+      readText(answer).then((read) => resolve({ status, headers: given, text: read }), fail);
+    });
+    req.on('error', fail);
+    req.setTimeout(ANSWER_MS, () => req.destroy(new Error(`nothing comes for ${ANSWER_MS / 1000} s`)));
+    req.on('socket', (socket) => {
+      if (!socket.connecting) return;
+      const late = Object.assign(new Error('the connection is not made in time'), { code: 'ETIMEDOUT' });
+      const timer = setTimeout(() => req.destroy(late), CONNECT_MS);
+      const stop = () => clearTimeout(timer);
+      socket.once(isTls ? 'secureConnect' : 'connect', stop).once('close', stop);
+    });
+    req.end(body);
+  });
+}
+
+/** GraphQL takes integers beyond 2^53 as strings. */
+function withStrings(variables: unknown): Record<string, unknown> {
+  const toText = (_name: string, value: unknown) => (typeof value === 'bigint' ? String(value) : value);
+  return JSON.parse(JSON.stringify(variables ?? {}, toText));
+}
+
+/** @throws CommandError if the result has an error */
+function readResult<Answer>({ data, errors = [] }: GraphqlResult, isChange = false): Answer {
+  const [error] = errors;
+  if (error) throw toCommandError(error, isChange);
+  return readIntegers(data as Answer);
+}
+
+const FORMS = { 'Content-Type': 'application/json', Accept: 'application/graphql-response+json, application/json' };
+
+interface GraphqlResult {
+  data?: unknown;
+  errors?: readonly GraphqlError[];
+}
+
+/** Returns `{}` for a response that is not JSON, such as an error page of a proxy. */
+function parseAnswer(text: string): GraphqlResult {
+  try {
+    return JSON.parse(text) ?? {};
+  } catch {
+    return {};
+  }
+}
+
+/**
+ * Rejects a redirect, which would send the request to another server, or twice. @throws CommandError that names both
+ * URLs
+ */
+function refuseRedirect(from: string, status: number, location: string | null | undefined): void {
+  if (status < 300 || status > 399 || !location) return;
+  const to = URL.canParse(location, from) ? new URL(location, from).href : quote(location);
+  throw new CommandError(
+    `${from} leads to ${to}, where nothing is asked: if Tapegate is there, say so by TAPEGATE_URL`,
+  );
+}
+
+export const UNCONFIRMED = 'what was asked for may be done: look before you repeat it';
+
+/** The connection failed before the request was sent. */
+const UNSENT_CODES = /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|UND_ERR_CONNECT_TIMEOUT)$/;
+
+function isUnsent(error: unknown): boolean {
+  return [error, (error as { cause?: unknown }).cause].some((each) => UNSENT_CODES.test(codeOf(each) ?? ''));
+}
+
+/** Returns the time of the server, UTC without a zone. */
+export async function askNow(url: string): Promise<string> {
+  const { plan } = await ask(url, ServerTime);
+  return plan.at.replace(/Z$/, '');
+}
+
+/** A failure as the result of an operation. */
+interface Failed {
+  message: string;
+  field?: string;
+}
+
+/** The type of the results of an operation, without failures. */
+export type Done<Result> = Exclude<Result, Failed>;
+
+export function findFailure(result: object): Failed | undefined {
+  return 'message' in result ? (result as Failed) : undefined;
+}
+
+/**
+ * Returns a result unless it is a failure.
+ * @param own arguments of the command, by field
+ * @throws CommandError with the message of a failure; UsageError if it names a field
+ */
+export function unwrapResult<Result extends object>(
+  result: Result,
+  own: Readonly<Record<string, string>> = {},
+): Done<Result> {
+  const failure = findFailure(result);
+  if (!failure) return result as Done<Result>;
+  const { message, field } = failure;
+  throw field === undefined ? new CommandError(message) : new UsageError(nameOption(message, field, own));
+}
+
+/** Runs a mutation, and returns its result. @throws as `unwrapResult` */
+export async function askChange<Result extends object, Variables>(
+  url: string,
+  operation: Operation<{ result: Result }, Variables>,
+  variables: Variables,
+  own?: Readonly<Record<string, string>>,
+): Promise<Done<Result>> {
+  return unwrapResult((await ask(url, operation, variables)).result, own);
+}
+
+interface Page<Node> {
+  edges: { node: Node }[];
+  pageInfo: { hasNextPage: boolean; endCursor: string | null };
+}
+
+interface PageVariables {
+  first?: number | null | undefined;
+  after?: string | null | undefined;
+}
+
+/** The server's maximum. */
+export const PAGE_SIZE = 1000;
+
+/**
+ * Yields the pages of a list, until its end or `limit` nodes.
+ * @param pageOf returns the connection of an answer
+ * @param range.from the cursor before the first node
+ */
+export async function* askPages<Answer, Variables extends PageVariables, OnePage extends Page<unknown>>(
+  url: string,
+  operation: Operation<Answer, Variables>,
+  variables: Omit<Variables, keyof PageVariables>,
+  pageOf: (answer: Answer) => OnePage,
+  { limit = Number.POSITIVE_INFINITY, from = null }: { limit?: number; from?: string | null } = {},
+): AsyncGenerator<OnePage> {
+  let after = from;
+  for (let left = limit; ; ) {
+    const page = { ...variables, first: Math.min(PAGE_SIZE, left), after } as unknown as Variables;
+    const answer = pageOf(await ask(url, operation, page));
+    yield answer;
+    left -= answer.edges.length;
+    after = answer.pageInfo.endCursor;
+    if (!answer.pageInfo.hasNextPage || left <= 0) return;
+  }
+}
+
+export async function askNodes<Node, Variables extends PageVariables>(
+  url: string,
+  operation: Operation<{ list: Page<Node> }, Variables>,
+  variables: Omit<Variables, keyof PageVariables>,
+  limit = Number.POSITIVE_INFINITY,
+): Promise<Node[]> {
+  const nodes: Node[] = [];
+  for await (const { edges } of askPages(url, operation, variables, ({ list }) => list, { limit })) {
+    nodes.push(...edges.map(({ node }) => node));
+  }
+  return nodes;
+}
+
+/**
+ * Yields the values of a subscription until the server completes it or the signal aborts. @throws ConnectionError, no
+ * retry
+ */
+export async function* follow<Value, Variables extends object>(
+  url: string,
+  query: Operation<Value, Variables>,
+  variables: Variables,
+  signal?: AbortSignal,
+): AsyncGenerator<Value> {
+  if (url === HERE) {
+    const { followHere } = await import('../../../graphql/server/here.js');
+    const results = followHere(await openContext(), query, withStrings(variables), signal);
+    for await (const result of results) yield readResult(result);
+    return;
+  }
+  const { createClient } = await import('graphql-sse');
+  let refusal: unknown; // graphql-sse drops the cause of an error
+  const client = createClient({
+    url: `${url}/graphql/stream`,
+    headers: await readCredentialHeaders(url, environment()),
+    retryAttempts: 0,
+    fetchFn: async (...request: Parameters<typeof fetch>) => {
+      try {
+        const answer = await fetch(request[0], { ...request[1], redirect: 'manual' });
+        refuseRedirect(`${url}/graphql/stream`, answer.status, answer.headers.get('location'));
+        if (answer.status === 401) refusal = await readRefusal(answer.clone());
+        return answer;
+      } catch (error) {
+        refusal = error;
+        throw error;
+      }
+    },
+  });
+  const end = () => client.dispose();
+  signal?.addEventListener('abort', end);
+  try {
+    if (signal?.aborted) return;
+    for await (const result of client.iterate<Value>({ query, variables: withStrings(variables) })) {
+      yield readResult(result);
+    }
+  } catch (error) {
+    if (error instanceof CommandError) throw error;
+    throw refusal instanceof CommandError ? refusal : new ConnectionError(formatNetworkError(url, refusal ?? error));
+  } finally {
+    signal?.removeEventListener('abort', end);
+    end();
+  }
+}
+
+/** Returns why a token is invalid: a retry would not help. */
+async function readRefusal(answer: Response): Promise<CommandError> {
+  const { errors = [] } = (await answer.json().catch(() => ({}))) as { errors?: GraphqlError[] };
+  return toCommandError(
+    errors[0] ?? { message: 'the server asks for a token', extensions: { code: 'UNAUTHENTICATED' } },
+  );
+}
+
+interface GraphqlError {
+  message: string;
+  path?: readonly unknown[] | undefined;
+  extensions?: Record<string, unknown>;
+}
+
+function toCommandError({ message, path, extensions }: GraphqlError, isChange = false): CommandError {
+  if (extensions?.code === 'UNAUTHENTICATED') return new NotKnownError(message);
+  if (extensions?.code === 'INVALID_INPUT') return new UsageError(nameOption(message, String(extensions.field)));
+  if (extensions?.code !== 'UNAVAILABLE') return new CommandError(message);
+  // below the mutation's own field, the change is stored and only its answer failed
+  if (isChange && (path?.length ?? 0) > 1) return new CommandError(`${message}: ${UNCONFIRMED}`);
+  return new ConnectionError(message);
+}

@@ -1,0 +1,360 @@
+/**
+ * Logins at an identity provider as a client without a secret: metadata (RFC 8414, OpenID Connect Discovery), device
+ * login (RFC 8628), refresh (RFC 6749, 6) and revocation (RFC 7009).
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { AuthorizationServer, DeviceAuthorizationResponse, TokenEndpointResponse } from 'oauth4webapi';
+import { isLoopback } from '../../core/address-ranges.js';
+import { fetchBounded } from '../../core/bounded-fetch.js';
+import type { Environment } from '../../core/environment.js';
+import { codeOf, messageOf } from '../../core/errors.js';
+import { isTrustworthyUrl } from '../../core/issuer-urls.js';
+import { CommandError, ConnectionError, describeNetworkError, formatNetworkError } from '../terminal/failure.js';
+import { noteLine } from '../terminal/output.js';
+import { formatSpan } from '../terminal/times.js';
+import { changeKept, isDue, type Kept, type Login, readKept } from './kept-tokens.js';
+
+const ANSWER_MS = 10_000;
+
+/** Requested if the provider supports them: refresh tokens, and the groups of the WLCG token profile. */
+const SCOPES = ['openid', 'offline_access', 'wlcg.groups'];
+
+/** A refusal of the provider, with its code (RFC 6749, 5.2; RFC 8628, 3.5). */
+export class IssuerRefusal extends CommandError {
+  readonly code: string;
+
+  constructor(message: string, code: string) {
+    super(message);
+    this.code = code;
+  }
+}
+
+export interface Grant {
+  token: string;
+  refreshToken: string | undefined;
+  /** Milliseconds since 1970; undefined if unknown. */
+  expiresAt: number | undefined;
+  lifeMs: number | undefined;
+}
+
+type Oauth = typeof import('oauth4webapi');
+
+export class IssuerClient {
+  readonly issuer: string;
+  private readonly oauth: Oauth;
+  private readonly server: AuthorizationServer;
+  private readonly clientId: string;
+  private readonly audience: string;
+
+  private constructor(oauth: Oauth, issuer: string, server: AuthorizationServer, target: Target) {
+    this.oauth = oauth;
+    this.issuer = issuer;
+    this.server = server;
+    this.clientId = target.clientId;
+    this.audience = target.audience;
+  }
+
+  /** @throws CommandError; ConnectionError while it does not answer */
+  static async open(issuer: string, target: Target): Promise<IssuerClient> {
+    if (!isTrustworthyUrl(issuer)) throw new CommandError(`the identity provider ${issuer} is at no https:// address`);
+    const oauth = await import('oauth4webapi');
+    const server = await guard(oauth, issuer, (signal) => describeServer(oauth, issuer, signal));
+    const places = [server.device_authorization_endpoint, server.token_endpoint, server.revocation_endpoint];
+    const open = places.find((place) => place !== undefined && !isTrustworthyUrl(place.replace(/\?.*$/s, '')));
+    if (open !== undefined) throw new CommandError(`${issuer} names a place that is at no https:// address: ${open}`);
+    return new IssuerClient(oauth, issuer, server, target);
+  }
+
+  get hasDeviceLogin(): boolean {
+    return this.server.device_authorization_endpoint !== undefined;
+  }
+
+  async startDeviceLogin(): Promise<DeviceAuthorizationResponse> {
+    const { oauth, server } = this;
+    const known = server.scopes_supported;
+    const scopes = SCOPES.filter((scope) => known?.includes(scope) ?? scope !== 'wlcg.groups');
+    const parameters = { ...this.target(), ...(scopes.length > 0 && { scope: scopes.join(' ') }) };
+    return await this.ask(async (options, client) => {
+      const response = await oauth.deviceAuthorizationRequest(server, client, oauth.None(), parameters, options);
+      return await oauth.processDeviceAuthorizationResponse(server, client, response);
+    });
+  }
+
+  /** @throws IssuerRefusal until the user has logged in; ConnectionError */
+  async askForDevice(deviceCode: string): Promise<Grant> {
+    const { oauth, server } = this;
+    return await this.askForGrant(async (options, client) => {
+      const asked = { ...options, additionalParameters: this.target() };
+      const response = await oauth.deviceCodeGrantRequest(server, client, oauth.None(), deviceCode, asked);
+      return await oauth.processDeviceCodeResponse(server, client, response);
+    });
+  }
+
+  /** @throws IssuerRefusal if the token is no longer valid; ConnectionError */
+  async renew(refreshToken: string): Promise<Grant> {
+    const { oauth, server } = this;
+    const grant = await this.askForGrant(async (options, client) => {
+      const asked = { ...options, additionalParameters: this.target() };
+      const response = await oauth.refreshTokenGrantRequest(server, client, oauth.None(), refreshToken, asked);
+      return await oauth.processRefreshTokenResponse(server, client, response);
+    });
+    return { ...grant, refreshToken: grant.refreshToken ?? refreshToken };
+  }
+
+  /** Revokes a token. For a refresh token, some providers revoke all tokens of the login. */
+  async revoke(token: string): Promise<void> {
+    const { oauth, server } = this;
+    if (server.revocation_endpoint === undefined) throw new CommandError(`${this.issuer} revokes no tokens`);
+    await this.ask(async (options, client) => {
+      await oauth.processRevocationResponse(
+        await oauth.revocationRequest(server, client, oauth.None(), token, options),
+      );
+    });
+  }
+
+  /** Returns the audience as RFC 8707 names it, and as other providers do. */
+  private target(): Record<string, string> {
+    const { audience } = this;
+    return { audience, ...(URL.canParse(audience) && { resource: audience }) };
+  }
+
+  private async askForGrant(
+    work: (options: Options, client: { client_id: string }) => Promise<TokenEndpointResponse>,
+  ): Promise<Grant> {
+    const askedAt = Date.now();
+    const answer = await this.ask(work);
+    const { access_token: token, refresh_token: refreshToken, token_type: type } = answer;
+    if (type !== 'bearer' || !/^[\x21-\x7e]{1,16000}$/.test(token)) {
+      throw new CommandError(`${this.issuer} gives a token that cannot be shown as it is`);
+    }
+    const lifeMs = answer.expires_in === undefined ? await readLifeMs(token) : answer.expires_in * 1000;
+    return { token, refreshToken, expiresAt: lifeMs === undefined ? undefined : askedAt + lifeMs, lifeMs };
+  }
+
+  private async ask<T>(work: (options: Options, client: { client_id: string }) => Promise<T>): Promise<T> {
+    return await guard(this.oauth, this.issuer, (signal) =>
+      work(optionsOf(this.oauth, this.issuer, signal), { client_id: this.clientId }),
+    );
+  }
+}
+
+export interface Target {
+  clientId: string;
+  audience: string;
+}
+
+type Options = ReturnType<typeof optionsOf>;
+
+/** HTTP without TLS: `isTrustworthyUrl` accepts it only for this host. */
+function optionsOf(oauth: Oauth, issuer: string, signal: AbortSignal) {
+  return {
+    signal,
+    [oauth.allowInsecureRequests]: new URL(issuer).protocol === 'http:',
+    [oauth.customFetch]: (url: string, options: object) => fetchBounded(url, options, ANSWER_MS),
+  };
+}
+
+async function describeServer(oauth: Oauth, issuer: string, signal: AbortSignal): Promise<AuthorizationServer> {
+  const url = new URL(issuer);
+  for (const algorithm of ['oidc', 'oauth2'] as const) {
+    const response = await oauth.discoveryRequest(url, { algorithm, ...optionsOf(oauth, issuer, signal) });
+    if (response.status !== 404) return await oauth.processDiscoveryResponse(url, response);
+  }
+  throw new CommandError(`the identity provider ${issuer} does not describe itself`);
+}
+
+/** Replaces each error by one line without parts of a token. */
+async function guard<T>(oauth: Oauth, issuer: string, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+  try {
+    return await work(AbortSignal.timeout(ANSWER_MS));
+  } catch (error) {
+    throw error instanceof CommandError ? error : explain(oauth, issuer, error);
+  }
+}
+
+const isAway = (status: number) => status >= 500 || status === 429;
+
+function explain(oauth: Oauth, issuer: string, error: unknown): CommandError {
+  const { cause } = error as { cause?: unknown };
+  if (error instanceof oauth.ResponseBodyError && !isAway(error.status)) {
+    const why = error.error_description === undefined ? '' : ` (${error.error_description.slice(0, 200)})`;
+    return new IssuerRefusal(`${issuer} answers ${error.error}${why}`, error.error);
+  }
+  const status = error instanceof oauth.ResponseBodyError ? error.status : (cause as Response | undefined)?.status;
+  if (status !== undefined && isAway(status)) return new ConnectionError(`${issuer} answers ${status}`);
+  const code = codeOf(error) ?? '';
+  // a truncated response is not JSON
+  if (code.startsWith('OAUTH_') && code !== oauth.PARSE_ERROR) {
+    return new CommandError(`${issuer} does not answer as OAuth has it: ${messageOf(error)}`);
+  }
+  return new ConnectionError(`${issuer} does not answer: ${describeNetworkError(error)}`);
+}
+
+/** Reads the lifetime from a JWT. */
+async function readLifeMs(token: string): Promise<number | undefined> {
+  const { decodeJwt } = await import('jose');
+  try {
+    const { exp } = decodeJwt(token);
+    return exp === undefined ? undefined : exp * 1000 - Date.now();
+  } catch {
+    return undefined; // it is no JWT
+  }
+}
+
+export interface DeviceLogin {
+  client: IssuerClient;
+  clientId: string;
+  audience: string;
+}
+
+/**
+ * Returns the provider for a device login at the gateway: the first one that supports it, unless `issuer` names one.
+ * @param options.audience the token's audience that the user accepts, other than the gateway itself
+ * @returns undefined if the gateway has none for the command line
+ * @throws CommandError; ConnectionError if no provider can be reached
+ */
+export async function findDeviceLogin(
+  url: string,
+  { audience, issuer: meant }: { audience?: string | undefined; issuer?: string | undefined } = {},
+): Promise<DeviceLogin | undefined> {
+  if (!isTrustworthyUrl(url)) return undefined;
+  const told = await readMetadata(url);
+  if (!told) return undefined;
+  const { authorization_servers: issuers, tapegate_client_id: clientId, tapegate_audience: asked } = told;
+  if (typeof clientId !== 'string' || typeof asked !== 'string' || !Array.isArray(issuers)) return undefined;
+  checkAudience(url, asked, audience);
+  const named = issuers.map(String);
+  if (meant !== undefined && !named.includes(meant)) {
+    throw new CommandError(`${url} takes no tokens of ${meant}, but of ${named.join(', ')}`);
+  }
+  let failure: unknown;
+  for (const issuer of meant === undefined ? named : [meant]) {
+    try {
+      const client = await IssuerClient.open(issuer, { clientId, audience: asked });
+      if (client.hasDeviceLogin) return { client, clientId, audience: asked };
+    } catch (error) {
+      failure ??= error; // another one may be the user's
+    }
+  }
+  if (failure !== undefined) throw failure;
+  return undefined;
+}
+
+/** Reads the gateway's metadata (RFC 9728), without redirects. */
+async function readMetadata(url: string): Promise<Record<string, unknown> | undefined> {
+  const { METADATA_PATH } = await import('../../gateway/auth/credentials.js');
+  const response = await fetchBounded(url + METADATA_PATH, { redirect: 'error' }, ANSWER_MS).catch((error) => {
+    throw new ConnectionError(formatNetworkError(url, error));
+  });
+  const told = response.ok ? await response.json().catch(() => undefined) : undefined;
+  return typeof told === 'object' && told !== null ? told : undefined;
+}
+
+/** Rejects a foreign audience: a malicious gateway could use the tokens at another one. */
+function checkAudience(url: string, asked: string, audience: string | undefined): void {
+  const { hostname } = new URL(url);
+  const isOwn = URL.canParse(asked) && new URL(asked).hostname === hostname;
+  if (isOwn || asked === audience || isLoopback(hostname.replace(/^\[|\]$/g, ''))) return;
+  throw new CommandError(
+    `${url} asks for a token for ${JSON.stringify(asked)}: where that is right, say it by --audience ${JSON.stringify(asked)}`,
+  );
+}
+
+/** Prints the login URL and code, and waits for the login. @throws CommandError */
+export async function logInByDevice({ client, clientId, audience }: DeviceLogin, signal: AbortSignal): Promise<Kept> {
+  const device = await client.startDeviceLogin();
+  const { verification_uri: place, verification_uri_complete: whole, user_code: code } = device;
+  if (!isTrustworthyUrl(place.replace(/[?#].*$/s, ''))) {
+    throw new CommandError(`${client.issuer} has users log in at no https:// address: ${place}`);
+  }
+  noteLine(`log in at ${place} with the code ${code}, within ${formatSpan(Math.round(device.expires_in))}`);
+  if (whole !== undefined) noteLine(`or at ${whole}, which has the code`);
+  const { token, ...times } = await pollForGrant(device, {
+    ask: () => client.askForDevice(device.device_code),
+    pause: async (ms) => void (await sleep(ms, undefined, { signal })),
+    now: () => performance.now(),
+  });
+  return { token, login: { issuer: client.issuer, clientId, audience, ...times } };
+}
+
+/** Added to the interval at each `slow_down` (RFC 8628, 3.5). */
+const SLOWER_MS = 5000;
+
+const INTERVAL_SECONDS = 5;
+
+/** Maximum of pauses that double while the provider cannot be reached. */
+const MAX_PAUSE_MS = 60_000;
+
+/**
+ * Polls for the token at the provider's interval until the user has logged in or refused, or the code expires.
+ * @param device its times in seconds
+ * @param now milliseconds of a monotonic clock
+ * @throws CommandError; errors of `pause`
+ */
+export async function pollForGrant(
+  device: { expires_in: number; interval?: number },
+  { ask, pause, now }: { ask(): Promise<Grant>; pause(ms: number): Promise<void>; now(): number },
+): Promise<Grant> {
+  const end = now() + device.expires_in * 1000;
+  let intervalMs = (device.interval ?? INTERVAL_SECONDS) * 1000;
+  let pauseMs = intervalMs;
+  for (;;) {
+    await pause(Math.max(0, Math.min(pauseMs, end - now())));
+    try {
+      return await ask();
+    } catch (error) {
+      if (!isPassing(error)) throw toOutcome(error);
+      if (now() >= end) throw error instanceof ConnectionError ? error : new CommandError(EXPIRED);
+      if (error instanceof IssuerRefusal && error.code === 'slow_down') intervalMs += SLOWER_MS;
+      const isAway = error instanceof ConnectionError;
+      pauseMs = isAway ? Math.max(intervalMs, Math.min(pauseMs * 2, MAX_PAUSE_MS)) : intervalMs;
+    }
+  }
+}
+
+const EXPIRED = 'nobody has logged in while the code was good: begin again';
+
+function isPassing(error: unknown): boolean {
+  if (error instanceof ConnectionError) return true;
+  return error instanceof IssuerRefusal && ['authorization_pending', 'slow_down'].includes(error.code);
+}
+
+function toOutcome(error: unknown): unknown {
+  if (!(error instanceof IssuerRefusal)) return error;
+  if (error.code === 'expired_token') return new CommandError(EXPIRED);
+  return error.code === 'access_denied' ? new CommandError('the login was refused') : error;
+}
+
+/**
+ * Returns the valid token. One process renews it, and the others use its result.
+ * @throws CommandError if the user must log in again; ConnectionError
+ */
+export async function renewToken(url: string, env: Environment): Promise<string | undefined> {
+  try {
+    return (await changeKept(url, env, (known) => renew(url, known)))?.token;
+  } catch (error) {
+    // the current token may still be valid
+    const kept = readKept(url, env);
+    if (kept?.login?.expiresAt !== undefined && Date.now() < kept.login.expiresAt) return kept.token;
+    throw error;
+  }
+}
+
+async function renew(url: string, known: Kept | undefined): Promise<Kept | undefined> {
+  if (!known?.login || !isDue(known)) return known;
+  const { issuer, clientId, audience, refreshToken } = known.login;
+  if (refreshToken === undefined) throw ended(url, known.login);
+  try {
+    const client = await IssuerClient.open(issuer, { clientId, audience });
+    const { token, ...times } = await client.renew(refreshToken);
+    return { token, login: { ...known.login, ...times } };
+  } catch (error) {
+    if (error instanceof IssuerRefusal && error.code === 'invalid_grant') throw ended(url, known.login);
+    if (!(error instanceof ConnectionError)) throw error;
+    throw new ConnectionError(`the token for ${url} cannot be renewed: ${error.message}`);
+  }
+}
+
+function ended(url: string, { issuer }: Login): CommandError {
+  return new CommandError(`the login for ${url} has ended at ${issuer}: log in again, by "tapegate login"`);
+}

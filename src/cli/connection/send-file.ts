@@ -1,0 +1,71 @@
+/** A file on its way to a gateway: as it is read, and no faster than it is taken. */
+import { once } from 'node:events';
+import type { ClientRequest, IncomingMessage } from 'node:http';
+import type { Readable } from 'node:stream';
+import { text as readText } from 'node:stream/consumers';
+import { pipeline } from 'node:stream/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { CommandError, ConnectionError, formatNetworkError } from '../terminal/failure.js';
+import { environment } from '../terminal/io.js';
+import { readCredentialHeaders, UNCONFIRMED } from './client.js';
+
+/** How long to wait for `100 Continue`, which a proxy may not send. */
+const CONTINUE_MS = 1000;
+
+/**
+ * @param target where it is put
+ * @param sent.url of the server, for messages and credentials; `size` in bytes, where it is known
+ * @returns the answer
+ * @throws CommandError in one line; what reading the file throws
+ */
+export async function sendFile<Answer>(
+  target: string,
+  { url, source, size }: { url: string; source: Readable; size: number | undefined },
+): Promise<Answer> {
+  const { request } = await import(target.startsWith('https:') ? 'node:https' : 'node:http');
+  const headers = {
+    ...(await readCredentialHeaders(url, environment())),
+    ...(size === undefined ? {} : { 'Content-Length': size }),
+    'Content-Type': 'application/octet-stream',
+    Expect: '100-continue',
+  };
+  const req: ClientRequest = request(target, { method: 'PUT', headers });
+  const answered = once(req, 'response').then(([response]) => response as IncomingMessage);
+  const mayBegin = Promise.race([once(req, 'continue'), sleep(CONTINUE_MS, undefined, { ref: false })]);
+  const send = async () => {
+    await pipeline(source, req);
+    return await answered;
+  };
+  try {
+    // the answer may come before all is sent, or before anything is
+    const early = await Promise.race([answered, mayBegin.then(() => undefined)]);
+    return await readAnswer<Answer>(url, early ?? (await Promise.race([answered, send()])));
+  } catch (error) {
+    if (error instanceof CommandError) throw error;
+    if (source.errored) throw source.errored;
+    const problem = formatNetworkError(url, error);
+    // what is not whole is not taken over
+    throw req.writableFinished ? new CommandError(`${problem}: ${UNCONFIRMED}`) : new ConnectionError(problem);
+  } finally {
+    req.destroy();
+    source.destroy();
+  }
+}
+
+async function readAnswer<Answer>(url: string, response: IncomingMessage): Promise<Answer> {
+  const { statusCode = 0 } = response;
+  const text = await readText(response);
+  const body = parseObject(text);
+  if (statusCode === 200 && body) return body as Answer;
+  const message = typeof body?.error === 'string' ? body.error : `${url} answers ${statusCode}`;
+  throw statusCode === 503 ? new ConnectionError(message) : new CommandError(message);
+}
+
+function parseObject(text: string): { error?: unknown } | undefined {
+  try {
+    const body = JSON.parse(text);
+    return typeof body === 'object' && body !== null ? body : undefined;
+  } catch {
+    return undefined;
+  }
+}

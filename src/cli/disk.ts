@@ -1,0 +1,134 @@
+/** `disk add`, `disk list`, `disk resize`, `disk remove`: restore disks. */
+import path from 'node:path';
+import type { Command } from 'commander';
+import { formatBytes } from '../core/bytes.js';
+import { plural } from '../core/plural.js';
+import type { DiskRow, ForgottenDisk } from '../domain/disks/disks.js';
+import { DiskHosts, RemoveDisk, ResizeDisk, RestoreDisks } from '../generated/command-operations.js';
+import type { DiskState } from '../restore-area/setup.js';
+import { askChange, askNodes } from './connection/client.js';
+import { findOperatedSite, HERE, operate, runThere, withSerial } from './connection/where.js';
+import { formatSuspension } from './suspensions.js';
+import { toSize } from './terminal/arguments.js';
+import { CommandError, UsageError } from './terminal/failure.js';
+import { noteLine, type OutputOptions, printResult, printRows } from './terminal/output.js';
+
+export function register(program: Command): void {
+  const disk = program.command('disk');
+  disk
+    .command('add <mountpoint>')
+    .description('add a restore disk, or change its allocation')
+    .requiredOption(...sizeOption)
+    .option('--create', 'make the mount point where it is not there, as a folder')
+    .option('--mark', 'what is mounted there now is the disk, even without the copies that should be on it')
+    .action((mountpoint, options) => addDisk(mountpoint, options));
+  disk
+    .command('list')
+    .description('all restore disks')
+    .action((options) => listDisks(options));
+  disk
+    .command('resize <mountpoint>')
+    .description('change the allocation of a restore disk')
+    .requiredOption(...sizeOption)
+    .action((mountpoint, options) => resizeDisk(mountpoint, options));
+  disk
+    .command('remove <mountpoint>')
+    .description('take a restore disk that holds no copies out of use for good')
+    .action((mountpoint, options) => removeDisk(mountpoint, options));
+}
+
+const sizeOption = ['--size <size>', 'bytes, such as 500G or 10T', toSize('--size')] as const;
+
+interface DiskOptions extends OutputOptions {
+  size: bigint;
+  create?: boolean;
+  mark?: boolean;
+}
+
+/** What a disk needs that is new, or is to be marked, only a host that has it can do. */
+async function addDisk(mountpoint: string, options: DiskOptions): Promise<void> {
+  const { size, create = false, mark = false } = options;
+  const { disk, problem } = await operate<{ disk: DiskRow; problem: string | undefined }>({
+    here: async (ctx) => {
+      const setup = await import('../restore-area/setup.js');
+      return await setup.addDisk(ctx, { mountpoint: path.resolve(mountpoint), size, create, mark });
+    },
+    afar: async (url) => {
+      const place = readAbsolute(mountpoint);
+      const hosts = (await askHosts(url)).get(place);
+      if (hosts === undefined) {
+        throw new CommandError(runThere(`there is no restore disk ${JSON.stringify(place)} yet`));
+      }
+      if (create || mark) throw new CommandError(runThere('--create and --mark touch the disk', hosts));
+      return { disk: await resizeAt(url, place, size), problem: undefined };
+    },
+  });
+  tellSize(disk, options);
+  if (problem !== undefined) throw new CommandError(problem);
+}
+
+/** Returns the hosts whose engines have recently checked each disk, by mount point. */
+export async function askHosts(url: string): Promise<Map<string, string[]>> {
+  const disks = await askNodes(url, DiskHosts, {});
+  return new Map(disks.map(({ mountpoint, hosts }) => [mountpoint, hosts]));
+}
+
+async function resizeDisk(mountpoint: string, options: DiskOptions): Promise<void> {
+  const url = findOperatedSite();
+  const place = url === HERE ? path.resolve(mountpoint) : readAbsolute(mountpoint);
+  tellSize(await resizeAt(url, place, options.size), options);
+}
+
+async function resizeAt(url: string, mountpoint: string, size: bigint): Promise<DiskRow> {
+  return withSerial(await askChange(url, ResizeDisk, { input: { mountpoint, size } }));
+}
+
+function tellSize(disk: DiskRow, options: OutputOptions): void {
+  printResult(disk, `restore disk ${disk.mountpoint}: ${plural(disk.size, 'byte')}`, options);
+}
+
+/** A path on another host is not below a folder of this one. */
+function readAbsolute(mountpoint: string): string {
+  if (path.isAbsolute(mountpoint)) return path.resolve(mountpoint);
+  throw new UsageError(`a mount point of another host must be an absolute path, not ${JSON.stringify(mountpoint)}`);
+}
+
+async function removeDisk(mountpoint: string, options: OutputOptions): Promise<void> {
+  const { disk, problem } = await operate<{ disk: ForgottenDisk; problem: string | undefined }>({
+    here: async (ctx) => (await import('../restore-area/setup.js')).removeDisk(ctx, path.resolve(mountpoint)),
+    afar: async (url) => {
+      const removed = await askChange(url, RemoveDisk, { mountpoint: readAbsolute(mountpoint) });
+      const problem = 'the disk is not looked at from here; "disk add --mark" would take it again';
+      return { disk: withSerial(removed), problem };
+    },
+  });
+  printResult(disk, `restore disk ${disk.mountpoint} is removed; what stands there is left alone`, options);
+  for (const path of disk.leftBehind) noteLine(`it fails, and may have the rest of a recall of ${path}`);
+  if (problem !== undefined) noteLine(`its marker stays: ${problem}`);
+}
+
+async function listDisks(options: OutputOptions): Promise<void> {
+  const disks = await operate<DiskState[]>({
+    here: async (ctx) => (await import('../restore-area/setup.js')).describeDisks(ctx),
+    afar: async (url) => {
+      const disks = (await askNodes(url, RestoreDisks, {})).map(withSerial);
+      return disks.sort((a, b) => (a.mountpoint < b.mountpoint ? -1 : 1)); // as the database sorts them
+    },
+  });
+  printRows(disks, options, {
+    header: ['MOUNTPOINT', 'SIZE', 'USED', 'RESERVED', 'REALLY FREE', 'STATE'],
+    cells: (disk) => [
+      disk.mountpoint,
+      formatBytes(disk.size),
+      formatBytes(disk.used),
+      formatBytes(disk.reserved),
+      disk.free === null ? 'unknown' : formatBytes(disk.free),
+      formatState(disk),
+    ],
+  });
+}
+
+function formatState({ suspension, problem }: DiskState): string {
+  const suspended = suspension && formatSuspension(suspension);
+  return [suspended, problem].filter((part) => part !== null).join('; ') || 'in service';
+}

@@ -1,0 +1,185 @@
+/** `import`: rows of the catalogue from a file or from standard input. */
+import { Readable } from 'node:stream';
+import { type Command, Option } from 'commander';
+import { messageOf } from '../core/errors.js';
+import { plural } from '../core/plural.js';
+import type { ImportResult } from '../domain/import/import-incoming.js';
+import type { RowSource } from '../domain/import/import-rows.js';
+import type { ListFormat } from '../domain/import/lists.js';
+import { operate } from './connection/where.js';
+import type { ListOptions, OpenList } from './import-list.js';
+import { createImportView } from './import-progress.js';
+import { Rejects, type SkipOptions } from './rejects.js';
+import { toNumber } from './terminal/arguments.js';
+import { CommandError, UsageError } from './terminal/failure.js';
+import { dryRunOption, type OutputOptions, printJson, printLine } from './terminal/output.js';
+
+export function register(program: Command): void {
+  program
+    .command('import <file>')
+    .option('--progress', 'say on standard error how far it is, also where that is no terminal')
+    .addOption(
+      new Option(
+        '--format <name>',
+        'csv and jsonl are recognised without it; the others are lists of other systems',
+      ).choices(['csv', 'jsonl', 'find', 's3-inventory']),
+    )
+    .option('--volume <name>', 'the volume of all files of a list')
+    .option('--library <name>', 'the library that a new volume of a list is in, where that is not the first one')
+    .option('--prefix <folder>', 'put before each path of a list')
+    .option('--strip <folder>', 'taken from the beginning of each path of a list first')
+    .option('--spot <name>', 'the storage spot that the files of a list come from')
+    .option('--storage-class <names>', 'of an inventory of S3, objects of these classes alone: GLACIER,DEEP_ARCHIVE')
+    .option('--skip-invalid', 'leave out files with names that cannot be restored, and list them in a file')
+    .option(
+      '--rejects <file>',
+      'with --skip-invalid: the file, which must not exist (default: beside the list, <file>.rejects)',
+    )
+    .option('--complete <folder>', 'the list has all files below the folder: others are withdrawn')
+    .option(
+      '--max-withdrawn <percent>',
+      'with --complete: refuse to withdraw more of them (default: 5; 100: never)',
+      toPercent,
+    )
+    .option(...dryRunOption)
+    .action((file, options) => importFile(file, options));
+}
+
+const toPercent = toNumber('--max-withdrawn', { to: 100, expected: 'a whole number of percent' });
+
+interface ImportOptions extends OutputOptions, ListOptions, SkipOptions {
+  progress?: boolean;
+  format?: 'csv' | 'jsonl' | ListFormat;
+  complete?: string;
+  maxWithdrawn?: number;
+  dryRun?: boolean;
+}
+
+async function importFile(file: string, options: ImportOptions): Promise<void> {
+  const { openList, openSource, refuseListOptions } = await import('./import-list.js');
+  const { format = 'csv' } = options;
+  const isList = format !== 'csv' && format !== 'jsonl';
+  if (!isList) refuseListOptions(options);
+  const source = await openSource(file);
+  if (isList) return await importList(await openList(source, format, options), listOf(source), options);
+  const { readRows, toJsonLines } = await import('../domain/import/import-rows.js');
+  const rejects = await Rejects.open(options, listOf(source));
+  const rows = (meter: Meter) => {
+    const all = readRows(meter(source.read()));
+    return rejects ? rejects.filter(all) : all;
+  };
+  const body = (meter: Meter) => (rejects ? toBody(toJsonLines(rows(meter))) : meter(source.read()));
+  const bodySize = rejects ? undefined : source.size;
+  tell(await send(options, { size: source.size, rows, body, bodySize, rejects }), options, { rejects });
+}
+
+const toBody = (lines: AsyncIterable<string>) => Readable.from(lines, { objectMode: false });
+
+/** The file beside which others may be written; standard input has none. */
+const listOf = ({ file }: { file: string }) => (file === '-' ? undefined : file);
+
+/** A gateway is sent rows as it takes them: the files of a list are here. */
+async function importList(
+  { rows, size, skipped, nameLines }: OpenList,
+  file: string | undefined,
+  options: ImportOptions,
+): Promise<void> {
+  const { toJsonLines } = await import('../domain/import/import-rows.js');
+  const rejects = await Rejects.open(options, file, nameLines);
+  const kept = (meter: Meter) => (rejects ? rejects.filter(rows(meter)) : rows(meter));
+  const body = (meter: Meter) => toBody(toJsonLines(kept(meter)));
+  const sending = { size, rows: kept, body, bodySize: undefined, rejects };
+  const result = await send(options, sending).catch((error: unknown) => {
+    const [before, after] = [messageOf(error), nameLines(messageOf(error))];
+    throw before === after ? error : new CommandError(after);
+  });
+  tell(result, options, { rejects, skipped: Object.fromEntries(skipped) });
+}
+
+type Meter = (source: Readable) => Readable;
+
+interface Sending {
+  /** Bytes of the files, if known. */
+  size: number | undefined;
+  rows(meter: Meter): RowSource;
+  body(meter: Meter): Readable;
+  bodySize: number | undefined;
+  rejects: Rejects | undefined;
+}
+
+async function send(options: ImportOptions, { size, rows, body, bodySize, rejects }: Sending): Promise<ImportResult> {
+  const { progress, dryRun: isDryRun, skipInvalid } = options;
+  if (options.maxWithdrawn !== undefined && options.complete === undefined) {
+    throw new UsageError('--max-withdrawn is for --complete');
+  }
+  const view = createImportView({ size, isAsked: progress });
+  let isImported = false;
+  const sent = operate({
+    here: async (ctx) => {
+      const { importRows } = await import('../domain/import/import.js');
+      const { readComplete } = await import('../domain/catalogue/withdrawals.js');
+      const folder = options.complete;
+      const complete = folder === undefined ? undefined : readComplete({ folder, mostPercent: options.maxWithdrawn });
+      return await importRows(ctx, rows(view.meter), { complete, isDryRun, skipInvalid });
+    },
+    afar: async (url) => {
+      const { sendFile } = await import('./connection/send-file.js');
+      const target = `${url}/import${queryOf(options)}`;
+      return await sendFile<ImportResult>(target, { url, source: body(view.meter), size: bodySize });
+    },
+  });
+  try {
+    const result = await sent;
+    await rejects?.write(result.rejects ?? []);
+    isImported = true;
+    return result;
+  } finally {
+    view.end();
+    await rejects?.end({ isImported });
+  }
+}
+
+function queryOf({ complete, maxWithdrawn, dryRun, skipInvalid }: ImportOptions): string {
+  const query = new URLSearchParams();
+  if (complete !== undefined) query.set('complete', complete);
+  if (maxWithdrawn !== undefined) query.set('maxWithdrawn', String(maxWithdrawn));
+  if (dryRun) query.set('dryRun', 'true');
+  if (skipInvalid) query.set('skipInvalid', 'true');
+  return query.size === 0 ? '' : `?${query}`;
+}
+
+function tell(
+  { rejects: _, ...result }: ImportResult,
+  options: OutputOptions & { dryRun?: boolean },
+  { skipped, rejects }: { skipped?: Record<string, number>; rejects: Rejects | undefined },
+): void {
+  if (options.json) {
+    printJson({ ...result, ...(skipped && { skipped }), ...rejects?.facts });
+    return;
+  }
+  if (options.dryRun) printLine('nothing was imported; it would be:');
+  printLine(`${plural(result.added, 'file')} added, ${result.updated} updated`);
+  if (result.folders !== undefined) printLine(`modes of ${plural(result.folders, 'directory', 'directories')}`);
+  for (const line of tellWithdrawn(result)) printLine(line);
+  const { addedWithoutStage, addedWithoutCopy } = result;
+  if (addedWithoutStage > 0) {
+    printLine(
+      `${plural(addedWithoutStage, 'new file')} without a stage: U, on disk at the primary place, not recalled`,
+    );
+  }
+  if (addedWithoutCopy > 0) {
+    printLine(`${plural(addedWithoutCopy, 'new file')} at A or R: T, without a copy in the restore area`);
+  }
+  for (const [kind, count] of Object.entries(skipped ?? {})) printLine(`left out: ${count} ${kind}`);
+  rejects?.print();
+}
+
+function tellWithdrawn({ withdrawn, known, reinstated, staysWithdrawn }: ImportResult): string[] {
+  const lines: string[] = [];
+  if (withdrawn !== undefined) lines.push(`${withdrawn} of ${known} withdrawn, since the list does not have them`);
+  if (reinstated !== undefined) lines.push(`${reinstated} back, which an earlier list did not have`);
+  if (staysWithdrawn !== undefined) {
+    lines.push(`${staysWithdrawn} withdrawn by hand, and still so: \`tapegate reinstate\` brings them back`);
+  }
+  return lines;
+}

@@ -1,0 +1,172 @@
+/** `library add`, `library set`, `library list`, `library remove`: the tape systems of the site. */
+import type { Command } from 'commander';
+import { formatBytes } from '../core/bytes.js';
+import { plural } from '../core/plural.js';
+import {
+  AddLibrary,
+  Libraries,
+  type LibraryRowFragment,
+  RemoveLibrary,
+  SetLibrary,
+} from '../generated/command-operations.js';
+import { askChange, askNodes } from './connection/client.js';
+import { findOperatedSite } from './connection/where.js';
+import { formatSuspension } from './suspensions.js';
+import { noneToNull, orNone, toNumber, toSize } from './terminal/arguments.js';
+import { UsageError } from './terminal/failure.js';
+import { type OutputOptions, printJson, printLine, printResult, printRows, printTable } from './terminal/output.js';
+import { formatTime } from './terminal/times.js';
+
+export function register(program: Command): void {
+  const library = program.command('library');
+  addSizeOptions(library.command('add <name>'))
+    .description('add a tape system; engines take it up without a restart')
+    .requiredOption('--kind <kind>', 'what it is, such as directory')
+    .option('--set <key=value...>', 'settings of its kind; a value that begins with [ or { is JSON')
+    .addHelpText('after', SECRETS)
+    .action((name, options) => addLibrary(name, options));
+  addSizeOptions(library.command('set <name>'))
+    .description('change a tape system: only what is given; engines follow without a restart')
+    .option('--kind <kind>', 'must be what it is: another kind could not read its volumes')
+    .option('--set <key=value...>', 'settings of its kind; one without a value is taken away')
+    .addHelpText('after', `\nWhat is read from it just now may be read again.\n${SECRETS}`)
+    .action((name, options) => setLibrary(name, options));
+  library
+    .command('list')
+    .description('all tape systems')
+    .action((options) => listLibraries(options));
+  library
+    .command('remove <name>')
+    .description('take a tape system of which the catalogue has no files out of use for good')
+    .option(
+      '--force',
+      'also when it cannot be told any more that nobody needs what it was asked for: tells what that is',
+    )
+    .action((name, options) => removeLibrary(name, options));
+}
+
+function addSizeOptions(command: Command): Command {
+  const files = 'of one that stages: files that may be asked for at the same time, or none for the default';
+  return command
+    .option(
+      '--drives <n>',
+      'number of drives; for a staging library, of concurrent reads (2 for a new one)',
+      toNumber('--drives'),
+    )
+    .option('--depth-files <n>', files, orNone(toNumber('--depth-files')))
+    .option('--depth-bytes <size>', 'the same in bytes, such as 10T, or none', orNone(toSize('--depth-bytes')));
+}
+
+interface LibraryOptions extends OutputOptions {
+  set?: string[];
+  drives?: number;
+  depthFiles?: number | 'none';
+  depthBytes?: bigint | 'none';
+}
+
+function readInput(name: string, { set, drives, depthFiles, depthBytes }: LibraryOptions) {
+  const depth = { depthFiles: noneToNull(depthFiles), depthBytes: noneToNull(depthBytes) };
+  return { name, drives, ...depth, settings: set && JSON.stringify(readSettings(set)) };
+}
+
+async function addLibrary(name: string, options: LibraryOptions & { kind: string }): Promise<void> {
+  const input = { ...readInput(name, options), kind: options.kind };
+  printLibrary(await askChange(findOperatedSite(), AddLibrary, { input }), 'added', options);
+}
+
+async function setLibrary(name: string, options: LibraryOptions & { kind?: string }): Promise<void> {
+  const input = { ...readInput(name, options), kind: options.kind };
+  if (Object.values(input).filter((given) => given !== undefined).length === 1) {
+    throw new UsageError('nothing to change: give --set, --drives, --depth-files or --depth-bytes');
+  }
+  printLibrary(await askChange(findOperatedSite(), SetLibrary, { input }), 'changed', options);
+}
+
+function printLibrary(row: LibraryRowFragment, done: string, options: OutputOptions): void {
+  const library = presentLibrary(row);
+  const { name, kind } = library;
+  printResult(library, `library ${name} is ${done}, of the kind ${kind}: ${formatDrives(library)}`, options);
+}
+
+async function listLibraries(options: OutputOptions): Promise<void> {
+  printRows((await askNodes(findOperatedSite(), Libraries, {})).map(presentLibrary), options, {
+    header: ['LIBRARY', 'KIND', 'VOLUMES', 'DRIVES', 'DEPTH', 'SENT', 'STATE'],
+    cells: (library) => [
+      library.name,
+      library.kind,
+      library.volumes,
+      library.drives,
+      formatDepth(library),
+      formatUsage(library),
+      library.suspension ? formatSuspension(library.suspension) : 'in service',
+    ],
+  });
+}
+
+async function removeLibrary(name: string, { force, json }: OutputOptions & { force?: boolean }): Promise<void> {
+  const removed = await askChange(findOperatedSite(), RemoveLibrary, { name, force });
+  if (json) return printJson(removed);
+  const { name: was, drives, volumes, leftFiles, leftBytes, left } = removed;
+  printLine(`library ${was} is removed, with ${plural(drives, 'drive')} and ${volumes} empty volumes`);
+  if (leftFiles === 0) return;
+  printLine(
+    `${plural(leftFiles, 'file')} of ${formatBytes(leftBytes)} may stay staged there: it was not told that nobody needs them`,
+  );
+  printTable(
+    ['FILE', 'DEMAND', 'UNTIL'],
+    left.map(({ path, demand, until }) => [path, demand, until && formatTime(until)]),
+  );
+  if (left.length < leftFiles) printLine(`and ${leftFiles - left.length} more`);
+}
+
+/** The end of the help of commands that take settings. */
+const SECRETS = `
+Programs and secrets are files in TAPEGATE_LIBRARY_DIR on the hosts of the engines. Settings contain their names:
+--set 'read=["tape-read"]', --set tokenFile=site.token. "Programs and secrets" in src/cli/README.md has more.`;
+
+/** `key=value`, each key once. @throws UsageError, without the value, which may be a secret */
+function readSettings(given: readonly string[]): object {
+  const settings = new Map<string, unknown>();
+  for (const each of given) {
+    const at = each.indexOf('=');
+    const key = each.slice(0, Math.max(at, 0));
+    if (key === '') throw new UsageError('--set must be key=value, with a key before the sign');
+    if (settings.has(key)) throw new UsageError(`--set gives ${key} twice`);
+    settings.set(key, readValue(key, each.slice(at + 1)));
+  }
+  return Object.fromEntries(settings);
+}
+
+function readValue(key: string, text: string): unknown {
+  if (!/^[[{]/.test(text)) return text;
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new UsageError(`--set gives ${key} a value that begins as JSON, and is none`);
+  }
+}
+
+type ShownLibrary = ReturnType<typeof presentLibrary>;
+
+const presentLibrary = (library: LibraryRowFragment) => ({ ...library, settings: JSON.parse(library.settings) });
+
+function formatDrives({ contract, drives }: ShownLibrary): string {
+  return contract === 'DRIVE' ? `${plural(drives, 'drive')}` : `stages files, read ${drives} at a time`;
+}
+
+function formatDepth({ contract, depthFiles, depthBytes }: ShownLibrary): string {
+  if (contract === 'DRIVE') return '-';
+  const parts = [
+    depthFiles === null ? [] : `${plural(depthFiles, 'file')}`,
+    depthBytes === null ? [] : formatBytes(depthBytes),
+  ];
+  return parts.flat().join(', ') || 'default';
+}
+
+/** Formats what was sent to a library, as far as that is counted. */
+function formatUsage({ usage }: ShownLibrary): string {
+  if (usage.length === 0) return '-';
+  const sent = usage.reduce((sum, each) => sum + each.sent, 0n);
+  const bytes = usage.reduce((sum, each) => sum + each.bytes, 0n);
+  return `${plural(sent, 'request')}, ${formatBytes(bytes)} read`;
+}

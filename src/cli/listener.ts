@@ -1,0 +1,79 @@
+/**
+ * Checks who listens on a port of this host before a token is sent there: while the gateway is down, any local user can
+ * take its port.
+ */
+import { lookup } from 'node:dns/promises';
+import { readFileSync, statSync } from 'node:fs';
+import { isOfThisHost, normalAddress } from '../core/address-ranges.js';
+import type { Environment } from '../core/environment.js';
+import { bareHost } from '../core/issuer-urls.js';
+import { CommandError } from './terminal/failure.js';
+
+/** State of a listening socket in /proc/net/tcp. */
+const LISTEN = '0A';
+
+/**
+ * @param url of a server; `https` and other hosts are not checked
+ * @throws CommandError if another user than root, the caller, the user `tapegate` or the owner of DATA_DIR listens there
+ */
+export async function checkListener(url: string, env: Environment): Promise<void> {
+  const { protocol, hostname, port } = new URL(url);
+  if (protocol !== 'http:') return;
+  // no connection is made to a name that cannot be resolved
+  const found = await lookup(bareHost(hostname), { all: true }).catch(() => []);
+  const own = found.map(({ address }) => HERE[address] ?? normalAddress(address)).filter(isOfThisHost);
+  const listeners = own.flatMap((address) => readListeners(Number(port || 80), address));
+  const stranger = listeners.find((uid) => !isExpected(uid, env));
+  if (stranger === undefined) return;
+  throw new CommandError(
+    `${url} is a port of the user with the id ${stranger} on this host, and not of root, you, the user tapegate or the owner of DATA_DIR: no token is sent there; if it is right, use https, or set DATA_DIR to the directory of the gateway`,
+  );
+}
+
+function isExpected(uid: number, { DATA_DIR }: Environment): boolean {
+  return uid === 0 || uid === process.getuid?.() || uid === ownerOf(DATA_DIR) || uid === findAccount('tapegate');
+}
+
+function ownerOf(dir: string | undefined): number | undefined {
+  return dir ? statSync(dir, { throwIfNoEntry: false })?.uid : undefined;
+}
+
+/** Looks in the local file only: a directory service could take seconds. */
+function findAccount(name: string): number | undefined {
+  const [, uid] = new RegExp(`^${name}:[^:]*:(\\d+):`, 'm').exec(tryRead('/etc/passwd')) ?? [];
+  return uid === undefined ? undefined : Number(uid);
+}
+
+/** Returns the users who listen on a port at an address or at all addresses; none where there is no Linux. */
+function readListeners(port: number, host: string): number[] {
+  const lines = [...tryRead('/proc/net/tcp').split('\n'), ...tryRead('/proc/net/tcp6').split('\n')];
+  return lines.flatMap((line) => {
+    const [, local = '', , state, , , , uid] = line.trim().split(/\s+/);
+    const [address = '', ownPort = ''] = local.split(':');
+    if (state !== LISTEN || Number.parseInt(ownPort, 16) !== port) return [];
+    return accepts(readAddress(address), host) ? [Number(uid)] : [];
+  });
+}
+
+/** Where a connection to all addresses leads. */
+const HERE: Record<string, string> = { '0.0.0.0': '127.0.0.1', '::': '::1' };
+
+const accepts = (address: string, host: string): boolean => address in HERE || address === host;
+
+/** The kernel prints words of four bytes in the order of the processor, which is the reverse one on common ones. */
+function readAddress(hex: string): string {
+  const bytes = (hex.match(/.{8}/g) ?? []).flatMap((word) => (word.match(/../g) ?? []).reverse());
+  if (bytes.length === 4) return bytes.map((byte) => Number.parseInt(byte, 16)).join('.');
+  const groups = bytes.join('').match(/.{4}/g) ?? [];
+  const mapped = /^0{20}ffff(.{8})$/i.exec(bytes.join(''));
+  if (mapped) return (mapped[1]?.match(/../g) ?? []).map((byte) => Number.parseInt(byte, 16)).join('.');
+  return normalAddress(new URL(`http://[${groups.join(':')}]/`).hostname.slice(1, -1));
+}
+
+function tryRead(file: string): string {
+  try {
+    return readFileSync(file, 'utf8');
+  } catch {
+    return '';
+  }
+}

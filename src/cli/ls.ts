@@ -1,0 +1,75 @@
+/** `ls`: tape files by a part of their path and by stage. */
+import type { Command } from 'commander';
+import { formatBytes } from '../core/bytes.js';
+import { plural } from '../core/plural.js';
+import type { Stage } from '../core/stages.js';
+import { type ListedFileFragment, TapeFiles } from '../generated/command-operations.js';
+import { askPages } from './connection/client.js';
+import { findSite } from './connection/where.js';
+import { addPathsOptions, describeNoMatch, type PathsOptions, placeOf, printPath } from './request-files.js';
+import { limitHelp, readLimit } from './terminal/arguments.js';
+import { UsageError } from './terminal/failure.js';
+import { noteLine, type OutputOptions, printJson, printLine, printNote } from './terminal/output.js';
+
+export function register(program: Command): void {
+  addPathsOptions(program.command('ls [match]'))
+    .option('--stages <letters>', 'only at these stages: any of U, D, T, A, R')
+    .option('--withdrawn', 'those that are withdrawn, and no others')
+    .option('--limit <n>', limitHelp('list at most so many', '--json, --print-paths'))
+    .action((match, options) => listFiles(findSite(), match, options));
+}
+
+interface ListOptions extends OutputOptions, PathsOptions {
+  stages?: string;
+  withdrawn?: boolean;
+  limit?: string;
+}
+
+async function listFiles(url: string, match: string | undefined, options: ListOptions): Promise<void> {
+  const { stageLetters } = await import('../core/stages.js');
+  const stages = options.stages === undefined ? undefined : await readStages(options.stages);
+  const limit = readLimit(options);
+  const wanted = { match, stages, withdrawn: options.withdrawn, places: options.json };
+  const pages = askPages(url, TapeFiles, wanted, ({ list }) => list, { limit });
+  let shown = 0;
+  let total = 0;
+  for await (const { edges, totalCount } of pages) {
+    for (const { node } of edges) {
+      if (options.json) printJson(withVolumes(node));
+      else if (!options.printPaths) printLine(formatFile(node, stageLetters[node.stage]));
+      else printPathOnDisk(node, options);
+    }
+    shown += edges.length;
+    total = totalCount;
+  }
+  if (total === 0 && match !== undefined) noteLine(describeNoMatch(match, stages !== undefined));
+  if (shown === total) return;
+  printNote(`${shown} of ${plural(total, 'file')}; --limit shows more`, options);
+}
+
+function printPathOnDisk(file: ListedFileFragment, options: PathsOptions): void {
+  const path = placeOf(file);
+  if (path !== null) printPath(path, options);
+}
+
+/** Volumes by their names, as lists for an import have them. */
+const withVolumes = ({ volume, copyVolume, isAtPrimaryPlace: _, ...node }: ListedFileFragment): object => ({
+  ...node,
+  volume: volume?.name ?? null,
+  copyVolume: copyVolume?.name ?? null,
+});
+
+/** A copy in the restore area is told where it is. */
+function formatFile({ path, size, restoredPath, withdrawnWhy: why }: ListedFileFragment, letter: string): string {
+  const place = restoredPath === null ? '' : `  at ${restoredPath}`;
+  return `${letter}  ${formatBytes(size).padStart(9)}  ${path}${place}${why ? `  (${why})` : ''}`;
+}
+
+async function readStages(letters: string): Promise<Stage[]> {
+  const { stageOfLetter } = await import('../core/stages.js');
+  return [...letters].map((letter) => {
+    const stage = stageOfLetter(letter);
+    if (stage) return stage;
+    throw new UsageError(`--stages takes letters of U, D, T, A, R, not ${JSON.stringify(letter)}`);
+  });
+}

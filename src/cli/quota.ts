@@ -1,0 +1,139 @@
+/** `quota`, `user`: users, their quotas, and their personal data. */
+import type { Command } from 'commander';
+import { formatBytes } from '../core/bytes.js';
+import { quote } from '../core/errors.js';
+import { plural } from '../core/plural.js';
+import { ForgetUser, Quota, QuotaHistory, Quotas, RemoveQuota, SetQuota } from '../generated/command-operations.js';
+import { ask, askChange, askNodes, askNow } from './connection/client.js';
+import { findOperatedSite, withSerial } from './connection/where.js';
+import { readPast, toSize } from './terminal/arguments.js';
+import { CommandError, UsageError } from './terminal/failure.js';
+import {
+  type OutputOptions,
+  printFacts,
+  printJson,
+  printLine,
+  printResult,
+  printRows,
+  printTable,
+} from './terminal/output.js';
+import { formatTime } from './terminal/times.js';
+
+export function register(program: Command): void {
+  const quota = program.command('quota');
+  quota
+    .command('set <user>')
+    .description('make a quota, or change what is given of one')
+    .option('--size <size>', 'bytes, such as 500000000, 500M or 10T; a new quota needs it', toSize('--size'))
+    .option('--email <address>')
+    .option('--notes <text>')
+    .option('--weight <n>', 'part of the drives: who has 2 may have twice the drive time of who has 1', toWeight)
+    .action((user, options) => setQuota(user, options));
+  quota
+    .command('list')
+    .description('all quotas')
+    .action((options) => listQuotas(options));
+  quota
+    .command('show <user>')
+    .description('one quota')
+    .action((user, options) => showQuota(user, options));
+  quota
+    .command('history <user>')
+    .description('what was used of a quota, each hour in which that changed, and now')
+    .option('--since <date>', 'from this time on: a UTC date or time, or how long ago, such as 12h or 90d', '30d')
+    .action((user, options) => showHistory(user, options));
+  quota
+    .command('remove <user>')
+    .description('take away the quota of a user without live requests, and revoke its tokens')
+    .action((user, options) => removeQuota(user, options));
+  program
+    .command('user')
+    .command('forget <name>')
+    .description('put a pseudonym in place of a user without live requests, and of its addresses, for good')
+    .action((name, options) => forgetUser(name, options));
+}
+
+interface QuotaOptions extends OutputOptions {
+  size?: bigint;
+  email?: string;
+  notes?: string;
+  weight?: number;
+}
+
+async function setQuota(user: string, options: QuotaOptions): Promise<void> {
+  const { size, email, notes, weight } = options;
+  if ([size, email, notes, weight].every((change) => change === undefined)) {
+    throw new UsageError('give what is to be set: --size, --email, --notes or --weight');
+  }
+  const input = { user, size, email, notes, weight };
+  const quota = await askChange(findOperatedSite(), SetQuota, { input });
+  printResult(withSerial(quota), `quota of ${quota.user}: ${plural(quota.size, 'byte')}`, options);
+}
+
+function toWeight(text: string): number {
+  const weight = Number(text);
+  if (Number.isFinite(weight)) return weight;
+  throw new UsageError(`--weight must be a number, not ${JSON.stringify(text)}`);
+}
+
+async function listQuotas(options: OutputOptions): Promise<void> {
+  printRows(await askNodes(findOperatedSite(), Quotas, {}), options, {
+    header: ['USER', 'SIZE', 'USED', 'WEIGHT', 'EMAIL', 'NOTES'],
+    cells: (q) => [q.user, formatBytes(q.size), formatBytes(q.used), q.weight, q.email, q.notes],
+    present: withSerial,
+  });
+}
+
+async function showQuota(user: string, options: OutputOptions): Promise<void> {
+  const quota = requireQuota(user, (await ask(findOperatedSite(), Quota, { user })).quota);
+  if (options.json) return printJson(withSerial(quota));
+  printFacts([
+    ['USER', quota.user],
+    ['SIZE', `${plural(quota.size, 'byte')} (${formatBytes(quota.size)})`],
+    ['USED', `${plural(quota.used, 'byte')} (${formatBytes(quota.used)})`],
+    ['WEIGHT', String(quota.weight)],
+    ['EMAIL', quota.email],
+    ['NOTES', quota.notes],
+  ]);
+}
+
+async function removeQuota(user: string, options: OutputOptions): Promise<void> {
+  const quota = await askChange(findOperatedSite(), RemoveQuota, { user });
+  if (options.json) return printJson(quota);
+  const { user: removed, tokens, memberOf, ruledFolders } = quota;
+  printLine(`the quota of ${removed} is removed; the requests that it had are history`);
+  if (tokens > 0) printLine(`tokens that were revoked, or are not for ${removed} any more: ${tokens}`);
+  if (memberOf.length > 0) printLine(`${removed} is no member any more of the quotas of: ${memberOf.join(', ')}`);
+  if (ruledFolders.length > 0) {
+    printLine(`rules still name ${removed}, whoever that is next, for: ${ruledFolders.join(', ')}`);
+  }
+}
+
+function requireQuota<Found>(user: string, quota: Found | null): Found {
+  if (quota) return quota;
+  throw new CommandError(`there is no user ${quote(user)}`);
+}
+
+async function showHistory(user: string, options: OutputOptions & { since: string }): Promise<void> {
+  const site = findOperatedSite();
+  const since = await readPast('--since', options.since, () => askNow(site));
+  const { history: points } = requireQuota(user, (await ask(site, QuotaHistory, { user, since })).quota);
+  if (options.json) return points.forEach(printJson);
+  printTable(
+    ['AT', 'USED', 'SIZE', 'PART'],
+    points.map(({ at, used, size }) => [formatTime(at), formatBytes(used), formatBytes(size), formatPart(used, size)]),
+  );
+}
+
+const formatPart = (used: bigint, size: bigint): string =>
+  size === 0n ? '-' : `${Math.round((Number(used) / Number(size)) * 100)}%`;
+
+async function forgetUser(user: string, options: OutputOptions): Promise<void> {
+  const result = await askChange(findOperatedSite(), ForgetUser, { user });
+  if (options.json) return printJson(result);
+  const { pseudonym, requests, letters, tokens, auditRows } = result;
+  printLine(
+    `${pseudonym} stands for the user now, in ${plural(requests, 'request')}, ${plural(letters, 'letter')}, ${plural(tokens, 'token')} and ${auditRows} rows of the audit`,
+  );
+  printLine('logs, backups and mail that was sent are elsewhere: src/domain/users/PERSONAL-DATA.md says where');
+}

@@ -1,0 +1,160 @@
+/** `update`, `cancel`, `priority`, `release`, `retry`: changes of a request. */
+import type { Command } from 'commander';
+import { formatBytes } from '../core/bytes.js';
+import { messageOf } from '../core/errors.js';
+import { plural } from '../core/plural.js';
+import { isBefore, parseTime } from '../core/time.js';
+import {
+  CancelRequest,
+  ReleasedCounts,
+  ReleaseFiles,
+  RetryRequest,
+  SetPriority,
+  UpdateRequest,
+} from '../generated/command-operations.js';
+import { ask, askChange, askNow } from './connection/client.js';
+import { findSite } from './connection/where.js';
+import {
+  fileOption,
+  noneToNull,
+  orNone,
+  readId,
+  readPaths,
+  readRetention,
+  toNumber,
+  toSize,
+} from './terminal/arguments.js';
+import { CommandError, ConnectionError, UsageError } from './terminal/failure.js';
+import { type OutputOptions, printJson, printLine, printResult } from './terminal/output.js';
+import { formatWholeTime } from './terminal/times.js';
+
+export function register(program: Command): void {
+  program
+    .command('update <id>')
+    .option('--retention <date>', 'how long the files stay on disk: a UTC date, or from now 3d, 12h')
+    .option('--label <text>')
+    .option(
+      '--notify-first <address>',
+      'mail when the first file is on disk; own: to the address of the quota',
+      toAddress,
+    )
+    .option('--notify-last <address>', 'mail when nothing is left to do; own: to the address of the quota', toAddress)
+    .option('--max-files <n>', 'what the request may hold at most', orNone(toNumber('--max-files')))
+    .option('--max-bytes <size>', 'the same in bytes, such as 10T', orNone(toSize('--max-bytes')))
+    .addHelpText('after', '\nAn address or a limit that is "none" is taken away.')
+    .action((id, options) => updateRequest(findSite(), readId(id), options));
+  program.command('cancel <ids...>').action((ids, options) => cancelRequests(findSite(), ids.map(readId), options));
+  program
+    .command('priority <id> <n>')
+    .addHelpText('after', '\nA negative one is given after --: tapegate priority 7 -- -5')
+    .action((id, priority, options) => setPriority(findSite(), { id, priority }, options));
+  program
+    .command('release <id>')
+    .option(...fileOption)
+    .option('--match <text>', 'all files of the request whose path holds the text')
+    .action((id, options) => releaseFiles(findSite(), id, options));
+  program
+    .command('retry <id>')
+    .option('--quota <user>', 'refuse unless the request is of this user')
+    .action((id, options) => retryRequest(findSite(), readId(id), options));
+}
+
+/** An empty address means the quota's own. */
+const toAddress = orNone((address) => (address === 'own' ? '' : address));
+
+interface UpdateOptions extends OutputOptions {
+  retention?: string;
+  label?: string;
+  notifyFirst?: string;
+  notifyLast?: string;
+  maxFiles?: number | 'none';
+  maxBytes?: bigint | 'none';
+}
+
+async function updateRequest(url: string, id: number, options: UpdateOptions): Promise<void> {
+  const { retention, label, notifyFirst, notifyLast, maxFiles, maxBytes } = options;
+  const changes = {
+    retention: retention === undefined ? undefined : await readLaterRetention(url, id, retention),
+    label,
+    notifyOnFirstFile: noneToNull(notifyFirst),
+    notifyOnLastFile: noneToNull(notifyLast),
+    maxFiles: noneToNull(maxFiles),
+    maxBytes: noneToNull(maxBytes),
+  };
+  if (Object.values(changes).every((change) => change === undefined)) throw new UsageError('give what is to change');
+  const request = await askChange(url, UpdateRequest, { input: { id, ...changes } });
+  const state = `request ${request.requestId} is ${request.state.toLowerCase()}`;
+  const files = `${plural(request.filesTotal, 'file')}, ${formatBytes(request.bytesTotal)}`;
+  printResult(request, `${state}: ${files}, kept until ${formatWholeTime(request.retention)}`, options);
+}
+
+/** To the server a retention that has passed is an end. A user who types it means another year, or `cancel`. */
+async function readLaterRetention(url: string, id: number, text: string): Promise<string> {
+  const now = await askNow(url);
+  const retention = await readRetention('--retention', text, async () => now);
+  if (isBefore(now, parseTime(retention) ?? retention)) return retention;
+  throw new UsageError(
+    `--retention must be in the future, not ${JSON.stringify(text)}: "tapegate cancel ${id}" ends a request`,
+  );
+}
+
+/** A request that cannot be cancelled does not stop the others. @throws CommandError with all failures */
+async function cancelRequests(url: string, ids: readonly number[], options: OutputOptions): Promise<void> {
+  const failures: string[] = [];
+  for (const id of ids) {
+    try {
+      const request = await askChange(url, CancelRequest, { id });
+      printResult(request, `request ${request.requestId} is ${request.state.toLowerCase()}`, options);
+    } catch (error) {
+      if (!(error instanceof CommandError) || error instanceof ConnectionError) throw error;
+      failures.push(messageOf(error));
+    }
+  }
+  if (failures.length > 0) throw new CommandError(failures.join('\n'));
+}
+
+async function setPriority(
+  url: string,
+  given: { id: string; priority: string },
+  options: OutputOptions,
+): Promise<void> {
+  const priority = readPriority(given.priority);
+  const request = await askChange(url, SetPriority, { id: readId(given.id), priority });
+  printResult(request, `request ${request.requestId} has priority ${request.priority}`, options);
+}
+
+function readPriority(text: string): number {
+  if (/^-?\d{1,9}$/.test(text)) return Number(text);
+  throw new UsageError(`a priority is a whole number, not ${JSON.stringify(text)}`);
+}
+
+interface ReleaseOptions extends OutputOptions {
+  file?: string[];
+  match?: string;
+}
+
+async function releaseFiles(url: string, id: string, options: ReleaseOptions): Promise<void> {
+  if ((options.match === undefined) === (options.file === undefined)) {
+    throw new UsageError('give either --file or --match');
+  }
+  if (options.match === '') throw new UsageError('--match must not be empty; "/" is in all paths');
+  const input = { id: readId(id), paths: options.file && (await readPaths(options.file)), match: options.match };
+  // a request counts all files that were released: the difference is what this call released
+  const { request: before } = await ask(url, ReleasedCounts, { id: input.id });
+  const left = await askChange(url, ReleaseFiles, { input });
+  const files = Math.max(left.filesReleased - (before?.filesReleased ?? 0), 0);
+  const paths = Math.max((before?.filesUnknown ?? 0) - left.filesUnknown, 0);
+  if (options.json) return printJson({ ...left, filesReleasedNow: files });
+  const state = `request ${left.requestId} is ${left.state.toLowerCase()}`;
+  const released = `${plural(files, 'file')}${paths > 0 ? ` and ${plural(paths, 'unknown path')}` : ''} released`;
+  printLine(`${state}: ${released}, ${plural(left.filesTotal, 'file')} left, ${formatBytes(left.bytesTotal)}`);
+}
+
+async function retryRequest(url: string, id: number, options: OutputOptions & { quota?: string }): Promise<void> {
+  const request = await askChange(url, RetryRequest, { input: { id, quota: options.quota } });
+  const { filesTotal, filesOnDisk, filesFailed } = request;
+  const waiting = filesTotal - filesOnDisk - filesFailed;
+  const state = `request ${request.requestId} is ${request.state.toLowerCase()}`;
+  const files = `${filesOnDisk} of ${plural(filesTotal, 'file')} on disk, ${waiting} to be tried, ${filesFailed} failed`;
+  printResult(request, `${state}: ${files}`, options);
+}

@@ -1,0 +1,55 @@
+/** `requests`: the requests of a user, or of all. */
+import type { Command } from 'commander';
+import { formatBytes } from '../core/bytes.js';
+import { type RequestedFiles, tellFiles, tellMissing } from '../core/requested-files.js';
+import { QuotaUser, type RequestState, Requests } from '../generated/command-operations.js';
+import { ask, askNodes } from './connection/client.js';
+import { findSite } from './connection/where.js';
+import { CommandError } from './terminal/failure.js';
+import { type OutputOptions, printRows } from './terminal/output.js';
+import { formatShortTime } from './terminal/times.js';
+
+export function register(program: Command): void {
+  program
+    .command('requests')
+    .option('--quota <user>', 'only of this user')
+    .option('--all', 'expired and cancelled ones too')
+    .action((options) => listRequests(findSite(), options));
+}
+
+interface ListOptions extends OutputOptions {
+  quota?: string;
+  all?: boolean;
+}
+
+/** Rejects a user without a quota, who is not a user without requests. */
+async function requireUser(url: string, user: string): Promise<void> {
+  const { quota } = await ask(url, QuotaUser, { user });
+  if (!quota) throw new CommandError(`there is no quota for user ${JSON.stringify(user)}`);
+}
+
+const ALL_STATES: RequestState[] = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL', 'EXPIRED', 'CANCELLED'];
+
+async function listRequests(url: string, options: ListOptions): Promise<void> {
+  const filter = { quota: options.quota, states: options.all ? ALL_STATES : undefined };
+  const requests = await askNodes(url, Requests, filter);
+  if (requests.length === 0 && options.quota !== undefined) await requireUser(url, options.quota);
+  printRows(requests, options, {
+    header: ['ID', 'USER', 'STATE', 'ON DISK', 'SIZE', 'UNTIL', 'LABEL'],
+    cells: (request) => [
+      request.requestId,
+      request.quota.user,
+      request.state,
+      describeFiles(request),
+      formatBytes(request.bytesTotal),
+      formatShortTime(request.retention),
+      request.label,
+    ],
+  });
+}
+
+/** `17 of 20 files, 1 failed; 2 names not found` */
+function describeFiles(request: RequestedFiles & { filesFailed: number }): string {
+  const failed = request.filesFailed > 0 ? `, ${request.filesFailed} failed` : '';
+  return [tellFiles(request) + failed, tellMissing(request)].filter(Boolean).join('; ');
+}

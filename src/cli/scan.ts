@@ -1,0 +1,203 @@
+/** `scan`: what is on a cartridge is registered, with its places there. */
+import { Readable } from 'node:stream';
+import type { Command } from 'commander';
+import { messageOf, quote } from '../core/errors.js';
+import { plural } from '../core/plural.js';
+import { printable } from '../core/printable.js';
+import { attributesOf } from '../domain/catalogue/attributes.js';
+import type { Context } from '../domain/context.js';
+import type { Reject } from '../domain/import/import-incoming.js';
+import { openContext } from './connection/context.js';
+import { Rejects, type SkipOptions } from './rejects.js';
+import { CommandError, UsageError } from './terminal/failure.js';
+import { environment, onInterrupt } from './terminal/io.js';
+import { noteLine, type OutputOptions, printJson, printLine } from './terminal/output.js';
+
+export function register(program: Command): void {
+  program
+    .command('scan <volume>')
+    .option(
+      '--library <name>',
+      'where the cartridge is; to be given for a volume that is not known, unless there is one such library alone',
+    )
+    .option('--drive <name>', 'the drive that it is mounted in (default: one that nobody uses)')
+    .option('--prefix <path>', 'only what is below this folder, as the catalogue is to have it')
+    .option('--spot <name>', 'the storage spot that the files come from')
+    .option('--skip-invalid', 'leave out files with names that cannot be restored, and list them in a file')
+    .option('--rejects <file>', 'with --skip-invalid: the file, which must not exist')
+    .action((volume, options) => scanVolume(volume, options));
+}
+
+interface ScanOptions extends OutputOptions, SkipOptions {
+  library?: string;
+  drive?: string;
+  prefix?: string;
+  spot?: string;
+}
+
+/** What has become of the files of a cartridge. */
+interface ScanCounts {
+  files: number;
+  /** The catalogue has them at this very place. */
+  unchanged: number;
+  skipped: number;
+}
+
+async function scanVolume(volume: string, options: ScanOptions): Promise<void> {
+  const abort = new AbortController();
+  onInterrupt(() => abort.abort(new CommandError('stopped; nothing was registered')));
+  const counts: ScanCounts = { files: 0, unchanged: 0, skipped: 0 };
+  const rejects = await Rejects.open(options, undefined);
+  let isImported = false;
+  const registered = await registerFiles(volume, options, { counts, rejects }, abort.signal)
+    .then(async (done) => {
+      await rejects?.write(done.rejects ?? []);
+      isImported = true;
+      return done;
+    })
+    .finally(() => rejects?.end({ isImported }));
+  const { added, updated } = registered;
+  const result = { ...counts, added, updated, ...rejects?.facts };
+  if (options.json) return printJson(result);
+  printLine(
+    `${plural(counts.files, 'file')} on ${printable(volume)}: ${added} added, ${updated} updated, ${counts.unchanged} as they were`,
+  );
+  rejects?.print();
+}
+
+async function registerFiles(
+  volume: string,
+  options: ScanOptions,
+  { counts, rejects }: { counts: ScanCounts; rejects: Rejects | undefined },
+  signal: AbortSignal,
+): Promise<{ added: number; updated: number; rejects?: Reject[] }> {
+  const ctx = await openContext();
+  const { importRows } = await import('../domain/import/import.js');
+  const { readRows } = await import('../domain/import/import-rows.js');
+  const { name, library } = await findLibrary(ctx, volume, options.library);
+  const mounted = await (options.drive === undefined
+    ? library.mountAnywhere(volume, signal)
+    : library.mount(volume, options.drive, signal));
+  let unmounting: Promise<void> | undefined;
+  const unmount = () => {
+    // a failed unmount does not fail the scan: the next mount moves the cartridge back
+    unmounting ??= mounted.unmount().catch((error: unknown) => noteLine(messageOf(error)));
+    return unmounting;
+  };
+  try {
+    const onSkip = (file: string, why: string) => {
+      counts.skipped++;
+      noteLine(`skipped: ${printable(file)} ${why}`);
+    };
+    const files = mounted.list({ below: options.prefix, signal, onSkip });
+    const row = { volume, library: name, spot_name: options.spot };
+    const lines = linesOf(ctx, files, { row, counts });
+    const first = await lines.next();
+    if (first.done) return { added: 0, updated: 0 }; // an import of nothing is refused
+    const all = async function* () {
+      yield first.value;
+      yield* lines;
+      await unmount(); // the drive is free while the rows are imported
+    };
+    const rows = readRows(Readable.from(all()));
+    const { skipInvalid } = options;
+    return await importRows(ctx, rejects ? rejects.filter(rows) : rows, { wanted: signal, skipInvalid });
+  } finally {
+    await unmount();
+  }
+}
+
+async function findLibrary(ctx: Context, volume: string, asked: string | undefined) {
+  const { readLibraries } = await import('../domain/libraries/libraries.js');
+  const { findVolume, tellRetired } = await import('../domain/catalogue/volumes.js');
+  const { parseSettings } = await import('../tape/kind.js');
+  const { ltfs } = await import('../tape/ltfs/index.js');
+  const libraries = await readLibraries(ctx);
+  const present = await findVolume(ctx, volume);
+  if (present && present.retiredAt !== null) throw new CommandError(tellRetired(volume, present.retiredWhy));
+  const able = libraries.filter(({ kind }) => kind === 'ltfs');
+  const known = libraries.find((library) => library.id === present?.libraryId);
+  const found =
+    asked === undefined
+      ? (known ?? (able.length === 1 ? able[0] : undefined))
+      : libraries.find(({ name }) => name === asked);
+  if (!found)
+    throw new UsageError(
+      tellMissing(
+        asked,
+        able.map(({ name }) => name),
+      ),
+    );
+  if (known && known !== found) {
+    throw new CommandError(`volume ${quote(volume)} is in library ${quote(known.name)}, not in ${quote(found.name)}`);
+  }
+  if (found.kind !== 'ltfs') {
+    throw new CommandError(
+      `library ${quote(found.name)} is of the kind ${found.kind}: scan is for cartridges of the kind ltfs`,
+    );
+  }
+  const site = { name: found.name, dataDir: ctx.config.dataDir, env: environment() };
+  return { name: found.name, library: ltfs.create(parseSettings(ltfs.settings, found.settings), site) };
+}
+
+function tellMissing(asked: string | undefined, able: readonly string[]): string {
+  const there = able.length === 0 ? 'there is none of the kind ltfs' : `there are ${able.join(', ')}`;
+  if (asked === undefined) return `--library must say where the cartridge is; ${there}`;
+  return `there is no library ${quote(asked)}; of the kind ltfs ${able.length === 0 ? 'there is none' : there}`;
+}
+
+const BATCH = 1000;
+
+interface Told {
+  row: { volume: string; library: string; spot_name: string | undefined };
+  counts: ScanCounts;
+}
+
+interface Listed {
+  path: string;
+  size: bigint;
+  position: bigint;
+  mtimeNs: bigint;
+}
+
+/** Rows of an import, without the files that it has at this place already. */
+async function* linesOf(ctx: Context, files: AsyncIterable<Listed>, { row, counts }: Told): AsyncGenerator<Buffer> {
+  const { readPlaces } = await import('../domain/catalogue/files.js');
+  for await (const batch of inBatches(files)) {
+    const known = await readPlaces(
+      ctx,
+      batch.map(({ path }) => path),
+      row.volume,
+    );
+    const lines: string[] = [];
+    for (const { path, size, position, mtimeNs } of batch) {
+      const there = known.get(path);
+      const isSame = there?.volume === row.volume && there.position === position && there.size === size;
+      counts.files++;
+      if (isSame) counts.unchanged++;
+      else lines.push(lineOf({ path, size, position, mtimeNs }, { row, isNew: there === undefined }));
+    }
+    if (lines.length > 0) yield Buffer.from(lines.join(''));
+  }
+}
+
+/** A file that is known has its stage already: where else it is, a cartridge does not tell. */
+function lineOf(
+  { path, size, position, mtimeNs }: Listed,
+  { row, isNew }: Pick<Told, 'row'> & { isNew: boolean },
+): string {
+  const { mtime } = attributesOf({ mode: 0n, mtimeNs, uid: 0n, gid: 0n });
+  const line = { path, size: String(size), position: String(position), ...row, ...(mtime === null ? {} : { mtime }) };
+  return `${JSON.stringify(isNew ? { ...line, stage: 'T' } : line)}\n`;
+}
+
+async function* inBatches<T>(items: AsyncIterable<T>): AsyncGenerator<T[]> {
+  let batch: T[] = [];
+  for await (const item of items) {
+    batch.push(item);
+    if (batch.length < BATCH) continue;
+    yield batch;
+    batch = [];
+  }
+  if (batch.length > 0) yield batch;
+}

@@ -1,0 +1,155 @@
+/** `show`: one request, and how it goes with each file of it that is not on disk. */
+import type { Command } from 'commander';
+import { formatBytes } from '../core/bytes.js';
+import { plural } from '../core/plural.js';
+import { tellFiles, tellMissing } from '../core/requested-files.js';
+import {
+  FirstPaths,
+  ShowHolds,
+  type ShownHoldFragment,
+  type ShownRequestFragment,
+  ShowRequest,
+} from '../generated/command-operations.js';
+import { ask, askPages } from './connection/client.js';
+import { findSite } from './connection/where.js';
+import {
+  addPathsOptions,
+  atPrimaryPlace,
+  findMissing,
+  hasLetGo,
+  type PathsOptions,
+  printPaths,
+  readReasons,
+  requireNoneLost,
+  requireRequest,
+  whereTold,
+} from './request-files.js';
+import { formatSuspension } from './suspensions.js';
+import { limitHelp, readId, readLimit } from './terminal/arguments.js';
+import { type OutputOptions, printFacts, printJson, printLine, printNote, printTable } from './terminal/output.js';
+import { formatTime } from './terminal/times.js';
+
+export function register(program: Command): void {
+  addPathsOptions(program.command('show <id>'))
+    .option('--limit <n>', limitHelp('show at most so many files', '--json, --print-paths'))
+    .action((id, options) => {
+      const show = options.printPaths ? showPaths : showRequest;
+      return show(findSite(), readId(id), options);
+    });
+}
+
+async function showPaths(url: string, id: number, options: PathsOptions): Promise<void> {
+  requireNoneLost(id, await printPaths(url, id, options));
+}
+
+interface ShowOptions extends OutputOptions, PathsOptions {
+  limit?: string;
+}
+
+async function showRequest(url: string, id: number, options: ShowOptions): Promise<void> {
+  const limit = readLimit(options);
+  const request = requireRequest(id, (await ask(url, ShowRequest, { id })).request);
+  if (options.json) printJson(request);
+  else printRequest(request, { reasons: await readReasons(url, id), wish: await describeWish(url, request) });
+  const { holds, isWhole } = await readHolds(url, id, limit);
+  const cut = `the first ${holds.length === 1 ? 'file that is' : `${holds.length} files that are`} not on disk; --limit shows more`;
+  if (options.json) {
+    holds.forEach(printJson);
+    if (!isWhole) printNote(cut, options);
+    return;
+  }
+  if (holds.length > 0) {
+    printLine('');
+    printHolds(holds);
+  }
+  if (!isWhole) printLine(cut);
+  const missing = await findMissing(url, id);
+  if (missing.length > 0) printLine('');
+  for (const line of missing) printLine(line);
+}
+
+/** Returns what was requested, unless the label says it: the default label is the pattern or the first path. */
+async function describeWish(url: string, request: ShownRequestFragment): Promise<string | undefined> {
+  const { requestId: id, pattern, label } = request;
+  if (pattern === label) return undefined;
+  if (pattern !== '') return `all files with ${JSON.stringify(pattern)} in their path`;
+  const { request: first } = await ask(url, FirstPaths, { id });
+  const path = first?.holds.edges[0]?.node.file.path ?? first?.awaited.edges[0]?.node.path;
+  const { filesTotal, filesReleased, filesUnknown, filesRefused, filesOverLimit } = request;
+  const more = filesTotal + filesReleased + filesUnknown + filesRefused + filesOverLimit - 1;
+  if (path === undefined || (path === label && more === 0)) return undefined;
+  return more > 0 ? `${path} and ${plural(more, 'other path')}` : path;
+}
+
+function printRequest(
+  request: ShownRequestFragment,
+  { reasons, wish }: { reasons: readonly string[]; wish: string | undefined },
+): void {
+  const { suspension, user } = request.quota;
+  const missing = tellMissing(request);
+  const facts: [string, string][] = [
+    [`REQUEST ${request.requestId}`, request.state],
+    ['LABEL', request.label],
+    ...(wish === undefined ? [] : [['ASKED FOR', wish] satisfies [string, string]]),
+    ['USER', suspension ? `${user}, ${formatSuspension(suspension)}` : user],
+    ['PRIORITY', String(request.priority)],
+    ['ASKED', formatTime(request.requestDate)],
+    ['UNTIL', formatTime(request.retention)],
+    [
+      hasLetGo(request) ? 'HAD ON DISK' : 'ON DISK',
+      `${tellFiles(request)}, ${formatBytes(request.bytesOnDisk)} of ${formatBytes(request.bytesTotal)}${atPrimaryPlace(request.filesAtPrimaryPlace)}${missing && `; ${missing}`}`,
+    ],
+    ...(hasLetGo(request) ? [] : request.restoredBelow.map((mountpoint): [string, string] => ['BELOW', mountpoint])),
+    ...(isElsewhere(request) ? [['WHERE', whereTold(request.requestId)] satisfies [string, string]] : []),
+    ...reasons.map((reason): [string, string] => ['WAITS', reason]),
+    ['FAILED', `${plural(request.filesFailed, 'file')}`],
+    ['UNKNOWN', `${plural(request.filesUnknown, 'path')}`],
+    ['REFUSED', `${plural(request.filesRefused, 'file')} without room in the quota`],
+  ];
+  printFacts(facts);
+}
+
+/** Whether some copies of a live request are not at their archive paths. */
+function isElsewhere(request: ShownRequestFragment): boolean {
+  const { restoredBelow, filesOnDisk, filesAtPrimaryPlace } = request;
+  return !hasLetGo(request) && restoredBelow.length === 0 && filesOnDisk > filesAtPrimaryPlace;
+}
+
+async function readHolds(url: string, id: number, limit: number) {
+  const pages = askPages(url, ShowHolds, { id }, ({ request }) => requireRequest(id, request).holds, { limit });
+  const holds: ShownHoldFragment[] = [];
+  let isWhole = false;
+  for await (const { edges, pageInfo } of pages) {
+    holds.push(...edges.map(({ node }) => node));
+    isWhole = !pageInfo.hasNextPage;
+  }
+  return { holds, isWhole };
+}
+
+function printHolds(holds: ShownHoldFragment[]): void {
+  printTable(
+    ['FILE', 'STATE', 'TRIES', 'NEXT TRY', 'WHY'],
+    holds.map((hold) => [
+      hold.file.path,
+      hold.recallState === 'RUNNING' ? 'RUNNING' : hold.state,
+      formatTries(hold),
+      hold.nextTry === null ? '' : formatTime(hold.nextTry),
+      formatReasons(hold),
+    ]),
+  );
+}
+
+/** A file that was given up has no counter: its reason ends with the tries, if there was more than one. */
+function formatTries({ attempts, lastError }: ShownHoldFragment): string {
+  return attempts === null ? (/; given up after (\d+) tries$/.exec(lastError ?? '')?.[1] ?? '') : String(attempts);
+}
+
+/** Returns what keeps a file from the disk, the most important first. */
+function formatReasons({ state, lastErrorClass, lastError, file: { volume } }: ShownHoldFragment): string {
+  const reasons: string[] = [];
+  if (state === 'WAITING' && volume?.suspension) {
+    reasons.push(`volume ${volume.name} is ${formatSuspension(volume.suspension)}`);
+  }
+  if (lastError !== null) reasons.push(`${lastErrorClass}: ${lastError}`);
+  return reasons.join('; ');
+}

@@ -1,0 +1,94 @@
+/** `status`, `mail`, `legacy`: what operators watch: processes, email that waits, and callers that show nothing. */
+import type { Command } from 'commander';
+import { LegacyUses, Processes, WaitingMail, type WaitingMailQuery } from '../generated/command-operations.js';
+import { ask, askNodes } from './connection/client.js';
+import { findSite } from './connection/where.js';
+import { limitHelp, readLimit } from './terminal/arguments.js';
+import { noteLine, type OutputOptions, printJson, printRows } from './terminal/output.js';
+import { formatTime } from './terminal/times.js';
+
+export function register(program: Command): void {
+  program.command('status').action((options) => showStatus(findSite(), options));
+  program
+    .command('mail')
+    .option('--limit <n>', limitHelp('list at most so many', '--json'))
+    .action((options) => listMail(findSite(), options));
+  program
+    .command('legacy')
+    .option('--limit <n>', limitHelp('list at most so many', '--json'))
+    .action((options) => listLegacy(findSite(), options));
+}
+
+const CONFIRM = '"tapegate resume clock database" confirms the time of the database';
+
+async function showStatus(url: string, options: OutputOptions): Promise<void> {
+  const { processes, suspensions, restoreDisks, fence } = await ask(url, Processes);
+  for (const { node } of suspensions.edges) {
+    if (node.kind === 'CLOCK')
+      noteLine(`${node.reason || 'the clock is held'}, since ${formatTime(node.since)} (${CONFIRM})`);
+  }
+  for (const { node } of restoreDisks.edges) {
+    if (node.comparison) noteLine(describeComparison(node.mountpoint, node.comparison));
+  }
+  if (fence !== null) noteLine(`this Tapegate is fenced: ${fence} ("tapegate takeover" takes over)`);
+  if (options.json) return printJson({ fence, processes });
+  printRows(processes, options, {
+    none: 'no process says that it runs',
+    header: ['KIND', 'HOST', 'PID', 'VERSION', 'STATE', 'BEHIND', 'STARTED', 'SEEN'],
+    cells: ({ kind, host, pid, version, isAlive, lagSeconds, startedAt, seenAt }) => [
+      kind.toLowerCase(),
+      host,
+      pid,
+      version,
+      isAlive ? 'lives' : 'silent',
+      `${lagSeconds.toFixed(1)} s`,
+      formatTime(startedAt),
+      formatTime(seenAt),
+    ],
+  });
+}
+
+const describeComparison = (mountpoint: string, { compared, total }: { compared: number; total: number }) =>
+  `disk ${mountpoint}: comparing checksums of copies after the disk changed, ${compared.toLocaleString('en-US')} of ${total.toLocaleString('en-US')}`;
+
+interface ListOptions extends OutputOptions {
+  limit?: string;
+}
+
+const reasons: Record<WaitingMailQuery['list']['edges'][number]['node']['waitsFor'], string> = {
+  ENGINE: 'an engine with a mail server',
+  RETRY: 'the next try',
+  USER_RATE: 'the rate of the user',
+  RATE: 'the rate of all mail',
+};
+
+async function listMail(url: string, options: ListOptions): Promise<void> {
+  printRows(await askNodes(url, WaitingMail, {}, readLimit(options)), options, {
+    none: 'no letter waits to be sent',
+    header: ['USER', 'LETTERS', 'SINCE', 'WAIT FOR', 'NEXT', 'ERROR'],
+    cells: ({ user, letters, since, waitsFor, nextAt, lastError }) => [
+      user,
+      letters,
+      formatTime(since),
+      reasons[waitsFor],
+      formatTime(nextAt),
+      lastError,
+    ],
+  });
+}
+
+async function listLegacy(url: string, options: ListOptions): Promise<void> {
+  printRows(await askNodes(url, LegacyUses, {}, readLimit(options)), options, {
+    none: 'nobody has asked without showing who it is',
+    header: ['DAY', 'ENDPOINT', 'FROM', 'USER', 'USES', 'REFUSED', 'LAST'],
+    cells: ({ day, endpoint, address, user, uses, refused, lastAt }) => [
+      day.slice(0, 10),
+      endpoint,
+      address || 'others',
+      user || '-',
+      uses,
+      refused,
+      formatTime(lastAt),
+    ],
+  });
+}

@@ -1,0 +1,48 @@
+/** `takeover`: the restore disks and libraries of another Tapegate become those of this one. */
+import type { Command } from 'commander';
+import { plural } from '../core/plural.js';
+import type { TakeoverPlan } from '../engine/takeover.js';
+import { openContext } from './connection/context.js';
+import { CommandError } from './terminal/failure.js';
+import { type OutputOptions, printJson, printLine } from './terminal/output.js';
+
+export function register(program: Command): void {
+  program
+    .command('takeover')
+    .option('--yes', 'take over; without it, only print what would be taken over')
+    .option('--skip-missing', 'leave out directories that cannot be reached from this host')
+    .action((options) => takeOver(options));
+}
+
+interface TakeoverOptions extends OutputOptions {
+  yes?: boolean;
+  skipMissing?: boolean;
+}
+
+async function takeOver({ yes = false, skipMissing = false, json = false }: TakeoverOptions): Promise<void> {
+  const { planTakeover, takeOverSite } = await import('../engine/takeover.js');
+  const ctx = await openContext();
+  const plan = await planTakeover(ctx);
+  if (plan.reason === null) {
+    if (json) printJson({ taken: [], missing: [] });
+    else printLine('this Tapegate owns its restore disks and libraries: there is nothing to take over');
+    return;
+  }
+  if (!json) printPlan(plan);
+  if (!yes) throw new CommandError('nothing was taken over: run "tapegate takeover --yes" to take over');
+  const { taken, missing } = await takeOverSite(ctx, { skipsMissing: skipMissing });
+  if (json) return printJson({ taken, missing });
+  printLine(`taken over: ${taken.join(', ') || 'only the database'}. Another Tapegate that used it has stopped`);
+  for (const problem of missing) printLine(`not taken over: ${problem}`);
+}
+
+function printPlan({ reason, directories, waiting: { emails, messages } }: TakeoverPlan): void {
+  printLine(`this Tapegate is fenced: ${reason}`);
+  printLine('A takeover makes these its own. Another Tapegate that uses them stops within 10 s:');
+  for (const { mountpoint, owner, problem } of directories) {
+    const used = owner ? `last used at ${owner.at}Z on ${owner.host}` : 'without an owner';
+    printLine(`  ${mountpoint}: ${problem ?? used}`);
+  }
+  const waiting = `${plural(emails, 'email')} and ${plural(messages, 'webhook message')}`;
+  printLine(`Then its engines remove, restore and send what its database contains: ${waiting} wait to be sent.`);
+}

@@ -1,0 +1,130 @@
+/** Parsers of options and arguments. Each throws a UsageError with the expected and the actual value. */
+import { isUtf8 } from 'node:buffer';
+import { readFile } from 'node:fs/promises';
+import { buffer as readAll } from 'node:stream/consumers';
+import { parseSize } from '../../core/bytes.js';
+import { messageOf } from '../../core/errors.js';
+import { describeEncoding } from '../../core/file-names.js';
+import { addSeconds, parseTime, parseZonedTime } from '../../core/time.js';
+import { CommandError, UsageError } from './failure.js';
+import { stdin } from './io.js';
+
+interface NumberRange {
+  from?: number;
+  to?: number;
+  digits?: number;
+  expected?: string;
+}
+
+/** A whole number of at most nine digits, unless the range says otherwise. */
+export function readNumber(option: string, text: string, range: NumberRange = {}): number {
+  const { from = 0, to = Number.MAX_SAFE_INTEGER, digits = 9, expected = 'a whole number' } = range;
+  const value = /^\d+$/.test(text) && text.length <= digits ? Number(text) : Number.NaN;
+  if (value >= from && value <= to) return value;
+  throw new UsageError(`${option} must be ${expected}, not ${JSON.stringify(text)}`);
+}
+
+/** Reads the id of a request, as the argument `<id>`. */
+export const readId = (text: string): number => readNumber('<id>', text, { to: 0x7fffffff, digits: 10 });
+
+/** For `.option`: as `readNumber`. */
+export const toNumber = (option: string, range?: NumberRange) => (text: string) => readNumber(option, text, range);
+
+const PEOPLE_LIMIT = 1000;
+
+/** @param forScripts the options that select output for scripts */
+export function limitHelp(what: string, forScripts = '--json'): string {
+  return `${what} (default: ${PEOPLE_LIMIT}, and all for a script: ${forScripts})`;
+}
+
+/** Returns the limit of a list; no default limit for scripts. */
+export function readLimit(options: { limit?: string; json?: boolean; printPaths?: boolean }): number {
+  if (options.limit !== undefined) return readNumber('--limit', options.limit);
+  return options.json || options.printPaths ? Number.POSITIVE_INFINITY : PEOPLE_LIMIT;
+}
+
+/** The database and GraphQL take no more. */
+const MAX_SIZE = 2n ** 63n - 1n;
+
+export function readSize(option: string, text: string): bigint {
+  const size = parseSize(text);
+  if (size !== undefined && size <= MAX_SIZE) return size;
+  throw new UsageError(`${option} must be bytes, such as 500000000, 500M or 10T, not ${JSON.stringify(text)}`);
+}
+
+export const toSize = (option: string) => (text: string) => readSize(option, text);
+
+/** For `.option`: reads a value, or keeps `none`, because commander allows no null; `noneToNull` converts it. */
+export const orNone =
+  <T>(read: (text: string) => T) =>
+  (text: string): T | 'none' =>
+    text === 'none' ? text : read(text);
+
+/** Returns null for `none`, which removes a value. */
+export const noneToNull = <T>(value: T | 'none' | undefined): T | null | undefined => (value === 'none' ? null : value);
+
+/**
+ * Reads a time, or how long ago it was, such as 10m or 3d.
+ * @param askNow returns the server's time; called only for a span
+ */
+export async function readPast(option: string, text: string, askNow: () => Promise<string>): Promise<string> {
+  const seconds = readSpan(text);
+  if (seconds !== undefined) return addSeconds(await askNow(), -seconds);
+  if (parseZonedTime(text) !== undefined) return text;
+  throw notATime(option, text, 'how long ago, such as 10m or 3d');
+}
+
+const notATime = (option: string, text: string, span: string) =>
+  new UsageError(`${option} must be YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS (UTC), or ${span}, not ${JSON.stringify(text)}`);
+
+/** In seconds; undefined if it is not a span. */
+function readSpan(text: string): number | undefined {
+  const [, count, unit = ''] = /^(\d{1,6})([mhdw])$/.exec(text) ?? [];
+  return count === undefined ? undefined : Number(count) * (SPAN_SECONDS[unit] ?? 0);
+}
+
+const SPAN_SECONDS: Record<string, number> = { m: 60, h: 3600, d: 86_400, w: 7 * 86_400 };
+
+/**
+ * Reads the end of a request: a time, or a span from now, such as 3d or 12h.
+ * @param askNow returns the server's time; called only for a span
+ */
+export async function readRetention(option: string, text: string, askNow: () => Promise<string>): Promise<string> {
+  const seconds = readSpan(text);
+  if (seconds !== undefined) return addSeconds(await askNow(), seconds);
+  if (parseTime(text) !== undefined) return text;
+  throw notATime(option, text, 'how long from now, such as 3d or 12h');
+}
+
+/** For `.option(...fileOption)`; `readPaths` reads it. */
+export const fileOption = [
+  '--file <paths...>',
+  'logical paths; @name reads them from a file, - from stdin, a path a line',
+] as const;
+
+/**
+ * Reads the paths of `--file`: a path; `@name`, a file with one path per line; or `-`, the same from standard input.
+ * @throws CommandError if a list cannot be read
+ */
+export async function readPaths(given: string[]): Promise<string[]> {
+  const paths: string[] = [];
+  for (const value of given) {
+    if (value !== '-' && !value.startsWith('@')) {
+      paths.push(value);
+      continue;
+    }
+    try {
+      const list = value === '-' ? await readAll(stdin()) : await readFile(value.slice(1));
+      if (!isUtf8(list)) throw new Error(`the list ${describeEncoding(list)}`);
+      const lines = list
+        .toString('utf8')
+        .replace(/^\uFEFF/, '')
+        .split(/\r?\n/);
+      for (const line of lines) if (line !== '') paths.push(line);
+    } catch (error) {
+      throw new CommandError(`--file ${value}: ${messageOf(error)}`);
+    }
+  }
+  if (paths.length === 0) throw new UsageError('--file names no path');
+  return paths;
+}

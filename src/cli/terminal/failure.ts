@@ -1,0 +1,92 @@
+import { codeOf, messageOf } from '../../core/errors.js';
+import { present } from './io.js';
+
+/**
+ * 0 done; 1 failed; 2 wrong usage; 3 the request ended without all its files; 4 the server does not answer; 130
+ * interrupted, as shells report SIGINT.
+ */
+export const exitCodes = { failed: 1, usage: 2, incomplete: 3, unavailable: 4, interrupted: 130 } as const;
+
+/** A failure of a command with the message that it prints. */
+export class CommandError extends Error {
+  readonly exitCode: number;
+
+  constructor(message: string, exitCode: number = exitCodes.failed) {
+    super(message);
+    this.exitCode = exitCode;
+  }
+}
+
+/** The command was interrupted. Nothing is printed if there is no message. */
+export class InterruptedError extends CommandError {
+  constructor(message = '') {
+    super(message, exitCodes.interrupted);
+  }
+}
+
+export class NotKnownError extends CommandError {
+  /** The server's message. */
+  readonly reason: string;
+
+  constructor(reason: string) {
+    super(`${reason} ("tapegate login" keeps a token)`);
+    this.reason = reason;
+  }
+}
+
+export class UsageError extends CommandError {
+  constructor(message: string) {
+    super(message, exitCodes.usage);
+  }
+}
+
+/** The server or its database does not answer: a retry may help. */
+export class ConnectionError extends CommandError {
+  constructor(message: string) {
+    super(message, exitCodes.unavailable);
+  }
+}
+
+/** Codes of a certificate whose authority is unknown. */
+const UNTRUSTED_CODES = /^(DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAIN|UNABLE_TO_\w+)$/;
+
+/** Returns why a connection failed, from an error of `fetch` or of Node.js. */
+export function describeNetworkError(error: unknown): string {
+  const cause = (error as { cause?: unknown }).cause;
+  const isUntrusted = UNTRUSTED_CODES.test(codeOf(cause) ?? '');
+  const remedy = isUntrusted ? ' (NODE_EXTRA_CA_CERTS names the file of a private authority)' : '';
+  if (codeOf(cause) === 'ERR_SSL_WRONG_VERSION_NUMBER') return 'no TLS is spoken there: is it http://?';
+  return `${messageOf(cause ?? error)}${remedy}`;
+}
+
+/** Returns why a server cannot be reached. */
+export function formatNetworkError(url: string, error: unknown): string {
+  const cause = (error as { cause?: unknown }).cause;
+  const isDown = codeOf(cause) === 'ECONNREFUSED' || codeOf(error) === 'ECONNREFUSED';
+  if (isDown) return `no Tapegate answers at ${url} (TAPEGATE_URL)`;
+  return `${url}: ${describeNetworkError(error)}`;
+}
+
+/** Options that are not called as their fields of operations and GraphQL. */
+const OTHER_NAMES: Readonly<Record<string, string>> = {
+  events: '--event',
+  expiresAt: '--expires',
+  files: '--file',
+  notifyOnFirstFile: '--notify-first',
+  notifyOnLastFile: '--notify-last',
+  paths: '--file',
+  quotas: '--quota',
+};
+
+/** Returns the option that is called as a field: `--depth-bytes` for `depthBytes`. */
+export const optionOf = (field: string): string => `--${field.replace(/[A-Z]/g, (c) => `-${c.toLowerCase()}`)}`;
+
+/**
+ * Replaces a field's name at the beginning of a message by its option, if the command has that.
+ * @param own arguments of the command, by field
+ */
+export function nameOption(message: string, field: string, own: Readonly<Record<string, string>> = {}): string {
+  const option = OTHER_NAMES[field] ?? optionOf(field);
+  const name = own[field] ?? (present().options.includes(option) ? option : field);
+  return message.startsWith(`${field} `) ? `${name}${message.slice(field.length)}` : message;
+}

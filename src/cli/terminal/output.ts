@@ -1,0 +1,120 @@
+/** What commands print: tables for people, JSON for scripts. */
+import { Help } from 'commander';
+import { formatJson } from '../../core/json.js';
+import { escapeUnsafe, printable } from '../../core/printable.js';
+import { padTo, truncate, widthOf } from '../text-width.js';
+import { present, stderr, stdout } from './io.js';
+
+export const dryRunOption = ['--dry-run', 'say what would be done, and do nothing'] as const;
+
+export interface OutputOptions {
+  json?: boolean;
+}
+
+/** Prints a JSON document on one line, with exact integers. */
+export function printJson(value: unknown): void {
+  stdout().write(`${escapeUnsafe(formatJson(value))}\n`);
+}
+
+export function printLine(text: string): void {
+  stdout().write(`${printable(text)}\n`);
+}
+
+export function noteLine(text: string): void {
+  stderr().write(`${printable(text)}\n`);
+}
+
+export function printText(text: string): void {
+  stdout().write(text);
+}
+
+/** Prints the result of a command: a JSON document for scripts, or a line for people. */
+export function printResult(value: unknown, line: string, { json }: OutputOptions): void {
+  if (json) printJson(value);
+  else printLine(line);
+}
+
+/** A cell of a table. Null is a minus sign. */
+export type Cell = string | number | bigint | null;
+
+interface Rows<Row> {
+  header: string[];
+  cells(row: Row): Cell[];
+  /** The line in place of an empty table. */
+  none?: string;
+  /** Returns the JSON of a row. Default: the row. */
+  present?(row: Row): unknown;
+}
+
+/** Prints rows: a JSON document each for scripts, or a table. */
+export function printRows<Row>(rows: readonly Row[], { json }: OutputOptions, how: Rows<Row>): void {
+  const { header, cells, none, present = (row) => row } = how;
+  if (json) for (const row of rows) printJson(present(row));
+  else if (rows.length === 0 && none !== undefined) printLine(none);
+  else printTable(header, rows.map(cells));
+}
+
+/** Prints a line, or writes it to standard error if standard output is for a script. */
+export function printNote(text: string, { json, printPaths }: OutputOptions & { printPaths?: boolean }): void {
+  if (json || printPaths) noteLine(text);
+  else printLine(text);
+}
+
+/** A column of a table has so many columns of a terminal at least, if it has texts as wide. */
+const MIN_COLUMN = 8;
+
+/**
+ * Prints columns as wide as their widest cell. A terminal gets them truncated to its width, or a line for each cell if
+ * it is too narrow for that; `--wide` and scripts get them whole.
+ */
+export function printTable(header: string[], rows: Cell[][]): void {
+  const cells = [header, ...rows].map((row) => row.map((cell) => printable(String(cell ?? '-'))));
+  const whole = header.map((_, column) => Math.max(...cells.map((row) => widthOf(row[column] ?? ''))));
+  const { isTTY, columns = 80 } = stdout();
+  const widths = isTTY && !present().isWide ? fitWidths(whole, columns) : whole;
+  if (!widths && rows.length > 0) {
+    printCells(cells);
+    return;
+  }
+  for (const row of cells) {
+    const line = row.map((cell, column) => fit(cell, (widths ?? whole)[column] ?? 0)).join('  ');
+    stdout().write(`${line.trimEnd()}\n`);
+  }
+}
+
+const fit = (cell: string, width: number): string => padTo(truncate(cell, width), width);
+
+/** Narrows the widest columns until all fit. @returns undefined if the terminal is too narrow */
+function fitWidths(whole: readonly number[], columns: number): number[] | undefined {
+  const widths = [...whole];
+  for (let over = widths.reduce((sum, each) => sum + each + 2, -2) - columns; over > 0; over--) {
+    const widest = Math.max(...widths);
+    if (widest <= MIN_COLUMN) return undefined;
+    widths[widths.lastIndexOf(widest)] = widest - 1;
+  }
+  return widths;
+}
+
+function printCells([header = [], ...rows]: string[][]): void {
+  const width = Math.max(...header.map((name) => name.length));
+  const blocks = rows.map((row) =>
+    row.map((cell, column) => `${(header[column] ?? '').padEnd(width)}  ${cell}`.trimEnd()).join('\n'),
+  );
+  stdout().write(`${blocks.join('\n\n')}\n`);
+}
+
+/** Columns that a fact has at least in a terminal, however narrow that is. */
+const MIN_FACT = 16;
+
+/** Prints facts of one thing, each after its name, wrapped to the width of a terminal. */
+export function printFacts(facts: readonly (readonly [name: string, fact: string])[]): void {
+  const { isTTY, columns = 80 } = stdout();
+  const width = Math.max(...facts.map(([name]) => printable(name).length)) + 2;
+  const room = isTTY ? Math.max(columns - width, MIN_FACT) : Number.POSITIVE_INFINITY;
+  const help = Object.assign(new Help(), { minWidthToWrap: MIN_FACT });
+  for (const [name, fact] of facts) {
+    const [first = '', ...more] = help.boxWrap(printable(fact), room).split('\n');
+    stdout().write(`${(printable(name).padEnd(width) + first).trimEnd()}\n`);
+    for (const line of more) stdout().write(`${' '.repeat(width)}${line}\n`);
+  }
+}

@@ -1,0 +1,91 @@
+/** How far something is, on standard error: in a terminal lines that are drawn over themselves, elsewhere lines of a log. */
+import { Help } from 'commander';
+import { printable } from '../../core/printable.js';
+import { truncate, widthOf } from '../text-width.js';
+import { stderr } from './io.js';
+
+export interface ProgressOutput {
+  isTTY?: boolean;
+  columns?: number;
+  write(text: string): unknown;
+}
+
+const TERMINAL_MS = 200;
+
+/** A log repeats a line after this time only, as a sign of life. */
+const SAME_LINE_MS = 3_600_000;
+
+const roomOf = ({ columns = 80 }: ProgressOutput) => Math.max(columns - 1, 1);
+
+export class ProgressLine {
+  private readonly textOf: () => string | undefined;
+  private readonly out: ProgressOutput;
+  private readonly timer: NodeJS.Timeout;
+  private last: { text: string; at: number } | undefined;
+  /** Lines in the terminal that are drawn over next. */
+  private drawn = 1;
+
+  /**
+   * @param textOf returns the present text; undefined for none
+   * @param logMs interval of the lines of a log
+   */
+  constructor(textOf: () => string | undefined, logMs: number, out: ProgressOutput = stderr()) {
+    this.textOf = textOf;
+    this.out = out;
+    this.timer = setInterval(() => this.draw(), out.isTTY ? TERMINAL_MS : logMs);
+  }
+
+  draw(): void {
+    const text = this.textOf();
+    if (text === undefined) return;
+    if (this.out.isTTY) {
+      this.drawOver(text);
+      return;
+    }
+    const line = text.split('\n').map(printable).join('; ');
+    const at = performance.now();
+    if (line === this.last?.text && at - this.last.at < SAME_LINE_MS) return;
+    this.last = { text: line, at };
+    this.out.write(`${line}\n`);
+  }
+
+  private drawOver(text: string): void {
+    const room = roomOf(this.out);
+    const lines = text.split('\n').flatMap((line) => new Help().boxWrap(printable(line), room).split('\n'));
+    this.out.write(`${this.clear()}${lines.map((line) => truncate(line, room)).join('\n')}`);
+    this.drawn = lines.length;
+  }
+
+  /** Returns what clears the drawn lines, and leaves the cursor where they began. */
+  private clear(): string {
+    const above = '\x1b[1A\x1b[K'.repeat(this.drawn - 1);
+    this.drawn = 1;
+    return `\r\x1b[K${above}`;
+  }
+
+  /** Prints a line that stays, above the drawn ones. */
+  note(text: string): void {
+    this.out.write(`${this.out.isTTY ? this.clear() : ''}${printable(text)}\n`);
+    if (this.out.isTTY) this.draw();
+  }
+
+  /** @param isKept whether the last line stays in a terminal */
+  end(isKept = false): void {
+    clearInterval(this.timer);
+    if (isKept || !this.out.isTTY) this.draw();
+    if (this.out.isTTY) this.out.write(isKept ? '\n' : this.clear());
+  }
+}
+
+/** Columns of a bar. */
+const MAX_BAR = 30;
+const MIN_BAR = 5;
+
+/** Draws a bar with a text after it, which fits a terminal. @param part from 0 to 1 */
+export function formatBar(part: number, text: string, out: ProgressOutput = stderr()): string {
+  const behind = ` ${Math.floor(part * 100)}%  ${text}`;
+  const room = out.isTTY ? roomOf(out) - widthOf(behind) : MAX_BAR;
+  const size = Math.max(Math.min(MAX_BAR, room), MIN_BAR);
+  const done = Math.round(part * size);
+  return `${'█'.repeat(done)}${'░'.repeat(size - done)}${behind}`;
+}

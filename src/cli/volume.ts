@@ -1,0 +1,137 @@
+/** `volume`: media of cartridges, and cartridges that are copied onto others or leave the archive. */
+import type { Command } from 'commander';
+import { formatBytes } from '../core/bytes.js';
+import { plural } from '../core/plural.js';
+import { printable } from '../core/printable.js';
+import { MoveVolume, ReinstateVolume, RetireVolume, SetVolume, Volumes } from '../generated/command-operations.js';
+import { askChange, askNodes } from './connection/client.js';
+import { findOperatedSite } from './connection/where.js';
+import { UsageError } from './terminal/failure.js';
+import { dryRunOption, type OutputOptions, printJson, printLine, printResult, printRows } from './terminal/output.js';
+import { formatTime } from './terminal/times.js';
+
+export function register(program: Command): void {
+  const volume = program.command('volume');
+  volume
+    .command('set [names...]')
+    .description('say of which medium volumes are: the planner goes by it')
+    .requiredOption('--medium <name>', 'lto-8, lto-9 or linear')
+    .option('--all', 'all volumes')
+    .action((names, options) => setMedium(names, options));
+  volume
+    .command('list')
+    .description('all volumes that are in use')
+    .option('--retired', 'those that are retired as well, and why')
+    .action((options) => listVolumes(options));
+  volume
+    .command('move <from> <to>')
+    .description('say that a cartridge was copied 1:1 onto another one: its files are there from now on')
+    .option(...dryRunOption)
+    .addHelpText('after', MOVE_HELP)
+    .action((from, to, options) => moveVolume({ from, to }, options));
+  volume
+    .command('retire <name>')
+    .description('take a volume out of the archive: its files are read from their other copies')
+    .option('--why <text>', 'for people: those who wait for a file that is withdrawn are told')
+    .option('--withdraw', 'withdraw the files that can be read nowhere else')
+    .option(...dryRunOption)
+    .addHelpText('after', RETIRE_HELP)
+    .action((name, options) => retireVolume(name, options));
+  volume
+    .command('reinstate <name>')
+    .description('have a retired volume used again; its files do not come back by themselves')
+    .action((name, options) => reinstateVolume(name, options));
+}
+
+interface MediumOptions extends OutputOptions {
+  medium: string;
+  all?: boolean;
+}
+
+async function setMedium(names: string[], options: MediumOptions): Promise<void> {
+  const all = options.all === true;
+  if (names.length > 0 === all) throw new UsageError('give names or --all');
+  const { medium } = options;
+  const input = all ? { all, medium } : { names, medium };
+  const { volumes } = await askChange(findOperatedSite(), SetVolume, { input });
+  const changed = plural(volumes, 'volume is of the medium', 'volumes are of the medium');
+  printResult({ medium, volumes }, `${changed} ${medium}`, options);
+}
+
+interface ListOptions extends OutputOptions {
+  retired?: boolean;
+}
+
+async function listVolumes(options: ListOptions): Promise<void> {
+  const retired = options.retired ?? false;
+  printRows(await askNodes(findOperatedSite(), Volumes, { retired }), options, {
+    header: ['VOLUME', 'LIBRARY', 'MEDIUM', 'FILES', 'SIZE', ...(retired ? ['RETIRED'] : [])],
+    cells: (volume) => [
+      volume.name,
+      volume.library.name,
+      volume.medium,
+      volume.files,
+      formatBytes(volume.bytes),
+      ...(retired ? [tellRetirement(volume)] : []),
+    ],
+    present: (volume) => ({ ...volume, library: volume.library.name }),
+  });
+}
+
+function tellRetirement({ retiredAt, retiredWhy }: { retiredAt?: string | null; retiredWhy?: string | null }): string {
+  if (!retiredAt) return '-';
+  return `${formatTime(retiredAt)}${retiredWhy ? `: ${retiredWhy}` : ''}`;
+}
+
+const MOVE_HELP = `
+Nothing is copied: the new cartridge has each file at the same position as the old one. A volume that is not known is made, in the same
+library. What waits for the old one is read from the new one.`;
+
+const RETIRE_HELP = `
+Nothing is put on a retired volume any more. Without --withdraw a volume with files that can be read nowhere else is refused.
+While a drive has it, hold or drain it first. A command that was broken off is repeated: it does the rest.`;
+
+interface ChangeOptions extends OutputOptions {
+  dryRun?: boolean;
+}
+
+async function moveVolume(names: { from: string; to: string }, { json, dryRun }: ChangeOptions): Promise<void> {
+  const moved = await askChange(findOperatedSite(), MoveVolume, { input: { ...names, dryRun } });
+  if (json) return printJson(moved);
+  const { files, bytes, requests } = moved;
+  const done = dryRun ? 'would be' : 'now';
+  printLine(`${plural(files, 'file')}, ${formatBytes(bytes)}, ${done} on ${printable(names.to)}`);
+  tellRequests(requests);
+}
+
+interface RetireOptions extends ChangeOptions {
+  why?: string;
+  withdraw?: boolean;
+}
+
+async function retireVolume(name: string, { json, dryRun, why, withdraw }: RetireOptions): Promise<void> {
+  const input = { name, why, withdraw, dryRun };
+  const retired = await askChange(findOperatedSite(), RetireVolume, { input });
+  if (json) return printJson(retired);
+  const { files, bytes, elsewhere, withdrawn, requests } = retired;
+  const is = dryRun ? 'would be ' : 'is ';
+  const are = (count: number) => (dryRun ? `${count} would be` : plural(count, 'is', 'are'));
+  printLine(`volume ${printable(name)} ${is}retired: ${plural(files, 'file')}, ${formatBytes(bytes)}`);
+  if (elsewhere > 0) printLine(`${are(elsewhere)} read from other copies`);
+  if (withdrawn > 0) printLine(`${are(withdrawn)} withdrawn`);
+  const before = files - elsewhere - withdrawn;
+  if (before > 0) printLine(`${before} ${before === 1 ? 'was' : 'were'} withdrawn before, and on no volume any more`);
+  tellRequests(requests);
+}
+
+export function tellRequests(requests: number): void {
+  if (requests > 0) printLine(`${plural(requests, 'live request is', 'live requests are')} concerned`);
+}
+
+async function reinstateVolume(name: string, { json }: OutputOptions): Promise<void> {
+  await askChange(findOperatedSite(), ReinstateVolume, { name });
+  if (json) return printJson({ name });
+  printLine(
+    `volume ${printable(name)} is used again; its files do not come back by themselves: import those that are to be there, and reinstate what was withdrawn`,
+  );
+}

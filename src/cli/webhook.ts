@@ -1,0 +1,181 @@
+/** `webhook`: programs elsewhere that are told of requests. */
+import { type Command, Option } from 'commander';
+import {
+  CreateWebhook,
+  RemoveWebhook,
+  RotateWebhook,
+  SetWebhook,
+  TestWebhook,
+  type WebhookEvent,
+  type WebhookMessageState,
+  WebhookMessages,
+  type WebhookRowFragment,
+  type WebhookSecretFragment,
+  Webhooks,
+} from '../generated/command-operations.js';
+import { askChange, askNodes } from './connection/client.js';
+import { findSite } from './connection/where.js';
+import { chooseQuota } from './quota-choice.js';
+import { limitHelp, readLimit, readNumber } from './terminal/arguments.js';
+import { UsageError } from './terminal/failure.js';
+import { noteLine, type OutputOptions, printResult, printRows } from './terminal/output.js';
+import { formatTime } from './terminal/times.js';
+
+export function register(program: Command): void {
+  const webhook = program.command('webhook');
+  webhook
+    .command('add <url>')
+    .description('have a URL told of the requests of a quota, from now on')
+    .option('--quota <user>', 'whose requests; that of your own settings, else that of your token')
+    .option('--all', 'of all users, for operators')
+    .addOption(createEventOption())
+    .option('--note <text>', 'what it is for')
+    .addHelpText('after', SECRET_HELP)
+    .action((url, options) => addWebhook(findSite(), url, options));
+  webhook
+    .command('list')
+    .description('list webhooks, and whether they take what they are told')
+    .action((options) => listWebhooks(findSite(), options));
+  webhook
+    .command('set <id>')
+    .description('change a webhook, or switch it off or on')
+    .option('--url <url>', 'what is called from now on')
+    .addOption(createEventOption())
+    .option('--note <text>', 'what it is for')
+    .option('--on', 'send what waits and what was given up, and whatever comes')
+    .option('--off', 'send nothing, and keep nothing of what comes')
+    .action((id, options) => setWebhook(findSite(), readNumber('<id>', id), options));
+  webhook
+    .command('rotate <id>')
+    .description('exchange its secret; for a day messages are signed with both')
+    .addHelpText('after', SECRET_HELP)
+    .action((id, options) => rotate(findSite(), readNumber('<id>', id), options));
+  webhook
+    .command('test <id>')
+    .description('send it a message of no meaning; "webhook log" says what came of it')
+    .action((id, options) => test(findSite(), readNumber('<id>', id), options));
+  webhook
+    .command('log <id>')
+    .description('what it was told, and is to be told, newest first')
+    .option('--limit <n>', limitHelp('at most so many'))
+    .action((id, options) => showLog(findSite(), readNumber('<id>', id), options));
+  webhook
+    .command('remove <id>')
+    .description('remove a webhook, with what it was still to be told')
+    .action((id, options) => removeWebhook(findSite(), readNumber('<id>', id), options));
+}
+
+/** As messages call them, and as GraphQL does. */
+const events: Record<string, WebhookEvent> = {
+  'request.started': 'REQUEST_STARTED',
+  'request.first_file': 'REQUEST_FIRST_FILE',
+  'request.finished': 'REQUEST_FINISHED',
+  'request.failed': 'REQUEST_FAILED',
+  'request.expiring': 'REQUEST_EXPIRING',
+  'request.ended': 'REQUEST_ENDED',
+  'quota.nearly_full': 'QUOTA_NEARLY_FULL',
+};
+
+const createEventOption = () =>
+  new Option('--event <events...>', 'events to send; all by default').choices(Object.keys(events));
+
+const SECRET_HELP = `
+The secret is all that goes to standard output, and is shown once: its receiver checks with it who has sent a message.`;
+
+interface SettingOptions extends OutputOptions {
+  url?: string;
+  event?: string[];
+  note?: string;
+}
+
+const readEvents = (given: string[] | undefined): WebhookEvent[] | undefined =>
+  given?.flatMap((name) => events[name] ?? []);
+
+interface AddOptions extends SettingOptions {
+  quota?: string;
+  all?: boolean;
+}
+
+async function readQuota({ all, quota }: AddOptions): Promise<string | undefined> {
+  if (all && quota !== undefined) throw new UsageError('--all and --quota exclude each other');
+  return all ? undefined : await chooseQuota(findSite(), quota, '--quota <user> or --all');
+}
+
+async function addWebhook(url: string, target: string, options: AddOptions): Promise<void> {
+  const input = { url: target, quota: await readQuota(options), events: readEvents(options.event), note: options.note };
+  showSecret(await askChange(url, CreateWebhook, { input }, { url: '<url>' }), options, 'is there');
+}
+
+async function rotate(url: string, id: number, options: OutputOptions): Promise<void> {
+  const rotated = await askChange(url, RotateWebhook, { id });
+  showSecret(rotated, options, 'has another secret, and for a day the old one as well');
+}
+
+function showSecret({ secret, webhook }: WebhookSecretFragment, options: OutputOptions, what: string): void {
+  printResult({ ...webhook, secret }, secret, options);
+  if (!options.json) noteLine(`webhook ${webhook.webhookId} ${what}; the secret is not shown again`);
+}
+
+async function setWebhook(
+  url: string,
+  id: number,
+  options: SettingOptions & { on?: boolean; off?: boolean },
+): Promise<void> {
+  if (options.on && options.off) throw new UsageError('--on and --off exclude each other');
+  const isEnabled = options.on ? true : options.off ? false : undefined;
+  const input = { id, url: options.url, events: readEvents(options.event), note: options.note, isEnabled };
+  if (Object.values(input).filter((value) => value !== undefined).length === 1) {
+    throw new UsageError('give what is to change: --url, --event, --note, --on or --off');
+  }
+  const webhook = await askChange(url, SetWebhook, { input });
+  printResult(webhook, `webhook ${id} ${describe(webhook)}`, options);
+}
+
+async function test(url: string, id: number, options: OutputOptions): Promise<void> {
+  const webhook = await askChange(url, TestWebhook, { id });
+  printResult(webhook, `a test waits to be sent: "tapegate webhook log ${id}" says what came of it`, options);
+}
+
+async function removeWebhook(url: string, id: number, options: OutputOptions): Promise<void> {
+  const webhook = await askChange(url, RemoveWebhook, { id });
+  printResult(webhook, `webhook ${id} is removed: ${webhook.url}`, options);
+}
+
+function describe({ isEnabled, disabledReason, failingSince, lastError, sentAt }: WebhookRowFragment): string {
+  if (!isEnabled) return `is off: ${disabledReason ?? ''}`;
+  if (failingSince !== null) return `fails since ${formatTime(failingSince)}: ${lastError ?? ''}`;
+  return sentAt === null ? 'is on, and was told nothing yet' : `took its last message at ${formatTime(sentAt)}`;
+}
+
+async function listWebhooks(url: string, options: OutputOptions): Promise<void> {
+  printRows(await askNodes(url, Webhooks, {}), options, {
+    none: 'there are no webhooks',
+    header: ['ID', 'TOLD OF', 'URL', 'WAITING', 'IT', 'NOTE'],
+    cells: (webhook) => [
+      webhook.webhookId,
+      webhook.user ?? 'all',
+      webhook.url,
+      webhook.waiting,
+      describe(webhook),
+      webhook.note,
+    ],
+  });
+}
+
+const outcomes: Record<WebhookMessageState, string> = { PENDING: 'waits', SENT: 'sent', GIVEN_UP: 'given up' };
+
+async function showLog(url: string, id: number, options: OutputOptions & { limit?: string }): Promise<void> {
+  printRows(await askNodes(url, WebhookMessages, { id }, readLimit(options)), options, {
+    none: 'it was told nothing yet',
+    header: ['WRITTEN', 'TYPE', 'REQUEST', 'IS', 'TRIES', 'NEXT', 'ERROR'],
+    cells: ({ createdAt, type, requestId, state, attempts, nextTryAt, lastError }) => [
+      formatTime(createdAt),
+      type,
+      requestId,
+      outcomes[state],
+      attempts,
+      nextTryAt && formatTime(nextTryAt),
+      lastError,
+    ],
+  });
+}

@@ -1,0 +1,267 @@
+/** Reads the environment of a server once, and reports all its faults. settings.ts has the settings. */
+import { readFileSync } from 'node:fs';
+import type * as z from 'zod';
+import { isLocalRange, isLoopback } from '../core/address-ranges.js';
+import { ConfigError, describeFault, type Environment } from '../core/environment.js';
+import { bareHost, namesOfIssuer } from '../core/issuer-urls.js';
+import type { AuthMethod, Proxies } from './setting-values.js';
+import { listSettings, schema, variableOf } from './settings.js';
+import { findTlsFaults } from './tls-files.js';
+
+type Explicit<T> = { [Key in keyof Required<T>]: T[Key] };
+type Parsed = z.infer<typeof schema>;
+type Settings = Explicit<Omit<Parsed, 'access' | 'door'>> & {
+  access: Explicit<Parsed['access']>;
+  door: Explicit<Parsed['door']>;
+};
+
+/** Limits that are no settings, because normal use does not reach them. Errors name those that they report. */
+const fixedLimits = {
+  /** MB of bodies in memory; one caller gets at most three eighths. */
+  bodiesMb: 256,
+  /** One address gets at most half; fewer if the process has fewer descriptors. */
+  connections: 10_000,
+  /** Concurrent requests of a caller. */
+  callerRequests: 500,
+  /** Files read at once, each with 1 MB of memory; one caller gets at most half. */
+  downloads: 500,
+  /** Operations of a stream in single connection mode. */
+  streamOperations: 100,
+  /** Long lists read at once, each with a database connection. */
+  longLists: 16,
+  /** Paths in a request. */
+  requestPaths: 250_000,
+  /** Of the active requests of a user: open patterns, and unresolved paths. */
+  standingPatterns: 1000,
+  awaitedPaths: 10_000_000,
+  /** Paths in the stage requests of a user that are in no request, and so in no quota. */
+  unstagedPaths: 10_000_000,
+  /** Recorded paths of a user that do not fit into the quota or a limit. */
+  leftOutPaths: 100_000,
+  /** Files that join a user's open patterns during an import; the others join after it. */
+  importJoins: 100_000,
+  graphqlDepth: 12,
+  graphqlBreadth: 200,
+  graphqlComplexity: 100_000,
+  /** Seconds for the header of an HTTP request, for the whole request, and until an idle connection is closed. */
+  headerSeconds: 20,
+  requestSeconds: 3600,
+  idleSeconds: 5,
+  /** Whether unauthenticated callers on the gateway's host count. */
+  rateLocal: false,
+};
+
+/** A client that neither reads nor sends for this long is disconnected. */
+const READER_SECONDS = 60;
+
+/** libuv's default. */
+const THREADS = 4;
+
+export type AccessConfig = Settings['access'];
+export type BrowserConfig = Pick<Config, 'publicUrl' | 'allowedHosts' | 'corsOrigins' | 'tlsCert' | 'dashboard'>;
+export type Limits = Settings['limits'] & typeof fixedLimits & { callerStreams: number; userMailRate: number };
+/** `diskCalls`: concurrent calls on restore disks. Half of the threads stay free if a disk stalls. */
+export type DoorConfig = Settings['door'] & { diskCalls: number };
+export interface Config extends Omit<Settings, 'door' | 'limits' | 'pages'> {
+  dashboard: boolean;
+  graphiql: boolean;
+  trustedOnly: boolean;
+  door: DoorConfig;
+  limits: Limits;
+  readerSeconds: number;
+}
+
+/**
+ * Reads and checks the environment of a server. An empty variable counts as unset.
+ * @param how.listens also checks the settings of a gateway, such as how clients reach it
+ * @throws ConfigError with all faults
+ */
+export function readConfig(env: Environment, { listens = true } = {}): Config {
+  const result = schema.safeParse(toInput(env));
+  const issues = result.error?.issues ?? [];
+  const faulty = new Set(issues.map(({ path }) => variableAt(path)));
+  const faults = findUnknown(env);
+  faults.push(
+    ...issues.map((issue) => {
+      const variable = variableAt(issue.path);
+      const isExplained = issue.code === 'custom' && issue.params?.isExplained === true;
+      return isExplained
+        ? `${variable} must be ${issue.message}`
+        : describeFault(variable, issue.message, env[variable] ?? '');
+    }),
+  );
+  // contradictions are reported in addition to invalid values
+  const settings = (result.data ?? schema.parse(toInput(env, faulty))) as Settings;
+  faults.push(...findContradictions(settings));
+  if (listens) faults.push(...findGatewayFaults(settings, env, faulty));
+  if (faults.length > 0) throw new ConfigError(faults);
+  return complete(settings, env);
+}
+
+/** Variables of commands, which servers do not read. */
+const OF_COMMANDS = ['TAPEGATE_URL', 'TAPEGATE_TOKEN'];
+
+/** Kubernetes sets such variables, and one with an address, for each service whose name begins with `tapegate`. */
+const OF_SERVICE = /_SERVICE_(HOST|PORT)(_|$)|_PORT_\d+_/;
+const ADDRESS = /^(tcp|udp|sctp):\/\//;
+
+function findUnknown(env: Environment): string[] {
+  const known = new Set([...OF_COMMANDS, ...listSettings().map(({ field }) => variableOf(field))]);
+  const unknown = Object.entries(env).filter(
+    ([variable, value = '']) =>
+      variable.startsWith('TAPEGATE_') && !known.has(variable) && !OF_SERVICE.test(variable) && !ADDRESS.test(value),
+  );
+  return unknown.map(([variable]) => `unknown setting ${variable}: the README lists all settings`);
+}
+
+function toInput(env: Environment, except: ReadonlySet<string> = new Set()): object {
+  const input: Record<string, Record<string, unknown> | string | undefined> = {};
+  for (const { path, field } of listSettings()) {
+    const variable = variableOf(field);
+    const value = except.has(variable) ? undefined : env[variable] || undefined;
+    const [first = '', second] = path;
+    if (second === undefined) input[first] = value;
+    else input[first] = { ...(input[first] as object), [second]: value };
+  }
+  return input;
+}
+
+function variableAt(path: PropertyKey[]): string {
+  const found = listSettings().find((each) => each.path.every((key, index) => key === path[index]));
+  return found === undefined ? '' : variableOf(found.field);
+}
+
+function complete(settings: Settings, env: Environment): Config {
+  const { access, door, limits, pages, trustedDocuments, ...others } = settings;
+  const threads = Number(env.UV_THREADPOOL_SIZE) || THREADS;
+  return {
+    ...others,
+    dashboard: pages.has('dashboard'),
+    graphiql: pages.has('graphiql'),
+    trustedDocuments: trustedDocuments?.replace(/^only:/, ''),
+    trustedOnly: trustedDocuments?.startsWith('only:') ?? false,
+    access: { ...access, legacy: access.auth.has('legacy') ? access.legacy : [] },
+    door: { ...door, diskCalls: Math.max(1, Math.floor(threads / 2)) },
+    limits: {
+      ...limits,
+      ...fixedLimits,
+      callerStreams: Math.max(1, Math.floor(limits.streams / 5)),
+      userMailRate: Math.max(1, Math.floor(limits.mailRate / 2)),
+    },
+    readerSeconds: READER_SECONDS,
+  };
+}
+
+function findContradictions({ access, tlsCert, tlsKey }: Settings): string[] {
+  const { auth, oidcIssuers, oidcAudiences, proxies } = access;
+  const names = oidcIssuers.map(namesOfIssuer);
+  const twice = names.find((name, index) => names.indexOf(name) !== index);
+  const checks: [isWrong: boolean, fault: string][] = [
+    [!tlsCert && tlsKey !== undefined, 'TAPEGATE_TLS_KEY requires TAPEGATE_TLS_CERT, the file of its certificate'],
+    [!tlsKey && tlsCert !== undefined, 'TAPEGATE_TLS_CERT requires TAPEGATE_TLS_KEY, the file of its key'],
+    [
+      auth.has('oidc') && (oidcIssuers.length === 0 || oidcAudiences.length === 0),
+      'TAPEGATE_AUTH contains oidc, which requires TAPEGATE_OIDC_ISSUER, and TAPEGATE_OIDC_AUDIENCE, the audience of the tokens for this gateway',
+    ],
+    [
+      twice !== undefined,
+      `TAPEGATE_OIDC_ISSUER contains several issuers with the address ${twice}: their users could not be distinguished`,
+    ],
+    [
+      (auth.has('proxy') || auth.has('certificate')) && listProxies(proxies).length === 0,
+      'TAPEGATE_AUTH contains proxy or certificate, which require TAPEGATE_PROXY_ADDRESSES, the only senders whose headers are trusted',
+    ],
+  ];
+  return checks.flatMap(([isWrong, fault]) => (isWrong ? [fault] : []));
+}
+
+/** Settings that have an effect only with some authentication methods. */
+export const settingsOfMethods = {
+  TAPEGATE_OIDC_ISSUER: ['oidc'],
+  TAPEGATE_OIDC_AUDIENCE: ['oidc'],
+  TAPEGATE_OIDC_USER_CLAIM: ['oidc'],
+  TAPEGATE_OIDC_GROUPS_CLAIM: ['oidc'],
+  TAPEGATE_OIDC_ROLES: ['oidc'],
+  TAPEGATE_OIDC_CLIENT_ID: ['oidc'],
+  TAPEGATE_PROXY_HEADERS: ['proxy', 'certificate'],
+  TAPEGATE_PROXY_CERT_USERS: ['certificate'],
+  TAPEGATE_PROXY_ROLES: ['proxy', 'certificate'],
+  TAPEGATE_LEGACY: ['legacy'],
+} as const satisfies Record<string, readonly AuthMethod[]>;
+
+/** Settings whose empty value grants a lot, possibly by mistake, as for an unset variable in a compose file. */
+const grantsIfEmpty: { variable: string; methods: readonly AuthMethod[]; effect: string }[] = [
+  { variable: 'TAPEGATE_LEGACY', methods: ['legacy'], effect: 'all endpoints that read are open; none closes them' },
+  { variable: 'TAPEGATE_OIDC_ROLES', methods: ['oidc'], effect: 'every authenticated caller is a user' },
+  {
+    variable: 'TAPEGATE_PROXY_ROLES',
+    methods: ['proxy', 'certificate'],
+    effect: 'every authenticated caller is a user',
+  },
+];
+
+/** Returns the faults of a gateway: its certificate, and access that is open without a setting for it. */
+function findGatewayFaults(settings: Settings, env: Environment, faulty: ReadonlySet<string>): string[] {
+  const { access, tlsCert, tlsKey } = settings;
+  const faults: string[] = [];
+  if (tlsCert !== undefined && tlsKey !== undefined) {
+    const files = { cert: tlsCert, key: tlsKey };
+    faults.push(...findTlsFaults(files, { cert: tryRead(tlsCert), key: tryRead(tlsKey) }));
+  }
+  for (const { variable, methods, effect } of grantsIfEmpty) {
+    if (env[variable] === '' && methods.some((method) => access.auth.has(method)))
+      faults.push(`${variable} must not be empty: without it, ${effect}`);
+  }
+  const local = access.proxies.ranges.find(isLocalRange);
+  if (local !== undefined && access.proxySecret === undefined) faults.push(describeLocalProxy(local));
+  if (env.TAPEGATE_AUTH === '')
+    return [...faults, 'TAPEGATE_AUTH must not be empty: without it, the gateway is open to every caller'];
+  const sign = env.TAPEGATE_AUTH === undefined || faulty.has('TAPEGATE_AUTH') ? findOtherHosts(settings) : undefined;
+  if (sign) {
+    const [variable, value] = sign;
+    return [
+      ...faults,
+      `TAPEGATE_AUTH must be set because other hosts reach the gateway (${variable} is ${JSON.stringify(value)}): token, oidc, proxy and certificate authenticate callers, open accepts every caller`,
+    ];
+  }
+  for (const [variable, methods] of Object.entries(settingsOfMethods)) {
+    const isUsed =
+      methods.some((method) => access.auth.has(method)) ||
+      (variable === 'TAPEGATE_LEGACY' && access.legacy.length === 0);
+    if (env[variable] && !isUsed)
+      faults.push(`${variable} has no effect unless TAPEGATE_AUTH contains ${methods.join(' or ')}`);
+  }
+  return faults;
+}
+
+const describeLocalProxy = (range: string): string =>
+  `TAPEGATE_PROXY_ADDRESSES contains ${JSON.stringify(range)}, from which every user of this host could send the headers of a proxy: replace it by a socket that only the proxy may open, such as unix:/run/tapegate/proxy.sock:www-data, or have the proxy send the secret of TAPEGATE_PROXY_SECRET_FILE`;
+
+const listProxies = ({ ranges, sockets }: Proxies): string[] => [
+  ...ranges,
+  ...sockets.map(({ path }) => `unix:${path}`),
+];
+
+/** Returns the content of a file, or the error of reading it. */
+function tryRead(file: string): unknown {
+  try {
+    return readFileSync(file);
+  } catch (error) {
+    return error;
+  }
+}
+
+/**
+ * Returns a setting, with its value, that shows that other hosts reach the gateway. Behind a proxy or a tunnel, all
+ * callers seem to be on this host. A gateway for this host only has none of these settings.
+ */
+function findOtherHosts({ host, publicUrl, allowedHosts, access }: Settings): [string, string] | undefined {
+  if (!isLoopback(host)) return ['HOST', host];
+  if (publicUrl !== undefined && !isLoopback(bareHost(new URL(publicUrl).hostname)))
+    return ['TAPEGATE_PUBLIC_URL', publicUrl];
+  const name = allowedHosts.find((each) => !isLoopback(bareHost(each)));
+  if (name !== undefined) return ['TAPEGATE_ALLOWED_HOSTS', name];
+  const proxies = listProxies(access.proxies);
+  if (proxies.length > 0) return ['TAPEGATE_PROXY_ADDRESSES', proxies.join(',')];
+  return access.oidcIssuers.length > 0 ? ['TAPEGATE_OIDC_ISSUER', access.oidcIssuers.join(' ')] : undefined;
+}

@@ -1,0 +1,48 @@
+/** Checks of a gateway's certificate and key, at the start and when they change. */
+import { createPrivateKey, X509Certificate } from 'node:crypto';
+import { createSecureContext } from 'node:tls';
+import { messageOf } from '../core/errors.js';
+
+export interface TlsFiles {
+  cert: string;
+  key: string;
+}
+
+const parts = {
+  cert: { variable: 'TAPEGATE_TLS_CERT', is: 'certificate in PEM' },
+  key: { variable: 'TAPEGATE_TLS_KEY', is: 'key in PEM without a passphrase' },
+} as const;
+
+/**
+ * Returns all faults of the files: a line for each, or one if they do not belong together.
+ * @param contents of each file, or the error of reading it
+ */
+export function findTlsFaults(files: TlsFiles, contents: Record<keyof TlsFiles, unknown>): string[] {
+  const faults = (['cert', 'key'] as const).flatMap((part) => {
+    const problem = problemOf(part, contents[part]);
+    return problem === undefined ? [] : [`${parts[part].variable} ${files[part]} cannot be used: ${problem}`];
+  });
+  if (faults.length > 0) return faults;
+  if (isPair(contents as Record<keyof TlsFiles, Buffer>)) return [];
+  return [`the key of TAPEGATE_TLS_KEY ${files.key} is not that of the certificate in TAPEGATE_TLS_CERT ${files.cert}`];
+}
+
+/** A secure context accepts a key whose type is not that of the certificate. */
+function isPair({ cert, key }: Record<keyof TlsFiles, Buffer>): boolean {
+  try {
+    return new X509Certificate(cert).checkPrivateKey(createPrivateKey(key));
+  } catch {
+    return false;
+  }
+}
+
+/** OpenSSL reads all certificates of the file. */
+function problemOf(part: keyof TlsFiles, content: unknown): string | undefined {
+  if (!Buffer.isBuffer(content)) return messageOf(content);
+  try {
+    createSecureContext({ [part]: content });
+    return undefined;
+  } catch (error) {
+    return `it is no ${parts[part].is} (${messageOf(error)})`;
+  }
+}

@@ -1,0 +1,95 @@
+/** The environment, for code that runs before config/config.ts reads all settings, or needs only a few of them. */
+import { createHider, showValue } from './secrets.js';
+
+export type Environment = Record<string, string | undefined>;
+
+export const environment: Environment = process.env;
+
+/** Hides the secrets of this environment in output. */
+export const hideSecrets = createHider(environment);
+
+export class ConfigError extends Error {
+  readonly faults: string[];
+
+  constructor(faults: string[]) {
+    super(
+      `the environment has ${faults.length === 1 ? 'a fault' : `${faults.length} faults`}:\n${faults.map((f) => `  ${f}`).join('\n')}`,
+    );
+    this.faults = faults;
+  }
+}
+
+/** Returns whether to show the stacks of errors. */
+export function isDebug(env: Environment): boolean {
+  return env.LOG_LEVEL === 'debug' || env.LOG_LEVEL === 'trace';
+}
+
+/** Returns the directory of the embedded database and of other files of this host. */
+export function readDataDir(env: Environment): string {
+  return env.DATA_DIR || './data';
+}
+
+/**
+ * Returns the directory of a user's own configuration (XDG Base Directory Specification): a relative path counts as
+ * unset.
+ */
+export function readConfigDir(env: Environment, home: string): string {
+  return env.XDG_CONFIG_HOME?.startsWith('/') ? env.XDG_CONFIG_HOME : `${env.HOME || home}/.config`;
+}
+
+/** Programs and secrets of libraries (TAPEGATE_LIBRARY_DIR). */
+export const LIBRARY_DIR = '/etc/tapegate/libraries';
+
+export const DEFAULT_PORT = 8080;
+
+export const defaultServerUrl = `http://127.0.0.1:${DEFAULT_PORT}`;
+
+/** Returns the server of the commands (TAPEGATE_URL), without a trailing slash. @throws ConfigError */
+export function readServerUrl(env: Environment, name = 'TAPEGATE_URL'): string {
+  const url = env.TAPEGATE_URL || defaultServerUrl;
+  const choice = { protocols: ['http:', 'https:'], needsHost: true };
+  if (!isUrl(url, choice)) throw new ConfigError([describeFault(name, expectedUrl(url, choice), url)]);
+  return url.replace(/\/+$/, '');
+}
+
+export interface UrlChoice {
+  protocols: string[];
+  /** False if the URL may name a Unix socket. */
+  needsHost: boolean;
+}
+
+export function isUrl(value: string, { protocols, needsHost }: UrlChoice): boolean {
+  if (!URL.canParse(value)) return false;
+  const { protocol, hostname } = new URL(value);
+  if (!protocols.includes(protocol) || !value.includes('://')) return false;
+  return !isLoginCutShort(value) && (hostname !== '' || !needsHost);
+}
+
+/**
+ * Whether part of a password, after an unencoded `/`, `?` or `#`, counts as a path, which would be shown, or the
+ * password cannot be decoded.
+ */
+function isLoginCutShort(value: string): boolean {
+  const withoutQuery = value.replace(/\?[\w.]+=.*$/s, '');
+  const [, login = '', rest = ''] = /^[^:]+:\/\/(?:([^/?#]*)@)?(.*)$/s.exec(withoutQuery) ?? [];
+  if (rest.includes('@')) return true;
+  try {
+    decodeURIComponent(login.replace(/%(?![0-9a-f]{2})/gi, '%25'));
+    return false;
+  } catch {
+    return true; // bytes that are not UTF-8
+  }
+}
+
+export function expectedUrl(value: string, { protocols }: UrlChoice): string {
+  const beginnings = protocols.map((protocol) => `${protocol}//`);
+  const isLogin = value.includes('@') && beginnings.some((beginning) => value.startsWith(beginning));
+  return isLogin
+    ? 'a URL whose user and password are percent-encoded'
+    : `a URL that begins with ${beginnings.join(' or ')}`;
+}
+
+/** Describes an invalid value, without secrets. */
+export function describeFault(name: string, expected: string, value: string): string {
+  return `${name} must be ${expected}, not ${JSON.stringify(showValue(name, value))}`;
+}

@@ -1,0 +1,83 @@
+/**
+ * Counters and timings of a process, sent to its recorder, if any (src/telemetry/metrics.ts). Labels have few values,
+ * whatever callers send: never a user, a path or an address.
+ */
+
+const QUICK = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60] as const;
+
+const SLOW = [1, 10, 60, 300, 900, 3600, 14_400, 43_200, 86_400, 259_200, 604_800] as const;
+
+export const counted = {
+  tapegate_errors_total: { help: 'Errors that were told to callers, by their code', labels: ['class'] },
+  tapegate_recalls_started_total: { help: 'Recalls that began', labels: ['drive'] },
+  tapegate_recalls_ended_total: {
+    help: 'Recalls that ended: how, and with an error of which class',
+    labels: ['drive', 'outcome', 'class'],
+  },
+  tapegate_recalled_bytes_total: { help: 'Bytes of files that were read whole', labels: ['drive'] },
+  tapegate_drive_busy_seconds_total: {
+    help: 'Seconds that drives spent on recalls, mounts included',
+    labels: ['drive'],
+  },
+  tapegate_hung_calls_total: { help: 'Calls that hung, on a restore disk or on tape', labels: ['place'] },
+  tapegate_mail_total: { help: 'Letters that were tried, by what came of it', labels: ['result'] },
+  tapegate_webhooks_total: { help: 'Messages to webhooks that were tried, by what came of it', labels: ['result'] },
+  tapegate_pass_failures_total: { help: 'Passes of the engine that failed', labels: ['pass'] },
+  tapegate_engine_cpu_seconds_total: { help: 'Processor time of the processes of the engine', labels: ['part'] },
+  tapegate_engine_process_ends_total: {
+    help: 'Processes of the engine that ended and are started again, by what was seen of it',
+    labels: ['part', 'why'],
+  },
+} as const;
+
+export const timed = {
+  tapegate_http_request_seconds: {
+    help: 'From the header of a request to the end of its answer, streams included, by the template of its route',
+    labels: ['method', 'route', 'status'],
+    buckets: QUICK,
+  },
+  tapegate_graphql_operation_seconds: {
+    help: 'Queries and mutations of GraphQL, by their field',
+    labels: ['type', 'field'],
+    buckets: QUICK,
+  },
+  tapegate_operation_seconds: {
+    help: 'Changes on all ways, by the name of the operation, with what came of it',
+    labels: ['operation', 'result'],
+    buckets: QUICK,
+  },
+  tapegate_recall_wait_seconds: { help: 'From the queue to the drive', labels: [], buckets: SLOW },
+  tapegate_pass_seconds: { help: 'Passes of the engine', labels: ['pass'], buckets: QUICK },
+  tapegate_event_delay_seconds: { help: 'From an event to its watchers here', labels: [], buckets: QUICK },
+} as const;
+
+export type Counted = keyof typeof counted;
+export type Timed = keyof typeof timed;
+
+type LabelsOf<Kind extends { labels: readonly string[] }> = Readonly<Record<Kind['labels'][number], string>>;
+
+export interface Recorder {
+  count(name: Counted, labels: Readonly<Record<string, string>>, by: number): void;
+  time(name: Timed, labels: Readonly<Record<string, string>>, seconds: number): void;
+}
+
+let recorder: Recorder | undefined;
+
+export const isCounting = (): boolean => recorder !== undefined;
+
+export function recordBy(given: Recorder): void {
+  recorder = given;
+}
+
+export function count<Name extends Counted>(name: Name, labels: LabelsOf<(typeof counted)[Name]>, by = 1): void {
+  recorder?.count(name, labels, by);
+}
+
+export function time<Name extends Timed>(name: Name, labels: LabelsOf<(typeof timed)[Name]>, seconds: number): void {
+  recorder?.time(name, labels, seconds);
+}
+
+/** @param startedAt of `performance.now()` */
+export function secondsSince(startedAt: number): number {
+  return (performance.now() - startedAt) / 1000;
+}

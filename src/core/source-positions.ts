@@ -1,0 +1,36 @@
+/** Shows where in the sources an error comes from: Node.js does so only if it reads all source maps at every start. */
+import { readFileSync } from 'node:fs';
+import { SourceMap, type SourceMapping } from 'node:module';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+/** Directory of the compiled files. */
+const FOLDER = fileURLToPath(new URL('../..', import.meta.url));
+const POSITION = /(?:file:\/\/)?(\/[^\s"()]+\.c?js):(\d+):(\d+)/g;
+
+const maps = new Map<string, SourceMap | undefined>();
+
+/** Replaces the positions in stacks by those of the sources, if there are source maps. */
+export function showSources(text: string): string {
+  if (!text.includes(FOLDER)) return text;
+  return text.replace(POSITION, (position, file: string, line: string, column: string) => {
+    const map = file.startsWith(FOLDER) ? readMap(file) : undefined;
+    const entry: Partial<SourceMapping> = map?.findEntry(Number(line) - 1, Number(column) - 1) ?? {};
+    const { originalSource, originalLine = 0, originalColumn = 0 } = entry;
+    if (originalSource === undefined) return position;
+    return `${path.resolve(path.dirname(file), originalSource)}:${originalLine + 1}:${originalColumn + 1}`;
+  });
+}
+
+function readMap(file: string): SourceMap | undefined {
+  if (!maps.has(file)) maps.set(file, parseMap(file));
+  return maps.get(file);
+}
+
+function parseMap(file: string): SourceMap | undefined {
+  try {
+    return new SourceMap(JSON.parse(readFileSync(`${file}.map`, 'utf8')));
+  } catch {
+    return undefined; // the file has no map, or its name comes from elsewhere
+  }
+}

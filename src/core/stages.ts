@@ -1,0 +1,77 @@
+/**
+ * The stages of a tape file and its legal moves, made by domain/catalogue/moves.ts. Source of the letters: section
+ * 3 of the REST contract.
+ */
+
+import type { Stage } from '../generated/prisma/enums.js';
+
+export type { Stage };
+
+export const stageLetters = {
+  UNVERIFIED: 'U',
+  ONDISK: 'D',
+  ONTAPE: 'T',
+  RESTORING: 'A',
+  RESTORED: 'R',
+} as const satisfies Record<Stage, string>;
+
+/** Returns the stage of a letter in either case. */
+export function stageOfLetter(letter: string): Stage | undefined {
+  return stages.find((stage) => stageLetters[stage] === letter.toUpperCase());
+}
+
+export const stages = Object.keys(stageLetters) as Stage[];
+
+export const onDiskStages: readonly Stage[] = ['UNVERIFIED', 'ONDISK', 'RESTORED'];
+
+export const moves = [
+  {
+    from: 'UNVERIFIED',
+    to: 'ONDISK',
+    by: 'archive, import, engine',
+    why: 'the checksum of the tape copy is confirmed',
+  },
+  { from: 'ONDISK', to: 'ONTAPE', by: 'archive, import', why: 'the primary disk copy is removed' },
+  { from: 'ONTAPE', to: 'RESTORING', by: 'engine', why: 'its recall starts' },
+  { from: 'RESTORING', to: 'RESTORED', by: 'engine', why: 'the file is complete, verified and in place' },
+  { from: 'RESTORING', to: 'ONTAPE', by: 'engine, import', why: 'its recall ended without the file, or there is none' },
+  {
+    from: 'RESTORING',
+    to: 'UNVERIFIED',
+    by: 'engine',
+    why: 'a file that nobody has noted stands in its place, and has the same bytes',
+  },
+  {
+    from: 'RESTORED',
+    to: 'ONTAPE',
+    by: 'engine, import, doctor',
+    why: 'nobody holds it any more, its version is stale, or its copy has gone',
+  },
+  {
+    from: 'UNVERIFIED',
+    to: 'ONTAPE',
+    by: 'engine, import, doctor',
+    why: "its copy in the restore area, which was changed by hand or is not Tapegate's, has gone, or its version is stale",
+  },
+  {
+    from: 'UNVERIFIED',
+    to: 'RESTORED',
+    by: 'doctor',
+    why: "an operator has said that the file in its place, which nobody had noted, is Tapegate's, and it has the same bytes",
+  },
+  { from: 'ONDISK', to: 'UNVERIFIED', by: 'import', why: 'it was changed on disk' },
+  { from: 'RESTORED', to: 'UNVERIFIED', by: 'engine', why: 'it was changed in the restore area' },
+  {
+    from: 'ONTAPE',
+    to: 'UNVERIFIED',
+    by: 'engine',
+    why: 'its copy in the restore area was changed before it was removed, as it was to be',
+  },
+] as const satisfies readonly { from: Stage; to: Stage; by: string; why: string }[];
+
+/** An illegal move does not compile. */
+export type Move = (typeof moves)[number] extends infer M
+  ? M extends { from: infer F; to: infer T }
+    ? { from: F; to: T }
+    : never
+  : never;

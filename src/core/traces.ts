@@ -1,0 +1,62 @@
+/**
+ * Spans of traces for the API of OpenTelemetry, if a collector is configured (src/telemetry/open-traces.ts). A trace passes
+ * between processes as `traceparent` (W3C Trace Context), and through the database with a request.
+ */
+import type { Attributes, SpanOptions, Tracer } from '@opentelemetry/api';
+
+type Api = typeof import('@opentelemetry/api');
+
+export interface Span {
+  /** For parts of the span; undefined if the trace is not recorded. */
+  traceparent: string | undefined;
+  /** @param error for people */
+  end(attributes?: Attributes, error?: string): void;
+}
+
+/** Version 00, with ids other than zero. */
+const TRACEPARENT = /^00-((?!0{32})[\da-f]{32})-((?!0{16})[\da-f]{16})-([\da-f]{2})$/;
+
+let tracing: { api: Api; tracer: Tracer } | undefined;
+
+/** @param api loaded only by a process that traces */
+export function traceBy(api: Api, tracer: Tracer): void {
+  tracing = { api, tracer };
+}
+
+export const isTracing = (): boolean => tracing !== undefined;
+
+/** Starts a span for a caller's request, which may continue the caller's trace. */
+export function startServerSpan(name: string, given: unknown, attributes: Attributes): Span | undefined {
+  if (!tracing) return undefined;
+  return start(name, { kind: tracing.api.SpanKind.SERVER, attributes }, typeof given === 'string' ? given : '');
+}
+
+/** Starts a part of a traced span. */
+export function startPart(
+  name: string,
+  parent: string | null | undefined,
+  attributes: Attributes = {},
+): Span | undefined {
+  return parent ? start(name, { attributes }, parent) : undefined;
+}
+
+function start(name: string, options: SpanOptions, parent: string): Span | undefined {
+  if (!tracing) return undefined;
+  const { api, tracer } = tracing;
+  const [, traceId, spanId, flags = ''] = TRACEPARENT.exec(parent) ?? [];
+  const traceFlags = Number.parseInt(flags, 16) & api.TraceFlags.SAMPLED;
+  const context =
+    traceId === undefined || spanId === undefined
+      ? api.ROOT_CONTEXT
+      : api.trace.setSpanContext(api.ROOT_CONTEXT, { traceId, spanId, traceFlags, isRemote: true });
+  const span = tracer.startSpan(name, options, context);
+  const own = span.spanContext();
+  return {
+    traceparent: span.isRecording() ? `00-${own.traceId}-${own.spanId}-01` : undefined,
+    end: (more = {}, error) => {
+      span.setAttributes(more);
+      if (error !== undefined) span.setStatus({ code: api.SpanStatusCode.ERROR, message: error });
+      span.end();
+    },
+  };
+}

@@ -1,0 +1,117 @@
+/**
+ * Backs up the embedded database while it runs. The backup contains the files, read one after another, and the WAL
+ * written meanwhile. With the WAL, a restored server reaches the state at the end of the backup. `pg_backup_start` and
+ * `pg_backup_stop` mark the two ends; a replication slot keeps the WAL while this connection lives. Nothing is locked.
+ */
+import { createHash, randomUUID } from 'node:crypto';
+import { existsSync, realpathSync } from 'node:fs';
+import { mkdtemp, open, rename, rm } from 'node:fs/promises';
+import path from 'node:path';
+import type pg from 'pg';
+import { codeOf, messageOf } from '../../core/errors.js';
+import { SocketClient } from '../line.js';
+import { copyFile, listCluster, makeFolders, syncFolders } from './files.js';
+import { type BackedUpFile, CLUSTER, MANIFEST, type Manifest, makeManifest } from './manifest.js';
+
+interface BackupTask {
+  /** The cluster's directory. */
+  dataDir: string;
+  connection: pg.ClientConfig;
+  /** The directory to create; must not exist. */
+  target: string;
+  program: string;
+}
+
+/** If it is killed, there is nothing at `target`, and at most a directory `<target>.partial-…`. */
+export async function makeBackup(task: BackupTask): Promise<Manifest> {
+  const target = path.resolve(task.target);
+  if (existsSync(target)) throw new Error(`${target} is there already: a backup is a new folder`);
+  refuseWithin(target, task.dataDir);
+  const partial = await mkdtemp(`${target}.partial-`).catch((error) => {
+    const isMissing = codeOf(error) === 'ENOENT';
+    const reason = isMissing ? `there is no folder ${path.dirname(target)}` : messageOf(error);
+    throw new Error(`no backup can be made at ${target}: ${reason}`, { cause: error });
+  });
+  const client = new SocketClient(task.connection);
+  client.on('error', () => {}); // the running query fails
+  try {
+    await client.connect();
+    const manifest = await copyCluster(client, task, path.join(partial, CLUSTER));
+    await writeSynced(path.join(partial, MANIFEST), `${JSON.stringify(manifest)}\n`);
+    await syncFolders(partial, []);
+    await rename(partial, target);
+    await syncFolders(path.dirname(target), []);
+    return manifest;
+  } finally {
+    await client.end().catch(() => {}); // the server may be gone; it drops an unfinished backup with the connection
+    await rm(partial, { recursive: true, force: true });
+  }
+}
+
+/** A backup within the database would contain itself, and be in every later backup. */
+function refuseWithin(target: string, dataDir: string): void {
+  const above = path.dirname(target);
+  if (!existsSync(above)) return; // creating it reports that
+  const isWithin = !path.relative(realpathSync(dataDir), realpathSync(above)).startsWith('..');
+  if (isWithin) throw new Error(`${target} is within the database that it is to be a backup of (${dataDir})`);
+}
+
+async function copyCluster(client: pg.Client, { dataDir, program }: BackupTask, to: string): Promise<Manifest> {
+  const startedAt = new Date().toISOString();
+  const slot = `tapegate_backup_${randomUUID().replaceAll('-', '')}`;
+  // temporary: the server drops it with the connection, even if this process is killed
+  await client.query('SELECT pg_create_physical_replication_slot($1, true, true)', [slot]);
+  await client.query(`SELECT pg_backup_start('tapegate backup', true)`);
+  const listed = await listCluster(dataDir);
+  await makeFolders(to, listed.folders);
+  const files: BackedUpFile[] = [];
+  for (const file of listed.files) {
+    const copied = await copyFile({ folder: dataDir, path: file }, { folder: to });
+    if (copied) files.push(copied); // otherwise its table was dropped, and the WAL contains that
+  }
+  const { rows } = await client.query<{ label: string; last: string; postgres: string; segment: string }>(
+    `SELECT labelfile AS label, pg_walfile_name(lsn) AS last, current_setting('server_version') AS postgres,
+       pg_size_bytes(current_setting('wal_segment_size'))::text AS segment FROM pg_backup_stop(false)`,
+  );
+  const { label = '', last = '', postgres = '', segment = '' } = rows[0] ?? {};
+  for (const file of await listLog(client, label, last, Number(segment))) {
+    const copied = await copyFile({ folder: dataDir, path: `pg_wal/${file}` }, { folder: to });
+    if (!copied) throw new Error(`${file} of the log of the database was gone before the backup had it`);
+    files.push(copied);
+  }
+  await writeSynced(path.join(to, 'backup_label'), label);
+  files.push({ path: 'backup_label', size: Buffer.byteLength(label), sha256: hashOf(label) });
+  await syncFolders(to, listed.folders);
+  const endedAt = new Date().toISOString();
+  return makeManifest({ program, postgres, startedAt, endedAt, folders: listed.folders, files });
+}
+
+/** Lists the WAL files from the start of the backup to its end. @throws Error if one is missing */
+async function listLog(client: pg.Client, label: string, last: string, segmentBytes: number): Promise<string[]> {
+  const [, first = ''] = /START WAL LOCATION: .*\(file ([0-9A-F]{24})\)/.exec(label) ?? [];
+  const { rows } = await client.query<{ name: string }>(
+    `SELECT name FROM pg_ls_waldir() WHERE name ~ '^[0-9A-F]{24}$' AND name BETWEEN $1 AND $2 ORDER BY name`,
+    [first, last],
+  );
+  const numberOf = (name: string) =>
+    Number.parseInt(name.slice(8, 16), 16) * (2 ** 32 / segmentBytes) + Number.parseInt(name.slice(16), 16);
+  const expected = numberOf(last) - numberOf(first) + 1;
+  if (rows.length !== expected) {
+    throw new Error(
+      `the log of the database from ${first} to ${last} has ${rows.length} files, and should have ${expected}`,
+    );
+  }
+  return rows.map((row) => row.name);
+}
+
+const hashOf = (text: string): string => createHash('sha256').update(text).digest('hex');
+
+async function writeSynced(file: string, text: string): Promise<void> {
+  const handle = await open(file, 'wx', 0o600);
+  try {
+    await handle.writeFile(text);
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}

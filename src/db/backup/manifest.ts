@@ -1,0 +1,75 @@
+/** `manifest.json` of a backup, next to the directory `postgres` with the files of the cluster. */
+import { readFile } from 'node:fs/promises';
+import path from 'node:path';
+import { codeOf, messageOf } from '../../core/errors.js';
+
+export const CLUSTER = 'postgres';
+export const MANIFEST = 'manifest.json';
+
+const FORMAT = 1;
+
+export interface BackedUpFile {
+  /** Relative to the cluster's directory. */
+  path: string;
+  size: number;
+  sha256: string;
+}
+
+export interface Manifest {
+  format: number;
+  /** Version of Tapegate, as of the backup. */
+  program: string;
+  /** PostgreSQL's version, such as `18.4`, and its platform, such as `linux-x64`. */
+  postgres: string;
+  platform: string;
+  /** A restore returns to a state between the two. */
+  startedAt: string;
+  endedAt: string;
+  folders: string[];
+  files: BackedUpFile[];
+}
+
+export function makeManifest(given: Omit<Manifest, 'format' | 'platform'>): Manifest {
+  return { format: FORMAT, platform: platformHere(), ...given };
+}
+
+export const sizeOf = ({ files }: Manifest): number => files.reduce((bytes, file) => bytes + file.size, 0);
+
+/**
+ * @param backup its directory
+ * @throws Error if it is not a backup, or cannot be restored on this host
+ */
+export async function readManifest(backup: string): Promise<Manifest> {
+  const file = path.join(backup, MANIFEST);
+  const text = await readFile(file, 'utf8').catch((error) => {
+    if (!['ENOENT', 'ENOTDIR'].includes(codeOf(error) ?? '')) throw error;
+    throw new Error(`${backup} is no backup: it has no ${MANIFEST}, which is written when all the rest is there`);
+  });
+  const manifest = parse(text, file);
+  if (manifest.format !== FORMAT) {
+    throw new Error(`${file}: its format is ${manifest.format}, and this Tapegate knows format ${FORMAT}`);
+  }
+  if (manifest.platform !== platformHere()) {
+    throw new Error(`${backup} was made on ${manifest.platform}, and this is ${platformHere()}`);
+  }
+  for (const name of [...manifest.folders, ...manifest.files.map((each) => each.path)]) {
+    const parts = name.split('/');
+    if (parts.some((part) => part === '' || part === '.' || part === '..')) {
+      throw new Error(`${file}: ${JSON.stringify(name)} is no path below a folder`);
+    }
+  }
+  return manifest;
+}
+
+function parse(text: string, file: string): Manifest {
+  try {
+    const manifest: Manifest = JSON.parse(text);
+    if (!Array.isArray(manifest.folders) || !Array.isArray(manifest.files)) throw new Error('it lists no files');
+    if (Number.isNaN(Date.parse(manifest.startedAt))) throw new Error('it does not say when it was made');
+    return manifest;
+  } catch (error) {
+    throw new Error(`${file} cannot be read: ${messageOf(error)}`, { cause: error });
+  }
+}
+
+const platformHere = (): string => `${process.platform}-${process.arch}`;

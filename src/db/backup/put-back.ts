@@ -1,0 +1,57 @@
+/** Restores the files of a backup, each compared with the manifest. The server then replays the WAL at its start. */
+import { execFileSync } from 'node:child_process';
+import { rm } from 'node:fs/promises';
+import path from 'node:path';
+import { findBinaries, findServerUser, replaceFile } from '../embedded/cluster.js';
+import { copyFile, makeFolders, syncFolders } from './files.js';
+import { CLUSTER, type Manifest } from './manifest.js';
+
+/**
+ * The backed-up configuration can name programs and libraries that a server runs: `archive_command`, `restore_command`,
+ * `shared_preload_libraries`, `ssl_passphrase_command` and more, also by includes. So these files are written anew.
+ * Tapegate sets all other options on the server's command line.
+ */
+const SETTINGS = {
+  'postgresql.conf': `# Written by "tapegate restore": what the server of the backup was set to is in the backup.
+datestyle = 'iso, mdy'
+default_text_search_config = 'pg_catalog.english'
+`,
+  'postgresql.auto.conf': '# Written by "tapegate restore".\n',
+};
+
+/** Files that make a server fetch WAL or follow links to other directories. No backup of Tapegate's contains them. */
+const LEADING = ['recovery.signal', 'standby.signal', 'tablespace_map'];
+
+/**
+ * @param backup its directory
+ * @param dataDir of the new cluster, which must not exist; a failure leaves partial files there
+ * @throws Error that names the first file that differs, with both values
+ */
+export async function putBack(backup: string, manifest: Manifest, dataDir: string): Promise<void> {
+  const owner = findServerUser(dataDir);
+  refuseOtherPostgres(manifest, path.join(findBinaries(owner), 'postgres'));
+  await makeFolders(dataDir, manifest.folders, owner);
+  for (const expected of manifest.files) {
+    const from = { folder: path.join(backup, CLUSTER), path: expected.path };
+    const found = await copyFile(from, { folder: dataDir, owner });
+    const file = path.join(from.folder, from.path);
+    if (!found) throw new Error(`the backup is not whole: ${file} is missing`);
+    if (found.size !== expected.size) {
+      throw new Error(`the backup is damaged: ${file} has ${found.size} bytes, and had ${expected.size}`);
+    }
+    if (found.sha256 !== expected.sha256) {
+      throw new Error(`the backup is damaged: ${file} has checksum ${found.sha256}, and had ${expected.sha256}`);
+    }
+  }
+  for (const name of LEADING) await rm(path.join(dataDir, name), { force: true, recursive: true });
+  for (const [name, text] of Object.entries(SETTINGS)) replaceFile(path.join(dataDir, name), text, owner);
+  await syncFolders(dataDir, manifest.folders);
+}
+
+/** @throws Error unless the major versions agree: the format of the files depends on it */
+function refuseOtherPostgres({ postgres }: Manifest, program: string): void {
+  const said = execFileSync(program, ['--version'], { encoding: 'utf8' });
+  const here = /(\d+)(\.\d+)*/.exec(said)?.[0] ?? said.trim();
+  if (here.split('.')[0] === postgres.split('.')[0]) return;
+  throw new Error(`the backup is of PostgreSQL ${postgres}, and this Tapegate brings ${here}`);
+}

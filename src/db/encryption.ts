@@ -1,0 +1,80 @@
+/**
+ * `sslmode` of a database URL, as libpq has it. pg tries only one way, so this remembers which one a server accepts.
+ * `require` is stricter than libpq's: it checks the certificate, as `verify-full` does.
+ */
+import { codeOf, messageOf } from '../core/errors.js';
+
+/** The ways to connect, by mode; no mode of the others has a second way. */
+const ways: Readonly<Record<string, readonly [first: string, second: string]>> = {
+  allow: ['disable', 'no-verify'],
+  prefer: ['no-verify', 'disable'],
+};
+
+/** URLs without secrets to which this process has connected. */
+const reached = new Set<string>();
+
+/** URLs without secrets whose server has refused the first way, and not the second one since. */
+const onSecondWay = new Set<string>();
+
+const nameOf = (url: URL): string => `${url.host}?${url.searchParams}`;
+
+export interface Encryption {
+  /** The URL as pg reads it. */
+  url: string;
+  /** @returns whether the server refused the connection for the way it was made, and another way is next */
+  learn(error: unknown): boolean;
+  /** Called after a connection was made. */
+  noteConnected(): void;
+  /** Returns an error with the remedy if the server has no TLS and never had it in this process: no retry helps. */
+  explain(error: unknown): unknown;
+}
+
+export function readEncryption(url: string): Encryption {
+  const parsed = new URL(url);
+  const mode = parsed.searchParams.get('sslmode') ?? '';
+  const name = nameOf(parsed);
+  const noteConnected = () => void reached.add(name);
+  const [first, second] = ways[mode] ?? [];
+  if (first === undefined || second === undefined) {
+    const explain = (error: unknown) => (isOfNoTls(error) && !reached.has(name) ? explainNoTls(mode, error) : error);
+    return { url: asPgReads(url, parsed, mode), learn: () => false, noteConnected, explain };
+  }
+  const isSecond = onSecondWay.has(name);
+  return {
+    noteConnected,
+    explain: (error) => error,
+    url: withMode(url, isSecond ? second : first),
+    learn: (error) => {
+      if (!isOfEncryption(error)) return false;
+      if (isSecond) onSecondWay.delete(name);
+      else onSecondWay.add(name);
+      return true;
+    },
+  };
+}
+
+/** pg warns on standard error about modes whose meaning it will change. */
+function asPgReads(url: string, { searchParams }: URL, mode: string): string {
+  const isOfSystem = searchParams.get('sslrootcert') === 'system';
+  const plain = isOfSystem ? url.replace(/([?&])sslrootcert=system(&|$)/, '$1') : url;
+  const hasRoot = searchParams.has('sslrootcert') && !isOfSystem;
+  if (mode === 'verify-ca' && hasRoot) return `${plain}&uselibpqcompat=true`;
+  return mode === 'require' || mode === 'verify-ca' ? withMode(plain, 'verify-full') : plain;
+}
+
+const withMode = (url: string, mode: string): string => url.replace(/([?&]sslmode=)[^&#]*/, `$1${mode}`);
+
+/** pg's own error, which has no code. */
+export const isOfNoTls = (error: unknown): boolean => /^The server does not support SSL/.test(messageOf(error));
+
+function explainNoTls(mode: string, cause: unknown): Error {
+  const demand = mode === '' ? 'its URL' : `sslmode=${mode}`;
+  const remedy = 'enable ssl there, or use sslmode=prefer or disable';
+  return new Error(`the server of the database has no TLS, and ${demand} demands it: ${remedy}`, { cause });
+}
+
+/** `28000`: pg_hba.conf has no entry for a connection with encryption, or without it. */
+function isOfEncryption(error: unknown): boolean {
+  const code = codeOf(error) ?? '';
+  return code === '28000' || /^(EPROTO$|ERR_SSL_)/.test(code) || isOfNoTls(error);
+}

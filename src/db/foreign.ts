@@ -1,0 +1,16 @@
+/** Connections to databases that are not Tapegate's. */
+import type pg from 'pg';
+import { normalizeUrl } from '../config/database-url.js';
+import { BareClient, connect } from './line.js';
+import { readUrlSettings } from './session-settings.js';
+import { sql } from './sql.js';
+
+/** Connects as libpq does: forms of the URL, `sslmode`, and settings in its `options`. */
+export async function connectToForeign(url: string, applicationName: string): Promise<pg.Client> {
+  const connectionString = normalizeUrl(url);
+  const client = await connect(() => new BareClient({ connectionString, application_name: applicationName }));
+  for (const { name, value } of readUrlSettings(connectionString)) {
+    await client.query(sql`SELECT set_config(${name}, ${value}, false)`);
+  }
+  return client;
+}

@@ -1,0 +1,328 @@
+/**
+ * All connections of a process to the database. If the database stops answering, they are cut together and not opened
+ * again until it does. So callers get an error in time, and none waits for a server that hangs.
+ */
+import { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import pg from 'pg';
+import { codeOf, isExhausted, messageOf, UnavailableError } from '../core/errors.js';
+import { timeFromDatabase } from '../core/time.js';
+import { type Encryption, isOfNoTls } from './encryption.js';
+import type { DatabaseHosts } from './hosts.js';
+import { isPrepared, isUseless } from './prepared.js';
+import { withSettings } from './session-settings.js';
+import type { Statement } from './sql.js';
+
+const TIMESTAMP = 1114;
+const INT8 = 20;
+const NUMERIC = 1700;
+
+/**
+ * Parsers for raw queries: int8 and whole numerics (sums of sizes, which may exceed 64 bits) as bigint; timestamps as
+ * text. The pool gets them instead of the global parsers: Prisma's adapter falls back to those and fails if int8 is a
+ * bigint there.
+ */
+export const exactTypes: pg.CustomTypesConfig = {
+  getTypeParser: ((oid: number, format?: 'text' | 'binary') => {
+    if (format !== 'binary' && oid === TIMESTAMP) return timeFromDatabase;
+    if (format !== 'binary' && oid === INT8) return BigInt;
+    if (format !== 'binary' && oid === NUMERIC) return wholeOrText;
+    return pg.types.getTypeParser(oid, format as 'text');
+  }) as pg.CustomTypesConfig['getTypeParser'],
+};
+
+function wholeOrText(text: string): bigint | string {
+  return /^-?\d+$/.test(text) ? BigInt(text) : text;
+}
+
+const sockets = new WeakMap<pg.Client, Duplex>();
+
+/**
+ * A client whose connection has the settings of all sessions, and that `destroy` can end, also while it connects or
+ * waits. pg's option `stream` gives it its socket.
+ */
+export class SocketClient extends pg.Client {
+  private readonly setUp: string;
+  private readonly encryption: Encryption | undefined;
+
+  constructor(given: pg.ClientConfig = {}) {
+    const { config, setUp, encryption } = withSettings(given);
+    const socket = config.stream?.() ?? new Socket();
+    super({ ...config, stream: () => socket });
+    sockets.set(this, socket);
+    this.setUp = setUp;
+    this.encryption = encryption;
+    this.on('error', () => {}); // the running query fails, and 'end' follows
+  }
+
+  // biome-ignore lint/suspicious/noExplicitAny: the overloads of connect() cannot be written otherwise
+  override connect(callback?: any): any {
+    const connected = super.connect().then(
+      () => {
+        this.encryption?.noteConnected();
+        return this.begin();
+      },
+      (error) => this.fail(error),
+    );
+    if (!callback) return connected;
+    connected.then(() => callback(undefined, this), callback);
+  }
+
+  private fail(error: unknown): never {
+    if (this.encryption?.learn(error)) otherWay.add(error as Error);
+    const isAsked = /client password must be a/.test(messageOf(error)) || codeOf(error) === WRONG_PASSWORD;
+    if (/unsupported startup parameter/.test(messageOf(error))) {
+      const remedy = 'remove it from the options of the URL and from PGOPTIONS, or allow it there';
+      throw new Error(`a pooler in front of the database rejects the connection: ${messageOf(error)}: ${remedy}`, {
+        cause: error,
+      });
+    }
+    if (!this.password && isAsked) throw new Error(NO_PASSWORD, { cause: error });
+    throw this.encryption ? this.encryption.explain(error) : error;
+  }
+
+  protected async begin(): Promise<this> {
+    try {
+      // one message; its results are those of its statements
+      const results = await super.query(`${this.setUp}; ${this.question()}`);
+      this.check(([results].flat() as pg.QueryResult[]).at(-1));
+      return this;
+    } catch (error) {
+      void this.end().catch(() => {}); // the connection itself may have failed
+      throw withRemedy(error);
+    }
+  }
+
+  /** A statement after those of the settings, so that it takes no round trip of its own. */
+  protected question(): string {
+    return '';
+  }
+
+  /** @param _answer to `question` @throws Error if the connection must not be used */
+  protected check(_answer: pg.QueryResult | undefined): void {}
+}
+
+/** A client that leaves the settings of its session as they are, which may be a session of others. */
+export class BareClient extends SocketClient {
+  protected override async begin(): Promise<this> {
+    return this;
+  }
+}
+
+/** Errors after which a server wants a connection to be made in another way. */
+const otherWay = new WeakSet<Error>();
+
+/** Connects, and once more if the server refuses to encrypt, or not to (`sslmode` allow and prefer). */
+export async function connect<Client extends pg.Client>(make: () => Client): Promise<Client> {
+  const first = make();
+  try {
+    await first.connect();
+    return first;
+  } catch (error) {
+    if (!(error instanceof Error && otherWay.has(error))) throw error;
+    const second = make();
+    await second.connect().catch((again: unknown) => {
+      throw isOfNoTls(again) ? error : again; // `allow`: why the server refuses connections without encryption
+    });
+    return second;
+  }
+}
+
+const WRONG_PASSWORD = '28P01';
+const NO_PASSWORD =
+  'the database asks for a password, and its URL has none: add it behind the user, percent-encoded, or set PGPASSWORD';
+
+/** Names the command for a setting of the site that this role may not change for itself. */
+function withRemedy(error: unknown): unknown {
+  const [, name] = /^permission denied to set parameter "([\w.]+)"/.exec(messageOf(error)) ?? [];
+  if (name === undefined) return error;
+  const resets = ['ROLE', 'DATABASE'].map((what) => `ALTER ${what} … RESET ${name}`).join(' or ');
+  return new Error(`${messageOf(error)}, which the server, the database or the role sets: run ${resets}`, {
+    cause: error,
+  });
+}
+
+/** Closes a connection without notice to the server, which may hang. Its queries fail with `error`. */
+export function destroy(client: pg.Client, error: Error = away()): void {
+  const socket = sockets.get(client);
+  if (socket) socket.destroy(error);
+  else void client.end().catch(() => {}); // a client of another class ends normally, unless the server hangs
+}
+
+function refuseOther(found: unknown, expected: string): void {
+  if (found === expected) return;
+  const problem = `another database is in the place of this process's one: its identity is ${found}, not ${expected}`;
+  throw new UnavailableError('away', problem, undefined, 'start the process again');
+}
+
+const DATABASE_OF = 'SELECT database::text AS database FROM public.site_identity';
+
+/** A plan is used for this long. A new plan takes 0.1 ms. */
+const PLAN_MS = 10_000;
+
+export class Line {
+  private readonly clients = new Set<pg.Client>();
+  private isCut = false;
+  /** The database of this process; a connection to another one is refused. */
+  private database: string | undefined;
+
+  /** For connections of this line, inside or outside a pool. */
+  readonly Client: typeof pg.Client;
+
+  constructor(hosts: DatabaseHosts) {
+    const line = this;
+    this.Client = class extends SocketClient {
+      private plannedAt = performance.now();
+      /** How often prepared statements have become invalid. */
+      private losses = 0;
+      private expected: string | undefined;
+
+      constructor(config?: pg.ClientConfig) {
+        super(hosts.direct(config));
+      }
+
+      // biome-ignore lint/suspicious/noExplicitAny: the overloads of connect() cannot be written otherwise
+      override connect(callback?: any): any {
+        if (line.isCut) return callback ? void process.nextTick(callback, away()) : Promise.reject(away());
+        line.clients.add(this);
+        this.once('end', () => line.clients.delete(this));
+        if (!callback) return super.connect().catch(throwUnavailable);
+        super.connect((error: unknown) => callback(error && toUnavailable(error), this));
+      }
+
+      protected override question(): string {
+        this.expected = line.database;
+        return this.expected === undefined ? '' : DATABASE_OF;
+      }
+
+      protected override check(answer: pg.QueryResult | undefined): void {
+        if (this.expected !== undefined) refuseOther(answer?.rows[0]?.database, this.expected);
+      }
+
+      /** A pool learns by this event, not by the query's own error, that a connection broke during a query. */
+      // biome-ignore lint/suspicious/noExplicitAny: as it is declared
+      override emit(event: string | symbol, ...given: any[]): boolean {
+        return super.emit(event, ...(event === 'error' ? [toUnavailable(given[0])] : given));
+      }
+
+      // biome-ignore lint/suspicious/noExplicitAny: the overloads of query() cannot be written otherwise
+      override query(query: any, ...rest: any[]): any {
+        if (typeof query?.submit === 'function') return super.query(query);
+        const callback = typeof rest.at(-1) === 'function' ? rest.pop() : undefined;
+        const config = typeof query === 'string' ? { text: query, values: rest[0] } : query;
+        const answer = isPrepared(config) ? this.queryPrepared(config) : this.send(config);
+        if (!callback) return answer;
+        answer.then((result) => callback(undefined, result), callback);
+      }
+
+      private queryPrepared({ name, text, values }: Statement): Promise<pg.QueryResult> {
+        this.renew();
+        const { losses } = this;
+        const answer = this.send({ name: losses === 0 ? name : `${name}_${losses}`, text, values });
+        // the cause of one invalid statement makes the others invalid too
+        answer.catch((error) => {
+          if (isUseless(error) && this.losses === losses) this.losses++;
+        });
+        return answer;
+      }
+
+      private renew(): void {
+        if (performance.now() - this.plannedAt <= PLAN_MS) return;
+        this.plannedAt = performance.now();
+        this.send({ text: 'DISCARD PLANS' }).catch(() => {}); // if it fails, the query itself will report why
+      }
+
+      /** If a query cannot be sent, its answer is already rejected when this returns (transaction.ts). */
+      private send(query: Query): Promise<pg.QueryResult> {
+        return new Promise((resolve, reject) => {
+          super.query(withExactTimes(query), (error: unknown, result: pg.QueryResult) =>
+            error ? reject(toUnavailable(error)) : resolve(result),
+          );
+        });
+      }
+    };
+  }
+
+  /** Refuses connections to another database from now on. */
+  async keepDatabase(pool: pg.Pool): Promise<void> {
+    this.database = (await pool.query(DATABASE_OF)).rows[0]?.database;
+  }
+
+  /** Ends all connections, whatever they wait for, and opens none until `mend`. */
+  cut(): void {
+    this.isCut = true;
+    this.drop();
+  }
+
+  mend(): void {
+    this.isCut = false;
+  }
+
+  drop(): void {
+    for (const client of this.clients) destroy(client);
+    this.clients.clear();
+  }
+}
+
+type Query = pg.QueryConfig & { types?: pg.CustomTypesConfig };
+
+/** Prisma's adapter passes its own parsers with each query, which would make a Date of a timestamp. */
+function withExactTimes(query: Query): Query {
+  if (!query.types || query.types === exactTypes) return query;
+  const inner = query.types;
+  const getTypeParser = (oid: number, format: string) =>
+    oid === TIMESTAMP && format === 'text' ? timeFromDatabase : inner.getTypeParser(oid, format as 'text');
+  return { ...query, types: { getTypeParser: getTypeParser as pg.CustomTypesConfig['getTypeParser'] } };
+}
+
+function away(cause?: unknown): UnavailableError {
+  return new UnavailableError('away', 'the database does not answer', cause);
+}
+
+function throwUnavailable(error: unknown): never {
+  throw toUnavailable(error);
+}
+
+/** PostgreSQL is ending or starting, or is a read-only standby. */
+const AWAY_CODES = /^(08\d{3}|57P0[1-5]|25006)$/;
+/** PostgreSQL has no room now, or the statement took too long. */
+const BUSY_CODES = /^(53\d{3}|57014|25P0[34])$/;
+/** The driver's errors have no codes. Work that outlasts the process's pool causes the last one. */
+const AWAY_TEXTS =
+  /^Connection terminated|not queryable|^timeout expired|^The server does not support SSL|^Cannot use a pool after calling end/;
+const BUSY_TEXTS = /^Query read timeout|^timeout exceeded when trying to connect/;
+
+/**
+ * Converts an error that the database or the network caused into an UnavailableError. Returns any other error as it is.
+ */
+export function toUnavailable(error: unknown): unknown {
+  if (error instanceof UnavailableError) return error;
+  // the database answers, and open connections stay open
+  if (isExhausted(error)) return new UnavailableError('busy', 'the server has too many files open', error);
+  const [code, text] = [codeOf(error) ?? '', messageOf(error)];
+  const isOfServer = error instanceof pg.DatabaseError;
+  if (isOfServer ? BUSY_CODES.test(code) || isWaitOver(error) : BUSY_TEXTS.test(text)) {
+    return new UnavailableError('busy', 'the database is too busy', error);
+  }
+  const isOfNetwork = (error as { syscall?: unknown } | undefined)?.syscall !== undefined;
+  const isAway = isOfServer
+    ? AWAY_CODES.test(code) || isOfPooler(error)
+    : isOfNetwork || code === 'ETIMEDOUT' || AWAY_TEXTS.test(text);
+  return isAway || error instanceof AggregateError ? away(error) : error;
+}
+
+/**
+ * PgBouncer's error if it has lost the server. PostgreSQL reports the same if it cannot read a message, and hangs up as
+ * well.
+ */
+function isOfPooler({ code, severity }: pg.DatabaseError): boolean {
+  return code === '08P01' && severity === 'FATAL';
+}
+
+/**
+ * Whether a wait for a lock reached its limit. `NOWAIT` has the same code, and the text depends on the server's
+ * language.
+ */
+function isWaitOver(error: pg.DatabaseError): boolean {
+  return error.code === '55P03' && error.routine === 'ProcessInterrupts';
+}

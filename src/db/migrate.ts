@@ -1,0 +1,158 @@
+/**
+ * Applies pending migrations at start-up; commands only require that there are none. Its table, checksums and advisory lock are those of `prisma migrate deploy`:
+ * either works on a database, and several processes may start at once. A migration and its record are one transaction,
+ * so a killed process leaves nothing of it.
+ * Old and new versions run side by side during an upgrade. A migration adds (expand), and only a later one removes what
+ * no version reads (contract). `compatibility.json` names the oldest version that works with each migration. The
+ * database keeps that, so an older version refuses to start. All others start, even if the database has newer
+ * migrations.
+ */
+import { createHash, randomUUID } from 'node:crypto';
+import { readdir, readFile } from 'node:fs/promises';
+import path from 'node:path';
+import pg from 'pg';
+import { messageOf } from '../core/errors.js';
+import { packageRoot } from '../core/package-root.js';
+import { PRISMA_MIGRATE_LOCK } from './locks.js';
+
+const RECORDS = `CREATE TABLE IF NOT EXISTS "_prisma_migrations" (
+  "id" VARCHAR(36) PRIMARY KEY NOT NULL, "checksum" VARCHAR(64) NOT NULL, "finished_at" TIMESTAMPTZ,
+  "migration_name" VARCHAR(255) NOT NULL, "logs" TEXT, "rolled_back_at" TIMESTAMPTZ,
+  "started_at" TIMESTAMPTZ NOT NULL DEFAULT now(), "applied_steps_count" INTEGER NOT NULL DEFAULT 0)`;
+
+/**
+ * Has no time limit: it fails when the database is lost.
+ * @param Client the class of the connection; that of `Database` is closed when the database is lost
+ * @param dir the directory of the migrations
+ * @returns the names of the migrations it applied
+ */
+export async function migrate(
+  config: pg.ClientConfig,
+  Client = pg.Client,
+  dir = path.join(packageRoot, 'prisma/migrations'),
+): Promise<string[]> {
+  return await withClient(config, Client, async (client) => {
+    await client.query('SELECT pg_advisory_lock($1)', [PRISMA_MIGRATE_LOCK]);
+    if (!(await hasTable(client, '_prisma_migrations'))) await client.query(RECORDS); // requires a privilege in any case
+    const pending = await findPending(client, dir);
+    for (const migration of pending) await apply(client, migration);
+    await noteOldest(client, dir);
+    return pending.map(({ name }) => name);
+  });
+}
+
+/**
+ * Refuses a database whose schema is not the current one.
+ * @param config of a database with the tables of Tapegate
+ * @returns no migration: it applies none
+ */
+export async function requireCurrent(
+  config: pg.ClientConfig,
+  Client = pg.Client,
+  dir = path.join(packageRoot, 'prisma/migrations'),
+): Promise<[]> {
+  const pending = await withClient(config, Client, (client) => findPending(client, dir));
+  if (pending.length === 0) return [];
+  throw new Error(
+    `the schema of the database is not current: it lacks ${pending.map(({ name }) => name).join(', ')}; "tapegate migrate" or the next start of this version brings it up to date`,
+  );
+}
+
+async function withClient<T>(
+  config: pg.ClientConfig,
+  Client: typeof pg.Client,
+  work: (client: pg.Client) => Promise<T>,
+): Promise<T> {
+  const client = new Client(config);
+  client.on('error', () => {}); // the running query fails
+  await client.connect();
+  return await work(client).finally(() => client.end()); // releases the lock, too
+}
+
+async function hasTable(client: pg.Client, name: string): Promise<boolean> {
+  return (await client.query('SELECT WHERE to_regclass($1) IS NOT NULL', [name])).rows.length > 0;
+}
+
+/** @throws Error if an applied migration was changed, or this version is too old for the database */
+async function findPending(client: pg.Client, dir: string): Promise<Migration[]> {
+  const migrations = await readMigrations(dir);
+  const known = await readRecords(client);
+  await refuseOlder(client, migrations.at(-1)?.name ?? '');
+  const changed = migrations.find(({ name, checksum }) => (known.get(name) ?? checksum) !== checksum);
+  if (changed) {
+    throw new Error(
+      `migration ${changed.name} was changed after it was applied: use an empty database, or the version that created this one`,
+    );
+  }
+  return migrations.filter(({ name }) => !known.has(name));
+}
+
+interface Migration {
+  name: string;
+  sql: string;
+  checksum: string;
+}
+
+async function readMigrations(dir: string): Promise<Migration[]> {
+  const entries = await readdir(dir, { withFileTypes: true });
+  const names = entries.filter((entry) => entry.isDirectory()).map((entry) => entry.name);
+  const migrations = names.sort().map(async (name) => {
+    const sql = await readFile(path.join(dir, name, 'migration.sql'), 'utf8');
+    return { name, sql, checksum: createHash('sha256').update(sql).digest('hex') };
+  });
+  return await Promise.all(migrations);
+}
+
+/** Returns the checksums of applied migrations by name. */
+async function readRecords(client: pg.Client): Promise<Map<string, string>> {
+  const { rows } = await client.query<{ name: string; checksum: string; finished: boolean }>(
+    `SELECT "migration_name" AS name, "checksum", "finished_at" IS NOT NULL AS finished
+     FROM "_prisma_migrations" WHERE "rolled_back_at" IS NULL`,
+  );
+  const failed = rows.find((row) => !row.finished);
+  if (failed) throw new Error(`migration ${failed.name} failed earlier: see "prisma migrate resolve"`);
+  return new Map(rows.map((row) => [row.name, row.checksum]));
+}
+
+/** Runs and records a migration in one transaction. */
+async function apply(client: pg.Client, { name, sql, checksum }: Migration): Promise<void> {
+  await client.query('BEGIN');
+  try {
+    await client.query(sql); // without parameters the text may contain several statements
+    await client.query(
+      `INSERT INTO "_prisma_migrations" ("id", "checksum", "migration_name", "finished_at", "applied_steps_count")
+       VALUES ($1, $2, $3, clock_timestamp(), 1)`,
+      [randomUUID(), checksum, name],
+    );
+    await client.query('COMMIT');
+  } catch (error) {
+    await client.query('ROLLBACK').catch(() => {}); // the connection itself may have failed
+    throw new Error(`migration ${name}: ${messageOf(error)}`, { cause: error });
+  }
+}
+
+/**
+ * @param program the newest migration of this version
+ * @throws Error if the database has a migration that works only with newer versions
+ */
+async function refuseOlder(client: pg.Client, program: string): Promise<void> {
+  if (!(await hasTable(client, 'oldest_program'))) return; // the database is empty
+  const { rows } = await client.query<{ migration: string; program: string }>(
+    `SELECT migration, program FROM oldest_program WHERE program COLLATE "C" > $1 ORDER BY program COLLATE "C" DESC LIMIT 1`,
+    [program],
+  );
+  if (!rows[0]) return;
+  throw new Error(
+    `this Tapegate is too old for the database: migration ${rows[0].migration} needs a program from ${rows[0].program} on, and this one is from ${program}`,
+  );
+}
+
+/** Records compatibility.json for versions that do not have these migrations. */
+async function noteOldest(client: pg.Client, dir: string): Promise<void> {
+  const oldest: Record<string, string> = JSON.parse(await readFile(path.join(dir, 'compatibility.json'), 'utf8'));
+  await client.query(
+    `INSERT INTO oldest_program (migration, program) SELECT * FROM unnest($1::text[], $2::text[])
+     ON CONFLICT (migration) DO UPDATE SET program = excluded.program WHERE oldest_program.program <> excluded.program`,
+    [Object.keys(oldest), Object.values(oldest)],
+  );
+}

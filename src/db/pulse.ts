@@ -1,0 +1,318 @@
+/**
+ * Checks on its own connection whether the database answers, and reads its clock. If it does not answer, logs the loss
+ * once, cuts all connections, and logs the recovery. Of several servers, finds the one that takes writes. The same
+ * connection listens for notifications, so that an idle process needs no other one for them.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import pg from 'pg';
+import { codeOf, type FailureLog, isExhausted, messageOf } from '../core/errors.js';
+import type { DatabaseClock } from './clock.js';
+import { type DatabaseHosts, hostName } from './hosts.js';
+import { connect, destroy, type Line, SocketClient } from './line.js';
+import { sql } from './sql.js';
+
+interface PulseOptions {
+  hosts: DatabaseHosts;
+  line: Line;
+  clock: DatabaseClock;
+  log: FailureLog;
+  /** The database counts as lost after this silence; must be shorter than a lease. */
+  lostMs?: number;
+}
+
+const LOST_MS = 10_000;
+const BEAT_MS = 2000;
+const FIRST_BEATS = 3;
+const SEARCH_MS = 500;
+/** Of several servers, one that does not answer in this time is skipped, unless it is the only one. */
+const HOST_MS = 3000;
+/** Number of steps in which silence is measured. */
+const STEPS = 10;
+
+const TOO_MANY_CONNECTIONS = '53300';
+const LISTEN = sql`SET application_name = 'tapegate events'; LISTEN tapegate`;
+
+interface Listener {
+  /** Called whenever a connection begins to listen: notifications may have been missed. */
+  onBegin(): void;
+  onNotification(payload: string | undefined): void;
+  onEnd(): void;
+}
+
+export class Pulse {
+  /** Called after each answer. Its failures are its own, and it delays no check. */
+  onBeat: () => Promise<void> = async () => {};
+  private readonly options: PulseOptions;
+  private readonly lostMs: number;
+  private client: pg.Client | undefined;
+  private readonly listeners = new Set<Listener>();
+  /** The connection that listens. */
+  private listening: pg.Client | undefined;
+  private lostAt: number | undefined;
+  /** Steps of silence since the last answer. */
+  private silence = 0;
+  private isClosed = false;
+  private wake = () => {};
+  private running: Promise<void> | undefined;
+
+  constructor(options: PulseOptions) {
+    this.options = options;
+    this.lostMs = options.lostMs ?? LOST_MS;
+  }
+
+  /** Checks for the first time, and then periodically. @throws the reason why the database does not answer */
+  async start(): Promise<void> {
+    // the fastest answer gives the most exact time
+    for (let n = 0; n < FIRST_BEATS; n++) await this.beat();
+    this.follow();
+  }
+
+  /** Does the same for a server that may not be up yet. */
+  follow(): void {
+    // a connection may be opened while this is closed
+    this.running = this.run().finally(() => this.drop());
+  }
+
+  /** Listens for notifications of `tapegate`, on this connection and on each later one. @returns a function that ends it */
+  async listen(listener: Listener): Promise<() => void> {
+    this.listeners.add(listener);
+    if (this.listening && this.listening === this.client) listener.onBegin();
+    else await this.beginListening().catch(() => {}); // the connection broke: the next one listens
+    return () => this.listeners.delete(listener);
+  }
+
+  get isAnswering(): boolean {
+    return this.lostAt === undefined && this.silence < STEPS / 4;
+  }
+
+  async close(): Promise<void> {
+    this.isClosed = true;
+    this.drop();
+    this.wake();
+    await this.running;
+  }
+
+  private async run(): Promise<void> {
+    while (!this.isClosed) {
+      let hadClient = this.client !== undefined;
+      try {
+        await this.beat();
+        hadClient = true;
+        this.find();
+        await this.beginListening(); // on a new connection, after the others may be opened again
+        void this.onBeat();
+        await this.rest(BEAT_MS);
+      } catch (error) {
+        if (this.isClosed) return;
+        const wasSilent = this.silence >= STEPS;
+        this.drop();
+        // a single connection may break while the server is fine
+        if (hadClient && !wasSilent) continue;
+        if (!causesOf(error).some(isThere)) this.lose(error);
+        await this.rest(SEARCH_MS);
+      }
+    }
+  }
+
+  private async beat(): Promise<void> {
+    this.client ??= await this.connect();
+    const from = performance.now();
+    const { rows } = await this.within(
+      this.client.query<{ micros: string; isStandby: boolean }>(
+        sql`SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint::text AS micros, pg_is_in_recovery() AS "isStandby"`,
+      ),
+    );
+    // a single server has no other primary, and a standby can still serve reads
+    if (rows[0]?.isStandby && this.options.hosts.areSeveral) throw new Error('it takes no writes any more');
+    this.options.clock.set(Number(rows[0]?.micros), { from, until: performance.now() });
+  }
+
+  /** A server may refuse, such as a standby: the connection stays for the check, and asks again after the next answer. */
+  private async beginListening(): Promise<void> {
+    const { client, listeners } = this;
+    if (!client || listeners.size === 0 || this.listening === client) return;
+    this.listening = client;
+    const onNotification = ({ payload }: pg.Notification) => {
+      for (const each of listeners) each.onNotification(payload);
+    };
+    const onEnd = () => {
+      for (const each of listeners) each.onEnd();
+    };
+    client.on('notification', onNotification).once('end', onEnd);
+    try {
+      await this.within(client.query(LISTEN));
+    } catch (error) {
+      if (isRefusal(error)) {
+        client.off('notification', onNotification).off('end', onEnd);
+        this.listening = undefined;
+        return;
+      }
+      destroy(client); // its place is taken by one that listens
+      throw error;
+    }
+    for (const each of listeners) each.onBegin();
+  }
+
+  private async connect(): Promise<pg.Client> {
+    const { hosts } = this.options;
+    const client = hosts.areSeveral ? await this.search() : await this.open(hosts.current);
+    client.on('end', () => {
+      if (this.client !== client) return;
+      this.client = undefined;
+      this.wake(); // checks at once whether the server is still there
+    });
+    return client;
+  }
+
+  private async open(host: pg.ClientConfig): Promise<pg.Client> {
+    const made: pg.Client[] = [];
+    const make = () => {
+      const client = new SocketClient({ ...host, connectionTimeoutMillis: 0 });
+      made.push(client);
+      return client;
+    };
+    try {
+      return await this.within(connect(make));
+    } catch (error) {
+      for (const client of made) destroy(client);
+      throw error;
+    }
+  }
+
+  /** Finds the server that takes writes now. If it has changed, cuts all connections, so that they reconnect there. */
+  private async search(): Promise<pg.Client> {
+    const { hosts, line, log } = this.options;
+    const { host, client } = await this.within(findWritable(hosts, Math.min(HOST_MS, this.lostMs / 2)));
+    if (host === hosts.current) return client;
+    log.warn({ host: hostName(host) }, 'the database is at another server');
+    hosts.current = host;
+    line.drop();
+    return client;
+  }
+
+  /** Rejects after `lostMs` of silence, counted in steps: time in which this process itself stalled does not count. */
+  private async within<T>(answer: Promise<T>): Promise<T> {
+    this.silence = 0;
+    let timer: NodeJS.Timeout | undefined;
+    const silent = new Promise<never>((_resolve, reject) => {
+      timer = setInterval(() => {
+        if (++this.silence >= STEPS)
+          reject(Object.assign(new Error(`no answer in ${this.lostMs / 1000} seconds`), { code: 'ETIMEDOUT' }));
+      }, this.lostMs / STEPS);
+    });
+    try {
+      const answered = await Promise.race([answer, silent]);
+      this.silence = 0;
+      return answered;
+    } finally {
+      clearInterval(timer);
+      answer.catch(() => {}); // a late answer is ignored
+    }
+  }
+
+  private lose(error: unknown): void {
+    if (this.lostAt !== undefined) return;
+    this.lostAt = performance.now();
+    this.options.line.cut();
+    const causes = causesOf(error);
+    this.options.log.error({ reason: causes.map(messageOf).join(', ') }, 'database lost');
+  }
+
+  private find(): void {
+    if (this.lostAt === undefined) return;
+    const seconds = Math.round((performance.now() - this.lostAt) / 1000);
+    this.lostAt = undefined;
+    this.options.line.mend();
+    this.options.log.warn({ seconds }, 'database back');
+  }
+
+  private drop(): void {
+    const client = this.client;
+    this.client = undefined;
+    if (client) destroy(client);
+  }
+
+  private async rest(ms: number): Promise<void> {
+    if (this.isClosed) return;
+    const woken = new AbortController();
+    this.wake = () => woken.abort();
+    await sleep(ms, undefined, { signal: woken.signal, ref: false }).catch(() => {}); // `wake` aborts
+  }
+}
+
+/** Whether the server refused a statement, and the connection lives on: it does not while the server shuts down. */
+function isRefusal(error: unknown): boolean {
+  return error instanceof pg.DatabaseError && !error.code?.startsWith('57P');
+}
+
+function causesOf(error: unknown): unknown[] {
+  return error instanceof AggregateError ? error.errors : [error];
+}
+
+/**
+ * A server without a free connection is up, and so is one that this process cannot reach for lack of its own resources.
+ */
+function isThere(error: unknown): boolean {
+  return codeOf(error) === TOO_MANY_CONNECTIONS || isExhausted(error);
+}
+
+/** The search waits this long for other servers after one says that it takes writes. */
+const GRACE_MS = 500;
+
+/**
+ * Connects to the server that takes writes. It queries all at once, so that a silent one does not delay the others.
+ * @param patienceMs limits the wait for all answers
+ * @throws AggregateError with the problem of each server; Error if two take writes: one was cut off, and writes to it
+ * are lost
+ */
+async function findWritable(
+  hosts: DatabaseHosts,
+  patienceMs: number,
+): Promise<{ host: pg.ClientConfig; client: pg.Client }> {
+  const silent = new Set<pg.Client>();
+  const giveUp = (reason: Error) => {
+    for (const client of silent) destroy(client, reason);
+  };
+  const attempts = hosts.all.map(async (host) => {
+    const client = new SocketClient({ ...host, connectionTimeoutMillis: 0 });
+    client.on('error', () => {}); // 'end' follows
+    silent.add(client);
+    try {
+      await refuseStandby(client);
+      return { host, client };
+    } catch (error) {
+      destroy(client);
+      throw errorOfHost(host, error);
+    } finally {
+      silent.delete(client);
+    }
+  });
+  const timer = setTimeout(() => giveUp(new Error(`no answer in ${patienceMs / 1000} seconds`)), patienceMs);
+  const all = Promise.allSettled(attempts);
+  const first = await Promise.any(attempts).catch(() => undefined);
+  if (first) await Promise.race([all, sleep(GRACE_MS, undefined, { ref: false })]);
+  giveUp(new Error('another server takes writes'));
+  const ends = await all;
+  clearTimeout(timer);
+  const found = ends.flatMap((end) => (end.status === 'fulfilled' ? [end.value] : []));
+  const [chosen] = found;
+  if (chosen && found.length === 1) return chosen;
+  for (const { client } of found) destroy(client);
+  if (chosen)
+    throw new Error(`only one server may take writes, not ${found.map(({ host }) => hostName(host)).join(' and ')}`);
+  const errors = ends.flatMap((end) => (end.status === 'rejected' ? [end.reason] : []));
+  throw new AggregateError(errors, errors.map(({ message }) => message).join(', '));
+}
+
+async function refuseStandby(client: pg.Client): Promise<void> {
+  await client.connect();
+  const { rows } = await client.query<{ isStandby: boolean }>(sql`SELECT pg_is_in_recovery() AS "isStandby"`);
+  if (rows[0]?.isStandby) throw new Error('is a standby, and takes no writes');
+}
+
+/** Adds the server's name to an error, and keeps its code. */
+function errorOfHost(host: pg.ClientConfig, error: unknown): Error {
+  const code = codeOf(error);
+  const named = new Error(`${hostName(host)}: ${messageOf(error)}`, { cause: error });
+  return code === undefined ? named : Object.assign(named, { code });
+}

@@ -1,0 +1,159 @@
+/**
+ * The settings of each connection. A site can change PostgreSQL's defaults for a server, a database or a role
+ * (`ALTER ROLE … SET`). So each connection sets everything that its statements rely on, before its first one.
+ * They are set by a statement, because a pooler accepts only few settings when a connection starts.
+ */
+import pg from 'pg';
+import { parse } from 'pg-connection-string';
+import { environment } from '../core/environment.js';
+import { type Encryption, readEncryption } from './encryption.js';
+
+export interface SessionSetting {
+  name: string;
+  value: string;
+  why: string;
+  /** Sets it only in place of this value. */
+  replaces?: string;
+}
+
+const settings = (why: string, values: Readonly<Record<string, string>>): SessionSetting[] =>
+  Object.entries(values).map(([name, value]) => ({ name, value, why }));
+
+const all = (value: string, names: string): Record<string, string> =>
+  Object.fromEntries(names.split(' ').map((name) => [name, value]));
+
+/** Options of the site, in DATABASE_URL or PGOPTIONS, take precedence. */
+export const defaultSettings: readonly SessionSetting[] = settings(
+  'A bitmap of the matches in ten million files fits. With the default of 4 MB, PostgreSQL compares every path on the pages with a match: 55 s instead of 2 s. Only statements that need it take it.',
+  { work_mem: '64MB' },
+);
+
+/** They hold in every session, whatever the site sets. A setting that the server does not know is skipped. */
+export const requiredSettings: readonly SessionSetting[] = [
+  ...settings('Locks, not retries, order concurrent writes. Statements must see what was committed before them.', {
+    default_transaction_isolation: 'read committed',
+    default_transaction_read_only: 'off',
+    default_transaction_deferrable: 'off',
+  }),
+  ...settings('The code limits its own statements and transactions. A connection that listens is idle for days.', {
+    ...all('0', 'statement_timeout lock_timeout transaction_timeout'),
+    ...all('0', 'idle_in_transaction_session_timeout idle_session_timeout'),
+  }),
+  ...settings('A killed process loses its locks while its statement still runs or waits.', {
+    client_connection_check_interval: '10s',
+  }),
+  ...settings('The code parses these texts.', {
+    client_encoding: 'UTF8',
+    DateStyle: 'ISO, MDY',
+    IntervalStyle: 'postgres',
+    TimeZone: 'UTC',
+    timezone_abbreviations: 'Default',
+    extra_float_digits: '1',
+    bytea_output: 'hex',
+    xmloption: 'content',
+    xmlbinary: 'base64',
+    quote_all_identifiers: 'off',
+    ...all('C', 'lc_numeric lc_monetary lc_time'),
+  }),
+  ...settings('The code writes statements and values for these.', {
+    standard_conforming_strings: 'on',
+    array_nulls: 'on',
+    transform_null_equals: 'off',
+  }),
+  ...settings('The tables, views and functions of Tapegate are in this schema. Prisma names it in each statement.', {
+    search_path: 'public',
+    restrict_nonsystem_relation_kind: '',
+  }),
+  ...settings('A search must find all rows, or fail.', { gin_fuzzy_search_limit: '0', row_security: 'off' }),
+  ...settings('A transaction that another one refuses is repeated on the same connection.', { exit_on_error: 'off' }),
+  ...settings('New tables have row locks and updates.', { default_table_access_method: 'heap' }),
+  ...settings('Nobody reads notices.', { client_min_messages: 'warning' }),
+  ...settings('The code says where one plan is for all values.', { plan_cache_mode: 'auto' }),
+  ...settings('Limits of time rely on the plans of indexes, joins and sorts.', {
+    ...all('on', 'enable_bitmapscan enable_gathermerge enable_hashagg enable_hashjoin enable_incremental_sort'),
+    ...all('on', 'enable_indexonlyscan enable_indexscan enable_material enable_memoize enable_mergejoin'),
+    ...all('on', 'enable_nestloop enable_parallel_append enable_parallel_hash enable_seqscan enable_sort'),
+    ...all('on', 'enable_tidscan'),
+  }),
+  {
+    name: 'synchronous_commit',
+    value: 'on',
+    replaces: 'off',
+    why: 'A copy is put in place, and a source removed, only after the database has written that down for good.',
+  },
+  {
+    name: 'session_replication_role',
+    value: 'origin',
+    replaces: 'replica',
+    why: 'Triggers and foreign keys must work. Only a superuser may change it.',
+  },
+  {
+    name: 'track_counts',
+    value: 'on',
+    replaces: 'off',
+    why: 'Autovacuum must see changes. Only a superuser may change it.',
+  },
+];
+
+/** Settings of single connections, which the code passes as pg does. */
+const OF_CONNECTION = ['statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout'] as const;
+
+/**
+ * Returns the configuration of a connection without its settings, and the statement that sets them.
+ * @param config as for `pg.Client`: `statement_timeout` and similar settings count as required ones
+ */
+export function withSettings(config: pg.ClientConfig = {}): {
+  config: pg.ClientConfig;
+  setUp: string;
+  encryption: Encryption | undefined;
+} {
+  const { connectionString, ...given } = config;
+  const encryption = connectionString ? readEncryption(connectionString) : undefined;
+  // as pg parses the URL, which may contain options
+  const parsed: pg.ClientConfig = encryption ? { ...given, ...(parse(encryption.url) as object) } : given;
+  const { settings: ofSite, rest } = parseOptions(parsed.options ?? environment.PGOPTIONS ?? '');
+  const ofConnection = OF_CONNECTION.flatMap((name) =>
+    parsed[name] ? [{ name, value: String(parsed[name]), why: '' }] : [],
+  );
+  const byName = new Map<string, SessionSetting>();
+  for (const each of [...defaultSettings, ...ofSite, ...requiredSettings, ...ofConnection])
+    byName.set(each.name.toLowerCase(), each);
+  const bare: pg.ClientConfig = { ...parsed, options: rest || undefined };
+  for (const name of OF_CONNECTION) delete bare[name];
+  return { config: bare, setUp: statementOf([...byName.values()]), encryption };
+}
+
+/** Returns the settings in the options of a URL, or in PGOPTIONS. */
+export function readUrlSettings(url: string): SessionSetting[] {
+  return parseOptions(new URL(url).searchParams.get('options') ?? environment.PGOPTIONS ?? '').settings;
+}
+
+/**
+ * Reads options as libpq's: `-c name=value`, `-cname=value` and `--name=value`.
+ * @returns other options as `rest`, which only the server can read
+ */
+function parseOptions(options: string): { settings: SessionSetting[]; rest: string } {
+  const found: SessionSetting[] = [];
+  const settings = /(?<!\S)(?:-c\s*|--)([\w.-]+)=((?:\\.|[^\s\\])*)/g;
+  const rest = options.replace(settings, (_option, name: string, value: string) => {
+    found.push({ name: name.replaceAll('-', '_'), value: value.replace(/\\(.)/g, '$1'), why: 'an option of the site' });
+    return '';
+  });
+  return { settings: found, rest: rest.trim() };
+}
+
+/**
+ * One message, which PostgreSQL runs as one transaction, whatever the defaults are. A standby would refuse a SELECT in a transaction of the level
+ * `serializable`, and a `search_path` could replace functions.
+ */
+function statementOf(list: readonly SessionSetting[]): string {
+  const rows = list.map(({ name, value, replaces }) => {
+    const texts = [name, value].map(pg.escapeLiteral).join(', ');
+    return `(${texts}, ${replaces === undefined ? 'NULL' : pg.escapeLiteral(replaces)})`;
+  });
+  return `SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    SELECT pg_catalog.count(pg_catalog.set_config(s.name, s.value, false))
+    FROM (VALUES ${rows.join(', ')}) AS s (name, value, replaces)
+    WHERE CASE WHEN s.replaces IS NULL THEN pg_catalog.current_setting(s.name, true) IS NOT NULL
+      ELSE pg_catalog.current_setting(s.name, true) OPERATOR(pg_catalog.=) s.replaces END`;
+}

@@ -1,0 +1,50 @@
+/**
+ * Detects a pooler that keeps a server connection for a transaction or a statement only. Tapegate requires sessions:
+ * LISTEN, advisory locks, prepared statements and settings belong to one.
+ */
+import type pg from 'pg';
+import { messageOf } from '../core/errors.js';
+import { BareClient, connect } from './line.js';
+
+const NO_SESSIONS =
+  'a pooler between Tapegate and the database shares connections between sessions (transaction or statement mode): set pool_mode=session for this database and user in PgBouncer, or name the server itself in the URL';
+
+/** A pooler that has no free connection waits for longer. */
+const ANSWER_MS = 10_000;
+
+/**
+ * Compares the server processes of one idle client with those of two clients that each have an open transaction. A pooler in
+ * transaction mode gives the server connection of the idle client to another client, or moves the idle client.
+ * Changes nothing and leaves nothing behind on a shared connection.
+ * @throws Error unless each session has a server connection for itself
+ */
+export async function requireSessions(config: pg.ClientConfig): Promise<void> {
+  const clients: pg.Client[] = [];
+  const open = async () => {
+    const bounds = { connectionTimeoutMillis: ANSWER_MS, query_timeout: ANSWER_MS };
+    const client = await connect(() => new BareClient({ ...config, ...bounds }));
+    clients.push(client);
+    return client;
+  };
+  try {
+    const session = await open();
+    const own = await readPid(session);
+    for (let others = 0; others < 2; others++) {
+      const other = await open();
+      await other.query('BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY');
+      const isShared = (await readPid(other)) === own || (await readPid(session)) !== own;
+      if (isShared) throw new Error(NO_SESSIONS);
+    }
+  } catch (error) {
+    // what PgBouncer says of BEGIN in statement mode
+    if (/statement pooling/.test(messageOf(error))) throw new Error(NO_SESSIONS, { cause: error });
+    throw error;
+  } finally {
+    await Promise.all(clients.map((client) => client.end().catch(() => {}))); // the pooler may have closed it
+  }
+}
+
+async function readPid(client: pg.Client): Promise<number | undefined> {
+  const { rows } = await client.query<{ pid: number }>('SELECT pg_catalog.pg_backend_pid() AS pid');
+  return rows[0]?.pid;
+}

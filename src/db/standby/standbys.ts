@@ -1,0 +1,191 @@
+/**
+ * The standbys of TAPEGATE_DATABASE_READ_URL. A standby serves a list only if it has all changes that were committed
+ * when the client asked. So callers find their own changes in each list, through any gateway. If no standby has them in
+ * time, the primary serves the list.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type pg from 'pg';
+import { splitHosts } from '../../config/database-url.js';
+import { type FailureLog, messageOf } from '../../core/errors.js';
+import { type Database, type DatabaseOptions, openDatabase } from '../client.js';
+import { hostName } from '../hosts.js';
+import { requireSessions } from '../sessions.js';
+import { type Sql, sql } from '../sql.js';
+
+interface StandbysOptions extends Omit<DatabaseOptions, 'log' | 'lostMs'> {
+  url: string;
+  waitMs: number;
+  log: FailureLog;
+}
+
+interface StandbyStatus {
+  host: string;
+  /** Why lists are not read there; undefined if they are. */
+  problem: string | undefined;
+  /** Bytes of WAL that it had not replayed at the last check; undefined if it did not answer. */
+  behindBytes: bigint | undefined;
+}
+
+/** The problem of a standby that is only behind, which is not logged. */
+const BEHIND = 'it is behind';
+const CHECK_MS = 1000;
+/** A standby that does not answer for this long is lost. */
+const LOST_MS = 5000;
+/** The least time that a standby gets to answer. */
+const ANSWER_MS = 100;
+/** Interval of queries to a standby that is behind. */
+const STEP_MS = { first: 1, last: 20 };
+/** Only the reason why a standby is not read is logged, not its connections and clock. */
+const quiet = { warn: () => {}, error: () => {} };
+
+export class Standbys {
+  private readonly primary: Database;
+  private readonly options: StandbysOptions;
+  private readonly all: readonly Standby[];
+  private readonly closed = new AbortController();
+  private readonly checking: Promise<void>;
+  private turn = 0;
+
+  /** @param primary the database that they are copies of */
+  constructor(primary: Database, options: StandbysOptions) {
+    this.primary = primary;
+    this.options = options;
+    this.all = splitHosts(options.url).map((url) => new Standby(url, options));
+    this.checking = this.checkAll();
+  }
+
+  get status(): StandbyStatus[] {
+    return this.all.map(({ host, problem, behindBytes }) => ({ host, problem, behindBytes }));
+  }
+
+  /** Returns a standby that has all committed changes, round robin; undefined if the primary must be read. */
+  async choose(): Promise<Standby | undefined> {
+    const usable = this.all.filter(({ problem }) => problem === undefined);
+    const standby = usable[this.turn++ % usable.length];
+    if (!standby) return undefined;
+    return (await standby.catchUp(this.primary, this.options.waitMs)) ? standby : undefined;
+  }
+
+  async close(): Promise<void> {
+    this.closed.abort();
+    await this.checking;
+    await Promise.all(this.all.map(({ db }) => db.close()));
+  }
+
+  private async checkAll(): Promise<void> {
+    const { signal } = this.closed;
+    while (!signal.aborted) {
+      await Promise.all(this.all.map((standby) => standby.catchUp(this.primary, this.options.waitMs)));
+      if (!signal.aborted) for (const standby of this.all) this.report(standby);
+      await sleep(CHECK_MS, undefined, { signal, ref: false }).catch(() => {}); // closed
+    }
+  }
+
+  private report(standby: Standby): void {
+    const { host, problem, reported } = standby;
+    if (problem === BEHIND || reported === (problem ?? 'none')) return;
+    standby.reported = problem ?? 'none';
+    if (problem === undefined) this.options.log.warn({ host }, 'lists are read at this standby');
+    else this.options.log.warn({ host, problem }, 'no list is read at this standby');
+  }
+}
+
+class Standby implements StandbyStatus {
+  readonly host: string;
+  readonly db: Database;
+  problem: string | undefined = BEHIND;
+  behindBytes: bigint | undefined;
+  private readonly url: string;
+  private hasSessions = false;
+  /** The problem that was logged last; `none` if it is read. */
+  reported: string | undefined;
+
+  constructor(url: string, options: Omit<DatabaseOptions, 'log' | 'lostMs'>) {
+    this.url = url;
+    this.host = hostName({ connectionString: url });
+    this.db = openDatabase({ connectionString: url }, { ...options, lostMs: LOST_MS, log: quiet });
+    this.db.pulse.follow();
+  }
+
+  /** Waits until the standby has all that the primary has now. @returns whether lists may be read there */
+  async catchUp(primary: Database, waitMs: number): Promise<boolean> {
+    const until = performance.now() + waitMs;
+    let problem: string | undefined;
+    try {
+      if (!this.hasSessions) await inTime(requireSessions({ connectionString: this.url }), CHECK_MS);
+      this.hasSessions = true;
+      const target = await readPosition(primary.pool, PRIMARY).catch(() => undefined); // the primary's pulse reports the error
+      problem = target ? await this.follow(target, until) : BEHIND;
+    } catch (error) {
+      this.behindBytes = undefined;
+      problem = messageOf(error);
+    }
+    this.problem = problem;
+    return problem === undefined;
+  }
+
+  private async follow(primary: Position, until: number): Promise<string | undefined> {
+    for (let stepMs = STEP_MS.first; ; stepMs = Math.min(stepMs * 2, STEP_MS.last)) {
+      const limitMs = Math.max(until - performance.now(), ANSWER_MS);
+      const standby = await inTime(readPosition(this.db.pool, STANDBY), limitMs);
+      this.behindBytes = primary.reached > standby.reached ? primary.reached - standby.reached : 0n;
+      const mismatch = findMismatch(standby, primary);
+      if (mismatch !== undefined || this.behindBytes === 0n) return mismatch;
+      if (performance.now() + stepMs > until) return BEHIND;
+      await sleep(stepMs);
+    }
+  }
+}
+
+async function inTime<T>(answer: Promise<T>, ms: number): Promise<T> {
+  const late = sleep(ms, undefined, { ref: false }).then(() => {
+    throw new Error('it does not answer in time');
+  });
+  for (const each of [answer, late]) each.catch(() => {});
+  return await Promise.race([answer, late]);
+}
+
+/** The position of a server in the WAL. Positions of two clusters or timelines cannot be compared. */
+export interface Position {
+  isStandby: boolean;
+  /** The same for a cluster and all its copies. */
+  system: bigint;
+  /** Each promotion of a server increases it. */
+  timeline: number;
+  database: string;
+  /** Bytes of WAL: written by a primary, replayed by a standby. */
+  reached: bigint;
+}
+
+/** Commits are flushed (db/session-settings.ts). */
+const PRIMARY = sql`SELECT pg_is_in_recovery() AS "isStandby", s.system_identifier AS system, current_database()::text AS database,
+    ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int AS timeline,
+    pg_wal_lsn_diff(pg_current_wal_flush_lsn(), '0/0') AS reached
+  FROM pg_control_system() s`;
+
+/**
+ * The timeline of the server that the standby follows. If the role may not see it, that of the last restart point,
+ * which may be older for some minutes after a promotion, but never newer.
+ */
+const STANDBY = sql`SELECT pg_is_in_recovery() AS "isStandby", s.system_identifier AS system, current_database()::text AS database,
+    coalesce((SELECT received_tli FROM pg_stat_wal_receiver), r.min_recovery_end_timeline) AS timeline,
+    coalesce(pg_wal_lsn_diff(pg_last_wal_replay_lsn(), '0/0'), 0) AS reached
+  FROM pg_control_system() s, pg_control_recovery() r`;
+
+async function readPosition(pool: pg.Pool, statement: Sql): Promise<Position> {
+  const { rows } = await pool.query<Position>(statement);
+  const [position] = rows;
+  if (!position) throw new Error('a server did not say how far it is');
+  return position;
+}
+
+/** Returns why lists can never be read there; undefined if they can. */
+export function findMismatch(standby: Position, primary: Position): string | undefined {
+  if (!standby.isStandby) return 'it is no standby';
+  if (standby.system !== primary.system) return 'it is no copy of the server that takes writes';
+  if (standby.database !== primary.database)
+    return `it was asked for database ${standby.database}, not ${primary.database}`;
+  if (standby.timeline !== primary.timeline)
+    return `it follows timeline ${standby.timeline}, and the server that takes writes is on ${primary.timeline}`;
+  return undefined;
+}

@@ -1,0 +1,272 @@
+/**
+ * Transactions in plain SQL; lock-order.ts has the order of their locks.
+ * A transaction is run again after a deadlock, after a refused `NOWAIT` lock, or if a prepared statement has become
+ * invalid (prepared.ts). So the callback must have no effect outside the transaction.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import pg from 'pg';
+import { codeOf, UnavailableError, UnconfirmedError } from '../core/errors.js';
+import { isUseless, prepared } from './prepared.js';
+import { raw, type Sql, sql } from './sql.js';
+
+export interface Transaction {
+  query<Row extends object = object>(statement: Sql): Promise<Row[]>;
+  /**
+   * Sends a statement without waiting for its answer. If it fails, the next statement or the commit fails with its
+   * error.
+   */
+  send(statement: Sql): void;
+  /** Runs once, just before the commit. A second call with the same key is ignored. */
+  beforeCommit(key: string, work: () => Promise<void>): void;
+  /** Runs after the commit of the run that succeeds. Must not throw. */
+  afterCommit(tell: () => void): void;
+}
+
+/** One run of a transaction; a retry is a new run. */
+export interface TransactionRun {
+  name: string;
+}
+
+/** Observes transactions, to watch the locks that they take. */
+interface TransactionObserver {
+  /** Called before the first statement. An observer that is added later sees only the remaining statements of a run. */
+  onBegin(run: TransactionRun): void;
+  /** Whether `onStatement` calls `ask`. Statements then run one at a time instead of sharing round trips. */
+  asks?: boolean;
+  /** Called after each statement. @param ask runs another one in the same transaction */
+  onStatement(run: TransactionRun, statement: Sql, ask: Transaction['query']): void | Promise<void>;
+}
+
+const observers = new Set<TransactionObserver>();
+
+const isAsked = () => [...observers].some(({ asks }) => asks);
+
+/** For tests and for tracing a deadlock. @returns a function that removes the observer */
+export function observeTransactions(observer: TransactionObserver): () => void {
+  observers.add(observer);
+  return () => observers.delete(observer);
+}
+
+/**
+ * Transactions that may handle ten million files. Each statement may take an hour; other transactions have the
+ * connection's limit for a statement. Waits for locks keep that limit. (An import's connection has no limit.)
+ */
+const longTransactions: ReadonlySet<string> = new Set([
+  'createRequest',
+  'updateRequest',
+  'cancelRequest',
+  'expireRequests',
+  'endOverdue',
+  'releaseFiles',
+  'markCleared',
+  'retryRequest',
+  'joinAwaited',
+  'adoptRequest',
+  'checkRenames',
+  'moveVolume',
+  'retireVolume',
+]);
+
+const BEGIN = raw('BEGIN');
+const COMMIT = raw('COMMIT');
+const ROLLBACK = raw('ROLLBACK');
+/** The statement limit of the connection becomes the limit of waits for locks. */
+const lengthen = () =>
+  prepared(
+    sql`SELECT set_config('lock_timeout', current_setting('statement_timeout'), true), set_config('statement_timeout', '1h', true)`,
+  );
+
+const DEADLOCK = '40P01';
+const LOCK_NOT_AVAILABLE = '55P03';
+const MAX_ATTEMPTS = 10;
+const PAUSE_MS = 5;
+
+/**
+ * Runs `work` in one transaction. If `work` throws, rolls back and throws the same error.
+ * @param name for observers, and for `longTransactions`
+ * @throws UnconfirmedError if the outcome of the commit is unknown
+ */
+export async function transaction<T>(pool: pg.Pool, name: string, work: (tx: Transaction) => Promise<T>): Promise<T> {
+  const client = await pool.connect();
+  let broken = true;
+  try {
+    const result = await runTransaction(client, name, work);
+    broken = false;
+    return result;
+  } catch (error) {
+    // an error that PostgreSQL or the caller reports leaves the connection usable
+    broken = !(await client.query('SELECT 1').then(
+      () => true,
+      () => false,
+    ));
+    throw error;
+  } finally {
+    client.release(broken);
+  }
+}
+
+/** Does the same on the caller's connection. */
+export async function runTransaction<T>(
+  client: pg.PoolClient,
+  name: string,
+  work: (tx: Transaction) => Promise<T>,
+): Promise<T> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await runOnce(client, name, work);
+    } catch (error) {
+      const code = codeOf(error);
+      if (code !== DEADLOCK && code !== LOCK_NOT_AVAILABLE && !isUseless(error)) throw error;
+      if (attempt === MAX_ATTEMPTS) throw new UnavailableError('busy', 'others use what this needs', error);
+      // the holder of the lock is about to commit
+      if (code === LOCK_NOT_AVAILABLE) await sleep(PAUSE_MS * attempt * Math.random());
+    }
+  }
+}
+
+async function runOnce<T>(client: pg.PoolClient, name: string, work: (tx: Transaction) => Promise<T>): Promise<T> {
+  const last = new Map<string, () => Promise<void>>();
+  const tellings: (() => void)[] = [];
+  const session = new TransactionSession(client, { name });
+  const tx: Transaction = {
+    query: (statement) => session.query(statement),
+    send: (statement) => session.send(statement),
+    beforeCommit: (key, task) => {
+      if (!last.has(key)) last.set(key, task);
+    },
+    afterCommit: (tell) => void tellings.push(tell),
+  };
+  try {
+    const result = await work(tx);
+    for (const task of last.values()) await task();
+    await session.commit();
+    for (const tell of tellings) tell();
+    return result;
+  } catch (error) {
+    await session.rollBack();
+    throw error;
+  }
+}
+
+/** Only a SELECT is sent before BEGIN has been answered: without its transaction it changes nothing. */
+const isSelect = ({ text }: Sql) => /^\s*SELECT\b/i.test(text);
+
+/**
+ * The statements of one transaction on its connection. If the client pipelines, each is sent at once and the server
+ * runs them in order. After a failure the server rejects all others, and a COMMIT behind it rolls back.
+ */
+class TransactionSession {
+  private readonly client: pg.PoolClient;
+  private readonly run: TransactionRun;
+  private state: 'idle' | 'beginning' | 'open' = 'idle';
+  /** Statements that wait for the answer to the one before them. */
+  private waiting = 0;
+  /** The answer to the last statement, its observers included. */
+  private last: Promise<unknown> = Promise.resolve();
+  /** The first failed statement's error: statements behind it fail only for that reason. */
+  private failure: { error: unknown } | undefined;
+
+  constructor(client: pg.PoolClient, run: TransactionRun) {
+    this.client = client;
+    this.run = run;
+    for (const observer of observers) observer.onBegin(run);
+  }
+
+  send(statement: Sql): void {
+    this.ask(statement).catch(() => {}); // `failure` keeps the error
+  }
+
+  async query<Row extends object>(statement: Sql): Promise<Row[]> {
+    const answer = await this.ask(statement).catch((error) => this.fail(error));
+    if (this.failure) this.fail(this.failure.error); // a statement passed to `send` has failed
+    return answer.rows as Row[];
+  }
+
+  /** If the connection breaks now, the commit may have reached the server, and only its answer is missing. */
+  async commit(): Promise<void> {
+    if (this.state === 'idle') return;
+    // one at a time, a queued statement may not have run yet; in a pipeline, only unsent ones are awaited
+    await (this.waiting > 0 || this.isInTurn ? this.last.catch(() => {}) : undefined);
+    if (this.failure) this.fail(this.failure.error);
+    const answer = await this.client.query(COMMIT).catch((error) => {
+      if (this.isUnconfirmed(error)) throw new UnconfirmedError(error as UnavailableError);
+      this.fail(error);
+    });
+    if (answer.command !== 'COMMIT') this.fail(new Error('the transaction was rolled back'));
+  }
+
+  async rollBack(): Promise<void> {
+    if (this.state === 'idle') return;
+    if (this.waiting > 0 || this.isInTurn) await this.last.catch(() => {});
+    await this.client.query(ROLLBACK).catch(() => {}); // a connection that broke has rolled back
+  }
+
+  private get isInTurn(): boolean {
+    return isAsked() || !(this.client instanceof pg.Client && this.client.pipeline);
+  }
+
+  private ask(statement: Sql): Promise<pg.QueryResult> {
+    if (this.state === 'idle') this.begin();
+    const mayPass = this.waiting === 0 && !this.isInTurn && (this.state === 'open' || isSelect(statement));
+    const answer = mayPass ? this.sendNow(statement) : this.sendInTurn(statement);
+    this.last = answer;
+    return answer;
+  }
+
+  private begin(): void {
+    this.state = 'beginning';
+    this.last = this.sendNow(BEGIN, false);
+    const begun = this.last.then(() => {
+      this.state = 'open';
+    });
+    begun.catch(() => {}); // the statements after it fail as well
+    if (longTransactions.has(this.run.name)) this.last = this.sendNow(lengthen(), false);
+  }
+
+  private sendInTurn(statement: Sql): Promise<pg.QueryResult> {
+    this.waiting++;
+    return this.last
+      .catch(() => {})
+      .then(() => {
+        this.waiting--;
+        if (this.failure) throw this.failure.error;
+        return this.sendNow(statement);
+      });
+  }
+
+  private sendNow(statement: Sql, isTold = true): Promise<pg.QueryResult> {
+    const answer: Promise<pg.QueryResult> = this.client.query(statement);
+    answer.catch((error) => {
+      this.failure ??= { error };
+    });
+    return isTold && observers.size > 0 ? answer.then((result) => this.tell(statement, result)) : answer;
+  }
+
+  /** Throws the first failure, or else `other`. */
+  private fail(other: unknown): never {
+    const error = this.failure?.error ?? other;
+    if (error instanceof Error) Error.captureStackTrace(error); // the caller's stack, as pg does it
+    throw error;
+  }
+
+  /** Whether the outcome of the commit, which failed with `error`, is unknown. */
+  private isUnconfirmed(error: unknown): boolean {
+    if (this.failure) return !isRefused(this.failure.error);
+    return error instanceof UnavailableError && !(error.kind === 'busy' && error.cause instanceof pg.DatabaseError);
+  }
+
+  private async tell(statement: Sql, result: pg.QueryResult): Promise<pg.QueryResult> {
+    const ask = async <Row extends object>(question: Sql) => (await this.client.query<Row>(question)).rows;
+    for (const observer of observers) await observer.onStatement(this.run, statement, ask);
+    return result;
+  }
+}
+
+/** A pooler that lost its connection to PostgreSQL reports these: the outcome on the server is unknown. */
+const BROKEN_CODES = /^08/;
+
+/** Whether the server itself rejected a statement. Its transaction cannot have been committed. */
+function isRefused(error: unknown): boolean {
+  const cause = error instanceof UnavailableError ? error.cause : error;
+  return cause instanceof pg.DatabaseError && !BROKEN_CODES.test(cause.code ?? '');
+}

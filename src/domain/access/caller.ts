@@ -1,0 +1,12 @@
+/** Returns how a caller is known. Without required authentication, nothing else shows that a token was accepted. */
+import type { Caller } from '../../core/caller.js';
+import type { Context } from '../context.js';
+import { allow } from '../policy.js';
+
+export type ShownCaller = Pick<Caller, 'name' | 'way' | 'expiresAt'> & { roles: string[]; isReadOnly: boolean };
+
+export function showCaller(ctx: Context): ShownCaller {
+  allow(ctx, 'showCaller');
+  const { name, way, roles, isReadOnly = false, expiresAt } = ctx.caller;
+  return { name, way, roles: [...roles], isReadOnly, expiresAt };
+}

@@ -1,0 +1,119 @@
+/** Members of a quota create requests with it. Managers also change requests of others. */
+
+import { InvalidInputError, NotFoundError, quote } from '../../core/errors.js';
+import { raw, sql } from '../../db/sql.js';
+import { MemberKind } from '../../generated/prisma/enums.js';
+import { audited } from '../audit/audited.js';
+import type { Context } from '../context.js';
+import { checkCallerName, checkOneOf, checkText } from '../input.js';
+import { allowManage } from '../policy.js';
+
+export interface Member {
+  kind: MemberKind;
+  name: string;
+  isManager: boolean;
+}
+
+interface MemberInput {
+  quota: string;
+  kind: MemberKind;
+  name: string;
+}
+
+/** For one quota. A larger work space should use a group. */
+const MAX_MEMBERS = 1000;
+
+const columns = raw('kind, name, is_manager AS "isManager"');
+/** Notifies gateways to drop cached rights. Statements that change nothing do not notify. */
+const ring = sql`pg_notify('tapegate', 'rights')::text`;
+
+/** @throws InvalidInputError, NotFoundError, ForbiddenError */
+function checkMember(ctx: Context, operation: 'setMember' | 'removeMember', input: MemberInput): MemberInput {
+  const quota = checkText('quota', input.quota);
+  allowManage(ctx, operation, quota);
+  checkOneOf('kind', input.kind, MemberKind);
+  const name = checkCallerName('name', input.name);
+  return { quota, kind: input.kind, name };
+}
+
+/**
+ * Adds a member or a manager, or changes one into the other. @throws InvalidInputError, NotFoundError, ForbiddenError
+ */
+export async function setMember(ctx: Context, input: MemberInput & { isManager: boolean }): Promise<Member> {
+  const { quota, ...given } = input;
+  return await audited(ctx, { operation: 'setMember', kind: 'QUOTA', object: quota, given }, async (note) => {
+    const { kind, name } = checkMember(ctx, 'setMember', input);
+    const [made] = await ctx.db.rows<Member & { isFull: boolean }>(
+      sql`WITH q AS (SELECT id FROM quota WHERE "user" = ${quota} AND removed_at IS NULL), made AS (
+            INSERT INTO quota_member (quota_id, kind, name, is_manager)
+            SELECT q.id, ${kind}::"MemberKind", ${name}, ${input.isManager} FROM q
+            WHERE (SELECT count(*) FROM quota_member m WHERE m.quota_id = q.id) < ${MAX_MEMBERS}
+              OR EXISTS (SELECT FROM quota_member m WHERE m.quota_id = q.id AND m.kind = ${kind}::"MemberKind" AND m.name = ${name})
+            ON CONFLICT (quota_id, kind, name) DO UPDATE SET is_manager = excluded.is_manager RETURNING ${columns}
+          ), changed AS (
+            SELECT FROM q JOIN made m ON true WHERE NOT EXISTS (
+              SELECT FROM quota_member b WHERE b.quota_id = q.id AND b.kind = m.kind AND b.name = m.name AND b.is_manager = m."isManager")
+          ), noted AS (${note({ each: sql`SELECT ${quota}::text FROM changed` })}) SELECT m.*, m.kind IS NULL AS "isFull",
+            CASE WHEN EXISTS (SELECT FROM changed) THEN ${ring} END AS rung FROM q LEFT JOIN made m ON true`,
+    );
+    if (!made) throw new NotFoundError(`there is no user ${quote(quota)}`);
+    if (made.isFull) {
+      throw new InvalidInputError(
+        'name',
+        `has no room: the quota of ${quote(quota)} has ${MAX_MEMBERS} members, and that many at most`,
+      );
+    }
+    return { kind: made.kind, name: made.name, isManager: made.isManager };
+  });
+}
+
+/** @throws InvalidInputError, NotFoundError, ForbiddenError */
+export async function removeMember(ctx: Context, input: MemberInput): Promise<Member> {
+  const { quota: object, ...given } = input;
+  return await audited(ctx, { operation: 'removeMember', kind: 'QUOTA', object, given }, async (note) => {
+    const { quota, kind, name } = checkMember(ctx, 'removeMember', input);
+    const [removed] = await ctx.db.rows<Member>(
+      sql`WITH removed AS (
+            DELETE FROM quota_member WHERE kind = ${kind}::"MemberKind" AND name = ${name}
+              AND quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${quota} AND q.removed_at IS NULL) RETURNING ${columns}
+          ), noted AS (${note({ each: sql`SELECT ${quota}::text FROM removed` })}) SELECT m.*, ${ring} AS rung FROM removed m`,
+    );
+    if (!removed)
+      throw new NotFoundError(`${kind.toLowerCase()} ${quote(name)} is no member of the quota of ${quote(quota)}`);
+    return { kind: removed.kind, name: removed.name, isManager: removed.isManager };
+  });
+}
+
+/** Returns members of visible quotas by quota id: users first, by name. */
+export async function readMembers(ctx: Context, quotaIds: readonly number[]): Promise<Map<number, Member[]>> {
+  const rows = await ctx.db.rows<Member & { id: number }>(
+    sql`SELECT quota_id AS id, ${columns} FROM quota_member WHERE quota_id = ANY(${quotaIds}::int[]) ORDER BY quota_id, kind, name`,
+  );
+  const members = new Map<number, Member[]>();
+  for (const { id, ...member } of rows) members.set(id, [...(members.get(id) ?? []), member]);
+  return members;
+}
+
+export interface Rights {
+  /** Users of the quotas that the caller may use, and of those that it manages. */
+  uses: string[];
+  manages: string[];
+  /** Changes with these rights and with the path rules. */
+  version: string;
+}
+
+export async function readRights(ctx: Context, user: string, groups: readonly string[]): Promise<Rights> {
+  const rows = await ctx.db.rows<{ user: string | null; isManager: boolean | null; rules: string | null }>(
+    sql`SELECT m."user", m.is_manager AS "isManager", r.rules
+        FROM (SELECT md5(string_agg(concat_ws('|', r.prefix, r.action, r.kind, r.name), chr(10) ORDER BY r.id)) AS rules FROM path_rule r) r
+          LEFT JOIN (
+            SELECT q."user", bool_or(m.is_manager) AS is_manager
+            FROM quota_member m JOIN quota q ON q.id = m.quota_id AND q.removed_at IS NULL
+            WHERE (m.kind = 'USER' AND m.name = ${user}) OR (m.kind = 'GROUP' AND m.name = ANY(${groups}::text[]))
+            GROUP BY q."user"
+          ) m ON true ORDER BY m."user"`,
+  );
+  const uses = rows.flatMap((row) => row.user ?? []);
+  const manages = rows.flatMap((row) => (row.isManager && row.user !== null ? [row.user] : []));
+  return { uses, manages, version: JSON.stringify([uses, manages, rows[0]?.rules]) };
+}

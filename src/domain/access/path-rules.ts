@@ -1,0 +1,101 @@
+/** Path rules: which callers may list, request and fetch the files below a directory. */
+
+import { InvalidInputError, NotFoundError, quote } from '../../core/errors.js';
+import { raw, sql } from '../../db/sql.js';
+import type { PathRule } from '../../generated/prisma/client.js';
+import { PathAction, RuleKind } from '../../generated/prisma/enums.js';
+import { audited } from '../audit/audited.js';
+import type { Context } from '../context.js';
+import { checkCallerName, checkOneOf, checkPath } from '../input.js';
+import { allow } from '../policy.js';
+
+interface PathRuleInput {
+  /** An absolute directory; `/` covers all files. */
+  prefix: string;
+  action: PathAction;
+  kind: RuleKind;
+  /** Name of the user or the group; none for all users. */
+  name?: string | null | undefined;
+}
+
+const columns = raw('id, prefix, action, kind, name');
+
+const ring = sql`pg_notify('tapegate', 'rights')::text AS rung`;
+
+/** Returns the stored form, without a trailing slash; empty for `/`. */
+const keptFolder = (folder: string): string => folder.replace(/\/$/, '');
+
+/** Returns the form in lists and in the audit. */
+export const shownFolder = (folder: string): string => keptFolder(folder) || '/';
+
+/** @throws InvalidInputError */
+function checkRule(input: PathRuleInput): Omit<PathRule, 'id'> {
+  const { action, kind } = input;
+  checkOneOf('action', action, PathAction);
+  checkOneOf('kind', kind, RuleKind);
+  const name = input.name ? checkCallerName('name', input.name) : '';
+  if ((name === '') !== (kind === 'EVERYBODY')) {
+    throw new InvalidInputError('name', kind === 'EVERYBODY' ? 'is for users and groups only' : 'must not be empty');
+  }
+  if (input.prefix === '') throw new InvalidInputError('prefix', 'must not be empty: / is everything');
+  const prefix = keptFolder(input.prefix);
+  if (prefix !== '') checkPath('prefix', prefix);
+  return { prefix, action, kind, name };
+}
+
+/**
+ * Restricts an action below a directory to those with a rule for it. Requests keep their files. @throws
+ * InvalidInputError
+ */
+export async function setPathRule(ctx: Context, input: PathRuleInput): Promise<PathRule> {
+  return await audited(ctx, deedOf('setPathRule', input), async (note) => {
+    const { prefix, action, kind, name } = checkRule(input);
+    const rows = await ctx.db.rows<PathRule>(
+      sql`WITH made AS (
+            INSERT INTO path_rule (prefix, action, kind, name)
+            VALUES (${prefix}, ${action}::"PathAction", ${kind}::"RuleKind", ${name})
+            ON CONFLICT (prefix, action, kind, name) DO UPDATE SET name = excluded.name RETURNING ${columns}
+          ), noted AS (${note()}) SELECT m.*, ${ring} FROM made m`,
+    );
+    return rows[0] as PathRule;
+  });
+}
+
+const deedOf = (operation: 'setPathRule' | 'removePathRule', { prefix, ...given }: PathRuleInput) =>
+  ({ operation, kind: 'RULE', object: shownFolder(prefix), given }) as const;
+
+/** @throws NotFoundError, InvalidInputError */
+export async function removePathRule(ctx: Context, input: PathRuleInput): Promise<PathRule> {
+  return await audited(ctx, deedOf('removePathRule', input), async (note) => {
+    const { prefix, action, kind, name } = checkRule(input);
+    const [removed] = await ctx.db.rows<PathRule>(
+      sql`WITH removed AS (
+            DELETE FROM path_rule WHERE prefix = ${prefix} AND action = ${action}::"PathAction" AND kind = ${kind}::"RuleKind"
+              AND name = ${name} RETURNING ${columns}
+          ), noted AS (${note({ each: sql`SELECT ${shownFolder(prefix)}::text FROM removed` })}) SELECT m.*, ${ring} FROM removed m`,
+    );
+    if (!removed) throw new NotFoundError(`there is no such rule for ${quote(shownFolder(prefix))}`);
+    return removed;
+  });
+}
+
+export async function listPathRules(ctx: Context): Promise<PathRule[]> {
+  allow(ctx, 'listPathRules');
+  return await ctx.db.prisma.pathRule.findMany();
+}
+
+/** Files are counted up to this number: enough to see whether a rule matches any. */
+const MOST_COUNTED = 10_000;
+
+/** Counts by prefix the files that visible rules match now, at most `MOST_COUNTED`. A file may be its own directory. */
+export async function readFilesBelow(ctx: Context, prefixes: readonly string[]): Promise<Map<string, number>> {
+  const rows = await ctx.db.rows<{ prefix: string; files: number }>(
+    sql`SELECT p.prefix, (SELECT count(*)::int FROM (
+          SELECT FROM tape_file f WHERE f.path = p.prefix
+          UNION ALL
+          SELECT FROM tape_file f WHERE f.path ~>=~ (p.prefix || '/') AND f.path ~<~ (p.prefix || '0')
+          LIMIT ${MOST_COUNTED}) met) AS files
+        FROM unnest(${prefixes}::text[]) p (prefix)`,
+  );
+  return new Map(rows.map(({ prefix, files }) => [prefix, files]));
+}

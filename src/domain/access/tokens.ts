@@ -1,0 +1,155 @@
+/** Creates, lists, revokes and finds API tokens. A token is shown once; only its hash is stored. */
+import { createHash, randomBytes } from 'node:crypto';
+import { InvalidInputError, NotFoundError, quote } from '../../core/errors.js';
+import { isBefore } from '../../core/time.js';
+import { locking } from '../../db/locks.js';
+import { sql } from '../../db/sql.js';
+import { transaction } from '../../db/transaction.js';
+import { type ApiToken, TokenRole } from '../../generated/prisma/client.js';
+import { audited } from '../audit/audited.js';
+import type { Context } from '../context.js';
+import { checkCallerName, checkOneOf, checkText, checkTime, isReserved } from '../input.js';
+import type { KeyPage } from '../page-keys.js';
+import { allow } from '../policy.js';
+
+/** Makes tokens recognisable in logs and repositories. */
+const PREFIX = 'tapegate_';
+const SECRET_BYTES = 32;
+const TOKEN = /^tapegate_[\w-]{43}$/;
+
+interface CreateTokenInput {
+  /** The user; or a name for the service, viewer or operator. */
+  name: string;
+  role: TokenRole;
+  /** For a service: the users for whom it acts, at least one. */
+  quotas?: readonly string[] | null | undefined;
+  isReadOnly?: boolean | null | undefined;
+  note?: string | null | undefined;
+  /** Default: valid until revoked. */
+  expiresAt?: string | null | undefined;
+}
+
+export type Token = Omit<ApiToken, 'hash'>;
+
+const shown = { hash: true } as const;
+
+/** @returns the token, which cannot be shown again @throws InvalidInputError */
+export async function createToken(ctx: Context, input: CreateTokenInput): Promise<{ token: Token; secret: string }> {
+  const secret = PREFIX + randomBytes(SECRET_BYTES).toString('base64url');
+  const deed = { operation: 'createToken', kind: 'TOKEN', object: '', given: input } as const;
+  const id = await audited(ctx, deed, async (record) => {
+    const { name, quotas, expiresAt, note } = checkToken(input, ctx.now());
+    return await transaction(ctx.db.pool, 'createToken', async (tx) => {
+      const [row] = await tx.query<{ id: number }>(
+        sql`INSERT INTO api_token (hash, name, role, quotas, is_read_only, note, made_at, made_by, expires_at)
+          VALUES (${hashOf(secret)}, ${name}, ${input.role}, ${quotas}::text[], ${input.isReadOnly ?? false}, ${note}, ${ctx.now()},
+            ${ctx.caller.name}, ${expiresAt}) RETURNING id`,
+      );
+      const { id } = row as { id: number };
+      await tx.query(record({ object: id }));
+      return id;
+    });
+  });
+  const token = await ctx.db.prisma.apiToken.findUniqueOrThrow({ where: { id }, omit: shown });
+  return { token, secret };
+}
+
+/** The quotas are read with each request of the token. */
+const MAX_QUOTAS = 1000;
+
+/** @throws InvalidInputError */
+function checkToken(input: CreateTokenInput, now: string) {
+  const name = checkCallerName('name', input.name);
+  checkOneOf('role', input.role, TokenRole);
+  // an operator may be called so
+  if (isReserved(name) && !(name === 'operator' && input.role === 'OPERATOR'))
+    throw new InvalidInputError('name', `must not be a reserved name: ${quote(name)}`);
+  if (name.includes(':')) throw new InvalidInputError('name', `must be without a colon, not ${quote(name)}`);
+  const quotas = [...new Set(input.quotas ?? [])].map((user) => checkText('quotas', user));
+  if ((input.role === 'SERVICE') !== quotas.length > 0) {
+    const problem =
+      input.role === 'SERVICE' ? 'must name the users for whom the service acts' : 'are for services only';
+    throw new InvalidInputError('quotas', problem);
+  }
+  if (quotas.length > MAX_QUOTAS) {
+    throw new InvalidInputError('quotas', `must have at most ${MAX_QUOTAS} users, not ${quotas.length}`);
+  }
+  const expiresAt = input.expiresAt ? checkTime('expiresAt', input.expiresAt) : null;
+  if (expiresAt !== null && !isBefore(now, expiresAt)) {
+    throw new InvalidInputError('expiresAt', `must be in the future: ${expiresAt} is not after ${now}`);
+  }
+  return { name, quotas, expiresAt, note: checkText('note', input.note ?? '') };
+}
+
+/** Lists a page of all tokens ever made, by id. */
+export async function listTokens(ctx: Context, page: KeyPage<number>): Promise<Token[]> {
+  allow(ctx, 'listTokens');
+  const { after = 0, before = MAX_ID, limit, inverted } = page;
+  return await ctx.db.prisma.apiToken.findMany({
+    where: { id: { gt: after, lt: before } },
+    orderBy: { id: inverted ? 'desc' : 'asc' },
+    take: limit,
+    omit: shown,
+  });
+}
+
+const MAX_ID = 2 ** 31 - 1;
+
+/** Revokes a token and ends streams opened with it. Calling it twice is safe. @throws NotFoundError */
+export async function revokeToken(ctx: Context, id: number): Promise<Token> {
+  await audited(ctx, { operation: 'revokeToken', kind: 'TOKEN', object: id }, async (note) => {
+    await transaction(ctx.db.pool, 'revokeToken', async (tx) => {
+      const known = await tx.query(
+        sql`UPDATE api_token SET revoked_at = coalesce(revoked_at, ${ctx.now()}) WHERE id = ${id} RETURNING id`,
+      );
+      if (known.length === 0) throw new NotFoundError(`there is no token with id ${id}`);
+      await tx.query(sql`SELECT pg_notify('tapegate', 'access')`);
+      await tx.query(note());
+    });
+  });
+  return await ctx.db.prisma.apiToken.findUniqueOrThrow({ where: { id }, omit: shown });
+}
+
+/** Whether the text is meant as a token, valid or not. */
+export function isMeantAsToken(text: string): boolean {
+  return text.startsWith(PREFIX);
+}
+
+/** Whether the text has the form of a token, so that looking it up makes sense. */
+export function isToken(text: string): boolean {
+  return TOKEN.test(text);
+}
+
+function hashOf(secret: string): Buffer<ArrayBuffer> {
+  return Buffer.from(createHash('sha256').update(secret).digest());
+}
+
+export async function findToken(ctx: Context, secret: string): Promise<Token | undefined> {
+  const [token] = await ctx.db.rows<Token>(
+    sql`SELECT t.id, t.name, t.role, t.quotas, t.is_read_only AS "isReadOnly", t.note, t.made_at AS "madeAt", t.made_by AS "madeBy",
+          t.expires_at AS "expiresAt", t.revoked_at AS "revokedAt", t.used_at AS "usedAt"
+        FROM api_token t WHERE t.hash = ${hashOf(secret)} AND t.revoked_at IS NULL
+          AND (t.expires_at IS NULL OR t.expires_at > ${ctx.now()})`,
+  );
+  if (token) await noteUse(ctx, token);
+  return token;
+}
+
+/** Records the use by the hour, so that few requests write. Does not wait for a locked token. */
+async function noteUse(ctx: Context, { id }: Token): Promise<void> {
+  await ctx.db.pool.query(
+    sql`UPDATE api_token SET used_at = ${ctx.now()}
+        WHERE id IN (SELECT t.id FROM api_token t WHERE t.id = ${id}
+          AND (t.used_at IS NULL OR t.used_at < ${ctx.now()}::timestamp - interval '1 hour') ${locking.freeToken})`,
+  );
+}
+
+/** Returns those of some tokens that are no longer valid. */
+export async function findEnded(ctx: Context, ids: readonly number[]): Promise<Set<number>> {
+  const rows = await ctx.db.rows<{ id: number }>(
+    sql`SELECT i.id FROM unnest(${ids}::int[]) AS i (id) WHERE NOT EXISTS (
+          SELECT FROM api_token t WHERE t.id = i.id AND t.revoked_at IS NULL
+            AND (t.expires_at IS NULL OR t.expires_at > ${ctx.now()}))`,
+  );
+  return new Set(rows.map(({ id }) => id));
+}

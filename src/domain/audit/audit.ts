@@ -1,0 +1,231 @@
+/**
+ * The rows of `audit`. A change and its row share a transaction (domain/audit/audited.ts); `Refusals` writes the
+ * others.
+ */
+
+import type { Logger } from 'pino';
+import type { Caller, Way } from '../../core/caller.js';
+import { codeOf, logFailure, messageOf } from '../../core/errors.js';
+import type { Database } from '../../db/client.js';
+import { type Sql, sql } from '../../db/sql.js';
+
+/** The kind of object that a change is about. NONE: the service as a whole, or unknown. */
+export type AuditKind =
+  | 'REQUEST'
+  | 'QUOTA'
+  | 'USER'
+  | 'TOKEN'
+  | 'FILES'
+  | 'VOLUME'
+  | 'DRIVE'
+  | 'BACKEND'
+  | 'DISK'
+  | 'CATALOGUE'
+  | 'RULE'
+  | 'WEBHOOK'
+  | 'CLOCK'
+  | 'NONE';
+
+/** An action that a caller requests. */
+export interface Deed {
+  /** Its name in the policy table, or another name such as `identify`. */
+  operation: string;
+  kind: AuditKind;
+  /** Id or name; for files the match. Empty if unknown. */
+  object: string | number;
+  /** Input, cut and without secrets. */
+  given?: object | undefined;
+}
+
+/** DONE, BEGUN (continues in further transactions), or the code of an error. */
+type AuditResult = string;
+
+/** A caller, authenticated or known only by its address. */
+type Asker = Pick<Caller, 'name' | 'tokenId' | 'address'> & { way: Way | 'unknown' };
+
+/** Returns the statement that writes a row. @param count refusals that the row stands for */
+export function auditRow(now: string, asker: Asker, deed: Deed, result: AuditResult = 'DONE', count = 1): Sql {
+  return insertRows(now, asker, deed, { objects: objectOf(deed), result: sql`${result}::text`, count });
+}
+
+/**
+ * Returns the row of a change, for its transaction. If the caller's token has become invalid, the statement fails and
+ * rolls the change back (`isUnnoted`), unless `passesOverToken`.
+ * @param each a query for the objects of one row each, such as the rows that the same statement has changed
+ */
+export function auditRowOfChange(
+  now: string,
+  asker: Asker,
+  deed: Deed,
+  { each, passesOverToken }: { each?: Sql | undefined; passesOverToken: boolean },
+): Sql {
+  const isGood = sql`EXISTS (SELECT FROM api_token t WHERE t.id = ${asker.tokenId ?? null}::int AND t.revoked_at IS NULL
+    AND (t.expires_at IS NULL OR t.expires_at > ${now}::timestamp))`;
+  // an invalid token makes the result null, which the column rejects
+  const result =
+    asker.tokenId === undefined || passesOverToken ? sql`'DONE'` : sql`CASE WHEN ${isGood} THEN 'DONE' END`;
+  return insertRows(now, asker, deed, { objects: each ?? objectOf(deed), result, count: 1 });
+}
+
+/** Does the same for a statement outside an operation. */
+export function auditRowOfEach(now: string, asker: Asker, deed: Omit<Deed, 'object'>, objects: Sql): Sql {
+  return auditRowOfChange(now, asker, { ...deed, object: '' }, { each: objects, passesOverToken: false });
+}
+
+const NOT_NULL = '23502';
+
+/** Returns whether a change failed because its token has become invalid. */
+export function isUnnoted(error: unknown): boolean {
+  if (codeOf(error) === NOT_NULL) return (error as { table?: unknown }).table === 'audit';
+  return messageOf(error).includes(`Code: \`${NOT_NULL}\``); // Prisma's form of the error
+}
+
+const objectOf = ({ object }: Deed) => sql`SELECT ${plain(String(object))}::text`;
+
+function insertRows(
+  now: string,
+  { name, way, tokenId, address }: Asker,
+  { operation, kind, given = {} }: Omit<Deed, 'object'>,
+  { objects, result, count }: { objects: Sql; result: Sql; count: number },
+): Sql {
+  return sql`INSERT INTO audit (at, who, way, token_id, address, operation, kind, object, given, result, count)
+    SELECT ${now}::timestamp, ${plain(name)}::text, ${way}::text, ${tokenId ?? null}::int, ${address ?? null}::text, ${operation}::text,
+      ${kind}::text, o.object, ${formatGiven(given)}::jsonb, ${result}, ${count}::int FROM (${objects}) o (object)`;
+}
+
+const MAX_TEXT = 250;
+/** An object must be found by its name; paths are the longest. */
+const MAX_OBJECT = 2100;
+const MAX_ITEMS = 10;
+const MAX_DEPTH = 4;
+const MAX_GIVEN = 8000;
+
+/** Makes a text that PostgreSQL accepts. */
+function plain(text: string, max = MAX_OBJECT): string {
+  const kept = text.length > max ? `${text.slice(0, max)}… (${text.length} characters)` : text;
+  return kept.replaceAll('\0', '\uFFFD').toWellFormed();
+}
+
+/** Returns cut JSON: the first items of a list with their count, the beginning of a text. */
+function formatGiven(given: object): string {
+  const text = JSON.stringify(cut(given, MAX_DEPTH));
+  return text.length <= MAX_GIVEN ? text : JSON.stringify({ cut: plain(text, MAX_GIVEN / 4) });
+}
+
+function cut(value: unknown, depth: number): unknown {
+  if (typeof value === 'string') return plain(value, MAX_TEXT);
+  // integers keep all digits
+  if (typeof value === 'bigint') return String(value);
+  if (typeof value !== 'object' || value === null) return value;
+  if (depth === 0) return '…';
+  if (Array.isArray(value)) {
+    const first = value.slice(0, MAX_ITEMS).map((item) => cut(item, depth - 1));
+    return value.length > MAX_ITEMS ? { count: value.length, first } : first;
+  }
+  const entries = Object.entries(value).slice(0, 4 * MAX_ITEMS);
+  return Object.fromEntries(entries.map(([key, item]) => [plain(key, MAX_TEXT), cut(item, depth - 1)]));
+}
+
+/**
+ * First refusals in a minute that are single rows: for each authenticated caller, and for all others together. Nobody
+ * can create more tokens and users to get more rows.
+ */
+const MAX_ROWS = 20;
+const MINUTE_MS = 60_000;
+
+interface Repeats {
+  asker: Asker;
+  deed: Deed;
+  code: string;
+  count: number;
+}
+
+/**
+ * Refusals in the audit. The first refusal of a caller, operation and code in a minute becomes a row at once. Repeats
+ * become one row with their count at the end of the minute. A caller has at most `MAX_ROWS` such rows; the rest are
+ * counted together. A killed process loses the counts of its last minute.
+ */
+export class Refusals {
+  private readonly db: Pick<Database, 'pool'>;
+  private readonly log: Logger;
+  private readonly now: () => string;
+  private minute = '';
+  private readonly repeats = new Map<string, Repeats>();
+  private readonly rows = new Map<string, number>();
+  private timer: NodeJS.Timeout | undefined;
+  private turn: Promise<void> = Promise.resolve();
+
+  constructor(db: Pick<Database, 'pool'>, log: Logger, now: () => string) {
+    this.db = db;
+    this.log = log;
+    this.now = now;
+  }
+
+  /** Does not wait. @param code of the error */
+  note(asker: Asker, deed: Deed, code: string): void {
+    const now = this.now();
+    const minute = now.slice(0, 'YYYY-MM-DDTHH:MM'.length);
+    if (minute !== this.minute) this.flush();
+    this.minute = minute;
+    const { name, way, tokenId } = asker;
+    const isKnown = name !== '' && way !== 'open' && way !== 'legacy';
+    const group = isKnown ? JSON.stringify([way, name, tokenId]) : '';
+    // an authenticated caller counts once, from all its addresses; others count by address
+    const own = JSON.stringify([group || [way, name, asker.address], deed.operation, code]);
+    const rows = this.rows.get(group) ?? 0;
+    const isFirst = !this.repeats.has(own);
+    if (isFirst && rows < MAX_ROWS) {
+      this.rows.set(group, rows + 1);
+      this.repeats.set(own, { asker, deed: { ...deed, object: '', given: {} }, code, count: 0 });
+      this.write(auditRow(now, asker, deed, code));
+      return;
+    }
+    // beyond the limit, refusals are counted together
+    const key = isFirst ? JSON.stringify(['others', group || way, deed.operation, code]) : own;
+    const others = isKnown ? asker : { ...asker, name: '', address: undefined };
+    const blank = { operation: deed.operation, kind: 'NONE', object: '' } as const;
+    const repeats = this.repeats.get(key) ?? { asker: others, deed: blank, code, count: 0 };
+    repeats.count++;
+    this.repeats.set(key, repeats);
+    this.wait();
+  }
+
+  /** Removes the names from pending counts: a user was forgotten, and may be among them. */
+  forgetNames(): void {
+    for (const repeats of this.repeats.values()) {
+      repeats.asker = { ...repeats.asker, name: '', tokenId: undefined, address: undefined };
+    }
+  }
+
+  /** Writes all counts. @returns when they are stored */
+  async settle(): Promise<void> {
+    this.flush();
+    clearTimeout(this.timer);
+    await this.turn;
+  }
+
+  private flush(): void {
+    const counted = [...this.repeats.values()].filter(({ count }) => count > 0);
+    this.repeats.clear();
+    this.rows.clear();
+    for (const { asker, deed, code, count } of counted) this.write(auditRow(this.now(), asker, deed, code, count));
+  }
+
+  private write(row: Sql): void {
+    this.turn = this.turn
+      .then(() => this.db.pool.query(row))
+      .then(
+        () => {},
+        (error) => logFailure(this.log, error, 'a refusal is not in the audit'),
+      );
+    this.wait();
+  }
+
+  /** Flushes at the end of the minute even without further refusals. */
+  private wait(): void {
+    this.timer ??= setTimeout(() => {
+      this.timer = undefined;
+      this.flush();
+    }, MINUTE_MS).unref();
+  }
+}

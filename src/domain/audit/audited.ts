@@ -1,0 +1,116 @@
+/**
+ * Audits changes made for callers. The row of a success is written in the transaction of the change, and only if the
+ * caller is still valid then. A rejection is recorded separately, since its transaction is rolled back.
+ */
+
+import { classOf, ForbiddenError, UserError } from '../../core/errors.js';
+import { secondsSince, time } from '../../core/signals.js';
+import { isBefore } from '../../core/time.js';
+import type { Sql } from '../../db/sql.js';
+import type { Context } from '../context.js';
+import { allow, type Changing, may } from '../policy.js';
+import { takeTurn } from '../turn.js';
+import { auditRow, auditRowOfChange, type Deed, isUnnoted } from './audit.js';
+
+/**
+ * Returns the statement that audits a success, for the transaction of the change, or a part of its one statement.
+ * @param more known only after the change; `each` selects the objects of a statement that may change nothing
+ */
+export type Note = (more?: Partial<Pick<Deed, 'object' | 'given'>> & { each?: Sql }) => Sql;
+
+/** Operations that take their slots in parts, or lock no shared rows. Revoking a stolen token must not wait. */
+const inTheirOwnTurns: ReadonlySet<Changing> = new Set([
+  'createRequest',
+  'updateRequest',
+  'importRows',
+  'withdrawFiles',
+  'reinstateFiles',
+  'renameFiles',
+  'forgetFiles',
+  'moveVolume',
+  'retireVolume',
+  'forgetUser',
+  'createToken',
+  'revokeToken',
+]);
+
+/** Operations whose rows no import or new request locks until its commit, so that they never wait for users. */
+const waitingForNobody: ReadonlySet<Changing> = new Set([
+  'suspend',
+  'resume',
+  'setPathRule',
+  'removePathRule',
+  'setMember',
+  'removeMember',
+  'setMedium',
+  'setLibrary',
+  'setDisk',
+  'resizeDisk',
+  'forgetDisk',
+]);
+
+/** Operations that may end the caller's own token. */
+const ending: ReadonlySet<Changing> = new Set(['revokeToken', 'removeQuota', 'forgetUser']);
+
+/**
+ * Runs an operation in a limiter slot, if the caller's roles allow it. Another caller's input is not recorded. `work`
+ * contains all other checks, and runs the statement of `note` once.
+ * @param deed its `given` is truncated, and must contain no secrets
+ */
+export async function audited<T>(
+  ctx: Context,
+  deed: Deed & { operation: Changing },
+  work: (note: Note) => Promise<T>,
+): Promise<T> {
+  const leave = ctx.keep?.(); // its input stays in memory until then
+  const note: Note = ({ each, ...more } = {}) => {
+    checkKnown(ctx);
+    const passesOverToken = ending.has(deed.operation);
+    return auditRowOfChange(ctx.now(), ctx.caller, { ...deed, ...more }, { each, passesOverToken });
+  };
+  const startedAt = performance.now();
+  const { operation } = deed;
+  const isAllowed = may(ctx.caller, operation);
+  let result = 'DONE';
+  try {
+    if (!isAllowed) allow(ctx, operation);
+    if (inTheirOwnTurns.has(operation)) return await work(note);
+    const waitsFor = waitingForNobody.has(operation) ? 'nobody' : 'rows';
+    return await takeTurn(ctx, waitsFor, () => work(note));
+  } catch (caught) {
+    const error = isUnnoted(caught) ? knownNoLonger(ctx) : caught;
+    result = classOf(error);
+    const known: Deed = isAllowed ? deed : { operation, kind: 'NONE', object: '' };
+    if (error instanceof UserError) noteRefusal(ctx, known, error.code);
+    throw error;
+  } finally {
+    time('tapegate_operation_seconds', { operation, result }, secondsSince(startedAt));
+    leave?.();
+  }
+}
+
+/** Checks an expiry that is not in the database. The database knows about Tapegate's own tokens. */
+function checkKnown(ctx: Context): void {
+  const { tokenId, expiresAt } = ctx.caller;
+  if (tokenId === undefined && expiresAt !== undefined && !isBefore(ctx.now(), expiresAt)) throw knownNoLonger(ctx);
+}
+
+const knownNoLonger = ({ caller }: Context) =>
+  new ForbiddenError(caller.name, 'change anything by a token that is good no longer');
+
+export function noteRefusal(ctx: Context, deed: Deed, code: string): void {
+  ctx.refusals.note(ctx.caller, deed, code);
+}
+
+/** Audits work in several transactions: its start before the first one, and its result after the last one. */
+export async function auditedRun<T extends object>(
+  ctx: Context,
+  deed: Deed,
+  work: () => Promise<T>,
+  describe: (result: T) => object,
+): Promise<T> {
+  await ctx.db.pool.query(auditRow(ctx.now(), ctx.caller, deed, 'BEGUN'));
+  const result = await work();
+  await ctx.db.pool.query(auditRow(ctx.now(), ctx.caller, { ...deed, given: { ...deed.given, ...describe(result) } }));
+  return result;
+}

@@ -1,0 +1,410 @@
+/** Stage requests of the WLCG Tape REST API. Their files are in ordinary requests, one for each lifetime. */
+import { createHash, randomUUID } from 'node:crypto';
+import { ownerOf } from '../../core/caller.js';
+import { InvalidInputError, logFailure, NotFoundError, quote, UnknownUserError, UserError } from '../../core/errors.js';
+import { addSeconds } from '../../core/time.js';
+import { askAtLength, type ListPages, readList } from '../../db/snapshot.js';
+import { type Sql, sql } from '../../db/sql.js';
+import type { BulkProblem } from '../../generated/prisma/enums.js';
+import { mayPath } from '../access/paths.js';
+import { noteRefusal } from '../audit/audited.js';
+import { hasOther, isLive, isOffered } from '../conditions.js';
+import type { Context } from '../context.js';
+import { checkText, findPathProblem } from '../input.js';
+import { allow, allowChange, isVisibleQuota } from '../policy.js';
+import { checkLimit } from '../quotas/charges.js';
+import { type BulkFileInput, createRequestOfBulk, isFolder, wantedFiles } from '../requests/create.js';
+import { cancelRequest, releaseFiles } from '../requests/ends.js';
+
+/** Each lifetime costs a request and a transaction. */
+const MOST_LIFETIMES = 100;
+
+interface CreateBulkInput {
+  quota: string;
+  /** At least one. The first of equal paths counts. */
+  files: readonly { path: string; given: string; lifetimeSeconds: number | undefined }[];
+}
+
+/**
+ * Creates a stage request. Files that cannot be staged are reported by `readBulk`. A crash leaves requests that expire
+ * by their retention.
+ * @returns the id of the stage request
+ * @throws InvalidInputError, ForbiddenError, UnknownUserError, LimitReachedError; nothing is kept then
+ */
+export async function createBulk(ctx: Context, { quota, files }: CreateBulkInput): Promise<string> {
+  allow(ctx, 'createRequest', checkText('quota', quota));
+  const { parts, none } = partsOf(files);
+  if (parts.size > MOST_LIFETIMES) {
+    const problem = `must have at most ${MOST_LIFETIMES} values in a request, not ${parts.size}`;
+    throw new InvalidInputError('diskLifetime', problem);
+  }
+  const id = randomUUID();
+  const { rows } = await ctx.db.pool.query<{ unstaged: number }>(
+    sql`INSERT INTO bulk (id, quota_id, made_at) SELECT ${id}::uuid, q.id, ${ctx.now()}::timestamp FROM quota q
+        WHERE q."user" = ${quota} AND q.removed_at IS NULL
+        RETURNING (SELECT coalesce(sum(o.unstaged), 0)::int FROM bulk o WHERE o.quota_id = bulk.quota_id) AS unstaged`,
+  );
+  const [own] = rows;
+  if (!own) throw new UnknownUserError(quota);
+  const made: number[] = [];
+  try {
+    // the last one may exceed the limit: its own paths are counted once it is complete
+    checkLimit(ctx, quota, 'unstagedPaths', { have: own.unstaged + 1, added: 1 });
+    if (none.length > 0) await noteUnknown(ctx, id, none);
+    for (const [lifetime, part] of parts) {
+      const request = await createRequestOfBulk(
+        ctx,
+        {
+          quota,
+          files: part.map(({ path }) => path),
+          label: `stage ${id}`,
+          retention: lifetime === undefined ? undefined : addSeconds(ctx.now(), lifetime),
+        },
+        { id, files: part },
+      );
+      if (request !== undefined) made.push(request);
+    }
+    await ctx.db.pool.query(
+      sql`UPDATE bulk b SET unstaged = (SELECT count(*) FROM bulk_file f WHERE f.bulk_id = b.id AND f.request_id IS NULL)
+          WHERE b.id = ${id}::uuid`,
+    );
+  } catch (error) {
+    await takeBack(ctx, id, made).catch((failure) => logFailure(ctx.log, failure, 'a bulk is not taken back', { id }));
+    throw error;
+  }
+  return id;
+}
+
+interface Parts {
+  /** By lifetime, in order of first appearance. */
+  parts: Map<number | undefined, BulkFileInput[]>;
+  /** Paths that no file can have. */
+  none: BulkFileInput[];
+}
+
+function partsOf(files: CreateBulkInput['files']): Parts {
+  const parts: Parts['parts'] = new Map();
+  const none: BulkFileInput[] = [];
+  const known = new Set<string>();
+  for (const [index, { path: wanted, given, lifetimeSeconds }] of files.entries()) {
+    const path = bulkKeyOf(wanted);
+    if (known.has(path)) continue;
+    known.add(path);
+    const part = path === wanted ? (parts.get(lifetimeSeconds) ?? []) : none;
+    if (part !== none) parts.set(lifetimeSeconds, part);
+    part.push({ path, given, ordinal: index + 1 });
+  }
+  return { parts, none };
+}
+
+/** Records invalid paths as problems of those files, so that the others can be staged. */
+async function noteUnknown(ctx: Context, id: string, files: readonly BulkFileInput[]): Promise<void> {
+  await ctx.db.pool.query(
+    sql`INSERT INTO bulk_file (bulk_id, path, given, ordinal, problem)
+        SELECT ${id}::uuid, l.path, l.given, l.n, 'UNKNOWN' FROM (${wantedFiles(files)}) l`,
+  );
+}
+
+async function takeBack(ctx: Context, id: string, requests: readonly number[]): Promise<void> {
+  for (const request of requests) await cancelRequest(ctx, request);
+  await ctx.db.pool.query(sql`DELETE FROM bulk WHERE id = ${id}::uuid`);
+}
+
+/**
+ * Returns the users whose quotas the caller may charge, its own alone if it has one; undefined if it may charge any.
+ */
+export async function readQuotasOfCaller(ctx: Context): Promise<string[] | undefined> {
+  allow(ctx, 'createRequest');
+  const { acts, name } = ctx.caller;
+  if (acts === 'all') return undefined;
+  const rows = await ctx.db.rows<{ user: string }>(
+    sql`SELECT q."user" FROM quota q WHERE q."user" = ANY(${[...acts]}::text[]) AND q.removed_at IS NULL ORDER BY q."user"`,
+  );
+  const users = rows.map(({ user }) => user);
+  return users.includes(name) ? [name] : users;
+}
+
+/** Returns the path. For an invalid path, returns a storable text that no path begins with. */
+function bulkKeyOf(path: string): string {
+  if (findPathProblem(path) === undefined) return path;
+  return `no path: ${createHash('sha256').update(path).digest('hex')}`;
+}
+
+/** States of the WLCG Tape REST API. */
+export type BulkFileState = 'SUBMITTED' | 'STARTED' | 'COMPLETED' | 'FAILED' | 'CANCELLED';
+
+export interface BulkFileRow {
+  /** The path as the client wrote it. */
+  given: string;
+  state: BulkFileState;
+  /** When its running recall began. */
+  startedAt: string | null;
+  problem: BulkProblem | null;
+  error: string | null;
+  /** The request ended before the file was on disk. */
+  isLate: boolean;
+}
+
+export interface BulkRow {
+  id: string;
+  quota: string;
+  madeAt: string;
+  /** When the first recall began; null if none has. */
+  startedAt: string | null;
+  /** When the last file was on disk, or given up; null while any is pending. */
+  endedAt: string | null;
+}
+
+const isBulkId = (text: string): boolean => /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(text);
+
+const noBulk = (id: string): NotFoundError => new NotFoundError(`there is no stage request ${quote(id)}`);
+
+/** Reads a stage request and its files in order. @throws NotFoundError, also if the caller may not see it */
+export async function readBulk<T>(
+  ctx: Context,
+  id: string,
+  consume: (bulk: BulkRow, files: ListPages<BulkFileRow>) => Promise<T>,
+): Promise<T> {
+  const bulk = await findBulk(ctx, id);
+  const list = sql`SELECT s.given, s.state, s."startedAt", s.problem, s.error, s."isLate" FROM (${filesOf(ctx, id)}) s ORDER BY s.ordinal`;
+  return await readList<BulkFileRow, T>(ctx, list, (pages) => consume(bulk, pages));
+}
+
+/** @throws NotFoundError, also if the caller may not see it */
+async function findBulk(ctx: Context, id: string): Promise<BulkRow> {
+  allow(ctx, 'getRequest');
+  const [bulk] = isBulkId(id)
+    ? await askAtLength<BulkRow>(
+        ctx,
+        sql`SELECT b.id, q."user" AS quota, b.made_at AS "madeAt", t."startedAt",
+              CASE WHEN NOT t."isOpen" THEN greatest(b.made_at, b.cancelled_at, t."endedAt") END AS "endedAt"
+            FROM bulk b JOIN quota q ON q.id = b.quota_id CROSS JOIN LATERAL (
+              SELECT min(s."requestStart") AS "startedAt", max(s."requestEnd") AS "endedAt", coalesce(bool_or(s.state IN ('SUBMITTED', 'STARTED')), false) AS "isOpen"
+              FROM (${filesOf(ctx, id)}) s
+            ) t WHERE b.id = ${id}::uuid AND ${isVisibleQuota(ctx)}`,
+        ctx.reader,
+      )
+    : [];
+  if (!bulk) throw noBulk(id);
+  return bulk;
+}
+
+/** Selects a row for each file. */
+function filesOf(ctx: Context, id: string): Sql {
+  const isOver = sql`(NOT ${isLive} OR r.retention <= ${ctx.now()}::timestamp)`;
+  return sql`
+    SELECT b.ordinal, b.given, b.problem, CASE
+        WHEN b.problem IS NOT NULL THEN 'FAILED'
+        WHEN b.was_on_disk OR h.state = 'ON_DISK' THEN 'COMPLETED'
+        WHEN h.state = 'FAILED' THEN 'FAILED'
+        WHEN h.state = 'RELEASED' OR r.state = 'CANCELLED' THEN 'CANCELLED'
+        WHEN ${isOver} THEN 'FAILED'
+        WHEN c.state = 'RUNNING' THEN 'STARTED'
+        ELSE 'SUBMITTED' END AS state,
+      CASE WHEN c.state = 'RUNNING' THEN c.started_at END AS "startedAt",
+      CASE WHEN h.state = 'FAILED' THEN coalesce(h.error, 'its recall has failed') END AS error,
+      coalesce(NOT b.was_on_disk AND h.state = 'WAITING' AND r.state <> 'CANCELLED' AND ${isOver}, false) AS "isLate",
+      coalesce(r.tapestore_request_start, r.first_files_on_disk) AS "requestStart",
+      greatest(r.tapestore_request_end, r.last_files_on_disk, CASE WHEN ${isOver} THEN r.retention END) AS "requestEnd"
+    FROM bulk_file b LEFT JOIN request r ON r.id = b.request_id
+      LEFT JOIN LATERAL (
+        SELECT h.state, h.error FROM hold h WHERE h.request_id = b.request_id AND h.file_id = b.file_id OFFSET 0
+      ) h ON true
+      LEFT JOIN LATERAL (SELECT c.state, c.started_at FROM recall c WHERE c.file_id = b.file_id OFFSET 0) c ON h.state = 'WAITING'
+    WHERE b.bulk_id = ${id}::uuid`;
+}
+
+/** Localities of the WLCG Tape REST API; UNAVAILABLE may be temporary. */
+export type Locality = 'TAPE' | 'DISK_AND_TAPE' | 'UNAVAILABLE';
+
+/** Why a file is UNAVAILABLE, or does not exist. */
+export type LocalityProblem =
+  | Exclude<BulkProblem, 'QUOTA_FULL'>
+  | 'NOT_YOURS'
+  | 'DISK_FAILS'
+  | 'VOLUME_AWAY'
+  | 'NO_PLACE';
+
+export interface LocalityRow {
+  path: string;
+  /** Null if there is no such file. */
+  locality: Locality | null;
+  problem: LocalityProblem | null;
+}
+
+interface Located {
+  path: string;
+  fileId: bigint | null;
+  isFile: boolean;
+  stage: string;
+  problem: LocalityProblem | null;
+}
+
+/**
+ * Returns localities as Tapegate can serve them: DISK_AND_TAPE for a copy in the restore area, TAPE for a file that can
+ * be recalled. A file that the caller may not list does not exist.
+ * @param paths distinct logical paths; the result has no order
+ */
+export async function readLocalities(ctx: Context, paths: readonly string[]): Promise<LocalityRow[]> {
+  allow(ctx, 'listFiles');
+  const rows = await askAtLength<Located>(
+    ctx,
+    sql`SELECT l.path, f.id AS "fileId", f.id IS NOT NULL AS "isFile", f.stage, CASE
+          WHEN f.id IS NULL THEN CASE WHEN ${isFolder(ctx)} THEN 'FOLDER' ELSE 'UNKNOWN' END
+          WHEN NOT ${mayPath(ctx, 'FETCH')} THEN 'NOT_YOURS'
+          WHEN f.stage IN ('UNVERIFIED', 'ONDISK') THEN 'ELSEWHERE'
+          WHEN f.stage = 'RESTORED' THEN
+            CASE WHEN f.disk_id IS NULL OR EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = f.disk_id) THEN 'DISK_FAILS' END
+          WHEN f.volume_id IS NULL THEN 'NO_PLACE'
+          WHEN f.stage = 'ONTAPE' AND EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = f.volume_id)
+            AND NOT (${hasOther} AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = f.copy_volume_id)) THEN 'VOLUME_AWAY' END AS problem
+        FROM unnest(${paths}::text[]) AS l (path) LEFT JOIN tape_file f ON f.path = l.path AND (${isOffered} OR f.stage = 'RESTORED') AND ${mayPath(ctx, 'LIST')}`,
+    ctx.reader,
+  );
+  const onDisk = rows.filter(({ stage, problem }) => stage === 'RESTORED' && problem === null);
+  const ids = onDisk.map(({ fileId }) => fileId);
+  const missing = ids.length > 0 ? await ctx.recordMissing(ctx, sql`f.id = ANY(${ids}::bigint[])`) : undefined;
+  return rows.map(({ path, fileId, isFile, stage, problem }) => ({
+    path,
+    locality: isFile ? localityOf(fileId !== null && missing?.has(fileId) ? 'ONTAPE' : stage, problem) : null,
+    problem,
+  }));
+}
+
+function localityOf(stage: string, problem: LocalityProblem | null): Locality {
+  if (problem !== null) return 'UNAVAILABLE';
+  return stage === 'RESTORED' ? 'DISK_AND_TAPE' : 'TAPE';
+}
+
+/** Files of a stage request in one request, by their present paths. */
+interface Members {
+  id: number;
+  paths: string[];
+}
+
+/**
+ * Cancels pending files and releases those on disk, all or none.
+ * @param paths as staged, valid or not
+ * @throws InvalidInputError if a path is not in the stage request; NotFoundError, ForbiddenError
+ */
+export async function cancelInBulk(ctx: Context, id: string, paths: readonly string[]): Promise<void> {
+  await releaseInBulk(ctx, id, paths);
+  await ctx.db.pool.query(sql`UPDATE bulk SET cancelled_at = ${ctx.now()}::timestamp WHERE id = ${id}::uuid`);
+}
+
+/** Releases files in the same way. @throws as `cancelInBulk` */
+export async function releaseInBulk(ctx: Context, id: string, paths: readonly string[]): Promise<void> {
+  await findRequests(ctx, id);
+  await letGoAll(ctx, id, await findMembers(ctx, id, paths));
+}
+
+/** Releases files in all stage requests of the caller, and ignores unknown paths. */
+export async function releaseInAll(ctx: Context, paths: readonly string[]): Promise<void> {
+  allow(ctx, 'releaseFiles');
+  const known = paths.filter((path) => findPathProblem(path) === undefined);
+  const rows = await ctx.db.rows<{ bulkId: string; id: number; paths: string[] }>(
+    // by the path at staging, or by the present one
+    sql`SELECT b.bulk_id AS "bulkId", r.id, array_agg(DISTINCT f.path) AS paths
+        FROM (SELECT o.bulk_id, o.request_id, o.file_id FROM bulk_file o WHERE o.path = ANY(${known}::text[])
+          UNION SELECT o.bulk_id, o.request_id, o.file_id FROM tape_file n JOIN bulk_file o ON o.file_id = n.id WHERE n.path = ANY(${known}::text[])) b
+          JOIN tape_file f ON f.id = b.file_id JOIN request r ON r.id = b.request_id JOIN quota q ON q.id = r.quota_id
+        WHERE ${isLive} AND r.made_by = ${ownerOf(ctx.caller)} AND ${isVisibleQuota(ctx)}
+        GROUP BY b.bulk_id, r.id ORDER BY r.id`,
+  );
+  for (const { bulkId, ...request } of rows) await letGoAll(ctx, bulkId, [request]);
+}
+
+/** Ends all of its requests and deletes it. @throws NotFoundError, ForbiddenError; requests ended before stay ended */
+export async function removeBulk(ctx: Context, id: string): Promise<void> {
+  for (const request of await findRequests(ctx, id)) await cancelRequest(ctx, request);
+  await ctx.db.pool.query(sql`DELETE FROM bulk WHERE id = ${id}::uuid`);
+}
+
+/** Returns its requests if the caller may change all. @throws NotFoundError, also if hidden; ForbiddenError */
+async function findRequests(ctx: Context, id: string): Promise<number[]> {
+  allow(ctx, 'cancelRequest');
+  if (!isBulkId(id)) throw noBulk(id);
+  const rows = await ctx.db.rows<{ user: string; id: number | null; madeBy: string | null }>(
+    sql`SELECT q."user", r.id, r.made_by AS "madeBy" FROM bulk b JOIN quota q ON q.id = b.quota_id LEFT JOIN LATERAL (
+          SELECT DISTINCT f.request_id FROM bulk_file f WHERE f.bulk_id = b.id AND f.request_id IS NOT NULL) m ON true
+          LEFT JOIN request r ON r.id = m.request_id
+        WHERE b.id = ${id}::uuid AND ${isVisibleQuota(ctx)} ORDER BY r.id`,
+  );
+  if (rows.length === 0) throw noBulk(id);
+  return rows.flatMap(({ id: request, ...of }) => {
+    // without a request, it belongs to all callers with that quota
+    if (request === null) allow(ctx, 'createRequest', of.user);
+    else checkChange(ctx, { id: request, ...of });
+    return request ?? [];
+  });
+}
+
+/** @throws ForbiddenError, which is audited as for other requests */
+function checkChange(ctx: Context, request: Parameters<typeof allowChange>[2]): void {
+  try {
+    allowChange(ctx, 'cancelRequest', request);
+  } catch (error) {
+    const deed = { operation: 'cancelRequest', kind: 'REQUEST', object: request.id } as const;
+    if (error instanceof UserError) noteRefusal(ctx, deed, error.code);
+    throw error;
+  }
+}
+
+async function findMembers(ctx: Context, id: string, paths: readonly string[]): Promise<Members[]> {
+  const given = new Map(paths.map((path) => [bulkKeyOf(path), path]));
+  const rows = await ctx.db.rows<{ path: string; name: string; isIn: boolean; requestId: number | null }>(
+    // a client knows a file by its path at staging, even if it was renamed since
+    sql`SELECT w.path, coalesce(n.path, w.path) AS name, f.path IS NOT NULL AS "isIn", f.request_id AS "requestId"
+        FROM unnest(${[...given.keys()]}::text[]) AS w (path) LEFT JOIN bulk_file f ON f.bulk_id = ${id}::uuid AND f.path = w.path
+          LEFT JOIN tape_file n ON n.id = f.file_id`,
+  );
+  const foreign = rows.filter(({ isIn }) => !isIn);
+  if (foreign[0]) {
+    const more = foreign.length === 1 ? '' : ` and ${foreign.length - 1} more`;
+    const first = quote(given.get(foreign[0].path) ?? foreign[0].path);
+    throw new InvalidInputError('paths', `has what stage request ${id} does not hold: ${first}${more}`);
+  }
+  const byRequest = new Map<number, string[]>();
+  for (const { name, requestId } of rows) {
+    if (requestId === null) continue;
+    const own = byRequest.get(requestId) ?? [];
+    byRequest.set(requestId, own);
+    own.push(name);
+  }
+  return [...byRequest].map(([request, own]) => ({ id: request, paths: own }));
+}
+
+/** Files that are on disk stay COMPLETED, even after their release. */
+async function letGoAll(ctx: Context, bulkId: string, requests: readonly Members[]): Promise<void> {
+  for (const { id, paths } of requests) {
+    await ctx.db.pool.query(
+      sql`UPDATE bulk_file b SET was_on_disk = true FROM hold h JOIN tape_file f ON f.id = h.file_id
+          WHERE b.bulk_id = ${bulkId}::uuid AND b.request_id = ${id} AND f.path = ANY(${paths}::text[])
+            AND h.request_id = b.request_id AND h.file_id = b.file_id AND h.state = 'ON_DISK'`,
+    );
+    await releaseFiles(ctx, { id, paths }, { mayHaveEnded: true }); // a lifetime may be over before its client is done
+  }
+}
+
+const DAY_SECONDS = 24 * 3600;
+/** Minimum age of a deleted stage request, so that its creation is complete and its client has read the result. */
+const LEAST_DAYS = 1;
+/** Stage requests of a statement: some tens of thousands of rows with their files. */
+const STEP = 1000;
+
+/** Deletes old stage requests. Safe to kill at any line, and to run in several engines. */
+export async function pruneBulks(ctx: Context, stop: AbortSignal): Promise<void> {
+  const { requestDays } = ctx.config;
+  const now = ctx.now();
+  const before = addSeconds(now, -requestDays * DAY_SECONDS);
+  const madeBefore = addSeconds(now, -Math.max(requestDays, LEAST_DAYS) * DAY_SECONDS);
+  while (!stop.aborted) {
+    const { rowCount } = await ctx.db.pool.query(
+      sql`DELETE FROM bulk WHERE id IN (
+            SELECT b.id FROM bulk b WHERE b.made_at <= ${madeBefore}::timestamp AND NOT EXISTS (
+              SELECT FROM bulk_file f JOIN request r ON r.id = f.request_id
+              WHERE f.bulk_id = b.id AND (${isLive} OR r.retention > ${before}::timestamp)) LIMIT ${STEP})`,
+    );
+    if ((rowCount ?? 0) < STEP) return;
+  }
+}

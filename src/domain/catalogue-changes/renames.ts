@@ -1,0 +1,215 @@
+/**
+ * Renames files in the catalogue. Requests keep them, and copies on disk, or being restored, stay at their path until
+ * no request contains them (`disk_path`). Requests that await the new paths take the files in.
+ */
+
+import { InUseError, InvalidInputError, quote } from '../../core/errors.js';
+import { plural } from '../../core/plural.js';
+import { lockQuotas, lockRequests } from '../../db/locks.js';
+import { type Sql, sql } from '../../db/sql.js';
+import { type Transaction, transaction } from '../../db/transaction.js';
+import { recordProgress } from '../../events/event-writes.js';
+import { audited } from '../audit/audited.js';
+import {
+  type ChosenFiles,
+  chosenFiles,
+  countChosen,
+  inSteps,
+  lockLeaving,
+  whyNone,
+} from '../catalogue/chosen-files.js';
+import { renameFolders } from '../catalogue/folder-modes.js';
+import { isByPath, isLive, isOffered, pathOnTape, placeOnDisk } from '../conditions.js';
+import type { Context } from '../context.js';
+import { findClash } from '../import/import-checks.js';
+import { checkPath } from '../input.js';
+import { readLibraries } from '../libraries/libraries.js';
+import { findJoining, followRenames, storeJoining, unawaitHeld } from '../requests/joins.js';
+
+interface RenameFilesInput {
+  /** Path of a file; with a trailing slash, all files below a directory. */
+  from: string;
+  to: string;
+  /** The files were also renamed in a library that finds files by path. Otherwise they keep their names there. */
+  isInLibrary?: boolean | null | undefined;
+  isDryRun?: boolean | null | undefined;
+}
+
+interface Renaming {
+  which: Sql;
+  newPath: Sql;
+  isInLibrary: boolean;
+  /** Files of earlier steps. */
+  before: number;
+}
+
+/**
+ * Renames a file, or the files below a directory in steps, including withdrawn ones.
+ * @throws InvalidInputError; NotFoundError if no file exists; InUseError if a new path is taken, or a library is
+ *   reading a file
+ */
+export async function renameFiles(ctx: Context, input: RenameFilesInput): Promise<ChosenFiles> {
+  const { from, to, isDryRun } = input;
+  const isInLibrary = input.isInLibrary ?? false;
+  return await audited(
+    ctx,
+    { operation: 'renameFiles', kind: 'CATALOGUE', object: from, given: { to, isInLibrary, isDryRun } },
+    async (note) => {
+      const renaming = { ...readRenaming(from, to), isInLibrary, before: 0 };
+      const chosen = await countChosen(ctx, renaming.which);
+      if (chosen.files === 0) throw await whyNone(ctx, { path: from, which: renaming.which, done: 'not there' });
+      if (isInLibrary) await refuseNoNames(ctx, renaming);
+      // rename nothing unless all files can be renamed
+      await transaction(ctx.db.pool, 'checkRenames', async (tx) => {
+        await tx.query(
+          sql`CREATE TEMP TABLE leaving ON COMMIT DROP AS SELECT f.id, f.path, ${renaming.newPath} AS new_path FROM tape_file f WHERE ${renaming.which}`,
+        );
+        await refuseTakenPaths(tx, renaming, from);
+      });
+      if (isDryRun) return chosen;
+      const done = await inSteps(
+        ctx,
+        {
+          which: renaming.which,
+          columns: sql`, ${renaming.newPath} AS new_path`,
+          note: (step) => note({ given: { ...step, to, isInLibrary } }),
+        },
+        async (tx, before) => {
+          await renameStep(ctx, tx, { ...renaming, before }, from);
+          if (from.endsWith('/')) await renameFolders(tx, { from, to });
+        },
+        (work) => transaction(ctx.db.pool, 'renameFiles', work),
+      );
+      return { ...done, requests: chosen.requests };
+    },
+  );
+}
+
+function readRenaming(from: string, to: string): Pick<Renaming, 'which' | 'newPath'> {
+  const which = chosenFiles(from, 'from');
+  chosenFiles(to, 'to');
+  if (from === to) throw new InvalidInputError('to', `must be another path than ${quote(from)}`);
+  if (from.endsWith('/') !== to.endsWith('/')) {
+    const kind = from.endsWith('/') ? 'a folder, with a slash at its end,' : 'a file, without a slash at its end,';
+    throw new InvalidInputError('to', `must be ${kind} as ${quote(from)} is: ${quote(to)}`);
+  }
+  if (!from.endsWith('/')) return { which, newPath: sql`${checkPath('to', to)}::text` };
+  // such a file would be renamed again
+  if (to.startsWith(from)) throw new InvalidInputError('to', `must not be in ${quote(from)}: ${quote(to)}`);
+  const length = [...from].length;
+  return { which, newPath: sql`(${to}::text || substr(f.path, ${length + 1}))` };
+}
+
+const NAMED = 3;
+
+/** @throws InUseError; InvalidInputError if a new path is too long */
+async function refuseTakenPaths(tx: Transaction, { isInLibrary, before }: Renaming, from: string): Promise<void> {
+  await tx.query(sql`ANALYZE leaving`);
+  const [long] = await tx.query<{ path: string }>(
+    sql`SELECT new_path AS path FROM leaving WHERE octet_length(new_path) > 2048 LIMIT 1`,
+  );
+  if (long) checkPath('to', long.path);
+  const [again] = await tx.query<{ path: string }>(
+    sql`SELECT new_path AS path FROM leaving WHERE ${from.endsWith('/')} AND starts_with(new_path, ${from}) LIMIT 1`,
+  );
+  if (again) throw new InUseError(`${quote(again.path)} would be in ${quote(from)} again`);
+  const taken = await tx.query<{ path: string; isWithdrawn: boolean; files: number }>(
+    sql`SELECT f.path, NOT ${isOffered} AS "isWithdrawn", (count(*) OVER ())::int AS files FROM leaving l JOIN tape_file f ON f.path = l.new_path
+        ORDER BY f.path LIMIT ${NAMED}`,
+  );
+  refuseNamed(
+    taken.map(({ path, isWithdrawn }) => ({ text: `${quote(path)}${isWithdrawn ? ' (withdrawn)' : ''}` })),
+    { files: taken[0]?.files ?? 0, before },
+    ['path is taken', 'paths are taken'],
+  );
+  const clash = await findClash(tx, sql`SELECT new_path AS path FROM leaving`);
+  if (clash !== undefined) throw new InUseError(clash);
+  if (isInLibrary) await refuseInLibrary(tx, before);
+}
+
+/** @throws InvalidInputError if a library with names only below some prefixes would have no name for a file */
+async function refuseNoNames(ctx: Context, { which, newPath }: Renaming): Promise<void> {
+  for (const library of await readLibraries(ctx)) {
+    const { prefixes } = library.contract === 'STAGING' ? ctx.stagingTermsOf(library) : {};
+    if (!prefixes) continue;
+    const rows = await ctx.db.rows<{ path: string }>(
+      sql`SELECT ${newPath} AS path FROM tape_file f JOIN volume v ON v.id IN (f.volume_id, f.copy_volume_id) AND v.library_id = ${library.id}
+          WHERE ${which} AND NOT EXISTS (SELECT FROM unnest(${prefixes}::text[]) AS p (prefix) WHERE starts_with(${newPath}, p.prefix)) LIMIT 1`,
+    );
+    if (!rows[0]) continue;
+    const known = prefixes.map((each) => quote(each)).join(', ');
+    throw new InvalidInputError(
+      'to',
+      `must have names in library ${library.name}, and ${quote(rows[0].path)} is below none of ${known}`,
+    );
+  }
+}
+
+/** A library releases a file by the name of its request. @throws InUseError also if another file has the name there */
+async function refuseInLibrary(tx: Transaction, before: number): Promise<void> {
+  const busy = await tx.query<{ text: string; files: number }>(
+    sql`SELECT to_json(f.path)::text AS text, (count(*) OVER ())::int AS files FROM leaving l JOIN tape_file f ON f.id = l.id
+        WHERE f.stage = 'RESTORING' OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id) ORDER BY f.path LIMIT ${NAMED}`,
+  );
+  refuseNamed(busy, { files: busy[0]?.files ?? 0, before }, [
+    'file is being brought by its library',
+    'files are being brought by their library',
+  ]);
+  const names = await tx.query<{ text: string; files: number }>(
+    sql`SELECT to_json(f.path)::text AS text, (count(*) OVER ())::int AS files FROM leaving l JOIN tape_file f ON f.tape_path = l.new_path AND f.id <> l.id
+        ORDER BY f.path LIMIT ${NAMED}`,
+  );
+  refuseNamed(names, { files: names[0]?.files ?? 0, before }, [
+    'file has such a name in its library, and another one here',
+    'files have such names in their library, and others here',
+  ]);
+}
+
+function refuseNamed(
+  named: readonly { text: string }[],
+  { files, before }: { files: number; before: number },
+  [one, many]: [string, string],
+): void {
+  if (named.length === 0) return;
+  const more = files > named.length ? ', and others' : '';
+  const done = before === 0 ? 'nothing was renamed' : `${plural(before, 'file was', 'files were')} renamed before that`;
+  throw new InUseError(`${plural(files, one, many)}: ${named.map(({ text }) => text).join(', ')}${more}; ${done}`);
+}
+
+const asRenamed = sql`(SELECT t.id, l.new_path AS path, t.size FROM leaving l JOIN tape_file t ON t.id = l.id)`;
+
+async function renameStep(ctx: Context, tx: Transaction, renaming: Renaming, from: string): Promise<void> {
+  await refuseTakenPaths(tx, renaming, from);
+  const offered = sql`SELECT f.id FROM leaving l JOIN tape_file f ON f.id = l.id WHERE ${isOffered}`;
+  await findJoining(ctx, tx, offered, { isNew: true, as: asRenamed });
+  const requestIds = await lockRequests(
+    tx,
+    sql`${isLive} AND r.id IN (SELECT request_id FROM joining
+          UNION SELECT a.request_id FROM leaving l JOIN awaited_path a ON a.path IN (l.path, l.new_path))`,
+  );
+  await lockQuotas(tx, sql`q.id IN (SELECT quota_id FROM request WHERE id = ANY(${requestIds}::int[]))`);
+  await lockLeaving(tx);
+  await followRenames(tx, requestIds);
+  await unawaitHeld(tx, requestIds);
+  await writePaths(tx, renaming);
+  await storeJoining(ctx, tx);
+  recordProgress(ctx, tx, requestIds);
+}
+
+/** A running recall puts its file at the old path. */
+const hasPlaceOnDisk = sql`(f.disk_id IS NOT NULL OR f.changed_disk_id IS NOT NULL OR f.stage = 'RESTORING')`;
+/** A library may still have to release a file that is now on another volume. */
+const isFoundByPath = sql`(${isByPath(sql`f.volume_id`)} OR ${isByPath(sql`f.copy_volume_id`)}
+  OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id))`;
+
+async function writePaths(tx: Transaction, { isInLibrary }: Renaming): Promise<void> {
+  await tx.query(
+    sql`UPDATE left_behind b SET path = nullif(coalesce(b.path, l.path), l.new_path) FROM leaving l WHERE b.file_id = l.id`,
+  );
+  await tx.query(
+    sql`UPDATE tape_file f SET path = l.new_path,
+          disk_path = CASE WHEN ${hasPlaceOnDisk} THEN nullif(${placeOnDisk}, l.new_path) END,
+          tape_path = CASE WHEN NOT ${isInLibrary} AND ${isFoundByPath} THEN nullif(${pathOnTape}, l.new_path) END
+        FROM leaving l WHERE f.id = l.id`,
+  );
+}

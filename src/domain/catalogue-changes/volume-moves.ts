@@ -1,0 +1,231 @@
+/**
+ * Moves the files of a volume to another one, at the same positions, after a 1:1 copy of the cartridge. Each step is a
+ * transaction with the catalogue lock. If the process dies, the next call continues. Retirements use the same steps.
+ */
+
+import { InUseError, InvalidInputError, NotFoundError, quote } from '../../core/errors.js';
+import { lockAdvisory, lockLibrariesKept, lockQuotas, lockRequests } from '../../db/locks.js';
+import { type Sql, sql } from '../../db/sql.js';
+import { type Transaction, transaction } from '../../db/transaction.js';
+import { Prisma, type Volume } from '../../generated/prisma/client.js';
+import { audited } from '../audit/audited.js';
+import { type ChosenFiles, concernedBy, countChosen, inSteps, lockLeaving } from '../catalogue/chosen-files.js';
+import { isSamePlace } from '../catalogue/versions.js';
+import { tellRetired } from '../catalogue/volumes.js';
+import { isChanged, isLive, isOffered } from '../conditions.js';
+import type { Context } from '../context.js';
+import { dropStale, followChanges, settleFollowed } from '../import/import-apply.js';
+import { checkText } from '../input.js';
+import { columnsOf } from '../row-columns.js';
+
+interface MoveVolumeInput {
+  from: string;
+  /** Created in the same library with the same medium if unknown. */
+  to: string;
+  isDryRun?: boolean | null | undefined;
+}
+
+/**
+ * @returns the files with a first or second copy on `from`
+ * @throws InvalidInputError; NotFoundError if the volume is unknown or empty; InUseError if a position of `to` is taken
+ */
+export async function moveVolume(ctx: Context, input: MoveVolumeInput): Promise<ChosenFiles> {
+  const { from, to, isDryRun } = input;
+  return await audited(
+    ctx,
+    { operation: 'moveVolume', kind: 'VOLUME', object: from, given: { to, isDryRun } },
+    async (note) => {
+      const names = { from: checkVolumeName('from', from), to: checkVolumeName('to', to) };
+      if (names.from === names.to) {
+        throw new InvalidInputError('to', `must be another volume than from, and both are ${quote(names.to)}`);
+      }
+      const ask: Ask = async <Row extends object>(statement: Sql) => (await ctx.db.pool.query<Row>(statement)).rows;
+      const volumes = await findVolumes(ask, names);
+      const which = isOn(volumes.from.id);
+      const chosen = await countChosen(ctx, which);
+      if (chosen.files === 0) throw new NotFoundError(`nothing is on volume ${quote(names.from)}`);
+      await refuseTaken(ask, volumes);
+      if (isDryRun) return chosen;
+      const done = await inSteps(
+        ctx,
+        { which, note: (step) => note({ given: { ...step, to } }) },
+        (tx) => moveStep(ctx, tx, names),
+        (work) =>
+          transaction(ctx.db.pool, 'moveVolume', async (tx) => {
+            await prepareVolume(tx, names);
+            return await work(tx);
+          }),
+      );
+      return { ...done, requests: chosen.requests };
+    },
+  );
+}
+
+type Ask = Transaction['query'];
+
+interface Names {
+  from: string;
+  to: string;
+}
+
+interface Volumes {
+  names: Names;
+  from: Volume;
+  /** Undefined if it must be created. */
+  to: Volume | undefined;
+}
+
+async function findVolumes(ask: Ask, names: Names): Promise<Volumes> {
+  const rows = await ask<Volume>(
+    sql`SELECT ${volumeColumns} FROM volume v WHERE v.name IN (${names.from}, ${names.to})`,
+  );
+  const from = rows.find(({ name }) => name === names.from);
+  const to = rows.find(({ name }) => name === names.to);
+  if (!from) throw new NotFoundError(`there is no volume ${quote(names.from)}`);
+  if (to?.retiredAt) {
+    throw new InvalidInputError('to', `must not be retired: ${tellRetired(names.to, to.retiredWhy)}`);
+  }
+  return { names, from, to };
+}
+
+/**
+ * Creates the target volume and reserves `archive`'s positions there. The order of locks puts it before the catalogue.
+ */
+async function prepareVolume(tx: Transaction, names: Names): Promise<void> {
+  await lockLibrariesKept(tx);
+  const { from, to } = await findVolumes(tx.query, names);
+  if (to && to.used >= from.used && to.nextPosition >= from.nextPosition) return;
+  await lockAdvisory(tx, 'places');
+  await tx.query(
+    sql`INSERT INTO volume (name, library_id, medium, used, next_position)
+        SELECT ${names.to}, v.library_id, v.medium, v.used, v.next_position FROM volume v WHERE v.id = ${from.id}
+        ON CONFLICT (name) DO UPDATE SET used = greatest(volume.used, excluded.used),
+          next_position = greatest(volume.next_position, excluded.next_position)`,
+  );
+}
+
+/** Moves the files in `leaving`. The catalogue is locked against imports and retirements. */
+async function moveStep(ctx: Context, tx: Transaction, names: Names): Promise<void> {
+  const volumes = await findVolumes(tx.query, names);
+  const { from, to } = volumes;
+  if (!to) throw new NotFoundError(`there is no volume ${quote(names.to)} any more`);
+  await takeSharing(tx, from.id);
+  await lockMoving(tx);
+  await refuseTaken(tx.query, volumes, { isStep: true });
+  const isFirst = sql`f.volume_id = ${from.id}`;
+  const isSecond = sql`f.copy_volume_id = ${from.id}`;
+  // a withdrawn file is not read again, and requests keep their copy
+  const isVoid = sql`(f.checksum_taken AND coalesce(${isFirst}, false) AND (${isOffered} OR f.stage = 'ONTAPE'))`;
+  await tx.query(
+    sql`UPDATE tape_file f SET
+          volume_id = CASE WHEN ${isFirst} THEN ${to.id} ELSE f.volume_id END,
+          checksum = CASE WHEN ${isVoid} THEN NULL ELSE f.checksum END, checksum_taken = f.checksum_taken AND NOT ${isVoid},
+          adler32 = CASE WHEN ${isVoid} THEN NULL ELSE f.adler32 END,
+          copy_volume_id = CASE WHEN ${isSecond} THEN ${to.id} ELSE f.copy_volume_id END,
+          copy_error = CASE WHEN ${isSecond} THEN NULL ELSE f.copy_error END,
+          copy_failed_at = CASE WHEN ${isSecond} THEN NULL ELSE f.copy_failed_at END
+        FROM known k WHERE f.id = k.id AND ${isOn(from.id)}`,
+  );
+  await dropStale(ctx, tx);
+  await followPlaces(ctx, tx);
+}
+
+/** Adds files that share a position, so that no later step finds it taken. */
+async function takeSharing(tx: Transaction, fromId: number): Promise<void> {
+  await tx.query(
+    sql`INSERT INTO leaving SELECT DISTINCT g.id, g.path, g.size FROM leaving l JOIN tape_file f ON f.id = l.id
+          CROSS JOIN LATERAL (VALUES (f.volume_id, f.position), (f.copy_volume_id, f.copy_position)) AS p (volume_id, position)
+          CROSS JOIN LATERAL (
+            SELECT o.id, o.path, o.size FROM tape_file o WHERE o.volume_id = ${fromId} AND o.position = p.position
+            UNION ALL
+            SELECT o.id, o.path, o.size FROM tape_file o WHERE o.copy_volume_id = ${fromId} AND o.copy_position = p.position
+          ) g
+        WHERE p.volume_id = ${fromId} AND NOT EXISTS (SELECT FROM leaving t WHERE t.id = g.id)`,
+  );
+}
+
+/** @throws InUseError if a position or the other copy is in the way; InvalidInputError for another library */
+async function refuseTaken(
+  ask: Ask,
+  { names, from, to }: Volumes,
+  { isStep = false }: { isStep?: boolean } = {},
+): Promise<void> {
+  if (!to) return;
+  const moving = isStep ? sql`known k JOIN tape_file f ON f.id = k.id` : sql`tape_file f`;
+  const [twice] = await ask<{ path: string }>(
+    sql`SELECT f.path FROM ${moving} WHERE ${isOn(from.id)} AND ${isOn(to.id)} ORDER BY f.path LIMIT 1`,
+  );
+  if (twice) {
+    throw new InUseError(
+      `file ${quote(twice.path)} has one copy on volume ${quote(names.from)} and the other on ${quote(names.to)}: both would be on ${quote(names.to)}`,
+    );
+  }
+  const [taken] = await ask<{ path: string; other: string; position: bigint }>(
+    sql`SELECT f.path, g.path AS other, p.position FROM ${moving}
+          CROSS JOIN LATERAL (VALUES (f.volume_id, f.position), (f.copy_volume_id, f.copy_position)) AS p (volume_id, position)
+          CROSS JOIN LATERAL (
+            SELECT o.id, o.path, o.size, o.checksum FROM tape_file o WHERE o.volume_id = ${to.id} AND o.position = p.position
+            UNION ALL
+            SELECT o.id, o.path, o.size, o.checksum FROM tape_file o WHERE o.copy_volume_id = ${to.id} AND o.copy_position = p.position
+          ) g
+        WHERE ${isOn(from.id)} AND p.volume_id = ${from.id} AND NOT ${isOneCopy} LIMIT 1`,
+  );
+  if (taken) {
+    throw new InUseError(
+      `position ${taken.position} of volume ${quote(names.to)} has file ${quote(taken.other)}, and would have ${quote(taken.path)} of volume ${quote(names.from)} as well`,
+    );
+  }
+  if (to.libraryId !== from.libraryId) {
+    throw new InvalidInputError(
+      'to',
+      `must be of the library of ${quote(names.from)}, where cartridges are copied, and ${quote(names.to)} is of another one: import says where files are there`,
+    );
+  }
+}
+
+/** Two paths of the same bytes may share a position. */
+const isOneCopy = sql`(g.size = f.size AND coalesce(g.checksum = f.checksum, false))`;
+
+export const volumeColumns = columnsOf(Prisma.VolumeScalarFieldEnum, 'v');
+
+export const isOn = (volumeId: number): Sql => sql`(f.volume_id = ${volumeId} OR f.copy_volume_id = ${volumeId})`;
+
+const MAX_NAME = 255;
+
+function checkVolumeName(field: string, value: string): string {
+  const name = checkText(field, value);
+  if (name.trim() === '' || name.length > MAX_NAME) {
+    throw new InvalidInputError(field, `must be a name of 1 to ${MAX_NAME} characters, not ${quote(name)}`);
+  }
+  return name;
+}
+
+/**
+ * Locks requests with files of `leaving`, quotas and the files, copied to the table `known`. @returns the request ids
+ */
+export async function lockMoving(tx: Transaction): Promise<number[]> {
+  const requestIds = await lockRequests(tx, sql`${isLive} AND r.id IN (${concernedBy})`);
+  await lockQuotas(tx, sql`q.id IN (SELECT quota_id FROM request WHERE id = ANY(${requestIds}::int[]))`);
+  await lockLeaving(tx);
+  await tx.query(
+    sql`CREATE TEMP TABLE known ON COMMIT DROP AS
+        SELECT f.id, f.stage, f.size, f.checksum, f.volume_id, f.position, f.copy_volume_id, f.copy_position, f.disk_id,
+          f.changed_disk_id FROM leaving l JOIN tape_file f ON f.id = l.id ORDER BY f.id`,
+  );
+  await tx.query(sql`ANALYZE known`);
+  return requestIds;
+}
+
+/**
+ * Updates waiting recalls of files in `known` to the new positions and resets their tries. Retries failed files if
+ * another copy is to be read. Running recalls are checked when they end (domain/catalogue/versions.ts).
+ */
+export async function followPlaces(ctx: Context, tx: Transaction): Promise<void> {
+  // failures of a copy that is not read any more
+  await tx.query(
+    sql`DELETE FROM verification w USING known k, tape_file f
+        WHERE w.file_id = k.id AND f.id = k.id AND NOT ${isSamePlace('k', 'f')} AND NOT ${isChanged}`,
+  );
+  await settleFollowed(ctx, tx, await followChanges(ctx, tx));
+  await tx.query(sql`SELECT pg_notify('tapegate', 'recall')`);
+}

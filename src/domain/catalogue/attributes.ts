@@ -1,0 +1,40 @@
+/** Mode, owner and modification time of archived files. */
+import { parseTime, timeFromMicros } from '../../core/time.js';
+
+export interface FileAttributes {
+  /** Permission and set-id bits. */
+  mode: number | null;
+  mtime: string | null;
+  uid: bigint | null;
+  gid: bigint | null;
+}
+
+const MODE_BITS = 0o7777n;
+
+/** Returns the attributes of a file on disk; a time that the database cannot store is null. */
+export function attributesOf(stats: { mode: bigint; mtimeNs: bigint; uid: bigint; gid: bigint }): FileAttributes {
+  const { mode, mtimeNs, uid, gid } = stats;
+  return { mode: Number(mode & MODE_BITS), mtime: timeFromMicros(mtimeNs / 1000n) ?? null, uid, gid };
+}
+
+/** Parses `0640`, as `find -printf %m` and `stat -c %a` print it. */
+export function parseMode(text: string): number | undefined {
+  return /^0?[0-7]{1,4}$/.test(text) ? Number.parseInt(text, 8) : undefined;
+}
+
+/** Parses a UTC date-time, or seconds since 1970 as `find -printf %T@` prints them, truncated to microseconds. */
+export function parseFileTime(text: string): string | undefined {
+  const [, sign = '', seconds, digits = ''] = /^(-?)(\d{1,12})(?:\.(\d{1,10}))?$/.exec(text) ?? [];
+  if (seconds === undefined) return parseTime(text);
+  const micros = BigInt(seconds + digits.slice(0, 6).padEnd(6, '0'));
+  return timeFromMicros(sign === '-' ? -micros : micros);
+}
+
+/** The largest user or group id: the next one means "none". */
+const MAX_OWNER = 2n ** 32n - 2n;
+
+export function parseOwner(text: string): bigint | undefined {
+  if (!/^\d{1,10}$/.test(text)) return undefined;
+  const owner = BigInt(text);
+  return owner <= MAX_OWNER ? owner : undefined;
+}

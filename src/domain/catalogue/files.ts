@@ -1,0 +1,159 @@
+/** Reads tape files, also for the comparisons of `archive` and `scan`. */
+
+import { type Stage, stageLetters } from '../../core/stages.js';
+import { prepared } from '../../db/prepared.js';
+import { allOf, type Sql, sql } from '../../db/sql.js';
+import { readTextList, type TextPages } from '../../db/text-lists.js';
+import { Prisma, type TapeFile } from '../../generated/prisma/client.js';
+import { isRuled, isUnruled, mayMissFiles, mayPath } from '../access/paths.js';
+import { isOffered, isWithdrawn, pathOnTape } from '../conditions.js';
+import type { Context } from '../context.js';
+import { checkPattern } from '../input.js';
+import { jsonChoice, jsonInteger, jsonObject, jsonText, jsonTime } from '../json-text.js';
+import { atListServer } from '../list-server.js';
+import { holdsText, isByRareWord, isScan } from '../match.js';
+import { countRows, estimateFiles, type KeyPage, readPage } from '../page-keys.js';
+import { allow } from '../policy.js';
+import { columnsOf, commonFileFields } from '../row-columns.js';
+import type { Place } from './volumes.js';
+
+export interface ListFilesInput {
+  match?: string | null | undefined;
+  stages?: readonly Stage[] | null | undefined;
+  /** Lists only withdrawn files. Default: lists none of them. */
+  withdrawn?: boolean | null | undefined;
+}
+
+const jsonFields = {
+  path: jsonText(sql`f.path`),
+  spotName: jsonText(sql`f.spot_name`),
+  stageLetter: jsonChoice(sql`f.stage`, new Map(Object.entries(stageLetters))),
+  verified: jsonTime(sql`f.verified`),
+  size: jsonInteger(sql`f.size`),
+};
+
+export type JsonOfFile = readonly (readonly [name: string, field: keyof typeof jsonFields])[];
+
+const fileColumns = columnsOf(Prisma.TapeFileScalarFieldEnum, 'f');
+
+const commonFileColumns = columnsOf(commonFileFields, 'f');
+
+/**
+ * Lists files by path: counted, by the page, or all as JSON objects.
+ * @param reader aborts when the caller is gone
+ */
+export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSignal) {
+  allow(ctx, 'listFiles');
+  const filter = filterOf(input);
+  const where = sql`${filter} AND ${mayPath(ctx, 'LIST')}`;
+  const rows = sql`tape_file f WHERE ${where}`;
+  // counts of all files, and of all withdrawn files, read only an index
+  const isAll = !input.match && !input.stages && !input.withdrawn;
+  const counted = isAll
+    ? {
+        rows: sql`tape_file f WHERE ${mayPath(ctx, 'LIST')}`,
+        less: sql`tape_file f WHERE ${isWithdrawn} AND ${mayPath(ctx, 'LIST')}`,
+      }
+    : { rows };
+  const free = isRuled(ctx.caller)
+    ? { rows: sql`tape_file f WHERE ${filter} AND ${isUnruled}`, isFree: isUnruled }
+    : undefined;
+  return {
+    count: () => atListServer(ctx, (at) => countRows(at, { ...counted, reader })),
+    estimate: () => atListServer(ctx, (at) => estimateFiles(at, { where, reader, isSecret: () => mayMissFiles(at) })),
+    /** @param isCommon whether `commonFileFields` are enough */
+    page: (page: KeyPage<string>, isCommon = false) => {
+      const walk = input.match || input.stages ? undefined : (free?.rows ?? rows);
+      const columns = isCommon ? commonFileColumns : fileColumns;
+      const list = { rows, walk, reader, columns, key: sql`f.path` };
+      return atListServer(ctx, (at) => readPage<TapeFile>(at, list, page));
+    },
+    texts: <T>(json: JsonOfFile, consume: (count: bigint, pages: TextPages) => Promise<T>) => {
+      const columns = sql`f.path, f.spot_name, f.stage, f.verified, f.size`;
+      const item = jsonObject(json.map(([name, field]) => [name, jsonFields[field]]));
+      const ways = { isScan: looksAtAll(input), isPlannedOnce: Boolean(input.match && isByRareWord(input.match)) };
+      const again = { key: sql`f.id`, rows: (ids: Sql) => sql`tape_file f WHERE f.id = ANY(${ids})` };
+      const order = sql`f.path`;
+      const list = { rows, ...(free && { free }), columns, item, order, ...ways, ...(input.match && { again }) };
+      return atListServer(ctx, (at, given) => readTextList(at, list, (count, pages) => consume(count, given(pages))));
+    },
+  };
+}
+
+/** Leaves out absent conditions, so that the planner sees which indexes it may use. */
+function filterOf({ match, stages, withdrawn }: ListFilesInput): Sql {
+  const conditions: Sql[] = [withdrawn ? sql`${isWithdrawn} AND f.forgotten_at IS NULL` : isOffered];
+  if (match) conditions.push(holdsText(checkPattern('match', match)));
+  if (stages) conditions.push(sql`f.stage = ANY(${stages}::"Stage"[])`);
+  return allOf(conditions);
+}
+
+/** Whether the filter reads each file, even if it finds few. */
+function looksAtAll({ match, stages }: ListFilesInput): boolean {
+  return match ? isScan(match) : Boolean(stages);
+}
+
+/** Returns a file by its logical path; null if it is unknown or the caller may not list it. */
+export async function getFile(ctx: Context, path: string): Promise<TapeFile | null> {
+  allow(ctx, 'getFile');
+  const rows = await ctx.db.rows<TapeFile>(
+    prepared(
+      sql`SELECT ${fileColumns} FROM tape_file f WHERE f.path = ${checkPattern('path', path)} AND ${mayPath(ctx, 'LIST')}`,
+    ),
+  );
+  return rows[0] ?? null;
+}
+
+export async function isListed(ctx: Context, id: bigint): Promise<boolean> {
+  if (!isRuled(ctx.caller)) return true;
+  const { rowCount } = await ctx.db.pool.query(
+    sql`SELECT FROM tape_file f WHERE f.id = ${id} AND ${mayPath(ctx, 'LIST')}`,
+  );
+  return rowCount !== 0;
+}
+
+export interface KnownFile {
+  id: bigint;
+  path: string;
+  stage: Stage;
+  size: bigint;
+  checksum: string | null;
+  isWithdrawn: boolean;
+  /** Position of the tape copy; null if unknown. */
+  place: Place | null;
+}
+
+export async function readKnown(ctx: Context, paths: readonly string[]): Promise<Map<string, KnownFile>> {
+  const rows = await ctx.db.rows<Omit<KnownFile, 'place'> & { volume: string | null; position: bigint | null }>(
+    sql`SELECT f.id, f.path, f.stage, f.size, f.checksum, ${isWithdrawn} AS "isWithdrawn", v.name AS volume, f."position"
+        FROM tape_file f LEFT JOIN volume v ON v.id = f.volume_id WHERE f.path = ANY(${paths}::text[])`,
+  );
+  return new Map(
+    rows.map(({ volume, position, ...file }) => {
+      const place = volume === null || position === null ? null : { volume, position };
+      return [file.path, { ...file, place }];
+    }),
+  );
+}
+
+interface KnownPlace {
+  path: string;
+  size: bigint;
+  volume: string | null;
+  position: bigint | null;
+}
+
+/** Returns known files by their names in their library. Prefers a file on `volume`, then a renamed one. */
+export async function readPlaces(
+  ctx: Context,
+  paths: readonly string[],
+  volume: string,
+): Promise<Map<string, KnownPlace>> {
+  allow(ctx, 'importRows');
+  const rows = await ctx.db.rows<KnownPlace>(
+    sql`SELECT ${pathOnTape} AS path, f.size, v.name AS volume, f."position" FROM tape_file f LEFT JOIN volume v ON v.id = f.volume_id
+        WHERE (f.path = ANY(${paths}::text[]) AND f.tape_path IS NULL) OR f.tape_path = ANY(${paths}::text[])
+        ORDER BY v.name IS NOT DISTINCT FROM ${volume}, f.tape_path IS NOT NULL`,
+  );
+  return new Map(rows.map((row) => [row.path, row]));
+}

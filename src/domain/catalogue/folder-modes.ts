@@ -1,0 +1,117 @@
+/**
+ * Modes and groups of archived directories, by their logical paths (table `folder`). They protect the files below them,
+ * so a restored directory gets the recorded mode, and a closed one if nothing is recorded.
+ */
+
+import { sql } from '../../db/sql.js';
+import type { Transaction } from '../../db/transaction.js';
+import type { Context } from '../context.js';
+
+export interface FolderMode {
+  /** Logical path, without a slash at its end. */
+  path: string;
+  /** Permission bits. */
+  mode: number;
+  gid: bigint | null;
+}
+
+/** Who may enter and read a directory: its mode and group. */
+export type Access = Omit<FolderMode, 'path'>;
+
+/** Mode of a directory without a recorded one. */
+export const FOLDER_MODE = 0o750;
+
+/**
+ * Directory on a restore disk of copies whose logical paths are taken. Each of its directories begins with the id of its
+ * file, and gives the access that the directories of the file's logical path give.
+ */
+export const RENAMED = '/.tapegate-renamed';
+
+/**
+ * Records directories that are archived. If a directory is known, the result permits only what both permit, since two
+ * trees can be archived to one path. Calling it twice is safe.
+ * @param prefix the logical path of the archived tree. Its parents are recorded with the access of the tree unless
+ *   they are known, or contain other files, whose protection is unknown.
+ */
+export async function recordFolders(ctx: Context, folders: readonly FolderMode[], prefix = '/'): Promise<void> {
+  if (folders.length === 0) return;
+  await ctx.db.pool.query(
+    sql`INSERT INTO folder AS o (path, mode, gid)
+        SELECT * FROM unnest(${folders.map(({ path }) => path)}::text[], ${folders.map(({ mode }) => mode)}::int[],
+          ${folders.map(({ gid }) => gid)}::bigint[]) AS n (path, mode, gid) ORDER BY path
+        ON CONFLICT (path) DO UPDATE SET mode = o.mode & excluded.mode & CASE WHEN o.gid IS NOT DISTINCT FROM excluded.gid THEN 4095
+          ELSE (4095 - 56) | ((o.mode & excluded.mode & 5) << 3) END`,
+  );
+  const root = prefix.replace(/\/+$/, '');
+  for (let above = parentOf(root); above !== ''; above = parentOf(above)) {
+    await ctx.db.pool.query(
+      sql`INSERT INTO folder (path, mode, gid) SELECT ${above}, o.mode, o.gid FROM folder o WHERE o.path = ${root}
+            AND NOT EXISTS (SELECT FROM tape_file f WHERE f.path >= ${`${above}/`} AND f.path < ${`${above}0`} AND NOT starts_with(f.path, ${`${root}/`}))
+          ON CONFLICT DO NOTHING`,
+    );
+  }
+}
+
+/** The parent of a logical path; empty for the root. */
+const parentOf = (path: string): string => path.slice(0, Math.max(0, path.lastIndexOf('/')));
+
+/** Returns the recorded modes of directories on restore disks by path. Unknown directories are absent. */
+export async function readFolderModes(ctx: Context, paths: readonly string[]): Promise<Map<string, Access>> {
+  if (paths.length === 0) return new Map();
+  const rows = await ctx.db.rows<FolderMode>(
+    sql`SELECT path, mode, gid FROM folder WHERE path = ANY(${paths}::text[])`,
+  );
+  const modes = new Map(rows.map(({ path, ...access }) => [path, access]));
+  for (const path of paths) {
+    const access = isBelow(path, RENAMED) && (await readRenamed(ctx, path));
+    if (access) modes.set(path, access);
+  }
+  return modes;
+}
+
+const isBelow = (path: string, dir: string): boolean => `${path}/`.startsWith(`${dir}/`);
+
+/** All users may pass through the directory itself. */
+async function readRenamed(ctx: Context, path: string): Promise<Access | undefined> {
+  if (path === RENAMED) return { mode: 0o711, gid: null };
+  const fileId = /^\d+/.exec(path.slice(RENAMED.length + 1))?.[0] ?? null;
+  const [file] = await ctx.db.rows<{ path: string }>(sql`SELECT path FROM tape_file WHERE id = ${fileId}::bigint`);
+  if (!file) return undefined;
+  const dirs: string[] = [];
+  for (let dir = parentOf(file.path); dir !== ''; dir = parentOf(dir)) dirs.unshift(dir);
+  const modes = await readFolderModes(ctx, dirs);
+  const chain = dirs.map((dir) => modes.get(dir) ?? { mode: FOLDER_MODE, gid: null });
+  return chain.reduce(restrictAccess, { mode: 0o755, gid: null });
+}
+
+/** Gives directories below a renamed one their modes at the new path, unless they are known there. @param from, to end with a slash */
+export async function renameFolders(tx: Transaction, { from, to }: { from: string; to: string }): Promise<void> {
+  const length = [...from].length;
+  await tx.query(
+    sql`INSERT INTO folder (path, mode, gid)
+        SELECT rtrim(${to}::text || substr(o.path || '/', ${length + 1}), '/'), o.mode, o.gid FROM folder o
+        WHERE starts_with(o.path || '/', ${from}) ORDER BY 1 ON CONFLICT DO NOTHING`,
+  );
+}
+
+const PERMISSIONS = 0o777;
+
+/**
+ * Returns the access to a directory through the one above it: nobody gets more than both permit.
+ * @param above of the directory above, folded in the same way
+ */
+export function restrictAccess(above: Access, { mode, gid }: Access): Access {
+  const [group, others] = [(mode >> 3) & 7, mode & 7];
+  if (mayEnter(above.mode & 7) && mayEnter((above.mode >> 3) & 7)) return { mode: mode & PERMISSIONS, gid };
+  // only the group of the one above gets through it
+  const passing = !mayEnter((above.mode >> 3) & 7) ? 0 : above.gid === gid ? group : group & others;
+  return { mode: (mode & 0o700) | (passing << 3), gid: above.gid };
+}
+
+const mayEnter = (bits: number): boolean => (bits & 1) !== 0;
+
+/** Returns the mode of a file in a directory whose protection it loses. */
+export function restrictFile(above: Access, file: { mode: number; gid: bigint | null }): number {
+  const { mode, gid } = restrictAccess(above, file);
+  return gid === file.gid ? mode : mode & 0o700;
+}

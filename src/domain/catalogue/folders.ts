@@ -1,0 +1,70 @@
+/** Reads the catalogue as directories, derived from the paths of files. */
+
+import { askAtLength } from '../../db/snapshot.js';
+import { type Sql, sql } from '../../db/sql.js';
+import { firstListed, mayPath } from '../access/paths.js';
+import { isOffered } from '../conditions.js';
+import type { Context } from '../context.js';
+import { checkPath } from '../input.js';
+import { allow } from '../policy.js';
+
+export interface Entry {
+  /** Logical; empty for the root. */
+  path: string;
+  isFolder: boolean;
+  /** Null for a directory. */
+  size: bigint | null;
+  /** Null if unknown, and for a directory. */
+  mtime: string | null;
+}
+
+/** @param path logical; empty for the root @returns undefined if the caller may list nothing there */
+export async function readEntry(ctx: Context, path: string): Promise<Entry | undefined> {
+  allow(ctx, 'getFile');
+  const rows = await ctx.db.rows<Entry>(
+    sql`SELECT f.path, false AS "isFolder", f.size, f.mtime FROM tape_file f WHERE f.path = ${path} AND ${isOffered} AND ${mayPath(ctx, 'LIST')}
+        UNION ALL SELECT ${path}::text, true, NULL, NULL WHERE ${path}::text = '' OR ${firstBelow(ctx, { path, from: sql`${path}::text || '/'` })} IS NOT NULL
+        LIMIT 1`,
+  );
+  return rows[0];
+}
+
+/** Lists direct entries in byte order, with an index lookup each. @returns one more than `limit` if there are more */
+export async function listFolder(ctx: Context, path: string, limit: number): Promise<Entry[]> {
+  allow(ctx, 'listFiles');
+  const name = sql`split_part(substr(e.path, length(${path}::text) + 2), '/', 1)`;
+  const child = sql`${path}::text || '/' || ${name}`;
+  // the next entry follows all paths that begin with this one and a slash
+  const next = sql`CASE WHEN e.path = ${child} THEN e.path || chr(1) ELSE ${child} || '0' END`;
+  return await askAtLength<Entry>(
+    ctx,
+    sql`WITH RECURSIVE e AS (
+          SELECT ${firstBelow(ctx, { path, from: sql`${path}::text || '/'` })} AS path
+          UNION ALL SELECT ${firstBelow(ctx, { path, from: next })} FROM e WHERE e.path IS NOT NULL
+        ), listed AS (SELECT e.path, ${child} AS child FROM e WHERE e.path IS NOT NULL LIMIT ${limit + 1})
+        SELECT s.child AS path, s.path <> s.child AS "isFolder", f.size, f.mtime
+        FROM listed s LEFT JOIN tape_file f ON f.path = s.child AND ${isOffered} ORDER BY s.child COLLATE "C"`,
+    ctx.reader,
+  );
+}
+
+export interface Folder {
+  /** Without a trailing slash; `/` for the root. */
+  path: string;
+  entries: Entry[];
+  hasMore: boolean;
+}
+
+const SHOWN = 1000;
+
+/** Lists at most 1,000 entries that the caller may list. @param path absolute @throws InvalidInputError */
+export async function showFolder(ctx: Context, path: string): Promise<Folder> {
+  allow(ctx, 'listFiles');
+  const folder = path.replace(/\/+$/, '');
+  if (path === '' || folder !== '') checkPath('path', folder);
+  const entries = await listFolder(ctx, folder, SHOWN);
+  return { path: folder === '' ? '/' : folder, entries: entries.slice(0, SHOWN), hasMore: entries.length > SHOWN };
+}
+
+const firstBelow = (ctx: Context, { path, from }: { path: string; from: Sql }) =>
+  firstListed(ctx, { from, before: sql`${path}::text || '0'` });

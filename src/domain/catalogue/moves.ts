@@ -1,0 +1,65 @@
+/** Moves files from stage to stage. No other function does. */
+
+import type { Move } from '../../core/stages.js';
+import { empty, type Sql, sql } from '../../db/sql.js';
+import type { Transaction } from '../../db/transaction.js';
+import { recordMoves } from '../../events/event-writes.js';
+import type { Context } from '../context.js';
+
+/** Identity and size of a copy in the restore area. Null: unknown. */
+export interface CopyTraits {
+  ino: bigint;
+  mtimeNs: bigint;
+  ctimeNs: bigint | null;
+  checksum: string | null;
+  /** Of the bytes that were read from tape, in hex. */
+  adler32?: string | null | undefined;
+}
+
+export interface NewCopy extends CopyTraits {
+  diskId: number;
+}
+
+/** The part of an update that records the copy of a file, from a row `m` of `newCopies`. */
+export const noteCopy = sql`disk_id = m.disk_id, disk_ino = m.ino, disk_mtime_ns = m.mtime_ns,
+  disk_ctime_ns = m.ctime_ns, disk_checksum = m.checksum`;
+
+/** The part of an update that sets unknown checksums to those of `m`, the bytes just read from tape. */
+export const takeChecksums = sql`checksum = coalesce(f.checksum, m.checksum),
+  checksum_taken = CASE WHEN f.checksum IS NULL THEN m.checksum IS NOT NULL ELSE f.checksum_taken END,
+  adler32 = coalesce(f.adler32, m.adler32)`;
+
+/** Returns files with their new copies, as rows `m`. @param copies one for each file, or none at all */
+export function newCopies(fileIds: readonly bigint[], copies: readonly NewCopy[]): Sql {
+  const [diskIds, inos] = [copies.map((copy) => copy.diskId), copies.map((copy) => copy.ino)];
+  const [mtimes, ctimes] = [copies.map((copy) => copy.mtimeNs), copies.map((copy) => copy.ctimeNs)];
+  const checksums = copies.map((copy) => copy.checksum);
+  const adler32s = copies.map((copy) => copy.adler32 ?? null);
+  return sql`unnest(${fileIds}::bigint[], ${diskIds}::int[], ${inos}::bigint[], ${mtimes}::bigint[], ${ctimes}::bigint[],
+    ${checksums}::text[], ${adler32s}::text[]) AS m (id, disk_id, ino, mtime_ns, ctime_ns, checksum, adler32)`;
+}
+
+/**
+ * Moves files that are still at `from`, with events in the same transaction. @returns the ids of the moved files
+ * @param copies one for each file, recorded in the same update because each update of a file writes all of its indexes
+ */
+export async function moveFiles(
+  ctx: Pick<Context, 'now'>,
+  tx: Transaction,
+  fileIds: readonly bigint[],
+  move: Move,
+  copies?: readonly NewCopy[],
+): Promise<bigint[]> {
+  if (fileIds.length === 0) return [];
+  const note = copies ? sql`, ${noteCopy}` : empty;
+  const take = copies && move.from === 'RESTORING' && move.to === 'RESTORED' ? sql`, ${takeChecksums}` : empty;
+  // a changed copy belongs to UNVERIFIED only
+  const forget = move.from === 'UNVERIFIED' ? sql`, changed_disk_id = NULL` : empty;
+  const rows = await tx.query<{ id: bigint }>(
+    sql`UPDATE tape_file f SET stage = ${move.to} ${note} ${take} ${forget} FROM ${newCopies(fileIds, copies ?? [])}
+        WHERE f.id = m.id AND f.stage = ${move.from} RETURNING f.id`,
+  );
+  const moved = rows.map((row) => row.id);
+  recordMoves(ctx, tx, moved, move);
+  return moved;
+}

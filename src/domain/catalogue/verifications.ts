@@ -1,0 +1,168 @@
+/**
+ * Verifies tape copies: an UNVERIFIED file that was never verified is read back from tape, and moves to ONDISK if its
+ * bytes match the catalogue. A failure is kept until a later read succeeds or an import changes the file.
+ */
+
+import type { ErrorClass } from '../../core/errors.js';
+import { locking } from '../../db/locks.js';
+import { type Sql, sql } from '../../db/sql.js';
+import { type Transaction, transaction } from '../../db/transaction.js';
+import type { Verification } from '../../generated/prisma/client.js';
+import { audited } from '../audit/audited.js';
+import { hasPlace, isLeftAlone, isOffered, isOfStaging, pathOnTape } from '../conditions.js';
+import type { Context } from '../context.js';
+import { checkPattern } from '../input.js';
+import { holdsText } from '../match.js';
+import { keyedList } from '../page-keys.js';
+import { allow } from '../policy.js';
+import { moveFiles } from './moves.js';
+
+/** The file `f` was never verified. A verified one, or one with a changed copy, was modified on disk since. */
+const isUnconfirmed = sql`f.stage = 'UNVERIFIED' AND f.verified IS NULL AND f.checksum IS NOT NULL AND ${hasPlace}
+  AND f.changed_disk_id IS NULL AND ${isOffered}`;
+
+/** The copy of `f` is due by the entry `w`. Staging libraries charge for reads, so they need an operator's request. */
+export function isReadBackDue(now: string): Sql {
+  return sql`(${isUnconfirmed} AND w.not_before <= ${now})`;
+}
+
+function isDueAt(now: string): Sql {
+  return sql`NOT EXISTS (SELECT FROM verification w
+    WHERE w.file_id = f.id AND (w.not_before IS NULL OR w.not_before > ${now}))`;
+}
+
+export interface UnconfirmedVolume {
+  volumeId: number;
+  volume: string;
+}
+
+/** Finds a volume with copies to verify that is in service and in no drive. @param except names of other volumes */
+export async function findUnconfirmed(
+  ctx: Context,
+  libraryId: number,
+  except: readonly string[],
+): Promise<UnconfirmedVolume | undefined> {
+  const rows = await ctx.db.rows<UnconfirmedVolume>(
+    sql`SELECT v.id AS "volumeId", v.name AS volume FROM volume v
+     WHERE v.library_id = ${libraryId} AND v.name <> ALL(${except}::text[]) AND EXISTS (SELECT FROM tape_file f WHERE f.volume_id = v.id AND ${isUnconfirmed} AND ${isDueAt(ctx.now())})
+       AND NOT EXISTS (SELECT FROM drive d WHERE d.volume_id = v.id)
+       AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id) AND NOT ${isLeftAlone(ctx.now())}
+     ORDER BY v.id LIMIT 1`,
+  );
+  return rows[0];
+}
+
+export interface UnconfirmedCopy {
+  fileId: bigint;
+  /** Path on tape. */
+  path: string;
+  size: bigint;
+  /** Null if unknown; the library finds the file by its path. */
+  position: bigint | null;
+  checksum: string;
+  attempts: number;
+}
+
+/** Reads the next copies of a volume to verify, by position, those without one last. */
+export async function readUnconfirmed(
+  ctx: Context,
+  page: { volumeId: number; after: Pick<UnconfirmedCopy, 'position' | 'fileId'> | undefined; limit: number },
+): Promise<UnconfirmedCopy[]> {
+  const { position = -1n, fileId = 0n } = page.after ?? {};
+  const isAfter =
+    position === null
+      ? sql`(f.position IS NULL AND f.id > ${fileId})`
+      : sql`(f.position IS NULL OR (f.position, f.id) > (${position}::bigint, ${fileId}::bigint))`;
+  return await ctx.db.rows<UnconfirmedCopy>(
+    sql`SELECT f.id AS "fileId", ${pathOnTape} AS path, f.size, f.position, f.checksum,
+       coalesce((SELECT w.attempts FROM verification w WHERE w.file_id = f.id), 0) AS attempts
+     FROM tape_file f WHERE f.volume_id = ${page.volumeId} AND ${isAfter} AND ${isUnconfirmed} AND ${isDueAt(ctx.now())}
+     ORDER BY f.position, f.id LIMIT ${page.limit}`,
+  );
+}
+
+export interface VerificationFailure {
+  errorClass: ErrorClass;
+  error: string;
+  /** The failure counts against the copy. */
+  isTry: boolean;
+  /** Undefined if the copy is not tried again. */
+  notBefore: string | undefined;
+}
+
+/** Records the result of reading a copy, unless the catalogue has changed. @param failure undefined if it is good */
+export async function endVerification(
+  ctx: Context,
+  copy: UnconfirmedCopy & { volumeId: number },
+  failure: VerificationFailure | undefined,
+): Promise<void> {
+  await transaction(ctx.db.pool, 'endVerification', async (tx) => {
+    const same = await tx.query(
+      sql`SELECT FROM tape_file f WHERE f.id = ${copy.fileId} AND ${isUnconfirmed}
+         AND f.size = ${copy.size} AND f.volume_id = ${copy.volumeId} AND f.position IS NOT DISTINCT FROM ${copy.position}::bigint AND f.checksum = ${copy.checksum} ${locking.file}`,
+    );
+    if (same.length === 0) return;
+    if (failure) {
+      await tx.query(
+        sql`INSERT INTO verification (file_id, attempts, error_class, error, at, not_before) VALUES (${copy.fileId}, ${Number(failure.isTry)}, ${failure.errorClass}, ${failure.error}, ${ctx.now()}, ${failure.notBefore ?? null})
+         ON CONFLICT (file_id) DO UPDATE SET attempts = verification.attempts + excluded.attempts, error_class = excluded.error_class,
+           error = excluded.error, at = excluded.at, not_before = excluded.not_before`,
+      );
+      return;
+    }
+    await tx.query(sql`UPDATE tape_file SET verified = ${ctx.now()} WHERE id = ${copy.fileId}`);
+    await tx.query(sql`DELETE FROM verification WHERE file_id = ${copy.fileId}`);
+    await moveFiles(ctx, tx, [copy.fileId], { from: 'UNVERIFIED', to: 'ONDISK' });
+  });
+}
+
+export async function forgetVerifications(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
+  if (fileIds.length === 0) return;
+  await tx.query(sql`DELETE FROM verification WHERE file_id = ANY(${fileIds}::bigint[])`);
+}
+
+/** Lists copies that failed verification, by file id: counted, or by the page. */
+export function listVerifications(ctx: Context, input: { match?: string | null | undefined }, reader?: AbortSignal) {
+  allow(ctx, 'listVerifications');
+  const isMatch = input.match ? holdsText(checkPattern('match', input.match)) : sql`true`;
+  const rows = sql`verification w JOIN tape_file f ON f.id = w.file_id WHERE ${isMatch}`;
+  return keyedList<bigint, Verification>(ctx, { rows, reader, id: sql`w.file_id` }, (at, fileId, query) =>
+    at.db.prisma.verification.findMany({ ...query, where: { fileId }, orderBy: { fileId: 'asc' } }),
+  );
+}
+
+interface VerifyAgainInput {
+  match: string;
+  /** Also reads copies of staging libraries for the first time, which may cost the site something. */
+  staged?: boolean | null | undefined;
+}
+
+/** Retries copies that failed verification. @returns the number of copies */
+export async function verifyAgain(ctx: Context, { match: given, staged }: VerifyAgainInput): Promise<number> {
+  const deed = {
+    operation: 'verifyAgain',
+    kind: 'FILES',
+    object: given,
+    ...(staged && { given: { staged } }),
+  } as const;
+  return await audited(ctx, deed, async (note) => {
+    const match = checkPattern('match', given);
+    const isWished = sql`${holdsText(match)} AND f.stage = 'UNVERIFIED' AND f.verified IS NULL AND f.changed_disk_id IS NULL`;
+    const isNew = staged ? sql`true` : sql`EXISTS (SELECT FROM verification o WHERE o.file_id = f.id)`;
+    const rows = await ctx.db.rows<{ count: number }>(
+      sql`WITH noted AS (${note()}), again AS (
+            DELETE FROM verification w USING tape_file f
+            WHERE f.id = w.file_id AND ${isWished} AND NOT ${isOfStaging(sql`f.volume_id`)} RETURNING true
+          ), asked AS (
+            INSERT INTO verification (file_id, attempts, error_class, error, at, not_before)
+            SELECT f.id, 0, 'TRANSIENT', ${TO_BE_READ}, ${ctx.now()}, ${ctx.now()} FROM tape_file f
+            WHERE ${isWished} AND ${isUnconfirmed} AND ${isOfStaging(sql`f.volume_id`)} AND ${isNew}
+            ON CONFLICT (file_id) DO UPDATE SET attempts = 0, not_before = excluded.not_before RETURNING true
+          ), rung AS (SELECT pg_notify('tapegate', 'recall') FROM asked LIMIT 1)
+          SELECT (SELECT count(*) FROM again)::int + (SELECT count(*) FROM asked)::int AS count FROM (SELECT count(*) FROM rung) r`,
+    );
+    return rows[0]?.count ?? 0;
+  });
+}
+
+const TO_BE_READ = 'it is to be read back: its library is asked for it when no recall is';

@@ -1,0 +1,82 @@
+/**
+ * Versions and tape copies of a file. An import may change the bytes of a path or their position; a copy on disk or a
+ * running recall belongs to the version that it read. If the first tape copy is unreadable, the copies are swapped, and
+ * the failed one keeps the error. A file fails only if both copies have failed.
+ */
+
+import type { ErrorClass } from '../../core/errors.js';
+import { raw, type Sql, sql } from '../../db/sql.js';
+import type { Transaction } from '../../db/transaction.js';
+import { hasOther, isWaiting } from '../conditions.js';
+import type { Context } from '../context.js';
+
+/**
+ * Whether two rows describe the same bytes. Known checksums decide. Otherwise size and position must be equal, with no
+ * checksum added. A position added later counts as equal, since the file was found by its path.
+ * @param was,is aliases of the earlier and the present row, with `size`, `checksum`, `volume_id` and `position`
+ */
+export function isSameVersion(was: string, is: string): Sql {
+  const [a, b] = [raw(was), raw(is)];
+  return sql`(${a}.size = ${b}.size AND (coalesce(${a}.checksum = ${b}.checksum, false)
+    OR (${b}.checksum IS NULL AND (${isSamePlace(was, is)} OR (${a}.position IS NULL AND ${a}.volume_id = ${b}.volume_id)))))`;
+}
+
+export function isSamePlace(was: string, is: string): Sql {
+  const [a, b] = [raw(was), raw(is)];
+  return sql`(${a}.volume_id, ${a}.position) IS NOT DISTINCT FROM (${b}.volume_id, ${b}.position)`;
+}
+
+/** Whether a recall would read and compare the same by both rows. Otherwise earlier errors do not apply. */
+export function isSameSource(was: string, is: string): Sql {
+  const [a, b] = [raw(was), raw(is)];
+  return sql`(${a}.size = ${b}.size AND ${a}.checksum IS NOT DISTINCT FROM ${b}.checksum AND ${isSamePlace(was, is)})`;
+}
+
+export const placeOfFile = sql`volume_id = f.volume_id, position = f.position, size = f.size`;
+
+/** The part of an update that requeues the recall `c` of the file `f`. */
+export const waitingAgain = sql`state = 'WAITING', drive_id = NULL, epoch = NULL, disk_id = NULL, started_at = NULL,
+  checksum = NULL, copy_ino = NULL, copy_mtime_ns = NULL, ${placeOfFile}`;
+
+export const isMisplaced = sql`(c.volume_id, c.position, c.size) IS DISTINCT FROM (f.volume_id, f.position, f.size)`;
+
+interface Failed {
+  fileId: bigint;
+  errorClass: ErrorClass;
+  error: string;
+  /** The error comes from the tape, not from a restore disk. Needed for POLICY only. */
+  isOfTape?: boolean | undefined;
+}
+
+export const changePlaces = sql`volume_id = f.copy_volume_id, "position" = f.copy_position, copy_volume_id = f.volume_id, copy_position = f.position`;
+
+const isOfPlace = ({ errorClass, isOfTape }: Failed) =>
+  errorClass !== 'SPACE' && (errorClass !== 'POLICY' || isOfTape === true);
+
+/**
+ * Switches locked files to their second copy, if any, and resets the tries of their waiting recalls.
+ * @returns the switched files, whose recalls are requeued, and the errors of files with two failed copies
+ */
+export async function turnToCopies(
+  ctx: Context,
+  tx: Transaction,
+  failed: readonly Failed[],
+): Promise<{ turned: Set<bigint>; told: Map<bigint, string> }> {
+  const ofPlace = failed.filter(isOfPlace);
+  if (ofPlace.length === 0) return { turned: new Set(), told: new Map() };
+  const given = sql`unnest(${ofPlace.map(({ fileId }) => fileId)}::bigint[], ${ofPlace.map(({ error }) => error)}::text[]) AS n (file_id, error)`;
+  const turned = await tx.query<{ id: bigint }>(
+    sql`UPDATE tape_file f SET ${changePlaces}, copy_error = n.error, copy_failed_at = ${ctx.now()}::timestamp FROM ${given} WHERE f.id = n.file_id AND ${hasOther} RETURNING f.id`,
+  );
+  const ids = new Set(turned.map(({ id }) => id));
+  await tx.query(
+    sql`UPDATE recall c SET ${placeOfFile}, attempts = 0, earlier_tries = 0, not_before = NULL, error_class = NULL, error = NULL
+        FROM tape_file f WHERE f.id = c.file_id AND c.file_id = ANY(${[...ids]}::bigint[]) AND ${isWaiting}`,
+  );
+  const both = await tx.query<{ id: bigint; text: string }>(
+    sql`SELECT f.id, n.error || '; its other copy, on volume ' || v.name || ', failed before: ' || f.copy_error AS text
+        FROM ${given} JOIN tape_file f ON f.id = n.file_id JOIN volume v ON v.id = f.copy_volume_id
+        WHERE f.copy_error IS NOT NULL AND f.id <> ALL(${[...ids]}::bigint[])`,
+  );
+  return { turned: ids, told: new Map(both.map(({ id, text }) => [id, text])) };
+}

@@ -1,0 +1,289 @@
+/**
+ * Withdraws, reinstates and purges files. Withdrawn files are not listed and cannot be requested. Requests keep those
+ * on disk; waiting request files fail with the reason, unless the file is being read. A complete list withdraws the
+ * files that it omits.
+ */
+
+import { InUseError, InvalidInputError, quote } from '../../core/errors.js';
+import { plural } from '../../core/plural.js';
+import { lockQuotas, lockRecalls, lockRequests } from '../../db/locks.js';
+import { type Sql, sql } from '../../db/sql.js';
+import { type Transaction, transaction } from '../../db/transaction.js';
+import { recordProgress } from '../../events/event-writes.js';
+import { audited } from '../audit/audited.js';
+import { isLive, isOffered, isRecalledNoMore, isWaiting, isWithdrawn, whyWithdrawn } from '../conditions.js';
+import type { Context } from '../context.js';
+import { checkText } from '../input.js';
+import { type HoldOutcome, markHolds } from '../requests/holds.js';
+import { findJoining, leaveWithdrawn, storeJoining } from '../requests/joins.js';
+import {
+  type ChosenFiles,
+  type ChosenPaths,
+  chosenFiles,
+  concernedBy,
+  countChosen,
+  inSteps,
+  lockLeaving,
+  stepSize,
+  whyNone,
+} from './chosen-files.js';
+
+interface WithdrawFilesInput extends ChosenPaths {
+  why?: string | null | undefined;
+}
+
+/** @throws InvalidInputError; NotFoundError if no file exists, or all are withdrawn */
+export async function withdrawFiles(ctx: Context, input: WithdrawFilesInput): Promise<ChosenFiles> {
+  const { path, why, isDryRun } = input;
+  return await audited(
+    ctx,
+    { operation: 'withdrawFiles', kind: 'CATALOGUE', object: path, given: { why, isDryRun } },
+    async (note) => {
+      const which = chosenFiles(path);
+      const reason = why ? checkReason(why) : null;
+      // include files withdrawn by a list, which the next list would reinstate
+      const leaves = sql`${which} AND (${isOffered} OR f.is_unlisted)`;
+      const chosen = await countChosen(ctx, leaves);
+      if (chosen.files === 0) throw await whyNone(ctx, { path, which, done: 'withdrawn already' });
+      if (isDryRun) return chosen;
+      const done = await inSteps(
+        ctx,
+        { which: leaves, note: (step) => note({ given: { ...step, why } }) },
+        (tx) => withdrawStep(ctx, tx, reason),
+        (work) => transaction(ctx.db.pool, 'withdrawFiles', work),
+      );
+      return { ...done, requests: chosen.requests };
+    },
+  );
+}
+
+/**
+ * Reinstates files. Requests that await them take them in; failed request files can be retried (`retryRequest`).
+ * @throws InvalidInputError; NotFoundError if none is withdrawn
+ */
+export async function reinstateFiles(ctx: Context, input: ChosenPaths): Promise<ChosenFiles> {
+  const { path, isDryRun } = input;
+  return await audited(
+    ctx,
+    { operation: 'reinstateFiles', kind: 'CATALOGUE', object: path, given: { isDryRun } },
+    async (note) => {
+      const which = chosenFiles(path); // never matches a purged file
+      const chosen = await countChosen(ctx, sql`${which} AND ${isWithdrawn}`);
+      if (chosen.files === 0) throw await whyNone(ctx, { path, which, done: 'not withdrawn' });
+      if (isDryRun) return chosen;
+      const done = await inSteps(
+        ctx,
+        { which: sql`${which} AND ${isWithdrawn}`, note: (step) => note({ given: { ...step } }) },
+        (tx) => reinstateStep(ctx, tx),
+        (work) => transaction(ctx.db.pool, 'reinstateFiles', work),
+      );
+      return { ...done, requests: chosen.requests };
+    },
+  );
+}
+
+/** The reason outlives the removal of personal data, so it must contain no address. @throws InvalidInputError */
+export function checkReason(why: string): string {
+  if (/[^\s@]@[^\s@]/.test(why)) throw new InvalidInputError('why', `must not hold an address of mail: ${quote(why)}`);
+  return checkText('why', why);
+}
+
+async function withdrawStep(ctx: Context, tx: Transaction, why: string | null): Promise<void> {
+  const requestIds = await lockRequests(tx, sql`${isLive} AND r.id IN (${concernedBy})`);
+  await lockQuotas(tx, sql`q.id IN (SELECT quota_id FROM request WHERE id = ANY(${requestIds}::int[]))`);
+  await lockLeaving(tx);
+  await withdrawLeaving(ctx, tx, { requestIds, why, isUnlisted: false });
+}
+
+interface Leave {
+  /** Live requests that contain or await one of the files. They and their quotas are locked. */
+  requestIds: readonly number[];
+  why: string | null;
+  isUnlisted: boolean;
+}
+
+/** Withdraws the files of the temporary table `leaving`. They and the catalogue are locked. */
+export async function withdrawLeaving(
+  ctx: Context,
+  tx: Transaction,
+  { requestIds, why, isUnlisted }: Leave,
+): Promise<void> {
+  await lockRecalls(tx, sql`c.file_id IN (SELECT id FROM leaving)`);
+  await tx.query(
+    sql`UPDATE tape_file f SET withdrawn_at = ${ctx.now()}::timestamp, withdrawn_why = ${why}, is_unlisted = ${isUnlisted}
+        FROM leaving l WHERE f.id = l.id`,
+  );
+  await tx.query(sql`DELETE FROM recall c USING leaving l WHERE c.file_id = l.id AND ${isWaiting}`);
+  const told = await tx.query<HoldOutcome>(
+    sql`SELECT f.id AS "fileId", 'POLICY' AS "errorClass", ${whyWithdrawn} AS error FROM leaving l JOIN tape_file f ON f.id = l.id
+        WHERE ${isRecalledNoMore} AND EXISTS (SELECT FROM live_hold h WHERE h.file_id = f.id AND h.state = 'WAITING') ORDER BY f.id`,
+  );
+  for (let from = 0; from < told.length; from += stepSize.files) {
+    await markHolds(ctx, tx, told.slice(from, from + stepSize.files));
+  }
+  const unknown = await leaveWithdrawn(tx, sql`r.id = ANY(${requestIds}::int[]) AND f.id IN (SELECT id FROM leaving)`);
+  await tx.query(
+    sql`UPDATE quota q SET awaited_paths = q.awaited_paths + u.paths
+        FROM unnest(${unknown.map(({ quotaId }) => quotaId)}::int[], ${unknown.map(({ paths }) => paths)}::int[]) AS u (id, paths) WHERE q.id = u.id`,
+  );
+  recordProgress(ctx, tx, requestIds);
+}
+
+async function reinstateStep(ctx: Context, tx: Transaction): Promise<void> {
+  await findJoining(ctx, tx, sql`SELECT id FROM leaving`, { isNew: true });
+  await lockRequests(tx, sql`r.id IN (SELECT request_id FROM joining)`);
+  await lockQuotas(tx, sql`q.id IN (SELECT quota_id FROM joining)`);
+  await lockLeaving(tx);
+  await tx.query(
+    sql`UPDATE tape_file f SET withdrawn_at = NULL, withdrawn_why = NULL, is_unlisted = false FROM leaving l WHERE f.id = l.id`,
+  );
+  await storeJoining(ctx, tx);
+}
+
+export interface Complete {
+  /** With a trailing slash. */
+  prefix: string;
+  /** The import fails if it would withdraw a larger part of the files below the prefix. */
+  mostPercent: number;
+}
+
+/** A list that omits more is probably truncated, or another list. */
+const MOST_PERCENT = 5;
+
+/** @param given.folder with or without a trailing slash @throws InvalidInputError */
+export function readComplete(given: { folder: string; mostPercent?: number | undefined }): Complete {
+  const prefix = given.folder.endsWith('/') ? given.folder : `${given.folder}/`;
+  chosenFiles(prefix, 'complete');
+  const { mostPercent = MOST_PERCENT } = given;
+  if (mostPercent >= 0 && mostPercent <= 100) return { prefix, mostPercent };
+  throw new InvalidInputError('maxWithdrawn', `must be from 0 to 100, in percent, not ${given.mostPercent}`);
+}
+
+/**
+ * Creates the temporary table `leaving` of files missing from a complete list, or empty. The catalogue is locked.
+ * @throws InUseError if it exceeds `mostPercent`
+ */
+export async function findUnlisted(
+  tx: Transaction,
+  complete: Complete | undefined,
+): Promise<{ withdrawn: number; known: number } | undefined> {
+  const which = complete ? sql`${chosenFiles(complete.prefix, 'complete')} AND ${isOffered}` : sql`false`;
+  await tx.query(
+    sql`CREATE TEMP TABLE leaving ON COMMIT DROP AS SELECT f.id, f.path FROM tape_file f WHERE ${which}
+          AND NOT EXISTS (SELECT FROM old o WHERE o.id = f.id) AND NOT EXISTS (SELECT FROM fresh n WHERE n.id = f.id)
+          AND NOT EXISTS (SELECT FROM namesake n WHERE n.path = f.path)`,
+  );
+  if (!complete) return undefined;
+  await tx.query(sql`ANALYZE leaving`);
+  const [row] = await tx.query<{ withdrawn: number; known: number }>(
+    sql`SELECT (SELECT count(*)::int FROM leaving) AS withdrawn, (SELECT count(*)::int FROM tape_file f WHERE ${which}
+          AND NOT EXISTS (SELECT FROM fresh n WHERE n.id = f.id)) AS known`,
+  );
+  const { withdrawn, known } = row ?? { withdrawn: 0, known: 0 };
+  if (withdrawn * 100 > known * complete.mostPercent) {
+    throw new InUseError(
+      `the list does not have ${withdrawn} of ${plural(known, 'file')} below ${quote(complete.prefix)}, and at most ${complete.mostPercent} % are withdrawn at a time: nothing was imported`,
+    );
+  }
+  return { withdrawn, known };
+}
+
+/** Reinstates files withdrawn by an earlier list, but not those withdrawn by an operator. */
+export async function reinstateListed(tx: Transaction): Promise<{ reinstated?: number; staysWithdrawn?: number }> {
+  const back = await tx.query(
+    sql`UPDATE tape_file f SET withdrawn_at = NULL, withdrawn_why = NULL, is_unlisted = false
+        FROM known k WHERE f.id = k.id AND f.is_unlisted RETURNING f.id`,
+  );
+  const [row] = await tx.query<{ files: number }>(
+    sql`SELECT count(*)::int AS files FROM old o JOIN tape_file f ON f.id = o.id WHERE ${isWithdrawn}`,
+  );
+  return {
+    ...(back.length > 0 && { reinstated: back.length }),
+    ...(row && row.files > 0 && { staysWithdrawn: row.files }),
+  };
+}
+
+export interface ForgottenFiles {
+  files: number;
+  bytes: bigint;
+  /** Files still in use: on disk, or in a live request. */
+  kept: number;
+}
+
+const isForgettable = sql`(${isWithdrawn} AND f.forgotten_at IS NULL)`;
+
+/** The file `f` is on disk, in a live request, or known to a library. Failed request files do not count. */
+const isInUse = sql`(f.stage IN ('RESTORING', 'RESTORED') OR f.disk_id IS NOT NULL OR f.changed_disk_id IS NOT NULL
+  OR EXISTS (SELECT FROM recall c WHERE c.file_id = f.id) OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id)
+  OR EXISTS (SELECT FROM left_behind l WHERE l.file_id = f.id) OR EXISTS (SELECT FROM archive_link a WHERE a.file_id = f.id)
+  OR EXISTS (SELECT FROM live_hold h WHERE h.file_id = f.id AND h.state IN ('WAITING', 'ON_DISK')))`;
+
+/**
+ * Purges withdrawn files that are not in use. Their paths become free, and they cannot be reinstated. For requests and
+ * events, each keeps its row under a path that no file of the catalogue can have.
+ * @throws InvalidInputError; NotFoundError if none is withdrawn; InUseError if all are in use
+ */
+export async function forgetFiles(ctx: Context, input: ChosenPaths): Promise<ForgottenFiles> {
+  const { path, isDryRun } = input;
+  return await audited(
+    ctx,
+    { operation: 'forgetFiles', kind: 'CATALOGUE', object: path, given: { isDryRun } },
+    async (note) => {
+      const which = sql`${chosenFiles(path)} AND ${isForgettable}`;
+      const chosen = await countForgettable(ctx, which);
+      if (chosen.files + chosen.kept === 0) {
+        throw await whyNone(ctx, { path, which: chosenFiles(path), done: 'not withdrawn' });
+      }
+      if (chosen.files === 0) throw await inUse(ctx, path, chosen.kept);
+      if (isDryRun) return chosen;
+      const done = await inSteps(
+        ctx,
+        { which: sql`${which} AND NOT ${isInUse}`, note: (step) => note({ given: { ...step } }) },
+        (tx) => forgetStep(ctx, tx),
+        (work) => transaction(ctx.db.pool, 'forgetFiles', work),
+      );
+      return { ...done, kept: chosen.kept };
+    },
+  );
+}
+
+async function countForgettable(ctx: Context, which: Sql): Promise<ForgottenFiles> {
+  const rows = await ctx.db.rows<{ files: number; bytes: string; kept: number }>(
+    sql`SELECT count(*) FILTER (WHERE NOT o.is_in_use)::int AS files, coalesce(sum(o.size) FILTER (WHERE NOT o.is_in_use), 0)::text AS bytes,
+          count(*) FILTER (WHERE o.is_in_use)::int AS kept
+        FROM (SELECT f.size, ${isInUse} AS is_in_use FROM tape_file f WHERE ${which}) o`,
+  );
+  const { files = 0, bytes = '0', kept = 0 } = rows[0] ?? {};
+  return { files, bytes: BigInt(bytes), kept };
+}
+
+async function inUse(ctx: Context, path: string, kept: number): Promise<Error> {
+  const rows = await ctx.db.rows<{ path: string; why: string }>(
+    sql`SELECT f.path, coalesce(
+            (SELECT 'request ' || min(h.request_id) || ' has it' FROM live_hold h WHERE h.file_id = f.id AND h.state IN ('WAITING', 'ON_DISK')),
+            (SELECT 'its library is still to be told that nobody needs it' FROM staging s WHERE s.file_id = f.id LIMIT 1),
+            (SELECT 'the link at its archive path is still looked after' FROM archive_link a WHERE a.file_id = f.id),
+            'its copy is still to leave the disk') AS why
+        FROM tape_file f WHERE ${chosenFiles(path)} AND ${isForgettable} AND ${isInUse} ORDER BY f.path LIMIT 1`,
+  );
+  const first = rows[0];
+  if (!first) return new InUseError(`${quote(path)} is in use just now`);
+  const others = kept > 1 ? `, and ${kept - 1} more ${kept === 2 ? 'is' : 'are'} in use` : '';
+  return new InUseError(`${quote(first.path)} cannot be forgotten yet: ${first.why}${others}`);
+}
+
+async function forgetStep(ctx: Context, tx: Transaction): Promise<void> {
+  await lockLeaving(tx);
+  // a file may have come into use before the lock
+  await tx.query(
+    sql`DELETE FROM leaving l USING tape_file f WHERE f.id = l.id AND NOT (${isForgettable} AND NOT ${isInUse})`,
+  );
+  await tx.query(sql`DELETE FROM verification w USING leaving l WHERE w.file_id = l.id`);
+  await tx.query(sql`DELETE FROM removal m USING leaving l WHERE m.file_id = l.id`);
+  await tx.query(
+    // the whole old path, however long: it stays readable, and path rules still apply (access/paths.ts)
+    sql`UPDATE tape_file f SET forgotten_at = ${ctx.now()}::timestamp, path = '/.tapegate-forgotten/' || f.id || f.path,
+          volume_id = NULL, "position" = NULL, copy_volume_id = NULL, copy_position = NULL, copy_error = NULL, tape_path = NULL
+        FROM leaving l WHERE f.id = l.id`,
+  );
+}

@@ -1,0 +1,226 @@
+/**
+ * Watches the database server's clock. Each process compares it with the time that has passed on its host
+ * (db/clock.ts), and after a start with the last reading of its host, or of another one, which the database keeps.
+ * After a jump, all processes go on by the time from before, and the clock is suspended (kind CLOCK): jobs that delete,
+ * expire or give up wait. The suspension ends after some minutes without a process that contradicts the clock, or when an
+ * operator resumes it: that deletes the readings, by which every process knows that it must take the time as it is.
+ * May be killed anywhere: all that is needed is in two rows, each written in one statement.
+ */
+
+import { logFailure } from '../core/errors.js';
+import { addSeconds, secondsBetween, secondsOf } from '../core/time.js';
+import { type HostTime, JUMP_SECONDS, readBoot, readHostTime, secondsPassed } from '../db/clock.js';
+import { sql } from '../db/sql.js';
+import type { Context } from './context.js';
+import { holdFailing } from './health/suspensions.js';
+
+export const DATABASE_CLOCK = { kind: 'CLOCK', name: 'database' } as const;
+
+/** The clock must be plausible for this long before destructive jobs go on. */
+const STEADY_SECONDS = 300;
+/** A jump up to this is accepted once the clock has been steady again: a suspended virtual machine, or a late NTP. */
+const SMALL_JUMP_SECONDS = 3600;
+const NOTE_SECONDS = 10;
+const KEPT_DAYS = 30;
+
+interface Reading extends HostTime {
+  boot: string;
+  at: string;
+  ahead: number;
+  /** Seconds since 1970 by the host's clock if it was not set since its first reading; null: that one followed a jump. */
+  hostSeconds: number | null;
+  madeAt: string;
+}
+
+interface Held {
+  heldUntil: string | null;
+  isHeld: boolean;
+}
+
+export class ClockWatch {
+  private readonly ctx: Context;
+  private readonly boot = readBoot();
+  private readonly steadySeconds: number;
+  private isJudged = false;
+  private isChecking = false;
+  private madeAt: string | undefined;
+  private notedAt = Number.NEGATIVE_INFINITY;
+  private settlesUntil = Number.NEGATIVE_INFINITY;
+  /** A jump, and since when it has had this size. */
+  private jump: { ahead: number; since: number } | undefined;
+  /** The suspension as it was last renewed, and since when it has not been. */
+  private quiet: { heldUntil: string | null; since: number } | undefined;
+
+  constructor(ctx: Context, { steadySeconds = STEADY_SECONDS } = {}) {
+    this.ctx = ctx;
+    this.steadySeconds = steadySeconds;
+  }
+
+  /** Checks with each answer of the database, until it is closed. */
+  async begin(): Promise<void> {
+    const { pulse } = this.ctx.db;
+    await this.check();
+    pulse.onBeat = async () => {
+      if (this.isChecking) return;
+      this.isChecking = true;
+      await this.check()
+        .catch((error) => logFailure(this.ctx.log, error, 'check of the clock'))
+        .finally(() => {
+          this.isChecking = false;
+        });
+    };
+  }
+
+  /** Takes the time from the readings of other processes, for a command that ends soon. */
+  async adopt(): Promise<void> {
+    const { readings, held } = await this.read();
+    this.judge(readings, held);
+  }
+
+  private async check(): Promise<void> {
+    const { clock } = this.ctx.db;
+    const { readings, held } = await this.read();
+    const own = readings.find(({ boot }) => boot === this.boot);
+    if (!this.isJudged) this.judge(readings, held);
+    else if (this.madeAt !== undefined && own?.madeAt !== this.madeAt) this.accept('an operator has confirmed it');
+    this.madeAt = own?.madeAt;
+    if (clock.aheadSeconds !== 0 && this.isSettled(clock.aheadSeconds, own)) this.accept('it has been steady since');
+    const isHeld = held.isHeld && !(await this.release(held));
+    if (clock.aheadSeconds !== 0) await this.report(held, own);
+    else if (!held.isHeld && !(own && this.isRecent(own))) await this.note(own);
+    clock.isPlausible = clock.aheadSeconds === 0 && !isHeld && seconds() >= this.settlesUntil;
+  }
+
+  private async read(): Promise<{ readings: Reading[]; held: Held }> {
+    const rows = await this.ctx.db.rows<Held & { readings: Reading[] }>(
+      sql`SELECT s.name IS NOT NULL AS "isHeld", s.retry_at AS "heldUntil", coalesce((
+            SELECT json_agg(json_build_object('boot', c.boot, 'at', to_char(c.at, 'YYYY-MM-DD"T"HH24:MI:SS.US'), 'ahead', c.ahead_seconds,
+              'running', c.running_seconds, 'elapsed', c.elapsed_seconds, 'hostSeconds', c.host_seconds, 'madeAt', c.made_at) ORDER BY c.at DESC) FROM clock_reading c), '[]') AS readings
+          FROM (SELECT) one LEFT JOIN suspension s ON s.kind = ${DATABASE_CLOCK.kind} AND s.name = ${DATABASE_CLOCK.name}`,
+    );
+    const { readings = [], ...held } = rows[0] ?? { isHeld: false, heldUntil: null };
+    return { readings, held };
+  }
+
+  /** Compares the first reading of this process with the last ones of others. */
+  private judge(readings: readonly Reading[], held: Held): void {
+    this.isJudged = true;
+    const { clock } = this.ctx.db;
+    const [last] = readings;
+    const own = readings.find(({ boot }) => boot === this.boot);
+    const [server, host] = [clock.serverSeconds, readHostTime()];
+    if (own && host.running >= own.running) {
+      const expected = secondsOf(own.at) + secondsPassed(own, host);
+      if (Math.abs(server - expected) > JUMP_SECONDS) clock.hold(expected);
+    } else if (last) {
+      const isStillAhead = held.isHeld && last.ahead !== 0;
+      const expected = expectedAfterStart(server, {
+        last: secondsOf(last.at),
+        ahead: isStillAhead ? last.ahead : 0,
+        host: Date.now() / 1000,
+      });
+      if (expected === undefined) return;
+      if (expected === 'unknown') this.settlesUntil = seconds() + this.steadySeconds;
+      else clock.hold(expected);
+    }
+  }
+
+  private accept(why: string): void {
+    const { db, log } = this.ctx;
+    if (db.clock.aheadSeconds !== 0)
+      log.warn({ aheadSeconds: db.clock.aheadSeconds }, `the time of the database is taken: ${why}`);
+    db.clock.accept();
+    this.jump = undefined;
+  }
+
+  /** Whether to accept a jump: a small one, or if this host's clock was right all the time, also before this process. */
+  private isSettled(ahead: number, own: Reading | undefined): boolean {
+    if (this.jump === undefined || Math.abs(ahead - this.jump.ahead) > JUMP_SECONDS)
+      this.jump = { ahead, since: seconds() };
+    if (seconds() - this.jump.since < this.steadySeconds) return false;
+    const hostSeconds = Date.now() / 1000;
+    const unset = hostSecondsNow(own);
+    const wasSet = unset === null || Math.abs(hostSeconds - unset) > JUMP_SECONDS;
+    const agrees = Math.abs(hostSeconds - this.ctx.db.clock.serverSeconds) <= JUMP_SECONDS;
+    return Math.abs(ahead) <= SMALL_JUMP_SECONDS || (agrees && !wasSet);
+  }
+
+  /** Records a jump for all processes. */
+  private async report({ isHeld, heldUntil }: Held, own: Reading | undefined): Promise<void> {
+    if (seconds() - this.notedAt < NOTE_SECONDS && isHeld) return;
+    this.notedAt = seconds();
+    const { db } = this.ctx;
+    const retryAt = addSeconds(this.ctx.db.clock.now(), this.steadySeconds);
+    await this.note(own, db.clock.aheadSeconds);
+    if (!isHeld) await holdFailing(this.ctx, DATABASE_CLOCK, { problem: describeJump(db.clock.aheadSeconds), retryAt });
+    else if (heldUntil !== null)
+      await db.pool.query(
+        sql`UPDATE suspension SET retry_at = ${retryAt}
+            WHERE kind = ${DATABASE_CLOCK.kind} AND name = ${DATABASE_CLOCK.name} AND retry_at IS NOT NULL`,
+      );
+  }
+
+  /** Ends a suspension that no process has renewed for some minutes. @returns whether it has ended */
+  private async release({ heldUntil }: Held): Promise<boolean> {
+    if (heldUntil === null) return false; // by an operator
+    if (this.quiet?.heldUntil !== heldUntil) this.quiet = { heldUntil, since: seconds() };
+    if (this.ctx.db.clock.aheadSeconds !== 0 || seconds() - this.quiet.since < this.steadySeconds) return false;
+    const { rowCount } = await this.ctx.db.pool.query(
+      sql`WITH ended AS (
+            DELETE FROM suspension WHERE kind = ${DATABASE_CLOCK.kind} AND name = ${DATABASE_CLOCK.name} AND retry_at = ${heldUntil}::timestamp RETURNING name
+          ), plausible AS (
+            UPDATE clock_reading SET ahead_seconds = 0 WHERE ahead_seconds <> 0 AND EXISTS (SELECT FROM ended)
+          ) SELECT FROM ended`,
+    );
+    if (rowCount !== 0) this.ctx.log.warn('the clock of the database is plausible again');
+    return true;
+  }
+
+  private isRecent({ at }: Reading): boolean {
+    return Math.abs(secondsBetween(at, this.ctx.db.clock.now())) < NOTE_SECONDS;
+  }
+
+  /** Records the present reading of this host, for processes that start later. */
+  private async note(own: Reading | undefined, ahead = 0): Promise<void> {
+    const { running, elapsed } = readHostTime();
+    // after a jump, nothing shows whether this host's clock jumped as well
+    const hostSeconds = hostSecondsNow(own) ?? (ahead === 0 ? Date.now() / 1000 : null);
+    const now = this.ctx.db.clock.now();
+    await this.ctx.db.pool.query(
+      sql`WITH old AS (DELETE FROM clock_reading WHERE at < ${now}::timestamp - make_interval(days => ${KEPT_DAYS}) AND boot <> ${this.boot})
+          INSERT INTO clock_reading (boot, at, running_seconds, elapsed_seconds, ahead_seconds, host_seconds, made_at)
+          VALUES (${this.boot}, ${now}, ${running}, ${elapsed}, ${ahead}, ${hostSeconds}, timezone('utc', clock_timestamp()))
+          ON CONFLICT (boot) DO UPDATE SET at = excluded.at, running_seconds = excluded.running_seconds,
+            elapsed_seconds = excluded.elapsed_seconds, ahead_seconds = excluded.ahead_seconds, host_seconds = excluded.host_seconds`,
+    );
+  }
+}
+
+/**
+ * Judges the server's time after a start of this host, when only readings of before are known.
+ * @param known seconds since 1970: of the last reading, and by this host's clock; `ahead`: of a known jump
+ * @returns the time to go on with; undefined: that of the server; `unknown`: that of the server, if it stays so
+ */
+export function expectedAfterStart(
+  server: number,
+  { last, ahead, host }: { last: number; ahead: number; host: number },
+): number | 'unknown' | undefined {
+  const gap = server - last;
+  if (gap < -JUMP_SECONDS) return last;
+  if (gap <= SMALL_JUMP_SECONDS) return undefined;
+  if (ahead > 0 && gap > ahead - SMALL_JUMP_SECONDS) return server - ahead;
+  const sinceByHost = host - last;
+  return sinceByHost >= -JUMP_SECONDS && sinceByHost < gap - SMALL_JUMP_SECONDS ? host : 'unknown';
+}
+
+/** What this host's clock shows if it was not set since its first reading; null if that is unknown. */
+function hostSecondsNow(own: Reading | undefined): number | null {
+  return own && own.hostSeconds !== null ? own.hostSeconds + secondsPassed(own, readHostTime()) : null;
+}
+
+const seconds = (): number => performance.now() / 1000;
+
+function describeJump(ahead: number): string {
+  const amount = Math.round(Math.abs(ahead)).toLocaleString('en-US');
+  return `the clock of the database is ${amount} s ${ahead > 0 ? 'ahead of' : 'behind'} the time that has passed: nothing expires or is removed`;
+}

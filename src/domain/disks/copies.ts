@@ -1,0 +1,151 @@
+import type { Stage } from '../../core/stages.js';
+import { addSeconds } from '../../core/time.js';
+import { prepared } from '../../db/prepared.js';
+import { empty, type Sql, sql } from '../../db/sql.js';
+import { mayPath } from '../access/paths.js';
+import { isOffered, placeOnDisk } from '../conditions.js';
+import type { Context } from '../context.js';
+import { allow } from '../policy.js';
+import { isFolder } from '../requests/create.js';
+import { FRESH_SECONDS } from './disks.js';
+
+/** A recorded copy. If the file is not RESTORED, the copy is to be removed. */
+export interface NotedCopy {
+  fileId: bigint;
+  path: string;
+  size: bigint;
+  checksum: string | null;
+  /** Adler-32 of the same bytes, in hex; null if unknown, or if the checksum is one. */
+  adler32: string | null;
+  stage: Stage;
+  diskId: number;
+  mountpoint: string;
+  /** Inode, times of modification and change in nanoseconds, and the checksum of the bytes. */
+  ino: bigint | null;
+  mtimeNs: bigint | null;
+  ctimeNs: bigint | null;
+  copyChecksum: string | null;
+  /** Recorded identity of the disk's marker; null if unknown. */
+  markerId: string | null;
+  /** Version of the file's row, which changes with each write. */
+  version: string;
+}
+
+/** Selects the files `f` whose rows have not changed since their copies were read. */
+export function isAsRead(copies: readonly Pick<NotedCopy, 'fileId' | 'version'>[]): Sql {
+  const [ids, versions] = [copies.map((copy) => copy.fileId), copies.map((copy) => copy.version)];
+  return sql`(f.id = ANY(${ids}::bigint[])
+    AND (f.id, f.xmin::text) IN (SELECT * FROM unnest(${ids}::bigint[], ${versions}::text[])))`;
+}
+
+/** Error of the tape copy (table `verification`) of a file whose copy in the restore area was changed. */
+export const CHANGED_BY_HAND = 'its copy in the restore area was changed: it is not the file that is on tape';
+
+/** The same for an unrecorded file with the same bytes at the path of its file. */
+export const NOT_OURS = "a file with the same bytes stands in its place, and is not known to be Tapegate's";
+
+/** Columns of a NotedCopy; `f` is the file, `k` its disk. */
+export const copyColumns = sql`f.id AS "fileId", ${placeOnDisk} AS path, f.size, f.checksum, f.adler32, f.stage, k.id AS "diskId", k.mountpoint,
+  f.disk_ino AS ino, f.disk_mtime_ns AS "mtimeNs", f.disk_ctime_ns AS "ctimeNs", f.disk_checksum AS "copyChecksum", k.marker_id AS "markerId",
+  f.xmin::text AS version`;
+
+export async function sampleCopies(ctx: Context, diskId: number, limit: number): Promise<NotedCopy[]> {
+  return await ctx.db.rows<NotedCopy>(
+    sql`SELECT ${copyColumns} FROM tape_file f JOIN restore_disk k ON k.id = f.disk_id
+     WHERE f.disk_id = ${diskId} LIMIT ${limit}`,
+  );
+}
+
+/** @param page.isWorking leaves out those on failing disks */
+export async function readCopies(
+  ctx: Context,
+  page: { after: bigint; limit: number; isWorking?: boolean },
+): Promise<NotedCopy[]> {
+  const working = page.isWorking ? sql`AND NOT EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id)` : empty;
+  return await ctx.db.rows<NotedCopy>(
+    sql`SELECT ${copyColumns} FROM tape_file f JOIN restore_disk k ON k.id = f.disk_id
+     WHERE f.disk_id IS NOT NULL AND f.stage = 'RESTORED' AND f.id > ${page.after} ${working}
+     ORDER BY f.id LIMIT ${page.limit}`,
+  );
+}
+
+export async function readCopiesOf(ctx: Context, fileIds: readonly bigint[]): Promise<NotedCopy[]> {
+  return await ctx.db.rows<NotedCopy>(
+    sql`SELECT ${copyColumns} FROM tape_file f JOIN restore_disk k ON k.id = f.disk_id WHERE f.id = ANY(${fileIds}::bigint[])
+     ORDER BY f.id`,
+  );
+}
+
+export async function findHeld(ctx: Context, fileIds: readonly bigint[]): Promise<Set<bigint>> {
+  const rows = await ctx.db.rows<{ fileId: bigint }>(
+    sql`SELECT DISTINCT file_id AS "fileId" FROM live_hold WHERE file_id = ANY(${fileIds}::bigint[])`,
+  );
+  return new Set(rows.map((row) => row.fileId));
+}
+
+/** Why no copy can be read. ELSEWHERE: at its primary path, or changed. DISK_FAILS: also if it is not recorded. */
+export type Unserved = 'UNKNOWN' | 'FOLDER' | 'NOT_YOURS' | 'ON_TAPE' | 'ELSEWHERE' | 'DISK_FAILS';
+
+export type ServedCopy = Pick<
+  NotedCopy,
+  | 'fileId'
+  | 'path'
+  | 'size'
+  | 'checksum'
+  | 'adler32'
+  | 'diskId'
+  | 'mountpoint'
+  | 'ino'
+  | 'mtimeNs'
+  | 'ctimeNs'
+  | 'copyChecksum'
+  | 'markerId'
+>;
+
+/** A caller who may list and fetch a file may read its copy. A path hidden by path rules is UNKNOWN. */
+export async function findServed(ctx: Context, path: string): Promise<{ copy: ServedCopy } | { problem: Unserved }> {
+  allow(ctx, 'getFile');
+  const [row] = await ctx.db.rows<ServedCopy & { problem: Unserved | null }>(
+    prepared(
+      sql`SELECT CASE
+            WHEN f.id IS NULL THEN CASE WHEN ${isFolder(ctx)} THEN 'FOLDER' ELSE 'UNKNOWN' END
+            WHEN NOT ${mayPath(ctx, 'FETCH')} THEN 'NOT_YOURS'
+            WHEN f.stage IN ('ONTAPE', 'RESTORING') THEN 'ON_TAPE'
+            WHEN f.stage <> 'RESTORED' THEN 'ELSEWHERE'
+            WHEN k.id IS NULL OR EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id) THEN 'DISK_FAILS' END AS problem, ${copyColumns}
+          FROM (SELECT ${path}::text AS path) l LEFT JOIN tape_file f ON f.path = l.path AND (${isOffered} OR f.stage = 'RESTORED') AND ${mayPath(ctx, 'LIST')}
+            LEFT JOIN restore_disk k ON k.id = f.disk_id`,
+    ),
+  );
+  if (!row || row.problem !== null) return { problem: row?.problem ?? 'UNKNOWN' };
+  const { problem: _problem, ...copy } = row;
+  return { copy };
+}
+
+/** What the catalogue has of a file that is not served. */
+export interface Listed {
+  size: bigint;
+  mtime: string | null;
+  checksum: string | null;
+  adler32: string | null;
+}
+
+/** @returns undefined if the caller may not fetch it */
+export async function readListed(ctx: Context, path: string): Promise<Listed | undefined> {
+  allow(ctx, 'getFile');
+  const [row] = await ctx.db.rows<Listed>(
+    sql`SELECT f.size, f.mtime, f.checksum, f.adler32 FROM tape_file f
+        WHERE f.path = ${path} AND ${isOffered} AND ${mayPath(ctx, 'LIST')} AND ${mayPath(ctx, 'FETCH')}`,
+  );
+  return row;
+}
+
+/** Returns the hosts that have recently seen a disk without a problem, apart from a full disk. */
+export async function findHostsOf(ctx: Context, diskId: number): Promise<string[]> {
+  allow(ctx, 'getFile');
+  const rows = await ctx.db.rows<{ host: string }>(
+    sql`SELECT m.host FROM disk_measurement m WHERE m.disk_id = ${diskId} AND (m.problem IS NULL OR m.free IS NOT NULL)
+          AND m.measured_at >= ${addSeconds(ctx.now(), -FRESH_SECONDS)}::timestamp ORDER BY m.host`,
+  );
+  return rows.map(({ host }) => host);
+}

@@ -1,0 +1,341 @@
+/** Restore disks: adds, changes and lists them. */
+import path from 'node:path';
+import { InUseError, InvalidInputError, NotFoundError, oneLine, quote } from '../../core/errors.js';
+import { plural } from '../../core/plural.js';
+import { addSeconds } from '../../core/time.js';
+import { lockDisks } from '../../db/locks.js';
+import { type Sql, sql } from '../../db/sql.js';
+import { type Transaction, transaction } from '../../db/transaction.js';
+import type { RestoreDisk } from '../../generated/prisma/client.js';
+import { audited, type Note } from '../audit/audited.js';
+import { isChanged } from '../conditions.js';
+import type { Context } from '../context.js';
+import { describeFull, isFull, takesAgain } from '../health/circuits.js';
+import { checkBytes, checkPattern } from '../input.js';
+import { keyedList } from '../page-keys.js';
+import { allow } from '../policy.js';
+
+/** With bytes of the allocation, of copies, and reserved by running recalls. */
+export type DiskRow = Pick<RestoreDisk, 'id' | 'mountpoint' | 'size' | 'used' | 'reserved'>;
+
+const diskColumns = sql`k.id, k.mountpoint, k.size, k.used, k.reserved`;
+
+interface Allocation {
+  mountpoint: string;
+  size: bigint;
+}
+
+/**
+ * Adds a restore disk, or changes an allocation, after which the disk no longer counts as full. @throws
+ * InvalidInputError
+ */
+export async function setDisk(ctx: Context, input: Allocation): Promise<DiskRow> {
+  const { mountpoint: object, size } = input;
+  return await audited(ctx, { operation: 'setDisk', kind: 'DISK', object, given: { size } }, async (note) => {
+    const { mountpoint } = checkAllocation(input);
+    await refuseNested(ctx, mountpoint);
+    const change = sql`INSERT INTO restore_disk AS k (mountpoint, size) VALUES (${mountpoint}, ${size})
+      ON CONFLICT (mountpoint) DO UPDATE SET size = excluded.size, fulls = 0, ${takesAgain}`;
+    return await changeDisk(ctx, mountpoint, change, note);
+  });
+}
+
+/** Changes the allocation of a known restore disk. @throws InvalidInputError, NotFoundError */
+export async function resizeDisk(ctx: Context, input: Allocation): Promise<DiskRow> {
+  const { mountpoint: object, size } = input;
+  return await audited(ctx, { operation: 'resizeDisk', kind: 'DISK', object, given: { size } }, async (note) => {
+    const { mountpoint } = checkAllocation(input);
+    const change = sql`UPDATE restore_disk k SET size = ${size}, fulls = 0, ${takesAgain} WHERE k.mountpoint = ${mountpoint}`;
+    return await changeDisk(ctx, mountpoint, change, note);
+  });
+}
+
+async function changeDisk(ctx: Context, mountpoint: string, change: Sql, note: Note): Promise<DiskRow> {
+  return await transaction(ctx.db.pool, 'changeDisk', async (tx) => {
+    const [disk] = await tx.query<DiskRow>(sql`${change} RETURNING ${diskColumns}`);
+    if (!disk) throw new NotFoundError(`there is no restore disk ${quote(mountpoint)}`);
+    await tx.query(note({ object: mountpoint }));
+    await ringRoom(tx);
+    return disk;
+  });
+}
+
+function checkAllocation({ mountpoint, size }: Allocation): Allocation {
+  return { mountpoint: checkMountpoint(mountpoint), size: checkBytes('size', size) };
+}
+
+function checkMountpoint(given: string): string {
+  if (path.isAbsolute(checkPattern('mountpoint', given))) return path.resolve(given);
+  throw new InvalidInputError('mountpoint', `must be an absolute path, not ${quote(given)}`);
+}
+
+export async function ringRoom(tx: Transaction): Promise<void> {
+  await tx.query(sql`SELECT pg_notify('tapegate', 'room')`);
+}
+
+/**
+ * Rejects a disk within another one, which would take its copies for its own files. A registered disk is accepted.
+ * @param real resolves links. Operations access no disk; without it only the paths are compared.
+ * @throws InvalidInputError
+ */
+export async function refuseNested(
+  ctx: Context,
+  mountpoint: string,
+  real: (mountpoint: string) => Promise<string> = async (it) => it,
+): Promise<void> {
+  const disks = await listDisks(ctx);
+  if (disks.some((disk) => disk.mountpoint === mountpoint)) return;
+  const place = await real(mountpoint);
+  for (const other of disks) {
+    const otherPlace = await real(other.mountpoint);
+    if (!liesIn(place, otherPlace) && !liesIn(otherPlace, place)) continue;
+    const problem = `must not lie in another restore disk, or have one in it: ${other.mountpoint}, not ${quote(mountpoint)}`;
+    throw new InvalidInputError('mountpoint', problem);
+  }
+}
+
+function liesIn(inner: string, outer: string): boolean {
+  return inner === outer || inner.startsWith(outer === '/' ? outer : `${outer}/`);
+}
+
+export async function ensureDisk(ctx: Context, disk: { mountpoint: string; size: bigint }): Promise<void> {
+  await ctx.db.pool.query(
+    sql`INSERT INTO restore_disk (mountpoint, size) SELECT ${disk.mountpoint}, ${disk.size} WHERE NOT EXISTS (SELECT FROM restore_disk)
+     ON CONFLICT (mountpoint) DO NOTHING`,
+  );
+}
+
+export async function listDisks(ctx: Context): Promise<DiskRow[]> {
+  return await ctx.db.rows<DiskRow>(sql`SELECT ${diskColumns} FROM restore_disk k ORDER BY k.mountpoint`);
+}
+
+/** Returns the free bytes by allocation of the disks in service; undefined before the first disk is registered. */
+export async function readRoom(ctx: Context): Promise<bigint | undefined> {
+  const [row] = await ctx.db.rows<{ disks: number; room: string }>(
+    sql`SELECT count(*)::int AS disks, coalesce(sum(greatest(k.size - k.used - k.reserved, 0))
+          FILTER (WHERE NOT ${isFull(ctx)} AND NOT EXISTS (SELECT FROM suspended_disk s WHERE s.disk_id = k.id)), 0)::text AS room
+        FROM restore_disk k`,
+  );
+  return row && row.disks > 0 ? BigInt(row.room) : undefined;
+}
+
+export function listDisksByPage(ctx: Context) {
+  allow(ctx, 'listDisksByPage');
+  return keyedList<number, RestoreDisk>(ctx, { rows: sql`restore_disk k WHERE true`, id: sql`k.id` }, (at, id, query) =>
+    at.db.prisma.restoreDisk.findMany({ ...query, where: { id }, orderBy: { id: 'asc' } }),
+  );
+}
+
+interface DiskFigures {
+  size: bigint;
+  used: bigint;
+  reserved: bigint;
+  fileSystem?: FileSystemRoom | undefined;
+}
+
+/** Free bytes of a file system, and those reserved on all disks that share it. */
+export interface FileSystemRoom {
+  freeBytes: bigint;
+  reserved: bigint;
+}
+
+/** Chooses the disk with the most room, within a file system by remaining allocation; undefined if `size` fits none. */
+export function chooseDisk<D extends DiskFigures>(disks: readonly D[], size: bigint): D | undefined {
+  let best: D | undefined;
+  for (const disk of disks) {
+    if (roomOf(disk) >= size && (!best || isRoomier(disk, best))) best = disk;
+  }
+  return best;
+}
+
+function isRoomier(disk: DiskFigures, other: DiskFigures): boolean {
+  const [room, rooms] = [roomOf(disk), roomOf(other)];
+  return room === rooms ? roomByAllocation(disk) > roomByAllocation(other) : room > rooms;
+}
+
+/** Returns bytes; negative if more is reserved than free. */
+export function roomOf(disk: DiskFigures): bigint {
+  const allocated = roomByAllocation(disk);
+  if (!disk.fileSystem) return allocated;
+  const free = roomByFreeSpace(disk.fileSystem);
+  if (free < allocated) return free;
+  return allocated;
+}
+
+export function roomByAllocation(disk: DiskFigures): bigint {
+  return disk.size - disk.used - disk.reserved;
+}
+
+/** A running recall counts with its whole size, all of which may still have to be written. */
+export function roomByFreeSpace({ freeBytes, reserved }: FileSystemRoom): bigint {
+  return freeBytes - reserved;
+}
+
+export async function readDisks({ db }: Context, ids: readonly number[]): Promise<Map<number, RestoreDisk>> {
+  const disks = await db.prisma.restoreDisk.findMany({ where: { id: { in: [...ids] } } });
+  return new Map(disks.map((disk) => [disk.id, disk]));
+}
+
+/** Measured by engines, since a hanging disk would hang a gateway. Both are null without a recent measurement. */
+export interface DiskMeasurement {
+  free: bigint | null;
+  /** Shown to users. Also set for a disk that takes nothing new, although it may have free space. */
+  problem: string | null;
+}
+
+/** Older measurements are ignored; engines measure every ten seconds. */
+export const FRESH_SECONDS = 60;
+const KEPT_SECONDS = 3600;
+const MAX_PROBLEM = 1000;
+
+export async function listMeasurable(ctx: Context): Promise<Pick<DiskRow, 'id' | 'mountpoint'>[]> {
+  return await ctx.db.rows<Pick<DiskRow, 'id' | 'mountpoint'>>(
+    sql`SELECT k.id, k.mountpoint FROM restore_disk k
+        WHERE NOT EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id) ORDER BY k.id`,
+  );
+}
+
+/** Another host has recently seen the disk `k` without a problem, apart from a full disk. */
+export function isSeenElsewhere(ctx: Context, host: string): Sql {
+  return sql`EXISTS (SELECT FROM disk_measurement m WHERE m.disk_id = k.id AND m.host <> ${host} AND (m.problem IS NULL OR m.free IS NOT NULL)
+    AND m.measured_at >= ${addSeconds(ctx.now(), -FRESH_SECONDS)}::timestamp)`;
+}
+
+export async function findSeenElsewhere(ctx: Context, host: string, diskIds: readonly number[]): Promise<Set<number>> {
+  const rows = await ctx.db.rows<{ id: number }>(
+    sql`SELECT k.id FROM restore_disk k WHERE k.id = ANY(${diskIds}::int[]) AND ${isSeenElsewhere(ctx, host)}`,
+  );
+  return new Set(rows.map(({ id }) => id));
+}
+
+export async function noteMeasurements(
+  ctx: Context,
+  host: string,
+  seen: readonly (DiskMeasurement & { diskId: number })[],
+): Promise<void> {
+  const now = ctx.now();
+  const [ids, free] = [seen.map(({ diskId }) => diskId), seen.map((disk) => disk.free)];
+  const problems = seen.map(({ problem }) => (problem === null ? null : oneLine(problem, MAX_PROBLEM)));
+  await ctx.db.pool.query(
+    sql`INSERT INTO disk_measurement (disk_id, host, free, problem, measured_at)
+        SELECT s.id, ${host}, s.free, s.problem, ${now}
+        FROM unnest(${ids}::int[], ${free}::bigint[], ${problems}::text[]) AS s (id, free, problem) ORDER BY s.id
+        ON CONFLICT (disk_id, host) DO UPDATE
+          SET free = excluded.free, problem = excluded.problem, measured_at = excluded.measured_at`,
+  );
+  await ctx.db.pool.query(
+    sql`DELETE FROM disk_measurement WHERE measured_at < ${addSeconds(now, -KEPT_SECONDS)}::timestamp`,
+  );
+}
+
+/** Reads by disk id the least free bytes and each host's problem. For a disk suspended for failing, only the reason. */
+export async function readMeasurements(
+  ctx: Context,
+  diskIds: readonly number[],
+): Promise<Map<number, DiskMeasurement>> {
+  const rows = await ctx.db.rows<{
+    id: number;
+    free: string | null;
+    problem: string | null;
+    full: string | null;
+  }>(
+    sql`SELECT k.id, CASE WHEN g.disk_id IS NULL THEN m.free END AS free,
+          CASE WHEN g.disk_id IS NULL THEN m.problem ELSE s.reason END AS problem,
+          CASE WHEN g.disk_id IS NULL AND ${isFull(ctx)} THEN k.full_reason END AS full
+        FROM restore_disk k LEFT JOIN failing_disk g ON g.disk_id = k.id LEFT JOIN suspended_disk s ON s.disk_id = k.id
+          CROSS JOIN LATERAL (
+            SELECT min(m.free)::text AS free, string_agg(m.host || ': ' || m.problem, '; ' ORDER BY m.host) AS problem
+            FROM disk_measurement m
+            WHERE m.disk_id = k.id AND m.measured_at >= ${addSeconds(ctx.now(), -FRESH_SECONDS)}::timestamp
+          ) m WHERE k.id = ANY(${diskIds}::int[])`,
+  );
+  return new Map(
+    rows.map(({ id, free, problem, full }) => {
+      const problems = [full === null ? null : describeFull(full), problem].filter((part) => part !== null);
+      return [id, { free: free === null ? null : BigInt(free), problem: problems.join('; ') || null }];
+    }),
+  );
+}
+
+const MAX_HOSTS = 100;
+
+/** Reads by disk id the hosts whose engines measured the disk within the last minute. */
+export async function readHostsOf(ctx: Context, diskIds: readonly number[]): Promise<Map<number, string[]>> {
+  allow(ctx, 'readHostsOf');
+  const rows = await ctx.db.rows<{ id: number; hosts: string[] }>(
+    sql`SELECT k.id, ARRAY(
+          SELECT m.host FROM disk_measurement m
+          WHERE m.disk_id = k.id AND m.measured_at >= ${addSeconds(ctx.now(), -FRESH_SECONDS)}::timestamp
+          ORDER BY m.host LIMIT ${MAX_HOSTS}) AS hosts
+        FROM restore_disk k WHERE k.id = ANY(${diskIds}::int[])`,
+  );
+  return new Map(rows.map(({ id, hosts }) => [id, hosts]));
+}
+
+export interface ForgottenDisk extends DiskRow {
+  /** The first 100 paths of files that recalls may have left there unexamined. */
+  leftBehind: string[];
+}
+
+const MOST_LEFT = 100;
+
+/**
+ * Removes a disk without copies. Engines look for files left by recalls first, unless it fails. Files on it stay.
+ * @throws InvalidInputError; NotFoundError; InUseError with the figures
+ */
+export async function forgetDisk(ctx: Context, given: string): Promise<ForgottenDisk> {
+  return await audited(ctx, { operation: 'forgetDisk', kind: 'DISK', object: given }, async (note) => {
+    const mountpoint = checkMountpoint(given);
+    return await transaction(ctx.db.pool, 'forgetDisk', async (tx) => {
+      // lock first, check in a second statement, which sees the copies of earlier lock holders
+      await lockDisks(tx, sql`k.mountpoint = ${mountpoint}`);
+      const [disk] = await tx.query<ForgottenDisk & Contents>(
+        sql`SELECT k.id, k.mountpoint, k.size, k.used, k.reserved, c.copies, c.bytes AS "copyBytes",
+              (SELECT count(*)::int FROM recall c WHERE c.disk_id = k.id) AS running,
+              (SELECT count(*)::int FROM tape_file f WHERE f.changed_disk_id = k.id AND ${isChanged})
+                + (SELECT count(*)::int FROM kept_copy c WHERE c.disk_id = k.id) AS changed,
+              ARRAY(SELECT DISTINCT f.path FROM left_behind l JOIN tape_file f ON f.id = l.file_id WHERE l.disk_id = k.id
+                ORDER BY f.path LIMIT ${MOST_LEFT}) AS "leftBehind",
+              EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id) AS "isFailing"
+            FROM restore_disk k CROSS JOIN LATERAL (
+              SELECT count(*)::int AS copies, coalesce(sum(f.size), 0) AS bytes FROM tape_file f WHERE f.disk_id = k.id
+            ) c WHERE k.mountpoint = ${mountpoint}`,
+      );
+      if (!disk) throw new NotFoundError(`there is no restore disk ${quote(mountpoint)}`);
+      const { copies, copyBytes, running, changed, isFailing, ...row } = disk;
+      refuseInUse(disk);
+      await tx.query(sql`DELETE FROM restore_disk k WHERE k.id = ${row.id}`);
+      await tx.query(sql`DELETE FROM suspension WHERE kind = 'DISK' AND name = ${mountpoint}`);
+      await tx.query(note());
+      return row;
+    });
+  });
+}
+
+interface Contents {
+  copies: number;
+  copyBytes: bigint;
+  running: number;
+  changed: number;
+  isFailing: boolean;
+}
+
+function refuseInUse(disk: ForgottenDisk & Contents): void {
+  const name = `the restore disk ${quote(disk.mountpoint)}`;
+  const { copies, copyBytes, running, changed, leftBehind, isFailing } = disk;
+  if (copies > 0 || running > 0) {
+    throw new InUseError(
+      `${name} holds ${plural(copies, 'copy', 'copies')} of ${plural(copyBytes, 'byte')} and has ${plural(running, 'recall')} under way: drain it, and remove it once nothing is left there`,
+    );
+  }
+  if (changed > 0) {
+    throw new InUseError(
+      `${name} has ${plural(changed, 'copy that was', 'copies that were')} changed by hand, and nothing else on disk stands for ${changed === 1 ? 'its file' : 'their files'}: take ${changed === 1 ? 'it' : 'them'} away, and have doctor --repair look`,
+    );
+  }
+  if (leftBehind.length > 0 && !isFailing) {
+    throw new InUseError(
+      `${name} may have what ended recalls of ${plural(leftBehind.length, 'file')} have left there, such as ${quote(leftBehind[0] ?? '')}: engines look for it within a minute, and it can be removed then`,
+    );
+  }
+}

@@ -1,0 +1,125 @@
+/**
+ * Failing disks: the engine suspends and retries them. The pause grows until a copy is put on the disk.
+ * A disk with `retry_at` has a suspension, and a disk that the engine suspended has `retry_at`. So each statement locks
+ * the disk first.
+ */
+
+import { oneLine } from '../../core/errors.js';
+import { addSeconds } from '../../core/time.js';
+import { lockDisks, locking } from '../../db/locks.js';
+import { type Sql, sql } from '../../db/sql.js';
+import { transaction } from '../../db/transaction.js';
+import type { Context } from '../context.js';
+import { MAX_REASON, pauseOf } from '../health/circuits.js';
+import { auditHold, endSuspension } from '../health/suspensions.js';
+import type { DiskRow } from './disks.js';
+import { FRESH_SECONDS, isSeenElsewhere } from './disks.js';
+
+const pause = pauseOf(sql`k.failures`);
+
+export const isOnFailingDisk: Sql = sql`EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = f.disk_id)`;
+
+/** Returns a text that identifies the set of failing disks. */
+export async function nameFailing(ctx: Context): Promise<string> {
+  const rows = await ctx.db.rows<{ ids: string | null }>(
+    sql`SELECT string_agg(g.disk_id::text, ',' ORDER BY g.disk_id) AS ids FROM failing_disk g`,
+  );
+  return rows[0]?.ids ?? '';
+}
+
+/** Suspends a failing disk. Keeps an operator's suspension, and the reason of a disk known to fail. */
+export async function holdDisk(ctx: Context, mountpoint: string, problem: string): Promise<void> {
+  await hold(ctx, problem, sql`k.mountpoint = ${mountpoint}`);
+}
+
+/** Suspends a disk that is missing here, unless another host sees it or it has no recorded marker yet. */
+export async function holdAbsent(
+  ctx: Context,
+  { host, mountpoint }: { host: string; mountpoint: string },
+  problem: string,
+): Promise<void> {
+  const which = sql`k.mountpoint = ${mountpoint} AND k.marked_at IS NOT NULL AND NOT ${isSeenElsewhere(ctx, host)}`;
+  await hold(ctx, problem, which);
+}
+
+async function hold(ctx: Context, problem: string, which: Sql): Promise<void> {
+  const reason = oneLine(problem, MAX_REASON);
+  const now = ctx.now();
+  const [disk] = await ctx.db.rows<{ mountpoint: string; isHeld: boolean }>(
+    sql`WITH failing AS (
+          UPDATE restore_disk k SET failures = k.failures + 1, retry_at = ${now}::timestamp + ${pause}
+          WHERE ${which} AND k.retry_at IS NULL RETURNING k.mountpoint, k.retry_at
+        ), known AS (
+          SELECT k.mountpoint, k.retry_at FROM restore_disk k WHERE ${which} AND k.retry_at IS NOT NULL ${locking.disk}
+        ), held AS (
+          INSERT INTO suspension (kind, name, mode, reason, since, retry_at)
+          SELECT 'DISK', f.mountpoint, 'HELD', ${reason}, ${now}, f.retry_at
+          FROM (SELECT * FROM failing UNION ALL SELECT * FROM known) f
+          ON CONFLICT (kind, name) DO NOTHING RETURNING name
+        ), ${auditHold(ctx, 'DISK', reason)}
+        SELECT mountpoint, EXISTS (SELECT FROM held) AS "isHeld" FROM failing UNION SELECT name, true FROM held`,
+  );
+  if (disk) ctx.log.error({ disk: disk.mountpoint }, `restore disk ${disk.isHeld ? 'held' : 'fails'}: ${reason}`);
+}
+
+export type FailingDisk = Pick<DiskRow, 'id' | 'mountpoint'>;
+
+/**
+ * Takes the disks to retry now. Other engines wait for their next pause. @param except ids of disks left to other hosts
+ */
+export async function takeRetries(ctx: Context, except: readonly number[] = []): Promise<FailingDisk[]> {
+  const now = ctx.now();
+  return await ctx.db.rows<FailingDisk>(
+    sql`WITH taken AS (
+          UPDATE restore_disk k SET retry_at = ${now}::timestamp + ${pause}
+          WHERE k.retry_at <= ${now} AND k.id <> ALL(${except}::int[]) RETURNING k.id, k.mountpoint, k.retry_at
+        ), shown AS (
+          UPDATE suspension s SET retry_at = t.retry_at FROM taken t
+          WHERE s.kind = 'DISK' AND s.name = t.mountpoint AND s.retry_at IS NOT NULL
+        ) SELECT id, mountpoint FROM taken`,
+  );
+}
+
+/** Leaves the next retry of a disk missing here to another host, and makes it soon. @returns whether there is one */
+export async function leaveToOthers(
+  ctx: Context,
+  { host, mountpoint }: { host: string; mountpoint: string },
+): Promise<boolean> {
+  const soon = addSeconds(ctx.now(), 1);
+  const { rowCount } = await ctx.db.pool.query(
+    sql`WITH others AS (
+          SELECT FROM disk_measurement m WHERE m.host <> ${host} AND m.measured_at >= ${addSeconds(ctx.now(), -FRESH_SECONDS)}::timestamp LIMIT 1
+        ), failing AS (
+          UPDATE restore_disk k SET retry_at = ${soon} FROM others WHERE k.mountpoint = ${mountpoint} AND k.retry_at IS NOT NULL
+        ) SELECT FROM others`,
+  );
+  return rowCount !== 0;
+}
+
+export async function noteStillFailing(ctx: Context, mountpoint: string, problem: string): Promise<void> {
+  await ctx.db.pool.query(
+    sql`WITH failing AS (
+          UPDATE restore_disk SET failures = failures + 1 WHERE mountpoint = ${mountpoint} AND retry_at IS NOT NULL
+          RETURNING mountpoint
+        ) UPDATE suspension s SET reason = ${oneLine(problem, MAX_REASON)} FROM failing f
+          WHERE s.kind = 'DISK' AND s.name = f.mountpoint AND s.retry_at IS NOT NULL`,
+  );
+}
+
+/** Ends the suspension of a working disk. An operator's suspension stays, but the disk may be accessed. */
+export async function putBackDisk(ctx: Context, mountpoint: string): Promise<void> {
+  // first, since it ends both at once
+  const ended = await endSuspension(ctx, sql`kind = 'DISK' AND name = ${mountpoint} AND retry_at IS NOT NULL`);
+  const cleared = await transaction(ctx.db.pool, 'putBackDisk', async (tx) => {
+    // lock first, check in a second statement, which sees a suspension that another engine has added meanwhile
+    await lockDisks(tx, sql`k.mountpoint = ${mountpoint}`);
+    return await tx.query(
+      sql`UPDATE restore_disk k SET retry_at = NULL WHERE k.mountpoint = ${mountpoint} AND k.retry_at IS NOT NULL
+            AND NOT EXISTS (SELECT FROM suspension s WHERE s.kind = 'DISK' AND s.name = k.mountpoint AND s.retry_at IS NOT NULL)
+          RETURNING k.id`,
+    );
+  });
+  if (ended) ctx.log.warn({ disk: mountpoint }, `restore disk in service again, held before: ${ended.reason}`);
+  else if (cleared.length > 0)
+    ctx.log.warn({ disk: mountpoint }, 'restore disk works again, and is out of service still');
+}

@@ -1,0 +1,82 @@
+/**
+ * Restored copies that are missing from their disks, because they were removed outside Tapegate. Any process that finds
+ * one records it: the file is recalled if a live request contains it.
+ */
+
+import { type Sql, sql } from '../../db/sql.js';
+import { transaction } from '../../db/transaction.js';
+import { moveFiles } from '../catalogue/moves.js';
+import { isChanged, placeOnDisk } from '../conditions.js';
+import type { Context } from '../context.js';
+import { withdrawLetters } from '../notifications/mail/notifications.js';
+import { lockHolders, lockRequestsOf, settleRequests, waitAgain } from '../requests/holds.js';
+import { copyColumns, isAsRead, type NotedCopy } from './copies.js';
+import { ringRoom } from './disks.js';
+import { isOnFailingDisk } from './failing.js';
+import { type ChangedCopy, forgetCopies, settleChanged } from './removals.js';
+
+/** Copies of a check, so that it takes milliseconds. A periodic job checks the others. */
+const MOST_CHECKED = 1000;
+
+/**
+ * Looks for the copies of files on the disks of this host, and records missing ones.
+ * @param which a condition on the file `f`
+ * @returns the ids of the files whose copies are missing
+ */
+export async function recordMissing(ctx: Context, which: Sql): Promise<Set<bigint>> {
+  const copies = await ctx.db.rows<NotedCopy>(
+    sql`SELECT ${copyColumns} FROM tape_file f JOIN restore_disk k ON k.id = f.disk_id
+        WHERE ${which} AND f.stage = 'RESTORED' AND NOT ${isOnFailingDisk} LIMIT ${MOST_CHECKED}`,
+  );
+  const changed = await ctx.db.rows<ChangedCopy>(
+    sql`SELECT f.id AS "fileId", ${placeOnDisk} AS path, k.id AS "diskId", k.mountpoint
+        FROM tape_file f JOIN restore_disk k ON k.id = f.changed_disk_id
+        WHERE ${which} AND ${isChanged} AND NOT ${isOnFailingDisk} LIMIT ${MOST_CHECKED}`,
+  );
+  const missing = await ctx.copies.findMissing([...copies, ...changed]);
+  const ids = new Set(missing.map(({ fileId }) => fileId));
+  if (ids.size === 0) return ids;
+  await returnMissing(
+    ctx,
+    copies.filter(({ fileId }) => ids.has(fileId)),
+  );
+  await settleChanged(ctx, { gone: changed.map(({ fileId }) => fileId).filter((id) => ids.has(id)) });
+  return ids;
+}
+
+/** Does the same for files by their ids. */
+export async function recordMissingFiles(ctx: Context, fileIds: readonly bigint[]): Promise<Set<bigint>> {
+  return fileIds.length === 0 ? new Set() : await recordMissing(ctx, sql`f.id = ANY(${fileIds}::bigint[])`);
+}
+
+/**
+ * Returns files to tape whose copies were not found after they were read, and recalls them for live requests. A copy
+ * that was restored anew meanwhile has another version, and stays.
+ * @returns the ids of the moved files
+ */
+export async function returnMissing(
+  ctx: Context,
+  gone: readonly Pick<NotedCopy, 'fileId' | 'version'>[],
+): Promise<bigint[]> {
+  if (gone.length === 0) return [];
+  return await transaction(ctx.db.pool, 'returnMissing', async (tx) => {
+    await lockHolders(
+      tx,
+      gone.map((copy) => copy.fileId),
+    );
+    const rows = await tx.query<{ id: bigint }>(sql`SELECT f.id FROM tape_file f WHERE ${isAsRead(gone)}`);
+    const moved = await moveFiles(
+      ctx,
+      tx,
+      rows.map((row) => row.id),
+      { from: 'RESTORED', to: 'ONTAPE' },
+    );
+    const requestIds = await lockRequestsOf(tx, moved); // a part of the locked ones
+    await waitAgain(tx, requestIds, moved);
+    await settleRequests(ctx, tx, requestIds);
+    await forgetCopies(tx, moved);
+    await withdrawLetters(tx, requestIds);
+    await ringRoom(tx);
+    return moved;
+  });
+}

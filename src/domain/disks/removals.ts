@@ -1,0 +1,384 @@
+/**
+ * Removes copies that no request contains any more from the restore area.
+ * First the file moves to ONTAPE with its copy still recorded (`disk_id`), then the copy is removed, then the record.
+ * After a crash the next process finds the record and removes the copy; until then the file is not recalled.
+ * Nothing is locked during disk access; a claim only steers other processes to other copies. A copy is recognised
+ * first, then checked in the database, then exactly that copy is removed. So a later copy is safe. The record is
+ * deleted only if the file's row has not changed since the read.
+ */
+
+import { addSeconds } from '../../core/time.js';
+import { lockFiles, locking, lockRequests } from '../../db/locks.js';
+import { empty, type Sql, sql } from '../../db/sql.js';
+import { type Transaction, transaction } from '../../db/transaction.js';
+import { moveFiles } from '../catalogue/moves.js';
+import { forgetVerifications } from '../catalogue/verifications.js';
+import { isChanged, isHeldByKeys, isLive, isOrphan, isUnheld, placeOnDisk } from '../conditions.js';
+import type { Context } from '../context.js';
+import { takesAgain } from '../health/circuits.js';
+import { isLinked } from '../links/links.js';
+import { lockHolders, lockRequestsOf, markOnDisk, settleRequests, waitAgain } from '../requests/holds.js';
+import { CHANGED_BY_HAND, copyColumns, isAsRead, NOT_OURS, type NotedCopy } from './copies.js';
+import { ringRoom } from './disks.js';
+import { isOnFailingDisk } from './failing.js';
+
+export interface UnclearedRequest {
+  id: number;
+  version: string;
+}
+
+export async function listUncleared(ctx: Context, page: { after: number; limit: number }): Promise<UnclearedRequest[]> {
+  return await ctx.db.rows<UnclearedRequest>(
+    sql`SELECT id, xmin::text AS version FROM request WHERE NOT is_released AND id > ${page.after} ORDER BY id LIMIT ${page.limit}`,
+  );
+}
+
+const fileOfHold = (stages: Sql) => sql`CROSS JOIN LATERAL (
+  SELECT f.*, f.xmin FROM tape_file f WHERE f.id = o.file_id AND f.stage IN (${stages}) OFFSET 0) f`;
+
+/** The request `r` released `f` (request file `o`), and no request contains it. The first part skips most lookups. */
+const isLeft = sql`(o.state = 'RELEASED' OR NOT (${isLive})) AND NOT ${isHeldByKeys(sql`f.id`)}`;
+
+/**
+ * Searches the next `limit` released files of a request for restored ones that no request contains.
+ * @returns the copies, except on failing disks, and the last ordinal; undefined if no files are left
+ */
+export async function readUnheld(
+  ctx: Context,
+  page: { requestId: number; after: number; limit: number },
+): Promise<{ copies: NotedCopy[]; last: number | undefined }> {
+  const rows = await ctx.db.rows<{ seen: number; last: number } & (NotedCopy | { fileId: null })>(
+    sql`WITH page AS MATERIALIZED (
+          SELECT o.ordinal, o.file_id, o.state FROM hold o
+          WHERE o.request_id = ${page.requestId} AND o.ordinal > 0 AND o.ordinal > ${page.after}
+            AND (o.state = 'RELEASED' OR (SELECT NOT (${isLive}) FROM request r WHERE r.id = ${page.requestId}))
+          ORDER BY o.ordinal LIMIT ${page.limit}
+        )
+        SELECT p.*, c.* FROM (SELECT count(*)::int AS seen, max(ordinal) AS last FROM page) p LEFT JOIN (
+          SELECT ${copyColumns} FROM page o JOIN request r ON r.id = ${page.requestId} ${fileOfHold(sql`'RESTORED'`)}
+            JOIN restore_disk k ON k.id = f.disk_id
+          WHERE ${isLeft} AND NOT ${isOnFailingDisk} ORDER BY o.ordinal
+        ) c ON true`,
+  );
+  const copies = rows.filter((row): row is { seen: number; last: number } & NotedCopy => row.fileId !== null);
+  const [first] = rows;
+  return { copies, last: first && first.seen === page.limit ? first.last : undefined };
+}
+
+/** Request files that one transaction marks, during which the request cannot be revived. */
+const MARKED = 10_000;
+
+/**
+ * Records that all released files of a request have left, unless there are new ones. Marks the files of an ended request,
+ * so that later reads of the live requests of a file skip them. If the request ends between the two, records nothing.
+ * @returns whether it is recorded
+ */
+export async function markCleared(ctx: Context, requestId: number): Promise<boolean> {
+  await markEnded(ctx, requestId);
+  return await transaction(ctx.db.pool, 'markCleared', async (tx) => {
+    // lock first, check in a second statement, which sees the releases of earlier lock holders
+    await lockRequests(tx, sql`r.id = ${requestId}`);
+    const cleared = await tx.query(
+      sql`UPDATE request r SET is_released = true WHERE r.id = ${requestId} AND NOT EXISTS (
+            SELECT FROM hold o ${fileOfHold(sql`'RESTORED', 'RESTORING'`)}
+            WHERE o.request_id = ${requestId} AND ${isLeft}
+          ) AND ((${isLive}) OR NOT EXISTS (
+            SELECT FROM hold h WHERE h.request_id = ${requestId} AND h.ordinal > 0 AND NOT h.is_ended)) RETURNING r.id`,
+    );
+    return cleared.length > 0;
+  });
+}
+
+/** Marks in steps by ordinal. A killed call is completed by the next one, since `is_released` is written later. */
+async function markEnded(ctx: Context, requestId: number): Promise<void> {
+  const rows = await ctx.db.rows<{ last: number | null }>(
+    sql`SELECT max(ordinal) AS last FROM hold WHERE request_id = ${requestId} AND ordinal > 0`,
+  );
+  const last = rows[0]?.last ?? 0;
+  let isOver = true;
+  for (let after = 0; isOver && after < last; after += MARKED) {
+    isOver = await transaction(ctx.db.pool, 'markEnded', async (tx) => {
+      const ended = await lockRequests(tx, sql`r.id = ${requestId} AND NOT (${isLive})`);
+      tx.send(
+        sql`UPDATE hold SET is_ended = true WHERE request_id = ANY(${ended}::int[])
+              AND ordinal > 0 AND ordinal > ${after} AND ordinal <= ${after + MARKED} AND NOT is_ended`,
+      );
+      return ended.length > 0;
+    });
+  }
+}
+
+/** No request contains the file `f`, and no ended request would have it removed. */
+export const isUnheldForGood = sql`(${isUnheld} AND f.id NOT IN (SELECT o.file_id FROM request r CROSS JOIN LATERAL (
+  SELECT h.file_id FROM hold h WHERE h.request_id = r.id OFFSET 0) o WHERE NOT r.is_released))`;
+
+type SeenCopy = Pick<NotedCopy, 'fileId' | 'version'>;
+
+/**
+ * Moves restored files that no request contains out of the restore area. A changed copy stays: its file becomes
+ * UNVERIFIED, and its room is no longer counted.
+ * @returns the ids of the moved files; the rows of the others have changed
+ */
+export async function letGo(
+  ctx: Context,
+  copies: { unchanged: readonly SeenCopy[]; changed: readonly SeenCopy[] },
+): Promise<bigint[]> {
+  const all = [...copies.unchanged, ...copies.changed];
+  return await transaction(ctx.db.pool, 'letGo', async (tx) => {
+    // lock first, check in a second statement, which sees request files of earlier lock holders
+    await lockFiles(tx, sql`f.id = ANY(${all.map(({ fileId }) => fileId)}::bigint[])`);
+    const rows = await tx.query<{ id: bigint }>(
+      sql`SELECT f.id FROM tape_file f WHERE ${isAsRead(all)} AND f.stage = 'RESTORED' AND ${isUnheld}`,
+    );
+    const unheld = new Set(rows.map((row) => row.id));
+    const pick = (seen: readonly SeenCopy[]) => seen.map(({ fileId }) => fileId).filter((id) => unheld.has(id));
+    const unchanged = await moveFiles(ctx, tx, pick(copies.unchanged), { from: 'RESTORED', to: 'ONTAPE' });
+    const changed = await moveFiles(ctx, tx, pick(copies.changed), { from: 'RESTORED', to: 'UNVERIFIED' });
+    await noteChanged(tx, changed);
+    await forgetCopies(tx, changed);
+    await keepUnverified(ctx, tx, changed, CHANGED_BY_HAND);
+    return [...unchanged, ...changed];
+  });
+}
+
+async function noteChanged(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
+  await tx.query(sql`UPDATE tape_file f SET changed_disk_id = f.disk_id WHERE f.id = ANY(${fileIds}::bigint[])`);
+}
+
+/** Records that the file on disk differs from tape, so that reading the tape does not confirm it. Files are locked. */
+export async function keepUnverified(
+  ctx: Context,
+  tx: Transaction,
+  fileIds: readonly bigint[],
+  why: string,
+): Promise<void> {
+  await tx.query(
+    sql`INSERT INTO verification (file_id, attempts, error_class, error, at)
+     SELECT id, 0, 'POLICY', ${why}, ${ctx.now()}
+     FROM unnest(${fileIds}::bigint[]) AS c (id)
+     ON CONFLICT (file_id) DO UPDATE SET error_class = excluded.error_class, error = excluded.error, at = excluded.at,
+       not_before = NULL`,
+  );
+}
+
+/** Lifetime of a claim in seconds. */
+const CLAIM_SECONDS = 10;
+
+/** Claims the next copies to remove. @returns the copies; the number examined, which others may share; the last file */
+export async function claimLeaving(
+  ctx: Context,
+  page: { after: bigint; limit: number },
+): Promise<{ copies: NotedCopy[]; seen: number; last: bigint | undefined }> {
+  const now = ctx.now();
+  const rows = await ctx.db.rows<NotedCopy & { isClaimed: boolean }>(
+    sql`WITH due AS (
+          SELECT f.id FROM tape_file f JOIN restore_disk k ON k.id = f.disk_id
+          WHERE f.stage <> 'RESTORED' AND f.id > ${page.after} AND NOT ${isOnFailingDisk} AND NOT ${isBeingRemoved(now)}
+            AND NOT ${isLinked}
+          ORDER BY f.id LIMIT ${page.limit}
+        ), claimed AS (
+          INSERT INTO removal (file_id, claimed_until)
+          SELECT id, ${addSeconds(now, CLAIM_SECONDS)}::timestamp FROM due ORDER BY id
+          ON CONFLICT (file_id) DO UPDATE SET claimed_until = excluded.claimed_until
+            WHERE removal.claimed_until <= ${now}::timestamp RETURNING file_id
+        )
+        SELECT ${copyColumns}, l.file_id IS NOT NULL AS "isClaimed"
+        FROM due JOIN tape_file f ON f.id = due.id JOIN restore_disk k ON k.id = f.disk_id
+          LEFT JOIN claimed l ON l.file_id = f.id ORDER BY f.id`,
+  );
+  const copies = rows.filter((row) => row.isClaimed);
+  return { copies, seen: rows.length, last: rows.at(-1)?.fileId };
+}
+
+function isBeingRemoved(now: string): Sql {
+  return sql`EXISTS (SELECT FROM removal m WHERE m.file_id = f.id AND m.claimed_until > ${now}::timestamp)`;
+}
+
+export async function findLeaving(ctx: Context, copies: readonly NotedCopy[]): Promise<Set<bigint>> {
+  const rows = await ctx.db.rows<{ id: bigint }>(
+    sql`SELECT f.id FROM tape_file f WHERE ${isAsRead(copies)} AND f.disk_id IS NOT NULL AND f.stage <> 'RESTORED'`,
+  );
+  return new Set(rows.map((row) => row.id));
+}
+
+/**
+ * Deletes the records of removed copies whose rows have not changed, and releases all claims. Calling it twice is safe.
+ * @param copies `changed`: changed since their release. They stay, and the file becomes UNVERIFIED unless the copy is
+ *   of another version.
+ * @returns the ids of the files whose records were deleted and that have nothing on disk
+ */
+export async function forgetGone(
+  ctx: Context,
+  { gone, changed, claimed }: Record<'gone' | 'changed' | 'claimed', readonly NotedCopy[]>,
+): Promise<bigint[]> {
+  const over = [...gone, ...changed];
+  const ids = over.map((copy) => copy.fileId);
+  return await transaction(ctx.db.pool, 'forgetGone', async (tx) => {
+    // files locked by others, perhaps for as long as an import, are left to a later run
+    const free = await tx.query<{ id: bigint }>(
+      sql`SELECT f.id FROM tape_file f WHERE f.id = ANY(${ids}::bigint[]) ORDER BY f.id ${locking.freeFile}`,
+    );
+    const rows = await tx.query<{ id: bigint }>(
+      sql`SELECT f.id FROM tape_file f WHERE f.id = ANY(${free.map((file) => file.id)}::bigint[]) AND ${isAsRead(over)}
+            AND f.stage <> 'RESTORED'`,
+    );
+    const forgotten = rows.map((row) => row.id);
+    await tx.query(sql`DELETE FROM removal WHERE file_id = ANY(${claimed.map((copy) => copy.fileId)}::bigint[])`);
+    if (forgotten.length === 0) return [];
+    const changedIds = changed.map((copy) => copy.fileId).filter((id) => forgotten.includes(id));
+    await keepChanged(ctx, tx, changedIds);
+    await forgetCopies(tx, forgotten);
+    await ringRoom(tx);
+    return forgotten.filter((id) => !changedIds.includes(id));
+  });
+}
+
+/** The files are locked, and their copies still recorded. */
+async function keepChanged(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
+  if (fileIds.length === 0) return;
+  const rows = await tx.query<{ id: bigint }>(
+    sql`SELECT f.id FROM tape_file f WHERE f.id = ANY(${fileIds}::bigint[]) AND f.disk_checksum = f.checksum`,
+  );
+  const same = rows.map((row) => row.id);
+  const kept = await moveFiles(ctx, tx, same, { from: 'ONTAPE', to: 'UNVERIFIED' });
+  await noteChanged(tx, kept);
+  await keepUnverified(ctx, tx, kept, CHANGED_BY_HAND);
+}
+
+/** The files are locked, and not RESTORED any more. */
+export async function forgetCopies(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
+  await tx.query(
+    sql`WITH copy AS (
+          SELECT f.id, f.disk_id, f.size FROM tape_file f
+          WHERE f.id = ANY(${fileIds}::bigint[]) AND f.disk_id IS NOT NULL AND f.stage <> 'RESTORED'
+        ), forgotten AS (
+          UPDATE tape_file f SET disk_id = NULL, disk_ino = NULL, disk_mtime_ns = NULL, disk_ctime_ns = NULL,
+            disk_checksum = NULL FROM copy WHERE f.id = copy.id
+        ), given_back AS (
+          DELETE FROM removal m USING copy WHERE m.file_id = copy.id
+        ), locked AS (
+          SELECT k.id FROM restore_disk k WHERE k.id IN (SELECT disk_id FROM copy) ORDER BY k.id ${locking.disk}
+        )
+        UPDATE restore_disk k SET used = k.used - s.bytes, ${takesAgain}
+        FROM (SELECT disk_id, sum(size) AS bytes FROM copy GROUP BY disk_id) s, locked l
+        WHERE k.id = s.disk_id AND l.id = k.id`,
+  );
+}
+
+/**
+ * Returns RESTORING files without a running recall to ONTAPE, and recalls them for waiting requests. @returns how many
+ */
+export async function returnOrphans(ctx: Context): Promise<number> {
+  return await transaction(ctx.db.pool, 'returnOrphans', async (tx) => {
+    const found = await tx.query<{ id: bigint }>(
+      sql`SELECT f.id FROM tape_file f WHERE ${isOrphan} ORDER BY f.id LIMIT 1000`,
+    );
+    if (found.length === 0) return 0;
+    const fileIds = found.map((file) => file.id);
+    await lockHolders(tx, fileIds);
+    const orphans = await tx.query<{ id: bigint }>(
+      sql`SELECT f.id FROM tape_file f WHERE f.id = ANY(${fileIds}::bigint[]) AND ${isOrphan}`,
+    );
+    const orphanIds = orphans.map((file) => file.id);
+    const moved = await moveFiles(ctx, tx, orphanIds, { from: 'RESTORING', to: 'ONTAPE' });
+    await settleRequests(ctx, tx, await lockRequestsOf(tx, moved)); // a part of the locked ones
+    return moved.length;
+  });
+}
+
+export interface ChangedCopy {
+  fileId: bigint;
+  path: string;
+  diskId: number;
+  mountpoint: string;
+}
+
+/** A changed copy, or another file with the bytes on tape. */
+export interface ExaminedCopy extends ChangedCopy, Pick<NotedCopy, 'size' | 'mtimeNs' | 'ctimeNs' | 'copyChecksum'> {
+  /** It had the bytes on tape at these times. */
+  isStanding: boolean;
+}
+
+const isStanding = sql`EXISTS (SELECT FROM verification w WHERE w.file_id = f.id AND w.error = ${NOT_OURS})`;
+
+/** Reads changed copies by file id. Their files are on disk only while the copies exist (restore-area/changed.ts). */
+export async function readChanged(
+  ctx: Context,
+  page: { isWanted: boolean; after: bigint; limit: number },
+): Promise<ExaminedCopy[]> {
+  const wanted = page.isWanted
+    ? sql`AND EXISTS (SELECT FROM live_hold h WHERE h.file_id = f.id AND h.state = 'WAITING')`
+    : empty;
+  return await ctx.db.rows<ExaminedCopy>(
+    sql`SELECT f.id AS "fileId", ${placeOnDisk} AS path, k.id AS "diskId", k.mountpoint, f.size, f.disk_mtime_ns AS "mtimeNs",
+          f.disk_ctime_ns AS "ctimeNs", coalesce(f.disk_checksum, f.checksum) AS "copyChecksum", ${isStanding} AS "isStanding"
+        FROM tape_file f JOIN restore_disk k ON k.id = f.changed_disk_id
+        WHERE f.changed_disk_id IS NOT NULL AND ${isChanged} AND f.id > ${page.after} ${wanted}
+          AND NOT EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id)
+        ORDER BY f.id LIMIT ${page.limit}`,
+  );
+}
+
+/**
+ * Stores checks of changed copies. Calling it twice is safe.
+ * @param looked `standing`: other files with the bytes on tape, which satisfy waiting requests. `changed`: they are left
+ *   alone, and their files are recalled at other paths. `gone`: their files are recalled
+ * @returns the ids of the files that are recalled
+ */
+export async function settleChanged(
+  ctx: Context,
+  looked: { standing?: readonly bigint[]; changed?: readonly bigint[]; gone: readonly bigint[] },
+): Promise<bigint[]> {
+  const { standing = [], changed = [], gone } = looked;
+  const all = [...standing, ...changed, ...gone];
+  if (all.length === 0) return [];
+  return await transaction(ctx.db.pool, 'settleChanged', async (tx) => {
+    await lockHolders(tx, all);
+    const rows = await tx.query<{ id: bigint; isStanding: boolean }>(
+      sql`SELECT f.id, ${isStanding} AS "isStanding" FROM tape_file f WHERE f.id = ANY(${all}::bigint[]) AND ${isChanged}`,
+    );
+    const now = new Map(rows.map((row) => [row.id, row.isStanding]));
+    const served = standing.filter((id) => now.get(id) === true);
+    await markOnDisk(ctx, tx, served);
+    const kept = changed.filter((id) => now.has(id));
+    await tx.query(
+      sql`INSERT INTO kept_copy (file_id, disk_id, path) SELECT f.id, f.changed_disk_id, ${placeOnDisk} FROM tape_file f
+          WHERE f.id = ANY(${kept}::bigint[]) ON CONFLICT (path, disk_id) DO NOTHING`,
+    );
+    const moved = await moveFiles(ctx, tx, [...kept, ...gone.filter((id) => now.has(id))], {
+      from: 'UNVERIFIED',
+      to: 'ONTAPE',
+    });
+    await forgetVerifications(tx, moved);
+    const requestIds = await lockRequestsOf(tx, moved); // a part of the locked ones
+    await waitAgain(tx, requestIds, moved);
+    await settleRequests(ctx, tx, requestIds);
+    return moved;
+  });
+}
+
+export interface KeptCopy extends ChangedCopy {
+  id: bigint;
+}
+
+/** Reads changed copies that were left alone when their files were restored at other paths. Not on failing disks. */
+export async function readKeptCopies(ctx: Context, page: { after: bigint; limit: number }): Promise<KeptCopy[]> {
+  return await ctx.db.rows<KeptCopy>(
+    sql`SELECT c.id, c.file_id AS "fileId", c.path, k.id AS "diskId", k.mountpoint FROM kept_copy c JOIN restore_disk k ON k.id = c.disk_id
+        WHERE c.id > ${page.after} AND NOT EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id) ORDER BY c.id LIMIT ${page.limit}`,
+  );
+}
+
+/** Makes the paths of such copies free again, because they were removed. */
+export async function forgetKept(ctx: Context, gone: readonly KeptCopy[]): Promise<void> {
+  if (gone.length === 0) return;
+  await ctx.db.pool.query(sql`DELETE FROM kept_copy WHERE id = ANY(${gone.map(({ id }) => id)}::bigint[])`);
+}
+
+/** Which of these paths on a disk are those of such copies. */
+export async function findKept(ctx: Context, diskId: number, paths: readonly string[]): Promise<Set<string>> {
+  const rows = await ctx.db.rows<{ path: string }>(
+    sql`SELECT path FROM kept_copy WHERE disk_id = ${diskId} AND path = ANY(${paths}::text[])`,
+  );
+  return new Set(rows.map(({ path }) => path));
+}

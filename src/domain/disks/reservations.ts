@@ -1,0 +1,288 @@
+/**
+ * Room for recalls on restore disks. A recall starts only if a disk's allocation and its free space have room beside
+ * all reservations. All disks are locked while room is reserved; the end of a recall uses or frees it.
+ * Disks are measured before, with nothing locked, since a disk may hang. All bytes that may have been written since are
+ * subtracted: reservations of that time, and later ones.
+ * A recall without room gets the reason once, and is not examined again until a process that frees room notifies the
+ * engines.
+ */
+
+import { locking } from '../../db/locks.js';
+import { type Sql, sql } from '../../db/sql.js';
+import type { Transaction } from '../../db/transaction.js';
+import type { SuspensionMode } from '../../generated/prisma/enums.js';
+import { needsRoom } from '../conditions.js';
+import type { Context } from '../context.js';
+import { describeFull, isFull } from '../health/circuits.js';
+import {
+  chooseDisk,
+  type DiskRow,
+  type FileSystemRoom,
+  findSeenElsewhere,
+  ringRoom,
+  roomByAllocation,
+  roomByFreeSpace,
+  roomOf,
+} from './disks.js';
+
+export type DiskSpace =
+  | {
+      freeBytes: bigint;
+      fileSystem: string;
+      /** Why it takes no more files anyway; shown to users. */
+      full?: string | undefined;
+    }
+  /** `absentOn`: the host where the disk is missing. */
+  | { problem: string; absentOn?: string | undefined };
+
+export interface MeasuredDisk extends DiskRow {
+  /** Changes whenever room is reserved, used or freed. */
+  version: string;
+}
+
+export type MeasureDisks = (disks: readonly MeasuredDisk[]) => Promise<ReadonlyMap<number, DiskSpace>>;
+
+/** Measurements by disk id, and the bytes reserved just before. */
+type SeenDisks = ReadonlyMap<
+  number,
+  { space: DiskSpace; reserved: bigint; reservedEver: bigint; isElsewhere: boolean }
+>;
+
+interface Candidate extends DiskRow {
+  /** One object for all disks that share it. */
+  fileSystem: FileSystemRoom | undefined;
+  /** Why it takes nothing now; shown to users. */
+  problem: string | undefined;
+  /** The problem may pass without an operator, and is no lack of room. */
+  isAway: boolean;
+  /** It is missing on this host, and another one sees it. */
+  isElsewhere: boolean;
+}
+
+interface Unplaced {
+  fileId: bigint;
+  size: bigint;
+}
+
+export interface Reservation extends Unplaced {
+  diskId: number;
+}
+
+const suspensionWords: Record<SuspensionMode, string> = { HELD: 'held', DRAINING: 'drained' };
+
+/** Measures the disks in service. Call it with nothing locked: a slow disk delays it. */
+export async function lookAtDisks(ctx: Context, measure: MeasureDisks): Promise<SeenDisks> {
+  const rows = await ctx.db.rows<FoundDisk>(allDisks(ctx));
+  return await seeDisks(ctx, rows, measure);
+}
+
+async function seeDisks(ctx: Context, rows: readonly FoundDisk[], measure: MeasureDisks): Promise<SeenDisks> {
+  const spaces = await measure(rows.filter((disk) => !disk.isFailing));
+  const absent = [...spaces].flatMap(([id, space]) =>
+    'absentOn' in space && space.absentOn !== undefined ? [{ id, host: space.absentOn }] : [],
+  );
+  const [first] = absent;
+  const ids = absent.map(({ id }) => id);
+  const elsewhere = first ? await findSeenElsewhere(ctx, first.host, ids) : new Set<number>();
+  return new Map(
+    rows.flatMap(({ id, reserved, reservedEver }) => {
+      const space = spaces.get(id);
+      return space ? [[id, { space, reserved, reservedEver, isElsewhere: elsewhere.has(id) }]] : [];
+    }),
+  );
+}
+
+/**
+ * Reserves room for each recall. A recall without room stays in the queue with the limits of each disk as its error.
+ * @param seen by `lookAtDisks`, before the transaction began
+ * @returns those with a disk, in the given order
+ */
+export async function reserve<R extends Unplaced>(
+  ctx: Context,
+  tx: Transaction,
+  waiting: readonly R[],
+  seen: SeenDisks,
+): Promise<{ recall: R; disk: DiskRow }[]> {
+  if (waiting.length === 0) return [];
+  const disks = findRoom(await tx.query<FoundDisk>(sql`${allDisks(ctx)} ORDER BY k.id ${locking.disk}`), seen);
+  const open = disks.filter((disk) => disk.problem === undefined);
+  const placed: { recall: R; disk: DiskRow }[] = [];
+  const unplaced: R[] = [];
+  for (const recall of waiting) {
+    const disk = chooseDisk(open, recall.size);
+    if (disk) {
+      disk.reserved += recall.size;
+      if (disk.fileSystem) disk.fileSystem.reserved += recall.size;
+      placed.push({ recall, disk });
+    } else unplaced.push(recall);
+  }
+  const [ids, reserved] = [open.map((disk) => disk.id), open.map((disk) => disk.reserved)];
+  await tx.query(
+    sql`UPDATE restore_disk k SET reserved = n.reserved, reserved_ever = k.reserved_ever + n.reserved - k.reserved
+        FROM unnest(${ids}::int[], ${reserved}::bigint[]) AS n (id, reserved)
+        WHERE k.id = n.id AND k.reserved <> n.reserved`,
+  );
+  // a recall that fits only a disk of another host is left to that host
+  const isOthers = ({ size }: R) => disks.some((disk) => disk.isElsewhere && roomByAllocation(disk) >= size);
+  const aside = unplaced.filter((recall) => !isOthers(recall));
+  if (aside.length > 0) await putAside(tx, aside, disks);
+  return placed;
+}
+
+/** `isRetried`: the engine has suspended it until it works again. */
+type FoundDisk = MeasuredDisk & {
+  /** Bytes of all reservations ever made: the growth since a measurement was reserved meanwhile. */
+  reservedEver: bigint;
+  mode: SuspensionMode | null;
+  reason: string | null;
+  isFailing: boolean;
+  isRetried: boolean;
+  /** Why it takes nothing new now. */
+  full: string | null;
+};
+
+const allDisks = (
+  ctx: Context,
+): Sql => sql`SELECT k.id, k.mountpoint, k.size, k.used, k.reserved, k.reserved_ever AS "reservedEver",
+     k.xmin::text AS version, s.mode, s.reason, CASE WHEN ${isFull(ctx)} THEN k.full_reason END AS full,
+     EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id) AS "isFailing",
+     EXISTS (SELECT FROM suspension e WHERE e.kind = 'DISK' AND e.name = k.mountpoint AND e.retry_at IS NOT NULL) AS "isRetried"
+   FROM restore_disk k LEFT JOIN suspended_disk s ON s.disk_id = k.id`;
+
+function findRoom(rows: readonly FoundDisk[], seen: SeenDisks): Candidate[] {
+  const fileSystems = new Map<string, FileSystemRoom>();
+  return rows.map((row) => {
+    const { id, mountpoint, size, used, reserved, mode, reason } = row;
+    const disk = { id, mountpoint, size, used, reserved };
+    const look = seen.get(id);
+    const space = look?.space ?? { problem: `the free space of ${mountpoint} is unknown` };
+    const isElsewhere = mode === null && look?.isElsewhere === true;
+    const why = reason ? ` (${reason})` : '';
+    const suspended = mode !== null ? `${mountpoint} is ${suspensionWords[mode]}${why}` : undefined;
+    if (!look || 'problem' in space) {
+      const problem = suspended ?? ('problem' in space ? space.problem : '');
+      return { ...disk, fileSystem: undefined, problem, isAway: mode === null || row.isRetried, isElsewhere };
+    }
+    const fileSystem = fileSystems.get(space.fileSystem) ?? { freeBytes: space.freeBytes, reserved: 0n };
+    fileSystems.set(space.fileSystem, fileSystem);
+    if (space.freeBytes < fileSystem.freeBytes) fileSystem.freeBytes = space.freeBytes;
+    fileSystem.reserved += unwritten(row, look);
+    const full = row.full ?? space.full;
+    const problem = suspended ?? (full === undefined ? undefined : `${mountpoint} is ${describeFull(full)}`);
+    return { ...disk, fileSystem, problem, isAway: mode !== null && row.isRetried, isElsewhere };
+  });
+}
+
+/** Returns the bytes by which a measurement may be too large: reservations of then and since, even ended ones. */
+function unwritten(now: FoundDisk, look: { reserved: bigint; reservedEver: bigint }): bigint {
+  const reservedSince = now.reservedEver - look.reservedEver;
+  const known = look.reserved + reservedSince;
+  if (known < now.reserved) return now.reserved;
+  return known;
+}
+
+/** Records the reason once. TRANSIENT if an absent disk would have room, else SPACE. */
+async function putAside(tx: Transaction, unplaced: readonly Unplaced[], disks: readonly Candidate[]): Promise<void> {
+  const isAway = (disk: Candidate, size: bigint) => disk.isAway && roomByAllocation(disk) >= size;
+  const fileIds = unplaced.map((recall) => recall.fileId);
+  const classes = unplaced.map(({ size }) => (disks.some((disk) => isAway(disk, size)) ? 'TRANSIENT' : 'SPACE'));
+  const errors = unplaced.map(({ size }) => describeLimits(size, disks));
+  await tx.query(
+    sql`UPDATE recall c SET error_class = u.error_class, error = u.error, not_before = 'infinity'
+        FROM unnest(${fileIds}::bigint[], ${classes}::"ErrorClass"[], ${errors}::text[]) AS u (file_id, error_class, error)
+        WHERE c.file_id = u.file_id AND (${needsRoom}) IS NOT TRUE`,
+  );
+}
+
+/** The next run wakes the others. */
+const WOKEN_RECALLS = 5000;
+
+/** Wakes the oldest recalls that wait for room, as far as there is room. Safe at any time. @returns how many */
+export async function wakeForRoom(ctx: Context, measure: MeasureDisks): Promise<number> {
+  const isAwaited = sql`EXISTS (SELECT FROM recall c WHERE ${needsRoom})`;
+  const rows = await ctx.db.rows<FoundDisk>(sql`${allDisks(ctx)} WHERE ${isAwaited}`);
+  const open = findRoom(rows, await seeDisks(ctx, rows, measure)).filter((disk) => disk.problem === undefined);
+  const rooms = open.map(roomOf).filter((room) => room >= 0n);
+  if (rooms.length === 0) return 0;
+  const total = rooms.reduce((sum, room) => sum + room);
+  const { rows: woken } = await ctx.db.pool.query(
+    sql`WITH woken AS (
+          UPDATE recall SET not_before = NULL WHERE file_id IN (
+            SELECT c.file_id FROM recall c JOIN (
+              SELECT c.file_id, sum(c.size) OVER (ORDER BY c.created_at, c.file_id) AS bytes
+              FROM recall c WHERE c.state = 'WAITING' AND ${needsRoom} AND c.size <= (SELECT max(room) FROM unnest(${rooms}::bigint[]) AS r (room))
+              ORDER BY c.created_at, c.file_id LIMIT ${WOKEN_RECALLS}
+            ) n ON n.file_id = c.file_id AND n.bytes <= ${total}
+            WHERE ${needsRoom} ${locking.freeRecall}) RETURNING file_id
+        ), rung AS (SELECT pg_notify('tapegate', 'recall') FROM woken LIMIT 1)
+        SELECT w.file_id FROM woken w LEFT JOIN rung ON true`,
+  );
+  return woken.length;
+}
+
+const NAMED_DISKS = 4;
+
+function describeLimits(size: bigint, disks: readonly Candidate[]): string {
+  const reasons = disks.slice(0, NAMED_DISKS).map((disk) => limitOf(disk, size));
+  const more = disks.length > NAMED_DISKS ? [`and ${disks.length - NAMED_DISKS} more`] : [];
+  const all = reasons.length > 0 ? [...reasons, ...more] : ['there is none'];
+  return `no restore disk has room for ${size} bytes: ${all.join('; ')}`;
+}
+
+function limitOf(disk: Candidate, size: bigint): string {
+  const { mountpoint, fileSystem } = disk;
+  if (roomByAllocation(disk) < size) {
+    return `${mountpoint} has ${positive(roomByAllocation(disk))} of its allocation of ${disk.size} bytes left`;
+  }
+  if (disk.problem !== undefined || !fileSystem) return disk.problem ?? `${mountpoint} is unknown`;
+  const { freeBytes, reserved } = fileSystem;
+  return `${mountpoint} has ${positive(roomByFreeSpace(fileSystem))} bytes really free: ${freeBytes}, of which ${reserved} are reserved`;
+}
+
+function positive(bytes: bigint): bigint {
+  return bytes > 0n ? bytes : 0n;
+}
+
+export async function freeReserved(
+  tx: Transaction,
+  ended: readonly Reservation[],
+  restored: ReadonlySet<bigint>,
+): Promise<void> {
+  const [diskIds, sizes] = [ended.map((r) => r.diskId), ended.map((r) => r.size)];
+  const isUsed = ended.map((r) => restored.has(r.fileId));
+  await tx.query(
+    sql`WITH sums AS (
+          SELECT disk_id, sum(size) AS reserved, coalesce(sum(size) FILTER (WHERE is_used), 0) AS used
+          FROM unnest(${diskIds}::int[], ${sizes}::bigint[], ${isUsed}::bool[]) AS e (disk_id, size, is_used)
+          GROUP BY disk_id
+        ), locked AS (
+          SELECT k.id FROM restore_disk k WHERE k.id IN (SELECT disk_id FROM sums) ORDER BY k.id ${locking.disk}
+        )
+        UPDATE restore_disk k SET reserved = k.reserved - s.reserved, used = k.used + s.used,
+          failures = CASE WHEN s.used > 0 THEN 0 ELSE k.failures END, fulls = CASE WHEN s.used > 0 THEN 0 ELSE k.fulls END
+        FROM sums s, locked l WHERE k.id = s.disk_id AND l.id = k.id`,
+  );
+  if (isUsed.includes(false)) await ringRoom(tx);
+}
+
+/**
+ * Returns which recalls would fit a disk once everything on its way has left, and the free bytes on all disks. Reserves
+ * nothing. A recall that fits no disk gets the reason as in `reserve`.
+ */
+export async function findPlaceable<R extends Unplaced>(
+  ctx: Context,
+  tx: Transaction,
+  waiting: readonly R[],
+  seen: SeenDisks,
+): Promise<{ placeable: R[]; roomBytes: bigint }> {
+  const disks = findRoom(await tx.query<FoundDisk>(sql`${allDisks(ctx)} ORDER BY k.id`), seen);
+  const rooms = disks.flatMap((disk) => {
+    if (disk.isElsewhere) return [roomByAllocation(disk)];
+    return disk.problem === undefined ? [roomOf(disk)] : [];
+  });
+  const hasRoom = ({ size }: R) => rooms.some((room) => room >= size);
+  const aside = waiting.filter((recall) => !hasRoom(recall));
+  if (aside.length > 0) await putAside(tx, aside, disks);
+  const roomBytes = rooms.reduce((sum, room) => sum + (room > 0n ? room : 0n), 0n);
+  return { placeable: waiting.filter(hasRoom), roomBytes };
+}

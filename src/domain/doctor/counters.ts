@@ -1,0 +1,109 @@
+/**
+ * Compares counters of quotas, disks and requests with the counted rows. Each transaction that changes the rows changes
+ * the counter. A repair locks the counter and counts in a second statement, so uncommitted changes wait for the lock
+ * and are added afterwards.
+ */
+import { lockDisks, lockQuotas, lockRequests } from '../../db/locks.js';
+import { raw, type Sql, sql } from '../../db/sql.js';
+import { transaction } from '../../db/transaction.js';
+import { isLive } from '../conditions.js';
+import { ringRoom } from '../disks/disks.js';
+import { unknownPathsOfQuota } from '../quotas/charges.js';
+import { advanceRequests, dueState, holdCounts, recountRequests } from '../requests/progress.js';
+import type { FaultKind } from './findings.js';
+
+const counted = {
+  quota: { row: raw('q'), thing: sql`'user ' || q."user"`, lock: lockQuotas },
+  restore_disk: { row: raw('k'), thing: sql`k.mountpoint`, lock: lockDisks },
+};
+
+/** @param words after the expected and the found number */
+function counterFault(
+  kind: string,
+  table: keyof typeof counted,
+  { column, definition, words: [expected, found] }: { column: string; definition: Sql; words: [string, string] },
+): FaultKind {
+  const { row, thing, lock } = counted[table];
+  const [of, counter] = [raw(table), raw(column)];
+  return {
+    kind,
+    find: (after, limit) => sql`SELECT ${row}.id::bigint AS key, ${thing} AS thing,
+        c.value || ${` ${expected}`} AS expected, ${row}.${counter} || ${` ${found}`} AS found
+      FROM ${of} ${row} CROSS JOIN LATERAL (SELECT ${definition} AS value) c
+      WHERE ${row}.id > ${after} AND ${row}.${counter} <> c.value ORDER BY ${row}.id LIMIT ${limit}`,
+    repair: async (ctx, keys) =>
+      await transaction(ctx.db.pool, 'repairCounter', async (tx) => {
+        const isOne = sql`${row}.id = ANY(${keys}::int[])`;
+        await lock(tx, isOne);
+        await tx.query(sql`UPDATE ${of} ${row} SET ${counter} = ${definition} WHERE ${isOne}`);
+        await ringRoom(tx);
+      }),
+  };
+}
+
+const quotaUsed = counterFault('quota-used', 'quota', {
+  column: 'used',
+  definition: sql`(SELECT coalesce(sum(h.size), 0) FROM live_hold h WHERE h.quota_id = q.id)`,
+  words: ['bytes held', 'bytes used'],
+});
+
+const quotaCounts = counterFault('quota-counts', 'quota', {
+  column: 'awaited_paths',
+  definition: unknownPathsOfQuota,
+  words: ['awaited paths', 'counted'],
+});
+
+const diskUsed = counterFault('disk-used', 'restore_disk', {
+  column: 'used',
+  definition: sql`(SELECT coalesce(sum(f.size), 0) FROM tape_file f WHERE f.disk_id = k.id)`,
+  words: ['bytes of noted copies', 'bytes used'],
+});
+
+const diskReserved = counterFault('disk-reserved', 'restore_disk', {
+  column: 'reserved',
+  definition: sql`(SELECT coalesce(sum(c.size), 0) FROM recall c WHERE c.disk_id = k.id AND c.state = 'RUNNING')`,
+  words: ['bytes of running recalls', 'bytes reserved'],
+});
+
+const figures = sql`'%s files, %s on disk, %s failed, %s bytes, %s bytes on disk'`;
+
+const requestCounts: FaultKind = {
+  kind: 'request-counts',
+  find: (after, limit) => sql`SELECT r.id::bigint AS key, 'request ' || r.id AS thing,
+      format(${figures}, c.files, c.on_disk, c.failed, c.bytes, c.bytes_on_disk) AS expected,
+      format(${figures}, r.files_total, r.files_on_disk, r.files_failed, r.bytes_total, r.bytes_on_disk) AS found
+    FROM request r CROSS JOIN LATERAL (
+      SELECT ${holdCounts} FROM hold h WHERE h.request_id = r.id AND h.state <> 'RELEASED'
+    ) c
+    WHERE r.id > ${after} AND (c.files, c.on_disk, c.failed, c.bytes, c.bytes_on_disk)
+      <> (r.files_total, r.files_on_disk, r.files_failed, r.bytes_total, r.bytes_on_disk)
+    ORDER BY r.id LIMIT ${limit}`,
+  repair: async (ctx, keys) =>
+    await transaction(ctx.db.pool, 'repairCounts', async (tx) => {
+      const ids = await lockRequests(tx, sql`r.id = ANY(${keys}::int[])`);
+      await recountRequests(tx, ids, ctx.now());
+      await advanceRequests(ctx, tx, ids);
+    }),
+};
+
+const requestState: FaultKind = {
+  kind: 'request-state',
+  find: (after, limit) => sql`SELECT r.id::bigint AS key, 'request ' || r.id AS thing, ${dueState} AS expected,
+      r.state::text AS found
+    FROM request r WHERE r.id > ${after} AND ${isLive} AND r.state::text <> ${dueState} ORDER BY r.id LIMIT ${limit}`,
+  repair: async (ctx, keys) =>
+    await transaction(ctx.db.pool, 'repairState', async (tx) => {
+      const ids = await lockRequests(tx, sql`r.id = ANY(${keys}::int[])`);
+      await advanceRequests(ctx, tx, ids);
+    }),
+};
+
+/** Ordered so that no repair depends on a counter that is still wrong. */
+export const counterFaults: readonly FaultKind[] = [
+  diskUsed,
+  diskReserved,
+  requestCounts,
+  requestState,
+  quotaUsed,
+  quotaCounts,
+];

@@ -1,0 +1,143 @@
+/**
+ * Leases and retry times that lie further in the future than they may: the clock was set back after they were written.
+ * They count as expired. Leases are compared in place (`isRunning`); retry times, which indexes find, are set to now
+ * when an engine starts, when the database's clock is plausible again, and by the doctor.
+ */
+
+import { raw, type Sql, sql } from '../db/sql.js';
+import { databaseNow, isRunning } from './conditions.js';
+import type { Context } from './context.js';
+import type { FaultKind } from './doctor/findings.js';
+
+interface Times {
+  kind: string;
+  /** With the alias `t`. */
+  table: Sql;
+  /** A number. */
+  key: Sql;
+  thing: Sql;
+  /** Each is the time of a row, and the most that it may be ahead. */
+  columns: readonly [name: string, most: string][];
+  /** The rows that count. */
+  which?: Sql;
+  /** Compared with the database's own clock. */
+  isLease?: boolean;
+}
+
+/** Longer than any pause that is used: an hour, or a day for webhooks and what a library keeps. */
+const [RETRY, LONG_RETRY] = ['2 hours', '2 days'];
+
+const all: readonly Times[] = [
+  {
+    ...{ kind: 'drive-far-ahead', table: sql`drive t`, key: sql`t.id`, isLease: true },
+    ...{ thing: sql`'drive ' || t.name`, columns: [['lease_until', '']] },
+  },
+  {
+    ...{ kind: 'stager-far-ahead', table: sql`stager t`, key: sql`t.library_id`, isLease: true },
+    ...{ thing: sql`'library ' || t.library_id`, columns: [['lease_until', '']] },
+  },
+  {
+    ...{
+      kind: 'library-far-ahead',
+      table: sql`stager t`,
+      key: sql`t.library_id`,
+      thing: sql`'library ' || t.library_id`,
+    },
+    columns: [
+      ['rest_until', RETRY],
+      ['read_rest_until', RETRY],
+    ],
+  },
+  {
+    ...{ kind: 'volume-far-ahead', table: sql`volume t`, key: sql`t.id`, thing: sql`'volume ' || t.name` },
+    columns: [['retry_at', RETRY]],
+  },
+  {
+    ...{ kind: 'disk-far-ahead', table: sql`restore_disk t`, key: sql`t.id`, thing: sql`t.mountpoint` },
+    columns: [
+      ['retry_at', RETRY],
+      ['full_until', RETRY],
+    ],
+  },
+  {
+    ...{
+      kind: 'suspension-far-ahead',
+      table: sql`suspension t`,
+      key: sql`abs(hashtext(t.kind::text || t.name)::bigint)`,
+    },
+    ...{ thing: sql`lower(t.kind::text) || ' ' || t.name`, columns: [['retry_at', RETRY]] },
+  },
+  {
+    ...{ kind: 'recall-far-ahead', table: sql`recall t`, key: sql`t.file_id`, which: sql`t.not_before <> 'infinity'` },
+    ...{ thing: sql`'recall of file ' || t.file_id`, columns: [['not_before', RETRY]] },
+  },
+  {
+    ...{ kind: 'verification-far-ahead', table: sql`verification t`, key: sql`t.file_id` },
+    ...{ thing: sql`'check of file ' || t.file_id`, columns: [['not_before', RETRY]] },
+  },
+  {
+    ...{ kind: 'removal-far-ahead', table: sql`removal t`, key: sql`t.file_id` },
+    ...{ thing: sql`'removal of file ' || t.file_id`, columns: [['claimed_until', RETRY]] },
+  },
+  {
+    ...{ kind: 'link-far-ahead', table: sql`archive_link t`, key: sql`t.file_id` },
+    ...{ thing: sql`'link of file ' || t.file_id`, columns: [['look_at', RETRY]] },
+  },
+  {
+    ...{ kind: 'staging-far-ahead', table: sql`staging t`, key: sql`t.file_id` },
+    ...{ thing: sql`'file ' || t.file_id || ' at library ' || t.library_id`, columns: [['due_at', LONG_RETRY]] },
+  },
+  {
+    ...{ kind: 'mail-far-ahead', table: sql`notification t`, key: sql`t.id`, which: sql`t.state = 'PENDING'` },
+    ...{ thing: sql`'email ' || t.id`, columns: [['next_try_at', RETRY]] },
+  },
+  {
+    ...{ kind: 'webhook-far-ahead', table: sql`webhook t`, key: sql`t.id` },
+    ...{ thing: sql`'webhook ' || t.id`, columns: [['next_try_at', LONG_RETRY]] },
+  },
+  {
+    ...{ kind: 'message-far-ahead', table: sql`webhook_message t`, key: sql`t.id`, which: sql`t.state = 'PENDING'` },
+    ...{ thing: sql`'webhook message ' || t.id`, columns: [['next_try_at', LONG_RETRY]] },
+  },
+];
+
+function isFar({ columns, which = sql`true`, isLease = false }: Times, now: Sql): Sql {
+  const each = columns.map(([name, most]) => {
+    const time = sql`t.${raw(name)}`;
+    return isLease
+      ? sql`(${time} > ${databaseNow} AND NOT ${isRunning(time)})`
+      : sql`${time} > ${now} + ${most}::interval`;
+  });
+  const any = each.reduce((a, b) => sql`${a} OR ${b}`);
+  return sql`(${which} AND (${any}))`;
+}
+
+function endFar(times: Times, now: Sql, keys: Sql): Sql {
+  const to = times.isLease ? databaseNow : now;
+  const changes = times.columns
+    .map(([name]) => sql`${raw(name)} = least(${raw(name)}, ${to})`)
+    .reduce((a, b) => sql`${a}, ${b}`);
+  return sql`UPDATE ${times.table} SET ${changes} WHERE ${isFar(times, now)} AND ${keys}`;
+}
+
+export const farTimeFaults: readonly FaultKind[] = all.map((times) => ({
+  kind: times.kind,
+  find: (after, limit, now) => sql`SELECT ${times.key}::bigint AS key, ${times.thing} AS thing,
+      'a time that may be, now being ' || to_char(${now}, 'YYYY-MM-DD"T"HH24:MI:SS') AS expected,
+      to_char(greatest(${times.columns.map(([name]) => sql`t.${raw(name)}`).reduce((a, b) => sql`${a}, ${b}`)}), 'YYYY-MM-DD"T"HH24:MI:SS') AS found
+    FROM ${times.table} WHERE ${times.key} > ${after} AND ${isFar(times, now)} ORDER BY 1 LIMIT ${limit}`,
+  repair: async (ctx, keys) => {
+    await ctx.db.pool.query(endFar(times, nowOf(ctx), sql`${times.key} = ANY(${keys}::bigint[])`));
+  },
+}));
+
+/** Sets all such times to now. Calling it twice is safe. */
+export async function endFarTimes(ctx: Context): Promise<void> {
+  let ended = 0;
+  for (const times of all) ended += (await ctx.db.pool.query(endFar(times, nowOf(ctx), sql`true`))).rowCount ?? 0;
+  if (ended === 0) return;
+  ctx.log.warn({ times: ended }, 'leases and retry times far in the future count as over: the clock was set back');
+  await ctx.db.pool.query(sql`SELECT pg_notify('tapegate', 'recall')`);
+}
+
+const nowOf = (ctx: Context): Sql => sql`${ctx.now()}::timestamp`;

@@ -1,0 +1,114 @@
+/** Circuit breakers: a failing object rests for a growing pause. All engines share the state in its row. */
+
+import { oneLine } from '../../core/errors.js';
+import { empty, raw, type Sql, sql } from '../../db/sql.js';
+import type { Context } from '../context.js';
+
+export const MAX_REASON = 1000;
+
+const PAUSE_SECONDS = { first: 5, factor: 4, most: 600 };
+
+/** Returns the seconds until the next try. @param before earlier consecutive failures */
+export function trialSeconds(before: number): number {
+  const { first, factor, most } = PAUSE_SECONDS;
+  return Math.min(first * factor ** Math.min(before, 10), most);
+}
+
+export function pauseOf(before: Sql): Sql {
+  const { first, factor, most } = PAUSE_SECONDS;
+  return sql`make_interval(secs => least(${first}::float8 * ${factor}::float8 ^ least(${before}, 10), ${most}::float8))`;
+}
+
+interface Columns {
+  table: string;
+  id: string;
+  failures: string;
+  until: string;
+  problem: string;
+  since?: string;
+}
+
+const circuits = {
+  /** Visits of drives that ended with an error of no file, disk or mount. */
+  volume: {
+    table: 'volume',
+    id: 'id',
+    failures: 'failures',
+    until: 'retry_at',
+    problem: 'problem',
+    since: 'failing_since',
+  },
+  calls: { table: 'stager', id: 'library_id', failures: 'failures', until: 'rest_until', problem: 'problem' },
+  reads: {
+    table: 'stager',
+    id: 'library_id',
+    failures: 'read_failures',
+    until: 'read_rest_until',
+    problem: 'read_problem',
+  },
+} satisfies Record<string, Columns>;
+
+interface Circuit {
+  of: keyof typeof circuits;
+  id: number;
+}
+
+export async function countFailures(ctx: Context, { of, id }: Circuit): Promise<number> {
+  const { table, id: key, failures } = circuits[of];
+  const rows = await ctx.db.rows<{ failures: number }>(
+    sql`SELECT ${raw(failures)} AS failures FROM ${raw(table)} WHERE ${raw(key)} = ${id}`,
+  );
+  return rows[0]?.failures ?? 0;
+}
+
+/** Records a failure. @param failure.isCounted false if the next pause must not grow */
+export async function openCircuit(
+  ctx: Context,
+  { of, id }: Circuit,
+  failure: { until: string; problem: string; isCounted?: boolean },
+): Promise<void> {
+  const { table, id: key, failures, until, problem, since }: Columns = circuits[of];
+  const more = failure.isCounted === false ? 0 : 1;
+  const first = since === undefined ? empty : sql`, ${raw(since)} = coalesce(${raw(since)}, ${ctx.now()})`;
+  await ctx.db.pool.query(
+    sql`UPDATE ${raw(table)} SET ${raw(failures)} = ${raw(failures)} + ${more}::int, ${raw(until)} = ${failure.until},
+          ${raw(problem)} = ${failure.problem}${first} WHERE ${raw(key)} = ${id}`,
+  );
+}
+
+export async function closeCircuit(ctx: Context, { of, id }: Circuit): Promise<void> {
+  const { table, id: key, problem } = circuits[of];
+  await ctx.db.pool.query(
+    sql`UPDATE ${raw(table)} SET ${resetOf(of)} WHERE ${raw(key)} = ${id} AND ${raw(problem)} IS NOT NULL`,
+  );
+}
+
+/** Returns the assignments of an object that works. */
+export function resetOf(of: Circuit['of']): Sql {
+  const { failures, until, problem, since }: Columns = circuits[of];
+  const first = since === undefined ? empty : sql`, ${raw(since)} = NULL`;
+  return sql`${raw(failures)} = 0, ${raw(until)} = NULL, ${raw(problem)} = NULL${first}`;
+}
+
+export function isFull(ctx: Context): Sql {
+  return sql`coalesce(k.full_until > ${ctx.now()}::timestamp, false)`;
+}
+
+export const takesAgain: Sql = sql`full_at = NULL, full_until = NULL, full_reason = NULL`;
+
+export function describeFull(reason: string): string {
+  return `full: ${reason}`;
+}
+
+/**
+ * Records that a disk rejects data, although it may report free space. It takes nothing new until a pause ends, a copy leaves
+ * it, or by `disk add` and `resume`. Recalls that are running on it count once.
+ */
+export async function noteFull(ctx: Context, diskId: number, problem: string): Promise<void> {
+  const [now, reason] = [ctx.now(), oneLine(problem, MAX_REASON)];
+  const rows = await ctx.db.rows<{ mountpoint: string }>(
+    sql`UPDATE restore_disk k SET fulls = k.fulls + 1, full_at = ${now}, full_until = ${now}::timestamp + ${pauseOf(sql`k.fulls`)}, full_reason = ${reason}
+        WHERE k.id = ${diskId} AND NOT ${isFull(ctx)} RETURNING k.mountpoint`,
+  );
+  for (const { mountpoint } of rows) ctx.log.warn({ disk: mountpoint }, `restore disk ${describeFull(reason)}`);
+}

@@ -1,0 +1,272 @@
+/**
+ * Suspensions of volumes, drives, users, libraries (kind BACKEND), restore disks and the database's clock. HELD stops running work, DRAINING
+ * lets it finish; neither starts new work. The engine suspends failing volumes, disks (disks/failing.ts), drives and
+ * libraries. A failing disk stays failing if an operator suspends it as well.
+ */
+
+import { InvalidInputError, NotFoundError, oneLine, quote } from '../../core/errors.js';
+import { locking } from '../../db/locks.js';
+import { allOf, empty, raw, type Sql, sql } from '../../db/sql.js';
+import type { Suspension as SuspensionRow } from '../../generated/prisma/client.js';
+import { SuspensionKind, type SuspensionMode } from '../../generated/prisma/enums.js';
+import { type AuditKind, auditRowOfEach, type Deed } from '../audit/audit.js';
+import { audited } from '../audit/audited.js';
+import { needsRoom } from '../conditions.js';
+import type { Context } from '../context.js';
+import { checkText } from '../input.js';
+import { allow, isVisibleQuota } from '../policy.js';
+import { describeFull, isFull, MAX_REASON, resetOf, takesAgain } from './circuits.js';
+
+export type { SuspensionMode };
+
+export interface Suspension extends Omit<SuspensionRow, 'retryAt'> {
+  /** When the engine retries it; null: not before an operator resumes it. */
+  nextTry: string | null;
+}
+
+export type SuspensionKey = Pick<Suspension, 'kind' | 'name'>;
+
+const columns = sql`kind, name, mode, reason, since, retry_at AS "nextTry"`;
+
+interface Place {
+  driveName: string;
+  libraryId: number;
+}
+
+/** A drive that is `reading` staged files continues while its library drains. */
+type DriveUse = 'mounting' | 'reading';
+
+/** The recall `c` may begin: its volume, drive and library are in service, and so is a user who waits for it. */
+export function mayBegin(place: Place, use: DriveUse = 'mounting'): Sql {
+  return sql`${isOpen(place, use)}
+    AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = c.volume_id)
+    AND (NOT EXISTS (SELECT FROM suspended_quota) OR EXISTS (
+      SELECT FROM live_hold h WHERE h.file_id = c.file_id
+        AND NOT EXISTS (SELECT FROM suspended_quota s WHERE s.quota_id = h.quota_id)))`;
+}
+
+function isOpen({ driveName, libraryId }: Place, use: DriveUse): Sql {
+  const stops = use === 'mounting' ? sql`true` : sql`s.mode = 'HELD'`;
+  return sql`(NOT EXISTS (SELECT FROM suspension s WHERE s.kind = 'DRIVE' AND s.name = ${driveName})
+    AND NOT EXISTS (SELECT FROM suspended_library s WHERE s.library_id = ${libraryId}::int AND ${stops}))`;
+}
+
+/** Suspends an object, or changes mode and reason. @throws NotFoundError, InvalidInputError */
+export async function suspend(ctx: Context, input: Omit<Suspension, 'since' | 'nextTry'>): Promise<Suspension> {
+  const { kind, name, mode, reason } = input;
+  const deed = { operation: 'suspend', kind: auditKind(kind), object: name, given: { mode, reason } } as const;
+  return await audited(ctx, deed, async (note) => {
+    const key = await checkKey(ctx, input);
+    const why = checkText('reason', reason);
+    const rows = await ctx.db.rows<Suspension>(
+      sql`WITH noted AS (${note()})
+          INSERT INTO suspension (kind, name, mode, reason, since)
+          VALUES (${key.kind}, ${key.name}, ${mode}, ${why}, ${ctx.now()})
+          ON CONFLICT (kind, name) DO UPDATE SET mode = excluded.mode, reason = excluded.reason, retry_at = NULL
+          RETURNING ${columns}`,
+    );
+    return rows[0] as Suspension;
+  });
+}
+
+async function checkKey(ctx: Context, { kind, name: given }: SuspensionKey): Promise<SuspensionKey> {
+  const name = checkText('name', given);
+  if (!Object.hasOwn(SuspensionKind, kind)) {
+    throw new InvalidInputError('kind', `must be one of ${Object.keys(SuspensionKind).join(', ')}, not ${quote(kind)}`);
+  }
+  const { rowCount } = await ctx.db.pool.query(findByName(kind, name));
+  if (rowCount === 0) throw new NotFoundError(`there is no ${nameOf({ kind, name })}`);
+  return { kind, name };
+}
+
+function findByName(kind: SuspensionKind, name: string): Sql {
+  const queries: Record<SuspensionKind, Sql> = {
+    VOLUME: sql`SELECT FROM volume WHERE name = ${name}`,
+    DRIVE: sql`SELECT FROM drive WHERE name = ${name}`,
+    USER: sql`SELECT FROM quota WHERE "user" = ${name} AND removed_at IS NULL`,
+    DISK: sql`SELECT FROM restore_disk WHERE mountpoint = ${name}`,
+    BACKEND: sql`SELECT FROM library WHERE name = ${name}`,
+    CLOCK: sql`SELECT WHERE ${name} = 'database'`,
+  };
+  return queries[kind];
+}
+
+function nameOf({ kind, name }: SuspensionKey): string {
+  return `${kind.toLowerCase()} ${quote(name)}`;
+}
+
+/**
+ * Suspends a failing object, unless it is suspended already.
+ * @param retryAt when the engine retries it; null: not before an operator resumes it
+ */
+export async function holdFailing(
+  ctx: Context,
+  { kind, name }: SuspensionKey,
+  { problem, retryAt = null }: { problem: string; retryAt?: string | null },
+): Promise<void> {
+  const reason = oneLine(problem, MAX_REASON);
+  const what = kind === 'BACKEND' ? 'library' : kind.toLowerCase();
+  ctx.log.error({ [what]: name, ...(retryAt !== null && { retryAt }) }, `${what} held: ${reason}`);
+  await ctx.db.pool.query(
+    sql`WITH held AS (
+          INSERT INTO suspension (kind, name, mode, reason, since, retry_at) VALUES (${kind}, ${name}, 'HELD', ${reason}, ${ctx.now()}, ${retryAt})
+          ON CONFLICT (kind, name) DO NOTHING RETURNING name
+        ), ${auditHold(ctx, kind, reason)} SELECT`,
+  );
+}
+
+/** Puts a failing object back into service if its next try is due. @returns whether it did */
+export async function beginTrial(ctx: Context, { kind, name }: SuspensionKey): Promise<boolean> {
+  const { rowCount } = await ctx.db.pool.query(
+    sql`DELETE FROM suspension WHERE kind = ${kind} AND name = ${name} AND retry_at <= ${ctx.now()}`,
+  );
+  return rowCount === 1;
+}
+
+/** Audits the names that `held`, an earlier part of the statement, returns. */
+export function auditHold(ctx: Context, kind: SuspensionKind, reason: string): Sql {
+  return sql`audited AS (${auditRowOfEach(ctx.now(), ctx.caller, { operation: 'suspend', kind, given: { mode: 'HELD', reason } }, sql`SELECT name FROM held`)})`;
+}
+
+function auditKind(kind: SuspensionKind): AuditKind {
+  return Object.hasOwn(SuspensionKind, kind) ? kind : 'NONE';
+}
+
+/**
+ * Resumes an object. Its recalls may begin at once, with all tries. A full disk takes files again. @returns the
+ * suspension
+ * @throws NotFoundError if it does not exist or is in service; InvalidInputError
+ */
+export async function resume(ctx: Context, input: SuspensionKey): Promise<Suspension> {
+  const { kind, name: given } = input;
+  const deed = { operation: 'resume', kind: auditKind(kind), object: given } as const;
+  return await audited(ctx, deed, async () => {
+    const name = checkText('name', given);
+    const ended = await endSuspension(ctx, sql`kind = ${kind} AND name = ${name}`, deed);
+    if (ended) await forgetFailures(ctx, ended);
+    const full = kind === 'DISK' ? await endFull(ctx, name, deed) : undefined;
+    const over = ended ?? full;
+    if (over) return over;
+    const key = await checkKey(ctx, input);
+    throw new NotFoundError(`${nameOf(key)} is neither held nor draining`);
+  });
+}
+
+async function forgetFailures(ctx: Context, { kind, name }: SuspensionKey): Promise<void> {
+  const forget: Partial<Record<SuspensionKind, Sql>> = {
+    DISK: sql`UPDATE restore_disk SET failures = 0 WHERE mountpoint = ${name}`,
+    DRIVE: sql`UPDATE drive SET failures = 0 WHERE name = ${name} AND failures > 0`,
+    BACKEND: sql`UPDATE stager SET ${resetOf('calls')}, ${resetOf('reads')}
+      WHERE library_id = (SELECT b.id FROM library b WHERE b.name = ${name})`,
+  };
+  if (forget[kind]) await ctx.db.pool.query(forget[kind]);
+}
+
+/** Retries a library and its drives at once after a change of settings. Suspensions by operators stay. */
+export async function endTrials(ctx: Context, library: { id: number; name: string }): Promise<void> {
+  const ofDrives = sql`SELECT d.name FROM drive d WHERE d.library_id = ${library.id}`;
+  const isTried = sql`retry_at IS NOT NULL AND (kind = 'BACKEND' AND name = ${library.name} OR kind = 'DRIVE' AND name IN (${ofDrives}))`;
+  await endSuspension(ctx, isTried);
+  await ctx.db.pool.query(sql`UPDATE drive SET failures = 0 WHERE library_id = ${library.id} AND failures > 0`);
+  await forgetFailures(ctx, { kind: 'BACKEND', name: library.name });
+}
+
+/** Ends the pause of a full disk (health/circuits.ts). @returns it as a suspension */
+async function endFull(ctx: Context, mountpoint: string, deed: Deed): Promise<Suspension | undefined> {
+  const rows = await ctx.db.rows<Suspension>(
+    sql`WITH full_disk AS (
+          SELECT k.id, k.mountpoint, k.full_reason, k.full_at, k.full_until FROM restore_disk k
+          WHERE k.mountpoint = ${mountpoint} AND ${isFull(ctx)}
+        ), ended AS (
+          UPDATE restore_disk k SET fulls = 0, ${takesAgain} FROM full_disk e WHERE k.id = e.id
+        ), rung AS (SELECT pg_notify('tapegate', 'room') FROM full_disk),
+        audited AS (${auditRowOfEach(ctx.now(), ctx.caller, deed, sql`SELECT mountpoint FROM full_disk`)})
+        SELECT 'DISK' AS kind, e.mountpoint AS name, 'DRAINING' AS mode, e.full_reason AS reason, e.full_at AS since,
+          e.full_until AS "nextTry" FROM full_disk e LEFT JOIN rung ON true`,
+  );
+  return rows.map((row) => ({ ...row, reason: describeFull(row.reason) }))[0];
+}
+
+/**
+ * Ends a suspension and its pauses, and notifies engines. After a failure of the volume, tries of its files do not
+ * count.
+ */
+export async function endSuspension(ctx: Context, which: Sql, deed?: Deed): Promise<Suspension | undefined> {
+  const audit = deed && sql`, audited AS (${auditRowOfEach(ctx.now(), ctx.caller, deed, sql`SELECT name FROM ended`)})`;
+  const rows = await ctx.db.rows<Suspension>(
+    // without a condition on the disk's old retry, which this statement may not see: an engine may just have set it
+    sql`WITH disk AS (
+       SELECT k.id FROM restore_disk k WHERE k.mountpoint IN (SELECT name FROM suspension WHERE kind = 'DISK' AND ${which})
+       ORDER BY k.id ${locking.disk}
+     ), ended AS (
+       DELETE FROM suspension WHERE ${which} AND (SELECT count(*) FROM disk) IS NOT NULL RETURNING ${columns}
+     ), mended AS (
+       UPDATE restore_disk k SET retry_at = NULL FROM ended e WHERE e.kind = 'DISK' AND k.mountpoint = e.name
+     ), visited AS (
+       UPDATE volume v SET ${resetOf('volume')} FROM ended e
+       WHERE e.kind = 'VOLUME' AND v.name = e.name AND v.failures > 0
+     ), woken AS (
+       UPDATE recall SET not_before = NULL, attempts = CASE WHEN e.kind = 'VOLUME' THEN 0 ELSE attempts END,
+         earlier_tries = earlier_tries + CASE WHEN e.kind = 'VOLUME' THEN attempts ELSE 0 END
+       FROM ended e WHERE file_id IN (
+         SELECT c.file_id FROM recall c JOIN ended e ON CASE e.kind
+           WHEN 'VOLUME' THEN c.volume_id = (SELECT v.id FROM volume v WHERE v.name = e.name)
+           WHEN 'BACKEND' THEN c.error_class IN ('TRANSIENT', 'MEDIA')
+             AND e.name = (SELECT b.name FROM volume v JOIN library b ON b.id = v.library_id WHERE v.id = c.volume_id)
+           WHEN 'DISK' THEN c.error_class IN ('SPACE', 'TRANSIENT') AND (${needsRoom}) IS NOT TRUE ELSE false END
+         WHERE c.state = 'WAITING' AND (c.not_before IS NOT NULL OR c.attempts > 0) ${locking.freeRecall})
+     ), confirmed AS (
+       DELETE FROM clock_reading WHERE EXISTS (SELECT FROM ended e WHERE e.kind = 'CLOCK')
+     )${audit ?? empty} SELECT * FROM ended`,
+  );
+  return rows[0];
+}
+
+interface ListSuspensionsInput {
+  after?: SuspensionKey | undefined;
+  before?: SuspensionKey | undefined;
+  limit?: number;
+  descending?: boolean;
+}
+
+function isVisibleSuspension(ctx: Context): Sql {
+  if (ctx.caller.reads === 'all') return sql`true`;
+  return sql`(kind <> 'USER' OR EXISTS (SELECT FROM quota q WHERE q."user" = suspension.name AND ${isVisibleQuota(ctx)}))`;
+}
+
+export async function listSuspensions(ctx: Context, input: ListSuspensionsInput = {}): Promise<Suspension[]> {
+  allow(ctx, 'listSuspensions');
+  const { after, before, limit, descending = false } = input;
+  const order = raw(descending ? 'DESC' : 'ASC');
+  const conditions: Sql[] = [isVisibleSuspension(ctx)];
+  if (after) conditions.push(sql`(kind, name) > (${after.kind}, ${after.name})`);
+  if (before) conditions.push(sql`(kind, name) < (${before.kind}, ${before.name})`);
+  return await ctx.db.rows<Suspension>(
+    sql`SELECT ${columns} FROM suspension WHERE ${allOf(conditions)}
+        ORDER BY kind ${order}, name ${order} ${limit === undefined ? empty : sql`LIMIT ${limit}`}`,
+  );
+}
+
+export async function readSuspensionsOf(
+  ctx: Context,
+  kind: SuspensionKind,
+  names: readonly string[],
+): Promise<Map<string, Suspension>> {
+  const rows = await ctx.db.rows<Suspension>(
+    sql`SELECT ${columns} FROM suspension WHERE kind = ${kind} AND name = ANY(${names}::text[])`,
+  );
+  return new Map(rows.map((row) => [row.name, row]));
+}
+
+/** Reads whether a recall waits; undefined if drive or library is suspended. Idle drives send this every second. */
+export async function readOpening(ctx: Context, place: Place): Promise<{ isQueued: boolean } | undefined> {
+  const rows = await ctx.db.rows<{ isQueued: boolean }>(
+    sql`SELECT EXISTS (SELECT FROM recall c WHERE c.state = 'WAITING') AS "isQueued" WHERE ${isOpen(place, 'mounting')}`,
+  );
+  return rows[0];
+}
+
+export async function isSuspended(ctx: Context, place: Place, use: DriveUse = 'mounting'): Promise<boolean> {
+  const { rowCount } = await ctx.db.pool.query(sql`SELECT WHERE ${isOpen(place, use)}`);
+  return rowCount === 0;
+}

@@ -1,0 +1,421 @@
+/** Applies the rows of an import in one transaction that may run again. */
+
+import { quote } from '../../core/errors.js';
+import { type Move, type Stage, stageLetters } from '../../core/stages.js';
+import { lockCatalogue, lockFiles, lockQuotas, lockRequests } from '../../db/locks.js';
+import { join, raw, type Sql, sql } from '../../db/sql.js';
+import type { Transaction } from '../../db/transaction.js';
+import { concernedBy } from '../catalogue/chosen-files.js';
+import { moveFiles } from '../catalogue/moves.js';
+import { forgetVerifications } from '../catalogue/verifications.js';
+import { isSamePlace, isSameSource, isSameVersion, placeOfFile } from '../catalogue/versions.js';
+import { type Complete, findUnlisted, reinstateListed, withdrawLeaving } from '../catalogue/withdrawals.js';
+import { isByPath, isChanged, isLive, isWaiting } from '../conditions.js';
+import type { Context } from '../context.js';
+import { settleHolds } from '../requests/holds.js';
+import { findJoining, matchEarly, storeJoining } from '../requests/joins.js';
+import { forgetMatched } from '../requests/left-out.js';
+import { recountRequests } from '../requests/progress.js';
+import {
+  addVolumes,
+  refuseDuplicates,
+  refuseFolders,
+  refuseOvertaken,
+  refuseRetired,
+  refuseRows,
+  refuseTapeNames,
+  type StandingFile,
+} from './import-checks.js';
+import { type ImportResult, incomingColumns } from './import-incoming.js';
+
+const MAX_BYTES = 2n ** 63n - 1n;
+
+interface Applying {
+  complete?: Complete | undefined;
+  standing?: readonly StandingFile[] | undefined;
+  /** The caller offers to leave out names that cannot be restored. */
+  canSkip?: boolean | undefined;
+}
+
+/**
+ * Adds new files first, since no other transaction sees them yet. Then locks, in the global order, the catalogue,
+ * requests that await new files or contain changed ones, their quotas, and the changed files.
+ * @throws ImportError; InUseError
+ */
+export async function applyIncoming(
+  ctx: Context,
+  tx: Transaction,
+  { complete, standing = [], canSkip = false }: Applying,
+): Promise<ImportResult> {
+  await refuseDuplicates(tx);
+  await addVolumes(tx);
+  const added = await addFresh(tx);
+  await followRelisted(tx);
+  await tx.query(sql`ANALYZE fresh`);
+  await matchEarly(ctx, tx, sql`SELECT id FROM fresh`, asListed);
+  await lockCatalogue(tx, 'alone');
+  await refuseOvertaken(tx, standing);
+  await refuseRetired(tx);
+  if (added > 0) await refuseFolders(tx, canSkip);
+  await refuseTapeNames(tx);
+  if (await followRelisted(tx)) await forgetMatched(tx); // `matchEarly` compared the patterns with other files
+  const unlisted = await findUnlisted(tx, complete);
+  await alignCopies(tx);
+  await findJoining(ctx, tx, sql`SELECT id FROM fresh`, { isNew: true, as: asListed });
+  const requestIds = await lockConcerned(tx);
+  await refuseIllegal(tx);
+  await keepWhatIsLeftOut(tx);
+  await refuseCopies(tx);
+  const updated = await updateKnown(ctx, tx);
+  await dropSecondCopies(tx);
+  const again = await reinstateListed(tx);
+  await dropStale(ctx, tx);
+  const changed = await followChanges(ctx, tx);
+  await storeJoining(ctx, tx); // checks limits by the counts of the requests
+  await settleFollowed(ctx, tx, changed);
+  if (unlisted) {
+    const why = 'a complete list of the archive does not have it';
+    await withdrawLeaving(ctx, tx, { requestIds, why, isUnlisted: true });
+  }
+  return { added, updated, ...(await countWithoutStage(tx)), ...again, ...unlisted };
+}
+
+/**
+ * Adds new files. Creates the temporary tables `fresh` (their ids and sizes) and `old` (rows of known files). @returns how many
+ */
+async function addFresh(tx: Transaction): Promise<number> {
+  await tx.query(
+    sql`CREATE TEMP TABLE old ON COMMIT DROP AS
+        SELECT f.id, i.line FROM incoming i JOIN tape_file f ON f.path = i.path`,
+  );
+  await tx.query(sql`ANALYZE old`);
+  await tx.query(sql`CREATE TEMP TABLE fresh (id bigint, size bigint) ON COMMIT DROP`);
+  // in order of paths, so that concurrent imports of the same files do not deadlock
+  const [added] = await tx.query<{ count: bigint }>(
+    sql`WITH added AS (
+          INSERT INTO tape_file (path, size, stage, verified, spot_name, volume_id, "position", checksum, copy_volume_id, copy_position,
+            mode, mtime, uid, gid, adler32)
+          SELECT i.path, i.size, CASE WHEN ${isElsewhere} THEN 'ONTAPE' ELSE coalesce(i.stage, 'UNVERIFIED') END, i.verified, i.spot_name, v.id, i.position, i.checksum, cv.id, i.copy_position,
+            i.mode, i.mtime, i.uid, i.gid, i.adler32
+          FROM incoming i LEFT JOIN volume v ON v.name = i.volume LEFT JOIN volume cv ON cv.name = i.copy_volume
+          WHERE NOT EXISTS (SELECT FROM old o WHERE o.line = i.line) ORDER BY i.path
+          RETURNING id, size
+        ), noted AS (INSERT INTO fresh SELECT id, size FROM added)
+        SELECT count(*) FROM added`,
+  );
+  return Number(added?.count ?? 0);
+}
+
+/** The files of `fresh` with the sizes of the import: those that return are updated later. */
+const asListed = sql`(SELECT n.id, f.path, n.size FROM fresh n JOIN tape_file f ON f.id = n.id)`;
+
+/** Updates the known files in `fresh` to those that an earlier list has withdrawn. @returns whether any has changed */
+async function followRelisted(tx: Transaction): Promise<boolean> {
+  const changed = await tx.query(
+    sql`WITH gone AS (
+          DELETE FROM fresh n USING old o, tape_file f WHERE n.id = o.id AND f.id = o.id AND NOT f.is_unlisted RETURNING n.id
+        ), noted AS (
+          INSERT INTO fresh SELECT f.id, i.size
+          FROM old o JOIN tape_file f ON f.id = o.id JOIN incoming i ON i.line = o.line
+          WHERE f.is_unlisted AND NOT EXISTS (SELECT FROM fresh n WHERE n.id = f.id) RETURNING id
+        ) SELECT id FROM gone UNION ALL SELECT id FROM noted LIMIT 1`,
+  );
+  return changed.length > 0;
+}
+
+async function countWithoutStage(tx: Transaction): Promise<Omit<ImportResult, 'added' | 'updated'>> {
+  const [row] = await tx.query<{ addedWithoutStage: number; addedWithoutCopy: number }>(
+    sql`SELECT count(*) FILTER (WHERE i.stage IS NULL)::int AS "addedWithoutStage", count(*) FILTER (WHERE ${isElsewhere})::int AS "addedWithoutCopy"
+        FROM incoming i WHERE NOT EXISTS (SELECT FROM old o WHERE o.line = i.line)`,
+  );
+  return row ?? { addedWithoutStage: 0, addedWithoutCopy: 0 };
+}
+
+/** The row `i` describes a copy that another system has restored. Tapegate does not have it, so the file is on tape. */
+const isElsewhere = sql`(i.stage IN ('RESTORING', 'RESTORED'))`;
+
+/** Only the engine moves files between these stages; a row with another one of them changes nothing. */
+const TAPE_STAGES: readonly Stage[] = ['ONTAPE', 'RESTORING', 'RESTORED'];
+
+const saysOnTape = sql`i.stage = ANY(${TAPE_STAGES}::"Stage"[])`;
+
+const isOtherStage = sql`(CASE WHEN ${saysOnTape} THEN f.stage <> ALL(${TAPE_STAGES}::"Stage"[]) AND NOT ${isChanged} ELSE f.stage <> i.stage END)`;
+
+/** The row `i` differs from `f` and its volume `v`. A checksum of a first restore differs from any in a row. */
+const isDifferent = sql`(f.size <> i.size OR (${isOtherStage}) OR ${join(
+  incomingColumns.map(({ name, column, known }) => {
+    const differs = sql`(NOT ${name} = ANY (i.kept) AND i.${raw(column)} IS DISTINCT FROM ${raw(known)})`;
+    return name === 'checksum'
+      ? sql`CASE WHEN f.checksum_taken THEN i.checksum IS NOT NULL ELSE ${differs} END`
+      : differs;
+  }),
+  ' OR ',
+)})`;
+
+/** Locks affected requests, quotas and files. Copies changed files to the table `known`. @returns the request ids */
+async function lockConcerned(tx: Transaction): Promise<number[]> {
+  await tx.query(
+    sql`CREATE TEMP TABLE differing ON COMMIT DROP AS
+        SELECT o.id, o.line FROM old o JOIN incoming i ON i.line = o.line JOIN tape_file f ON f.id = o.id
+          LEFT JOIN volume v ON v.id = f.volume_id WHERE f.is_unlisted OR ${isDifferent}`,
+  );
+  await tx.query(sql`ANALYZE differing`);
+  const requestIds = await lockRequests(
+    tx,
+    sql`${isLive} AND r.id IN (
+          SELECT request_id FROM joining
+          UNION SELECT h.request_id FROM differing d JOIN live_hold h ON h.file_id = d.id
+          UNION ${concernedBy})`,
+  );
+  await lockQuotas(tx, sql`q.id IN (SELECT quota_id FROM request WHERE id = ANY(${requestIds}::int[]))`);
+  await lockFiles(tx, sql`f.id IN (SELECT id FROM differing UNION ALL SELECT id FROM leaving)`);
+  await tx.query(
+    sql`CREATE TEMP TABLE known ON COMMIT DROP AS
+        SELECT f.id, f.stage, f.size, f.checksum, f.volume_id, f.position, f.copy_volume_id, f.copy_position, f.disk_id, f.changed_disk_id, d.line
+        FROM tape_file f JOIN differing d ON d.id = f.id ORDER BY f.id`,
+  );
+  await tx.query(sql`ANALYZE known`);
+  return requestIds;
+}
+
+/** Moves by an import, in this order. A change via ONDISK is two moves. */
+const IMPORT_MOVES = [
+  { from: 'ONDISK', to: 'UNVERIFIED' },
+  { from: 'UNVERIFIED', to: 'ONDISK' },
+  { from: 'ONDISK', to: 'ONTAPE' },
+] as const satisfies readonly Move[];
+
+function legalSteps(): { from: Stage; to: Stage }[] {
+  const steps = TAPE_STAGES.flatMap((from) => TAPE_STAGES.map((to) => ({ from, to })));
+  for (const { from } of IMPORT_MOVES) {
+    const reached = new Set<Stage>([from]);
+    for (const stage of reached) {
+      for (const move of IMPORT_MOVES) if (move.from === stage) reached.add(move.to);
+    }
+    for (const to of reached) steps.push({ from, to });
+  }
+  return steps;
+}
+
+async function moveKnown(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<bigint[]> {
+  const moved: bigint[] = [];
+  for (const move of IMPORT_MOVES) {
+    const due = await tx.query<{ id: bigint }>(
+      sql`SELECT f.id FROM known k JOIN incoming i ON i.line = k.line JOIN tape_file f ON f.id = k.id
+          WHERE f.stage = ${move.from} AND (i.stage = ${move.to}
+            OR (${move.to}::"Stage" = 'ONDISK' AND i.stage = 'ONTAPE' AND NOT ${isChanged}))`,
+    );
+    const fileIds = due.map((file) => file.id);
+    moved.push(...(await moveFiles(ctx, tx, fileIds, move)));
+  }
+  return moved;
+}
+
+/** The second copy is unchanged, so its error stays. */
+const isSameCopy = sql`((f.copy_volume_id, f.copy_position, f.size, f.checksum) IS NOT DISTINCT FROM (cv.id, i.copy_position, i.size, i.checksum))`;
+
+/** A library with the file `f` still knows its old name: for a copy on the same volume, or to release it. */
+const keepsTapeName = sql`(f.volume_id IS NULL OR f.volume_id IS NOT DISTINCT FROM v.id OR (NOT ${isByPath(sql`v.id`)}
+  AND (${isByPath(sql`cv.id`)} OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id))))`;
+
+async function updateKnown(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<number> {
+  const moved = await moveKnown(ctx, tx);
+  const [updated] = await tx.query<{ count: bigint }>(
+    sql`WITH updated AS (
+          UPDATE tape_file f SET size = i.size, verified = i.verified, spot_name = i.spot_name, volume_id = v.id,
+            "position" = i.position, checksum = i.checksum, checksum_taken = i.checksum_taken,
+            adler32 = coalesce(i.adler32, CASE WHEN f.checksum = i.checksum AND f.size = i.size THEN f.adler32 END),
+            copy_volume_id = cv.id, copy_position = i.copy_position, copy_error = CASE WHEN ${isSameCopy} THEN f.copy_error END,
+            tape_path = CASE WHEN ${keepsTapeName} THEN f.tape_path END, mode = i.mode, mtime = i.mtime, uid = i.uid, gid = i.gid
+          FROM known k JOIN incoming i ON i.line = k.line LEFT JOIN volume v ON v.name = i.volume LEFT JOIN volume cv ON cv.name = i.copy_volume
+          WHERE f.id = k.id AND (f.size, f.verified, f.spot_name, f.volume_id, f.position, f.checksum, f.checksum_taken, f.copy_volume_id, f.copy_position, f.mode, f.mtime, f.uid, f.gid)
+            IS DISTINCT FROM (i.size, i.verified, i.spot_name, v.id, i.position, i.checksum, i.checksum_taken, cv.id, i.copy_position, i.mode, i.mtime, i.uid, i.gid)
+          RETURNING f.id
+        ) SELECT count(*) FROM (SELECT id FROM updated UNION SELECT unnest(${moved}::bigint[])) u`,
+  );
+  // failures of a copy that had other values in the catalogue
+  await tx.query(
+    sql`DELETE FROM verification w USING old o, tape_file f WHERE w.file_id = o.id AND f.id = o.id AND NOT ${isChanged}`,
+  );
+  return Number(updated?.count ?? 0);
+}
+
+function saidOf(column: string): Sql {
+  return join(
+    incomingColumns
+      .filter(({ name }) => name === column)
+      .map((of) => sql`CASE WHEN ${of.name} = ANY (i.kept) THEN ${raw(of.known)} ELSE i.${raw(of.column)} END`),
+  );
+}
+
+/** A checksum of a first restore stays while position and size are unchanged and the row has no checksum. */
+const staysTaken = sql`(f.checksum_taken AND i.checksum IS NULL AND i.size = f.size
+  AND ${saidOf('volume')} IS NOT DISTINCT FROM v.name AND ${saidOf('position')} IS NOT DISTINCT FROM f.position)`;
+
+/** Fills absent columns with the known values. */
+async function keepWhatIsLeftOut(tx: Transaction): Promise<void> {
+  const columns = incomingColumns.map(({ name, column }) => {
+    const checksum = sql`CASE WHEN ${staysTaken} THEN f.checksum WHEN f.checksum_taken THEN i.checksum ELSE ${saidOf(name)} END`;
+    return sql`${raw(column)} = ${name === 'checksum' ? checksum : saidOf(name)}`;
+  });
+  await tx.query(
+    sql`UPDATE incoming i SET ${join(columns)}, checksum_taken = ${staysTaken}
+        FROM known k JOIN tape_file f ON f.id = k.id LEFT JOIN volume v ON v.id = f.volume_id
+        WHERE i.line = k.line AND (i.kept <> '{}' OR f.checksum_taken)`,
+  );
+}
+
+/** Rejects illegal moves, and a new size of a file with reserved or used space in the restore area. */
+async function refuseIllegal(tx: Transaction): Promise<void> {
+  const steps = legalSteps();
+  const [legalFrom, legalTo] = [steps.map((step) => step.from), steps.map((step) => step.to)];
+  await refuseRows<{ line: bigint; from: Stage; to: Stage; sizes: boolean; old: bigint; fresh: bigint }>(
+    tx,
+    sql`SELECT i.line, k.stage AS "from", coalesce(i.stage, k.stage) AS "to", k.size AS old, i.size AS fresh, s.sizes
+        FROM known k JOIN incoming i ON i.line = k.line CROSS JOIN LATERAL (
+          SELECT k.size <> i.size AND (k.stage = 'RESTORING' OR k.disk_id IS NOT NULL) AS sizes) s
+        WHERE s.sizes OR (i.stage <> k.stage AND NOT (k.changed_disk_id IS NOT NULL AND k.stage = 'UNVERIFIED' AND ${saysOnTape})
+          AND (k.stage, i.stage) NOT IN (
+          SELECT * FROM unnest(${legalFrom}::"Stage"[], ${legalTo}::"Stage"[])))
+        ORDER BY i.line`,
+    ({ line, from, to, sizes, old, fresh }) =>
+      sizes
+        ? `line ${line}: the size cannot change from ${old} to ${fresh} bytes while the file is in the restore area`
+        : `line ${line}: a file cannot move from ${stageLetters[from]} to ${stageLetters[to]}`,
+  );
+}
+
+/** The first copy of `f` was the second copy of `k`, with the same bytes as far as is known. */
+const isOtherCopy = sql`(f.checksum IS NULL AND f.size = k.size AND f.volume_id = k.copy_volume_id AND f.position IS NOT DISTINCT FROM k.copy_position)`;
+
+/**
+ * Moves files whose copy on disk is an older version back to ONTAPE. The copy is removed, and requests wait for the new
+ * version. A copy modified outside Tapegate stays, but no longer belongs to the file.
+ */
+export async function dropStale(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<void> {
+  const stale = await tx.query<{ id: bigint; stage: 'RESTORED' | 'UNVERIFIED' }>(
+    sql`SELECT f.id, f.stage FROM known k JOIN tape_file f ON f.id = k.id
+        WHERE (f.stage = 'RESTORED' OR ${isChanged}) AND NOT ${isSameVersion('k', 'f')} AND NOT ${isOtherCopy}`,
+  );
+  const pick = (from: Stage) => stale.filter(({ stage }) => stage === from).map(({ id }) => id);
+  await moveFiles(ctx, tx, pick('RESTORED'), { from: 'RESTORED', to: 'ONTAPE' });
+  await forgetVerifications(tx, await moveFiles(ctx, tx, pick('UNVERIFIED'), { from: 'UNVERIFIED', to: 'ONTAPE' }));
+}
+
+const isLeftOut = (name: string) => sql`${name} = ANY (i.kept)`;
+
+const saysSameBytes = sql`(i.size = f.size AND (${isLeftOut('checksum')} OR coalesce(i.checksum = f.checksum, true)))`;
+
+/**
+ * Adapts rows to files whose copies were swapped because the first one was unreadable (domain/catalogue/versions.ts). A row in the old
+ * order, or with only one copy, changes no position unless it describes other bytes.
+ */
+async function alignCopies(tx: Transaction): Promise<void> {
+  const isNamedFirst = sql`o.line = i.line AND f.id = o.id AND s.id = f.copy_volume_id AND NOT ${isLeftOut('volume')} AND i.volume = s.name
+    AND (${isLeftOut('position')} OR f.copy_position IS NULL OR i.position = f.copy_position)`;
+  const saysOther = sql`(${isLeftOut('copyVolume')} OR i.copy_volume IS NOT DISTINCT FROM v.name)
+    AND (${isLeftOut('copyPosition')} OR i.copy_position IS NOT DISTINCT FROM f.position)`;
+  await tx.query(
+    sql`UPDATE incoming i SET volume = v.name, position = f.position, copy_volume = s.name,
+          copy_position = coalesce(f.copy_position, CASE WHEN NOT ${isLeftOut('position')} THEN i.position END),
+          kept = array_remove(i.kept, 'copyPosition')
+        FROM old o, tape_file f JOIN volume v ON v.id = f.volume_id, volume s WHERE ${isNamedFirst} AND ${saysOther} AND ${saysSameBytes}`,
+  );
+  const ofFile = sql`o.line = i.line AND f.id = o.id`;
+  // rows with second copies only, which are now the first ones
+  await tx.query(
+    sql`UPDATE incoming i SET copy_volume = s.name, copy_position = f.copy_position
+        FROM old o, tape_file f JOIN volume v ON v.id = f.volume_id JOIN volume s ON s.id = f.copy_volume_id
+        WHERE ${ofFile} AND ${isLeftOut('volume')} AND i.copy_volume = v.name
+          AND (${isLeftOut('copyPosition')} OR i.copy_position IS NOT DISTINCT FROM f.position)`,
+  );
+  const namedCopy = sql`kept = array_remove(array_remove(i.kept, 'copyPosition'), 'copyVolume')`;
+  // rows with first copies only: a new position belongs to the unreadable copy, and the other copy stays
+  await tx.query(
+    sql`UPDATE incoming i SET copy_volume = v.name, copy_position = f.position, is_copy_known = true, ${namedCopy}
+        FROM old o, tape_file f JOIN volume v ON v.id = f.volume_id
+        WHERE ${ofFile} AND f.copy_error IS NOT NULL AND ${isLeftOut('copyVolume')} AND NOT ${isLeftOut('volume')} AND i.volume <> v.name`,
+  );
+  // other bytes on the volume of the second copy
+  await tx.query(
+    sql`UPDATE incoming i SET copy_volume = NULL, copy_position = NULL, ${namedCopy} FROM old o, tape_file f JOIN volume s ON s.id = f.copy_volume_id
+        WHERE ${ofFile} AND ${isLeftOut('copyVolume')} AND NOT ${isLeftOut('volume')} AND i.volume = s.name AND NOT ${saysSameBytes}`,
+  );
+}
+
+async function refuseCopies(tx: Transaction): Promise<void> {
+  await refuseRows<{ line: bigint; copy: string; volume: string | null }>(
+    tx,
+    sql`SELECT i.line, i.copy_volume AS copy, i.volume FROM incoming i LEFT JOIN old o ON o.line = i.line
+        WHERE (o.id IS NULL OR EXISTS (SELECT FROM known k WHERE k.line = i.line))
+          AND i.copy_volume IS NOT NULL AND (i.volume IS NULL OR i.volume = i.copy_volume) ORDER BY i.line`,
+    ({ line, copy, volume }) =>
+      volume === null
+        ? `line ${line}: copy_volume must be left out where the file has no volume, not ${quote(copy)}`
+        : `line ${line}: copy_volume must be another volume than that of the file, not ${quote(copy)}`,
+  );
+}
+
+/** Drops the second copy of files with other bytes, unless the row has it. */
+async function dropSecondCopies(tx: Transaction): Promise<void> {
+  await tx.query(
+    sql`UPDATE tape_file f SET copy_volume_id = NULL, copy_position = NULL, copy_error = NULL FROM known k JOIN incoming i ON i.line = k.line
+        WHERE f.id = k.id AND f.copy_volume_id IS NOT NULL AND (${isLeftOut('copyVolume')} OR i.is_copy_known) AND NOT ${isSameVersion('k', 'f')}
+          AND NOT (k.checksum IS NULL AND f.checksum IS NOT NULL AND k.size = f.size AND ${isSamePlace('k', 'f')})`,
+  );
+}
+
+/** The file `f` of `known` has a new second copy that was not tried yet. */
+const hasNewCopy = sql`(f.copy_volume_id IS NOT NULL AND f.copy_error IS NULL
+  AND (k.copy_volume_id, k.copy_position) IS DISTINCT FROM (f.copy_volume_id, f.copy_position))`;
+
+/**
+ * Updates live requests with files of `known`: charges new sizes, moves waiting recalls, and retries failed files with
+ * a changed source.
+ * @returns the ids of the requests, which must be settled @throws ImportError
+ */
+export async function followChanges(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<number[]> {
+  await refuseUncountable(tx);
+  // earlier errors concern other bytes or positions; a running recall is updated when it ends
+  await tx.query(
+    sql`UPDATE recall c SET ${placeOfFile}, attempts = 0, earlier_tries = 0, not_before = NULL, error_class = NULL, error = NULL
+        FROM known k JOIN tape_file f ON f.id = k.id WHERE c.file_id = f.id AND ${isWaiting}
+          AND NOT ${isSameSource('k', 'f')}`,
+  );
+  const waitsAgain = sql`((f.stage = 'ONTAPE' AND h.state = 'ON_DISK') OR (h.state = 'FAILED' AND (${hasNewCopy} OR NOT ${isSameSource('k', 'f')})))`;
+  const rows = await tx.query<{ id: number }>(
+    sql`WITH changed AS (
+          SELECT h.request_id, h.file_id, h.quota_id, f.size, f.size - h.size AS delta, ${waitsAgain} AS waits
+          FROM known k JOIN tape_file f ON f.id = k.id JOIN live_hold h ON h.file_id = f.id
+          WHERE f.size <> h.size OR ${waitsAgain}
+            OR (h.state = 'WAITING' AND k.stage = 'UNVERIFIED' AND f.stage <> 'UNVERIFIED')
+        ), held AS (
+          UPDATE hold h SET size = c.size, state = CASE WHEN c.waits THEN 'WAITING' ELSE h.state END,
+            error_class = CASE WHEN NOT c.waits THEN h.error_class END, error = CASE WHEN NOT c.waits THEN h.error END
+          FROM changed c WHERE h.request_id = c.request_id AND h.file_id = c.file_id
+        ), charged AS (
+          UPDATE quota q SET used = q.used + s.delta
+          FROM (SELECT quota_id, sum(delta) AS delta FROM changed GROUP BY quota_id) s WHERE q.id = s.quota_id
+        ) SELECT DISTINCT request_id AS id FROM changed ORDER BY id`,
+  );
+  const requestIds = rows.map((row) => row.id);
+  if (requestIds.length > 0) await recountRequests(tx, requestIds, ctx.now());
+  return requestIds;
+}
+
+export async function settleFollowed(ctx: Context, tx: Transaction, requestIds: readonly number[]): Promise<void> {
+  const isKnown = sql`h.request_id = ANY(${requestIds}::int[]) AND h.file_id IN (SELECT id FROM known)`;
+  await settleHolds(ctx, tx, requestIds, isKnown);
+}
+
+/** Growing files may exceed a quota, but not the range of the column. */
+async function refuseUncountable(tx: Transaction): Promise<void> {
+  await refuseRows<{ user: string; used: bigint; grown: string }>(
+    tx,
+    sql`SELECT q."user", q.used, (q.used + sum(f.size - h.size))::text AS grown
+        FROM known k JOIN tape_file f ON f.id = k.id JOIN live_hold h ON h.file_id = f.id JOIN quota q ON q.id = h.quota_id
+        WHERE f.size <> h.size GROUP BY q.id HAVING q.used + sum(f.size - h.size) > ${MAX_BYTES}::numeric ORDER BY q."user"`,
+    ({ user, used, grown }) =>
+      `the files that user ${quote(user)} holds would be ${grown} bytes together, and are ${used} now: at most ${MAX_BYTES} can be charged`,
+  );
+}

@@ -1,0 +1,228 @@
+/** Checks that reject a whole import. Its rows are in the temporary table `incoming`, known files of them in `old`. */
+import type pg from 'pg';
+import { quote } from '../../core/errors.js';
+import { lockLibrariesKept } from '../../db/locks.js';
+import { plannedByKeys, plannedFreely } from '../../db/planning.js';
+import { type Sql, sql } from '../../db/sql.js';
+import type { Transaction } from '../../db/transaction.js';
+import type { KnownFile } from '../catalogue/files.js';
+import { tellRetired } from '../catalogue/volumes.js';
+import { isByPath } from '../conditions.js';
+import type { Context } from '../context.js';
+import { FIRST_LIBRARY } from '../libraries/libraries.js';
+import type { Reject } from './import-incoming.js';
+import { ImportError, MAX_FAULTS } from './import-lines.js';
+
+/**
+ * Rejects the import if a statement returns any row.
+ * @param statement limited to the number of faults that an ImportError lists @throws ImportError
+ */
+export async function refuseRows<Row extends object>(
+  tx: Transaction,
+  statement: Sql,
+  describe: (row: Row) => string,
+  ofNames = false,
+): Promise<void> {
+  const rows = await tx.query<Row>(sql`${statement} LIMIT ${MAX_FAULTS + 1}`);
+  if (rows.length > 0) throw new ImportError(rows.map(describe), { hasNames: ofNames });
+}
+
+export async function refuseDuplicates(tx: Transaction): Promise<void> {
+  await refuseRows<{ path: string; lines: string[] }>(
+    tx,
+    sql`SELECT path, (array_agg(line::text ORDER BY line))[1:3] AS lines FROM incoming
+        GROUP BY path HAVING count(*) > 1 ORDER BY min(line)`,
+    ({ path, lines }) => `lines ${lines.join(' and ')}: the same path ${JSON.stringify(path)}`,
+  );
+}
+
+export type StandingFile = Pick<KnownFile, 'id' | 'path' | 'place'>;
+
+/** Rejects files that were renamed, withdrawn or moved since the caller read them. The catalogue must be locked. */
+export async function refuseOvertaken(tx: Transaction, standing: readonly StandingFile[]): Promise<void> {
+  if (standing.length === 0) return;
+  const [ids, paths] = [standing.map(({ id }) => id), standing.map(({ path }) => path)];
+  const volumes = standing.map(({ place }) => place?.volume ?? null);
+  const positions = standing.map(({ place }) => place?.position ?? null);
+  await refuseRows<{ path: string }>(
+    tx,
+    sql`SELECT s.path FROM unnest(${ids}::bigint[], ${paths}::text[], ${volumes}::text[], ${positions}::bigint[]) AS s (id, path, volume, position)
+        WHERE NOT EXISTS (
+          SELECT FROM tape_file f LEFT JOIN volume v ON v.id = f.volume_id WHERE f.id = s.id AND f.path = s.path AND f.withdrawn_at IS NULL
+            AND (s.volume, s.position) IS NOT DISTINCT FROM (CASE WHEN f.position IS NOT NULL THEN v.name END, f.position))
+        ORDER BY s.path`,
+    ({ path }) => `${quote(path)} was renamed, withdrawn, or is elsewhere by now`,
+  );
+}
+
+/** Adds new volumes to the library of their row, or to the first one. @throws ImportError */
+export async function addVolumes(tx: Transaction): Promise<void> {
+  await lockLibrariesKept(tx);
+  await refuseRows<{ line: bigint; library: string; names: string }>(
+    tx,
+    sql`SELECT min(i.line) AS line, i.library, (SELECT string_agg(b.name, ', ' ORDER BY b.id) FROM library b) AS names FROM incoming i
+        WHERE i.library IS NOT NULL AND NOT EXISTS (SELECT FROM library b WHERE b.name = i.library) GROUP BY i.library ORDER BY 1`,
+    ({ line, library, names }) => `line ${line}: there is no library ${quote(library)}; there are ${names}`,
+  );
+  await tx.query(
+    sql`INSERT INTO volume (name, library_id)
+        SELECT o.volume, coalesce(max(b.id) FILTER (WHERE o.is_first), CASE WHEN NOT bool_or(o.is_first) THEN max(b.id) END, ${FIRST_LIBRARY})
+        FROM incoming i LEFT JOIN library b ON b.name = i.library
+          CROSS JOIN LATERAL (VALUES (i.volume, true), (i.copy_volume, false)) AS o (volume, is_first)
+        WHERE o.volume IS NOT NULL GROUP BY o.volume ORDER BY o.volume
+        ON CONFLICT (name) DO NOTHING`,
+  );
+  await refuseRows<{ line: bigint; volume: string; known: string; library: string }>(
+    tx,
+    sql`SELECT min(i.line) AS line, i.volume, b.name AS known, i.library
+        FROM incoming i JOIN volume v ON v.name = i.volume JOIN library b ON b.id = v.library_id
+        WHERE i.library <> b.name GROUP BY i.volume, known, i.library ORDER BY 1`,
+    ({ line, volume, known, library }) =>
+      `line ${line}: volume ${quote(volume)} is in library ${quote(known)}, not in ${quote(library)}`,
+  );
+}
+
+/** Rejects rows on retired volumes. The catalogue must be locked. */
+export async function refuseRetired(tx: Transaction): Promise<void> {
+  await refuseRows<{ line: bigint; volume: string; why: string | null }>(
+    tx,
+    sql`SELECT min(i.line) AS line, v.name AS volume, v.retired_why AS why
+        FROM incoming i CROSS JOIN LATERAL (VALUES (i.volume), (i.copy_volume)) AS o (volume) JOIN volume v ON v.name = o.volume
+        WHERE v.retired_at IS NOT NULL GROUP BY v.id ORDER BY 1, 2`,
+    ({ line, volume, why }) => `line ${line}: ${tellRetired(volume, why)}`,
+  );
+}
+
+/**
+ * Rejects rows whose path is the library's name of a file that was renamed only in the catalogue: that file would get a
+ * second path, or the bytes of the row. New files are not in the temporary table `old`. The catalogue must be locked.
+ */
+export async function refuseTapeNames(tx: Transaction): Promise<void> {
+  tx.send(plannedByKeys()); // few files were renamed, but PostgreSQL may expect many
+  const [renamed] = await tx.query(sql`SELECT FROM tape_file f WHERE f.tape_path IS NOT NULL LIMIT 1`);
+  tx.send(plannedFreely());
+  if (!renamed) return;
+  await refuseRows<{ line: bigint; path: string; name: string }>(
+    tx,
+    sql`SELECT i.line, o.path, f.path AS name FROM incoming i JOIN tape_file o ON o.tape_path = i.path JOIN tape_file f ON f.path = i.path
+          LEFT JOIN old q ON q.line = i.line
+        WHERE EXISTS (SELECT FROM volume v WHERE v.name IN (i.volume, i.copy_volume) AND ${isByPath(sql`v.id`)}
+            AND v.library_id IN (SELECT w.library_id FROM volume w WHERE w.id IN (o.volume_id, o.copy_volume_id))
+            AND (q.line IS NULL OR (v.id IN (f.volume_id, f.copy_volume_id)) IS NOT TRUE OR i.size <> f.size
+              OR i.checksum <> f.checksum))
+        ORDER BY i.line`,
+    ({ line, path, name }) =>
+      `line ${line}: the library has one file of the name ${quote(name)}, which was renamed to ${quote(path)} here (\`rename --in-library\` says that it was renamed there as well)`,
+  );
+}
+
+/** Two paths, one of them a directory of the other, which cannot both be restored. */
+interface Clash {
+  outer: string;
+  inner: string;
+}
+
+const parentOf = (path: Sql): Sql => sql`left(${path}, -strpos(reverse(${path}), '/'))`;
+
+/** `~>=~` compares bytes, and `0` is the next one after the slash. */
+const liesBelow = (inner: Sql, outer: Sql): Sql =>
+  sql`${inner} ~>=~ (${outer} || '/') AND ${inner} ~<~ (${outer} || '0')`;
+
+/**
+ * Returns clashes of paths with the catalogue, at most `limit` of each of the two kinds. Looks up each directory once.
+ * The lateral queries ask for the order of an index, since the planner would otherwise scan the table.
+ * @param paths a query that returns `path`
+ */
+const clashesOf = (paths: Sql, limit: number): Sql => sql`
+  WITH RECURSIVE fresh_path AS MATERIALIZED (${paths}), folder (path) AS (
+    SELECT ${parentOf(sql`p.path`)} FROM fresh_path p
+    UNION SELECT ${parentOf(sql`d.path`)} FROM folder d WHERE d.path <> ''
+  ), outer_file AS (
+    SELECT f.path FROM folder d JOIN tape_file f ON f.path = d.path LIMIT ${limit}
+  ), inside AS (
+    SELECT o.path AS "outer", p.path AS "inner" FROM outer_file o CROSS JOIN LATERAL (
+      SELECT p.path FROM fresh_path p WHERE ${liesBelow(sql`p.path`, sql`o.path`)} ORDER BY p.path LIMIT 1) p
+  ), around AS (
+    SELECT p.path AS "outer", f.path AS "inner" FROM fresh_path p CROSS JOIN LATERAL (
+      SELECT f.path FROM tape_file f WHERE ${liesBelow(sql`f.path`, sql`p.path`)} ORDER BY f.path USING ~<~ LIMIT 1) f
+    LIMIT ${limit}
+  )
+  SELECT * FROM inside UNION SELECT a.* FROM around a WHERE NOT EXISTS (SELECT FROM inside s WHERE s."outer" = a."outer")`;
+
+/**
+ * Rejects clashes of inserted files. The lock on the catalogue makes the later of two imports see the other.
+ * @param canSkip whether the caller offers to leave such names out
+ */
+export async function refuseFolders(tx: Transaction, canSkip: boolean): Promise<void> {
+  const fresh = sql`SELECT i.path FROM incoming i WHERE NOT EXISTS (SELECT FROM old o WHERE o.line = i.line)`;
+  await refuseRows<Clash & { outerLine: bigint | null; innerLine: bigint | null }>(
+    tx,
+    sql`SELECT c.*, o.line AS "outerLine", i.line AS "innerLine"
+        FROM (${clashesOf(fresh, MAX_FAULTS + 1)}) c
+          LEFT JOIN incoming o ON o.path = c."outer" LEFT JOIN incoming i ON i.path = c."inner"
+        ORDER BY coalesce(i.line, o.line)`,
+    ({ outerLine, innerLine, ...clash }) => {
+      const lines = [outerLine, innerLine].filter((line) => line !== null).sort((a, b) => Number(a - b));
+      return `line${lines.length > 1 ? 's' : ''} ${lines.join(' and ')}: ${describeClash(clash)}`;
+    },
+    canSkip,
+  );
+}
+
+/** A row that was left out because its path is a file and a directory. */
+export interface ClashingRow extends Reject {
+  path: string;
+}
+
+/** More rejected rows than a response can list. */
+export const MAX_REJECTS = 100_000;
+
+/**
+ * Deletes rows of `incoming` whose path is a file and a directory, in the list or with the catalogue. Keeps rows of known
+ * files, and the files of a directory rather than the file of its name. A clash that another import adds later rejects
+ * the import. @returns the deleted rows
+ */
+export async function dropClashes(client: pg.PoolClient): Promise<ClashingRow[]> {
+  await client.query(sql`CREATE INDEX ON incoming (path text_pattern_ops)`);
+  const { rows } = await client.query<{ line: string; path: string; outer: string; inner: string }>(
+    sql`WITH RECURSIVE fresh_path AS MATERIALIZED (
+          SELECT i.line, i.path FROM incoming i WHERE NOT EXISTS (SELECT FROM tape_file f WHERE f.path = i.path)
+        ), folder (path) AS (
+          SELECT ${parentOf(sql`p.path`)} FROM fresh_path p
+          UNION SELECT ${parentOf(sql`d.path`)} FROM folder d WHERE d.path <> ''
+        ), clash AS (
+          SELECT p.line, f.path AS "outer", p.path AS "inner" FROM folder d JOIN tape_file f ON f.path = d.path
+            JOIN fresh_path p ON ${liesBelow(sql`p.path`, sql`f.path`)}
+          UNION ALL SELECT p.line, p.path, f.path FROM fresh_path p CROSS JOIN LATERAL (
+            SELECT f.path FROM tape_file f WHERE ${liesBelow(sql`f.path`, sql`p.path`)} ORDER BY f.path USING ~<~ LIMIT 1) f
+          UNION ALL SELECT p.line, p.path, i.path FROM fresh_path p CROSS JOIN LATERAL (
+            SELECT i.path FROM incoming i WHERE ${liesBelow(sql`i.path`, sql`p.path`)} ORDER BY i.path USING ~<~ LIMIT 1) i
+        ), one AS (SELECT DISTINCT ON (c.line) c.* FROM clash c ORDER BY c.line)
+        DELETE FROM incoming i USING one c WHERE i.line = c.line RETURNING c.line, i.path, c."outer", c."inner"`,
+  );
+  const rejects = rows.map(({ line, path, ...clash }) => ({ line: Number(line), path, problem: describeClash(clash) }));
+  return rejects.sort((a, b) => a.line - b.line);
+}
+
+/** Describes one clash of the paths, if any. The catalogue must be locked. */
+export async function findClash(tx: Transaction, paths: Sql): Promise<string | undefined> {
+  const [clash] = await tx.query<Clash>(clashesOf(paths, 1));
+  return clash && describeClash(clash);
+}
+
+function describeClash({ outer, inner }: Clash): string {
+  return `${quote(outer)} cannot be a file and a folder, of ${quote(inner)}`;
+}
+
+/** Returns by path why paths could not be imported now. Another import may add or remove a clash later. */
+export async function findFolderClashes(ctx: Context, paths: readonly string[]): Promise<Map<string, string>> {
+  const given = sql`SELECT g.path FROM unnest(${paths}::text[]) AS g (path)
+    WHERE NOT EXISTS (SELECT FROM tape_file f WHERE f.path = g.path)`;
+  const rows = await ctx.db.rows<Clash>(clashesOf(given, paths.length));
+  const problems = new Map<string, string>();
+  for (const path of paths) {
+    const clash = rows.find(({ outer }) => outer === path || path.startsWith(`${outer}/`));
+    if (clash) problems.set(path, describeClash(clash.outer === path ? clash : { ...clash, inner: path }));
+  }
+  return problems;
+}

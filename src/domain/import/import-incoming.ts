@@ -1,0 +1,113 @@
+/** Loads the rows of an import into the temporary table `incoming`. */
+import { pipeline } from 'node:stream/promises';
+import type pg from 'pg';
+import { from as copyFrom } from 'pg-copy-streams';
+import { toUnavailable } from '../../db/line.js';
+import { sql } from '../../db/sql.js';
+import type { Transaction } from '../../db/transaction.js';
+import { batchRows, type CatalogueRow, type RowSource } from './import-rows.js';
+
+export interface ImportResult {
+  added: number;
+  /** Directories with their modes; absent if none. */
+  folders?: number;
+  updated: number;
+  /** New files without a stage, which are UNVERIFIED. */
+  addedWithoutStage: number;
+  /** New files with stage A or R. Tapegate has no copy of them, so they are ONTAPE. */
+  addedWithoutCopy: number;
+  /** Files that an earlier complete list had withdrawn; absent if none. */
+  reinstated?: number;
+  /** Files that stay withdrawn by an operator; absent if none. */
+  staysWithdrawn?: number;
+  /** With a complete list: files below its prefix that it omits, and all files below it. */
+  withdrawn?: number;
+  known?: number;
+  /** Rows that were left out for their names, if that was allowed. */
+  rejects?: Reject[];
+}
+
+export interface Reject {
+  line: number;
+  problem: string;
+}
+
+/** Optional columns in the order of the table: names, and the value in the catalogue (file `f`, volume `v`). */
+export const incomingColumns = [
+  { name: 'verified', column: 'verified', known: 'f.verified' },
+  { name: 'spotName', column: 'spot_name', known: 'f.spot_name' },
+  { name: 'volume', column: 'volume', known: 'v.name' },
+  { name: 'position', column: '"position"', known: 'f."position"' },
+  { name: 'checksum', column: 'checksum', known: 'f.checksum' },
+  { name: 'copyVolume', column: 'copy_volume', known: '(SELECT o.name FROM volume o WHERE o.id = f.copy_volume_id)' },
+  { name: 'copyPosition', column: 'copy_position', known: 'f.copy_position' },
+  { name: 'mode', column: 'mode', known: 'f.mode' },
+  { name: 'mtime', column: 'mtime', known: 'f.mtime' },
+  { name: 'uid', column: 'uid', known: 'f.uid' },
+  { name: 'gid', column: 'gid', known: 'f.gid' },
+] as const;
+
+const copyColumns = `line, path, size, stage, ${incomingColumns.map(({ column }) => column).join(', ')}, kept, library, is_namesake, adler32`;
+
+/**
+ * Creates and fills the table, and `namesake` with paths that are not withdrawn. Both are dropped with the connection.
+ * Directories go to the table `incoming_folder`. @returns whether there are directories @throws ImportError
+ */
+export async function loadIncoming(client: pg.PoolClient, rows: RowSource): Promise<boolean> {
+  let hasFolders = false;
+  const toLine = (row: CatalogueRow) => {
+    if (row.path.endsWith('/')) hasFolders = true;
+    return copyLine(row);
+  };
+  await client.query(
+    sql`CREATE TEMP TABLE incoming (line bigint, path text, size bigint, stage "Stage", verified timestamp(6),
+          spot_name text, volume text, "position" bigint, checksum text, copy_volume text, copy_position bigint, mode int, mtime timestamp(6), uid bigint, gid bigint, kept text[], library text,
+          checksum_taken boolean NOT NULL DEFAULT false, is_copy_known boolean NOT NULL DEFAULT false, is_namesake boolean NOT NULL, adler32 text)`,
+  );
+  let failure: unknown;
+  async function* readTexts() {
+    try {
+      yield* batchRows(rows, toLine);
+    } catch (error) {
+      failure = error;
+      throw error;
+    }
+  }
+  await pipeline(readTexts, client.query(copyFrom(`COPY incoming (${copyColumns}) FROM STDIN`))).catch((error) => {
+    throw error === failure ? error : toUnavailable(error); // errors of the source are not errors of the database
+  });
+  if (hasFolders) await client.query(splitFolders);
+  await client.query(
+    sql`CREATE TEMP TABLE namesake (path text);
+        WITH gone AS (DELETE FROM incoming WHERE is_namesake RETURNING path) INSERT INTO namesake SELECT DISTINCT path FROM gone;
+        ANALYZE incoming; ANALYZE namesake`,
+  );
+  return hasFolders;
+}
+
+/** A later line replaces an earlier one of the same directory. */
+const splitFolders = sql`CREATE TEMP TABLE incoming_folder AS
+    SELECT DISTINCT ON (path) rtrim(path, '/') AS path, mode, gid FROM incoming WHERE path LIKE '%/' ORDER BY path, line DESC;
+  DELETE FROM incoming WHERE path LIKE '%/'`;
+
+/** Replaces the modes of directories by those of the import. @returns how many directories it contains */
+export async function applyFolders(tx: Transaction): Promise<number> {
+  const rows = await tx.query<{ path: string }>(
+    sql`INSERT INTO folder (path, mode, gid) SELECT path, mode & 511, gid FROM incoming_folder ORDER BY path
+        ON CONFLICT (path) DO UPDATE SET mode = excluded.mode, gid = excluded.gid RETURNING path`,
+  );
+  return rows.length;
+}
+
+function copyLine(row: CatalogueRow): string {
+  const values = [row.line, row.path, row.size, row.stage, ...incomingColumns.map(({ name }) => row[name] ?? null)];
+  const kept = incomingColumns.filter(({ name }) => row[name] === undefined).map(({ name }) => name);
+  const others = [`{${kept.join(',')}}`, row.library ?? null, row.isNamesake ?? false, row.adler32 ?? null];
+  return `${[...values, ...others].map((value) => (value === null ? '\\N' : escapeCopy(String(value)))).join('\t')}\n`;
+}
+
+const COPY_ESCAPES: Record<string, string> = { '\\': '\\\\', '\t': '\\t', '\n': '\\n', '\r': '\\r' };
+
+function escapeCopy(text: string): string {
+  return text.replace(/[\\\t\n\r]/g, (character) => COPY_ESCAPES[character] ?? character);
+}

@@ -1,0 +1,257 @@
+/** Reads import lines, plain or gzipped, and CSV records, and reports faults. */
+import { isUtf8 } from 'node:buffer';
+import { pipeline, type Readable } from 'node:stream';
+import { createGunzip } from 'node:zlib';
+import { messageOf, quote } from '../../core/errors.js';
+import { describeEncoding, isUtf16 } from '../../core/file-names.js';
+
+/** A physical line, numbered from 1, without its line feed, but with a preceding carriage return. */
+export interface Line {
+  number: number;
+  /** Of a line that is not UTF-8, with replacement characters. */
+  text: string;
+  /** The line with `\xe9` for each byte that is not ASCII; only if it is not UTF-8. */
+  notUtf8?: string;
+}
+
+/** Number of faults after which an import gives up. */
+export const MAX_FAULTS = 20;
+
+/** A rejected import, with a line for each fault. Nothing was stored. */
+export class ImportError extends Error {
+  readonly faults: string[];
+
+  /** @param faults one more than MAX_FAULTS if there are more @param hasNames some are names, which can be skipped */
+  constructor(faults: string[], { hasNames = false } = {}) {
+    const listed = faults.slice(0, MAX_FAULTS);
+    const more = faults.length > MAX_FAULTS ? `\n  … (only the first ${MAX_FAULTS} are listed)` : '';
+    const hint = hasNames ? '\n--skip-invalid leaves out names that cannot be restored' : '';
+    super(`nothing was imported:\n${listed.map((fault) => `  ${fault}`).join('\n')}${more}${hint}`);
+    this.faults = listed;
+  }
+}
+
+/** A name that cannot be restored to a disk. */
+export interface BadName {
+  /** The path that the name means on a disk, which the catalogue may contain from another list. */
+  namesake: string | undefined;
+}
+
+export class RowError extends Error {
+  readonly line: number;
+  readonly problem: string;
+  /** Set if the name is the fault, and nothing else was checked. */
+  readonly badName: BadName | undefined;
+
+  constructor(line: number, problem: string, badName?: BadName) {
+    super(`line ${line}: ${problem}`);
+    this.line = line;
+    this.problem = problem;
+    this.badName = badName;
+  }
+}
+
+/** Longer than any valid row, so that a file without line ends does not fill the memory. */
+const MAX_LINE_BYTES = 1024 * 1024;
+
+const LINE_FEED = 0x0a;
+
+/**
+ * Yields the lines of a file in batches, without a byte order mark.
+ * @param offset is added to line numbers
+ * @throws RowError if a line is too long, or gzipped data are damaged; any error of the input
+ */
+export async function* readLines(input: Readable, offset = 0): AsyncGenerator<Line[]> {
+  let number = offset;
+  let rest: Buffer = Buffer.alloc(0);
+  const take = (bytes: Buffer): Line[] => {
+    if (isUtf16(bytes)) throw new RowError(number + 1, describeEncoding(bytes));
+    const text = number === offset ? bytes.toString().replace(/^\uFEFF/, '') : bytes.toString();
+    const bad = isUtf8(bytes) ? undefined : findBadLines(bytes);
+    return text.split('\n').map((line, n) => {
+      const notUtf8 = bad?.get(n);
+      return { number: ++number, text: line, ...(notUtf8 !== undefined && { notUtf8 }) };
+    });
+  };
+  try {
+    for await (const chunk of unzip(input)) {
+      const bytes = rest.length === 0 ? chunk : Buffer.concat([rest, chunk]);
+      const end = bytes.lastIndexOf(LINE_FEED) + 1;
+      rest = bytes.subarray(end);
+      if (end > 0) yield take(bytes.subarray(0, end - 1));
+      if (rest.length > MAX_LINE_BYTES) throw new RowError(number + 1, describeLongLine(rest));
+    }
+  } catch (error) {
+    throw error instanceof GzipError ? new RowError(number + 1, error.message) : error;
+  }
+  if (rest.length > 0) yield take(rest);
+}
+
+export const JSON_ARRAY =
+  'a JSON array; a row must be an object on a line of its own (JSON Lines), as jq -c ".[]" writes it';
+
+const describeLongLine = (line: Buffer): string =>
+  /^(\uFEFF)?\s*\[/.test(line.toString('utf8', 0, 64)) ? JSON_ARRAY : `longer than ${MAX_LINE_BYTES} bytes`;
+
+/** @returns the lines that are not UTF-8, from 0, as printable text */
+function findBadLines(bytes: Buffer): Map<number, string> {
+  const bad = new Map<number, string>();
+  for (let index = 0, start = 0; start <= bytes.length; index++) {
+    const end = bytes.indexOf(LINE_FEED, start);
+    const line = bytes.subarray(start, end < 0 ? bytes.length : end);
+    const escapeByte = (character: string) => `\\x${character.charCodeAt(0).toString(16)}`;
+    if (!isUtf8(line)) bad.set(index, line.toString('latin1').replace(/[\u0080-\u00ff]/g, escapeByte));
+    start += line.length + 1;
+  }
+  return bad;
+}
+
+class GzipError extends Error {}
+
+/** Detects gzip by its first two bytes, which a pipe may deliver one at a time. */
+async function* unzip(input: Readable): AsyncGenerator<Buffer> {
+  const chunks: AsyncIterator<Buffer> = input[Symbol.asyncIterator]();
+  const waiting: Buffer[] = [];
+  let head: Buffer = Buffer.alloc(0);
+  while (head.length < 2) {
+    const next = await chunks.next();
+    if (next.done) break;
+    waiting.push(next.value);
+    head = Buffer.concat(waiting);
+  }
+  const whole = async function* () {
+    yield* waiting;
+    yield* { [Symbol.asyncIterator]: () => chunks } as AsyncIterable<Buffer>;
+  };
+  if (head[0] !== 0x1f || head[1] !== 0x8b) {
+    yield* whole();
+    return;
+  }
+  const gunzip = createGunzip();
+  try {
+    yield* pipeline(whole, gunzip, () => {}) as AsyncIterable<Buffer>; // an error reaches the reader
+  } catch (error) {
+    if (input.errored) throw error;
+    throw new GzipError(`the gzipped data are damaged here: ${messageOf(error)}`);
+  }
+}
+
+/** Text fields of a CSV record, by column; null if empty. */
+interface CsvRow<Column extends string> {
+  line: number;
+  fields: Partial<Record<Column, string | null>>;
+}
+
+export interface LineReader<Row> {
+  /** @throws RowError if the rest cannot be understood */
+  read(line: Line): Row | RowError | undefined;
+  end(): RowError | undefined;
+}
+
+interface CsvColumns<Column extends string> {
+  known: readonly Column[];
+  needed: readonly Column[];
+  /** The columns of a file without a header, and their source. */
+  header?: { names: readonly Column[]; from: string };
+}
+
+/** Reads CSV (RFC 4180) by a header, by default the first record. */
+export function createCsvReader<Column extends string>(columns: CsvColumns<Column>): LineReader<CsvRow<Column>> {
+  const { known, needed, header: { names: given, from } = { names: undefined, from: 'the first line' } } = columns;
+  const splitter = createCsvSplitter();
+  let header = given;
+  return {
+    read: (line) => {
+      const record = splitter.read(line);
+      if (!record) return undefined;
+      if (record instanceof RowError) {
+        if (header) return record;
+        throw record;
+      }
+      if (!header) {
+        const problem = findHeaderProblem(record.fields, { known, needed });
+        if (problem !== undefined) throw new RowError(record.line, problem);
+        header = record.fields as Column[];
+        return undefined;
+      }
+      const { fields } = record;
+      if (fields.length !== header.length) {
+        const problem = `there must be ${header.length} fields, as in ${from}, not ${fields.length}`;
+        return new RowError(record.line, problem);
+      }
+      const row: CsvRow<Column> = { line: record.line, fields: {} };
+      for (const [index, name] of header.entries()) row.fields[name] = fields[index] || null;
+      return row;
+    },
+    end: () => {
+      const fault = splitter.end();
+      if (header || fault) return fault;
+      return new RowError(1, `the file is empty; the first line names the columns: ${known.join(',')}`);
+    },
+  };
+}
+
+function findHeaderProblem(names: readonly string[], { known, needed }: CsvColumns<string>): string | undefined {
+  const unknown = names.find((name) => !known.includes(name));
+  if (unknown !== undefined) return `there is no column ${quote(unknown)}; the columns are ${known.join(',')}`;
+  const twice = names.find((name, index) => names.indexOf(name) !== index);
+  if (twice !== undefined) return `the column ${twice} is given twice`;
+  const missing = needed.find((name) => !names.includes(name));
+  return missing && `the column ${missing} is missing`;
+}
+
+interface CsvRecord {
+  line: number;
+  fields: string[];
+  /** The beginning of a quoted field that continues on the next line. */
+  open: string | undefined;
+}
+
+const NOT_CLOSED = 'a quoted field that begins in this row is not closed';
+
+function createCsvSplitter(): LineReader<CsvRecord> {
+  let open: CsvRecord | undefined;
+  return {
+    read: ({ number, text }) => {
+      const end = text.endsWith('\r') ? '\r\n' : '\n';
+      const line = text.slice(0, text.length + 1 - end.length);
+      if (!open && line === '') return undefined;
+      const record = open ?? { line: number, fields: [], open: undefined };
+      const problem = readFields(record, line, end);
+      open = problem === undefined && record.open !== undefined ? record : undefined;
+      if (problem !== undefined) return new RowError(record.line, problem);
+      return open ? undefined : record;
+    },
+    end: () => open && new RowError(open.line, NOT_CLOSED),
+  };
+}
+
+function readFields(record: CsvRecord, line: string, end: string): string | undefined {
+  for (let at = 0; ; ) {
+    if (record.open === undefined && line[at] !== '"') {
+      const comma = line.indexOf(',', at);
+      const field = line.slice(at, comma < 0 ? line.length : comma);
+      if (field.includes('"')) return 'a field that holds a quote must be quoted, with the quote written twice';
+      record.fields.push(field);
+      if (comma < 0) return undefined;
+      at = comma + 1;
+      continue;
+    }
+    if (record.open === undefined) at++;
+    record.open ??= '';
+    const close = line.indexOf('"', at);
+    record.open += close < 0 ? line.slice(at) + end : line.slice(at, close);
+    if (close < 0) return record.open.length > MAX_LINE_BYTES ? NOT_CLOSED : undefined;
+    at = close + 1;
+    if (line[at] === '"') {
+      record.open += '"';
+      at++;
+      continue;
+    }
+    record.fields.push(record.open);
+    record.open = undefined;
+    if (at === line.length) return undefined;
+    if (line[at] !== ',') return `a quoted field is followed by ${JSON.stringify(line[at])} and not by a comma`;
+    at++;
+  }
+}

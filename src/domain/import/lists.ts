@@ -1,0 +1,77 @@
+/** Reads lists of `find` (paths, sizes, times) as rows. Import options supply the other columns. */
+import { quote } from '../../core/errors.js';
+import { findPathProblem } from '../input.js';
+import { RowError } from './import-lines.js';
+import { type CatalogueRow, checkRow, type Fields, type RowReader } from './import-rows.js';
+
+export interface ListSettings {
+  volume: string;
+  /** The library of a new volume. Default: the first library. */
+  library?: string | undefined;
+  spot?: string | undefined;
+  /** Put before each path: `/archive`, or empty. */
+  prefix: string;
+  /** Removed from the beginning of each path first: `/hpss/archive`, or empty. */
+  strip: string;
+}
+
+/** Number of skipped entries by kind, such as `folders`. */
+export type Skipped = Map<string, number>;
+
+export function makeEntryRow(
+  line: number,
+  { path, ...fields }: Fields & { path: string },
+  { volume, library, spot, prefix, strip }: ListSettings,
+): CatalogueRow | RowError {
+  const whole = path.startsWith('/') ? path : `/${path}`;
+  if (!whole.startsWith(`${strip}/`)) return new RowError(line, `${quote(whole)} is not below ${quote(strip)}`);
+  if (whole.endsWith('/')) return new RowError(line, `path ${findPathProblem(whole)}`, { namesake: undefined });
+  const place = { volume, ...(library !== undefined && { library }), ...(spot !== undefined && { spot_name: spot }) };
+  return checkRow(line, { ...fields, ...place, path: prefix + whole.slice(strip.length), stage: 'T' });
+}
+
+export function countSkipped(skipped: Skipped, kind: string): undefined {
+  skipped.set(kind, (skipped.get(kind) ?? 0) + 1);
+  return undefined;
+}
+
+/** Returns undefined for the root of the archive, which is restored to the mount point of a disk. */
+function makeFolderRow(
+  line: number,
+  { path, mode, gid }: { path: string; mode: string | undefined; gid: string | undefined },
+  { prefix, strip }: ListSettings,
+): CatalogueRow | RowError | undefined {
+  const whole = `/${path.replace(/^(\.?\/)+|^\.$/, '')}/`.replace(/\/+/g, '/');
+  if (!whole.startsWith(`${strip}/`)) return new RowError(line, `${quote(whole)} is not below ${quote(strip)}`);
+  const named = prefix + whole.slice(strip.length);
+  return named === '/' ? undefined : checkRow(line, { path: named, mode: mode ?? null, gid: gid ?? null });
+}
+
+/**
+ * Output of GNU `find -type f,d -printf '%y %s %T@ %m %U %G %p\n'`: type, bytes, modification time in seconds since 1970,
+ * mode, owner, group and path. The type may be left out of a list of files, and so may mode, owner and group.
+ */
+const FIND_LINE =
+  /^(?:(?<type>[fd]) )?(?<size>\d+) (?<mtime>-?\d+(?:\.\d+)?) (?:(?<mode>[0-7]{1,4}) (?<uid>\d+) (?<gid>\d+) )?(?<path>.+)$/;
+
+export function createFindReader(settings: ListSettings): RowReader {
+  let isEmpty = true;
+  return {
+    read: ({ number, text }) => {
+      if (text === '') return undefined;
+      isEmpty = false;
+      if (text.endsWith('\r')) return new RowError(number, `${quote(text)} ends with a carriage return`);
+      const { path = '', type, ...fields } = FIND_LINE.exec(text)?.groups ?? {};
+      if (path === '') {
+        return new RowError(number, `${quote(text)} is not what find -printf '%s %T@ %m %U %G %p\\n' prints`);
+      }
+      if (type === 'd') return makeFolderRow(number, { path, mode: fields.mode, gid: fields.gid }, settings);
+      // for the folder ".", find prints "./a"
+      return makeEntryRow(number, { ...fields, path: path.replace(/^(\.\/)+/, '') }, settings);
+    },
+    end: () => (isEmpty ? new RowError(1, 'the list is empty') : undefined),
+  };
+}
+
+export const listFormats = ['find', 's3-inventory'] as const;
+export type ListFormat = (typeof listFormats)[number];

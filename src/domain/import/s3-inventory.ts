@@ -1,0 +1,122 @@
+/** Reads Amazon S3 Inventory in CSV by its JSON manifest: the latest versions, without delete markers. */
+import { z } from 'zod';
+import { quote } from '../../core/errors.js';
+import { parseZonedTime } from '../../core/time.js';
+import { createCsvReader, RowError } from './import-lines.js';
+import type { CatalogueRow, RowReader } from './import-rows.js';
+import { countSkipped, type ListSettings, makeEntryRow, type Skipped } from './lists.js';
+
+const keyProblem = 'must be the key of a file';
+const sizeProblem = 'must be a number of bytes';
+const md5Problem = 'must be 32 digits in hex';
+
+const manifestFile = z
+  .object({
+    /** In the bucket that contains the inventory. */
+    key: z
+      .string(keyProblem)
+      .refine((key) => !key.split('/').some((part) => ['', '.', '..'].includes(part)), keyProblem),
+    /** Bytes of the gzipped file. */
+    size: z.int(sizeProblem).nonnegative(sizeProblem),
+    MD5checksum: z
+      .string(md5Problem)
+      .regex(/^[0-9a-f]{32}$/i, md5Problem)
+      .optional(),
+  })
+  .transform(({ key, size, MD5checksum }) => ({ key, size, md5: MD5checksum?.toLowerCase() ?? null }));
+
+const manifestSchema = z.object(
+  {
+    sourceBucket: z.string('must be a name'),
+    fileFormat: z.literal('CSV', 'must be "CSV"'),
+    fileSchema: z.string('must be the names of the columns'),
+    files: z.array(manifestFile, 'must be a list'),
+  },
+  'it is no JSON object',
+);
+
+export type ManifestFile = z.infer<typeof manifestFile>;
+
+export interface Manifest {
+  bucket: string;
+  schema: string[];
+  files: ManifestFile[];
+}
+
+/** @throws Error with the fault of the manifest */
+export function parseManifest(text: string): Manifest {
+  const { data, error } = manifestSchema.safeParse(JSON.parse(text), { reportInput: true });
+  if (!data) {
+    const { path, message, input } = error.issues[0] ?? { path: [], message: 'is not valid' };
+    const value = typeof input === 'string' ? input : (JSON.stringify(input) ?? 'nothing');
+    throw new Error(path.length === 0 ? message : `${z.core.toDotPath(path)} ${message}, not ${quote(value)}`);
+  }
+  const schema = data.fileSchema.split(',').map((name) => name.trim());
+  const missing = ['Bucket', 'Key', 'Size'].find((name) => !schema.includes(name));
+  if (missing !== undefined) throw new Error(`fileSchema has no column ${missing}: ${quote(data.fileSchema)}`);
+  return { bucket: data.sourceBucket, schema, files: data.files };
+}
+
+export interface InventorySettings extends ListSettings {
+  storageClasses?: readonly string[] | undefined;
+}
+
+/** Reads one file of an inventory. Counts skipped entries in `skipped`. */
+export function createInventoryReader(
+  { bucket, schema }: Manifest,
+  settings: InventorySettings,
+  skipped: Skipped,
+): RowReader {
+  const csv = createCsvReader({ known: schema, needed: [], header: { names: schema, from: 'fileSchema' } });
+  return {
+    read: (line) => {
+      const row = csv.read(line);
+      if (!row || row instanceof RowError) return row;
+      return readObject(row.line, row.fields, { bucket, settings, skipped });
+    },
+    end: csv.end,
+  };
+}
+
+type S3Object = Partial<Record<string, string | null>>;
+
+function readObject(
+  line: number,
+  object: S3Object,
+  { bucket, settings, skipped }: { bucket: string; settings: InventorySettings; skipped: Skipped },
+): CatalogueRow | RowError | undefined {
+  const { Bucket, Key, Size, LastModifiedDate, StorageClass } = object;
+  if (Bucket !== bucket) return new RowError(line, `the bucket must be ${quote(bucket)}, not ${quote(Bucket ?? '')}`);
+  const key = decodeKey(Key ?? '');
+  if (key === undefined) {
+    return new RowError(line, `the key ${quote(Key ?? '')} is not URL-encoded UTF-8`, { namesake: undefined });
+  }
+  if (object.IsLatest === 'false') return countSkipped(skipped, 'versions that are not the latest');
+  if (object.IsDeleteMarker === 'true') return countSkipped(skipped, 'marks of deletion');
+  if (key.endsWith('/') && Size === '0') return countSkipped(skipped, 'folders');
+  const { storageClasses } = settings;
+  if (storageClasses && !storageClasses.includes(StorageClass ?? '')) {
+    return countSkipped(skipped, 'objects of other storage classes');
+  }
+  const mtime = LastModifiedDate ? parseZonedTime(LastModifiedDate) : null;
+  if (mtime === undefined) {
+    return new RowError(line, `LastModifiedDate must be a time, not ${quote(LastModifiedDate ?? '')}`);
+  }
+  // a leading slash is part of the key, and no path of the catalogue starts with two
+  return makeEntryRow(line, { path: `/${key}`, size: Size ?? null, mtime, ...tagOf(object) }, settings);
+}
+
+/** Decodes a key in form encoding, where a plus is a space. */
+function decodeKey(key: string): string | undefined {
+  try {
+    return decodeURIComponent(key.replaceAll('+', '%20'));
+  } catch {
+    return undefined;
+  }
+}
+
+/** The entity tag is the MD5 of an object uploaded in one part and not encrypted with a customer's key. */
+function tagOf({ ETag, IsMultipartUploaded, EncryptionStatus }: S3Object): { checksum?: string } {
+  const isMd5 = IsMultipartUploaded === 'false' && ['NOT-SSE', 'SSE-S3'].includes(EncryptionStatus ?? '');
+  return isMd5 && /^[0-9a-f]{32}$/i.test(ETag ?? '') ? { checksum: `md5:${ETag}` } : {};
+}

@@ -1,0 +1,134 @@
+/** Checks input of users. Each function returns the checked value or throws an InvalidInputError with the value. */
+import path from 'node:path';
+import { InvalidInputError, quote } from '../core/errors.js';
+import { parseTime } from '../core/time.js';
+
+export const MAX_TEXT = 2000;
+const MAX_PATH_BYTES = 2048;
+const MAX_NAME_BYTES = 255;
+const MAX_ADDRESS = 254;
+
+// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is looked for
+const CONTROL = /[\u0000-\u001f\u007f-\u009f\u2028\u2029]/;
+
+/** Checks a line of text that PostgreSQL, a header and a terminal accept. */
+export function checkText(field: string, value: string): string {
+  checkStorable(field, value);
+  const control = CONTROL.exec(value);
+  if (control) throw new InvalidInputError(field, `must not hold control characters: ${quote(value)}`);
+  if (value.length > MAX_TEXT) {
+    throw new InvalidInputError(field, `must have at most ${MAX_TEXT} characters, not ${value.length}`);
+  }
+  return value;
+}
+
+/** Invisible characters, and spaces other than single ones inside. */
+const UNSEEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\ufffd]|(?! )\p{Zs}|^ | $/u;
+
+/** Returns whether a reader can distinguish the name from every other one. */
+export function isPlainName(name: string): boolean {
+  return name !== '' && !UNSEEN.test(name) && name.normalize('NFC') === name;
+}
+
+/** Names that Tapegate shows for itself, and for callers without a name of their own. */
+const RESERVED = new Set(['anonymous', 'anybody', 'operator', 'system']);
+
+/** Returns whether readers or databases may take the name for a reserved one: in any case, width and spacing. */
+export function isReserved(name: string): boolean {
+  const plain = name.normalize('NFKC').replace(/[\p{Default_Ignorable_Code_Point}\s]/gu, '');
+  return RESERVED.has(plain.toLowerCase());
+}
+
+/** Checks the name of a user, a group or a service. @throws InvalidInputError */
+export function checkCallerName(field: string, value: string): string {
+  const name = checkText(field, value);
+  if (name === '') throw new InvalidInputError(field, 'must not be empty');
+  if (isPlainName(name)) return name;
+  throw new InvalidInputError(
+    field,
+    `must be in normal form (NFC), without marks that are not seen and spaces at its ends: ${quote(name)}`,
+  );
+}
+
+/** Checks a name of an enum. @throws InvalidInputError */
+export function checkOneOf(field: string, value: string, values: object): void {
+  if (Object.hasOwn(values, value)) return;
+  throw new InvalidInputError(field, `must be one of ${Object.keys(values).join(', ')}, not ${quote(value)}`);
+}
+
+export function checkPattern(field: string, value: string): string {
+  checkStorable(field, value);
+  if (Buffer.byteLength(value) > MAX_PATH_BYTES) {
+    throw new InvalidInputError(field, `must have at most ${MAX_PATH_BYTES} bytes, not ${Buffer.byteLength(value)}`);
+  }
+  return value;
+}
+
+function checkStorable(field: string, value: string): void {
+  if (value.includes('\0')) throw new InvalidInputError(field, `must not hold the character NUL: ${quote(value)}`);
+  if (!value.isWellFormed()) throw new InvalidInputError(field, `must be valid Unicode: ${quote(value)}`);
+}
+
+/**
+ * Checks an absolute path whose parts a disk stores unchanged, so that it stays below its mount point. Parts have at
+ * most 255 bytes (NAME_MAX of Linux), the whole at most 2,048, which fits a PostgreSQL index.
+ */
+export function checkPath(field: string, value: string): string {
+  const problem = findPathProblem(value);
+  if (problem) throw new InvalidInputError(field, `has a path that ${problem}`);
+  return value;
+}
+
+/** Returns the distinct paths of a list. Empty ones are ignored, as empty lines of a list are. */
+export const withoutEmpty = (paths: readonly string[] | null | undefined): string[] => [
+  ...new Set(paths?.filter((path) => path !== '')),
+];
+
+/** Returns the fault of a path, as the rest of a sentence. */
+export function findPathProblem(value: string): string | undefined {
+  if (value.includes('\0') || !value.isWellFormed()) return `is taken by no disk: ${quote(value)}`;
+  if (!value.startsWith('/')) return `does not begin with "/": ${quote(value)}`;
+  if (Buffer.byteLength(value) > MAX_PATH_BYTES) return `is longer than ${MAX_PATH_BYTES} bytes: ${quote(value)}`;
+  for (const part of value.slice(1).split('/')) {
+    if (part.startsWith('.tapegate-')) return `has a name that Tapegate keeps for itself: ${quote(value)}`;
+    if (part === '' || part === '.' || part === '..') return `has the part ${quote(part)}: ${quote(value)}`;
+    if (part.length > MAX_NAME_BYTES / 3 && Buffer.byteLength(part) > MAX_NAME_BYTES) {
+      return `has a part longer than ${MAX_NAME_BYTES} bytes: ${quote(value)}`;
+    }
+  }
+  return undefined;
+}
+
+/** Returns the path that a bad path means on a disk, as `/a/b` for `/a//./b`; undefined if there is none. */
+export function findNamesake(value: string): string | undefined {
+  const namesake = path.posix.normalize(`/${value}`);
+  return namesake !== value && findPathProblem(namesake) === undefined ? namesake : undefined;
+}
+
+/** Checks one plain email address without anything that could start another one or a header. */
+export function checkAddress(field: string, value: string): string {
+  if (value.length > MAX_ADDRESS || CONTROL.test(value) || !value.isWellFormed() || !ADDRESS.test(value)) {
+    throw new InvalidInputError(field, `must be an e-mail address, not ${quote(value)}`);
+  }
+  return value;
+}
+
+const ADDRESS = /^[^\s@<>()[\]\\,;:"]{1,64}@[^\s@<>()[\]\\,;:"]+$/u;
+
+export function checkTime(field: string, value: string): string {
+  const time = parseTime(value);
+  if (time) return time;
+  throw new InvalidInputError(
+    field,
+    `must be a date YYYY-MM-DD or a UTC date-time YYYY-MM-DDTHH:MM:SS[.ffffff] without a zone, not ${quote(value)}`,
+  );
+}
+
+const MAX_BYTES = 2n ** 63n - 1n;
+
+export function checkBytes(field: string, value: bigint): bigint {
+  if (value < 0n || value > MAX_BYTES) {
+    throw new InvalidInputError(field, `must be from 0 to ${MAX_BYTES} bytes, not ${value}`);
+  }
+  return value;
+}

@@ -1,0 +1,82 @@
+/**
+ * Reads libraries: the tape systems of the site with their volumes and drives. Each process configures the first one
+ * in the data directory, with DRIVES drives; the others are in the database, and all engines use them.
+ */
+
+import { type Sql, sql } from '../../db/sql.js';
+import { type Library as LibraryRow, Prisma } from '../../generated/prisma/client.js';
+import type { Context } from '../context.js';
+import { keyedList } from '../page-keys.js';
+import { allow } from '../policy.js';
+import { columnsOf } from '../row-columns.js';
+
+/** Id of the library that every site has, in its data directory. */
+export const FIRST_LIBRARY = 1;
+
+/** Default number of files that a staging library is asked for at a time, enough for it to find a good order. */
+export const DEPTH_FILES = 10_000;
+
+export interface Library extends Omit<LibraryRow, 'addedAt' | 'drives' | 'settings'> {
+  settings: object;
+  /** In a staging library, the number of concurrent reads. */
+  drives: number;
+}
+
+export const libraryColumns: Sql = columnsOf(Prisma.LibraryScalarFieldEnum, 'b');
+
+export async function readLibraries(ctx: Context): Promise<Library[]> {
+  const rows = await ctx.db.rows<Library>(sql`SELECT ${libraryColumns} FROM library b ORDER BY b.id`);
+  return rows.map((row) => ({ ...row, drives: row.drives ?? ctx.config.drives }));
+}
+
+/** Lists libraries in order of their addition: counted, or by the page. */
+export function listLibraries(ctx: Context) {
+  allow(ctx, 'listLibraries');
+  return keyedList<number, LibraryRow>(ctx, { rows: sql`library b WHERE true`, id: sql`b.id` }, (at, id, query) =>
+    at.db.prisma.library.findMany({ ...query, where: { id }, orderBy: { id: 'asc' } }),
+  );
+}
+
+/** Returns the settings of libraries by id. Only operators may see where a site has its tapes. */
+export async function readSettings(ctx: Context, ids: readonly number[]): Promise<Map<number, object>> {
+  allow(ctx, 'readSettings');
+  const rows = await ctx.db.rows<{ id: number; settings: object }>(
+    sql`SELECT b.id, b.settings FROM library b WHERE b.id = ANY(${ids}::int[])`,
+  );
+  return new Map(rows.map(({ id, settings }) => [id, settings]));
+}
+
+export interface RequestUsage {
+  /** The name in the documentation of the system: `GetObject`. */
+  request: string;
+  /** Includes requests whose response was lost. */
+  sent: bigint;
+  /** Bytes of files in the responses. */
+  bytes: bigint;
+}
+
+/** Adds to the counts of requests, which a bill is based on. */
+export async function addUsage(ctx: Context, libraryId: number, used: readonly RequestUsage[]): Promise<void> {
+  if (used.length === 0) return;
+  const [names, sent] = [used.map((each) => each.request), used.map((each) => each.sent)];
+  const bytes = used.map((each) => each.bytes);
+  await ctx.db.pool.query(
+    sql`INSERT INTO library_usage AS u (library_id, request, requests, bytes)
+        SELECT b.id, n.* FROM unnest(${names}::text[], ${sent}::bigint[], ${bytes}::bigint[]) AS n (request, requests, bytes)
+          JOIN library b ON b.id = ${libraryId}
+        ORDER BY n.request
+        ON CONFLICT (library_id, request) DO UPDATE SET requests = u.requests + excluded.requests, bytes = u.bytes + excluded.bytes`,
+  );
+}
+
+/** Returns counts by library id, ordered by request name. Libraries without counts are absent. */
+export async function readUsage(ctx: Context, ids: readonly number[]): Promise<Map<number, RequestUsage[]>> {
+  allow(ctx, 'readUsage');
+  const rows = await ctx.db.rows<RequestUsage & { id: number }>(
+    sql`SELECT u.library_id AS id, u.request, u.requests AS sent, u.bytes FROM library_usage u
+        WHERE u.library_id = ANY(${ids}::int[]) ORDER BY u.library_id, u.request`,
+  );
+  const usage = new Map<number, RequestUsage[]>();
+  for (const { id, ...row } of rows) usage.set(id, [...(usage.get(id) ?? []), row]);
+  return usage;
+}

@@ -1,0 +1,224 @@
+/**
+ * Links at the archive paths of files to their copies in the restore area.
+ * A row is stored before its link is made, and stays until the link is removed. A copy leaves the restore area only if
+ * no link points to it (disks/removals.ts). A trigger marks the row at each change of the copy, and an engine settles
+ * marked rows (restore-area/links/pass.ts). Each step is repeatable, and counts only if the row was not marked meanwhile
+ * (`change`).
+ * A process that was paused longer than its claim may make an unwanted link, so removed links are checked once more
+ * after all claims have ended.
+ */
+
+import { addSeconds } from '../../core/time.js';
+import { locking } from '../../db/locks.js';
+import { type Sql, sql } from '../../db/sql.js';
+import { diskOfCopy, placeOnDisk } from '../conditions.js';
+import type { Context } from '../context.js';
+
+export interface Link {
+  at: string;
+  target: string;
+}
+
+export interface DueLink {
+  fileId: bigint;
+  change: bigint;
+  noted: Link | null;
+  isThere: boolean;
+  wanted: Link | null;
+}
+
+export type SettledLink = Pick<DueLink, 'fileId' | 'change'> & {
+  /** `gone`: nothing is there; `forgotten`: nor was it long after; `stuck`: it is retried. */
+  result: 'right' | 'gone' | 'forgotten' | 'stuck';
+  problem: string | null;
+};
+
+const CLAIM_SECONDS = 60;
+/** After any claim of a process that may have made one late. */
+const LATE_SECONDS = 600;
+const RETRY_SECONDS = 300;
+
+/**
+ * Stores the directory of links. A change has all links checked. @returns the earlier directory, if changed
+ * @param root absolute; undefined: no links
+ */
+export async function setLinkRoot(ctx: Context, root: string | undefined): Promise<{ before: string | null } | null> {
+  const rows = await ctx.db.rows<{ before: string | null }>(
+    sql`WITH earlier AS (SELECT path FROM link_root)
+        INSERT INTO link_root AS r (id, path) SELECT 1, ${root ?? null}::text
+          WHERE ${root ?? null}::text IS NOT NULL OR EXISTS (SELECT FROM earlier)
+        ON CONFLICT (id) DO UPDATE SET path = excluded.path WHERE r.path IS DISTINCT FROM excluded.path
+        RETURNING (SELECT path FROM earlier) AS before`,
+  );
+  if (rows[0]) await ctx.db.pool.query(sql`UPDATE archive_link SET look_at = '1970-01-01', change = change + 1`);
+  await markUnlinked(ctx);
+  return rows[0] ?? null;
+}
+
+const isUnlinked: Sql = sql`(f.disk_id IS NOT NULL AND f.stage = 'RESTORED' OR f.changed_disk_id IS NOT NULL AND f.stage = 'UNVERIFIED')
+  AND NOT EXISTS (SELECT FROM archive_link l WHERE l.file_id = f.id)`;
+
+/** Adds rows for copies that are older than the first directory. Calling it twice is safe. */
+export async function markUnlinked(ctx: Context): Promise<void> {
+  await ctx.db.pool.query(
+    sql`INSERT INTO archive_link (file_id, look_at) SELECT f.id, '1970-01-01' FROM tape_file f, link_root r
+        WHERE r.path IS NOT NULL AND ${isUnlinked} ORDER BY f.id ON CONFLICT DO NOTHING`,
+  );
+}
+
+const wantedAt = sql`rtrim(r.path, '/') || f.path`;
+const wantedTarget = sql`k.mountpoint || ${placeOnDisk}`;
+
+/** The file was renamed, and the link `l` belongs to the file that has its old path now. */
+const isOfOther = sql`EXISTS (SELECT FROM tape_file o JOIN archive_link n ON n.file_id = o.id
+  WHERE o.path = substr(l.at, length(rtrim(r.path, '/')) + 1) AND o.id <> l.file_id AND n.is_there AND n.at = l.at AND n.target = l.target)`;
+
+export async function claimLinks(ctx: Context, limit: number): Promise<DueLink[]> {
+  const now = ctx.now();
+  const { rows: claimed } = await ctx.db.pool.query<{ id: bigint }>(
+    sql`UPDATE archive_link a SET look_at = ${addSeconds(now, CLAIM_SECONDS)}::timestamp FROM (
+          SELECT l.file_id FROM archive_link l WHERE l.look_at <= ${now}::timestamp ORDER BY l.look_at, l.file_id LIMIT ${limit}
+          ${locking.freeLink}) due
+        WHERE a.file_id = due.file_id RETURNING a.file_id AS id`,
+  );
+  if (claimed.length === 0) return [];
+  // a separate statement: a later change of a file marks the row again
+  const rows = await ctx.db.rows<{
+    fileId: bigint;
+    change: bigint;
+    at: string | null;
+    target: string | null;
+    isThere: boolean;
+    wantedAt: string | null;
+    wantedTarget: string | null;
+  }>(
+    sql`SELECT l.file_id AS "fileId", l.change, CASE WHEN NOT ${isOfOther} THEN l.at END AS at, l.target, l.is_there AS "isThere",
+          ${wantedAt} AS "wantedAt", CASE WHEN r.path IS NOT NULL THEN ${wantedTarget} END AS "wantedTarget"
+        FROM archive_link l JOIN tape_file f ON f.id = l.file_id LEFT JOIN link_root r ON r.path IS NOT NULL
+          LEFT JOIN restore_disk k ON k.id = ${diskOfCopy}
+        WHERE l.file_id = ANY(${claimed.map(({ id }) => id)}::bigint[]) ORDER BY l.file_id`,
+  );
+  return rows.map(({ fileId, change, at, target, isThere, ...wanted }) => ({
+    ...{ fileId, change, isThere },
+    noted: toLink(at, target),
+    wanted: toLink(wanted.wantedAt, wanted.wantedTarget),
+  }));
+}
+
+function toLink(at: string | null, target: string | null): Link | null {
+  return at === null || target === null ? null : { at, target };
+}
+
+/** Stores links that are about to be made. @returns the ids of those not marked since */
+export async function noteLinks(
+  ctx: Context,
+  links: readonly (Link & Pick<DueLink, 'fileId' | 'change'>)[],
+): Promise<Set<bigint>> {
+  if (links.length === 0) return new Set();
+  const rows = await ctx.db.rows<{ id: bigint }>(
+    sql`WITH free AS (${freeOf(links)})
+        UPDATE archive_link a SET at = m.at, target = m.target, is_there = true
+        FROM free, unnest(${links.map(({ fileId }) => fileId)}::bigint[], ${links.map(({ at }) => at)}::text[],
+          ${links.map(({ target }) => target)}::text[]) AS m (id, at, target)
+        WHERE a.file_id = free.id AND m.id = free.id RETURNING a.file_id AS id`,
+  );
+  return new Set(rows.map(({ id }) => id));
+}
+
+/** Stores the results of claimed rows. @returns the ids of those not marked or settled meanwhile */
+export async function noteSettled(ctx: Context, settled: readonly SettledLink[]): Promise<Set<bigint>> {
+  const noted: { id: bigint }[] = [];
+  const now = ctx.now();
+  const next = { right: null, gone: addSeconds(now, LATE_SECONDS), stuck: addSeconds(now, RETRY_SECONDS) };
+  const kept = settled.filter((link) => link.result !== 'forgotten');
+  const times = kept.map(({ result }) => (result === 'forgotten' ? null : next[result]));
+  if (kept.length > 0) {
+    const rows = await ctx.db.rows<{ id: bigint }>(
+      sql`WITH free AS (${freeOf(kept)})
+          UPDATE archive_link a SET look_at = m.look_at, is_there = a.is_there AND NOT m.is_gone, problem = m.problem
+          FROM free, unnest(${kept.map(({ fileId }) => fileId)}::bigint[], ${times}::timestamp[],
+            ${kept.map(({ result }) => result === 'gone')}::bool[], ${kept.map(({ problem }) => problem)}::text[])
+            AS m (id, look_at, is_gone, problem)
+          WHERE a.file_id = free.id AND m.id = free.id RETURNING a.file_id AS id`,
+    );
+    noted.push(...rows);
+  }
+  const over = settled.filter((link) => link.result === 'forgotten');
+  if (over.length > 0) {
+    const rows = await ctx.db.rows<{ id: bigint }>(
+      sql`DELETE FROM archive_link a USING (${freeOf(over)}) free WHERE a.file_id = free.id RETURNING a.file_id AS id`,
+    );
+    noted.push(...rows);
+  }
+  return new Set(noted.map(({ id }) => id));
+}
+
+export async function markLinks(ctx: Context, fileIds: readonly bigint[]): Promise<void> {
+  if (fileIds.length === 0) return;
+  await ctx.db.pool.query(
+    sql`UPDATE archive_link a SET look_at = '1970-01-01', change = a.change + 1 FROM (
+          SELECT l.file_id FROM archive_link l WHERE l.file_id = ANY(${fileIds}::bigint[]) ${locking.freeLink}) free
+        WHERE a.file_id = free.file_id`,
+  );
+}
+
+/** Selects unmarked rows that no other transaction is writing: waiting could be a deadlock. */
+function freeOf(links: readonly Pick<DueLink, 'fileId' | 'change'>[]): Sql {
+  return sql`SELECT l.file_id AS id FROM archive_link l
+    JOIN unnest(${links.map(({ fileId }) => fileId)}::bigint[], ${links.map(({ change }) => change)}::bigint[]) AS s (id, change)
+      ON s.id = l.file_id AND s.change = l.change
+    ${locking.freeLink}`;
+}
+
+/**
+ * Stores links to copies that were just put in place, and claims their rows, so that links exist before users are
+ * notified. Other links of these files are left to the engine's job.
+ * @returns the links that may be made
+ */
+export async function noteEarlyLinks(
+  ctx: Context,
+  copies: readonly { fileId: bigint; diskId: number }[],
+): Promise<(Link & Pick<DueLink, 'fileId'>)[]> {
+  return await ctx.db.rows<Link & Pick<DueLink, 'fileId'>>(
+    sql`INSERT INTO archive_link AS l (file_id, at, target, is_there, look_at)
+        SELECT f.id, ${wantedAt}, ${wantedTarget}, true, ${addSeconds(ctx.now(), CLAIM_SECONDS)}::timestamp
+        FROM unnest(${copies.map(({ fileId }) => fileId)}::bigint[], ${copies.map(({ diskId }) => diskId)}::int[]) AS m (id, disk_id)
+          JOIN tape_file f ON f.id = m.id JOIN restore_disk k ON k.id = m.disk_id JOIN link_root r ON r.path IS NOT NULL
+        WHERE f.stage = 'RESTORING' ORDER BY f.id
+        ON CONFLICT (file_id) DO UPDATE SET at = excluded.at, target = excluded.target, is_there = true,
+          look_at = excluded.look_at, change = l.change + 1
+          WHERE NOT l.is_there OR (l.at = excluded.at AND l.target = excluded.target)
+        RETURNING l.file_id AS "fileId", l.at, l.target`,
+  );
+}
+
+export async function readNoted(ctx: Context, fileIds: readonly bigint[]): Promise<Map<bigint, Link>> {
+  if (fileIds.length === 0) return new Map();
+  const rows = await ctx.db.rows<Link & Pick<DueLink, 'fileId'>>(
+    sql`SELECT l.file_id AS "fileId", l.at, l.target FROM archive_link l
+        WHERE l.file_id = ANY(${fileIds}::bigint[]) AND l.is_there AND l.at IS NOT NULL`,
+  );
+  return new Map(rows.map((row) => [row.fileId, row]));
+}
+
+/** A link that needs no settling now. */
+export type NotedLink = Link & Pick<DueLink, 'fileId' | 'change'> & Pick<SettledLink, 'problem'>;
+
+export async function readLinks(ctx: Context, page: { after: bigint; limit: number }): Promise<NotedLink[]> {
+  return await ctx.db.rows<NotedLink>(
+    sql`SELECT l.file_id AS "fileId", l.change, l.at, l.target, l.problem FROM archive_link l
+        WHERE l.is_there AND (l.look_at IS NULL OR l.problem IS NOT NULL) AND l.file_id > ${page.after}
+        ORDER BY l.file_id LIMIT ${page.limit}`,
+  );
+}
+
+/** Reads changes by file id. They stay the same for a stuck link that is checked again. */
+export async function readChanges(ctx: Context, fileIds: readonly bigint[]): Promise<Map<bigint, bigint>> {
+  if (fileIds.length === 0) return new Map();
+  const rows = await ctx.db.rows<Pick<DueLink, 'fileId' | 'change'>>(
+    sql`SELECT l.file_id AS "fileId", l.change FROM archive_link l WHERE l.file_id = ANY(${fileIds}::bigint[])`,
+  );
+  return new Map(rows.map(({ fileId, change }) => [fileId, change]));
+}
+
+export const isLinked: Sql = sql`EXISTS (SELECT FROM archive_link l WHERE l.file_id = f.id AND l.is_there)`;

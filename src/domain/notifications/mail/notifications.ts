@@ -1,0 +1,156 @@
+/**
+ * The outbox: emails are stored in the transaction of their cause, and sent later (src/engine/notifications/notify.ts). So a mail
+ * server that is down delays mail but loses none. A request gets one of each kind; expiry notices (`queueExpiring`),
+ * one for each retention.
+ */
+import { randomUUID } from 'node:crypto';
+import { addSeconds } from '../../../core/time.js';
+import { lockRequests } from '../../../db/locks.js';
+import { plannedFreely } from '../../../db/planning.js';
+import { type Sql, sql } from '../../../db/sql.js';
+import { type Transaction, transaction } from '../../../db/transaction.js';
+import type { NotificationKind } from '../../../generated/prisma/enums.js';
+import { isAllowedIn } from '../../access/paths.js';
+import { diskOfCopy, isAtPrimaryPlace, isLive, placeOnDisk } from '../../conditions.js';
+import type { Context } from '../../context.js';
+import { composeMail, linkToRequest, type MailFacts } from './mail.js';
+
+/** Most paths of a kind in an email. */
+const LISTED_PATHS = 20;
+
+interface DueLetter {
+  /** Id of the request. */
+  id: number;
+  kind: NotificationKind;
+  recipient: string;
+  /** Of EXPIRING: the announced retention. */
+  expiresAt?: string;
+}
+
+/** Queues due mail once. A request with all files released is not reported as done, until files join again. */
+export async function queueMail(ctx: Context, tx: Transaction, requestIds: readonly number[]): Promise<void> {
+  const due = await tx.query<DueLetter>(
+    sql`SELECT r.id, d.kind, d.recipient FROM request r CROSS JOIN LATERAL (VALUES
+       ('FIRST_FILE'::"NotificationKind", r.notify_on_first_file, r.files_on_disk > 0),
+       ('LAST_FILE'::"NotificationKind", r.notify_on_last_file, r.state IN ('COMPLETED', 'PARTIAL')
+         AND NOT (r.files_total = 0
+           AND EXISTS (SELECT FROM hold h WHERE h.request_id = r.id AND h.state = 'RELEASED')))
+     ) AS d (kind, recipient, is_due)
+     WHERE r.id = ANY(${requestIds}::int[]) AND d.is_due AND d.recipient IS NOT NULL
+       AND ${isLive}
+       AND NOT EXISTS (SELECT FROM notification n WHERE n.request_id = r.id AND n.kind = d.kind)
+     ORDER BY r.id, d.kind`,
+  );
+  if (due.length > 0) tx.send(plannedFreely()); // the figures cover all files of a request
+  for (const letter of due) await writeLetter(ctx, tx, letter);
+}
+
+/** Deletes emails that nobody has begun to send, if their reason no longer applies to the locked requests. */
+export async function withdrawLetters(tx: Transaction, requestIds: readonly number[]): Promise<void> {
+  await tx.query(
+    sql`DELETE FROM notification n USING request r
+        WHERE n.request_id = ANY(${requestIds}::int[]) AND r.id = n.request_id AND n.state = 'PENDING' AND n.claimed_at IS NULL
+          AND ((n.kind = 'FIRST_FILE' AND r.files_on_disk = 0) OR (n.kind = 'LAST_FILE' AND r.state NOT IN ('COMPLETED', 'PARTIAL')))`,
+  );
+}
+
+/** Writes an email unless the request has one of this kind. */
+async function writeLetter(
+  ctx: Context,
+  tx: Transaction,
+  { id, kind, recipient, expiresAt }: DueLetter,
+): Promise<void> {
+  const { subject, body } = composeMail(kind, { ...(await readFacts(tx, id)), link: linkToRequest(ctx.config, id) });
+  const [messageId, now] = [createMessageId(ctx.config.mailFrom), ctx.now()];
+  await tx.query(
+    sql`INSERT INTO notification (request_id, kind, recipient, subject, body, message_id, next_try_at, created_at, expires_at)
+        VALUES (${id}, ${kind}, ${recipient}, ${subject}, ${body}, ${messageId}, ${now}, ${now}, ${expiresAt ?? null})
+        ON CONFLICT (request_id, kind) DO NOTHING`,
+  );
+}
+
+function createMessageId(mailFrom: string): string {
+  const domain = mailFrom.split('@').at(-1) ?? '';
+  return `<${randomUUID()}@${domain.replace(/[^\w.-]/g, '') || 'localhost'}>`;
+}
+
+async function readFacts(tx: Transaction, requestId: number): Promise<Omit<MailFacts, 'link'>> {
+  const [request] = await tx.query<Omit<MailFacts, 'link' | 'copies' | 'failed' | 'awaited' | 'mountpoints'>>(
+    sql`SELECT id AS "requestId", label, pattern, retention, files_total AS "filesTotal",
+       files_on_disk AS "filesOnDisk", files_failed AS "filesFailed", bytes_on_disk AS "bytesOnDisk",
+       (SELECT count(*)::int FROM awaited_path a WHERE a.request_id = ${requestId} AND a.reason = 'UNKNOWN') AS "filesUnknown",
+       (SELECT count(*)::int FROM awaited_path a WHERE a.request_id = ${requestId} AND a.reason = 'QUOTA_FULL') AS "filesRefused",
+       (SELECT count(*)::int FROM awaited_path a WHERE a.request_id = ${requestId} AND a.reason = 'LIMIT') AS "filesOverLimit",
+       (SELECT count(*)::int FROM hold h WHERE h.request_id = ${requestId} AND h.state = 'RELEASED') AS "filesReleased"
+     FROM request WHERE id = ${requestId}`,
+  );
+  if (!request) throw new Error(`request ${requestId} vanished`);
+  const copies = await tx.query<{ path: string; mountpoint: string | null }>(
+    sql`SELECT CASE WHEN ${isAllowedIn('FETCH')} AND d.id IS NOT NULL THEN ${placeOnDisk} ELSE f.path END AS path, CASE WHEN ${isAllowedIn('FETCH')} THEN d.mountpoint END AS mountpoint
+     FROM hold h JOIN request r ON r.id = h.request_id JOIN tape_file f ON f.id = h.file_id
+       LEFT JOIN restore_disk d ON d.id = ${diskOfCopy}
+     WHERE h.request_id = ${requestId} AND h.state = 'ON_DISK' AND h.ordinal > 0 AND (d.id IS NOT NULL OR ${isAtPrimaryPlace})
+     ORDER BY h.ordinal LIMIT ${LISTED_PATHS}`,
+  );
+  const failed = await tx.query<{ path: string; error: string }>(
+    sql`SELECT f.path, h.error FROM hold h JOIN tape_file f ON f.id = h.file_id
+     WHERE h.request_id = ${requestId} AND h.state = 'FAILED' AND h.ordinal > 0 ORDER BY h.ordinal LIMIT ${LISTED_PATHS}`,
+  );
+  const awaited = await tx.query<MailFacts['awaited'][number]>(
+    sql`SELECT path, reason FROM awaited_path WHERE request_id = ${requestId} ORDER BY ordinal LIMIT ${LISTED_PATHS}`,
+  );
+  const disks = await tx.query<{ mountpoint: string }>(
+    // none if a file is not at its logical path
+    sql`SELECT unnest(array_agg(DISTINCT d.mountpoint ORDER BY d.mountpoint)) AS mountpoint FROM hold h JOIN request r ON r.id = h.request_id
+       JOIN tape_file f ON f.id = h.file_id JOIN restore_disk d ON d.id = ${diskOfCopy}
+     WHERE h.request_id = ${requestId} AND h.state = 'ON_DISK' AND ${isAllowedIn('FETCH')} HAVING bool_and(f.disk_path IS NULL)`,
+  );
+  return { ...request, copies, failed, awaited, mountpoints: disks.map((disk) => disk.mountpoint) };
+}
+
+/** Requests of one transaction, which keeps them locked. */
+const BATCH = 50;
+
+/**
+ * Queues an expiry notice for each retention, replacing earlier ones. Requests shorter than the notice period get none.
+ * After a crash the next run continues.
+ * @returns the number of queued notices
+ */
+export async function queueExpiring(ctx: Context, stop: AbortSignal): Promise<number> {
+  let letters = 0;
+  while (!stop.aborted) {
+    const isDue = isExpiring(ctx);
+    const rows = await ctx.db.rows<{ id: number }>(
+      sql`SELECT r.id FROM request r WHERE ${isDue} ORDER BY r.retention LIMIT ${BATCH}`,
+    );
+    if (rows.length === 0) break;
+    letters += await transaction(ctx.db.pool, 'queueExpiring', async (tx) => {
+      const ids = await lockRequests(tx, sql`r.id = ANY(${rows.map(({ id }) => id)}::int[])`);
+      // checked in a second statement, which sees the writes of earlier lock holders
+      const due = await tx.query<DueLetter>(
+        sql`SELECT r.id, 'EXPIRING' AS kind, coalesce(r.notify_on_last_file, r.notify_on_first_file) AS recipient,
+              r.retention AS "expiresAt" FROM request r WHERE r.id = ANY(${ids}::int[]) AND ${isDue} ORDER BY r.id`,
+      );
+      if (due.length === 0) return 0;
+      // a new row instead of an update, so that the sender of the old one cannot record its result on the new one
+      await tx.query(
+        sql`DELETE FROM notification WHERE kind = 'EXPIRING' AND request_id = ANY(${due.map(({ id }) => id)}::int[])`,
+      );
+      tx.send(plannedFreely()); // the figures cover all files of a request
+      for (const letter of due) await writeLetter(ctx, tx, letter);
+      return due.length;
+    });
+  }
+  return letters;
+}
+
+/** The request `r` ends within the notice period, and its recipient has no notice yet. */
+function isExpiring(ctx: Context): Sql {
+  const now = ctx.now();
+  const seconds = ctx.config.expiryNoticeHours * 3600;
+  return sql`(r.retention > ${now}::timestamp AND r.retention <= ${addSeconds(now, seconds)}::timestamp AND ${isLive}
+    AND r.retention > r.request_date + ${seconds}::float8 * interval '1 second' AND r.files_total > r.files_failed
+    AND (r.notify_on_last_file IS NOT NULL OR r.notify_on_first_file IS NOT NULL)
+    AND NOT EXISTS (SELECT FROM notification n
+      WHERE n.request_id = r.id AND n.kind = 'EXPIRING' AND n.expires_at = r.retention))`;
+}

@@ -1,0 +1,185 @@
+/**
+ * The identity of this database, as the owner records of restore disks and libraries name it (restore-area/ownership.ts).
+ *
+ * A copy of the database has the same identity. These show that it is a copy:
+ * - It is in another place: another cluster, or another directory.
+ * - A directory has a stamp that this database never recorded. An engine records each stamp before it writes it.
+ */
+import { randomUUID } from 'node:crypto';
+import { hostname } from 'node:os';
+import { readBoot } from '../db/clock.js';
+import { type Sql, sql } from '../db/sql.js';
+import { transaction } from '../db/transaction.js';
+import { auditRow } from './audit/audit.js';
+import { databaseNow } from './conditions.js';
+import type { Context } from './context.js';
+import { allow } from './policy.js';
+
+/** The start of this host. */
+export const boot = readBoot();
+
+/** Null: unknown here. */
+export interface Place {
+  system: string | null;
+  database: string;
+  /** Start time of the server, which a copy does not share. It changes with each restart too. */
+  started: string;
+  /** Of an embedded database. */
+  directory: string | null;
+  inode: string | null;
+  /** The start of the host, and the device of the directory. */
+  boot: string | null;
+}
+
+export interface SiteIdentity {
+  identity: string;
+  place: Place | null;
+  /** An engine writes stamps, or ended without a chance to release the directories. */
+  isStamping: boolean;
+  /** Why no engine may work until a takeover. */
+  fenced: string | null;
+  /** Why no engine works now. */
+  problem: string | null;
+  /** Directories that belong to another Tapegate, as engines found. A library counts on its own host only. */
+  foreign: { path: string; problem: string; isDisk: boolean }[];
+  /** As `Place.started`, now. */
+  started: string;
+  database: string;
+  disks: { id: number; mountpoint: string; isFailing: boolean }[];
+  /** Whether an engine has ever taken a directory. */
+  hasDirectories: boolean;
+}
+
+/** An engine that still sees another's directory records it again every few seconds (CHECK_MS in restore-area/ownership.ts). */
+const FOREIGN_SECONDS = 60;
+
+const isDisk = sql`EXISTS (SELECT FROM restore_disk k WHERE k.mountpoint = o.path)`;
+
+/**
+ * Directories that the site no longer uses do not count, nor do those that only hosts found that are gone. Each host has
+ * a library directory of its own, which says nothing about other hosts.
+ */
+const isForeign =
+  (): Sql => sql`CASE WHEN ${isDisk} THEN o.host = ${hostname()} OR o.seen_at > ${databaseNow} - make_interval(secs => ${FOREIGN_SECONDS})
+  ELSE o.host = ${hostname()} AND o.path LIKE '%/library' END`;
+
+export async function readIdentity(ctx: Context): Promise<SiteIdentity> {
+  const [row] = await ctx.db.rows<SiteIdentity>(
+    sql`SELECT identity::text AS identity, place, is_stamping AS "isStamping", fenced, problem,
+          (SELECT coalesce(json_agg(json_build_object('path', o.path, 'problem', o.problem, 'isDisk', ${isDisk}) ORDER BY o.path), '[]')
+           FROM foreign_directory o WHERE ${isForeign()}) AS foreign,
+          extract(epoch FROM pg_postmaster_start_time())::text AS started,
+          (SELECT oid::text FROM pg_database WHERE datname = current_database()) AS database,
+          EXISTS (SELECT FROM owner_stamp) AS "hasDirectories",
+          (SELECT coalesce(json_agg(json_build_object('id', k.id, 'mountpoint', k.mountpoint,
+             'isFailing', EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id)) ORDER BY k.id), '[]') FROM restore_disk k) AS disks
+        FROM site_identity`,
+  );
+  if (!row) throw new Error('the database has no identity: the row of the table site_identity is missing');
+  return row;
+}
+
+/** Returns the identifier of the PostgreSQL cluster; null if the role may not read it. */
+export async function readSystem(ctx: Context): Promise<string | null> {
+  const rows = await ctx.db
+    .rows<{ system: string }>(sql`SELECT system_identifier::text AS system FROM pg_control_system()`)
+    .catch((error: { code?: string }) => {
+      if (error.code === '42501') return [];
+      throw error;
+    });
+  return rows[0]?.system ?? null;
+}
+
+/** Returns why this Tapegate is fenced, as its engines last found; null if it is not. */
+export async function readFence(ctx: Context): Promise<string | null> {
+  allow(ctx, 'readFence');
+  const [row] = await ctx.db.rows<{ reason: string | null }>(
+    sql`SELECT coalesce(fenced, problem, (SELECT min(o.problem) FROM foreign_directory o WHERE ${isForeign()})) AS reason FROM site_identity`,
+  );
+  return row?.reason ?? null;
+}
+
+/** Records that the database works at this place. An engine that writes stamps says so with the next one. */
+export async function acceptPlace(ctx: Context, place: Place): Promise<void> {
+  await ctx.db.pool.query(sql`UPDATE site_identity SET place = ${JSON.stringify(place)}::jsonb, is_stamping = false`);
+}
+
+export async function noteProblem(ctx: Context, problem: string | null): Promise<void> {
+  await ctx.db.pool.query(
+    sql`UPDATE site_identity SET problem = ${problem} WHERE problem IS DISTINCT FROM ${problem}::text`,
+  );
+}
+
+/** Records that no engine of this host writes stamps any more. */
+export async function endStamping(ctx: Context): Promise<void> {
+  await ctx.db.pool.query(sql`UPDATE site_identity SET is_stamping = false`);
+}
+
+/** A stamp: the number of a process, which counts its stamps. */
+export interface Stamp {
+  epoch: string;
+  number: number;
+}
+
+/** Records a stamp that is about to be written. */
+export async function recordStamp(ctx: Context, { epoch, number }: Stamp): Promise<void> {
+  await ctx.db.pool.query(
+    sql`WITH stamping AS (UPDATE site_identity SET is_stamping = true WHERE NOT is_stamping)
+        INSERT INTO owner_stamp (epoch, number) VALUES (${epoch}::uuid, ${number})
+        ON CONFLICT (epoch) DO UPDATE SET number = excluded.number`,
+  );
+}
+
+/** Returns whether this database recorded the stamp. A copy lacks those of its original since. */
+export async function isRecorded(ctx: Context, { epoch, number }: Stamp): Promise<boolean> {
+  const rows = await ctx.db.rows(sql`SELECT FROM owner_stamp WHERE epoch = ${epoch}::uuid AND number >= ${number}`);
+  return rows.length > 0;
+}
+
+/** Records what this host found. @param problem null if the directory is this Tapegate's, or the host has none there */
+export async function noteForeign(ctx: Context, path: string, problem: string | null): Promise<void> {
+  await ctx.db.pool.query(
+    problem === null
+      ? sql`DELETE FROM foreign_directory o WHERE o.path = ${path} AND (o.host = ${hostname()} OR ${isDisk})`
+      : sql`INSERT INTO foreign_directory (path, host, problem, seen_at) VALUES (${path}, ${hostname()}, ${problem}, ${databaseNow})
+            ON CONFLICT (path, host) DO UPDATE SET problem = excluded.problem, seen_at = excluded.seen_at`,
+  );
+}
+
+/** A restored database is a copy: it works after a takeover. */
+export function fenceRestored(asOf: string): Sql {
+  return sql`UPDATE site_identity SET identity = ${randomUUID()}::uuid, database = ${randomUUID()}::uuid, place = NULL,
+      is_stamping = false, problem = NULL, fenced = ${`it was restored from a backup of ${asOf}Z`}`;
+}
+
+/** Begins a takeover: until `endTakeover`, no engine works. @param isNew gives the database a new identity */
+export async function beginTakeover(ctx: Context, isNew: boolean): Promise<string> {
+  return await transaction(ctx.db.pool, 'beginTakeover', async (tx) => {
+    const [row] = await tx.query<{ identity: string }>(
+      sql`UPDATE site_identity SET identity = CASE WHEN ${isNew} THEN ${randomUUID()}::uuid ELSE identity END,
+            fenced = coalesce(fenced, 'a takeover has not ended') RETURNING identity::text AS identity`,
+    );
+    await tx.query(auditRow(ctx.now(), ctx.caller, { operation: 'takeover', kind: 'NONE', object: '' }, 'BEGUN'));
+    return row?.identity ?? '';
+  });
+}
+
+export async function endTakeover(ctx: Context, place: Place, taken: readonly string[]): Promise<void> {
+  await transaction(ctx.db.pool, 'endTakeover', async (tx) => {
+    await tx.query(
+      sql`UPDATE site_identity SET fenced = NULL, problem = NULL, place = ${JSON.stringify(place)}::jsonb, is_stamping = false`,
+    );
+    await tx.query(sql`DELETE FROM foreign_directory`); // engines find again what is still foreign
+    const deed = { operation: 'takeover', kind: 'NONE', object: '', given: { directories: taken } } as const;
+    await tx.query(auditRow(ctx.now(), ctx.caller, deed));
+  });
+}
+
+/** Returns the emails and webhook messages that are sent after a takeover. */
+export async function countWaiting(ctx: Context): Promise<{ emails: number; messages: number }> {
+  const [row] = await ctx.db.rows<{ emails: number; messages: number }>(
+    sql`SELECT (SELECT count(*)::int FROM notification WHERE state = 'PENDING') AS emails,
+          (SELECT count(*)::int FROM webhook_message WHERE state = 'PENDING') AS messages`,
+  );
+  return row ?? { emails: 0, messages: 0 };
+}

@@ -1,0 +1,273 @@
+/** The plan, by the queue and the rules of the engine: work of drives, planned volumes, positions of requests. */
+
+import { addSeconds, secondsOf } from '../../core/time.js';
+import { sql } from '../../db/sql.js';
+import type { LibraryContract } from '../../generated/prisma/enums.js';
+import { type Ahead, planAhead, type Stay } from '../../planner/ahead.js';
+import type { StagedAhead } from '../../planner/queue.js';
+import { groupByVolume, type QueueEntry } from '../../planner/queue.js';
+import { defaultPolicy, type Shares } from '../../planner/schedule.js';
+import { isClaimed, isLeftAlone } from '../conditions.js';
+import type { Context } from '../context.js';
+import { DEPTH_FILES, type Library, readLibraries } from '../libraries/libraries.js';
+import { allow } from '../policy.js';
+import { readShares } from '../quotas/shares.js';
+import { readQueues } from '../recalls/queue.js';
+
+export interface PlanDrive {
+  name: string;
+  libraryId: number;
+  library: string;
+  contract: LibraryContract;
+  /** A live engine holds it. */
+  isClaimed: boolean;
+  /** Host of that engine, if reported; only for callers who see all quotas. */
+  host: string | null;
+  /** Neither it nor its library is suspended. */
+  isOpen: boolean;
+  volumeId: number | null;
+  volume: string | null;
+  filesRunning: number;
+  bytesRunning: bigint;
+  /** Recent bytes per second, as last reported by its engine; null if unknown. */
+  rate: number | null;
+}
+
+export type PlanUser = QueueEntry;
+
+export interface PlanVolume {
+  volumeId: number;
+  volume: string;
+  library: string;
+  medium: string;
+  /** From 1; null if no drive can mount it. */
+  place: number | null;
+  files: number;
+  bytes: bigint;
+  users: PlanUser[];
+  /** The drive that has it mounted, or will mount it. */
+  drive: string | null;
+  isMounted: boolean;
+  reason: string | null;
+  /** Why drives avoid it for a while; shown to users. */
+  problem: string | null;
+  start: number | null;
+  end: number | null;
+}
+
+export interface Plan {
+  /** Seconds since 1970. */
+  now: number;
+  drives: PlanDrive[];
+  volumes: PlanVolume[];
+  ahead: Ahead;
+  shares: Shares;
+  /** Libraries that order their tapes themselves, by id. */
+  staged: ReadonlyMap<number, StagedLibrary>;
+}
+
+/** Queued retries within this time are planned. No pause is longer. */
+const LOOK_AHEAD_SECONDS = 3600;
+
+/** Returns the plan without the users and quotas that the caller may not see. */
+export async function showPlan(ctx: Context): Promise<Plan> {
+  allow(ctx, 'showPlan');
+  const plan = await readPlan(ctx);
+  const { reads } = ctx.caller;
+  if (reads === 'all') return plan;
+  const volumes = plan.volumes.map((volume) => ({
+    ...volume,
+    users: volume.users.filter(({ user }) => reads.has(user)),
+    reason: null,
+  }));
+  const drives = plan.drives.map((drive) => ({ ...drive, host: null }));
+  return { ...plan, drives, volumes };
+}
+
+/** @param more files of a hypothetical request */
+export async function readPlan(ctx: Context, more: readonly QueueEntry[] = []): Promise<Plan> {
+  const [entries, problems, suspended, drives, shares, libraries] = await Promise.all([
+    readQueues(ctx, { until: addSeconds(ctx.now(), LOOK_AHEAD_SECONDS) }),
+    readProblems(ctx),
+    readSuspended(ctx),
+    readDrives(ctx),
+    readShares(ctx),
+    readLibraries(ctx),
+  ]);
+  const staged = await readStagedLibraries(ctx, libraries, more);
+  const all = [...entries, ...more];
+  const queues = groupByVolume(all);
+  const now = secondsOf(ctx.now());
+  // staging libraries order their tapes themselves: nothing is mounted there
+  const working = drives.filter((drive) => isWorking(drive) && drive.contract === 'DRIVE');
+  const ahead = planAhead({
+    queues,
+    drives: working.map(({ name, libraryId, volumeId, bytesRunning }) => ({
+      ...{ name, libraryId, volumeId },
+      runningBytes: Number(bytesRunning),
+    })),
+    shares,
+    now,
+    policy: defaultPolicy,
+  });
+  const names = new Map(libraries.map(({ id, name }) => [id, name]));
+  return { now, drives, volumes: placeVolumes(all, ahead, { suspended, problems, names }), ahead, shares, staged };
+}
+
+export function isWorking({ isClaimed, isOpen }: PlanDrive): boolean {
+  return isClaimed && isOpen;
+}
+
+async function readDrives(ctx: Context): Promise<PlanDrive[]> {
+  return await ctx.db.rows<PlanDrive>(
+    sql`SELECT d.name, d.library_id AS "libraryId", b.name AS library, b.contract, ${isClaimed} AS "isClaimed", CASE WHEN ${isClaimed} THEN p.host END AS host,
+       NOT EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id)
+         AND NOT EXISTS (SELECT FROM suspended_library s WHERE s.library_id = d.library_id) AS "isOpen",
+       d.volume_id AS "volumeId", v.name AS volume,
+       count(c.file_id)::int AS "filesRunning", coalesce(sum(c.size), 0) AS "bytesRunning",
+       CASE WHEN ${isClaimed} THEN d.rate END AS rate
+     FROM drive d JOIN library b ON b.id = d.library_id LEFT JOIN volume v ON v.id = d.volume_id LEFT JOIN engine_process p ON p.id = d.engine_id
+       LEFT JOIN recall c ON c.drive_id = d.id AND c.state = 'RUNNING'
+     GROUP BY d.id, b.id, v.name, p.host ORDER BY d.id`,
+  );
+}
+
+/** Returns the errors of volumes that drives avoid for a while, by id. */
+async function readProblems(ctx: Context): Promise<Map<number, string>> {
+  const rows = await ctx.db.rows<{ id: number; problem: string }>(
+    sql`SELECT v.id, v.problem FROM volume v WHERE ${isLeftAlone(ctx.now())} AND v.problem IS NOT NULL`,
+  );
+  return new Map(rows.map(({ id, problem }) => [id, problem]));
+}
+
+/** Returns suspended volumes with work, which have no position. */
+async function readSuspended(ctx: Context): Promise<PlanVolume[]> {
+  const rows = await ctx.db.rows<
+    Pick<PlanVolume, 'volumeId' | 'volume' | 'library' | 'medium' | 'files' | 'bytes'> & { why: string }
+  >(
+    sql`SELECT v.id AS "volumeId", v.name AS volume, b.name AS library, v.medium,
+       count(*)::int AS files, sum(c.size) AS bytes, s.reason AS why
+     FROM suspended_volume s JOIN volume v ON v.id = s.volume_id JOIN library b ON b.id = v.library_id JOIN recall c ON c.volume_id = v.id
+     WHERE c.state = 'WAITING' GROUP BY v.id, b.name, s.reason ORDER BY v.name`,
+  );
+  return rows.map(({ why, ...volume }) => ({
+    ...volume,
+    place: null,
+    users: [],
+    drive: null,
+    isMounted: false,
+    reason: `out of service${why && `: ${why}`}`,
+    problem: null,
+    start: null,
+    end: null,
+  }));
+}
+
+/** Orders volumes by start. Those that no drive can mount come last, by name. */
+function placeVolumes(
+  entries: readonly QueueEntry[],
+  ahead: Ahead,
+  about: {
+    suspended: readonly PlanVolume[];
+    problems: ReadonlyMap<number, string>;
+    names: ReadonlyMap<number, string>;
+  },
+): PlanVolume[] {
+  const { suspended, problems, names } = about;
+  const first = new Map<number, Stay>();
+  const ends = new Map<number, number>();
+  for (const stay of ahead.stays) {
+    if (!first.has(stay.volumeId)) first.set(stay.volumeId, stay);
+    ends.set(stay.volumeId, Math.max(ends.get(stay.volumeId) ?? 0, stay.end));
+  }
+  const volumes = new Map<number, PlanVolume>();
+  for (const entry of entries) {
+    const stay = first.get(entry.volumeId);
+    const volume = volumes.get(entry.volumeId) ?? {
+      volumeId: entry.volumeId,
+      volume: entry.volume,
+      library: names.get(entry.libraryId) ?? '',
+      medium: entry.medium,
+      place: null,
+      files: 0,
+      bytes: 0n,
+      users: [],
+      drive: stay?.drive ?? null,
+      isMounted: entry.isMounted,
+      reason: stay?.reason ?? null,
+      problem: problems.get(entry.volumeId) ?? null,
+      start: stay?.start ?? null,
+      end: ends.get(entry.volumeId) ?? null,
+    };
+    volume.files += entry.files;
+    volume.bytes += entry.bytes;
+    volume.users.push(entry);
+    volumes.set(entry.volumeId, volume);
+  }
+  const startOf = (volume: PlanVolume) => volume.start ?? Number.POSITIVE_INFINITY;
+  const isFirst = (a: PlanVolume, b: PlanVolume) =>
+    startOf(a) < startOf(b) || (startOf(a) === startOf(b) && a.volume < b.volume);
+  const ordered = [...volumes.values(), ...suspended].sort((a, b) => (isFirst(a, b) ? -1 : 1));
+  for (const [index, volume] of ordered.entries()) if (volume.start !== null) volume.place = index + 1;
+  return ordered;
+}
+
+export interface StagedLibrary extends StagedAhead {
+  name: string;
+  /** It failed to answer lately, so its end is unknown. */
+  isAway: boolean;
+}
+
+interface Row {
+  id: number;
+  waits: number[];
+  isAway: boolean;
+  files: number;
+  bytes: number;
+}
+
+/** Returns staging libraries by id. @param more files of a hypothetical request, by volume */
+async function readStagedLibraries(
+  ctx: Context,
+  libraries: readonly Library[],
+  more: readonly { libraryId: number; files: number; bytes: bigint }[] = [],
+): Promise<Map<number, StagedLibrary>> {
+  const staging = libraries.filter(({ contract }) => contract === 'STAGING');
+  if (staging.length === 0) return new Map();
+  const rows = await ctx.db.rows<Row>(
+    sql`SELECT b.id, coalesce(y.waits, '{}') AS waits, coalesce(y.failures > 0, false) AS "isAway",
+          w.files, w.bytes
+        FROM library b LEFT JOIN stager y ON y.library_id = b.id CROSS JOIN LATERAL (
+          SELECT count(*)::int AS files, coalesce(sum(c.size), 0)::float8 AS bytes
+          FROM recall c JOIN volume v ON v.id = c.volume_id WHERE v.library_id = b.id AND c.state = 'WAITING') w
+        WHERE b.id = ANY(${staging.map(({ id }) => id)}::int[])`,
+  );
+  const found = new Map(rows.map((row) => [row.id, row]));
+  return new Map(
+    staging.map((library) => {
+      const { waits = [], isAway = false, ...waiting } = found.get(library.id) ?? { files: 0, bytes: 0 };
+      const wished = more.filter(({ libraryId }) => libraryId === library.id);
+      const ahead: StagedLibrary = {
+        name: library.name,
+        isAway,
+        waits: isAway ? [] : waitsOf(ctx, library, waits),
+        depth: {
+          files: library.depthFiles ?? DEPTH_FILES,
+          bytes: library.depthBytes === null ? undefined : Number(library.depthBytes),
+        },
+        waiting: {
+          files: wished.reduce((sum, { files }) => sum + files, waiting.files),
+          bytes: wished.reduce((sum, { bytes }) => sum + Number(bytes), waiting.bytes),
+        },
+      };
+      return [library.id, ahead];
+    }),
+  );
+}
+
+/** Prefers measured waiting times to the settings. */
+function waitsOf(ctx: Context, library: Library, taken: readonly number[]): number[] {
+  if (taken.length > 0) return [...taken].sort((a, b) => a - b);
+  const { waitSeconds } = ctx.stagingTermsOf(library);
+  return waitSeconds ? [waitSeconds.least, waitSeconds.most] : [];
+}

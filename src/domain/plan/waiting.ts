@@ -1,0 +1,300 @@
+/** Why requests wait, their position in the plan, and when they may end. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { secondsOf } from '../../core/time.js';
+import { type Sql, sql } from '../../db/sql.js';
+import { type AwaitedPart, type EndRange, rangeOf } from '../../planner/end-range.js';
+import { findMedium } from '../../planner/media.js';
+import { waitOf } from '../../planner/queue.js';
+import { isChanged, isLeftAlone, isUnplaced, needsRoom } from '../conditions.js';
+import type { Context } from '../context.js';
+import { readRoom } from '../disks/disks.js';
+import { allow } from '../policy.js';
+import { getRequest } from '../requests/rows.js';
+import { watchRequest } from '../requests/watch.js';
+import { isWorking, type Plan, readPlan } from './plan.js';
+
+/** Why files wait, the most important reason first. */
+export const waitingReasons = {
+  READING: 'a drive reads it now',
+  MOUNTED: 'its volume is in a drive, and its turn comes there',
+  QUEUED: 'its volume waits for a drive',
+  STAGED: 'it is on disk at its library, and its turn to be read comes',
+  STAGING: 'its library brings it to disk',
+  UNASKED: 'its library is to be asked for it',
+  RETRY: 'it has failed, and is tried again later',
+  SPACE: 'no restore disk has room for it',
+  CHANGED_COPY: 'its copy in the restore area was changed by hand, and no engine has looked yet whether it is there',
+  NO_DRIVE: 'no engine has a drive in service',
+  VOLUME_SUSPENDED: 'its volume is out of service',
+  USER_SUSPENDED: 'the recalls of its user are out of service',
+  NO_PLACE: 'the catalogue has no volume and position for it',
+} as const;
+
+export type WaitingReason = keyof typeof waitingReasons;
+
+export interface WaitingPart {
+  volumeId: number | null;
+  libraryId: number | null;
+  volume: string | null;
+  medium: string;
+  reason: WaitingReason;
+  explanation: string;
+  files: number;
+  bytes: bigint;
+  /** Position of the volume in the queue, from 1; null if not queued. */
+  place: number | null;
+  /** Earliest next try; null if it does not depend on time. */
+  nextTry: string | null;
+}
+
+/** Times are seconds since 1970. */
+export interface Waiting {
+  /** Time of the read, by the same clock. */
+  at: number;
+  files: number;
+  bytes: bigint;
+  /** Position of its next volume, from 1; null if none is queued. */
+  place: number | null;
+  parts: WaitingPart[];
+  /** Undefined if unknown: an object is suspended, no disk has room, no engine runs, or a copy must be checked. */
+  end: EndRange | undefined;
+  /** Set if a library that orders its tapes itself makes the end unknown. Shown to users. */
+  endUnknown: string | undefined;
+}
+
+interface Row extends Omit<WaitingPart, 'place' | 'explanation'> {
+  requestId: number;
+  user: string;
+  note: string | null;
+  /** When the library was asked for the last of them. */
+  askedAt: string | null;
+}
+
+/** Reasons that end only by an operator's action or an engine's check. */
+const UNTOLD: ReadonlySet<WaitingReason> = new Set([
+  'SPACE',
+  'CHANGED_COPY',
+  'NO_PLACE',
+  'VOLUME_SUSPENDED',
+  'USER_SUSPENDED',
+]);
+
+/** Returns waiting files by request id. Requests without any are absent. */
+export async function readWaiting(ctx: Context, requestIds: readonly number[]): Promise<Map<number, Waiting>> {
+  const rows = await readParts(ctx, requestIds);
+  if (rows.length === 0) return new Map();
+  const plan = await ctx.events.shared.read('plan', () => readPlan(ctx)); // thousands may watch an end
+  const byRequest = new Map<number, Row[]>();
+  for (const row of rows) byRequest.set(row.requestId, [...(byRequest.get(row.requestId) ?? []), row]);
+  const room = await readRoom(ctx);
+  const canEnd = (parts: readonly Row[]) => {
+    const unread = parts.filter(({ reason }) => reason !== 'READING').reduce((sum, part) => sum + part.bytes, 0n);
+    return (room === undefined || unread <= room) && parts.every(({ reason }) => !UNTOLD.has(reason));
+  };
+  return new Map([...byRequest].map(([id, parts]) => [id, present(plan, parts, canEnd(parts))]));
+}
+
+function present(plan: Plan, rows: readonly Row[], canEnd: boolean): Waiting {
+  const places = new Map(plan.volumes.map((volume) => [volume.volumeId, volume.place]));
+  const served = new Set(plan.drives.filter(isWorking).map((drive) => drive.libraryId));
+  const parts = rows.map(({ requestId: _, user: _user, note, askedAt: _askedAt, ...row }): WaitingPart => {
+    const isStuck = !served.has(row.libraryId ?? 0) && (row.reason === 'QUEUED' || row.reason === 'MOUNTED');
+    const reason = isStuck ? 'NO_DRIVE' : row.reason;
+    const explanation = note ? `${waitingReasons[reason]}: ${note}` : waitingReasons[reason];
+    return { ...row, reason, explanation, place: places.get(row.volumeId ?? 0) ?? null };
+  });
+  const awaited = rows.map((row) => ({
+    ...row,
+    isReading: row.reason === 'READING',
+    isStaged: row.reason === 'STAGED',
+  }));
+  const order = (part: WaitingPart) => part.place ?? Number.POSITIVE_INFINITY;
+  const nameOf = (part: WaitingPart) => `${part.volume ?? ''}\0${part.reason}`;
+  const isFirst = (a: WaitingPart, b: WaitingPart) =>
+    order(a) < order(b) || (order(a) === order(b) && nameOf(a) < nameOf(b));
+  parts.sort((a, b) => (isFirst(a, b) ? -1 : 1));
+  return {
+    at: plan.now,
+    files: rows.reduce((sum, row) => sum + row.files, 0),
+    bytes: rows.reduce((sum, row) => sum + row.bytes, 0n),
+    place: parts.find((part) => part.place !== null)?.place ?? null,
+    parts,
+    end: canEnd ? endOfParts(plan, rows[0]?.user ?? '', awaited) : undefined,
+    endUnknown: canEnd ? whyNoEnd(plan, awaited) : undefined,
+  };
+}
+
+/** Returns parts by volume and reason. The note is an operator's reason, or the last error. */
+async function readParts(ctx: Context, requestIds: readonly number[]): Promise<Row[]> {
+  const isPaused = sql`c.not_before > ${ctx.now()} AND c.state = 'WAITING'`;
+  const isResting = sql`coalesce(st.rest_until > ${ctx.now()}, false)`;
+  const isAlone = sql`(c.state = 'WAITING' AND ${isLeftAlone(ctx.now())})`;
+  return await ctx.db.rows<Row>(
+    sql`SELECT w."requestId", w."user", w."volumeId", v.library_id AS "libraryId", v.name AS volume, coalesce(v.medium, 'linear') AS medium, w.reason,
+          count(*)::int AS files, sum(w.size) AS bytes, min(w.not_before) AS "nextTry",
+          max(w.asked_at) FILTER (WHERE w.reason = 'STAGING') AS "askedAt",
+          coalesce(min(CASE w.reason WHEN 'USER_SUSPENDED' THEN w.user_note WHEN 'VOLUME_SUSPENDED' THEN w.volume_note
+              WHEN 'STAGING' THEN w.asked_note WHEN 'UNASKED' THEN w.library_note
+              WHEN 'QUEUED' THEN w.suspension_note WHEN 'MOUNTED' THEN w.suspension_note END),
+            min(w.error)) AS note
+        FROM (
+          SELECT h.request_id AS "requestId", q."user", c.volume_id AS "volumeId", c.size,
+            CASE WHEN ${isAlone} THEN greatest(v.retry_at, CASE WHEN NOT ${needsRoom} THEN c.not_before END)
+              WHEN ${isPaused} AND NOT ${needsRoom} THEN c.not_before END AS not_before,
+            CASE WHEN ${isPaused} THEN c.error WHEN ${isAlone} THEN v.problem END AS error, sq.reason AS user_note, sv.reason AS volume_note, sg.since AS asked_at,
+            'asked for at ' || b.name || ' since ' || to_char(sg.asked_at, 'YYYY-MM-DD"T"HH24:MI:SS"Z"')
+              || CASE WHEN sg.attempts > 0 THEN ', and again ' || sg.attempts || CASE sg.attempts WHEN 1 THEN ' time' ELSE ' times' END ELSE '' END
+              || coalesce('; ' || c.error, '') AS asked_note,
+            b.name || coalesce(CASE WHEN ${isResting} THEN ' could not answer: ' || st.problem END, '; ' || c.error, '') AS library_note,
+            'the library ' || b.name || ' is suspended: ' || sb.reason AS suspension_note,
+            CASE
+              WHEN c.state = 'RUNNING' THEN 'READING'
+              WHEN ${isUnplaced} THEN 'NO_PLACE'
+              WHEN sq.quota_id IS NOT NULL THEN 'USER_SUSPENDED'
+              WHEN sv.volume_id IS NOT NULL THEN 'VOLUME_SUSPENDED'
+              WHEN ${isPaused} AND ${needsRoom} AND c.error_class = 'SPACE' THEN 'SPACE'
+              WHEN ${isPaused} AND c.error IS NOT NULL THEN 'RETRY'
+              WHEN ${isAlone} THEN 'RETRY'
+              WHEN b.contract = 'STAGING' THEN CASE sg.state
+                WHEN 'READY' THEN 'STAGED' WHEN 'ASKED' THEN 'STAGING'
+                WHEN 'INTENDED' THEN CASE WHEN ${isResting} THEN 'UNASKED' ELSE 'STAGING' END ELSE 'UNASKED' END
+              WHEN EXISTS (SELECT FROM drive d WHERE d.volume_id = c.volume_id) THEN 'MOUNTED'
+              ELSE 'QUEUED' END AS reason
+          FROM live_hold l JOIN hold h ON h.request_id = l.request_id AND h.file_id = l.file_id
+            JOIN recall c ON c.file_id = h.file_id JOIN quota q ON q.id = l.quota_id
+            LEFT JOIN suspended_quota sq ON sq.quota_id = l.quota_id
+            LEFT JOIN suspended_volume sv ON sv.volume_id = c.volume_id LEFT JOIN volume v ON v.id = c.volume_id
+            LEFT JOIN library b ON b.id = v.library_id LEFT JOIN suspension sb ON sb.kind = 'BACKEND' AND sb.name = b.name
+            LEFT JOIN stager st ON st.library_id = v.library_id
+            LEFT JOIN staging sg ON sg.file_id = c.file_id AND sg.library_id = v.library_id
+          WHERE h.request_id = ANY(${requestIds}::int[]) AND h.state = 'WAITING'
+          UNION ALL ${changedCopies(requestIds)}
+        ) w LEFT JOIN volume v ON v.id = w."volumeId"
+        GROUP BY w."requestId", w."user", w."volumeId", v.library_id, v.name, v.medium, w.reason`,
+  );
+}
+
+/** Selects changed copies that an engine must check, with the error of a failing disk. Columns as in `readParts`. */
+function changedCopies(requestIds: readonly number[]): Sql {
+  return sql`SELECT h.request_id, q."user", NULL::int, h.size, NULL::timestamp,
+      CASE WHEN g.disk_id IS NOT NULL THEN k.mountpoint || ' fails: ' || coalesce(s.reason, '') END, NULL, NULL, NULL::timestamp, NULL, NULL, NULL, 'CHANGED_COPY'
+    FROM live_hold l JOIN hold h ON h.request_id = l.request_id AND h.file_id = l.file_id
+      JOIN tape_file f ON f.id = h.file_id JOIN restore_disk k ON k.id = f.changed_disk_id JOIN quota q ON q.id = l.quota_id
+      LEFT JOIN failing_disk g ON g.disk_id = k.id LEFT JOIN suspended_disk s ON s.disk_id = k.id
+    WHERE h.request_id = ANY(${requestIds}::int[]) AND h.state = 'WAITING' AND f.changed_disk_id IS NOT NULL AND ${isChanged}
+      AND NOT EXISTS (SELECT FROM recall c WHERE c.file_id = f.id)`;
+}
+
+export type { EndRange };
+
+interface Part {
+  volumeId: number | null;
+  libraryId: number | null;
+  medium: string;
+  files: number;
+  bytes: bigint;
+  isReading: boolean;
+  nextTry: string | null;
+  /** They are on disk at a library that orders its tapes itself. */
+  isStaged: boolean;
+  /** When the library was asked for the last of them; null if it was not. */
+  askedAt: string | null;
+}
+
+/** @returns undefined if no drive will read a part, or the time of its library is unknown */
+export function endOfParts(plan: Plan, user: string, parts: readonly Part[]): EndRange | undefined {
+  const drives = new Map<number, number>();
+  for (const { libraryId } of plan.drives.filter(isWorking)) drives.set(libraryId, (drives.get(libraryId) ?? 0) + 1);
+  const { now, ahead, staged } = plan;
+  return rangeOf(
+    { now, ahead, drives, staged },
+    user,
+    parts.map((part) => toAwaited(plan, part)),
+  );
+}
+
+/** Explains an unknown end that is due to a library which orders its tapes itself; otherwise undefined. */
+export function whyNoEnd(plan: Plan, parts: readonly Part[]): string | undefined {
+  for (const part of parts) {
+    const { staged, isReading, ...awaited } = toAwaited(plan, part);
+    const library = plan.staged.get(awaited.libraryId);
+    if (!library || !staged || isReading || waitOf(library, { ...staged, ...awaited })) continue;
+    if (library.isAway) return `library ${library.name} could not answer lately`;
+    return `library ${library.name} has brought no file yet, and its settings do not say how long it takes`;
+  }
+  return undefined;
+}
+
+function toAwaited(plan: Plan, part: Part): AwaitedPart {
+  const { volumeId, libraryId, medium, files, bytes, isReading, nextTry, isStaged, askedAt } = part;
+  const askedSeconds = askedAt === null ? 0 : Math.max(plan.now - secondsOf(askedAt), 0);
+  const state = isStaged ? 'ready' : askedAt === null ? 'unasked' : 'asked';
+  return {
+    volumeId: volumeId ?? 0,
+    libraryId: libraryId ?? 0,
+    medium: findMedium(medium),
+    files,
+    bytes: Number(bytes),
+    isReading,
+    notBefore: nextTry === null ? undefined : secondsOf(nextTry),
+    staged: plan.staged.has(libraryId ?? 0) ? { state, askedSeconds } : undefined,
+  };
+}
+
+export interface RequestEnd {
+  requestId: number;
+  at: string;
+  /** Undefined if unknown: something is suspended, or no engine runs. */
+  end: EndRange | undefined;
+}
+
+const LOOK_MS = 10_000;
+
+/** Yields a range when the last one no longer holds, until the request has finished. @throws NotFoundError */
+export async function* watchEnd(ctx: Context, id: number, signal: AbortSignal): AsyncGenerator<RequestEnd> {
+  allow(ctx, 'watchEnd');
+  await getRequest(ctx, id);
+  const over = new AbortController();
+  const finished = untilFinished(ctx, id, signal).finally(() => over.abort());
+  finished.catch(() => {}); // thrown below
+  let told: RequestEnd | undefined;
+  for await (const end of lookAgain(ctx, id, AbortSignal.any([signal, over.signal]))) {
+    if (told && !hasMoved(told.end, end)) continue;
+    told = { requestId: id, at: ctx.now(), end };
+    yield told;
+  }
+  await finished;
+}
+
+/** Yields the planned end at once, every ten seconds, and after something was suspended or resumed. */
+async function* lookAgain(ctx: Context, id: number, signal: AbortSignal): AsyncGenerator<EndRange | undefined> {
+  const read = async () => (await readWaiting(ctx, [id])).get(id)?.end;
+  let changed = new AbortController();
+  const unlisten = ctx.events.onRing('suspension', () => changed.abort());
+  try {
+    yield await read();
+    while (!signal.aborted) {
+      await sleep(LOOK_MS, undefined, { signal: AbortSignal.any([signal, changed.signal]) }).catch(() => {});
+      if (signal.aborted) return;
+      changed = new AbortController();
+      // an unreachable database is asked again
+      const seen = await read().then(
+        (end) => ({ end }),
+        () => undefined,
+      );
+      if (seen) yield seen.end;
+    }
+  } finally {
+    unlisten();
+  }
+}
+
+async function untilFinished(ctx: Context, id: number, signal: AbortSignal): Promise<void> {
+  for await (const _ of watchRequest(ctx, { id }, signal));
+}
+
+/** The range `before` no longer contains the planned end. */
+function hasMoved(before: EndRange | undefined, now: EndRange | undefined): boolean {
+  if (!before || !now) return before !== now;
+  return now.planned < before.earliest || now.planned > before.latest;
+}

@@ -1,0 +1,228 @@
+/**
+ * Access policy of both protocols. Every operation of a protocol or a command is in the table, and calls `allow` with
+ * its own name, or `audited`, which does so. Hidden objects are reported as missing; visible ones that the caller may
+ * not change, as forbidden.
+ */
+import { type Caller, hasQuota, hasRole, ownerOf, type Quotas, type Role } from '../core/caller.js';
+import { ForbiddenError, NotFoundError, quote } from '../core/errors.js';
+import { type Sql, sql } from '../db/sql.js';
+import type { Prisma } from '../generated/prisma/client.js';
+import type { Context } from './context.js';
+
+/**
+ * Requirements of an operation.
+ * - `read`: any role; returns only visible objects.
+ * - `ask`: a quota for which the caller may act.
+ * - `change`: a request that the caller has made, or one of a quota that it manages.
+ * - `manage`: a quota of the caller's own, or one that it manages.
+ * - `look`: viewers and operators: it shows objects of no quota, or of all.
+ * - `operate`: operators.
+ */
+export type Right = 'read' | 'ask' | 'change' | 'manage' | 'look' | 'operate';
+
+export const policy = {
+  getFile: 'read',
+  listFiles: 'read',
+  listVolumes: 'read',
+  listDrives: 'read',
+  listLibraries: 'read',
+  listDisksByPage: 'read',
+  getRequest: 'read',
+  listRequests: 'read',
+  getQuota: 'read',
+  listQuotasByPage: 'read',
+  listSuspensions: 'read',
+  showCaller: 'read',
+  listWaitingMail: 'read',
+  showPlan: 'read',
+  readFence: 'read',
+  watchRequest: 'read',
+  watchStages: 'read',
+  watchEnd: 'read',
+  watchRequests: 'read',
+  estimateRequest: 'ask',
+  createRequest: 'ask',
+  updateRequest: 'change',
+  cancelRequest: 'change',
+  releaseFiles: 'change',
+  retryRequest: 'change',
+  setMember: 'manage',
+  removeMember: 'manage',
+  listWebhooks: 'manage',
+  listWebhookMessages: 'manage',
+  createWebhook: 'manage',
+  setWebhook: 'manage',
+  rotateWebhookSecret: 'manage',
+  testWebhook: 'manage',
+  removeWebhook: 'manage',
+  readDriveHosts: 'look',
+  listVerifications: 'look',
+  listPathRules: 'look',
+  listLegacyUses: 'look',
+  setPathRule: 'operate',
+  removePathRule: 'operate',
+  setPriority: 'operate',
+  suspend: 'operate',
+  resume: 'operate',
+  verifyAgain: 'operate',
+  createToken: 'operate',
+  listTokens: 'operate',
+  revokeToken: 'operate',
+  listAudit: 'operate',
+  forgetUser: 'operate',
+  setQuota: 'operate',
+  removeQuota: 'operate',
+  setMedium: 'operate',
+  addLibrary: 'operate',
+  setLibrary: 'operate',
+  removeLibrary: 'operate',
+  importRows: 'operate',
+  withdrawFiles: 'operate',
+  reinstateFiles: 'operate',
+  renameFiles: 'operate',
+  forgetFiles: 'operate',
+  moveVolume: 'operate',
+  retireVolume: 'operate',
+  reinstateVolume: 'operate',
+  listFindings: 'operate',
+  repairFindings: 'operate',
+  setDisk: 'operate',
+  resizeDisk: 'operate',
+  forgetDisk: 'operate',
+  readVolumeFiguresOf: 'look',
+  readHostsOf: 'look',
+  readSettings: 'look',
+  readStagingFigures: 'look',
+  readUsage: 'look',
+  readMetrics: 'look',
+  watchSite: 'look',
+  readHistory: 'look',
+  listProcesses: 'look',
+} as const satisfies Record<string, Right>;
+
+export type Operation = keyof typeof policy;
+
+/** Operations that need a right to change something, but only read. */
+const reading = [
+  'estimateRequest',
+  'listTokens',
+  'listAudit',
+  'listFindings',
+  'listWebhooks',
+  'listWebhookMessages',
+] as const satisfies readonly Operation[];
+
+type Reading = (typeof reading)[number];
+type Writing = {
+  [Each in Operation]: (typeof policy)[Each] extends 'ask' | 'change' | 'manage' | 'operate' ? Each : never;
+}[Operation];
+
+export type Changing = Exclude<Writing, Reading>;
+
+export function isChanging(operation: Operation): operation is Changing {
+  const isReading = (reading as readonly Operation[]).includes(operation);
+  return ['ask', 'change', 'manage', 'operate'].includes(policy[operation]) && !isReading;
+}
+
+/** The roles that have a right, and the text of the refusal after "may not". */
+const rights: Record<Right, { roles: readonly Role[]; what: string }> = {
+  read: { roles: ['user', 'viewer', 'operator', 'service', 'legacy'], what: 'read that' },
+  ask: {
+    roles: ['user', 'operator', 'service', 'legacy'],
+    what: 'ask for files: it has no quota to ask for them with',
+  },
+  change: { roles: ['user', 'operator', 'service', 'legacy'], what: 'change requests: it may read only' },
+  // a service uses quotas, but must not give others access to them
+  manage: {
+    roles: ['user', 'operator'],
+    what: "say who uses quotas, or is told of them: it takes a user's or an operator's token",
+  },
+  look: { roles: ['viewer', 'operator'], what: "see that: it takes a viewer's or an operator's token" },
+  operate: { roles: ['operator'], what: "do that: it takes an operator's token" },
+};
+
+const READ_ONLY = "do that: it reads only, and nothing that is an operator's";
+
+export function may(caller: Caller, operation: Operation): boolean {
+  const right = policy[operation];
+  // it would stay when the site requires authentication
+  if (right === 'manage' && (caller.way === 'open' || caller.isScoped)) return false;
+  return hasRole(caller, ...rights[right].roles);
+}
+
+function refusal(caller: Caller, operation: Operation): ForbiddenError {
+  if (caller.isReadOnly) return new ForbiddenError(caller.name, READ_ONLY);
+  return new ForbiddenError(caller.name, rights[policy[operation]].what);
+}
+
+/** What a refusal needs to know, and where that of a read is recorded: `audited` records those of changes. */
+type Asking = Pick<Context, 'caller' | 'refusals'>;
+
+/** @param user of the quota to be charged @throws ForbiddenError, the same whether that user exists or not */
+export function allow({ caller, refusals }: Asking, operation: Operation, user?: string): void {
+  if (!may(caller, operation)) {
+    const error = refusal(caller, operation);
+    if (!isChanging(operation)) refusals.note(caller, { operation, kind: 'NONE', object: '' }, error.code);
+    throw error;
+  }
+  if (user === undefined || hasQuota(caller.acts, user)) return;
+  if (caller.isReadOnly) throw refusal(caller, operation);
+  throw new ForbiddenError(caller.name, `ask for files with the quota of user ${quote(user)}`);
+}
+
+interface OwnedRequest {
+  id: number;
+  user: string;
+  /** Null if unknown. */
+  madeBy: string | null;
+}
+
+/** Call it with a visible request. @throws ForbiddenError */
+export function allowChange(ctx: Asking, operation: Operation, request: OwnedRequest): void {
+  const { caller } = ctx;
+  allow(ctx, operation);
+  const isOwn = hasQuota(caller.acts, request.user) && request.madeBy === ownerOf(caller);
+  if (isOwn || hasQuota(caller.manages, request.user)) return;
+  if (caller.isReadOnly) throw refusal(caller, operation);
+  throw new ForbiddenError(
+    caller.name,
+    `change request ${request.id} of user ${quote(request.user)}, which somebody else has made`,
+  );
+}
+
+/** @throws NotFoundError if the caller may not see the user's quota, as if it did not exist; ForbiddenError */
+export function allowManage(ctx: Asking, operation: Operation, user: string): void {
+  const { caller } = ctx;
+  allow(ctx, operation);
+  if (!hasQuota(caller.reads, user)) throw new NotFoundError(`there is no user ${quote(user)}`);
+  if (hasQuota(caller.manages, user)) return;
+  if (caller.isReadOnly) throw refusal(caller, operation);
+  throw new ForbiddenError(caller.name, `say who uses the quota of user ${quote(user)}, or is told of it`);
+}
+
+/**
+ * Returns equal texts for callers with the same rights, whose reads can be shared; includes the name if path rules may
+ * apply. Undefined for a caller without roles.
+ */
+export function rightsKey(caller: Caller): string | undefined {
+  const { way, name, roles, groups, reads, acts, manages, isReadOnly = false, isScoped = false, rights } = caller;
+  if (roles.size === 0) return undefined;
+  const listed = (quotas: Quotas) => (quotas === 'all' ? quotas : [...quotas].sort());
+  const isRuled = !hasRole(caller, 'operator', 'viewer');
+  const who = isRuled ? [way, name, ownerOf(caller), [...groups].sort(), rights] : [];
+  return JSON.stringify([[...roles].sort(), listed(reads), listed(acts), listed(manages), isReadOnly, isScoped, who]);
+}
+
+/** The quotas `q` that the caller may see, with their requests. */
+export function isVisibleQuota({ caller }: Pick<Context, 'caller'>): Sql {
+  return caller.reads === 'all' ? sql`true` : sql`q."user" = ANY(${[...caller.reads]}::text[])`;
+}
+
+export function visibleQuotas({ caller }: Pick<Context, 'caller'>): Prisma.QuotaWhereInput {
+  return caller.reads === 'all' ? {} : { user: { in: [...caller.reads] } };
+}
+
+/** The quotas `q` that the caller manages. Operators manage objects of no quota. */
+export function isManagedQuota({ caller }: Pick<Context, 'caller'>): Sql {
+  return caller.manages === 'all' ? sql`true` : sql`q."user" = ANY(${[...caller.manages]}::text[])`;
+}

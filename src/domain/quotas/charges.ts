@@ -1,0 +1,163 @@
+/**
+ * Charges and counts of quotas. Check and charge are one statement, so concurrent requests never exceed a quota.
+ * Filling it exactly is allowed.
+ * The count of unknown paths is a column of the quota, changed with the rows: `countIn` on creation and revival,
+ * `refund` on ends and releases, requests/joins.ts on joins. The quota's row stays locked from the count to the commit.
+ */
+import { hasQuota } from '../../core/caller.js';
+import { LimitReachedError, QuotaExceededError, UnknownUserError, WrongQuotaError } from '../../core/errors.js';
+import { locking } from '../../db/locks.js';
+import { prepared } from '../../db/prepared.js';
+import { empty, join, raw, type Sql, sql } from '../../db/sql.js';
+import type { Transaction } from '../../db/transaction.js';
+import { isLive } from '../conditions.js';
+import type { Context } from '../context.js';
+
+export interface QuotaRow {
+  id: number;
+  user: string;
+  email: string;
+}
+
+/** @param more additional boolean columns, by name @throws UnknownUserError */
+export async function findQuota<Name extends string = never>(
+  tx: Transaction,
+  user: string,
+  more: Record<Name, Sql> = {} as Record<Name, Sql>,
+): Promise<QuotaRow & Record<Name, boolean>> {
+  const columns = Object.entries<Sql>(more).map(([name, column]) => sql`, ${column} AS ${raw(`"${name}"`)}`);
+  const [row] = await tx.query<QuotaRow & Record<Name, boolean>>(
+    prepared(
+      sql`SELECT q.id, q."user", q.email${columns.length > 0 ? join(columns, '') : empty}
+          FROM quota q WHERE q."user" = ${user} AND q.removed_at IS NULL`,
+    ),
+  );
+  if (!row) throw new UnknownUserError(user);
+  return row;
+}
+
+/**
+ * Returns the quota of a request that is changed. A quota that the caller may not see counts as missing.
+ * @param given the user that the caller has named
+ * @throws UnknownUserError, WrongQuotaError
+ */
+export async function findQuotaOf(
+  ctx: Context,
+  tx: Transaction,
+  request: { id: number; user: string; quotaId: number },
+  given: string | undefined,
+): Promise<QuotaRow> {
+  const user = given ?? request.user;
+  if (!hasQuota(ctx.caller.reads, user)) throw new UnknownUserError(user);
+  const quota = await findQuota(tx, user);
+  if (quota.id !== request.quotaId) throw new WrongQuotaError(request.id, request.user, quota.user);
+  return quota;
+}
+
+/** @throws QuotaExceededError with the figures of the rejection */
+export async function charge(tx: Transaction, quota: QuotaRow, bytes: bigint): Promise<void> {
+  if (bytes === 0n) return;
+  const charged = await tx.query(
+    sql`UPDATE quota SET used = used + ${bytes}::numeric WHERE id = ${quota.id} AND used + ${bytes}::numeric <= size RETURNING id`,
+  );
+  if (charged.length === 0) await refuse(tx, quota, bytes);
+}
+
+/** Charges files that another system has granted, whether they fit or not. */
+export async function chargeGranted(tx: Transaction, quota: QuotaRow, bytes: bigint): Promise<void> {
+  await tx.query(sql`UPDATE quota SET used = used + ${bytes}::numeric WHERE id = ${quota.id}`);
+}
+
+/** Rejects early, before a long list is stored only to be rolled back. @throws QuotaExceededError */
+export async function checkRoom(tx: Transaction, quota: QuotaRow, bytes: bigint): Promise<void> {
+  const room = await tx.query(sql`SELECT FROM quota WHERE id = ${quota.id} AND used + ${bytes}::numeric <= size`);
+  if (room.length === 0 && bytes > 0n) await refuse(tx, quota, bytes);
+}
+
+async function refuse(tx: Transaction, quota: QuotaRow, requested: bigint): Promise<never> {
+  const [figures] = await tx.query<{ size: bigint; used: bigint }>(
+    sql`SELECT size, used FROM quota WHERE id = ${quota.id}`,
+  );
+  throw new QuotaExceededError({ user: quota.user, size: figures?.size ?? 0n, used: figures?.used ?? 0n, requested });
+}
+
+export interface Charge {
+  quotaId: number;
+  bytes: bigint;
+  awaitedPaths?: number;
+}
+
+/** Returns charges, and counts of unknown paths, of ended requests, or of released files and paths. */
+export function refund(tx: Transaction, charges: readonly Charge[]): void {
+  const columns = [
+    sql`${charges.map(({ quotaId }) => quotaId)}::int[]`,
+    sql`${charges.map(({ bytes }) => bytes)}::bigint[]`,
+    sql`${charges.map(({ awaitedPaths = 0 }) => awaitedPaths)}::int[]`,
+  ];
+  tx.send(
+    sql`WITH back AS (
+          SELECT quota_id, sum(bytes) AS bytes, sum(paths) AS paths
+          FROM unnest(${join(columns)}) AS b (quota_id, bytes, paths) GROUP BY quota_id
+        ), locked AS (
+          SELECT q.id FROM quota q WHERE q.id IN (SELECT quota_id FROM back) ORDER BY q.id ${locking.quota}
+        )
+        UPDATE quota q SET used = q.used - b.bytes, awaited_paths = q.awaited_paths - b.paths
+        FROM back b, locked l WHERE q.id = b.quota_id AND l.id = q.id`,
+  );
+}
+
+/** What is limited, in messages, and the name of the limit. */
+const kinds = {
+  standingPatterns: ['requests by a pattern', 'STANDING_PATTERNS'],
+  awaitedPaths: ['paths that the catalogue does not know', 'AWAITED_PATHS'],
+  unstagedPaths: ['paths of stage requests that could not be staged', 'UNSTAGED_PATHS'],
+} as const;
+
+/** The unknown paths of the live requests of the quota `q`. */
+export const unknownPathsOfQuota = sql`(
+  SELECT coalesce(sum(${unknownPathsOf('r')}), 0) FROM request r WHERE r.quota_id = q.id AND ${isLive})`;
+
+export function unknownPathsOf(request: 'r' | 'request') {
+  return sql`(SELECT count(*)::int FROM awaited_path a WHERE a.request_id = ${raw(request)}.id AND a.reason = 'UNKNOWN')`;
+}
+
+export async function countUnknown(tx: Transaction, requestId: number): Promise<number> {
+  const [row] = await tx.query<{ paths: number }>(
+    sql`SELECT ${unknownPathsOf('r')} AS paths FROM request r WHERE r.id = ${requestId}`,
+  );
+  return row?.paths ?? 0;
+}
+
+/**
+ * Adds unknown paths to their count and locks the quota. @returns the new count, to be checked before the commit
+ * @throws UnknownUserError if the quota was removed meanwhile
+ */
+export async function countIn(tx: Transaction, quota: { id: number; user: string }, paths: number): Promise<number> {
+  const [have] = await tx.query<{ awaitedPaths: number }>(
+    sql`UPDATE quota q SET awaited_paths = q.awaited_paths + ${paths}::int
+        WHERE q.id = ${quota.id} AND q.removed_at IS NULL RETURNING q.awaited_paths AS "awaitedPaths"`,
+  );
+  if (!have) throw new UnknownUserError(quota.user);
+  return have.awaitedPaths;
+}
+
+/** @param have the count including `added`; one that did not grow is not checked @throws LimitReachedError */
+export function checkLimit(
+  { config }: Context,
+  user: string,
+  kind: keyof typeof kinds,
+  { have, added }: { have: number; added: number },
+): void {
+  const allowed = config.limits[kind];
+  if (added === 0 || have <= allowed) return;
+  const [words, limit] = kinds[kind];
+  throw new LimitReachedError(words, { user, limit, allowed, present: have - added, added });
+}
+
+/** Counts a new or revived request by a pattern. Exact after `countIn`, which locks the quota. @throws LimitReachedError */
+export async function checkPatterns(ctx: Context, tx: Transaction, quota: QuotaRow): Promise<void> {
+  const [row] = await tx.query<{ patterns: number }>(
+    sql`SELECT count(*)::int AS patterns FROM request r WHERE r.quota_id = ${quota.id} AND ${isLive} AND r.pattern <> ''`,
+  );
+  checkLimit(ctx, quota.user, 'standingPatterns', { have: row?.patterns ?? 0, added: 1 });
+}

@@ -1,0 +1,199 @@
+/** Users and their quotas: reads, sets and removes them. */
+import { hasQuota } from '../../core/caller.js';
+import { InUseError, InvalidInputError, NotFoundError, quote } from '../../core/errors.js';
+import { plural } from '../../core/plural.js';
+import { lockQuotas } from '../../db/locks.js';
+import { prepared } from '../../db/prepared.js';
+import { sql } from '../../db/sql.js';
+import { type Transaction, transaction } from '../../db/transaction.js';
+import { Prisma, type Quota } from '../../generated/prisma/client.js';
+import { shownFolder } from '../access/path-rules.js';
+import { audited } from '../audit/audited.js';
+import { isLive } from '../conditions.js';
+import type { Context } from '../context.js';
+import { checkAddress, checkBytes, checkCallerName, checkText, isPlainName } from '../input.js';
+import { atListServer } from '../list-server.js';
+import { removeWebhooksOf } from '../notifications/webhooks/webhooks.js';
+import { countRows, type KeyPage, readPage } from '../page-keys.js';
+import { allow, isVisibleQuota } from '../policy.js';
+import { columnsOf } from '../row-columns.js';
+import { findQuota, type QuotaRow } from './charges.js';
+
+interface SetQuotaInput {
+  user: string;
+  /** Bytes; required for a new quota. */
+  size?: bigint | null | undefined;
+  email?: string | null | undefined;
+  notes?: string | null | undefined;
+  /** Share of the drives relative to other users' weights. Default 1. */
+  weight?: number | null | undefined;
+}
+
+/** Far beyond practical needs, and safe to divide by. */
+const WEIGHTS = { min: 1e-6, max: 1e6 };
+
+/** Prefix of service names, for example in rules. */
+const SERVICE = 'service:';
+
+/** @throws InvalidInputError */
+function checkWeight(weight: number): number {
+  if (weight >= WEIGHTS.min && weight <= WEIGHTS.max) return weight;
+  throw new InvalidInputError('weight', `must be a number from ${WEIGHTS.min} to ${WEIGHTS.max}, not ${weight}`);
+}
+
+/** Creates, restores or changes a quota. A size below the used bytes only stops new requests. */
+export async function setQuota(ctx: Context, input: SetQuotaInput) {
+  const { user, ...given } = input;
+  await audited(ctx, { operation: 'setQuota', kind: 'QUOTA', object: user, given }, async (note) => {
+    checkText('user', user);
+    if (user === '') throw new InvalidInputError('user', 'must not be empty');
+    const size = input.size == null ? undefined : checkBytes('size', input.size);
+    const email = input.email ? checkAddress('email', input.email) : (input.email ?? null);
+    const notes = input.notes == null ? null : checkText('notes', input.notes);
+    const weight = input.weight == null ? null : checkWeight(input.weight);
+    const changes = sql`email = coalesce(${email}::text, q.email), notes = coalesce(${notes}::text, q.notes),
+    weight = coalesce(${weight}::float8, q.weight)`;
+    await transaction(ctx.db.pool, 'setQuota', async (tx) => {
+      await checkNewUser(tx, user);
+      const changed = await tx.query(
+        size === undefined
+          ? sql`UPDATE quota q SET ${changes} WHERE q."user" = ${user} AND q.removed_at IS NULL RETURNING q.id`
+          : sql`INSERT INTO quota AS q ("user", size, email, notes, weight)
+              VALUES (${user}, ${size}, coalesce(${email}::text, ''), coalesce(${notes}::text, ''), coalesce(${weight}::float8, 1))
+              ON CONFLICT ("user") DO UPDATE SET size = excluded.size, removed_at = NULL, ${changes} RETURNING q.id`,
+      );
+      if (changed.length === 0) {
+        throw new InvalidInputError('size', `must be given for a new quota, and user ${quote(user)} has none yet`);
+      }
+      await tx.query(note());
+    });
+  });
+  return await ctx.db.prisma.quota.findUniqueOrThrow({ where: { user } });
+}
+
+/** Checks a new name. Known quotas, from older versions or adopted, may have any. @throws InvalidInputError */
+async function checkNewUser(tx: Transaction, user: string): Promise<void> {
+  if (isPlainName(user) && !user.startsWith(SERVICE)) return;
+  const known = await tx.query(sql`SELECT q.id FROM quota q WHERE q."user" = ${user} AND q.removed_at IS NULL`);
+  if (known.length > 0) return;
+  checkCallerName('user', user);
+  throw new InvalidInputError('user', `must not begin with ${SERVICE}, as the names of services do: ${quote(user)}`);
+}
+
+/** Lists quotas by user: counted, or by the page. */
+export function listQuotasByPage(ctx: Context) {
+  allow(ctx, 'listQuotasByPage');
+  const rows = sql`quota q WHERE q.removed_at IS NULL AND ${isVisibleQuota(ctx)}`;
+  return {
+    count: () => atListServer(ctx, (at) => countRows(at, { rows })),
+    page: (page: KeyPage<string>) =>
+      atListServer(ctx, (at) => readPage<Quota>(at, { rows, columns: quotaColumns, key: sql`q."user"` }, page)),
+  };
+}
+
+const quotaColumns = columnsOf(Prisma.QuotaScalarFieldEnum, 'q');
+
+/** @throws NotFoundError */
+export async function getQuota(ctx: Context, user: string): Promise<Quota> {
+  allow(ctx, 'getQuota');
+  const isStorable = !user.includes('\0') && user.isWellFormed() && hasQuota(ctx.caller.reads, user);
+  const [quota] = await ctx.db.rows<Quota>(
+    prepared(
+      sql`SELECT ${quotaColumns} FROM quota q WHERE q."user" = ${isStorable ? user : null}::text AND q.removed_at IS NULL`,
+    ),
+  );
+  if (!quota) throw new NotFoundError(`there is no user ${quote(user)}`);
+  return quota;
+}
+
+/** Returns used bytes by quota id. Requests past their retention do not count, even if not ended yet. */
+export async function readUsedOf(ctx: Context, quotaIds: readonly number[]): Promise<Map<number, bigint>> {
+  const rows = await ctx.db.rows<{ id: number; used: bigint }>(
+    sql`SELECT q.id, (q.used - (SELECT coalesce(sum(r.bytes_total), 0) FROM request r
+          WHERE r.quota_id = q.id AND ${isLive} AND r.retention <= ${ctx.now()}))::bigint AS used
+        FROM quota q WHERE q.id = ANY(${quotaIds}::int[])`,
+  );
+  return new Map(rows.map((row) => [row.id, row.used]));
+}
+
+export async function readUsed(ctx: Context, quota: { id: number }): Promise<bigint> {
+  return (await readUsedOf(ctx, [quota.id])).get(quota.id) ?? 0n;
+}
+
+export interface RemovedQuota {
+  user: string;
+  /** Number of tokens that were revoked or restricted. */
+  tokens: number;
+  /** Users of the quotas in which the user was a member or a manager. */
+  memberOf: string[];
+  /** Directories with rules that name the user. The rules stay, and will apply to the next user of that name. */
+  ruledFolders: string[];
+}
+
+/**
+ * Removes a quota: it is not listed, and no request is charged to it, until `setQuota` restores it. Removes memberships
+ * in it and of its user, its webhooks, and its tokens. Ended requests can still be read by id.
+ * @throws InvalidInputError; UnknownUserError; InUseError with the figures, while requests of the user are live
+ */
+export async function removeQuota(ctx: Context, given: string): Promise<RemovedQuota> {
+  return await audited(ctx, { operation: 'removeQuota', kind: 'QUOTA', object: given }, async (note) => {
+    const user = checkText('user', given);
+    return await transaction(ctx.db.pool, 'removeQuota', async (tx) => {
+      await lockQuotas(tx, sql`q."user" = ${user}`, 'quotaAlone');
+      const quota = await findQuota(tx, user);
+      // size 0 stops older versions, which do not know removed quotas
+      await tx.query(sql`UPDATE quota SET removed_at = ${ctx.now()}, size = 0 WHERE id = ${quota.id}`);
+      const [live] = await tx.query<{ count: number; files: number; bytes: bigint }>(
+        sql`SELECT count(*)::int AS count, coalesce(sum(r.files_total), 0)::int AS files,
+            coalesce(sum(r.bytes_total), 0) AS bytes
+          FROM request r WHERE r.quota_id = ${quota.id} AND ${isLive} AND r.retention > ${ctx.now()}`,
+      );
+      if (live && live.count > 0) {
+        throw new InUseError(
+          `the quota of user ${quote(user)} has ${plural(live.count, 'live request')} with ${plural(live.files, 'file')} of ${plural(live.bytes, 'byte')}: cancel ${live.count === 1 ? 'it' : 'them'} first`,
+        );
+      }
+      const [tokens, memberOf] = [await withdrawTokens(ctx, tx, user), await withdrawMembers(tx, quota)];
+      await removeWebhooksOf(tx, user);
+      const withdrawn = { ...(tokens > 0 ? { tokens } : {}), ...(memberOf.length > 0 ? { memberOf } : {}) };
+      await tx.query(note({ given: withdrawn }));
+      return { user, tokens, memberOf, ruledFolders: await findRuled(tx, user) };
+    });
+  });
+}
+
+/** Removes members and memberships: the next user of that name may be another person. @returns the other users */
+async function withdrawMembers(tx: Transaction, { id, user }: QuotaRow): Promise<string[]> {
+  const gone = await tx.query<{ id: number; user: string }>(
+    sql`DELETE FROM quota_member m USING quota q
+        WHERE q.id = m.quota_id AND (m.quota_id = ${id} OR (m.kind = 'USER' AND m.name = ${user})) RETURNING q.id, q."user"`,
+  );
+  if (gone.length > 0) await tx.query(sql`SELECT pg_notify('tapegate', 'rights')`);
+  return gone.flatMap((quota) => (quota.id === id ? [] : quota.user)).sort();
+}
+
+/** Finds rules that name the user. They stay: all users may see a directory without rules. @returns the directories */
+async function findRuled(tx: Transaction, user: string): Promise<string[]> {
+  const names = [user, `user:${user}`];
+  const rows = await tx.query<{ prefix: string }>(
+    sql`SELECT DISTINCT p.prefix FROM path_rule p WHERE p.kind = 'USER' AND p.name = ANY(${names}::text[]) ORDER BY p.prefix`,
+  );
+  return rows.map(({ prefix }) => shownFolder(prefix));
+}
+
+/**
+ * Revokes the user's tokens: the next user of that name may be another person. Services lose the user, and are revoked
+ * if they act for no other.
+ * @returns the number of revoked or restricted tokens
+ */
+async function withdrawTokens(ctx: Context, tx: Transaction, user: string): Promise<number> {
+  const left = sql`array_remove(t.quotas, ${user})`;
+  const rows = await tx.query(
+    sql`UPDATE api_token t SET revoked_at = CASE WHEN ${left} = '{}' THEN ${ctx.now()}::timestamp END,
+          quotas = CASE WHEN ${left} = '{}' THEN t.quotas ELSE ${left} END
+        WHERE t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > ${ctx.now()})
+          AND ((t.role = 'USER' AND t.name = ${user}) OR (t.role = 'SERVICE' AND ${user} = ANY(t.quotas))) RETURNING t.id`,
+  );
+  if (rows.length > 0) await tx.query(sql`SELECT pg_notify('tapegate', 'access')`);
+  return rows.length;
+}

@@ -1,0 +1,238 @@
+/**
+ * Drives and their leases. One engine holds a drive and renews its lease, timed by the database's clock. The epoch
+ * grows with each claim, and writes with an older epoch change nothing.
+ * After a failover or restore the database may not know the last claims. Epochs are times of claims, so none is used
+ * twice. If the clock is behind, the engine's id still identifies the holder.
+ */
+
+import { codeOf } from '../../core/errors.js';
+import { locking } from '../../db/locks.js';
+import { type Sql, sql } from '../../db/sql.js';
+import type { Drive } from '../../generated/prisma/client.js';
+import type { DrivesAndAskers, SharedDrive, SharingEngine } from '../../planner/drive-shares.js';
+import { isClaimed, isRunning, databaseNow as now } from '../conditions.js';
+import type { Context } from '../context.js';
+import { FIRST_LIBRARY } from '../libraries/libraries.js';
+import { keyedList } from '../page-keys.js';
+import { allow } from '../policy.js';
+
+export interface Lease {
+  driveId: number;
+  driveName: string;
+  libraryId: number;
+  engineId: string;
+  epoch: bigint;
+  /** Consecutive failures before the claim. */
+  failures: number;
+}
+
+export function isHeldUnder({ driveId, epoch, engineId }: Pick<Lease, 'driveId' | 'epoch' | 'engineId'>): Sql {
+  return sql`(d.id = ${driveId} AND d.epoch = ${epoch} AND d.engine_id = ${engineId}::uuid)`;
+}
+
+const UNIQUE_VIOLATION = '23505';
+
+export function listDrives(ctx: Context) {
+  allow(ctx, 'listDrives');
+  return keyedList<number, Drive>(ctx, { rows: sql`drive d WHERE true`, id: sql`d.id` }, (at, id, query) =>
+    at.db.prisma.drive.findMany({ ...query, where: { id }, orderBy: { id: 'asc' } }),
+  );
+}
+
+export async function readClaimed(ctx: Context, ids: readonly number[]): Promise<Map<number, boolean>> {
+  const rows = await ctx.db.rows<{ id: number; isClaimed: boolean }>(
+    sql`SELECT d.id, ${isClaimed} AS "isClaimed" FROM drive d WHERE d.id = ANY(${ids}::int[])`,
+  );
+  return new Map(rows.map((drive) => [drive.id, drive.isClaimed]));
+}
+
+export interface DriveRange {
+  /** Id of the library. */
+  id: number;
+  name: string;
+  /** Drives 1 to this number. */
+  drives: number;
+}
+
+export function drivePrefix({ id, name }: Pick<DriveRange, 'id' | 'name'>): string {
+  return id === FIRST_LIBRARY ? 'drive-' : `${name}-`;
+}
+
+export async function ensureDrives(ctx: Context, count: number): Promise<void> {
+  await ctx.db.pool.query(
+    sql`INSERT INTO drive (name) SELECT 'drive-' || n FROM generate_series(1, ${count}::int) AS n ON CONFLICT (name) DO NOTHING`,
+  );
+}
+
+/**
+ * Claims a drive without a live holder. Two engines get different ones.
+ * @param claim.of drives that may be claimed; default: any with a dead holder or running recalls of one
+ * @param claim.except drives that the engine holds: after a long pause it renews their leases
+ */
+export async function claimDrive(
+  ctx: Context,
+  claim: { engineId: string; of?: DriveRange | undefined; leaseSeconds: number; except?: readonly number[] },
+): Promise<Lease | undefined> {
+  const { of } = claim;
+  const isOfSite = of
+    ? sql`(d.library_id = ${of.id}::int AND d.name IN (SELECT ${drivePrefix(of)} || n FROM generate_series(1, ${of.drives}::int) AS n))`
+    : sql`false`;
+  const rows = await ctx.db.rows<Omit<Lease, 'engineId'>>(
+    sql`UPDATE drive SET engine_id = ${claim.engineId}, volume_id = NULL, rate = NULL,
+       epoch = greatest(epoch + 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint),
+       lease_until = timezone('utc', clock_timestamp()) + make_interval(secs => ${claim.leaseSeconds})
+     WHERE id = (
+       SELECT d.id FROM drive d
+       WHERE d.id <> ALL(${claim.except ?? []}::int[]) AND (${of === undefined} OR ${isOfSite})
+         AND (d.lease_until IS NOT NULL AND NOT ${isClaimed}
+           -- a start that its engine did not wait for was committed after the drive was given back
+           OR (d.engine_id IS NULL AND (${isOfSite} OR EXISTS (
+             SELECT FROM recall c WHERE c.drive_id = d.id AND c.state = 'RUNNING'))))
+       ORDER BY d.id LIMIT 1 ${locking.freeDrive})
+     RETURNING id AS "driveId", name AS "driveName", library_id AS "libraryId", epoch, failures`,
+  );
+  return rows[0] && { ...rows[0], engineId: claim.engineId };
+}
+
+/**
+ * Renews a lease that no other engine has taken, even if expired, without waiting. Records the rate in bytes per
+ * second.
+ * @returns `lost` if another engine has, or had, the drive; `busy` if its row is locked
+ */
+export async function renewLease(
+  ctx: Context,
+  lease: Lease,
+  leaseSeconds: number,
+  rate = 0,
+): Promise<'renewed' | 'busy' | 'lost'> {
+  const rows = await ctx.db.vitalRows<{ answer: 'renewed' | 'busy' | 'lost' }>(
+    sql`WITH renewed AS (
+       UPDATE drive SET rate = ${rate}::float8, lease_until = timezone('utc', clock_timestamp()) + make_interval(secs => ${leaseSeconds})
+       WHERE id = (SELECT d.id FROM drive d
+         WHERE ${isHeldUnder(lease)} ${locking.freeDriveToRenew})
+       RETURNING id)
+     SELECT CASE WHEN EXISTS (SELECT FROM renewed) THEN 'renewed'
+       WHEN EXISTS (SELECT FROM drive d WHERE ${isHeldUnder(lease)}) THEN 'busy'
+       ELSE 'lost' END AS answer`,
+  );
+  return rows[0]?.answer ?? 'lost';
+}
+
+/** Releases the drive. With running recalls the lease only expires, so that the next holder recovers them. */
+export async function giveBackDrive(ctx: Context, lease: Lease): Promise<void> {
+  await ctx.db.pool.query(
+    sql`UPDATE drive d SET engine_id = NULL, volume_id = NULL, rate = NULL, lease_until = CASE
+       WHEN EXISTS (SELECT FROM recall c WHERE c.drive_id = d.id AND c.state = 'RUNNING') THEN timezone('utc', clock_timestamp())
+     END WHERE ${isHeldUnder(lease)}`,
+  );
+}
+
+/** Records the mounted volume, or none. @returns false if another drive has it, or the lease is lost */
+export async function setMount(ctx: Context, lease: Lease, volumeId: number | null): Promise<boolean> {
+  try {
+    const { rowCount } = await ctx.db.pool.query(
+      sql`UPDATE drive d SET volume_id = ${volumeId} WHERE ${isHeldUnder(lease)}`,
+    );
+    return rowCount === 1;
+  } catch (error) {
+    if (codeOf(error) === UNIQUE_VIOLATION) return false;
+    throw error;
+  }
+}
+
+/** Counts a failure. @returns consecutive failures; undefined if the lease is lost */
+export async function countDriveFailure(ctx: Context, lease: Lease): Promise<number | undefined> {
+  const rows = await ctx.db.rows<{ failures: number }>(
+    sql`UPDATE drive d SET failures = d.failures + 1 WHERE ${isHeldUnder(lease)} RETURNING d.failures`,
+  );
+  return rows[0]?.failures;
+}
+
+/** Whether other drives have read bytes from the library of this drive of late. */
+export async function isReadElsewhere(ctx: Context, { driveId, libraryId }: Lease): Promise<boolean> {
+  const { rowCount } = await ctx.db.pool.query(
+    sql`SELECT FROM drive d WHERE d.library_id = ${libraryId} AND d.id <> ${driveId} AND d.rate > 0 AND ${isClaimed} LIMIT 1`,
+  );
+  return rowCount !== 0;
+}
+
+export async function forgetDriveFailures(ctx: Context, lease: Lease): Promise<void> {
+  await ctx.db.pool.query(sql`UPDATE drive d SET failures = 0 WHERE ${isHeldUnder(lease)}`);
+}
+
+/** A process of an engine. */
+export interface EngineProcess {
+  /** Its id in claims of drives. */
+  id: string;
+  engineId: string;
+  host: string;
+  library: Pick<DriveRange, 'id' | 'name'>;
+  /** Most drives at once. */
+  drives: number;
+  /** It may hold drives 1 to this number. */
+  reach: number;
+  weight: number;
+}
+
+/** Lifetime of a process without a drive that stops asking. */
+const KEPT_SECONDS = 60;
+
+/** Records the process, and for how many seconds it asks for a drive; 0: it has enough. */
+export async function noteEngineProcess(ctx: Context, process: EngineProcess, askSeconds: number): Promise<void> {
+  const { id, engineId, host, library, drives, reach, weight } = process;
+  await ctx.db.pool.query(
+    sql`INSERT INTO engine_process (id, engine_id, host, library_id, drives, reach, weight, asks_until)
+        VALUES (${id}::uuid, ${engineId}::uuid, ${host}, ${library.id}, ${drives}, ${reach}, ${weight}, ${now} + make_interval(secs => ${askSeconds}))
+        ON CONFLICT (id) DO UPDATE SET asks_until = excluded.asks_until`,
+  );
+}
+
+export async function forgetEngineProcess(ctx: Context, id: string): Promise<void> {
+  await ctx.db.pool.query(sql`DELETE FROM engine_process WHERE id = ${id}::uuid`);
+}
+
+/** Deletes processes that were killed. A paused process records itself again before it claims a drive. */
+export async function forgetGoneProcesses(ctx: Context): Promise<void> {
+  await ctx.db.pool.query(
+    sql`DELETE FROM engine_process WHERE id IN (
+          SELECT p.id FROM engine_process p
+          WHERE NOT ${isRunning(sql`p.asks_until + make_interval(secs => ${KEPT_SECONDS})`)} AND NOT EXISTS (SELECT FROM drive d WHERE d.engine_id = p.id)
+          ${locking.freeProcess})`,
+  );
+}
+
+/** Reads the data by which engines share drives of a library; no drives if no other engine asks. */
+export async function readDrivesAndAskers(
+  ctx: Context,
+  { engineId, library }: Pick<EngineProcess, 'engineId' | 'library'>,
+): Promise<DrivesAndAskers> {
+  const prefix = drivePrefix(library);
+  const { rows: askers } = await ctx.db.pool.query<SharingEngine>(
+    sql`SELECT p.engine_id AS id, max(p.weight) AS weight, max(p.reach) AS reach FROM engine_process p
+        WHERE p.engine_id <> ${engineId}::uuid AND p.library_id = ${library.id} AND ${isRunning(sql`p.asks_until`)}
+          AND (SELECT count(*) FROM drive d WHERE d.engine_id = p.id AND ${isClaimed}) < p.drives
+        GROUP BY p.engine_id`,
+  );
+  if (askers.length === 0) return { drives: [], askers };
+  const { rows: drives } = await ctx.db.pool.query<{
+    id: number;
+    number: number;
+    holder: string | null;
+    isMounted: boolean;
+  }>(
+    sql`SELECT d.id, substring(d.name FROM length(${prefix}::text) + 1)::int AS number, d.volume_id IS NOT NULL AS "isMounted", CASE WHEN ${isClaimed} THEN coalesce(p.engine_id, d.engine_id) END AS holder
+        FROM drive d LEFT JOIN engine_process p ON p.id = d.engine_id
+        WHERE d.library_id = ${library.id} AND starts_with(d.name, ${prefix}) AND substring(d.name FROM length(${prefix}::text) + 1) ~ '^[0-9]{1,9}$'
+          AND NOT EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id)`,
+  );
+  return { drives: drives.map((drive): SharedDrive => ({ ...drive, holder: drive.holder ?? undefined })), askers };
+}
+
+export async function readDriveHosts(ctx: Context, driveIds: readonly number[]): Promise<Map<number, string>> {
+  allow(ctx, 'readDriveHosts');
+  const rows = await ctx.db.rows<{ id: number; host: string }>(
+    sql`SELECT d.id, p.host FROM drive d JOIN engine_process p ON p.id = d.engine_id
+        WHERE d.id = ANY(${driveIds}::int[]) AND ${isClaimed}`,
+  );
+  return new Map(rows.map(({ id, host }) => [id, host]));
+}

@@ -1,0 +1,399 @@
+/** Ends recalls. An engine that has lost the drive's lease finds no recall with its epoch, and changes nothing. */
+
+import type { ErrorClass } from '../../core/errors.js';
+import type { Move } from '../../core/stages.js';
+import { addSeconds } from '../../core/time.js';
+import { locking } from '../../db/locks.js';
+import { byKeys, queryByKeys } from '../../db/planning.js';
+import { sql } from '../../db/sql.js';
+import { type Transaction, transaction } from '../../db/transaction.js';
+import { type CopyTraits, moveFiles, type NewCopy, newCopies, noteCopy, takeChecksums } from '../catalogue/moves.js';
+import { isSameSource, isSameVersion, turnToCopies, waitingAgain } from '../catalogue/versions.js';
+import {
+  isLive,
+  isRecalledNoMore,
+  isUnheld,
+  isUnplaced,
+  isWaiting,
+  isWithdrawn,
+  placeOnDisk,
+  whyWithdrawn,
+} from '../conditions.js';
+import type { Context } from '../context.js';
+import { NOT_OURS } from '../disks/copies.js';
+import { noteLeftBehind } from '../disks/left-behind.js';
+import { keepUnverified } from '../disks/removals.js';
+import { freeReserved, type Reservation } from '../disks/reservations.js';
+import { type HoldOutcome, lockHolders, markHolds } from '../requests/holds.js';
+import { advanceRequests } from '../requests/progress.js';
+import { isHeldUnder, type Lease } from './drives.js';
+
+/** How a running recall ended. `isUnseen`: it may have left files on the disk, for which a job looks later. */
+export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (
+  | ({ kind: 'restored' } & CopyTraits)
+  /** An unrecorded file with the same bytes and this checksum is at its path. It stays. */
+  | { kind: 'standing'; checksum: string; adler32: string | null; mtimeNs: bigint; ctimeNs: bigint }
+  | { kind: 'failed'; errorClass: ErrorClass; error: string; isOfTape?: boolean }
+  | { kind: 'retry'; errorClass: ErrorClass; error: string; notBefore: string }
+  /** The file is not at fault: this counts as no try. */
+  | { kind: 'postponed'; errorClass: ErrorClass; error: string; notBefore?: string }
+  | { kind: 'returned' }
+);
+
+type Restored = Extract<RecallOutcome, { kind: 'restored' }>;
+
+/**
+ * An import has changed the file, so it is read again without its new copy. `isTurned`: to be read from its second
+ * copy.
+ */
+type Superseded = {
+  fileId: bigint;
+  kind: 'superseded';
+  copy: Restored | undefined;
+  notBefore: string;
+  isTurned?: boolean;
+};
+
+type Judged = RecallOutcome | Superseded;
+
+/** Pause between two starts of a file that imports change. */
+const SUPERSEDED_PAUSE_SECONDS = 1;
+
+/**
+ * Stores how recalls of a drive ended, in one transaction. Skips recalls that the lease does not hold. A result counts
+ * only if the catalogue still describes the file as when the recall began.
+ * @returns the ids of files that have changed
+ */
+export async function finishRecalls(
+  ctx: Context,
+  lease: Lease,
+  reported: readonly RecallOutcome[],
+): Promise<Set<bigint>> {
+  return await transaction(ctx.db.pool, 'finishRecalls', async (begun) => {
+    const tx = byKeys(begun);
+    // until the commit none of these requests may end, or their files would stay
+    await lockHolders(
+      tx,
+      reported.map(({ fileId }) => fileId),
+    );
+    // once: the drive may be claimed again between two statements
+    const held = await findRunUnder(tx, lease, reported);
+    const outcomes = reported.filter(({ fileId }) => held.has(fileId));
+    await dateLateRequests(ctx, tx, [...held]);
+    const judged = await turnFailed(ctx, tx, await judgeOutcomes(ctx, tx, outcomes));
+    await noteUnseen(tx, outcomes);
+    const reservations = await endRecalls(tx, judged);
+    const ended = new Map(reservations.map((reservation) => [reservation.fileId, reservation]));
+    const written = judged.filter((outcome) => ended.has(outcome.fileId));
+    const placedIds = await placeFinished(ctx, tx, written, ended);
+    await placeStanding(ctx, tx, written, ended);
+    await markHolds(ctx, tx, written.flatMap(toHoldOutcome));
+    // last, since recalls that start wait for the disks
+    await freeReserved(tx, reservations, new Set(placedIds));
+    const isOther = (outcome: Judged) => outcome.kind === 'superseded' && !outcome.isTurned;
+    return new Set(written.filter(isOther).map(({ fileId }) => fileId));
+  });
+}
+
+/**
+ * Returns the files of the running recalls that began in the lease's epoch, even by an earlier holder, if the lease's
+ * engine holds the drive. The recalls are locked.
+ */
+async function findRunUnder(
+  tx: Transaction,
+  { driveId, epoch, engineId }: Lease,
+  outcomes: readonly RecallOutcome[],
+): Promise<Set<bigint>> {
+  const rows = await tx.query<{ fileId: bigint }>(
+    sql`SELECT c.file_id AS "fileId" FROM recall c JOIN drive d ON d.id = c.drive_id
+        WHERE c.file_id = ANY(${outcomes.map(({ fileId }) => fileId)}::bigint[]) AND c.state = 'RUNNING'
+          AND c.drive_id = ${driveId} AND c.epoch = ${epoch} AND d.engine_id = ${engineId}::uuid`,
+  );
+  return new Set(rows.map(({ fileId }) => fileId));
+}
+
+/** Compares results with the locked files. A withdrawn file is not tried again. */
+async function judgeOutcomes(ctx: Context, tx: Transaction, outcomes: readonly RecallOutcome[]): Promise<Judged[]> {
+  const fileIds = outcomes.map((outcome) => outcome.fileId);
+  const rows = await tx.query<{ fileId: bigint; isOther: boolean; isSame: boolean; withdrawn: string | null }>(
+    sql`SELECT c.file_id AS "fileId", NOT ${isSameSource('c', 'f')} AS "isOther", ${isSameVersion('c', 'f')} AS "isSame",
+          CASE WHEN ${isWithdrawn} THEN ${whyWithdrawn} END AS withdrawn FROM recall c JOIN tape_file f ON f.id = c.file_id
+        WHERE c.file_id = ANY(${fileIds}::bigint[]) AND (${isWithdrawn} OR NOT ${isSameSource('c', 'f')})`,
+  );
+  const changed = new Map(rows.map((row) => [row.fileId, row]));
+  const notBefore = addSeconds(ctx.now(), SUPERSEDED_PAUSE_SECONDS);
+  return outcomes.map((outcome) => {
+    const { fileId, kind } = outcome;
+    const change = changed.get(fileId);
+    const isTriedAgain = kind === 'retry' || kind === 'postponed' || kind === 'returned';
+    if (isTriedAgain && typeof change?.withdrawn === 'string') {
+      const isUnseen = outcome.isUnseen ?? false;
+      return { fileId, kind: 'failed', errorClass: 'POLICY', error: change.withdrawn, isUnseen };
+    }
+    if (!change?.isOther) return outcome;
+    // the same bytes elsewhere count, but an error at the old place says nothing about the new one
+    if (change.isSame && (kind === 'restored' || kind === 'standing')) return outcome;
+    return { fileId, kind: 'superseded', copy: kind === 'restored' ? outcome : undefined, notBefore };
+  });
+}
+
+async function turnFailed(ctx: Context, tx: Transaction, outcomes: readonly Judged[]): Promise<Judged[]> {
+  const failed = outcomes.flatMap((outcome) => (outcome.kind === 'failed' ? [outcome] : []));
+  if (failed.length === 0) return [...outcomes];
+  const { turned, told } = await turnToCopies(ctx, tx, failed);
+  const notBefore = addSeconds(ctx.now(), SUPERSEDED_PAUSE_SECONDS);
+  return outcomes.map((outcome) => {
+    const { fileId, kind } = outcome;
+    if (kind !== 'failed') return outcome;
+    if (turned.has(fileId)) return { fileId, kind: 'superseded', copy: undefined, notBefore, isTurned: true };
+    return { ...outcome, error: told.get(fileId) ?? outcome.error };
+  });
+}
+
+/**
+ * Moves files to the stages of their results. Unneeded files and copies of other versions leave at once. @returns ids
+ */
+async function placeFinished(
+  ctx: Context,
+  tx: Transaction,
+  outcomes: readonly Judged[],
+  ended: ReadonlyMap<bigint, Reservation>,
+): Promise<bigint[]> {
+  const toCopy = (outcome: Restored) => {
+    const recall = ended.get(outcome.fileId);
+    return recall ? [{ ...outcome, diskId: recall.diskId }] : [];
+  };
+  const copies = outcomes.flatMap((outcome) => (outcome.kind === 'restored' ? toCopy(outcome) : []));
+  const stale = outcomes.flatMap((outcome) =>
+    outcome.kind === 'superseded' && outcome.copy ? toCopy(outcome.copy) : [],
+  );
+  await noteCopies(ctx, tx, copies, { from: 'RESTORING', to: 'RESTORED' });
+  await noteCopies(ctx, tx, stale, { from: 'RESTORING', to: 'ONTAPE' });
+  const placed = new Set([...copies, ...stale].map((copy) => copy.fileId));
+  const isElsewhere = ({ fileId, kind }: Judged) => kind !== 'standing' && !placed.has(fileId);
+  const others = outcomes.filter(isElsewhere).map((outcome) => outcome.fileId);
+  await moveFiles(ctx, tx, others, { from: 'RESTORING', to: 'ONTAPE' });
+  const restoredIds = copies.map((copy) => copy.fileId);
+  const rows = await tx.query<{ id: bigint }>(
+    sql`SELECT f.id FROM tape_file f WHERE f.id = ANY(${restoredIds}::bigint[]) AND ${isUnheld}`,
+  );
+  const unheld = rows.map((file) => file.id);
+  await moveFiles(ctx, tx, unheld, { from: 'RESTORED', to: 'ONTAPE' });
+  return [...placed];
+}
+
+/** Lets an unrecorded file stand for the restored one while it exists. It is neither counted nor removed. */
+async function placeStanding(
+  ctx: Context,
+  tx: Transaction,
+  outcomes: readonly Judged[],
+  ended: ReadonlyMap<bigint, Reservation>,
+): Promise<void> {
+  const sums = new Map(outcomes.flatMap((o) => (o.kind === 'standing' ? [[o.fileId, o] as const] : [])));
+  const moved = await moveFiles(ctx, tx, [...sums.keys()], { from: 'RESTORING', to: 'UNVERIFIED' });
+  if (moved.length === 0) return;
+  const diskIds = moved.map((fileId) => ended.get(fileId)?.diskId ?? null);
+  const checksums = moved.map((fileId) => sums.get(fileId)?.checksum ?? null);
+  const adler32s = moved.map((fileId) => sums.get(fileId)?.adler32 ?? null);
+  const mtimes = moved.map((fileId) => sums.get(fileId)?.mtimeNs ?? null);
+  const ctimes = moved.map((fileId) => sums.get(fileId)?.ctimeNs ?? null);
+  await tx.query(
+    sql`UPDATE tape_file f SET changed_disk_id = m.disk_id, disk_mtime_ns = m.mtime_ns, disk_ctime_ns = m.ctime_ns, disk_checksum = m.checksum, ${takeChecksums}
+        FROM unnest(${moved}::bigint[], ${diskIds}::int[], ${checksums}::text[], ${adler32s}::text[], ${mtimes}::bigint[], ${ctimes}::bigint[])
+          AS m (id, disk_id, checksum, adler32, mtime_ns, ctime_ns) WHERE f.id = m.id`,
+  );
+  await keepUnverified(ctx, tx, moved, NOT_OURS);
+}
+
+/** Moves files and records their copies, even if a file is not RESTORING. */
+async function noteCopies(
+  ctx: Context,
+  tx: Transaction,
+  copies: readonly (NewCopy & { fileId: bigint })[],
+  move: Move,
+): Promise<void> {
+  const fileIds = copies.map((copy) => copy.fileId);
+  const moved = new Set(await moveFiles(ctx, tx, fileIds, move, copies));
+  const others = copies.filter((copy) => !moved.has(copy.fileId));
+  if (others.length === 0) return;
+  const ids = others.map((copy) => copy.fileId);
+  await tx.query(sql`UPDATE tape_file f SET ${noteCopy} FROM ${newCopies(ids, others)} WHERE f.id = m.id`);
+}
+
+function toHoldOutcome(outcome: Judged): HoldOutcome[] {
+  const { fileId } = outcome;
+  if (outcome.kind === 'restored' || outcome.kind === 'standing') return [{ fileId }];
+  if (outcome.kind !== 'failed') return [];
+  return [{ fileId, errorClass: outcome.errorClass, error: outcome.error }];
+}
+
+/** Starts requests that were created while their recall began. */
+async function dateLateRequests(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
+  const late = await tx.query<{ id: number }>(
+    sql`UPDATE request r SET tapestore_request_start = greatest(s.started_at, r.request_date) FROM (
+          SELECT h.request_id, min(c.started_at) AS started_at FROM recall c JOIN hold h ON h.file_id = c.file_id
+          WHERE c.file_id = ANY(${fileIds}::bigint[]) AND NOT h.is_ended AND h.state = 'WAITING'
+          GROUP BY h.request_id
+        ) s WHERE r.id = s.request_id AND r.tapestore_request_start IS NULL AND ${isLive} RETURNING r.id`,
+  );
+  const ids = late.map((request) => request.id);
+  await advanceRequests(ctx, tx, ids);
+}
+
+async function endRecalls(tx: Transaction, outcomes: readonly Judged[]): Promise<Reservation[]> {
+  const isOver = ({ kind }: Judged) => kind === 'restored' || kind === 'standing' || kind === 'failed';
+  const over = outcomes.filter(isOver).map((outcome) => outcome.fileId);
+  const gone = await tx.query<Reservation>(
+    sql`DELETE FROM recall c WHERE c.file_id = ANY(${over}::bigint[])
+        RETURNING file_id AS "fileId", size, disk_id AS "diskId"`,
+  );
+  const back = outcomes.filter((outcome) => !isOver(outcome));
+  return back.length === 0 ? gone : [...gone, ...(await requeue(tx, back))];
+}
+
+async function noteUnseen(tx: Transaction, outcomes: readonly RecallOutcome[]): Promise<void> {
+  const unseen = outcomes.filter((outcome) => outcome.isUnseen);
+  if (unseen.length === 0) return;
+  const fileIds = unseen.map((outcome) => outcome.fileId);
+  await noteLeftBehind(tx, sql`c.file_id = ANY(${fileIds}::bigint[])`);
+}
+
+/** Requeues files. One that is to be read as another version gets all its tries. */
+async function requeue(tx: Transaction, back: readonly Judged[]): Promise<Reservation[]> {
+  const told = back.map((outcome) => (outcome.kind === 'retry' || outcome.kind === 'postponed' ? outcome : undefined));
+  const isTry = back.map((outcome) => outcome.kind === 'retry');
+  const isOther = back.map((outcome) => outcome.kind === 'superseded');
+  const fileIds = back.map((outcome) => outcome.fileId);
+  const [classes, errors] = [told.map((o) => o?.errorClass ?? null), told.map((o) => o?.error ?? null)];
+  const notBefore = back.map((o) => ('notBefore' in o ? (o.notBefore ?? null) : null));
+  const queued = await tx.query<Reservation>(
+    sql`UPDATE recall c SET ${waitingAgain}, not_before = b.not_before,
+          attempts = CASE WHEN b.is_other THEN 0 ELSE c.attempts + b.is_try::int END,
+          earlier_tries = CASE WHEN b.is_other THEN 0 ELSE c.earlier_tries END,
+          error_class = CASE WHEN b.is_other THEN NULL ELSE coalesce(b.error_class, c.error_class) END,
+          error = CASE WHEN b.is_other THEN NULL ELSE coalesce(b.error, c.error) END
+        FROM unnest(${fileIds}::bigint[], ${classes}::"ErrorClass"[], ${errors}::text[], ${notBefore}::timestamp[],
+            ${isOther}::bool[], ${isTry}::bool[]) AS b (file_id, error_class, error, not_before, is_other, is_try), recall old, tape_file f
+        WHERE c.file_id = b.file_id AND old.file_id = c.file_id AND f.id = c.file_id
+        RETURNING c.file_id AS "fileId", old.size, old.disk_id AS "diskId"`,
+  );
+  const queuedIds = queued.map((recall) => recall.fileId);
+  // delete recalls whose last request ended meanwhile
+  await tx.query(
+    sql`DELETE FROM recall c USING tape_file f WHERE c.file_id = ANY(${queuedIds}::bigint[]) AND ${isWaiting}
+          AND f.id = c.file_id AND ${isUnheld}`,
+  );
+  return queued;
+}
+
+/** Asks the database whether the lease holds the drive: after a pause of the machine no local clock knows. */
+export async function isHeld(ctx: Context, lease: Lease): Promise<boolean> {
+  const rows = await queryByKeys(ctx.db.pool, sql`SELECT FROM drive d WHERE ${isHeldUnder(lease)}`);
+  return rows.length === 1;
+}
+
+/** A complete copy at its temporary path. */
+export type ReadyCopy = Pick<CopyTraits, 'ino' | 'mtimeNs'> & { fileId: bigint };
+
+/** Records inodes before copies are put in place, for the next holder of the drive. @returns ids to put in place */
+export async function noteReady(ctx: Context, lease: Lease, copies: readonly ReadyCopy[]): Promise<Set<bigint>> {
+  const fileIds = copies.map((copy) => copy.fileId);
+  const [inos, mtimes] = [copies.map((copy) => copy.ino), copies.map((copy) => copy.mtimeNs)];
+  const rows = await queryByKeys<{ fileId: bigint }>(
+    ctx.db.pool,
+    sql`WITH held AS (
+       SELECT c.file_id FROM recall c JOIN drive d ON d.id = c.drive_id AND d.epoch = c.epoch
+       WHERE c.file_id = ANY(${fileIds}::bigint[]) AND c.state = 'RUNNING'
+         AND ${isHeldUnder(lease)}
+       ORDER BY c.file_id ${locking.recall})
+     UPDATE recall c SET copy_ino = n.ino, copy_mtime_ns = n.mtime_ns
+     FROM unnest(${fileIds}::bigint[], ${inos}::bigint[], ${mtimes}::bigint[]) AS n (file_id, ino, mtime_ns), held
+     WHERE c.file_id = n.file_id AND held.file_id = n.file_id RETURNING c.file_id AS "fileId"`,
+  );
+  return new Set(rows.map((row) => row.fileId));
+}
+
+export interface LeftBehind {
+  fileId: bigint;
+  path: string;
+  diskId: number;
+  mountpoint: string;
+  /** The disk fails, and must not be accessed. */
+  isFailing: boolean;
+  epoch: bigint;
+}
+
+/** Reads recalls that an earlier holder of the drive left running, perhaps with files on disk. */
+export async function readLeftBehind(ctx: Context, lease: Lease): Promise<LeftBehind[]> {
+  return await ctx.db.rows<LeftBehind>(
+    sql`SELECT c.file_id AS "fileId", ${placeOnDisk} AS path, d.mountpoint, c.epoch, c.disk_id AS "diskId",
+       EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = c.disk_id) AS "isFailing"
+     FROM recall c JOIN tape_file f ON f.id = c.file_id JOIN restore_disk d ON d.id = c.disk_id
+     WHERE c.state = 'RUNNING' AND c.drive_id = ${lease.driveId} AND c.epoch < ${lease.epoch}`,
+  );
+}
+
+/** Queues recalls of earlier holders again, under their epochs. A job looks for what they left on disk. */
+export async function endLeftBehind(
+  ctx: Context,
+  lease: Lease,
+  left: readonly Pick<LeftBehind, 'fileId' | 'epoch'>[],
+): Promise<void> {
+  for (const epoch of new Set(left.map((recall) => recall.epoch))) {
+    const recalls = left.filter((recall) => recall.epoch === epoch);
+    const outcomes = recalls.map(({ fileId }) => ({ fileId, kind: 'returned' as const, isUnseen: true }));
+    await finishRecalls(ctx, { ...lease, epoch }, outcomes);
+  }
+}
+
+const UNPLACED = 'the catalogue has no volume and position for this file';
+
+/** Fails recalls of files without a position, which no drive would take. @returns how many */
+export async function failUnplaced(ctx: Context): Promise<number> {
+  return await transaction(ctx.db.pool, 'failUnplaced', async (tx) => {
+    const rows = await tx.query<{ fileId: bigint }>(
+      sql`SELECT c.file_id AS "fileId" FROM recall c WHERE c.state = 'WAITING' AND ${isUnplaced} ORDER BY c.file_id LIMIT 1000`,
+    );
+    const fileIds = rows.map((row) => row.fileId);
+    if (fileIds.length === 0) return 0;
+    await lockHolders(tx, fileIds);
+    const unplaced = await tx.query<{ fileId: bigint }>(
+      sql`SELECT c.file_id AS "fileId" FROM recall c WHERE c.file_id = ANY(${fileIds}::bigint[]) AND ${isWaiting} AND ${isUnplaced}`,
+    );
+    const { told } = await turnToCopies(
+      ctx,
+      tx,
+      unplaced.map(({ fileId }) => ({ fileId, errorClass: 'PERMANENT', error: UNPLACED })),
+    );
+    const failed = await tx.query<{ fileId: bigint }>(
+      sql`DELETE FROM recall c WHERE c.file_id = ANY(${fileIds}::bigint[]) AND ${isWaiting}
+            AND ${isUnplaced} RETURNING file_id AS "fileId"`,
+    );
+    const outcomes = failed.map(({ fileId }) => ({
+      fileId,
+      errorClass: 'PERMANENT',
+      error: told.get(fileId) ?? UNPLACED,
+    }));
+    await markHolds(ctx, tx, outcomes);
+    return failed.length;
+  });
+}
+
+/** Fails requeued recalls of withdrawn files, for instance after a repair. @returns how many */
+export async function failWithdrawnRecalls(ctx: Context): Promise<number> {
+  const which = sql`c.state = 'WAITING' AND f.id = c.file_id AND ${isRecalledNoMore}`;
+  return await transaction(ctx.db.pool, 'failWithdrawnRecalls', async (tx) => {
+    const rows = await tx.query<{ fileId: bigint }>(
+      sql`SELECT c.file_id AS "fileId" FROM recall c JOIN tape_file f ON ${which} ORDER BY c.file_id LIMIT 1000`,
+    );
+    const fileIds = rows.map((row) => row.fileId);
+    if (fileIds.length === 0) return 0;
+    await lockHolders(tx, fileIds);
+    const failed = await tx.query<HoldOutcome>(
+      sql`DELETE FROM recall c USING tape_file f WHERE c.file_id = ANY(${fileIds}::bigint[]) AND ${which}
+          RETURNING c.file_id AS "fileId", 'POLICY' AS "errorClass", ${whyWithdrawn} AS error`,
+    );
+    await markHolds(ctx, tx, failed);
+    return failed.length;
+  });
+}

@@ -1,0 +1,249 @@
+/** The queue of recalls for the planner: by volume and user, and the files of one volume. */
+
+import type { ErrorClass } from '../../core/errors.js';
+import { addSeconds } from '../../core/time.js';
+import { lockFiles, locking, lockRecalls } from '../../db/locks.js';
+import { queryByKeys } from '../../db/planning.js';
+import { type Sql, sql } from '../../db/sql.js';
+import { transaction } from '../../db/transaction.js';
+import type { RecallState } from '../../generated/prisma/enums.js';
+import type { QueuedRecall, QueueEntry } from '../../planner/queue.js';
+import { changePlaces, isSameVersion, placeOfFile } from '../catalogue/versions.js';
+import {
+  hasOther,
+  isLeftAlone,
+  isReadable,
+  isReadyBy,
+  isServed,
+  isWaiting,
+  needsRoom,
+  pathOnTape,
+} from '../conditions.js';
+import type { Context } from '../context.js';
+import type { Lease } from './drives.js';
+
+const isQueuedForRoom = sql`(c.state = 'WAITING' AND ${isReadable} AND ${needsRoom})`;
+
+/**
+ * Reads the queue by volume and user. A file that two users wait for counts for both.
+ * @param which.libraryId default: all libraries
+ * @param which.until includes retries due by then, and recalls that wait for room; default: what a drive could try now
+ */
+export async function readQueues(
+  ctx: Context,
+  { libraryId, until }: { libraryId?: number; until?: string } = {},
+): Promise<QueueEntry[]> {
+  const isReady = until === undefined ? isReadyBy(ctx.now()) : sql`(${isReadyBy(until)} OR ${isQueuedForRoom})`;
+  const isOfLibrary = libraryId === undefined ? sql`true` : sql`v.library_id = ${libraryId}`;
+  return await readQueueOf(ctx, isReady, sql`${isOfLibrary} AND NOT ${isLeftAlone(until ?? ctx.now())}`);
+}
+
+/** Reads such recalls `c` of volumes `v` in service, by volume and user. */
+export async function readQueueOf(ctx: Context, isQueued: Sql, isOpen: Sql): Promise<QueueEntry[]> {
+  return await ctx.db.rows<QueueEntry>(
+    sql`SELECT w.*, v.name AS volume, v.library_id AS "libraryId", v.medium, EXISTS (SELECT FROM drive d WHERE d.volume_id = v.id) AS "isMounted"
+        FROM (
+          SELECT c.volume_id AS "volumeId", q."user", count(DISTINCT c.file_id)::int AS files,
+            sum(c.size) AS bytes, min(h.request_date) AS oldest, max(h.priority) AS priority
+          FROM recall c JOIN live_hold h ON h.file_id = c.file_id JOIN quota q ON q.id = h.quota_id
+          WHERE ${isQueued} AND ${isServed}
+          GROUP BY c.volume_id, q."user"
+        ) w JOIN volume v ON v.id = w."volumeId"
+        WHERE ${isOpen} AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id)`,
+  );
+}
+
+export async function hasReadyRecalls(ctx: Context, { driveId, libraryId }: Lease): Promise<boolean> {
+  const { rowCount } = await ctx.db.pool.query(
+    sql`SELECT FROM recall c JOIN live_hold h ON h.file_id = c.file_id
+        WHERE ${isReadyBy(ctx.now())} AND ${isServed}
+          AND EXISTS (SELECT FROM volume v WHERE v.id = c.volume_id AND v.library_id = ${libraryId} AND NOT ${isLeftAlone(ctx.now())})
+          AND NOT EXISTS (SELECT FROM drive d WHERE d.volume_id = c.volume_id AND d.id <> ${driveId})
+          AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = c.volume_id) LIMIT 1`,
+  );
+  return rowCount !== 0;
+}
+
+export interface Delay {
+  errorClass: ErrorClass;
+  error: string;
+  notBefore: string;
+}
+
+/** Postpones all recalls of a volume with a reason, without counting a try. */
+export async function postponeVolume(ctx: Context, volumeId: number, delay: Delay): Promise<void> {
+  const { notBefore, errorClass, error } = delay;
+  await ctx.db.pool.query(
+    sql`UPDATE recall SET not_before = ${notBefore}, error_class = ${errorClass}, error = ${error} WHERE file_id IN (
+          SELECT c.file_id FROM recall c WHERE c.volume_id = ${volumeId} AND c.state = 'WAITING'
+            AND (c.not_before IS NULL OR c.not_before < ${notBefore}) ${locking.freeRecall})`,
+  );
+}
+
+/** The rest of a longer queue is planned after these. */
+const PLANNED_FILES = 5000;
+
+/**
+ * Reads the recalls of a volume by position, those without one last, by path. A file appears once, for the user of the
+ * request with the highest priority.
+ * @param users whose files are read
+ */
+export async function readVolumeQueue(
+  ctx: Context,
+  queue: { volumeId: number; users: readonly string[] },
+): Promise<QueuedRecall[]> {
+  // recall by recall in index order: the cost depends on the planned files only, even if PostgreSQL misjudges the queue
+  const rows = await ctx.db.rows<Omit<QueuedRecall, 'start'>>(
+    sql`SELECT c.file_id AS "fileId", c.size, w."user", w.priority
+        FROM recall c ${firstRequestOf(queue.users)}
+        WHERE ${isReadyBy(ctx.now())} AND c.volume_id = ${queue.volumeId}
+        ORDER BY c.position, c.file_id LIMIT ${PLANNED_FILES}`,
+  );
+  const fileIds = rows.map(({ fileId }) => fileId);
+  const starts = await readStarts(ctx, queue.volumeId, fileIds);
+  // also for a file that an import has just moved: its start notices that
+  const placeOf = (fileId: bigint): Start => starts.get(fileId) ?? { start: 0n, path: '' };
+  return rows
+    .map((recall) => ({ ...recall, start: placeOf(recall.fileId).start }))
+    .sort((a, b) => comparePaths(placeOf(a.fileId), placeOf(b.fileId)));
+}
+
+/** Joins user and priority `w` of the first request for the recall `c`, of these users without a suspension. */
+export function firstRequestOf(users: readonly string[]): Sql {
+  return sql`CROSS JOIN LATERAL (
+    SELECT q."user", h.priority FROM live_hold h JOIN quota q ON q.id = h.quota_id
+    WHERE h.file_id = c.file_id AND q.id = ANY(ARRAY(
+      SELECT o.id FROM quota o WHERE o."user" = ANY(${users}::text[])
+        AND NOT EXISTS (SELECT FROM suspended_quota s WHERE s.quota_id = o.id)))
+    ORDER BY h.priority DESC, h.request_id LIMIT 1
+  ) w`;
+}
+
+/** Where a file begins; its path on tape if that is unknown. */
+interface Start {
+  start: bigint | null;
+  path: string;
+}
+
+function comparePaths({ path: a }: Start, { path: b }: Start): number {
+  if (a === b) return 0;
+  return a < b ? -1 : 1;
+}
+
+/** A separate statement: PostgreSQL would join it as a product if it underestimates the queue. */
+async function readStarts(ctx: Context, volumeId: number, fileIds: readonly bigint[]): Promise<Map<bigint, Start>> {
+  const rows = await ctx.db.rows<Start & { id: bigint }>(
+    sql`SELECT id, start, path FROM (
+       SELECT f.id, CASE WHEN f.position IS NULL THEN ${pathOnTape} ELSE '' END AS path, CASE WHEN f.position IS NOT NULL THEN
+         coalesce(sum(f.size) OVER (ORDER BY f.position, f.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) END AS start
+       FROM tape_file f WHERE f.volume_id = ${volumeId}
+     ) place WHERE id = ANY(${fileIds}::bigint[])`,
+  );
+  return new Map(rows.map(({ id, ...start }) => [id, start]));
+}
+
+export interface Tries {
+  state: RecallState;
+  attempts: number;
+  /** Of the last failed try, or of the obstacle to the next one. */
+  errorClass: ErrorClass | null;
+  error: string | null;
+  /** Null if it may begin at any time, waits for room, or runs. */
+  nextTry: string | null;
+}
+
+export interface HoldKey {
+  requestId: number;
+  fileId: bigint;
+}
+
+export function keyOf({ requestId, fileId }: HoldKey): string {
+  return `${requestId}/${fileId}`;
+}
+
+/** Reads tries by `keyOf`. Request files without a recall are absent. */
+export async function readTries(ctx: Context, holds: readonly HoldKey[]): Promise<Map<string, Tries>> {
+  const rows = await ctx.db.rows<Tries & HoldKey>(
+    sql`SELECT h.request_id AS "requestId", h.file_id AS "fileId", c.state, c.attempts, c.error_class AS "errorClass", c.error,
+       CASE WHEN c.state = 'WAITING' AND c.not_before > ${ctx.now()} AND NOT ${needsRoom} THEN c.not_before END AS "nextTry"
+     FROM unnest(${holds.map((hold) => hold.requestId)}::int[], ${holds.map((hold) => hold.fileId)}::bigint[]) AS k (request_id, file_id)
+       JOIN live_hold h ON h.request_id = k.request_id AND h.file_id = k.file_id AND h.state = 'WAITING'
+       JOIN recall c ON c.file_id = h.file_id`,
+  );
+  return new Map(rows.map((row) => [keyOf(row), row]));
+}
+
+/** Reads by file id the trace of the first traced request that waits for the file. */
+export async function readTraceparents(ctx: Context, fileIds: readonly bigint[]): Promise<Map<bigint, string>> {
+  if (fileIds.length === 0) return new Map();
+  const rows = await queryByKeys<{ fileId: bigint; traceparent: string }>(
+    ctx.db.pool,
+    sql`SELECT DISTINCT ON (h.file_id) h.file_id AS "fileId", r.trace_parent AS traceparent
+        FROM live_hold h JOIN request r ON r.id = h.request_id
+        WHERE h.file_id = ANY(${fileIds}::bigint[]) AND h.state = 'WAITING' AND r.trace_parent IS NOT NULL
+        ORDER BY h.file_id, r.id`,
+  );
+  return new Map(rows.map(({ fileId, traceparent }) => [fileId, traceparent]));
+}
+
+/**
+ * Finds running recalls without a request, on suspended objects, or of changed files. @param engineIds of drive claims
+ */
+export async function findAbandoned(ctx: Context, engineIds: readonly string[]): Promise<bigint[]> {
+  const rows = await queryByKeys<{ fileId: bigint }>(
+    ctx.db.pool,
+    sql`SELECT c.file_id AS "fileId" FROM recall c JOIN tape_file f ON f.id = c.file_id JOIN drive d ON d.id = c.drive_id AND d.epoch = c.epoch
+        WHERE c.state = 'RUNNING' AND d.engine_id = ANY(${engineIds}::uuid[]) AND (
+          NOT ${isSameVersion('c', 'f')}
+          OR EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id AND s.mode = 'HELD')
+          OR EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = c.volume_id AND s.mode = 'HELD')
+          OR EXISTS (SELECT FROM suspended_disk s WHERE s.disk_id = c.disk_id AND s.mode = 'HELD')
+          OR EXISTS (SELECT FROM suspended_library s WHERE s.library_id = d.library_id AND s.mode = 'HELD')
+          OR NOT EXISTS (SELECT FROM live_hold h WHERE h.file_id = c.file_id
+            AND NOT EXISTS (SELECT FROM suspended_quota s WHERE s.quota_id = h.quota_id AND s.mode = 'HELD')))`,
+  );
+  return rows.map((row) => row.fileId);
+}
+
+/** No drive reads the volume `v`: it, its library, or all drives of the library are suspended. */
+const isAway = sql`(EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id)
+  OR EXISTS (SELECT FROM suspended_library s WHERE s.library_id = v.library_id)
+  OR NOT EXISTS (SELECT FROM drive d WHERE d.library_id = v.library_id
+    AND NOT EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id)))`;
+
+/** Failures may pass, while the switch stays, and the other copy may cost money. */
+const PATIENCE_SECONDS = 300;
+
+const TURNED = 1000;
+
+/** Switches files on an unreadable volume to their other copies, without an error for the first. @returns how many */
+export async function leaveUnreadable(ctx: Context): Promise<number> {
+  const now = ctx.now();
+  const away = sql`SELECT v.id FROM volume v WHERE (${isAway} OR (${isLeftAlone(now)} AND v.failing_since < ${addSeconds(now, -PATIENCE_SECONDS)}::timestamp)) AND EXISTS (SELECT FROM recall c WHERE c.volume_id = v.id AND c.state = 'WAITING')`;
+  const which = sql`${isWaiting} AND ${hasOther} AND c.volume_id = f.volume_id AND f.volume_id IN (${away})
+    AND NOT EXISTS (SELECT FROM staging g JOIN volume v ON v.id = f.volume_id AND v.library_id = g.library_id
+      WHERE g.file_id = f.id AND g.state = 'READY' AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id)
+        AND NOT EXISTS (SELECT FROM suspended_library s WHERE s.library_id = v.library_id AND s.mode = 'HELD'))
+    AND EXISTS (SELECT FROM volume v WHERE v.id = f.copy_volume_id AND NOT ${isAway} AND NOT ${isLeftAlone(now)})`;
+  const rows = await ctx.db.rows<{ id: bigint }>(
+    sql`SELECT f.id FROM recall c JOIN tape_file f ON f.id = c.file_id WHERE ${which} ORDER BY f.id LIMIT ${TURNED}`,
+  );
+  if (rows.length === 0) return 0;
+  const ids = rows.map(({ id }) => id);
+  return await transaction(ctx.db.pool, 'leaveUnreadable', async (tx) => {
+    await lockFiles(tx, sql`f.id = ANY(${ids}::bigint[])`);
+    await lockRecalls(tx, sql`c.file_id = ANY(${ids}::bigint[])`);
+    const turned = await tx.query<{ id: bigint }>(
+      sql`UPDATE tape_file f SET ${changePlaces}, copy_error = NULL, copy_failed_at = NULL FROM recall c WHERE f.id = ANY(${ids}::bigint[]) AND c.file_id = f.id AND ${which} RETURNING f.id`,
+    );
+    await tx.query(
+      sql`UPDATE recall c SET ${placeOfFile}, earlier_tries = c.earlier_tries + c.attempts, attempts = 0, not_before = NULL, error_class = NULL, error = NULL FROM tape_file f WHERE f.id = c.file_id AND ${isWaiting} AND f.id = ANY(${turned.map(({ id }) => id)}::bigint[])`,
+    );
+    await tx.query(sql`SELECT pg_notify('tapegate', 'recall')`);
+    return turned.length;
+  });
+}
+
+export async function leaveAllUnreadable(ctx: Context, stop: AbortSignal): Promise<void> {
+  while (!stop.aborted && (await leaveUnreadable(ctx)) > 0);
+}

@@ -1,0 +1,305 @@
+/** Begins recalls on a claimed drive with reserved room, and sets the start times of their requests. */
+
+import path from 'node:path';
+import { time } from '../../core/signals.js';
+import { onDiskStages, type Stage } from '../../core/stages.js';
+import { addSeconds, secondsBetween } from '../../core/time.js';
+import { lockFiles, locking } from '../../db/locks.js';
+import { byKeys } from '../../db/planning.js';
+import { sql } from '../../db/sql.js';
+import { type Transaction, transaction } from '../../db/transaction.js';
+import type { FileAttributes } from '../catalogue/attributes.js';
+import { RENAMED } from '../catalogue/folder-modes.js';
+import { moveFiles } from '../catalogue/moves.js';
+import { isMisplaced, placeOfFile } from '../catalogue/versions.js';
+import { foldedPath, hasPlace, isChanged, isStagedAt, isWaiting, pathOnTape } from '../conditions.js';
+import type { Context } from '../context.js';
+import type { DiskRow } from '../disks/disks.js';
+import { lookAtDisks, type MeasureDisks, reserve } from '../disks/reservations.js';
+import { mayBegin } from '../health/suspensions.js';
+import { lockHolders, lockUnstartedOf, markHolds } from '../requests/holds.js';
+import { advanceRequests, noteStep } from '../requests/progress.js';
+import { isHeldUnder, type Lease } from './drives.js';
+
+export interface RunningRecall extends FileAttributes {
+  fileId: bigint;
+  logicalPath: string;
+  tapePath: string;
+  path: string;
+  size: bigint;
+  /** Null if unknown: the library finds the file by its path. */
+  position: bigint | null;
+  checksum: string | null;
+  /** Computed at the first restore, not from the catalogue. */
+  isChecksumTaken: boolean;
+  hasAdler32: boolean;
+  attempts: number;
+  /** Tries before its volume was resumed, or the request retried. */
+  earlierTries: number;
+  diskId: number;
+  mountpoint: string;
+}
+
+/**
+ * Starts waiting recalls on a drive: reserves room, moves files to RESTORING and dates requests. Uses the present
+ * position of each file. Skips files on other volumes, files without room, which get the reason, and recalls that no
+ * longer wait or may not begin.
+ * @param what.stagedAt id of a staging library: starts files that are ready there, on any volume
+ * @returns the started recalls, in the order of `fileIds`
+ */
+export async function startRecalls(
+  ctx: Context,
+  lease: Lease,
+  { fileIds, measure, stagedAt }: { fileIds: readonly bigint[]; measure: MeasureDisks; stagedAt?: number | undefined },
+): Promise<RunningRecall[]> {
+  const seen = await lookAtDisks(ctx, measure); // before anything is locked
+  const { started, queuedAt, idle } = await transaction(ctx.db.pool, 'startRecalls', async (begun) => {
+    const tx = byKeys(begun);
+    // started requests are not locked, so that their other recalls can end meanwhile
+    const requestIds = await lockUnstartedOf(tx, fileIds);
+    await lockFiles(tx, sql`f.id = ANY(${fileIds}::bigint[])`);
+    const waiting = await lockWaiting(ctx, tx, lease, { fileIds, stagedAt });
+    const mounted = await lockDrive(tx, lease);
+    if (!mounted) return { started: [], queuedAt: [], idle: [] };
+    await followFiles(tx, fileIds);
+    const isHere = ({ volumeId, isStaged }: WaitingRecall) =>
+      stagedAt === undefined ? volumeId !== null && volumeId === mounted.volumeId : isStaged;
+    const startable = waiting.filter((recall) => isStartable(recall) && isHere(recall));
+    const placed = await reserve(
+      ctx,
+      tx,
+      startable.filter(({ hasPlace }) => hasPlace),
+      seen,
+    );
+    const places = await storeStarts(ctx, tx, lease, placed);
+    const startedIds = placed.map(({ recall }) => recall.fileId);
+    await dateRequests(ctx, tx, requestIds, startedIds);
+    await delayShortly(ctx, tx, waiting.filter(isOnItsWay).map(toFileId));
+    const queuedAt = placed.map(({ recall }) => recall.queuedAt);
+    return {
+      started: placed.map((one) => toRunning(one, places)),
+      queuedAt,
+      idle: waiting.filter(isOnDisk).map(toFileId),
+    };
+  });
+  for (const at of queuedAt) noteWait(at, ctx.now());
+  await dropIdle(ctx, idle);
+  return started;
+}
+
+function noteWait(queuedAt: string, now: string): void {
+  time('tapegate_recall_wait_seconds', {}, Math.max(0, secondsBetween(queuedAt, now)));
+}
+
+/** Locks the drive against a takeover; its lease can still be renewed. @returns undefined if the lease is lost */
+async function lockDrive(tx: Transaction, lease: Lease): Promise<{ volumeId: number | null } | undefined> {
+  const [held] = await tx.query<{ volumeId: number | null }>(
+    sql`SELECT d.volume_id AS "volumeId" FROM drive d WHERE ${isHeldUnder(lease)} ${locking.driveKept}`,
+  );
+  return held;
+}
+
+/** Updates recalls to the positions of their files, or they would be planned for the old volume forever. */
+async function followFiles(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
+  await tx.query(
+    sql`UPDATE recall c SET ${placeOfFile} FROM tape_file f
+        WHERE c.file_id = ANY(${fileIds}::bigint[]) AND ${isWaiting} AND f.id = c.file_id AND ${isMisplaced}`,
+  );
+}
+
+interface Placed {
+  recall: WaitingRecall;
+  disk: DiskRow;
+}
+
+/** @returns paths of files that are not put at their logical paths, by file id */
+async function storeStarts(
+  ctx: Context,
+  tx: Transaction,
+  lease: Lease,
+  placed: readonly Placed[],
+): Promise<Map<bigint, string>> {
+  const fileIds = placed.map(({ recall }) => recall.fileId);
+  const diskIds = placed.map(({ disk }) => disk.id);
+  await tx.query(
+    sql`UPDATE recall c SET state = 'RUNNING', drive_id = ${lease.driveId}, epoch = ${lease.epoch},
+          started_at = ${ctx.now()}, not_before = NULL, disk_id = p.disk_id, checksum = f.checksum
+        FROM unnest(${fileIds}::bigint[], ${diskIds}::int[]) AS p (file_id, disk_id) JOIN tape_file f ON f.id = p.file_id
+        WHERE c.file_id = p.file_id`,
+  );
+  await moveFiles(ctx, tx, fileIds, { from: 'ONTAPE', to: 'RESTORING' });
+  return await choosePlaces(
+    tx,
+    placed.map(({ recall }) => recall),
+  );
+}
+
+function toRunning(
+  { recall: { stage, volumeId, queuedAt, hasPlace, hasCopy, mayBegin, isStaged, ...recall }, disk }: Placed,
+  places: ReadonlyMap<bigint, string>,
+): RunningRecall {
+  const path = places.get(recall.fileId) ?? recall.logicalPath;
+  return { ...recall, path, diskId: disk.id, mountpoint: disk.mountpoint };
+}
+
+interface WaitingRecall extends Omit<RunningRecall, 'diskId' | 'mountpoint' | 'path'> {
+  stage: Stage;
+  volumeId: number | null;
+  queuedAt: string;
+  /** Its position is known, if the library needs one. */
+  hasPlace: boolean;
+  /** Its last copy has not left the restore area. */
+  hasCopy: boolean;
+  mayBegin: boolean;
+  isStaged: boolean;
+}
+
+/** @returns those that still wait, in the order of `fileIds`; the files are locked */
+async function lockWaiting(
+  ctx: Context,
+  tx: Transaction,
+  lease: Lease,
+  { fileIds, stagedAt }: { fileIds: readonly bigint[]; stagedAt: number | undefined },
+): Promise<WaitingRecall[]> {
+  const isStaged = stagedAt === undefined ? sql`false` : isStagedAt(ctx.now(), stagedAt);
+  const rows = await tx.query<WaitingRecall>(
+    sql`SELECT c.file_id AS "fileId", f.path AS "logicalPath", ${pathOnTape} AS "tapePath", f.size, f.volume_id AS "volumeId", c.created_at AS "queuedAt", f.position, ${hasPlace} AS "hasPlace", f.checksum,
+          f.checksum_taken AS "isChecksumTaken", f.adler32 IS NOT NULL AS "hasAdler32", c.attempts,
+          c.earlier_tries AS "earlierTries", f.stage, f.mode, f.mtime, f.uid, f.gid,
+          f.disk_id IS NOT NULL AS "hasCopy", ${mayBegin(lease, stagedAt === undefined ? 'mounting' : 'reading')} AS "mayBegin", ${isStaged} AS "isStaged"
+        FROM recall c JOIN tape_file f ON f.id = c.file_id
+        WHERE c.file_id = ANY(${fileIds}::bigint[]) AND ${isWaiting} ${locking.freeRecall}`,
+  );
+  const found = new Map(rows.map((row) => [row.fileId, row]));
+  return fileIds.flatMap((fileId) => found.get(fileId) ?? []);
+}
+
+function isStartable(recall: WaitingRecall): boolean {
+  return recall.stage === 'ONTAPE' && !recall.hasCopy && recall.mayBegin;
+}
+
+function isOnDisk(recall: WaitingRecall): boolean {
+  return onDiskStages.includes(recall.stage);
+}
+
+function isOnItsWay(recall: WaitingRecall): boolean {
+  return !isOnDisk(recall) && (recall.stage === 'RESTORING' || recall.hasCopy);
+}
+
+function toFileId({ fileId }: { fileId: bigint }): bigint {
+  return fileId;
+}
+
+async function delayShortly(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
+  if (fileIds.length === 0) return;
+  const notBefore = addSeconds(ctx.now(), 1);
+  await tx.query(sql`UPDATE recall SET not_before = ${notBefore} WHERE file_id = ANY(${fileIds}::bigint[])`);
+}
+
+/** Deletes recalls of files on disk, which satisfies their requests. Changed copies are checked first. */
+async function dropIdle(ctx: Context, fileIds: readonly bigint[]): Promise<void> {
+  if (fileIds.length === 0) return;
+  await transaction(ctx.db.pool, 'dropIdle', async (tx) => {
+    await lockHolders(tx, fileIds);
+    const idle = await tx.query<{ fileId: bigint; isChanged: boolean }>(
+      sql`DELETE FROM recall c USING tape_file f
+          WHERE c.file_id = ANY(${fileIds}::bigint[]) AND ${isWaiting} AND f.id = c.file_id
+            AND f.stage = ANY(${onDiskStages}::"Stage"[]) RETURNING c.file_id AS "fileId", ${isChanged} AS "isChanged"`,
+    );
+    const asRead = idle.filter((file) => !file.isChanged);
+    await markHolds(ctx, tx, asRead);
+  });
+}
+
+async function dateRequests(
+  ctx: Context,
+  tx: Transaction,
+  requestIds: readonly number[],
+  started: readonly bigint[],
+): Promise<void> {
+  const fresh = await tx.query<{ id: number }>(
+    sql`UPDATE request r SET tapestore_request_start = ${ctx.now()}::timestamp
+     WHERE r.id = ANY(${requestIds}::int[]) AND r.tapestore_request_start IS NULL
+       AND EXISTS (SELECT FROM live_hold h WHERE h.request_id = r.id AND h.file_id = ANY(${started}::bigint[]))
+     RETURNING id`,
+  );
+  const ids = fresh.map((request) => request.id);
+  noteStep(ctx, tx, 'started', ids);
+  await advanceRequests(ctx, tx, ids);
+}
+
+interface Wanted {
+  fileId: bigint;
+  logicalPath: string;
+}
+
+/**
+ * Chooses paths for restored files whose own paths are taken by copies of renamed files, or by their own changed copies. No catalogue path begins like
+ * these (findPathProblem in input.ts). The files are locked.
+ * @returns the paths below any mount point
+ */
+export async function choosePlaces(tx: Transaction, files: readonly Wanted[]): Promise<Map<bigint, string>> {
+  const [any] = await tx.query<{ isRenamed: boolean; isFolded: boolean }>(
+    sql`SELECT EXISTS (SELECT FROM renamed_place) AS "isRenamed", EXISTS (SELECT FROM restore_disk WHERE folds_names) AS "isFolded"`,
+  );
+  if (files.length === 0) return new Map();
+  const taken = any?.isRenamed ? await findTaken(tx, files) : new Set<bigint>();
+  if (any?.isFolded) for (const id of await findFolded(tx, files)) taken.add(id);
+  const others = files.filter(({ fileId }) => taken.has(fileId));
+  if (others.length === 0) return new Map();
+  const ids = others.map(({ fileId }) => fileId);
+  const kept = await findLastKept(tx, ids); // one of them may be at such a place
+  const folderOf = (id: bigint) => [id, ...(kept.get(id) ?? [])].join('-');
+  const places = others.map((file) => `${RENAMED}/${folderOf(file.fileId)}/${path.basename(file.logicalPath)}`);
+  await tx.query(
+    sql`UPDATE tape_file f SET disk_path = p.path, folded_path = NULL FROM unnest(${ids}::bigint[], ${places}::text[]) AS p (id, path) WHERE f.id = p.id`,
+  );
+  return new Map(others.map(({ fileId }, index) => [fileId, places[index] ?? '']));
+}
+
+/** Returns the ids of the last changed copies of files that were left alone. */
+async function findLastKept(tx: Transaction, fileIds: readonly bigint[]): Promise<Map<bigint, [bigint]>> {
+  const rows = await tx.query<{ fileId: bigint; last: bigint }>(
+    sql`SELECT file_id AS "fileId", max(id) AS last FROM kept_copy WHERE file_id = ANY(${fileIds}::bigint[]) GROUP BY file_id`,
+  );
+  return new Map(rows.map(({ fileId, last }) => [fileId, [last]]));
+}
+
+/** Finds files with another copy at their path, at one of its directories, or below it. */
+async function findTaken(tx: Transaction, files: readonly Wanted[]): Promise<Set<bigint>> {
+  const around = files.flatMap(({ fileId, logicalPath }) =>
+    [logicalPath, ...foldersAround(logicalPath)].map((name) => ({ fileId, name })),
+  );
+  const [ids, names] = [around.map(({ fileId }) => fileId), around.map(({ name }) => name)];
+  const rows = await tx.query<{ id: bigint }>(
+    sql`SELECT w.id FROM unnest(${ids}::bigint[], ${names}::text[]) AS w (id, name)
+          WHERE EXISTS (SELECT FROM renamed_place p WHERE p.path = w.name AND p.file_id IS DISTINCT FROM w.id)
+        UNION SELECT f.id FROM unnest(${files.map(({ fileId }) => fileId)}::bigint[]) AS w (id) JOIN tape_file f ON f.id = w.id
+          WHERE EXISTS (SELECT FROM renamed_place p WHERE p.path ~>=~ (f.path || '/') AND p.path ~<~ (f.path || '0') AND p.file_id IS DISTINCT FROM f.id)`,
+  );
+  return new Set(rows.map(({ id }) => id));
+}
+
+/**
+ * Finds files whose path, on a disk that folds names, is that of another file on such a disk. Records their folded paths,
+ * by which other starts find them: the disks are locked.
+ */
+async function findFolded(tx: Transaction, files: readonly Wanted[]): Promise<bigint[]> {
+  const wanted = await tx.query<{ id: bigint; name: string }>(
+    sql`UPDATE tape_file f SET folded_path = ${foldedPath(sql`f.path`)} FROM recall c JOIN restore_disk k ON k.id = c.disk_id AND k.folds_names
+        WHERE c.file_id = ANY(${files.map(({ fileId }) => fileId)}::bigint[]) AND f.id = c.file_id
+        RETURNING f.id, f.folded_path AS name`,
+  );
+  const [ids, names] = [wanted.map(({ id }) => id), wanted.map(({ name }) => name)];
+  const rows = await tx.query<{ id: bigint }>(
+    sql`SELECT w.id FROM unnest(${ids}::bigint[], ${names}::text[]) AS w (id, name)
+        WHERE EXISTS (SELECT FROM tape_file f WHERE f.folded_path = w.name AND f.id <> w.id)`,
+  );
+  return rows.map(({ id }) => id);
+}
+
+function foldersAround(file: string): string[] {
+  const folders: string[] = [];
+  for (let folder = path.dirname(file); folder !== '/'; folder = path.dirname(folder)) folders.push(folder);
+  return folders;
+}

@@ -1,0 +1,395 @@
+/**
+ * Creates requests, and charges known files together or not at all. The transaction holds the catalogue lock
+ * (lockCatalogue in db/locks.ts), so that no file is missed. Files join later in joins.ts.
+ */
+
+import { ownerOf } from '../../core/caller.js';
+import { InvalidInputError, quote, UnknownUserError } from '../../core/errors.js';
+import { addSeconds, isBefore } from '../../core/time.js';
+import { lockCatalogue, lockQuotas, triesCatalogue } from '../../db/locks.js';
+import { plannedByKeys } from '../../db/planning.js';
+import { prepared } from '../../db/prepared.js';
+import { type Sql, sql } from '../../db/sql.js';
+import { type Transaction, transaction } from '../../db/transaction.js';
+import { firstListed, mayPath, rulesFor } from '../access/paths.js';
+import { audited, type Note } from '../audit/audited.js';
+import { isOffered } from '../conditions.js';
+import type { Context } from '../context.js';
+import { checkAddress, checkPath, checkPattern, checkText, checkTime, withoutEmpty } from '../input.js';
+import { holdsText } from '../match.js';
+import { allow } from '../policy.js';
+import { charge, checkLimit, checkPatterns, checkRoom, countIn, findQuota, type QuotaRow } from '../quotas/charges.js';
+import { checkAsked, takeTurn } from '../turn.js';
+import { endOverdue, hasOverdue, isAnyOverdue } from './ends.js';
+import { settleRequests } from './holds.js';
+import { checkWithin, type Limits, type LimitsInput, readLimits } from './limits.js';
+import { noteStep } from './progress.js';
+
+/** REST contract, section 4.3: five days after the request is made. */
+const DEFAULT_RETENTION_SECONDS = 5 * 24 * 3600;
+
+export interface CreateRequestInput extends LimitsInput {
+  /** User whose quota is charged. */
+  quota: string;
+  /** A plain, case-sensitive substring of logical paths. Exactly one of pattern and files is given. */
+  pattern?: string | null | undefined;
+  files?: readonly string[] | null | undefined;
+  retention?: string | null | undefined;
+  label?: string | null | undefined;
+  /** An empty address means the quota's own. */
+  notifyOnFirstFile?: string | null | undefined;
+  notifyOnLastFile?: string | null | undefined;
+}
+
+/**
+ * Creates a request and charges the known files. Files added later join as far as limits and quota allow. @returns its
+ * id
+ * @throws InvalidInputError, UnknownUserError, QuotaExceededError, LimitReachedError; nothing is stored then
+ */
+export async function createRequest(ctx: Context, input: CreateRequestInput): Promise<number> {
+  const { id } = await makeRequest(ctx, input, undefined);
+  if (id === undefined) throw new Error('no request was made');
+  return id;
+}
+
+/**
+ * Creates a request for a part of a stage request. Other files are recorded with their problem and never join later.
+ * @returns the id of the request; undefined if it would contain no file, so that none is created
+ * @throws InvalidInputError, UnknownUserError, LimitReachedError; nothing is stored then
+ */
+export async function createRequestOfBulk(
+  ctx: Context,
+  input: CreateRequestInput & { files: readonly string[] },
+  bulk: BulkPart,
+): Promise<number | undefined> {
+  return (await makeRequest(ctx, input, bulk)).id;
+}
+
+interface Made {
+  id: number | undefined;
+  /** Files that had a restored copy. */
+  restored: number;
+}
+
+/** The request was fulfilled with the copy of the file `f`. */
+const isOnDiskFor = (requestId: number | undefined) =>
+  sql`f.id IN (SELECT h.file_id FROM hold h WHERE h.request_id = ${requestId ?? null}::int AND h.state = 'ON_DISK')`;
+
+async function makeRequest(ctx: Context, input: CreateRequestInput, bulk: BulkPart | undefined): Promise<Made> {
+  const deed = { operation: 'createRequest', kind: 'REQUEST', object: '', given: input } as const;
+  return await audited(ctx, deed, async (note) => {
+    const now = ctx.now();
+    const checked = { ...checkRequest(ctx, input, now), bulk };
+    allow(ctx, 'createRequest', checked.user);
+    for (let endsOverdue = true; ; endsOverdue = false) {
+      const made = await takeTurn(ctx, 'catalogue', () => store(ctx, { ...checked, now, endsOverdue }, note));
+      if (made !== undefined) {
+        if (made.restored > 0) await ctx.recordMissing(ctx, isOnDiskFor(made.id));
+        return made;
+      }
+      await endOverdue(ctx, sql`r.quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${checked.user})`);
+    }
+  });
+}
+
+type Checked = ReturnType<typeof checkRequest> & { now: string; bulk: BulkPart | undefined };
+
+/** @returns undefined if overdue requests of the quota must be ended first */
+async function store(
+  ctx: Context,
+  { endsOverdue, ...checked }: Checked & { endsOverdue: boolean },
+  note: Note,
+): Promise<Made | undefined> {
+  return await transaction(ctx.db.pool, 'createRequest', async (tx) => {
+    const { user, now } = checked;
+    const quota = await findQuota(tx, user, { isAnyOverdue: isAnyOverdue(now), isLocked: triesCatalogue });
+    if (endsOverdue && quota.isAnyOverdue && (await hasOverdue(tx, quota.id, now))) return undefined;
+    if (!quota.isLocked) await lockCatalogue(tx, 'shared');
+    checkAsked(ctx);
+    const addresses = addressesOf(ctx, quota, checked);
+    const request: NewRequest = { ...checked, ...addresses, quota };
+    if (checked.wish.files) tx.send(plannedByKeys()); // patterns need their own plan
+    const { id, files, restored } = await storeFiles(ctx, tx, request, checked.bulk);
+    if (id === undefined) return { id, restored };
+    await settleRequests(ctx, tx, [id], {
+      isNew: true,
+      isTold: addresses.first !== null || addresses.last !== null,
+    });
+    tx.send(prepared(note({ object: id })));
+    noteStep(ctx, tx, 'made', [id], { files });
+    return { id, restored };
+  });
+}
+
+async function storeFiles(ctx: Context, tx: Transaction, request: NewRequest, bulk: BulkPart | undefined) {
+  const { files, pattern } = request.wish;
+  if (files === undefined) return await storeMatching(ctx, tx, request, pattern);
+  return bulk ? await storeFitting(ctx, tx, request, bulk) : await storeListed(ctx, tx, request, files);
+}
+
+function addressesOf(ctx: Context, quota: QuotaRow, { addresses }: Checked) {
+  return {
+    first: addressOf(ctx, quota, { field: 'notifyOnFirstFile', address: addresses.first }),
+    last: addressOf(ctx, quota, { field: 'notifyOnLastFile', address: addresses.last }),
+  };
+}
+
+/** Checks all of a new request that needs no database. @throws InvalidInputError */
+export function checkRequest(ctx: Context, input: CreateRequestInput, now: string) {
+  const wish = checkWish(ctx, input);
+  const label = input.label ? checkText('label', input.label) : defaultLabel(wish);
+  const retention = input.retention
+    ? checkTime('retention', input.retention)
+    : addSeconds(now, DEFAULT_RETENTION_SECONDS);
+  if (!isBefore(now, retention)) {
+    throw new InvalidInputError('retention', `must be in the future: ${retention} is not after ${now}`);
+  }
+  const limits = readLimits(input, { maxFiles: null, maxBytes: null });
+  const user = checkText('quota', input.quota);
+  const addresses = {
+    first: checkNotification('notifyOnFirstFile', input.notifyOnFirstFile),
+    last: checkNotification('notifyOnLastFile', input.notifyOnLastFile),
+  };
+  return { wish, label, retention, limits, user, addresses };
+}
+
+function checkWish(ctx: Context, input: CreateRequestInput): Wish {
+  const pattern = checkPattern('pattern', input.pattern ?? '');
+  const files = withoutEmpty(input.files);
+  if (pattern !== '' && files.length > 0)
+    throw new InvalidInputError('pattern', 'and files exclude each other: give one of them');
+  if (pattern === '' && files.length === 0)
+    throw new InvalidInputError('pattern', 'or files must be given, and neither is');
+  checkWishSize(ctx, pattern, files); // before the check of each path
+  for (const file of files) checkPath('files', file);
+  return files.length > 0 ? { pattern: '', files } : { pattern, files: undefined };
+}
+
+/** Checks the limits of the site. @throws InvalidInputError */
+function checkWishSize({ config }: Context, pattern: string, files: readonly string[]): void {
+  const { requestPaths, patternLength } = config.limits;
+  if (files.length > requestPaths) {
+    throw new InvalidInputError('files', `must name at most ${requestPaths} paths, not ${files.length}`);
+  }
+  const { length } = [...pattern];
+  if (pattern !== '' && length < patternLength) {
+    throw new InvalidInputError('pattern', `must have at least ${patternLength} characters, not ${length}`);
+  }
+}
+
+/** REST contract, section 2.2. */
+function defaultLabel(wish: Wish): string {
+  return wish.files?.[0] ?? wish.pattern;
+}
+
+/** Undefined: not given; null: no mail; '': the quota's own address. @throws InvalidInputError */
+export function checkNotification(field: string, address: string | null | undefined): string | null | undefined {
+  return address ? checkAddress(field, address) : address;
+}
+
+/** Returns the address to store; null: no mail is sent. @throws InvalidInputError if the site sends no mail to it */
+export function addressOf(
+  { config }: Context,
+  quota: { email: string },
+  { field, address }: { field: string; address: string | null | undefined },
+): string | null {
+  if (!address) return address === '' ? quota.email || null : null;
+  const { mailTo } = config.limits;
+  const domain = address.slice(address.lastIndexOf('@') + 1).toLowerCase();
+  const isOwn = quota.email !== '' && address.toLowerCase() === quota.email.toLowerCase();
+  if (isOwn || mailTo === 'anywhere' || (mailTo !== 'quota' && mailTo.includes(domain))) return address;
+  const allowed = mailTo === 'quota' ? '' : `, or one of ${mailTo.join(', ')}`;
+  throw new InvalidInputError(field, `must be the address of the quota itself${allowed}, not ${quote(address)}`);
+}
+
+interface Stored {
+  id: number;
+  files: number;
+  /** Files with a restored copy. */
+  restored: number;
+}
+
+const restoredCount = sql`count(*) FILTER (WHERE stage = 'RESTORED')::int AS restored`;
+
+interface StoredRow extends Stored {
+  bytes: string;
+}
+
+/** Requested files: a pattern, or a list of distinct paths. */
+export interface Wish {
+  pattern: string;
+  files: readonly string[] | undefined;
+}
+
+interface NewRequest {
+  wish: Wish;
+  label: string;
+  now: string;
+  retention: string;
+  limits: Limits;
+  user: string;
+  quota: QuotaRow;
+  /** Addresses for mail about the first and the last file. */
+  first: string | null;
+  last: string | null;
+}
+
+/** @param isWanted if false, no request is inserted */
+function insertRequest(
+  ctx: Context,
+  { wish, label, now, retention, first, last, limits, quota }: NewRequest,
+  isWanted?: Sql,
+): Sql {
+  const rules = rulesFor(ctx);
+  const values = sql`${quota.id}::int, ${wish.pattern}::text, ${label}::text, ${now}::timestamp, ${retention}::timestamp, ${first}::text, ${last}::text,
+      ${limits.maxFiles}::int, ${limits.maxBytes}::bigint, ${ownerOf(ctx.caller)}::text, ${rules.ruledBy}::text, ${rules.ruledGroups}::text[],
+      ${ctx.traceparent ?? null}::text`;
+  return sql`INSERT INTO request (quota_id, pattern, label, request_date, retention, notify_on_first_file,
+      notify_on_last_file, max_files, max_bytes, made_by, ruled_by, ruled_groups, trace_parent)
+    ${isWanted ? sql`SELECT ${values} WHERE ${isWanted}` : sql`VALUES (${values})`} RETURNING id`;
+}
+
+/**
+ * Stores a request of listed files: it contains the known ones, and awaits the others. @returns id and number of files
+ * @throws InvalidInputError if a limit is exceeded, LimitReachedError, QuotaExceededError
+ */
+async function storeListed(
+  ctx: Context,
+  tx: Transaction,
+  request: NewRequest,
+  files: readonly string[],
+): Promise<Stored> {
+  const { quota, user } = request;
+  const [row] = await tx.query<StoredRow & { unknown: number; awaitedPaths: number | null }>(
+    prepared(
+      // one statement, so that a path is either known or awaited
+      sql`WITH made AS (${insertRequest(ctx, request)}
+       ), listed AS MATERIALIZED (
+         SELECT l.path, l.n, f.id, f.size, f.stage FROM unnest(${files}::text[]) WITH ORDINALITY AS l (path, n)
+           LEFT JOIN tape_file f ON f.path = l.path AND ${isOffered} AND ${mayPath(ctx, 'REQUEST')}
+       ), held AS (
+         INSERT INTO hold (request_id, file_id, ordinal, size) SELECT m.id, l.id, l.n, l.size FROM listed l, made m WHERE l.id IS NOT NULL
+       ), noted AS (
+         INSERT INTO awaited_path (request_id, path, ordinal) SELECT m.id, l.path, l.n FROM listed l, made m WHERE l.id IS NULL
+       ), taken AS MATERIALIZED (
+         SELECT count(id)::int AS files, coalesce(sum(size), 0) AS bytes, (count(*) - count(id))::int AS unknown, ${restoredCount} FROM listed
+       ), charged AS (
+         UPDATE quota q SET awaited_paths = q.awaited_paths + t.unknown, used = q.used + t.bytes
+         FROM taken t WHERE q.id = ${quota.id} AND q.removed_at IS NULL AND (q.used + t.bytes <= q.size OR t.bytes = 0)
+         RETURNING q.awaited_paths AS "awaitedPaths"
+       )
+       SELECT m.id, t.*, c.* FROM made m CROSS JOIN taken t LEFT JOIN charged c ON true`,
+    ),
+  );
+  if (!row) throw new Error('nothing was stored');
+  const { id, unknown, restored } = row;
+  const taken = { files: row.files, bytes: BigInt(row.bytes) };
+  checkWithin(ctx, request.limits, taken);
+  const have = row.awaitedPaths ?? (await countIn(tx, quota, unknown));
+  checkLimit(ctx, user, 'awaitedPaths', { have, added: unknown });
+  if (row.awaitedPaths === null) await charge(tx, quota, taken.bytes);
+  return { id, files: taken.files, restored };
+}
+
+/**
+ * Stores a request of the files whose path contains the pattern. @returns the id, and the number of files
+ * @throws InvalidInputError if a limit is exceeded, LimitReachedError, QuotaExceededError
+ */
+async function storeMatching(ctx: Context, tx: Transaction, request: NewRequest, pattern: string): Promise<Stored> {
+  const which = sql`${holdsText(pattern)} AND ${isOffered} AND ${mayPath(ctx, 'REQUEST')}`;
+  const [row] = await tx.query<{ id: number }>(insertRequest(ctx, request));
+  const { id } = row as { id: number };
+  await checkPatterns(ctx, tx, request.quota); // before the search, which may take seconds
+  const [sum] = await tx.query<{ files: number; bytes: string; restored: number }>(
+    sql`SELECT count(*)::int AS files, coalesce(sum(size), 0) AS bytes, ${restoredCount} FROM tape_file f WHERE ${which}`,
+  );
+  const bytes = BigInt(sum?.bytes ?? 0);
+  checkWithin(ctx, request.limits, { files: sum?.files ?? 0, bytes });
+  await checkRoom(tx, request.quota, bytes); // before they are stored
+  const [held] = await tx.query<{ bytes: string }>(
+    sql`WITH held AS (
+       INSERT INTO hold (request_id, file_id, ordinal, size)
+       SELECT ${id}, id, row_number() OVER (ORDER BY path), size FROM tape_file f WHERE ${which}
+       RETURNING size
+     ) SELECT coalesce(sum(size), 0) AS bytes FROM held`,
+  );
+  await countIn(tx, request.quota, 0);
+  await checkPatterns(ctx, tx, request.quota); // again, since the quota was not locked
+  await charge(tx, request.quota, BigInt(held?.bytes ?? 0));
+  return { id, files: sum?.files ?? 0, restored: sum?.restored ?? 0 };
+}
+
+/** A part of a stage request that is stored already. No other part contains one of its paths. */
+interface BulkPart {
+  id: string;
+  files: readonly BulkFileInput[];
+}
+
+export interface BulkFileInput {
+  path: string;
+  /** The path as the client wrote it. */
+  given: string;
+  ordinal: number;
+}
+
+/**
+ * Takes files in the order of the list as long as the quota has room. A file larger than the whole room uses none.
+ * @returns the request, and the number of files; no id if it would contain none
+ * @throws InvalidInputError, LimitReachedError, UnknownUserError
+ */
+async function storeFitting(
+  ctx: Context,
+  tx: Transaction,
+  request: NewRequest,
+  bulk: BulkPart,
+): Promise<Omit<Stored, 'id'> & Made> {
+  const { quota } = request;
+  await lockQuotas(tx, sql`q.id = ${quota.id}`);
+  const [row] = await tx.query<StoredRow>(
+    // one statement, so that each file is either requested or recorded as left out
+    sql`WITH room AS MATERIALIZED (
+       SELECT greatest(q.size - q.used, 0) AS bytes FROM quota q WHERE q.id = ${quota.id} AND q.removed_at IS NULL
+     ), listed AS MATERIALIZED (
+       SELECT l.path, l.given, l.n, f.id, f.size, f.stage, ${problemOf(ctx)} AS problem
+       FROM (${wantedFiles(bulk.files)}) l LEFT JOIN tape_file f ON f.path = l.path AND ${isOffered} AND ${mayPath(ctx, 'REQUEST')}
+     ), summed AS MATERIALIZED (
+       SELECT l.*, sum(l.size) FILTER (WHERE l.problem IS NULL) OVER (ORDER BY l.n) AS total FROM listed l
+     ), judged AS MATERIALIZED (
+       SELECT s.*, coalesce(s.problem, CASE WHEN s.size > 0 AND s.total > (SELECT bytes FROM room) THEN 'QUOTA_FULL'::"BulkProblem" END) AS reason
+       FROM summed s
+     ), made AS (${insertRequest(ctx, request, sql`EXISTS (SELECT FROM judged WHERE reason IS NULL) AND EXISTS (SELECT FROM room)`)}
+     ), held AS (
+       INSERT INTO hold (request_id, file_id, ordinal, size) SELECT m.id, j.id, j.n, j.size FROM judged j, made m WHERE j.reason IS NULL
+     ), noted AS (
+       INSERT INTO bulk_file (bulk_id, path, given, ordinal, request_id, file_id, problem)
+       SELECT ${bulk.id}::uuid, j.path, j.given, j.n, CASE WHEN j.reason IS NULL THEN m.id END, j.id, j.reason FROM judged j LEFT JOIN made m ON true
+     ), taken AS MATERIALIZED (
+       SELECT count(*)::int AS files, coalesce(sum(size), 0) AS bytes, ${restoredCount} FROM judged WHERE reason IS NULL
+     ), charged AS (
+       UPDATE quota q SET used = q.used + t.bytes FROM taken t, made m WHERE q.id = ${quota.id}
+     )
+     SELECT m.id, t.* FROM room LEFT JOIN made m ON true CROSS JOIN taken t`,
+  );
+  if (!row) throw new UnknownUserError(quota.user);
+  if (row.id === null) return { id: undefined, files: 0, restored: 0 };
+  const { id, files, restored } = row;
+  checkWithin(ctx, request.limits, { files, bytes: BigInt(row.bytes) });
+  return { id, files, restored };
+}
+
+export function wantedFiles(files: readonly BulkFileInput[]): Sql {
+  const paths = files.map(({ path }) => path);
+  const given = files.map((file) => file.given);
+  const ordinals = files.map(({ ordinal }) => ordinal);
+  return sql`SELECT * FROM unnest(${paths}::text[], ${given}::text[], ${ordinals}::int[]) AS l (path, given, n)`;
+}
+
+/** The problem of the path `l` with file `f`, regardless of the room left. A file above the quota's size never fits. */
+const problemOf = (ctx: Context) => sql`CASE
+  WHEN f.id IS NULL THEN CASE WHEN ${isFolder(ctx)} THEN 'FOLDER'::"BulkProblem" ELSE 'UNKNOWN' END
+  WHEN f.stage IN ('UNVERIFIED', 'ONDISK') THEN 'ELSEWHERE'
+  WHEN f.size > (SELECT bytes FROM room) THEN 'QUOTA_FULL' END`;
+
+/** There are files below the path `l` that the caller may list. */
+export const isFolder = (ctx: Context) =>
+  sql`(${firstListed(ctx, { from: sql`l.path || '/'`, before: sql`l.path || '0'` })}) IS NOT NULL`;

@@ -1,0 +1,224 @@
+/** Ends requests that have expired or are cancelled, releases single files, and returns their charges. */
+
+import { InvalidInputError, quote } from '../../core/errors.js';
+import { isBefore } from '../../core/time.js';
+import { lockRecalls, lockRequests } from '../../db/locks.js';
+import { plannedByKeys, plannedFreely } from '../../db/planning.js';
+import { type Sql, sql } from '../../db/sql.js';
+import { type Transaction, transaction } from '../../db/transaction.js';
+import { recordProgress } from '../../events/event-writes.js';
+import { isAllowedIn } from '../access/paths.js';
+import { audited } from '../audit/audited.js';
+import { isHeldByKeys, isLive, isWaiting } from '../conditions.js';
+import type { Context } from '../context.js';
+import { checkPath, checkPattern, withoutEmpty } from '../input.js';
+import { type Charge, refund, unknownPathsOf } from '../quotas/charges.js';
+import { takeTurn } from '../turn.js';
+import { keepUnnotedOut } from './left-out.js';
+import { noteStep, recountAndAdvance } from './progress.js';
+import { isEnded, type LockedRequest, lockOwnRequest } from './rows.js';
+
+/** Ends a request now, releases its files and returns the charge, unless it has ended. @throws NotFoundError */
+export async function cancelRequest(ctx: Context, id: number): Promise<number> {
+  await audited(ctx, { operation: 'cancelRequest', kind: 'REQUEST', object: id }, (note) =>
+    transaction(ctx.db.pool, 'cancelRequest', async (tx) => {
+      await lockOwnRequest(ctx, tx, 'cancelRequest', id);
+      if ((await endRequests(ctx, tx, sql`r.id = ${id}`, 'CANCELLED')) > 0) tx.send(note());
+    }),
+  );
+  return id;
+}
+
+/** Ends the requests that are past their retention. @returns how many */
+export async function expireRequests(ctx: Context): Promise<number> {
+  return await transaction(ctx.db.pool, 'expireRequests', async (tx) => {
+    return await endRequests(ctx, tx, sql`r.retention <= ${ctx.now()}`, 'EXPIRED');
+  });
+}
+
+/**
+ * Ends overdue requests of a quota, in its own transaction, since recalls are locked before quotas and files. None while
+ * the clock is implausible: they keep their charge.
+ */
+export async function endOverdue(ctx: Context, quota: Sql): Promise<void> {
+  if (!ctx.db.clock.isPlausible) return;
+  const which = sql`${quota} AND r.retention <= ${ctx.now()}`;
+  const { rowCount } = await ctx.db.pool.query(findOverdue(which));
+  if (rowCount === 0) return;
+  await takeTurn(ctx, 'rows', () =>
+    transaction(ctx.db.pool, 'endOverdue', async (tx) => {
+      await endRequests(ctx, tx, which, 'EXPIRED');
+    }),
+  );
+}
+
+/** Whether any live request is overdue, as a column. One index lookup finds the first retention of all. */
+export function isAnyOverdue(now: string): Sql {
+  return sql`coalesce((SELECT min(r.retention) <= ${now}::timestamp FROM request r WHERE ${isLive}), false)`;
+}
+
+export async function hasOverdue(tx: Transaction, quotaId: number, now: string): Promise<boolean> {
+  return (await tx.query(findOverdue(sql`r.quota_id = ${quotaId} AND r.retention <= ${now}`))).length > 0;
+}
+
+const findOverdue = (which: Sql) => sql`SELECT FROM request r WHERE ${isLive} AND ${which} LIMIT 1`;
+
+/** @param which a condition on the request `r`; ended ones are skipped @returns the number of ended requests */
+export async function endRequests(
+  ctx: Context,
+  tx: Transaction,
+  which: Sql,
+  state: 'EXPIRED' | 'CANCELLED',
+): Promise<number> {
+  const ids = await lockRequests(tx, sql`${isLive} AND (${which})`);
+  if (ids.length === 0) return 0;
+  const retention = state === 'CANCELLED' ? sql`least(retention, ${ctx.now()}::timestamp)` : sql`retention`;
+  const ended = await tx.query<Charge>(
+    sql`UPDATE request SET state = ${state}, is_released = false, retention = ${retention}
+        WHERE id = ANY(${ids}::int[]) RETURNING quota_id AS "quotaId", bytes_total AS bytes,
+          ${unknownPathsOf('request')} AS "awaitedPaths"`,
+  );
+  refund(tx, ended);
+  await dropRecalls(tx, sql`SELECT file_id FROM hold WHERE request_id = ANY(${ids}::int[])`);
+  recordProgress(ctx, tx, ids);
+  noteStep(ctx, tx, state === 'EXPIRED' ? 'expired' : 'cancelled', ids);
+  return ids.length;
+}
+
+/**
+ * Removes waiting recalls that no live request needs. The engine stops running ones (recalls/queue.ts).
+ * @param files a query that returns the ids of the released files
+ */
+export async function dropRecalls(tx: Transaction, files: Sql): Promise<void> {
+  const isOne = sql`c.file_id = ANY(ARRAY(${files}))`;
+  tx.send(plannedByKeys());
+  // lock first, check in a second statement: it sees request files of earlier lock holders, and recalls that have just
+  // stopped running
+  await lockRecalls(tx, isOne);
+  tx.send(sql`DELETE FROM recall c WHERE ${isWaiting} AND ${isOne} AND NOT ${isHeldByKeys(sql`c.file_id`)}`);
+  tx.send(plannedFreely());
+}
+
+/** Exactly one of paths and match is given. */
+interface ReleaseFilesInput {
+  id: number;
+  paths?: readonly string[] | null | undefined;
+  /** A plain, case-sensitive substring of logical paths. */
+  match?: string | null | undefined;
+}
+
+/**
+ * Releases files of a request: on disk, waiting or failed, and awaited paths. A match also covers left-out files
+ * without a recorded path. Released files never join again, even if the request is revived. The state follows from the
+ * remaining files: complete if all are on disk, or none is left.
+ *
+ * Releasing a file twice changes nothing. A path that the catalogue never knew leaves no trace, so a second release of
+ * it is rejected.
+ * @param how.mayHaveEnded accepts an ended request, whose files are released already
+ * @returns the id of the request
+ * @throws NotFoundError; InvalidInputError for paths that the request never took, or an ended request; nothing is
+ *   changed then
+ */
+export async function releaseFiles(
+  ctx: Context,
+  input: ReleaseFilesInput,
+  { mayHaveEnded = false }: { mayHaveEnded?: boolean } = {},
+): Promise<number> {
+  const { id, ...given } = input;
+  await audited(ctx, { operation: 'releaseFiles', kind: 'REQUEST', object: id, given }, async (note) => {
+    const choice = checkChoice(input);
+    await transaction(ctx.db.pool, 'releaseFiles', async (tx) => {
+      const request = await lockOwnRequest(ctx, tx, 'releaseFiles', id);
+      const isOver = isEnded(request.state) || !isBefore(ctx.now(), request.retention);
+      if (isOver && !mayHaveEnded) {
+        throw new InvalidInputError('id', `${request.id} is a request that has ended: its files are let go already`);
+      }
+      const keptOut = 'match' in choice && !isOver ? await keepUnnotedOut(tx, request, choice.match) : 0;
+      tx.send(plannedByKeys());
+      await chooseFiles(tx, request, choice);
+      if (isOver) return;
+      const held = await letGoHolds(tx, request.id);
+      const dropped = await dropAwaited(tx, request.id);
+      if (held.files + dropped.paths + keptOut === 0) return;
+      refund(tx, [{ quotaId: request.quotaId, bytes: held.bytes, awaitedPaths: dropped.unknown }]);
+      await dropRecalls(tx, sql`SELECT file_id FROM chosen`);
+      tx.send(sql`UPDATE request SET is_released = false WHERE id = ${request.id}`);
+      tx.send(plannedByKeys());
+      await recountAndAdvance(ctx, tx, [request.id]);
+      tx.send(note());
+    });
+  });
+  return id;
+}
+
+type Choice = { paths: readonly string[] } | { match: string };
+
+function checkChoice(input: ReleaseFilesInput): Choice {
+  const match = checkPattern('match', input.match ?? '');
+  const paths = withoutEmpty(input.paths);
+  if (match !== '' && paths.length > 0) {
+    throw new InvalidInputError('match', 'and paths exclude each other: give one of them');
+  }
+  if (match === '' && paths.length === 0)
+    throw new InvalidInputError('match', 'or paths must be given, and neither is');
+  for (const path of paths) checkPath('paths', path);
+  return match === '' ? { paths } : { match };
+}
+
+/** Creates the table `chosen` of paths to release, with requested files. @throws InvalidInputError if there are none */
+async function chooseFiles(tx: Transaction, { id: requestId }: LockedRequest, choice: Choice): Promise<void> {
+  if ('match' in choice) {
+    await tx.query(
+      sql`CREATE TEMP TABLE chosen ON COMMIT DROP AS
+       SELECT f.path, f.id AS file_id, false AS is_awaited FROM hold h CROSS JOIN LATERAL (
+         SELECT f.id, f.path FROM tape_file f WHERE f.id = h.file_id AND strpos(f.path, ${choice.match}) > 0 OFFSET 0
+       ) f WHERE h.request_id = ${requestId}
+       UNION ALL
+       SELECT path, NULL, true FROM awaited_path WHERE request_id = ${requestId} AND strpos(path, ${choice.match}) > 0`,
+    );
+    if ((await tx.query(sql`SELECT FROM chosen LIMIT 1`)).length > 0) return;
+    throw new InvalidInputError('match', `is in no path of request ${requestId}: ${quote(choice.match)}`);
+  }
+  await tx.query(
+    sql`CREATE TEMP TABLE chosen ON COMMIT DROP AS
+     SELECT c.path, h.file_id, a.path IS NOT NULL AS is_awaited FROM unnest(${choice.paths}::text[]) AS c (path)
+       LEFT JOIN LATERAL (SELECT f.id FROM tape_file f WHERE f.path = c.path OFFSET 0) f ON true
+       LEFT JOIN LATERAL (SELECT h.file_id FROM hold h WHERE h.request_id = ${requestId} AND h.file_id = f.id OFFSET 0) h ON true
+       LEFT JOIN LATERAL (SELECT a.path FROM awaited_path a WHERE a.request_id + 0 = ${requestId} AND a.path = c.path OFFSET 0) a ON true`,
+  );
+  const [foreign] = await tx.query<{ path: string; count: number }>(
+    sql`SELECT min(path COLLATE "C") AS path, count(*)::int AS count FROM chosen
+     WHERE file_id IS NULL AND NOT is_awaited HAVING count(*) > 0`,
+  );
+  if (!foreign) return;
+  const more = foreign.count === 1 ? '' : ` and ${foreign.count - 1} more`;
+  throw new InvalidInputError('paths', `has what request ${requestId} does not hold: ${quote(foreign.path)}${more}`);
+}
+
+async function letGoHolds(tx: Transaction, requestId: number): Promise<{ files: number; bytes: bigint }> {
+  const which = sql`h.request_id = ${requestId} AND h.file_id = ANY(ARRAY(SELECT file_id FROM chosen WHERE file_id IS NOT NULL))`;
+  const [sum] = await tx.query<{ files: number; bytes: bigint }>(
+    sql`WITH gone AS (
+       UPDATE hold h SET state = 'RELEASED', error_class = NULL, error = NULL
+       WHERE ${which} AND h.state <> 'RELEASED' RETURNING h.size
+     ) SELECT count(*)::int AS files, coalesce(sum(size), 0) AS bytes FROM gone`,
+  );
+  return sum ?? { files: 0, bytes: 0n };
+}
+
+/** Deletes awaited paths. Released request files keep patterns from taking their files. @returns numbers of paths */
+async function dropAwaited(tx: Transaction, requestId: number): Promise<{ paths: number; unknown: number }> {
+  // `+ 0` keeps PostgreSQL from reading all awaited paths of the request
+  const which = sql`a.request_id + 0 = ${requestId} AND a.path = ANY(ARRAY(SELECT path FROM chosen WHERE is_awaited))`;
+  const [row] = await tx.query<{ paths: number; unknown: number }>(
+    sql`WITH dropped AS (
+       DELETE FROM awaited_path a WHERE ${which} RETURNING a.path, a.ordinal, a.reason
+     ), kept_out AS (
+       INSERT INTO hold (request_id, file_id, ordinal, size, state)
+       SELECT ${requestId}, f.id, d.ordinal, f.size, 'RELEASED' FROM dropped d
+         CROSS JOIN LATERAL (SELECT f.* FROM tape_file f WHERE f.path = d.path OFFSET 0) f JOIN request r ON r.id = ${requestId}
+       WHERE ${isAllowedIn('REQUEST')}
+     ) SELECT count(*)::int AS paths, count(*) FILTER (WHERE reason = 'UNKNOWN')::int AS unknown FROM dropped`,
+  );
+  return row ?? { paths: 0, unknown: 0 };
+}

@@ -1,0 +1,219 @@
+/**
+ * Request files: the files of a request and their states.
+ *
+ * All functions work on sets inside the caller's transaction. A new request and an engine that moves the same files
+ * must not miss each other. So a transaction that changes a file locks its row first, and reads request files in a
+ * later statement. A transaction that adds request files first locks those files that are not ONTAPE, then reads their
+ * stage.
+ */
+
+import { onDiskStages } from '../../core/stages.js';
+import { lockFiles, locking, lockRecalls, lockRequests } from '../../db/locks.js';
+import { plannedByKeys } from '../../db/planning.js';
+import { prepared } from '../../db/prepared.js';
+import { empty, type Sql, sql } from '../../db/sql.js';
+import type { Transaction } from '../../db/transaction.js';
+import { isChanged, isLive, isRecalledNoMore, whyWithdrawn } from '../conditions.js';
+import type { Context } from '../context.js';
+import { advanceRequests, hasBegun, recountAndAdvance } from './progress.js';
+
+/**
+ * Updates request files by the stage of their files: ON_DISK if the file is on disk, otherwise with a recall. A file
+ * with a changed copy gets no recall until an engine has checked that copy (disks/removals.ts). Updates counts, states
+ * and mail. The requests are live and locked. Calling it twice is safe.
+ * @param options.isTold false suppresses mail; `isNew`: no file can have been withdrawn
+ */
+export async function settleRequests(
+  ctx: Context,
+  tx: Transaction,
+  requestIds: readonly number[],
+  { isTold = true, isNew = false }: { isTold?: boolean; isNew?: boolean } = {},
+): Promise<void> {
+  if (requestIds.length === 0) return;
+  const now = ctx.now(); // once, so that all changes have the same time
+  const which = sql`h.request_id = ANY(${requestIds}::int[])`;
+  const waited = waitedByKeys(which);
+  const statements = [lockServed(waited), satisfyByKeys(which), ...(isNew ? [] : [failWithdrawn(which)])];
+  tx.send(plannedByKeys());
+  for (const statement of [...statements, queueRecalls(waited, now)]) tx.send(prepared(statement));
+  await recountAndAdvance(ctx, tx, requestIds, { now, isTold });
+}
+
+/**
+ * Settles some files of requests whose other files are settled and counted, at the cost of those files.
+ * @param which a condition on the request file `h`, in one of the requests
+ */
+export async function settleHolds(
+  ctx: Context,
+  tx: Transaction,
+  requestIds: readonly number[],
+  which: Sql,
+): Promise<void> {
+  if (requestIds.length === 0) return;
+  const now = ctx.now();
+  const waited = waitedTogether(which);
+  tx.send(lockServed(waited));
+  const satisfied = await tx.query<{ requestId: number; files: number; bytes: bigint }>(
+    sql`WITH satisfied AS (${satisfyTogether(which)} RETURNING h.request_id, h.size)
+        SELECT request_id AS "requestId", count(*)::int AS files, sum(size) AS bytes FROM satisfied GROUP BY 1`,
+  );
+  tx.send(
+    sql`WITH failed AS (${failWithdrawn(which)} RETURNING h.request_id)
+        UPDATE request r SET files_failed = r.files_failed + f.files FROM (SELECT request_id, count(*)::int AS files FROM failed GROUP BY 1) f
+        WHERE r.id = f.request_id`,
+  );
+  tx.send(queueRecalls(waited, now));
+  tx.send(
+    sql`UPDATE request r SET tapestore_request_start = ${now}::timestamp
+        WHERE r.id = ANY(${requestIds}::int[]) AND r.tapestore_request_start IS NULL AND ${hasBegun(which)}`,
+  );
+  tx.send(
+    sql`UPDATE request r SET files_on_disk = r.files_on_disk + s.files, bytes_on_disk = r.bytes_on_disk + s.bytes,
+          last_arrival = ${now}::timestamp
+        FROM unnest(${satisfied.map((s) => s.requestId)}::int[], ${satisfied.map((s) => s.files)}::int[],
+          ${satisfied.map((s) => s.bytes)}::bigint[]) AS s (id, files, bytes) WHERE r.id = s.id`,
+  );
+  await advanceRequests(ctx, tx, requestIds, now);
+}
+
+/** Waiting request files `h` whose file `f` meets the condition, in order of the files, which `lock` may lock. */
+type Waited = (condition: Sql, lock?: Sql) => Sql;
+
+const waitedTogether =
+  (which: Sql): Waited =>
+  (condition, lock = empty) =>
+    sql`hold h JOIN tape_file f ON f.id = h.file_id
+    WHERE ${which} AND h.state = 'WAITING' AND ${condition} ORDER BY f.id ${lock}`;
+
+/** Looks up each file by its key, regardless of the statistics. */
+const waitedByKeys =
+  (which: Sql): Waited =>
+  (condition, lock = empty) =>
+    sql`(SELECT h.file_id FROM hold h WHERE ${which} AND h.state = 'WAITING' ORDER BY h.file_id + 0 OFFSET 0) h
+    CROSS JOIN LATERAL (SELECT f.* FROM tape_file f WHERE f.id = h.file_id AND ${condition} OFFSET 0 ${lock}) f ORDER BY f.id`;
+
+const lockServed = (waited: Waited) =>
+  sql`SELECT count(*) FROM (SELECT FROM ${waited(sql`f.stage <> 'ONTAPE'`, locking.fileShared)}) locked`;
+
+const isServable = sql`f.stage = ANY(${onDiskStages}::"Stage"[]) AND f.forgotten_at IS NULL AND NOT ${isChanged}`;
+
+const satisfyTogether = (which: Sql) => sql`UPDATE hold h SET state = 'ON_DISK' FROM tape_file f
+  WHERE ${which} AND h.state = 'WAITING' AND f.id = h.file_id AND ${isServable}`;
+
+const satisfyByKeys = (which: Sql) => sql`UPDATE hold h SET state = 'ON_DISK'
+  WHERE ${which} AND h.state = 'WAITING' AND coalesce((SELECT true FROM tape_file f WHERE f.id = h.file_id AND ${isServable}), false)`;
+
+/** Looks up each file by its key, regardless of the statistics: nearly all of them match nothing. */
+const failWithdrawn = (which: Sql) => sql`
+  UPDATE hold h SET state = 'FAILED', error_class = 'POLICY', error = (SELECT ${whyWithdrawn} FROM tape_file f WHERE f.id = h.file_id)
+  WHERE ${which} AND h.state = 'WAITING' AND coalesce((SELECT true FROM tape_file f WHERE f.id = h.file_id AND ${isRecalledNoMore}), false)`;
+
+/** The update locks existing recalls, so that a transaction about to end one sees the new request files. */
+const queueRecalls = (waited: Waited, now: string) => sql`
+  INSERT INTO recall (file_id, volume_id, position, size, created_at)
+  SELECT DISTINCT ON (f.id) f.id, f.volume_id, f.position, f.size, ${now}::timestamp FROM ${waited(sql`NOT ${isChanged}`)}
+  ON CONFLICT (file_id) DO UPDATE SET created_at = recall.created_at`;
+
+/** Resets request files to WAITING. The requests are locked, and the caller settles them. */
+export async function waitAgain(
+  tx: Transaction,
+  requestIds: readonly number[],
+  fileIds: readonly bigint[],
+): Promise<void> {
+  await tx.query(
+    sql`UPDATE hold SET state = 'WAITING'
+        WHERE request_id = ANY(${requestIds}::int[]) AND file_id = ANY(${fileIds}::bigint[]) AND state = 'ON_DISK'`,
+  );
+}
+
+/** Looks up request files file by file. Without statistics PostgreSQL would read a whole new request for each batch. */
+const eachHold = sql`CROSS JOIN LATERAL (SELECT h.request_id, h.state FROM hold h WHERE h.file_id = o.file_id AND NOT h.is_ended OFFSET 0) h`;
+
+/** The request `r` is live and contains one of the files. */
+function holdsOneOf(fileIds: readonly bigint[]): Sql {
+  return sql`${isLive} AND r.id = ANY(ARRAY(
+    SELECT DISTINCT h.request_id FROM unnest(${fileIds}::bigint[]) AS o (file_id) ${eachHold} WHERE h.state <> 'RELEASED'))`;
+}
+
+/** Locks the live requests that contain any of the files. @returns their ids */
+export async function lockRequestsOf(tx: Transaction, fileIds: readonly bigint[]): Promise<number[]> {
+  return await lockRequests(tx, holdsOneOf(fileIds));
+}
+
+/** Locks only those for which no recall has begun. @returns their ids */
+export async function lockUnstartedOf(tx: Transaction, fileIds: readonly bigint[]): Promise<number[]> {
+  return await lockRequests(tx, sql`r.tapestore_request_start IS NULL AND ${holdsOneOf(fileIds)}`);
+}
+
+/**
+ * Locks files, their recalls, and all live requests that contain any of them. Until the commit no other request waiting
+ * for one of them is added or ends: such a request queues a recall, which is locked, and a file without a recall is
+ * protected by its own lock while it is not ONTAPE.
+ * Requests created between the locks are locked without waiting, or the transaction runs again: their holders may wait
+ * for the files.
+ * @returns the ids of the requests
+ */
+export async function lockHolders(tx: Transaction, fileIds: readonly bigint[]): Promise<number[]> {
+  const requestIds = await lockRequestsOf(tx, fileIds);
+  await lockFiles(tx, sql`f.id = ANY(${fileIds}::bigint[])`);
+  await lockRecalls(tx, sql`c.file_id = ANY(${fileIds}::bigint[])`);
+  const late = await tx.query<{ id: number }>(
+    sql`SELECT r.id FROM request r WHERE ${holdsOneOf(fileIds)} AND r.id <> ALL(${requestIds}::int[])
+        ORDER BY r.id ${locking.requestNow}`,
+  );
+  return [...requestIds, ...late.map((request) => request.id)];
+}
+
+export interface HoldOutcome {
+  fileId: bigint;
+  /** Undefined if the file is on disk. */
+  errorClass?: string | undefined;
+  error?: string | undefined;
+}
+
+export async function markOnDisk(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
+  const arrived = fileIds.map((fileId) => ({ fileId }));
+  await markHolds(ctx, tx, arrived);
+}
+
+/**
+ * Records in live requests how the recalls of files ended. Files and requests are locked (lockHolders). A failed
+ * request file becomes ON_DISK if another request brings its file to disk.
+ */
+export async function markHolds(ctx: Context, tx: Transaction, outcomes: readonly HoldOutcome[]): Promise<void> {
+  if (outcomes.length === 0) return;
+  const now = ctx.now();
+  const fileIds = outcomes.map((o) => o.fileId);
+  const classes = outcomes.map((o) => o.errorClass ?? null);
+  const errors = outcomes.map((o) => o.error ?? null);
+  // materialized, so that each file and then each request file is looked up by its key
+  const rows = await tx.query<{ requestId: number }>(
+    sql`WITH told AS MATERIALIZED (
+          SELECT h.request_id, o.file_id, h.state AS before, o.error_class, o.error
+          FROM unnest(${fileIds}::bigint[], ${classes}::"ErrorClass"[], ${errors}::text[]) AS o (file_id, error_class, error)
+            ${eachHold} JOIN request r ON r.id = h.request_id
+          WHERE ${isLive} AND (h.state = 'WAITING' OR (h.state = 'FAILED' AND o.error_class IS NULL))
+        ), changed AS (
+          UPDATE hold h SET error_class = o.error_class, error = o.error,
+            state = CASE WHEN o.error_class IS NULL THEN 'ON_DISK' ELSE 'FAILED' END::"HoldState"
+          FROM told o WHERE h.request_id = o.request_id AND h.file_id = o.file_id AND h.state = o.before
+          RETURNING h.request_id, h.size, h.state, o.before
+        ), delta AS (
+          SELECT request_id,
+            count(*) FILTER (WHERE state = 'ON_DISK') AS on_disk,
+            count(*) FILTER (WHERE state = 'FAILED') - count(*) FILTER (WHERE before = 'FAILED') AS failed,
+            coalesce(sum(size) FILTER (WHERE state = 'ON_DISK'), 0) AS bytes
+          FROM changed GROUP BY request_id
+        )
+        UPDATE request r SET files_on_disk = files_on_disk + d.on_disk, files_failed = files_failed + d.failed,
+          bytes_on_disk = bytes_on_disk + d.bytes,
+          last_arrival = CASE WHEN d.on_disk > 0 THEN ${now}::timestamp ELSE r.last_arrival END
+        FROM delta d WHERE r.id = d.request_id RETURNING r.id AS "requestId"`,
+  );
+  await advanceRequests(
+    ctx,
+    tx,
+    rows.map((row) => row.requestId),
+    now,
+  );
+}

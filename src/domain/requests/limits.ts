@@ -1,0 +1,57 @@
+/** Limits of a single request, independent of its quota, which stop a pattern that matches too much. */
+
+import { InvalidInputError } from '../../core/errors.js';
+import { type Sql, sql } from '../../db/sql.js';
+import type { Context } from '../context.js';
+import { checkBytes } from '../input.js';
+
+/** Limits of the files in a request; null: no limit. Releasing a file makes room again. */
+export interface Limits {
+  maxFiles: number | null;
+  /** Bytes. */
+  maxBytes: bigint | null;
+}
+
+/** Limits as users give them: undefined: not given; null: no limit. */
+export interface LimitsInput {
+  maxFiles?: number | null | undefined;
+  /** Bytes. */
+  maxBytes?: bigint | null | undefined;
+}
+
+const MAX_FILES = 2 ** 31 - 1;
+
+/** Limits that are not given keep their value. @throws InvalidInputError */
+export function readLimits(input: LimitsInput, present: Limits): Limits {
+  const { maxFiles = present.maxFiles, maxBytes = present.maxBytes } = input;
+  if (maxFiles !== null && !(Number.isInteger(maxFiles) && maxFiles >= 0 && maxFiles <= MAX_FILES)) {
+    throw new InvalidInputError('maxFiles', `must be from 0 to ${MAX_FILES} files, not ${maxFiles}`);
+  }
+  return { maxFiles, maxBytes: maxBytes === null ? null : checkBytes('maxBytes', maxBytes) };
+}
+
+/**
+ * Checks files that are taken together or not at all, as in a new request. Reaching a limit is allowed.
+ * @throws InvalidInputError with the limit and the number that the request needs
+ */
+export function checkWithin({ config }: Context, limits: Limits, taken: { files: number; bytes: bigint }): void {
+  const { maxFiles, maxBytes } = limits;
+  const { requestFiles } = config.limits;
+  if (taken.files > requestFiles) {
+    throw new InvalidInputError(
+      'files',
+      `of a request may be ${requestFiles} (TAPEGATE_REQUEST_FILES), and it takes ${taken.files}`,
+    );
+  }
+  if (maxFiles !== null && taken.files > maxFiles) {
+    throw new InvalidInputError('maxFiles', `is ${maxFiles}, and the request takes ${taken.files} files`);
+  }
+  if (maxBytes !== null && taken.bytes > maxBytes) {
+    throw new InvalidInputError('maxBytes', `is ${maxBytes}, and the files of the request have ${taken.bytes} bytes`);
+  }
+}
+
+/** The number of files that the request `r` may contain, by its own limit and the site's. */
+export function mostFiles({ config }: Context): Sql {
+  return sql`least(r.max_files, ${config.limits.requestFiles}::int)`;
+}

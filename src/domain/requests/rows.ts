@@ -1,0 +1,327 @@
+/** Reads requests and their contents. */
+
+import { NotFoundError, quote } from '../../core/errors.js';
+import { locking } from '../../db/locks.js';
+import { prepared } from '../../db/prepared.js';
+import { type ListPages, PAGE, readList } from '../../db/snapshot.js';
+import { allOf, raw, type Sql, sql } from '../../db/sql.js';
+import type { Transaction } from '../../db/transaction.js';
+import {
+  type AwaitedPath,
+  type Hold,
+  Prisma,
+  type Quota,
+  type Request,
+  type TapeFile,
+} from '../../generated/prisma/client.js';
+import type { RequestState } from '../../generated/prisma/enums.js';
+import { mayPath, mayPathOfRequest } from '../access/paths.js';
+import { diskOfCopy, isAtPrimaryPlace, isLive } from '../conditions.js';
+import type { Context } from '../context.js';
+import { checkText } from '../input.js';
+import { atListServer } from '../list-server.js';
+import { countRows, type KeyPage, type PageItem, type PageWish, readInnerPages, readPage } from '../page-keys.js';
+import { allow, allowChange, isVisibleQuota, type Operation } from '../policy.js';
+import { columnsOf, commonFileFields, rowTaker } from '../row-columns.js';
+import { checkAsked } from '../turn.js';
+
+export interface LockedRequest extends Request {
+  user: string;
+}
+
+export function isEnded(state: RequestState): boolean {
+  return state === 'EXPIRED' || state === 'CANCELLED';
+}
+
+/** Locks a request before a change. @throws NotFoundError, also if the caller may not see it; ForbiddenError */
+export async function lockOwnRequest(
+  ctx: Context,
+  tx: Transaction,
+  operation: Operation,
+  id: number,
+): Promise<LockedRequest> {
+  const [request] = await tx.query<LockedRequest>(
+    // a caller must not wait for a request that it may not see
+    sql`SELECT ${columnsOf(requestFields, 'r')}, q."user"
+        FROM request r JOIN quota q ON q.id = r.quota_id WHERE r.id = ${id} AND ${isVisibleQuota(ctx)} ${locking.request}`,
+  );
+  if (!request) throw notFound(id);
+  checkAsked(ctx);
+  allowChange(ctx, operation, request);
+  return request;
+}
+
+/** Checks before the operation waits for a lock. @throws NotFoundError */
+export async function checkVisible(ctx: Context, id: number): Promise<void> {
+  if (ctx.caller.reads === 'all') return;
+  const { rowCount } = await ctx.db.pool.query(
+    sql`SELECT FROM request r JOIN quota q ON q.id = r.quota_id WHERE r.id = ${id} AND ${isVisibleQuota(ctx)}`,
+  );
+  if (rowCount === 0) throw notFound(id);
+}
+
+export function notFound(id: number | string): NotFoundError {
+  return new NotFoundError(`there is no request with id ${id}`);
+}
+
+interface RequestWithQuota extends Request {
+  quota: Quota;
+}
+
+const { RequestScalarFieldEnum: requestFields, QuotaScalarFieldEnum: quotaFields } = Prisma;
+
+/** Returns the columns of a `RequestWithQuota`. @param alias the request in the statement, where the quota is `q` */
+function withQuotaColumns(alias: 'r' | 'c'): Sql {
+  return sql`${columnsOf(requestFields, alias)}, ${columnsOf(quotaFields, 'q', 'quota.')}`;
+}
+
+const requestColumns = withQuotaColumns('r');
+
+const takeRequest = rowTaker<Request>(requestFields, '');
+const takeQuota = rowTaker<Quota>(quotaFields, 'quota.');
+
+function toRequest(row: object): RequestWithQuota {
+  return { ...takeRequest(row), quota: takeQuota(row) };
+}
+
+/** Returns a request by its id, even an ended one. @throws NotFoundError */
+export async function getRequest(ctx: Context, id: number): Promise<RequestWithQuota> {
+  allow(ctx, 'getRequest');
+  const [row] = await ctx.db.rows<object>(
+    prepared(sql`SELECT ${requestColumns} FROM request r JOIN quota q ON q.id = r.quota_id
+      WHERE r.id = ${id}::int AND ${isVisibleQuota(ctx)}`),
+  );
+  if (!row) throw notFound(id);
+  return toRequest(row);
+}
+
+/** @throws NotFoundError if the text is no id */
+export function parseRequestId(text: string): number {
+  const id = /^\d{1,10}$/.test(text) ? Number(text) : Number.NaN;
+  if (!(id <= 0x7fffffff)) throw notFound(quote(text));
+  return id;
+}
+
+interface ListRequestsInput {
+  quota?: string | null | undefined;
+  /** Default: live states. A request past its retention is listed only if ended states are requested. */
+  states?: readonly RequestState[] | null | undefined;
+}
+
+export interface RequestRow
+  extends Pick<Request, 'id' | 'requestDate' | 'retention' | 'label' | 'tapestoreRequestStart' | 'tapestoreRequestEnd'>,
+    Pick<Request, 'firstFilesOnDisk' | 'lastFilesOnDisk'> {
+  quota: string;
+}
+
+/** Columns of a `RequestRow`. */
+const restColumns = sql`r.id, q."user" AS quota, r.request_date AS "requestDate", r.retention, r.label,
+  r.tapestore_request_start AS "tapestoreRequestStart", r.tapestore_request_end AS "tapestoreRequestEnd",
+  r.first_files_on_disk AS "firstFilesOnDisk", r.last_files_on_disk AS "lastFilesOnDisk"`;
+
+const LIVE_STATES: readonly RequestState[] = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL'];
+
+/** Lists requests, oldest first: counted, by the page, or all from one snapshot. */
+export function listRequests(ctx: Context, input: ListRequestsInput, reader?: AbortSignal) {
+  allow(ctx, 'listRequests');
+  const rows = sql`request r JOIN quota q ON q.id = r.quota_id WHERE ${filterOf(ctx, input)}`;
+  return {
+    count: () => atListServer(ctx, (at) => countRows(at, { rows, reader })),
+    page: (page: KeyPage<number>) =>
+      atListServer(ctx, (at) => readPage(at, { rows, reader, columns: requestColumns, key: sql`r.id` }, page)).then(
+        (page) => page.map(toRequest),
+      ),
+    stream: <T>(consume: (pages: ListPages<RequestRow>) => Promise<T>) => {
+      const list = sql`SELECT ${restColumns} FROM ${rows} ORDER BY r.id`;
+      return atListServer(ctx, (at, given) => readList<RequestRow, T>(at, list, (pages) => consume(given(pages))));
+    },
+  };
+}
+
+const ofQuota = {
+  table: 'request',
+  parent: 'quota_id',
+  key: 'id',
+  columns: withQuotaColumns('c'),
+  join: sql`JOIN quota q ON q.id = p.id`,
+} as const;
+
+/** Reads a page of requests of each quota, including ended ones. */
+export async function readRequestsOf(
+  ctx: Context,
+  quotaIds: readonly number[],
+  wish: PageWish,
+): Promise<Map<number, PageItem<RequestWithQuota>[]>> {
+  const pages = await readInnerPages<RequestWithQuota>(ctx, ofQuota, quotaIds, wish);
+  for (const item of [...pages.values()].flat()) if (item.row) item.row = toRequest(item.row);
+  return pages;
+}
+
+function filterOf(ctx: Context, input: ListRequestsInput): Sql {
+  const states = input.states ?? LIVE_STATES;
+  const conditions = [
+    sql`r.state = ANY(${states}::"RequestState"[])`,
+    sql`(NOT (${isLive}) OR r.retention > ${ctx.now()})`,
+    isVisibleQuota(ctx),
+  ];
+  if (input.quota) conditions.push(sql`q."user" = ${checkText('quota', input.quota)}`);
+  return allOf(conditions);
+}
+
+/**
+ * Streams the paths of a request in the order in which it took them: its files, also those it had when it ended, and
+ * awaited paths. Released files are left out. `getRequestWithPaths` reads what fits a page.
+ */
+export async function streamRequestPaths<T>(
+  ctx: Context,
+  requestId: number,
+  consume: (pages: ListPages<{ path: string }>) => Promise<T>,
+): Promise<T> {
+  const list = sql`SELECT path FROM (
+      SELECT f.path, h.ordinal FROM hold h JOIN tape_file f ON f.id = h.file_id
+      WHERE h.request_id = ${requestId} AND h.state <> 'RELEASED' AND ${mayPathOfRequest(ctx)}
+      UNION ALL SELECT f.path, f.ordinal FROM awaited_path f WHERE f.request_id = ${requestId} AND ${mayPathOfRequest(ctx)}
+    ) p ORDER BY ordinal`;
+  return await readList<{ path: string }, T>(ctx, list, consume);
+}
+
+interface RequestWithPaths extends RequestRow, Pick<Request, 'pattern' | 'notifyOnFirstFile' | 'notifyOnLastFile'> {
+  /** Paths in the order in which the request took them, as comma-separated JSON strings; null if they exceed a page. */
+  paths: string | null;
+}
+
+/** Returns a request by its id, even an ended one. @throws NotFoundError */
+export async function getRequestWithPaths(ctx: Context, id: number): Promise<RequestWithPaths> {
+  allow(ctx, 'getRequest');
+  const [request] = await ctx.db.rows<RequestWithPaths>(prepared(byId(ctx, id)));
+  if (!request) throw notFound(id);
+  return request;
+}
+
+const MOST = raw(String(PAGE));
+const ONE_MORE = raw(String(PAGE + 1));
+
+/** Reads one row more than a page of each kind, regardless of the counts of the request. */
+const byId = (ctx: Context, id: number) => sql`
+  SELECT ${restColumns}, r.pattern, r.notify_on_first_file AS "notifyOnFirstFile",
+    r.notify_on_last_file AS "notifyOnLastFile", p.paths
+  FROM request r JOIN quota q ON q.id = r.quota_id
+    LEFT JOIN LATERAL (
+      SELECT CASE WHEN count(*) <= ${MOST}
+        THEN coalesce(string_agg(to_json(l.path)::text, ',' ORDER BY l.ordinal) FILTER (WHERE l.is_seen), '') END AS paths
+      FROM (
+        SELECT f.path, h.ordinal, h.state <> 'RELEASED' AND ${mayPathOfRequest(ctx)} AS is_seen
+        FROM (SELECT file_id, ordinal, state FROM hold WHERE request_id = r.id LIMIT ${ONE_MORE}) h
+          JOIN tape_file f ON f.id = h.file_id
+        UNION ALL
+        SELECT f.path, f.ordinal, ${mayPathOfRequest(ctx)}
+        FROM (SELECT path, ordinal FROM awaited_path WHERE request_id = r.id LIMIT ${ONE_MORE}) f
+      ) l
+    ) p ON r.files_total <= ${MOST}
+  WHERE r.id = ${id}::int AND ${isVisibleQuota(ctx)}`;
+
+const list = { parent: 'request_id', key: 'ordinal' } as const;
+
+const { HoldScalarFieldEnum: holdFields, TapeFileScalarFieldEnum: fileFields } = Prisma;
+
+const withFields = (fields: object) => ({
+  columns: sql`${columnsOf(holdFields, 'c')}, ${columnsOf(fields, 'f', 'file.')}`,
+  takeFile: rowTaker<TapeFile>(fields, 'file.'),
+});
+const [withCommonFields, withAllFields] = [withFields(commonFileFields), withFields(fileFields)];
+
+interface HoldWithFile extends Hold {
+  file: TapeFile;
+}
+
+/**
+ * Reads a page of files of each request. Looks up each file by its id, regardless of the planner's estimates.
+ * @param how.isCommon whether `commonFileFields` of the files are enough
+ */
+export async function readHolds(
+  ctx: Context,
+  requestIds: readonly number[],
+  wish: PageWish,
+  { isCommon = false } = {},
+): Promise<Map<number, PageItem<HoldWithFile>[]>> {
+  const { columns, takeFile } = isCommon ? withCommonFields : withAllFields;
+  const join = sql`LEFT JOIN LATERAL (
+    SELECT f.* FROM tape_file f WHERE f.id = c.file_id AND ${mayPathOfRequest(ctx)} OFFSET 0
+  ) f ON true`;
+  const holds = { ...list, table: 'hold', columns, join, isSeen: sql`f.id IS NOT NULL` } as const;
+  const pages = await readInnerPages<HoldWithFile>(ctx, holds, requestIds, wish);
+  for (const { row } of [...pages.values()].flat()) if (row) row.file = takeFile(row);
+  return pages;
+}
+
+const awaitedColumns = columnsOf(Prisma.AwaitedPathScalarFieldEnum, 'c');
+
+export async function readAwaited(
+  ctx: Context,
+  requestIds: readonly number[],
+  wish: PageWish,
+): Promise<Map<number, PageItem<AwaitedPath>[]>> {
+  const isSeen = sql`EXISTS (SELECT FROM (SELECT c.path) f WHERE ${mayPathOfRequest(ctx)})`;
+  const awaited = { ...list, table: 'awaited_path', columns: awaitedColumns, isSeen } as const;
+  return await readInnerPages<AwaitedPath>(ctx, awaited, requestIds, wish);
+}
+
+interface AwaitedCounts {
+  unknown: number;
+  /** Files without room in the quota. */
+  refused: number;
+  /** Files beyond the request's own limits. */
+  overLimit: number;
+}
+
+/** Counts the unresolved paths of requests, by request id. Requests without any are absent. */
+export async function countAwaited(ctx: Context, requestIds: readonly number[]): Promise<Map<number, AwaitedCounts>> {
+  const rows = await ctx.db.rows<AwaitedCounts & { id: number }>(
+    sql`SELECT request_id AS id, count(*) FILTER (WHERE reason = 'UNKNOWN')::int AS unknown,
+       count(*) FILTER (WHERE reason = 'QUOTA_FULL')::int AS refused,
+       count(*) FILTER (WHERE reason = 'LIMIT')::int AS "overLimit"
+     FROM awaited_path WHERE request_id = ANY(${requestIds}::int[]) GROUP BY request_id`,
+  );
+  return new Map(rows.map(({ id, ...counts }) => [id, counts]));
+}
+
+/** Counts the released files of requests, by request id. Requests without any are absent. */
+export async function countReleased(ctx: Context, requestIds: readonly number[]): Promise<Map<number, number>> {
+  const rows = await ctx.db.rows<{ id: number; released: number }>(
+    sql`SELECT request_id AS id, count(*)::int AS released FROM hold
+     WHERE request_id = ANY(${requestIds}::int[]) AND state = 'RELEASED' GROUP BY request_id`,
+  );
+  return new Map(rows.map(({ id, released }) => [id, released]));
+}
+
+/** Counts the files at their primary path, by request id. Requests without any are absent. */
+export async function countAtPrimaryPlace(ctx: Context, requestIds: readonly number[]): Promise<Map<number, number>> {
+  const rows = await ctx.db.rows<{ id: number; files: number }>(
+    sql`SELECT h.request_id AS id, count(*)::int AS files FROM hold h JOIN tape_file f ON f.id = h.file_id
+        WHERE h.request_id = ANY(${requestIds}::int[]) AND h.state = 'ON_DISK' AND ${isAtPrimaryPlace} GROUP BY h.request_id`,
+  );
+  return new Map(rows.map(({ id, files }) => [id, files]));
+}
+
+/**
+ * Returns the mount points of the restore disks with files of requests, by request id. Requests without any, or with a
+ * file that is not at its logical path, are absent.
+ */
+export async function readMountpoints(ctx: Context, requestIds: readonly number[]): Promise<Map<number, string[]>> {
+  const rows = await ctx.db.rows<{ id: number; mountpoints: string[] }>(
+    sql`SELECT h.request_id AS id, array_agg(DISTINCT k.mountpoint ORDER BY k.mountpoint) AS mountpoints
+        FROM hold h JOIN tape_file f ON f.id = h.file_id
+          JOIN restore_disk k ON k.id = ${diskOfCopy}
+        WHERE h.request_id = ANY(${requestIds}::int[]) AND h.state = 'ON_DISK' AND ${mayPath(ctx, 'FETCH')}
+        GROUP BY h.request_id HAVING bool_and(f.disk_path IS NULL)`,
+  );
+  return new Map(rows.map(({ id, mountpoints }) => [id, mountpoints]));
+}
+
+/** Counts the requests of quotas, including ended ones, by quota id. */
+export async function countRequestsOf(ctx: Context, quotaIds: readonly number[]): Promise<Map<number, number>> {
+  const rows = await ctx.db.rows<{ id: number; count: number }>(
+    sql`SELECT quota_id AS id, count(*)::int FROM request WHERE quota_id = ANY(${quotaIds}::int[]) GROUP BY quota_id`,
+  );
+  return new Map(rows.map(({ id, count }) => [id, count]));
+}

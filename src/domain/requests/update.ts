@@ -1,0 +1,286 @@
+/** Changes requests, revives ended ones, retries failed files, and sets priorities. */
+
+import { InvalidInputError, NotFoundError } from '../../core/errors.js';
+import { isBefore } from '../../core/time.js';
+import { lockCatalogue, lockFiles, lockQuotas } from '../../db/locks.js';
+import { empty, type Sql, sql } from '../../db/sql.js';
+import { type Transaction, transaction } from '../../db/transaction.js';
+import { rulesFor } from '../access/paths.js';
+import { audited, type Note } from '../audit/audited.js';
+import { isLive } from '../conditions.js';
+import type { Context } from '../context.js';
+import { checkText, checkTime } from '../input.js';
+import {
+  charge,
+  chargeGranted,
+  checkLimit,
+  checkPatterns,
+  countIn,
+  countUnknown,
+  findQuotaOf,
+  type QuotaRow,
+  refund,
+} from '../quotas/charges.js';
+import { takeTurn } from '../turn.js';
+import { addressOf, checkNotification } from './create.js';
+import { endOverdue, endRequests } from './ends.js';
+import { settleRequests } from './holds.js';
+import { joinAwaitedOf, joinRequest, leaveMissing } from './joins.js';
+import { checkWithin, type LimitsInput, readLimits } from './limits.js';
+import { advanceRequests } from './progress.js';
+import { checkVisible, isEnded, type LockedRequest, lockOwnRequest } from './rows.js';
+
+/** A limit of null is removed. */
+interface UpdateRequestInput extends LimitsInput {
+  id: number;
+  /** If given, it must be the request's own. */
+  quota?: string | null | undefined;
+  retention?: string | null | undefined;
+  label?: string | null | undefined;
+  /** Null removes the address; '' means the quota's own. */
+  notifyOnFirstFile?: string | null | undefined;
+  notifyOnLastFile?: string | null | undefined;
+}
+
+/**
+ * Changes only the given fields. A retention in the past ends the request. A later one revives it, and charges its
+ * files again. A raised limit lets left-out files join at once; a limit below the files of a live request removes none.
+ * @param how.isGranted another system granted the request, so its quota cannot reject the revival
+ * @throws NotFoundError, UnknownUserError, WrongQuotaError, InvalidInputError, QuotaExceededError, LimitReachedError
+ */
+export async function updateRequest(
+  ctx: Context,
+  input: UpdateRequestInput,
+  { isGranted = false }: { isGranted?: boolean } = {},
+): Promise<number> {
+  const { id, ...rest } = input;
+  await audited(ctx, { operation: 'updateRequest', kind: 'REQUEST', object: id, given: rest }, async (note) => {
+    const given = checkUpdate(input);
+    await checkVisible(ctx, id);
+    await endOverdue(ctx, sql`r.quota_id = (SELECT o.quota_id FROM request o WHERE o.id = ${id}) AND r.id <> ${id}`);
+    // files may join only then: other updates need not wait for an import
+    const joins = given.hasLimits || (given.retention !== undefined && (await isOver(ctx, id)));
+    // the request may end after the check
+    if (!joins && (await takeTurn(ctx, 'rows', () => tryUpdate(ctx, input, { given, joins, note, isGranted })))) return;
+    await takeTurn(ctx, 'catalogue', () => tryUpdate(ctx, input, { given, joins: true, note, isGranted }));
+  });
+  return id;
+}
+
+/** Whether the request has ended, or is overdue. Takes no lock. */
+async function isOver(ctx: Context, id: number): Promise<boolean> {
+  const { rowCount } = await ctx.db.pool.query(
+    sql`SELECT FROM request r WHERE r.id = ${id} AND (NOT (${isLive}) OR r.retention <= ${ctx.now()})`,
+  );
+  return rowCount !== 0;
+}
+
+/**
+ * @param how.joins files may join, so it holds the catalogue lock, which precedes all others
+ * @returns false if it needs that lock; nothing is changed then
+ */
+async function tryUpdate(
+  ctx: Context,
+  input: UpdateRequestInput,
+  how: { given: ReturnType<typeof checkUpdate>; joins: boolean; note: Note; isGranted: boolean },
+): Promise<boolean> {
+  const { given, joins, note, isGranted } = how;
+  const now = ctx.now();
+  return await transaction(ctx.db.pool, 'updateRequest', async (tx) => {
+    if (joins) await lockCatalogue(tx, 'shared');
+    const request = await lockOwnRequest(ctx, tx, 'updateRequest', input.id);
+    // a request that stays live keeps its quota
+    if (given.retention !== undefined) await lockQuotas(tx, sql`q.id = ${request.quotaId}`, 'quotaKept');
+    const quota = await findQuotaOf(ctx, tx, request, given.user);
+    const changed = changesOf(ctx, { request, quota }, input, given);
+    const isEnding = !isBefore(now, changed.retention);
+    const wasOver = isEnded(request.state) || !isBefore(now, request.retention);
+    const isRevived = wasOver && !isEnding && given.retention !== undefined;
+    if (isRevived && !joins) return false;
+    await tx.query(
+      sql`UPDATE request SET label = ${changed.label}, retention = ${changed.retention},
+            notify_on_first_file = ${changed.notifyOnFirstFile}, notify_on_last_file = ${changed.notifyOnLastFile},
+            max_files = ${changed.maxFiles}, max_bytes = ${changed.maxBytes}${followRules(ctx, given, isRevived)} WHERE id = ${request.id}`,
+    );
+    if (isEnding) await endRequests(ctx, tx, sql`r.id = ${request.id}`, 'EXPIRED');
+    else if (isRevived) await reviveRequest(ctx, tx, { ...request, ...changed }, { quota, isGranted });
+    else if (!isEnded(request.state)) await followLimits(ctx, tx, request.id, given.hasLimits);
+    const fields = Object.keys(changed) as (keyof typeof changed)[];
+    if (isRevived || fields.some((field) => changed[field] !== request[field])) await tx.query(note());
+    return true;
+  });
+}
+
+/**
+ * Returns the assignments that set the path rules of a request. A caller that revives it or raises its limits puts it
+ * under the caller's own rules; a caller without rules keeps the earlier ones. A mere extension keeps the rules of the
+ * maker, or applies the caller's if it had none. It also updates the groups if the maker extends it, authenticated in a
+ * way that reports groups.
+ */
+function followRules(ctx: Context, given: ReturnType<typeof checkUpdate>, isRevived: boolean): Sql {
+  const { ruledBy, ruledGroups } = rulesFor(ctx);
+  if (ruledGroups === null || (given.retention === undefined && !given.hasLimits)) return empty;
+  const tellsGroups = ctx.caller.way !== 'token' && ctx.caller.way !== 'legacy' && ctx.caller.way !== 'open';
+  const follows = sql`(${isRevived || given.hasLimits} OR ruled_groups IS NULL OR (ruled_by = ${ruledBy} AND ${tellsGroups}))`;
+  return sql`, ruled_by = CASE WHEN ${follows} THEN ${ruledBy} ELSE ruled_by END,
+    ruled_groups = CASE WHEN ${follows} THEN ${ruledGroups}::text[] ELSE ruled_groups END`;
+}
+
+/** @throws InvalidInputError */
+function changesOf(
+  ctx: Context,
+  { request, quota }: { request: LockedRequest; quota: QuotaRow },
+  input: UpdateRequestInput,
+  given: ReturnType<typeof checkUpdate>,
+) {
+  const toldAt = (field: 'notifyOnFirstFile' | 'notifyOnLastFile', address: typeof given.first) =>
+    address === undefined ? request[field] : addressOf(ctx, quota, { field, address });
+  return {
+    label: given.label ?? request.label,
+    retention: given.retention ?? request.retention,
+    notifyOnFirstFile: toldAt('notifyOnFirstFile', given.first),
+    notifyOnLastFile: toldAt('notifyOnLastFile', given.last),
+    ...readLimits(input, request),
+  };
+}
+
+async function followLimits(ctx: Context, tx: Transaction, id: number, hasLimits: boolean): Promise<void> {
+  const hasGrown = hasLimits && (await joinAwaitedOf(ctx, tx, id));
+  if (!hasGrown) await advanceRequests(ctx, tx, [id]); // a new address may be due its mail
+}
+
+/** @throws InvalidInputError */
+function checkUpdate(input: UpdateRequestInput) {
+  return {
+    retention: input.retention ? checkTime('retention', input.retention) : undefined,
+    label: input.label ? checkText('label', input.label) : undefined,
+    first: checkNotification('notifyOnFirstFile', input.notifyOnFirstFile),
+    last: checkNotification('notifyOnLastFile', input.notifyOnLastFile),
+    user: input.quota == null ? undefined : checkText('quota', input.quota),
+    hasLimits: input.maxFiles !== undefined || input.maxBytes !== undefined,
+  };
+}
+
+/** Charges earlier files again, all or nothing. Awaited and new files join as far as they fit; released ones do not. */
+async function reviveRequest(
+  ctx: Context,
+  tx: Transaction,
+  request: LockedRequest,
+  { quota, isGranted }: { quota: QuotaRow; isGranted: boolean },
+): Promise<void> {
+  // an overdue request that has not been ended yet is still charged and counted
+  const isCounted = !isEnded(request.state);
+  if (isCounted) refund(tx, [{ quotaId: quota.id, bytes: request.bytesTotal }]);
+  await leaveMissing(tx, request.id);
+  await tx.query(
+    sql`UPDATE hold h SET state = 'WAITING', error_class = NULL, error = NULL, size = f.size, is_ended = false
+        FROM tape_file f WHERE h.request_id = ${request.id} AND f.id = h.file_id AND h.state <> 'RELEASED'`,
+  );
+  const [sum] = await tx.query<{ files: number; bytes: string }>(
+    sql`SELECT count(*)::int AS files, coalesce(sum(size), 0) AS bytes FROM hold
+        WHERE request_id = ${request.id} AND state <> 'RELEASED'`,
+  );
+  const held = { files: sum?.files ?? 0, bytes: BigInt(sum?.bytes ?? 0) };
+  checkWithin(ctx, request, held);
+  await (isGranted ? chargeGranted : charge)(tx, quota, held.bytes);
+  await tx.query(
+    sql`UPDATE request SET state = 'QUEUED', tapestore_request_start = NULL, tapestore_request_end = NULL,
+          first_files_on_disk = NULL, last_files_on_disk = NULL, last_arrival = NULL, left_out_size = NULL,
+          files_total = ${held.files}, files_on_disk = 0, files_failed = 0,
+          bytes_total = ${held.bytes}, bytes_on_disk = 0 WHERE id = ${request.id}`,
+  );
+  if (isCounted) await joinRequest(ctx, tx, request);
+  else await joinCounted(ctx, tx, request, quota);
+  await settleRequests(ctx, tx, [request.id]);
+}
+
+/** Adds files and counts the remaining unknown paths: those that the catalogue now knows no longer count. */
+async function joinCounted(ctx: Context, tx: Transaction, request: LockedRequest, quota: QuotaRow): Promise<void> {
+  const before = await countUnknown(tx, request.id);
+  const have = await countIn(tx, quota, before);
+  if (request.pattern !== '') await checkPatterns(ctx, tx, quota);
+  await joinRequest(ctx, tx, request);
+  const left = await countUnknown(tx, request.id);
+  checkLimit(ctx, quota.user, 'awaitedPaths', { have: have - before + left, added: left });
+}
+
+interface RetryRequestInput {
+  id: number;
+  quota?: string | null | undefined;
+}
+
+/**
+ * Retries all failed files of a live request with all tries, if any, without a new charge. Also ends their pause in
+ * other requests.
+ * @returns the id of the request
+ * @throws NotFoundError, UnknownUserError, WrongQuotaError; InvalidInputError if the request has ended
+ */
+export async function retryRequest(ctx: Context, input: RetryRequestInput): Promise<number> {
+  const { id, ...given } = input;
+  const deed = { operation: 'retryRequest', kind: 'REQUEST', object: id, given } as const;
+  await audited(ctx, deed, (note) =>
+    transaction(ctx.db.pool, 'retryRequest', async (tx) => {
+      const user = input.quota == null ? undefined : checkText('quota', input.quota);
+      const request = await lockOwnRequest(ctx, tx, 'retryRequest', input.id);
+      await findQuotaOf(ctx, tx, request, user);
+      if (isEnded(request.state) || !isBefore(ctx.now(), request.retention)) {
+        throw new InvalidInputError('id', `${request.id} is a request that has ended: a later retention revives it`);
+      }
+      const failed = await tx.query<{ fileId: bigint }>(
+        sql`UPDATE hold SET state = 'WAITING', error_class = NULL, error = NULL
+          WHERE request_id = ${request.id} AND state = 'FAILED' RETURNING file_id AS "fileId"`,
+      );
+      const away = await tx.query<{ fileId: bigint }>(
+        sql`SELECT h.file_id AS "fileId" FROM hold h JOIN tape_file f ON f.id = h.file_id
+          WHERE h.request_id = ${request.id} AND h.state = 'WAITING' AND f.copy_error IS NOT NULL AND f.stage = 'ONTAPE'`,
+      );
+      if (failed.length === 0 && away.length === 0) return;
+      await tx.query(note());
+      await giveCopiesAnotherTry(
+        tx,
+        [...failed, ...away].map(({ fileId }) => fileId),
+      );
+      await settleRequests(ctx, tx, [request.id]);
+      const fileIds = failed.map(({ fileId }) => fileId);
+      await tx.query(
+        sql`UPDATE recall c SET not_before = NULL, attempts = 0, earlier_tries = earlier_tries + attempts
+          WHERE c.file_id = ANY(${fileIds}::bigint[]) AND c.state = 'WAITING'`,
+      );
+    }),
+  );
+  return id;
+}
+
+/** Retries both copies of files that have two. */
+async function giveCopiesAnotherTry(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
+  const which = sql`f.id = ANY(${fileIds}::bigint[]) AND f.copy_error IS NOT NULL`;
+  await lockFiles(tx, which);
+  await tx.query(sql`UPDATE tape_file f SET copy_error = NULL, copy_failed_at = NULL WHERE ${which}`);
+}
+
+const MAX_PRIORITY = 1000;
+
+/**
+ * Sets the priority of a request, default 0. Files of a greater priority are recalled first, for any user. @returns its
+ * id
+ * @throws InvalidInputError, NotFoundError
+ */
+export async function setPriority(ctx: Context, input: { id: number; priority: number }): Promise<number> {
+  const { id, priority } = input;
+  return await audited(
+    ctx,
+    { operation: 'setPriority', kind: 'REQUEST', object: id, given: { priority } },
+    async (note) => {
+      if (!Number.isInteger(priority) || Math.abs(priority) > MAX_PRIORITY) {
+        const problem = `must be a whole number from -${MAX_PRIORITY} to ${MAX_PRIORITY}, not ${priority}`;
+        throw new InvalidInputError('priority', problem);
+      }
+      await transaction(ctx.db.pool, 'setPriority', async (tx) => {
+        const found = await tx.query(sql`UPDATE request SET priority = ${priority} WHERE id = ${id} RETURNING id`);
+        if (found.length === 0) throw new NotFoundError(`there is no request with id ${id}`);
+        await tx.query(note());
+      });
+      return id;
+    },
+  );
+}

@@ -1,0 +1,26 @@
+/** Columns of whole rows, by their Prisma names. */
+import { raw, type Sql } from '../db/sql.js';
+
+/**
+ * Returns the columns of a table for `SELECT`. @param fields such as `Prisma.RequestScalarFieldEnum` @param prefix of
+ * results
+ */
+export function columnsOf(fields: object, alias: string, prefix = ''): Sql {
+  const columns = Object.keys(fields).map((name) => `${alias}."${columnOf(name)}" AS "${prefix}${name}"`);
+  return raw(columns.join(', '));
+}
+
+const columnOf = (field: string) => field.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+
+/** Returns a function that extracts the columns with a prefix as a row. @param fields as for `columnsOf` */
+export function rowTaker<Row>(fields: object, prefix: string): (flat: object) => Row {
+  const names = Object.keys(fields).map((name) => [name, prefix + name] as const);
+  return (flat) => {
+    const row: Record<string, unknown> = {};
+    for (const [name, column] of names) row[name] = (flat as Record<string, unknown>)[column];
+    return row as Row;
+  };
+}
+
+/** The fields of files that most lists need. Reading all fields takes more processor time. */
+export const commonFileFields = { id: 'id', path: 'path', size: 'size', stage: 'stage' } as const;

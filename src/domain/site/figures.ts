@@ -1,0 +1,84 @@
+/** Reads figures for metrics with one cheap statement. They name no user. Callers cache them (src/telemetry/site.ts). */
+
+import { addSeconds } from '../../core/time.js';
+import { queryWithin } from '../../db/pipeline.js';
+import { type Sql, sql } from '../../db/sql.js';
+import { isClaimed, isLive, isRunning } from '../conditions.js';
+import type { Context } from '../context.js';
+import { FRESH_SECONDS } from '../disks/disks.js';
+import { isFull } from '../health/circuits.js';
+import { allow } from '../policy.js';
+
+export interface SiteFigures {
+  /** By the state of recalls; `seconds` is the age of the oldest. */
+  queue: { state: string; files: number; bytes: number; seconds: number }[];
+  openRequests: number;
+  /** Engines that have a drive, or ask for one. */
+  engines: number;
+  drives: { library: string; drive: string; state: 'held' | 'working' | 'idle' | 'free' }[];
+  libraries: { library: string; isHeld: boolean; hasProblem: boolean }[];
+  /** Bytes; `free` is null if no engine has measured the disk recently. */
+  disks: {
+    disk: string;
+    size: number;
+    used: number;
+    reserved: number;
+    free: number | null;
+    hasProblem: boolean;
+    isHeld: boolean;
+    isFull: boolean;
+  }[];
+  suspensions: { kind: string; mode: string; number: number }[];
+  mail: { waiting: number; failing: number; oldestSeconds: number };
+  /** Batches of events that no listener has seen yet. */
+  unnumberedBatches: number;
+}
+
+const TIMEOUT_MS = 8000;
+
+/** Allows metrics to callers with the right, and to all callers if authentication is off. @throws ForbiddenError */
+export function allowMetrics(ctx: Context): void {
+  if (ctx.caller.way !== 'open') allow(ctx, 'readMetrics');
+}
+
+/** @throws UnavailableError if it takes too long */
+export async function readSiteFigures(ctx: Context): Promise<SiteFigures> {
+  const now = ctx.now();
+  const fresh = addSeconds(now, -FRESH_SECONDS);
+  const ageOf = (time: Sql) => sql`greatest(extract(epoch FROM ${now}::timestamp - min(${time})), 0)::float8`;
+  const [row] = await queryWithin<{ figures: string }>(
+    ctx.db.pool,
+    sql`SELECT json_build_object(
+      'queue', coalesce((SELECT json_agg(x) FROM (
+        SELECT c.state, count(*) AS files, sum(c.size) AS bytes, ${ageOf(sql`c.created_at`)} AS seconds FROM recall c GROUP BY c.state) x), '[]'),
+      'openRequests', (SELECT count(*) FROM request r WHERE ${isLive}),
+      'engines', (SELECT count(*) FROM (
+        SELECT coalesce(p.engine_id, d.engine_id) FROM drive d LEFT JOIN engine_process p ON p.id = d.engine_id WHERE ${isClaimed}
+        UNION SELECT p.engine_id FROM engine_process p WHERE ${isRunning(sql`p.asks_until`)}) x),
+      'drives', coalesce((SELECT json_agg(x) FROM (
+        SELECT b.name AS library, d.name AS drive,
+          CASE WHEN EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id) THEN 'held' WHEN NOT ${isClaimed} THEN 'free'
+            WHEN d.volume_id IS NOT NULL OR EXISTS (SELECT FROM recall c WHERE c.drive_id = d.id) THEN 'working' ELSE 'idle' END AS state
+        FROM drive d JOIN library b ON b.id = d.library_id ORDER BY d.id) x), '[]'),
+      'libraries', coalesce((SELECT json_agg(x) FROM (
+        SELECT b.name AS library, EXISTS (SELECT FROM suspended_library s WHERE s.library_id = b.id) AS "isHeld",
+          coalesce(g.problem IS NOT NULL OR g.read_problem IS NOT NULL, false) AS "hasProblem"
+        FROM library b LEFT JOIN stager g ON g.library_id = b.id ORDER BY b.id) x), '[]'),
+      'disks', coalesce((SELECT json_agg(x) FROM (
+        SELECT k.mountpoint AS disk, k.size, k.used, k.reserved, m.free, ${isFull(ctx)} AS "isFull",
+          coalesce(m.problems > 0, false) OR EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id) AS "hasProblem",
+          EXISTS (SELECT FROM suspended_disk s WHERE s.disk_id = k.id) AS "isHeld"
+        FROM restore_disk k LEFT JOIN LATERAL (
+          SELECT min(m.free) AS free, count(m.problem) AS problems FROM disk_measurement m
+          WHERE m.disk_id = k.id AND m.measured_at >= ${fresh}::timestamp) m ON true
+        ORDER BY k.id) x), '[]'),
+      'suspensions', coalesce((SELECT json_agg(x) FROM (
+        SELECT s.kind, s.mode, count(*) AS number FROM suspension s GROUP BY s.kind, s.mode) x), '[]'),
+      'mail', (SELECT json_build_object('waiting', count(*), 'failing', count(*) FILTER (WHERE n.last_error IS NOT NULL),
+          'oldestSeconds', coalesce(${ageOf(sql`n.created_at`)}, 0)) FROM notification n WHERE n.state = 'PENDING'),
+      'unnumberedBatches', (SELECT count(*) FROM event_batch e WHERE e.last_number IS NULL)
+    )::text AS figures`,
+    TIMEOUT_MS,
+  );
+  return JSON.parse(row?.figures ?? '{}');
+}

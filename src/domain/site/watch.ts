@@ -1,0 +1,248 @@
+/**
+ * Watches the site and the requests of a caller, so that views can refresh changed parts. All watchers of a gateway
+ * share one check a second. Each receives all changes since its last one at once, so that a slow client gets fewer
+ * messages and needs little memory.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { hasQuota } from '../../core/caller.js';
+import { logFailure } from '../../core/errors.js';
+import { type Sql, sql } from '../../db/sql.js';
+import type { EventFeed } from '../../events/events.js';
+import type { RequestState } from '../../generated/prisma/enums.js';
+import { isClaimed } from '../conditions.js';
+import type { Context } from '../context.js';
+import { allow } from '../policy.js';
+import { isSeen } from './processes.js';
+
+const EVERY_MS = 1000;
+/** The pause after a slow check, as a multiple of its time. */
+const REST_TIMES = 10;
+/** Changes kept for a slow watcher. Beyond this it must read everything again. */
+const MOST_KEPT = 1000;
+
+interface Source<Item> {
+  /** Returns the changes since the last check by key; undefined if unknown, as at the first check. */
+  look(): Promise<ReadonlyMap<string | number, Item> | undefined>;
+  onError(error: unknown): void;
+  end?(): void;
+}
+
+interface Told<Item> {
+  items: Item[];
+  /** Other items may have changed, as before the first check. */
+  hasMore: boolean;
+}
+
+interface Watcher<Item> {
+  kept: Map<string | number, Item>;
+  hasMore: boolean;
+  wake(): void;
+}
+
+class Watchers<Item> {
+  private readonly open: () => Source<Item>;
+  private readonly watchers = new Set<Watcher<Item>>();
+  private isRunning = false;
+  private hasLooked = false;
+
+  /** @param open called for the first watcher; the source ends with the last one */
+  constructor(open: () => Source<Item>) {
+    this.open = open;
+  }
+
+  /** Yields `hasMore` first, so that a client which then reads everything misses no change. */
+  async *watch(isFor: (item: Item) => boolean, signal: AbortSignal): AsyncGenerator<Told<Item>> {
+    const watcher: Watcher<Item> = { kept: new Map(), hasMore: this.hasLooked, wake: () => {} };
+    this.watchers.add(watcher);
+    if (!this.isRunning) void this.run();
+    const wake = () => watcher.wake();
+    signal.addEventListener('abort', wake);
+    try {
+      while (!signal.aborted) {
+        const told = { items: [...watcher.kept.values()].filter(isFor), hasMore: watcher.hasMore };
+        watcher.kept.clear();
+        watcher.hasMore = false;
+        if (told.hasMore || told.items.length > 0) {
+          yield told;
+          continue;
+        }
+        await new Promise<void>((resolve) => {
+          watcher.wake = resolve;
+        });
+      }
+    } finally {
+      signal.removeEventListener('abort', wake);
+      this.watchers.delete(watcher);
+    }
+  }
+
+  private async run(): Promise<void> {
+    this.isRunning = true;
+    const source = this.open();
+    while (this.watchers.size > 0) {
+      const startedAt = performance.now();
+      try {
+        this.tell(await source.look());
+        this.hasLooked = true;
+      } catch (error) {
+        source.onError(error);
+      }
+      const tookMs = performance.now() - startedAt;
+      await sleep(Math.max(EVERY_MS, tookMs * REST_TIMES), undefined, { ref: false });
+    }
+    this.hasLooked = false;
+    this.isRunning = false;
+    source.end?.();
+  }
+
+  private tell(changed: ReadonlyMap<string | number, Item> | undefined): void {
+    for (const watcher of this.watchers) {
+      for (const [key, item] of changed ?? []) watcher.kept.set(key, item);
+      if (!changed || watcher.kept.size > MOST_KEPT) {
+        watcher.kept.clear();
+        watcher.hasMore = true;
+      }
+      if (watcher.hasMore || watcher.kept.size > 0) watcher.wake();
+    }
+  }
+}
+
+export const siteParts = {
+  DRIVES: 'Drives: what they have mounted and in hand, and who holds them',
+  QUEUE: 'What waits, and the plan with it',
+  DISKS: 'Restore disks: their room, and what engines see there',
+  SUSPENSIONS: 'What is out of service',
+  LIBRARIES: 'Libraries: their settings, and whether they answer',
+  PROCESSES: 'Gateways and engines: which of them live',
+  HISTORY: 'Curves of what the site does',
+  AUDIT: 'The audit, for operators',
+} as const;
+
+export type SitePart = keyof typeof siteParts;
+
+const PARTS = Object.keys(siteParts) as SitePart[];
+
+export interface SiteChange {
+  at: string;
+  parts: SitePart[];
+}
+
+/** Free space changes all the time, and is compared in units of 128 MiB. */
+const FREE_BITS = 27;
+
+const digest = (rows: Sql) =>
+  sql`(SELECT md5(coalesce(string_agg(x::text, ',' ORDER BY x::text), '')) FROM (${rows}) x)`;
+
+const drives = digest(
+  sql`SELECT d.id, d.name, d.volume_id, d.engine_id, ${isClaimed} AS is_claimed,
+        (SELECT count(*) FROM recall c WHERE c.drive_id = d.id) AS running FROM drive d`,
+);
+const disks = digest(
+  sql`SELECT k.id, k.mountpoint, k.size, k.used, k.reserved, k.full_until,
+        (SELECT string_agg(concat_ws(' ', m.host, m.free >> ${FREE_BITS}::int, m.problem), ',' ORDER BY m.host)
+          FROM disk_measurement m WHERE m.disk_id = k.id) AS seen FROM restore_disk k`,
+);
+const suspensions = digest(sql`SELECT s.kind, s.name, s.mode, s.reason, s.retry_at FROM suspension s`);
+const libraries = digest(
+  sql`SELECT b.id, b.name, b.kind, b.settings, g.problem, g.read_problem FROM library b LEFT JOIN stager g ON g.library_id = b.id`,
+);
+
+const processes = digest(sql`SELECT p.id, ${isSeen} AS is_alive FROM running_process p`);
+
+/** A text for each part, which differs after a change. All changes of the queue except of its order write events. */
+const MARKS = sql`SELECT ${drives} AS "DRIVES", (SELECT max(e.id)::text FROM event_batch e) AS "QUEUE", ${disks} AS "DISKS",
+  ${suspensions} AS "SUSPENSIONS", ${libraries} AS "LIBRARIES", ${processes} AS "PROCESSES",
+  (SELECT concat(max(y.at), count(y.files_waiting)) FROM site_history y) AS "HISTORY",
+  (SELECT max(t.id)::text FROM audit t) AS "AUDIT"`;
+
+function createSiteMarks(ctx: Context): Source<SitePart> {
+  let before: Record<SitePart, string> | undefined;
+  let hasRung = false;
+  // changes of only the order of the queue, such as a priority, write no event
+  const end = ctx.events.onRing('recall', () => {
+    hasRung = true;
+  });
+  return {
+    end,
+    look: async () => {
+      const isQueueChanged = hasRung;
+      hasRung = false;
+      const [now] = (await ctx.db.pool.query<Record<SitePart, string>>(MARKS)).rows;
+      const last = before;
+      before = now;
+      if (!last || !now) return undefined;
+      const changed = PARTS.filter((part) => now[part] !== last[part] || (part === 'QUEUE' && isQueueChanged));
+      return new Map(changed.map((part) => [part, part]));
+    },
+    onError: (error) => logFailure(ctx.log, error, 'what of the site has changed'),
+  };
+}
+
+const siteWatchers = new WeakMap<EventFeed, Watchers<SitePart>>();
+
+/** Yields all parts first, then changed ones about once a second, without end. */
+export async function* watchSite(ctx: Context, signal: AbortSignal): AsyncGenerator<SiteChange> {
+  allow(ctx, 'watchSite');
+  const { config, db, events, refusals, checkLibrary, stagingTermsOf, copies, recordMissing, log, caller, now } = ctx;
+  // a context without the reader of this caller, since the checks continue without it
+  const own = { config, db, events, refusals, checkLibrary, stagingTermsOf, copies, recordMissing, log, caller, now };
+  const watchers = siteWatchers.get(events) ?? new Watchers(() => createSiteMarks(own));
+  siteWatchers.set(events, watchers);
+  for await (const { items, hasMore } of watchers.watch(() => true, signal)) {
+    yield { at: ctx.now(), parts: hasMore ? PARTS : items };
+  }
+}
+
+export interface RequestChange {
+  requestId: number;
+  quota: string;
+  state: RequestState;
+}
+
+export interface RequestChanges extends Told<RequestChange> {
+  at: string;
+}
+
+/** Requests of one check. More of them count as unknown changes. */
+const MOST = 1000;
+
+/** Selects requests with a change in a range of events. More files on disk, or failed ones, are no change. */
+const changedRequests = (after: bigint, upTo: bigint): Sql => sql`
+  SELECT DISTINCT r.id AS "requestId", q."user" AS quota, r.state FROM event_batch b
+    JOIN event e ON e.batch_id = b.id AND e.id BETWEEN b.first_id AND b.last_id
+    JOIN request r ON r.id = e.request_id JOIN quota q ON q.id = r.quota_id
+    LEFT JOIN LATERAL (SELECT * FROM event o WHERE o.request_id = e.request_id AND o.id < e.id ORDER BY o.id DESC LIMIT 1) o ON true
+  WHERE b.last_number > ${after} AND b.first_number <= ${upTo} AND NOT b.is_pruned
+    AND ((o.state, o.files_total) IS DISTINCT FROM (e.state, e.files_total)
+      OR (o.files_on_disk, o.files_failed) = (e.files_on_disk, e.files_failed))
+  LIMIT ${MOST + 1}`;
+
+function createRequestMarks(ctx: Pick<Context, 'db' | 'events' | 'log'>): Source<RequestChange> {
+  let last: bigint | undefined;
+  return {
+    look: async () => {
+      const [after, newest] = [last, await ctx.events.newestId()];
+      if (after === newest) return new Map();
+      const { rows } =
+        after === undefined ? {} : await ctx.db.pool.query<RequestChange>(changedRequests(after, newest));
+      last = newest;
+      return rows && rows.length <= MOST ? new Map(rows.map((row) => [row.requestId, row])) : undefined;
+    },
+    onError: (error) => {
+      last = undefined; // the range may be too large to read: watchers read everything again
+      logFailure(ctx.log, error, 'which requests have changed');
+    },
+  };
+}
+
+const requestWatchers = new WeakMap<EventFeed, Watchers<RequestChange>>();
+
+/** Yields `hasMore` first, then created, changed or ended requests about once a second, without end. */
+export async function* watchRequests(ctx: Context, signal: AbortSignal): AsyncGenerator<RequestChanges> {
+  allow(ctx, 'watchRequests');
+  const { db, events, log } = ctx;
+  const watchers = requestWatchers.get(events) ?? new Watchers(() => createRequestMarks({ db, events, log }));
+  requestWatchers.set(events, watchers);
+  const isVisible = ({ quota }: RequestChange) => hasQuota(ctx.caller.reads, quota);
+  for await (const told of watchers.watch(isVisible, signal)) yield { ...told, at: ctx.now() };
+}

@@ -1,0 +1,380 @@
+/**
+ * Calls to staging libraries and their answers. Each call is stored with its own batch before it is made. Its result is
+ * written only for files that still have that batch, so a late answer changes nothing after another engine has taken
+ * over.
+ */
+
+import type { ErrorClass } from '../../core/errors.js';
+import { locking } from '../../db/locks.js';
+import { type Sql, sql } from '../../db/sql.js';
+import { type Transaction, transaction } from '../../db/transaction.js';
+import { sampleWaits } from '../../planner/queue.js';
+import { turnToCopies } from '../catalogue/versions.js';
+import { isStagingWanted, isWaiting, pathOnTape } from '../conditions.js';
+import type { Context } from '../context.js';
+import { lockHolders, markHolds } from '../requests/holds.js';
+
+export interface StagingRow {
+  fileId: bigint;
+  path: string;
+  /** Empty if the catalogue no longer knows it. */
+  volume: string;
+  position: bigint | null;
+  size: bigint;
+  batch: string;
+  remoteId: string | null;
+  attempts: number;
+  askedAt: string;
+  since: string;
+}
+
+/** Batches of intended files that were not asked for yet: never, or kept by the library from an earlier demand. */
+export const NEVER_ASKED = '00000000-0000-0000-0000-000000000000';
+export const KEPT_BEFORE = '00000000-0000-0000-0000-000000000001';
+
+export const stagingColumns = sql`s.file_id AS "fileId", ${pathOnTape} AS path, coalesce(v.name, '') AS volume, f.position, s.size, s.batch, s.remote_id AS "remoteId",
+  s.attempts, s.asked_at AS "askedAt", s.since`;
+
+export const stagingFiles = sql`JOIN tape_file f ON f.id = s.file_id LEFT JOIN volume v ON v.id = f.volume_id`;
+
+/**
+ * Gives due files a new batch. Call it before the library is asked. Files that were postponed least come first, and
+ * often postponed ones in smaller batches, so that a bad file does not block others. Files that may have been asked for
+ * before are included even if no request waits: only the answer names them for the release.
+ */
+export async function takeIntended(
+  ctx: Context,
+  { libraryId, batch, limit }: { libraryId: number; batch: string; limit: number },
+): Promise<StagingRow[]> {
+  const isDue = sql`(g.library_id = ${libraryId} AND g.state = 'INTENDED' AND g.due_at <= ${ctx.now()})`;
+  return await ctx.db.rows<StagingRow>(
+    sql`WITH fewest AS (
+          SELECT min(g.attempts) AS attempts FROM staging g WHERE ${isDue}
+        ), due AS (
+          SELECT g.file_id, g.library_id FROM staging g
+          WHERE ${isDue} AND g.attempts = (SELECT attempts FROM fewest)
+          ORDER BY g.asked_at, g.file_id
+          LIMIT (SELECT greatest(${limit}::int >> least(attempts, 20), 1) FROM fewest) ${locking.freeStaging}
+        ), taken AS (
+          UPDATE staging s SET batch = ${batch}::uuid FROM due d
+          WHERE s.file_id = d.file_id AND s.library_id = d.library_id RETURNING s.*
+        )
+        SELECT ${stagingColumns} FROM taken s ${stagingFiles} ORDER BY s.asked_at, v.name, f.position, s.file_id`,
+  );
+}
+
+/** Records that the library has accepted the batch. @returns how many files still have it */
+export async function noteAsked(
+  ctx: Context,
+  { batch, remoteId, pollAt }: { batch: string; remoteId: string | null; pollAt: string },
+): Promise<number> {
+  const { rowCount } = await ctx.db.pool.query(
+    sql`UPDATE staging SET state = 'ASKED', remote_id = ${remoteId}, since = ${ctx.now()}, due_at = ${pollAt}, ready_until = NULL
+        WHERE batch = ${batch}::uuid AND state = 'INTENDED'`,
+  );
+  return rowCount ?? 0;
+}
+
+/** Releases files that were asked for after the lease was lost, unless another engine asked for them. */
+export async function noteStray(
+  ctx: Context,
+  asked: { libraryId: number; batch: string; remoteId: string | null; fileIds: readonly bigint[] },
+): Promise<void> {
+  const { libraryId, batch, remoteId, fileIds } = asked;
+  const now = ctx.now();
+  await ctx.db.pool.query(
+    sql`INSERT INTO staging (file_id, library_id, state, batch, remote_id, size, asked_at, since, due_at)
+        SELECT f.id, ${libraryId}, 'RELEASING', ${batch}::uuid, ${remoteId}, f.size, ${now}, ${now}, ${now}
+        FROM tape_file f WHERE f.id = ANY(${fileIds}::bigint[]) ORDER BY f.id ON CONFLICT DO NOTHING`,
+  );
+}
+
+export async function readToPoll(ctx: Context, libraryId: number, limit: number): Promise<StagingRow[]> {
+  return await ctx.db.rows<StagingRow>(
+    sql`SELECT ${stagingColumns} FROM staging s ${stagingFiles}
+        WHERE s.library_id = ${libraryId} AND s.state = 'ASKED' AND s.due_at <= ${ctx.now()}
+        ORDER BY s.due_at, s.remote_id, s.file_id LIMIT ${limit}`,
+  );
+}
+
+export type Answered = Pick<StagingRow, 'fileId' | 'batch'>;
+
+function answered(rows: readonly Answered[]): Sql {
+  return sql`unnest(${rows.map(({ fileId }) => fileId)}::bigint[], ${rows.map(({ batch }) => batch)}::uuid[]) AS n (file_id, batch)`;
+}
+
+export async function noteWaiting(
+  ctx: Context,
+  libraryId: number,
+  rows: readonly Answered[],
+  pollAt: string,
+): Promise<void> {
+  if (rows.length === 0) return;
+  await ctx.db.pool.query(
+    sql`UPDATE staging s SET due_at = ${pollAt} FROM ${answered(rows)}
+        WHERE s.library_id = ${libraryId} AND s.file_id = n.file_id AND s.batch = n.batch AND s.state = 'ASKED'`,
+  );
+}
+
+/** Waiting times kept for estimates, and those taken from one answer. */
+const WAITS = { kept: 100, ofOne: 10 };
+
+/** Records that files can be read, and until when if known. Notifies readers. */
+export async function noteStaged(
+  ctx: Context,
+  libraryId: number,
+  rows: readonly (Answered & { until: string | null })[],
+): Promise<void> {
+  if (rows.length === 0) return;
+  const [ids, batches, untils] = [rows.map((r) => r.fileId), rows.map((r) => r.batch), rows.map((r) => r.until)];
+  const now = ctx.now();
+  const { rows: ready } = await ctx.db.pool.query<{ waits: number[] }>(
+    sql`WITH ready AS (
+          UPDATE staging s SET state = 'READY', since = ${now}, due_at = ${now}, ready_until = n.until
+          FROM unnest(${ids}::bigint[], ${batches}::uuid[], ${untils}::timestamp[]) AS n (file_id, batch, until)
+            JOIN staging o ON o.file_id = n.file_id AND o.library_id = ${libraryId}
+          WHERE s.library_id = ${libraryId} AND s.file_id = n.file_id AND s.batch = n.batch AND s.state = 'ASKED'
+          RETURNING greatest(extract(epoch FROM ${now}::timestamp - o.since)::float8, 0) AS wait
+        ) SELECT array_agg(r.wait) AS waits, pg_notify('tapegate', 'recall') FROM ready r HAVING count(*) > 0`,
+  );
+  const waits = sampleWaits(ready[0]?.waits ?? [], WAITS.ofOne);
+  if (waits.length === 0) return;
+  await ctx.db.pool.query(
+    sql`UPDATE stager SET waits = (${waits}::float8[] || waits)[1:${WAITS.kept}::int] WHERE library_id = ${libraryId}`,
+  );
+}
+
+export type Again = Answered & { at: string };
+
+/** Asks again for files whose demand the library no longer knows. */
+export async function askAgain(ctx: Context, libraryId: number, files: readonly Again[]): Promise<void> {
+  if (files.length === 0) return;
+  const [ids, batches] = [files.map(({ fileId }) => fileId), files.map(({ batch }) => batch)];
+  await ctx.db.pool.query(
+    sql`UPDATE staging s SET state = 'INTENDED', batch = gen_random_uuid(), attempts = attempts + 1, since = ${ctx.now()}, due_at = n.at,
+          ready_until = NULL
+        FROM unnest(${ids}::bigint[], ${batches}::uuid[], ${files.map(({ at }) => at)}::timestamp[]) AS n (file_id, batch, at)
+        WHERE s.library_id = ${libraryId} AND s.file_id = n.file_id AND s.batch = n.batch AND s.state = 'ASKED'`,
+  );
+}
+
+export async function notePutOff(ctx: Context, batch: string, at: string): Promise<void> {
+  await ctx.db.pool.query(
+    sql`UPDATE staging SET attempts = attempts + 1, due_at = ${at} WHERE batch = ${batch}::uuid AND state = 'INTENDED'`,
+  );
+}
+
+/** Releases files that no recall of the library needs. Deletes those never asked for, since a call may cost money. */
+export async function letGoUnwanted(ctx: Context, libraryId: number): Promise<void> {
+  const now = ctx.now();
+  await ctx.db.pool.query(
+    sql`UPDATE staging s SET state = 'RELEASING', since = ${now}, due_at = ${now}
+        WHERE s.library_id = ${libraryId} AND s.state IN ('ASKED', 'READY') AND NOT ${isStagingWanted}`,
+  );
+  const isUnneeded = sql`(s.library_id = ${libraryId} AND s.state = 'INTENDED' AND NOT ${isStagingWanted})`;
+  await ctx.db.pool.query(sql`DELETE FROM staging s WHERE ${isUnneeded} AND s.batch = ${NEVER_ASKED}::uuid`);
+  await ctx.db.pool.query(
+    sql`UPDATE staging s SET state = 'KEPT', batch = gen_random_uuid(), since = ${now}, due_at = ${now}
+        WHERE ${isUnneeded} AND s.batch = ${KEPT_BEFORE}::uuid`,
+  );
+}
+
+/** Releases files that were read wrongly, before their next try asks for them again. */
+export async function letGoFiles(ctx: Context, libraryId: number, fileIds: readonly bigint[]): Promise<void> {
+  await ctx.db.pool.query(
+    sql`UPDATE staging SET state = 'RELEASING', since = ${ctx.now()}, due_at = ${ctx.now()}
+        WHERE library_id = ${libraryId} AND file_id = ANY(${fileIds}::bigint[]) AND state IN ('ASKED', 'READY')`,
+  );
+}
+
+/** Releases a demand whose files were missing, and asks for the files again. */
+export async function stageAgain(ctx: Context, libraryId: number, { fileId, batch }: Answered): Promise<void> {
+  await ctx.db.pool.query(
+    sql`UPDATE staging SET state = 'RELEASING', attempts = attempts + 1, since = ${ctx.now()}, due_at = ${ctx.now()}
+        WHERE library_id = ${libraryId} AND file_id = ${fileId} AND batch = ${batch}::uuid AND state = 'READY'`,
+  );
+}
+
+export async function noteUnread(ctx: Context, libraryId: number, { fileId, batch }: Answered): Promise<void> {
+  await ctx.db.pool.query(
+    sql`UPDATE staging SET attempts = attempts + 1
+        WHERE library_id = ${libraryId} AND file_id = ${fileId} AND batch = ${batch}::uuid AND state = 'READY'`,
+  );
+}
+
+/**
+ * Stages files again that have left the library's disk unread, and deletes kept ones that have left.
+ * @param keptSince kept files without a date are deleted if they are older
+ */
+export async function expireStaged(ctx: Context, libraryId: number, keptSince: string): Promise<void> {
+  const now = ctx.now();
+  await ctx.db.pool.query(
+    sql`DELETE FROM staging WHERE library_id = ${libraryId} AND state = 'KEPT'
+          AND coalesce(ready_until <= ${now}, since <= ${keptSince})`,
+  );
+  await ctx.db.pool.query(
+    sql`UPDATE staging s SET state = 'RELEASING', attempts = s.attempts + 1, since = ${now}, due_at = ${now}
+        WHERE s.library_id = ${libraryId} AND s.state = 'READY' AND s.ready_until <= ${now}
+          AND NOT EXISTS (SELECT FROM recall c WHERE c.file_id = s.file_id AND c.state = 'RUNNING')`,
+  );
+}
+
+export interface ToRelease extends StagingRow {
+  isWanted: boolean;
+  /** Other files of its demand are pending or unread. */
+  hasOthers: boolean;
+}
+
+/** The library keeps it without a date, so it is asked again whether it still does. */
+const isUndated = sql`(s.state = 'KEPT' AND s.ready_until IS NULL)`;
+
+export async function readToRelease(ctx: Context, libraryId: number, limit: number): Promise<ToRelease[]> {
+  return await ctx.db.rows<ToRelease>(
+    sql`WITH open AS MATERIALIZED (
+          SELECT DISTINCT coalesce(o.remote_id, '') AS id FROM staging o WHERE o.library_id = ${libraryId} AND o.state IN ('ASKED', 'READY')
+        )
+        SELECT ${stagingColumns}, ${isStagingWanted} AS "isWanted",
+          coalesce(s.remote_id, '') IN (SELECT id FROM open) AS "hasOthers"
+        FROM staging s ${stagingFiles}
+        WHERE s.library_id = ${libraryId} AND s.due_at <= ${ctx.now()} AND (s.state = 'RELEASING' OR ${isUndated} AND NOT ${isStagingWanted})
+        ORDER BY s.state = 'KEPT', s.since, s.remote_id, s.file_id LIMIT ${limit}`,
+  );
+}
+
+const MOST_PAUSE_SECONDS = 600;
+
+/** Pause before a kept file without a date is checked again: half of its age. */
+const KEPT_PAUSE = { least: sql`interval '10 minutes'`, most: sql`interval '1 day'` };
+
+/** Until when the library keeps it; null: as it reported when the file was ready. */
+export type KeptRow = Answered & { until: string | null };
+
+/**
+ * Stores the results of a release. A file that was missing when read, and is still needed, is intended again after a
+ * growing pause. Kept files stay in the table until they are gone; others are deleted.
+ */
+export async function noteReleased(
+  ctx: Context,
+  libraryId: number,
+  { released, kept }: { released: readonly Answered[]; kept: readonly KeptRow[] },
+): Promise<void> {
+  const now = ctx.now();
+  const all = [
+    ...released.map((row) => ({ ...row, isKept: false, until: null })),
+    ...kept.map((row) => ({ ...row, isKept: true })),
+  ];
+  const told = sql`unnest(${all.map(({ fileId }) => fileId)}::bigint[], ${all.map(({ batch }) => batch)}::uuid[],
+    ${all.map(({ isKept }) => isKept)}::boolean[], ${all.map(({ until }) => until)}::timestamp[]) AS n (file_id, batch, is_kept, until)`;
+  const isTold = sql`(s.library_id = ${libraryId} AND s.file_id = n.file_id AND s.batch = n.batch AND (s.state = 'RELEASING' OR ${isUndated}))`;
+  await ctx.db.pool.query(
+    sql`WITH again AS (
+          UPDATE staging s SET state = 'INTENDED', batch = gen_random_uuid(), since = ${now}, ready_until = NULL,
+            due_at = ${now}::timestamp + make_interval(secs => CASE WHEN s.attempts > 1 THEN least(2 ^ least(s.attempts - 2, 20), ${MOST_PAUSE_SECONDS}) ELSE 0 END)
+          FROM ${told}
+          WHERE ${isTold} AND s.state = 'RELEASING' AND s.attempts > 0
+            AND ${isStagingWanted} AND NOT EXISTS (SELECT FROM recall c WHERE c.file_id = s.file_id AND c.not_before > ${now})
+          RETURNING s.file_id
+        ), gone AS (
+          DELETE FROM staging s USING ${told}
+          WHERE ${isTold} AND NOT n.is_kept AND s.file_id NOT IN (SELECT file_id FROM again)
+        )
+        UPDATE staging s SET state = 'KEPT', since = CASE s.state WHEN 'KEPT' THEN s.since ELSE ${now}::timestamp END, ready_until = coalesce(n.until, CASE WHEN s.ready_until > ${now} THEN s.ready_until END),
+          due_at = ${now}::timestamp + CASE s.state WHEN 'KEPT'
+            THEN least(greatest((${now}::timestamp - s.since) / 2, ${KEPT_PAUSE.least}), ${KEPT_PAUSE.most}) ELSE ${KEPT_PAUSE.least} END
+        FROM ${told} WHERE ${isTold} AND n.is_kept AND s.file_id NOT IN (SELECT file_id FROM again)`,
+  );
+}
+
+export async function putOffReleases(
+  ctx: Context,
+  libraryId: number,
+  rows: readonly Answered[],
+  at: string,
+): Promise<void> {
+  const [ids, batches] = [rows.map((row) => row.fileId), rows.map((row) => row.batch)];
+  await ctx.db.pool.query(
+    sql`UPDATE staging s SET attempts = s.attempts + 1, due_at = ${at}
+        FROM unnest(${ids}::bigint[], ${batches}::uuid[]) AS n (file_id, batch)
+        WHERE s.library_id = ${libraryId} AND s.file_id = n.file_id AND s.batch = n.batch AND (s.state = 'RELEASING' OR ${isUndated})`,
+  );
+}
+
+export interface FailedStaging extends Answered {
+  errorClass: ErrorClass;
+  error: string;
+  isTry: boolean;
+  /** Time of the next try; null: it has failed for good. */
+  notBefore: string | null;
+}
+
+export async function readAttempts(ctx: Context, fileIds: readonly bigint[]): Promise<Map<bigint, number>> {
+  const rows = await ctx.db.rows<{ fileId: bigint; attempts: number }>(
+    sql`SELECT w.file_id AS "fileId", w.attempts FROM verification w WHERE w.file_id = ANY(${fileIds}::bigint[])
+        UNION ALL SELECT c.file_id, c.attempts FROM recall c WHERE c.file_id = ANY(${fileIds}::bigint[])`,
+  );
+  return new Map(rows.map((row) => [row.fileId, row.attempts]));
+}
+
+/** Ends or retries recalls of files that do not come, if they wait for this library. Kept files are released first. */
+export async function failStaged(ctx: Context, libraryId: number, failed: readonly FailedStaging[]): Promise<void> {
+  if (failed.length === 0) return;
+  await transaction(ctx.db.pool, 'failStaged', async (tx) => {
+    const fileIds = failed.map(({ fileId }) => fileId);
+    await lockHolders(tx, fileIds);
+    const now = ctx.now();
+    const ended = await tx.query<{ fileId: bigint }>(
+      sql`UPDATE staging s SET state = 'RELEASING', since = ${now}, due_at = ${now}
+          FROM unnest(${fileIds}::bigint[], ${failed.map(({ batch }) => batch)}::uuid[]) AS n (file_id, batch)
+          WHERE s.library_id = ${libraryId} AND s.file_id = n.file_id AND s.batch = n.batch AND s.state = 'ASKED'
+          RETURNING s.file_id AS "fileId"`,
+    );
+    const endedIds = new Set(ended.map(({ fileId }) => fileId));
+    const told = failed.filter(({ fileId }) => endedIds.has(fileId));
+    const isHere = sql`${isWaiting} AND c.volume_id IN (SELECT v.id FROM volume v WHERE v.library_id = ${libraryId})`;
+    const again = told.filter(({ notBefore }) => notBefore !== null);
+    await tx.query(
+      sql`UPDATE recall c SET attempts = c.attempts + n.is_try::int, not_before = n.not_before, error_class = n.error_class, error = n.error
+          FROM unnest(${again.map((f) => f.fileId)}::bigint[], ${again.map((f) => f.notBefore)}::timestamp[],
+            ${again.map((f) => f.errorClass)}::"ErrorClass"[], ${again.map((f) => f.error)}::text[], ${again.map((f) => f.isTry)}::bool[])
+            AS n (file_id, not_before, error_class, error, is_try)
+          WHERE c.file_id = n.file_id AND ${isHere}`,
+    );
+    await tx.query(failReadBacks(told, now));
+    const { turned, told: ofBoth } = await turnToCopies(
+      ctx,
+      tx,
+      await stillHere(
+        tx,
+        told.filter(({ notBefore }) => notBefore === null).map((file) => ({ ...file, isOfTape: true })),
+        isHere,
+      ),
+    );
+    const isOver = ({ fileId, notBefore }: FailedStaging) => notBefore === null && !turned.has(fileId);
+    const over = new Map(told.filter(isOver).map((file) => [file.fileId, file]));
+    const gone = await tx.query<{ fileId: bigint }>(
+      sql`DELETE FROM recall c WHERE c.file_id = ANY(${[...over.keys()]}::bigint[]) AND ${isHere} RETURNING c.file_id AS "fileId"`,
+    );
+    const outcomes = gone.flatMap(({ fileId }) => {
+      const { errorClass, error } = over.get(fileId) ?? {};
+      return errorClass ? [{ fileId, errorClass, error: ofBoth.get(fileId) ?? error }] : [];
+    });
+    await markHolds(ctx, tx, outcomes);
+  });
+}
+
+async function stillHere(tx: Transaction, failed: readonly FailedStaging[], isHere: Sql): Promise<FailedStaging[]> {
+  if (failed.length === 0) return [];
+  const rows = await tx.query<{ fileId: bigint }>(
+    sql`SELECT c.file_id AS "fileId" FROM recall c WHERE c.file_id = ANY(${failed.map(({ fileId }) => fileId)}::bigint[]) AND ${isHere}`,
+  );
+  const here = new Set(rows.map(({ fileId }) => fileId));
+  return failed.filter(({ fileId }) => here.has(fileId));
+}
+
+function failReadBacks(told: readonly FailedStaging[], now: string): Sql {
+  return sql`UPDATE verification w SET attempts = w.attempts + n.is_try::int, not_before = n.not_before, error_class = n.error_class, error = n.error, at = ${now}
+    FROM unnest(${told.map((f) => f.fileId)}::bigint[], ${told.map((f) => f.notBefore)}::timestamp[],
+      ${told.map((f) => f.errorClass)}::"ErrorClass"[], ${told.map((f) => f.error)}::text[], ${told.map((f) => f.isTry)}::bool[])
+      AS n (file_id, not_before, error_class, error, is_try)
+    WHERE w.file_id = n.file_id AND w.not_before IS NOT NULL AND NOT EXISTS (SELECT FROM recall c WHERE c.file_id = w.file_id)`;
+}

@@ -1,0 +1,40 @@
+/**
+ * Changes may wait for the catalogue during an import, or for locked rows, and occupy a connection meanwhile. So
+ * waiting callers share a part of the connections fairly. Changes of rows that are locked only briefly have their own
+ * part, so that a suspension is possible at any time.
+ */
+
+import { checkWanted } from '../core/errors.js';
+import type { Database } from '../db/client.js';
+import type { Context } from './context.js';
+
+/** Limiters of changes, by the lock for which they may wait, and of GraphQL queries. */
+const places = {
+  catalogue: 'takers',
+  rows: 'changers',
+  nobody: 'keepers',
+  queries: 'queries',
+} as const satisfies Record<string, keyof Database>;
+
+/**
+ * Runs work in a slot of the caller. Gives up if the caller disconnects before. Calls must not nest.
+ * @throws UnavailableError, OverShareError if the caller has too many at once, and errors of the work
+ */
+export async function takeTurn<T>(
+  { db, share, reader }: Context,
+  waitsFor: keyof typeof places,
+  work: () => Promise<T>,
+): Promise<T> {
+  if (share === undefined) return await work(); // the process itself, without callers on the same connections
+  const { leave } = await db[places[waitsFor]].enter(share, reader);
+  try {
+    return await work();
+  } finally {
+    leave();
+  }
+}
+
+/** Call it after waiting and before any change. @throws UnavailableError if the caller has disconnected */
+export function checkAsked({ reader }: Context): void {
+  checkWanted(reader);
+}

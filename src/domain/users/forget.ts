@@ -1,0 +1,254 @@
+/**
+ * Removes a user's personal data: replaces the name by a pseudonym everywhere, and clears addresses and free texts.
+ * Closes the quota and revokes tokens first. Then changes the audit in steps, since it may have many millions of rows,
+ * and everything else in a last transaction. Until that one the name identifies the user's rows, so after a crash a
+ * second call continues.
+ */
+import { randomBytes } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { InUseError, InvalidInputError, NotFoundError, quote } from '../../core/errors.js';
+import { plural } from '../../core/plural.js';
+import { lockAdvisory, lockCatalogue, lockQuotas, lockRequests } from '../../db/locks.js';
+import { type Sql, sql } from '../../db/sql.js';
+import { type Transaction, transaction } from '../../db/transaction.js';
+import { auditRow, type Deed } from '../audit/audit.js';
+import { audited, type Note } from '../audit/audited.js';
+import { isLive } from '../conditions.js';
+import type { Context } from '../context.js';
+import { checkText, isReserved } from '../input.js';
+import { forgetWebhooks } from '../notifications/webhooks/webhooks.js';
+import { takeTurn } from '../turn.js';
+
+/** Other processes have written or dropped their counts with the name by then. */
+const ON_ITS_WAY_MS = 500;
+
+export interface ForgetResult {
+  pseudonym: string;
+  /** Requests that belonged to the user, or mention the user. */
+  requests: number;
+  letters: number;
+  tokens: number;
+  auditRows: number;
+}
+
+/**
+ * Draws a pseudonym and stores it nowhere with the name. Revokes the user's tokens, which ends their streams.
+ * @throws NotFoundError if there is nothing of the user, as in a second call; InUseError with the figures, while
+ *   requests of the user are live
+ */
+export async function forgetUser(ctx: Context, given: string): Promise<ForgetResult> {
+  // the audit row, of success or rejection, must not contain the name
+  const pseudonym = `forgotten-${randomBytes(4).toString('hex')}`;
+  const deed = { operation: 'forgetUser', kind: 'USER', object: '' } as const;
+  return await audited(ctx, deed, async (note) => {
+    const user = checkText('user', given);
+    if (user === '') throw new InvalidInputError('user', 'must not be empty');
+    if (isReserved(user)) {
+      throw new InvalidInputError(
+        'user',
+        `must be somebody, and ${quote(user)} is what Tapegate calls nobody in person`,
+      );
+    }
+    await ctx.refusals.settle(); // counts contain the name as well
+    await takeTurn(ctx, 'catalogue', () => closeUser(ctx, user, { ...deed, object: pseudonym }));
+    await sleep(ON_ITS_WAY_MS);
+    const person = await findPerson(ctx, user, pseudonym);
+    const { changed: auditRows, newest } = await forgetInAudit(ctx, person);
+    // work that has begun is completed, even if the caller is gone
+    const result = await takeTurn({ ...ctx, reader: undefined }, 'catalogue', () =>
+      transaction(ctx.db.pool, 'forgetUser', (tx) => forgetPerson(ctx, tx, person, { auditRows, note })),
+    );
+    await forgetInAudit(ctx, person, newest + 1n); // rows that were written meanwhile
+    return result;
+  });
+}
+
+interface Person {
+  user: string;
+  /** Names of the user as a maker of things. */
+  owners: readonly string[];
+  /** Mail address of the quota, if no other quota has it. It is removed everywhere, including requests and mail of others. */
+  address: string | null;
+  pseudonym: string;
+  /** Ids of the requests charged to the user, or made by the user. Audit rows about them may mention the user. */
+  requests: readonly string[];
+}
+
+async function findPerson(ctx: Context, user: string, pseudonym: string): Promise<Person> {
+  const rows = await ctx.db.rows<{ address: string | null; requests: string[] }>(
+    sql`SELECT ARRAY(SELECT r.id::text FROM request r WHERE ${ownRequests(user)} ORDER BY r.id) AS requests,
+          (SELECT q.email FROM quota q WHERE q."user" = ${user} AND q.email <> ''
+             AND NOT EXISTS (SELECT FROM quota o WHERE o.email = q.email AND o.id <> q.id)) AS address`,
+  );
+  const { address = null, requests = [] } = rows[0] ?? {};
+  return { user, owners: ownerNamesOf(user), address, pseudonym, requests };
+}
+
+/** Ends access and new requests. @param deed audited if there was any access */
+async function closeUser(ctx: Context, user: string, deed: Deed): Promise<void> {
+  await transaction(ctx.db.pool, 'closeUser', async (tx) => {
+    await lockCatalogue(tx, 'alone'); // pending requests, which may be the user's, are created or rejected before
+    await lockQuotas(tx, sql`q."user" = ${user}`, 'quotaAlone');
+    await refuseLive(ctx, tx, user);
+    const [closed] = await tx.query<{ count: number }>(
+      sql`WITH quotas AS (
+            UPDATE quota q SET size = 0, removed_at = ${ctx.now()} WHERE q."user" = ${user} AND q.removed_at IS NULL RETURNING q.id
+          ), tokens AS (
+            UPDATE api_token t SET revoked_at = ${ctx.now()} WHERE t.name = ${user} AND t.revoked_at IS NULL RETURNING t.id
+          ) SELECT (SELECT count(*) FROM quotas)::int + (SELECT count(*) FROM tokens)::int AS count`,
+    );
+    await tx.query(sql`SELECT pg_notify('tapegate', 'access')`);
+    await tx.query(sql`SELECT pg_notify('tapegate', 'forgotten')`); // counts of other processes contain the name as well
+    if (closed && closed.count > 0) await tx.query(auditRow(ctx.now(), ctx.caller, deed, 'BEGUN'));
+  });
+}
+
+async function forgetPerson(
+  ctx: Context,
+  tx: Transaction,
+  person: Person,
+  { auditRows, note }: { auditRows: number; note: Note },
+): Promise<ForgetResult> {
+  const { user, pseudonym } = person;
+  await lockAdvisory(tx, 'webhooks'); // an engine may be queueing messages
+  await lockCatalogue(tx, 'alone');
+  await lockRequests(tx, ofPerson(person));
+  await lockQuotas(tx, sql`q."user" = ${user}`, 'quotaAlone');
+  await refuseLive(ctx, tx, user);
+  const letters = await forgetLetters(tx, person);
+  const tokens = await forgetTokens(ctx, tx, person);
+  const others = await forgetOthers(tx, person);
+  const webhooks = await forgetWebhooks(tx, person);
+  const requests = await forgetRequests(tx, person);
+  const quotas = await forgetQuota(ctx, tx, person);
+  if (quotas + requests + letters + tokens + others + webhooks + auditRows === 0) {
+    throw new NotFoundError(`there is nothing of user ${quote(user)}`);
+  }
+  await tx.query(note({ object: pseudonym, given: { requests, letters, tokens, auditRows } }));
+  return { pseudonym, requests, letters, tokens, auditRows };
+}
+
+async function refuseLive(ctx: Context, tx: Transaction, user: string): Promise<void> {
+  const [live] = await tx.query<{ count: number }>(
+    sql`SELECT count(*)::int AS count FROM request r JOIN quota q ON q.id = r.quota_id
+        WHERE (q."user" = ${user} OR r.made_by = ANY(${ownerNamesOf(user)}::text[])) AND ${isLive} AND r.retention > ${ctx.now()}`,
+  );
+  if (!live || live.count === 0) return;
+  throw new InUseError(
+    `user ${quote(user)} has ${plural(live.count, 'live request')}: cancel ${live.count === 1 ? 'it' : 'them'} first`,
+  );
+}
+
+/** The requests `r` of any quota that mention the user. */
+function ofPerson({ user, owners, address }: Person): Sql {
+  return sql`(${ownRequests(user)} OR r.ruled_by = ANY(${owners}::text[])
+    OR ${address}::text IN (r.notify_on_first_file, r.notify_on_last_file))`;
+}
+
+/** Keeps patterns and paths, which belong to the archive. Clears labels, which are free text, of own requests. */
+async function forgetRequests(tx: Transaction, person: Person): Promise<number> {
+  const { user, owners, pseudonym, address } = person;
+  const isRuled = sql`r.ruled_by = ANY(${owners}::text[])`;
+  const isOwn = ownRequests(user);
+  const rows = await tx.query(
+    sql`UPDATE request r SET label = CASE WHEN ${isOwn} THEN ${pseudonym} ELSE r.label END,
+          made_by = CASE WHEN r.made_by = ANY(${owners}::text[]) THEN ${pseudonym} ELSE r.made_by END,
+          ruled_by = CASE WHEN ${isRuled} THEN ${pseudonym} ELSE r.ruled_by END,
+          ruled_groups = CASE WHEN (${quotaOf(user)} OR ${isRuled}) AND r.ruled_groups IS NOT NULL THEN '{}' ELSE r.ruled_groups END,
+          notify_on_first_file = CASE WHEN ${isOwn} THEN NULL ELSE nullif(r.notify_on_first_file, ${address}) END,
+          notify_on_last_file = CASE WHEN ${isOwn} THEN NULL ELSE nullif(r.notify_on_last_file, ${address}) END
+        WHERE ${ofPerson(person)} RETURNING r.id`,
+  );
+  return rows.length;
+}
+
+/** Keeps the row for its requests, as for a removed quota. */
+async function forgetQuota(ctx: Context, tx: Transaction, { user, pseudonym }: Person): Promise<number> {
+  const rows = await tx.query(
+    sql`UPDATE quota q SET "user" = ${pseudonym}, email = '', notes = '', size = 0,
+          removed_at = coalesce(q.removed_at, ${ctx.now()}) WHERE q."user" = ${user} RETURNING q.id`,
+  );
+  return rows.length;
+}
+
+/**
+ * Removes memberships of and in the quota, counted uses, and a suspension of the user. Renames the user in path rules,
+ * since all users may access a directory without rules. In reasons of other suspensions only the address is
+ * recognisable as personal.
+ */
+async function forgetOthers(tx: Transaction, { user, owners, pseudonym, address }: Person): Promise<number> {
+  const [row] = await tx.query<{ count: number }>(
+    sql`WITH members AS (
+          DELETE FROM quota_member m WHERE m.quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${user})
+            OR (m.kind = 'USER' AND m.name = ${user}) RETURNING true
+        ), rules AS (
+          UPDATE path_rule p SET name = replace(p.name, ${user}, ${pseudonym})
+          WHERE p.kind = 'USER' AND p.name = ANY(${owners}::text[]) RETURNING true
+        ), uses AS (
+          DELETE FROM legacy_use l WHERE l."user" = ${user} RETURNING true
+        ), suspensions AS (
+          DELETE FROM suspension s WHERE s.kind = 'USER' AND s.name = ${user} RETURNING true
+        ), reasons AS (
+          UPDATE suspension s SET reason = replace(s.reason, ${address}, ${pseudonym})
+          WHERE strpos(s.reason, ${address}) > 0 AND NOT (s.kind = 'USER' AND s.name = ${user})
+        ) SELECT count(*)::int AS count FROM (TABLE members UNION ALL TABLE rules UNION ALL TABLE uses UNION ALL TABLE suspensions) o`,
+  );
+  return row?.count ?? 0;
+}
+
+async function forgetLetters(tx: Transaction, { user, pseudonym, address }: Person): Promise<number> {
+  const rows = await tx.query(
+    sql`UPDATE notification n SET recipient = ${pseudonym}, subject = '', body = '', last_error = NULL,
+          state = CASE WHEN n.state = 'PENDING' THEN 'REJECTED' ELSE n.state END
+        WHERE n.recipient = ${address} OR n.request_id IN (SELECT r.id FROM request r WHERE ${ownRequests(user)})
+        RETURNING n.id`,
+  );
+  return rows.length;
+}
+
+/** Revokes tokens of any role with the user's name, and removes the user from service tokens. */
+async function forgetTokens(ctx: Context, tx: Transaction, { user, pseudonym }: Person): Promise<number> {
+  const isOwn = sql`t.name = ${user}`;
+  const rows = await tx.query(
+    sql`UPDATE api_token t SET
+          revoked_at = CASE WHEN ${isOwn} THEN coalesce(t.revoked_at, ${ctx.now()}) ELSE t.revoked_at END,
+          note = CASE WHEN ${isOwn} THEN '' ELSE t.note END,
+          name = CASE WHEN ${isOwn} THEN ${pseudonym} ELSE t.name END,
+          quotas = array_replace(t.quotas, ${user}, ${pseudonym}),
+          made_by = CASE WHEN t.made_by = ${user} THEN ${pseudonym} ELSE t.made_by END
+        WHERE ${isOwn} OR t.made_by = ${user} OR ${user} = ANY(t.quotas) RETURNING t.id`,
+  );
+  if (rows.length > 0) await tx.query(sql`SELECT pg_notify('tapegate', 'access')`);
+  return rows.length;
+}
+
+/** Returns the names that `ownerOf` in src/core/caller.ts gives callers of this name, in any role. */
+function ownerNamesOf(user: string): string[] {
+  return [user, ...['user', 'service', 'operator'].map((role) => `${role}:${user}`)];
+}
+
+const quotaOf = (user: string): Sql => sql`r.quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${user})`;
+
+const ownRequests = (user: string): Sql => sql`(${quotaOf(user)} OR r.made_by = ANY(${ownerNamesOf(user)}::text[]))`;
+
+const STEP = 10_000n;
+
+/** Replaces a person in the audit from a row on. @returns the number of changed rows, and the last id that was read */
+async function forgetInAudit(
+  ctx: Context,
+  { user, address, pseudonym, requests }: Person,
+  from = 1n,
+): Promise<{ changed: number; newest: bigint }> {
+  const rows = await ctx.db.rows<{ oldest: bigint; newest: bigint }>(
+    sql`SELECT coalesce(min(a.id), 1) AS oldest, coalesce(max(a.id), 0) AS newest FROM audit a WHERE a.id >= ${from}`,
+  );
+  const { oldest, newest } = rows[0] ?? { oldest: 1n, newest: 0n };
+  let changed = 0;
+  for (let first = oldest; first <= newest; first += STEP) {
+    const step = await ctx.db.pool.query<{ count: number }>(
+      sql`SELECT forget_in_audit(${user}, ${address}::text, ${pseudonym}, ${requests}::text[], ${first}, ${first + STEP - 1n}) AS count`,
+    );
+    changed += step.rows[0]?.count ?? 0;
+  }
+  return { changed, newest: newest > from ? newest : from - 1n };
+}

@@ -1,0 +1,113 @@
+/**
+ * Writes a directory tree to tape and registers it. A file is UNVERIFIED once it is on a volume; ONDISK once reading it
+ * back gave the same checksum, then ONTAPE. May be killed anywhere and rerun: it skips files on tape, and writes a
+ * partly written file to a new position.
+ */
+import type { Deed } from '../../domain/audit/audit.js';
+import { auditedRun } from '../../domain/audit/audited.js';
+import { type FolderMode, recordFolders } from '../../domain/catalogue/folder-modes.js';
+import { archiveVolumes, hasVolumes, skipGiven } from '../../domain/catalogue/volumes.js';
+import type { Context } from '../../domain/context.js';
+import { confirmOwned, ownershipOf } from '../../restore-area/ownership.js';
+import { LibraryError, type WritableBackend } from '../../tape/backend.js';
+import { ArchiveBatch, type BatchOptions, type BatchResult } from './batch.js';
+import type { Source } from './walk.js';
+import { type OnSkip, type PassedOver, refuseOwnFolders, walkSources } from './walk.js';
+
+export interface ArchiveInput extends BatchOptions {
+  dir: string;
+  /** Prepended to the paths below `dir`; default `/`. */
+  prefix?: string;
+  /** Creates a missing library even if the catalogue contains volumes. */
+  newLibrary?: boolean;
+}
+
+export interface ArchiveResult extends BatchResult, PassedOver {}
+
+export interface ArchiveProgress {
+  files: number;
+  bytes: bigint;
+}
+
+/**
+ * Archives a tree. A failed file is listed in the result, and the others are still archived.
+ * @throws Error if the catalogue contains volumes but there is no library; nothing is written then
+ * @param how.onProgress called after each file written or compared, with the totals so far
+ * @param how.onSkip called for entries that are not regular files
+ */
+export async function archiveTree(
+  ctx: Context,
+  backend: WritableBackend,
+  input: ArchiveInput,
+  how: { signal: AbortSignal; onProgress?: (progress: ArchiveProgress) => void; onSkip?: OnSkip },
+): Promise<ArchiveResult> {
+  await refuseOwnFolders(ctx, input.dir);
+  await ownershipOf(ctx).require();
+  await openLibrary(ctx, backend, input.newLibrary ?? false);
+  const last = await backend.findLast?.(archiveVolumes);
+  if (last) await skipGiven(ctx, last);
+  const deed: Deed = { operation: 'archive', kind: 'CATALOGUE', object: input.dir, given: input };
+  return await auditedRun(ctx, deed, () => archiveAll(ctx, backend, input, how), describe);
+}
+
+/** Details for the audit log, with the number of failures only. */
+function describe({ archived, bytes, unchanged, skipped, failed }: ArchiveResult): object {
+  return { archived, bytes, unchanged, skipped, failed: failed.length };
+}
+
+async function archiveAll(
+  ctx: Context,
+  backend: WritableBackend,
+  input: ArchiveInput,
+  how: { signal: AbortSignal; onProgress?: (progress: ArchiveProgress) => void; onSkip?: OnSkip },
+): Promise<ArchiveResult> {
+  const result: ArchiveResult = { archived: 0, bytes: 0n, unchanged: 0, skipped: 0, failed: [] };
+  const progress: ArchiveProgress = { files: 0, bytes: 0n };
+  const onSource = ({ size }: Source) => {
+    progress.files++;
+    progress.bytes += size;
+    how.onProgress?.(progress);
+  };
+  const { signal } = how;
+  const folders: FolderMode[] = [];
+  const walk = walkSources(input, result, { onSkip: how.onSkip, onFolder: (folder) => folders.push(folder) });
+  for await (const sources of groupSources(walk, signal)) {
+    await confirmOwned(ctx);
+    // before their files, which may be restored at once
+    await recordFolders(ctx, folders.splice(0), input.prefix);
+    if (sources.length > 0) await new ArchiveBatch(ctx, backend, input, { sources, result, signal, onSource }).run();
+  }
+  return result;
+}
+
+/** Creates the library only for the first archive: an unmounted library would otherwise hide the files later. */
+async function openLibrary(ctx: Context, backend: WritableBackend, isNew: boolean): Promise<void> {
+  try {
+    await backend.openLibrary?.(isNew || !(await hasVolumes(ctx)));
+  } catch (error) {
+    if (!(error instanceof LibraryError)) throw error;
+    const way =
+      'nothing was archived, since the catalogue knows volumes: mount the library, or have a new one made with --new-library';
+    throw new Error(`${error.message}; ${way}`, { cause: error });
+  }
+}
+
+/** Limits of a batch: files for the cost of small ones in the catalogue, bytes for large ones. */
+const BATCH_FILES = 2000;
+const BATCH_BYTES = 1024n * 1024n * 1024n;
+
+/** Groups sources into batches; the last may be empty. @throws the signal's reason */
+async function* groupSources(sources: AsyncIterable<Source>, signal: AbortSignal): AsyncGenerator<Source[]> {
+  let batch: Source[] = [];
+  let bytes = 0n;
+  for await (const source of sources) {
+    signal.throwIfAborted();
+    batch.push(source);
+    bytes += source.size;
+    if (batch.length < BATCH_FILES && bytes < BATCH_BYTES) continue;
+    yield batch;
+    batch = [];
+    bytes = 0n;
+  }
+  yield batch;
+}

@@ -1,0 +1,96 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { logFailure } from '../../core/errors.js';
+import { count, time } from '../../core/signals.js';
+import type { Context } from '../../domain/context.js';
+
+/** A job that finds its own work. It may be killed at any line; the next run recovers. */
+export interface Pass {
+  /** Name in log and metrics. */
+  name: string;
+  /** Signals that there may be work; without it, the job runs only periodically. */
+  bell?: Waker;
+  /** Maximum pause; also the pause after a failure. */
+  everyMs: number;
+  /** It deletes, expires or gives up by time, so it waits while the clock of the database is implausible. */
+  isByTime?: boolean;
+  /** Pause as a multiple of the run time: for an expensive job whose signals are mostly irrelevant to it. */
+  restTimes?: number;
+  run: () => Promise<unknown>;
+}
+
+/** Minimum pause: there may be a signal for each batch of files, and each run costs database time. */
+const REST_MS = 200;
+/** Maximum pause after a signal, because someone may be waiting. */
+const MOST_REST_MS = 1000;
+
+/** Maximum delay between the first runs of two jobs. */
+const APART_MS = 50;
+
+/**
+ * Runs jobs until `stop`. Logs errors and retries. Staggers their start, so that a new engine does not need a connection
+ * for each.
+ * @returns when all jobs have ended
+ */
+export async function runPasses(ctx: Context, stop: AbortSignal, passes: readonly Pass[]): Promise<void> {
+  const running: Promise<void>[] = [];
+  for (const pass of passes) {
+    const hasRun = new Promise<void>((resolve) => {
+      running.push(repeat(ctx, stop, pass, resolve).finally(resolve));
+    });
+    await Promise.race([hasRun, sleep(APART_MS, undefined, { ref: false })]);
+  }
+  await Promise.all(running);
+}
+
+async function repeat(
+  ctx: Context,
+  stop: AbortSignal,
+  { name, bell = new Waker(), everyMs, restTimes = 0, isByTime = false, run }: Pass,
+  onRun: () => void,
+): Promise<void> {
+  const rest = (ms: number) => sleep(ms, undefined, { signal: stop }).catch(() => {}); // `stop` ends the pause
+  while (!stop.aborted) {
+    const seen = bell.count; // before the run, so that no signal during it is lost
+    const startedAt = performance.now();
+    try {
+      if (isByTime && !ctx.db.clock.isPlausible) onRun();
+      else await run().finally(onRun);
+    } catch (error) {
+      count('tapegate_pass_failures_total', { pass: name });
+      logFailure(ctx.log, error, name);
+      await rest(everyMs);
+      continue;
+    }
+    const tookMs = performance.now() - startedAt;
+    time('tapegate_pass_seconds', { pass: name }, tookMs / 1000);
+    await rest(Math.max(REST_MS, Math.min(tookMs * restTimes, MOST_REST_MS)));
+    await bell.wait(seen, everyMs, stop);
+  }
+}
+
+/** A signal with a counter. Callers read `count` before they look for work, so that no signal is lost. */
+export class Waker {
+  count = 0;
+  private readonly waiters = new Set<() => void>();
+
+  ring(): void {
+    this.count++;
+    for (const wake of this.waiters) wake();
+  }
+
+  /** Returns after a signal since `seen`, the time-out, or the abort of `signal`. */
+  async wait(seen: number, timeoutMs: number, signal: AbortSignal): Promise<void> {
+    if (this.count !== seen || signal.aborted) return;
+    await new Promise<void>((resolve) => {
+      const done = () => {
+        clearTimeout(timer);
+        signal.removeEventListener('abort', done);
+        this.waiters.delete(done);
+        resolve();
+      };
+      const timer = setTimeout(done, timeoutMs);
+      signal.addEventListener('abort', done);
+      this.waiters.add(done);
+    });
+  }
+}

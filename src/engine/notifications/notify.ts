@@ -1,0 +1,146 @@
+/**
+ * Sends emails from the outbox. Each is claimed, so that two engines do not send the same one. After a crash or a
+ * stall, it may be sent again with the same Message-ID, by which mail systems detect duplicates.
+ */
+import type { Transporter } from 'nodemailer';
+import { startDeadline } from '../../core/deadline.js';
+import { codeOf, isExhausted, messageOf } from '../../core/errors.js';
+import { createHider } from '../../core/secrets.js';
+import { count } from '../../core/signals.js';
+import { addSeconds, secondsBetween } from '../../core/time.js';
+import type { Context } from '../../domain/context.js';
+import { composeLate } from '../../domain/notifications/mail/mail.js';
+import {
+  claimMail,
+  hasSender,
+  type Letter,
+  noteSender,
+  SEND_SECONDS,
+  type SendResult,
+} from '../../domain/notifications/mail/outbox.js';
+import { confirmOwned } from '../../restore-area/ownership.js';
+
+/** Pauses after consecutive failures; the last one repeats. */
+const PAUSES_SECONDS = [5, 15, 60, 300, 900, 3600];
+
+/**
+ * Time after which an email that the server keeps deferring is dropped: RFC 5321, section 4.5.4.1, requires at least
+ * four or five days. An unreachable server does not count.
+ */
+const DEFERRED_SECONDS = 5 * 86_400;
+/** Minimum deferrals before an email is dropped: in a long queue, days may pass between two tries. */
+const DEFERRALS = 10;
+
+export interface MailSignals {
+  stop: AbortSignal;
+  abort: AbortSignal;
+}
+
+/**
+ * Sends all due emails in order.
+ * @param transport undefined: logs emails instead, unless another engine has a mail server and sends them
+ * @returns the number of processed emails
+ */
+export async function sendMail(
+  ctx: Context,
+  transport: Transporter | undefined,
+  { stop, abort }: MailSignals,
+): Promise<number> {
+  if (transport) await noteSender(ctx);
+  else if (await hasSender(ctx)) return 0;
+  let letters = 0;
+  const sendCounted = async (letter: Letter) => {
+    await confirmOwned(ctx);
+    const result = await send(ctx, transport, letter, abort);
+    count('tapegate_mail_total', { result: result.state.toLowerCase() });
+    return result;
+  };
+  const claim = { inTurn: transport !== undefined, send: sendCounted };
+  while (!stop.aborted) {
+    await confirmOwned(ctx); // before the claim, which delays the email
+    if (!(await claimMail(ctx, claim))) break;
+    letters++;
+  }
+  return letters;
+}
+
+async function send(
+  ctx: Context,
+  transport: Transporter | undefined,
+  letter: Letter,
+  abort: AbortSignal,
+): Promise<SendResult> {
+  const body = letter.isLate ? composeLate(letter) : letter.body;
+  if (!transport) {
+    ctx.log.info({ to: letter.recipient, subject: letter.subject, body }, 'mail (SMTP_URL is not set)');
+    return { state: 'LOGGED' };
+  }
+  const message = {
+    from: ctx.config.mailFrom,
+    to: { name: '', address: letter.recipient },
+    subject: letter.subject,
+    text: body,
+    messageId: letter.messageId,
+    date: new Date(`${letter.createdAt.slice(0, 19)}Z`),
+    headers: { 'Auto-Submitted': 'auto-generated' },
+  };
+  const deadline = startDeadline(SEND_SECONDS * 1000, abort);
+  try {
+    await transport.sendMail({ ...message, signal: deadline.signal });
+    return { state: 'SENT' };
+  } catch (error) {
+    const reason = describeFailure(error, ctx.config.smtpUrl);
+    ctx.log.warn({ to: letter.recipient, error: reason }, 'mail was not taken');
+    if (isRefused(error)) return { state: 'REJECTED', error: reason };
+    if (isDeferred(error) && ctx.db.clock.isPlausible && isGivenUp(letter, ctx.now())) {
+      return { state: 'REJECTED', error: `given up after ${DEFERRED_SECONDS / 86_400} days: ${reason}` };
+    }
+    const failures = hasNoSocket(error) ? 0 : letter.attempts;
+    const pause = abort.aborted ? 0 : PAUSES_SECONDS[Math.min(failures, PAUSES_SECONDS.length - 1)];
+    return {
+      state: 'PENDING',
+      error: reason,
+      nextTryAt: addSeconds(ctx.now(), pause ?? 0),
+      isDeferred: isDeferred(error),
+    };
+  } finally {
+    deadline.end();
+  }
+}
+
+/** Whether to drop a letter that the server has deferred again. */
+function isGivenUp({ deferredSince, deferrals }: Letter, now: string): boolean {
+  if (deferredSince === null || deferrals + 1 < DEFERRALS) return false;
+  return secondsBetween(deferredSince, now) >= DEFERRED_SECONDS;
+}
+
+/** Whether this process has too many open files. nodemailer keeps a system error's code in `originalCode`. */
+function hasNoSocket(error: unknown): boolean {
+  return isExhausted(error) || isExhausted({ code: (error as { originalCode?: string }).originalCode });
+}
+
+/** Error text without the password, which a server may repeat. */
+function describeFailure(error: unknown, smtpUrl: string | undefined): string {
+  const text = createHider({ SMTP_URL: smtpUrl })(messageOf(error));
+  if (codeOf(error) !== 'ETLS' && !text.includes('required STARTTLS')) return text;
+  return `the mail server begins no TLS (STARTTLS), and without it gets no password: ${text}`;
+}
+
+/** Whether the server rejected this recipient or email permanently. Other rejections concern the site. */
+function isRefused(error: unknown): boolean {
+  return isAboutLetter(error) && responseCodeOf(error) >= 500;
+}
+
+/** Whether the server deferred this recipient or email, for example because of a full mailbox or greylisting. */
+function isDeferred(error: unknown): boolean {
+  return isAboutLetter(error) && responseCodeOf(error) >= 400 && responseCodeOf(error) < 500;
+}
+
+function isAboutLetter(error: unknown): boolean {
+  const { command = '' } = error as { command?: string };
+  return command === 'RCPT TO' || command === 'DATA';
+}
+
+function responseCodeOf(error: unknown): number {
+  return (error as { responseCode?: number }).responseCode ?? 0;
+}

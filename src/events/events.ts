@@ -1,0 +1,288 @@
+/**
+ * The event feed of a process: rows of an append-only table, read once for all readers. NOTIFY only wakes up the feed.
+ * Writers wait for no lock: the feed numbers events after their commit (event-table.ts). A reader that resumes after a
+ * number misses none.
+ */
+import { EventEmitter } from 'node:events';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { secondsSince, time } from '../core/signals.js';
+import { secondsBetween } from '../core/time.js';
+import type { Database } from '../db/client.js';
+import { type Sql, sql } from '../db/sql.js';
+import {
+  type AnyEvent,
+  type AskDatabase,
+  type EventFilter,
+  EventNumbers,
+  EventTable,
+  RANGE,
+  SharedReads,
+} from './event-table.js';
+
+/** Events queued for a slow reader, which reads the table again if there are more. */
+const MAX_QUEUE = Number(RANGE) / 2;
+/** Listeners that get an event in one turn of the event loop. More at once cost more garbage collection. */
+const AT_ONCE = 100;
+/** Delay after a lost notification. */
+const POLL_MS = 5000;
+const RETRY_MS = 200;
+const BELLS = ['event', 'recall', 'notification', 'room', 'access', 'rights', 'forgotten', 'webhook'];
+
+export class EventFeed {
+  private readonly db: Database;
+  private readonly emitter = new EventEmitter().setMaxListeners(0);
+  private readonly listeners = new Set<(event: AnyEvent) => void>();
+  readonly numbers: EventNumbers;
+  readonly shared = new SharedReads();
+  /** New events are read beside the pool if all of its connections are in use: they may wait for locks. */
+  private readonly news: EventTable;
+  private readonly table: EventTable;
+  private turn: Promise<unknown> = Promise.resolve();
+  private last: bigint | undefined;
+  private isReading = false;
+  private hasRung = false;
+  private isClosed = false;
+  private poll: NodeJS.Timeout | undefined;
+  private unlisten = () => {};
+  private behindSince: number | undefined;
+
+  constructor(db: Database) {
+    this.db = db;
+    const ask: AskDatabase = (statement) => this.ask(statement);
+    this.numbers = new EventNumbers(ask);
+    this.news = new EventTable(ask);
+    this.table = new EventTable(
+      async <Row extends object>(statement: Sql) => (await db.pool.query<Row>(statement)).rows,
+    );
+  }
+
+  async open(): Promise<void> {
+    this.last = await this.newestId();
+    this.unlisten = await this.db.pulse.listen({
+      onBegin: () => {
+        for (const bell of BELLS) this.emitter.emit(`ring:${bell}`);
+        this.ring(); // for events that came before LISTEN
+      },
+      onNotification: (payload) => {
+        this.emitter.emit(`ring:${payload}`);
+        if (payload === 'event') this.ring();
+      },
+      onEnd: () => this.numbers.forget(), // the next server may lack the last transactions of this one
+    });
+    this.poll = setInterval(() => this.ring(), POLL_MS).unref();
+  }
+
+  /** Calls `listener` when rows were added to a table (`event`, `recall`, `notification`), or disks may have `room`. */
+  onRing(table: string, listener: () => void): () => void {
+    this.emitter.on(`ring:${table}`, listener);
+    return () => this.emitter.off(`ring:${table}`, listener);
+  }
+
+  get readers(): number {
+    return this.listeners.size;
+  }
+
+  /** How long unread events have existed. */
+  get lagSeconds(): number {
+    return this.behindSince === undefined ? 0 : secondsSince(this.behindSince);
+  }
+
+  async newestId(): Promise<bigint> {
+    await this.numbers.number();
+    return await this.numbers.newest();
+  }
+
+  async checkKept(after: bigint): Promise<void> {
+    await this.table.checkKept(after);
+  }
+
+  /** Selects how far a statement sees: `newest`, the newest event, and `unnumbered`, the batches after it. */
+  get present(): Sql {
+    return this.numbers.present();
+  }
+
+  /**
+   * Yields the events after an id that pass the filter, in order, first from the table. Ends when the feed closes or
+   * the signal aborts.
+   * @throws EventsGoneError if the reader is so slow that some were pruned
+   */
+  async *follow<E extends AnyEvent>(after: bigint, filter: EventFilter<E>, signal: AbortSignal): AsyncGenerator<E> {
+    let last = after;
+    while (!this.isClosed && !signal.aborted) {
+      // first, so that no event is missed between the table and the queue
+      const { queue, leave, gap } = this.subscribe(filter, signal);
+      try {
+        for await (const { events, upTo } of this.table.read(last, filter)) {
+          if (signal.aborted || this.isClosed) return; // the filter may accept nothing of a long table
+          for (const event of events) {
+            last = event.id;
+            yield event;
+          }
+          last = upTo;
+        }
+        while (await queue.wait()) {
+          const event = queue.take();
+          if (event.id <= last) continue;
+          last = event.id;
+          yield event;
+        }
+        if (!queue.hasOverflowed) return;
+        if (gap.begin > last) last = gap.begin;
+      } finally {
+        leave();
+      }
+    }
+  }
+
+  endReaders(): void {
+    this.isClosed = true;
+    this.emitter.emit('close');
+  }
+
+  close(): void {
+    this.endReaders();
+    this.unlisten();
+    clearInterval(this.poll);
+  }
+
+  /** Runs one statement at a time. One that fails beside the pool, where its time is short, waits for the pool. */
+  private async ask<Row extends object>(statement: Sql): Promise<Row[]> {
+    const { db } = this;
+    const answer = this.turn.then(() =>
+      db
+        .urgentPool()
+        .query<Row>(statement)
+        .catch(() => db.pool.query<Row>(statement)),
+    );
+    this.turn = answer.catch(() => {}); // its caller gets the error
+    return (await answer).rows;
+  }
+
+  private ring(): void {
+    this.hasRung = true;
+    this.behindSince ??= performance.now();
+    if (!this.isReading && !this.isClosed) void this.read();
+  }
+
+  private async read(): Promise<void> {
+    this.isReading = true;
+    try {
+      while (this.hasRung && !this.isClosed) {
+        this.hasRung = false;
+        await this.numbers.number();
+        if (!(await this.passOver())) await this.readNew();
+        this.behindSince = this.hasRung ? performance.now() : undefined;
+      }
+    } catch {
+      setTimeout(() => this.ring(), RETRY_MS).unref(); // no connection now
+    } finally {
+      this.isReading = false;
+    }
+  }
+
+  /** Skips new events while there are no readers: a later reader begins with the table. */
+  private async passOver(): Promise<boolean> {
+    if (this.readers > 0) return false;
+    const newest = await this.numbers.newest();
+    if (this.readers > 0) return false; // a reader that came meanwhile may have read the table before `newest`
+    this.last = newest;
+    return true;
+  }
+
+  private async readNew(): Promise<void> {
+    const range = await this.news.nextRange(this.last ?? 0n);
+    if (!range) return;
+    this.hasRung = true; // there may be more
+    // each reader reads a large batch itself, so that none waits for the events of others
+    if (range.batchEnd > range.upTo || range.isBroken) {
+      this.emitter.emit('gap');
+      this.last = range.batchEnd;
+      return;
+    }
+    const events = await this.news.readRange(range, sql`true`);
+    for (const event of events) await this.deliver(event);
+    const [first] = events;
+    if (first) time('tapegate_event_delay_seconds', {}, Math.max(0, secondsBetween(first.at, this.db.clock.now())));
+    this.last = range.upTo;
+  }
+
+  /** A listener that is added meanwhile finds the event in the table. */
+  private async deliver(event: AnyEvent): Promise<void> {
+    let told = 0;
+    for (const listener of this.listeners) {
+      listener(event);
+      if (++told % AT_ONCE === 0) await nextTurn();
+    }
+  }
+
+  private subscribe<E extends AnyEvent>(filter: EventFilter<E>, signal: AbortSignal) {
+    const queue = new Queue<E>(MAX_QUEUE);
+    const onEvent = (event: AnyEvent) => {
+      if (filter.accepts(event)) queue.push(event);
+    };
+    /** The queue contains all events up to this number. */
+    const gap = { begin: 0n };
+    const onGap = () => {
+      if (!queue.hasOverflowed) gap.begin = this.last ?? 0n;
+      queue.overflow();
+    };
+    const stop = () => queue.stop();
+    this.listeners.add(onEvent);
+    this.emitter.on('gap', onGap);
+    this.emitter.on('close', stop);
+    signal.addEventListener('abort', stop);
+    const leave = () => {
+      this.listeners.delete(onEvent);
+      this.emitter.off('gap', onGap);
+      this.emitter.off('close', stop);
+      signal.removeEventListener('abort', stop);
+    };
+    return { queue, leave, gap };
+  }
+}
+
+/** A bounded queue for one reader. */
+class Queue<Item> {
+  /** An item came when the queue was full. It and all later ones are missing. */
+  hasOverflowed = false;
+  private readonly waiting: Item[] = [];
+  private readonly limit: number;
+  private isStopped = false;
+  private wake = () => {};
+
+  constructor(limit: number) {
+    this.limit = limit;
+  }
+
+  push(item: Item): void {
+    if (this.hasOverflowed || this.isStopped) return;
+    if (this.waiting.length === this.limit) this.hasOverflowed = true;
+    else this.waiting.push(item);
+    this.wake();
+  }
+
+  overflow(): void {
+    this.hasOverflowed = true;
+    this.wake();
+  }
+
+  stop(): void {
+    this.isStopped = true;
+    this.wake();
+  }
+
+  /** Waits for the next item. @returns false if there is none any more */
+  async wait(): Promise<boolean> {
+    while (this.waiting.length === 0) {
+      if (this.isStopped || this.hasOverflowed) return false;
+      await new Promise<void>((resolve) => {
+        this.wake = resolve;
+      });
+    }
+    return true;
+  }
+
+  take(): Item {
+    return this.waiting.shift() as Item;
+  }
+}

@@ -1,0 +1,166 @@
+/** Makes callers from identities. */
+import { LRUCache } from 'lru-cache';
+import type { AccessConfig } from '../../config/config.js';
+import type { Caller, Quotas, Role, Way } from '../../core/caller.js';
+import { quote } from '../../core/errors.js';
+import { namesOfIssuer } from '../../core/issuer-urls.js';
+import { readRights } from '../../domain/access/members.js';
+import type { Context } from '../../domain/context.js';
+import { isPlainName, isReserved } from '../../domain/input.js';
+import { unauthenticated } from './credentials.js';
+
+export interface Identity {
+  name: string;
+  way: Way;
+  roles: ReadonlySet<Role>;
+  groups?: readonly string[];
+  /** Users for whom a service acts. */
+  quotas?: readonly string[];
+  isReadOnly?: boolean;
+  isScoped?: boolean;
+  tokenId?: number | undefined;
+  expiresAt?: string | undefined;
+  address?: string | undefined;
+}
+
+/** A caller's rights are cached for this time. */
+const KNOWN_MS = 2000;
+
+export class KnownCallers {
+  private readonly ctx: Context;
+  private readonly recent = new Recent<Caller>(KNOWN_MS);
+
+  constructor(ctx: Context) {
+    this.ctx = ctx;
+    for (const bell of ['access', 'rights']) ctx.events.onRing(bell, () => this.recent.clear());
+  }
+
+  async get(identity: Identity, address: string | undefined): Promise<Caller> {
+    const { name, way, roles, groups, isReadOnly, isScoped } = identity;
+    const key = JSON.stringify([way, name, [...roles], groups, isReadOnly, isScoped]);
+    const caller = await this.recent.get(key, () => toCaller(this.ctx, identity));
+    return { ...caller, expiresAt: identity.expiresAt, address };
+  }
+}
+
+const NONE: Quotas = new Set<string>();
+
+/** Adds roles and memberships to an identity. */
+export async function toCaller(ctx: Context, identity: Identity): Promise<Caller> {
+  const { name, way, groups = [], isReadOnly = false, isScoped = false, tokenId, expiresAt, address } = identity;
+  const roles = isReadOnly ? withoutWriting(identity.roles) : identity.roles;
+  const rights = await readRights(ctx, name, groups);
+  const own = roles.has('user') ? rights : { uses: [], manages: [] };
+  const given = roles.has('service') ? (identity.quotas ?? []) : [];
+  const self = roles.has('user') ? [name] : [];
+  const acts = new Set([...self, ...own.uses, ...given]);
+  const manages = new Set([...self, ...own.manages, ...given]);
+  const seesAll = roles.has('operator') || roles.has('viewer') || roles.has('legacy');
+  const doesAll = roles.has('operator') || roles.has('legacy');
+  return {
+    name,
+    way,
+    roles,
+    groups,
+    isReadOnly,
+    isScoped,
+    reads: seesAll ? 'all' : acts,
+    acts: isReadOnly ? NONE : doesAll ? 'all' : acts,
+    manages: isReadOnly ? NONE : doesAll ? 'all' : manages,
+    tokenId,
+    expiresAt,
+    address,
+    rights: rights.version,
+  };
+}
+
+/** A read-only operator is a viewer. */
+function withoutWriting(roles: ReadonlySet<Role>): ReadonlySet<Role> {
+  return new Set([...roles].map((role) => (role === 'operator' ? 'viewer' : role)));
+}
+
+/** The caller without authentication: may do all but an operator's actions. */
+export function openCaller(address: string | undefined): Caller {
+  return {
+    name: 'anybody',
+    way: 'open',
+    roles: new Set(['user']),
+    groups: [],
+    reads: 'all',
+    acts: 'all',
+    manages: 'all',
+    tokenId: undefined,
+    expiresAt: undefined,
+    address,
+  };
+}
+
+const MAX_NAME = 255;
+
+/** @throws HttpError 401 */
+export function checkName(name: string, source: string): string {
+  if (isReserved(name)) throw unauthenticated(`the user that ${source} names has a reserved name: ${quote(name)}`);
+  if (name.length <= MAX_NAME && isPlainName(name)) return name;
+  throw unauthenticated(
+    `the user that ${source} names must have 1 to ${MAX_NAME} characters in normal form (NFC), none of them unseen, and no space at its ends`,
+  );
+}
+
+/**
+ * Returns the name of an issuer's user or group. Names are unique within an issuer: those of the first are unchanged,
+ * those of others end in the issuer's name.
+ */
+export function nameOfIssuer({ oidcIssuers }: AccessConfig, issuer: string, given: string): string {
+  return issuer === oidcIssuers[0] ? given : `${given}@${namesOfIssuer(issuer)}`;
+}
+
+/**
+ * Other sources of names must not use those of an issuer's users and groups, so that they cannot be confused.
+ * @throws HttpError 401
+ */
+export function checkNoIssuers({ auth, oidcIssuers }: AccessConfig, names: readonly string[], source: string): void {
+  if (!auth.has('oidc') || oidcIssuers.length < 2) return;
+  const ends = new Set(oidcIssuers.slice(1).map(namesOfIssuer));
+  // no issuer's name contains an @
+  const taken = names.find((name) => name.includes('@') && ends.has(name.slice(name.lastIndexOf('@') + 1)));
+  if (taken === undefined) return;
+  throw unauthenticated(`${source} names ${quote(taken)}, as only a listed issuer (TAPEGATE_OIDC_ISSUER) may`);
+}
+
+const MAX_ENTRIES = 10_000;
+
+/** A cache with foreign keys, limited in time and number. */
+export class Recent<Value> {
+  private readonly keptMs: number;
+  private entries: LRUCache<string, Promise<Value>>;
+
+  constructor(keptMs: number) {
+    this.keptMs = keptMs;
+    this.entries = this.create();
+  }
+
+  private create(): LRUCache<string, Promise<Value>> {
+    return new LRUCache({ max: MAX_ENTRIES, ttl: this.keptMs });
+  }
+
+  /** A failed load is retried by the next call; a load during `clear` is repeated at once. */
+  async get(key: string, load: () => Promise<Value>): Promise<Value> {
+    for (;;) {
+      const { entries } = this;
+      let found = entries.get(key);
+      if (!found) {
+        found = load();
+        entries.set(key, found);
+      }
+      const value = await found.catch((error) => {
+        if (entries.peek(key) === found) entries.delete(key);
+        throw error;
+      });
+      if (entries === this.entries) return value;
+    }
+  }
+
+  clear(): void {
+    this.entries = this.create();
+  }
+}

@@ -1,0 +1,81 @@
+/** Reads the Authorization header. */
+import type { IncomingMessage } from 'node:http';
+import type { Request, RequestHandler } from 'express';
+import type { AccessConfig } from '../../config/config.js';
+import { HttpError } from '../http/http-body.js';
+
+export type Credentials =
+  | { scheme: 'bearer'; secret: string }
+  /** The name and the password of Basic. */
+  | { scheme: 'basic'; name: string; secret: string };
+
+/** Reads Bearer (RFC 6750) or Basic (RFC 7617); undefined without either. */
+export function readCredentials(req: IncomingMessage): Credentials | undefined {
+  const { authorization } = req.headers;
+  if (authorization === undefined) return undefined;
+  const [, scheme = '', rest = ''] = /^(\S+) +(\S+) *$/.exec(authorization) ?? [];
+  if (scheme.toLowerCase() === 'bearer') return { scheme: 'bearer', secret: rest };
+  if (scheme.toLowerCase() === 'basic') {
+    const text = Buffer.from(rest, 'base64').toString('utf8');
+    const colon = text.indexOf(':');
+    if (colon >= 0) return { scheme: 'basic', name: text.slice(0, colon), secret: text.slice(colon + 1) };
+  }
+  return undefined;
+}
+
+const BASIC = 'Basic realm="Tapegate", charset="UTF-8", ';
+
+/** @param problem for people; must not repeat the credentials */
+export function unauthenticated(problem: string): HttpError {
+  return new HttpError(401, problem, { 'WWW-Authenticate': `${BASIC}Bearer realm="Tapegate"` });
+}
+
+/**
+ * If Basic is offered, browsers show their own login dialog over a page. Scripts of pages send `X-Requested-With` to
+ * avoid it.
+ */
+export function spareDialog(error: unknown, { headers }: IncomingMessage): unknown {
+  if (!(error instanceof HttpError) || error.status !== 401 || headers['x-requested-with'] === undefined) return error;
+  const challenge = String(error.headers['WWW-Authenticate']).replace(BASIC, '');
+  return new HttpError(401, error.message, { ...error.headers, 'WWW-Authenticate': challenge });
+}
+
+/** As in RFC 6750. @param problem for people; must not repeat the credentials */
+export function invalidToken(problem: string): HttpError {
+  return new HttpError(401, problem, { 'WWW-Authenticate': 'Bearer error="invalid_token", realm="Tapegate"' });
+}
+
+export const METADATA_PATH = '/.well-known/oauth-protected-resource';
+
+interface DiscoveryConfig {
+  access: AccessConfig;
+  publicUrl: string | undefined;
+}
+
+/** Only for a gateway that accepts tokens of issuers. */
+export function createMetadataHandler({ access, publicUrl }: DiscoveryConfig): RequestHandler {
+  return (req, res, next) => {
+    if (!access.auth.has('oidc')) return next();
+    res.json({
+      resource: ownUrl(req, publicUrl),
+      authorization_servers: access.oidcIssuers,
+      bearer_methods_supported: ['header'],
+      scopes_supported: ['storage.read:/', 'storage.stage:/'],
+      resource_name: 'Tapegate',
+      // a command needs these to request a token; the RFC allows own names (2)
+      tapegate_audience: access.oidcAudiences[0],
+      tapegate_client_id: access.oidcClientId,
+    });
+  };
+}
+
+function ownUrl(req: Request, publicUrl: string | undefined): string {
+  return publicUrl ?? `${req.protocol}://${req.get('host')}`;
+}
+
+/** Adds the URL of the metadata to a rejection (RFC 9728, 5.1). */
+export function pointToIssuers(error: unknown, req: Request, { access, publicUrl }: DiscoveryConfig): unknown {
+  if (!(error instanceof HttpError) || error.status !== 401 || !access.auth.has('oidc')) return error;
+  const challenge = `${error.headers['WWW-Authenticate']}, resource_metadata="${ownUrl(req, publicUrl)}${METADATA_PATH}"`;
+  return new HttpError(401, error.message, { ...error.headers, 'WWW-Authenticate': challenge });
+}

@@ -1,0 +1,298 @@
+/**
+ * Callers with a bearer token of an identity provider: a signed JWT of OpenID Connect or OAuth 2 (RFC 9068), also with
+ * the claims of the WLCG token profile.
+ */
+import { createHash } from 'node:crypto';
+import {
+  createRemoteJWKSet,
+  customFetch,
+  decodeJwt,
+  decodeProtectedHeader,
+  errors,
+  type JWTPayload,
+  type JWTVerifyGetKey,
+  jwtVerify,
+} from 'jose';
+import type { Logger } from 'pino';
+import { fetchBounded } from '../../core/bounded-fetch.js';
+import { codeOf, messageOf } from '../../core/errors.js';
+import { isTrustworthyUrl } from '../../core/issuer-urls.js';
+import { isBefore, timeOf } from '../../core/time.js';
+import type { Context } from '../../domain/context.js';
+import { HttpError } from '../http/http-body.js';
+import { checkName, checkNoIssuers, type Identity, nameOfIssuer, Recent } from './callers.js';
+import { invalidToken } from './credentials.js';
+import { rolesOf } from './proxy.js';
+
+/** Asymmetric only: never `none`, and no shared secret. */
+const ALGORITHMS = [
+  'RS256',
+  'RS384',
+  'RS512',
+  'PS256',
+  'PS384',
+  'PS512',
+  'ES256',
+  'ES384',
+  'ES512',
+  'EdDSA',
+  'Ed25519',
+];
+
+/** An access token or an untyped JWT; no token that the issuer signs for other purposes. */
+const TYPES = /^((application\/)?at\+)?jwt$/i;
+
+const CLOCK_SKEW_SECONDS = 60;
+
+/** A verified token is cached for this time. */
+const KNOWN_MS = 2000;
+
+export class OidcCallers {
+  private readonly ctx: Context;
+  private readonly issuers: ReadonlyMap<string, Issuer>;
+  private readonly recent = new Recent<Identity>(KNOWN_MS);
+
+  constructor(ctx: Context) {
+    this.ctx = ctx;
+    this.issuers = new Map(ctx.config.access.oidcIssuers.map((url) => [url, new Issuer(url, ctx.log)]));
+  }
+
+  /**
+   * @returns undefined if it is not a JWT
+   * @throws HttpError 401; 403 for a token without the needed scope; 503 while it cannot be verified
+   */
+  async find(token: string): Promise<Identity | undefined> {
+    if (!/^[\w-]+\.[\w-]+\.[\w-]*$/.test(token)) return undefined;
+    const key = createHash('sha256').update(token).digest('base64');
+    const identity = await this.recent.get(key, () => this.verify(token));
+    const isOver = identity.expiresAt !== undefined && !isBefore(this.ctx.now(), identity.expiresAt);
+    if (isOver) throw invalidToken('the token has expired');
+    return identity;
+  }
+
+  private async verify(token: string): Promise<Identity> {
+    const { oidcAudiences } = this.ctx.config.access;
+    const issuer = this.findIssuer(token);
+    try {
+      const { payload } = await jwtVerify(token, issuer.getKey, {
+        issuer: issuer.url,
+        audience: [...oidcAudiences],
+        algorithms: ALGORITHMS,
+        clockTolerance: CLOCK_SKEW_SECONDS,
+        currentDate: new Date(`${this.ctx.now()}Z`),
+        requiredClaims: ['exp'],
+      });
+      return this.identify(payload, issuer);
+    } catch (error) {
+      throw error instanceof HttpError ? error : invalidToken(describeFault(error));
+    }
+  }
+
+  /** Returns the issuer that the token claims, before verification. */
+  private findIssuer(token: string): Issuer {
+    let issuer: Issuer | undefined;
+    try {
+      const { kid, typ = 'JWT' } = decodeProtectedHeader(token);
+      if (typeof kid !== 'string') throw invalidToken('the token does not say by which key it is signed (kid)');
+      if (!TYPES.test(typ)) throw invalidToken('the token is no access token (typ)');
+      issuer = this.issuers.get(decodeJwt(token).iss ?? '');
+    } catch (error) {
+      throw error instanceof HttpError ? error : invalidToken('the token is no JWT');
+    }
+    if (!issuer) throw invalidToken('the token is of an issuer that is not known here');
+    return issuer;
+  }
+
+  private identify(payload: JWTPayload, issuer: Issuer): Identity {
+    const { access } = this.ctx.config;
+    const { oidcUserClaim, oidcGroupsClaims, oidcRoles } = access;
+    const user = readClaim(payload, oidcUserClaim);
+    const told = checkName(typeof user === 'string' ? user : '', `the claim ${oidcUserClaim}`);
+    const named = readWords(
+      oidcGroupsClaims.map((claim) => readClaim(payload, claim)).find((found) => found !== undefined),
+    );
+    const [name = '', ...groups] = [told, ...named].map((given) => nameOfIssuer(access, issuer.url, given));
+    if (issuer.url === access.oidcIssuers[0]) checkNoIssuers(access, [name, ...groups], 'the token');
+    const limited = limitRoles(rolesOf(oidcRoles, name, groups), readWords(payload.scope));
+    return { name, way: 'oidc', ...limited, groups, expiresAt: timeOf((payload.exp ?? 0) + CLOCK_SKEW_SECONDS) };
+  }
+}
+
+/** Reads a claim by its name, which may contain dots, or by a path of names. */
+function readClaim(payload: JWTPayload, claim: string): unknown {
+  if (Object.hasOwn(payload, claim)) return payload[claim];
+  let value: unknown = payload;
+  for (const name of claim.split('.')) {
+    if (typeof value !== 'object' || value === null || !Object.hasOwn(value, name)) return undefined;
+    value = (value as Record<string, unknown>)[name];
+  }
+  return value;
+}
+
+/** A list of texts, or one text with words. */
+function readWords(value: unknown): string[] {
+  if (typeof value === 'string') return value.split(/[\s,]+/).filter((word) => word !== '');
+  return Array.isArray(value) ? value.filter((word) => typeof word === 'string') : [];
+}
+
+/** Scopes of the WLCG token profile, each of which limits a token to what its scopes name. */
+const CAPABILITY = /^(storage|compute)\./;
+
+/**
+ * A token with scopes of the WLCG profile permits only these: `storage.stage` requests files, `storage.read` reads, and
+ * neither operates. It gives nobody else access to quotas. A token that is limited to a path is rejected.
+ * @throws HttpError 403
+ */
+function limitRoles(
+  roles: Identity['roles'],
+  scopes: readonly string[],
+): Pick<Identity, 'roles' | 'isReadOnly' | 'isScoped'> {
+  if (!scopes.some((scope) => CAPABILITY.test(scope))) return { roles };
+  const has = (scope: string) => scopes.includes(scope) || scopes.includes(`${scope}:/`);
+  if (!has('storage.stage') && !has('storage.read')) {
+    throw new HttpError(403, 'the token is for other things: it takes the scope storage.read or storage.stage, of /', {
+      'WWW-Authenticate': 'Bearer error="insufficient_scope", scope="storage.read:/ storage.stage:/"',
+    });
+  }
+  const own = [...roles].filter((role) => role !== 'operator');
+  return { roles: new Set(own), isReadOnly: !has('storage.stage'), isScoped: true };
+}
+
+const FAULTS: Record<string, string> = {
+  [errors.JWTExpired.code]: 'the token has expired',
+  [errors.JOSEAlgNotAllowed.code]: 'the token is not signed as is asked for here (alg)',
+  [errors.JWKSNoMatchingKey.code]: 'the token is not signed by a key of its issuer',
+  [errors.JWSSignatureVerificationFailed.code]: 'the token is not signed by a key of its issuer',
+};
+
+const CLAIM_FAULTS: Record<string, string> = {
+  aud: 'the token is for somebody else (aud)',
+  exp: 'the token does not say when it expires (exp)',
+  nbf: 'the token is not good yet (nbf)',
+};
+
+/** For people; repeats no part of the token. */
+function describeFault(error: unknown): string {
+  const fallback = 'the token is not valid';
+  if (error instanceof errors.JWTClaimValidationFailed) return CLAIM_FAULTS[error.claim] ?? fallback;
+  return error instanceof errors.JOSEError ? (FAULTS[error.code] ?? fallback) : fallback;
+}
+
+const ANSWER_MS = 5000;
+
+/** Keys are reloaded after this time, so that withdrawn ones become invalid. */
+const KEYS_MS = 600_000;
+
+/** Pause after a failed reload, and before a reload for an unknown key. */
+const PAUSE_MS = 30_000;
+
+/** Pause after a failed request: otherwise any client could trigger requests with an unsigned token. */
+const FAILED_MS = 5000;
+
+type Keys = ReturnType<typeof createRemoteJWKSet>;
+
+/** A missing key with these codes is the token's fault, otherwise the issuer's. */
+const FAULTS_OF_TOKEN = new Set<string>([
+  errors.JWKSNoMatchingKey.code,
+  errors.JWKSMultipleMatchingKeys.code,
+  errors.JOSENotSupported.code,
+]);
+
+class Issuer {
+  readonly url: string;
+  private readonly log: Logger;
+  private keys: Promise<Keys> | undefined;
+  /** Time of `performance.now()`. */
+  private askedAt = 0;
+  private isAway = false;
+  private failure: { error: unknown; until: number } | undefined;
+
+  /** @param url exactly as in its tokens and metadata */
+  constructor(url: string, log: Logger) {
+    this.url = url;
+    this.log = log;
+  }
+
+  /**
+   * Returns the key of a token. Known keys remain valid while the issuer does not answer.
+   * @throws HttpError 503 if an unknown key cannot be loaded
+   */
+  readonly getKey: JWTVerifyGetKey = async (header, token) => {
+    try {
+      const keys = await this.open();
+      this.refresh(keys);
+      return await keys(header, token);
+    } catch (error) {
+      if (FAULTS_OF_TOKEN.has(codeOf(error) ?? '')) throw error;
+      this.tellAway(error);
+      if (!this.isFailing()) this.failure = { error, until: performance.now() + FAILED_MS };
+      throw new HttpError(503, `the issuer ${this.url} does not say by which keys it signs: try again later`, {
+        'Retry-After': String(FAILED_MS / 1000),
+      });
+    }
+  };
+
+  private async open(): Promise<Keys> {
+    this.keys ??= this.discover();
+    try {
+      return await this.keys;
+    } catch (error) {
+      this.keys = undefined;
+      throw error;
+    }
+  }
+
+  private isFailing(): boolean {
+    return this.failure !== undefined && performance.now() < this.failure.until;
+  }
+
+  /** Repeats the last error during the pause after a failure. */
+  private readonly ask = async (url: string, options: RequestInit): Promise<Response> => {
+    if (this.isFailing()) throw this.failure?.error;
+    return await fetchBounded(url, options, ANSWER_MS);
+  };
+
+  /** OpenID Connect Discovery 1.0, else RFC 8414. */
+  private async discover(): Promise<Keys> {
+    const { origin, pathname } = new URL(this.url);
+    const path = pathname.replace(/\/$/, '');
+    const places = [`${path}/.well-known/openid-configuration`, `/.well-known/oauth-authorization-server${path}`];
+    for (const place of places) {
+      const answer = await this.ask(origin + place, { redirect: 'error' });
+      if (answer.status === 404) continue;
+      if (!answer.ok) throw new Error(`${origin}${place} answers ${answer.status}`);
+      const { issuer, jwks_uri: uri } = (await answer.json()) as { issuer?: unknown; jwks_uri?: unknown };
+      if (issuer !== this.url) throw new Error(`it calls itself ${JSON.stringify(issuer)}`);
+      if (typeof uri !== 'string' || !isTrustworthyUrl(uri)) throw new Error('its keys are at no https:// address');
+      this.askedAt = performance.now();
+      return createRemoteJWKSet(new URL(uri), {
+        timeoutDuration: ANSWER_MS,
+        cooldownDuration: PAUSE_MS,
+        [customFetch]: this.ask,
+        cacheMaxAge: Number.POSITIVE_INFINITY, // otherwise known keys would become invalid while the issuer does not answer
+      });
+    }
+    throw new Error('it does not describe itself');
+  }
+
+  /** Runs in the background. */
+  private refresh(keys: Keys): void {
+    if (performance.now() < this.askedAt + KEYS_MS) return;
+    this.askedAt = performance.now();
+    keys.reload().then(
+      () => {
+        this.isAway = false;
+      },
+      (error) => {
+        this.askedAt = performance.now() - KEYS_MS + PAUSE_MS;
+        this.tellAway(error);
+      },
+    );
+  }
+
+  /** Logs the failure once, until the issuer answers again. */
+  private tellAway(error: unknown): void {
+    if (!this.isAway) this.log.warn(`the issuer ${this.url} is not to be had: ${messageOf(error)}`);
+    this.isAway = true;
+  }
+}

@@ -1,0 +1,123 @@
+/**
+ * Callers that a proxy has authenticated: by a header with their name, or by the subject of their certificate. Only
+ * listed proxies may send these headers; other senders are rejected.
+ */
+import type { IncomingMessage } from 'node:http';
+import type { AccessConfig } from '../../config/config.js';
+import type { RoleRule } from '../../config/setting-values.js';
+import type { Role } from '../../core/caller.js';
+import { quote } from '../../core/errors.js';
+import { addressOf, isProxied, SECRET_HEADER } from '../http/address.js';
+import { checkName, checkNoIssuers, type Identity } from './callers.js';
+import { unauthenticated } from './credentials.js';
+
+/** Reads the user's header; undefined if absent. @throws HttpError 401 */
+export function readProxyUser(access: AccessConfig, req: IncomingMessage): Identity | undefined {
+  const { proxyHeaders, proxyRoles } = access;
+  const user = readHeader(access, req, proxyHeaders.user);
+  const groups = proxyHeaders.groups === undefined ? undefined : readHeader(access, req, proxyHeaders.groups);
+  if (user === undefined && groups === undefined) return undefined;
+  if (user === undefined)
+    throw unauthenticated(`there are groups (${proxyHeaders.groups}) and no user (${proxyHeaders.user})`);
+  const name = checkName(user, `the header ${proxyHeaders.user}`);
+  const named = (groups ?? '').split(/[,;]/).map((group) => group.replace(/^ +| +$/g, ''));
+  const own = named.filter((group) => group !== '');
+  checkNoIssuers(access, [name, ...own], 'the proxy');
+  return { name, way: 'proxy', roles: rolesOf(proxyRoles, name, own), groups: own };
+}
+
+/** Reads the subject of a client certificate that the proxy has verified; undefined if absent. @throws HttpError 401 */
+export function readCertificateUser(access: AccessConfig, req: IncomingMessage): Identity | undefined {
+  const { proxyHeaders, proxyRoles } = access;
+  const subject = readHeader(access, req, proxyHeaders.subject);
+  const verified = readHeader(access, req, proxyHeaders.verified);
+  if (subject === undefined || verified === 'NONE') return undefined;
+  if (verified !== 'SUCCESS') {
+    throw unauthenticated(`the client certificate is not verified: ${proxyHeaders.verified} must say SUCCESS`);
+  }
+  const name = checkName(userOfSubject(access, subject), 'the client certificate');
+  return { name, way: 'certificate', roles: rolesOf(proxyRoles, name, []), groups: [] };
+}
+
+function userOfSubject(access: AccessConfig, subject: string): string {
+  const { proxyCertUsers } = access;
+  // the operator's mapping takes precedence
+  if (Object.hasOwn(proxyCertUsers, subject)) return proxyCertUsers[subject] ?? '';
+  const user = readCommonName(subject);
+  if (user !== undefined) {
+    checkNoIssuers(access, [user], 'the client certificate');
+    return user;
+  }
+  throw unauthenticated(`no user is known for the client certificate of ${quote(subject)}: it has not one common name`);
+}
+
+/** Every authenticated caller is a user, unless the rules assign that role. */
+export function rolesOf(rules: readonly RoleRule[], name: string, groups: readonly string[]): ReadonlySet<Role> {
+  const has = ({ kind, name: wanted }: RoleRule) => (kind === 'user' ? wanted === name : groups.includes(wanted));
+  const given: Role[] = rules.filter(has).map(({ role }) => role);
+  return new Set(rules.some(({ role }) => role === 'user') ? given : ['user', ...given]);
+}
+
+/**
+ * Returns a header that a proxy sets; undefined if empty.
+ * @throws HttpError 401 if another sender has set it, or if it is there twice: one of them is the client's
+ */
+function readHeader({ proxySecret }: AccessConfig, req: IncomingMessage, name: string): string | undefined {
+  const values = req.headersDistinct[name] ?? [];
+  if (values.length === 0) return undefined;
+  if (!isProxied(req)) {
+    const reason =
+      proxySecret !== undefined
+        ? `and the request does not have its ${SECRET_HEADER}`
+        : `and ${addressOf(req)} is none`;
+    throw unauthenticated(`the header ${name} is taken from a listed proxy only, ${reason}`);
+  }
+  if (values.length > 1) throw unauthenticated(`the header ${name} is there ${values.length} times`);
+  // Node.js has removed the white space of HTTP; other space is part of a name
+  const value = Buffer.from(values[0] ?? '', 'latin1').toString('utf8');
+  return value === '' || value === '(null)' ? undefined : value;
+}
+
+const TYPE = /^(?:[A-Za-z][A-Za-z0-9-]*|\d+(?:\.\d+)*)$/;
+
+/** Parts of a subject: an escape, one of the special characters, or text. In a time that is linear in the length. */
+const PARTS = /\\[\s\S]|[^\\",+;<>]+|[\s\S]/g;
+
+/**
+ * @returns the common name; undefined if there is none or more than one, or in other notations: `/O=Example/CN=Ada` has
+ * no escapes, so it is ambiguous
+ */
+function readCommonName(subject: string): string | undefined {
+  const attributes = [''];
+  for (const part of subject.match(PARTS) ?? []) {
+    if (/^[,+;]$/.test(part)) attributes.push('');
+    else if (/^[\\"<>]$/.test(part)) return undefined;
+    else attributes.push(attributes.pop() + part);
+  }
+  if (attributes.at(-1) === '') attributes.pop();
+  const names: string[] = [];
+  for (const attribute of attributes) {
+    const at = attribute.indexOf('=');
+    const [type, value] = [attribute.slice(0, Math.max(at, 0)).trim(), attribute.slice(at + 1).trimStart()];
+    if (!TYPE.test(type) || value.startsWith('#')) return undefined;
+    if (/^(cn|2\.5\.4\.3)$/i.test(type)) names.push(unescapeValue(trimValue(value)));
+  }
+  return names.length === 1 && names[0] !== '' ? names[0] : undefined;
+}
+
+/** Removes the spaces at the end, except an escaped one. */
+function trimValue(value: string): string {
+  let end = value.length;
+  while (value[end - 1] === ' ' && value[end - 2] !== '\\') end--;
+  return value.slice(0, end);
+}
+
+/** `\2C` is a byte of UTF-8; other backslashes escape the next character. */
+function unescapeValue(text: string): string {
+  const bytes = text.match(/\\[0-9A-Fa-f]{2}|\\?[\s\S]/gu) ?? [];
+  const parts = bytes.map((part) => {
+    if (/^\\[0-9A-Fa-f]{2}$/.test(part)) return Buffer.from(part.slice(1), 'hex');
+    return Buffer.from(part.length > 1 && part.startsWith('\\') ? part.slice(1) : part);
+  });
+  return Buffer.concat(parts).toString('utf8');
+}

@@ -1,0 +1,63 @@
+/** Callers with an API token: as a bearer, or as the password of its name. */
+import type { IncomingMessage } from 'node:http';
+import type { Caller, Role } from '../../core/caller.js';
+import { Limiter } from '../../core/limiter.js';
+import { findToken, isMeantAsToken, isToken, type Token } from '../../domain/access/tokens.js';
+import type { Context } from '../../domain/context.js';
+import type { TokenRole } from '../../generated/prisma/enums.js';
+import { addressKey, isConfidential } from '../http/address.js';
+import { Recent, toCaller } from './callers.js';
+import { type Credentials, unauthenticated } from './credentials.js';
+
+const roleOf: Record<TokenRole, Role> = { USER: 'user', VIEWER: 'viewer', OPERATOR: 'operator', SERVICE: 'service' };
+
+const UNKNOWN = 'the token is not known here, has expired or was revoked';
+
+/** A valid token is cached for this time; revocation clears the cache at once. */
+const KNOWN_MS = 2000;
+
+/**
+ * Concurrent lookups for unknown tokens, so that authenticated callers keep database connections. An address with many
+ * false tokens waits behind its own.
+ */
+const LOOKUPS = 8;
+
+export class TokenCallers {
+  private readonly ctx: Context;
+  private readonly lookups = new Limiter(LOOKUPS);
+  private readonly recent = new Recent<{ token: Token; caller: Caller }>(KNOWN_MS);
+
+  constructor(ctx: Context) {
+    this.ctx = ctx;
+    for (const bell of ['access', 'rights']) ctx.events.onRing(bell, () => this.recent.clear());
+  }
+
+  /**
+   * @returns undefined if it is not an API token
+   * @throws HttpError 401
+   */
+  async find(req: IncomingMessage, shown: Credentials, address: string | undefined): Promise<Caller | undefined> {
+    if (!isMeantAsToken(shown.secret)) return undefined;
+    if (!isToken(shown.secret)) throw unauthenticated(UNKNOWN);
+    const found = await this.recent.get(shown.secret, () => this.loadInTurn(shown.secret, addressKey(address)));
+    if (shown.scheme === 'basic') {
+      if (!isConfidential(req)) throw unauthenticated('a password is taken over TLS, or from the same host, only');
+      if (shown.name !== found.token.name) throw unauthenticated('the token is not that of the user who is named');
+    }
+    return { ...found.caller, address };
+  }
+
+  private async loadInTurn(secret: string, key: string): Promise<{ token: Token; caller: Caller }> {
+    const leave = await this.lookups.take({ key });
+    return await this.load(secret).finally(leave);
+  }
+
+  /** Invalid tokens are not cached. */
+  private async load(secret: string): Promise<{ token: Token; caller: Caller }> {
+    const token = await findToken(this.ctx, secret);
+    if (!token) throw unauthenticated(UNKNOWN);
+    const { id, name, role, quotas, isReadOnly, expiresAt } = token;
+    const identity = { name, way: 'token', roles: new Set([roleOf[role]]), quotas, isReadOnly, tokenId: id } as const;
+    return { token, caller: await toCaller(this.ctx, { ...identity, expiresAt: expiresAt?.toString() }) };
+  }
+}

@@ -1,0 +1,81 @@
+/** The page for people at `/`: a few files that `npm run build` makes of `src/web/`, and keeps in `dist/web/`. */
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import type { RequestHandler } from 'express';
+import type { AccessConfig, BrowserConfig } from '../../config/config.js';
+import { packageRoot } from '../../core/package-root.js';
+import { KeptBody } from '../http/encodings.js';
+import { prefixOf } from '../http/http-target.js';
+
+type DashboardConfig = Pick<BrowserConfig, 'publicUrl' | 'dashboard'> & { access: AccessConfig };
+
+const FOLDER = path.join(packageRoot, 'dist/web');
+
+const types: Record<string, string> = {
+  '.html': 'text/html; charset=utf-8',
+  '.js': 'text/javascript; charset=utf-8',
+  '.css': 'text/css; charset=utf-8',
+  '.svg': 'image/svg+xml',
+};
+
+/** Names of assets change with their contents. */
+const ASSET = /^\/assets\//;
+const FOR_GOOD = 'public, max-age=31536000, immutable';
+
+interface Piece {
+  body: KeptBody;
+  type: string;
+}
+
+export function createDashboard(config: DashboardConfig): RequestHandler {
+  if (!config.dashboard) return (_req, _res, next) => next();
+  const policy = policyFor(config.access);
+  let pieces: Map<string, Piece> | undefined;
+  return (req, res, next) => {
+    if (req.method !== 'GET' && req.method !== 'HEAD') return next();
+    pieces ??= readPieces(config.publicUrl);
+    const piece = pieces.get(req.path);
+    if (!piece) return next();
+    res.setHeader('Content-Type', piece.type);
+    res.setHeader('Content-Security-Policy', policy);
+    piece.body.send(res, ASSET.test(req.path) ? FOR_GOOD : undefined).catch(next);
+  };
+}
+
+function readPieces(publicUrl: string | undefined): Map<string, Piece> {
+  const pieces = new Map<string, Piece>();
+  if (!existsSync(FOLDER)) return pieces; // not built: there is nothing at `/` then
+  for (const name of readdirSync(FOLDER, { recursive: true, encoding: 'utf8' })) {
+    const type = types[path.extname(name)];
+    if (type === undefined) continue; // a directory
+    const bytes = readFileSync(path.join(FOLDER, name));
+    const isPage = name === 'index.html';
+    pieces.set(isPage ? '/' : `/${name}`, { body: new KeptBody(isPage ? withBase(bytes, publicUrl) : bytes), type });
+  }
+  return pieces;
+}
+
+/** Behind a path prefix, the page is served with and without a trailing slash. */
+function withBase(page: Buffer, publicUrl: string | undefined): Buffer {
+  const prefix = prefixOf(publicUrl);
+  if (prefix === '') return page;
+  return Buffer.from(page.toString().replace('<head>', `<head><base href="${encodeURI(decodeURI(prefix))}/" />`));
+}
+
+function policyFor({ auth, oidcIssuers }: AccessConfig): string {
+  const issuers = auth.has('oidc') ? oidcIssuers.map((issuer) => new URL(issuer).origin) : [];
+  const directives = {
+    'default-src': "'none'",
+    'script-src': "'self'",
+    'style-src': "'self'",
+    'img-src': "'self'",
+    'connect-src': ["'self'", ...new Set(issuers)].join(' '),
+    'base-uri': "'self'",
+    'form-action': "'none'",
+    'frame-ancestors': "'none'",
+    'require-trusted-types-for': "'script'",
+  };
+  return Object.entries(directives)
+    .map((directive) => directive.join(' '))
+    .join('; ');
+}

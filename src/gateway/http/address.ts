@@ -1,0 +1,141 @@
+/**
+ * The client's address, also behind the listed proxies (TAPEGATE_PROXY_ADDRESSES), and whether the request is
+ * confidential.
+ */
+import { createHash, timingSafeEqual } from 'node:crypto';
+import type { IncomingMessage } from 'node:http';
+import type { Socket } from 'node:net';
+import type { TLSSocket } from 'node:tls';
+import { ipKeyGenerator } from 'express-rate-limit';
+import type { AccessConfig } from '../../config/config.js';
+import { createRangeTest, isLoopback, isOfThisHost, normalAddress } from '../../core/address-ranges.js';
+import { remember } from '../../core/remembered.js';
+
+interface Origin {
+  /** Undefined if the connection has ended, or a proxy does not report the client. */
+  address: string | undefined;
+  /** The request came through a listed proxy. */
+  isProxied: boolean;
+}
+
+const origins = new WeakMap<IncomingMessage, Origin>();
+
+function originOf(req: IncomingMessage): Origin {
+  const origin = origins.get(req);
+  if (!origin) throw new Error('nobody has asked where the request comes from');
+  return origin;
+}
+
+export const SECRET_HEADER = 'x-tapegate-proxy-secret';
+
+/** @returns a function that records the address, before the first call of `addressOf` */
+export function createAddressNote({
+  proxies,
+  proxySecret,
+}: Pick<AccessConfig, 'proxies' | 'proxySecret'>): (req: IncomingMessage, isOfSocket: boolean) => void {
+  const isProxy = createRangeTest(proxies.ranges);
+  const local = new WeakMap<Socket, boolean>();
+  const isLocal = (socket: Socket, peer: string): boolean => {
+    const found = local.get(socket) ?? isOfThisHost(peer);
+    local.set(socket, found);
+    return found;
+  };
+  const isSecret = proxySecret === undefined ? undefined : createSecretTest(proxySecret);
+  const isTrusted = (req: IncomingMessage): boolean => {
+    const peer = peerOf(req);
+    if (peer === undefined || !isProxy(peer)) return false;
+    // a listed range may contain addresses of this host, from which every local user can connect
+    return isSecret ? isSecret(req.headersDistinct[SECRET_HEADER]) : !isLocal(req.socket, peer);
+  };
+  return (req, isOfSocket) => {
+    const isProxied = isOfSocket || isTrusted(req);
+    origins.set(req, { address: isProxied ? findClient(req, isProxy) : peerOf(req), isProxied });
+  };
+}
+
+/** Compares hashes, so that the time does not depend on how much of the secret is right. */
+function createSecretTest(secret: string): (given: string[] | undefined) => boolean {
+  const hash = (text: string) => createHash('sha256').update(text, 'latin1').digest();
+  const expected = hash(secret);
+  return ([given = '', ...others] = []) => others.length === 0 && timingSafeEqual(hash(given), expected);
+}
+
+/**
+ * Returns the last address of the chain that is not a listed proxy's: the client may have invented those before it. If
+ * all are listed, the first is the client's, such as a client on a proxy's host. If a listed proxy reports no valid
+ * address, the client is unknown: the proxy's address is not its client's.
+ */
+function findClient(req: IncomingMessage, isProxy: (address: string) => boolean): string | undefined {
+  const chain = String(req.headers['x-forwarded-for'] ?? '').split(',');
+  let address = readAddress(chain.pop() ?? '');
+  while (address !== undefined && isProxy(address) && chain.length > 0) address = readAddress(chain.pop() ?? '');
+  return address;
+}
+
+function peerOf({ socket }: IncomingMessage): string | undefined {
+  return socket.remoteAddress === undefined ? undefined : normalAddress(socket.remoteAddress);
+}
+
+const isAddress = createRangeTest(['0.0.0.0/0', '::/0']);
+
+/** Some proxies add the port. */
+function readAddress(text: string): string | undefined {
+  const trimmed = text.trim();
+  const [, bracketed] = /^\[([^\]]*)\](?::\d+)?$/.exec(trimmed) ?? [];
+  const [, dotted] = /^(\d+\.\d+\.\d+\.\d+):\d+$/.exec(trimmed) ?? [];
+  const address = normalAddress(bracketed ?? dotted ?? trimmed);
+  return isAddress(address) ? address : undefined;
+}
+
+/** The client's address, for rules, limits and records. */
+export function addressOf(req: IncomingMessage): string | undefined {
+  return originOf(req).address;
+}
+
+/** Only a listed proxy is trusted about its client. */
+export function isProxied(req: IncomingMessage): boolean {
+  return originOf(req).isProxied;
+}
+
+/** Headers of proxies, load balancers and content networks, about their clients and themselves. */
+const FORWARDED = [
+  /^(x-)?forward(ed)?(-.*)?$/,
+  /^(via|x-bluecoat-via|cdn-loop|surrogate-capability|front-end-https|x-varnish|x-nginx-proxy|x-proxied-.*|x-rewrite-url|x-(url-)?scheme)$/,
+  /^(x-original|x-tapegate-proxy|x-envoy|x-arr|x-akamai|akamai|x-azure|x-appengine|x-vercel|wl-proxy|cf|fly|fastly|incap)-./,
+  /^(x-)?(remote-(user|name|email|groups?)|auth-request-.+|webauth-.+|ssl-client-.+|client-(cert|verify|dn).*)$/,
+  /(^|-)(client|connecting|real|remote|user|originating|external)-?(ip|addr|address)$/,
+];
+
+const isForwarding = remember((name) => FORWARDED.some((form) => form.test(name)));
+
+/** nginx by default adds no header, but requests like this. */
+const OLD_HOP = 'HTTP/1.0 with Connection: close, as nginx asks; programs of this host are served by HTTP/1.1';
+
+/** Returns the sign, mostly a header, that a request came through a proxy, listed or not. */
+export function findForwarded(req: IncomingMessage): string | undefined {
+  const header = Object.keys(req.headers).find(isForwarding);
+  if (header !== undefined) return header;
+  const isOldHop = req.httpVersion === '1.0' && /^\s*close\s*$/i.test(req.headers.connection ?? '');
+  // old programs on other hosts may send this too; those on this host (curl, ab) do not
+  return isOldHop && isLoopback(peerOf(req) ?? '') ? OLD_HOP : undefined;
+}
+
+/** Whether the request came over TLS, or from this host. A listed proxy is trusted to report it. */
+export function isConfidential(req: IncomingMessage): boolean {
+  if (isProxied(req)) {
+    const schemes = String(req.headers['x-forwarded-proto'] ?? '').split(',');
+    return schemes.every((scheme) => scheme.trim().toLowerCase() === 'https');
+  }
+  if ((req.socket as TLSSocket).encrypted === true) return true;
+  // an unlisted proxy on this host may forward from anywhere
+  return isLoopback(peerOf(req) ?? '') && findForwarded(req) === undefined;
+}
+
+/** A client with an IPv6 address mostly controls its whole network, which counts together. */
+const IPV6_NETWORK_BITS = 56;
+
+/** @param address of a connection; one that has ended has none */
+export function addressKey(address: string | undefined): string {
+  const plain = (address ?? '').replace(/^::ffff:(?=\d+\.)/, '');
+  return plain.includes(':') ? ipKeyGenerator(plain, IPV6_NETWORK_BITS) : plain;
+}

@@ -1,0 +1,70 @@
+/** What an HTTP request gets if it fails: the same statuses in all protocols, which differ in the body. */
+import type { ErrorRequestHandler, Response } from 'express';
+import type { Logger } from 'pino';
+import {
+  classOf,
+  logFailure,
+  OverShareError,
+  UnavailableError,
+  UnconfirmedError,
+  UserError,
+  type UserErrorCode,
+} from '../../core/errors.js';
+import { count } from '../../core/signals.js';
+import { HttpError } from './http-body.js';
+import { idOf } from './request-ids.js';
+
+const statusOf: Record<UserErrorCode, number> = {
+  INVALID_INPUT: 400,
+  UNKNOWN_USER: 403,
+  QUOTA_EXCEEDED: 403,
+  LIMIT_REACHED: 403,
+  WRONG_QUOTA: 403,
+  NOT_FOUND: 404,
+  FORBIDDEN: 403,
+  IN_USE: 409,
+  EVENTS_GONE: 410,
+};
+
+/** Returns the status and message of any error; an internal error reveals no more. */
+export function answerOf(error: unknown): { status: number; message: string; headers: Record<string, string> } {
+  if (error instanceof HttpError) return error;
+  if (error instanceof UserError) return { status: statusOf[error.code], message: error.message, headers: {} };
+  // not 503, which makes clients retry
+  if (error instanceof UnconfirmedError) return { status: 500, message: error.message, headers: {} };
+  if (error instanceof UnavailableError) {
+    const status = error instanceof OverShareError ? 429 : 503;
+    return { status, message: error.message, headers: { 'Retry-After': String(error.retryAfterSeconds) } };
+  }
+  return { status: 500, message: 'Internal error', headers: {} };
+}
+
+/**
+ * Must follow the handlers of a protocol.
+ * @param protocol its name in the log
+ * @param present sends the body
+ */
+export function createErrorHandler(
+  log: Logger,
+  protocol: string,
+  present: (res: Response, error: unknown) => void,
+): ErrorRequestHandler {
+  return (error, req, res, _next) => {
+    const figures = { url: req.originalUrl, ...idOf(res) };
+    const isGone = res.destroyed || res.closed;
+    if (res.headersSent || isGone) {
+      // the client must see that the answer is incomplete
+      if (!isGone) logFailure(log, error, `${protocol}: an answer broke off`, figures);
+      res.destroy();
+      return;
+    }
+    // express throws this for invalid percent-encoding
+    const known = error instanceof URIError ? new HttpError(400, `the path is not valid: ${req.path}`) : error;
+    count('tapegate_errors_total', { class: classOf(known) });
+    // an HttpError of 5xx was meant
+    if (!(known instanceof HttpError) && answerOf(known).status >= 500) {
+      logFailure(log, error, `${protocol}: internal error`, figures);
+    }
+    present(res, known);
+  };
+}

@@ -1,0 +1,55 @@
+/** Targets of requests in the forms of RFC 9112 (3.2), and hosts. */
+import type { IncomingMessage } from 'node:http';
+import { isIPv6 } from 'node:net';
+import { quote } from '../../core/errors.js';
+import { remember } from '../../core/remembered.js';
+import { HttpError } from './http-body.js';
+
+/** Reduces the target to path and query. A proxy may send a whole URL, whose host replaces that of the header. */
+export function toOriginForm(req: IncomingMessage): void {
+  const target = req.url ?? '/';
+  if (!/^https?:\/\//i.test(target) || !URL.canParse(target)) return;
+  const { host, pathname, search } = new URL(target);
+  req.url = pathname + search;
+  req.headers.host = host;
+}
+
+/**
+ * Removes the path prefix under which users find the gateway, unless a proxy has done so.
+ * @param prefix such as `/tapes`; may be empty
+ */
+export function dropPrefix(req: IncomingMessage, prefix: string): void {
+  const target = req.url ?? '/';
+  const rest = target.slice(prefix.length);
+  if (target.startsWith(prefix) && /^([/?]|$)/.test(rest)) req.url = rest.startsWith('/') ? rest : `/${rest}`;
+}
+
+export const prefixOf = (url: string | undefined): string => (url ? new URL(url).pathname.replace(/\/$/, '') : '');
+
+const HOST = /^([a-z0-9_.~!$&'()*+,;=%-]+|\[[0-9a-f:.]+\])(:\d{0,5})?$/i;
+
+const isHost = remember((host) => HOST.test(host) && URL.canParse(`http://${host}/`));
+
+/** @throws HttpError 400, 501 */
+export function checkTarget({ url = '/', headers, rawHeaders }: IncomingMessage): void {
+  const { host = '', 'transfer-encoding': coding } = headers;
+  if (!url.startsWith('/') && url !== '*')
+    throw new HttpError(400, `the target must be a path, or a URL of http or https, not ${quote(url)}`);
+  // a proxy may have used the other one (RFC 9112, 3.2)
+  for (const name of ['Host', 'Authorization']) {
+    if (countOf(rawHeaders, name.toLowerCase()) > 1) throw new HttpError(400, `${name} must be sent once`);
+  }
+  if (coding !== undefined && coding.toLowerCase() !== 'chunked')
+    throw new HttpError(501, `Transfer-Encoding must be chunked, not ${quote(coding)}`);
+  if (host !== '' && !isHost(host))
+    throw new HttpError(400, `Host must be a name or an address, and a port, not ${quote(host)}`);
+}
+
+const countOf = (rawHeaders: readonly string[], name: string): number =>
+  rawHeaders.filter((text, at) => at % 2 === 0 && text.length === name.length && text.toLowerCase() === name).length;
+
+/** Returns a host as browsers write it, without its port; IPv6 addresses have brackets. */
+export const hostnameOf = remember((host): string | undefined => {
+  const name = isIPv6(host) ? `[${host}]` : host;
+  return isHost(name) ? new URL(`http://${name}/`).hostname.replace(/\.$/, '') : undefined;
+});

@@ -1,0 +1,167 @@
+/**
+ * `PUT /import` imports rows of the catalogue, CSV or JSON Lines, plain or gzipped, for operators. It imports all rows
+ * or none, and none if the client disconnects before the response. The response is a JSON object: the counts, or
+ * `error`, with `faults` of rows. `skipInvalid=true` leaves out rows with names that cannot be restored, and returns them
+ * as `rejects`. `?complete=/prefix/` withdraws files below the prefix that the rows do not contain,
+ * at most `maxWithdrawn` percent of them (default 5). `dryRun=true` changes nothing.
+ */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { Readable } from 'node:stream';
+import type { Logger } from 'pino';
+import { codeOf, InvalidInputError, logFailure, quote, UnavailableError, UserError } from '../../core/errors.js';
+import { type Complete, readComplete } from '../../domain/catalogue/withdrawals.js';
+import type { Context } from '../../domain/context.js';
+import { importRows } from '../../domain/import/import.js';
+import type { ImportResult } from '../../domain/import/import-incoming.js';
+import { ImportError } from '../../domain/import/import-lines.js';
+import { readRows } from '../../domain/import/import-rows.js';
+import { may } from '../../domain/policy.js';
+import { checkMethod, HttpError } from './http-body.js';
+import { answerOf } from './http-errors.js';
+
+export const IMPORT_PATH = '/import';
+
+/** Such a request's body has no time limit, and is read only after authentication. */
+export function isImport({ url = '' }: IncomingMessage): boolean {
+  return url === IMPORT_PATH || url.startsWith(`${IMPORT_PATH}?`);
+}
+
+interface Import {
+  caller: string;
+  since: string;
+}
+
+export function createImportHandler(contextOf: (req: IncomingMessage) => Context, log: Logger) {
+  const turn: { taken?: Import | undefined } = {};
+  return async (req: IncomingMessage, res: ServerResponse): Promise<void> => {
+    const gone = new AbortController();
+    res.once('close', () => gone.abort(new Error('the client has disconnected')));
+    try {
+      answer(res, { status: 200, body: await takeImport(contextOf(req), { req, res, turn, gone: gone.signal }) });
+    } catch (error) {
+      if (gone.signal.aborted || hasLeft(req, error)) return;
+      if (isFailure(error)) logFailure(log, error, 'an import fails');
+      answer(res, describeError(error));
+    }
+    await readRest(req);
+    res.end();
+  };
+}
+
+/** Whether the connection broke within the body. The request notices it before the response does. */
+const hasLeft = (req: IncomingMessage, error: unknown) => req.destroyed && codeOf(error) === 'ECONNRESET';
+
+interface Exchange {
+  req: IncomingMessage;
+  res: ServerResponse;
+  /** One import at a time: each has its own database connection, and their transactions wait for each other anyway. */
+  turn: { taken?: Import | undefined };
+  gone: AbortSignal;
+}
+
+async function takeImport(ctx: Context, { req, res, turn, gone }: Exchange): Promise<ImportResult> {
+  checkRequest(req);
+  if (!may(ctx.caller, 'importRows')) return await importRows(ctx, []); // rejects and audits it before the body is read
+  const importing = readQuery(req);
+  if (turn.taken) {
+    const { caller, since } = turn.taken;
+    throw new UnavailableError('busy', `another import is under way, of ${quote(caller)}, since ${since}Z`);
+  }
+  turn.taken = { caller: ctx.caller.name, since: ctx.now() };
+  try {
+    if (req.headers.expect !== undefined) res.writeContinue();
+    const body = Readable.from(readBody(req, ctx.config.readerSeconds), { objectMode: false });
+    return await importRows(ctx, readRows(body), { wanted: gone, ...importing });
+  } finally {
+    turn.taken = undefined;
+  }
+}
+
+function readQuery({ url = '' }: IncomingMessage): { complete?: Complete; isDryRun: boolean; skipInvalid: boolean } {
+  const query = new URL(url, 'http://gateway').searchParams;
+  for (const name of query.keys()) {
+    if (!['complete', 'maxWithdrawn', 'dryRun', 'skipInvalid'].includes(name)) {
+      const known = 'complete, maxWithdrawn, dryRun, skipInvalid';
+      throw new InvalidInputError(name, `is nothing that an import takes: there are ${known}`);
+    }
+    if (query.getAll(name).length > 1) throw new InvalidInputError(name, 'must be given once');
+  }
+  const [folder, most] = [query.get('complete'), query.get('maxWithdrawn')];
+  const readFlag = (name: string) => {
+    const given = query.get(name) ?? 'false';
+    if (given === 'true' || given === 'false') return given === 'true';
+    throw new InvalidInputError(name, `must be true or false, not ${quote(given)}`);
+  };
+  const flags = { isDryRun: readFlag('dryRun'), skipInvalid: readFlag('skipInvalid') };
+  if (most !== null && folder === null) {
+    throw new InvalidInputError('maxWithdrawn', 'is for an import that is complete');
+  }
+  if (most !== null && !/^\d{1,3}$/.test(most)) {
+    throw new InvalidInputError('maxWithdrawn', `must be from 0 to 100, in percent, not ${quote(most)}`);
+  }
+  if (folder === null) return flags;
+  return { ...flags, complete: readComplete({ folder, mostPercent: most === null ? undefined : Number(most) }) };
+}
+
+/** @throws HttpError 405, 415 */
+function checkRequest(req: IncomingMessage): void {
+  checkMethod(req, ['PUT']);
+  const encoding = req.headers['content-encoding'] ?? 'identity';
+  if (['identity', 'gzip'].includes(encoding.toLowerCase())) return; // the first bytes show whether it is gzipped
+  throw new HttpError(415, `Content-Encoding must be gzip, or left out, not ${quote(encoding)}`);
+}
+
+/** Reads the body, and keeps the connection for the response even if the body is not read to its end. */
+async function* readBody(req: IncomingMessage, seconds: number): AsyncGenerator<Buffer> {
+  const chunks = req.iterator({ destroyOnReturn: false }) as AsyncIterator<Buffer>;
+  for (;;) {
+    // the timeout runs only while the client is slow, not the database
+    const patience = setTimeout(() => req.destroy(new Error(`nothing came for ${seconds} s`)), seconds * 1000);
+    const next = await chunks.next().finally(() => clearTimeout(patience));
+    if (next.done) return;
+    yield next.value;
+  }
+}
+
+/** Whether neither the rows nor the request caused the error. */
+function isFailure(error: unknown): boolean {
+  return !(error instanceof ImportError || error instanceof UserError || error instanceof HttpError);
+}
+
+interface ImportAnswer {
+  status: number;
+  headers?: Record<string, string>;
+  body: object;
+}
+
+function describeError(error: unknown): ImportAnswer {
+  if (error instanceof ImportError) return { status: 400, body: { error: error.message, faults: error.faults } };
+  const { status, headers, message } = answerOf(error);
+  return { status, headers, body: { error: message } };
+}
+
+/** Sends the response without its end: closing the connection while the client still sends may lose the response. */
+function answer(res: ServerResponse, { status, headers = {}, body }: ImportAnswer): void {
+  const text = Buffer.from(JSON.stringify(body));
+  const own = { 'Content-Type': 'application/json', 'Content-Length': text.length, Connection: 'close' };
+  res.writeHead(status, { ...headers, ...own });
+  res.write(text);
+}
+
+/** Limits of reading the rest of a rejected body before closing the connection. */
+const REST = { bytes: 512 * 1024 * 1024, ms: 30_000 };
+
+async function readRest(req: IncomingMessage): Promise<void> {
+  const patience = setTimeout(() => req.destroy(), REST.ms);
+  let bytes = 0;
+  try {
+    for await (const chunk of req.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
+      bytes += chunk.length;
+      if (bytes > REST.bytes) break;
+    }
+  } catch {
+    // the client has disconnected after the response
+  } finally {
+    clearTimeout(patience);
+  }
+}

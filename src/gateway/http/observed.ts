@@ -1,0 +1,65 @@
+/** Observes every request until the end of its response: an id, its duration, a span, and a log line if configured. */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { secondsSince, time } from '../../core/signals.js';
+import { isTracing, type Span, startServerSpan } from '../../core/traces.js';
+import type { Context } from '../../domain/context.js';
+import { addressOf } from './address.js';
+import { idOf, takeId } from './request-ids.js';
+import { methodOf, routeOf } from './routes.js';
+
+const MAX_PATH = 500;
+
+/** @returns a handler for requests, before all others */
+export function createObserver({ config, log }: Pick<Context, 'config' | 'log'>) {
+  const { accessLog } = config.telemetry;
+  return (req: IncomingMessage, res: ServerResponse): void => {
+    const startedAt = performance.now();
+    const target = req.url ?? '/'; // routers change it meanwhile
+    takeId(req, res);
+    const method = methodOf(req.method);
+    const span = isTracing() ? startSpan(req, res, `${method} ${routeOf(target)}`) : undefined;
+    res.once('close', () => {
+      const seconds = secondsSince(startedAt);
+      const route = routeOf(target);
+      time('tapegate_http_request_seconds', { method, route, status: statusOf(res) }, seconds);
+      if (span) endSpan(span, res);
+      if (!accessLog) return;
+      const status = res.headersSent ? res.statusCode : undefined;
+      const ms = Math.round(seconds * 10_000) / 10;
+      const asked = { method: req.method, path: pathOf(target), route, status, ms, address: addressOf(req) };
+      log.info({ ...asked, ...idOf(res) }, 'answered');
+    });
+  };
+}
+
+/** Without the query, which may be long or secret. */
+const pathOf = (target: string): string => (target.split('?', 1)[0] ?? '').slice(0, MAX_PATH);
+
+/** `2xx`; `gone` if the client disconnected first. */
+function statusOf({ headersSent, statusCode }: ServerResponse): string {
+  return headersSent ? `${Math.floor(statusCode / 100)}xx` : 'gone';
+}
+
+const spans = new WeakMap<ServerResponse, Span>();
+
+/** Returns undefined if the request is not traced. */
+export function traceparentOf(res: ServerResponse): string | undefined {
+  return isTracing() ? spans.get(res)?.traceparent : undefined;
+}
+
+function startSpan(req: IncomingMessage, res: ServerResponse, name: string): Span | undefined {
+  const [method = '', route = ''] = name.split(' ');
+  const { xRequestId = '' } = idOf(res);
+  const attributes = { 'http.request.method': method, 'http.route': route, 'tapegate.x_request_id': xRequestId };
+  const span = startServerSpan(name, req.headers.traceparent, attributes);
+  if (span) spans.set(res, span);
+  return span;
+}
+
+function endSpan(span: Span, { headersSent, statusCode }: ServerResponse): void {
+  const isFault = headersSent && statusCode >= 500;
+  span.end(
+    headersSent ? { 'http.response.status_code': statusCode } : {},
+    isFault ? `status ${statusCode}` : undefined,
+  );
+}

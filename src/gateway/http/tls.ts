@@ -1,0 +1,87 @@
+/** TLS with certificate files, reloaded while the gateway runs, so that a renewed certificate needs no restart. */
+import { readFile } from 'node:fs/promises';
+import type { RequestListener } from 'node:http';
+import { createServer, type Server } from 'node:https';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Logger } from 'pino';
+import { findTlsFaults, type TlsFiles } from '../../config/tls-files.js';
+import { messageOf } from '../../core/errors.js';
+
+/** Interval at which Node.js checks for late headers. */
+const CHECK_MS = 1000;
+
+interface TlsConfig {
+  /** PEM file: the certificate, followed by intermediate ones. Undefined: no TLS. */
+  tlsCert: string | undefined;
+  /** PEM file without a passphrase. */
+  tlsKey: string | undefined;
+}
+
+/** The same as for the header of a request. */
+const HANDSHAKE_MS = 20_000;
+
+/** Polls both files: a watcher does not notice a renewal by a changed link. */
+const LOOK_MS = 2000;
+
+/**
+ * @returns a function that creates a TLS server, which follows the files while it listens; undefined without TLS
+ * @throws Error with the variables if the files cannot be read or do not match
+ */
+export async function openTls(
+  { tlsCert, tlsKey }: TlsConfig,
+  log: Logger,
+): Promise<((listener: RequestListener) => Server) | undefined> {
+  if (tlsCert === undefined || tlsKey === undefined) return undefined;
+  const files = { cert: tlsCert, key: tlsKey };
+  const first = await readCredentials(files);
+  return (listener) => {
+    const server = createServer(
+      { ...first, handshakeTimeout: HANDSHAKE_MS, connectionsCheckingInterval: CHECK_MS },
+      listener,
+    );
+    // before the handler that would answer in plain text
+    server.prependListener('tlsClientError', (_error, socket) => void socket.destroy());
+    const end = new AbortController();
+    server.once('listening', () => void follow(server, { files, first, log, signal: end.signal }));
+    server.once('close', () => end.abort());
+    return server;
+  };
+}
+
+type TlsCredentials = Record<keyof TlsFiles, Buffer>;
+
+/** @throws Error with the variables if the files cannot be read or do not match */
+async function readCredentials(files: TlsFiles): Promise<TlsCredentials> {
+  const [cert, key] = await Promise.all([files.cert, files.key].map((file) => readFile(file).catch((error) => error)));
+  const faults = findTlsFaults(files, { cert, key });
+  if (faults.length > 0) throw new Error(faults.join('; '));
+  return { cert, key };
+}
+
+/**
+ * Serves new files from the next connection on. While they do not match, as during a renewal, serves the last valid
+ * ones.
+ */
+async function follow(
+  server: Server,
+  { files, first, log, signal }: { files: TlsFiles; first: TlsCredentials; log: Logger; signal: AbortSignal },
+): Promise<void> {
+  let served = first;
+  let told: string | undefined;
+  for (;;) {
+    await sleep(LOOK_MS, undefined, { signal, ref: false }).catch(() => {}); // checked below
+    if (signal.aborted) return;
+    try {
+      const next = await readCredentials(files);
+      told = undefined;
+      if (next.cert.equals(served.cert) && next.key.equals(served.key)) continue;
+      server.setSecureContext(next);
+      served = next;
+      log.info(files, 'another certificate is served');
+    } catch (error) {
+      const problem = messageOf(error);
+      if (problem !== told) log.warn(files, `the last certificate is served on: ${problem}`);
+      told = problem;
+    }
+  }
+}

@@ -1,0 +1,291 @@
+/** The limits of a gateway: requests, bodies and streams of each caller. */
+import { readFileSync } from 'node:fs';
+import type { IncomingMessage, RequestListener, Server, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
+import type { RequestHandler } from 'express';
+import { MemoryStore, rateLimit } from 'express-rate-limit';
+import type { Config } from '../../config/config.js';
+import { createRangeTest, normalAddress } from '../../core/address-ranges.js';
+import { type Caller, ownerOf } from '../../core/caller.js';
+import { callerOf } from '../auth/identify.js';
+import { addressKey, addressOf } from '../http/address.js';
+import { type BodyRoom, HttpError, limitBody } from '../http/http-body.js';
+
+export interface CallerLimits {
+  /** Must run before all other handlers. */
+  before: RequestHandler[];
+  watch(server: Server): void;
+  close(): void;
+}
+
+const WINDOW_MS = 60_000;
+const MB = 1024 * 1024;
+
+/** A caller's part of the memory for bodies: three of 32 MB by default. */
+const SHARE_OF_BODIES = 3 / 8;
+
+export function limitCallers(config: Config): CallerLimits {
+  const { limits } = config;
+  const bytes = limits.bodiesMb * MB;
+  const bodies = new Shares('bytes of request bodies', { all: bytes, one: Math.floor(bytes * SHARE_OF_BODIES) });
+  const turns = new Shares('requests that are being answered', {
+    all: Number.POSITIVE_INFINITY,
+    one: limits.callerRequests,
+  });
+  const store = new MemoryStore();
+  const rate = rateLimit({
+    store,
+    windowMs: WINDOW_MS,
+    limit: limits.rateLimit,
+    standardHeaders: 'draft-8',
+    legacyHeaders: false,
+    identifier: 'caller',
+    validate: false, // it would look for proxies, of which only the configuration knows
+    keyGenerator: limitKey,
+    handler: (_req, res, next) => {
+      const message = `you have sent more than ${limits.rateLimit} requests within a minute: try again later`;
+      next(new HttpError(429, message, { 'Retry-After': String(res.getHeader('Retry-After') ?? 60) }));
+    },
+  });
+  const enter: RequestHandler = (req, res, next) => {
+    const key = limitKey(req);
+    beginTurn(res, turns.take(key));
+    limitBody(req, () => createRoom(res, (size) => bodies.take(key, size)));
+    next();
+  };
+  const count: RequestHandler = (req, res, next) =>
+    !limits.rateLocal && isUncounted(req) ? next() : rate(req, res, next);
+  return { before: [enter, count], watch: (server) => limitConnections(server, config), close: () => store.shutdown() };
+}
+
+/** Counts a body's memory until its request is answered and its work is done. */
+function createRoom(res: ServerResponse, take: (bytes: number) => () => void): BodyRoom {
+  const taken: (() => void)[] = [];
+  const give = () => {
+    for (const each of taken.splice(0)) each();
+  };
+  onceOver(res, give);
+  return { take: (bytes) => void taken.push(take(bytes)), give };
+}
+
+type Take = (req: IncomingMessage) => () => void;
+type Keep = (req: IncomingMessage, characters: number) => () => void;
+
+/** Characters of subscriptions per stream. A parsed document takes fifty times as much memory. */
+const CHARACTERS = 4096;
+
+/** Limits event streams in total and for one caller, and the text of their subscriptions. */
+export function limitStreams({ limits }: Config): { take: Take; keep: Keep } {
+  const shares = new Shares('streams', { all: limits.streams, one: limits.callerStreams });
+  const kept = new Shares('characters of subscriptions', {
+    all: limits.streams * CHARACTERS,
+    one: limits.callerStreams * CHARACTERS,
+  });
+  return {
+    take: (req) => shares.take(limitKey(req)),
+    keep: (req, characters) => kept.take(limitKey(req), characters),
+  };
+}
+
+const LOOPBACK_6 = '::/56';
+
+/**
+ * Returns the rate-limit key. An authenticated caller counts by its name, with any address, token or rights. Others
+ * count by address.
+ */
+export function limitKey(req: IncomingMessage): string {
+  const caller = callerOf(req);
+  return isKnown(caller) ? `caller ${ownerOf(caller)}` : addressKey(addressOf(req));
+}
+
+const isKnown = ({ way }: Caller) => way !== 'open' && way !== 'legacy';
+
+/** Unauthenticated local callers cannot be distinguished, so the rate limit applies to them only if configured. */
+function isUncounted(req: IncomingMessage): boolean {
+  if (isKnown(callerOf(req))) return false;
+  const address = addressKey(addressOf(req));
+  return address.startsWith('127.') || address === LOOPBACK_6;
+}
+
+/** Counts resources that callers use at once. */
+export class Shares {
+  private readonly most: { all: number; one: number };
+  private readonly what: string;
+  private readonly counts = new Map<string, number>();
+  private count = 0;
+
+  /** @param what for people, in the plural */
+  constructor(what: string, most: { all: number; one: number }) {
+    this.what = what;
+    this.most = most;
+  }
+
+  /** @returns a function that releases it; a second call does nothing. @throws HttpError 429, 503 */
+  take(caller: string, amount = 1): () => void {
+    const give = this.tryTake(caller, amount);
+    if (give) return give;
+    const headers = { 'Retry-After': '5' };
+    if ((this.counts.get(caller) ?? 0) + amount > this.most.one) {
+      throw new HttpError(429, `you have ${this.most.one} ${this.what} already: try again later`, headers);
+    }
+    throw new HttpError(503, `there are too many ${this.what}: try again later`, headers);
+  }
+
+  /** Does the same; undefined if there is no room. */
+  tryTake(caller: string, amount = 1): (() => void) | undefined {
+    const own = (this.counts.get(caller) ?? 0) + amount;
+    if (own > this.most.one || this.count + amount > this.most.all) return undefined;
+    this.count += amount;
+    this.counts.set(caller, own);
+    let isTaken = true;
+    return () => {
+      if (!isTaken) return;
+      isTaken = false;
+      this.count -= amount;
+      const left = (this.counts.get(caller) ?? 0) - amount;
+      if (left > 0) this.counts.set(caller, left);
+      else this.counts.delete(caller);
+    };
+  }
+}
+
+const turns = new WeakMap<ServerResponse, () => void>();
+
+/** Counts a request until its response. */
+function beginTurn(res: ServerResponse, give: () => void): void {
+  turns.set(res, give);
+  onceOver(res, give);
+}
+
+/** Ends the count of a request that becomes a stream, which has its own limit. */
+export function endTurn(res: ServerResponse): void {
+  turns.get(res)?.();
+}
+
+interface Kept {
+  count: number;
+  gives: (() => void)[];
+}
+
+const keeping = new WeakMap<ServerResponse, Kept>();
+
+/** Releases a request's resources once it is answered, unless `keepTurn` keeps them longer. */
+function onceOver(res: ServerResponse, give: () => void): void {
+  res.once('close', () => {
+    const kept = keeping.get(res);
+    if (kept) kept.gives.push(give);
+    else give();
+  });
+}
+
+/**
+ * Keeps a request's resources while its work continues after the response or a disconnect.
+ * @returns a function that ends that; a second call does nothing
+ */
+export function keepTurn(res: ServerResponse): () => void {
+  const kept = keeping.get(res) ?? { count: 0, gives: [] };
+  keeping.set(res, kept);
+  kept.count++;
+  let isKept = true;
+  return () => {
+    if (!isKept) return;
+    isKept = false;
+    if (--kept.count > 0) return;
+    keeping.delete(res);
+    for (const give of kept.gives.splice(0)) give();
+  };
+}
+
+/** Descriptors other than connections: 24 to the database, the process's own, and some for each drive. */
+const KEPT_DESCRIPTORS = 100;
+const KEPT_FOR_DRIVE = 4;
+
+const LEAST_CONNECTIONS = 16;
+
+/** Returns how many connections may be open. @param descriptors what the process may have open; undefined if that is unknown */
+export function countConnections({ limits, drives }: Pick<Config, 'limits' | 'drives'>, descriptors?: number): number {
+  const kept = KEPT_DESCRIPTORS + limits.longLists + KEPT_FOR_DRIVE * drives;
+  const free = (descriptors ?? Number.POSITIVE_INFINITY) - kept;
+  return Math.max(LEAST_CONNECTIONS, Math.min(limits.connections, free));
+}
+
+/**
+ * Node.js closes connections over the total limit. One address may have half of them, so that it cannot lock out
+ * others.
+ */
+function limitConnections(server: Server, config: Config): void {
+  const { limits, access } = config;
+  const most = countConnections(config, readDescriptorLimit());
+  server.maxConnections = most;
+  server.headersTimeout = limits.headerSeconds * 1000;
+  server.requestTimeout = limits.requestSeconds * 1000;
+  server.keepAliveTimeout = limits.idleSeconds * 1000;
+  const shares = new Shares('connections', { all: most, one: Math.floor(most / 2) });
+  const isProxy = createRangeTest(access.proxies.ranges);
+  const isOfProxies = typeof server.address() === 'string';
+  server.on('connection', (socket: Socket) => {
+    // a listed proxy's connections belong to all its clients
+    if (isOfProxies || isProxy(normalAddress(socket.remoteAddress ?? ''))) return;
+    const give = shares.tryTake(addressKey(socket.remoteAddress));
+    if (give) socket.once('close', give);
+    else socket.destroy();
+  });
+}
+
+/** Returns the limit of open files of this process; undefined if it has none, or if the system does not report it. */
+function readDescriptorLimit(): number | undefined {
+  try {
+    const [, soft] = /^Max open files\s+(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8')) ?? [];
+    return soft === undefined ? undefined : Number(soft);
+  } catch {
+    return undefined;
+  }
+}
+
+/**
+ * Requests of one connection that may wait. Node.js parses all of one read, some thousands, before it can be paused.
+ */
+const MOST_WAITING = 100;
+
+interface Line {
+  current: ServerResponse;
+  waiting: { req: IncomingMessage; res: ServerResponse }[];
+}
+
+const lines = new WeakMap<Socket, Line>();
+
+/** Returns whether a connection has an incomplete response. */
+export function isAnswering(socket: Socket): boolean {
+  return lines.get(socket)?.current.headersSent === true;
+}
+
+/**
+ * Starts the requests of a connection one after another, as they are answered (RFC 9112, 9.3.2). Node.js starts all
+ * pipelined requests. A response behind one that breaks off would never close, and never release its limits. A
+ * connection with more than `MOST_WAITING` waiting requests is closed.
+ */
+export function answerInTurn(answer: RequestListener): RequestListener {
+  const begin = (req: IncomingMessage, res: ServerResponse, { waiting }: Pick<Line, 'waiting'>) => {
+    const { socket } = req;
+    const line = { current: res, waiting };
+    lines.set(socket, line);
+    res.once('close', () => {
+      const next = isOver(socket) ? undefined : waiting.shift();
+      if (next) begin(next.req, next.res, line);
+      else lines.delete(socket);
+      if (waiting.length === 0) socket.resume();
+    });
+    answer(req, res);
+  };
+  const isOver = (socket: Socket) => socket.destroyed || socket.writableEnded;
+
+  return (req, res) => {
+    const { socket } = req;
+    if (isOver(socket)) return;
+    const line = lines.get(socket);
+    if (!line) return begin(req, res, { waiting: [] });
+    if (line.waiting.length >= MOST_WAITING) return void socket.destroy();
+    line.waiting.push({ req, res });
+    socket.pause();
+  };
+}

@@ -1,0 +1,94 @@
+/**
+ * A small archive of real bytes on a few volumes with two users, for a first try. The bytes follow from the paths, and
+ * the users are stored last: after a kill it continues.
+ */
+
+import { createCipheriv, createHash } from 'node:crypto';
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { ADVISORY_SPACE, advisoryKeys } from '../db/locks.js';
+import { sql } from '../db/sql.js';
+import type { Context } from '../domain/context.js';
+import { registerRows } from '../domain/import/import.js';
+import type { CatalogueRow } from '../domain/import/import-rows.js';
+import { setQuota } from '../domain/quotas/quotas.js';
+import { archiveTree } from '../engine/archive/archive.js';
+import type { WritableBackend } from '../tape/backend.js';
+
+const YEARS = [2023, 2024, 2025];
+const FILES_A_YEAR = 8;
+const FILE_BYTES = 1_500_000;
+const VOLUME_BYTES = BigInt(FILES_A_YEAR * FILE_BYTES);
+
+const PREFIX = '/demo/ocean';
+const BOB = { user: 'bob', size: 10_000_000n, email: 'bob@example.org', notes: 'demo, small on purpose' };
+const ALICE = { user: 'alice', size: 100_000_000n, email: 'alice@example.org', notes: 'demo' };
+
+export type Demo = 'made' | 'unused';
+
+/**
+ * Does nothing if there is another user or file, or if the demo is complete.
+ * @returns undefined if there is nothing to say about the demo
+ */
+export async function makeDemo(ctx: Context, backend: WritableBackend): Promise<Demo | undefined> {
+  const client = await ctx.db.pool.connect();
+  try {
+    // processes may start at the same time on an empty database
+    await client.query(sql`SELECT pg_advisory_lock(${ADVISORY_SPACE}::int, ${advisoryKeys.demo}::int)`);
+    const { rows } = await client.query<{ isUsed: boolean; isComplete: boolean }>(sql`
+      WITH user_of_demo AS (
+        SELECT "user", "user" = ${ALICE.user} AS is_last FROM quota
+        WHERE ("user", notes) IN ((${BOB.user}, ${BOB.notes}), (${ALICE.user}, ${ALICE.notes})) AND removed_at IS NULL
+      )
+      SELECT EXISTS (SELECT FROM quota WHERE "user" NOT IN (SELECT "user" FROM user_of_demo))
+          OR EXISTS (SELECT FROM tape_file WHERE NOT starts_with(path, ${`${PREFIX}/`}))
+          OR EXISTS (SELECT FROM request) AS "isUsed",
+        EXISTS (SELECT FROM user_of_demo WHERE is_last) AS "isComplete"`);
+    const [state] = rows;
+    if (state?.isUsed) return undefined;
+    if (state?.isComplete) return 'unused';
+    await archiveFiles(ctx, backend);
+    await setQuota(ctx, BOB);
+    await setQuota(ctx, ALICE);
+    return 'made';
+  } finally {
+    client.release(true); // lets go of the lock
+  }
+}
+
+async function archiveFiles(ctx: Context, backend: WritableBackend): Promise<void> {
+  const dir = await mkdtemp(path.join(os.tmpdir(), 'tapegate-demo-'));
+  try {
+    for (const year of YEARS) {
+      await mkdir(path.join(dir, String(year)));
+      for (let month = 1; month <= FILES_A_YEAR; month++) {
+        const name = `${year}/sst_${year}${String(month).padStart(2, '0')}.nc`;
+        await writeFile(path.join(dir, name), makeBytes(name));
+      }
+    }
+    const input = { dir, prefix: PREFIX, spot: 'spot-demo', volumeSize: VOLUME_BYTES };
+    const { failed } = await archiveTree(ctx, backend, input, { signal: new AbortController().signal });
+    await registerRows(ctx, [PREFIX, path.dirname(PREFIX)].map(toOpenFolder));
+    if (failed.length > 0) throw new Error(`the demo archive could not be made: ${failed[0]}`);
+  } finally {
+    await rm(dir, { recursive: true });
+  }
+}
+
+/** Everybody may read the demo, wherever its files were made. */
+function toOpenFolder(folder: string, index: number): CatalogueRow {
+  const unknown = {
+    verified: undefined,
+    spotName: undefined,
+    volume: undefined,
+    position: undefined,
+    checksum: undefined,
+  };
+  return { ...unknown, line: index + 1, path: `${folder}/`, size: 0n, stage: null, mode: 0o755 };
+}
+
+function makeBytes(name: string): Buffer {
+  const key = createHash('md5').update(name).digest();
+  return createCipheriv('aes-128-ctr', key, Buffer.alloc(16)).update(Buffer.alloc(FILE_BYTES));
+}

@@ -1,0 +1,150 @@
+/** The command line: what there is, and how it fails. */
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { Command, CommanderError, Help } from 'commander';
+import { examples } from '../cli/terminal/examples.js';
+import { CommandError, exitCodes, InterruptedError, nameOption } from '../cli/terminal/failure.js';
+import {
+  type CommandIo,
+  environment,
+  hideSecrets,
+  type Output,
+  present,
+  runWith,
+  stderr,
+  stdout,
+} from '../cli/terminal/io.js';
+import { ConfigError, isDebug } from '../core/environment.js';
+import { codeOf, InvalidInputError, messageOf, UnavailableError, UnconfirmedError } from '../core/errors.js';
+import { createPrioritizer } from '../core/journal.js';
+import { packageRoot } from '../core/package-root.js';
+import { printable } from '../core/printable.js';
+import { showSources } from '../core/source-positions.js';
+import { hideSecretsOfCrashes } from './crash.js';
+
+import type { CommandFile, Commands } from './table.js';
+
+/**
+ * What is set here, the commands take over.
+ * @param where what the help says of the environment
+ * @param args of the commands only those that are named here are loaded; the others have their lines in the help
+ */
+export async function createProgram(
+  files: readonly CommandFile[],
+  where: string,
+  args: readonly string[],
+): Promise<Command> {
+  const program = new Command('tapegate')
+    .description('Restores files from tape to disk, on request, within per-user quotas.')
+    .version(JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8')).version)
+    .option('--utc', 'times in UTC, as scripts are told them; in a terminal they are those of its zone')
+    .exitOverride()
+    .configureOutput({
+      writeOut: (text) => stdout().write(fitTerminal(text)),
+      writeErr: (text) => stderr().write(text),
+      getOutHelpWidth: () => widthOf(stdout()),
+      getErrHelpWidth: () => widthOf(stderr()),
+      outputError: (text, write) => write(text.replace(/^error:/, 'tapegate:')),
+    })
+    .showHelpAfterError('(--help shows what there is)')
+    .addHelpText(
+      'after',
+      '\nExit codes: 0 done, 1 failed, 2 wrong usage, 3 a request ended without all of its files, ' +
+        '4 the server or its database does not answer.\n' +
+        where,
+    );
+  await addCommands(program, files, args);
+  showExamples(program, []);
+  program.hook('preAction', (_program, command) => {
+    present().tellsPeople = stdout().isTTY === true && !program.opts().utc;
+    present().isWide = command.opts().wide === true;
+    present().options = command.options.flatMap(({ long }) => long ?? []);
+  });
+  return program;
+}
+
+async function addCommands(program: Command, files: readonly CommandFile[], args: readonly string[]): Promise<void> {
+  const isForAll = args.includes('completion');
+  for (const { commands, load } of files) {
+    const usages = Object.keys(commands);
+    const isLoaded = isForAll || usages.some((usage) => args.includes(nameOf(usage)));
+    if (isLoaded) (await load()).register(program);
+    else for (const usage of usages) program.command(usage);
+    for (const usage of usages) {
+      const command = program.commands.find((each) => each.name() === nameOf(usage));
+      command?.description(commands[usage] ?? '');
+      if (command && isLoaded) addOutputOptions(command);
+    }
+  }
+}
+
+const nameOf = (usage: string): string => usage.split(' ')[0] ?? '';
+
+const widthOf = ({ isTTY, columns }: Output) => (isTTY ? columns : undefined) as number;
+
+/** Notes of a help, which commander leaves as they are: lines that begin with a blank are a table or a command, and stay. */
+function fitTerminal(text: string): string {
+  const columns = widthOf(stdout());
+  if (!columns) return text;
+  const fit = (line: string) => (line.startsWith(' ') ? line : new Help().boxWrap(line, columns));
+  return text.split('\n').map(fit).join('\n');
+}
+
+/** Commands that print no results. */
+const WITHOUT_JSON = ['start', 'serve', 'work', 'login', 'logout', 'completion'];
+
+export function addOutputOptions(command: Command): void {
+  for (const each of command.commands) addOutputOptions(each);
+  const hasResult = command.commands.length === 0 && !WITHOUT_JSON.includes(command.name());
+  if (!hasResult) return;
+  command.option('--json', 'print JSON for scripts, a document a line');
+  command.option('--wide', 'print whole tables in a terminal, however wide they are');
+}
+
+function showExamples(command: Command, words: readonly string[]): void {
+  for (const each of command.commands) showExamples(each, [...words, each.name()]);
+  const own = examples[words.join(' ')];
+  if (own) command.addHelpText('after', `\nExamples:\n${own.map((line) => `  ${line}`).join('\n')}`);
+}
+
+/** Prints an error in one line, with its stack only if LOG_LEVEL is debug. Returns the exit code. */
+function fail(error: unknown): number {
+  if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : exitCodes.usage;
+  const stack = isDebug(environment()) && error instanceof Error ? showSources(error.stack ?? '') : undefined;
+  const message = error instanceof InvalidInputError ? nameOption(error.message, error.field) : messageOf(error);
+  const text = stack || message || (error instanceof InterruptedError ? '' : String(error));
+  const shown = `tapegate: ${hideSecrets(text).split('\n').map(printable).join('\n')}\n`;
+  if (text !== '') stderr().write(createPrioritizer(environment())(shown));
+  if (error instanceof ConfigError || error instanceof InvalidInputError) return exitCodes.usage;
+  if (error instanceof UnconfirmedError) return exitCodes.failed;
+  if (error instanceof UnavailableError) return exitCodes.unavailable;
+  return error instanceof CommandError ? error.exitCode : exitCodes.failed;
+}
+
+/** Runs the command that the arguments name with streams and an environment of its own. Returns its exit code. */
+export async function runCommand(given: Commands, args: readonly string[], io: CommandIo): Promise<number> {
+  return await runWith(io, () => run(given, args).catch(fail));
+}
+
+async function run({ commands, where }: Commands, args: readonly string[]): Promise<number> {
+  const program = await createProgram(commands, where, args);
+  await program.parseAsync(args, { from: 'user' }).finally(() => present().close?.());
+  return present().exitCode;
+}
+
+/** Runs the command that the arguments of this process name. */
+export async function runProgram(given: Commands): Promise<void> {
+  hideSecretsOfCrashes();
+  let unread: number | undefined;
+  process.stdout.on('error', (error) => {
+    if (unread !== undefined) return;
+    // its reader has seen enough; a connection that breaks off may say EPIPE as well, and is a failure
+    unread = codeOf(error) === 'EPIPE' ? 0 : fail(error);
+    if (process.emit('SIGINT')) return; // the command ends itself
+    void Promise.resolve(present().close?.()).finally(() => process.exit(unread));
+  });
+  process.stderr.on('error', () => {}); // nobody reads it any more
+  const code = await run(given, process.argv.slice(2)).catch((error) => unread ?? fail(error));
+  process.exitCode = unread ?? code;
+  if (code === exitCodes.interrupted) process.exit(); // an answer that is awaited may never come
+}

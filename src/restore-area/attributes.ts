@@ -1,0 +1,96 @@
+/** Attributes of a restored file. The umask has no effect, and no file gets a set-id bit. */
+import type { Stats } from 'node:fs';
+import { codeOf } from '../core/errors.js';
+import { secondsOf } from '../core/time.js';
+import type { FileAttributes } from '../domain/catalogue/attributes.js';
+import { type Access, FOLDER_MODE } from '../domain/catalogue/folder-modes.js';
+import type { Context } from '../domain/context.js';
+import { changeMode, changeOwner, changeTimes, statFile } from './descriptors.js';
+
+/** Attributes of a restored file; null keeps the file system's default. */
+export interface WantedAttributes {
+  /** Permission bits only. */
+  mode: number;
+  uid: number | null;
+  gid: number | null;
+  mtime: string | null;
+}
+
+/** Mode of files without a mode in the catalogue. */
+const FILE_MODE = 0o644;
+
+const PERMISSIONS = 0o777;
+
+/** The configuration takes precedence over the catalogue. */
+export function wantedAttributes(config: Context['config'], original: FileAttributes): WantedAttributes {
+  return {
+    mode: (config.restoreMode ?? original.mode ?? FILE_MODE) & PERMISSIONS,
+    uid: original.uid === null ? null : Number(original.uid),
+    gid: config.restoreGroup ?? (original.gid === null ? null : Number(original.gid)),
+    mtime: original.mtime,
+  };
+}
+
+/** Mode and group of a restored directory; null keeps the group that the file system gives it. */
+export interface FolderAttributes {
+  mode: number;
+  gid: number | null;
+}
+
+/**
+ * The configuration takes precedence here too: who may read files may enter their directories. Only Tapegate may write
+ * in a directory of the restore area (exposure.ts), so no user gets that right from the original.
+ */
+export function wantedFolder(
+  { restoreMode, restoreGroup }: Context['config'],
+  original: Access | undefined,
+): FolderAttributes {
+  const gid = restoreGroup ?? (original?.gid == null ? null : Number(original.gid));
+  const mode = restoreMode === undefined ? (original?.mode ?? FOLDER_MODE) : restoreMode | ((restoreMode & 0o444) >> 2);
+  return { mode: 0o700 | (mode & 0o055), gid };
+}
+
+/**
+ * Sets the attributes of an open file. Only root can set any owner; other users can set only their own groups. If the
+ * group cannot be set, another group gets no rights in its place.
+ */
+export async function setAttributes(fd: number, wanted: WantedAttributes): Promise<void> {
+  const stats = await statFile(fd);
+  const mode = (await setOwner(fd, wanted, stats)) ? wanted.mode : withoutGroup(wanted.mode);
+  // after the owner, because the mode applies to the new owner; a correct mode needs no call
+  if ((stats.mode & 0o7777) !== mode) await changeMode(fd, mode).catch(ignoreRefusal);
+  if (wanted.mtime !== null) await changeTimes(fd, new Date(), toFileTime(wanted.mtime));
+}
+
+/** @returns whether the file has the group */
+async function setOwner(fd: number, { uid, gid }: WantedAttributes, stats: Stats): Promise<boolean> {
+  const owner = uid === null || uid === stats.uid || process.geteuid?.() !== 0 ? KEEP : uid;
+  const group = gid === null || gid === stats.gid ? KEEP : gid;
+  if (owner === KEEP && group === KEEP) return true;
+  const isSet = await changeOwner(fd, owner, group).then(
+    () => true,
+    (error: unknown) => ignoreRefusal(error) ?? false,
+  );
+  return isSet || group === KEEP;
+}
+
+/** The mode if the group cannot be set. What all others may do is left for the members of any group. */
+export const withoutGroup = (mode: number): number => (mode & ~0o070) | ((mode & 0o007) << 3);
+
+const KEEP = -1;
+
+/** Errors of unsupported or forbidden calls: the file is restored without the attribute. */
+const REFUSALS = ['EPERM', 'EINVAL', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP'];
+
+export function ignoreRefusal(error: unknown): undefined {
+  if (!REFUSALS.includes(codeOf(error) ?? '')) throw error;
+}
+
+/**
+ * Converts a time for utimes. Node.js truncates to microseconds, and floating point may be slightly low: half a
+ * microsecond is added. Node.js replaces negative numbers by the current time, so these become a Date.
+ */
+function toFileTime(time: string): number | Date {
+  const seconds = secondsOf(time);
+  return seconds < 0 ? new Date(seconds * 1000) : (Math.round(seconds * 1e6) + 0.5) / 1e6;
+}

@@ -1,0 +1,184 @@
+/**
+ * Calls that may hang. A call that hangs in the kernel cannot be ended, and occupies one of the process's few threads:
+ * the caller gives up at a time limit, and the parent ends the process (src/main/engine-process.ts).
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { startDeadline } from '../core/deadline.js';
+import { messageOf, TapeError } from '../core/errors.js';
+import { count } from '../core/signals.js';
+import type { Context } from '../domain/context.js';
+import { LibraryError } from '../tape/backend.js';
+import { untilAborted } from '../tape/until-aborted.js';
+
+export type Place = { kind: 'disk'; mountpoint: string } | { kind: 'tape'; volume: string; drive: string };
+
+export class HungError extends TapeError {
+  readonly place: Place;
+
+  constructor(place: Place, seconds: number) {
+    const thing =
+      place.kind === 'disk' ? `the restore disk ${place.mountpoint}` : `${place.drive}, at ${place.volume},`;
+    super('TRANSIENT', `${thing} has not answered for ${seconds} s`);
+    this.place = place;
+  }
+
+  /** Whether this disk is at fault. Other calls may only have waited for a thread that the hung call blocks. */
+  isOf(mountpoint: string): boolean {
+    return this.place.kind === 'disk' && this.place.mountpoint === mountpoint;
+  }
+}
+
+/** Seconds. A tape may wind, or wait for a robot, for many minutes. */
+interface CallLimits {
+  disk: number;
+  tape: number;
+}
+
+export function limitsOf({ config }: Context): CallLimits {
+  return { disk: config.diskTimeout, tape: config.tapeTimeout };
+}
+
+/** A library with its own limit gets this much longer: its error explains more than a HungError. */
+const OWN_MARGIN_SECONDS = 10;
+
+/** Seconds after which a call to a library counts as hung. @param own the library's own limit, if known */
+export function tapeSeconds({ tapeTimeout }: { tapeTimeout: number }, own: number | undefined): number {
+  return own === undefined ? tapeTimeout : Math.max(tapeTimeout, own + OWN_MARGIN_SECONDS);
+}
+
+interface OpenCall {
+  place: Place;
+  seconds: number;
+  since: number;
+  reject: (error: HungError) => void;
+}
+
+/** A check this late shows that the process was stalled: no call could end meanwhile. */
+const STANDSTILL_MS = 1000;
+
+const MAX_PERIOD_MS = 5000;
+
+export class CallWatch {
+  private readonly limits: CallLimits;
+  private readonly onHang: (error: HungError) => void;
+  private readonly open = new Set<OpenCall>();
+  private readonly periodMs: number;
+  private timer: NodeJS.Timeout | undefined;
+  /** Threads of this process may be blocked by a hung call. */
+  hasHung = false;
+  private lookedAt = 0;
+
+  /** @param onHang called for a hung call; if several hang together, for the one that started first */
+  constructor(limits: CallLimits, onHang: (error: HungError) => void = () => {}) {
+    this.limits = limits;
+    this.onHang = onHang;
+    this.periodMs = Math.min((Math.min(limits.disk, limits.tape) * 1000) / 8, MAX_PERIOD_MS);
+  }
+
+  /**
+   * Follows a call to its end.
+   * @param call gets a function to report progress during a long call
+   * @param seconds time limit, if not the default for the place
+   * @throws HungError if the call hangs, even if it ends later; else the call's error
+   */
+  async follow<T>(
+    place: Place,
+    call: (tick: () => void) => Promise<T>,
+    seconds: number = this.limits[place.kind],
+  ): Promise<T> {
+    const entry: OpenCall = { place, seconds, since: performance.now(), reject: () => {} };
+    const hung = new Promise<never>((_resolve, reject) => {
+      entry.reject = reject;
+    });
+    this.open.add(entry);
+    this.arm();
+    const tick = () => {
+      entry.since = performance.now();
+    };
+    try {
+      return await Promise.race([call(tick), hung]);
+    } finally {
+      this.open.delete(entry);
+    }
+  }
+
+  private arm(): void {
+    if (this.timer) return;
+    this.lookedAt = performance.now();
+    this.timer = setInterval(() => this.look(), this.periodMs);
+    this.timer.unref();
+  }
+
+  private look(): void {
+    const now = performance.now();
+    const late = now - this.lookedAt - this.periodMs;
+    this.lookedAt = now;
+    if (this.open.size === 0) {
+      clearInterval(this.timer);
+      this.timer = undefined;
+      return;
+    }
+    if (late > STANDSTILL_MS) for (const call of this.open) call.since += late;
+    const hung = [...this.open].filter((call) => now - call.since >= call.seconds * 1000);
+    hung.sort((a, b) => a.since - b.since);
+    // a call that waits for a blocked thread appears to hang too: the first one is at fault
+    const error = hung[0] && new HungError(hung[0].place, hung[0].seconds);
+    if (!error) return;
+    this.hasHung = true;
+    count('tapegate_hung_calls_total', { place: error.place.kind });
+    this.onHang(error);
+    for (const call of hung) call.reject(error);
+  }
+}
+
+/** Waits for work for at most `ms`. @returns undefined if it has not ended by then; it continues */
+export async function waitInTime<T>(ms: number, work: Promise<T>): Promise<{ value: T } | undefined> {
+  const timer = new AbortController();
+  const late = sleep(ms, undefined, { signal: timer.signal, ref: false }).catch(() => undefined); // it ended in time
+  return await Promise.race([work.then((value) => ({ value })), late]).finally(() => timer.abort());
+}
+
+/** Calls with a time limit, at most one for each disk. Use one instance for each kind of call. */
+export class BoundedCalls {
+  private readonly open = new Set<number>();
+
+  /** @returns the problem, also if the disk did not respond in time; undefined on success */
+  async run(
+    answerMs: number,
+    disk: { id: number; mountpoint: string },
+    call: () => Promise<void>,
+  ): Promise<string | undefined> {
+    const silent = `the restore disk ${disk.mountpoint} does not answer`;
+    if (this.open.has(disk.id)) return silent;
+    this.open.add(disk.id);
+    const answer = call()
+      .then(
+        () => undefined,
+        (error: unknown) => messageOf(error),
+      )
+      .finally(() => this.open.delete(disk.id));
+    const ended = await waitInTime(answerMs, answer);
+    return ended ? ended.value : silent;
+  }
+}
+
+/**
+ * @param call gets a signal that aborts with `signal`, or at the time limit
+ * @throws the call's error; LibraryError at the time limit; the reason of `signal`
+ */
+export async function within<T>(
+  { seconds, signal, what }: { seconds: number; signal: AbortSignal; what: string },
+  call: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  signal.throwIfAborted();
+  const deadline = startDeadline(seconds * 1000, signal);
+  try {
+    return await untilAborted(call(deadline.signal), deadline.signal);
+  } catch (error) {
+    signal.throwIfAborted();
+    if (!deadline.signal.aborted) throw error;
+    throw new LibraryError('TRANSIENT', `${what} has not ended in ${seconds} s`);
+  } finally {
+    deadline.end();
+  }
+}

@@ -1,0 +1,155 @@
+/** Reads files and tape copies with checksums in the catalogue's format: `sha256:…`, `adler32:…` or `md5:…`. */
+import { constants } from 'node:fs';
+import { type FileHandle, open } from 'node:fs/promises';
+import { giveBack } from '../core/blocks.js';
+import { codeOf, TapeError } from '../core/errors.js';
+import { startHash } from '../core/running-hash.js';
+import type { FileOnVolume, MountedVolume } from '../tape/backend.js';
+
+interface Checksum {
+  update(chunk: Uint8Array): void;
+  /** Returns the checksum with its algorithm. May be called once. */
+  digest(): string;
+}
+
+const algorithms = ['sha256', 'adler32', 'md5'] as const;
+
+/** Starts a checksum with the algorithm of `expected`; SHA-256 if null. */
+export async function startChecksum(expected: string | null): Promise<Checksum> {
+  const name = expected?.split(':')[0] ?? 'sha256';
+  const algorithm = algorithms.find((each) => each === name);
+  if (!algorithm) throw new Error(`unknown checksum algorithm: ${name}`);
+  const hash = await startHash(algorithm);
+  return { update: hash.update, digest: () => `${algorithm}:${hash.digest().toString('hex')}` };
+}
+
+/** Checksums of the same bytes. */
+export interface Sums {
+  /** With its algorithm. */
+  checksum: string;
+  /** 8 hex digits; null if it was not wanted, or if the checksum is an Adler-32. */
+  adler32: string | null;
+}
+
+/** Starts a checksum as `startChecksum` does, and an Adler-32 of the same bytes if it is wanted. */
+export async function startSums(
+  expected: string | null,
+  { wantsAdler32 }: { wantsAdler32: boolean },
+): Promise<{ update: Checksum['update']; digest: () => Sums }> {
+  const checksum = await startChecksum(expected);
+  const adler32 = wantsAdler32 && !expected?.startsWith('adler32:') ? await startHash('adler32') : undefined;
+  return {
+    update: (chunk) => {
+      checksum.update(chunk);
+      adler32?.update(chunk);
+    },
+    digest: () => ({ checksum: checksum.digest(), adler32: adler32?.digest().toString('hex') ?? null }),
+  };
+}
+
+/**
+ * Returns the checksum of a regular file, with the algorithm of `like`.
+ * @param tick called with each chunk, to report progress
+ * @throws TapeError POLICY for any other type, including links
+ */
+export async function checksumOf(file: string, like: string, tick: () => void = () => {}): Promise<string> {
+  const checksum = await startChecksum(like);
+  const handle = await openPlain(file);
+  try {
+    for await (const chunk of readChunks(handle)) {
+      checksum.update(chunk);
+      tick();
+    }
+  } finally {
+    await handle.close();
+  }
+  return checksum.digest();
+}
+
+const CHUNK_BYTES = 1024 * 1024;
+
+/**
+ * Opens a file, then checks its type, which may change before the open. Nonblocking, because opening a pipe would wait
+ * for a writer, and block one of the few threads for file calls.
+ * @param name shown in errors, if the path is relative to a descriptor
+ * @throws TapeError POLICY unless it is a regular file; a link is not
+ */
+export async function openPlain(file: string, name = file): Promise<FileHandle> {
+  const flags = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
+  const handle = await open(file, flags).catch((error: unknown) => {
+    const code = codeOf(error) ?? '';
+    throw NOT_PLAIN.includes(code) ? notPlain(name) : error;
+  });
+  try {
+    if (!(await handle.stat()).isFile()) throw notPlain(name);
+    return handle;
+  } catch (error) {
+    await handle.close();
+    throw error;
+  }
+}
+
+/** A link; a socket, or a missing device. */
+const NOT_PLAIN = ['ELOOP', 'ENXIO'];
+
+function notPlain(file: string): TapeError {
+  return new TapeError('POLICY', `${file} is not a plain file`);
+}
+
+export async function* readChunks(handle: FileHandle): AsyncGenerator<Uint8Array> {
+  for (;;) {
+    const { bytesRead, buffer } = await handle.read(Buffer.allocUnsafe(CHUNK_BYTES));
+    if (bytesRead === 0) return;
+    yield buffer.subarray(0, bytesRead);
+  }
+}
+
+interface ExpectedCopy extends FileOnVolume {
+  /** Null if unknown: then any checksum is accepted. */
+  checksum: string | null;
+}
+
+/** Difference of a tape copy; `found` of a size may be `more`. */
+export interface Mismatch {
+  kind: 'size' | 'checksum';
+  found: string;
+  expected: string;
+}
+
+/**
+ * Reads one file of a mounted volume.
+ * @param how.sink receives the chunks and owns them. It may wait, which delays the read, and never gets more bytes than
+ *   expected. Without a sink, a copy that is too long is read completely, to report its size
+ * @param how.tell returns the error text for a mismatch; users see it
+ * @returns the checksum, with the expected algorithm, and the Adler-32 if it is wanted
+ * @throws TapeError MEDIA on a mismatch; errors of library and sink; the signal's reason
+ */
+export async function readChecked(
+  volume: MountedVolume,
+  expected: ExpectedCopy,
+  how: {
+    signal: AbortSignal;
+    sink?: (chunk: Uint8Array) => Promise<void>;
+    tell: (mismatch: Mismatch) => string;
+    wantsAdler32?: boolean;
+  },
+): Promise<Sums> {
+  const { signal, sink, tell, wantsAdler32 = false } = how;
+  const sums = await startSums(expected.checksum, { wantsAdler32 });
+  let bytes = 0n;
+  for await (const chunk of volume.read(expected, signal)) {
+    signal.throwIfAborted();
+    bytes += BigInt(chunk.length);
+    if (sink && bytes > expected.size) break;
+    sums.update(chunk); // while the sink writes the previous chunks
+    if (sink) await sink(chunk);
+    else giveBack(chunk);
+  }
+  if (bytes !== expected.size) {
+    const found = sink && bytes > expected.size ? 'more' : `${bytes}`;
+    throw new TapeError('MEDIA', tell({ kind: 'size', found, expected: `${expected.size}` }));
+  }
+  const read = sums.digest();
+  if (expected.checksum === null || read.checksum === expected.checksum) return read;
+  throw new TapeError('MEDIA', tell({ kind: 'checksum', found: read.checksum, expected: expected.checksum }));
+}

@@ -1,0 +1,250 @@
+/**
+ * Reads copies for clients without access to the disk. A copy is opened only if it is the recorded one, never through a
+ * link or a replacement, and then read through its descriptor.
+ *
+ * A call that hangs in the kernel occupies one of the process's few threads forever. So the number of concurrent calls
+ * is limited, and hangs are reported; the other threads remain for work that needs no disk.
+ */
+import type { BigIntStats } from 'node:fs';
+import { type FileHandle, open, stat } from 'node:fs/promises';
+import path from 'node:path';
+import { codeOf, isExhausted, messageOf, TapeError } from '../core/errors.js';
+import { Limiter } from '../core/limiter.js';
+import { CallWatch, HungError } from './calls.js';
+import { openPlain, readChunks, startChecksum } from './checksum.js';
+import { isKnownBy, isKnownByTimes, isRenumbered, type LeftCopy } from './copy.js';
+import { AbsentError } from './marker.js';
+import { type Folder, withCopy } from './restore-area.js';
+
+/**
+ * Why a copy cannot be read:
+ * - `absent`: its disk is not on this host;
+ * - `gone`: no file is in its place;
+ * - `changed`: another file is in its place;
+ * - `private`: some users on this host may not read it;
+ * - `busy`: the disk does not respond, or there are too many readers.
+ */
+export type Closed = 'absent' | 'gone' | 'changed' | 'private' | 'busy';
+
+export interface ClosedCopy {
+  closed: Closed;
+  /** For operators: contains paths on this host. */
+  message: string;
+}
+
+/** The caller must close it. */
+export interface OpenCopy {
+  /** Modification time of the contents, as of the original. */
+  mtimeNs: bigint;
+  /** Fills the buffer from `position`. @returns bytes read, fewer at the end @throws TapeError if the disk hangs */
+  read(buffer: Uint8Array, position: number): Promise<number>;
+  /** Whether the copy is unchanged since `open`. */
+  isUnchanged(): Promise<boolean>;
+  /** Does not wait: if the disk hangs, closes once it responds. */
+  close(): void;
+}
+
+/** A larger copy whose ctime has changed is compared while its readers wait elsewhere. */
+const MOST_COMPARED = 1024n ** 3n;
+/** Limit of cached results, for compared copies and for directories. */
+const MOST_KNOWN = 10_000;
+const FOLDER_MS = 5000;
+
+interface Found {
+  stats: BigIntStats;
+  name: string;
+  folder: Folder;
+  isPublic: boolean;
+  tick: () => void;
+}
+
+interface DoorOptions {
+  calls: number;
+  seconds: number;
+  /** Bytes. */
+  mostCompared?: bigint;
+  isStopping?: () => boolean;
+}
+
+export class CopyDoor {
+  private readonly watch: CallWatch;
+  /** A call occupies its slot until it really ends, even if its caller gave up. */
+  private readonly slots: Limiter;
+  private readonly waitMs: number;
+  private readonly mostCompared: number | bigint;
+  private readonly isStopping: () => boolean;
+  private readonly compared = new Map<string, boolean>();
+  private isComparing = false;
+  private readonly folders = new Map<string, { isOpen: boolean; at: number }>();
+
+  /** @param seconds after which a call counts as hung @param isStopping whether nobody will ask again */
+  constructor({ calls, seconds, mostCompared = MOST_COMPARED, isStopping = () => false }: DoorOptions) {
+    this.mostCompared = mostCompared;
+    this.isStopping = isStopping;
+    this.watch = new CallWatch({ disk: seconds, tape: seconds });
+    this.slots = new Limiter(calls);
+    this.waitMs = seconds * 1000;
+  }
+
+  /** @param isPublic open only a copy that every user on this host may read */
+  async open(copy: LeftCopy, { isPublic }: { isPublic: boolean }): Promise<OpenCopy | ClosedCopy> {
+    let isGivenUp = false;
+    const openKnown = async (file: string, folder: Folder, tick: () => void): Promise<OpenCopy | ClosedCopy> => {
+      const name = path.join(folder.place, path.basename(copy.path));
+      const handle = await openPlain(file, name);
+      let closed: ClosedCopy | undefined;
+      try {
+        const stats = await handle.stat({ bigint: true });
+        closed = await this.findWrong(copy, handle, { stats, name, isPublic, folder, tick });
+        if (closed === undefined && !isGivenUp) return this.opened(copy, handle, stats);
+      } catch (error) {
+        await handle.close();
+        throw error;
+      }
+      await handle.close();
+      return closed ?? { closed: 'busy', message: `${name} was opened too late` };
+    };
+    try {
+      return await this.call(copy, (tick) => withCopy(copy, (file, folder) => openKnown(file, folder, tick)));
+    } catch (error) {
+      isGivenUp = true; // a hung call may still end
+      return closedBy(error);
+    }
+  }
+
+  /** @returns undefined if it is the recorded copy, and may be read */
+  private async findWrong(copy: LeftCopy, handle: FileHandle, found: Found): Promise<ClosedCopy | undefined> {
+    const { stats, name, isPublic, folder, tick } = found;
+    if (isPublic && ((stats.mode & 4n) === 0n || !(await this.isOpenFolder(folder.place)))) {
+      return { closed: 'private', message: `${name} is not for everybody on its host` };
+    }
+    if (isKnownByTimes(copy, stats)) return undefined;
+    if (isKnownBy(copy, stats) || (await isRenumbered(copy, stats, folder.root))) {
+      const isSame = await this.hasItsBytes(copy, handle, stats, tick);
+      if (isSame) return undefined;
+      if (isSame === undefined) return { closed: 'busy', message: `${name} has another ctime, and is compared first` };
+    }
+    return { closed: 'changed', message: `${name} is not the copy that was put there` };
+  }
+
+  /** Compares the bytes: perhaps only owner, mode or inode changed. @returns undefined if it will be known later */
+  private async hasItsBytes(
+    copy: LeftCopy,
+    handle: FileHandle,
+    stats: BigIntStats,
+    tick: () => void,
+  ): Promise<boolean | undefined> {
+    if (copy.copyChecksum === null) return true;
+    const key = JSON.stringify([copy.diskId, copy.path, String(stats.ino), String(stats.ctimeNs), copy.copyChecksum]);
+    const known = this.compared.get(key);
+    if (known !== undefined) return known;
+    if (stats.size > this.mostCompared) {
+      if (!this.isComparing) await this.compareLater({ ...copy, copyChecksum: copy.copyChecksum }, handle, stats, key);
+      return undefined;
+    }
+    const checksum = await startChecksum(copy.copyChecksum);
+    for await (const chunk of readChunks(handle)) {
+      checksum.update(chunk);
+      tick();
+    }
+    if ((await handle.stat({ bigint: true })).ctimeNs !== stats.ctimeNs) return false;
+    return this.note(key, checksum.digest() === copy.copyChecksum);
+  }
+
+  private note(key: string, isSame: boolean): boolean {
+    if (this.compared.size >= MOST_KNOWN) this.compared.clear();
+    this.compared.set(key, isSame);
+    return isSame;
+  }
+
+  /** Starts to compare a large copy: one at a time, and each chunk by a call of its own, so that others have a turn. */
+  private async compareLater(
+    copy: LeftCopy & { copyChecksum: string },
+    handle: FileHandle,
+    { ctimeNs }: BigIntStats,
+    key: string,
+  ): Promise<void> {
+    this.isComparing = true;
+    const end = () => {
+      this.isComparing = false;
+    };
+    const own = await open(`/proc/self/fd/${handle.fd}`).catch((error: unknown) => {
+      end();
+      throw error;
+    });
+    const compare = async () => {
+      const checksum = await startChecksum(copy.copyChecksum);
+      const chunks = readChunks(own);
+      for (;;) {
+        const { done, value } = await this.call(copy, () => chunks.next());
+        if (done) break;
+        if (this.isStopping()) return;
+        checksum.update(value);
+      }
+      const now = await this.call(copy, () => own.stat({ bigint: true }));
+      if (now.ctimeNs === ctimeNs) this.note(key, checksum.digest() === copy.copyChecksum);
+    };
+    // the next reader has it compared again if that fails
+    void compare()
+      .catch(() => {})
+      .finally(end)
+      .finally(() => this.closeInTurn(copy, own));
+  }
+
+  /** Whether every user on this host may enter the directory. */
+  private async isOpenFolder(place: string): Promise<boolean> {
+    const now = performance.now();
+    const known = this.folders.get(place);
+    if (known && now - known.at < FOLDER_MS) return known.isOpen;
+    const above = path.dirname(place);
+    const isOpen = ((await stat(place)).mode & 1) !== 0 && (above === place || (await this.isOpenFolder(above)));
+    if (this.folders.size >= MOST_KNOWN) this.folders.clear();
+    this.folders.set(place, { isOpen, at: now });
+    return isOpen;
+  }
+
+  private opened(copy: LeftCopy, handle: FileHandle, { size, mtimeNs }: BigIntStats): OpenCopy {
+    return {
+      mtimeNs,
+      read: async (buffer, position) =>
+        await this.call(copy, async () => (await handle.read(buffer, 0, buffer.length, position)).bytesRead),
+      isUnchanged: async () => {
+        const now = await this.call(copy, () => handle.stat({ bigint: true }));
+        return now.size === size && now.mtimeNs === mtimeNs;
+      },
+      close: () => void this.closeInTurn(copy, handle),
+    };
+  }
+
+  /** Waits for a slot for as long as needed: an unclosed descriptor would stay open forever. */
+  private async closeInTurn({ mountpoint }: LeftCopy, handle: FileHandle): Promise<void> {
+    const leave = await this.slots.take();
+    const closed = this.watch.follow({ kind: 'disk', mountpoint }, () => handle.close().finally(leave));
+    await closed.catch(() => {}); // a read-only descriptor loses no data, and other calls report a hung disk
+  }
+
+  private noAnswer(): TapeError {
+    return new TapeError('TRANSIENT', `the restore disks have not answered for ${this.waitMs / 1000} s`);
+  }
+
+  private async call<T>({ mountpoint }: LeftCopy, work: (tick: () => void) => Promise<T>): Promise<T> {
+    const leave = await this.slots.take({ late: { ms: this.waitMs, error: () => this.noAnswer() } });
+    return await this.watch.follow({ kind: 'disk', mountpoint }, (tick) => work(tick).finally(leave));
+  }
+}
+
+/** @throws errors that concern neither the copy nor its disk */
+function closedBy(error: unknown): ClosedCopy {
+  const closed = findClosed(error);
+  if (closed === undefined) throw error;
+  return { closed, message: messageOf(error) };
+}
+
+function findClosed(error: unknown): Closed | undefined {
+  if (error instanceof AbsentError) return 'absent';
+  if (error instanceof HungError || isExhausted(error)) return 'busy';
+  if (error instanceof TapeError) return error.errorClass === 'POLICY' ? 'changed' : 'busy';
+  const code = codeOf(error);
+  if (code === 'ENOENT') return 'gone';
+  return code === undefined ? undefined : 'busy'; // the disk gives a reason, such as EIO or EACCES
+}

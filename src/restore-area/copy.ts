@@ -1,0 +1,185 @@
+/** A copy in the restore area: puts it in place, compares it with its record, removes it. */
+import { type BigIntStats, lstatSync, renameSync } from 'node:fs';
+import { lstat } from 'node:fs/promises';
+import path from 'node:path';
+import { codeOf, TapeError } from '../core/errors.js';
+import { checksumOf } from './checksum.js';
+import { linkPath, lstatPath, unlinkPath } from './descriptors.js';
+import { ignoreMissing, isSame, removeEntry } from './entry.js';
+import { readMarkerId } from './marker.js';
+import { type CopyPlace, checkInPlace, type Folder, ifThere, withCopy } from './restore-area.js';
+
+/** A copy as recorded, on a disk with the matching marker. */
+export interface LeftCopy extends CopyPlace {
+  /** Bytes. */
+  size: bigint;
+  /** Null if none was put there. */
+  ino: bigint | null;
+  /** Nanoseconds; null if unknown: then no file matches. */
+  mtimeNs: bigint | null;
+  /** Nanoseconds; null if unknown: then the checksum decides. */
+  ctimeNs: bigint | null;
+  /** Checksum of its bytes; null if unknown. */
+  copyChecksum: string | null;
+  /** Recorded identity of the disk's marker; null if unknown. */
+  markerId?: string | null;
+}
+
+/**
+ * Gives a partial file its final name, and never replaces a file: unlike a rename, a link fails if the name exists,
+ * even if this process stalls. Without links, it checks the name and renames at once. That could replace another user's
+ * file, but no copy of Tapegate: the drive's next holder removes the partial file first.
+ * @param link replaces the system call in tests
+ * @throws Error if the directory was moved; code EEXIST if the name exists; code ENOENT if the partial file is gone
+ */
+export async function putInPlace(folder: Folder, partial: string, name: string, link = linkPath): Promise<void> {
+  const [from, to] = [path.join(folder.at, partial), path.join(folder.at, name)];
+  checkInPlace(folder);
+  try {
+    await link(from, to);
+  } catch (error) {
+    if (!NO_LINKS.includes(codeOf(error) ?? '')) throw error;
+    if (lstatSync(to, { throwIfNoEntry: false })) throw Object.assign(new Error(`${to} exists`), { code: 'EEXIST' });
+    renameSync(from, to);
+    return;
+  }
+  await unlinkPath(from).catch(ignoreMissing); // the drive's next holder has removed it
+}
+
+const NO_LINKS = ['EPERM', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP', 'EMLINK'];
+
+/** The inode as the database stores it, which has no unsigned numbers. */
+export function inodeOf({ ino }: BigIntStats): bigint {
+  return BigInt.asIntN(64, ino);
+}
+
+/** Returns the entry in an open directory; undefined if there is none. */
+export async function lookInto(folder: Folder, name: string): Promise<BigIntStats | undefined> {
+  return await lstatPath(path.join(folder.at, name), { bigint: true }).catch(ignoreMissing);
+}
+
+/**
+ * Returns the file in a copy's place; undefined if there is none.
+ * @throws TapeError POLICY if something blocks its directory; TRANSIENT if the disk is absent
+ */
+export async function lookAt(place: CopyPlace): Promise<BigIntStats | undefined> {
+  return await withCopy(place, (file) => lstat(file, { bigint: true })).catch(ignoreMissing);
+}
+
+/** Does the same; undefined also if something has replaced its directory. */
+export async function findStats(place: CopyPlace): Promise<BigIntStats | undefined> {
+  return await ifThere(place, (file) => lstat(file, { bigint: true }));
+}
+
+/** Returns the checksum of the file in a copy's place, as `like`; undefined if none. @throws as `lookAt` */
+export async function readChecksum(
+  place: CopyPlace,
+  like: string,
+  tick: () => void = () => {},
+): Promise<string | undefined> {
+  return await withCopy(place, (file) => checksumOf(file, like, tick)).catch(ignoreMissing);
+}
+
+/**
+ * Compares a copy with its record.
+ * @param tick reports progress while all bytes are read
+ * @throws TapeError TRANSIENT if the disk is absent: the copy will be there again with the disk
+ */
+export async function compareCopy(copy: LeftCopy, tick: () => void = () => {}): Promise<CopyState> {
+  return await findState(copy, async (file, { root }) =>
+    (await recognise(copy, { file, root }, tick)) ? 'same' : 'changed',
+  );
+}
+
+/**
+ * Returns the file's stats if it is the recorded copy, else its state. Called before `takeAway`, with a query to the
+ * database between the two.
+ * @param tick as for `compareCopy`
+ * @throws TapeError TRANSIENT if the disk is absent
+ */
+export async function recogniseCopy(
+  copy: LeftCopy,
+  tick: () => void = () => {},
+): Promise<BigIntStats | 'changed' | 'missing'> {
+  let known: BigIntStats | undefined;
+  const state = await findState(copy, async (file, { root }) => {
+    known = await recognise(copy, { file, root }, tick);
+    return known ? 'same' : 'changed';
+  });
+  return known ?? (state === 'missing' ? 'missing' : 'changed');
+}
+
+/**
+ * Removes a recognised copy. Leaves any other file alone, even a later copy of the same file, whose ctime differs.
+ * Leaves directories to `removeEmptyFolders`.
+ * @param found by `recogniseCopy`
+ * @returns whether the copy is gone
+ * @throws TapeError TRANSIENT if the disk is absent
+ */
+export async function takeAway(copy: LeftCopy, found: BigIntStats | 'missing'): Promise<boolean> {
+  if (found === 'missing') return true;
+  const state = await findState(copy, async (_file, folder) => {
+    const removed = await removeEntry(folder, path.basename(copy.path), (now) => isSame(now, found));
+    return removed === 'other' ? 'changed' : 'missing';
+  });
+  return state !== 'changed';
+}
+
+/** Removes an unrecorded file of the restore area, if it is still the one seen. @returns whether it did */
+export async function removeSeen(place: CopyPlace, seen: BigIntStats): Promise<boolean> {
+  const name = path.basename(place.path);
+  const removed = await withCopy(place, (_file, folder) => removeEntry(folder, name, (now) => isSame(now, seen)));
+  return removed === 'removed';
+}
+
+export type CopyState = 'same' | 'changed' | 'missing';
+
+async function findState(
+  copy: LeftCopy,
+  find: (file: string, folder: Folder) => Promise<CopyState>,
+): Promise<CopyState> {
+  try {
+    return await withCopy(copy, find);
+  } catch (error) {
+    if (codeOf(error) === 'ENOENT') return 'missing';
+    if (error instanceof TapeError && error.errorClass === 'POLICY') return 'changed';
+    throw error;
+  }
+}
+
+/** Compares inode, size and mtime only. Not the device number, which may change with each mount. */
+export function isKnownBy(copy: Omit<LeftCopy, keyof CopyPlace>, stats: BigIntStats): boolean {
+  return stats.isFile() && copy.ino === inodeOf(stats) && stats.size === copy.size && stats.mtimeNs === copy.mtimeNs;
+}
+
+/** Whether it has the recorded times, which no user can give to another file. The inode may be another one after a mount. */
+export function isKnownByTimes(copy: Omit<LeftCopy, keyof CopyPlace>, stats: BigIntStats): boolean {
+  return isKnownBy({ ...copy, ino: inodeOf(stats) }, stats) && copy.ctimeNs === stats.ctimeNs;
+}
+
+/**
+ * Whether a file may be the copy although its inode is another one: the disk's marker has another inode as well, since
+ * the file system has numbered its inodes anew, or the disk was copied. Its bytes are to be compared.
+ */
+export async function isRenumbered(copy: LeftCopy, stats: BigIntStats, root: string): Promise<boolean> {
+  if (copy.markerId == null || copy.copyChecksum === null) return false;
+  if (!isKnownBy({ ...copy, ino: inodeOf(stats) }, stats)) return false;
+  return (await readMarkerId(root)) !== copy.markerId;
+}
+
+/**
+ * @returns the file's stats if it is the copy; undefined if it is another file or has other bytes. Compares the bytes
+ *   if the ctime differs: anyone can set an mtime, while a changed group or mode changes no bytes
+ */
+async function recognise(
+  copy: LeftCopy,
+  { file, root }: { file: string; root: string },
+  tick: () => void,
+): Promise<BigIntStats | undefined> {
+  const stats = await lstat(file, { bigint: true });
+  if (isKnownByTimes(copy, stats)) return stats;
+  const isKnown = isKnownBy(copy, stats);
+  if (!isKnown && !(await isRenumbered(copy, stats, root))) return undefined;
+  if (copy.copyChecksum === null) return stats;
+  return (await checksumOf(file, copy.copyChecksum, tick)) === copy.copyChecksum ? stats : undefined;
+}

@@ -1,0 +1,37 @@
+/**
+ * Removes entries of the restore area, in which only Tapegate, root and trusted operators may write (`exposure.ts`).
+ */
+import { type BigIntStats, lstatSync, unlinkSync } from 'node:fs';
+import path from 'node:path';
+import { codeOf } from '../core/errors.js';
+import type { Folder } from './restore-area.js';
+
+/**
+ * Removes a file if it is the expected one. Checks and removes synchronously: a queued call could be delayed until
+ * another engine has put its own copy there.
+ * @returns `other` if it is not the expected file
+ */
+export async function removeEntry(
+  folder: Folder,
+  name: string,
+  isExpected: (stats: BigIntStats) => boolean,
+): Promise<'removed' | 'missing' | 'other'> {
+  const file = path.join(folder.at, name);
+  try {
+    if (!isExpected(lstatSync(file, { bigint: true }))) return 'other';
+    unlinkSync(file);
+    return 'removed';
+  } catch (error) {
+    ignoreMissing(error);
+    return 'missing';
+  }
+}
+
+/** Whether a file is unchanged: each change, and each new file that reuses the inode, has another ctime. */
+export function isSame(now: BigIntStats, seen: BigIntStats): boolean {
+  return now.ino === seen.ino && now.ctimeNs === seen.ctimeNs;
+}
+
+export function ignoreMissing(error: unknown): undefined {
+  if (codeOf(error) !== 'ENOENT') throw error;
+}

@@ -1,0 +1,120 @@
+/**
+ * Which directories Tapegate trusts. A user with write permission in a directory can replace its entries between two
+ * calls: a file by another file, a directory by a link. So Tapegate restores a file only if no other user may write in
+ * the directories on its path, from the root of the file system. It trusts:
+ *
+ * - root, the user that runs Tapegate, and the owner of the disk's marker (a file server may map the user to it);
+ * - the private groups of these users, and the group of TAPEGATE_RESTORE_GROUP;
+ * - above a mount point, a directory with the sticky bit (/tmp): other users cannot replace a mount point in it.
+ *
+ * The mode does not show a group's members. An access control list appears in it as rights of the group.
+ */
+import { randomUUID } from 'node:crypto';
+import type { Stats } from 'node:fs';
+import { lstat, open, realpath, unlink } from 'node:fs/promises';
+import path from 'node:path';
+import { codeOf } from '../core/errors.js';
+import { markerName } from './marker.js';
+
+export interface Trusted {
+  /** A group with the same number as one of them is its private group. */
+  users: Set<number>;
+  group: number | undefined;
+}
+
+export interface Untrusted {
+  directory: string;
+  problem: string;
+  remedy: string;
+  /** The mount point, or a directory above it: the whole disk is untrusted. */
+  isWholeDisk: boolean;
+}
+
+export function describeUntrusted({ directory, problem, remedy }: Untrusted): string {
+  return `untrusted directory ${directory}: ${problem}; ${remedy}`;
+}
+
+/** @param root the mount point, without links @param group TAPEGATE_RESTORE_GROUP */
+export async function readTrusted(root: string, group: number | undefined): Promise<Trusted> {
+  const marker = await lstat(path.join(root, markerName)).catch(() => undefined); // not marked yet
+  const users = [0, process.geteuid?.(), marker?.uid].filter((uid) => uid !== undefined);
+  return { users: new Set(users), group };
+}
+
+/** @param at the directory, and the mount point of its restore disk, both without links */
+export function findProblem(
+  { directory, root }: { directory: string; root: string },
+  { uid, gid, mode }: Pick<Stats, 'uid' | 'gid' | 'mode'>,
+  trusted: Trusted,
+): Untrusted | undefined {
+  const isAbove = directory !== root && path.join(root, '/').startsWith(path.join(directory, '/'));
+  const at = { directory, isWholeDisk: isAbove || directory === root };
+  if (!trusted.users.has(uid)) {
+    const remedy = 'change its owner to root or to the user that runs Tapegate (chown)';
+    return { ...at, problem: `it belongs to user ${uid}`, remedy };
+  }
+  if (isAbove && (mode & 0o1000) !== 0) return undefined;
+  const bits = `mode ${(mode & 0o7777).toString(8).padStart(4, '0')}`;
+  if ((mode & 0o002) !== 0) {
+    return { ...at, problem: `every user may write in it (${bits})`, remedy: 'remove this right (chmod o-w)' };
+  }
+  if ((mode & 0o020) === 0 || gid === trusted.group || trusted.users.has(gid)) return undefined;
+  const remedy = 'remove this right (chmod g-w), or set TAPEGATE_RESTORE_GROUP to this group';
+  return { ...at, problem: `group ${gid} may write in it (${bits})`, remedy };
+}
+
+/**
+ * Finds the first untrusted directory on the path to a directory of a restore disk. Skips missing directories.
+ * @param root the mount point, without links @param dir below the mount point
+ */
+export async function findUntrusted(
+  { root, dir = '/' }: { root: string; dir?: string },
+  group: number | undefined,
+): Promise<Untrusted | undefined> {
+  return await findOnPath({ root, dir }, await readTrusted(root, group));
+}
+
+async function findOnPath(
+  { root, dir }: { root: string; dir: string },
+  trusted: Trusted,
+): Promise<Untrusted | undefined> {
+  let directory = '/';
+  for (const name of ['', ...path.join(root, dir).split('/').filter(Boolean)]) {
+    directory = path.join(directory, name);
+    const stats = await lstat(directory).catch((error: unknown) => {
+      if (codeOf(error) !== 'ENOENT') throw error;
+    });
+    if (!stats?.isDirectory()) return undefined; // opening it reports the obstacle
+    const found = findProblem({ directory, root }, stats, trusted);
+    if (found) return found;
+  }
+  return undefined;
+}
+
+/**
+ * Checks a mount point, or another directory.
+ * @param isNew it has no marker yet: creates a file to find out its owner
+ * @returns undefined if it is trusted or missing
+ */
+export async function findUntrustedMount(
+  mountpoint: string,
+  { group, isNew = false }: { group?: number | undefined; isNew?: boolean },
+): Promise<Untrusted | undefined> {
+  const root = await realpath(mountpoint).catch(() => undefined);
+  if (root === undefined) return undefined;
+  const trusted = await readTrusted(root, group);
+  if (isNew && !trusted.users.has((await lstat(root)).uid)) trusted.users.add(await tryOwner(root));
+  return await findOnPath({ root, dir: '/' }, trusted);
+}
+
+/** @returns the owner of files that this process creates there */
+async function tryOwner(root: string): Promise<number> {
+  const file = path.join(root, `${markerName}-${randomUUID()}`);
+  const handle = await open(file, 'wx', 0o600);
+  try {
+    return (await handle.stat()).uid;
+  } finally {
+    await handle.close();
+    await unlink(file);
+  }
+}

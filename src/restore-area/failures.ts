@@ -1,0 +1,283 @@
+/**
+ * Failing restore disks: interprets failed calls, probes disks, and suspends them. A disk is suspended as soon as a
+ * probe fails, or after several consecutive failed calls although probes succeed. A full disk is not a failing one.
+ */
+import { randomUUID } from 'node:crypto';
+import { constants } from 'node:fs';
+import { open, unlink } from 'node:fs/promises';
+import { hostname } from 'node:os';
+import path from 'node:path';
+import { codeOf, type ErrorClass, isExhausted, messageOf, TapeError } from '../core/errors.js';
+import type { Context } from '../domain/context.js';
+import { noteMeasurements } from '../domain/disks/disks.js';
+import {
+  type FailingDisk,
+  holdAbsent,
+  holdDisk,
+  leaveToOthers,
+  noteStillFailing,
+  putBackDisk,
+  takeRetries,
+} from '../domain/disks/failing.js';
+import { listUnmarked, type UnmarkedDisk } from '../domain/disks/markings.js';
+import { describeFull, noteFull } from '../domain/health/circuits.js';
+import { BoundedCalls, CallWatch, HungError, limitsOf } from './calls.js';
+import { describeUntrusted, findUntrusted } from './exposure.js';
+import { AbsentError, type MarkedDisk, markerName, rootOf } from './marker.js';
+import { meetDisk } from './setup.js';
+import { DiskGauge, type DiskProblem } from './space.js';
+
+/** Codes that blame a file, a directory or this process, not the disk. */
+const OTHER_CODES = [
+  ...['ENOENT', 'EEXIST', 'EISDIR', 'ENOTDIR', 'ENAMETOOLONG', 'ELOOP', 'ENOTEMPTY', 'EMLINK', 'ETXTBSY', 'EBUSY'],
+  ...['EMFILE', 'ENFILE', 'ENOMEM', 'EBADF', 'EINVAL', 'EILSEQ', 'EINTR', 'EAGAIN', 'EFBIG'],
+];
+
+const CLASSES: Record<string, ErrorClass> = {
+  ENOSPC: 'SPACE',
+  EDQUOT: 'SPACE',
+  EACCES: 'POLICY',
+  EPERM: 'POLICY',
+  EROFS: 'POLICY',
+  ENAMETOOLONG: 'POLICY',
+};
+
+export function diskClassOf(error: unknown): ErrorClass {
+  return CLASSES[codeOf(error) ?? ''] ?? 'TRANSIENT';
+}
+
+/** A call on a restore disk failed, and the disk may be at fault: `FailingDisks.blame` finds out. */
+export class DiskError extends TapeError {
+  constructor(cause: unknown) {
+    super(cause instanceof TapeError ? cause.errorClass : diskClassOf(cause), messageOf(cause), { cause });
+  }
+}
+
+/**
+ * Makes a call on a restore disk. Throws a DiskError if the disk may be at fault, a FullError if it is full.
+ * @param call gets a function to report progress during a long call
+ */
+export async function ofDisk<T>(
+  calls: CallWatch,
+  { mountpoint }: { mountpoint: string },
+  call: (tick: () => void) => Promise<T>,
+): Promise<T> {
+  try {
+    return await calls.follow({ kind: 'disk', mountpoint }, call);
+  } catch (error) {
+    if (diskClassOf(error) === 'SPACE') throw new FullError(error);
+    throw mayBeDisk(error) ? new DiskError(error) : error;
+  }
+}
+
+function mayBeDisk(error: unknown): boolean {
+  if (isExhausted(error)) return false; // too many open files, whatever the file
+  if (error instanceof TapeError) return error.errorClass === 'TRANSIENT' && !(error instanceof DiskError); // the marker
+  const code = codeOf(error) ?? '';
+  const isSystem = /^E(?!RR_)[A-Z0-9]+$|^Unknown system error/.test(code);
+  return isSystem && !OTHER_CODES.includes(code);
+}
+
+/** Consecutive failed calls before a disk is suspended although each probe succeeds. */
+const MAX_FAILURES = 3;
+
+/** Time for which one probe serves all failed calls. */
+const FRESH_MS = 1000;
+
+const PROBE_MS = 10_000;
+
+/** Pause before an absent disk is tried again on this host; doubles with each try. */
+const LEFT_MS = { first: 5000, most: 600_000 };
+
+export class FailingDisks {
+  /** Follows calls that belong to no drive. */
+  readonly calls: CallWatch;
+  /** Last time (`performance.now()`) and error of a full disk, by disk id. */
+  private readonly full = new Map<number, { at: number; error: string }>();
+  private readonly ctx: Context;
+  private readonly gauge: DiskGauge;
+  private readonly host: string;
+  private readonly counts = new Map<number, number>();
+  private readonly probes = new BoundedCalls();
+  private readonly retries = new BoundedCalls();
+  private readonly judged = new WeakMap<DiskError, Promise<string | undefined>>();
+  private readonly meetings = new BoundedCalls();
+  private readonly tries = new Map<number, { at: number; problem: Promise<DiskProblem | undefined> }>();
+  /** Disks that are absent on this host and left to others, until a time of `performance.now()`. */
+  private readonly left = new Map<number, { until: number; ms: number }>();
+
+  /** @param of.calls follows calls that belong to no drive; `host`: the name for recorded measurements */
+  constructor(
+    ctx: Context,
+    gauge = new DiskGauge({ group: ctx.config.restoreGroup }),
+    of: { calls?: CallWatch; host?: string | undefined } = {},
+  ) {
+    this.ctx = ctx;
+    this.gauge = gauge;
+    this.calls = of.calls ?? new CallWatch(limitsOf(ctx));
+    this.host = of.host ?? hostname();
+  }
+
+  /**
+   * Finds out whether the disk is at fault for a failed call; if so, it is suspended when this returns.
+   * @returns the reason, for people; undefined if the disk works, or the error did not concern it
+   */
+  async blame(disk: MarkedDisk, thrown: unknown): Promise<string | undefined> {
+    if (!(thrown instanceof DiskError)) return undefined;
+    // a shared call, such as a directory's sync, counts as one failure for all its recalls
+    const judged = this.judged.get(thrown) ?? this.judge(disk, thrown);
+    this.judged.set(thrown, judged);
+    return await judged;
+  }
+
+  private async judge(disk: MarkedDisk, thrown: DiskError): Promise<string | undefined> {
+    const hung = thrown.cause instanceof HungError ? thrown.cause : undefined; // a probe would hang too
+    if (hung && !hung.isOf(disk.mountpoint)) return undefined;
+    const problem = hung?.message ?? (await this.probe(disk)) ?? this.count(disk, thrown);
+    if (problem === undefined) return undefined;
+    const found = typeof problem === 'string' ? { text: problem, isAbsent: false } : problem;
+    await this.hold(disk.mountpoint, found);
+    return found.text;
+  }
+
+  private async hold(mountpoint: string, { text, isAbsent }: DiskProblem): Promise<void> {
+    if (isAbsent) await holdAbsent(this.ctx, { host: this.host, mountpoint }, text);
+    else await holdDisk(this.ctx, mountpoint, text);
+  }
+
+  /** Suspends a disk that could not be measured. Does not wait. */
+  holdSoon(mountpoint: string, problem: DiskProblem): void {
+    this.hold(mountpoint, problem).catch((error: unknown) => {
+      this.ctx.log.error({ err: error, disk: mountpoint }, `a failing disk is still in service: ${messageOf(error)}`);
+    });
+  }
+
+  /** Clears cached probes after an operator changed something. */
+  forget(): void {
+    this.tries.clear();
+    this.gauge.forget();
+  }
+
+  /** Records that a disk is full. When this returns, no new copy is assigned to it. */
+  async noteFull({ diskId, mountpoint }: MarkedDisk, { message }: FullError): Promise<void> {
+    await noteFull(this.ctx, diskId, message);
+    this.full.set(diskId, { at: performance.now(), error: `${mountpoint} is ${describeFull(message)}` });
+  }
+
+  /** Returns the error if the disk was full since `at` (`performance.now()`): reading files for it would be useless. */
+  findFull({ diskId }: Pick<MarkedDisk, 'diskId'>, at: number): string | undefined {
+    const noted = this.full.get(diskId);
+    return noted && noted.at >= at ? noted.error : undefined;
+  }
+
+  succeeded(diskId: number): void {
+    this.counts.delete(diskId);
+  }
+
+  async retry(): Promise<void> {
+    const now = performance.now();
+    const leftToOthers = [...this.left].filter(([, { until }]) => until > now).map(([id]) => id);
+    await Promise.all((await takeRetries(this.ctx, leftToOthers)).map((disk) => this.retryOne(disk)));
+  }
+
+  /** Marks new disks if they are certainly the mounted ones; otherwise suspends them. */
+  async meetNew(): Promise<void> {
+    const meet = async (disk: UnmarkedDisk) => {
+      let found: string | undefined;
+      const silence = await this.meetings.run(PROBE_MS, disk, async () => {
+        found = await meetDisk(this.ctx, disk);
+      });
+      const problem = silence ?? found;
+      if (problem !== undefined) await holdDisk(this.ctx, disk.mountpoint, problem);
+      this.gauge.forget();
+    };
+    await Promise.all((await listUnmarked(this.ctx)).map(meet));
+  }
+
+  private async retryOne(disk: FailingDisk): Promise<void> {
+    const { id, mountpoint } = disk;
+    let isAbsent = false;
+    const problem = await this.retries.run(PROBE_MS, disk, async () => {
+      const missing = await meetDisk(this.ctx, disk);
+      const space = await this.gauge.look(disk).catch((error: unknown) => {
+        isAbsent = error instanceof AbsentError;
+        throw missing === undefined ? error : new Error(missing);
+      });
+      await tryWriting({ diskId: id, mountpoint }, this.ctx.config.restoreGroup);
+      // first, so that hosts without the disk see that it is present elsewhere
+      const free = 'freeBytes' in space ? space.freeBytes : null;
+      await noteMeasurements(this.ctx, this.host, [{ diskId: id, free, problem: null }]);
+      await putBackDisk(this.ctx, mountpoint); // also if the response arrives after the pause
+    });
+    if (problem === undefined) this.left.delete(id);
+    else if (isAbsent && (await leaveToOthers(this.ctx, { host: this.host, mountpoint }))) this.leave(id);
+    else await noteStillFailing(this.ctx, mountpoint, problem);
+  }
+
+  /** The disk is absent on this host, which looks for it ever less often. */
+  private leave(diskId: number): void {
+    const ms = Math.min((this.left.get(diskId)?.ms ?? LEFT_MS.first / 2) * 2, LEFT_MS.most);
+    this.left.set(diskId, { until: performance.now() + ms, ms });
+  }
+
+  private async probe(disk: MarkedDisk): Promise<DiskProblem | undefined> {
+    const known = this.tries.get(disk.diskId);
+    if (known && performance.now() - known.at < FRESH_MS) return await known.problem;
+    const { diskId: id, mountpoint } = disk;
+    let isAbsent = false;
+    const tried = this.probes.run(PROBE_MS, { id, mountpoint }, async () => {
+      await tryWriting(disk, this.ctx.config.restoreGroup).catch((error: unknown) => {
+        isAbsent = error instanceof AbsentError;
+        throw error;
+      });
+    });
+    const problem = tried.then((text) => (text === undefined ? undefined : { text, isAbsent }));
+    this.tries.set(id, { at: performance.now(), problem });
+    return await problem;
+  }
+
+  /** Counts failures, except POLICY: then only a directory is inaccessible, and the disk works. */
+  private count({ diskId }: MarkedDisk, { errorClass, message }: DiskError): string | undefined {
+    if (errorClass === 'POLICY') return undefined;
+    const count = (this.counts.get(diskId) ?? 0) + 1;
+    this.counts.set(diskId, count);
+    if (count < MAX_FAILURES) return undefined;
+    this.counts.delete(diskId);
+    return `${count} calls one after another failed on it, the last of them: ${message}`;
+  }
+}
+
+/** Begins like a marker's name, so that no job treats it as a copy. */
+const PROBE_NAME = `${markerName}-try`;
+
+/**
+ * Creates, removes, writes and syncs a file, as a recall would. A full disk passes. @throws if the disk is not writable
+ */
+async function tryWriting(disk: MarkedDisk, group: number | undefined): Promise<void> {
+  // a unique name: other engines may probe at the same time, and existing files must not be touched
+  const root = await rootOf(disk);
+  const untrusted = await findUntrusted({ root }, group);
+  if (untrusted) throw new TapeError('TRANSIENT', describeUntrusted(untrusted));
+  const file = path.join(root, `${PROBE_NAME}-${randomUUID()}`);
+  try {
+    const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW;
+    const handle = await open(file, flags, 0o600);
+    try {
+      await unlink(file); // early, so that a killed process leaves no file
+      await handle.writeFile('.');
+      await handle.sync();
+    } finally {
+      await handle.close();
+    }
+  } catch (error) {
+    await unlink(file).catch(() => {}); // it may not exist, and the error is known
+    if (diskClassOf(error) !== 'SPACE' && codeOf(error) !== 'ENOENT') throw error;
+  }
+}
+
+/** The disk is full, although it may report free space. */
+export class FullError extends TapeError {
+  constructor(cause: unknown) {
+    super('SPACE', messageOf(cause), { cause });
+  }
+}

@@ -1,0 +1,168 @@
+/** Settles pending links, and makes links to new copies early. */
+
+import path from 'node:path';
+import { messageOf, UnavailableError } from '../../core/errors.js';
+import type { Context } from '../../domain/context.js';
+import { listDisks } from '../../domain/disks/disks.js';
+import {
+  claimLinks,
+  type DueLink,
+  type Link,
+  markLinks,
+  noteEarlyLinks,
+  noteLinks,
+  noteSettled,
+  readNoted,
+  type SettledLink,
+  setLinkRoot,
+} from '../../domain/links/links.js';
+import { waitInTime } from '../calls.js';
+import { confirmOwned } from '../ownership.js';
+import { makeLink, removeLink, syncLinkFolder, tidyLinkFolders } from './link.js';
+
+/** Few enough to settle within a claim, even if each call is slow. */
+const PAGE = 100;
+
+/** Time limit for early links, so that a hung file system does not delay a drive; the job makes the rest. */
+const EARLY_MS = 5000;
+
+/** Records this engine's TAPEGATE_LINK_ROOT, which must be the same for all engines. */
+export async function beginLinks(ctx: Context): Promise<void> {
+  const root = ctx.config.linkRoot;
+  const changed = await setLinkRoot(ctx, root);
+  if (!changed) return;
+  const before = changed.before ?? 'none before';
+  ctx.log.warn(
+    { root: root ?? null, before },
+    'restored files appear below another folder (TAPEGATE_LINK_ROOT) from now on',
+  );
+}
+
+/** Keep one instance: while a call hangs, no other is made, because each blocks a thread. */
+export class LinkKeeper {
+  private readonly ctx: Context;
+  private hanging: Promise<unknown> | undefined;
+
+  constructor(ctx: Context) {
+    this.ctx = ctx;
+  }
+
+  /** @throws Error once if the link directory does not respond; then does nothing until it does */
+  async settleAll(stop: AbortSignal): Promise<void> {
+    while (!stop.aborted && !this.hanging) {
+      await confirmOwned(this.ctx);
+      const due = await claimLinks(this.ctx, PAGE);
+      if (due.length === 0) return;
+      const isDone = await this.within(this.ctx.config.diskTimeout * 1000, this.settle(due));
+      if (!isDone) throw new Error('the folder of the links (TAPEGATE_LINK_ROOT) has not answered in time');
+    }
+  }
+
+  /** Makes links to new copies. Never throws: the job makes the rest. Does nothing without TAPEGATE_LINK_ROOT. */
+  async makeEarly(copies: readonly { fileId: bigint; diskId: number }[]): Promise<void> {
+    if (this.ctx.config.linkRoot === undefined || copies.length === 0 || this.hanging) return;
+    await this.within(EARLY_MS, this.makeNoted(copies)).catch((error: unknown) => {
+      this.ctx.log.warn({ error: messageOf(error) }, 'links are made later');
+    });
+  }
+
+  private async makeNoted(copies: readonly { fileId: bigint; diskId: number }[]): Promise<void> {
+    const links = await noteEarlyLinks(this.ctx, copies);
+    const mountpoints = (await listDisks(this.ctx)).map(({ mountpoint }) => mountpoint);
+    // the job reports obstacles
+    for (const link of links) await makeLink(link, { ...link, mountpoints }).catch(() => {});
+  }
+
+  private async settle(due: readonly DueLink[]): Promise<void> {
+    const mountpoints = (await listDisks(this.ctx)).map(({ mountpoint }) => mountpoint);
+    const problems = new Map<bigint, string>();
+    const trying = async (fileId: bigint, call: () => Promise<void>) => {
+      await call().catch((error: unknown) => {
+        if (error instanceof UnavailableError) throw error;
+        problems.set(fileId, messageOf(error));
+      });
+    };
+    const unwanted = due.flatMap(({ fileId, noted, wanted }) =>
+      noted && !isSameLink(noted, wanted) ? [{ fileId, ...noted }] : [],
+    );
+    for (const { fileId, ...link } of unwanted) await trying(fileId, () => removeLink(link));
+    await this.sync(unwanted, trying);
+    const { linkRoot } = this.ctx.config;
+    if (linkRoot !== undefined) {
+      for (const { at } of unwanted) await this.tidy(linkRoot, at);
+    }
+    const wanted = due.flatMap((link) =>
+      link.wanted && !problems.has(link.fileId) ? [{ ...link, ...link.wanted }] : [],
+    );
+    const changed = await noteLinks(
+      this.ctx,
+      wanted.filter((link) => !link.isThere || !isSameLink(link, link.noted)),
+    );
+    const made = wanted.filter((link) => changed.has(link.fileId) || (link.isThere && isSameLink(link, link.noted)));
+    for (const { fileId, ...link } of made) await trying(fileId, () => makeLink(link, { fileId, mountpoints }));
+    await this.sync(made, trying);
+    const isMade = new Set(made.map(({ fileId }) => fileId));
+    const settled = due.filter((link) => link.wanted === null || isMade.has(link.fileId) || problems.has(link.fileId));
+    const noted = await noteSettled(
+      this.ctx,
+      settled.map((link) => toSettled(link, problems.get(link.fileId) ?? null)),
+    );
+    await this.undoLate(
+      due.filter(({ fileId }) => !noted.has(fileId)),
+      made,
+    );
+  }
+
+  /** Never rejects: the link is gone, so its copy may go, whatever remains of its directories. */
+  private async tidy(linkRoot: string, at: string): Promise<void> {
+    await tidyLinkFolders(linkRoot, at).catch((error: unknown) => {
+      this.ctx.log.warn({ error: messageOf(error), path: at }, 'empty folders of links stay');
+    });
+  }
+
+  /** Syncs before anything is recorded, so that recorded links and removals are durable. */
+  private async sync(
+    links: readonly (Link & Pick<DueLink, 'fileId'>)[],
+    trying: (fileId: bigint, call: () => Promise<void>) => Promise<void>,
+  ): Promise<void> {
+    const folders = new Map<string, bigint[]>();
+    for (const { fileId, at } of links) {
+      folders.set(path.dirname(at), [...(folders.get(path.dirname(at)) ?? []), fileId]);
+    }
+    for (const [folder, fileIds] of folders) {
+      let synced: Promise<void> | undefined;
+      for (const fileId of fileIds) await trying(fileId, () => (synced ??= syncLinkFolder(folder)));
+    }
+  }
+
+  /** Undoes links whose rows other engines settled while this process was stalled. */
+  private async undoLate(late: readonly DueLink[], made: readonly (Link & Pick<DueLink, 'fileId'>)[]): Promise<void> {
+    const ids = late.map(({ fileId }) => fileId);
+    const noted = await readNoted(this.ctx, ids);
+    for (const link of made) {
+      if (ids.includes(link.fileId) && !isSameLink(link, noted.get(link.fileId) ?? null)) await removeLink(link);
+    }
+    await markLinks(this.ctx, ids);
+  }
+
+  /** @returns whether the work ended in time */
+  private async within(ms: number, work: Promise<void>): Promise<boolean> {
+    if (await waitInTime(ms, work)) return true;
+    this.hanging = work
+      .catch(() => {})
+      .finally(() => {
+        this.hanging = undefined;
+      });
+    return false;
+  }
+}
+
+function toSettled({ fileId, change, wanted, isThere }: DueLink, problem: string | null): SettledLink {
+  if (problem !== null) return { fileId, change, result: 'stuck', problem };
+  if (wanted) return { fileId, change, result: 'right', problem };
+  return { fileId, change, result: isThere ? 'gone' : 'forgotten', problem };
+}
+
+function isSameLink(link: Link, other: Link | null): boolean {
+  return link.at === other?.at && link.target === other.target;
+}

@@ -1,0 +1,118 @@
+/**
+ * Markers distinguish a restore disk from the empty directory under its mount point. Without the disk's own marker,
+ * nothing is written to a mount point, and no copy counts as missing.
+ */
+import { randomUUID } from 'node:crypto';
+import { type FileHandle, lstat, open, realpath, rename, unlink } from 'node:fs/promises';
+import path from 'node:path';
+import { codeOf, messageOf, quote, TapeError } from '../core/errors.js';
+import { removeOwner } from './owner.js';
+import { readText } from './text.js';
+
+/** No catalogue path contains a name that begins with `.tapegate-`. */
+export const markerName = '.tapegate-disk';
+
+export interface MarkedDisk {
+  diskId: number;
+  mountpoint: string;
+}
+
+/** Contents of a marker. The mount point detects two swapped disks. */
+function markerText({ diskId, mountpoint }: MarkedDisk): string {
+  return `${JSON.stringify({ disk: diskId, mountpoint })}\n`;
+}
+
+/** The disk is absent: its mount point is missing, or nothing or another disk is mounted there. */
+export class AbsentError extends TapeError {
+  constructor(message: string, options?: ErrorOptions) {
+    super('TRANSIENT', message, options);
+  }
+}
+
+/** Returns the mount point without links. @throws AbsentError if the disk is absent */
+export async function rootOf(disk: MarkedDisk): Promise<string> {
+  const { root, hasMarker } = await findRoot(disk);
+  if (!hasMarker) throw new AbsentError(unmarked(disk));
+  return root;
+}
+
+function unmarked({ mountpoint }: MarkedDisk): string {
+  return `the restore disk ${mountpoint} is not mounted, or lost its marker: there is no ${path.join(mountpoint, markerName)} (disk add --mark makes it)`;
+}
+
+/** @throws AbsentError if the mount point is missing, or contains another disk's marker */
+export async function findRoot(disk: MarkedDisk): Promise<{ root: string; hasMarker: boolean }> {
+  const root = await realpath(disk.mountpoint).catch((error: unknown) => {
+    throw new AbsentError(`the restore disk ${disk.mountpoint} is not there`, { cause: error });
+  });
+  const found = await readText(path.join(root, markerName)).catch((error: unknown) => {
+    if (codeOf(error) === 'ENOENT') return undefined;
+    const message = `the marker of the restore disk ${disk.mountpoint} cannot be read: ${messageOf(error)}`;
+    throw new TapeError('TRANSIENT', message, { cause: error });
+  });
+  const expected = markerText(disk);
+  if (found !== undefined && found !== expected) {
+    const [is, due] = [quote(found.trim()), quote(expected.trim())];
+    throw new AbsentError(`another disk is mounted at ${disk.mountpoint}: its marker says ${is}, not ${due}`);
+  }
+  return { root, hasMarker: found !== undefined };
+}
+
+/**
+ * Returns the identity of the marker's file: its inode, and when it was created if the file system says so. It changes
+ * if the file system numbers its inodes anew, or if the disk was copied.
+ */
+export async function readMarkerId(root: string): Promise<string> {
+  const { ino, birthtimeNs } = await lstat(path.join(root, markerName), { bigint: true });
+  return `${ino}:${birthtimeNs}`;
+}
+
+export async function removeMarker(disk: MarkedDisk): Promise<void> {
+  const { root, hasMarker } = await findRoot(disk);
+  if (!hasMarker) return;
+  await removeOwner(root);
+  await unlink(path.join(root, markerName));
+}
+
+/** Marks the mounted file system as the disk, atomically. Idempotent. */
+export async function writeMarker(disk: MarkedDisk): Promise<void> {
+  const name = await prepareMarker(disk);
+  await placeMarker(disk, name).catch(async (error: unknown) => {
+    await dropMarker(disk, name);
+    throw error;
+  });
+}
+
+/** Writes a marker under a temporary name. @returns the name */
+export async function prepareMarker(disk: MarkedDisk): Promise<string> {
+  const root = await realpath(disk.mountpoint);
+  const name = `${markerName}-${randomUUID()}`;
+  let handle: FileHandle | undefined;
+  try {
+    handle = await open(path.join(root, name), 'wx', 0o644);
+    await handle.writeFile(markerText(disk));
+    await handle.sync();
+    return name;
+  } catch (error) {
+    await dropMarker(disk, name);
+    throw error;
+  } finally {
+    await handle?.close();
+  }
+}
+
+/** Renames a prepared marker. @returns false if it is missing */
+export async function placeMarker({ mountpoint }: MarkedDisk, name: string): Promise<boolean> {
+  const root = await realpath(mountpoint);
+  try {
+    await rename(path.join(root, name), path.join(root, markerName));
+    return true;
+  } catch (error) {
+    if (codeOf(error) === 'ENOENT') return false;
+    throw error;
+  }
+}
+
+export async function dropMarker({ mountpoint }: MarkedDisk, name: string): Promise<void> {
+  await unlink(path.join(mountpoint, name)).catch(() => {}); // it may not exist
+}

@@ -1,0 +1,132 @@
+/** Finds copies that are missing from the disks of this host. */
+import path from 'node:path';
+import { codeOf, TapeError } from '../core/errors.js';
+import { Limiter } from '../core/limiter.js';
+import type { Context, CopyLook, LocatedCopy } from '../domain/context.js';
+import { readCopies } from '../domain/disks/copies.js';
+import { returnMissing } from '../domain/disks/missing.js';
+import { forgetKept, readKeptCopies } from '../domain/disks/removals.js';
+import { waitInTime } from './calls.js';
+import { lookInto } from './copy.js';
+import { removeEmptyFolders } from './made-folders.js';
+import { type MarkedDisk, rootOf } from './marker.js';
+import { confirmOwned } from './ownership.js';
+import { openExisting } from './restore-area.js';
+
+/** Copies of a run of the periodic check: with a run a minute, a million in 17 hours. */
+const PAGE = 1000;
+
+/** Copies of a look, so that it ends in time on a disk that takes 20 ms for each. */
+const STEP = 100;
+
+/** Checks all restored copies in turn, a page at each call, and records missing ones. */
+export class CopyCheck {
+  private after = 0n;
+  private afterKept = 0n;
+
+  /** @returns the number of missing copies */
+  async run(ctx: Context): Promise<number> {
+    const copies = await readCopies(ctx, { after: this.after, limit: PAGE, isWorking: true });
+    this.after = copies.length < PAGE ? 0n : (copies.at(-1)?.fileId ?? 0n);
+    let missing = 0;
+    for (let at = 0; at < copies.length; at += STEP) {
+      const gone = await ctx.copies.findMissing(copies.slice(at, at + STEP));
+      missing += (await returnMissing(ctx, gone)).length;
+    }
+    await this.checkKept(ctx);
+    if (missing > 0) ctx.log.warn({ copies: missing }, 'restored copies were removed outside Tapegate');
+    return missing;
+  }
+
+  /** Does the same for changed copies that were left alone, whose paths are free once they are gone. */
+  private async checkKept(ctx: Context): Promise<void> {
+    const kept = await readKeptCopies(ctx, { after: this.afterKept, limit: STEP });
+    this.afterKept = kept.length < STEP ? 0n : (kept.at(-1)?.id ?? 0n);
+    const gone = await ctx.copies.findMissing(kept);
+    for (const copy of gone) {
+      await confirmOwned(ctx);
+      await removeEmptyFolders(ctx, copy);
+    }
+    await forgetKept(ctx, gone);
+  }
+}
+
+/** Callers wait for the result before they answer. */
+const ANSWER_MS = 2000;
+
+/** One call at a time, because each one on a disk that hangs blocks a thread of the process. */
+export function createCopyLook(): CopyLook {
+  const slots = new Limiter(1);
+  let isHanging = false;
+  return {
+    findMissing: async (copies) => {
+      if (copies.length === 0 || isHanging) return [];
+      // behind a call that hangs, nothing is known of these copies either
+      const late = { ms: ANSWER_MS, error: () => new TapeError('TRANSIENT', 'the restore disks do not answer') };
+      const leave = await slots.take({ late }).catch((error: unknown) => {
+        if (!(error instanceof TapeError)) throw error;
+      });
+      if (!leave) return [];
+      const work = findAllMissing(copies).finally(() => {
+        isHanging = false;
+        leave();
+      });
+      const ended = await waitInTime(ANSWER_MS, work);
+      isHanging = !ended;
+      return ended?.value ?? [];
+    },
+  };
+}
+
+async function findAllMissing<C extends LocatedCopy>(copies: readonly C[]): Promise<C[]> {
+  const missing: C[] = [];
+  for (const ofDisk of groupBy(copies, ({ diskId }) => diskId)) missing.push(...(await findOnDisk(ofDisk)));
+  return missing;
+}
+
+/** Returns none if the disk is absent, has lost its marker or cannot be read: its copies may still exist. */
+async function findOnDisk<C extends LocatedCopy>([first, ...others]: readonly [C, ...C[]]): Promise<C[]> {
+  try {
+    const root = await rootOf(first);
+    const missing: C[] = [];
+    for (const ofFolder of groupBy([first, ...others], (copy) => path.dirname(copy.path))) {
+      missing.push(...(await findInFolder(root, ofFolder).catch(none))); // says nothing of other directories
+    }
+    if (missing.length > 0) await rootOf(first satisfies MarkedDisk); // it may have been unmounted meanwhile
+    return missing;
+  } catch (error) {
+    return none(error);
+  }
+}
+
+/** Returns no copy if the disk or a directory cannot be read. */
+function none(error: unknown): never[] {
+  if (codeOf(error) === undefined && !(error instanceof TapeError)) throw error;
+  return [];
+}
+
+async function findInFolder<C extends LocatedCopy>(root: string, copies: readonly [C, ...C[]]): Promise<C[]> {
+  const folder = await openExisting(root, path.dirname(copies[0].path)).catch((error: unknown) => {
+    if (codeOf(error) !== 'ENOENT') throw error;
+  });
+  if (!folder) return [...copies];
+  try {
+    const missing: C[] = [];
+    for (const copy of copies) {
+      if ((await lookInto(folder, path.basename(copy.path))) === undefined) missing.push(copy);
+    }
+    return missing;
+  } finally {
+    await folder.handle.close();
+  }
+}
+
+function groupBy<T, Key>(items: readonly T[], keyOf: (item: T) => Key): [T, ...T[]][] {
+  const groups = new Map<Key, [T, ...T[]]>();
+  for (const item of items) {
+    const group = groups.get(keyOf(item));
+    if (group) group.push(item);
+    else groups.set(keyOf(item), [item]);
+  }
+  return [...groups.values()];
+}

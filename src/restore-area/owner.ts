@@ -1,0 +1,86 @@
+/**
+ * The owner record of a restore disk or library: the identity of the database that may change it, and a stamp that its
+ * engine replaces every few seconds.
+ */
+import { randomUUID } from 'node:crypto';
+import { link, open, rename, unlink } from 'node:fs/promises';
+import { hostname } from 'node:os';
+import path from 'node:path';
+import { z } from 'zod';
+import { codeOf, messageOf, TapeError } from '../core/errors.js';
+import { ownerName } from '../tape/directory/index.js';
+import { readText } from './text.js';
+
+const ownerRecord = z.object({
+  identity: z.uuid(),
+  epoch: z.uuid(),
+  number: z.int(),
+  host: z.string(),
+  at: z.string(),
+});
+export type OwnerRecord = z.infer<typeof ownerRecord>;
+
+/** Codes of a file that is not readable, or is none. */
+const WRONG = ['EACCES', 'EPERM', 'ELOOP', 'EISDIR'];
+
+/** A record that does not say whose directory it is, although the directory can be read. */
+export class DamagedOwnerError extends TapeError {
+  constructor(file: string, cause: unknown) {
+    const problem = `the owner record ${file} is damaged, or may not be read: ${messageOf(cause)}`;
+    super('POLICY', `${problem}; if no other Tapegate uses the directory, remove it`, { cause });
+  }
+}
+
+/** @returns undefined if there is none @throws DamagedOwnerError @throws TapeError if it cannot be read now */
+export async function readOwner(root: string): Promise<OwnerRecord | undefined> {
+  const file = path.join(root, ownerName);
+  try {
+    return ownerRecord.parse(JSON.parse(await readText(file)));
+  } catch (error) {
+    const code = codeOf(error);
+    if (code === 'ENOENT' || code === 'ENOTDIR') return undefined;
+    if (code === undefined || WRONG.includes(code)) throw new DamagedOwnerError(file, error);
+    throw new TapeError('TRANSIENT', `the owner record ${file} cannot be read: ${messageOf(error)}`, { cause: error });
+  }
+}
+
+/**
+ * Writes the owner record, atomically, unless another owner has taken the directory since it was read.
+ * @param how.isFirst replaces no record
+ * @param how.takes replaces any record
+ * @returns whether it was written
+ */
+export async function writeOwner(
+  root: string,
+  record: Omit<OwnerRecord, 'host'>,
+  { isFirst = false, takes = false, sync = false } = {},
+): Promise<boolean> {
+  const [file, partial] = [path.join(root, ownerName), path.join(root, `${ownerName}-${randomUUID()}`)];
+  const handle = await open(partial, 'wx', 0o644);
+  try {
+    await handle.writeFile(`${JSON.stringify({ ...record, host: hostname() } satisfies OwnerRecord)}\n`);
+    if (sync) await handle.sync();
+    // a busy disk may take long to write the bytes
+    const isOwn = isFirst || takes || (await readOwner(root))?.identity === record.identity;
+    if (isFirst) await link(partial, file);
+    else if (isOwn) await rename(partial, file);
+    if (isFirst || !isOwn) await unlink(partial);
+    return isOwn;
+  } catch (error) {
+    await unlink(partial).catch(() => {}); // it may not exist
+    if (isFirst && codeOf(error) === 'EEXIST') return false;
+    // a file system without links: the marker has been written by now, which two Tapegates do not do at once
+    if (isFirst && NO_LINKS.includes(codeOf(error) ?? '')) return await writeOwner(root, record, { takes: true, sync });
+    throw error;
+  } finally {
+    await handle.close();
+  }
+}
+
+const NO_LINKS = ['EPERM', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP', 'EMLINK'];
+
+export async function removeOwner(root: string): Promise<void> {
+  await unlink(path.join(root, ownerName)).catch((error: unknown) => {
+    if (codeOf(error) !== 'ENOENT') throw error;
+  });
+}

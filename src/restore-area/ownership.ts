@@ -1,0 +1,377 @@
+/**
+ * Fences a copy of the database: only one Tapegate may change restore disks and libraries, and send email and webhooks.
+ *
+ * Each directory has an owner record (restore-area/owner.ts) with the identity of its database, and a stamp that the passes of
+ * an engine replace every few seconds. They record each stamp in the database before they write it. So:
+ * - Another identity: a restored database, or a takeover by another one.
+ * - A stamp that the database never recorded: this database or the other one is a copy.
+ * - A database in another cluster or directory is a copy, or was moved: an operator decides.
+ * - A server with another start time was restarted, promoted or cloned. Unless its engines stopped in an orderly way, a
+ *   new process first watches the stamps for a while: a living original replaces them. It needs a stamp to watch: a copy
+ *   on a host without the disks is not let loose. An embedded database that is in
+ *   the same directory since before the restart, on a host that has not restarted, is no copy.
+ */
+import { randomUUID } from 'node:crypto';
+import { realpath, stat } from 'node:fs/promises';
+import { hostname } from 'node:os';
+import path from 'node:path';
+import { codeOf, FencedError } from '../core/errors.js';
+import type { Context } from '../domain/context.js';
+import {
+  acceptPlace,
+  boot,
+  endStamping,
+  isRecorded,
+  noteForeign,
+  noteProblem,
+  type Place,
+  readIdentity,
+  readSystem,
+  recordStamp,
+  type SiteIdentity,
+  type Stamp,
+} from '../domain/ownership.js';
+import { isEmptyLibrary, ownerName } from '../tape/directory/index.js';
+import { BoundedCalls } from './calls.js';
+import { AbsentError, rootOf } from './marker.js';
+import { DamagedOwnerError, type OwnerRecord, readOwner, writeOwner } from './owner.js';
+
+/** Interval of checks. */
+export const CHECK_MS = 2000;
+/** Maximum age of a check before a step that changes something. */
+const FRESH_MS = 2 * CHECK_MS;
+const STAMP_MS = 5000;
+/** Waits; tests change them. */
+export const watching = {
+  /** A living owner replaces its stamps several times in this time. */
+  ms: 4 * STAMP_MS,
+  /** A Tapegate that has lost a directory stops within this time. */
+  returnMs: FRESH_MS + CHECK_MS,
+};
+const ANSWER_MS = 2000;
+
+/** A restore disk, or the library that `archive` writes to. */
+export interface OwnedDirectory {
+  /** For `BoundedCalls`; a library has 0. */
+  id: number;
+  mountpoint: string;
+  isFailing: boolean;
+}
+
+interface Seen {
+  directory: OwnedDirectory;
+  root: string;
+  record: OwnerRecord | undefined;
+  /** Why it is not this Tapegate's. */
+  problem: string | undefined;
+  /** False if the directory does not answer: the other fields are from the last successful check. */
+  isFresh: boolean;
+}
+
+const known = new WeakMap<Context['db'], Ownership>();
+
+export function ownershipOf(ctx: Context): Ownership {
+  const found = known.get(ctx.db) ?? new Ownership(ctx);
+  known.set(ctx.db, found);
+  return found;
+}
+
+/** Bounds the age of the last check. @throws FencedError */
+export async function confirmOwned(ctx: Context): Promise<void> {
+  await ownershipOf(ctx).confirm();
+}
+
+export class Ownership {
+  private readonly ctx: Context;
+  private readonly looks = new BoundedCalls();
+  /** Last result for each directory, including results that arrived after the time limit. */
+  private readonly seen = new Map<string, Seen>();
+  private readonly stampings = new BoundedCalls();
+  private readonly writing = new Set<Promise<unknown>>();
+  /** Problems of directories whose owner record could not be written, without names of partial files. */
+  private readonly unwritten = new Map<string, string>();
+  private stampedAt = Number.NEGATIVE_INFINITY;
+  /** Its stamps are known here, although a promoted standby may have lost their records. */
+  private readonly epoch = randomUUID();
+  private stamps = 0;
+  private checking: Promise<string | undefined> | undefined;
+  private checkedAt = Number.NEGATIVE_INFINITY;
+  private reason: string | undefined;
+  private logged: string | undefined;
+  private isAccepted = false;
+  private watchedSince: number | undefined;
+  private returnedSince: number | undefined;
+  private system: string | null | undefined;
+
+  constructor(ctx: Context) {
+    this.ctx = ctx;
+  }
+
+  async confirm(): Promise<void> {
+    if (performance.now() - this.checkedAt > FRESH_MS) await this.check();
+    if (this.reason !== undefined) throw new FencedError(this.reason);
+  }
+
+  /** @param stamps whether to take new directories, and to replace stamps @returns why this Tapegate is fenced */
+  async check({ stamps = false } = {}): Promise<string | undefined> {
+    this.checking ??= this.checkNow(stamps).finally(() => {
+      this.checking = undefined;
+    });
+    return await this.checking;
+  }
+
+  /**
+   * Waits while a restarted server may be a copy, or another Tapegate may not have stopped yet.
+   * @param onWait called if it waits
+   * @throws FencedError
+   */
+  async require(onWait: () => void = () => {}): Promise<void> {
+    await this.check();
+    if (this.isWatching) onWait();
+    while (this.isWatching) {
+      await new Promise((resolve) => setTimeout(resolve, CHECK_MS));
+      await this.check();
+    }
+    await this.confirm();
+  }
+
+  logOnce(reason: string): void {
+    const cause = reason.replace(/, last used .*/, ''); // which changes while the owner lives
+    if (this.logged === cause) return;
+    this.logged = cause;
+    this.ctx.log.error(new FencedError(reason).message);
+  }
+
+  /** Whether it is fenced only while it waits. */
+  get isWatching(): boolean {
+    return this.watchedSince !== undefined || this.returnedSince !== undefined;
+  }
+
+  /** The end of a watch: of two copies that watch at the same time, the stamps of one stop the other. */
+  private get isClaiming(): boolean {
+    return this.watchedSince !== undefined && performance.now() - this.watchedSince >= watching.ms - STAMP_MS;
+  }
+
+  /** The engine stops: the next start need not wait. */
+  async release(): Promise<void> {
+    await Promise.all(this.writing);
+    if (this.reason === undefined && this.isAccepted) await endStamping(this.ctx).catch(() => {}); // it waits then
+  }
+
+  private async checkNow(stamps: boolean): Promise<string | undefined> {
+    const startedAt = performance.now();
+    const site = await readIdentity(this.ctx);
+    const place = await this.findPlace(site);
+    const seen = await this.look(site);
+    const isSeen = (mountpoint: string) => seen.some(({ directory }) => directory.mountpoint === mountpoint);
+    const unseen = site.foreign.filter(({ path: mountpoint }) => !isSeen(mountpoint));
+    const elsewhere = unseen.find(({ isDisk }) => isDisk); // by an engine of another host
+    const foreign = seen.find((each) => each.problem !== undefined) ?? elsewhere;
+    let problem = findMove(site.place, place);
+    const returned = this.awaitReturn(site, seen);
+    const reason = () => site.fenced ?? problem ?? foreign?.problem ?? returned;
+    if (reason() === undefined && !isUnmoved(site.place, place)) {
+      problem = this.watch(site, seen);
+      if (problem === undefined) await acceptPlace(this.ctx, place);
+    } else this.watchedSince = undefined;
+    if ((problem ?? null) !== site.problem) await noteProblem(this.ctx, problem ?? null);
+    for (const each of seen) if (each.problem !== undefined || returned === undefined) await this.noteSeen(site, each);
+    for (const { path: library, isDisk } of unseen) if (!isDisk) await noteForeign(this.ctx, library, null); // it is gone
+    this.reason = reason();
+    if (this.reason === undefined) this.isAccepted = true;
+    this.checkedAt = startedAt;
+    if (stamps && (this.reason === undefined || this.isClaiming)) await this.stampAll(site.identity, seen);
+    return this.reason;
+  }
+
+  /**
+   * After a late stamp, or the removal of its record, a directory is no longer another Tapegate's, which may use it until
+   * its next check.
+   * @returns why no engine may work yet
+   */
+  private awaitReturn({ foreign }: SiteIdentity, seen: readonly Seen[]): string | undefined {
+    const returned = seen.find(({ directory }) => foreign.some((each) => each.path === directory.mountpoint));
+    if (!returned || seen.some(({ problem }) => problem !== undefined)) {
+      this.returnedSince = undefined;
+      return undefined;
+    }
+    this.returnedSince ??= performance.now();
+    if (performance.now() - this.returnedSince >= watching.returnMs) {
+      this.returnedSince = undefined;
+      return undefined;
+    }
+    return `${returned.directory.mountpoint} belonged to another Tapegate: for ${watching.returnMs / 1000} s, Tapegate waits until that one has stopped`;
+  }
+
+  /** @returns why no engine may work yet */
+  private watch(site: SiteIdentity, seen: readonly Seen[]): string | undefined {
+    if (this.isAccepted || site.place === null || !site.isStamping || !site.hasDirectories) return undefined;
+    if (!seen.some(({ isFresh, record }) => isFresh && record)) {
+      this.watchedSince = undefined;
+      return 'the database server was restarted or copied, and no owner record of a restore disk or library can be read: mount them';
+    }
+    this.watchedSince ??= performance.now();
+    if (performance.now() - this.watchedSince >= watching.ms) {
+      this.watchedSince = undefined;
+      return undefined;
+    }
+    return `the database server was restarted or copied: for ${watching.ms / 1000} s, Tapegate waits whether another one uses the restore disks`;
+  }
+
+  /** Finds where the database is. */
+  async findPlace({ started, database }: SiteIdentity): Promise<Place> {
+    this.system ??= await readSystem(this.ctx);
+    return { system: this.system, database, started, ...(await findDirectory(this.ctx)) };
+  }
+
+  /** Returns whether another database may have the same identity. */
+  async isIdentityShared(site: SiteIdentity, found: readonly { owner: OwnerRecord | undefined }[]): Promise<boolean> {
+    const place = await this.findPlace(site);
+    if (findMove(site.place, place) !== undefined || this.watchedSince !== undefined) return true;
+    for (const { owner } of found) {
+      if (owner?.identity === site.identity && (await this.findProblem(site, '', owner)) !== undefined) return true;
+    }
+    return false;
+  }
+
+  /** Reads the owner records. Absent directories are left out. */
+  async look(site: SiteIdentity): Promise<Seen[]> {
+    // a hung call would occupy a thread
+    const directories = listDirectories(this.ctx, site).filter(({ isFailing }) => !(isFailing && this.isAccepted));
+    const lookAt = async (directory: OwnedDirectory) => {
+      const { mountpoint } = directory;
+      const failure = await this.looks.run(ANSWER_MS, directory, async () => {
+        const found = await this.lookAt(site, directory);
+        if (found) this.seen.set(mountpoint, found);
+        else this.seen.delete(mountpoint);
+      });
+      const found = this.seen.get(mountpoint);
+      return found ? [{ ...found, isFresh: failure === undefined }] : [];
+    };
+    return (await Promise.all(directories.map(lookAt))).flat();
+  }
+
+  /** @returns undefined if it is absent @throws an error if it cannot be read now */
+  private async lookAt(site: SiteIdentity, directory: OwnedDirectory): Promise<Seen | undefined> {
+    const root = await findOwnedRoot(directory).catch((error: unknown) => {
+      if (error instanceof AbsentError) return undefined;
+      throw error;
+    });
+    if (root === undefined) return undefined;
+    const found = { directory, root, isFresh: true };
+    try {
+      const record = await readOwner(root);
+      const { id, mountpoint } = directory;
+      const place = id === 0 ? `${mountpoint} of the host ${hostname()}` : mountpoint;
+      return { ...found, record, problem: record && (await this.findProblem(site, place, record)) };
+    } catch (error) {
+      if (!(error instanceof DamagedOwnerError)) throw error;
+      return { ...found, record: undefined, problem: error.message };
+    }
+  }
+
+  async findProblem(
+    { identity }: SiteIdentity,
+    place: string,
+    { identity: owner, epoch, number, host, at }: OwnerRecord,
+  ): Promise<string | undefined> {
+    const last = `last used at ${at}Z on ${host}`;
+    if (owner !== identity) return `${place} belongs to another Tapegate, ${last}`;
+    if (epoch === this.epoch || (await isRecorded(this.ctx, { epoch, number }))) return undefined;
+    return `${place} belongs to another copy of this database, ${last}`;
+  }
+
+  private async noteSeen({ foreign }: SiteIdentity, { directory: { mountpoint }, problem }: Seen): Promise<void> {
+    const isNoted = foreign.some((each) => each.path === mountpoint);
+    if (problem !== undefined || isNoted) await noteForeign(this.ctx, mountpoint, problem ?? null);
+  }
+
+  /** Takes directories without an owner, and replaces stamps. Waits for no disk: a busy one may take long. */
+  private async stampAll(identity: string, all: readonly Seen[]): Promise<void> {
+    const seen = all.filter(({ isFresh }) => isFresh);
+    const isNew = seen.some(({ record }) => !record);
+    if (seen.length === 0 || (!isNew && performance.now() - this.stampedAt < STAMP_MS)) return;
+    this.stampedAt = performance.now();
+    const stamp = await this.nextStamp();
+    for (const { directory, root, record } of seen) {
+      const write = async () => {
+        await writeOwner(root, { identity, ...stamp, at: this.ctx.now() }, { isFirst: !record, sync: true });
+      };
+      const writing: Promise<unknown> = this.stampings
+        .run(ANSWER_MS, directory, write)
+        .then((problem) => this.reportUnwritten(directory.mountpoint, problem))
+        .finally(() => this.writing.delete(writing));
+      this.writing.add(writing);
+    }
+  }
+
+  /** Logs a problem once, such as a library that is mounted for reading only. */
+  private reportUnwritten(directory: string, problem: string | undefined): void {
+    const before = this.unwritten.get(directory);
+    if (problem === undefined) this.unwritten.delete(directory);
+    else this.unwritten.set(directory, problem.replace(/\S{36}/g, ''));
+    const now = this.unwritten.get(directory);
+    if (now !== undefined && now !== before) this.ctx.log.warn({ directory }, `owner record: ${problem}`);
+  }
+
+  /** Records a stamp to be written. */
+  async nextStamp(): Promise<Stamp> {
+    const stamp = { epoch: this.epoch, number: ++this.stamps };
+    await recordStamp(this.ctx, stamp);
+    return stamp;
+  }
+}
+
+/** Returns the directories that have an owner record. */
+export function listDirectories(ctx: Context, { disks }: Pick<SiteIdentity, 'disks'>): OwnedDirectory[] {
+  const library = { id: 0, mountpoint: path.resolve(ctx.config.dataDir, 'library'), isFailing: false };
+  return [...disks, library];
+}
+
+/** @returns undefined if there is no library; an empty one may not be mounted @throws AbsentError of a restore disk */
+export async function findOwnedRoot({ id, mountpoint }: OwnedDirectory): Promise<string | undefined> {
+  if (id !== 0) return await rootOf({ diskId: id, mountpoint });
+  try {
+    return (await isEmptyLibrary(mountpoint)) ? undefined : await realpath(mountpoint);
+  } catch (error) {
+    if (codeOf(error) === 'ENOENT') return undefined;
+    throw error;
+  }
+}
+
+async function findDirectory({ config }: Context): Promise<Pick<Place, 'directory' | 'inode' | 'boot'>> {
+  const unknown = { directory: null, inode: null, boot: null };
+  if (config.databaseUrl !== undefined) return unknown;
+  const directory = await realpath(path.join(config.dataDir, 'postgres')).catch(() => null); // the database of a test
+  if (directory === null) return unknown;
+  const { dev, ino } = await stat(directory, { bigint: true });
+  // devices keep their numbers until the host restarts
+  return { directory, inode: String(ino), boot: `${boot} ${dev}` };
+}
+
+const FIELDS = ['system', 'database', 'directory', 'inode'] as const;
+const differ = (from: Place, to: Place, field: keyof Place) =>
+  from[field] !== null && to[field] !== null && from[field] !== to[field];
+
+function isUnmoved(from: Place | null, to: Place): boolean {
+  if (from === null || FIELDS.some((field) => differ(from, to, field))) return false;
+  return from.started === to.started || (to.boot !== null && from.boot === to.boot);
+}
+
+/** Returns how the database shows that it was copied or moved. */
+function findMove(from: Place | null, to: Place): string | undefined {
+  if (from === null) return undefined;
+  if (differ(from, to, 'directory'))
+    return `the database was copied or moved from ${from.directory} to ${to.directory}`;
+  if (differ(from, to, 'inode')) return `the directory ${to.directory} of the database was replaced`;
+  if (differ(from, to, 'system') || differ(from, to, 'database'))
+    return 'the database was copied or moved from another PostgreSQL cluster or database';
+  return undefined;
+}
+
+/** @returns why a restore disk cannot be used, if another Tapegate owns it */
+export async function findForeign(ctx: Context, mountpoint: string, root: string): Promise<string | undefined> {
+  const record = await readOwner(root);
+  const problem = record && (await ownershipOf(ctx).findProblem(await readIdentity(ctx), mountpoint, record));
+  return problem && `${problem}: if that one is gone, remove ${path.join(root, ownerName)}`;
+}

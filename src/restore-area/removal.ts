@@ -1,0 +1,266 @@
+/**
+ * Removes copies that no active request contains (domain/disks/removals.ts), and what ended recalls left
+ * (domain/disks/left-behind.ts). Each step is repeatable. A file that cannot be examined or removed now delays no other, and is
+ * retried later.
+ */
+import path from 'node:path';
+import { logFailure, UnavailableError } from '../core/errors.js';
+import type { Context } from '../domain/context.js';
+import type { NotedCopy } from '../domain/disks/copies.js';
+import { nameFailing } from '../domain/disks/failing.js';
+import { findStillLeft, forgetLeft, type LeftBehind, readLeft } from '../domain/disks/left-behind.js';
+import {
+  claimLeaving,
+  findLeaving,
+  forgetGone,
+  letGo,
+  listUncleared,
+  markCleared,
+  readUnheld,
+  type UnclearedRequest,
+} from '../domain/disks/removals.js';
+import { type CopyState, compareCopy, recogniseCopy, takeAway } from './copy.js';
+import { FailingDisks, ofDisk } from './failures.js';
+import { removeEmptyFolders } from './made-folders.js';
+import { confirmOwned } from './ownership.js';
+import { lookBeside, partialName, removePartialSeen } from './partial-file.js';
+import type { CopyPlace } from './restore-area.js';
+
+const PAGE = 200;
+
+/** Files of a request per page: each is examined once, however many have a copy. */
+const HOLDS = 5000;
+
+/**
+ * Copies of a disk examined or removed at once. Few, because the calls of a hung disk block threads, of which a process
+ * has eight: without a free one, other disks would seem to hang too. With three, two hung disks leave two threads.
+ */
+const CALLS_PER_DISK = 3;
+
+/** Requests per query, which returns only ids while they wait for a disk. */
+const REQUESTS = 1000;
+
+/**
+ * Requests whose remaining copies are all on failing disks. They are skipped until another disk fails, one of these
+ * works again, or the request changes. Otherwise each run would examine them all while a disk is absent.
+ */
+export class WaitingRequests {
+  private failing = '';
+  private readonly versions = new Map<number, string>();
+
+  /** @param failing names of the disks that fail now */
+  begin(failing: string): void {
+    if (failing !== this.failing) this.versions.clear();
+    this.failing = failing;
+  }
+
+  has({ id, version }: UnclearedRequest): boolean {
+    return this.versions.get(id) === version;
+  }
+
+  /** Everything reachable of the request was examined, and something remains. */
+  note({ id, version }: UnclearedRequest): void {
+    if (this.failing !== '') this.versions.set(id, version);
+  }
+}
+
+/**
+ * A request that fails delays no other.
+ * @param waiting kept by a caller that runs this repeatedly
+ * @returns the number of removed copies
+ * @throws the first failure, after the other requests
+ */
+export async function removeUnheld(
+  ctx: Context,
+  stop: AbortSignal,
+  disks = new FailingDisks(ctx),
+  waiting = new WaitingRequests(),
+): Promise<number> {
+  waiting.begin(await nameFailing(ctx));
+  let failure: unknown;
+  for (let after = 0; !stop.aborted; ) {
+    const requests = await listUncleared(ctx, { after, limit: REQUESTS });
+    for (const request of requests) {
+      if (stop.aborted || waiting.has(request)) continue;
+      try {
+        if (await clearRequest(ctx, disks, { requestId: request.id, stop })) waiting.note(request);
+      } catch (error) {
+        if (error instanceof UnavailableError && error.kind === 'away') throw error;
+        logFailure(ctx.log, error, 'the released files of a request are not removed', { requestId: request.id });
+        failure ??= error;
+      }
+    }
+    if (requests.length < REQUESTS) break;
+    after = requests.at(-1)?.id ?? after;
+  }
+  const count = await removeCopies(ctx, disks, stop);
+  if (failure !== undefined) throw failure;
+  return count;
+}
+
+/** @returns whether everything reachable was examined, and something remains */
+async function clearRequest(
+  ctx: Context,
+  disks: FailingDisks,
+  { requestId, stop }: { requestId: number; stop: AbortSignal },
+): Promise<boolean> {
+  let isWhole = true;
+  for (let after: number | undefined = 0; after !== undefined; ) {
+    const page: Awaited<ReturnType<typeof readUnheld>> = await readUnheld(ctx, { requestId, after, limit: HOLDS });
+    const failing = new Set<number>(); // since this page was read
+    for (let at = 0; at < page.copies.length && !stop.aborted; at += PAGE) {
+      const copies = page.copies.slice(at, at + PAGE);
+      const looks = await eachOf(ctx, disks, { copies, failing, what: 'looked at' }, compareCopy);
+      const pick = (isPicked: (state: CopyState) => boolean) =>
+        looks.filter(({ result }) => isPicked(result)).map(({ copy }) => copy);
+      const [unchanged, changed] = [pick((state) => state !== 'changed'), pick((state) => state === 'changed')];
+      const left = await letGo(ctx, { unchanged, changed });
+      if (left.length < copies.length) isWhole = false;
+    }
+    if (stop.aborted) return false; // the request stays marked
+    after = page.last;
+  }
+  return isWhole && !(await markCleared(ctx, requestId));
+}
+
+interface Each<C extends CopyPlace> {
+  copies: readonly C[];
+  /** Ids of disks that are skipped, because each call may take long to fail; grows. */
+  failing?: Set<number>;
+  /** Completes the log line of a failure. */
+  what: string;
+}
+
+/**
+ * Calls `call` for each copy on its disk, a few of each disk at once. Logs and omits failures; of a failing disk only once, whose
+ * copies then wait.
+ */
+export async function eachOf<C extends CopyPlace, T>(
+  ctx: Context,
+  disks: FailingDisks,
+  { copies, failing = new Set(), what }: Each<C>,
+  call: (copy: C, tick: () => void) => Promise<T>,
+): Promise<{ copy: C; result: T }[]> {
+  const done: { copy: C; result: T }[] = [];
+  const callOne = async (copy: C) => {
+    if (failing.has(copy.diskId)) return;
+    await confirmOwned(ctx);
+    try {
+      done.push({ copy, result: await ofDisk(disks.calls, copy, (tick) => call(copy, tick)) });
+    } catch (error) {
+      if ((await disks.blame(copy, error)) !== undefined) failing.add(copy.diskId);
+      else
+        ctx.log.error({ err: error, path: copy.path }, `a copy or partial file cannot be ${what}; it is tried again`);
+    }
+  };
+  const callAll = async (waiting: Iterable<C>) => {
+    for (const copy of waiting) await callOne(copy);
+  };
+  const queues = [...new Set(copies.map(({ diskId }) => diskId))].flatMap((diskId) => {
+    const queue = copies.filter((copy) => copy.diskId === diskId).values();
+    return Array.from({ length: CALLS_PER_DISK }, () => callAll(queue)); // each takes the next copy
+  });
+  await Promise.all(queues);
+  return done;
+}
+
+async function removeCopies(ctx: Context, disks: FailingDisks, stop: AbortSignal): Promise<number> {
+  let count = 0;
+  for (let after = 0n; !stop.aborted; ) {
+    const { copies, seen, last } = await claimLeaving(ctx, { after, limit: PAGE });
+    const { gone, changed } = await removeClaimed(ctx, disks, copies);
+    if (copies.length > 0) count += (await forgetGone(ctx, { gone, changed, claimed: copies })).length;
+    if (seen < PAGE) break;
+    after = last ?? after;
+  }
+  return count;
+}
+
+/** @returns copies that are gone, and copies left alone because they were changed outside Tapegate */
+async function removeClaimed(
+  ctx: Context,
+  disks: FailingDisks,
+  copies: readonly NotedCopy[],
+): Promise<{ gone: NotedCopy[]; changed: NotedCopy[] }> {
+  const looks = await eachOf(ctx, disks, { copies, what: 'looked at' }, recogniseCopy);
+  const leaving = await findLeaving(
+    ctx,
+    looks.map(({ copy }) => copy),
+  );
+  const found = new Map(looks.filter(({ copy }) => leaving.has(copy.fileId)).map((look) => [look.copy, look.result]));
+  const taken = await eachOf(ctx, disks, { copies: [...found.keys()], what: 'removed' }, async (copy) => {
+    const look = found.get(copy);
+    return look !== undefined && look !== 'changed' && (await takeAway(copy, look));
+  });
+  const gone = taken.filter(({ result }) => result).map(({ copy }) => copy);
+  return {
+    gone: await tidyAfter(ctx, disks, gone),
+    changed: [...found.keys()].filter((copy) => found.get(copy) === 'changed'),
+  };
+}
+
+/**
+ * Removes empty directories of removed copies, also of those removed earlier, before a process was killed.
+ * @returns copies for which this is done; the others are left to a later run
+ */
+async function tidyAfter<C extends CopyPlace>(ctx: Context, disks: FailingDisks, gone: readonly C[]): Promise<C[]> {
+  const folderOf = (copy: C) => path.join(copy.mountpoint, path.dirname(copy.path));
+  const copies = [...new Map(gone.map((copy) => [folderOf(copy), copy])).values()];
+  const done = await eachOf(ctx, disks, { copies, what: 'removed with its folders' }, (copy) =>
+    removeEmptyFolders(ctx, copy),
+  );
+  const tidied = new Set(done.map(({ copy }) => folderOf(copy)));
+  return gone.filter((copy) => tidied.has(folderOf(copy)));
+}
+
+/** @returns the number of recalls that left nothing behind, or have been cleaned up */
+export async function removeLeftBehind(
+  ctx: Context,
+  stop: AbortSignal,
+  disks = new FailingDisks(ctx),
+): Promise<number> {
+  let count = 0;
+  for (let after = 0n; !stop.aborted; ) {
+    const page = await readLeft(ctx, { after, limit: PAGE });
+    // partial files first: then a stalled engine has nothing that it could still put in place
+    const alone = await removeEach(ctx, disks, page, {
+      look: (left) => lookBeside(left, partialName(left)),
+      take: async (left, seen) => !seen || (await removePartialSeen(left, partialName(left), seen)),
+    });
+    const over = await removeEach(ctx, disks, alone, {
+      look: async (left, tick) => (left.ino === null ? 'changed' : await recogniseCopy(left, tick)),
+      take: async (left, found, isNoted) => isNoted || found === 'changed' || (await takeAway(left, found)),
+    });
+    const tidied = await tidyAfter(ctx, disks, over);
+    if (tidied.length > 0) await forgetLeft(ctx, tidied);
+    count += tidied.length;
+    if (page.length < PAGE) break;
+    after = page.at(-1)?.id ?? after;
+  }
+  return count;
+}
+
+/** How to remove one kind of file. `take` gets the result of `look`, and returns whether the file is gone. */
+interface Removing<Look> {
+  look: (left: LeftBehind, tick: () => void) => Promise<Look>;
+  take: (left: LeftBehind, look: Look, isNoted: boolean) => Promise<boolean>;
+}
+
+/** @returns recalls for which this is done; the others are left to a later run */
+async function removeEach<Look>(
+  ctx: Context,
+  disks: FailingDisks,
+  all: readonly LeftBehind[],
+  { look, take }: Removing<Look>,
+): Promise<LeftBehind[]> {
+  const looks = await eachOf(ctx, disks, { copies: all, what: 'looked at' }, look);
+  const still = await findStillLeft(
+    ctx,
+    looks.map(({ copy }) => copy),
+  );
+  const found = new Map(looks.filter(({ copy }) => still.has(copy.id)).map((seen) => [seen.copy, seen.result]));
+  const taken = await eachOf(ctx, disks, { copies: [...found.keys()], what: 'removed' }, async (left) =>
+    take(left, found.get(left) as Look, still.get(left.id)?.isNoted === true),
+  );
+  return taken.filter(({ result }) => result).map(({ copy }) => copy);
+}

@@ -1,0 +1,117 @@
+/**
+ * Recognises the copies of a disk whose inodes have all changed: it was copied to another file system, or its file
+ * system numbers inodes at each mount. Copies with the recorded size and times are known. Copies with another ctime are
+ * compared with their checksums, and their inodes are recorded. One engine compares a disk at a time. A killed run
+ * continues after the last page that was recorded.
+ */
+import { randomUUID } from 'node:crypto';
+import { codeOf, TapeError } from '../core/errors.js';
+import type { Context } from '../domain/context.js';
+import type { NotedCopy } from '../domain/disks/copies.js';
+import {
+  adoptRenumbered,
+  claimComparison,
+  type KnownMarker,
+  noteCompared,
+  type Renumbered,
+  readCopiesOn,
+  readMarkers,
+  recordMarker,
+} from '../domain/disks/renumbered.js';
+import { inodeOf, recogniseCopy } from './copy.js';
+import { type FailingDisks, ofDisk } from './failures.js';
+import { readMarkerId, rootOf } from './marker.js';
+import { eachOf } from './removal.js';
+import { probeNames } from './setup.js';
+
+const PAGE = 200;
+
+/** Bytes that a run compares, about: with a run a minute, 100 MB/s at most. */
+const RUN_BYTES = 6n * 10n ** 9n;
+
+interface Run {
+  stop: AbortSignal;
+  disks: FailingDisks;
+  /** Size of the copies that were compared. */
+  bytes: bigint;
+}
+
+export class Renumbering {
+  private readonly owner = randomUUID();
+  /** Markers by disk, as this host sees them, with which all copies are known: another host may see other inodes. */
+  private readonly known = new Map<number, string>();
+
+  async run(ctx: Context, stop: AbortSignal, disks: FailingDisks): Promise<void> {
+    const run: Run = { stop, disks, bytes: 0n };
+    for (const disk of await readMarkers(ctx)) {
+      const now = await onDisk(disks, disk, readMarkerId);
+      if (now === undefined || now === this.known.get(disk.diskId)) continue;
+      const isKnown = now === disk.markerId || disk.markerId === null;
+      if (!isKnown && !(await this.compare(ctx, disk, now, run))) continue;
+      if (now !== disk.markerId) {
+        await recordMarker(ctx, disk, now);
+        await onDisk(disks, disk, (root) => probeNames(ctx, disk.diskId, root));
+      }
+      this.known.set(disk.diskId, now);
+    }
+  }
+
+  /** @returns whether all copies of the disk were looked at */
+  private async compare(
+    ctx: Context,
+    { diskId, mountpoint }: KnownMarker,
+    markerId: string,
+    run: Run,
+  ): Promise<boolean> {
+    const comparison = { diskId, markerId, owner: this.owner };
+    let after = await claimComparison(ctx, comparison);
+    for (let adopted = 0; after !== undefined && !run.stop.aborted && run.bytes < RUN_BYTES; ) {
+      const page = await readCopiesOn(ctx, { diskId, after, limit: PAGE });
+      const copies = fewBytes(page);
+      const looks = await eachOf(ctx, run.disks, { copies, what: 'compared' }, recogniseCopy);
+      if (looks.length < copies.length) return false; // some cannot be read now
+      const renumbered = looks.flatMap(({ copy, result }) => toRenumbered(copy, result, run));
+      adopted += await adoptRenumbered(ctx, renumbered);
+      const isLast = copies.length === page.length && page.length < PAGE;
+      after = copies.at(-1)?.fileId ?? after;
+      if (!(await noteCompared(ctx, comparison, { after, copies: copies.length }))) return false;
+      const what = { disk: mountpoint, adopted, bytes: run.bytes, isComplete: isLast };
+      const log = renumbered.length > 0 ? 'warn' : 'debug';
+      ctx.log[log](what, 'the inodes of a restore disk have changed, and its copies are compared with their checksums');
+      if (isLast) return true;
+    }
+    return false;
+  }
+}
+
+/** Returns undefined if the disk is absent or hangs: another run looks at it. */
+async function onDisk<T>(
+  disks: FailingDisks,
+  disk: KnownMarker,
+  work: (root: string) => Promise<T>,
+): Promise<T | undefined> {
+  try {
+    return await ofDisk(disks.calls, disk, async () => await work(await rootOf(disk)));
+  } catch (error) {
+    if (error instanceof TapeError || codeOf(error) !== undefined) return undefined;
+    throw error;
+  }
+}
+
+/** Returns the first copies of a page, which a run can compare: progress is recorded after each of its steps. */
+function fewBytes(page: readonly NotedCopy[]): readonly NotedCopy[] {
+  let bytes = 0n;
+  const end = page.findIndex(({ size }, n) => {
+    bytes += size;
+    return n > 0 && bytes > RUN_BYTES;
+  });
+  return end === -1 ? page : page.slice(0, end);
+}
+
+/** Counts the bytes of a copy that were compared. A copy that is known by its times needs no other record. */
+function toRenumbered(copy: NotedCopy, found: Awaited<ReturnType<typeof recogniseCopy>>, run: Run): Renumbered[] {
+  if (typeof found === 'string' || found.ctimeNs === copy.ctimeNs) return [];
+  run.bytes += copy.size;
+  if (inodeOf(found) === copy.ino) return [];
+  return [{ fileId: copy.fileId, version: copy.version, ino: inodeOf(found), ctimeNs: found.ctimeNs }];
+}

@@ -1,0 +1,177 @@
+/**
+ * The actual free space of restore disks, which other programs may fill.
+ *
+ * It is measured before recalls start, without locks (domain/disks/reservations.ts). A measurement is reused for at
+ * most a second, while the disks' rows are unchanged. A disk that does not respond in time is skipped until it
+ * responds.
+ */
+import { stat, statfs } from 'node:fs/promises';
+import { hostname } from 'node:os';
+import { messageOf } from '../core/errors.js';
+import type { Context } from '../domain/context.js';
+import { type DiskMeasurement, listMeasurable, noteMeasurements } from '../domain/disks/disks.js';
+import type { DiskSpace, MeasuredDisk } from '../domain/disks/reservations.js';
+import { describeFull } from '../domain/health/circuits.js';
+import { BoundedCalls, type CallWatch } from './calls.js';
+import { describeUntrusted, findUntrusted, findUntrustedMount, type Untrusted } from './exposure.js';
+import { AbsentError, rootOf } from './marker.js';
+
+/** Total bytes of a file system, and bytes free for unprivileged users. */
+export interface FileSystem {
+  /** Device number: equal for disks that share a file system. */
+  name: string;
+  totalBytes: bigint;
+  freeBytes: bigint;
+  /** It accepts no new file, regardless of its free bytes. */
+  hasNoInodes?: boolean;
+}
+
+/** @throws Error if the figures are unavailable */
+export async function readFileSystem(mountpoint: string): Promise<FileSystem> {
+  const { bavail, blocks, bsize, files, ffree } = await statfs(mountpoint, { bigint: true });
+  if (blocks === 0n) throw new Error('the file system does not tell its size');
+  const { dev } = await stat(mountpoint, { bigint: true });
+  const hasNoInodes = files > 0n && ffree === 0n; // 0 of 0 means no limit
+  return { name: String(dev), totalBytes: blocks * bsize, freeBytes: bavail * bsize, hasNoInodes };
+}
+
+/** Why a disk accepts no new file although bytes are free, for people. */
+function fullnessOf({ hasNoInodes }: FileSystem): string | undefined {
+  return hasNoInodes ? 'its file system has no inodes left' : undefined;
+}
+
+/** Reserve for overhead such as partial blocks and directories: 1 %, at most 1 GiB. */
+export function marginOf({ totalBytes }: FileSystem): bigint {
+  const hundredth = totalBytes / 100n;
+  return hundredth < 2n ** 30n ? hundredth : 2n ** 30n;
+}
+
+type SeenDisk = Pick<MeasuredDisk, 'id' | 'mountpoint'>;
+
+/** A problem of a disk, for people. `isAbsent`: the disk is not on this host. */
+export interface DiskProblem {
+  text: string;
+  isAbsent: boolean;
+}
+
+const FRESH_MS = 1000;
+const ANSWER_MS = 2000;
+
+/** One for all drives of an engine, because they would measure the same disks. */
+export class DiskGauge {
+  private readonly read: typeof readFileSystem;
+  private readonly host: string;
+  private readonly group: number | undefined;
+  private readonly known = new Map<number, { version: string; at: number; space: DiskSpace }>();
+  private readonly calls = new BoundedCalls();
+  /** Callers wait for a running measurement, whose time is limited; this wait does not count as a disk's silence. */
+  private turn: Promise<unknown> = Promise.resolve();
+  /** Called for a disk that cannot be measured; must not wait. */
+  onProblem: (mountpoint: string, problem: DiskProblem) => void = () => {};
+
+  /** @param of.host name for recorded measurements; `group`: TAPEGATE_RESTORE_GROUP */
+  constructor(of: { read?: typeof readFileSystem | undefined; host?: string | undefined; group: number | undefined }) {
+    this.read = of.read ?? readFileSystem;
+    this.host = of.host ?? hostname();
+    this.group = of.group;
+  }
+
+  get hasAbsent(): boolean {
+    return [...this.known.values()].some(({ space }) => 'absentOn' in space && space.absentOn !== undefined);
+  }
+
+  /** Returns room by disk id. The caller passes all disks, because some may share a file system. */
+  async measure(disks: readonly MeasuredDisk[]): Promise<Map<number, DiskSpace>> {
+    const measured = this.turn.then(() => this.measureAll(disks));
+    this.turn = measured.catch(() => {});
+    return await measured;
+  }
+
+  private async measureAll(disks: readonly MeasuredDisk[]): Promise<Map<number, DiskSpace>> {
+    const version = disks.map((disk) => `${disk.id}:${disk.version}`).join();
+    return new Map(
+      await Promise.all(
+        disks.map(async (disk) => [disk.id, await this.measureOne(disk, version)] as [number, DiskSpace]),
+      ),
+    );
+  }
+
+  private async measureOne(disk: MeasuredDisk, version: string): Promise<DiskSpace> {
+    const known = this.known.get(disk.id);
+    const isFresh = known !== undefined && performance.now() - known.at < FRESH_MS;
+    // a problem is reused for a second, even if the rows change
+    if (isFresh && (known.version === version || 'problem' in known.space)) return known.space;
+    const at = performance.now();
+    let space: DiskSpace | undefined;
+    let isAbsent = false;
+    const problem = await this.calls.run(ANSWER_MS, disk, async () => {
+      space = await this.look(disk).catch((error: unknown) => {
+        isAbsent = error instanceof AbsentError;
+        throw error;
+      });
+    });
+    const absentOn = isAbsent ? this.host : undefined;
+    const found: DiskSpace = problem === undefined && space ? space : { problem: problem ?? '', absentOn };
+    if ('problem' in found) this.onProblem(disk.mountpoint, { text: found.problem, isAbsent });
+    this.known.set(disk.id, { version, at, space: found });
+    return found;
+  }
+
+  /** Clears cached measurements after an operator changed something. */
+  forget(): void {
+    this.known.clear();
+  }
+
+  /** @throws Error if the disk is absent or untrusted, or its figures are unavailable */
+  async look(disk: SeenDisk): Promise<DiskSpace> {
+    const root = await rootOf({ diskId: disk.id, mountpoint: disk.mountpoint });
+    const untrusted = await findUntrusted({ root }, this.group);
+    if (untrusted) throw new Error(describeUntrusted(untrusted));
+    const system = await this.read(root).catch((error: unknown) => {
+      if (error instanceof AbsentError) throw error;
+      throw new Error(`the free space of the restore disk ${disk.mountpoint} is unknown: ${messageOf(error)}`);
+    });
+    const room = system.freeBytes - marginOf(system);
+    return { freeBytes: room > 0n ? room : 0n, fileSystem: system.name, full: fullnessOf(system) };
+  }
+}
+
+/** @param group TAPEGATE_RESTORE_GROUP @returns the free space, or the problem, such as a disk that does not respond */
+export async function lookAtDisk(
+  bounded: BoundedCalls,
+  disk: { id: number; mountpoint: string },
+  group: number | undefined,
+  read = async () => readFileSystem(await rootOf({ diskId: disk.id, mountpoint: disk.mountpoint })),
+): Promise<DiskMeasurement> {
+  const seen: FileSystem[] = [];
+  let untrusted: Untrusted | undefined;
+  const problem = await bounded.run(ANSWER_MS, disk, async () => {
+    seen.push(await read());
+    untrusted = await findUntrustedMount(disk.mountpoint, { group });
+  });
+  const [system] = seen;
+  if (problem !== undefined || !system) return { free: null, problem: problem ?? null };
+  const full = fullnessOf(system);
+  const text = full === undefined ? untrusted && describeUntrusted(untrusted) : describeFull(full);
+  return { free: system.freeBytes, problem: text ?? null };
+}
+
+/**
+ * Returns an engine's periodic job: measures all disks and records the results for processes without access to them.
+ * Skips a disk suspended as failing, which `retry` probes. Suspends a hung disk, as any call of a job does.
+ */
+export function createDiskLook(
+  ctx: Context,
+  { calls, host, read = readFileSystem }: { calls: CallWatch; host: string; read: typeof readFileSystem | undefined },
+): () => Promise<void> {
+  const bounded = new BoundedCalls();
+  return async () => {
+    const disks = await listMeasurable(ctx);
+    const look = async ({ id, mountpoint }: (typeof disks)[number]) => {
+      const follow = () =>
+        calls.follow({ kind: 'disk', mountpoint }, async () => read(await rootOf({ diskId: id, mountpoint })));
+      return { diskId: id, ...(await lookAtDisk(bounded, { id, mountpoint }, ctx.config.restoreGroup, follow)) };
+    };
+    await noteMeasurements(ctx, host, await Promise.all(disks.map(look)));
+  };
+}

@@ -1,0 +1,332 @@
+/** The library type `directory`: a directory per volume, a file per position; file system errors become tape errors. */
+import { randomUUID } from 'node:crypto';
+import fs, { constants, type Dir } from 'node:fs';
+import { access, link, mkdir, open, opendir, readdir, rm, rmdir, stat } from 'node:fs/promises';
+import path from 'node:path';
+import { promisify } from 'node:util';
+import { codeOf, messageOf, TapeError } from '../../core/errors.js';
+import { LibraryError, VolumeError, type WritableBackend } from '../backend.js';
+import { classifyFileError, readFileChunks } from '../file-chunks.js';
+import { type DriveKind, file, settingsOf } from '../kind.js';
+
+export const directory: DriveKind<{ folder: string }> = {
+  contract: 'drive',
+  findsBy: 'position',
+  settings: settingsOf({ folder: file().describe("the library's directory") }),
+  create: ({ folder }) => createDirectoryBackend(folder),
+};
+
+const openFd = promisify(fs.open);
+const syncFd = promisify(fs.fsync);
+
+/** Concurrent syncs: they all wait for the same journal. */
+const SYNCS = 8;
+
+/** @param dir the library's directory; `openLibrary` creates it */
+export function createDirectoryBackend(dir: string): WritableBackend {
+  const root = path.resolve(dir);
+  const library = new LibraryFolder(root);
+  /** Files written but not synced, by volume directory. */
+  const unsynced = new Map<string, string[]>();
+  return {
+    openLibrary: (make) => library.open(make),
+
+    async findLast(names) {
+      const volumes = (await readdir(root)).filter((name) => names.test(name));
+      const volume = volumes.reduce((a, b) => (isLater(b, a) ? b : a), '');
+      if (volume === '') return undefined;
+      let last = '0';
+      for await (const { name } of await opendir(path.join(root, volume))) {
+        if (/^\d{8,}$/.test(name) && isLater(name, last)) last = name;
+      }
+      return { volume, position: BigInt(last) };
+    },
+
+    async mount(volume, _drive, signal) {
+      signal.throwIfAborted();
+      const folder = folderOf(root, volume);
+      if (!(await isFolder(folder))) {
+        await library.expect(volume);
+        throw new TapeError('MEDIA', `the library has no volume ${volume} (looked for ${folder})`);
+      }
+      return {
+        read: ({ position }, readSignal) => readFile(library, folder, position, readSignal),
+        unmount: async () => {},
+      };
+    },
+
+    async write(volume, position, bytes, signal) {
+      const folder = folderOf(root, volume);
+      try {
+        signal.throwIfAborted();
+        await library.makeVolume(folder);
+        const size = await writeFile(folder, position, bytes, signal);
+        const files = unsynced.get(folder) ?? [];
+        files.push(path.join(folder, nameOf(position)));
+        unsynced.set(folder, files);
+        return size;
+      } catch (error) {
+        if (error instanceof SourceError) throw error.cause;
+        throw signal.aborted ? signal.reason : classify(error, `volume ${volume}, position ${position}`);
+      }
+    },
+
+    async sync(volume, signal) {
+      const folder = folderOf(root, volume);
+      const files = unsynced.get(folder) ?? [];
+      unsynced.delete(folder); // a repeated sync after a failed one may falsely succeed
+      try {
+        signal.throwIfAborted();
+        await syncFiles(files, signal);
+        if (files.length === 0) return;
+        await syncFolder(folder);
+        await library.check(); // another directory may have replaced the library
+      } catch (error) {
+        throw signal.aborted ? signal.reason : classify(error, `volume ${volume}`);
+      }
+    },
+  };
+}
+
+/** Rejects volume names that lead outside the library: they come from the catalogue. */
+function folderOf(root: string, volume: string): string {
+  if (volume.includes('/') || volume.includes('\0') || volume.startsWith('.') || volume === '') {
+    throw new TapeError('PERMANENT', `${JSON.stringify(volume)} cannot be a volume of a directory library`);
+  }
+  return path.join(root, volume);
+}
+
+function nameOf(position: bigint): string {
+  return String(position).padStart(8, '0');
+}
+
+/** Compares names that end with padded numbers. */
+const isLater = (a: string, b: string): boolean => (a.length === b.length ? a > b : a.length > b.length);
+
+const MISSING = ['ENOENT', 'ENOTDIR', 'ENAMETOOLONG'];
+
+async function isFolder(folder: string): Promise<boolean> {
+  try {
+    return (await stat(folder)).isDirectory();
+  } catch (error) {
+    if (MISSING.includes(codeOf(error) ?? '')) return false;
+    throw classify(error, folder);
+  }
+}
+
+/** @returns why the volume is unreadable; undefined if it is readable */
+async function findProblem(folder: string): Promise<string | undefined> {
+  try {
+    if (!(await isFolder(folder))) return `the volume ${folder} is gone`;
+    await access(folder, constants.X_OK);
+    return undefined;
+  } catch (error) {
+    return `the volume ${folder} cannot be entered: ${messageOf(error)}`;
+  }
+}
+
+function readFile(
+  library: LibraryFolder,
+  folder: string,
+  position: bigint | null,
+  signal: AbortSignal,
+): AsyncGenerator<Uint8Array> {
+  if (position === null) throw new TapeError('PERMANENT', `the volume ${folder} has no file without a position`);
+  const file = path.join(folder, nameOf(position));
+  return readFileChunks(file, signal, async (error) => {
+    const problem = error instanceof TapeError ? undefined : await findProblem(folder);
+    if (problem === undefined) return classify(error, file);
+    await library.expect(path.basename(folder));
+    return new VolumeError('MEDIA', problem, { cause: error });
+  });
+}
+
+/** An error of the bytes to write: the tape is not at fault. */
+class SourceError extends Error {}
+
+async function* markErrors(bytes: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+  try {
+    yield* bytes;
+  } catch (error) {
+    throw new SourceError('the bytes to be written failed', { cause: error });
+  }
+}
+
+async function writeFile(
+  folder: string,
+  position: bigint,
+  bytes: AsyncIterable<Uint8Array>,
+  signal: AbortSignal,
+): Promise<bigint> {
+  const file = path.join(folder, nameOf(position));
+  const partial = path.join(folder, `.${nameOf(position)}.${randomUUID()}.part`);
+  const handle = await open(partial, 'wx', OWN_FILE);
+  let written = 0n;
+  try {
+    for await (const chunk of markErrors(bytes)) {
+      signal.throwIfAborted();
+      await handle.writeFile(chunk);
+      written += BigInt(chunk.length);
+    }
+    signal.throwIfAborted();
+    await link(partial, file); // unlike a rename it never overwrites
+    return written;
+  } finally {
+    await handle.close();
+    await rm(partial, { force: true });
+  }
+}
+
+async function syncFiles(files: readonly string[], signal: AbortSignal): Promise<void> {
+  const left = files.values();
+  const syncNext = async () => {
+    for (const file of left) {
+      signal.throwIfAborted();
+      // nonblocking: opening a pipe in the file's place would wait for a writer
+      const fd = await openFd(file, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+      try {
+        if (!fs.fstatSync(fd).isFile()) throw new TapeError('PERMANENT', `${file} is not a plain file`);
+        await syncFd(fd);
+      } finally {
+        fs.closeSync(fd);
+      }
+    }
+  };
+  await Promise.all(Array.from({ length: SYNCS }, syncNext));
+}
+
+function classify(error: unknown, where: string): unknown {
+  return classifyFileError(error, where, 'there is no file at this position');
+}
+
+/** File in each created library: an empty directory may be an unmounted mount point. Not a valid volume name. */
+const MARKER = '.tapegate-library';
+
+/** Tape copies have no modes of their originals: nobody else may read them. */
+const OWN_FOLDER = 0o700;
+const OWN_FILE = 0o600;
+
+class LibraryFolder {
+  readonly root: string;
+  /** Identity when opened: a mount over it, or a replacement, is another directory. */
+  private opened: { dev: bigint; ino: bigint } | undefined;
+
+  constructor(root: string) {
+    this.root = root;
+  }
+
+  /** @param make whether to create the library if it is missing or empty @throws LibraryError */
+  async open(make: boolean): Promise<void> {
+    if (make) await this.make();
+    else if (await this.isEmpty()) throw new LibraryError('TRANSIENT', `the library ${this.root} ${EMPTY}`);
+    await this.refuseOpen(this.root);
+    this.opened = await this.look();
+  }
+
+  /**
+   * Rejects a world-writable directory, in which any user could replace files on tape. Write permission for owner and
+   * group is the operator's choice.
+   * @throws LibraryError
+   */
+  private async refuseOpen(folder: string): Promise<void> {
+    const { mode } = await stat(folder).catch((error: unknown) => this.tellMissing(error, ''));
+    if ((mode & 0o002) === 0) return;
+    const bits = (mode & 0o7777).toString(8).padStart(4, '0');
+    throw new LibraryError(
+      'POLICY',
+      `everybody may write in ${folder} (mode ${bits}), and exchange what is on tape: nothing is written there before chmod o-w`,
+    );
+  }
+
+  /** @throws LibraryError if the library is empty */
+  async expect(volume: string): Promise<void> {
+    const isEmpty = await this.isEmpty(`, which should have the volume ${volume},`);
+    if (isEmpty)
+      throw new LibraryError('TRANSIENT', `the library ${this.root} has no volume at all, and not ${volume}: ${AWAY}`);
+  }
+
+  /** @throws LibraryError if another directory has replaced the opened one */
+  async check(): Promise<void> {
+    if (!this.opened) return;
+    const { dev, ino } = await this.look();
+    if (dev === this.opened.dev && ino === this.opened.ino) return;
+    throw new LibraryError('TRANSIENT', `the library ${this.root} is not the folder that it was: ${AWAY}`);
+  }
+
+  /** Creates a volume's directory durably; never creates the library. */
+  async makeVolume(folder: string): Promise<void> {
+    await this.check();
+    try {
+      await mkdir(folder, OWN_FOLDER);
+    } catch (error) {
+      if (codeOf(error) === 'EEXIST') return await this.refuseOpen(folder);
+      if (codeOf(error) === 'ENOENT') await this.look();
+      throw error;
+    }
+    await this.check().catch(async (error: unknown) => {
+      await rmdir(folder).catch(() => {}); // still empty and not in the library; it may already be gone
+      throw error;
+    });
+    await syncFolder(this.root);
+  }
+
+  private async make(): Promise<void> {
+    const first = await mkdir(this.root, { recursive: true, mode: OWN_FOLDER });
+    if (await this.isEmpty()) {
+      // do not follow a link, or wait for a pipe, that another process created meanwhile
+      const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK;
+      const marker = await open(path.join(this.root, MARKER), flags, OWN_FILE);
+      await marker.sync().finally(() => marker.close());
+    }
+    await syncFolder(this.root);
+    if (first === undefined) return;
+    const above = path.dirname(first);
+    for (let folder = this.root; folder !== above; ) {
+      folder = path.dirname(folder);
+      await syncFolder(folder);
+    }
+  }
+
+  private async isEmpty(which = ''): Promise<boolean> {
+    const library = await opendir(this.root).catch((error: unknown) => this.tellMissing(error, which));
+    return await isEmpty(library);
+  }
+
+  private async look(): Promise<{ dev: bigint; ino: bigint }> {
+    return await stat(this.root, { bigint: true }).catch((error: unknown) => this.tellMissing(error, ''));
+  }
+
+  private tellMissing(cause: unknown, which: string): never {
+    throw new LibraryError('TRANSIENT', `the library ${this.root}${which} is not there: ${messageOf(cause)}`, {
+      cause,
+    });
+  }
+}
+
+/**
+ * The record of the Tapegate that owns a library or a restore disk. Its name begins as the name of a disk's marker does.
+ * A library that contains nothing else is empty.
+ */
+export const ownerName = '.tapegate-disk-owner';
+
+/** Whether a library contains nothing but an owner record: it may not be mounted. */
+export async function isEmptyLibrary(root: string): Promise<boolean> {
+  return await isEmpty(await opendir(root));
+}
+
+async function isEmpty(library: Dir): Promise<boolean> {
+  for await (const { name } of library) if (!name.startsWith(ownerName)) return false; // which closes it
+  return true;
+}
+
+const AWAY = 'it may not be mounted';
+const EMPTY = `has no volume at all: ${AWAY}`;
+
+async function syncFolder(folder: string): Promise<void> {
+  const handle = await open(folder, constants.O_RDONLY | constants.O_DIRECTORY);
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}

@@ -1,0 +1,84 @@
+/** An engine process reports what it counts to its parent every second, since the parent outlives it. */
+import { monitorEventLoopDelay } from 'node:perf_hooks';
+import { type Counted, count, type Recorder, recordBy, type Timed, time } from '../core/signals.js';
+import type { Database } from '../db/client.js';
+
+export interface Told {
+  counts: [name: Counted, labels: Record<string, string>, by: number][];
+  times: [name: Timed, labels: Record<string, string>, seconds: number[]][];
+  figures: Omit<EngineFigures, 'part'>;
+}
+
+const MOST_TIMES = 10_000;
+
+export function connectionsOf({ totalCount, idleCount, waitingCount }: Database['pool']): Connections {
+  return { used: totalCount - idleCount, idle: idleCount, waiting: waitingCount };
+}
+
+export class Forwarding implements Recorder {
+  private readonly part: string;
+  private counts = new Map<string, Told['counts'][number]>();
+  private times = new Map<string, Told['times'][number]>();
+  private readonly loop = monitorEventLoopDelay({ resolution: 20 });
+  private cpu = process.cpuUsage();
+
+  constructor(part: string) {
+    this.part = part;
+    this.loop.enable();
+    recordBy(this);
+  }
+
+  count(name: Counted, labels: Record<string, string>, by: number): void {
+    const key = name + JSON.stringify(labels);
+    const known = this.counts.get(key);
+    if (known) known[2] += by;
+    else this.counts.set(key, [name, labels, by]);
+  }
+
+  time(name: Timed, labels: Record<string, string>, seconds: number): void {
+    const key = name + JSON.stringify(labels);
+    const known = this.times.get(key);
+    if (!known) this.times.set(key, [name, labels, [seconds]]);
+    else if (known[2].length < MOST_TIMES) known[2].push(seconds);
+  }
+
+  take(db: Database | undefined): Told {
+    const spent = process.cpuUsage(this.cpu);
+    this.cpu = process.cpuUsage();
+    this.count('tapegate_engine_cpu_seconds_total', { part: this.part }, (spent.user + spent.system) / 1e6);
+    const [counts, times] = [[...this.counts.values()], [...this.times.values()]];
+    this.counts = new Map();
+    this.times = new Map();
+    const loopSeconds = this.loop.max / 1e9;
+    this.loop.reset();
+    const connections = db ? connectionsOf(db.pool) : { used: 0, idle: 0, waiting: 0 };
+    return { counts, times, figures: { residentBytes: process.memoryUsage.rss(), loopSeconds, connections } };
+  }
+}
+
+export function replay(pid: number, part: string, { counts, times, figures }: Told): void {
+  for (const [name, labels, by] of counts) count(name, labels as never, by);
+  for (const [name, labels, all] of times) for (const seconds of all) time(name, labels as never, seconds);
+  engineFigures.set(pid, { part, ...figures });
+}
+
+export function forgetProcess(pid: number | undefined): void {
+  if (pid !== undefined) engineFigures.delete(pid);
+}
+
+/** Last figures of the engine's processes. */
+
+export interface EngineFigures {
+  part: string;
+  residentBytes: number;
+  loopSeconds: number;
+  connections: Connections;
+}
+
+export interface Connections {
+  used: number;
+  idle: number;
+  waiting: number;
+}
+
+export const engineFigures = new Map<number, EngineFigures>();

@@ -1,0 +1,134 @@
+/** All metrics of a process for Prometheus: what it counts, its connections and events, Node.js, and the site. */
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import { packageRoot } from '../core/package-root.js';
+import { type Counted, counted, type Recorder, recordBy, type Timed, timed } from '../core/signals.js';
+import type { Context } from '../domain/context.js';
+import { connectionsOf, type EngineFigures, engineFigures } from './forwarded.js';
+import { addSiteGauges } from './site.js';
+
+export interface Metrics {
+  contentType: string;
+  text(): Promise<string>;
+}
+
+interface GatewayFigures {
+  answers(): number;
+}
+
+/** @param gateway only of a gateway */
+export function openMetrics(ctx: Context, gateway?: GatewayFigures): Metrics {
+  const common = processMetrics();
+  const own = new Registry();
+  addGauges(ctx, own, gateway);
+  const lookAtSite = addSiteGauges(ctx, own);
+  return {
+    contentType: common.contentType,
+    text: async () => {
+      await lookAtSite();
+      return `${await common.metrics()}\n${await own.metrics()}`;
+    },
+  };
+}
+
+/** Returns what adds a gauge that is set anew by each scrape. */
+const createGauges =
+  (registers: Registry[]) => (name: string, help: string, labelNames: string[], set: (to: Gauge) => void) =>
+    new Gauge({
+      name,
+      help,
+      labelNames,
+      registers,
+      collect() {
+        this.reset();
+        set(this);
+      },
+    });
+
+function addGauges(ctx: Context, registry: Registry, gateway: GatewayFigures | undefined): void {
+  const { db, events } = ctx;
+  const { version } = JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8'));
+  const gauge = createGauges([registry]);
+  gauge('tapegate_build_info', 'The version of this process', ['version'], (to) => to.set({ version }, 1));
+  const pools = { short: db.pool, lists: db.streamPool, imports: db.importPool };
+  gauge('tapegate_database_connections', 'Connections of this process', ['pool', 'state'], (to) => {
+    for (const [pool, each] of Object.entries(pools)) {
+      for (const [state, number] of Object.entries(connectionsOf(each))) to.set({ pool, state }, number);
+    }
+  });
+  gauge('tapegate_database_connections_max', 'How many there may be', ['pool'], (to) => {
+    for (const [pool, { options }] of Object.entries(pools)) to.set({ pool }, options.max ?? 0);
+  });
+  gauge('tapegate_database_up', '1 while the database answers this process', [], (to) =>
+    to.set(Number(db.pulse.isAnswering)),
+  );
+  gauge('tapegate_database_clock_plausible', '0 while jobs that expire or remove wait for the clock', [], (to) =>
+    to.set(Number(db.clock.isPlausible)),
+  );
+  gauge('tapegate_event_lag_seconds', 'For so long this process has known of events that it could not read', [], (to) =>
+    to.set(events.lagSeconds),
+  );
+  gauge('tapegate_event_watchers', 'Who is told of events here', [], (to) => to.set(events.readers));
+  if (gateway) {
+    gauge('tapegate_http_answers_in_hand', 'Requests that are being answered, streams included', [], (to) =>
+      to.set(gateway.answers()),
+    );
+  }
+}
+
+let registry: Registry | undefined;
+
+export function processMetrics(): Registry {
+  registry ??= create();
+  return registry;
+}
+
+function create(): Registry {
+  const made = new Registry();
+  collectDefaultMetrics({ register: made });
+  // these gauges have names that only counters may have
+  for (const what of ['handles', 'requests', 'resources']) made.removeSingleMetric(`nodejs_active_${what}_total`);
+  const registers = [made];
+  const counters = Object.entries(counted).map(
+    ([name, { help, labels }]) => [name, new Counter({ name, help, labelNames: labels, registers })] as const,
+  );
+  const histograms = Object.entries(timed).map(
+    ([name, { help, labels, buckets }]) =>
+      [name, new Histogram({ name, help, labelNames: labels, buckets: [...buckets], registers })] as const,
+  );
+  const [counterOf, histogramOf] = [new Map<string, Counter>(counters), new Map<string, Histogram>(histograms)];
+  const recorder: Recorder = {
+    count: (name: Counted, labels, by) => counterOf.get(name)?.inc(labels, by),
+    time: (name: Timed, labels, seconds) => histogramOf.get(name)?.observe(labels, seconds),
+  };
+  recordBy(recorder);
+  // a counter must exist before its first event, or its growth is not seen
+  for (const place of ['disk', 'tape']) recorder.count('tapegate_hung_calls_total', { place }, 0);
+  for (const code of ['INTERNAL', 'UNAVAILABLE']) recorder.count('tapegate_errors_total', { class: code }, 0);
+  addEngineGauges(registers);
+  return made;
+}
+
+function addEngineGauges(registers: Registry[]): void {
+  const gauge = createGauges(registers);
+  const each = (tell: (figures: EngineFigures) => void) => {
+    for (const figures of engineFigures.values()) tell(figures);
+  };
+  gauge('tapegate_engine_processes', 'Processes of the engine that live', ['part'], (to) =>
+    each(({ part }) => to.inc({ part })),
+  );
+  gauge('tapegate_engine_resident_memory_bytes', 'Memory of the processes of the engine', ['part'], (to) =>
+    each(({ part, residentBytes }) => to.inc({ part }, residentBytes)),
+  );
+  gauge('tapegate_engine_database_connections', 'Their connections', ['part', 'state'], (to) =>
+    each(({ part, connections }) => {
+      for (const [state, number] of Object.entries(connections)) to.inc({ part, state }, number);
+    }),
+  );
+  gauge('tapegate_engine_event_loop_delay_seconds', 'The worst delay of their event loops of late', ['part'], (to) => {
+    const worst = new Map<string, number>();
+    each(({ part, loopSeconds }) => worst.set(part, Math.max(worst.get(part) ?? 0, loopSeconds)));
+    for (const [part, seconds] of worst) to.set({ part }, seconds);
+  });
+}

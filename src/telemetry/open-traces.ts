@@ -1,0 +1,51 @@
+/**
+ * Sends spans by OTLP over HTTP if a collector is configured (OTEL_EXPORTER_OTLP_ENDPOINT). The SDK, loaded only here,
+ * reads its other variables itself.
+ */
+import type { DiagAPI } from '@opentelemetry/api';
+import type { Logger } from 'pino';
+import type { Config } from '../config/config.js';
+import { traceBy } from '../core/traces.js';
+
+/** Failures are logged once in so long. */
+const TOLD_MS = 60_000;
+
+const FLUSH_MS = 2000;
+
+/** @returns a function that sends what is left; undefined if no collector is configured */
+export async function openTraces(config: Config, log: Logger): Promise<(() => Promise<void>) | undefined> {
+  if (!config.telemetry.traces) return undefined;
+  const [api, sdk, { OTLPTraceExporter }, { defaultResource, detectResources, envDetector, resourceFromAttributes }] =
+    await Promise.all([
+      import('@opentelemetry/api'),
+      import('@opentelemetry/sdk-trace-base'),
+      import('@opentelemetry/exporter-trace-otlp-http'),
+      import('@opentelemetry/resources'),
+    ]);
+  tellFailures(api.diag, log);
+  const named = resourceFromAttributes({ 'service.name': 'tapegate' });
+  const resource = defaultResource()
+    .merge(named)
+    .merge(detectResources({ detectors: [envDetector] }));
+  const provider = new sdk.BasicTracerProvider({
+    resource,
+    spanProcessors: [new sdk.BatchSpanProcessor(new OTLPTraceExporter())],
+  });
+  traceBy(api, provider.getTracer('tapegate'));
+  return async () => {
+    await Promise.race([provider.shutdown(), new Promise((resolve) => setTimeout(resolve, FLUSH_MS).unref())]).catch(
+      () => {},
+    );
+  };
+}
+
+function tellFailures(diag: DiagAPI, log: Logger): void {
+  let toldAt = Number.NEGATIVE_INFINITY;
+  const tell = (message: string) => {
+    if (performance.now() - toldAt < TOLD_MS) return;
+    toldAt = performance.now();
+    log.warn({ reason: message.slice(0, 500) }, 'traces are not sent');
+  };
+  const none = () => {};
+  diag.setLogger({ error: tell, warn: tell, info: none, debug: none, verbose: none });
+}
