@@ -31,10 +31,10 @@ export default defineConfig({
         // each of these files with all that it imports is one chunk, because many small ones take longer to load
         codeSplitting: {
           groups: [
-            { name: 'base', test: /\/src\/(config\/environment|core\/(errors|json))\.ts$/ },
-            { name: 'program', test: /\/src\/commands\/program\.ts$/ },
-            { name: 'client', test: /\/src\/commands\/client\.ts$/ },
-            { name: 'config', test: /\/src\/config\.ts$/ },
+            { name: 'base', test: /\/src\/core\/(environment|errors|json)\.ts$/ },
+            { name: 'program', test: /\/src\/main\/program\.ts$/ },
+            { name: 'client', test: /\/src\/cli\/connection\/client\.ts$/ },
+            { name: 'config', test: /\/src\/config\/config\.ts$/ },
           ],
         },
       },
