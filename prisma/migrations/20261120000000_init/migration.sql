@@ -145,7 +145,7 @@ CREATE TABLE "disk_comparison" (
 
 -- The catalogue -------------------------------------------------------------------------------------------------------
 
--- The words of a path, for patterns that contain one: the parts between delimiters, as in src/operations/pattern-lookup.ts.
+-- The words of a path, for patterns that contain one: the parts between delimiters, as in src/domain/match.ts.
 -- tsvector confuses words of more than 2,046 bytes, so a path that may contain one has the single word '/', which no path contains.
 CREATE FUNCTION "path_words"(path text) RETURNS tsvector LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE WHEN octet_length(path) <= 2046
