@@ -248,15 +248,16 @@ interface Hook {
   setResultAndStopExecution(result: { errors: GraphQLError[] }): void;
 }
 
-/** Returns an error if an operation exceeds a limit; undefined if it may be executed. Takes some 30 µs. */
+/** Returns an error if an operation exceeds a limit or has invalid variables; undefined if it may be executed. Takes some 30 µs. */
 export function findExcess(
   { schema, document, operationName, variableValues, contextValue }: ExecutionArgs,
   limits: Limits,
 ): GraphQLError | undefined {
   const operation = getOperationAST(document, operationName);
   const given = variableValues ?? {};
-  // the executor reports invalid variables
-  if (!operation || readVariables(schema, operation, given).errors) return undefined;
+  if (!operation) return undefined; // the executor reports that
+  const [invalid] = readVariables(schema, operation, given).errors ?? [];
+  if (invalid) return invalid;
   const fragments = document.definitions.filter(({ kind }) => kind === Kind.FRAGMENT_DEFINITION);
   const { depth, breadth, complexity } = complexityFromQuery(
     { kind: Kind.DOCUMENT, definitions: [operation, ...fragments] },
@@ -269,12 +270,39 @@ export function findExcess(
   );
 }
 
-/** Stops after as many errors as the executor does: each wrong item of a list is one. */
-export const readVariables = (
+/** Keys of an object in the variables. Input objects have fewer fields, and an error prints all keys. */
+const MAX_KEYS = 100;
+const MAX_MESSAGE_LENGTH = 500;
+
+/** Returns the values of variables, or the first error: each error prints the whole value that contains it. */
+export function readVariables(
   schema: GraphQLSchema,
   { variableDefinitions = [] }: OperationDefinitionNode,
   given: Record<string, unknown>,
-) => getVariableValues(schema, variableDefinitions, given, { maxErrors: 50 });
+): { coerced: Record<string, unknown>; errors?: never } | { coerced?: never; errors: GraphQLError[] } {
+  const found = countKeys(Object.values(given));
+  if (found > MAX_KEYS) {
+    const message = `an object in the variables has ${found} keys, and ${MAX_KEYS} are allowed`;
+    return { errors: [tooLarge(message, { found, allowed: MAX_KEYS })] };
+  }
+  const read = getVariableValues(schema, variableDefinitions, given, { maxErrors: 1 });
+  return read.errors ? { errors: read.errors.slice(0, 1).map(shorten) } : read;
+}
+
+/** Returns the most keys of an object in a value. */
+function countKeys(value: unknown): number {
+  if (typeof value !== 'object' || value === null) return 0;
+  const items = Object.values(value);
+  let most = Array.isArray(value) ? 0 : items.length;
+  for (const item of items) most = Math.max(most, countKeys(item));
+  return most;
+}
+
+function shorten(error: GraphQLError): GraphQLError {
+  const { message, nodes = null } = error;
+  const shown = message.length > MAX_MESSAGE_LENGTH ? `${message.slice(0, MAX_MESSAGE_LENGTH)}…` : message;
+  return new GraphQLError(shown, { nodes, extensions: { http: { spec: true, status: 400 } } });
+}
 
 function exceed(limit: string, found: number, allowed: number, say: (found: number) => string) {
   if (found <= allowed) return undefined;
