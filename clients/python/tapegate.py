@@ -84,7 +84,7 @@ class Refused(Exception):
 
 
 class NotOnDisk(Exception):
-    """Files of a request were on disk, and are there no longer, such as copies that were removed outside Tapegate."""
+    """Files of a request were on disk, and are there no longer, such as copies that were removed outside Tapegate, or their disk fails."""
 
     def __init__(self, message, paths):
         super().__init__(message)
@@ -171,7 +171,7 @@ class Tapegate:
         document = """query ($id: Int!, $states: [HoldState!], $after: String) { request(id: $id) {
           holds(first: 500, after: $after, states: $states) { pageInfo { hasNextPage endCursor }
             edges { node { state size error lastError nextTry
-              file { path size stage restoredPath isAtPrimaryPlace checksum adler32 } } } } } }"""
+              file { path size stage restoredPath isAtPrimaryPlace checksum adler32 disk { mountpoint suspension { nextTry reason } } } } } } } }"""
 
         def page_of(data):
             if data["request"] is None:
@@ -181,17 +181,19 @@ class Tapegate:
         return self._pages(document, page_of, id=request_id, states=states)
 
     def restored_paths(self, request_id):
-        """Yields the paths of a request's files that are on disk now. Raises NotOnDisk at the end, for files that no longer are."""
-        lost = []
+        """Yields the paths of a request's files that are on disk now. Raises NotOnDisk at the end, for others, also those on a disk that fails."""
+        lost, reasons = [], collections.Counter()
         for hold in self.holds(request_id, states=["ON_DISK"]):
             path = _path_on_disk(hold["file"])
             if path is None:
                 lost.append(hold["file"]["path"])
+                reasons[_why_lost(hold["file"]["disk"])] += 1
             else:
                 yield path
         if lost:
-            are = "is" if len(lost) == 1 else "are"
-            raise NotOnDisk("%s of request %d %s no longer on disk" % (_plural(len(lost), "file"), request_id, are), lost)
+            lines = ["%s of request %d %s %s" % (_plural(count, "file"), request_id, "is" if count == 1 else "are", why)
+                     for why, count in reasons.items()]
+            raise NotOnDisk("\n".join(lines), lost)
 
     def follow(self, request_id):
         """Each step of a request until nothing is left to do, whatever breaks off meanwhile: nothing is missed or told twice."""
@@ -288,6 +290,13 @@ def _checked_url(url):
 def _path_on_disk(file):
     """Returns where a file is: its restored copy or its primary copy. None after its copy was removed."""
     return file["path"] if file["isAtPrimaryPlace"] else file["restoredPath"]
+
+
+def _why_lost(disk):
+    suspension = disk and disk["suspension"]
+    if suspension and suspension["nextTry"]:
+        return "on %s, which fails: %s" % (disk["mountpoint"], suspension["reason"])
+    return "no longer on disk"
 
 
 def _json_value(value):

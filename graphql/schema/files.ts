@@ -79,12 +79,14 @@ const isThere = createBatch(async (ctx, keys: (LocatedCopy & { fileId: bigint })
   return new Map(keys.map((key) => [key, !missing.has(key.fileId)]));
 });
 
-/** Returns where the copy of a file can be read. */
-async function findCopy(ctx: Context, file: TapeFile): Promise<string | null> {
+/** Finds the copy of a file. Whether it can be read is unknown if its disk fails. */
+async function findCopy(ctx: Context, file: TapeFile): Promise<{ place: string; isReachable: boolean } | null> {
   const disk = await findDisk(ctx, file);
   if (!disk) return null;
   const copy = { fileId: file.id, diskId: disk.id, mountpoint: disk.mountpoint, path: placeOf(file) };
-  return (await isThere(ctx, copy)) ? disk.mountpoint + copy.path : null;
+  // a disk that fails, as one that is not mounted, may return with its copies
+  const isReachable = disk.retryAt === null;
+  return (await isThere(ctx, copy)) ? { place: disk.mountpoint + copy.path, isReachable } : null;
 }
 
 /** The restore disk that has a copy of a file, if the caller may read it; path rules may hide where copies are. */
@@ -141,9 +143,12 @@ export const TapeFileType = builder.prismaNode('TapeFile', {
     }),
     restoredPath: t.string({
       ...nullable(
-        'Where the restored copy can be read, also one that was changed by hand since; null where there is none.',
+        'Where the restored copy can be read, also one that was changed by hand since; null where there is none, and while its disk fails, such as one that is not mounted.',
       ),
-      resolve: (file, _args, ctx) => findCopy(ctx, file),
+      resolve: async (file, _args, ctx) => {
+        const copy = await findCopy(ctx, file);
+        return copy?.isReachable ? copy.place : null;
+      },
     }),
     isAtPrimaryPlace: t.boolean({
       description: 'It is on disk where it was archived from, and has no copy in the restore area.',

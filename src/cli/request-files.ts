@@ -53,25 +53,32 @@ export function requireRequest<Request>(id: number, request: Request | null): Re
   throw new CommandError(`there is no request with id ${id}`);
 }
 
-/** Prints where the files of a request are that are on disk. @returns the number of those that no longer are */
-export async function printPaths(url: string, id: number, options: PathsOptions): Promise<number> {
-  let lost = 0;
+/** Prints where the files of a request are that are on disk. @returns what became of others: the number of each */
+export async function printPaths(url: string, id: number, options: PathsOptions): Promise<Map<string, number>> {
+  const lost = new Map<string, number>();
   const pages = askPages(url, FilesOnDisk, { id }, ({ request }) => requireRequest(id, request).holds);
   for await (const { edges } of pages) {
     for (const { node } of edges) {
       const path = placeOf(node.file);
-      if (path === null) lost++;
-      else printPath(path, options);
+      if (path !== null) {
+        printPath(path, options);
+        continue;
+      }
+      const { mountpoint, suspension } = node.file.disk ?? {};
+      const what = suspension?.nextTry ? `on ${mountpoint}, which fails: ${suspension.reason}` : 'no longer on disk';
+      lost.set(what, (lost.get(what) ?? 0) + 1);
     }
   }
   return lost;
 }
 
-/** @throws CommandError if files of a request were on disk, and are there no longer */
-export function requireNoneLost(id: number, lost: number): void {
-  if (lost === 0) return;
-  const are = lost === 1 ? 'is' : 'are';
-  throw new CommandError(`${plural(lost, 'file')} of request ${id} ${are} no longer on disk`, exitCodes.incomplete);
+/** @throws CommandError if files of a request were on disk, and are there no longer or cannot be read */
+export function requireNoneLost(id: number, lost: ReadonlyMap<string, number>): void {
+  if (lost.size === 0) return;
+  const lines = [...lost].map(
+    ([what, files]) => `${plural(files, 'file')} of request ${id} ${files === 1 ? 'is' : 'are'} ${what}`,
+  );
+  throw new CommandError(lines.map(printable).join('\n'), exitCodes.incomplete);
 }
 
 /** Returns the end of a line that counts files on disk. */

@@ -92,7 +92,7 @@ export async function watchRequest(url: string, id: number, options: WatchOption
   }
   await waiting;
   if (!last) return;
-  let lost = 0;
+  let lost = new Map<string, number>();
   if (options.printPaths) {
     noteLine(formatOutcome(last));
     lost = await printPaths(url, id, options);

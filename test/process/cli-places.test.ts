@@ -1,7 +1,8 @@
 /** Where commands say that restored files are, and how users change and end their requests. */
-import { rmSync } from 'node:fs';
+import { mkdirSync, renameSync, rmdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
+import { holdDisk, putBackDisk } from '../../src/domain/disks/failing.js';
 import { done, refused } from '../support/command-results.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
 import { holdReads } from '../support/held-reads.js';
@@ -84,6 +85,23 @@ test('--print-paths prints no path that is not on disk, and exits with 3 then', 
   expect((await run('ls', '/place/', '--print-paths')).stdout).toBe(`${kept}\n`);
   reads.open();
   expect((await run('watch', live, '--print-paths')).stdout).toBe(`${removed}\n${kept}\n`);
+});
+
+test('no path on a restore disk that is not mounted is printed, and --print-paths exits with 3 and names the disk', async () => {
+  const id = idOf(await run('request', '--quota', 'ann', '--pattern', '/place/', '--watch'));
+  const reason = `the restore disk ${app.restoreDir} is not mounted, or lost its marker`;
+  renameSync(app.restoreDir, `${app.restoreDir}-away`);
+  mkdirSync(app.restoreDir);
+  await holdDisk(app.ctx, app.restoreDir, reason);
+  const results = [await run('show', id, '--print-paths'), await run('ls', '/place/')];
+  rmdirSync(app.restoreDir);
+  renameSync(`${app.restoreDir}-away`, app.restoreDir);
+  await putBackDisk(app.ctx, app.restoreDir);
+  expect(results).toEqual([
+    refused(3, `2 files of request ${id} are on ${app.restoreDir}, which fails: ${reason}`),
+    done("R    1.00 kB  /place/a b.nc\nR  500 bytes  /place/it's.nc\n"),
+  ]);
+  expect(await run('show', id, '--print-paths')).toMatchObject({ code: 0 });
 });
 
 test('--print-paths and --json together are refused before anything is requested', async () => {

@@ -5,6 +5,7 @@ import { afterAll, describe, expect, test } from 'vitest';
 import { TapeError } from '../../src/core/errors.js';
 import { packageRoot } from '../../src/core/package-root.js';
 import { createToken } from '../../src/domain/access/tokens.js';
+import { holdDisk, putBackDisk } from '../../src/domain/disks/failing.js';
 import { integerFields } from '../../src/generated/command-operations.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { listenAs, STRANGER } from '../support/listen-as.js';
@@ -153,6 +154,19 @@ print(request["requestId"])`).ended;
     await waitFor('the copy to be removed', async () => (await app.ctx.db.pool.query(onTape)).rowCount === 1);
     const lost = `tapegate: 1 file of request ${id} is no longer on disk\n`;
     expect(await command('paths', id)).toEqual({ code: 3, stdout: '', stderr: lost });
+  });
+
+  test('paths on a restore disk that is not mounted are not printed, and the disk is named', async () => {
+    const made = await script(`
+request = tapes.create_request("alice", files=['/ocean/sst "1" ü.nc'])
+for step in tapes.follow(request["requestId"]): pass
+print(request["requestId"])`).ended;
+    const id = made.stdout.trim();
+    await holdDisk(app.ctx, app.restoreDir, 'it is not mounted');
+    const result = await command('paths', id);
+    await putBackDisk(app.ctx, app.restoreDir);
+    const stderr = `tapegate: 1 file of request ${id} is on ${app.restoreDir}, which fails: it is not mounted\n`;
+    expect(result).toEqual({ code: 3, stdout: '', stderr });
   });
 
   test('lists are any iterable of texts or path objects, a single text is a list of one, and other values are named', async () => {
