@@ -105,15 +105,23 @@ export function findNamesake(value: string): string | undefined {
   return namesake !== value && findPathProblem(namesake) === undefined ? namesake : undefined;
 }
 
-/** Checks one plain email address without anything that could start another one or a header. */
+/** Checks one plain email address without anything that could start another one or a header, or that is not seen. */
 export function checkAddress(field: string, value: string): string {
   if (value.length > MAX_ADDRESS || CONTROL.test(value) || !value.isWellFormed() || !ADDRESS.test(value)) {
     throw new InvalidInputError(field, `must be an e-mail address, not ${quote(value)}`);
+  }
+  const seen = value.replace(INVISIBLE, '\ufffd');
+  if (seen !== value) {
+    throw new InvalidInputError(field, `must be an e-mail address without invisible characters, not ${quote(seen)}`);
+  }
+  if (value.replace(/.*@/, '').split('.').includes('')) {
+    throw new InvalidInputError(field, `must not have an empty label in its domain: ${quote(value)}`);
   }
   return value;
 }
 
 const ADDRESS = /^[^\s@<>()[\]\\,;:"]{1,64}@[^\s@<>()[\]\\,;:"]+$/u;
+const INVISIBLE = /[\p{Cf}\p{Default_Ignorable_Code_Point}]/gu;
 
 export function checkTime(field: string, value: string): string {
   const time = parseTime(value);

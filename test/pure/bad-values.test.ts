@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest';
 import { newRequest, parse } from '../../rest/v1/body.js';
 import { chosenFiles } from '../../src/domain/catalogue/chosen-files.js';
-import { checkPath } from '../../src/domain/input.js';
+import { checkAddress, checkPath } from '../../src/domain/input.js';
 
 const refusalOf = (check: () => unknown): string => {
   try {
@@ -56,4 +56,15 @@ test('a path of a file does not end with a slash, and the root chooses no files'
   }
   const says = 'from must be a file or a folder, and not all there is: "/"';
   expect(refusalOf(() => chosenFiles('/', 'from'))).toBe(says);
+});
+
+test.each([
+  ['a\u202eb@x.org', 'must be an e-mail address without invisible characters, not "a\ufffdb@x.org"'],
+  ['a@x\u200b.org', 'must be an e-mail address without invisible characters, not "a@x\ufffd.org"'],
+  ['a@b..c', 'must not have an empty label in its domain: "a@b..c"'],
+  ['a@.b', 'must not have an empty label in its domain: "a@.b"'],
+  ['a@b.', 'must not have an empty label in its domain: "a@b."'],
+])('the email address %j is refused', (address, says) => {
+  expect(refusalOf(() => checkAddress('email', address))).toBe(`email ${says}`);
+  expect(refusalOf(() => checkAddress('email', 'a.b+c@localhost'))).toBe('accepted: "a.b+c@localhost"');
 });

@@ -80,7 +80,7 @@ function composeFirst(facts: MailFacts): Mail {
     `Restored files stay on disk until ${formatTime(facts.retention)}.`,
     ...nameLink(facts),
   ];
-  return { subject: `First file restored: ${oneLine(facts.label)}`, body: text(lines) };
+  return { subject: `First file restored: ${shortLabel(facts)}`, body: text(lines) };
 }
 
 function composeExpiring(facts: MailFacts): Mail {
@@ -96,7 +96,7 @@ function composeExpiring(facts: MailFacts): Mail {
     `  tapegate update ${facts.requestId} --retention 7d`,
     ...nameLink(facts),
   ];
-  return { subject: `Expires soon: ${oneLine(facts.label)}`, body: text(lines) };
+  return { subject: `Expires soon: ${shortLabel(facts)}`, body: text(lines) };
 }
 
 function composeLast(facts: MailFacts): Mail {
@@ -154,7 +154,7 @@ function composeLast(facts: MailFacts): Mail {
     addMore(lines, facts.filesUnknown + leftOut - facts.awaited.length);
   }
   lines.push(...nameLink(facts));
-  return { subject: `${outcome}${missing && `; ${missing}`}: ${oneLine(facts.label)}`, body: text(lines) };
+  return { subject: `${outcome}${missing && `; ${missing}`}: ${shortLabel(facts)}`, body: text(lines) };
 }
 
 function nameRequest(facts: MailFacts): string {
@@ -162,6 +162,14 @@ function nameRequest(facts: MailFacts): string {
   const pattern = facts.pattern === '' || facts.pattern === facts.label ? '' : `, pattern "${oneLine(facts.pattern)}"`;
   return `${facts.requestId} ("${name}"${pattern})`;
 }
+
+/** SMTP takes lines of at most 998 octets, and a subject without spaces is not folded. */
+function shortLabel({ label }: MailFacts): string {
+  const characters = [...oneLine(label)];
+  return characters.length > MAX_LABEL ? `${characters.slice(0, MAX_LABEL - 1).join('')}…` : characters.join('');
+}
+
+const MAX_LABEL = 200;
 
 function nameLink({ link }: MailFacts): string[] {
   return link === undefined ? [] : ['', `The request as it is now: ${link}`];
