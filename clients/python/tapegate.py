@@ -477,7 +477,7 @@ def _parser():
         return each
 
     ask = command("request", _request, "ask for files")
-    ask.add_argument("--quota", help="the user whose quota is charged; that of your token unless given")
+    ask.add_argument("--quota", help="the user whose quota is charged; unless given your own, else that of your oldest membership")
     ask.add_argument("--pattern", help="all files whose path holds the text, now and later")
     ask.add_argument("--file", action="append", metavar="PATH")
     ask.add_argument("--label")
@@ -522,8 +522,10 @@ def _request(tapes, given):
 
 
 def _own_quota(tapes):
-    """Returns the user whose token is shown. Raises _Usage for a caller without a quota of its own."""
-    caller = tapes.query("{ caller { name way roles } }")["caller"]
+    """Returns the default of the caller whose token is shown. Raises _Usage for a caller without one."""
+    caller = tapes.query("{ caller { name way roles defaultQuota } }")["caller"]
+    if caller["defaultQuota"]:
+        return caller["defaultQuota"]
     if "user" not in caller["roles"] or caller["way"] == "open":
         raise _Usage("give --quota: %s has none of its own" % caller["name"])
     return caller["name"]

@@ -6,6 +6,7 @@ import { listLegacyUses } from '../../src/domain/access/legacy-uses.js';
 import { createToken, listTokens, revokeToken, type Token } from '../../src/domain/access/tokens.js';
 import type { AuditKind } from '../../src/domain/audit/audit.js';
 import { listAudit } from '../../src/domain/audit/lists.js';
+import { readDefaultQuota } from '../../src/domain/bulks/bulks.js';
 import type { LegacyUse } from '../../src/generated/prisma/client.js';
 import type { TokenRole } from '../../src/generated/prisma/enums.js';
 import { bigInt, builder, describeValues, nullable, pageComplexity, time, timeOrNull } from './builder.js';
@@ -18,6 +19,10 @@ const CallerType = builder.objectRef<ShownCaller>('Caller').implement({
     way: t.exposeString('way', { description: 'How it is known: `token`, `oidc`, `proxy`, `certificate`, or `open`.' }),
     roles: t.exposeStringList('roles', { description: 'What it is to the service, such as `user`.' }),
     isReadOnly: t.exposeBoolean('isReadOnly', { description: 'It changes nothing, whatever its roles.' }),
+    defaultQuota: t.string({
+      ...nullable('The user whose quota is charged if no other is named: itself, else that of its oldest membership.'),
+      resolve: (_caller, _args, ctx) => readDefaultQuota(ctx),
+    }),
     expiresAt: t.expose('expiresAt', timeOrNull('When what it shows is good no longer; null where that has no end.')),
   }),
 });

@@ -277,7 +277,8 @@ builder.mutationFields((t) => ({
   }),
   removeMember: t.field({
     type: MemberType,
-    description: 'Takes a quota from somebody; what was asked for with it stays.',
+    description:
+      'Takes a quota from somebody; what was asked for with it stays. A user may leave a quota of others itself.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
     args: { input: t.arg({ type: RemoveMemberInput, required: true, description: 'Who.' }) },
     resolve: (_root, { input }, ctx) => removeMember(ctx, input),

@@ -6,7 +6,7 @@ import { UsageError } from './terminal/failure.js';
 import { environment } from './terminal/io.js';
 
 /**
- * Returns the quota of the option, of the user's own settings, or of the user whose token is shown.
+ * Returns the quota of the option, of the user's own settings, or the default of the caller whose token is shown.
  * @param options that the command takes
  * @throws UsageError if none of them names one
  */
@@ -14,6 +14,7 @@ export async function chooseQuota(url: string, given: string | undefined, option
   const chosen = given ?? readOwnSettings(environment()).quota;
   if (chosen !== undefined) return chosen;
   const { caller } = await ask(url, OwnCaller);
+  if (caller.defaultQuota) return caller.defaultQuota;
   if (caller.roles.includes('user') && caller.way !== 'open') return caller.name;
   throw new UsageError(`give ${options}, or set "quota" in ${ownSettingsFile(environment())}`);
 }

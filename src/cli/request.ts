@@ -31,7 +31,10 @@ import { watchRequest } from './watch.js';
 
 export function register(program: Command): void {
   addPathsOptions(program.command('request'))
-    .option('--quota <user>', 'the user whose quota is charged; that of your own settings, else that of your token')
+    .option(
+      '--quota <user>',
+      'the user whose quota is charged; that of your own settings, else your own, else that of your oldest membership',
+    )
     .option('--pattern <text>', 'all files whose path holds the text, now and later')
     .option(...fileOption)
     .option('--retention <date>', 'how long the files stay on disk: a UTC date, or 3d, 12h; five days unless given')

@@ -26,7 +26,7 @@ export function register(program: Command): void {
   webhook
     .command('add <url>')
     .description('have a URL told of the requests of a quota, from now on')
-    .option('--quota <user>', 'whose requests; that of your own settings, else that of your token')
+    .option('--quota <user>', 'whose requests; that of your own settings, else the default of `request`')
     .option('--all', 'of all users, for operators')
     .addOption(createEventOption())
     .option('--note <text>', 'what it is for')

@@ -9,7 +9,7 @@ import { renameFiles } from '../../src/domain/catalogue-changes/renames.js';
 import { expireRequests } from '../../src/domain/requests/ends.js';
 import { startBeside } from '../support/app.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
-import { askData, type Edges } from '../support/graphql.js';
+import { ask, askData, type Edges } from '../support/graphql.js';
 import { holdReads } from '../support/held-reads.js';
 import { send } from '../support/http.js';
 import { createMemoryBackend } from '../support/memory-backend.js';
@@ -309,10 +309,21 @@ test('the charged quota is the only one of the caller, or its own, or the one th
   expect(await stage(alice, { default: { quota: 'bob' } })).toMatch(/^403 .*"bob"/);
   const both = await clientOf('both', { role: 'SERVICE', quotas: ['vo', 'lab'] });
   expect(await stage(both)).toMatch(/^400 .*must name the quota that is to be charged: "both" has 2, "lab", "vo"$/);
+  const dora = await clientOf('dora');
+  for (const quota of ['vo', 'lab']) await setMember(app.ctx, { quota, kind: 'USER', name: 'dora', isManager: false });
+  const oldest = await stage(dora);
+  expect(await used()).toEqual(['1000', '1000', '2000']);
+  const leave = 'mutation { removeMember(input: { quota: "vo", kind: USER, name: "dora" }) { __typename } }';
+  const read = async () => (await ask(dora, '{ caller { defaultQuota } }')).data;
+  expect(await read()).toEqual({ caller: { defaultQuota: 'vo' } });
+  expect((await ask(dora, leave.replace('dora', 'alice'))).data).toEqual({ removeMember: { __typename: 'Forbidden' } });
+  expect((await ask(dora, leave)).data).toEqual({ removeMember: { __typename: 'QuotaMember' } });
+  expect(await read()).toEqual({ caller: { defaultQuota: 'lab' } });
   expect(await stage(await clientOf('carol'))).toMatch(/^400 .*must name a quota: "carol" has none/);
   expect(await stage({ url: app.url, token: app.token })).toMatch(/^400 .*you may ask with any$/);
   expect(await stage({ url: app.url, token: app.token }, { default: { quota: 'nobody' } })).toMatch(/^403 .*"nobody"/);
-  for (const id of [own, shared, only]) await callTape({ url: app.url, token: app.token }, 'DELETE', `/stage/${id}`);
+  for (const id of [own, shared, only, oldest])
+    await callTape({ url: app.url, token: app.token }, 'DELETE', `/stage/${id}`);
   expect(await used()).toEqual(['0', '0', '0']);
 });
 

@@ -316,7 +316,7 @@ const unchecked = new Set(
   countRequestsOf createBulk eventTypes findHostsOf findPathProblem findServed
   getRequestWithPaths isListed keyOf listFolder parseRequestId readAllowed readAwaited readBulk
   readClaimed readComparisons readDriveSecondsOf readEntry readFilesBelow readHolds readLocalities readListed readLookedAt readMeasurements
-  readDisks readMembers readMountpoints readQuotaHistory readQuotasOfCaller readRequestsOf readSuspensionsOf readTries readUsed readUsedOf
+  readDisks readDefaultQuota readMembers readMountpoints readQuotaHistory readQuotasOfCaller readRequestsOf readSuspensionsOf readTries readUsed readUsedOf
   readVolumes readWaiting recordMissingFiles releaseInAll releaseInBulk removeBulk showFolder siteParts streamRequestPaths takeTurn tellUnseen waitingReasons`.match(
     /\w+/g,
   ),

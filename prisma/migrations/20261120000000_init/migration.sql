@@ -340,6 +340,7 @@ CREATE TABLE "quota_member" (
   "kind" "MemberKind" NOT NULL,
   "name" TEXT NOT NULL,
   "is_manager" BOOLEAN NOT NULL DEFAULT false,
+  "ordinal" BIGSERIAL NOT NULL,
 
   CONSTRAINT "quota_member_pkey" PRIMARY KEY ("quota_id", "kind", "name"),
   CONSTRAINT "quota_member_quota_id_fkey" FOREIGN KEY ("quota_id") REFERENCES "quota" ("id") ON DELETE RESTRICT ON UPDATE CASCADE

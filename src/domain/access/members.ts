@@ -1,12 +1,13 @@
 /** Members of a quota create requests with it. Managers also change requests of others. */
 
+import { hasQuota } from '../../core/caller.js';
 import { InvalidInputError, NotFoundError, quote } from '../../core/errors.js';
 import { raw, sql } from '../../db/sql.js';
 import { MemberKind } from '../../generated/prisma/enums.js';
 import { audited } from '../audit/audited.js';
 import type { Context } from '../context.js';
 import { checkCallerName, checkOneOf, checkText } from '../input.js';
-import { allowManage } from '../policy.js';
+import { allow, allowManage } from '../policy.js';
 
 export interface Member {
   kind: MemberKind;
@@ -27,10 +28,14 @@ const columns = raw('kind, name, is_manager AS "isManager"');
 /** Notifies gateways to drop cached rights. Statements that change nothing do not notify. */
 const ring = sql`pg_notify('tapegate', 'rights')::text`;
 
-/** @throws InvalidInputError, NotFoundError, ForbiddenError */
+/** Members are not asked for consent, so each may leave. @throws InvalidInputError, NotFoundError, ForbiddenError */
 function checkMember(ctx: Context, operation: 'setMember' | 'removeMember', input: MemberInput): MemberInput {
   const quota = checkText('quota', input.quota);
-  allowManage(ctx, operation, quota);
+  const { acts, name: self } = ctx.caller;
+  const isLeaving =
+    operation === 'removeMember' && input.kind === 'USER' && input.name === self && hasQuota(acts, quota);
+  if (isLeaving) allow(ctx, operation);
+  else allowManage(ctx, operation, quota);
   checkOneOf('kind', input.kind, MemberKind);
   const name = checkCallerName('name', input.name);
   return { quota, kind: input.kind, name };

@@ -1,6 +1,6 @@
 /** Stage requests of the WLCG Tape REST API. Their files are in ordinary requests, one for each lifetime. */
 import { createHash, randomUUID } from 'node:crypto';
-import { ownerOf } from '../../core/caller.js';
+import { hasRole, ownerOf } from '../../core/caller.js';
 import { InvalidInputError, logFailure, NotFoundError, quote, UnknownUserError, UserError } from '../../core/errors.js';
 import { addSeconds } from '../../core/time.js';
 import { askAtLength, type ListPages, readList } from '../../db/snapshot.js';
@@ -11,7 +11,7 @@ import { noteRefusal } from '../audit/audited.js';
 import { hasOther, isLive, isOffered } from '../conditions.js';
 import type { Context } from '../context.js';
 import { checkText, findPathProblem } from '../input.js';
-import { allow, allowChange, isVisibleQuota } from '../policy.js';
+import { allow, allowChange, isVisibleQuota, may } from '../policy.js';
 import { checkLimit } from '../quotas/charges.js';
 import { type BulkFileInput, createRequestOfBulk, isFolder, wantedFiles } from '../requests/create.js';
 import { cancelRequest, releaseFiles } from '../requests/ends.js';
@@ -112,16 +112,27 @@ async function takeBack(ctx: Context, id: string, requests: readonly number[]): 
 
 /**
  * Returns the users whose quotas the caller may charge, its own alone if it has one; undefined if it may charge any.
+ * Members are not asked for consent, so a later membership must not change which quota is charged: a user without a quota
+ * of its own gets only that of its oldest membership.
  */
 export async function readQuotasOfCaller(ctx: Context): Promise<string[] | undefined> {
   allow(ctx, 'createRequest');
-  const { acts, name } = ctx.caller;
+  const { acts, name, groups } = ctx.caller;
   if (acts === 'all') return undefined;
   const rows = await ctx.db.rows<{ user: string }>(
-    sql`SELECT q."user" FROM quota q WHERE q."user" = ANY(${[...acts]}::text[]) AND q.removed_at IS NULL ORDER BY q."user"`,
+    sql`SELECT q."user" FROM quota q WHERE q."user" = ANY(${[...acts]}::text[]) AND q.removed_at IS NULL
+        ORDER BY q."user" <> ${name}, (SELECT min(m.ordinal) FROM quota_member m WHERE m.quota_id = q.id
+          AND ((m.kind = 'USER' AND m.name = ${name}) OR (m.kind = 'GROUP' AND m.name = ANY(${groups}::text[])))), q."user"`,
   );
   const users = rows.map(({ user }) => user);
-  return users.includes(name) ? [name] : users;
+  return hasRole(ctx.caller, 'user') || users[0] === name ? users.slice(0, 1) : users.sort();
+}
+
+/** Returns the user whose quota is charged if a request names none. Null if the caller must name one. */
+export async function readDefaultQuota(ctx: Context): Promise<string | null> {
+  if (!may(ctx.caller, 'createRequest')) return null;
+  const [only, ...more] = (await readQuotasOfCaller(ctx)) ?? [];
+  return more.length === 0 ? (only ?? null) : null;
 }
 
 /** Returns the path. For an invalid path, returns a storable text that no path begins with. */
