@@ -463,7 +463,7 @@ def _fail(error, code):
 def _parser():
     parser = argparse.ArgumentParser(
         prog="tapegate.py", description="Files of tape, asked for and watched.",
-        epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 a request ended without all of its files.")
+        epilog="Exit codes: 0 success, 1 failure, 2 wrong usage, 3 a request ended without all of its files.")
     parser.add_argument("--url", help="of the gateway; TAPEGATE_URL unless given")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     commands.required = True

@@ -1,4 +1,4 @@
-/** The command line: what there is, and how it fails. */
+/** The command line: creates the program, and reports errors with their exit codes. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { Command, CommanderError, Help } from 'commander';
@@ -37,8 +37,10 @@ export async function createProgram(
   const program = new Command('tapegate')
     .description('Restores files from tape to disk, on request, within per-user quotas.')
     .version(JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8')).version)
-    .option('--utc', 'times in UTC, as scripts are told them; in a terminal they are those of its zone')
+    .option('--utc', 'print times in UTC, as to scripts; a terminal gets local times')
     .exitOverride()
+    // each command has options
+    .configureHelp({ subcommandTerm: (command) => new Help().subcommandTerm(command).replace(' [options]', '') })
     .configureOutput({
       writeOut: (text) => stdout().write(fitTerminal(text)),
       writeErr: (text) => stderr().write(text),
@@ -46,10 +48,10 @@ export async function createProgram(
       getErrHelpWidth: () => widthOf(stderr()),
       outputError: (text, write) => write(text.replace(/^error:/, 'tapegate:')),
     })
-    .showHelpAfterError('(--help shows what there is)')
+    .showHelpAfterError('(see --help)')
     .addHelpText(
       'after',
-      '\nExit codes: 0 done, 1 failed, 2 wrong usage, 3 a request ended without all of its files, ' +
+      '\nExit codes: 0 success, 1 failure, 2 wrong usage, 3 a request ended without all of its files, ' +
         '4 the server or its database does not answer.\n' +
         where,
     );
@@ -65,17 +67,21 @@ export async function createProgram(
 
 async function addCommands(program: Command, files: readonly CommandFile[], args: readonly string[]): Promise<void> {
   const isForAll = args.includes('completion');
-  for (const { commands, load } of files) {
+  for (const { group, commands, load } of files) {
+    program.commandsGroup(group);
     const usages = Object.keys(commands);
     const isLoaded = isForAll || usages.some((usage) => args.includes(nameOf(usage)));
     if (isLoaded) (await load()).register(program);
     else for (const usage of usages) program.command(usage);
     for (const usage of usages) {
       const command = program.commands.find((each) => each.name() === nameOf(usage));
-      command?.description(commands[usage] ?? '');
+      const description = commands[usage] ?? '';
+      const { line, help } = typeof description === 'string' ? { line: description, help: description } : description;
+      command?.summary(line).description(help);
       if (command && isLoaded) addOutputOptions(command);
     }
   }
+  program.helpCommand('help [command]', 'Show the help of a command');
 }
 
 const nameOf = (usage: string): string => usage.split(' ')[0] ?? '';
@@ -97,8 +103,8 @@ export function addOutputOptions(command: Command): void {
   for (const each of command.commands) addOutputOptions(each);
   const hasResult = command.commands.length === 0 && !WITHOUT_JSON.includes(command.name());
   if (!hasResult) return;
-  command.option('--json', 'print JSON for scripts, a document a line');
-  command.option('--wide', 'print whole tables in a terminal, however wide they are');
+  command.option('--json', 'print JSON for scripts, one document per line');
+  command.option('--wide', 'print tables in full width in a terminal');
 }
 
 function showExamples(command: Command, words: readonly string[]): void {

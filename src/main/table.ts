@@ -1,13 +1,17 @@
 /**
- * The table of commands, in the order of the help: what it says of each, and how the file that registers it is loaded. A file is loaded
- * when one of its commands is named, because loading all files takes longer than most commands run.
+ * The table of commands, in the order of the help: its group, its line there, and how the file that registers it is loaded. A file is
+ * loaded only if one of its commands is named, because loading all files takes longer than most commands run.
  */
 import type { Command } from 'commander';
 
+/** A line of at most 57 characters, and for the help of the command itself a longer text if the line is not enough. */
+type Description = string | { line: string; help: string };
+
 export interface CommandFile {
+  group: string;
   load(): Promise<{ register(program: Command): void }>;
-  /** Descriptions by usage, as the help of the program shows both. */
-  commands: Record<string, string>;
+  /** Descriptions by usage. */
+  commands: Record<string, Description>;
 }
 
 /** The commands of a program, in the order of its help, and what its help says of the environment. */
@@ -16,129 +20,223 @@ export interface Commands {
   where: string;
 }
 
-const define = (load: CommandFile['load'], commands: CommandFile['commands']): CommandFile => ({ load, commands });
+/** Adds a group to files of commands. */
+function inGroup<Name extends string>(
+  group: string,
+  files: Record<Name, [load: CommandFile['load'], commands: CommandFile['commands']]>,
+): Record<Name, CommandFile> {
+  const entries = Object.entries<[CommandFile['load'], CommandFile['commands']]>(files);
+  return Object.fromEntries(entries.map(([name, [load, commands]]) => [name, { group, load, commands }])) as Record<
+    Name,
+    CommandFile
+  >;
+}
+
+const slash = 'A path that ends in a slash selects the whole directory.';
 
 export const commandFiles = {
-  processes: define(() => import('./commands/processes.js'), {
-    start: 'gateway and engine',
-    serve: 'the gateway alone: REST and GraphQL',
-    work: 'the engine alone: recalls, expiry, mail',
+  ...inGroup('Requests:', {
+    request: [() => import('../cli/request.js'), { 'request [options]': 'Request files by path or pattern' }],
+    requests: [() => import('../cli/requests.js'), { 'requests [options]': 'List requests' }],
+    show: [
+      () => import('../cli/show.js'),
+      { 'show [options] <id>': 'Show a request and its files that are not on disk' },
+    ],
+    watch: [
+      () => import('../cli/watch.js'),
+      { 'watch [options] <id>': 'Show the progress of a request until it ends' },
+    ],
+    plan: [
+      () => import('../cli/plan.js'),
+      { 'plan [options] [id]': 'Show what the drives will recall, or why a request waits' },
+    ],
+    requestChanges: [
+      () => import('../cli/request-changes.js'),
+      {
+        'update [options] <id>': {
+          line: 'Change the retention, label or limits of a request',
+          help: 'Change a request. Options that are not given keep their values. A later retention makes an ended request active again.',
+        },
+        'cancel [options] <ids...>': 'End requests and release their files',
+        'priority [options] <id> <n>': {
+          line: 'Set the priority of a request',
+          help: 'Recall the files of a request before those of requests with a lower priority. The default is 0.',
+        },
+        'release [options] <id>': 'Release single files of a request before it ends',
+        'retry [options] <id>': 'Retry the failed files of a request',
+      },
+    ],
   }),
-  backup: define(() => import('../cli/backup.js'), {
-    'migrate [options]': 'bring the database to the current schema; with DATABASE_URL, make it where it is not there',
-    'backup [options] <folder>':
-      'copy the embedded database, while it is used, into a new folder; files on tape and on restore disks are not in it',
-    'restore [options] [backup]':
-      'put a backup of the embedded database back, where there is none, or with --to-url in an empty database of a server; without one, settle a database of DATABASE_URL that its own tools have put back. No id is given twice; the doctor is to be run then',
+  ...inGroup('Catalogue:', {
+    ls: [() => import('../cli/ls.js'), { 'ls [options] [match]': 'List tape files whose path contains <match>' }],
+    importFiles: [
+      () => import('../cli/import.js'),
+      {
+        'import [options] <file>': {
+          line: 'Add or update files from CSV, JSON or another list',
+          help: 'Add or update files of the catalogue from CSV, JSON Lines or a list of another system, plain or .gz. The file - is standard input.',
+        },
+      },
+    ],
+    archive: [
+      () => import('../cli/archive.js'),
+      { 'archive [options] <dir>': 'Write a directory tree to tape and register its files' },
+    ],
+    scan: [() => import('../cli/scan.js'), { 'scan [options] <volume>': 'Register the files of an LTFS cartridge' }],
+    verify: [
+      () => import('../cli/verify.js'),
+      { 'verify [options] [match]': 'List tape copies that could not be verified' },
+    ],
+    catalogueChanges: [
+      () => import('../cli/catalogue-changes.js'),
+      {
+        'withdraw [options] <path>': {
+          line: 'Withdraw a file or directory from the catalogue',
+          help: `Withdraw a file or directory from the catalogue: it can no longer be requested. ${slash}`,
+        },
+        'reinstate [options] <path>': {
+          line: 'Restore a withdrawn file or directory to the catalogue',
+          help: `Restore a withdrawn file or directory to the catalogue. ${slash}`,
+        },
+        'rename [options] <from> <to>': {
+          line: 'Change the path of a file or directory',
+          help: 'Change the path of a file, or of a whole directory if both paths end in a slash.',
+        },
+        'forget [options] <path>': {
+          line: 'Purge a withdrawn file or directory for good',
+          help: `Purge a withdrawn file or directory from the catalogue for good. Its paths are free afterwards. ${slash}`,
+        },
+      },
+    ],
   }),
-  takeover: define(() => import('../cli/takeover.js'), {
-    'takeover [options]':
-      'take over the restore disks and libraries of another Tapegate, such as the one that this database was copied from; that one stops',
+  ...inGroup('Quotas and access:', {
+    quota: [() => import('../cli/quota.js'), { quota: 'Manage quotas', user: 'Remove personal data of users' }],
+    access: [
+      () => import('../cli/access.js'),
+      {
+        token: 'Manage API tokens',
+        member: 'Manage who may use the quota of another user',
+        rule: 'Manage who may list, request and read directories',
+      },
+    ],
+    webhook: [
+      () => import('../cli/webhook.js'),
+      { webhook: 'Manage webhooks, which report requests to other programs' },
+    ],
+    login: [
+      () => import('../cli/login.js'),
+      {
+        'login [options]': 'Store a token for the server, for all commands',
+        logout: {
+          line: 'Remove the stored token',
+          help: 'Remove the stored token of the server. A token of an identity provider is revoked there. An API token remains valid.',
+        },
+      },
+    ],
   }),
-  adopt: define(() => import('../cli/adopt.js'), {
-    'adopt [options] [source]':
-      'take over users, requests, files and copies of django-nla_control: of its PostgreSQL (a URL). May be repeated until the switch, while both run',
+  ...inGroup('Tape system:', {
+    suspensions: [
+      () => import('../cli/suspensions.js'),
+      {
+        'hold [options] <kind> <name>': {
+          line: 'Suspend a drive, volume, library, disk or quota',
+          help: 'Suspend a drive, volume, library, disk or quota: no new work starts, and running work is stopped.',
+        },
+        'drain [options] <kind> <name>': {
+          line: 'Suspend it after its running work has finished',
+          help: 'Suspend a drive, volume, library, disk or quota: no new work starts, and running work is finished.',
+        },
+        'resume [options] <kind> <name>': 'Resume what is suspended or draining',
+        'suspensions [options]': 'List what is suspended or draining, and why',
+      },
+    ],
+    volume: [() => import('../cli/volume.js'), { volume: 'Manage volumes' }],
+    library: [() => import('../cli/library.js'), { library: 'Manage tape libraries' }],
+    disk: [() => import('../cli/disk.js'), { disk: 'Manage restore disks' }],
   }),
-  importFiles: define(() => import('../cli/import.js'), {
-    'import [options] <file>':
-      'add or update catalogue rows from CSV or JSON Lines, or from a list of another system, plain or .gz; - is stdin',
+  ...inGroup('Operations:', {
+    site: [
+      () => import('../cli/site.js'),
+      {
+        'status [options]': {
+          line: 'Show the running gateways and engines',
+          help: 'Show the gateways and engines that run, their hosts and versions, and by how much they are behind. For operators.',
+        },
+        'mail [options]': 'List emails that wait to be sent, and why',
+        'legacy [options]': {
+          line: 'List requests of anonymous legacy clients',
+          help: 'List requests over HTTP of callers without credentials, allowed and refused, the latest first.',
+        },
+      },
+    ],
+    doctor: [
+      () => import('../cli/doctor.js'),
+      { 'doctor [options]': 'Compare the database, its counters and the restore disks' },
+    ],
+    audit: [() => import('../cli/audit.js'), { 'audit [options]': 'List who changed what, the oldest first' }],
+    simulate: [
+      () => import('../cli/simulate.js'),
+      {
+        'simulate [options] [trace]': {
+          line: 'Compare recall strategies on a trace',
+          help: 'Compare recall strategies on a trace (CSV: at,user,volume,start,size) or on a generated load.',
+        },
+      },
+    ],
+    completion: [
+      () => import('../cli/completion.js'),
+      { 'completion <shell>': 'Print the completion script for bash, zsh or fish' },
+    ],
   }),
-  archive: define(() => import('../cli/archive.js'), {
-    'archive [options] <dir>': 'write the regular files of a directory tree to tape and register them',
-  }),
-  scan: define(() => import('../cli/scan.js'), {
-    'scan [options] <volume>': 'register the files of an LTFS cartridge, with their places on it',
-  }),
-  quota: define(() => import('../cli/quota.js'), {
-    quota: 'users and quotas',
-    user: 'people',
-  }),
-  disk: define(() => import('../cli/disk.js'), {
-    disk: 'restore disks',
-  }),
-  library: define(() => import('../cli/library.js'), {
-    library: 'tape systems',
-  }),
-  volume: define(() => import('../cli/volume.js'), {
-    volume: 'volumes and their media',
-  }),
-  doctor: define(() => import('../cli/doctor.js'), {
-    'doctor [options]': 'compare the restore disks, the database and its counters with each other',
-  }),
-  simulate: define(() => import('../cli/simulate.js'), {
-    'simulate [options] [trace]':
-      'compare ways to recall on a trace (CSV: at,user,volume,start,size) or a made-up load',
-  }),
-  ls: define(() => import('../cli/ls.js'), {
-    'ls [options] [match]': 'list tape files whose path holds <match>',
-  }),
-  request: define(() => import('../cli/request.js'), {
-    'request [options]': 'ask for files',
-  }),
-  requests: define(() => import('../cli/requests.js'), {
-    'requests [options]': 'list requests',
-  }),
-  watch: define(() => import('../cli/watch.js'), {
-    'watch [options] <id>': 'draw the progress of a request until it has finished',
-  }),
-  plan: define(() => import('../cli/plan.js'), {
-    'plan [options] [id]': 'what the drives do and will do; or where a request stands, and why it waits',
-  }),
-  verify: define(() => import('../cli/verify.js'), {
-    'verify [options] [match]': 'list tape copies that could not be confirmed, of paths that hold <match>',
-  }),
-  catalogueChanges: define(() => import('../cli/catalogue-changes.js'), {
-    'withdraw [options] <path>':
-      'take a file, or with a slash at its end all of a folder, out of the catalogue: nobody can ask for it',
-    'reinstate [options] <path>': 'bring what is withdrawn back, a file or with a slash at its end all of a folder',
-    'rename [options] <from> <to>': 'give a file, or with a slash at the end of both all of a folder, another path',
-    'forget [options] <path>':
-      'forget what is withdrawn, a file or with a slash at its end all of a folder: its paths are free',
-  }),
-  audit: define(() => import('../cli/audit.js'), {
-    'audit [options]': 'who asked for which change, and what came of it, oldest first',
-  }),
-  requestChanges: define(() => import('../cli/request-changes.js'), {
-    'update [options] <id>': 'change a request: only what is given; one that has ended is revived by a later retention',
-    'cancel [options] <ids...>': 'end requests and let their files go',
-    'priority [options] <id> <n>': 'recall the files of a request before those of lower priority; 0 is usual',
-    'release [options] <id>': 'let single files of a request go before its end',
-    'retry [options] <id>': 'have the files of a request that have failed tried again',
-  }),
-  show: define(() => import('../cli/show.js'), {
-    'show [options] <id>': 'one request, and how it goes with its files that are not on disk',
-  }),
-  suspensions: define(() => import('../cli/suspensions.js'), {
-    'hold [options] <kind> <name>': 'take something out of service and stop what runs on it',
-    'drain [options] <kind> <name>': 'take something out of service and let what runs on it end',
-    'resume [options] <kind> <name>': 'put something back into service that is held or draining',
-    'suspensions [options]': 'list what is held or draining, and why',
-  }),
-  site: define(() => import('../cli/site.js'), {
-    'status [options]':
-      'the gateways and engines that run: their hosts, versions, and by how much they are behind; for operators',
-    'mail [options]': 'the letters that wait to be sent: of which users, how many, and why',
-    'legacy [options]': 'what callers who showed nothing have asked for, in vain or not, the latest first',
-  }),
-  access: define(() => import('../cli/access.js'), {
-    token: 'API tokens, by which callers are known',
-    member: 'who may use a quota beside its user: as a group does its work space',
-    rule: 'who may list, request and fetch the files below a folder',
-  }),
-  webhook: define(() => import('../cli/webhook.js'), {
-    webhook: 'programs elsewhere that are told of requests',
-  }),
-  login: define(() => import('../cli/login.js'), {
-    'login [options]': 'keep a token for the server, which all commands show to it from then on',
-    logout: 'keep the token for the server no longer; an identity provider is told, an API token stays good',
-  }),
-  completion: define(() => import('../cli/completion.js'), {
-    'completion <shell>': 'write what bash, zsh or fish needs to complete commands and options',
+  ...inGroup('Server:', {
+    processes: [
+      () => import('./commands/processes.js'),
+      {
+        start: 'Run a gateway and an engine',
+        serve: 'Run a gateway: REST, GraphQL and the dashboard',
+        work: 'Run an engine: recalls, expiry and email',
+      },
+    ],
+    backup: [
+      () => import('../cli/backup.js'),
+      {
+        'migrate [options]': {
+          line: 'Update the schema of the database',
+          help: 'Update the database to the schema of this version. With DATABASE_URL, create the database if it does not exist.',
+        },
+        'backup [options] <folder>': {
+          line: 'Back up the embedded database to a new directory',
+          help: 'Back up the embedded database to a new directory, while it is used. Files on tape and on restore disks are not included.',
+        },
+        'restore [options] [backup]': {
+          line: 'Restore a backup of the embedded database',
+          help: 'Restore a backup of the embedded database if DATA_DIR has none, or with --to-url to an empty database of a server. Without a backup, complete a database of DATABASE_URL that its own tools have restored. No id is used twice. Run "tapegate doctor" afterwards.',
+        },
+      },
+    ],
+    takeover: [
+      () => import('../cli/takeover.js'),
+      {
+        'takeover [options]': {
+          line: 'Take over disks and libraries of another Tapegate',
+          help: 'Take over the restore disks and libraries of another Tapegate, for example of the one that this database was copied from. The other one stops.',
+        },
+      },
+    ],
+    adopt: [
+      () => import('../cli/adopt.js'),
+      {
+        'adopt [options] [source]': {
+          line: 'Move in from django-nla_control',
+          help: 'Copy users, requests, files and restored copies of django-nla_control from its PostgreSQL database (a URL). It may be repeated until the switch, while both run.',
+        },
+      },
+    ],
   }),
 };
 
 /** The commands of an installation. */
 export const installation: Commands = {
   commands: Object.values(commandFiles),
-  where: 'The environment says where the database or the server is: "tapegate start --help" names all of it.',
+  where: 'The environment names the database or the server: "tapegate start --help" lists its variables.',
 };

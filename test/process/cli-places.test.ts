@@ -113,7 +113,7 @@ test('--print-paths and --json together are refused before anything is requested
     ['request', '--quota', 'ann', '--pattern', '/place/', '--print-paths'],
   ]) {
     expect(await run(...args, '--json')).toEqual(
-      refused(2, "option '--print-paths' cannot be used with option '--json'\n(--help shows what there is)"),
+      refused(2, "option '--print-paths' cannot be used with option '--json'\n(see --help)"),
     );
   }
   expect(await app.ctx.db.prisma.request.count()).toBe(before);

@@ -89,7 +89,9 @@ const findNames = (help: string) => [...help.matchAll(/^ {2}([a-z]+) /gm)].map((
 test('--help lists every command, and no example is of another one', async () => {
   const { code, stdout } = await runCli(['--help']);
   expect(code).toBe(0);
-  expect(stdout).toContain('Exit codes: 0 done, 1 failed, 2 wrong usage, 3 a request ended without all of its files, ');
+  expect(stdout).toContain(
+    'Exit codes: 0 success, 1 failure, 2 wrong usage, 3 a request ended without all of its files, ',
+  );
   const listed: string[] = [];
   for (const name of findNames(stdout)) {
     const isGroup = commands.some((command) => command.startsWith(`${name} `));
@@ -147,7 +149,7 @@ test.each([
   [['disk', 'add', '/d'], "required option '--size <size>' not specified"],
   [['request', '--quta', 'ann', '--pattern', 'x'], "unknown option '--quta'\n(Did you mean --quota?)"],
 ])('%j is wrong usage', async (args, problem) => {
-  expect(await runCli(args)).toEqual(refused(2, `${problem}\n(--help shows what there is)`));
+  expect(await runCli(args)).toEqual(refused(2, `${problem}\n(see --help)`));
 });
 
 test('no command, or half of one, shows the help and is wrong usage', async () => {
