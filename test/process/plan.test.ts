@@ -362,6 +362,14 @@ describe('while reads and room are held back', () => {
       return now?.parts.length === 1 && now.parts[0]?.reason === 'SPACE' && now;
     });
     expect(waiting.end).toBeNull();
+    const { plan } = await askData<{ plan: { queue: object } }>(
+      app,
+      '{ plan { queue(first: 9) { edges { node { place drive start end problem } } } } }',
+    );
+    const problem = 'no restore disk has room for its files';
+    expect(plan.queue).toMatchObject({
+      edges: expect.arrayContaining([{ node: { place: null, drive: null, start: null, end: null, problem } }]),
+    });
     expect((await run('plan', String(beyond))).stdout).toContain(
       `request ${beyond}: 1 file waits, 1.00 kB; ${UNKNOWN_END}\n`,
     );

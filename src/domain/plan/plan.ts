@@ -7,7 +7,7 @@ import { type Ahead, planAhead, type Stay } from '../../planner/ahead.js';
 import type { StagedAhead } from '../../planner/queue.js';
 import { groupByVolume, type QueueEntry } from '../../planner/queue.js';
 import { defaultPolicy, type Shares } from '../../planner/schedule.js';
-import { isClaimed, isLeftAlone } from '../conditions.js';
+import { isClaimed, isLeftAlone, isReadable, needsRoom } from '../conditions.js';
 import type { Context } from '../context.js';
 import { DEPTH_FILES, type Library, readLibraries } from '../libraries/libraries.js';
 import { allow } from '../policy.js';
@@ -86,9 +86,10 @@ export async function showPlan(ctx: Context): Promise<Plan> {
 
 /** @param more files of a hypothetical request */
 export async function readPlan(ctx: Context, more: readonly QueueEntry[] = []): Promise<Plan> {
-  const [entries, problems, suspended, drives, shares, libraries] = await Promise.all([
+  const [entries, problems, roomless, suspended, drives, shares, libraries] = await Promise.all([
     readQueues(ctx, { until: addSeconds(ctx.now(), LOOK_AHEAD_SECONDS) }),
     readProblems(ctx),
+    readRoomless(ctx),
     readSuspended(ctx),
     readDrives(ctx),
     readShares(ctx),
@@ -96,7 +97,7 @@ export async function readPlan(ctx: Context, more: readonly QueueEntry[] = []): 
   ]);
   const staged = await readStagedLibraries(ctx, libraries, more);
   const all = [...entries, ...more];
-  const queues = groupByVolume(all);
+  const queues = groupByVolume([...entries.filter(({ volumeId }) => !roomless.has(volumeId)), ...more]);
   const now = secondsOf(ctx.now());
   // staging libraries order their tapes themselves: nothing is mounted there
   const working = drives.filter((drive) => isWorking(drive) && drive.contract === 'DRIVE');
@@ -111,7 +112,14 @@ export async function readPlan(ctx: Context, more: readonly QueueEntry[] = []): 
     policy: defaultPolicy,
   });
   const names = new Map(libraries.map(({ id, name }) => [id, name]));
-  return { now, drives, volumes: placeVolumes(all, ahead, { suspended, problems, names }), ahead, shares, staged };
+  return {
+    now,
+    drives,
+    volumes: placeVolumes(all, ahead, { suspended, problems: new Map([...problems, ...roomless]), names }),
+    ahead,
+    shares,
+    staged,
+  };
 }
 
 export function isWorking({ isClaimed, isOpen }: PlanDrive): boolean {
@@ -138,6 +146,15 @@ async function readProblems(ctx: Context): Promise<Map<number, string>> {
     sql`SELECT v.id, v.problem FROM volume v WHERE ${isLeftAlone(ctx.now())} AND v.problem IS NOT NULL`,
   );
   return new Map(rows.map(({ id, problem }) => [id, problem]));
+}
+
+/** Returns volumes whose files all wait for room on a restore disk, with that reason: no time is known for them. */
+async function readRoomless(ctx: Context): Promise<Map<number, string>> {
+  const rows = await ctx.db.rows<{ id: number }>(
+    sql`SELECT c.volume_id AS id FROM recall c WHERE ${isReadable} GROUP BY c.volume_id
+        HAVING bool_and(c.state = 'WAITING' AND coalesce(${needsRoom}, false))`,
+  );
+  return new Map(rows.map(({ id }) => [id, 'no restore disk has room for its files']));
 }
 
 /** Returns suspended volumes with work, which have no position. */
