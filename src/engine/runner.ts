@@ -283,17 +283,12 @@ function listPasses(
   };
   const waiting = new WaitingRequests();
   const [copyCheck, renumbering] = [new CopyCheck(), new Renumbering()];
+  const remove = () => removeUnheld(ctx, stop, disks, waiting);
   const wake = () => wakeForRoom(ctx, (rows) => gauge.measure(rows));
   return [
     { name: 'abandon', bell: bells.event, everyMs: shared.idleMs, restTimes: 20, run: stopAbandoned },
     { name: 'expire', isByTime: true, bell: bells.event, everyMs: EXPIRE_MS, run: () => expireRequests(ctx) },
-    {
-      name: 'remove',
-      isByTime: true,
-      bell: bells.event,
-      everyMs: EXPIRE_MS,
-      run: () => removeUnheld(ctx, stop, disks, waiting),
-    },
+    { name: 'remove', isByTime: true, bell: bells.event, everyMs: EXPIRE_MS, run: remove },
     { name: 'take over', everyMs: leaseSeconds * 1000, run: () => takeOver(ctx, lease) },
     { name: 'libraries', bell: bells.library, everyMs: LIBRARIES_MS, run: () => crews.others.follow() },
     { name: 'staging libraries', bell: bells.library, everyMs: LIBRARIES_MS, run: () => stagers.follow() },

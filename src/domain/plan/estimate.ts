@@ -101,10 +101,6 @@ export async function estimateRequest(
     now: ctx.now(),
   });
   const used = await readUsed(ctx, quota);
-  const sum = (chosen: readonly Group[]) => ({
-    files: chosen.reduce((total, group) => total + group.files, 0),
-    bytes: chosen.reduce((total, group) => total + group.bytes, 0n),
-  });
   const all = sum(groups);
   checkWithin(ctx, limits, all);
   const onDisk = sum(groups.filter((group) => group.isOnDisk));
@@ -146,6 +142,11 @@ export async function estimateRequest(
       : { end: undefined, endUnknown: undefined }),
   };
 }
+
+const sum = (chosen: readonly Group[]) => ({
+  files: chosen.reduce((total, group) => total + group.files, 0),
+  bytes: chosen.reduce((total, group) => total + group.bytes, 0n),
+});
 
 /** Most unknown paths in the result. */
 const NAMED_PATHS = 20;

@@ -31,16 +31,7 @@ export function createDirectoryBackend(dir: string): WritableBackend {
   return {
     openLibrary: (make) => library.open(make),
 
-    async findLast(names) {
-      const volumes = (await readdir(root)).filter((name) => names.test(name));
-      const volume = volumes.reduce((a, b) => (isLater(b, a) ? b : a), '');
-      if (volume === '') return undefined;
-      let last = '0';
-      for await (const { name } of await opendir(path.join(root, volume))) {
-        if (/^\d{8,}$/.test(name) && isLater(name, last)) last = name;
-      }
-      return { volume, position: BigInt(last) };
-    },
+    findLast: (names) => findLast(root, names),
 
     async mount(volume, _drive, signal) {
       signal.throwIfAborted();
@@ -86,6 +77,18 @@ export function createDirectoryBackend(dir: string): WritableBackend {
       }
     },
   };
+}
+
+/** Returns the last volume and position that the library contains. */
+async function findLast(root: string, names: RegExp): Promise<{ volume: string; position: bigint } | undefined> {
+  const volumes = (await readdir(root)).filter((name) => names.test(name));
+  const volume = volumes.reduce((a, b) => (isLater(b, a) ? b : a), '');
+  if (volume === '') return undefined;
+  let last = '0';
+  for await (const { name } of await opendir(path.join(root, volume))) {
+    if (/^\d{8,}$/.test(name) && isLater(name, last)) last = name;
+  }
+  return { volume, position: BigInt(last) };
 }
 
 /** Rejects volume names that lead outside the library: they come from the catalogue. */
