@@ -143,7 +143,7 @@ export const TapeFileType = builder.prismaNode('TapeFile', {
     }),
     restoredPath: t.string({
       ...nullable(
-        'Where the restored copy can be read, also one that was changed by hand since; null where there is none, and while its disk fails, such as one that is not mounted.',
+        'Path of the restored copy, which may have been changed outside Tapegate. Null if there is none, or while its disk fails, for example because it is not mounted.',
       ),
       resolve: async (file, _args, ctx) => {
         const copy = await findCopy(ctx, file);

@@ -278,7 +278,7 @@ builder.mutationFields((t) => ({
   removeMember: t.field({
     type: MemberType,
     description:
-      'Takes a quota from somebody; what was asked for with it stays. A user may leave a quota of others itself.',
+      'Removes a member from a quota. Its requests stay. A member may remove itself.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
     args: { input: t.arg({ type: RemoveMemberInput, required: true, description: 'Who.' }) },
     resolve: (_root, { input }, ctx) => removeMember(ctx, input),
