@@ -277,8 +277,7 @@ builder.mutationFields((t) => ({
   }),
   removeMember: t.field({
     type: MemberType,
-    description:
-      'Removes a member from a quota. Its requests stay. A member may remove itself.',
+    description: 'Removes a member from a quota. Its requests stay. A member may remove itself.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
     args: { input: t.arg({ type: RemoveMemberInput, required: true, description: 'Who.' }) },
     resolve: (_root, { input }, ctx) => removeMember(ctx, input),
