@@ -1,6 +1,6 @@
 /**
- * All settings of a server, as one schema: the variable of each, its type, default and description. `npm run settings` writes the
- * tables of src/cli/README.md from it. To add a setting, add a line here and run that.
+ * All settings of a server, as one schema: the variable of each, its type, default and description. `npm run docs` writes the
+ * tables of docs/reference/settings.md from it. To add a setting, add a line here and run that.
  */
 import { readFileSync, statSync } from 'node:fs';
 import * as z from 'zod';
@@ -127,7 +127,7 @@ const access = z.object({
     parsed((value) => values.parseWords(value, values.authMethods), `a list of ${values.authMethods.join(', ')}`),
     'token,open',
   ).describe(
-    'how callers are authenticated, a list: `token`, an API token; `oidc`, a token of an identity provider; `proxy`, the user name that a reverse proxy sends; `certificate`, a client certificate that it has verified; `legacy`, callers without credentials, for some endpoints of the REST contract; `open`, every caller, with all rights except those of an operator. `start` and `serve` require it if other hosts reach the gateway: if `HOST` is not a loopback address, or `TAPEGATE_PUBLIC_URL`, `TAPEGATE_ALLOWED_HOSTS`, `TAPEGATE_PROXY_ADDRESSES` or `TAPEGATE_OIDC_ISSUER` names another host. [src/gateway/README.md](../gateway/README.md) shows how to set up each of them',
+    'how callers are authenticated, a list: `token`, an API token; `oidc`, a token of an identity provider; `proxy`, the user name that a reverse proxy sends; `certificate`, a client certificate that it has verified; `legacy`, callers without credentials, for some endpoints of the REST contract; `open`, every caller, with all rights except those of an operator. `start` and `serve` require it if other hosts reach the gateway: if `HOST` is not a loopback address, or `TAPEGATE_PUBLIC_URL`, `TAPEGATE_ALLOWED_HOSTS`, `TAPEGATE_PROXY_ADDRESSES` or `TAPEGATE_OIDC_ISSUER` names another host. [Access](../operators/access.md) shows how to set up each method',
   ),
   oidcIssuers: listed(
     'TAPEGATE_OIDC_ISSUER',
@@ -180,16 +180,16 @@ const access = z.object({
 
 const telemetry = z.object({
   accessLog: setting('TAPEGATE_ACCESS_LOG', onOff, 'off').describe(
-    '`on`: log a line at `info` for each response of a gateway ([Logs](#logs))',
+    '`on`: log a line at `info` for each response of a gateway ([Monitoring](../operators/monitoring.md))',
   ),
   traces: listed('OTEL_EXPORTER_OTLP_ENDPOINT', collector, false).describe(
-    'a collector to which gateways and engines send traces by OTLP over HTTP, such as `http://127.0.0.1:4318` ([Traces](#traces))',
+    'a collector to which gateways and engines send traces by OTLP over HTTP, such as `http://127.0.0.1:4318` ([Monitoring](../operators/monitoring.md))',
   ),
   metrics: optional(
     'TAPEGATE_METRICS_LISTEN',
     parsed(values.parseListener, 'a port, or an address and a port such as 0.0.0.0:9464'),
   ).describe(
-    'a port for metrics only, of `start`, `serve` and `work`, on 127.0.0.1 unless an address is given, as in `0.0.0.0:9464` or `[::]:9464`; port 0 takes a free one, and the log names it. Each client that reaches it can read metrics without credentials. Unset: a gateway has metrics at its own `/metrics`, and an engine alone has none ([Metrics](#metrics))',
+    'a port for metrics only, of `start`, `serve` and `work`, on 127.0.0.1 unless an address is given, as in `0.0.0.0:9464` or `[::]:9464`; port 0 takes a free one, and the log names it. Each client that reaches it can read metrics without credentials. Unset: a gateway has metrics at its own `/metrics`, and an engine alone has none ([Metrics](metrics.md))',
   ),
 });
 
@@ -225,10 +225,10 @@ export const schema = z.object({
   host: setting('HOST', text, '127.0.0.1').describe('address of the gateway'),
   access,
   databaseUrl: optional('DATABASE_URL', postgresql).describe(
-    'a PostgreSQL 15 or newer; of several servers (`postgresql://user@a,b:5433/tapes`) the one that accepts writes; sockets, `sslmode` and poolers: [A PostgreSQL of your own](../../deploy/database.md). Unset: an embedded one in `DATA_DIR`, which `start` creates. Connections have a `work_mem` of 64 MB, or the one of `?options=-c%20work_mem%3D32MB`',
+    'a PostgreSQL 15 or newer; of several servers (`postgresql://user@a,b:5433/tapes`) the one that accepts writes; sockets, `sslmode` and poolers: [Configure](../operators/configure.md). Unset: an embedded one in `DATA_DIR`, which `start` creates. Connections have a `work_mem` of 64 MB, or the one of `?options=-c%20work_mem%3D32MB`',
   ),
   databaseReadUrl: optional('TAPEGATE_DATABASE_READ_URL', postgresql).describe(
-    'standbys of that database, one or several, from which a gateway reads lists ([Standbys](#standbys))',
+    'standbys of that database, one or several, from which a gateway reads lists ([Tuning](../operators/tuning.md))',
   ),
   readWaitMs: setting('TAPEGATE_READ_WAIT_MS', integer(0, 60_000), '200').describe(
     'milliseconds that a list waits for a standby that has not replayed everything, before it is read from the primary',
@@ -248,7 +248,7 @@ export const schema = z.object({
     'seconds without progress after which a call on a restore disk counts as stalled',
   ),
   libraryDir: setting('TAPEGATE_LIBRARY_DIR', text, LIBRARY_DIR).describe(
-    'for engines: a directory of the administrator of the host with `programs`, which libraries may run, and `secrets`, which they may send. Settings of a library contain the names of these files ([Programs and secrets](#programs-and-secrets))',
+    'for engines: a directory of the administrator of the host with `programs`, which libraries may run, and `secrets`, which they may send. Settings of a library contain the names of these files ([Libraries](../operators/libraries/README.md))',
   ),
   tapeTimeout: setting('TAPEGATE_TAPE_TIMEOUT', seconds, '900').describe(
     'the same for a drive (mount, locate, read, unmount) and for calls to a staging library. A longer time in the settings of a library (`mountSeconds`, `seconds`, `callSeconds`) takes precedence',
@@ -278,7 +278,7 @@ export const schema = z.object({
     parsed(parseWebhookHosts, 'a list of names, addresses and ranges'),
     [],
   ).describe(
-    'names, addresses and ranges of the own network to which [webhooks](../../deploy/webhooks.md) may go, also without TLS, such as `hooks.example.org 10.1.0.0/16`; all others must have a public address. For gateways and engines',
+    'names, addresses and ranges of the own network to which [webhooks](webhooks.md) may go, also without TLS, such as `hooks.example.org 10.1.0.0/16`; all others must have a public address. For gateways and engines',
   ),
   auditDays: setting('TAPEGATE_AUDIT_DAYS', days(1), '400').describe(
     'days for which the audit records who requested which change (`audit`)',
@@ -297,13 +297,13 @@ export const schema = z.object({
     'TAPEGATE_RESTORE_GROUP',
     parsed(values.findGroup, 'a group of this host, or its number'),
   ).describe(
-    'group of restored files, by name or number; unset: that of the original. This group may also [write on restore disks](#other-users-of-the-host)',
+    'group of restored files, by name or number; unset: that of the original. This group may also [write on restore disks](../operators/restore-disks.md)',
   ),
   linkRoot: optional(
     'TAPEGATE_LINK_ROOT',
     parsed(values.parseDirectory, 'an absolute path without "." or ".."'),
   ).describe(
-    'an absolute directory, `/` for the root, in which each restored file also appears at its archive path, as a link ([Links at archive paths](#links-at-archive-paths)). The same for all engines',
+    'an absolute directory, `/` for the root, in which each restored file also appears at its archive path, as a link ([Restore disks](../operators/restore-disks.md)). The same for all engines',
   ),
   publicUrl: optional(
     'TAPEGATE_PUBLIC_URL',
@@ -343,14 +343,14 @@ export const schema = z.object({
     '`off`: introspection of the GraphQL schema is refused to all callers; the schema is in [schema.graphql](../../graphql/schema.graphql)',
   ),
   trustedDocuments: optional('TAPEGATE_TRUSTED_DOCUMENTS', text).describe(
-    'a file that is read at the start: a JSON object of GraphQL documents by their ids, as code generators of clients write it ([persisted documents](../../graphql/README.md#persisted-documents)). With `only:` before its path, all other documents are refused (403), except to authenticated operators; commands of users, such as `tapegate ls`, send documents of their own',
+    'a file that is read at the start: a JSON object of GraphQL documents by their ids, as code generators of clients write it ([persisted documents](graphql.md#persisted-documents)). With `only:` before its path, all other documents are refused (403), except to authenticated operators; commands of users, such as `tapegate ls`, send documents of their own',
   ),
   door: z.object({
     siteName: optional(
       'TAPEGATE_SITE_NAME',
       z.string().regex(/^[\x21-\x7e]{1,100}$/, 'a name without spaces'),
     ).describe(
-      'the name of this site in metadata for transfer tools; unset: the host name of the gateway ([transfer tools](../../rest/tape/README.md))',
+      'the name of this site in metadata for transfer tools; unset: the host name of the gateway ([transfer tools](rest.md#transfer-tools))',
     ),
     webdav: setting('TAPEGATE_WEBDAV', oneOf('off', 'public', 'all'), 'public').describe(
       'files that are served at `/webdav`: `public`, copies that every user of their host may read; `all`; `off`',
@@ -382,18 +382,4 @@ export function listSettings(part: z.ZodObject = schema, above: string[] = []): 
 /** Returns the variable of a setting. */
 export function variableOf(field: Field): string {
   return variables.get(field)?.variable ?? '';
-}
-
-/** Returns the tables of src/cli/README.md: the settings, and the limits. */
-export function formatTables(): { settings: string; limits: string } {
-  const isLimit = ({ path: [group] }: { path: string[] }) => group === 'limits';
-  const format = (settings: { field: Field }[]) =>
-    [
-      '| variable | default | meaning |\n|---|---|---|',
-      ...settings.map(
-        ({ field }) => `| \`${variableOf(field)}\` | ${variables.get(field)?.fallback} | ${field.description} |`,
-      ),
-    ].join('\n');
-  const all = listSettings();
-  return { settings: format(all.filter((each) => !isLimit(each))), limits: format(all.filter(isLimit)) };
 }

@@ -123,7 +123,7 @@ const layers = {
   'src/cli/': ['terminal', 'connection'],
   'src/db/': ['embedded standby', 'backup'],
   'src/restore-area/': ['links'],
-  'src/main/': ['commands'],
+  'src/main/': ['commands', 'reference'],
   'graphql/': ['schema', 'server', 'subscriptions'],
   'rest/': ['v1', 'tape', 'webdav'],
 };

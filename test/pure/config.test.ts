@@ -1,10 +1,9 @@
-import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
+import { chmodSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { type Config, readConfig, settingsOfMethods } from '../../src/config/config.js';
-import { formatTables, listSettings, variableOf, variables } from '../../src/config/settings.js';
+import { listSettings, variableOf, variables } from '../../src/config/settings.js';
 import { ConfigError, isDebug, readServerUrl } from '../../src/core/environment.js';
-import { packageRoot } from '../../src/core/package-root.js';
 import { withSettings } from '../../src/db/session-settings.js';
 import { cleanUp, makeDataDir, runCli } from '../support/process.js';
 import { settingsOfProxy } from '../support/proxy.js';
@@ -91,14 +90,12 @@ test('an unknown variable that begins with TAPEGATE_ is a fault, except those of
   expect(read({ ...others, ...service, [port]: 'tcp://10.0.0.1:80' })).toEqual(defaults);
 });
 
-test('each default is the value of its text, and src/cli/README.md has the current tables', () => {
+test('each default is the value of its text', () => {
   const given = listSettings().flatMap(({ field }) => {
     const { variable = '', fallback } = variables.get(field) ?? {};
     return fallback === 'unset' ? [] : [[variable, fallback]];
   });
   expect(readAsEngine(Object.fromEntries(given))).toEqual(defaults);
-  const document = readFileSync(path.join(packageRoot, 'src/cli/README.md'), 'utf8');
-  for (const table of Object.values(formatTables())) expect(document).toContain(`-->\n\n${table}\n\n`);
 });
 
 test.each<[name: string, value: string, changes: Partial<Settings>]>([

@@ -1,4 +1,4 @@
-/** The rules of rest/CONTRACT.md and the tests that are numbered like them. */
+/** The rules of docs/reference/rest-contract.md and the tests that are numbered like them. */
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
@@ -6,7 +6,7 @@ import { expect, test } from 'vitest';
 const root = path.join(import.meta.dirname, '../..');
 
 function readRules(): string[] {
-  const text = readFileSync(path.join(root, 'rest/CONTRACT.md'), 'utf8');
+  const text = readFileSync(path.join(root, 'docs/reference/rest-contract.md'), 'utf8');
   return [...text.matchAll(/^- \*\*(R\d+)\*\* /gm)].map(([, number]) => String(number));
 }
 
@@ -30,7 +30,7 @@ test('each rule has exactly one test, and each numbered test a rule', () => {
 });
 
 test('each rule names its source', () => {
-  const text = readFileSync(path.join(root, 'rest/CONTRACT.md'), 'utf8');
+  const text = readFileSync(path.join(root, 'docs/reference/rest-contract.md'), 'utf8');
   const rules = text.split('\n').filter((line) => line.startsWith('- **R'));
   const nowhere = rules.filter(
     (line) => !/\((§\d(\.\d)?|D\d+|domain|ours)(, (§\d(\.\d)?|D\d+|domain|ours))*\)$/.test(line),

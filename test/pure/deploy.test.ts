@@ -16,7 +16,9 @@ const files = readdirSync(path.join(packageRoot, 'deploy'), { recursive: true, e
   .map((entry) => path.relative(packageRoot, path.join(entry.parentPath, entry.name)));
 
 /** The documented ones. */
-const variables = new Set([...read('src/cli/README.md').matchAll(/^\| `([A-Z_]+)` \|/gm)].map((match) => match[1]));
+const variables = new Set(
+  [...read('docs/reference/settings.md').matchAll(/^\| `([A-Z_]+)` \|/gm)].map((match) => match[1]),
+);
 
 /** Variables of Docker's files and of Node.js. */
 const others = 'EMBEDDED NODE NODE_ENV DATABASE_PASSWORD TLS_FOLDER POSTGRES_USER POSTGRES_DB POSTGRES_PASSWORD'.split(

@@ -35,8 +35,8 @@ test('the document contains exactly the routes and their methods', () => {
 test('each endpoint of the contract is described', () => {
   const bare = (heading: string) => heading.replace(/\{\w+\}/, '{}');
   const described = endpoints.map(({ method, path: at }) => bare(`${method.toUpperCase()} ${at}`));
-  const headings = [...read('rest/CONTRACT.md').matchAll(/^## ((?:GET|POST|PUT) .*)$/gm)].map(([, heading = '']) =>
-    bare(heading),
+  const headings = [...read('docs/reference/rest-contract.md').matchAll(/^## ((?:GET|POST|PUT) .*)$/gm)].map(
+    ([, heading = '']) => bare(heading),
   );
   expect(headings.sort()).toEqual(described.sort());
 });

@@ -36,7 +36,7 @@ export function register(program: Command): void {
 
 /** Names all settings; a test compares them with the document. Descriptions would load the schema of the settings. */
 const ENVIRONMENT_HELP = `
-Settings are variables of the environment. "Configuration" in src/cli/README.md describes them:
+Settings are variables of the environment. docs/reference/settings.md describes them:
   HOST, PORT                       where the gateway listens: 127.0.0.1 and 8080 by default
   TAPEGATE_AUTH                    how callers are authenticated: token, oidc, proxy, certificate, legacy, open
   TAPEGATE_PUBLIC_URL, TAPEGATE_ALLOWED_HOSTS  where users find the gateway, and its other names
@@ -60,7 +60,7 @@ Mail, webhooks and records:
   SMTP_URL, TAPEGATE_MAIL_FROM, TAPEGATE_MAIL_TO, TAPEGATE_MAIL_RATE, TAPEGATE_EXPIRY_NOTICE_HOURS,
   TAPEGATE_WEBHOOK_HOSTS, TAPEGATE_EVENT_DAYS, TAPEGATE_REQUEST_DAYS, TAPEGATE_AUDIT_DAYS, LOG_LEVEL,
   TAPEGATE_ACCESS_LOG, TAPEGATE_METRICS_LISTEN, OTEL_EXPORTER_OTLP_ENDPOINT
-Other commands use a gateway (TAPEGATE_URL, TAPEGATE_TOKEN) or the database: "From another host" in src/cli/README.md says which.`;
+Other commands use a gateway (TAPEGATE_URL, TAPEGATE_TOKEN) or the database: see docs/reference/commands.md.`;
 
 interface Parts {
   makes: Makes;

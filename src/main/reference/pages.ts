@@ -1,0 +1,50 @@
+/**
+ * The generated parts of docs/reference. A page contains a part between `<!-- name: npm run docs -->` and `<!-- end of name -->`;
+ * the rest of the page is written by people.
+ */
+import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { packageRoot } from '../../core/package-root.js';
+import { formatLimits, formatSettings } from './settings.js';
+
+const parts: Record<string, () => string | Promise<string>> = {
+  settings: formatSettings,
+  limits: formatLimits,
+};
+
+export interface Page {
+  file: string;
+  text: string;
+  /** The text with all generated parts written again. */
+  current: string;
+}
+
+/** Returns the pages of the reference. */
+export async function readPages(): Promise<Page[]> {
+  const directory = path.join(packageRoot, 'docs/reference');
+  const names = readdirSync(directory).filter((name) => name.endsWith('.md'));
+  const missing = new Set(Object.keys(parts));
+  const pages = await Promise.all(
+    names.map(async (name) => {
+      const file = path.join(directory, name);
+      const text = readFileSync(file, 'utf8');
+      return { file, text, current: await writeParts(text, missing) };
+    }),
+  );
+  if (missing.size > 0) throw new Error(`no page contains the parts ${[...missing].join(', ')}`);
+  return pages;
+}
+
+/** @param missing loses the names of the parts that the page contains */
+async function writeParts(text: string, missing: Set<string>): Promise<string> {
+  let current = text;
+  for (const [, name = ''] of text.matchAll(/^<!-- (\w+): npm run docs -->$/gm)) {
+    const part = parts[name];
+    if (!part) throw new Error(`${name} is not a generated part`);
+    missing.delete(name);
+    const place = new RegExp(`(<!-- ${name}: npm run docs -->\n)[\\s\\S]*?(<!-- end of ${name} -->\n)`);
+    const written = await part();
+    current = current.replace(place, (_all, start: string, end: string) => `${start}\n${written}\n\n${end}`);
+  }
+  return current;
+}

@@ -1,0 +1,10 @@
+/** The generated parts of docs/reference are current. */
+import path from 'node:path';
+import { expect, test } from 'vitest';
+import { readPages } from '../../src/main/reference/pages.js';
+
+test('the generated parts of docs/reference are current (npm run docs writes them)', async () => {
+  for (const { file, text, current } of await readPages()) {
+    expect({ file: path.basename(file), text }).toEqual({ file: path.basename(file), text: current });
+  }
+});
