@@ -85,7 +85,7 @@ async function restore(config: Config, backup: string | undefined, options: Rest
   refuseDatabase(place);
   // all is done beside, and the one rename makes it the database: a "start" meanwhile, or a kill, meets all of it or nothing
   await withRestored(config, { backup, manifest }, async (aside, open) => {
-    const settled = await open((ctx) => settle(ctx, parseZonedTime(manifest.startedAt) ?? ''));
+    const settled = await open((ctx) => settle(ctx, stateOf(manifest)));
     refuseDatabase(place);
     await rename(path.join(aside, 'postgres'), place);
     const { syncFolders } = await import('../db/backup/files.js');
@@ -104,7 +104,7 @@ async function restoreTo(config: Config, backup: string, options: RestoreOptions
   const manifest = await readManifest(backup);
   await withRestored(config, { backup, manifest }, async (_aside, open) => {
     const settled = await open(async (from) => {
-      const done = await settle(from, parseZonedTime(manifest.startedAt) ?? '');
+      const done = await settle(from, stateOf(manifest));
       const { copyOver } = await import('../db/backup/copy-over.js');
       const to = await withMigrated({ ...config, databaseUrl }, 'database', async ({ db }) => db.config);
       await copyOver(from.db.config, to);
@@ -146,10 +146,11 @@ function refuseDatabase(place: string): void {
 /** A database whose files are another program's. */
 async function settleGiven(config: Config, options: RestoreOptions): Promise<void> {
   if (config.databaseUrl === undefined) throw new UsageError('restore which backup? (its folder)');
-  const asOf = parseZonedTime(options.asOf ?? '');
-  if (asOf === undefined) {
+  const earliest = parseZonedTime(options.asOf ?? '');
+  if (earliest === undefined) {
     throw new UsageError(`--as-of is to say when the database was as it is now, such as 2026-11-21T18:00:00Z`);
   }
+  const asOf = new Date(`${earliest}Z`).toISOString();
   const settled = await withMigrated(config, 'migrations', async (ctx) => {
     const { findRunning } = await import('../domain/site/processes.js');
     const running = await findRunning(ctx);
@@ -158,14 +159,25 @@ async function settleGiven(config: Config, options: RestoreOptions): Promise<voi
         `the database is used by ${running.join(', ')}: stop them first, and wait a minute where they were killed`,
       );
     }
-    return await settle(ctx, asOf);
+    return await settle(ctx, { earliest, asOf });
   });
-  tell(settled, `the database of DATABASE_URL goes on from ${asOf}Z`, options);
+  tell(settled, `the database of DATABASE_URL goes on from ${asOf}`, options);
 }
 
-async function settle(ctx: Context, asOf: string): Promise<PutBack> {
+interface RestoredState {
+  earliest: string;
+  asOf: string;
+}
+
+/** A restored server replays the WAL to the end of the backup, which `backup` and `restore` print. */
+const stateOf = ({ startedAt, endedAt }: Manifest): RestoredState => ({
+  earliest: parseZonedTime(startedAt) ?? '',
+  asOf: endedAt,
+});
+
+async function settle(ctx: Context, state: RestoredState): Promise<PutBack> {
   const { settlePutBack } = await import('../domain/doctor/put-back.js');
-  return await settlePutBack(ctx, asOf);
+  return await settlePutBack(ctx, state);
 }
 
 function tell(settled: PutBack, done: string, { json }: OutputOptions): void {

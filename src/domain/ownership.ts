@@ -146,10 +146,10 @@ export async function noteForeign(ctx: Context, path: string, problem: string | 
   );
 }
 
-/** A restored database is a copy: it works after a takeover. */
+/** A restored database is a copy: it works after a takeover. @param asOf RFC 3339, as `backup` and `restore` show it */
 export function fenceRestored(asOf: string): Sql {
   return sql`UPDATE site_identity SET identity = ${randomUUID()}::uuid, database = ${randomUUID()}::uuid, place = NULL,
-      is_stamping = false, problem = NULL, fenced = ${`it was restored from a backup of ${asOf}Z`}`;
+      is_stamping = false, problem = NULL, fenced = ${`it was restored from a backup of ${asOf}`}`;
 }
 
 /** Begins a takeover: until `endTakeover`, no engine works. @param isNew gives the database a new identity */

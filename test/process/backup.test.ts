@@ -248,6 +248,7 @@ test.each<[string, (text: string, bytes: Buffer) => string | Uint8Array | undefi
   ['manifest.json', edited({ platform: 'aix-ppc' }), /was made on aix-ppc, and this is \w+-\w+/],
   ['manifest.json', edited({ postgres: '17.1' }), /is of PostgreSQL 17.1, and this Tapegate brings 18/],
   ['manifest.json', edited({ startedAt: 'yesterday' }), /does not say when it was made/],
+  ['manifest.json', edited({ endedAt: '1 May (noon)' }), /does not say when it was made/],
   ['manifest.json', edited({ folders: ['../../etc'] }), /"..\/..\/etc" is no path below a folder/],
   [
     'manifest.json',
@@ -379,7 +380,12 @@ test('a database that was restored with other tools continues with ids beyond al
     expect([short > 2_147_483_647 - 2_000_000 + 20 * 86_400, short < 2_147_483_647]).toEqual([true, true]);
     expect(await next(2_147_483_000, day)).toBeNull();
     expect(await next(2_147_483_647, day)).toBeNull();
-    expect(await settle('--as-of', day)).toEqual([0, expect.stringContaining('none can be made: no id is left')]);
+    const [, last] = await settle('--as-of', '2026-11-21T20:00:00.25+02:00');
+    const asOf = '2026-11-21T18:00:00.250Z';
+    expect(last).toContain(`the database of DATABASE_URL goes on from ${asOf}\n`);
+    expect(last).toContain('none can be made: no id is left');
+    const { rows } = await client.query('SELECT fenced FROM site_identity');
+    expect(rows).toEqual([{ fenced: `it was restored from a backup of ${asOf}` }]);
   } finally {
     await client.end();
     await database.drop();

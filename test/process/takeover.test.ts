@@ -184,15 +184,19 @@ describe('a backup that is restored beside production', () => {
       expect(await runCli(args, { env })).toMatchObject({ code: 0 });
     const id = await makeRequest(server, { quota: 'alice', files: ['/one'], retention: '2099-01-01' });
     await waitForEnd(server, id);
-    expect(await runCli(['backup', backup], { env })).toMatchObject({ code: 0 });
-    expect(await runCli(['restore', backup], { env: copyEnv })).toMatchObject({ code: 0 });
+    const made = await runCli(['backup', backup], { env });
+    const [, asOf = ''] = /: the database as of (\S+Z), /.exec(made.stdout) ?? [];
+    const restored = await runCli(['restore', backup], { env: copyEnv });
+    expect(restored).toMatchObject({ code: 0, stdout: expect.stringContaining(`: the database as of ${asOf}\n`) });
 
     const copy = await serveHere({ ...copyEnv, ENGINE: 'off', DEMO: 'off' }, { command: 'start' });
     const copyEngine = await workHere(copyEnv);
     const file = path.join(dataDir, 'restore/one');
     const inCopy = (...args: string[]) => runCli(args, { env: copyEnv });
-    expect(JSON.parse((await inCopy('status', '--json')).stdout).fence).toContain('it was restored from a backup of 2');
-    expect(copy.stdout()).toContain('fenced     it was restored from a backup');
+    expect(JSON.parse((await inCopy('status', '--json')).stdout).fence).toBe(
+      `it was restored from a backup of ${asOf}`,
+    );
+    expect(copy.stdout()).toContain(`fenced     it was restored from a backup of ${asOf}`);
     await makeRequest(copy, {
       quota: 'alice',
       files: ['/one'],

@@ -2,6 +2,7 @@
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { codeOf, messageOf } from '../../core/errors.js';
+import { parseZonedTime } from '../../core/time.js';
 
 export const CLUSTER = 'postgres';
 export const MANIFEST = 'manifest.json';
@@ -65,7 +66,9 @@ function parse(text: string, file: string): Manifest {
   try {
     const manifest: Manifest = JSON.parse(text);
     if (!Array.isArray(manifest.folders) || !Array.isArray(manifest.files)) throw new Error('it lists no files');
-    if (Number.isNaN(Date.parse(manifest.startedAt))) throw new Error('it does not say when it was made');
+    const times = [manifest.startedAt, manifest.endedAt];
+    if (times.some((time) => parseZonedTime(String(time)) === undefined))
+      throw new Error('it does not say when it was made');
     return manifest;
   } catch (error) {
     throw new Error(`${file} cannot be read: ${messageOf(error)}`, { cause: error });

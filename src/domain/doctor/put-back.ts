@@ -27,12 +27,15 @@ export interface PutBack {
 }
 
 /**
- * Call once, before anything uses the database. A second call skips more ids. @param asOf earliest time of the state
+ * Call once, before anything uses the database. A second call skips more ids.
+ * @param state.earliest a time that the restored state is not older than: ids that were used since are skipped
+ * @param state.asOf the time of the restored state for people, RFC 3339
  */
-export async function settlePutBack(ctx: Context, asOf: string): Promise<PutBack> {
+export async function settlePutBack(ctx: Context, state: { earliest: string; asOf: string }): Promise<PutBack> {
+  const { earliest, asOf } = state;
   const settled = await transaction(ctx.db.pool, 'settlePutBack', async (tx) => {
     const now = ctx.now();
-    const lost = Math.max(Math.ceil(secondsBetween(asOf, now)), 0);
+    const lost = Math.max(Math.ceil(secondsBetween(earliest, now)), 0);
     const sequences = await tx.query<{ name: string; type: 'integer' | 'bigint'; last: bigint; most: bigint }>(
       sql`SELECT s.sequencename AS name, s.data_type::text AS type, coalesce(s.last_value, 0) AS last, s.max_value AS most
           FROM pg_sequences s JOIN pg_tables t ON t.schemaname = s.schemaname AND t.tablename = 'tape_file' AND t.tableowner = s.sequenceowner
