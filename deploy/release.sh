@@ -11,7 +11,7 @@ mkdir -p "$folder/$name/dist" "$folder/$name/prisma"
 cp -R dist/program dist/web "$folder/$name/dist"
 chmod +x "$folder/$name/dist/program/tapegate.cjs"
 cp -R prisma/migrations "$folder/$name/prisma"
-cp -R deploy clients package.json package-lock.json README.md CHANGELOG.md LICENSE "$folder/$name"
+cp -R deploy docs clients package.json package-lock.json README.md CHANGELOG.md LICENSE "$folder/$name"
 # as old as the checkout's last change, so that the same checkout gives the same archive
 when=$(git log -1 --format=%ct 2>/dev/null || echo 0)
 tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$when" -C "$folder" -cf - "$name" | gzip -n > "$target/$name.tar.gz"

@@ -1,4 +1,4 @@
-/** The routes of the WLCG Tape REST API, version 1. README.md has the decisions where the specification is open. */
+/** The routes of the WLCG Tape REST API, version 1. docs/reference/rest.md lists the decisions where the specification is open. */
 import { STATUS_CODES } from 'node:http';
 import type { ErrorRequestHandler, Request, Response, Router } from 'express';
 import type { Logger } from 'pino';

@@ -180,10 +180,10 @@ const access = z.object({
 
 const telemetry = z.object({
   accessLog: setting('TAPEGATE_ACCESS_LOG', onOff, 'off').describe(
-    '`on`: log a line at `info` for each response of a gateway ([Monitoring](../operators/monitoring.md))',
+    '`on`: log a line at `info` for each response of a gateway ([Monitoring](../operators/monitoring.md#logs))',
   ),
   traces: listed('OTEL_EXPORTER_OTLP_ENDPOINT', collector, false).describe(
-    'a collector to which gateways and engines send traces by OTLP over HTTP, such as `http://127.0.0.1:4318` ([Monitoring](../operators/monitoring.md))',
+    'a collector to which gateways and engines send traces by OTLP over HTTP, such as `http://127.0.0.1:4318` ([Monitoring](../operators/monitoring.md#traces))',
   ),
   metrics: optional(
     'TAPEGATE_METRICS_LISTEN',
@@ -225,10 +225,10 @@ export const schema = z.object({
   host: setting('HOST', text, '127.0.0.1').describe('address of the gateway'),
   access,
   databaseUrl: optional('DATABASE_URL', postgresql).describe(
-    'a PostgreSQL 15 or newer; of several servers (`postgresql://user@a,b:5433/tapes`) the one that accepts writes; sockets, `sslmode` and poolers: [Configure](../operators/configure.md). Unset: an embedded one in `DATA_DIR`, which `start` creates. Connections have a `work_mem` of 64 MB, or the one of `?options=-c%20work_mem%3D32MB`',
+    'a PostgreSQL 15 or newer; of several servers (`postgresql://user@a,b:5433/tapes`) the one that accepts writes; sockets, `sslmode` and poolers: [Use your own PostgreSQL](../operators/database.md). Unset: an embedded one in `DATA_DIR`, which `start` creates. Connections have a `work_mem` of 64 MB, or the one of `?options=-c%20work_mem%3D32MB`',
   ),
   databaseReadUrl: optional('TAPEGATE_DATABASE_READ_URL', postgresql).describe(
-    'standbys of that database, one or several, from which a gateway reads lists ([Tuning](../operators/tuning.md))',
+    'standbys of that database, one or several, from which a gateway reads lists ([standbys](../operators/database.md#read-lists-from-standbys))',
   ),
   readWaitMs: setting('TAPEGATE_READ_WAIT_MS', integer(0, 60_000), '200').describe(
     'milliseconds that a list waits for a standby that has not replayed everything, before it is read from the primary',
@@ -248,7 +248,7 @@ export const schema = z.object({
     'seconds without progress after which a call on a restore disk counts as stalled',
   ),
   libraryDir: setting('TAPEGATE_LIBRARY_DIR', text, LIBRARY_DIR).describe(
-    'for engines: a directory of the administrator of the host with `programs`, which libraries may run, and `secrets`, which they may send. Settings of a library contain the names of these files ([Libraries](../operators/libraries/README.md))',
+    'for engines: a directory of the administrator of the host with `programs`, which libraries may run, and `secrets`, which they may send. Settings of a library contain the names of these files ([Libraries](../operators/libraries/README.md#programs-and-secrets))',
   ),
   tapeTimeout: setting('TAPEGATE_TAPE_TIMEOUT', seconds, '900').describe(
     'the same for a drive (mount, locate, read, unmount) and for calls to a staging library. A longer time in the settings of a library (`mountSeconds`, `seconds`, `callSeconds`) takes precedence',
@@ -297,13 +297,13 @@ export const schema = z.object({
     'TAPEGATE_RESTORE_GROUP',
     parsed(values.findGroup, 'a group of this host, or its number'),
   ).describe(
-    'group of restored files, by name or number; unset: that of the original. This group may also [write on restore disks](../operators/restore-disks.md)',
+    'group of restored files, by name or number; unset: that of the original. This group may also [write on restore disks](../operators/restore-disks.md#other-users-of-the-host)',
   ),
   linkRoot: optional(
     'TAPEGATE_LINK_ROOT',
     parsed(values.parseDirectory, 'an absolute path without "." or ".."'),
   ).describe(
-    'an absolute directory, `/` for the root, in which each restored file also appears at its archive path, as a link ([Restore disks](../operators/restore-disks.md)). The same for all engines',
+    'an absolute directory, `/` for the root, in which each restored file also appears at its archive path, as a link ([Restore disks](../operators/restore-disks.md#links-at-archive-paths)). The same for all engines',
   ),
   publicUrl: optional(
     'TAPEGATE_PUBLIC_URL',

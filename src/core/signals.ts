@@ -8,47 +8,51 @@ const QUICK = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 
 const SLOW = [1, 10, 60, 300, 900, 3600, 14_400, 43_200, 86_400, 259_200, 604_800] as const;
 
 export const counted = {
-  tapegate_errors_total: { help: 'Errors that were told to callers, by their code', labels: ['class'] },
-  tapegate_recalls_started_total: { help: 'Recalls that began', labels: ['drive'] },
+  tapegate_errors_total: { help: 'Errors returned to callers, by code. INTERNAL is a bug', labels: ['class'] },
+  tapegate_recalls_started_total: { help: 'Recalls started', labels: ['drive'] },
   tapegate_recalls_ended_total: {
-    help: 'Recalls that ended: how, and with an error of which class',
+    help: 'Recalls ended, by outcome and error class',
     labels: ['drive', 'outcome', 'class'],
   },
-  tapegate_recalled_bytes_total: { help: 'Bytes of files that were read whole', labels: ['drive'] },
+  tapegate_recalled_bytes_total: { help: 'Bytes of files that were read completely', labels: ['drive'] },
   tapegate_drive_busy_seconds_total: {
-    help: 'Seconds that drives spent on recalls, mounts included',
+    help: 'Seconds that drives spent on recalls, including mounts',
     labels: ['drive'],
   },
-  tapegate_hung_calls_total: { help: 'Calls that hung, on a restore disk or on tape', labels: ['place'] },
-  tapegate_mail_total: { help: 'Letters that were tried, by what came of it', labels: ['result'] },
-  tapegate_webhooks_total: { help: 'Messages to webhooks that were tried, by what came of it', labels: ['result'] },
-  tapegate_pass_failures_total: { help: 'Passes of the engine that failed', labels: ['pass'] },
+  tapegate_hung_calls_total: { help: 'Calls that hung on a restore disk or on tape', labels: ['place'] },
+  tapegate_mail_total: { help: 'Attempts to send an email, by result', labels: ['result'] },
+  tapegate_webhooks_total: { help: 'Attempts to send a message to a webhook, by result', labels: ['result'] },
+  tapegate_pass_failures_total: { help: 'Periodic jobs of the engine that failed', labels: ['pass'] },
   tapegate_engine_cpu_seconds_total: { help: 'Processor time of the processes of the engine', labels: ['part'] },
   tapegate_engine_process_ends_total: {
-    help: 'Processes of the engine that ended and are started again, by what was seen of it',
+    help: 'Processes of the engine that ended and were restarted, by reason',
     labels: ['part', 'why'],
   },
 } as const;
 
 export const timed = {
   tapegate_http_request_seconds: {
-    help: 'From the header of a request to the end of its answer, streams included, by the template of its route',
+    help: 'Time from the header of an HTTP request to the end of its response, including streams, by route template',
     labels: ['method', 'route', 'status'],
     buckets: QUICK,
   },
   tapegate_graphql_operation_seconds: {
-    help: 'Queries and mutations of GraphQL, by their field',
+    help: 'Time of GraphQL queries and mutations, by field',
     labels: ['type', 'field'],
     buckets: QUICK,
   },
   tapegate_operation_seconds: {
-    help: 'Changes on all ways, by the name of the operation, with what came of it',
+    help: 'Time of changes by REST, GraphQL and commands, by operation and result',
     labels: ['operation', 'result'],
     buckets: QUICK,
   },
-  tapegate_recall_wait_seconds: { help: 'From the queue to the drive', labels: [], buckets: SLOW },
-  tapegate_pass_seconds: { help: 'Passes of the engine', labels: ['pass'], buckets: QUICK },
-  tapegate_event_delay_seconds: { help: 'From an event to its watchers here', labels: [], buckets: QUICK },
+  tapegate_recall_wait_seconds: { help: 'Time from the queue to the drive', labels: [], buckets: SLOW },
+  tapegate_pass_seconds: { help: 'Time of periodic jobs of the engine', labels: ['pass'], buckets: QUICK },
+  tapegate_event_delay_seconds: {
+    help: 'Time from an event to its subscribers on this process',
+    labels: [],
+    buckets: QUICK,
+  },
 } as const;
 
 export type Counted = keyof typeof counted;

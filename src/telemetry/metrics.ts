@@ -32,6 +32,25 @@ export function openMetrics(ctx: Context, gateway?: GatewayFigures): Metrics {
   };
 }
 
+interface MetricDescription {
+  name: string;
+  type: string;
+  help: string;
+  labels: readonly string[];
+}
+
+/** Returns a description of each metric, without values, for the documentation. */
+export function describeMetrics(): MetricDescription[] {
+  const own = new Registry();
+  const noContext = { db: {}, events: {} } as unknown as Context;
+  addGauges(noContext, own, { answers: () => 0 });
+  addSiteGauges(noContext, own);
+  return [...processMetrics().getMetricsAsArray(), ...own.getMetricsAsArray()].map((metric) => {
+    const { labelNames } = metric as unknown as { labelNames: readonly string[] };
+    return { name: metric.name, type: String(metric.type), help: metric.help, labels: labelNames };
+  });
+}
+
 /** Returns what adds a gauge that is set anew by each scrape. */
 const createGauges =
   (registers: Registry[]) => (name: string, help: string, labelNames: string[], set: (to: Gauge) => void) =>
@@ -50,28 +69,31 @@ function addGauges(ctx: Context, registry: Registry, gateway: GatewayFigures | u
   const { db, events } = ctx;
   const { version } = JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8'));
   const gauge = createGauges([registry]);
-  gauge('tapegate_build_info', 'The version of this process', ['version'], (to) => to.set({ version }, 1));
+  gauge('tapegate_build_info', 'Version of this process', ['version'], (to) => to.set({ version }, 1));
   const pools = { short: db.pool, lists: db.streamPool, imports: db.importPool };
-  gauge('tapegate_database_connections', 'Connections of this process', ['pool', 'state'], (to) => {
+  gauge('tapegate_database_connections', 'Database connections of this process', ['pool', 'state'], (to) => {
     for (const [pool, each] of Object.entries(pools)) {
       for (const [state, number] of Object.entries(connectionsOf(each))) to.set({ pool, state }, number);
     }
   });
-  gauge('tapegate_database_connections_max', 'How many there may be', ['pool'], (to) => {
+  gauge('tapegate_database_connections_max', 'Maximum number of database connections', ['pool'], (to) => {
     for (const [pool, { options }] of Object.entries(pools)) to.set({ pool }, options.max ?? 0);
   });
-  gauge('tapegate_database_up', '1 while the database answers this process', [], (to) =>
+  gauge('tapegate_database_up', '1 if the database answers this process', [], (to) =>
     to.set(Number(db.pulse.isAnswering)),
   );
-  gauge('tapegate_database_clock_plausible', '0 while jobs that expire or remove wait for the clock', [], (to) =>
-    to.set(Number(db.clock.isPlausible)),
+  gauge(
+    'tapegate_database_clock_plausible',
+    '0 if jobs that expire or remove wait because the database clock jumped',
+    [],
+    (to) => to.set(Number(db.clock.isPlausible)),
   );
-  gauge('tapegate_event_lag_seconds', 'For so long this process has known of events that it could not read', [], (to) =>
+  gauge('tapegate_event_lag_seconds', 'Time since this process could last read all events', [], (to) =>
     to.set(events.lagSeconds),
   );
-  gauge('tapegate_event_watchers', 'Who is told of events here', [], (to) => to.set(events.readers));
+  gauge('tapegate_event_watchers', 'Subscribers of events on this process', [], (to) => to.set(events.readers));
   if (gateway) {
-    gauge('tapegate_http_answers_in_hand', 'Requests that are being answered, streams included', [], (to) =>
+    gauge('tapegate_http_answers_in_hand', 'HTTP requests in flight, including streams', [], (to) =>
       to.set(gateway.answers()),
     );
   }
@@ -115,20 +137,29 @@ function addEngineGauges(registers: Registry[]): void {
   const each = (tell: (figures: EngineFigures) => void) => {
     for (const figures of engineFigures.values()) tell(figures);
   };
-  gauge('tapegate_engine_processes', 'Processes of the engine that live', ['part'], (to) =>
+  gauge('tapegate_engine_processes', 'Running processes of the engine', ['part'], (to) =>
     each(({ part }) => to.inc({ part })),
   );
-  gauge('tapegate_engine_resident_memory_bytes', 'Memory of the processes of the engine', ['part'], (to) =>
+  gauge('tapegate_engine_resident_memory_bytes', 'Resident memory of the processes of the engine', ['part'], (to) =>
     each(({ part, residentBytes }) => to.inc({ part }, residentBytes)),
   );
-  gauge('tapegate_engine_database_connections', 'Their connections', ['part', 'state'], (to) =>
-    each(({ part, connections }) => {
-      for (const [state, number] of Object.entries(connections)) to.inc({ part, state }, number);
-    }),
+  gauge(
+    'tapegate_engine_database_connections',
+    'Database connections of the processes of the engine',
+    ['part', 'state'],
+    (to) =>
+      each(({ part, connections }) => {
+        for (const [state, number] of Object.entries(connections)) to.inc({ part, state }, number);
+      }),
   );
-  gauge('tapegate_engine_event_loop_delay_seconds', 'The worst delay of their event loops of late', ['part'], (to) => {
-    const worst = new Map<string, number>();
-    each(({ part, loopSeconds }) => worst.set(part, Math.max(worst.get(part) ?? 0, loopSeconds)));
-    for (const [part, seconds] of worst) to.set({ part }, seconds);
-  });
+  gauge(
+    'tapegate_engine_event_loop_delay_seconds',
+    'Longest recent delay of an event loop of the engine',
+    ['part'],
+    (to) => {
+      const worst = new Map<string, number>();
+      each(({ part, loopSeconds }) => worst.set(part, Math.max(worst.get(part) ?? 0, loopSeconds)));
+      for (const [part, seconds] of worst) to.set({ part }, seconds);
+    },
+  );
 }

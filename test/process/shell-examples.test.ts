@@ -111,8 +111,9 @@ describe('src/gateway/README.md', () => {
 
 describe('metrics, logs and traces', () => {
   const commands = read('src/cli/README.md');
-  const sections = ['Metrics', 'Logs', 'Traces'].map((heading) => sectionOf(commands, heading));
-  const examples = [...sections, read('deploy/prometheus/README.md')].flatMap(examplesIn);
+  const sections = ['Logs', 'Traces'].map((heading) => sectionOf(commands, heading));
+  const pages = [read('docs/reference/metrics.md'), read('deploy/prometheus/README.md')];
+  const examples = [...sections, ...pages].flatMap(examplesIn);
 
   test('each section has an example', () => {
     expect(examples).toHaveLength(4);

@@ -1,4 +1,4 @@
-/** The webhook commands, and the receivers of deploy/webhooks.md as they are printed there. */
+/** The webhook commands, and the receivers of docs/reference/webhooks.md as they are printed there. */
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
@@ -12,7 +12,7 @@ import { findProgram, makeWorkDir } from '../support/run-example.js';
 import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
-const page = readFileSync(path.join(packageRoot, 'deploy/webhooks.md'), 'utf8');
+const page = readFileSync(path.join(packageRoot, 'docs/reference/webhooks.md'), 'utf8');
 const blockOf = (language: string) => new RegExp(`\`\`\`${language}\n([\\s\\S]*?)\`\`\``).exec(page)?.[1] ?? '';
 
 const app = useApp({ backend: createMemoryBackend(), config: { webhookHosts: ['127.0.0.1'] } }, async () => {

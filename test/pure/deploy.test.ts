@@ -53,7 +53,7 @@ test('every link of a page leads to a file', () => {
 });
 
 test('the pages name only files and commands that exist', () => {
-  const known = new Set([...read('src/cli/README.md').matchAll(/`([a-z]+)(?: [^`]*)?`/g)].map((match) => match[1]));
+  const known = new Set([...read('docs/reference/commands.md').matchAll(/^### ([a-z]+)/gm)].map((match) => match[1]));
   for (const page of files.filter((file) => file.endsWith('.md'))) {
     for (const [, file = ''] of read(page).matchAll(/\b(deploy\/(?:systemd|container|kubernetes)\/[\w.-]+)/g)) {
       expect(existsSync(path.join(packageRoot, file)), `${file} in ${page}`).toBe(true);

@@ -25,15 +25,18 @@ export interface Example extends Fence<(typeof EXAMPLES)[number]> {
   answer?: Answer;
 }
 
-/** @throws Error for a fence that is neither, and for an answer to nothing */
+/**
+ * Skips fences without a language, which show what a test cannot run.
+ * @throws Error for a fence in another language, and for an answer to nothing
+ */
 export function readExamples(document: string): Example[] {
   const examples: Example[] = [];
   for (const fence of readFences(readFileSync(path.join(packageRoot, document), 'utf8'))) {
     const place = `${document}:${fence.line}`;
     const last = examples.at(-1);
+    if (fence.language === '') continue;
     if (isOneOf(EXAMPLES, fence)) examples.push({ ...fence, name: `${place} ${fence.language}: ${title(fence.text)}` });
-    else if (!isOneOf(ANSWERS, fence))
-      throw new Error(`${place}: no example has the language ${fence.language || 'none'}`);
+    else if (!isOneOf(ANSWERS, fence)) throw new Error(`${place}: no example has the language ${fence.language}`);
     else if (!last || last.answer) throw new Error(`${place} answers no example`);
     else last.answer = { ...fence, text: fence.text.replace(/^\^C$/m, ''), isEndless: /^\^C$/m.test(fence.text) };
   }

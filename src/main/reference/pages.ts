@@ -5,11 +5,19 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { packageRoot } from '../../core/package-root.js';
+import { formatCommands } from './commands.js';
+import { formatMutations, formatQueries, formatSubscriptions } from './graphql.js';
+import { formatMetrics } from './metrics.js';
 import { formatLimits, formatSettings } from './settings.js';
 
 const parts: Record<string, () => string | Promise<string>> = {
+  commands: formatCommands,
   settings: formatSettings,
   limits: formatLimits,
+  metrics: formatMetrics,
+  queries: formatQueries,
+  mutations: formatMutations,
+  subscriptions: formatSubscriptions,
 };
 
 export interface Page {

@@ -1,0 +1,14 @@
+/** The table of docs/reference/metrics.md. */
+import { describeMetrics } from '../../telemetry/metrics.js';
+
+/** Returns a table of the metrics of Tapegate itself. Those of Node.js begin with `process_` and `nodejs_`. */
+export function formatMetrics(): string {
+  const rows = describeMetrics()
+    .filter(({ name }) => name.startsWith('tapegate_'))
+    .sort((a, b) => (a.name < b.name ? -1 : 1))
+    .map(
+      ({ name, type, help, labels }) =>
+        `| \`${name}\` | ${type} | ${labels.join(', ')} | ${help.replace(/\. The same from every process$/, '')} |`,
+    );
+  return ['| Metric | Type | Labels | Meaning |\n|---|---|---|---|', ...rows].join('\n');
+}
