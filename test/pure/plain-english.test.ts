@@ -62,6 +62,8 @@ const plain = [
   'quota X is full: 36.0 MB requested, 10.0 MB of 10.0 MB free',
   'List tape files whose path contains <match>',
   'a request over quota returns 403 and stores nothing',
+  'If the file does not arrive, tell an operator.',
+  'X stands for one argument.',
   'Users who need a file again create a new request.',
   'The error says what to change.',
   'This page is for operators who own drives and disks.',
@@ -103,7 +105,7 @@ test('code is not read: only text, comments and messages are', () => {
     'const e = "http://a//b c d e f"; // last',
   ].join('\n');
   expect(readSource('a.ts', source)).toEqual({
-    comments: 'Returns the rest of it. \n inner \n after it\n last',
+    comments: 'Returns the rest of it.\ninner\nafter it\nlast',
     messages: 'one two X three four\n\nhttp://a//b c d e f',
   });
 });
@@ -112,7 +114,7 @@ test('code is not read: only text, comments and messages are', () => {
  * The most constructions in 1,000 words. Restic and river have 1 or 2. The aim is 3 everywhere: lower a limit when texts have become
  * plainer, and never raise one.
  */
-const limits: Record<Prose['kind'], number> = { docs: 3, 'other documents': 35, comments: 10, messages: 27 };
+const limits: Record<Prose['kind'], number> = { docs: 3, 'other documents': 33, comments: 9, messages: 25 };
 
 describe('constructions in 1,000 words', () => {
   const texts = readProse();

@@ -37,7 +37,8 @@ const withoutMarks = (comment: string) =>
     .replace(/^ *\* ?/gm, '')
     .replace(/^ *@(?:param|returns|throws)(?: \w+)?/gm, '.')
     .replace(/`[^`\n]+`/g, 'X')
-    .replace(/\n */g, ' ');
+    .replace(/\n */g, ' ')
+    .trim();
 
 /** Returns the comments of a TypeScript file, and its strings, templates and texts of JSX with at least four words. */
 export function readSource(file: string, text: string): { comments: string; messages: string } {

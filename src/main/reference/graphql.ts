@@ -1,6 +1,8 @@
 /** The lists of operations in docs/reference/graphql.md, from the schema. */
-import type { GraphQLField, GraphQLObjectType } from 'graphql';
 import { schema } from '../../../graphql/schema/schema.js';
+
+type ObjectType = ReturnType<typeof schema.getQueryType>;
+type Field = ReturnType<NonNullable<ObjectType>['getFields']>[string];
 
 const PAGE = ['before', 'after', 'first', 'last'];
 
@@ -10,7 +12,7 @@ function firstSentence(description: string | null | undefined): string {
   return sentence.replace(/\s+/g, ' ').trim();
 }
 
-function formatField({ name, args, description }: GraphQLField<unknown, unknown>): string {
+function formatField({ name, args, description }: Field): string {
   const names = args.map((arg) => arg.name);
   const isConnection = PAGE.every((name) => names.includes(name));
   const own = names.filter((name) => !isConnection || !PAGE.includes(name));
@@ -18,7 +20,7 @@ function formatField({ name, args, description }: GraphQLField<unknown, unknown>
   return `- \`${name}${given}\`: ${firstSentence(description)}`;
 }
 
-function formatType(type: GraphQLObjectType | null | undefined): string {
+function formatType(type: ObjectType): string {
   const fields = Object.values(type?.getFields() ?? {});
   return fields
     .sort((a, b) => (a.name < b.name ? -1 : 1))
