@@ -23,7 +23,7 @@ const only = process.env.ONLY;
 
 const REQUEST = `query ($id: Int!) { request(id: $id) {
   requestId label state pattern requestDate retention filesTotal filesOnDisk bytesTotal quota { user size }
-  holds(first: ${FILES}) { edges { node { state size file { path size stage } } } }
+  files(first: ${FILES}) { edges { node { state size file { path size stage } } } }
 } }`;
 const TAPE_FILES = `query ($after: String!) { tapeFiles(first: ${PAGE}, after: $after) {
   edges { cursor node { path size stage } } pageInfo { hasNextPage endCursor }
@@ -40,7 +40,7 @@ const post = { method: 'POST', headers: { 'Content-Type': 'application/json' } }
 async function benchRequest(ctx: Context, url: string, reference: string): Promise<void> {
   const files = Array.from({ length: FILES }, (_, n) => pathOf(n));
   const id = await createRequest(ctx, { quota: 'alice', files });
-  await ctx.db.pool.query('ANALYZE request, hold, quota');
+  await ctx.db.pool.query('ANALYZE request, request_file, quota');
   const bodies = [JSON.stringify({ query: REQUEST, variables: { id } })];
   const load = { ...post, bodies, holds: pathOf(FILES - 1) };
   await compare(url, { ...asked, work: `GraphQL request, ${FILES} files`, reference, load }, turns);

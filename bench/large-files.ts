@@ -1,5 +1,5 @@
 /**
- * Large files: COUNT files (8) of SIZE bytes (256 MB) by one request, from the directory back end to a restore disk, with SHA-256, by
+ * Large files: COUNT files (8) of SIZE bytes (256 MB) by one request, from the directory library to a restore disk, with SHA-256, by
  * an engine as `work` starts it, with a process for each drive. Beside it `cp` of the same files, followed by `sha256sum` of the
  * copies. ROUNDS times (5) in turn, in one run.
  *
@@ -23,18 +23,18 @@ const rounds = Number(process.env.ROUNDS ?? 5);
 await withBench(async (ctx, dir, startEngine) => {
   const source = path.join(dir, 'source');
   await writeFiles(source, count, size);
-  const backend = createFirstLibrary({ dataDir: ctx.config.dataDir });
+  const library = createFirstLibrary({ dataDir: ctx.config.dataDir });
   const signal = new AbortController().signal;
   const volumeSize = BigInt((count * size) / ctx.config.drives);
-  await archiveTree(ctx, backend, { dir: source, prefix: '/bench', volumeSize, move: true }, { signal });
+  await archiveTree(ctx, library, { dir: source, prefix: '/bench', volumeSize, move: true }, { signal });
   await setQuota(ctx, { user: 'bench', size: 10n ** 15n });
-  const library = { dir, bytes: count * size };
+  const bench = { dir, bytes: count * size };
   const stopEngine = await startEngine();
   const times = await inTurns(
     {
-      tapegate: () => restoreAll(ctx, library),
-      unsynced: () => copyAll(ctx, library, { isSynced: false }),
-      synced: () => copyAll(ctx, library, { isSynced: true }),
+      tapegate: () => restoreAll(ctx, bench),
+      unsynced: () => copyAll(ctx, bench, { isSynced: false }),
+      synced: () => copyAll(ctx, bench, { isSynced: true }),
     },
     rounds,
   );

@@ -11,7 +11,7 @@ import SchemaBuilder from '@pothos/core';
 import { createYoga } from 'graphql-yoga';
 import pg from 'pg';
 import { exactTypes } from '../src/db/line.js';
-import type { HoldState, RequestState, Stage } from '../src/generated/prisma/enums.js';
+import type { RequestFileState, RequestState, Stage } from '../src/generated/prisma/enums.js';
 
 interface Request {
   requestId: number;
@@ -27,8 +27,8 @@ interface Request {
   size: string;
 }
 
-interface Hold extends File {
-  state: HoldState;
+interface RequestFile extends File {
+  state: RequestFileState;
   fileSize: string;
 }
 
@@ -41,8 +41,8 @@ interface File {
 const REQUEST = `SELECT r.id AS "requestId", r.label, r.state, r.pattern, r.request_date AS "requestDate", r.retention,
   r.files_total AS "filesTotal", r.files_on_disk AS "filesOnDisk", r.bytes_total::text AS "bytesTotal", q."user", q.size::text
   FROM request r JOIN quota q ON q.id = r.quota_id WHERE r.id = $1`;
-const HOLDS = `SELECT h.state, h.size::text, f.path, f.size::text AS "fileSize", f.stage
-  FROM hold h JOIN tape_file f ON f.id = h.file_id WHERE h.request_id = $1 AND h.ordinal > 0 ORDER BY h.ordinal LIMIT $2`;
+const REQUEST_FILES = `SELECT h.state, h.size::text, f.path, f.size::text AS "fileSize", f.stage
+  FROM request_file h JOIN tape_file f ON f.id = h.file_id WHERE h.request_id = $1 AND h.ordinal > 0 ORDER BY h.ordinal LIMIT $2`;
 const FILES = 'SELECT path, size::text, stage FROM tape_file WHERE path > $1 ORDER BY path LIMIT $2';
 
 /** Runs `work` with the address of the server. */
@@ -66,7 +66,7 @@ function plainSchema(pool: pg.Pool) {
   builder.scalarType('DateTime', { serialize: (value) => `${value}Z` });
   const states = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL', 'EXPIRED', 'CANCELLED'] as const;
   const RequestStateType = builder.enumType('RequestState', { values: states });
-  const HoldStateType = builder.enumType('HoldState', {
+  const RequestFileStateType = builder.enumType('RequestFileState', {
     values: ['WAITING', 'ON_DISK', 'FAILED', 'RELEASED'] as const,
   });
   const stages = ['ONTAPE', 'RESTORING', 'ONDISK', 'RESTORED', 'UNVERIFIED'] as const;
@@ -78,18 +78,18 @@ function plainSchema(pool: pg.Pool) {
       stage: t.expose('stage', { type: StageType }),
     }),
   });
-  const HoldType = builder.objectRef<Hold>('Hold').implement({
+  const RequestFileType = builder.objectRef<RequestFile>('RequestFile').implement({
     fields: (t) => ({
-      state: t.expose('state', { type: HoldStateType }),
+      state: t.expose('state', { type: RequestFileStateType }),
       size: t.expose('size', { type: 'BigInt' }),
-      file: t.field({ type: FileType, resolve: (hold) => ({ ...hold, size: hold.fileSize }) }),
+      file: t.field({ type: FileType, resolve: (each) => ({ ...each, size: each.fileSize }) }),
     }),
   });
-  const HoldEdge = builder.objectRef<Hold>('HoldEdge').implement({
-    fields: (t) => ({ node: t.field({ type: HoldType, resolve: (hold) => hold }) }),
+  const RequestFileEdge = builder.objectRef<RequestFile>('RequestFileEdge').implement({
+    fields: (t) => ({ node: t.field({ type: RequestFileType, resolve: (each) => each }) }),
   });
-  const Holds = builder.objectRef<Hold[]>('Holds').implement({
-    fields: (t) => ({ edges: t.field({ type: [HoldEdge], resolve: (holds) => holds }) }),
+  const RequestFiles = builder.objectRef<RequestFile[]>('RequestFiles').implement({
+    fields: (t) => ({ edges: t.field({ type: [RequestFileEdge], resolve: (files) => files }) }),
   });
   const Quota = builder.objectRef<Request>('Quota').implement({
     fields: (t) => ({ user: t.exposeString('user'), size: t.expose('size', { type: 'BigInt' }) }),
@@ -106,10 +106,11 @@ function plainSchema(pool: pg.Pool) {
       filesOnDisk: t.exposeInt('filesOnDisk'),
       bytesTotal: t.expose('bytesTotal', { type: 'BigInt' }),
       quota: t.field({ type: Quota, resolve: (request) => request }),
-      holds: t.field({
-        type: Holds,
+      files: t.field({
+        type: RequestFiles,
         args: { first: t.arg.int({ required: true }) },
-        resolve: ({ requestId }, { first }) => read('plain_holds', HOLDS, [requestId, first]) as Promise<Hold[]>,
+        resolve: ({ requestId }, { first }) =>
+          read('plain_request_files', REQUEST_FILES, [requestId, first]) as Promise<RequestFile[]>,
       }),
     }),
   });

@@ -47,10 +47,10 @@ const insertRequest = statement(
   `INSERT INTO request (quota_id, label, request_date, retention, made_by, ruled_by)
    SELECT id, $2, now(), now() + interval '5 days', $3, $3 FROM quota WHERE "user" = $1 RETURNING id, quota_id`,
 );
-const insertHolds = statement(
-  'holds',
+const insertRequestFiles = statement(
+  'files',
   `WITH held AS (
-     INSERT INTO hold (request_id, file_id, ordinal, size)
+     INSERT INTO request_file (request_id, file_id, ordinal, size)
      SELECT $1, f.id, l.n, f.size FROM unnest($2::text[]) WITH ORDINALITY AS l (path, n) JOIN tape_file f ON f.path = l.path
      RETURNING size
    ) SELECT count(*)::int AS files, sum(size) AS bytes FROM held`,
@@ -58,7 +58,7 @@ const insertHolds = statement(
 const insertRecalls = statement(
   'recalls',
   `INSERT INTO recall (file_id, volume_id, position, size, created_at)
-   SELECT f.id, f.volume_id, f.position, f.size, now() FROM hold h JOIN tape_file f ON f.id = h.file_id
+   SELECT f.id, f.volume_id, f.position, f.size, now() FROM request_file h JOIN tape_file f ON f.id = h.file_id
    WHERE h.request_id = $1 AND f.stage = 'ONTAPE' ORDER BY f.id
    ON CONFLICT (file_id) DO UPDATE SET created_at = recall.created_at`,
 );
@@ -85,7 +85,7 @@ async function makeBare(client: pg.PoolClient, { quota, files }: Body): Promise<
   await client.query('BEGIN');
   const { rows } = await insertRequest(client, [quota, files[0], 'anybody']);
   const [{ id, quota_id }] = rows;
-  const held = await insertHolds(client, [id, files]);
+  const held = await insertRequestFiles(client, [id, files]);
   await chargeQuota(client, [quota_id, held.rows[0].bytes]);
   await insertRecalls(client, [id]);
   await countRequest(client, [id, held.rows[0].files, held.rows[0].bytes]);

@@ -28,8 +28,8 @@ const ONE_REQUEST = {
       r.notify_on_last_file, r.label, p.paths
     FROM request r JOIN quota q ON q.id = r.quota_id CROSS JOIN LATERAL (
       SELECT string_agg(to_json(l.path)::text, ',' ORDER BY l.ordinal) AS paths FROM (
-        SELECT f.path, h.ordinal FROM hold h JOIN tape_file f ON f.id = h.file_id WHERE h.request_id = r.id
-        UNION ALL SELECT a.path, a.ordinal FROM awaited_path a WHERE a.request_id = r.id
+        SELECT f.path, h.ordinal FROM request_file h JOIN tape_file f ON f.id = h.file_id WHERE h.request_id = r.id
+        UNION ALL SELECT a.path, a.ordinal FROM unresolved_path a WHERE a.request_id = r.id
       ) l
     ) p WHERE r.id = $1`,
 };

@@ -1,5 +1,5 @@
 /**
- * Small files, end to end: one request for COUNT files (10,000) of SIZE bytes (4,096), from the directory back end to a restore disk,
+ * Small files, end to end: one request for COUNT files (10,000) of SIZE bytes (4,096), from the directory library to a restore disk,
  * with SHA-256, sync and the database, by an engine as `work` starts it, with a process for each drive. Beside it `cp`, a sync and
  * `sha256sum` of the same files. ROUNDS times (5) in turn, in one run.
  *
@@ -20,19 +20,19 @@ const rounds = Number(process.env.ROUNDS ?? 5);
 await withBench(async (ctx, dir, startEngine) => {
   const source = path.join(dir, 'source');
   await writeFiles(source, count, size);
-  const backend = createFirstLibrary({ dataDir: ctx.config.dataDir });
+  const library = createFirstLibrary({ dataDir: ctx.config.dataDir });
   const signal = new AbortController().signal;
   const archive = await seconds(() =>
-    archiveTree(ctx, backend, { dir: source, prefix: '/bench', volumeSize: BigInt((count * size) / 4) }, { signal }),
+    archiveTree(ctx, library, { dir: source, prefix: '/bench', volumeSize: BigInt((count * size) / 4) }, { signal }),
   );
   console.log(
     `${count} files of ${size} bytes archived in ${archive.toFixed(2)} s, ${(count / archive).toFixed(0)} a second`,
   );
   await setQuota(ctx, { user: 'bench', size: 10n ** 15n });
-  const library = { dir, bytes: count * size };
+  const bench = { dir, bytes: count * size };
   const stopEngine = await startEngine();
   const times = await inTurns(
-    { tapegate: () => restoreAll(ctx, library), copied: () => copyAll(ctx, library, { isSynced: true }) },
+    { tapegate: () => restoreAll(ctx, bench), copied: () => copyAll(ctx, bench, { isSynced: true }) },
     rounds,
   );
   await stopEngine();

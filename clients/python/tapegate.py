@@ -112,7 +112,7 @@ class Tapegate:
     # requests
 
     def create_request(self, quota, files=None, pattern=None, **options):
-        """Asks for files by their paths, or for all whose path holds a text.
+        """Asks for files by their paths, or for all whose path contains a text.
 
         files: any iterable of texts or path objects; a single text is one path.
         options: label, retention, maxFiles, maxBytes, notifyOnFirstFile, notifyOnLastFile. A retention is a datetime, a date or a text
@@ -155,7 +155,7 @@ class Tapegate:
                             "$input: RetryRequestInput!", input={"id": request_id})
 
     def release(self, request_id, match=None, paths=None):
-        """Lets files go before the request ends: those whose path holds a text, or these; all of them unless either is given."""
+        """Lets files go before the request ends: those whose path contains a text, or these; all of them unless either is given."""
         if match is None and paths is None:
             match = EVERY_PATH
         return self._change("releaseFiles(input: $input) { ... on Request { %s } %s }" % (REQUEST, FAILURE),
@@ -166,28 +166,28 @@ class Tapegate:
         return self._change("cancelRequest(id: $id) { ... on Request { %s } %s }" % (REQUEST, FAILURE),
                             "$id: Int!", id=request_id)
 
-    def holds(self, request_id, states=None):
+    def request_files(self, request_id, states=None):
         """The files of a request, with how it goes with each: state, error, file { path size restoredPath }."""
-        document = """query ($id: Int!, $states: [HoldState!], $after: String) { request(id: $id) {
-          holds(first: 500, after: $after, states: $states) { pageInfo { hasNextPage endCursor }
+        document = """query ($id: Int!, $states: [RequestFileState!], $after: String) { request(id: $id) {
+          files(first: 500, after: $after, states: $states) { pageInfo { hasNextPage endCursor }
             edges { node { state size error lastError nextTry
               file { path size stage restoredPath isAtPrimaryPlace checksum adler32 disk { mountpoint suspension { nextTry reason } } } } } } } }"""
 
         def page_of(data):
             if data["request"] is None:
                 raise Refused("there is no request %s" % request_id, "NOT_FOUND")
-            return data["request"]["holds"]
+            return data["request"]["files"]
 
         return self._pages(document, page_of, id=request_id, states=states)
 
     def restored_paths(self, request_id):
         """Yields the paths of a request's files that are on disk now. Raises NotOnDisk at the end, for others, also those on a disk that fails."""
         lost, reasons = [], collections.Counter()
-        for hold in self.holds(request_id, states=["ON_DISK"]):
-            path = _path_on_disk(hold["file"])
+        for item in self.request_files(request_id, states=["ON_DISK"]):
+            path = _path_on_disk(item["file"])
             if path is None:
-                lost.append(hold["file"]["path"])
-                reasons[_why_lost(hold["file"]["disk"])] += 1
+                lost.append(item["file"]["path"])
+                reasons[_why_lost(item["file"]["disk"])] += 1
             else:
                 yield path
         if lost:
@@ -215,7 +215,7 @@ class Tapegate:
     # what there is
 
     def files(self, match=None, stages=None):
-        """Files of the catalogue whose path holds a text, in the order of their paths."""
+        """Files of the catalogue whose path contains a text, in the order of their paths."""
         document = """query ($match: String, $stages: [Stage!], $after: String) {
           page: tapeFiles(match: $match, stages: $stages, first: 500, after: $after, count: ESTIMATED) {
             pageInfo { hasNextPage endCursor } edges { node { path size stage restoredPath checksum adler32 } } } }"""
@@ -478,7 +478,7 @@ def _parser():
 
     ask = command("request", _request, "ask for files")
     ask.add_argument("--quota", help="the user whose quota is charged; unless given your own, else that of your oldest membership")
-    ask.add_argument("--pattern", help="all files whose path holds the text, now and later")
+    ask.add_argument("--pattern", help="all files whose path contains the text, now and later")
     ask.add_argument("--file", action="append", metavar="PATH")
     ask.add_argument("--label")
     ask.add_argument("--dry-run", action="store_true", help="say what it would take, and ask for nothing")
@@ -491,7 +491,7 @@ def _parser():
     command("retry", lambda tapes, given: _tell(given, tapes.retry(given.id)), "try again what has failed", with_id=True)
     command("cancel", lambda tapes, given: _tell(given, tapes.cancel(given.id)), "end a request", with_id=True)
     let_go = command("release", lambda tapes, given: _tell(given, tapes.release(given.id, match=given.match)), "let files go", with_id=True)
-    let_go.add_argument("--match", help="those whose path holds the text; all unless given")
+    let_go.add_argument("--match", help="those whose path contains the text; all unless given")
     found = command("ls", _ls, "files of the catalogue")
     found.add_argument("match", nargs="?")
     command("quota", _quota, "a quota, and what is used of it").add_argument("user")
@@ -586,8 +586,8 @@ def _missing(request):
 
 def _reasons(tapes, request):
     """Why its first files have failed, a line each."""
-    failed = itertools.islice(tapes.holds(request["requestId"], states=["FAILED"]), NAMED)
-    lines = [_printable("  %s: %s" % (hold["file"]["path"], hold["error"])) for hold in failed]
+    failed = itertools.islice(tapes.request_files(request["requestId"], states=["FAILED"]), NAMED)
+    lines = [_printable("  %s: %s" % (item["file"]["path"], item["error"])) for item in failed]
     if request["filesFailed"] > len(lines) > 0:
         lines.append("  and %d more" % (request["filesFailed"] - len(lines)))
     return lines

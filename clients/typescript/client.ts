@@ -20,7 +20,7 @@ export interface ClientOptions {
 export type RequestState = sent.RequestState;
 export type Request = sent.RequestFragment;
 export type RequestInDetail = NonNullable<sent.RequestQuery['request']>;
-export type Hold = NonNullable<sent.HoldsQuery['request']>['holds']['edges'][number]['node'];
+export type RequestFile = NonNullable<sent.RequestFilesQuery['request']>['files']['edges'][number]['node'];
 export type TapeFile = sent.FilesQuery['tapeFiles']['edges'][number]['node'];
 export type Quota = NonNullable<sent.QuotaQuery['quota']>;
 export type Progress = sent.ProgressSubscription['requestProgress'];
@@ -50,7 +50,7 @@ export class Client {
     });
   }
 
-  /** Asks for files by their paths, or for all whose path holds a text, now and later. Not repeated where no answer comes. */
+  /** Asks for files by their paths, or for all whose path contains a text, now and later. Not repeated where no answer comes. */
   async createRequest(input: sent.CreateRequestInput): Promise<Request> {
     return unlessRefused<Request>(
       (await this.ask<sent.CreateRequestMutation>(sent.CreateRequestText, { input })).createRequest,
@@ -90,7 +90,7 @@ export class Client {
     return unlessRefused<Request>(answer.retryRequest);
   }
 
-  /** Lets files go before the request ends: those whose path holds a text, or these. */
+  /** Lets files go before the request ends: those whose path contains a text, or these. */
   async release(id: number, which: { match: string } | { paths: string[] }): Promise<Request> {
     const answer = await this.ask<sent.ReleaseFilesMutation>(sent.ReleaseFilesText, { input: { id, ...which } });
     return unlessRefused<Request>(answer.releaseFiles);
@@ -103,18 +103,18 @@ export class Client {
     );
   }
 
-  /** The files of a request, with how it goes with each. */
-  async *holds(id: number, states?: sent.HoldState[]): AsyncGenerator<Hold> {
-    yield* this.pages<sent.HoldsQuery, Hold>(sent.HoldsText, { id, states }, ({ request }) => {
+  /** Yields the files of a request, each with its state. */
+  async *requestFiles(id: number, states?: sent.RequestFileState[]): AsyncGenerator<RequestFile> {
+    yield* this.pages<sent.RequestFilesQuery, RequestFile>(sent.RequestFilesText, { id, states }, ({ request }) => {
       if (!request) throw new Refused(`there is no request ${id}`, 'NOT_FOUND');
-      return request.holds;
+      return request.files;
     });
   }
 
   /** Yields the paths of a request's files that are on disk now. @throws NotOnDisk at the end, for files that no longer are */
   async *restoredPaths(id: number): AsyncGenerator<string> {
     const lost: string[] = [];
-    for await (const { file } of this.holds(id, ['ON_DISK'])) {
+    for await (const { file } of this.requestFiles(id, ['ON_DISK'])) {
       const path = file.isAtPrimaryPlace ? file.path : file.restoredPath;
       if (path === null) lost.push(file.path);
       else yield path;
@@ -124,7 +124,7 @@ export class Client {
     throw new NotOnDisk(`${files} of request ${id} ${lost.length === 1 ? 'is' : 'are'} no longer on disk`, lost);
   }
 
-  /** Files of the catalogue whose path holds a text, in the order of their paths. */
+  /** Files of the catalogue whose path contains a text, in the order of their paths. */
   async *files(match?: string, stages?: sent.Stage[]): AsyncGenerator<TapeFile> {
     yield* this.pages<sent.FilesQuery, TapeFile>(sent.FilesText, { match, stages }, (data) => data.tapeFiles);
   }

@@ -6,7 +6,7 @@ import { listLegacyUses } from '../../src/domain/access/legacy-uses.js';
 import { createToken, listTokens, revokeToken, type Token } from '../../src/domain/access/tokens.js';
 import type { AuditKind } from '../../src/domain/audit/audit.js';
 import { listAudit } from '../../src/domain/audit/lists.js';
-import { readDefaultQuota } from '../../src/domain/bulks/bulks.js';
+import { readDefaultQuota } from '../../src/domain/stage-requests/stage-requests.js';
 import type { LegacyUse } from '../../src/generated/prisma/client.js';
 import type { TokenRole } from '../../src/generated/prisma/enums.js';
 import { bigInt, builder, describeValues, nullable, pageComplexity, time, timeOrNull } from './builder.js';
@@ -128,7 +128,7 @@ const KindType = builder.enumType('AuditKind', {
     FILES: 'The files of a match.',
     VOLUME: 'A volume, by name.',
     DRIVE: 'A drive, by name.',
-    BACKEND: 'A tape back end, by name.',
+    LIBRARY: 'A tape library, by name.',
     DISK: 'A restore disk, by its mount point.',
     CATALOGUE: 'What the catalogue is given; the folder that was archived.',
     RULE: 'A rule of access.',

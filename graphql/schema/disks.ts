@@ -2,11 +2,11 @@
 import { ForbiddenError, InUseError, InvalidInputError, NotFoundError } from '../../src/core/errors.js';
 import {
   type DiskMeasurement,
-  type ForgottenDisk,
-  forgetDisk,
   listDisksByPage,
+  type RemovedDisk,
   readHostsOf,
   readMeasurements,
+  removeDisk,
   resizeDisk,
 } from '../../src/domain/disks/disks.js';
 import { type ComparisonProgress, readComparisons } from '../../src/domain/disks/renumbered.js';
@@ -45,7 +45,7 @@ export const RestoreDiskType = builder.prismaNode('RestoreDisk', {
     }),
     problem: t.string({
       ...nullable(
-        'What engines saw wrong with it within the last minute, by their hosts; why it is held since it fails; or that it is full, in its own words, and takes nothing new for a while. Null where none saw anything wrong.',
+        'What engines saw wrong with it within the last minute, by their hosts; why it is suspended because it fails; or that it is full, in its own words, and takes nothing new for a while. Null where none saw anything wrong.',
       ),
       resolve: async ({ id }, _args, ctx) => (await measurements(ctx, id))?.problem,
     }),
@@ -83,7 +83,7 @@ const ResizeDiskInput = builder.inputType('ResizeDiskInput', {
   }),
 });
 
-const RemovedDisk = builder.objectRef<ForgottenDisk>('RemovedDisk').implement({
+const RemovedDiskType = builder.objectRef<RemovedDisk>('RemovedDisk').implement({
   description: 'A restore disk that is no more. What stands there is left alone, and so is its marker.',
   fields: (t) => ({
     id: t.globalID({
@@ -94,7 +94,7 @@ const RemovedDisk = builder.objectRef<ForgottenDisk>('RemovedDisk').implement({
     size: t.expose('size', bigInt('Its allocation, in bytes.')),
     used: t.expose('used', bigInt('Bytes that copies took.')),
     reserved: t.expose('reserved', bigInt('Bytes that were kept for recalls.')),
-    leftBehind: t.exposeStringList('leftBehind', {
+    stalePartialFiles: t.exposeStringList('stalePartialFiles', {
       description:
         'Logical paths of files that recalls may have left there, whole or in part: the disk fails, so that nobody could look. The first 100.',
     }),
@@ -114,10 +114,10 @@ builder.mutationFields((t) => ({
     },
   }),
   removeDisk: t.field({
-    type: RemovedDisk,
+    type: RemovedDiskType,
     description: 'Takes a restore disk that holds no copies out of use for good.',
     errors: { types: [InvalidInputError, NotFoundError, InUseError, ForbiddenError] },
     args: { mountpoint: t.arg.string({ required: true, description: 'Its absolute path.' }) },
-    resolve: async (_root, { mountpoint }, ctx) => await forgetDisk(ctx, mountpoint),
+    resolve: async (_root, { mountpoint }, ctx) => await removeDisk(ctx, mountpoint),
   }),
 }));

@@ -33,14 +33,14 @@ const FindingType = builder.objectRef<RowFinding>('DoctorFinding').implement({
 });
 
 const LookedAtType = builder.objectRef<LookedAt>('DoctorRows').implement({
-  description: 'How much the doctor looks at, so that silence is not mistaken for health.',
+  description: 'How many rows the doctor checks.',
   fields: (t) => {
     const count = (name: keyof LookedAt) =>
-      t.float({ description: 'So many there are.', resolve: (rows) => Number(rows[name]) });
+      t.float({ description: 'Rows that it checks.', resolve: (rows) => Number(rows[name]) });
     return {
       quotas: count('quotas'),
       requests: count('requests'),
-      holds: count('holds'),
+      requestFiles: count('requestFiles'),
       recalls: count('recalls'),
       disks: count('disks'),
     };

@@ -7,12 +7,7 @@ import type { Stage } from '../../src/core/stages.js';
 import { readAllowed } from '../../src/domain/access/paths.js';
 import { getFile, type ListFilesInput, listFiles } from '../../src/domain/catalogue/files.js';
 import { type Entry, type Folder, showFolder } from '../../src/domain/catalogue/folders.js';
-import {
-  type ForgottenFiles,
-  forgetFiles,
-  reinstateFiles,
-  withdrawFiles,
-} from '../../src/domain/catalogue/withdrawals.js';
+import { type PurgedFiles, purgeFiles, reinstateFiles, withdrawFiles } from '../../src/domain/catalogue/withdrawals.js';
 import { renameFiles } from '../../src/domain/catalogue-changes/renames.js';
 import type { Context, LocatedCopy } from '../../src/domain/context.js';
 import { readDisks } from '../../src/domain/disks/disks.js';
@@ -268,12 +263,12 @@ builder.subscriptionFields((t) => ({
   stageChanges: t.field({
     type: StageChangeType,
     description:
-      'The present stages of the files of a request, or of those whose path holds `match`, then every change. ' +
+      'The present stages of the files of a request, or of those whose path contains `match`, then every change. ' +
       'With neither, the changes of all files. With `after`, the changes since that event, without the present stages; ' +
       'who broke off before all of those had come begins anew instead.',
     args: {
       requestId: t.arg.int({ description: 'Only files of this request; the id that REST knows.' }),
-      match: t.arg.string({ description: 'Only files whose path holds it: a plain, case-sensitive substring.' }),
+      match: t.arg.string({ description: 'Only files whose path contains it: a plain, case-sensitive substring.' }),
       after: t.arg(bigInt('The `eventId` of the last message that was seen.')),
     },
     subscribe: (_root, args, ctx) =>
@@ -323,18 +318,18 @@ const RenameFilesInput = builder.inputType('RenameFilesInput', {
   }),
 });
 
-const ForgetFilesInput = builder.inputType('ForgetFilesInput', {
-  description: 'What is forgotten.',
+const PurgeFilesInput = builder.inputType('PurgeFilesInput', {
+  description: 'The files to purge.',
   fields: (t) => ({
     path: t.string({ required: true, description: PATH }),
     dryRun: t.boolean({ description: DRY_RUN }),
   }),
 });
 
-const ForgottenFilesType = builder.objectRef<ForgottenFiles>('ForgottenFiles').implement({
-  description: 'The files that `forgetFiles` was about.',
+const PurgedFilesType = builder.objectRef<PurgedFiles>('PurgedFiles').implement({
+  description: 'The files that `purgeFiles` was about.',
   fields: (t) => ({
-    files: t.exposeInt('files', { description: 'How many are forgotten.' }),
+    files: t.exposeInt('files', { description: 'Purged files.' }),
     bytes: t.expose('bytes', bigInt('Bytes of all of them together.')),
     kept: t.exposeInt('kept', {
       description:
@@ -368,13 +363,13 @@ builder.mutationFields((t) => ({
     resolve: (_root, { input: { dryRun, inLibrary, ...input } }, ctx) =>
       renameFiles(ctx, { ...input, isInLibrary: inLibrary, isDryRun: dryRun }),
   }),
-  forgetFiles: t.field({
-    type: ForgottenFilesType,
+  purgeFiles: t.field({
+    type: PurgedFilesType,
     description:
       'Forgets withdrawn files for good: their paths are free for others. What requests tell of them stays, under a name that no file of the catalogue has.',
     errors: { types: renameErrors },
-    args: { input: t.arg({ type: ForgetFilesInput, required: true, description: 'What is forgotten.' }) },
-    resolve: (_root, { input: { dryRun, ...input } }, ctx) => forgetFiles(ctx, { ...input, isDryRun: dryRun }),
+    args: { input: t.arg({ type: PurgeFilesInput, required: true, description: 'The files to purge.' }) },
+    resolve: (_root, { input: { dryRun, ...input } }, ctx) => purgeFiles(ctx, { ...input, isDryRun: dryRun }),
   }),
 }));
 

@@ -3,9 +3,9 @@ import { ForbiddenError, InUseError, InvalidInputError, NotFoundError } from '..
 import { isObject } from '../../src/core/json.js';
 import {
   addLibrary,
-  type LeftFile,
   type RemovedLibrary,
   removeLibrary,
+  type StagedFileLeft,
   setLibrary,
 } from '../../src/domain/libraries/changes.js';
 import { listLibraries, type RequestUsage, readSettings, readUsage } from '../../src/domain/libraries/libraries.js';
@@ -100,7 +100,7 @@ const SetLibraryInput = builder.inputType('SetLibraryInput', {
   }),
 });
 
-const LeftFileType = builder.objectRef<LeftFile>('LeftFile').implement({
+const StagedFileLeftType = builder.objectRef<StagedFileLeft>('StagedFileLeft').implement({
   description: 'A file that a library was asked for, and was not told that nobody needs it.',
   fields: (t) => ({
     path: t.exposeString('path', { description: 'Its path in the catalogue.' }),
@@ -119,12 +119,15 @@ const RemovedLibraryType = builder.objectRef<RemovedLibrary>('RemovedLibrary').i
     name: t.exposeString('name', { description: 'What it was called.' }),
     drives: t.exposeInt('drives', { description: 'Drives that went with it.' }),
     volumes: t.exposeInt('volumes', { description: 'Volumes that went with it, of which the catalogue had no files.' }),
-    leftFiles: t.exposeInt('leftFiles', {
+    stagedFiles: t.exposeInt('stagedFiles', {
       description:
         'Files that may stay staged, or still come, at the tape system: it was not told that nobody needs them.',
     }),
-    leftBytes: t.expose('leftBytes', bigInt('The same in bytes.')),
-    left: t.expose('left', { type: [LeftFileType], description: 'Of these the first thousand, by demands and paths.' }),
+    stagedBytes: t.expose('stagedBytes', bigInt('The same in bytes.')),
+    left: t.expose('left', {
+      type: [StagedFileLeftType],
+      description: 'Of these the first thousand, by demands and paths.',
+    }),
   }),
 });
 

@@ -19,7 +19,7 @@ import {
 } from '../../src/domain/quotas/quotas.js';
 import { readDriveSecondsOf } from '../../src/domain/quotas/shares.js';
 import { countRequestsOf, readRequestsOf } from '../../src/domain/requests/rows.js';
-import { type ForgetResult, forgetUser } from '../../src/domain/users/forget.js';
+import { type PurgeResult, purgeUser } from '../../src/domain/users/purge.js';
 import type { PathRule } from '../../src/generated/prisma/client.js';
 import type { MemberKind, PathAction, RuleKind } from '../../src/generated/prisma/enums.js';
 import { bigInt, builder, describeValues, pageComplexity } from './builder.js';
@@ -254,7 +254,7 @@ builder.queryFields((t) => ({
   }),
 }));
 
-const ForgottenUser = builder.objectRef<ForgetResult>('ForgottenUser').implement({
+const PurgedUser = builder.objectRef<PurgeResult>('PurgedUser').implement({
   description: 'A user of whom nothing is kept any more, and in what a pseudonym stands in its place.',
   fields: (t) => ({
     pseudonym: t.exposeString('pseudonym', { description: 'What stands in place of the name.' }),
@@ -297,12 +297,12 @@ builder.mutationFields((t) => ({
     args: { input: t.arg({ type: PathRuleInput, required: true, description: 'The rule.' }) },
     resolve: (_root, { input }, ctx) => removePathRule(ctx, input),
   }),
-  forgetUser: t.field({
-    type: ForgottenUser,
+  purgeUser: t.field({
+    type: PurgedUser,
     description:
       'Puts a pseudonym in place of the name and the addresses of a user without live requests, for good. A second time there is nothing of the user.',
     errors: { types: [InvalidInputError, NotFoundError, InUseError, ForbiddenError] },
     args: { user: t.arg.string({ required: true, description: 'Its name.' }) },
-    resolve: (_root, { user }, ctx) => forgetUser(ctx, user),
+    resolve: (_root, { user }, ctx) => purgeUser(ctx, user),
   }),
 }));

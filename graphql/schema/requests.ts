@@ -13,27 +13,27 @@ import { tellFiles, tellMissing } from '../../src/core/requested-files.js';
 import type { Context } from '../../src/domain/context.js';
 import type { PageWish } from '../../src/domain/page-keys.js';
 import { visibleQuotas } from '../../src/domain/policy.js';
-import { type HoldKey, keyOf, readTries, type Tries } from '../../src/domain/recalls/queue.js';
+import { keyOf, type RequestFileKey, readTries, type Tries } from '../../src/domain/recalls/queue.js';
 import { createRequest } from '../../src/domain/requests/create.js';
 import { cancelRequest, releaseFiles } from '../../src/domain/requests/ends.js';
 import {
   countAtPrimaryPlace,
-  countAwaited,
   countReleased,
+  countUnresolved,
   getRequest,
   listRequests,
-  readAwaited,
-  readHolds,
   readMountpoints,
+  readRequestFiles,
+  readUnresolved,
 } from '../../src/domain/requests/rows.js';
 import { retryRequest, setPriority, updateRequest } from '../../src/domain/requests/update.js';
 import { type RequestProgress, watchRequest } from '../../src/domain/requests/watch.js';
 import type {
-  AwaitedReason,
   ErrorClass,
-  HoldState,
   RecallState,
+  RequestFileState,
   RequestState,
+  UnresolvedReason,
 } from '../../src/generated/prisma/enums.js';
 import {
   bigInt,
@@ -61,7 +61,7 @@ export const RequestStateType = builder.enumType('RequestState', {
     CANCELLED: 'It was ended before that.',
   }),
 });
-const [awaitedCounts, releasedCounts] = [createBatch(countAwaited), createBatch(countReleased)];
+const [unresolvedCounts, releasedCounts] = [createBatch(countUnresolved), createBatch(countReleased)];
 const [primaryCounts, mountpointsOf] = [createBatch(countAtPrimaryPlace), createBatch(readMountpoints)];
 
 function summarize(
@@ -119,23 +119,23 @@ export const RequestType = builder.prismaNode('Request', {
     bytesOnDisk: t.expose('bytesOnDisk', bigInt('Bytes of those that are there.')),
     filesUnknown: t.int({
       description: 'Paths that the catalogue does not know (yet).',
-      resolve: async ({ id }, _args, ctx) => (await awaitedCounts(ctx, id))?.unknown ?? 0,
+      resolve: async ({ id }, _args, ctx) => (await unresolvedCounts(ctx, id))?.unknown ?? 0,
     }),
     filesRefused: t.int({
       description: 'Files that found no room in the quota when they appeared.',
-      resolve: async ({ id }, _args, ctx) => (await awaitedCounts(ctx, id))?.refused ?? 0,
+      resolve: async ({ id }, _args, ctx) => (await unresolvedCounts(ctx, id))?.refused ?? 0,
     }),
     summary: t.string({
       description: 'How many of its files are on disk, for people: `18 of 20 files; 2 names not found`.',
-      resolve: async (request, _args, ctx) => summarize(request, await awaitedCounts(ctx, request.id)),
+      resolve: async (request, _args, ctx) => summarize(request, await unresolvedCounts(ctx, request.id)),
     }),
     filesOverLimit: t.int({
       description: "Files that were beyond the request's own limits when they appeared.",
-      resolve: async ({ id }, _args, ctx) => (await awaitedCounts(ctx, id))?.overLimit ?? 0,
+      resolve: async ({ id }, _args, ctx) => (await unresolvedCounts(ctx, id))?.overLimit ?? 0,
     }),
-    hasMoreLeftOut: t.boolean({
-      description: 'Was more left out of it than these counts and awaited paths tell? It joins when there is room.',
-      resolve: ({ leftOutSize }) => leftOutSize !== null && leftOutSize > 0, // of none it is not known whether it may have them
+    hasMoreExcluded: t.boolean({
+      description: 'Was more left out of it than these counts and unresolved paths tell? It joins when there is room.',
+      resolve: ({ excludedSize }) => excludedSize !== null && excludedSize > 0, // of none it is not known whether it may have them
     }),
     filesAtPrimaryPlace: t.int({
       description: 'Of the files that are there, those at their primary place: no restore disk has them.',
@@ -262,9 +262,9 @@ builder.subscriptionFields((t) => ({
   }),
 }));
 
-const HoldStateType = builder.enumType('HoldState', {
+const RequestFileStateType = builder.enumType('RequestFileState', {
   description: 'How it goes with one file of a request.',
-  values: describeValues<HoldState>({
+  values: describeValues<RequestFileState>({
     WAITING: 'It is still to come.',
     ON_DISK: 'It is there.',
     FAILED: 'It was given up.',
@@ -281,22 +281,22 @@ export const ErrorClassType = builder.enumType('ErrorClass', {
     POLICY: 'A rule of the site.',
   }),
 });
-const AwaitedReasonType = builder.enumType('AwaitedReason', {
+const UnresolvedReasonType = builder.enumType('UnresolvedReason', {
   description: 'Why a request has no file for a path.',
-  values: describeValues<AwaitedReason>({
+  values: describeValues<UnresolvedReason>({
     UNKNOWN: 'The catalogue does not know it (yet).',
     QUOTA_FULL: 'There was no room in the quota when it appeared.',
     LIMIT: "It was beyond the request's own limits when it appeared.",
   }),
 });
 
-const HoldType = builder.prismaObject('Hold', {
+const RequestFileType = builder.prismaObject('RequestFile', {
   include: { file: true },
   description: "One request's claim on one file.",
   fields: (t) => ({
-    file: t.field({ type: TapeFileType, description: 'The file that is held.', resolve: ({ file }) => file }),
+    file: t.field({ type: TapeFileType, description: 'The requested file.', resolve: ({ file }) => file }),
     size: t.expose('size', bigInt('Bytes charged for it.')),
-    state: t.expose('state', { type: HoldStateType, description: 'How it goes with it.' }),
+    state: t.expose('state', { type: RequestFileStateType, description: 'How it goes with it.' }),
     errorClass: t.expose('errorClass', {
       type: ErrorClassType,
       nullable: true,
@@ -306,37 +306,44 @@ const HoldType = builder.prismaObject('Hold', {
   }),
 });
 
-const AwaitedPathType = builder.prismaObject('AwaitedPath', {
+const UnresolvedPathType = builder.prismaObject('UnresolvedPath', {
   description:
     'A path of a request that has no file yet: unknown to the catalogue, without room in the quota, or beyond the ' +
     "request's own limits.",
   fields: (t) => ({
     path: t.exposeString('path', { description: 'Logical path.' }),
-    reason: t.expose('reason', { type: AwaitedReasonType, description: 'Why it has no file.' }),
+    reason: t.expose('reason', { type: UnresolvedReasonType, description: 'Why it has no file.' }),
   }),
 });
 
-const readCommonHolds = (ctx: Context, ids: readonly number[], wish: PageWish) =>
-  readHolds(ctx, ids, wish, { isCommon: true });
+const readCommonRequestFiles = (ctx: Context, ids: readonly number[], wish: PageWish) =>
+  readRequestFiles(ctx, ids, wish, { isCommon: true });
 
 builder.prismaObjectFields('Request', (t) => ({
-  holds: t.connection({
-    type: HoldType,
+  files: t.connection({
+    type: RequestFileType,
     complexity: pageComplexity,
     description: 'Its files, in the order in which it took them.',
     args: {
-      states: t.arg({ type: [HoldStateType], description: 'Only holds at one of these; at any unless given.' }),
+      states: t.arg({
+        type: [RequestFileStateType],
+        description: 'Only files in one of these states. Default: all states.',
+      }),
     },
     resolve: ({ id }, args, ctx, info) => {
       const isCommon = selectsCommon(info, 'edges', 'node', 'file');
-      return resolveInnerPage({ ctx, info, parentId: id }, { read: isCommon ? readCommonHolds : readHolds }, args);
+      return resolveInnerPage(
+        { ctx, info, parentId: id },
+        { read: isCommon ? readCommonRequestFiles : readRequestFiles },
+        args,
+      );
     },
   }),
-  awaited: t.connection({
-    type: AwaitedPathType,
+  unresolved: t.connection({
+    type: UnresolvedPathType,
     description: 'Its paths that have no file yet, in the order in which it took them.',
     complexity: pageComplexity,
-    resolve: ({ id }, args, ctx, info) => resolveInnerPage({ ctx, info, parentId: id }, { read: readAwaited }, args),
+    resolve: ({ id }, args, ctx, info) => resolveInnerPage({ ctx, info, parentId: id }, { read: readUnresolved }, args),
   }),
 }));
 
@@ -348,40 +355,41 @@ const RecallStateType = builder.enumType('RecallState', {
   }),
 });
 
-const tries = createBatch<string, Tries>((ctx, keys) => readTries(ctx, keys.map(holdOf)));
-const triesOf = (ctx: Context, hold: HoldKey) => tries(ctx, keyOf(hold));
+const tries = createBatch<string, Tries>((ctx, keys) => readTries(ctx, keys.map(requestFileOf)));
+const triesOf = (ctx: Context, requestFile: RequestFileKey) => tries(ctx, keyOf(requestFile));
 
-function holdOf(key: string): HoldKey {
+function requestFileOf(key: string): RequestFileKey {
   const [requestId, fileId] = key.split('/');
   return { requestId: Number(requestId), fileId: BigInt(fileId ?? 0) };
 }
 
-builder.prismaObjectFields('Hold', (t) => ({
+builder.prismaObjectFields('RequestFile', (t) => ({
   recallState: t.field({
     type: RecallStateType,
     nullable: true,
     description: 'Of the recall that it waits for; null when it waits for none.',
-    resolve: async (hold, _args, ctx) => (await triesOf(ctx, hold))?.state ?? null,
+    resolve: async (requestFile, _args, ctx) => (await triesOf(ctx, requestFile))?.state ?? null,
   }),
   attempts: t.int({
     ...nullable('Tries that have failed; null when it waits for no recall.'),
-    resolve: async (hold, _args, ctx) => (await triesOf(ctx, hold))?.attempts ?? null,
+    resolve: async (requestFile, _args, ctx) => (await triesOf(ctx, requestFile))?.attempts ?? null,
   }),
   lastErrorClass: t.field({
     type: ErrorClassType,
     nullable: true,
     description: 'Of the last try, or of the end; null: nothing has failed.',
-    resolve: async (hold, _args, ctx) => hold.errorClass ?? (await triesOf(ctx, hold))?.errorClass ?? null,
+    resolve: async (requestFile, _args, ctx) =>
+      requestFile.errorClass ?? (await triesOf(ctx, requestFile))?.errorClass ?? null,
   }),
   lastError: t.string({
     ...nullable(
       'Why the last try failed, or the next one cannot begin, or why the file was given up; null: nothing has failed.',
     ),
-    resolve: async (hold, _args, ctx) => hold.error ?? (await triesOf(ctx, hold))?.error ?? null,
+    resolve: async (requestFile, _args, ctx) => requestFile.error ?? (await triesOf(ctx, requestFile))?.error ?? null,
   }),
   nextTry: t.field({
     ...timeOrNull('Not before this time; null when it runs, may begin at any time, or will not.'),
-    resolve: async (hold, _args, ctx) => (await triesOf(ctx, hold))?.nextTry ?? null,
+    resolve: async (requestFile, _args, ctx) => (await triesOf(ctx, requestFile))?.nextTry ?? null,
   }),
 }));
 

@@ -18,7 +18,7 @@ const KindType = builder.enumType('SuspensionKind', {
     VOLUME: 'Its files wait.',
     DRIVE: 'The other drives go on.',
     USER: 'Files that another user waits for too are recalled all the same.',
-    BACKEND: 'All drives of a library.',
+    LIBRARY: 'All drives of a library.',
     DISK: 'A restore disk: recalls go to the others, or wait.',
     CLOCK: 'The clock of the database: nothing expires or is removed.',
   }),
@@ -27,7 +27,7 @@ const KindType = builder.enumType('SuspensionKind', {
 const ModeType = builder.enumType('SuspensionMode', {
   description: 'How something is out of service. Nothing new begins in either.',
   values: describeValues<SuspensionMode>({
-    HELD: 'What runs is stopped, and waits again; it does not count as a try.',
+    IMMEDIATE: 'What runs is stopped, and waits again; it does not count as a try.',
     DRAINING: 'What runs goes on to its end.',
   }),
 });
@@ -53,7 +53,7 @@ const volumes = byKind('VOLUME');
 const drives = byKind('DRIVE');
 const users = byKind('USER');
 const disks = byKind('DISK');
-const libraries = byKind('BACKEND');
+const libraries = byKind('LIBRARY');
 const common = {
   type: SuspensionType,
   nullable: true,

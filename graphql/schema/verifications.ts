@@ -42,7 +42,7 @@ builder.queryFields((t) => ({
 builder.mutationFields((t) => ({
   verifyAgain: t.field({
     type: VerifyAgain,
-    description: 'Has the tape copies that could not be confirmed tried again, of files whose path holds `match`.',
+    description: 'Has the tape copies that could not be confirmed tried again, of files whose path contains `match`.',
     errors: { types: [InvalidInputError, ForbiddenError] },
     args: {
       match: t.arg.string({

@@ -53,7 +53,7 @@ query Me {
   quotas(first: 10) { edges { node { user size used } } }
 }
 
-# Files whose path holds a text, with how large they are and where they are on disk.
+# Files whose path contains a text, with how large they are and where they are on disk.
 query Files($match: String = "/demo/ocean/2024", $first: Int = 20) {
   tapeFiles(match: $match, first: $first) {
     totalCount

@@ -2,22 +2,22 @@
 import type { Request, Response } from 'express';
 import { InvalidInputError, quote } from '../../src/core/errors.js';
 import { secondsOf } from '../../src/core/time.js';
-import {
-  type BulkFileRow,
-  type BulkRow,
-  cancelInBulk,
-  createBulk,
-  type LocalityProblem,
-  type LocalityRow,
-  readBulk,
-  readLocalities,
-  readQuotasOfCaller,
-  releaseInAll,
-  releaseInBulk,
-  removeBulk,
-} from '../../src/domain/bulks/bulks.js';
 import type { Context } from '../../src/domain/context.js';
 import { findPathProblem } from '../../src/domain/input.js';
+import {
+  cancelStageRequestFiles,
+  createStageRequest,
+  type LocalityProblem,
+  type LocalityRow,
+  readLocalities,
+  readQuotasOfCaller,
+  readStageRequest,
+  releaseInAll,
+  releaseStageRequestFiles,
+  removeStageRequest,
+  type StageRequestFileRow,
+  type StageRequestRow,
+} from '../../src/domain/stage-requests/stage-requests.js';
 import { pathsBody, readStage, readTapeBody } from '../v1/body.js';
 import { toLogicalPath } from '../v1/paths.js';
 import { sendList, sendText } from '../v1/respond.js';
@@ -27,7 +27,7 @@ export async function stage(ctx: Context, req: Request, res: Response): Promise<
   const siteName = siteNameOf(ctx.config, req);
   const { files, quotas } = await readStage(req, siteName);
   const quota = await chooseQuota(ctx, quotas, siteName);
-  const requestId = await createBulk(ctx, { quota, files });
+  const requestId = await createStageRequest(ctx, { quota, files });
   res.location(`${apiUrl(ctx.config, req)}/stage/${requestId}`);
   sendText(res, 201, JSON.stringify({ requestId }));
 }
@@ -54,19 +54,19 @@ async function chooseQuota(ctx: Context, named: readonly string[], siteName: str
 }
 
 export async function poll(ctx: Context, req: Request, res: Response): Promise<void> {
-  await readBulk(ctx, String(req.params.id), async (bulk, pages) => {
-    const head = `${JSON.stringify(presentBulk(bulk)).slice(0, -1)},"files":[`;
+  await readStageRequest(ctx, String(req.params.id), async (stageRequest, pages) => {
+    const head = `${JSON.stringify(presentStageRequest(stageRequest)).slice(0, -1)},"files":[`;
     await sendList(res, { head, pages, present: presentFile, tail: ']}' });
   });
 }
 
 export async function cancel(ctx: Context, req: Request, res: Response): Promise<void> {
-  await cancelInBulk(ctx, String(req.params.id), await readLogicalPaths(ctx, req));
+  await cancelStageRequestFiles(ctx, String(req.params.id), await readLogicalPaths(ctx, req));
   res.status(200).end();
 }
 
 export async function remove(ctx: Context, req: Request, res: Response): Promise<void> {
-  await removeBulk(ctx, String(req.params.id));
+  await removeStageRequest(ctx, String(req.params.id));
   res.status(200).end();
 }
 
@@ -77,7 +77,7 @@ export async function release(ctx: Context, req: Request, res: Response): Promis
   const id = String(req.params.id);
   const paths = await readLogicalPaths(ctx, req);
   if (id === ANY_REQUEST) await releaseInAll(ctx, paths);
-  else await releaseInBulk(ctx, id, paths);
+  else await releaseStageRequestFiles(ctx, id, paths);
   res.status(200).end();
 }
 
@@ -116,7 +116,7 @@ export async function archiveInfo(ctx: Context, req: Request, res: Response): Pr
 /** The API's times are whole seconds. */
 const toSeconds = (time: string) => Math.floor(secondsOf(time));
 
-function presentBulk({ id, madeAt, startedAt, endedAt }: BulkRow) {
+function presentStageRequest({ id, madeAt, startedAt, endedAt }: StageRequestRow) {
   const createdAt = toSeconds(madeAt);
   return {
     id,
@@ -126,7 +126,7 @@ function presentBulk({ id, madeAt, startedAt, endedAt }: BulkRow) {
   };
 }
 
-function presentFile({ given, state, startedAt, problem, error, isLate }: BulkFileRow) {
+function presentFile({ given, state, startedAt, problem, error, isLate }: StageRequestFileRow) {
   const text =
     problem === null ? (error ?? (isLate ? 'its disk lifetime was over before it came' : null)) : problems[problem];
   return {

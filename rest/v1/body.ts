@@ -38,7 +38,7 @@ export const newRequest = z.object({
       .array(z.unknown(), must('a list of paths'))
       .transform((files, ctx) => {
         const other = files.find((file) => typeof file !== 'string');
-        if (other !== undefined) ctx.addIssue(`must hold strings, not ${nameOf(other)}`);
+        if (other !== undefined) ctx.addIssue(`must contain strings, not ${nameOf(other)}`);
         return files as string[];
       })
       .nullish(),

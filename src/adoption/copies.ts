@@ -14,7 +14,7 @@ import { isUnheld, placeOnDisk } from '../domain/conditions.js';
 import type { Context } from '../domain/context.js';
 import { copyColumns, isAsRead, type NotedCopy } from '../domain/disks/copies.js';
 import { isUnheldForGood } from '../domain/disks/removals.js';
-import { lockHolders, markOnDisk } from '../domain/requests/holds.js';
+import { lockHolders, markOnDisk } from '../domain/requests/request-files.js';
 import { type Adopting, digestOf } from './report.js';
 
 interface SourceDisk {

@@ -1,10 +1,10 @@
-/** `withdraw`, `reinstate`, `rename`, `forget`: changes of files of the catalogue. */
+/** `withdraw`, `reinstate`, `rename`, `purge`: changes of files of the catalogue. */
 import type { Command } from 'commander';
 import { formatBytes } from '../core/bytes.js';
 import { plural } from '../core/plural.js';
 import {
   type ChosenFragment,
-  ForgetFiles,
+  PurgeFiles,
   ReinstateFiles,
   RenameFiles,
   WithdrawFiles,
@@ -42,10 +42,10 @@ export function register(program: Command): void {
       printChosen(await askChange(findSite(), RenameFiles, { input }, own), 'renamed', options);
     });
   program
-    .command('forget <path>')
+    .command('purge <path>')
     .option(...dryRunOption)
-    .addHelpText('after', FORGET_HELP)
-    .action((path, options) => forgetFiles(path, options));
+    .addHelpText('after', PURGE_HELP)
+    .action((path, options) => purgeFiles(path, options));
 }
 
 const WITHDRAW_HELP = `
@@ -56,7 +56,7 @@ const RENAME_HELP = `
 Requests keep the files, and copies that are on disk stay where they are. Libraries that find files by their paths are asked for
 them by the names of before, unless --in-library says that they were renamed there as well.`;
 
-const FORGET_HELP = `
+const PURGE_HELP = `
 Nothing brings it back. What is still on disk, or in a live request, is passed over: ask again when it has gone.`;
 
 interface ChangeOptions extends OutputOptions {
@@ -70,10 +70,10 @@ function printChosen(chosen: ChosenFragment, done: string, { json = false, dryRu
   if (!json) tellRequests(requests);
 }
 
-async function forgetFiles(path: string, { json, dryRun }: ChangeOptions): Promise<void> {
-  const forgotten = await askChange(findSite(), ForgetFiles, { input: { path, dryRun } }, { path: '<path>' });
-  if (json) return printJson(forgotten);
-  const { files, bytes, kept } = forgotten;
-  printLine(`${plural(files, 'file')}, ${formatBytes(bytes)}, ${dryRun ? 'would be ' : ''}forgotten`);
+async function purgeFiles(path: string, { json, dryRun }: ChangeOptions): Promise<void> {
+  const purged = await askChange(findSite(), PurgeFiles, { input: { path, dryRun } }, { path: '<path>' });
+  if (json) return printJson(purged);
+  const { files, bytes, kept } = purged;
+  printLine(`${plural(files, 'file')}, ${formatBytes(bytes)}, ${dryRun ? 'would be ' : ''}purged`);
   if (kept > 0) printLine(`${plural(kept, 'file is', 'files are')} still on disk or in live requests, and passed over`);
 }

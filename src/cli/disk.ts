@@ -3,7 +3,7 @@ import path from 'node:path';
 import type { Command } from 'commander';
 import { formatBytes } from '../core/bytes.js';
 import { plural } from '../core/plural.js';
-import type { DiskRow, ForgottenDisk } from '../domain/disks/disks.js';
+import type { DiskRow, RemovedDisk } from '../domain/disks/disks.js';
 import { DiskHosts, RemoveDisk, ResizeDisk, RestoreDisks } from '../generated/command-operations.js';
 import type { DiskState } from '../restore-area/setup.js';
 import { askChange, askNodes } from './connection/client.js';
@@ -94,8 +94,8 @@ function readAbsolute(mountpoint: string): string {
 }
 
 async function removeDisk(mountpoint: string, options: OutputOptions): Promise<void> {
-  const { disk, problem } = await operate<{ disk: ForgottenDisk; problem: string | undefined }>({
-    here: async (ctx) => (await import('../restore-area/setup.js')).removeDisk(ctx, path.resolve(mountpoint)),
+  const { disk, problem } = await operate<{ disk: RemovedDisk; problem: string | undefined }>({
+    here: async (ctx) => (await import('../restore-area/setup.js')).removeDiskAndMarker(ctx, path.resolve(mountpoint)),
     afar: async (url) => {
       const removed = await askChange(url, RemoveDisk, { mountpoint: readAbsolute(mountpoint) });
       const problem = 'the disk is not looked at from here; "disk add --mark" would take it again';
@@ -103,7 +103,7 @@ async function removeDisk(mountpoint: string, options: OutputOptions): Promise<v
     },
   });
   printResult(disk, `restore disk ${disk.mountpoint} is removed; what stands there is left alone`, options);
-  for (const path of disk.leftBehind) noteLine(`it fails, and may have the rest of a recall of ${path}`);
+  for (const path of disk.stalePartialFiles) noteLine(`it fails, and may have the rest of a recall of ${path}`);
   if (problem !== undefined) noteLine(`its marker stays: ${problem}`);
 }
 

@@ -63,8 +63,14 @@ function formatFinding({ kind, thing, expected, found, isRepaired }: Finding): s
 
 function formatReport({ lookedAt, found, repaired }: Report): string {
   const of = (name: string) => lookedAt[name] ?? 0;
-  const count = (name: string) => plural(of(name), name.replace(/s$/, ''), name);
-  const rows = `looked at ${['quotas', 'requests', 'holds', 'recalls'].map(count).join(', ')}`;
+  const count = (name: string) =>
+    plural(
+      of(name),
+      ...(name === 'requestFiles'
+        ? (['request file', 'request files'] as const)
+        : ([name.replace(/s$/, ''), name] as const)),
+    );
+  const rows = `looked at ${['quotas', 'requests', 'requestFiles', 'recalls'].map(count).join(', ')}`;
   const notAt = of('notCompared') === 0 ? '' : `, but not at ${of('notCompared')}`;
   const noted = `${plural(of('copies'), 'noted copy', 'noted copies')} (${of('checksums')} of them read)${notAt}`;
   const onDisks = `, ${count('disks')}, ${noted}, ${count('files')} in ${count('folders')}`;

@@ -106,17 +106,17 @@ async function listLibraries(options: OutputOptions): Promise<void> {
 async function removeLibrary(name: string, { force, json }: OutputOptions & { force?: boolean }): Promise<void> {
   const removed = await askChange(findOperatedSite(), RemoveLibrary, { name, force });
   if (json) return printJson(removed);
-  const { name: was, drives, volumes, leftFiles, leftBytes, left } = removed;
+  const { name: was, drives, volumes, stagedFiles, stagedBytes, left } = removed;
   printLine(`library ${was} is removed, with ${plural(drives, 'drive')} and ${volumes} empty volumes`);
-  if (leftFiles === 0) return;
+  if (stagedFiles === 0) return;
   printLine(
-    `${plural(leftFiles, 'file')} of ${formatBytes(leftBytes)} may stay staged there: it was not told that nobody needs them`,
+    `${plural(stagedFiles, 'file')} of ${formatBytes(stagedBytes)} may stay staged there: it was not told that nobody needs them`,
   );
   printTable(
     ['FILE', 'DEMAND', 'UNTIL'],
     left.map(({ path, demand, until }) => [path, demand, until && formatTime(until)]),
   );
-  if (left.length < leftFiles) printLine(`and ${leftFiles - left.length} more`);
+  if (left.length < stagedFiles) printLine(`and ${stagedFiles - left.length} more`);
 }
 
 /** The end of the help of commands that take settings. */

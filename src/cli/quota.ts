@@ -3,7 +3,7 @@ import type { Command } from 'commander';
 import { formatBytes } from '../core/bytes.js';
 import { quote } from '../core/errors.js';
 import { plural } from '../core/plural.js';
-import { ForgetUser, Quota, QuotaHistory, Quotas, RemoveQuota, SetQuota } from '../generated/command-operations.js';
+import { PurgeUser, Quota, QuotaHistory, Quotas, RemoveQuota, SetQuota } from '../generated/command-operations.js';
 import { ask, askChange, askNodes, askNow } from './connection/client.js';
 import { findOperatedSite, withSerial } from './connection/where.js';
 import { readPast, toSize } from './terminal/arguments.js';
@@ -48,9 +48,9 @@ export function register(program: Command): void {
     .action((user, options) => removeQuota(user, options));
   program
     .command('user')
-    .command('forget <name>')
+    .command('purge <name>')
     .description('put a pseudonym in place of a user without live requests, and of its addresses, for good')
-    .action((name, options) => forgetUser(name, options));
+    .action((name, options) => purgeUser(name, options));
 }
 
 interface QuotaOptions extends OutputOptions {
@@ -128,8 +128,8 @@ async function showHistory(user: string, options: OutputOptions & { since: strin
 const formatPart = (used: bigint, size: bigint): string =>
   size === 0n ? '-' : `${Math.round((Number(used) / Number(size)) * 100)}%`;
 
-async function forgetUser(user: string, options: OutputOptions): Promise<void> {
-  const result = await askChange(findOperatedSite(), ForgetUser, { user });
+async function purgeUser(user: string, options: OutputOptions): Promise<void> {
+  const result = await askChange(findOperatedSite(), PurgeUser, { user });
   if (options.json) return printJson(result);
   const { pseudonym, requests, letters, tokens, auditRows } = result;
   printLine(

@@ -51,7 +51,7 @@ export function register(program: Command): void {
   program
     .command('release <id>')
     .option(...fileOption)
-    .option('--match <text>', 'all files of the request whose path holds the text')
+    .option('--match <text>', 'all files of the request whose path contains the text')
     .action((id, options) => releaseFiles(findSite(), id, options));
   program
     .command('retry <id>')

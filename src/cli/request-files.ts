@@ -5,7 +5,7 @@ import { plural } from '../core/plural.js';
 import { printable } from '../core/printable.js';
 import {
   type EndFragment,
-  FailedHolds,
+  FailedFiles,
   FilesBelow,
   FilesOnDisk,
   MissingFiles,
@@ -56,7 +56,7 @@ export function requireRequest<Request>(id: number, request: Request | null): Re
 /** Prints where the files of a request are that are on disk. @returns what became of others: the number of each */
 export async function printPaths(url: string, id: number, options: PathsOptions): Promise<Map<string, number>> {
   const lost = new Map<string, number>();
-  const pages = askPages(url, FilesOnDisk, { id }, ({ request }) => requireRequest(id, request).holds);
+  const pages = askPages(url, FilesOnDisk, { id }, ({ request }) => requireRequest(id, request).files);
   for await (const { edges } of pages) {
     for (const { node } of edges) {
       const path = placeOf(node.file);
@@ -118,8 +118,8 @@ export async function describePartial(
   url: string,
   { requestId: id, filesTotal, filesFailed }: { requestId: number; filesTotal: number; filesFailed: number },
 ): Promise<CommandError> {
-  const { request } = await ask(url, FailedHolds, { id, first: NAMED_FAILED });
-  const named = request?.holds.edges.map(({ node }) => `${node.file.path}: ${node.error ?? 'failed'}`) ?? [];
+  const { request } = await ask(url, FailedFiles, { id, first: NAMED_FAILED });
+  const named = request?.files.edges.map(({ node }) => `${node.file.path}: ${node.error ?? 'failed'}`) ?? [];
   const lines = [
     `request ${id} is partial: ${filesFailed} of ${plural(filesTotal, 'file')} failed`,
     ...listPaths(named, named.length > 0 ? filesFailed : 0),
@@ -138,11 +138,11 @@ const LIVE = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL'];
  */
 export async function findMissing(url: string, id: number): Promise<string[]> {
   const request = requireRequest(id, (await ask(url, MissingFiles, { id, first: NAMED_MISSING })).request);
-  const { state, retention, pattern, filesTotal, filesReleased, filesUnknown, filesRefused, awaited } = request;
+  const { state, retention, pattern, filesTotal, filesReleased, filesUnknown, filesRefused, unresolved } = request;
   const pathsOf = (reason: string) =>
-    awaited.edges.filter(({ node }) => node.reason === reason).map(({ node }) => node.path);
+    unresolved.edges.filter(({ node }) => node.reason === reason).map(({ node }) => node.path);
   const lines: string[] = [];
-  const isEmpty = pattern !== '' && filesTotal + filesReleased === 0 && awaited.edges.length === 0;
+  const isEmpty = pattern !== '' && filesTotal + filesReleased === 0 && unresolved.edges.length === 0;
   if (isEmpty) lines.push(describeNoMatch(pattern));
   if (filesUnknown > 0) {
     const paths = pathsOf('UNKNOWN');

@@ -35,7 +35,7 @@ export function register(program: Command): void {
       '--quota <user>',
       'the user whose quota is charged; that of your own settings, else your own, else that of your oldest membership',
     )
-    .option('--pattern <text>', 'all files whose path holds the text, now and later')
+    .option('--pattern <text>', 'all files whose path contains the text, now and later')
     .option(...fileOption)
     .option('--retention <date>', 'how long the files stay on disk: a UTC date, or 3d, 12h; five days unless given')
     .option('--label <text>')

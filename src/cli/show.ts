@@ -5,10 +5,10 @@ import { plural } from '../core/plural.js';
 import { tellFiles, tellMissing } from '../core/requested-files.js';
 import {
   FirstPaths,
-  ShowHolds,
-  type ShownHoldFragment,
+  type ShownRequestFileFragment,
   type ShownRequestFragment,
   ShowRequest,
+  ShowRequestFiles,
 } from '../generated/command-operations.js';
 import { ask, askPages } from './connection/client.js';
 import { findSite } from './connection/where.js';
@@ -51,16 +51,16 @@ async function showRequest(url: string, id: number, options: ShowOptions): Promi
   const request = requireRequest(id, (await ask(url, ShowRequest, { id })).request);
   if (options.json) printJson(request);
   else printRequest(request, { reasons: await readReasons(url, id), wish: await describeWish(url, request) });
-  const { holds, isWhole } = await readHolds(url, id, limit);
-  const cut = `the first ${holds.length === 1 ? 'file that is' : `${holds.length} files that are`} not on disk; --limit shows more`;
+  const { files, isWhole } = await readRequestFiles(url, id, limit);
+  const cut = `the first ${files.length === 1 ? 'file that is' : `${files.length} files that are`} not on disk; --limit shows more`;
   if (options.json) {
-    holds.forEach(printJson);
+    files.forEach(printJson);
     if (!isWhole) printNote(cut, options);
     return;
   }
-  if (holds.length > 0) {
+  if (files.length > 0) {
     printLine('');
-    printHolds(holds);
+    printRequestFiles(files);
   }
   if (!isWhole) printLine(cut);
   const missing = await findMissing(url, id);
@@ -74,7 +74,7 @@ async function describeWish(url: string, request: ShownRequestFragment): Promise
   if (pattern === label) return undefined;
   if (pattern !== '') return `all files with ${JSON.stringify(pattern)} in their path`;
   const { request: first } = await ask(url, FirstPaths, { id });
-  const path = first?.holds.edges[0]?.node.file.path ?? first?.awaited.edges[0]?.node.path;
+  const path = first?.files.edges[0]?.node.file.path ?? first?.unresolved.edges[0]?.node.path;
   const { filesTotal, filesReleased, filesUnknown, filesRefused, filesOverLimit } = request;
   const more = filesTotal + filesReleased + filesUnknown + filesRefused + filesOverLimit - 1;
   if (path === undefined || (path === label && more === 0)) return undefined;
@@ -115,37 +115,37 @@ function isElsewhere(request: ShownRequestFragment): boolean {
   return !hasLetGo(request) && restoredBelow.length === 0 && filesOnDisk > filesAtPrimaryPlace;
 }
 
-async function readHolds(url: string, id: number, limit: number) {
-  const pages = askPages(url, ShowHolds, { id }, ({ request }) => requireRequest(id, request).holds, { limit });
-  const holds: ShownHoldFragment[] = [];
+async function readRequestFiles(url: string, id: number, limit: number) {
+  const pages = askPages(url, ShowRequestFiles, { id }, ({ request }) => requireRequest(id, request).files, { limit });
+  const files: ShownRequestFileFragment[] = [];
   let isWhole = false;
   for await (const { edges, pageInfo } of pages) {
-    holds.push(...edges.map(({ node }) => node));
+    files.push(...edges.map(({ node }) => node));
     isWhole = !pageInfo.hasNextPage;
   }
-  return { holds, isWhole };
+  return { files, isWhole };
 }
 
-function printHolds(holds: ShownHoldFragment[]): void {
+function printRequestFiles(files: ShownRequestFileFragment[]): void {
   printTable(
     ['FILE', 'STATE', 'TRIES', 'NEXT TRY', 'WHY'],
-    holds.map((hold) => [
-      hold.file.path,
-      hold.recallState === 'RUNNING' ? 'RUNNING' : hold.state,
-      formatTries(hold),
-      hold.nextTry === null ? '' : formatTime(hold.nextTry),
-      formatReasons(hold),
+    files.map((requestFile) => [
+      requestFile.file.path,
+      requestFile.recallState === 'RUNNING' ? 'RUNNING' : requestFile.state,
+      formatTries(requestFile),
+      requestFile.nextTry === null ? '' : formatTime(requestFile.nextTry),
+      formatReasons(requestFile),
     ]),
   );
 }
 
 /** A file that was given up has no counter: its reason ends with the tries, if there was more than one. */
-function formatTries({ attempts, lastError }: ShownHoldFragment): string {
+function formatTries({ attempts, lastError }: ShownRequestFileFragment): string {
   return attempts === null ? (/; given up after (\d+) tries$/.exec(lastError ?? '')?.[1] ?? '') : String(attempts);
 }
 
 /** Returns what keeps a file from the disk, the most important first. */
-function formatReasons({ state, lastErrorClass, lastError, file: { volume } }: ShownHoldFragment): string {
+function formatReasons({ state, lastErrorClass, lastError, file: { volume } }: ShownRequestFileFragment): string {
   const reasons: string[] = [];
   if (state === 'WAITING' && volume?.suspension) {
     reasons.push(`volume ${volume.name} is ${formatSuspension(volume.suspension)}`);

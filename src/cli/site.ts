@@ -25,7 +25,7 @@ async function showStatus(url: string, options: OutputOptions): Promise<void> {
   const { processes, suspensions, restoreDisks, fence } = await ask(url, Processes);
   for (const { node } of suspensions.edges) {
     if (node.kind === 'CLOCK')
-      noteLine(`${node.reason || 'the clock is held'}, since ${formatTime(node.since)} (${CONFIRM})`);
+      noteLine(`${node.reason || 'the clock is suspended'}, since ${formatTime(node.since)} (${CONFIRM})`);
   }
   for (const { node } of restoreDisks.edges) {
     if (node.comparison) noteLine(describeComparison(node.mountpoint, node.comparison));

@@ -1,4 +1,4 @@
-/** `hold`, `drain`, `resume`, `suspensions`: what is taken out of service and put back. */
+/** `suspend`, `drain`, `resume`, `suspensions`: takes objects out of service and puts them back. */
 import { Argument, type Command } from 'commander';
 import {
   Resume,
@@ -13,7 +13,7 @@ import { type OutputOptions, printResult, printRows } from './terminal/output.js
 import { formatTime } from './terminal/times.js';
 
 export function register(program: Command): void {
-  registerSuspend(program, 'hold', 'HELD');
+  registerSuspend(program, 'suspend', 'IMMEDIATE');
   registerSuspend(program, 'drain', 'DRAINING');
   program
     .command('resume')
@@ -34,21 +34,11 @@ function registerSuspend(program: Command, command: string, mode: SuspensionMode
 }
 
 function createKind(): Argument {
-  return new Argument('<kind>', 'what it is').choices([
-    'volume',
-    'drive',
-    'library',
-    'user',
-    'disk',
-    'clock',
-    'backend',
-  ]);
+  return new Argument('<kind>', 'what it is').choices(['volume', 'drive', 'library', 'user', 'disk', 'clock']);
 }
 
-/** Commander has checked the kind. A library has the name that it had when there was only one, too. */
-function readKind(kind: string): SuspensionKind {
-  return kind === 'library' ? 'BACKEND' : (kind.toUpperCase() as SuspensionKind);
-}
+/** Commander has checked the kind. */
+const readKind = (kind: string) => kind.toUpperCase() as SuspensionKind;
 
 const nameArgument = [
   '<name>',
@@ -56,15 +46,15 @@ const nameArgument = [
 ] as const;
 
 const SUSPEND_HELP = `
-Nothing new begins on what is held or draining, until it is resumed; what waits for it goes on waiting.
-hold   stops the recalls that run: their files go back into the queue, and it does not count as a try
-drain  lets the recalls that run end
+Nothing new starts on a suspended or draining object until you resume it. Files that need it keep waiting.
+suspend  stops running recalls; their files return to the queue, and no try is counted
+drain    lets running recalls finish
 
 volume   its files wait
 drive    the other drives go on
 user     the user's files wait, but for those that another user waits for too
 disk     a restore disk: recalls go to the other disks, or wait; what is on it stays
-library  all drives of a tape system; \`backend\` is the same
+library  all drives of a tape system
 clock    of the database: nothing expires or is removed; \`resume\` confirms the time that it shows`;
 
 async function suspend(
@@ -77,9 +67,10 @@ async function suspend(
   printResult(suspension, `${kind} ${suspension.name} is ${formatSuspension(suspension)}`, options);
 }
 
-/** `held`, or `held: why`. */
+/** Returns `suspended` or `draining`, followed by the reason. */
 export function formatSuspension({ mode, reason }: { mode: string; reason: string }): string {
-  return reason === '' ? mode.toLowerCase() : `${mode.toLowerCase()}: ${reason}`;
+  const state = mode === 'DRAINING' ? 'draining' : 'suspended';
+  return reason === '' ? state : `${state}: ${reason}`;
 }
 
 async function resume(

@@ -89,7 +89,7 @@ library. What waits for the old one is read from the new one.`;
 
 const RETIRE_HELP = `
 Nothing is put on a retired volume any more. Without --withdraw a volume with files that can be read nowhere else is refused.
-While a drive has it, hold or drain it first. A command that was broken off is repeated: it does the rest.`;
+While a drive has it, suspend or drain it first. A command that was broken off is repeated: it does the rest.`;
 
 interface ChangeOptions extends OutputOptions {
   dryRun?: boolean;

@@ -32,12 +32,12 @@ const fixedLimits = {
   /** Paths in a request. */
   requestPaths: 250_000,
   /** Of the active requests of a user: open patterns, and unresolved paths. */
-  standingPatterns: 1000,
-  awaitedPaths: 10_000_000,
+  openPatterns: 1000,
+  unresolvedPaths: 10_000_000,
   /** Paths in the stage requests of a user that are in no request, and so in no quota. */
   unstagedPaths: 10_000_000,
   /** Recorded paths of a user that do not fit into the quota or a limit. */
-  leftOutPaths: 100_000,
+  excludedPaths: 100_000,
   /** Files that join a user's open patterns during an import; the others join after it. */
   importJoins: 100_000,
   graphqlDepth: 12,

@@ -8,7 +8,7 @@
  * - A request's lock covers its request files and unresolved paths. A file's lock covers its
  * verification results. (No lock covers the verifications that an import or `verifyAgain` removes.) A webhook's lock
  * covers its messages.
- * - The sender of an email and pruning lock it without waiting, and `forgetUser` after its quotas. Claims of removals are taken and returned as the last lock.
+ * - The sender of an email and pruning lock it without waiting, and `purgeUser` after its quotas. Claims of removals are taken and returned as the last lock.
  * - Two transactions that insert the same path wait for each other at its unique index. Imports insert in order of the
  * paths, before they take the catalogue's lock. If files are renamed to a path that an import just adds, the two
  * deadlock; PostgreSQL ends one, which is run again.

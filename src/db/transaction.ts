@@ -60,7 +60,7 @@ const longTransactions: ReadonlySet<string> = new Set([
   'releaseFiles',
   'markCleared',
   'retryRequest',
-  'joinAwaited',
+  'joinUnresolved',
   'adoptRequest',
   'checkRenames',
   'moveVolume',

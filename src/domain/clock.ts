@@ -12,7 +12,7 @@ import { addSeconds, secondsBetween, secondsOf } from '../core/time.js';
 import { type HostTime, JUMP_SECONDS, readBoot, readHostTime, secondsPassed } from '../db/clock.js';
 import { sql } from '../db/sql.js';
 import type { Context } from './context.js';
-import { holdFailing } from './health/suspensions.js';
+import { suspendFailing } from './health/suspensions.js';
 
 export const DATABASE_CLOCK = { kind: 'CLOCK', name: 'database' } as const;
 
@@ -32,9 +32,9 @@ interface Reading extends HostTime {
   madeAt: string;
 }
 
-interface Held {
-  heldUntil: string | null;
-  isHeld: boolean;
+interface ClockSuspension {
+  suspendedUntil: string | null;
+  isSuspended: boolean;
 }
 
 export class ClockWatch {
@@ -49,7 +49,7 @@ export class ClockWatch {
   /** A jump, and since when it has had this size. */
   private jump: { ahead: number; since: number } | undefined;
   /** The suspension as it was last renewed, and since when it has not been. */
-  private quiet: { heldUntil: string | null; since: number } | undefined;
+  private quiet: { suspendedUntil: string | null; since: number } | undefined;
 
   constructor(ctx: Context, { steadySeconds = STEADY_SECONDS } = {}) {
     this.ctx = ctx;
@@ -73,37 +73,37 @@ export class ClockWatch {
 
   /** Takes the time from the readings of other processes, for a command that ends soon. */
   async adopt(): Promise<void> {
-    const { readings, held } = await this.read();
-    this.judge(readings, held);
+    const { readings, suspension } = await this.read();
+    this.judge(readings, suspension);
   }
 
   private async check(): Promise<void> {
     const { clock } = this.ctx.db;
-    const { readings, held } = await this.read();
+    const { readings, suspension } = await this.read();
     const own = readings.find(({ boot }) => boot === this.boot);
-    if (!this.isJudged) this.judge(readings, held);
+    if (!this.isJudged) this.judge(readings, suspension);
     else if (this.madeAt !== undefined && own?.madeAt !== this.madeAt) this.accept('an operator has confirmed it');
     this.madeAt = own?.madeAt;
     if (clock.aheadSeconds !== 0 && this.isSettled(clock.aheadSeconds, own)) this.accept('it has been steady since');
-    const isHeld = held.isHeld && !(await this.release(held));
-    if (clock.aheadSeconds !== 0) await this.report(held, own);
-    else if (!held.isHeld && !(own && this.isRecent(own))) await this.note(own);
-    clock.isPlausible = clock.aheadSeconds === 0 && !isHeld && seconds() >= this.settlesUntil;
+    const isSuspended = suspension.isSuspended && !(await this.release(suspension));
+    if (clock.aheadSeconds !== 0) await this.report(suspension, own);
+    else if (!suspension.isSuspended && !(own && this.isRecent(own))) await this.note(own);
+    clock.isPlausible = clock.aheadSeconds === 0 && !isSuspended && seconds() >= this.settlesUntil;
   }
 
-  private async read(): Promise<{ readings: Reading[]; held: Held }> {
-    const rows = await this.ctx.db.rows<Held & { readings: Reading[] }>(
-      sql`SELECT s.name IS NOT NULL AS "isHeld", s.retry_at AS "heldUntil", coalesce((
+  private async read(): Promise<{ readings: Reading[]; suspension: ClockSuspension }> {
+    const rows = await this.ctx.db.rows<ClockSuspension & { readings: Reading[] }>(
+      sql`SELECT s.name IS NOT NULL AS "isSuspended", s.retry_at AS "suspendedUntil", coalesce((
             SELECT json_agg(json_build_object('boot', c.boot, 'at', to_char(c.at, 'YYYY-MM-DD"T"HH24:MI:SS.US'), 'ahead', c.ahead_seconds,
               'running', c.running_seconds, 'elapsed', c.elapsed_seconds, 'hostSeconds', c.host_seconds, 'madeAt', c.made_at) ORDER BY c.at DESC) FROM clock_reading c), '[]') AS readings
           FROM (SELECT) one LEFT JOIN suspension s ON s.kind = ${DATABASE_CLOCK.kind} AND s.name = ${DATABASE_CLOCK.name}`,
     );
-    const { readings = [], ...held } = rows[0] ?? { isHeld: false, heldUntil: null };
-    return { readings, held };
+    const { readings = [], ...suspension } = rows[0] ?? { isSuspended: false, suspendedUntil: null };
+    return { readings, suspension };
   }
 
   /** Compares the first reading of this process with the last ones of others. */
-  private judge(readings: readonly Reading[], held: Held): void {
+  private judge(readings: readonly Reading[], suspension: ClockSuspension): void {
     this.isJudged = true;
     const { clock } = this.ctx.db;
     const [last] = readings;
@@ -113,7 +113,7 @@ export class ClockWatch {
       const expected = secondsOf(own.at) + secondsPassed(own, host);
       if (Math.abs(server - expected) > JUMP_SECONDS) clock.hold(expected);
     } else if (last) {
-      const isStillAhead = held.isHeld && last.ahead !== 0;
+      const isStillAhead = suspension.isSuspended && last.ahead !== 0;
       const expected = expectedAfterStart(server, {
         last: secondsOf(last.at),
         ahead: isStillAhead ? last.ahead : 0,
@@ -146,14 +146,15 @@ export class ClockWatch {
   }
 
   /** Records a jump for all processes. */
-  private async report({ isHeld, heldUntil }: Held, own: Reading | undefined): Promise<void> {
-    if (seconds() - this.notedAt < NOTE_SECONDS && isHeld) return;
+  private async report({ isSuspended, suspendedUntil }: ClockSuspension, own: Reading | undefined): Promise<void> {
+    if (seconds() - this.notedAt < NOTE_SECONDS && isSuspended) return;
     this.notedAt = seconds();
     const { db } = this.ctx;
     const retryAt = addSeconds(this.ctx.db.clock.now(), this.steadySeconds);
     await this.note(own, db.clock.aheadSeconds);
-    if (!isHeld) await holdFailing(this.ctx, DATABASE_CLOCK, { problem: describeJump(db.clock.aheadSeconds), retryAt });
-    else if (heldUntil !== null)
+    if (!isSuspended)
+      await suspendFailing(this.ctx, DATABASE_CLOCK, { problem: describeJump(db.clock.aheadSeconds), retryAt });
+    else if (suspendedUntil !== null)
       await db.pool.query(
         sql`UPDATE suspension SET retry_at = ${retryAt}
             WHERE kind = ${DATABASE_CLOCK.kind} AND name = ${DATABASE_CLOCK.name} AND retry_at IS NOT NULL`,
@@ -161,13 +162,13 @@ export class ClockWatch {
   }
 
   /** Ends a suspension that no process has renewed for some minutes. @returns whether it has ended */
-  private async release({ heldUntil }: Held): Promise<boolean> {
-    if (heldUntil === null) return false; // by an operator
-    if (this.quiet?.heldUntil !== heldUntil) this.quiet = { heldUntil, since: seconds() };
+  private async release({ suspendedUntil }: ClockSuspension): Promise<boolean> {
+    if (suspendedUntil === null) return false; // by an operator
+    if (this.quiet?.suspendedUntil !== suspendedUntil) this.quiet = { suspendedUntil, since: seconds() };
     if (this.ctx.db.clock.aheadSeconds !== 0 || seconds() - this.quiet.since < this.steadySeconds) return false;
     const { rowCount } = await this.ctx.db.pool.query(
       sql`WITH ended AS (
-            DELETE FROM suspension WHERE kind = ${DATABASE_CLOCK.kind} AND name = ${DATABASE_CLOCK.name} AND retry_at = ${heldUntil}::timestamp RETURNING name
+            DELETE FROM suspension WHERE kind = ${DATABASE_CLOCK.kind} AND name = ${DATABASE_CLOCK.name} AND retry_at = ${suspendedUntil}::timestamp RETURNING name
           ), plausible AS (
             UPDATE clock_reading SET ahead_seconds = 0 WHERE ahead_seconds <> 0 AND EXISTS (SELECT FROM ended)
           ) SELECT FROM ended`,

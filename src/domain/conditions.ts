@@ -33,15 +33,15 @@ export const isOffered = sql`((f.withdrawn_at > '-infinity') IS NOT TRUE)`;
 export const isWithdrawn = sql`f.withdrawn_at IS NOT NULL`;
 
 /** The withdrawn file `f` is on tape only, or purged: requests for it fail. A running recall continues. */
-export const isRecalledNoMore = sql`(${isWithdrawn} AND (f.stage = 'ONTAPE' OR f.forgotten_at IS NOT NULL))`;
+export const isRecalledNoMore = sql`(${isWithdrawn} AND (f.stage = 'ONTAPE' OR f.purged_at IS NOT NULL))`;
 
 export const whyWithdrawn = sql`('withdrawn from the archive' || coalesce(': ' || f.withdrawn_why, ''))`;
 
-export const isUnheld = sql`NOT EXISTS (SELECT FROM live_hold h WHERE h.file_id = f.id)`;
+export const isUnheld = sql`NOT EXISTS (SELECT FROM live_request_file h WHERE h.file_id = f.id)`;
 
 /** A live request contains the file, looked up by key, regardless of PostgreSQL's estimates. */
 export const isHeldByKeys = (fileId: Sql): Sql => sql`EXISTS (
-  SELECT FROM (SELECT h.request_id FROM hold h WHERE h.file_id = ${fileId} AND NOT h.is_ended AND h.state <> 'RELEASED' OFFSET 0) h
+  SELECT FROM (SELECT h.request_id FROM request_file h WHERE h.file_id = ${fileId} AND NOT h.is_ended AND h.state <> 'RELEASED' OFFSET 0) h
     CROSS JOIN LATERAL (SELECT FROM request r WHERE r.id = h.request_id AND ${isLive} OFFSET 0) r)`;
 
 /** The recall `c` waits, for lookups by file. The index of the queue would be read whole for each file. */
@@ -49,7 +49,7 @@ export const isWaiting = sql`c.state <> 'RUNNING'`;
 
 export const needsRoom = sql`c.not_before = 'infinity'`;
 
-export function isLeftAlone(time: string | Sql): Sql {
+export function isResting(time: string | Sql): Sql {
   return sql`coalesce(v.retry_at > ${time}, false)`;
 }
 

@@ -15,7 +15,7 @@ const CONTROL = /[\u0000-\u001f\u007f-\u009f\u2028\u2029]/;
 export function checkText(field: string, value: string): string {
   checkStorable(field, value);
   const control = CONTROL.exec(value);
-  if (control) throw new InvalidInputError(field, `must not hold control characters: ${quote(value)}`);
+  if (control) throw new InvalidInputError(field, `must not contain control characters: ${quote(value)}`);
   if (value.length > MAX_TEXT) {
     throw new InvalidInputError(field, `must have at most ${MAX_TEXT} characters, not ${value.length}`);
   }
@@ -65,7 +65,7 @@ export function checkPattern(field: string, value: string): string {
 }
 
 function checkStorable(field: string, value: string): void {
-  if (value.includes('\0')) throw new InvalidInputError(field, `must not hold the character NUL: ${quote(value)}`);
+  if (value.includes('\0')) throw new InvalidInputError(field, `must not contain the character NUL: ${quote(value)}`);
   if (!value.isWellFormed()) throw new InvalidInputError(field, `must be valid Unicode: ${quote(value)}`);
 }
 

@@ -191,7 +191,7 @@ export async function readPage<Row extends object>(
 
 /** A list within a list. The integers of `key` give the order. */
 interface InnerList {
-  table: 'hold' | 'awaited_path' | 'request';
+  table: 'request_file' | 'unresolved_path' | 'request';
   parent: 'request_id' | 'quota_id';
   key: 'ordinal' | 'id';
   /** Of the row `c` and joined tables. */

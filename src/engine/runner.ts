@@ -8,9 +8,8 @@ import { hostname } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Transporter } from 'nodemailer';
 import { pruneAudit } from '../domain/audit/lists.js';
-import { pruneBulks } from '../domain/bulks/bulks.js';
 import type { Context } from '../domain/context.js';
-import { holdDisk } from '../domain/disks/failing.js';
+import { suspendDisk } from '../domain/disks/failing.js';
 import { returnOrphans } from '../domain/disks/removals.js';
 import { wakeForRoom } from '../domain/disks/reservations.js';
 import { endFarTimes } from '../domain/far-times.js';
@@ -25,20 +24,21 @@ import { type DriveRange, ensureDrives } from '../domain/recalls/drives.js';
 import { failUnplaced, failWithdrawnRecalls } from '../domain/recalls/ends.js';
 import { findAbandoned, leaveAllUnreadable } from '../domain/recalls/queue.js';
 import { expireRequests } from '../domain/requests/ends.js';
-import { joinAwaited } from '../domain/requests/joins.js';
+import { joinUnresolved } from '../domain/requests/joins.js';
 import { writeHistory } from '../domain/site/curves.js';
 import { pruneEmails, pruneEvents } from '../domain/site/pruning.js';
+import { pruneStageRequests } from '../domain/stage-requests/stage-requests.js';
 import { CallWatch, limitsOf } from '../restore-area/calls.js';
 import { lookForChanged } from '../restore-area/changed.js';
 import { FailingDisks } from '../restore-area/failures.js';
 import { beginLinks, LinkKeeper } from '../restore-area/links/pass.js';
 import { CopyCheck } from '../restore-area/missing.js';
 import { CHECK_MS, ownershipOf } from '../restore-area/ownership.js';
-import { removeLeftBehind, removeUnheld, WaitingRequests } from '../restore-area/removal.js';
+import { removeStaleFiles, removeUnheld, WaitingRequests } from '../restore-area/removal.js';
 import { Renumbering } from '../restore-area/renumbered.js';
 import { prepareDisks } from '../restore-area/setup.js';
 import { createDiskLook, DiskGauge, type readFileSystem } from '../restore-area/space.js';
-import type { TapeBackend } from '../tape/backend.js';
+import type { DriveLibrary } from '../tape/drive-library.js';
 import type { Site } from '../tape/kind.js';
 import { Crews, type SharedOptions } from './crews.js';
 import { type DriveWork, mountVolumes, takeOver } from './drive/drive.js';
@@ -120,7 +120,7 @@ const LIBRARIES_MS = 5000;
  */
 export async function startEngine(
   ctx: Context,
-  given: TapeBackend | DriveWork,
+  given: DriveLibrary | DriveWork,
   options: EngineOptions = {},
 ): Promise<Engine> {
   const [ownership, over] = [ownershipOf(ctx), new AbortController()];
@@ -150,7 +150,7 @@ export async function startEngine(
   };
 }
 
-async function runEngine(ctx: Context, given: TapeBackend | DriveWork, options: EngineOptions): Promise<Engine> {
+async function runEngine(ctx: Context, given: DriveLibrary | DriveWork, options: EngineOptions): Promise<Engine> {
   const { drainMs = DRAIN_MS, part = 'all', onHang = () => {} } = options;
   const { drives } = ctx.config;
   if (part !== 'drive') await prepareDisks(ctx);
@@ -233,7 +233,7 @@ function makeBells(): Bells {
 function watchPasses(ctx: Context, onHang: () => void): CallWatch {
   return new CallWatch(limitsOf(ctx), ({ place, message }) => {
     if (place.kind !== 'disk') return;
-    holdDisk(ctx, place.mountpoint, message).then(onHang, onHang);
+    suspendDisk(ctx, place.mountpoint, message).then(onHang, onHang);
   });
 }
 
@@ -297,8 +297,8 @@ function listPasses(
     { name: 'unmarked links', everyMs: UNMARKED_MS, run: () => markUnlinked(ctx) },
     { name: 'far times', isByTime: true, bell: bells.suspension, everyMs: HISTORY_MS, run: () => endFarTimes(ctx) },
     { name: 'orphans', everyMs: repairMs, run: () => returnOrphans(ctx) },
-    { name: 'joins', everyMs: repairMs, run: () => joinAwaited(ctx) },
-    { name: 'left behind', isByTime: true, everyMs: repairMs, run: () => removeLeftBehind(ctx, stop, disks) },
+    { name: 'joins', everyMs: repairMs, run: () => joinUnresolved(ctx) },
+    { name: 'stale partial files', isByTime: true, everyMs: repairMs, run: () => removeStaleFiles(ctx, stop, disks) },
     { name: 'copies', everyMs: COPIES_MS, run: () => copyCheck.run(ctx) },
     { name: 'renumbered copies', everyMs: COPIES_MS, run: () => renumbering.run(ctx, stop, disks) },
     { name: 'changed copies', bell: bells.recall, everyMs: repairMs, run: () => lookForChanged(ctx, stop, disks) },
@@ -310,7 +310,7 @@ function listPasses(
     { name: 'audit', isByTime: true, everyMs: HISTORY_MS, run: () => pruneAudit(ctx, stop) },
     { name: 'curves', isByTime: true, everyMs: CURVES_MS, run: () => writeHistory(ctx, stop) },
     { name: 'emails', isByTime: true, everyMs: HISTORY_MS, run: () => pruneEmails(ctx, stop) },
-    { name: 'bulks', isByTime: true, everyMs: HISTORY_MS, run: () => pruneBulks(ctx, stop) },
+    { name: 'stage requests', isByTime: true, everyMs: HISTORY_MS, run: () => pruneStageRequests(ctx, stop) },
     { name: 'disks', everyMs: DISKS_MS, run: () => disks.retry() },
     { name: 'new disks', bell: bells.room, everyMs: DISKS_MS, run: () => disks.meetNew() },
     { name: 'expiring', isByTime: true, everyMs: EXPIRING_MS, run: () => queueExpiring(ctx, stop) },

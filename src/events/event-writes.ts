@@ -41,7 +41,7 @@ async function insertEvents(tx: Transaction, events: Pending, at: string): Promi
     const [ids, from, to] = [moves.map((m) => m.id), moves.map((m) => m.from), moves.map((m) => m.to)];
     tx.send(
       sql`INSERT INTO event (at, file_id, from_stage, to_stage, request_ids)
-          SELECT ${at}::timestamp, m.id, m.from_stage, m.to_stage, ARRAY(SELECT h.request_id FROM live_hold h WHERE h.file_id = m.id ORDER BY 1)
+          SELECT ${at}::timestamp, m.id, m.from_stage, m.to_stage, ARRAY(SELECT h.request_id FROM live_request_file h WHERE h.file_id = m.id ORDER BY 1)
           FROM unnest(${ids}::bigint[], ${from}::"Stage"[], ${to}::"Stage"[]) WITH ORDINALITY AS m (id, from_stage, to_stage, n) ORDER BY m.n`,
     );
   }

@@ -26,7 +26,7 @@ const AT_ONCE = 100;
 /** Delay after a lost notification. */
 const POLL_MS = 5000;
 const RETRY_MS = 200;
-const BELLS = ['event', 'recall', 'notification', 'room', 'access', 'rights', 'forgotten', 'webhook'];
+const BELLS = ['event', 'recall', 'notification', 'room', 'access', 'rights', 'purged', 'webhook'];
 
 export class EventFeed {
   private readonly db: Database;

@@ -14,7 +14,7 @@ import { registerRows } from '../domain/import/import.js';
 import type { CatalogueRow } from '../domain/import/import-rows.js';
 import { setQuota } from '../domain/quotas/quotas.js';
 import { archiveTree } from '../engine/archive/archive.js';
-import type { WritableBackend } from '../tape/backend.js';
+import type { WritableLibrary } from '../tape/drive-library.js';
 
 const YEARS = [2023, 2024, 2025];
 const FILES_A_YEAR = 8;
@@ -31,7 +31,7 @@ export type Demo = 'made' | 'unused';
  * Does nothing if there is another user or file, or if the demo is complete.
  * @returns undefined if there is nothing to say about the demo
  */
-export async function makeDemo(ctx: Context, backend: WritableBackend): Promise<Demo | undefined> {
+export async function makeDemo(ctx: Context, library: WritableLibrary): Promise<Demo | undefined> {
   const client = await ctx.db.pool.connect();
   try {
     // processes may start at the same time on an empty database
@@ -48,7 +48,7 @@ export async function makeDemo(ctx: Context, backend: WritableBackend): Promise<
     const [state] = rows;
     if (state?.isUsed) return undefined;
     if (state?.isComplete) return 'unused';
-    await archiveFiles(ctx, backend);
+    await archiveFiles(ctx, library);
     await setQuota(ctx, BOB);
     await setQuota(ctx, ALICE);
     return 'made';
@@ -57,7 +57,7 @@ export async function makeDemo(ctx: Context, backend: WritableBackend): Promise<
   }
 }
 
-async function archiveFiles(ctx: Context, backend: WritableBackend): Promise<void> {
+async function archiveFiles(ctx: Context, library: WritableLibrary): Promise<void> {
   const dir = await mkdtemp(path.join(os.tmpdir(), 'tapegate-demo-'));
   try {
     for (const year of YEARS) {
@@ -68,7 +68,7 @@ async function archiveFiles(ctx: Context, backend: WritableBackend): Promise<voi
       }
     }
     const input = { dir, prefix: PREFIX, spot: 'spot-demo', volumeSize: VOLUME_BYTES };
-    const { failed } = await archiveTree(ctx, backend, input, { signal: new AbortController().signal });
+    const { failed } = await archiveTree(ctx, library, input, { signal: new AbortController().signal });
     await registerRows(ctx, [PREFIX, path.dirname(PREFIX)].map(toOpenFolder));
     if (failed.length > 0) throw new Error(`the demo archive could not be made: ${failed[0]}`);
   } finally {

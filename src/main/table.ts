@@ -102,7 +102,7 @@ export const commandFiles = {
           line: 'Change the path of a file or directory',
           help: 'Change the path of a file, or of a whole directory if both paths end in a slash.',
         },
-        'forget [options] <path>': {
+        'purge [options] <path>': {
           line: 'Purge a withdrawn file or directory for good',
           help: `Purge a withdrawn file or directory from the catalogue for good. Its paths are free afterwards. ${slash}`,
         },
@@ -138,7 +138,7 @@ export const commandFiles = {
     suspensions: [
       () => import('../cli/suspensions.js'),
       {
-        'hold [options] <kind> <name>': {
+        'suspend [options] <kind> <name>': {
           line: 'Suspend a drive, volume, library, disk or quota',
           help: 'Suspend a drive, volume, library, disk or quota: no new work starts, and running work is stopped.',
         },

@@ -20,7 +20,7 @@ export interface EndRange {
 
 const LATEST = { factor: 2, sweeps: 1.5 };
 
-export interface AwaitedPart {
+export interface PartAhead {
   volumeId: number;
   libraryId: number;
   medium: Medium;
@@ -43,7 +43,7 @@ interface PlanAhead {
 }
 
 /** @returns undefined if no drive will read a part, or its library's wait time is unknown */
-export function rangeOf(plan: PlanAhead, user: string, parts: readonly AwaitedPart[]): EndRange | undefined {
+export function rangeOf(plan: PlanAhead, user: string, parts: readonly PartAhead[]): EndRange | undefined {
   if (parts.length === 0) return undefined;
   let longest = 0;
   const totals = new Map<number, number>();
@@ -69,7 +69,7 @@ export function rangeOf(plan: PlanAhead, user: string, parts: readonly AwaitedPa
   };
 }
 
-function endOnDrive({ now, ahead }: PlanAhead, user: string, part: AwaitedPart): EndRange | undefined {
+function endOnDrive({ now, ahead }: PlanAhead, user: string, part: PartAhead): EndRange | undefined {
   const { volumeId, medium, files, bytes, isReading, notBefore } = part;
   const reading = estimateReading(medium, files, bytes);
   const end = isReading ? now + reading : ahead.turnOf(volumeId, user)?.end;
@@ -80,7 +80,7 @@ function endOnDrive({ now, ahead }: PlanAhead, user: string, part: AwaitedPart):
 const LINEAR = findMedium('linear');
 
 /** The part arrives on the library's disk, and is then read with all other parts of the library. */
-function endAtLibrary(plan: PlanAhead, part: AwaitedPart, totals: ReadonlyMap<number, number>): EndRange | undefined {
+function endAtLibrary(plan: PlanAhead, part: PartAhead, totals: ReadonlyMap<number, number>): EndRange | undefined {
   const { libraryId, files, bytes, isReading, notBefore = plan.now, staged } = part;
   const library = plan.staged.get(libraryId);
   if (!library || !staged) return undefined;

@@ -7,7 +7,7 @@ import { startDeadline } from '../core/deadline.js';
 import { messageOf, TapeError } from '../core/errors.js';
 import { count } from '../core/signals.js';
 import type { Context } from '../domain/context.js';
-import { LibraryError } from '../tape/backend.js';
+import { LibraryError } from '../tape/drive-library.js';
 import { untilAborted } from '../tape/until-aborted.js';
 
 export type Place = { kind: 'disk'; mountpoint: string } | { kind: 'tape'; volume: string; drive: string };

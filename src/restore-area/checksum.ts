@@ -4,7 +4,7 @@ import { type FileHandle, open } from 'node:fs/promises';
 import { giveBack } from '../core/blocks.js';
 import { codeOf, TapeError } from '../core/errors.js';
 import { startHash } from '../core/running-hash.js';
-import type { FileOnVolume, MountedVolume } from '../tape/backend.js';
+import type { FileOnVolume, MountedVolume } from '../tape/drive-library.js';
 
 interface Checksum {
   update(chunk: Uint8Array): void;

@@ -12,7 +12,7 @@ import { codeOf, isExhausted, messageOf, TapeError } from '../core/errors.js';
 import { Limiter } from '../core/limiter.js';
 import { CallWatch, HungError } from './calls.js';
 import { openPlain, readChunks, startChecksum } from './checksum.js';
-import { isKnownBy, isKnownByTimes, isRenumbered, type LeftCopy } from './copy.js';
+import { isKnownBy, isKnownByTimes, isRenumbered, type RecordedCopy } from './copy.js';
 import { AbsentError } from './marker.js';
 import { type Folder, withCopy } from './restore-area.js';
 
@@ -87,7 +87,7 @@ export class CopyDoor {
   }
 
   /** @param isPublic open only a copy that every user on this host may read */
-  async open(copy: LeftCopy, { isPublic }: { isPublic: boolean }): Promise<OpenCopy | ClosedCopy> {
+  async open(copy: RecordedCopy, { isPublic }: { isPublic: boolean }): Promise<OpenCopy | ClosedCopy> {
     let isGivenUp = false;
     const openKnown = async (file: string, folder: Folder, tick: () => void): Promise<OpenCopy | ClosedCopy> => {
       const name = path.join(folder.place, path.basename(copy.path));
@@ -113,7 +113,7 @@ export class CopyDoor {
   }
 
   /** @returns undefined if it is the recorded copy, and may be read */
-  private async findWrong(copy: LeftCopy, handle: FileHandle, found: Found): Promise<ClosedCopy | undefined> {
+  private async findWrong(copy: RecordedCopy, handle: FileHandle, found: Found): Promise<ClosedCopy | undefined> {
     const { stats, name, isPublic, folder, tick } = found;
     if (isPublic && ((stats.mode & 4n) === 0n || !(await this.isOpenFolder(folder.place)))) {
       return { closed: 'private', message: `${name} is not for everybody on its host` };
@@ -129,7 +129,7 @@ export class CopyDoor {
 
   /** Compares the bytes: perhaps only owner, mode or inode changed. @returns undefined if it will be known later */
   private async hasItsBytes(
-    copy: LeftCopy,
+    copy: RecordedCopy,
     handle: FileHandle,
     stats: BigIntStats,
     tick: () => void,
@@ -159,7 +159,7 @@ export class CopyDoor {
 
   /** Starts to compare a large copy: one at a time, and each chunk by a call of its own, so that others have a turn. */
   private async compareLater(
-    copy: LeftCopy & { copyChecksum: string },
+    copy: RecordedCopy & { copyChecksum: string },
     handle: FileHandle,
     { ctimeNs }: BigIntStats,
     key: string,
@@ -203,7 +203,7 @@ export class CopyDoor {
     return isOpen;
   }
 
-  private opened(copy: LeftCopy, handle: FileHandle, { size, mtimeNs }: BigIntStats): OpenCopy {
+  private opened(copy: RecordedCopy, handle: FileHandle, { size, mtimeNs }: BigIntStats): OpenCopy {
     return {
       mtimeNs,
       read: async (buffer, position) =>
@@ -217,7 +217,7 @@ export class CopyDoor {
   }
 
   /** Waits for a slot for as long as needed: an unclosed descriptor would stay open forever. */
-  private async closeInTurn({ mountpoint }: LeftCopy, handle: FileHandle): Promise<void> {
+  private async closeInTurn({ mountpoint }: RecordedCopy, handle: FileHandle): Promise<void> {
     const leave = await this.slots.take();
     const closed = this.watch.follow({ kind: 'disk', mountpoint }, () => handle.close().finally(leave));
     await closed.catch(() => {}); // a read-only descriptor loses no data, and other calls report a hung disk
@@ -227,7 +227,7 @@ export class CopyDoor {
     return new TapeError('TRANSIENT', `the restore disks have not answered for ${this.waitMs / 1000} s`);
   }
 
-  private async call<T>({ mountpoint }: LeftCopy, work: (tick: () => void) => Promise<T>): Promise<T> {
+  private async call<T>({ mountpoint }: RecordedCopy, work: (tick: () => void) => Promise<T>): Promise<T> {
     const leave = await this.slots.take({ late: { ms: this.waitMs, error: () => this.noAnswer() } });
     return await this.watch.follow({ kind: 'disk', mountpoint }, (tick) => work(tick).finally(leave));
   }

@@ -10,7 +10,7 @@ import { readMarkerId } from './marker.js';
 import { type CopyPlace, checkInPlace, type Folder, ifThere, withCopy } from './restore-area.js';
 
 /** A copy as recorded, on a disk with the matching marker. */
-export interface LeftCopy extends CopyPlace {
+export interface RecordedCopy extends CopyPlace {
   /** Bytes. */
   size: bigint;
   /** Null if none was put there. */
@@ -85,7 +85,7 @@ export async function readChecksum(
  * @param tick reports progress while all bytes are read
  * @throws TapeError TRANSIENT if the disk is absent: the copy will be there again with the disk
  */
-export async function compareCopy(copy: LeftCopy, tick: () => void = () => {}): Promise<CopyState> {
+export async function compareCopy(copy: RecordedCopy, tick: () => void = () => {}): Promise<CopyState> {
   return await findState(copy, async (file, { root }) =>
     (await recognise(copy, { file, root }, tick)) ? 'same' : 'changed',
   );
@@ -98,7 +98,7 @@ export async function compareCopy(copy: LeftCopy, tick: () => void = () => {}): 
  * @throws TapeError TRANSIENT if the disk is absent
  */
 export async function recogniseCopy(
-  copy: LeftCopy,
+  copy: RecordedCopy,
   tick: () => void = () => {},
 ): Promise<BigIntStats | 'changed' | 'missing'> {
   let known: BigIntStats | undefined;
@@ -116,7 +116,7 @@ export async function recogniseCopy(
  * @returns whether the copy is gone
  * @throws TapeError TRANSIENT if the disk is absent
  */
-export async function takeAway(copy: LeftCopy, found: BigIntStats | 'missing'): Promise<boolean> {
+export async function takeAway(copy: RecordedCopy, found: BigIntStats | 'missing'): Promise<boolean> {
   if (found === 'missing') return true;
   const state = await findState(copy, async (_file, folder) => {
     const removed = await removeEntry(folder, path.basename(copy.path), (now) => isSame(now, found));
@@ -135,7 +135,7 @@ export async function removeSeen(place: CopyPlace, seen: BigIntStats): Promise<b
 export type CopyState = 'same' | 'changed' | 'missing';
 
 async function findState(
-  copy: LeftCopy,
+  copy: RecordedCopy,
   find: (file: string, folder: Folder) => Promise<CopyState>,
 ): Promise<CopyState> {
   try {
@@ -148,12 +148,12 @@ async function findState(
 }
 
 /** Compares inode, size and mtime only. Not the device number, which may change with each mount. */
-export function isKnownBy(copy: Omit<LeftCopy, keyof CopyPlace>, stats: BigIntStats): boolean {
+export function isKnownBy(copy: Omit<RecordedCopy, keyof CopyPlace>, stats: BigIntStats): boolean {
   return stats.isFile() && copy.ino === inodeOf(stats) && stats.size === copy.size && stats.mtimeNs === copy.mtimeNs;
 }
 
 /** Whether it has the recorded times, which no user can give to another file. The inode may be another one after a mount. */
-export function isKnownByTimes(copy: Omit<LeftCopy, keyof CopyPlace>, stats: BigIntStats): boolean {
+export function isKnownByTimes(copy: Omit<RecordedCopy, keyof CopyPlace>, stats: BigIntStats): boolean {
   return isKnownBy({ ...copy, ino: inodeOf(stats) }, stats) && copy.ctimeNs === stats.ctimeNs;
 }
 
@@ -161,7 +161,7 @@ export function isKnownByTimes(copy: Omit<LeftCopy, keyof CopyPlace>, stats: Big
  * Whether a file may be the copy although its inode is another one: the disk's marker has another inode as well, since
  * the file system has numbered its inodes anew, or the disk was copied. Its bytes are to be compared.
  */
-export async function isRenumbered(copy: LeftCopy, stats: BigIntStats, root: string): Promise<boolean> {
+export async function isRenumbered(copy: RecordedCopy, stats: BigIntStats, root: string): Promise<boolean> {
   if (copy.markerId == null || copy.copyChecksum === null) return false;
   if (!isKnownBy({ ...copy, ino: inodeOf(stats) }, stats)) return false;
   return (await readMarkerId(root)) !== copy.markerId;
@@ -172,7 +172,7 @@ export async function isRenumbered(copy: LeftCopy, stats: BigIntStats, root: str
  *   if the ctime differs: anyone can set an mtime, while a changed group or mode changes no bytes
  */
 async function recognise(
-  copy: LeftCopy,
+  copy: RecordedCopy,
   { file, root }: { file: string; root: string },
   tick: () => void,
 ): Promise<BigIntStats | undefined> {

@@ -12,11 +12,11 @@ import type { Context } from '../domain/context.js';
 import { noteMeasurements } from '../domain/disks/disks.js';
 import {
   type FailingDisk,
-  holdAbsent,
-  holdDisk,
   leaveToOthers,
   noteStillFailing,
   putBackDisk,
+  suspendAbsent,
+  suspendDisk,
   takeRetries,
 } from '../domain/disks/failing.js';
 import { listUnmarked, type UnmarkedDisk } from '../domain/disks/markings.js';
@@ -136,18 +136,18 @@ export class FailingDisks {
     const problem = hung?.message ?? (await this.probe(disk)) ?? this.count(disk, thrown);
     if (problem === undefined) return undefined;
     const found = typeof problem === 'string' ? { text: problem, isAbsent: false } : problem;
-    await this.hold(disk.mountpoint, found);
+    await this.suspend(disk.mountpoint, found);
     return found.text;
   }
 
-  private async hold(mountpoint: string, { text, isAbsent }: DiskProblem): Promise<void> {
-    if (isAbsent) await holdAbsent(this.ctx, { host: this.host, mountpoint }, text);
-    else await holdDisk(this.ctx, mountpoint, text);
+  private async suspend(mountpoint: string, { text, isAbsent }: DiskProblem): Promise<void> {
+    if (isAbsent) await suspendAbsent(this.ctx, { host: this.host, mountpoint }, text);
+    else await suspendDisk(this.ctx, mountpoint, text);
   }
 
   /** Suspends a disk that could not be measured. Does not wait. */
   holdSoon(mountpoint: string, problem: DiskProblem): void {
-    this.hold(mountpoint, problem).catch((error: unknown) => {
+    this.suspend(mountpoint, problem).catch((error: unknown) => {
       this.ctx.log.error({ err: error, disk: mountpoint }, `a failing disk is still in service: ${messageOf(error)}`);
     });
   }
@@ -188,7 +188,7 @@ export class FailingDisks {
         found = await meetDisk(this.ctx, disk);
       });
       const problem = silence ?? found;
-      if (problem !== undefined) await holdDisk(this.ctx, disk.mountpoint, problem);
+      if (problem !== undefined) await suspendDisk(this.ctx, disk.mountpoint, problem);
       this.gauge.forget();
     };
     await Promise.all((await listUnmarked(this.ctx)).map(meet));

@@ -1,6 +1,6 @@
 /**
  * Removes copies that no active request contains (domain/disks/removals.ts), and what ended recalls left
- * (domain/disks/left-behind.ts). Each step is repeatable. A file that cannot be examined or removed now delays no other, and is
+ * (domain/disks/stale-files.ts). Each step is repeatable. A file that cannot be examined or removed now delays no other, and is
  * retried later.
  */
 import path from 'node:path';
@@ -8,7 +8,6 @@ import { logFailure, UnavailableError } from '../core/errors.js';
 import type { Context } from '../domain/context.js';
 import type { NotedCopy } from '../domain/disks/copies.js';
 import { nameFailing } from '../domain/disks/failing.js';
-import { findStillLeft, forgetLeft, type LeftBehind, readLeft } from '../domain/disks/left-behind.js';
 import {
   claimLeaving,
   findLeaving,
@@ -19,6 +18,7 @@ import {
   readUnheld,
   type UnclearedRequest,
 } from '../domain/disks/removals.js';
+import { deleteStaleFiles, findStillStale, readStaleFilesAtRest, type StaleFile } from '../domain/disks/stale-files.js';
 import { type CopyState, compareCopy, recogniseCopy, takeAway } from './copy.js';
 import { FailingDisks, ofDisk } from './failures.js';
 import { removeEmptyFolders } from './made-folders.js';
@@ -214,14 +214,14 @@ async function tidyAfter<C extends CopyPlace>(ctx: Context, disks: FailingDisks,
 }
 
 /** @returns the number of recalls that left nothing behind, or have been cleaned up */
-export async function removeLeftBehind(
+export async function removeStaleFiles(
   ctx: Context,
   stop: AbortSignal,
   disks = new FailingDisks(ctx),
 ): Promise<number> {
   let count = 0;
   for (let after = 0n; !stop.aborted; ) {
-    const page = await readLeft(ctx, { after, limit: PAGE });
+    const page = await readStaleFilesAtRest(ctx, { after, limit: PAGE });
     // partial files first: then a stalled engine has nothing that it could still put in place
     const alone = await removeEach(ctx, disks, page, {
       look: (left) => lookBeside(left, partialName(left)),
@@ -232,7 +232,7 @@ export async function removeLeftBehind(
       take: async (left, found, isNoted) => isNoted || found === 'changed' || (await takeAway(left, found)),
     });
     const tidied = await tidyAfter(ctx, disks, over);
-    if (tidied.length > 0) await forgetLeft(ctx, tidied);
+    if (tidied.length > 0) await deleteStaleFiles(ctx, tidied);
     count += tidied.length;
     if (page.length < PAGE) break;
     after = page.at(-1)?.id ?? after;
@@ -242,19 +242,19 @@ export async function removeLeftBehind(
 
 /** How to remove one kind of file. `take` gets the result of `look`, and returns whether the file is gone. */
 interface Removing<Look> {
-  look: (left: LeftBehind, tick: () => void) => Promise<Look>;
-  take: (left: LeftBehind, look: Look, isNoted: boolean) => Promise<boolean>;
+  look: (left: StaleFile, tick: () => void) => Promise<Look>;
+  take: (left: StaleFile, look: Look, isNoted: boolean) => Promise<boolean>;
 }
 
 /** @returns recalls for which this is done; the others are left to a later run */
 async function removeEach<Look>(
   ctx: Context,
   disks: FailingDisks,
-  all: readonly LeftBehind[],
+  all: readonly StaleFile[],
   { look, take }: Removing<Look>,
-): Promise<LeftBehind[]> {
+): Promise<StaleFile[]> {
   const looks = await eachOf(ctx, disks, { copies: all, what: 'looked at' }, look);
-  const still = await findStillLeft(
+  const still = await findStillStale(
     ctx,
     looks.map(({ copy }) => copy),
   );

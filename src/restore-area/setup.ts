@@ -10,11 +10,11 @@ import type { NotedCopy } from '../domain/disks/copies.js';
 import {
   type DiskRow,
   ensureDisk,
-  type ForgottenDisk,
-  forgetDisk,
   listDisks,
+  type RemovedDisk,
   readMeasurements,
   refuseNested,
+  removeDisk,
   setDisk,
 } from '../domain/disks/disks.js';
 import { isProbed, noteMarked, readTraces, recordFolding } from '../domain/disks/markings.js';
@@ -139,12 +139,12 @@ async function findReal(wanted: string): Promise<string> {
  * @returns why its marker could not be removed
  * @throws NotFoundError; InUseError with figures while it contains copies, or recalls will put some there
  */
-export async function removeDisk(
+export async function removeDiskAndMarker(
   ctx: Context,
   mountpoint: string,
-): Promise<{ disk: ForgottenDisk; problem: string | undefined }> {
+): Promise<{ disk: RemovedDisk; problem: string | undefined }> {
   await ownershipOf(ctx).require();
-  const disk = await forgetDisk(ctx, mountpoint);
+  const disk = await removeDisk(ctx, mountpoint);
   try {
     await removeMarker({ diskId: disk.id, mountpoint });
     return { disk, problem: undefined };

@@ -7,7 +7,7 @@ import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { LIBRARY_DIR } from '../core/environment.js';
 import { messageOf, quote } from '../core/errors.js';
-import { LibraryError } from './backend.js';
+import { LibraryError } from './drive-library.js';
 import { type Site, text } from './kind.js';
 
 /** A file of hosts describes the secret with the name before it. */

@@ -7,7 +7,7 @@
  */
 import { z } from 'zod';
 import { quote, SettingsError } from '../core/errors.js';
-import type { TapeBackend } from './backend.js';
+import type { DriveLibrary } from './drive-library.js';
 import type { StagingLibrary, StagingTerms } from './staging.js';
 
 export interface Site {
@@ -24,7 +24,7 @@ export interface DriveKind<Settings = unknown> {
   findsBy: 'position' | 'path';
   settings: z.ZodType<Settings>;
   /** Opens nothing. */
-  create(settings: Settings, site: Site): TapeBackend;
+  create(settings: Settings, site: Site): DriveLibrary;
 }
 
 export interface StagingKind<Settings = unknown> {

@@ -4,9 +4,9 @@
  */
 import path from 'node:path';
 import { quote, SettingsError } from '../core/errors.js';
-import type { TapeBackend, WritableBackend } from './backend.js';
 import { command, commandStaging } from './command/index.js';
-import { createDirectoryBackend, directory } from './directory/index.js';
+import { createDirectoryLibrary, directory } from './directory/index.js';
+import type { DriveLibrary, WritableLibrary } from './drive-library.js';
 import { type Kind, parseSettings, type Site } from './kind.js';
 import { ltfs } from './ltfs/index.js';
 import { s3 } from './s3/index.js';
@@ -23,8 +23,8 @@ export const kinds: Record<string, Kind> = {
 };
 
 /** Creates the first library, which `archive` writes to. */
-export function createFirstLibrary({ dataDir }: { dataDir: string }): WritableBackend {
-  return createDirectoryBackend(path.join(dataDir, 'library'));
+export function createFirstLibrary({ dataDir }: { dataDir: string }): WritableLibrary {
+  return createDirectoryLibrary(path.join(dataDir, 'library'));
 }
 
 interface RegisteredLibrary {
@@ -40,7 +40,7 @@ interface RegisteredLibrary {
 export function createDriveLibrary(
   { name, kind, settings }: RegisteredLibrary,
   where: Omit<Site, 'name'>,
-): TapeBackend {
+): DriveLibrary {
   const found = findKind(kind);
   if (found.contract === 'drive') return found.create(parseSettings(found.settings, settings), { ...where, name });
   throw new SettingsError('kind', `must be one of libraries with drives, not ${quote(kind)}`);

@@ -1,6 +1,6 @@
 /** The contract of staging libraries, which schedule their own drives and stage files to their disk on request. */
 import { TapeError } from '../core/errors.js';
-import { LibraryError } from './backend.js';
+import { LibraryError } from './drive-library.js';
 
 /** Limits for a library's own retry time, in seconds. */
 const RETRY_SECONDS = { least: 1, most: 3600 };

@@ -25,12 +25,12 @@ const gauges: Record<string, [help: string, ...labels: string[]]> = {
   tapegate_site_open_requests: ['Requests that have not ended'],
   tapegate_site_engines: ['Engines that have or request a drive'],
   tapegate_site_drives: [
-    'Drives by state: working, idle, free (no engine uses it), held (suspended)',
+    'Drives by state: working, idle, free (no engine uses it), suspended',
     'library',
     'state',
   ],
-  tapegate_site_drive_held: ['1 if the drive is suspended', 'library', 'drive'],
-  tapegate_site_library_held: ['1 if the library is suspended', 'library'],
+  tapegate_site_drive_suspended: ['1 if the drive is suspended', 'library', 'drive'],
+  tapegate_site_library_suspended: ['1 if the library is suspended', 'library'],
   tapegate_site_library_problem: ['1 if the last call to the library failed', 'library'],
   tapegate_site_disk_size_bytes: ['Allocation of the restore disk', 'disk'],
   tapegate_site_disk_used_bytes: ['Bytes of copies on the restore disk', 'disk'],
@@ -41,7 +41,7 @@ const gauges: Record<string, [help: string, ...labels: string[]]> = {
     'disk',
   ],
   tapegate_site_disk_problem: ['1 if the restore disk fails or has a problem', 'disk'],
-  tapegate_site_disk_held: ['1 if the restore disk is suspended', 'disk'],
+  tapegate_site_disk_suspended: ['1 if the restore disk is suspended', 'disk'],
   tapegate_site_disk_full: ['1 if the restore disk rejected a file because it is full', 'disk'],
   tapegate_site_suspended: ['Suspensions, by kind and mode', 'kind', 'mode'],
   tapegate_site_mail_waiting: ['Emails waiting to be sent'],
@@ -135,16 +135,16 @@ function tellFigures({ queue, drives, libraries, disks, suspensions, mail, ...si
   tell('tapegate_site_queue_oldest_seconds', {}, waiting?.seconds ?? 0);
   tell('tapegate_site_open_requests', {}, Number(site.openRequests));
   tell('tapegate_site_engines', {}, site.engines);
-  for (const { library, isHeld, hasProblem } of libraries) {
-    tell('tapegate_site_library_held', { library }, Number(isHeld));
+  for (const { library, isSuspended, hasProblem } of libraries) {
+    tell('tapegate_site_library_suspended', { library }, Number(isSuspended));
     tell('tapegate_site_library_problem', { library }, Number(hasProblem));
-    for (const state of ['held', 'working', 'idle', 'free']) {
+    for (const state of ['suspended', 'working', 'idle', 'free']) {
       const number = drives.filter((drive) => drive.library === library && drive.state === state).length;
       tell('tapegate_site_drives', { library, state }, number);
     }
   }
   for (const { library, drive, state } of drives) {
-    tell('tapegate_site_drive_held', { library, drive }, Number(state === 'held'));
+    tell('tapegate_site_drive_suspended', { library, drive }, Number(state === 'suspended'));
   }
   for (const disk of disks) tellDisk(disk, tell);
   for (const { kind, mode, number } of suspensions) {
@@ -168,6 +168,6 @@ function tellDisk(seen: SiteFigures['disks'][number], tell: Tell): void {
     tell('tapegate_site_disk_room_bytes', { disk }, Math.min(room, Math.max(0, free - reserved)));
   }
   tell('tapegate_site_disk_problem', { disk }, Number(seen.hasProblem));
-  tell('tapegate_site_disk_held', { disk }, Number(seen.isHeld));
+  tell('tapegate_site_disk_suspended', { disk }, Number(seen.isSuspended));
   tell('tapegate_site_disk_full', { disk }, Number(seen.isFull));
 }

@@ -7,7 +7,7 @@ import { packageRoot } from '../../src/core/package-root.js';
 import { setDisk } from '../../src/domain/disks/disks.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addQuota, addTaped } from '../support/factories.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { readMetrics } from '../support/metrics.js';
 import { cleanUp } from '../support/process.js';
 import { type Prometheus, RULES, startPrometheus } from '../support/prometheus.js';
@@ -50,11 +50,11 @@ test.skipIf(!has('prometheus'))(
   'a real Prometheus reads the metrics under load, and alerts fire for a drive, a disk and mail',
   { timeout: 180_000 + LOAD_MS },
   async () => {
-    const backend = createMemoryBackend();
+    const library = createMemoryLibrary();
     const never = new Promise<never>(() => {});
     const app = await startApp({
-      backend: {
-        mount: (volume, drive, signal) => (volume === 'STUCK' ? never : backend.mount(volume, drive, signal)),
+      library: {
+        mount: (volume, drive, signal) => (volume === 'STUCK' ? never : library.mount(volume, drive, signal)),
       },
       config: { tapeTimeout: 1, smtpUrl: 'smtp://127.0.0.1:1' },
       engine: { lookMs: 500 },
@@ -63,7 +63,7 @@ test.skipIf(!has('prometheus'))(
     let load: ReturnType<typeof startLoad> | undefined;
     try {
       await addQuota(app.ctx, 'alice', 10n ** 9n);
-      await addTaped(app.ctx, backend, [
+      await addTaped(app.ctx, library, [
         { path: '/fine/a', volume: 'FINE' },
         { path: '/hang/a', volume: 'STUCK' },
       ]);

@@ -20,7 +20,7 @@ import type { TestApp } from '../support/app.js';
 import { claim, restoreByHand, startByHand, startIdleApp, withEngine } from '../support/engine-by-hand.js';
 import { listTree } from '../support/engine-watch.js';
 import { addTaped } from '../support/factories.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { cancel } from '../support/mutations.js';
 import { cleanUp, kill, startProcess } from '../support/process.js';
 import { waitForState } from '../support/request-view.js';
@@ -53,14 +53,14 @@ vi.mock('node:fs/promises', async (original) => {
 
 const steps = { ...before };
 let app: TestApp;
-const backend = createMemoryBackend();
+const library = createMemoryLibrary();
 
 beforeAll(async () => {
   app = await startIdleApp();
 });
 afterEach(() => {
   Object.assign(before, steps);
-  backend.onRead = async (_volume, _position, bytes) => bytes;
+  library.onRead = async (_volume, _position, bytes) => bytes;
 });
 afterAll(async () => {
   await cleanUp();
@@ -76,7 +76,7 @@ const die = () => {
 let volumes = 0;
 
 async function restore(file: string): Promise<number> {
-  const contents = await addTaped(app.ctx, backend, [{ path: file, volume: `MADE${++volumes}` }]);
+  const contents = await addTaped(app.ctx, library, [{ path: file, volume: `MADE${++volumes}` }]);
   const id = await makeRequest(app, { quota: 'alice', files: [file] });
   await restoreByHand(app, file, contents.get(file) ?? Buffer.of());
   return id;
@@ -133,7 +133,7 @@ test('a directory whose engine was killed before it set the mode gets it from th
 
 test('a directory whose engine was killed before it set the mode is removed if its request is cancelled', async () => {
   const file = '/dead/made/file';
-  await addTaped(app.ctx, backend, [{ path: file, volume: 'MADEDEAD' }]);
+  await addTaped(app.ctx, library, [{ path: file, volume: 'MADEDEAD' }]);
   const id = await makeRequest(app, { quota: 'alice', files: [file] });
   await startByHand(app, await claim(app), [file]);
   before.chmod = die;
@@ -141,9 +141,9 @@ test('a directory whose engine was killed before it set the mode is removed if i
   before.chmod = () => {};
   expect(statSync(place('dead')).mode & 0o7777).toBe(0o1700);
   await cancel(app, id);
-  await addTaped(app.ctx, backend, [{ path: '/living/file', volume: 'LIVING' }]);
+  await addTaped(app.ctx, library, [{ path: '/living/file', volume: 'LIVING' }]);
   const other = await makeRequest(app, { quota: 'alice', files: ['/living/file'] });
-  await withEngine(app, backend, async () => {
+  await withEngine(app, library, async () => {
     await waitForState(app, other, 'COMPLETED');
     await waitFor('the directory to be removed', async () => !existsSync(place('dead')));
   });
@@ -220,9 +220,9 @@ test('many recalls of a batch that fail together cause no warning about listener
   chmodSync(place('everybodys'), 0o777);
   const files = Array.from({ length: 30 }, (_, index) => `/everybodys/${index}/file`);
   const rows = files.map((file, index) => ({ path: file, volume: 'MADEMANY', position: BigInt(index + 1) }));
-  await addTaped(app.ctx, backend, rows);
+  await addTaped(app.ctx, library, rows);
   const id = await makeRequest(app, { quota: 'alice', files });
-  await withEngine(app, backend, () => waitForState(app, id, 'PARTIAL'));
+  await withEngine(app, library, () => waitForState(app, id, 'PARTIAL'));
   process.off('warning', hear);
   rmSync(place('everybodys'), { recursive: true });
   expect(warnings).toEqual([]);
@@ -230,11 +230,11 @@ test('many recalls of a batch that fail together cause no warning about listener
 
 test('a recall that fails leaves no folder that was made for it', async () => {
   const file = '/failing/made/file';
-  await addTaped(app.ctx, backend, [{ path: file, volume: 'MADEFAIL' }]);
-  backend.onRead = async () => {
+  await addTaped(app.ctx, library, [{ path: file, volume: 'MADEFAIL' }]);
+  library.onRead = async () => {
     throw new TapeError('PERMANENT', 'nothing is there');
   };
   const id = await makeRequest(app, { quota: 'alice', files: [file] });
-  await withEngine(app, backend, () => waitForState(app, id, 'PARTIAL'));
+  await withEngine(app, library, () => waitForState(app, id, 'PARTIAL'));
   expect(existsSync(place('failing'))).toBe(false);
 });

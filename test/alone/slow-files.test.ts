@@ -11,7 +11,7 @@ import { startApp, type TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
 import { readRestored, readStage } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { cancel } from '../support/mutations.js';
 import { waitThroughPauses } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
@@ -35,13 +35,13 @@ vi.mock('../../src/restore-area/descriptors.js', async (load) => {
 
 let app: TestApp;
 const clock = createClock();
-const backend = createMemoryBackend();
+const library = createMemoryLibrary();
 const MB = 1024 * 1024;
 /** More than any single step of a disk takes beside busy cores. */
 const DISK_SECONDS = 4;
 
 beforeAll(async () => {
-  app = await startApp({ backend, now: clock.now, config: { diskTimeout: DISK_SECONDS } });
+  app = await startApp({ library, now: clock.now, config: { diskTimeout: DISK_SECONDS } });
   await addQuota(app.ctx, 'alice', 10n ** 9n);
 });
 afterEach(() => {
@@ -52,7 +52,7 @@ afterEach(() => {
 afterAll(() => app.close());
 
 async function restore(file: string, size: number): Promise<{ id: number; bytes: Uint8Array | undefined }> {
-  const contents = await addTaped(app.ctx, backend, [{ path: file, volume: 'V1', size }]);
+  const contents = await addTaped(app.ctx, library, [{ path: file, volume: 'V1', size }]);
   const id = await makeRequest(app, { quota: 'alice', files: [file], retention: '2099-01-01' });
   await waitThroughPauses(app, clock, id, 'COMPLETED');
   return { id, bytes: contents.get(file) };

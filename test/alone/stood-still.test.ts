@@ -8,7 +8,7 @@ import { prepareIdle, withEngine } from '../support/engine-by-hand.js';
 import { addTaped } from '../support/factories.js';
 import { findFaults } from '../support/faults.js';
 import { createFreshApp } from '../support/fresh-app.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { cancel } from '../support/mutations.js';
 import { makeRequest } from '../support/rest.js';
 import { createGate, waitFor } from '../support/wait.js';
@@ -56,12 +56,12 @@ const steps = { ...before };
 const LEASE_SECONDS = 1;
 
 let app: TestApp;
-let backend: ReturnType<typeof createMemoryBackend>;
+let library: ReturnType<typeof createMemoryLibrary>;
 
 const start = createFreshApp();
 beforeEach(async () => {
   app = await prepareIdle(await start());
-  backend = createMemoryBackend();
+  library = createMemoryLibrary();
 });
 afterEach(async () => {
   Object.assign(before, steps);
@@ -85,7 +85,7 @@ async function fail(): Promise<void> {
 
 async function ask(...files: string[]): Promise<number> {
   const rows = files.map((file, index) => ({ path: file, volume: 'STILL', position: BigInt(index + 1) }));
-  await addTaped(app.ctx, backend, rows);
+  await addTaped(app.ctx, library, rows);
   return await makeRequest(app, { quota: 'alice', files });
 }
 
@@ -106,7 +106,7 @@ async function takeOver(ms: number): Promise<void> {
   await app.ctx.db.pool.query(
     `UPDATE drive SET epoch = epoch + 1, engine_id = gen_random_uuid(), lease_until = timezone('utc', now()) - interval '1 second'`,
   );
-  await withEngine(app, backend, () =>
+  await withEngine(app, library, () =>
     waitFor('the drive to be taken over', async () => {
       const { rowCount } = await app.ctx.db.pool.query('SELECT FROM recall');
       return rowCount === 0 && performance.now() - since > ms;
@@ -123,7 +123,7 @@ async function workUntil(
   { isGone = isEmpty, leaseSeconds = LEASE_SECONDS } = {},
 ): Promise<void> {
   const isTidy = async () => isGone();
-  await withEngine(app, backend, () => stalled.then(() => waitFor('everything to be removed', isTidy)), {
+  await withEngine(app, library, () => stalled.then(() => waitFor('everything to be removed', isTidy)), {
     leaseSeconds,
   });
   // before its first look the engine may not have made the directory; it retries a failed removal for a while
@@ -165,7 +165,7 @@ test('an engine that does not know of the takeover yet makes no folder for furth
   const made: string[] = [];
   before.making = async (directory) => void made.push(directory);
   let state: 'reads' | 'stalls' | 'resumes' = 'reads';
-  backend.onRead = async (_volume, _position, bytes) => {
+  library.onRead = async (_volume, _position, bytes) => {
     if (state !== 'reads') return bytes; // of the other engine
     state = 'stalls';
     await takeOver(SHORT_MS);
@@ -176,6 +176,6 @@ test('an engine that does not know of the takeover yet makes no folder for furth
   await ask('/asks/one/file', '/asks/two/file', '/asks/three/file');
   const hasDrive = `SELECT FROM drive WHERE lease_until > timezone('utc', now())`;
   const isBack = async () => state === 'resumes' && (await app.ctx.db.pool.query(hasDrive)).rowCount === 1;
-  await withEngine(app, backend, () => waitFor('the engine to claim the drive again', isBack), { leaseSeconds: 60 });
+  await withEngine(app, library, () => waitFor('the engine to claim the drive again', isBack), { leaseSeconds: 60 });
   expect(made).toEqual([]);
 });

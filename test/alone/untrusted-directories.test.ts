@@ -6,13 +6,13 @@ import { listDisks } from '../../src/domain/disks/disks.js';
 import { resume } from '../../src/domain/health/suspensions.js';
 import { examine } from '../../src/engine/doctor/doctor.js';
 import { openFolder } from '../../src/restore-area/made-folders.js';
-import { removeLeftBehind, removeUnheld } from '../../src/restore-area/removal.js';
-import { addDisk, removeDisk } from '../../src/restore-area/setup.js';
+import { removeStaleFiles, removeUnheld } from '../../src/restore-area/removal.js';
+import { addDisk, removeDiskAndMarker as removeDisk } from '../../src/restore-area/setup.js';
 import type { TestApp } from '../support/app.js';
 import { restoreByHand, startIdleApp, withEngine } from '../support/engine-by-hand.js';
 import { listTree } from '../support/engine-watch.js';
 import { addTaped } from '../support/factories.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { cancel } from '../support/mutations.js';
 import { cleanUp } from '../support/process.js';
 import { waitForState } from '../support/request-view.js';
@@ -33,7 +33,7 @@ vi.mock('node:fs/promises', async (original) => {
 });
 
 let app: TestApp;
-const backend = createMemoryBackend();
+const library = createMemoryLibrary();
 
 beforeAll(async () => {
   app = await startIdleApp();
@@ -51,7 +51,7 @@ const removeAll = () => removeUnheld(app.ctx, new AbortController().signal);
 let volumes = 0;
 
 async function request(file: string): Promise<{ id: number; bytes: Uint8Array }> {
-  const contents = await addTaped(app.ctx, backend, [{ path: file, volume: `STRANGE${++volumes}` }]);
+  const contents = await addTaped(app.ctx, library, [{ path: file, volume: `STRANGE${++volumes}` }]);
   return { id: await makeRequest(app, { quota: 'alice', files: [file] }), bytes: contents.get(file) ?? Buffer.of() };
 }
 
@@ -103,9 +103,9 @@ test.each(possible)('no file is restored below a directory that %s', async (what
   mkdirSync(directory);
   change(directory);
   const { id } = await request(`/${what}/below/file`);
-  const { holds } = await withEngine(app, backend, () => waitForState(app, id, 'PARTIAL'));
+  const { files } = await withEngine(app, library, () => waitForState(app, id, 'PARTIAL'));
   const error = expect.stringContaining(`untrusted directory ${directory}: ${problem}; `);
-  expect(holds).toMatchObject([{ state: 'FAILED', errorClass: 'POLICY', error }]);
+  expect(files).toMatchObject([{ state: 'FAILED', errorClass: 'POLICY', error }]);
   expect(listTree(directory)).toEqual([]);
 });
 
@@ -115,13 +115,13 @@ test.each(possible)(
     const { uid, gid } = statSync(app.restoreDir);
     change(app.restoreDir);
     const { id } = await request(`/whole/${what}`);
-    const reason = await withEngine(app, backend, () => waitFor('the disk to be suspended', readReason));
+    const reason = await withEngine(app, library, () => waitFor('the disk to be suspended', readReason));
     expect(reason).toContain(`untrusted directory ${app.restoreDir}: ${problem}; `);
     expect(listTree(app.restoreDir)).not.toContain('whole');
     chownSync(app.restoreDir, uid, gid);
     chmodSync(app.restoreDir, 0o755);
     await app.ctx.db.pool.query("UPDATE restore_disk SET retry_at = '1970-01-01'");
-    await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+    await withEngine(app, library, () => waitForState(app, id, 'COMPLETED'));
     await cancel(app, id);
     await removeAll();
   },
@@ -135,11 +135,11 @@ async function readReason(): Promise<string | undefined> {
 test('a restore disk below a directory that all users may write in is suspended', async () => {
   chmodSync(app.dataDir, 0o777);
   const { id } = await request('/above/file');
-  const reason = await withEngine(app, backend, () => waitFor('the disk to be suspended', readReason));
+  const reason = await withEngine(app, library, () => waitFor('the disk to be suspended', readReason));
   chmodSync(app.dataDir, 0o755);
   expect(reason).toContain(`untrusted directory ${app.dataDir}: every user may write in it (mode 0777)`);
   await resume(app.ctx, { kind: 'DISK', name: app.restoreDir });
-  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  await withEngine(app, library, () => waitForState(app, id, 'COMPLETED'));
 });
 
 test('a copy leaves a directory that has become untrusted', async () => {
@@ -212,7 +212,7 @@ test('the private group of a trusted user may write', async () => {
   const { uid, gid } = statSync(directory);
   const { id } = await request('/private/file');
   const state = uid === gid ? 'COMPLETED' : 'PARTIAL';
-  await withEngine(app, backend, () => waitForState(app, id, state));
+  await withEngine(app, library, () => waitForState(app, id, state));
 });
 
 test('the doctor reports untrusted directories, and what to do', async () => {
@@ -239,16 +239,16 @@ test.each([
   ['stays if its bytes differ', false],
 ])('a file with the inode, size and time of a stale copy %s', async (_what, isCopy) => {
   const file = `/left/${isCopy}`;
-  const contents = await addTaped(app.ctx, backend, [{ path: file, volume: `LEFT${isCopy}` }]);
+  const contents = await addTaped(app.ctx, library, [{ path: file, volume: `LEFT${isCopy}` }]);
   const bytes = contents.get(file) ?? Buffer.of();
   mkdirSync(path.dirname(place(file)), { recursive: true });
   writeFileSync(place(file), isCopy ? bytes : Buffer.alloc(bytes.length));
   const { ino, mtimeNs, size } = statSync(place(file), { bigint: true });
   await app.ctx.db.pool.query(
-    `INSERT INTO left_behind (file_id, disk_id, drive_id, epoch, size, ino, mtime_ns, checksum)
+    `INSERT INTO stale_partial_file (file_id, disk_id, drive_id, epoch, size, ino, mtime_ns, checksum)
      SELECT id, 1, 1, 1, $2, $3, $4, checksum FROM tape_file WHERE path = $1`,
     [file, size, ino, mtimeNs],
   );
-  expect(await removeLeftBehind(app.ctx, new AbortController().signal)).toBe(1);
+  expect(await removeStaleFiles(app.ctx, new AbortController().signal)).toBe(1);
   expect(existsSync(place(file))).toBe(!isCopy);
 });

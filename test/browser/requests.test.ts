@@ -10,7 +10,7 @@ import { startApp, type TestApp } from '../support/app.js';
 import { expectAccessible, expectToFit, useBrowser, type Window } from '../support/chromium.js';
 import { createClock } from '../support/clock.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { createGate, waitFor } from '../support/wait.js';
 
 const BROKEN = '/sets/broken/2024/sst_monthly_mean_of_the_northern_atlantic_ocean.nc';
@@ -29,14 +29,14 @@ const gates = new Map([
 const clock = createClock();
 
 beforeAll(async () => {
-  const backend = createMemoryBackend();
-  backend.onRead = async (_volume, position) => {
+  const library = createMemoryLibrary();
+  library.onRead = async (_volume, position) => {
     if ((position === 1n || position >= 10n) && isBroken) throw new TapeError('PERMANENT', WHY);
     await gates.get(position)?.opened;
   };
-  app = await startApp({ backend, now: clock.now });
+  app = await startApp({ library, now: clock.now });
   await addQuota(app.ctx, 'alice', 10n ** 9n);
-  await addTaped(app.ctx, backend, [
+  await addTaped(app.ctx, library, [
     { path: BROKEN, size: 1000 },
     { path: '/sets/whole/a.nc', size: 1000 },
     { path: '/sets/whole/b.nc', size: 1000 },

@@ -7,26 +7,26 @@ import { startApp, type TestApp } from '../support/app.js';
 import { expectAccessible, signIn, useBrowser, type Window } from '../support/chromium.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { holdReads } from '../support/held-reads.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { findFreePort } from '../support/ports.js';
 import { cleanUp, type LocalServer, serveHere } from '../support/process.js';
 
 const FILES = 6;
 
 const openWindow = useBrowser();
-const backend = createMemoryBackend();
-const reads = holdReads(backend);
+const library = createMemoryLibrary();
+const reads = holdReads(library);
 let app: TestApp;
 let gateway: LocalServer;
 let port: number;
 let alice: string;
 
 beforeAll(async () => {
-  app = await startApp({ backend, config: { drives: FILES } });
+  app = await startApp({ library, config: { drives: FILES } });
   await addQuota(app.ctx, 'alice', 10n ** 9n);
   await addQuota(app.ctx, 'bob', 10n ** 9n);
   alice = await createSecret('alice');
-  await addTaped(app.ctx, backend, [{ path: '/wind/a.nc', volume: 'WIND' }]);
+  await addTaped(app.ctx, library, [{ path: '/wind/a.nc', volume: 'WIND' }]);
   reads.open('WIND');
   port = await findFreePort();
   gateway = await start();
@@ -63,7 +63,7 @@ test('windows follow a restore over a restart of the gateway, and a change durin
   };
   const numbers = Array.from({ length: FILES }, (_, n) => n + 1);
   const files = numbers.map((n) => ({ path: `${folder}/sst_${n}.nc`, volume: volumeOf(n) }));
-  await addTaped(app.ctx, backend, files);
+  await addTaped(app.ctx, library, files);
   onTestFinished(() => openReads(...numbers)); // a failed run leaves no drive in use
   const asking = await openAs(alice);
   await asking.page.getByLabel('Part of a path').fill(`${folder}/`);

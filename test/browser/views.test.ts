@@ -5,7 +5,7 @@ import { createRequest } from '../../src/domain/requests/create.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { expectAccessible, expectToFit, signIn, useBrowser, type Window } from '../support/chromium.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { resume } from '../support/suspend.js';
 import { createGate } from '../support/wait.js';
 
@@ -15,9 +15,9 @@ let app: TestApp;
 let viewer: string;
 
 beforeAll(async () => {
-  const backend = createMemoryBackend();
-  backend.onMount = async () => await mounts.opened;
-  app = await startApp({ backend, config: { drives: 1 } });
+  const library = createMemoryLibrary();
+  library.onMount = async () => await mounts.opened;
+  app = await startApp({ library, config: { drives: 1 } });
   for (const user of ['alice', 'bob']) await addQuota(app.ctx, user, 10n ** 9n);
   const long = `/archive/${'a-very-long-name-of-a-folder/'.repeat(6)}file.nc`;
   await addFiles(app.ctx, [
@@ -28,7 +28,7 @@ beforeAll(async () => {
   const volumes = ['SITE00', 'SITE01', 'SITE02'];
   await addTaped(
     app.ctx,
-    backend,
+    library,
     volumes.map((volume) => ({ path: `/site/${volume}`, volume, size: 1000 })),
   );
   await createRequest(app.ctx, { quota: 'alice', files: [long, '/archive/one.nc', '/archive/none.nc'], label: 'sums' });
@@ -175,10 +175,10 @@ test('a volume that an operator suspends, with a reason, and resumes elsewhere c
   const watching = await openAs(viewer, '#/suspensions');
   const auditing = await openAs(app.token, '#/audit');
   await auditing.page.getByText('createToken').first().waitFor();
-  const hold = operator.page.getByRole('button', { name: 'Hold SITE02' });
-  await hold.click();
+  const suspend = operator.page.getByRole('button', { name: 'Suspend SITE02' });
+  await suspend.click();
   await operator.page.getByLabel('Why is SITE02 taken out of service?').fill('its label came off');
-  await hold.click();
+  await suspend.click();
   for (const { page } of [watching, operator]) await page.getByText('its label came off').waitFor();
   await auditing.page.getByRole('cell', { name: 'suspend', exact: true }).waitFor();
   await resume(app, 'VOLUME', 'SITE02');
@@ -191,6 +191,6 @@ test('a volume that an operator suspends, with a reason, and resumes elsewhere c
 test('a viewer sees the volumes, but no controls and no audit', async () => {
   const { page } = await openAs(viewer, '#/volumes');
   await page.getByText('SITE01').waitFor();
-  expect(await page.getByRole('button', { name: /hold|drain|resume/i }).count()).toBe(0);
+  expect(await page.getByRole('button', { name: /suspend|drain|resume/i }).count()).toBe(0);
   expect(await page.getByRole('link', { name: 'Audit' }).count()).toBe(0);
 });

@@ -11,13 +11,13 @@ import { startApp, type TestApp } from '../support/app.js';
 import { makeCertificate } from '../support/certificate.js';
 import { addFiles, addQuota, putOnTape } from '../support/factories.js';
 import { addSecret, LIBRARY_ENV } from '../support/library-dir.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { startProcess } from '../support/process.js';
 import { makeTempDir } from '../support/temp-dir.js';
 import { waitFor } from '../support/wait.js';
 
 const dir = makeTempDir();
-const backend = createMemoryBackend();
+const library = createMemoryLibrary();
 const contents = new Map<string, Buffer>();
 let app: TestApp;
 /** A Tapegate that has `app` as a library. */
@@ -43,7 +43,7 @@ beforeAll(async () => {
   mkdirSync(path.join(dir, 'ca'));
   const hash = execFileSync('openssl', ['x509', '-hash', '-noout', '-in', files.tlsCert], { encoding: 'utf8' }).trim();
   writeFileSync(path.join(dir, 'ca', `${hash}.0`), cert);
-  app = await startApp({ backend, config: config(files) });
+  app = await startApp({ library, config: config(files) });
   env = {
     BEARER_TOKEN: await createUserToken(app, 'alice'),
     CA_PATH: path.join(dir, 'ca'),
@@ -53,7 +53,7 @@ beforeAll(async () => {
   const rows = ['large', 'small', 'with space'].map((name, n) => {
     const bytes = Buffer.alloc(n === 0 ? 30_000_001 : 12_345, `${name} `);
     contents.set(name, bytes);
-    putOnTape(backend, { volume: 'V1', position: BigInt(n + 1), bytes });
+    putOnTape(library, { volume: 'V1', position: BigInt(n + 1), bytes });
     const checksum = `adler32:${adler32(bytes)}`;
     return { path: `/grid/data/${name}`, size: BigInt(bytes.length), volume: 'V1', position: BigInt(n + 1), checksum };
   });
@@ -82,7 +82,7 @@ async function createUserToken({ ctx }: TestApp, name: string): Promise<string> 
 
 async function startNear(files: { tlsCert: string; tlsKey: string }): Promise<TestApp> {
   const started = await startApp({
-    backend: createMemoryBackend(),
+    library: createMemoryLibrary(),
     config: config(files),
     engine: { env: LIBRARY_ENV },
   });

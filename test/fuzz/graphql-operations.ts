@@ -105,7 +105,7 @@ const NAMES: Record<string, readonly string[]> = {
   VOLUME: volumes,
   DRIVE: ['drive-1', 'drive-2'],
   DISK: ['~m0~', '~m1~'],
-  BACKEND: ['directory'],
+  LIBRARY: ['directory'],
   USER: users.map(({ user: name }) => name),
   GROUP: ['group'],
   EVERYBODY: [],
@@ -284,7 +284,7 @@ const heavy: Arbitrary<Operation> = fc.tuple(fc.integer({ min: 1, max: 400 }), f
   const repeat = (times: number, field: string) => Array.from({ length: times }, (_, n) => `a${n}: ${field}`).join(' ');
   const queries = [
     `{ ${repeat(count, '__typename')} }`,
-    `{ requests(first: ${count}) { edges { node { holds(first: ${count}) { edges { node { state } } } } } } }`,
+    `{ requests(first: ${count}) { edges { node { files(first: ${count}) { edges { node { state } } } } } } }`,
     `{ node(id: "x") { ${'... on Node { '.repeat(count)}id${' }'.repeat(count)} } }`,
     `{ ${repeat(count % 60, 'tapeFiles(match: "f0") { totalCount }')} __typename }`,
     `{ ...A } fragment A on Query { ...B } fragment B on Query { ${count % 2 ? '...A' : '__typename'} }`,

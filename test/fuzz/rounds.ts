@@ -56,7 +56,7 @@ function isAllowed({ kind, text }: Violation, { ruled }: Known): boolean {
   if (id !== undefined) return ruled.has(Number(id));
   if (kind === 'mail-unknown') {
     const [, received = '', known = ''] = / to (.*), and not to (.*)$/s.exec(text) ?? [];
-    return /^forgotten-[0-9a-f]+$/.test(known) || withPlainDomain(received) === withPlainDomain(known);
+    return /^purged-[0-9a-f]+$/.test(known) || withPlainDomain(received) === withPlainDomain(known);
   }
   return ALLOWED.includes(kind) || (kind === 'mail-unsent' && text.endsWith(' is REJECTED'));
 }

@@ -13,7 +13,7 @@ import { readRows } from '../../src/domain/import/import-rows.js';
 import { startEngine } from '../../src/engine/runner.js';
 import { startGateway } from '../../src/main/app.js';
 import { putOnTape } from '../support/factories.js';
-import { createMemoryBackend, type MemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary, type MemoryLibrary } from '../support/memory-library.js';
 import { archive } from './archive.js';
 import { type Memory, measureMemory } from './memory.js';
 
@@ -31,7 +31,7 @@ const report = (message: Message): void => void process.send?.(message);
 process.on('warning', (warning) => report({ kind: 'warning', text: warning.stack ?? warning.message }));
 process.on('disconnect', () => process.exit(1)); // the parent has ended
 /** Low enough that some requests are rejected. Local clients count, too. */
-const lowLimits = { rateLocal: true, standingPatterns: 60, awaitedPaths: 200 };
+const lowLimits = { rateLocal: true, openPatterns: 60, unresolvedPaths: 200 };
 const config = readConfig(environment);
 const { ctx } = await openRuntime({ ...config, limits: { ...config.limits, ...lowLimits } });
 await ctx.events.open();
@@ -41,14 +41,14 @@ process.on('message', (question: Question & { id: number }) => void answer(quest
 report({ kind: 'ready', url: gateway.url });
 
 /** Volumes that only imports name exist, and are empty. */
-function createLibrary(): MemoryBackend {
-  const backend = createMemoryBackend();
-  for (const copy of archive) putOnTape(backend, copy);
-  backend.onMount = async (volume) => {
-    backend.log.length = 0; // not read
-    if (!backend.volumes.has(volume)) backend.volumes.set(volume, new Map());
+function createLibrary(): MemoryLibrary {
+  const library = createMemoryLibrary();
+  for (const copy of archive) putOnTape(library, copy);
+  library.onMount = async (volume) => {
+    library.log.length = 0; // not read
+    if (!library.volumes.has(volume)) library.volumes.set(volume, new Map());
   };
-  return backend;
+  return library;
 }
 
 async function answer(question: Question & { id: number }): Promise<void> {

@@ -153,18 +153,18 @@ const common: Partial<Record<Operation, string>> = {
   listQuotasByPage: '{ result: quotas { totalCount } }',
   listVerifications: '{ result: verifications { totalCount } }',
   listAudit: '{ result: audit { totalCount } }',
-  suspend: change('suspend(input: { kind: VOLUME, name: "V1", mode: HELD })'),
+  suspend: change('suspend(input: { kind: VOLUME, name: "V1", mode: IMMEDIATE })'),
   resume: change('resume(input: { kind: VOLUME, name: "V1" })'),
   listPathRules: '{ result: pathRules { edges { node { prefix } } } }',
   setPathRule: change(`setPathRule(input: { ${RULE} })`),
   removePathRule: change(`removePathRule(input: { ${RULE} })`),
-  forgetUser: change('forgetUser(user: "fred")'),
+  purgeUser: change('purgeUser(user: "fred")'),
   resizeDisk: change('resizeDisk(input: { mountpoint: "/mnt/a", size: 1000 })'),
-  forgetDisk: change('removeDisk(mountpoint: "/mnt/b")'),
+  removeDisk: change('removeDisk(mountpoint: "/mnt/b")'),
   withdrawFiles: change('withdrawFiles(input: { path: "/a/1", dryRun: true })'),
   reinstateFiles: change('reinstateFiles(input: { path: "/gone/1", dryRun: true })'),
   renameFiles: change('renameFiles(input: { from: "/a/1", to: "/a/new", dryRun: true })'),
-  forgetFiles: change('forgetFiles(input: { path: "/gone/1", dryRun: true })'),
+  purgeFiles: change('purgeFiles(input: { path: "/gone/1", dryRun: true })'),
   moveVolume: change('moveVolume(input: { from: "V00001", to: "V9", dryRun: true })'),
   retireVolume: change('retireVolume(input: { name: "V1", withdraw: true, dryRun: true })'),
   reinstateVolume: change('reinstateVolume(name: "GONE")'),
@@ -189,8 +189,8 @@ const common: Partial<Record<Operation, string>> = {
 
 /** Makes what an operation of `common` needs. */
 const preparations: Partial<Record<Operation, () => Promise<unknown>>> = {
-  forgetUser: () => createToken(app.ctx, { name: 'fred', role: 'USER' }),
-  forgetDisk: () => setDisk(app.ctx, { mountpoint: '/mnt/b', size: 1n }),
+  purgeUser: () => createToken(app.ctx, { name: 'fred', role: 'USER' }),
+  removeDisk: () => setDisk(app.ctx, { mountpoint: '/mnt/b', size: 1n }),
   removePathRule: () => setPathRule(app.ctx, { prefix: '/nowhere', action: 'LIST', kind: 'EVERYBODY' }),
 };
 

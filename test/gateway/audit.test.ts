@@ -10,15 +10,15 @@ import { createToken, revokeToken } from '../../src/domain/access/tokens.js';
 import { findUnknownOperation, pruneAudit } from '../../src/domain/audit/lists.js';
 import { verifyAgain } from '../../src/domain/catalogue/verifications.js';
 import { setMedium } from '../../src/domain/catalogue/volumes.js';
-import { forgetFiles, reinstateFiles, withdrawFiles } from '../../src/domain/catalogue/withdrawals.js';
+import { purgeFiles, reinstateFiles, withdrawFiles } from '../../src/domain/catalogue/withdrawals.js';
 import { renameFiles } from '../../src/domain/catalogue-changes/renames.js';
 import { reinstateVolume, retireVolume } from '../../src/domain/catalogue-changes/retirements.js';
 import { moveVolume } from '../../src/domain/catalogue-changes/volume-moves.js';
 import type { Context } from '../../src/domain/context.js';
-import { forgetDisk, resizeDisk, setDisk } from '../../src/domain/disks/disks.js';
-import { holdDisk } from '../../src/domain/disks/failing.js';
+import { removeDisk, resizeDisk, setDisk } from '../../src/domain/disks/disks.js';
+import { suspendDisk } from '../../src/domain/disks/failing.js';
 import { repairFindings } from '../../src/domain/doctor/rows.js';
-import { holdFailing, resume, suspend } from '../../src/domain/health/suspensions.js';
+import { resume, suspend, suspendFailing } from '../../src/domain/health/suspensions.js';
 import { importRows } from '../../src/domain/import/import.js';
 import { addLibrary, removeLibrary, setLibrary } from '../../src/domain/libraries/changes.js';
 import {
@@ -33,7 +33,7 @@ import { removeQuota, setQuota } from '../../src/domain/quotas/quotas.js';
 import { createRequest } from '../../src/domain/requests/create.js';
 import { cancelRequest, releaseFiles } from '../../src/domain/requests/ends.js';
 import { retryRequest, setPriority, updateRequest } from '../../src/domain/requests/update.js';
-import { forgetUser } from '../../src/domain/users/forget.js';
+import { purgeUser } from '../../src/domain/users/purge.js';
 import { addFiles, addQuota, buildRow } from '../support/factories.js';
 import { ask, askData, type Connection } from '../support/graphql.js';
 import { call } from '../support/rest.js';
@@ -98,7 +98,7 @@ const unique = (word: string) => `${word}${++serial}`;
 async function makeFailed(): Promise<number> {
   const id = await makeRequest();
   await app.ctx.db.pool.query(
-    `UPDATE hold SET state = 'FAILED', error_class = 'MEDIA', error = 'torn' WHERE request_id = $1`,
+    `UPDATE request_file SET state = 'FAILED', error_class = 'MEDIA', error = 'torn' WHERE request_id = $1`,
     [id],
   );
   return id;
@@ -152,8 +152,8 @@ async function makeRule(): Promise<string> {
 }
 
 const held = { kind: 'VOLUME', name: 'V00001' } as const;
-const hold = (ctx: Context) => suspend(ctx, { ...held, mode: 'HELD', reason: 'worn' });
-const makeHeld = () => hold(app.ctx);
+const suspendVolume = (ctx: Context) => suspend(ctx, { ...held, mode: 'IMMEDIATE', reason: 'worn' });
+const makeSuspended = () => suspendVolume(app.ctx);
 const makeToken = async () => (await createToken(app.ctx, { name: 'bob', role: 'USER' })).token.id;
 const makeUser = async () => (await setQuota(app.ctx, { user: unique('user'), size: 5n })).user;
 const makeDisk = async () => (await setDisk(app.ctx, { mountpoint: `/mnt/${unique('disk')}`, size: 10n })).mountpoint;
@@ -178,13 +178,13 @@ const changes: Record<Changing, Change> & Record<string, Change> = {
   releaseFiles: change(makeRequest, (ctx, id) => releaseFiles(ctx, { id, match: '/a/1' })),
   retryRequest: change(makeFailed, (ctx, id) => retryRequest(ctx, { id })),
   setPriority: change(makeRequest, (ctx, id) => setPriority(ctx, { id, priority: 7 })),
-  suspend: change(nothing, hold),
-  resume: change(makeHeld, (ctx) => resume(ctx, held)),
+  suspend: change(nothing, suspendVolume),
+  resume: change(makeSuspended, (ctx) => resume(ctx, held)),
   verifyAgain: change(makeUnverified, (ctx, match) => verifyAgain(ctx, { match })),
   withdrawFiles: change(makeFile, (ctx, file) => withdrawFiles(ctx, { path: file })),
   reinstateFiles: change(makeWithdrawn, (ctx, file) => reinstateFiles(ctx, { path: file })),
   renameFiles: change(makeFile, (ctx, file) => renameFiles(ctx, { from: file, to: `${file}.new` })),
-  forgetFiles: change(makeWithdrawn, (ctx, file) => forgetFiles(ctx, { path: file })),
+  purgeFiles: change(makeWithdrawn, (ctx, file) => purgeFiles(ctx, { path: file })),
   moveVolume: change(
     async () => {
       const from = unique('VOLUME');
@@ -210,12 +210,12 @@ const changes: Record<Changing, Change> & Record<string, Change> = {
   removeMember: change(makeMember, (ctx, name) => removeMember(ctx, { quota: 'alice', kind: 'USER', name })),
   setPathRule: change(nothing, (ctx) => setPathRule(ctx, { ...everybody, prefix: `/${unique('rule')}` })),
   removePathRule: change(makeRule, (ctx, prefix) => removePathRule(ctx, { ...everybody, prefix })),
-  forgetUser: change(makeUser, (ctx, user) => forgetUser(ctx, user)),
+  purgeUser: change(makeUser, (ctx, user) => purgeUser(ctx, user)),
   setQuota: change(nothing, (ctx) => setQuota(ctx, { user: unique('user'), size: 5n })),
   removeQuota: change(makeUser, (ctx, user) => removeQuota(ctx, user)),
   setDisk: change(nothing, (ctx) => setDisk(ctx, { mountpoint: `/mnt/${unique('disk')}`, size: 10n })),
   resizeDisk: change(makeDisk, (ctx, mountpoint) => resizeDisk(ctx, { mountpoint, size: 20n })),
-  forgetDisk: change(makeDisk, (ctx, mountpoint) => forgetDisk(ctx, mountpoint)),
+  removeDisk: change(makeDisk, (ctx, mountpoint) => removeDisk(ctx, mountpoint)),
   setMedium: change(nothing, (ctx) => setMedium(ctx, { medium: 'lto-8', names: ['V00001'] })),
   addLibrary: change(nothing, (ctx) => addLibrary(ctx, library())),
   setLibrary: change(makeLibrary, (ctx, name) => setLibrary(ctx, { name, drives: 3 })),
@@ -262,7 +262,7 @@ test.each(Object.entries(changes))('%s is audited once, or refused and not done'
   await expect(run({}).finally(() => app.ctx.db.pool.query('DELETE FROM tests.refusing'))).rejects.toThrow('no room');
   expect(await readEverything()).toEqual(before);
 
-  if (!['revokeToken', 'removeQuota', 'forgetUser', 'repairFindings'].includes(operation)) {
+  if (!['revokeToken', 'removeQuota', 'purgeUser', 'repairFindings'].includes(operation)) {
     await expect(run(revoked)).rejects.toThrow('by a token that is good no longer');
     expect(await readEverything()).toEqual(before);
   }
@@ -282,7 +282,7 @@ test.each(Object.entries(changes))('%s is audited once, or refused and not done'
   await run(carol);
   const rows = await rowsAfter(newest);
   // an operation of several transactions also records its start
-  const results = ['repairFindings', 'forgetUser'].includes(operation) ? ['BEGUN', 'DONE'] : ['DONE'];
+  const results = ['repairFindings', 'purgeUser'].includes(operation) ? ['BEGUN', 'DONE'] : ['DONE'];
   expect(rows.map(({ operation: name, result }) => [name, result])).toEqual(results.map((each) => [operation, each]));
   expect(rows[0]).toMatchObject({ who: 'carol', way: 'token', tokenId: carol.tokenId, address: '192.0.2.7', count: 1 });
   expect(rows[0]?.object === '').toBe(['importRows', 'repairFindings'].includes(operation));
@@ -295,7 +295,7 @@ test('a row names the caller, its address, the operation and the result, on both
   const id = (made as [{ req_id: number }])[0].req_id;
   await askData(alice, `mutation { cancelRequest(id: ${id}) { __typename } }`);
   await call(alice, 'POST', '/requests', { headers: alice.headers, body: { ...body, quota: 'bob' } });
-  await ask(alice, 'mutation { suspend(input: { kind: VOLUME, name: "V00001", mode: HELD }) { __typename } }');
+  await ask(alice, 'mutation { suspend(input: { kind: VOLUME, name: "V00001", mode: IMMEDIATE }) { __typename } }');
   const rows = await rowsAfter(before);
   const who = { who: 'alice', way: 'token', tokenId: expect.any(Number), address: '127.0.0.1', count: 1 };
   expect(rows).toMatchObject([
@@ -390,10 +390,10 @@ test('recorded input is cut, and invalid text does not break the audit', async (
 test('a suspension by the engine is audited once', async () => {
   const { mountpoint } = await setDisk(app.ctx, { mountpoint: '/mnt/failing', size: 10n });
   const before = await newestId();
-  await holdFailing(app.ctx, { kind: 'VOLUME', name: 'V00009' }, { problem: 'torn' });
-  await holdFailing(app.ctx, { kind: 'VOLUME', name: 'V00009' }, { problem: 'torn again' });
-  await holdDisk(app.ctx, mountpoint, 'gone');
-  await holdDisk(app.ctx, mountpoint, 'gone');
+  await suspendFailing(app.ctx, { kind: 'VOLUME', name: 'V00009' }, { problem: 'torn' });
+  await suspendFailing(app.ctx, { kind: 'VOLUME', name: 'V00009' }, { problem: 'torn again' });
+  await suspendDisk(app.ctx, mountpoint, 'gone');
+  await suspendDisk(app.ctx, mountpoint, 'gone');
   const row = { who: 'system', way: 'system', operation: 'suspend', result: 'DONE' };
   expect(await rowsAfter(before)).toMatchObject([
     { ...row, kind: 'VOLUME', object: 'V00009' },

@@ -4,7 +4,7 @@ import { readUnheld } from '../../src/domain/disks/removals.js';
 import { setQuota } from '../../src/domain/quotas/quotas.js';
 import { createRequest } from '../../src/domain/requests/create.js';
 import { cancelRequest, releaseFiles } from '../../src/domain/requests/ends.js';
-import { joinAwaited } from '../../src/domain/requests/joins.js';
+import { joinUnresolved } from '../../src/domain/requests/joins.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { emptyTables } from '../support/tables.js';
 import { useApp } from '../support/use-app.js';
@@ -25,38 +25,43 @@ const only = (done: Work[], name: string) => {
 };
 
 test.each([
-  ['a new file that joins an open pattern', { path: '/open/new' }, { hold: 1, recall: 1, tape_file: 1 }, 1],
-  ['a file whose position an import changes', { path: '/open/1', position: 10_000n }, { hold: 0, tape_file: 1 }, 2],
+  ['a new file that joins an open pattern', { path: '/open/new' }, { request_file: 1, recall: 1, tape_file: 1 }, 1],
+  [
+    'a file whose position an import changes',
+    { path: '/open/1', position: 10_000n },
+    { request_file: 0, tape_file: 1 },
+    2,
+  ],
 ])('%s costs few rows, however many files the request contains', async (_what, file, written, recalls) => {
   await addFiles(app.ctx, pathsOf('/open'));
   await createRequest(app.ctx, { quota: 'alice', pattern: '/open' });
   const done = only(await countRows(() => addFiles(app.ctx, [file])), 'importRows').written;
-  expect({ hold: 0, ...done }).toMatchObject(written);
+  expect({ request_file: 0, ...done }).toMatchObject(written);
   expect(done.recall).toBeLessThanOrEqual(recalls);
-  expect(done.awaited_path).toBeUndefined();
+  expect(done.unresolved_path).toBeUndefined();
 });
 
 test('paths that a full quota excludes cost nothing while it is full, and join when there is room', async () => {
   await setQuota(app.ctx, { user: 'alice', size: 2000n });
   const id = await createRequest(app.ctx, { quota: 'alice', pattern: '/full' });
   await addFiles(app.ctx, pathsOf('/full'));
-  expect(await countRows(() => joinAwaited(app.ctx))).toEqual([]);
+  expect(await countRows(() => joinUnresolved(app.ctx))).toEqual([]);
   await setQuota(app.ctx, { user: 'alice', size: 3000n });
-  const done = only(await countRows(() => joinAwaited(app.ctx)), 'joinAwaited');
-  expect(done.written).toMatchObject({ hold: 1, recall: 1, awaited_path: 1 });
-  expect(await countRows(() => joinAwaited(app.ctx))).toEqual([]);
+  const done = only(await countRows(() => joinUnresolved(app.ctx)), 'joinUnresolved');
+  expect(done.written).toMatchObject({ request_file: 1, recall: 1, unresolved_path: 1 });
+  expect(await countRows(() => joinUnresolved(app.ctx))).toEqual([]);
   const { rows } = await app.ctx.db.pool.query('SELECT files_total FROM request WHERE id = $1', [id]);
   expect(rows).toEqual([{ files_total: 3 }]);
 });
 
 test('the end of a large request costs its own files, also if PostgreSQL believes the queue to be empty', async () => {
   await addFiles(app.ctx, pathsOf('/ended'));
-  for (const table of ['recall', 'hold']) await app.ctx.db.pool.query(`VACUUM (ANALYZE) ${table}`);
+  for (const table of ['recall', 'request_file']) await app.ctx.db.pool.query(`VACUUM (ANALYZE) ${table}`);
   const id = await createRequest(app.ctx, { quota: 'alice', pattern: '/ended' });
   const done = only(await countRows(() => cancelRequest(app.ctx, id)), 'cancelRequest');
   expect(done.written.recall).toBe(MANY);
   expect(done.read.recall ?? 0).toBeLessThan(MANY * 10);
-  expect(done.read.hold ?? 0).toBeLessThan(MANY * 10);
+  expect(done.read.request_file ?? 0).toBeLessThan(MANY * 10);
 });
 
 test('the removal of copies reads the files of an ended request in pages, each once', async () => {

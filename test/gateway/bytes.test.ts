@@ -32,7 +32,7 @@ import { addFiles, addQuota, addTaped, putOnTape } from '../support/factories.js
 import { askData } from '../support/graphql.js';
 import { sendBytes } from '../support/http.js';
 import { whileLocked } from '../support/locks.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import {
   bearer,
   callTape,
@@ -46,7 +46,7 @@ import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 import { adler32 } from '../support/wlcg-storage.js';
 
-const backend = createMemoryBackend();
+const library = createMemoryLibrary();
 const door: DoorConfig = {
   siteName: 'TEST',
   webdav: 'all',
@@ -55,7 +55,7 @@ const door: DoorConfig = {
 };
 let alice: TapeClient;
 let bob: TapeClient;
-const app = useApp({ backend, config: { door, access: { auth: new Set(['token']) } } }, async () => {
+const app = useApp({ library, config: { door, access: { auth: new Set(['token']) } } }, async () => {
   for (const user of ['alice', 'bob', 'lab']) await addQuota(app.ctx, user, 10n ** 12n);
   [alice, bob] = [await createTapeClient(app, 'alice'), await createTapeClient(app, 'bob')];
   await restore({ '/b/letters': { bytes: Buffer.from('abcdefghijklmnopqrstuvwxyz') } });
@@ -74,7 +74,7 @@ let position = 0n;
 async function restore(files: Record<string, Kept>): Promise<void> {
   const rows = Object.entries(files).map(([name, { bytes = bytesOf(name, 1000), algorithm = 'sha256', mode }]) => {
     position += 1n;
-    putOnTape(backend, { volume: 'V1', position, bytes });
+    putOnTape(library, { volume: 'V1', position, bytes });
     const hex =
       algorithm === 'adler32' ? adler32(bytes).toString('hex') : createHash('sha256').update(bytes).digest('hex');
     const checksum = `${algorithm}:${hex}`;
@@ -317,7 +317,7 @@ test('a copy that is missing without a live request goes back to tape', async ()
   await restore({ '/lost/a': {} });
   const { pool } = app.ctx.db;
   await pool.query(
-    "UPDATE hold SET state = 'RELEASED' WHERE file_id = (SELECT id FROM tape_file WHERE path = '/lost/a')",
+    "UPDATE request_file SET state = 'RELEASED' WHERE file_id = (SELECT id FROM tape_file WHERE path = '/lost/a')",
   );
   rmSync(copyOf('/lost/a'));
   const query = '{ tapeFile(path: "/lost/a") { restoredPath stage } }';
@@ -449,11 +449,11 @@ async function disturbReads(read: (...args: unknown[]) => Promise<unknown> | und
 
 test('a member of a quota cannot change the stage requests of another', async () => {
   for (const name of ['alice', 'bob']) await setMember(app.ctx, { quota: 'lab', kind: 'USER', name, isManager: false });
-  await addTaped(app.ctx, backend, [{ path: '/lab/a', volume: 'LAB' }]);
+  await addTaped(app.ctx, library, [{ path: '/lab/a', volume: 'LAB' }]);
   const targetedMetadata = { TEST: { quota: 'lab' } };
   const id = await stageFiles(alice, [{ path: '/lab/a', targetedMetadata }, { path: '/lab/none' }]);
   await waitForStaged(alice, id);
-  const staged = `SELECT b.cancelled_at, f.path, f.was_on_disk FROM bulk b JOIN bulk_file f ON f.bulk_id = b.id
+  const staged = `SELECT b.cancelled_at, f.path, f.was_on_disk FROM stage_request b JOIN stage_request_file f ON f.stage_request_id = b.id
     WHERE b.id = $1 ORDER BY f.path`;
   const stored = async () => (await app.ctx.db.pool.query(staged, [id])).rows;
   const before = await stored();

@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest';
 import type { Sql } from '../../src/db/sql.js';
 import { setDisk } from '../../src/domain/disks/disks.js';
-import { holdDisk, putBackDisk } from '../../src/domain/disks/failing.js';
+import { putBackDisk, suspendDisk } from '../../src/domain/disks/failing.js';
 import { closeCircuit, countFailures, openCircuit, trialSeconds } from '../../src/domain/health/circuits.js';
 import { resume, suspend } from '../../src/domain/health/suspensions.js';
 import { ensureStager, readRests } from '../../src/domain/staging/stagers.js';
@@ -40,7 +40,7 @@ test('failures of a volume are counted from the first until it works', async () 
 test('a volume that is resumed may be tried at once', async () => {
   const circuit = { of: 'volume', id: await addVolume('CIRCUIT2') } as const;
   await openCircuit(app.ctx, circuit, { until: FAR, problem: 'torn' });
-  await suspend(app.ctx, { kind: 'VOLUME', name: 'CIRCUIT2', mode: 'HELD', reason: '' });
+  await suspend(app.ctx, { kind: 'VOLUME', name: 'CIRCUIT2', mode: 'IMMEDIATE', reason: '' });
   await resume(app.ctx, { kind: 'VOLUME', name: 'CIRCUIT2' });
   expect(await readVolume(circuit.id)).toEqual(CLOSED);
 });
@@ -52,20 +52,20 @@ test('a failing disk is suspended and retried together, whatever happens meanwhi
     const disk = "SELECT EXISTS (SELECT FROM suspension WHERE kind = 'DISK'), retry_at IS NOT NULL AS retried";
     return (await pool.query(`${disk} FROM restore_disk WHERE mountpoint = $1`, [mountpoint])).rows[0];
   };
-  await holdDisk(app.ctx, mountpoint, 'gone');
+  await suspendDisk(app.ctx, mountpoint, 'gone');
   await pool.query("DELETE FROM suspension WHERE kind = 'DISK'");
-  await holdDisk(app.ctx, mountpoint, 'gone');
+  await suspendDisk(app.ctx, mountpoint, 'gone');
   expect(await read()).toEqual({ exists: true, retried: true });
   // another engine suspends the disk again after the first statement
   const query = async (statement: Sql) => {
     const answer = await pool.query(statement);
-    await holdDisk(app.ctx, mountpoint, 'late');
+    await suspendDisk(app.ctx, mountpoint, 'late');
     return answer;
   };
   const late = { query, connect: () => pool.connect() };
   await putBackDisk({ ...app.ctx, db: Object.create(app.ctx.db, { pool: { value: late } }) }, mountpoint);
   expect(await read()).toEqual({ exists: true, retried: true });
-  await suspend(app.ctx, { kind: 'DISK', name: mountpoint, mode: 'HELD', reason: '' });
+  await suspend(app.ctx, { kind: 'DISK', name: mountpoint, mode: 'IMMEDIATE', reason: '' });
   await putBackDisk(app.ctx, mountpoint);
   expect(await read()).toEqual({ exists: true, retried: false });
 });

@@ -74,7 +74,7 @@ test.each([
     await shiftTo(jump);
     expect([offOf(clock), clock.isPlausible]).toEqual([0, false]);
     const reason = `the clock of the database is 518,400 s ${side === 'back' ? 'behind' : 'ahead of'} the time that has passed: nothing expires or is removed`;
-    expect(await readSuspensions(app)).toMatchObject([{ kind: 'CLOCK', name: 'database', mode: 'HELD', reason }]);
+    expect(await readSuspensions(app)).toMatchObject([{ kind: 'CLOCK', name: 'database', mode: 'IMMEDIATE', reason }]);
     const [stop, ran] = [new AbortController(), [] as string[]];
     const pass = (name: string, isByTime: boolean) => ({ name, isByTime, everyMs: 1, run: async () => ran.push(name) });
     const passes = runPasses(ctx, stop.signal, [pass('by time', true), pass('other', false)]);
@@ -188,7 +188,7 @@ test('leases and retry times from before the clock was set back are over', async
 test('a clock that an operator holds stays so until it is resumed', async () => {
   const { clock, beat } = await startProcess();
   await query(
-    `INSERT INTO suspension (kind, name, mode, reason, since) VALUES ('CLOCK', 'database', 'HELD', '', now())`,
+    `INSERT INTO suspension (kind, name, mode, reason, since) VALUES ('CLOCK', 'database', 'IMMEDIATE', '', now())`,
   );
   await beat();
   expect(clock.isPlausible).toBe(false);

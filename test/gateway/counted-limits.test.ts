@@ -5,7 +5,7 @@ import { addSeconds } from '../../src/core/time.js';
 import { counterFaults } from '../../src/domain/doctor/counters.js';
 import { findFaults } from '../../src/domain/doctor/findings.js';
 import { expireRequests } from '../../src/domain/requests/ends.js';
-import { joinAwaited } from '../../src/domain/requests/joins.js';
+import { joinUnresolved } from '../../src/domain/requests/joins.js';
 import { startGateway } from '../../src/main/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
@@ -41,7 +41,7 @@ async function readPaths(): Promise<number | undefined> {
     for await (const found of findFaults(app.ctx, fault, { repair: false })) expect(found).toBeUndefined();
   }
   const { rows } = await app.ctx.db.pool.query<{ paths: number }>(
-    `SELECT awaited_paths AS paths FROM quota WHERE "user" = 'alice'`,
+    `SELECT unresolved_paths AS paths FROM quota WHERE "user" = 'alice'`,
   );
   return rows[0]?.paths;
 }
@@ -60,11 +60,11 @@ async function expectRefused(input: object, message: string, figures: object): P
   expect(await dumpTables(app.ctx)).toEqual(before);
 }
 
-test('a user over STANDING_PATTERNS may still list paths', async () => {
-  await start({ standingPatterns: 1 });
+test('a user over OPEN_PATTERNS may still list paths', async () => {
+  await start({ openPatterns: 1 });
   const id = await made(app, { quota: 'alice', pattern: '/a/' });
-  const message = 'user "alice" would have 2 requests by a pattern, and may have 1 at once (STANDING_PATTERNS)';
-  const figures = { limit: 'STANDING_PATTERNS', allowed: 1, present: 1, added: 1 };
+  const message = 'user "alice" would have 2 requests by a pattern, and may have 1 at once (OPEN_PATTERNS)';
+  const figures = { limit: 'OPEN_PATTERNS', allowed: 1, present: 1, added: 1 };
   await expectRefused({ quota: 'alice', pattern: '/b/' }, message, figures);
   const statements = await recordStatements(() => create(app, { quota: 'alice', pattern: '/b/' }));
   expect(statements.filter(({ text }) => text.includes('tape_file'))).toEqual([]); // nothing was searched
@@ -91,8 +91,8 @@ test('stage requests are refused once UNSTAGED_PATHS paths of a user could not b
   await callTape(app, 'DELETE', `/stage/${third}`);
   await stageFiles(app, [file('/new/last')]);
   const stored = async () => {
-    const { bulk, bulk_file, request } = await dumpTables(app.ctx);
-    return [bulk, bulk_file, request];
+    const { stage_request, stage_request_file, request } = await dumpTables(app.ctx);
+    return [stage_request, stage_request_file, request];
   };
   const before = await stored();
   const { status, text } = await callTape(app, 'POST', '/stage', { files: [file('/known/1')] });
@@ -104,8 +104,8 @@ test('stage requests are refused once UNSTAGED_PATHS paths of a user could not b
   await stageFiles(app, [file('/known/1')]);
 });
 
-test('no more than AWAITED_PATHS unresolved paths of a user are stored', async () => {
-  await start({ awaitedPaths: 15 });
+test('no more than UNRESOLVED_PATHS unresolved paths of a user are stored', async () => {
+  await start({ unresolvedPaths: 15 });
   await addFiles(app.ctx, [{ path: '/known/1', size: 1n }]);
   const answers: (number | string)[] = [];
   for (let n = 0; n < 3; n++) {
@@ -114,24 +114,24 @@ test('no more than AWAITED_PATHS unresolved paths of a user are stored', async (
   }
   const refusal = JSON.stringify(
     errorBody(
-      'user "alice" would have 20 paths that the catalogue does not know, and may have 15 at once (AWAITED_PATHS)',
+      'user "alice" would have 20 paths that the catalogue does not know, and may have 15 at once (UNRESOLVED_PATHS)',
     ),
   );
   expect(answers).toEqual([200, refusal, refusal]);
-  const { rows } = await app.ctx.db.pool.query('SELECT count(*)::int AS stored FROM awaited_path');
+  const { rows } = await app.ctx.db.pool.query('SELECT count(*)::int AS stored FROM unresolved_path');
   expect(rows).toEqual([{ stored: 10 }]);
   // known paths do not count
   await makeRequest(app, { quota: 'alice', files: ['/known/1', ...paths('rest', 5)] });
   const message =
-    'user "alice" would have 16 paths that the catalogue does not know, and may have 15 at once (AWAITED_PATHS)';
-  const figures = { limit: 'AWAITED_PATHS', allowed: 15, present: 15, added: 1 };
+    'user "alice" would have 16 paths that the catalogue does not know, and may have 15 at once (UNRESOLVED_PATHS)';
+  const figures = { limit: 'UNRESOLVED_PATHS', allowed: 15, present: 15, added: 1 };
   await expectRefused({ quota: 'alice', files: ['/known/1', '/new/one'] }, message, figures);
   await makeRequest(app, { quota: 'alice', files: ['/known/1'] });
   expect(await readPaths()).toBe(15);
 });
 
 test('the count of paths stays right through the life of requests', async () => {
-  await start({ awaitedPaths: 5 });
+  await start({ unresolvedPaths: 5 });
   await addFiles(app.ctx, [{ path: '/c/known', size: 10n, stage: 'ONDISK' }]);
   const listed = await made(app, { quota: 'alice', files: ['/c/known', '/c/1', '/c/2', '/c/3', '/c/4'] });
   const pattern = await made(app, { quota: 'alice', pattern: '/c/' });
@@ -146,7 +146,7 @@ test('the count of paths stays right through the life of requests', async () => 
   expect(await readPaths()).toBe(1);
   await retry(app, { id: listed });
   await update(app, { id: pattern, maxFiles: 1 });
-  await joinAwaited(app.ctx);
+  await joinUnresolved(app.ctx);
   expect(await readPaths()).toBe(1);
   await cancel(app, listed);
   await cancel(app, listed);
@@ -167,7 +167,7 @@ test('the count of paths stays right through the life of requests', async () => 
 });
 
 test('an expired request does not block new ones, even before it is ended', async () => {
-  await start({ awaitedPaths: 1, standingPatterns: 1 });
+  await start({ unresolvedPaths: 1, openPatterns: 1 });
   await made(app, { quota: 'alice', files: ['/a'] });
   await made(app, { quota: 'alice', pattern: '/a' });
   now = addSeconds(now, 6 * 86_400);
@@ -194,7 +194,7 @@ async function countTaken(
 }
 
 test('of simultaneous requests at two gateways, exactly as many as the limits allow are accepted', async () => {
-  await start({ standingPatterns: 5, awaitedPaths: 15 });
+  await start({ openPatterns: 5, unresolvedPaths: 15 });
   const second = await startGateway(app.ctx);
   const gateways = [app, { ...app, url: second.url }];
   try {

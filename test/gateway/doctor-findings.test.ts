@@ -48,7 +48,7 @@ const repairable = [
   'restoring-without-recall /r/1',
   'restoring-without-recall /r/2',
 ];
-const planted = [...repairable, 'restored-without-hold /r/3 on a host'];
+const planted = [...repairable, 'restored-without-request /r/3 on a host'];
 
 test.each([1, 2, 7])('pages of %s contain each finding once, in order', async (first) => {
   await plant();
@@ -100,13 +100,13 @@ test('findings are repaired in pages if only rows are wrong, and the audit recor
     begun,
     done({ found: 4, repaired: 4, kinds: ['disk-used', 'quota-used'] }),
     begun,
-    done({ found: 3, repaired: 2, kinds: ['restoring-without-recall', 'restored-without-hold'] }),
+    done({ found: 3, repaired: 2, kinds: ['restoring-without-recall', 'restored-without-request'] }),
   ]);
 });
 
 test('the result counts what was checked, and names unchecked disks with the hosts of their engines', async () => {
-  const read = '{ doctorFindings(first: 0) { notLookedAt lookedAt { quotas requests holds recalls disks } } }';
-  const lookedAt = { quotas: 0, requests: 0, holds: 0, recalls: 0, disks: 0 };
+  const read = '{ doctorFindings(first: 0) { notLookedAt lookedAt { quotas requests requestFiles recalls disks } } }';
+  const lookedAt = { quotas: 0, requests: 0, requestFiles: 0, recalls: 0, disks: 0 };
   expect(await askData(app, read)).toEqual({ doctorFindings: { notLookedAt: null, lookedAt } });
   const { id } = await setDisk(app.ctx, { mountpoint: '/mnt/0', size: 1n });
   for (let n = 1; n < 30; n++) await setDisk(app.ctx, { mountpoint: `/mnt/${n}`, size: 1n });

@@ -35,15 +35,15 @@ async function restore(file: string): Promise<number[]> {
     await finishRecalls(app.ctx, lease, [{ kind: 'restored', fileId: started?.fileId ?? 0n, ...copy }]);
   });
   expect(work.map(({ transaction }) => transaction)).toEqual(['startRecalls', 'finishRecalls']);
-  return work.map(({ read }) => read.hold ?? 0);
+  return work.map(({ read }) => read.request_file ?? 0);
 }
 
 /** Adds 299 ended requests with the file of a request. */
 async function addEnded(id: number): Promise<void> {
   await sql(`INSERT INTO request (quota_id, label, request_date, retention, state, files_total, bytes_total, is_released)
     SELECT quota_id, label || n, request_date, retention, 'CANCELLED', 1, 1000, false FROM request, generate_series(2, 300) n WHERE id = ${id}`);
-  await sql(`INSERT INTO hold (request_id, file_id, ordinal, size)
-    SELECT r.id, h.file_id, 1, 1000 FROM request r, hold h WHERE h.request_id = ${id} AND r.id > ${id}`);
+  await sql(`INSERT INTO request_file (request_id, file_id, ordinal, size)
+    SELECT r.id, h.file_id, 1, 1000 FROM request r, request_file h WHERE h.request_id = ${id} AND r.id > ${id}`);
 }
 
 const revive = (id: number) => update(app, { id, retention: '2099-01-01T00:00:00Z' });
@@ -67,10 +67,10 @@ test('a file of a request is looked up by both, however many other requests cont
   const id = await made(app, { quota: 'alice', files: ['/popular/1'] });
   await addEnded(id);
   for (const isKnown of [false, true]) {
-    if (isKnown) await sql('ANALYZE hold');
-    await sql(`UPDATE hold SET is_ended = true WHERE request_id > ${id}`);
+    if (isKnown) await sql('ANALYZE request_file');
+    await sql(`UPDATE request_file SET is_ended = true WHERE request_id > ${id}`);
     const [work] = await countRows(() => release(app, { id, paths: ['/popular/1'] }));
-    expect(work?.read.hold).toBeLessThan(20);
+    expect(work?.read.request_file).toBeLessThan(20);
   }
 });
 
@@ -78,7 +78,7 @@ test('a revived request gets its files like a new one, except those that it rele
   await addFiles(app.ctx, [{ path: '/revived/1' }, { path: '/revived/2' }]);
   const id = await made(app, { quota: 'alice', files: ['/revived/1', '/revived/2'] });
   const isMarked = async () =>
-    (await sql<{ isEnded: boolean }>('SELECT is_ended AS "isEnded" FROM hold ORDER BY ordinal')).map(
+    (await sql<{ isEnded: boolean }>('SELECT is_ended AS "isEnded" FROM request_file ORDER BY ordinal')).map(
       (row) => row.isEnded,
     );
   await sql(`UPDATE request SET is_released = false`);
@@ -89,7 +89,7 @@ test('a revived request gets its files like a new one, except those that it rele
     asks: true,
     onBegin: () => {},
     onStatement: async ({ name }, { text }) => {
-      if (name === 'markEnded' && text.startsWith('UPDATE hold')) await cancelRequest(app.ctx, id);
+      if (name === 'markEnded' && text.startsWith('UPDATE request_file')) await cancelRequest(app.ctx, id);
     },
   });
   expect(await markCleared(app.ctx, id).finally(stop)).toBe(false);
@@ -110,12 +110,12 @@ test('the files of an ended request are marked in steps, and a later run goes on
   );
   const id = await made(app, { quota: 'alice', files });
   await cancelRequest(app.ctx, id);
-  await sql('UPDATE hold SET ordinal = ordinal * 10000');
-  const readMarks = () => sql('SELECT is_ended AS "isEnded" FROM hold ORDER BY ordinal');
-  await sql('ALTER TABLE hold ADD CONSTRAINT broken CHECK (ordinal < 30000 OR NOT is_ended)');
+  await sql('UPDATE request_file SET ordinal = ordinal * 10000');
+  const readMarks = () => sql('SELECT is_ended AS "isEnded" FROM request_file ORDER BY ordinal');
+  await sql('ALTER TABLE request_file ADD CONSTRAINT broken CHECK (ordinal < 30000 OR NOT is_ended)');
   await expect(markCleared(app.ctx, id)).rejects.toThrow('broken');
   expect(await readMarks()).toEqual([{ isEnded: true }, { isEnded: true }, { isEnded: false }]);
-  await sql('ALTER TABLE hold DROP CONSTRAINT broken');
+  await sql('ALTER TABLE request_file DROP CONSTRAINT broken');
   expect(await markCleared(app.ctx, id)).toBe(true);
   expect(await readMarks()).toEqual([{ isEnded: true }, { isEnded: true }, { isEnded: true }]);
 });

@@ -30,20 +30,20 @@ async function addRequests(): Promise<void> {
 
 test('nested lists belong to their parents', async () => {
   interface Answer {
-    requests: Edges<{ label: string; holds: Edges<{ file: { path: string } }>; awaited: Edges<{ path: string }> }>;
+    requests: Edges<{ label: string; files: Edges<{ file: { path: string } }>; unresolved: Edges<{ path: string }> }>;
   }
   const query = `{ requests(first: ${USERS}) { edges { node { label
-    holds(first: 2) { edges { node { file { path } } } } awaited(last: 2) { edges { node { path } } } } } } }`;
+    files(first: 2) { edges { node { file { path } } } } unresolved(last: 2) { edges { node { path } } } } } } }`;
   const { requests } = await askData<Answer>(app, query);
   const found = requests.edges.map(({ node }) => ({
     label: node.label,
-    holds: node.holds.edges.map((edge) => edge.node.file.path),
-    awaited: node.awaited.edges.map((edge) => edge.node.path),
+    files: node.files.edges.map((edge) => edge.node.file.path),
+    unresolved: node.unresolved.edges.map((edge) => edge.node.path),
   }));
   const expected = Array.from({ length: USERS }, (_, n) => ({
     label: `/n/${3 * n}`,
-    holds: [`/n/${3 * n}`, `/n/${3 * n + 1}`],
-    awaited: [`/none/${n}/1`, `/none/${n}/2`],
+    files: [`/n/${3 * n}`, `/n/${3 * n + 1}`],
+    unresolved: [`/none/${n}/1`, `/none/${n}/2`],
   }));
   expect(found).toEqual(expected);
 });
@@ -100,7 +100,7 @@ test('a subscription that is too large is refused at its start', async () => {
 
 test('only the executed operation is counted, with its variables', async () => {
   const many = Array.from({ length: 201 }, (_, n) => `q${n}: __typename`).join(' ');
-  const query = `query Large { ${many} } query Page($first: Int!) { requests(first: $first) { edges { node { holds(first: $first) { edges { node { size } } } } } } }`;
+  const query = `query Large { ${many} } query Page($first: Int!) { requests(first: $first) { edges { node { files(first: $first) { edges { node { size } } } } } } }`;
   const run = async (operationName: string, variables: object) =>
     (await sendGraphql(app, { query, operationName, variables })).body.errors;
   expect(await run('Page', { first: 2 })).toBe(undefined);

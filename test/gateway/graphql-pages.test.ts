@@ -98,7 +98,7 @@ const lists: Record<string, List> = {
     node: 'name',
     fill: () =>
       sql(`INSERT INTO suspension (kind, name, mode, reason, since)
-        SELECT 'VOLUME', 'volume-' || n, 'HELD', '', now() FROM generate_series(1, 6) n`),
+        SELECT 'VOLUME', 'volume-' || n, 'IMMEDIATE', '', now() FROM generate_series(1, 6) n`),
     remove: (name) => sql('DELETE FROM suspension WHERE name = $1', [name]),
   },
   webhooks: {
@@ -117,29 +117,32 @@ const lists: Record<string, List> = {
         SELECT now(), 'GET /files', '', 'user-' || n, 1, now() FROM generate_series(1, 6) n`),
     remove: (user) => sql('DELETE FROM legacy_use WHERE "user" = $1', [user]),
   },
-  holds: {
-    query: (id) => `{ request(id: ${id}) { holds(states: [WAITING], %`,
+  files: {
+    query: (id) => `{ request(id: ${id}) { files(states: [WAITING], %`,
     node: 'lastError',
     fill: async (name) => {
       await addSix(name);
       const id = await addRequest(name, { pattern: `/${name}/` });
-      await sql(`UPDATE hold h SET error = f.path FROM tape_file f WHERE f.id = h.file_id AND request_id = $1`, [id]);
+      await sql(
+        `UPDATE request_file h SET error = f.path FROM tape_file f WHERE f.id = h.file_id AND request_id = $1`,
+        [id],
+      );
       return id;
     },
-    remove: (path) => sql(`UPDATE hold SET state = 'FAILED' WHERE error = $1`, [path]),
+    remove: (path) => sql(`UPDATE request_file SET state = 'FAILED' WHERE error = $1`, [path]),
   },
-  awaited: {
-    query: (id) => `{ request(id: ${id}) { awaited(%`,
+  unresolved: {
+    query: (id) => `{ request(id: ${id}) { unresolved(%`,
     node: 'path',
     fill: (name) => addRequest(name, { files: numbers.map((n) => `/${name}/${n}`) }),
-    remove: (path) => sql('DELETE FROM awaited_path WHERE path = $1', [path]),
+    remove: (path) => sql('DELETE FROM unresolved_path WHERE path = $1', [path]),
   },
   'requests of a quota': {
     query: () => '{ quota(user: "of-quota") { requests(%',
     node: 'requestId',
     fill: () => addEach((n) => addRequest('of-quota', { files: [`/of-quota/${n}`] })),
     remove: async (id) => {
-      for (const table of ['awaited_path', 'event']) await sql(`DELETE FROM ${table} WHERE request_id = $1`, [id]);
+      for (const table of ['unresolved_path', 'event']) await sql(`DELETE FROM ${table} WHERE request_id = $1`, [id]);
       await sql('DELETE FROM request WHERE id = $1', [id]);
     },
   },
@@ -247,7 +250,7 @@ test.each([
   ['suspensions(%', ['suspension:PLANET:x', 'suspension:VOLUME:\0']],
   ['doctorFindings(%', ['finding:orphan', 'finding:orphan:-2']],
   ['plan { queue(%', ['row:[]', 'row:[1,2]', 'row:{', 'row:null']],
-  ['request(id: 1) { holds(%', ['key:19999999999999']],
+  ['request(id: 1) { files(%', ['key:19999999999999']],
 ] as const)('%s takes no cursor of another list, and none without a key', async (list, texts) => {
   for (const cursor of texts.map(ofList)) {
     const query = `{ ${list.replace('%', `after: "${cursor}"`)}) { edges { cursor } } ${list.includes('{') ? '}' : ''} }`;
@@ -288,7 +291,7 @@ test('requests are filtered by user and by state', async () => {
 });
 
 interface Held {
-  request: { holds: Connection<{ file: { path: string } }>; awaited: Connection<{ path: string; reason: string }> };
+  request: { files: Connection<{ file: { path: string } }>; unresolved: Connection<{ path: string; reason: string }> };
 }
 
 test('the files of a request keep the order of its list, and a page reads no more rows than it shows', async () => {
@@ -299,8 +302,8 @@ test('the files of a request keep the order of its list, and a page reads no mor
   );
   const id = await addRequest('rosa', { files: [...listed, '/none/3', '/none/1', '/none/2'] });
   const read = async (args: string) => {
-    const query = `{ request(id: ${id}) { holds(${args}) { edges { cursor node { file { path } } } ${PAGE_INFO} } } }`;
-    const { edges, pageInfo } = (await askData<Held>(app, query)).request.holds;
+    const query = `{ request(id: ${id}) { files(${args}) { edges { cursor node { file { path } } } ${PAGE_INFO} } } }`;
+    const { edges, pageInfo } = (await askData<Held>(app, query)).request.files;
     return { paths: edges.map(({ node }) => node.file.path), ...pageInfo };
   };
   const first = await read('first: 180');
@@ -310,8 +313,8 @@ test('the files of a request keep the order of its list, and a page reads no mor
   const last = await read('last: 2');
   expect(last.paths).toEqual(listed.slice(-2));
   expect((await read(`last: 3, before: "${last.startCursor}"`)).paths).toEqual(listed.slice(-5, -2));
-  const query = `{ request(id: ${id}) { awaited(first: 2) { edges { node { path reason } } } } }`;
-  expect((await askData<Held>(app, query)).request.awaited.edges.map(({ node }) => node)).toEqual([
+  const query = `{ request(id: ${id}) { unresolved(first: 2) { edges { node { path reason } } } } }`;
+  expect((await askData<Held>(app, query)).request.unresolved.edges.map(({ node }) => node)).toEqual([
     { path: '/none/3', reason: 'UNKNOWN' },
     { path: '/none/1', reason: 'UNKNOWN' },
   ]);
@@ -327,10 +330,10 @@ test('the files of a request are filtered by state', async () => {
     { path: '/h/4', stage: 'UNVERIFIED' },
   ]);
   const id = await addRequest('sven', { pattern: '/h/' });
-  const query = `query ($id: Int!, $states: [HoldState!]) { request(id: $id) {
-    holds(states: $states) { edges { node { file { path } size state error errorClass } } } } }`;
+  const query = `query ($id: Int!, $states: [RequestFileState!]) { request(id: $id) {
+    files(states: $states) { edges { node { file { path } size state error errorClass } } } } }`;
   const read = async (states: string[] | null) =>
-    (await askData<Held>(app, query, { id, states })).request.holds.edges.map(({ node }) => node);
+    (await askData<Held>(app, query, { id, states })).request.files.edges.map(({ node }) => node);
   const [one, two, three, four] = ['WAITING', 'ON_DISK', 'WAITING', 'ON_DISK'].map((state, n) => ({
     ...{ file: { path: `/h/${n + 1}` }, size: '1000', state, error: null, errorClass: null },
   }));

@@ -105,10 +105,10 @@ test('a request shows its quota, its counts, its files, and its unresolved paths
     tapestoreRequestStart tapestoreRequestEnd firstFilesOnDisk lastFilesOnDisk
     filesTotal filesOnDisk filesFailed filesUnknown filesRefused summary bytesTotal bytesOnDisk
     quota { user size used email requests { edges { node { requestId } } } }
-    holds { edges { node { size state file { path } } } }
-    awaited { edges { node { path reason } } }
+    files { edges { node { size state file { path } } } }
+    unresolved { edges { node { path reason } } }
   } }`;
-  const hold = (path: string, state: string) => ({ node: { size: String(BIG), state, file: { path } } });
+  const requestFile = (path: string, state: string) => ({ node: { size: String(BIG), state, file: { path } } });
   expect(await ask(app, query)).toEqual({
     data: {
       request: {
@@ -124,8 +124,8 @@ test('a request shows its quota, its counts, its files, and its unresolved paths
           ...{ user: 'una', size: String(3n * BIG), used: String(2n * BIG), email: 'una@example.org' },
           requests: { edges: [{ node: { requestId: id } }] },
         },
-        holds: { edges: [hold('/q/tape', 'WAITING'), hold('/q/disk', 'ON_DISK')] },
-        awaited: {
+        files: { edges: [requestFile('/q/tape', 'WAITING'), requestFile('/q/disk', 'ON_DISK')] },
+        unresolved: {
           edges: [
             { node: { path: '/q/later', reason: 'QUOTA_FULL' } },
             { node: { path: '/q/never', reason: 'UNKNOWN' } },
@@ -135,10 +135,10 @@ test('a request shows its quota, its counts, its files, and its unresolved paths
     },
   });
   expect(await askData(app, '{ request(id: 2147483647) { id } }')).toEqual({ request: null });
-  const files = (fields: string) => `on Request { holds(first: 1) { edges { node { file { ${fields} } } } } }`;
+  const files = (fields: string) => `on Request { files(first: 1) { edges { node { file { ${fields} } } } } }`;
   const shared = `{ a: request(id: ${id}) { ...F } b: request(id: ${id}) { ...F ...G } }
     fragment F ${files('path')} fragment G ${files('checksum')}`;
-  const b = { holds: { edges: [{ node: { file: { path: '/q/tape', checksum: 'adler32:0a1b2c3d' } } }] } };
+  const b = { files: { edges: [{ node: { file: { path: '/q/tape', checksum: 'adler32:0a1b2c3d' } } }] } };
   expect(await askData(app, shared)).toMatchObject({ b });
 });
 
@@ -202,7 +202,9 @@ test('node returns each type of node by its id, and null for an unknown id', asy
     for (const id of ids) expect(await ask(app, query, { id: relayId(type, id) })).toEqual({ data: { node: null } });
   }
   expect(await askErrors(app, query, { id: 'no id' })).toEqual(['Invalid global ID: no id']);
-  expect(await askErrors(app, query, { id: relayId('Hold', 1) })).toEqual(['Hold does not support loading by id']);
+  expect(await askErrors(app, query, { id: relayId('RequestFile', 1) })).toEqual([
+    'RequestFile does not support loading by id',
+  ]);
 });
 
 test('a drive is claimed while its engine is alive, in each list', async () => {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { joinAwaited } from '../../src/domain/requests/joins.js';
+import { joinUnresolved } from '../../src/domain/requests/joins.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { cancel, create, made, release, update } from '../support/mutations.js';
 import { viewRequest } from '../support/request-view.js';
@@ -18,10 +18,12 @@ const later = '2999-01-01T00:00:00';
 
 /** Returns the files of a request, and the excluded ones with their reasons. */
 async function look(id: number) {
-  const { holds, awaited } = await viewRequest(app, id);
+  const { files, unresolved } = await viewRequest(app, id);
   return {
-    held: holds.filter((hold) => hold.state !== 'RELEASED').map((hold) => hold.path.replace(/.*\//, '')),
-    out: Object.fromEntries(awaited.map(({ path, reason }) => [path.replace(/.*\//, ''), reason])),
+    held: files
+      .filter((requestFile) => requestFile.state !== 'RELEASED')
+      .map((requestFile) => requestFile.path.replace(/.*\//, '')),
+    out: Object.fromEntries(unresolved.map(({ path, reason }) => [path.replace(/.*\//, ''), reason])),
   };
 }
 
@@ -75,7 +77,7 @@ test('later files join in order until the limit, and the others are reported and
   expect(await viewRequest(app, byBytes)).toMatchObject({ filesTotal: 3, bytesTotal: '111', filesRefused: 0 });
   expect(await update(app, { id: byBytes })).toMatchObject({ filesOverLimit: 2, filesRefused: 0 });
   expect(await readUsed(app, 'order')).toBe(222);
-  await joinAwaited(app.ctx);
+  await joinUnresolved(app.ctx);
   expect(await look(byFiles)).toEqual({ held: ['m', 'a', 'b'], out: { c: 'LIMIT', d: 'LIMIT' } });
   expect(await readUsed(app, 'order')).toBe(222);
 });
@@ -96,7 +98,7 @@ test('the reason of an excluded file is the limit if it is reached, else the quo
   await files('/both/', { a: 10n, b: 10n, c: 1n, d: 1n });
   expect(await look(id)).toEqual({ held: ['a'], out: { b: 'QUOTA_FULL', c: 'QUOTA_FULL', d: 'QUOTA_FULL' } });
   await addQuota(app.ctx, 'both', 1000n);
-  await joinAwaited(app.ctx);
+  await joinUnresolved(app.ctx);
   expect(await look(id)).toEqual({ held: ['a', 'b', 'c'], out: { d: 'LIMIT' } });
   await addQuota(app.ctx, 'both', 21n);
   await update(app, { id, maxFiles: 4 });
@@ -120,7 +122,7 @@ test('a higher limit lets files join at once, and one below the current size onl
   });
   expect(await update(app, { id, maxFiles: 0, maxBytes: 0 })).toMatchObject({ filesTotal: 3, bytesTotal: '300' });
   await files('/grow/', { e: 0n });
-  await joinAwaited(app.ctx);
+  await joinUnresolved(app.ctx);
   expect(await look(id)).toEqual({ held: ['a', 'b', 'c'], out: { d: 'LIMIT', e: 'LIMIT' } });
   expect(await readUsed(app, 'grow')).toBe(300);
   expect(await update(app, { id, maxFiles: null, maxBytes: null })).toMatchObject({ filesTotal: 5, filesOverLimit: 0 });
@@ -131,7 +133,7 @@ test('a released file makes room for an excluded one', async () => {
   const id = await made(app, { quota: 'swap', pattern: '/swap/', maxFiles: 2 });
   await files('/swap/', { a: 1n, b: 1n, c: 1n, d: 1n });
   await release(app, { id, paths: ['/swap/a', '/swap/c'] });
-  await joinAwaited(app.ctx);
+  await joinUnresolved(app.ctx);
   expect(await look(id)).toEqual({ held: ['b', 'd'], out: {} });
 });
 

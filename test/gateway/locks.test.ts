@@ -5,12 +5,12 @@ import { transaction } from '../../src/db/transaction.js';
 import { placeFiles } from '../../src/domain/catalogue/volumes.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { takingsOf, watchLocks } from '../support/lock-watch.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { makeRequest, put } from '../support/rest.js';
 import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
-const app = useApp({ backend: createMemoryBackend(), watchesLocks: false }, async () => {
+const app = useApp({ library: createMemoryLibrary(), watchesLocks: false }, async () => {
   await addQuota(app.ctx, 'alice', 10n ** 12n);
 });
 

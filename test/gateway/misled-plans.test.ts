@@ -7,7 +7,7 @@ import { emptyTables } from '../support/tables.js';
 import { useApp } from '../support/use-app.js';
 import { countRows } from '../support/writes.js';
 
-const TABLES = ['tape_file', 'request', 'hold', 'recall', 'quota', 'awaited_path', 'event', 'notification'];
+const TABLES = ['tape_file', 'request', 'request_file', 'recall', 'quota', 'unresolved_path', 'event', 'notification'];
 
 const app = useApp({ watchesLocks: false }, async () => {
   for (const table of TABLES) await app.ctx.db.pool.query(`ALTER TABLE ${table} SET (autovacuum_enabled = off)`);

@@ -85,7 +85,7 @@ test('a caller with a token of the provider is its subject, by REST and by Graph
 test('groups of the WLCG profile and names give roles', async () => {
   const ops = await provider.issue({ 'wlcg.ver': '1.0', 'wlcg.groups': ['/tapes', '/tapes/ops'] });
   expect(await sees(ops, 'alice', 'bob')).toEqual([200, 200]);
-  const suspend = 'mutation { suspend(input: { kind: BACKEND, name: "none", mode: HELD }) { __typename } }';
+  const suspend = 'mutation { suspend(input: { kind: LIBRARY, name: "none", mode: IMMEDIATE }) { __typename } }';
   expect(await ask({ ...app, token: ops }, suspend)).toEqual({ data: { suspend: { __typename: 'NotFound' } } });
   const eve = await provider.sign({ ...hour, sub: 'eve' });
   expect(await sees(eve, 'alice', 'bob')).toEqual([200, 200]);

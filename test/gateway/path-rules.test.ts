@@ -93,7 +93,7 @@ test('files that its maker may not request are unknown to a request, also if the
   await close('REQUEST');
   const listing = await requestAs('alice', { files: ALL });
   expect(listing.filesTotal).toBe(3);
-  expect((await viewRequest(gatewayOf('alice'), listing.requestId)).awaited).toMatchObject([{ path: '/closed/1' }]);
+  expect((await viewRequest(gatewayOf('alice'), listing.requestId)).unresolved).toMatchObject([{ path: '/closed/1' }]);
   expect((await requestAs('bob', { files: ALL })).filesTotal).toBe(4);
   const { requestId: id } = await requestAs('alice', { pattern: '/' });
   const operated = await createRequest(app.ctx, { quota: 'alice', pattern: '/' });
@@ -219,9 +219,9 @@ test('an anonymous caller sees the listable files of all requests', async () => 
   await close('LIST');
   const id = await createRequest(app.ctx, { quota: 'bob', files: [...ALL, '/closed/unknown'] });
   for (const [caller, paths] of Object.entries({ nobody: OPEN, bob: ALL, viewer: ALL })) {
-    const { holds, awaited } = await viewRequest(gatewayOf(caller), id);
-    expect([caller, holds.map(({ path }) => path).sort()]).toEqual([caller, paths]);
-    expect([caller, awaited.length]).toEqual([caller, paths === ALL ? 1 : 0]);
+    const { files: seen, unresolved } = await viewRequest(gatewayOf(caller), id);
+    expect([caller, seen.map(({ path }) => path).sort()]).toEqual([caller, paths]);
+    expect([caller, unresolved.length]).toEqual([caller, paths === ALL ? 1 : 0]);
     const headers: Record<string, string> = tokens[caller] ? { Authorization: `Bearer ${tokens[caller]}` } : {};
     const [{ files }] = (await call(app, 'GET', `/requests/${id}`, { headers })).body as [{ files: string[] }];
     expect([caller, files.filter((path) => path !== '/closed/unknown').sort()]).toEqual([caller, paths]);

@@ -45,7 +45,7 @@ const count = (ends: End[]) => ({
 async function readCharge(user: string) {
   const { requests } = await read<{ requests: { id: number }[] }>(app, `/quota/${user}`);
   const { rows } = await app.ctx.db.pool.query<{ held: bigint }>(
-    `SELECT coalesce(sum(h.size), 0)::bigint AS held FROM hold h
+    `SELECT coalesce(sum(h.size), 0)::bigint AS held FROM request_file h
      JOIN request r ON r.id = h.request_id JOIN quota q ON q.id = r.quota_id WHERE q."user" = $1`,
     [user],
   );

@@ -4,7 +4,7 @@ import { addSeconds } from '../../src/core/time.js';
 import { setMember } from '../../src/domain/access/members.js';
 import { setPathRule } from '../../src/domain/access/path-rules.js';
 import { createToken } from '../../src/domain/access/tokens.js';
-import { forgetDisk, setDisk } from '../../src/domain/disks/disks.js';
+import { removeDisk, setDisk } from '../../src/domain/disks/disks.js';
 import { removeQuota } from '../../src/domain/quotas/quotas.js';
 import { createRequest } from '../../src/domain/requests/create.js';
 import { cancelRequest } from '../../src/domain/requests/ends.js';
@@ -35,8 +35,8 @@ test('if a request and the removal of its quota race, one of them is refused, al
 });
 
 test.each([
-  ['revived', 'CANCELLED', 'hold'],
-  ['extended', 'QUEUED', 'awaited_path'],
+  ['revived', 'CANCELLED', 'request_file'],
+  ['extended', 'QUEUED', 'unresolved_path'],
 ])('if a request is %s while its quota is removed, the removal is refused', async (_how, state, table) => {
   const user = `holder-${state}`;
   await addQuota(app.ctx, user, 10_000n);
@@ -117,7 +117,7 @@ test('a new quota with the name of a removed one has no memberships, and the rem
 test('a disk is removed once', async () => {
   const mountpoint = `${app.dataDir}/forgotten`;
   await setDisk(app.ctx, { mountpoint, size: 1000n });
-  const ends = await Promise.allSettled([forgetDisk(app.ctx, mountpoint), forgetDisk(app.ctx, mountpoint)]);
+  const ends = await Promise.allSettled([removeDisk(app.ctx, mountpoint), removeDisk(app.ctx, mountpoint)]);
   expect(ends.map(({ status }) => status).sort()).toEqual(['fulfilled', 'rejected']);
   expect(ends.find(({ status }) => status === 'rejected')).toMatchObject({ reason: { code: 'NOT_FOUND' } });
 });
@@ -126,15 +126,15 @@ test('a disk with possible stale files is removed only after an engine has looke
   const mountpoint = `${app.dataDir}/left`;
   const { id } = await setDisk(app.ctx, { mountpoint, size: 1000n });
   await app.ctx.db.pool.query(
-    `INSERT INTO left_behind (file_id, disk_id, drive_id, epoch, size)
+    `INSERT INTO stale_partial_file (file_id, disk_id, drive_id, epoch, size)
      SELECT f.id, $1, 1, 1, f.size FROM tape_file f CROSS JOIN generate_series(1, 2) WHERE f.path = '/race/known'`,
     [id],
   );
   const mutation =
-    'mutation ($m: String!) { removeDisk(mountpoint: $m) { ... on RemovedDisk { leftBehind } ... on InUse { message } } }';
+    'mutation ($m: String!) { removeDisk(mountpoint: $m) { ... on RemovedDisk { stalePartialFiles } ... on InUse { message } } }';
   const remove = () => askData(app, mutation, { m: mountpoint });
   const message = expect.stringContaining('1 file have left there, such as "/race/known"');
   expect(await remove()).toEqual({ removeDisk: { message } });
   await app.ctx.db.pool.query('UPDATE restore_disk SET retry_at = $2 WHERE id = $1', [id, app.ctx.now()]);
-  expect(await remove()).toEqual({ removeDisk: { leftBehind: ['/race/known'] } });
+  expect(await remove()).toEqual({ removeDisk: { stalePartialFiles: ['/race/known'] } });
 });

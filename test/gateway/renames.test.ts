@@ -31,8 +31,8 @@ async function list(match: string, more = ''): Promise<string[]> {
 }
 
 const add = (...paths: string[]) => addPaths(app.ctx, ...paths);
-const pathsOf = async (id: number) => (await viewRequest(app, id)).holds.map(({ path }) => path);
-const awaitedOf = async (id: number) => (await viewRequest(app, id)).awaited;
+const pathsOf = async (id: number) => (await viewRequest(app, id)).files.map(({ path }) => path);
+const unresolvedOf = async (id: number) => (await viewRequest(app, id)).unresolved;
 const tapePathOf = async (path: string) =>
   (await askData<{ tapeFile: { tapePath: string | null } }>(app, `{ tapeFile(path: "${path}") { tapePath } }`)).tapeFile
     .tapePath;
@@ -83,13 +83,13 @@ test('requests that wait for the new path, or whose pattern matches it, get the 
   const before = Number(await readUsed(app, 'ann'));
   const listed = await makeRequest(app, { quota: 'ann', files: ['/drei/a', '/three/a'] });
   const pattern = await makeRequest(app, { quota: 'ann', patterns: '/drei/' });
-  expect(await awaitedOf(listed)).toEqual([{ path: '/drei/a', reason: 'UNKNOWN' }]);
+  expect(await unresolvedOf(listed)).toEqual([{ path: '/drei/a', reason: 'UNKNOWN' }]);
   const other = await makeRequest(app, { quota: 'ann', files: ['/drei/a'] });
   expect(await rename('/three/a', '/drei/a')).toMatchObject({ files: 1 });
   for (const id of [listed, pattern, other])
-    expect([await pathsOf(id), await awaitedOf(id)]).toEqual([['/drei/a'], []]);
+    expect([await pathsOf(id), await unresolvedOf(id)]).toEqual([['/drei/a'], []]);
   expect(await readUsed(app, 'ann')).toBe(before + 3000);
-  const { rows } = await app.ctx.db.pool.query(`SELECT awaited_paths AS n FROM quota WHERE "user" = 'ann'`);
+  const { rows } = await app.ctx.db.pool.query(`SELECT unresolved_paths AS n FROM quota WHERE "user" = 'ann'`);
   expect(rows).toEqual([{ n: 0 }]);
   for (const id of [listed, pattern, other]) await cancel(app, id);
 });
@@ -99,12 +99,12 @@ test('a released file does not join its request again under its new path', async
   const id = await makeRequest(app, { quota: 'ann', patterns: '/four/' });
   await askData(app, `mutation { releaseFiles(input: { id: ${id}, paths: ["/four/a"] }) { __typename } }`);
   expect(await rename('/four/a', '/four/c')).toMatchObject({ files: 1 });
-  const { holds, awaited } = await viewRequest(app, id);
-  expect(holds.map(({ path, state }) => [path, state])).toEqual([
+  const { files, unresolved } = await viewRequest(app, id);
+  expect(files.map(({ path, state }) => [path, state])).toEqual([
     ['/four/c', 'RELEASED'],
     ['/four/b', 'WAITING'],
   ]);
-  expect(awaited).toEqual([]);
+  expect(unresolved).toEqual([]);
   await cancel(app, id);
 });
 
@@ -117,11 +117,14 @@ test('a file that waits for quota still waits under its new path, unless that is
   const [listed, pattern] = [await asBob({ files: ['/full/a', '/full/b'] }), await asBob({ pattern: '/full/b' })];
   await add('/full/b');
   const full = (path: string) => [{ path, reason: 'QUOTA_FULL' }];
-  expect([await awaitedOf(listed), await awaitedOf(pattern)]).toEqual([full('/full/b'), full('/full/b')]);
+  expect([await unresolvedOf(listed), await unresolvedOf(pattern)]).toEqual([full('/full/b'), full('/full/b')]);
   expect(await rename('/full/b', '/full/bb')).toMatchObject({ files: 1, requests: 2 });
-  expect(await awaitedOf(pattern)).toEqual(full('/full/bb'));
+  expect(await unresolvedOf(pattern)).toEqual(full('/full/bb'));
   await rename('/full/bb', '/hidden/b');
-  expect([await awaitedOf(listed), await awaitedOf(pattern)]).toEqual([[{ path: '/full/bb', reason: 'UNKNOWN' }], []]);
+  expect([await unresolvedOf(listed), await unresolvedOf(pattern)]).toEqual([
+    [{ path: '/full/bb', reason: 'UNKNOWN' }],
+    [],
+  ]);
   for (const id of [listed, pattern]) await cancel(app, id);
 });
 
@@ -130,11 +133,11 @@ test('a path that waited for quota is unknown after its request is revived, if i
   await add('/room/a');
   const id = await makeRequest(app, { quota: 'dora', files: ['/room/a', '/room/b'] });
   await add('/room/b');
-  expect(await awaitedOf(id)).toEqual([{ path: '/room/b', reason: 'QUOTA_FULL' }]);
+  expect(await unresolvedOf(id)).toEqual([{ path: '/room/b', reason: 'QUOTA_FULL' }]);
   await cancel(app, id);
   await rename('/room/b', '/raum/b');
   await update(app, { id, retention: '2099-01-01T00:00:00Z' });
-  expect(await awaitedOf(id)).toEqual([{ path: '/room/b', reason: 'UNKNOWN' }]);
+  expect(await unresolvedOf(id)).toEqual([{ path: '/room/b', reason: 'UNKNOWN' }]);
   await cancel(app, id);
 });
 

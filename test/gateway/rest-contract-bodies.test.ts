@@ -95,7 +95,7 @@ test('R29 a field of a wrong type returns 400 and names the field', async () => 
       expect([changed.status, changed.body]).toEqual(expected);
     }
   }
-  const problems = { 5: 'be a list of paths, not a number', '["/a",{}]': 'hold strings, not an object' };
+  const problems = { 5: 'be a list of paths, not a number', '["/a",{}]': 'contain strings, not an object' };
   for (const [json, problem] of Object.entries(problems)) {
     await expectError(send(`[{"quota":"alice","files":${json}}]`), 400, `files must ${problem}`);
   }

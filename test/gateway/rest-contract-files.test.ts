@@ -61,7 +61,7 @@ test('R116 a match is a case-sensitive substring without wildcards', async () =>
 test('R117 a match that no path can contain returns 400', async () => {
   expect((await get(app, `/files?match=${'x'.repeat(2048)}`)).text).toBe('[{"count":0,"files":[]}]');
   const problems = {
-    'a%00': 'match must not hold the character NUL: "a\\u0000"',
+    'a%00': 'match must not contain the character NUL: "a\\u0000"',
     '%FF': 'the query must be valid UTF-8: "?match=%FF"',
     '%ED%A0%80': 'the query must be valid UTF-8: "?match=%ED%A0%80"',
     ['x'.repeat(2049)]: 'match must have at most 2048 bytes, not 2049',

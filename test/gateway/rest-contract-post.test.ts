@@ -87,7 +87,7 @@ test('R70 a pattern that no path can contain returns 400', async () => {
   const long = 'ä'.repeat(1024);
   expect((await post(app, { quota: 'alice', patterns: long })).status).toBe(200);
   const problems = {
-    'a\0b': 'must not hold the character NUL: "a\\u0000b"',
+    'a\0b': 'must not contain the character NUL: "a\\u0000b"',
     'a\ud800b': 'must be valid Unicode: "a\\ud800b"',
     [`${long}x`]: 'must have at most 2048 bytes, not 2049',
   };
@@ -175,7 +175,7 @@ test('R83 the default label is the pattern or the first file', async () => {
 
 test('R84 a label with a control character or of over 2,000 characters returns 400', async () => {
   for (const character of ['\0', '\n', '\r', '\t', '\u001b', '\u007f', '\u0085', '\u2028']) {
-    const message = expect.stringMatching(/^label must not hold/);
+    const message = expect.stringMatching(/^label must not contain/);
     await expectInvalid({ patterns: '/a/', label: `a${character}` }, message);
   }
   await expectInvalid({ patterns: '/a/', label: '\udfff' }, 'label must be valid Unicode: "\\udfff"');

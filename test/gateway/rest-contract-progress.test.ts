@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { startApp, type TestApp } from '../support/app.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
 import { type MailServer, startMailServer } from '../support/mail-server.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { get, makeRequest, read, readRequest } from '../support/rest.js';
 import { waitFor } from '../support/wait.js';
 
@@ -29,8 +29,8 @@ let now = MADE;
 let app: TestApp;
 /** Reads that have begun. Each returns its bytes when the test finishes it. */
 const reads: { finish: () => void }[] = [];
-const backend = createMemoryBackend();
-backend.onRead = (_volume, _position, bytes) => new Promise((resolve) => reads.push({ finish: () => resolve(bytes) }));
+const library = createMemoryLibrary();
+library.onRead = (_volume, _position, bytes) => new Promise((resolve) => reads.push({ finish: () => resolve(bytes) }));
 const nextRead = () => waitFor('the drive to read', async () => reads.shift());
 
 const moments = {} as Record<'made' | 'started' | 'first' | 'last' | 'later' | 'expired', Moment>;
@@ -41,8 +41,8 @@ const recipients = () => mail.mails.flatMap(({ to }) => to);
 async function tellStory(): Promise<void> {
   mail = await startMailServer();
   const limits = { mailRate: 60_000, userMailRate: 60_000 };
-  app = await startApp({ backend, config: { drives: 1, smtpUrl: mail.url }, now: () => now, limits });
-  await addTaped(app.ctx, backend, [
+  app = await startApp({ library, config: { drives: 1, smtpUrl: mail.url }, now: () => now, limits });
+  await addTaped(app.ctx, library, [
     { path: '/busy.nc', volume: 'V00000' },
     { path: '/p/one.nc', volume: 'V00001' },
     { path: '/p/two.nc', volume: 'V00002' },
@@ -154,7 +154,7 @@ test('R50 a file that joins a complete request removes its last times until it i
   const arrived = '2026-11-26T00:00:00';
   await addFiles(app.ctx, [{ path: '/j/one.nc', stage: 'ONDISK' }]);
   const id = await makeRequest(app, { quota: 'alice', patterns: '/j/' });
-  await addTaped(app.ctx, backend, [{ path: '/j/two.nc', volume: 'V00003' }]);
+  await addTaped(app.ctx, library, [{ path: '/j/two.nc', volume: 'V00003' }]);
   const read = await nextRead();
   const joined = await readRequest(app, id);
   expect(joined.first_files_on_disk).toBe(EXPIRED);

@@ -64,7 +64,7 @@ test('a subscription to the site reports all parts at first, and then those that
   const next = async () => (await take(stream, 1))[0]?.siteChanges.parts ?? [];
   const all = ['DRIVES', 'QUEUE', 'DISKS', 'SUSPENSIONS', 'LIBRARIES', 'PROCESSES', 'HISTORY', 'AUDIT'];
   expect(await next()).toEqual(all);
-  await suspend(app.ctx, { kind: 'VOLUME', name: 'V1', mode: 'HELD', reason: 'cleaning' });
+  await suspend(app.ctx, { kind: 'VOLUME', name: 'V1', mode: 'IMMEDIATE', reason: 'cleaning' });
   expect(await next()).toEqual(['SUSPENSIONS', 'AUDIT']);
   await app.ctx.db.pool.query(`UPDATE drive SET volume_id = (SELECT id FROM volume WHERE name = 'V1')`);
   await setDisk(app.ctx, { mountpoint: '/mnt/a', size: 5000n });

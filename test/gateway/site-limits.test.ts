@@ -2,7 +2,7 @@
 import { afterEach, expect, test } from 'vitest';
 import type { Limits } from '../../src/config/config.js';
 import { setQuota } from '../../src/domain/quotas/quotas.js';
-import { joinAwaited } from '../../src/domain/requests/joins.js';
+import { joinUnresolved } from '../../src/domain/requests/joins.js';
 import { startBeside, type TestApp } from '../support/app.js';
 import { expectError } from '../support/contract.js';
 import { addPaths } from '../support/factories.js';
@@ -61,19 +61,19 @@ test('the number of files of a request is limited, with a list and with a patter
   const id = await made(app, { quota: 'alice', pattern: '/all/later', maxFiles: 10 });
   const narrow = await made(app, { quota: 'alice', pattern: '/all/later', maxFiles: 1 });
   await addPaths(app.ctx, '/all/later1', '/all/later2', '/all/later3');
-  await joinAwaited(app.ctx);
+  await joinUnresolved(app.ctx);
   const look = async (request: number) => {
-    const { holds, awaited } = await viewRequest(app, request);
-    return [holds.map(({ path }) => path), awaited.map(({ path, reason }) => `${path} ${reason}`)];
+    const { files, unresolved } = await viewRequest(app, request);
+    return [files.map(({ path }) => path), unresolved.map(({ path, reason }) => `${path} ${reason}`)];
   };
   expect(await look(id)).toEqual([['/all/later1', '/all/later2'], ['/all/later3 LIMIT']]);
   expect(await look(narrow)).toEqual([['/all/later1'], ['/all/later2 LIMIT', '/all/later3 LIMIT']]);
   app.ctx.config.limits.requestFiles = 3;
-  await joinAwaited(app.ctx);
+  await joinUnresolved(app.ctx);
   expect(await look(id)).toEqual([['/all/later1', '/all/later2', '/all/later3'], []]);
   // a live request beyond a lowered limit stays, but cannot be revived
   app.ctx.config.limits.requestFiles = 2;
-  await joinAwaited(app.ctx);
+  await joinUnresolved(app.ctx);
   expect(await update(app, { id, label: 'mine' })).toMatchObject({ __typename: 'Request', filesTotal: 3 });
   await cancel(app, id);
   expect(await update(app, { id, retention: '2999-01-01T00:00:00' })).toMatchObject({ field: 'files', message });

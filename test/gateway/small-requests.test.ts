@@ -11,7 +11,7 @@ const app = useApp({ database: { poolSize: 1 } }, async () => {
 async function countRead(): Promise<number> {
   await app.ctx.db.pool.query('SELECT pg_stat_force_next_flush()');
   const { rows } = await app.ctx.db.pool.query<{ read: bigint }>(
-    `SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::bigint AS read FROM pg_stat_user_tables WHERE relname IN ('hold', 'tape_file')`,
+    `SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::bigint AS read FROM pg_stat_user_tables WHERE relname IN ('request_file', 'tape_file')`,
   );
   return Number(rows[0]?.read);
 }
@@ -22,7 +22,7 @@ test('a request for two files reads few rows, however many others requested', as
     `INSERT INTO tape_file (path, size, stage) SELECT '/p/' || n, n, 'ONTAPE' FROM generate_series(1, 10000) n`,
     `INSERT INTO request (quota_id, pattern, label, request_date, retention, made_by, state)
        SELECT id, '', 'large', now(), now() + interval '1 day', 'alice', 'EXPIRED' FROM quota, generate_series(1, 5)`,
-    `INSERT INTO hold (request_id, file_id, ordinal, size) SELECT r.id, f.id, f.id, 1 FROM request r, tape_file f`,
+    `INSERT INTO request_file (request_id, file_id, ordinal, size) SELECT r.id, f.id, f.id, 1 FROM request r, tape_file f`,
     'ANALYZE',
   ]) {
     await app.ctx.db.pool.query(statement);

@@ -82,7 +82,7 @@ test.each(lists.map((field) => [field.name, field] as const))(
 test('nested lists take as many statements for many rows as for few', async () => {
   const query = (size: number) =>
     `{ quotas(first: ${size}) { edges { node { user used requests(first: ${size}) { totalCount edges { node { state filesUnknown
-      holds(first: ${size}) { edges { node { state file { path volume { name } } } } } awaited(first: ${size}) { edges { node { path } } } } } } } } } }`;
+      files(first: ${size}) { edges { node { state file { path volume { name } } } } } unresolved(first: ${size}) { edges { node { path } } } } } } } } } }`;
   const [few, many] = [await readTexts(query(FEW)), await readTexts(query(4))];
   expect(many.length, many.map(({ text }) => text).join('\n')).toBeLessThanOrEqual(few.length);
   expect(many.length).toBeLessThan(15);
@@ -108,7 +108,7 @@ test('REST reads a request by one statement, whatever it contains', async () => 
   ];
   for (const id of ids) {
     const statements = await recordStatements(async () => expect((await get(app, `/requests/${id}`)).status).toBe(200));
-    expect(statements.map(({ text }) => text)).toEqual([expect.stringContaining('FROM hold')]);
+    expect(statements.map(({ text }) => text)).toEqual([expect.stringContaining('FROM request_file')]);
   }
   expect(await recordStatements(async () => expect((await get(app, '/requests/999')).status).toBe(404))).toHaveLength(
     1,

@@ -1,6 +1,6 @@
 /** Operations on more files than a step miss no file that is renamed meanwhile. */
 import { expect, test } from 'vitest';
-import { forgetFiles, reinstateFiles, withdrawFiles } from '../../src/domain/catalogue/withdrawals.js';
+import { purgeFiles, reinstateFiles, withdrawFiles } from '../../src/domain/catalogue/withdrawals.js';
 import { renameFiles } from '../../src/domain/catalogue-changes/renames.js';
 import { retireVolume } from '../../src/domain/catalogue-changes/retirements.js';
 import { moveVolume } from '../../src/domain/catalogue-changes/volume-moves.js';
@@ -20,7 +20,7 @@ const withdraw: Run = (ctx, name) => withdrawFiles(ctx, { path: `/${name}/` });
 const cases: [name: string, run: Run, isMissed: string, prepare?: Run][] = [
   ['withdraw', withdraw, 'f.withdrawn_at IS NULL'],
   ['reinstate', (ctx, name) => reinstateFiles(ctx, { path: `/${name}/` }), 'f.withdrawn_at IS NOT NULL', withdraw],
-  ['purge', (ctx, name) => forgetFiles(ctx, { path: `/${name}/` }), 'true', withdraw],
+  ['purge', (ctx, name) => purgeFiles(ctx, { path: `/${name}/` }), 'true', withdraw],
   ['rename', (ctx, name) => renameFiles(ctx, { from: `/${name}/`, to: '/renamed/' }), 'true'],
   [
     'move',

@@ -23,18 +23,18 @@ const app = useApp({ now: clock.now }, async () => {
 
 test('each kind of resource can be suspended and resumed, and shows that', async () => {
   clock.freeze();
-  const things = { VOLUME: 'V1', DRIVE: 'drive-2', USER: 'zoë', BACKEND: 'directory', DISK: '/mnt/one' };
+  const things = { VOLUME: 'V1', DRIVE: 'drive-2', USER: 'zoë', LIBRARY: 'directory', DISK: '/mnt/one' };
   const since = `${clock.now()}Z`;
   const stored = Object.entries(things).map(([kind, name]) => ({
     kind,
     name,
-    mode: 'HELD',
+    mode: 'IMMEDIATE',
     reason: `for ${kind}`,
     since,
   }));
   for (const suspension of stored) {
     const { since: _, ...input } = suspension;
-    expect(await suspend(app, { ...input, mode: 'HELD' })).toEqual({ __typename: 'Suspension', ...suspension });
+    expect(await suspend(app, { ...input, mode: 'IMMEDIATE' })).toEqual({ __typename: 'Suspension', ...suspension });
   }
   expect(await readSuspensions(app)).toEqual(stored);
   const shown = `{
@@ -43,7 +43,7 @@ test('each kind of resource can be suspended and resumed, and shows that', async
     restoreDisks { edges { node { mountpoint suspension { mode reason } } } }
     quota(user: "zoë") { suspension { mode reason } }
   }`;
-  const of = (kind: string) => ({ mode: 'HELD', reason: `for ${kind}` });
+  const of = (kind: string) => ({ mode: 'IMMEDIATE', reason: `for ${kind}` });
   const edges = (...nodes: object[]) => ({ edges: nodes.map((node) => ({ node })) });
   expect(await askData(app, shown)).toEqual({
     volumes: edges({ name: 'V1', suspension: of('VOLUME') }, { name: 'V2', suspension: null }),
@@ -59,7 +59,7 @@ test('each kind of resource can be suspended and resumed, and shows that', async
 });
 
 test('a second suspension changes the mode and the reason, and keeps the time', async () => {
-  const first = await suspend(app, { kind: 'VOLUME', name: 'V2', mode: 'HELD', reason: 'it squeaks' });
+  const first = await suspend(app, { kind: 'VOLUME', name: 'V2', mode: 'IMMEDIATE', reason: 'it squeaks' });
   clock.advance(60);
   const second = { kind: 'VOLUME', name: 'V2', mode: 'DRAINING', reason: null } as const;
   expect(await suspend(app, second)).toEqual({ ...first, mode: 'DRAINING', reason: '' });
@@ -75,15 +75,15 @@ test.each([
   ['DRIVE', 'V1', 'there is no drive "V1"'],
   ['USER', 'ZOË', 'there is no user "ZOË"'],
   ['DISK', '/mnt/one/', 'there is no disk "/mnt/one/"'],
-  ['BACKEND', 'memory', 'there is no backend "memory"'],
+  ['LIBRARY', 'memory', 'there is no library "memory"'],
 ])('an unknown %s can be neither suspended nor resumed', async (kind, name, message) => {
-  expect(await suspend(app, { kind, name, mode: 'HELD' })).toEqual(notFound(message));
+  expect(await suspend(app, { kind, name, mode: 'IMMEDIATE' })).toEqual(notFound(message));
   expect(await resume(app, kind, name)).toEqual(notFound(message));
   expect(await readSuspensions(app)).toEqual([]);
 });
 
 test('a resource in service cannot be resumed', async () => {
-  expect(await resume(app, 'VOLUME', 'V1')).toEqual(notFound('volume "V1" is neither held nor draining'));
+  expect(await resume(app, 'VOLUME', 'V1')).toEqual(notFound('volume "V1" is not suspended'));
 });
 
 const SET_PRIORITY = `mutation ($id: Int!, $priority: Int!) { setPriority(id: $id, priority: $priority) {

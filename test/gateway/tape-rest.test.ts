@@ -4,29 +4,29 @@ import { addSeconds } from '../../src/core/time.js';
 import { setMember } from '../../src/domain/access/members.js';
 import { setPathRule } from '../../src/domain/access/path-rules.js';
 import { createToken } from '../../src/domain/access/tokens.js';
-import { pruneBulks } from '../../src/domain/bulks/bulks.js';
 import { renameFiles } from '../../src/domain/catalogue-changes/renames.js';
 import { expireRequests } from '../../src/domain/requests/ends.js';
+import { pruneStageRequests } from '../../src/domain/stage-requests/stage-requests.js';
 import { startBeside } from '../support/app.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
 import { ask, askData, type Edges } from '../support/graphql.js';
 import { holdReads } from '../support/held-reads.js';
 import { send } from '../support/http.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { callTape, poll, stageFiles, statesOf, TAPE, type TapeClient, waitForStaged } from '../support/tape-rest.js';
 import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
-const backend = createMemoryBackend();
-const hooks = { onRead: backend.onRead };
+const library = createMemoryLibrary();
+const hooks = { onRead: library.onRead };
 let alice: TapeClient;
 let bob: TapeClient;
-const app = useApp({ backend, config: { access: { auth: new Set(['token']) } } }, async () => {
+const app = useApp({ library, config: { access: { auth: new Set(['token']) } } }, async () => {
   for (const user of ['alice', 'bob']) await addQuota(app.ctx, user, 1_000_000n);
   alice = await clientOf('alice');
   bob = await clientOf('bob');
 });
-afterEach(() => Object.assign(backend, hooks));
+afterEach(() => Object.assign(library, hooks));
 
 async function clientOf(name: string, how: object = { role: 'USER' }): Promise<TapeClient> {
   const { secret } = await createToken(app.ctx, { name, ...how } as Parameters<typeof createToken>[1]);
@@ -35,7 +35,7 @@ async function clientOf(name: string, how: object = { role: 'USER' }): Promise<T
 
 const add = (volume: string, ...paths: string[]) => {
   const files = paths.map((path) => ({ path, volume }));
-  return addTaped(app.ctx, backend, files);
+  return addTaped(app.ctx, library, files);
 };
 
 const stage = (client: TapeClient, ...paths: string[]) => {
@@ -61,16 +61,16 @@ const stageOf = async (path: string): Promise<string> =>
 async function requestsOf(id: string): Promise<{ seconds: number; paths: string[] }[]> {
   const { requests } = await askData<{ requests: Edges<RequestNode> }>(
     app,
-    '{ requests(first: 100) { edges { node { label retention requestDate holds { edges { node { file { path } } } } } } } }',
+    '{ requests(first: 100) { edges { node { label retention requestDate files { edges { node { file { path } } } } } } } }',
   );
   const made = requests.edges.filter(({ node }) => node.label === `stage ${id}`);
-  return made.map(({ node: { retention, requestDate, holds } }) => ({
+  return made.map(({ node: { retention, requestDate, files } }) => ({
     seconds: Math.round((Date.parse(retention) - Date.parse(requestDate)) / 60_000) * 60,
-    paths: holds.edges.map(({ node }) => node.file.path),
+    paths: files.edges.map(({ node }) => node.file.path),
   }));
 }
 
-type RequestNode = Record<'label' | 'retention' | 'requestDate', string> & { holds: Edges<{ file: { path: string } }> };
+type RequestNode = Record<'label' | 'retention' | 'requestDate', string> & { files: Edges<{ file: { path: string } }> };
 
 test('clients discover the API without a token', async () => {
   const { status, body } = await send(app, '/.well-known/wlcg-tape-rest-api');
@@ -79,8 +79,8 @@ test('clients discover the API without a token', async () => {
 });
 
 test('files are staged and polled until they are on disk, each under the path that the client wrote', async () => {
-  const gate = holdReads(backend);
-  await addTaped(app.ctx, backend, [{ path: '/s/one' }, { path: '/s/two' }]);
+  const gate = holdReads(library);
+  await addTaped(app.ctx, library, [{ path: '/s/one' }, { path: '/s/two' }]);
   const before = Math.floor(Date.now() / 1000);
   const id = await stage(alice, '//webdav//s/one', '/s//two/', '/s/one');
   const first = await poll(alice, id);
@@ -127,7 +127,7 @@ test('files that cannot be staged fail with their own errors and stay failed, an
 });
 
 test('files with different disk lifetimes are kept for as long as each says', async () => {
-  await addTaped(app.ctx, backend, [{ path: '/l/day' }, { path: '/l/hours' }, { path: '/l/any' }]);
+  await addTaped(app.ctx, library, [{ path: '/l/day' }, { path: '/l/hours' }, { path: '/l/any' }]);
   const id = await stageFiles(alice, [
     { path: '/l/day', diskLifetime: 'P1D' },
     { path: '/l/hours', diskLifetime: 'PT1H30M' },
@@ -140,7 +140,7 @@ test('files with different disk lifetimes are kept for as long as each says', as
 });
 
 test('a file that is not on disk when its lifetime ends fails with that reason', async () => {
-  const gate = holdReads(backend);
+  const gate = holdReads(library);
   await add('LATE', '/late/a');
   const id = await stageFiles(alice, [{ path: '/late/a', diskLifetime: 'PT1S' }]);
   const { files } = await waitForStaged(alice, id);
@@ -149,7 +149,7 @@ test('a file that is not on disk when its lifetime ends fails with that reason',
 });
 
 test('a cancellation that names a path of no file in the request cancels nothing', async () => {
-  const gate = holdReads(backend);
+  const gate = holdReads(library);
   await add('C', '/c/a', '/c/b');
   const id = await stage(alice, '/c/a', '/c/b');
   const refused = await cancel(alice, id, '/c/a', '/c/other');
@@ -341,7 +341,7 @@ test('stage requests are removed long after their end, but not within a day, and
   const config = { ...app.ctx.config, requestDays: 0 };
   const prune = (seconds: number) => {
     const now = () => addSeconds(app.ctx.db.clock.now(), seconds);
-    return pruneBulks({ ...app.ctx, config, now }, new AbortController().signal);
+    return pruneStageRequests({ ...app.ctx, config, now }, new AbortController().signal);
   };
   const statuses = () =>
     Promise.all([old, live, recent].map(async (id) => (await callTape(alice, 'GET', `/stage/${id}`)).status));
@@ -367,7 +367,7 @@ test('files of an expired part keep their states', async () => {
 test('a stage request of more files than a page lists all of them', async () => {
   const files = Array.from({ length: 1500 }, (_, n) => ({ path: `/many/${n}`, volume: 'MANY', size: 1n }));
   await addFiles(app.ctx, files);
-  const gate = holdReads(backend);
+  const gate = holdReads(library);
   const id = await stage(alice, ...files.map(({ path }) => `/webdav${path}`));
   const answer = await poll(alice, id);
   expect([answer.files.length, answer.files[1499]?.path]).toEqual([1500, '/webdav/many/1499']);

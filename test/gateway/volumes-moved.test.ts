@@ -149,13 +149,13 @@ test('waiting and failed files of a request are tried anew on the other volume',
   );
   await sql(`DELETE FROM recall c USING tape_file f WHERE f.id = c.file_id AND f.path = '/six/failed'`);
   await sql(
-    `UPDATE hold h SET state = 'FAILED', error_class = 'MEDIA', error = 'torn' FROM tape_file f WHERE f.id = h.file_id AND f.path = '/six/failed'`,
+    `UPDATE request_file h SET state = 'FAILED', error_class = 'MEDIA', error = 'torn' FROM tape_file f WHERE f.id = h.file_id AND f.path = '/six/failed'`,
   );
   await sql('UPDATE request SET files_failed = files_failed + 1 WHERE id = $1', [id]);
-  await suspend(app.ctx, { kind: 'VOLUME', name: 'A11', mode: 'HELD', reason: 'torn' });
+  await suspend(app.ctx, { kind: 'VOLUME', name: 'A11', mode: 'IMMEDIATE', reason: 'torn' });
   expect(await move('A11', 'B11')).toMatchObject({ files: 4, requests: 1 });
-  const { holds, filesFailed } = await viewRequest(app, id);
-  expect(holds).toMatchObject([
+  const { files, filesFailed } = await viewRequest(app, id);
+  expect(files).toMatchObject([
     { path: '/six/disk', state: 'ON_DISK' },
     { path: '/six/failed', state: 'WAITING', error: null },
     { path: '/six/gone', state: 'FAILED', error: 'withdrawn from the archive: wrong' },

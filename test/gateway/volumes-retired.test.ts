@@ -61,7 +61,7 @@ test('files of a retired volume are read from their other copies, and its second
     { path: '/one/other', volume: 'B1', position: 5, attempts: 0 },
     { path: '/one/second', volume: 'B1', position: 4, attempts: 0 },
   ]);
-  expect((await viewRequest(app, id)).holds.map(({ state }) => state)).toEqual(['WAITING', 'WAITING', 'WAITING']);
+  expect((await viewRequest(app, id)).files.map(({ state }) => state)).toEqual(['WAITING', 'WAITING', 'WAITING']);
   expect(await retire('A1')).toEqual({ __typename: 'NotFound', message: 'volume "A1": retired already' });
   expect(await retire('A1', { dryRun: true })).toMatchObject({ __typename: 'NotFound' });
 });
@@ -104,7 +104,7 @@ test('files without another copy are reported, and withdrawn only if asked for',
     ...['c', 'd', 'unplaced'].map((name) => [name, why]),
   ]);
   const error = 'withdrawn from the archive: volume A2 was retired: worn out';
-  expect((await viewRequest(app, id)).holds).toMatchObject([
+  expect((await viewRequest(app, id)).files).toMatchObject([
     { path: '/two/a', state: 'FAILED', errorClass: 'POLICY', error },
     { path: '/two/d', state: 'ON_DISK' },
     { path: '/two/safe', state: 'WAITING' },
@@ -121,7 +121,9 @@ test('a copy that has failed does not count as another copy, until a retry', asy
   const id = await makeRequest(app, { quota: 'ann', patterns: '/both/' });
   await sql(`UPDATE tape_file SET copy_error = 'torn', copy_failed_at = now() WHERE path LIKE '/both/%'`);
   await sql(`DELETE FROM recall c USING tape_file f WHERE f.id = c.file_id AND f.path LIKE '/both/%'`);
-  await sql(`UPDATE hold SET state = 'FAILED', error_class = 'MEDIA', error = 'torn' WHERE request_id = $1`, [id]);
+  await sql(`UPDATE request_file SET state = 'FAILED', error_class = 'MEDIA', error = 'torn' WHERE request_id = $1`, [
+    id,
+  ]);
   await sql(`UPDATE request SET files_failed = 2, state = 'PARTIAL' WHERE id = $1`, [id]);
   const message = expect.stringContaining('nowhere else: "/both/a"');
   for (const volume of ['KB2', 'K1']) expect(await retire(volume)).toMatchObject({ __typename: 'InUse', message });
@@ -134,8 +136,8 @@ test('a copy that has failed does not count as another copy, until a retry', asy
   retry.release();
   expect(await retiring).toMatchObject({ files: 1 });
   expect(await placed('/both/')).toEqual(['/both/a KB2:1 K1:1 torn', '/both/b L1:1 -']);
-  const holds = [{ state: 'FAILED' }, { path: '/both/b', state: 'WAITING' }];
-  expect((await viewRequest(app, id)).holds).toMatchObject(holds);
+  const files = [{ state: 'FAILED' }, { path: '/both/b', state: 'WAITING' }];
+  expect((await viewRequest(app, id)).files).toMatchObject(files);
 });
 
 test('a volume in use is refused with the name of the drive, and nothing is stored', async () => {
@@ -144,7 +146,7 @@ test('a volume in use is refused with the name of the drive, and nothing is stor
   await sql(
     `INSERT INTO drive (name, volume_id, lease_until) SELECT 'drive-7', id, timezone('utc', now()) + interval '10 minutes' FROM volume WHERE name = 'A4'`,
   );
-  const refusal = (does: string, way = 'hold or drain the volume first, and try again when nothing runs on it') => ({
+  const refusal = (does: string, way = 'suspend or drain the volume first, and try again when nothing runs on it') => ({
     __typename: 'InUse',
     message: `volume "A4" is in use: drive-7 ${does}; ${way}`,
   });
@@ -229,7 +231,7 @@ async function listVolumes(args: string): Promise<{ totalCount: number; volumes:
 test('retired volumes are listed on request, and can be used again after they are reinstated', async () => {
   await sql(`INSERT INTO volume (name) VALUES ('A6')`);
   const before = await listVolumes('retired: false');
-  const held = { kind: 'VOLUME', name: 'A6', mode: 'HELD', reason: 'torn' } as const;
+  const held = { kind: 'VOLUME', name: 'A6', mode: 'IMMEDIATE', reason: 'torn' } as const;
   await suspend(app.ctx, held);
   await retire('A6', { why: 'worn out' });
   expect((await listVolumes('retired: false')).totalCount).toBe(before.totalCount - 1);
@@ -237,7 +239,7 @@ test('retired volumes are listed on request, and can be used again after they ar
   const retiredAt = expect.stringMatching(/^\d{4}-.*Z$/);
   expect(await readVolume('A6')).toEqual({ name: 'A6', retiredAt, retiredWhy: 'worn out' });
   // its suspension has ended
-  await expect(resume(app.ctx, held)).rejects.toThrow('neither held nor draining');
+  await expect(resume(app.ctx, held)).rejects.toThrow('not suspended');
   expect(await reinstate('A6')).toEqual({ __typename: 'Volume', name: 'A6', retiredAt: null, retiredWhy: null });
   expect(await listVolumes('')).toEqual(before);
   expect(await reinstate('A6')).toEqual({ __typename: 'NotFound', message: 'volume "A6": not retired' });

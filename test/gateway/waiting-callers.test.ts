@@ -147,17 +147,17 @@ test('many changes of locked rows do not delay readers', async () => {
   }
 });
 
-const LIBRARY = 'kind: BACKEND, name: "directory"';
+const LIBRARY = 'kind: LIBRARY, name: "directory"';
 const RULE = 'prefix: "/closed", action: REQUEST, kind: EVERYBODY';
 const MEMBER = 'quota: "alice", kind: USER, name: "bob"';
 
 /** Mutations that wait for no lock of a user's calls. */
 const unblocked: [mutation: string, type: string][] = [
-  [`suspend(input: { ${LIBRARY}, mode: HELD, reason: "fire" })`, 'Suspension'],
+  [`suspend(input: { ${LIBRARY}, mode: IMMEDIATE, reason: "fire" })`, 'Suspension'],
   [`resume(input: { ${LIBRARY} })`, 'Suspension'],
-  ['suspend(input: { kind: USER, name: "alice", mode: HELD })', 'Suspension'],
-  ['suspend(input: { kind: VOLUME, name: "V1", mode: HELD })', 'Suspension'],
-  ['suspend(input: { kind: DISK, name: "/mnt/a", mode: HELD })', 'Suspension'],
+  ['suspend(input: { kind: USER, name: "alice", mode: IMMEDIATE })', 'Suspension'],
+  ['suspend(input: { kind: VOLUME, name: "V1", mode: IMMEDIATE })', 'Suspension'],
+  ['suspend(input: { kind: DISK, name: "/mnt/a", mode: IMMEDIATE })', 'Suspension'],
   [`setPathRule(input: { ${RULE} })`, 'PathRule'],
   [`removePathRule(input: { ${RULE} })`, 'PathRule'],
   [`setMember(input: { ${MEMBER}, isManager: true })`, 'QuotaMember'],

@@ -3,7 +3,13 @@ import { expect, test } from 'vitest';
 import { getFile, listFiles } from '../../src/domain/catalogue/files.js';
 import { getQuota, listQuotasByPage } from '../../src/domain/quotas/quotas.js';
 import { createRequest } from '../../src/domain/requests/create.js';
-import { getRequest, listRequests, readAwaited, readHolds, readRequestsOf } from '../../src/domain/requests/rows.js';
+import {
+  getRequest,
+  listRequests,
+  readRequestFiles,
+  readRequestsOf,
+  readUnresolved,
+} from '../../src/domain/requests/rows.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { useApp } from '../support/use-app.js';
 
@@ -25,8 +31,8 @@ test('rows have all columns, with the values that Prisma reads', async () => {
   const request = await prisma.request.findUniqueOrThrow({ where: { id }, include: { quota: true } });
   const quota = await prisma.quota.findUniqueOrThrow({ where: { user: 'alice' } });
   const file = await prisma.tapeFile.findUniqueOrThrow({ where: { path: '/whole/1' } });
-  const hold = await prisma.hold.findFirstOrThrow({ where: { requestId: id } });
-  const awaited = await prisma.awaitedPath.findFirstOrThrow({ where: { requestId: id } });
+  const requestFile = await prisma.requestFile.findFirstOrThrow({ where: { requestId: id } });
+  const unresolved = await prisma.unresolvedPath.findFirstOrThrow({ where: { requestId: id } });
 
   expect(await getRequest(ctx, id)).toEqual(request);
   expect(await listRequests(ctx, {}).page(first)).toEqual([request]);
@@ -35,6 +41,6 @@ test('rows have all columns, with the values that Prisma reads', async () => {
   expect(await listQuotasByPage(ctx).page(first)).toEqual([quota]);
   expect(await getFile(ctx, '/whole/1')).toEqual(file);
   expect(await listFiles(ctx, {}).page(first)).toEqual([file]);
-  expect((await readHolds(ctx, [id], wish)).get(id)).toMatchObject([{ row: { ...hold, file } }]);
-  expect((await readAwaited(ctx, [id], wish)).get(id)).toMatchObject([{ row: awaited }]);
+  expect((await readRequestFiles(ctx, [id], wish)).get(id)).toMatchObject([{ row: { ...requestFile, file } }]);
+  expect((await readUnresolved(ctx, [id], wish)).get(id)).toMatchObject([{ row: unresolved }]);
 });

@@ -33,8 +33,8 @@ async function list(match: string, more = ''): Promise<{ totalCount: number; pat
 }
 const countListed = async (match: string, more = '') => (await list(match, more)).totalCount;
 
-const pathsOf = async (id: number) => (await viewRequest(app, id)).holds.map(({ path }) => path);
-const awaitedOf = async (id: number) => (await viewRequest(app, id)).awaited;
+const pathsOf = async (id: number) => (await viewRequest(app, id)).files.map(({ path }) => path);
+const unresolvedOf = async (id: number) => (await viewRequest(app, id)).unresolved;
 const waits = { state: 'WAITING', error: null };
 const failed = (why: string) => ({ state: 'FAILED', errorClass: 'POLICY', error: `withdrawn from the archive${why}` });
 
@@ -53,13 +53,13 @@ test('a withdrawn file is in no list and cannot be requested, and is restored un
   const listed = await makeRequest(app, { quota: 'ann', files: ['/one/a', '/one/b'] });
   const pattern = await makeRequest(app, { quota: 'ann', patterns: '/one/' });
   expect(await pathsOf(listed)).toEqual(['/one/b']);
-  expect(await awaitedOf(listed)).toEqual([{ path: '/one/a', reason: 'UNKNOWN' }]);
-  expect([await pathsOf(pattern), await awaitedOf(pattern)]).toEqual([['/one/b'], []]);
+  expect(await unresolvedOf(listed)).toEqual([{ path: '/one/a', reason: 'UNKNOWN' }]);
+  expect([await pathsOf(pattern), await unresolvedOf(pattern)]).toEqual([['/one/b'], []]);
   expect(await readUsed(app, 'ann')).toBe(2000);
   expect(await reinstate('/one/a')).toMatchObject({ files: 1, requests: 1 });
   expect((await get(app, '/files?match=/one/')).text).toBe(before);
   for (const id of [listed, pattern])
-    expect([(await pathsOf(id)).sort(), await awaitedOf(id)]).toEqual([['/one/a', '/one/b'], []]);
+    expect([(await pathsOf(id)).sort(), await unresolvedOf(id)]).toEqual([['/one/a', '/one/b'], []]);
   expect(await readUsed(app, 'ann')).toBe(4000);
 });
 
@@ -112,7 +112,7 @@ test('a request fails for its withdrawn files with the reason, and continues wit
   expect(await withdraw('/four/a', { why: 'superseded' })).toMatchObject({ files: 1, requests: 1 });
   await withdraw('/four/b');
   const view = await viewRequest(app, id);
-  expect(view.holds).toMatchObject([
+  expect(view.files).toMatchObject([
     { path: '/four/a', ...failed(': superseded') },
     { path: '/four/b', state: 'ON_DISK' },
     { path: '/four/c', ...waits },
@@ -125,11 +125,11 @@ test('a request fails for its withdrawn files with the reason, and continues wit
   // a retry fails the same until the file is restored
   const retried = `mutation { retryRequest(input: { id: ${id} }) { __typename } }`;
   await askData(app, retried);
-  expect((await viewRequest(app, id)).holds[0]).toMatchObject(failed(': superseded'));
+  expect((await viewRequest(app, id)).files[0]).toMatchObject(failed(': superseded'));
   await reinstate('/four/a');
-  expect((await viewRequest(app, id)).holds[0]).toMatchObject(failed(': superseded'));
+  expect((await viewRequest(app, id)).files[0]).toMatchObject(failed(': superseded'));
   await askData(app, retried);
-  expect((await viewRequest(app, id)).holds[0]).toMatchObject(waits);
+  expect((await viewRequest(app, id)).files[0]).toMatchObject(waits);
 });
 
 test('a file that waits for quota stops waiting when it is withdrawn, and joins when it is restored and fits', async () => {
@@ -139,16 +139,16 @@ test('a file that waits for quota stops waiting when it is withdrawn, and joins 
   const listed = await makeRequest(app, { quota: 'cat', files: ['/five/b'] });
   await addPaths(app.ctx, '/five/b');
   const full = [{ path: '/five/b', reason: 'QUOTA_FULL' }];
-  expect([await awaitedOf(pattern), await awaitedOf(listed)]).toEqual([full, full]);
+  expect([await unresolvedOf(pattern), await unresolvedOf(listed)]).toEqual([full, full]);
   expect(await withdraw('/five/b')).toMatchObject({ requests: 2 });
-  expect(await awaitedOf(pattern)).toEqual([]);
-  expect(await awaitedOf(listed)).toEqual([{ path: '/five/b', reason: 'UNKNOWN' }]);
+  expect(await unresolvedOf(pattern)).toEqual([]);
+  expect(await unresolvedOf(listed)).toEqual([{ path: '/five/b', reason: 'UNKNOWN' }]);
   await addQuota(app.ctx, 'cat', 5000n);
   await update(app, { id: listed, label: 'looks again' });
-  expect(await awaitedOf(listed)).toEqual([{ path: '/five/b', reason: 'UNKNOWN' }]);
+  expect(await unresolvedOf(listed)).toEqual([{ path: '/five/b', reason: 'UNKNOWN' }]);
   await reinstate('/five/b');
   for (const id of [pattern, listed])
-    expect([(await pathsOf(id)).at(-1), await awaitedOf(id)]).toEqual(['/five/b', []]);
+    expect([(await pathsOf(id)).at(-1), await unresolvedOf(id)]).toEqual(['/five/b', []]);
   expect(await readUsed(app, 'cat')).toBe(3000);
 });
 
@@ -173,7 +173,7 @@ test('files missing in a complete list are withdrawn, and restored by a list tha
   expect(await importList([...cut, '/six/new'], '?complete=/six')).toMatchObject({ status: 200, body: dry.body });
   expect(await countListed('/six/')).toBe(39);
   expect(await countListed('/sixty')).toBe(1);
-  const gone = (await viewRequest(app, id)).holds.filter(({ state }) => state === 'FAILED');
+  const gone = (await viewRequest(app, id)).files.filter(({ state }) => state === 'FAILED');
   const missing = failed(': a complete list of the archive does not have it');
   expect(gone).toMatchObject(['/six/f138', '/six/f139'].map((path) => ({ path, ...missing })));
   // only an operator restores a file that an operator has withdrawn
@@ -219,7 +219,7 @@ test('an import updates a withdrawn file, and it stays withdrawn', async () => {
   const id = await makeRequest(app, { quota: 'fay', files: ['/nine/disk'] });
   await withdraw('/nine/');
   await addFiles(app.ctx, [{ path: '/nine/tape', volume: 'V77', position: 9n }, { path: '/nine/disk' }]);
-  expect((await viewRequest(app, id)).holds[0]).toMatchObject({ stage: 'ONTAPE', ...failed('') });
+  expect((await viewRequest(app, id)).files[0]).toMatchObject({ stage: 'ONTAPE', ...failed('') });
   expect(await viewRequest(app, id)).toMatchObject({ state: 'PARTIAL', filesFailed: 1, filesOnDisk: 0 });
   expect(await countListed('/nine/')).toBe(0);
   await reinstate('/nine/');
@@ -241,16 +241,16 @@ test('a revived request does not wait for quota for a file that was withdrawn me
   await makeRequest(app, { quota: 'gus', files: ['/eleven/a'] });
   const id = await makeRequest(app, { quota: 'gus', files: ['/eleven/late'] });
   await addPaths(app.ctx, '/eleven/late');
-  expect(await awaitedOf(id)).toEqual([{ path: '/eleven/late', reason: 'QUOTA_FULL' }]);
+  expect(await unresolvedOf(id)).toEqual([{ path: '/eleven/late', reason: 'QUOTA_FULL' }]);
   await cancel(app, id);
   await withdraw('/eleven/late');
   await update(app, { id, retention: '2099-01-01T00:00:00Z' });
-  expect(await awaitedOf(id)).toEqual([{ path: '/eleven/late', reason: 'UNKNOWN' }]);
+  expect(await unresolvedOf(id)).toEqual([{ path: '/eleven/late', reason: 'UNKNOWN' }]);
 });
 
 async function purge(path: string, more: object = {}): Promise<{ message?: string }> {
-  const query = `mutation ($input: ForgetFilesInput!) { result: forgetFiles(input: $input) {
-    __typename ... on ForgottenFiles { files bytes kept } ... on Failure { message } } }`;
+  const query = `mutation ($input: PurgeFilesInput!) { result: purgeFiles(input: $input) {
+    __typename ... on PurgedFiles { files bytes kept } ... on Failure { message } } }`;
   return (await askData<{ result: { message?: string } }>(app, query, { input: { path, ...more } })).result;
 }
 
@@ -260,7 +260,7 @@ test('a purged file is in no list, and its path is free', async () => {
   await addPaths(app.ctx, '/purged-eight/a', '/purged-eight/b');
   expect((await purge('/purged-eight/a')).message).toBe('file "/purged-eight/a": not withdrawn');
   await withdraw('/purged-eight/a', wrong);
-  const purged = { __typename: 'ForgottenFiles', files: 1, bytes: '1000', kept: 0 };
+  const purged = { __typename: 'PurgedFiles', files: 1, bytes: '1000', kept: 0 };
   expect(await purge('/purged-eight/', { dryRun: true })).toEqual(purged);
   expect(await purge('/purged-eight/')).toEqual(purged);
   expect((await purge('/purged-eight/a')).message).toBe('there is no file "/purged-eight/a"');
@@ -277,19 +277,19 @@ test('a purged file that is in requests stays in them under a path of its own', 
   await withdraw('/purged-nine/a', wrong);
   expect(await purge('/purged-nine/a')).toMatchObject({ files: 1, kept: 0 });
   await addFiles(app.ctx, [{ path: '/purged-nine/a', size: 3n }]);
-  const { holds, filesFailed } = await viewRequest(app, id);
+  const { files, filesFailed } = await viewRequest(app, id);
   expect(filesFailed).toBe(1);
-  expect(holds.map(({ path, state }) => [path, state])).toEqual([
-    [expect.stringMatching(/^\/\.tapegate-forgotten\/\d+\/purged-nine\/a$/), 'FAILED'],
+  expect(files.map(({ path, state }) => [path, state])).toEqual([
+    [expect.stringMatching(/^\/\.tapegate-purged\/\d+\/purged-nine\/a$/), 'FAILED'],
     ['/purged-nine/b', 'WAITING'],
   ]);
   await retry(app, { id });
-  expect((await viewRequest(app, id)).holds[0]).toMatchObject({
+  expect((await viewRequest(app, id)).files[0]).toMatchObject({
     state: 'FAILED',
     error: 'withdrawn from the archive: wrong',
   });
   expect(await countListed('/purged-nine/', 'withdrawn: true')).toBe(0);
-  const hidden = holds[0]?.path ?? '';
+  const hidden = files[0]?.path ?? '';
   expect((await reinstate(hidden)).message).toContain('that Tapegate keeps for itself');
   await cancel(app, id);
   expect((await get(app, `/requests/${id}`)).text).toContain(hidden);
@@ -299,7 +299,7 @@ test('a file in a live request is not purged until that has ended', async () => 
   await addFiles(app.ctx, [{ path: '/purged-ten/a', stage: 'ONDISK' }, { path: '/purged-ten/b' }]);
   const id = await makeRequest(app, { quota: 'ann', files: ['/purged-ten/a'] });
   await withdraw('/purged-ten/', wrong);
-  expect((await purge('/purged-ten/a')).message).toBe(`"/purged-ten/a" cannot be forgotten yet: request ${id} has it`);
+  expect((await purge('/purged-ten/a')).message).toBe(`"/purged-ten/a" cannot be purged yet: request ${id} has it`);
   expect(await purge('/purged-ten/')).toMatchObject({ files: 1, kept: 1 });
   await cancel(app, id);
   expect(await purge('/purged-ten/')).toMatchObject({ files: 1, kept: 0 });
@@ -325,7 +325,7 @@ test('a purged file stays hidden from callers who could not list it: by id, by p
   await cancel(app, id);
   await purge('/secret/plan');
   expect(await byId()).toEqual({ node: null });
-  const hidden = `/.tapegate-forgotten/${file}/secret/plan`;
+  const hidden = `/.tapegate-purged/${file}/secret/plan`;
   expect(await pathsOf(id)).toEqual([hidden]);
   const byPath = await askData(bob, 'query ($path: String!) { tapeFile(path: $path) { path } }', { path: hidden });
   expect(byPath).toEqual({ tapeFile: null });
@@ -339,13 +339,13 @@ test('after its request is revived, a purged file is failed and not on disk', as
   const long = `/gone/${'long/'.repeat(400)}end`; // a path that leaves no room for the prefix of purged files
   await addFiles(app.ctx, [{ path: '/gone/a', stage: 'ONDISK' }, { path: long }]);
   const id = await makeRequest(app, { quota: 'ann', files: ['/gone/a', long] });
-  expect((await viewRequest(app, id)).holds[0]).toMatchObject({ state: 'ON_DISK' });
+  expect((await viewRequest(app, id)).files[0]).toMatchObject({ state: 'ON_DISK' });
   await cancel(app, id);
   await withdraw('/gone/', wrong);
   await purge('/gone/');
   await update(app, { id, retention: '2099-01-01T00:00:00Z' });
-  const longPath = expect.stringMatching(/^\/\.tapegate-forgotten\/\d+\/gone\/long\/long\//);
-  expect((await viewRequest(app, id)).holds).toMatchObject([
+  const longPath = expect.stringMatching(/^\/\.tapegate-purged\/\d+\/gone\/long\/long\//);
+  expect((await viewRequest(app, id)).files).toMatchObject([
     failed(': wrong'),
     { ...failed(': wrong'), path: longPath },
   ]);

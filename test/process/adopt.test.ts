@@ -364,7 +364,7 @@ test('finish also removes the old names of copies that were removed or restored 
        disk_ctime_ns = $3 WHERE path = $4`,
     [ino, mtimeNs, ctimeNs, b],
   );
-  await database.query(`INSERT INTO hold (request_id, file_id, ordinal, size, state)
+  await database.query(`INSERT INTO request_file (request_id, file_id, ordinal, size, state)
     SELECT ${ids.pattern}, id, 1000, size, 'ON_DISK' FROM tape_file WHERE path = '${b}'`);
   // another one was changed under its old name, and the disk is not mounted for a while
   writeFileSync(oldName(a), 'changed');

@@ -4,8 +4,8 @@ import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync
 import path from 'node:path';
 import { Readable } from 'node:stream';
 import { afterAll, expect, test } from 'vitest';
-import type { WritableBackend } from '../../src/tape/backend.js';
-import { createDirectoryBackend } from '../../src/tape/directory/index.js';
+import { createDirectoryLibrary } from '../../src/tape/directory/index.js';
+import type { WritableLibrary } from '../../src/tape/drive-library.js';
 import { useArchive } from '../support/archive.js';
 import { cleanUp, runCli } from '../support/process.js';
 
@@ -77,12 +77,12 @@ test.each([
   ['volumes', 'DELETE FROM volume'],
 ])('after a backup is restored that lacks %s of the library, archive begins a new volume', async (_what, lose) => {
   writeTree({ a: 'a', b: 'b' });
-  await archive(createDirectoryBackend(library));
+  await archive(createDirectoryLibrary(library));
   await app.ctx.db.pool.query('DELETE FROM tape_file');
   await app.ctx.db.pool.query(lose);
   writeTree({ a: 'A', b: 'B' });
   for (let run = 0; run < 2; run++) {
-    expect(await archive(createDirectoryBackend(library))).toMatchObject({ failed: [] });
+    expect(await archive(createDirectoryLibrary(library))).toMatchObject({ failed: [] });
     expect(readdirSync(library).filter((name) => name.startsWith('TG'))).toEqual(['TG0001', 'TG0002']);
   }
   const written = ['TG0001', 'TG0002'].map((volume) =>
@@ -96,8 +96,8 @@ test.each([
 
 test('a first run that fails before it has written anything does not prevent the next one', async () => {
   fillTree();
-  const directory = createDirectoryBackend(library);
-  const broken: WritableBackend = { ...directory, write: () => Promise.reject(new Error('no byte')) };
+  const directory = createDirectoryLibrary(library);
+  const broken: WritableLibrary = { ...directory, write: () => Promise.reject(new Error('no byte')) };
   expect((await archive(broken, { move: true })).failed).toHaveLength(4);
   expect(await countRows()).toEqual({ files: 0, volumes: 1 });
   expect(await moveTree('/again')).toMatchObject({ code: 0 });
@@ -115,9 +115,9 @@ test.each([
   'files that are archived while the library is %s are not registered, and their sources stay',
   async (_what, take, reason) => {
     fillTree();
-    const directory = createDirectoryBackend(library);
+    const directory = createDirectoryLibrary(library);
     let writes = 0;
-    const backend: WritableBackend = {
+    const failing: WritableLibrary = {
       ...directory,
       write: (...args) => {
         if (++writes === 3) {
@@ -127,7 +127,7 @@ test.each([
         return directory.write(...args);
       },
     };
-    const { archived, failed } = await archive(backend, { move: true });
+    const { archived, failed } = await archive(failing, { move: true });
     expect([archived, failed.length, readdirSync(dir), (await countRows()).files]).toEqual([0, 4, names, 0]);
     expect(failed.filter((line) => line.includes(reason)).length).toBeGreaterThanOrEqual(2);
     if (existsSync(library))
@@ -156,11 +156,11 @@ test('a library or volume that all users may write to is refused, and new ones a
 });
 
 test('a sync fails if a pipe has replaced a written file, and does not block', async () => {
-  const backend = createDirectoryBackend(library);
-  await backend.openLibrary?.(true);
+  const directory = createDirectoryLibrary(library);
+  await directory.openLibrary?.(true);
   const signal = AbortSignal.timeout(20_000);
-  await backend.write('V1', 1n, Readable.from([Buffer.from('bytes')]), signal);
+  await directory.write('V1', 1n, Readable.from([Buffer.from('bytes')]), signal);
   rmSync(path.join(library, 'V1/00000001'));
   execFileSync('mkfifo', [path.join(library, 'V1/00000001')]);
-  await expect(backend.sync?.('V1', signal)).rejects.toThrow('is not a plain file');
+  await expect(directory.sync?.('V1', signal)).rejects.toThrow('is not a plain file');
 });

@@ -10,12 +10,12 @@ import { type ArchiveProgress, archiveTree } from '../../src/engine/archive/arch
 import { startEngine } from '../../src/engine/runner.js';
 import { startChecksum } from '../../src/restore-area/checksum.js';
 import { ownershipOf } from '../../src/restore-area/ownership.js';
-import type { WritableBackend } from '../../src/tape/backend.js';
-import { createDirectoryBackend } from '../../src/tape/directory/index.js';
+import { createDirectoryLibrary } from '../../src/tape/directory/index.js';
+import type { WritableLibrary } from '../../src/tape/drive-library.js';
 import { useArchive } from '../support/archive.js';
 import { readMoves, readRestored, readStage } from '../support/engine-watch.js';
 import { addFiles, addQuota, checksumOf } from '../support/factories.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { resume, suspend } from '../support/suspend.js';
@@ -57,7 +57,7 @@ test('the regular files of a tree are written to tape and registered, and the so
   fs.symlinkSync('/nowhere', path.join(dir, 'b', 'link-to-nothing'));
   execFileSync('mkfifo', [path.join(dir, 'pipe')]);
   const before = photograph();
-  const result = await archive(createDirectoryBackend(library), { prefix: '/badc//ocean/', spot: 'spot-7' });
+  const result = await archive(createDirectoryLibrary(library), { prefix: '/badc//ocean/', spot: 'spot-7' });
   expect(result).toEqual({ ...done, archived: 5, bytes: 3_000_009n, skipped: 4 });
   expect(photograph()).toEqual(before);
 
@@ -92,7 +92,7 @@ test('the regular files of a tree are written to tape and registered, and the so
 test('a volume takes the files that fit, and a file larger than a volume gets its own', async () => {
   const sizes = [600, 400, 0, 1, 5000, 10, 990, 1];
   writeTree(Object.fromEntries(sizes.map((size, index) => [`f${index}`, randomBytes(size)])));
-  await archive(createDirectoryBackend(library), { volumeSize: 1000n });
+  await archive(createDirectoryLibrary(library), { volumeSize: 1000n });
   const places = (await readCatalogue()).map(({ volume, position }) => `${volume}:${position}`);
   expect(places).toEqual('TG0001:1 TG0001:2 TG0001:3 TG0002:1 TG0003:1 TG0004:1 TG0004:2 TG0005:1'.split(' '));
   expect(fs.readFileSync(path.join(library, 'TG0003', '00000001'))).toHaveLength(5000);
@@ -100,26 +100,26 @@ test('a volume takes the files that fit, and a file larger than a volume gets it
 
 test('a second run compares the files, and writes and changes nothing', async () => {
   writeTree({ 'a/1': 'one', 'a/2': 'two', b: 'three' });
-  const backend = createMemoryBackend();
+  const library = createMemoryLibrary();
   const progress: string[] = [];
   const onProgress = ({ files, bytes }: ArchiveProgress) => void progress.push(`${files}: ${bytes}`);
-  const run = () => archiveTree(app.ctx, backend, { dir, volumeSize: 10n ** 9n }, { signal: never, onProgress });
+  const run = () => archiveTree(app.ctx, library, { dir, volumeSize: 10n ** 9n }, { signal: never, onProgress });
   await run();
   const before = await dumpTables(app.ctx);
-  const positions = [...(backend.volumes.get('TG0001') ?? []).keys()];
+  const positions = [...(library.volumes.get('TG0001') ?? []).keys()];
   expect(await run()).toEqual({ ...done, unchanged: 3 });
   expect(await dumpTables(app.ctx)).toEqual(before);
-  expect([...(backend.volumes.get('TG0001') ?? []).keys()]).toEqual(positions);
+  expect([...(library.volumes.get('TG0001') ?? []).keys()]).toEqual(positions);
   expect(progress).toEqual(['1: 5', '2: 8', '3: 11', '1: 5', '2: 8', '3: 11']);
 });
 
 test('a file that is on tape with other bytes is refused, and the tape copy stays', async () => {
   writeTree({ same: 'same', other: 'first' });
-  const backend = createMemoryBackend();
-  await archive(backend);
+  const library = createMemoryLibrary();
+  await archive(library);
   const before = await dumpTables(app.ctx);
   writeTree({ other: 'later' });
-  const result = await archive(backend, { move: true });
+  const result = await archive(library, { move: true });
   expect(result).toEqual({
     ...done,
     unchanged: 1,
@@ -134,14 +134,14 @@ test('a file whose tape copy has no checksum is refused, and its source stays', 
   writeTree({ unknown: 'abc' });
   await addFiles(app.ctx, [{ path: '/unknown', size: 3n, checksum: null }]);
   const failed = [`${dir}/unknown: /unknown is on tape already, and has no checksum to compare`];
-  expect(await archive(createMemoryBackend(), { move: true })).toEqual({ ...done, failed });
+  expect(await archive(createMemoryLibrary(), { move: true })).toEqual({ ...done, failed });
   expect(isLeft('unknown')).toBe(true);
 });
 
 test('a source is not removed because the catalogue says that it is on tape: it is written, or kept if its tape copy cannot be read', async () => {
   writeTree({ 'no-place': 'one', 'no-volume': 'two', 'no-position': 'three', damaged: 'four', good: 'five' });
-  const backend = createMemoryBackend();
-  backend.volumes.set(
+  const library = createMemoryLibrary();
+  library.volumes.set(
     'V00001',
     new Map([
       [1n, Buffer.from('FOUR')],
@@ -160,7 +160,7 @@ test('a source is not removed because the catalogue says that it is on tape: it 
     { ...row('damaged', 'four'), position: 1n },
     { ...row('good', 'five'), position: 2n },
   ]);
-  const result = await archive(backend, { move: true });
+  const result = await archive(library, { move: true });
   expect(result).toEqual({
     ...done,
     archived: 2,
@@ -182,28 +182,28 @@ test('a source is not removed because the catalogue says that it is on tape: it 
     ['/no-position', 'ONTAPE', 'TG0001', 2n],
     ['/no-volume', 'ONTAPE', 'GONE01', 7n],
   ]);
-  expect(backend.volumes.get('TG0001')?.get(1n)?.toString()).toBe('one');
+  expect(library.volumes.get('TG0001')?.get(1n)?.toString()).toBe('one');
 });
 
 test('a tape copy is compared byte by byte if the catalogue has a weak checksum', async () => {
   const other = Buffer.from([0, 2, 0, 0, 0]);
   const bytes = Buffer.from([1, 0, 1, 0, 0]);
-  const backend = createMemoryBackend();
-  backend.volumes.set('V00001', new Map([[1n, other]]));
+  const library = createMemoryLibrary();
+  library.volumes.set('V00001', new Map([[1n, other]]));
   writeTree({ weak: bytes });
   const sum = await startChecksum('adler32:00000000');
   sum.update(bytes);
   await addFiles(app.ctx, [{ path: '/weak', size: 5n, checksum: sum.digest() }]);
-  expect((await archive(backend, { move: true })).failed).toHaveLength(1);
+  expect((await archive(library, { move: true })).failed).toHaveLength(1);
   expect(isLeft('weak')).toBe(true);
 });
 
 test('--move removes only files that are confirmed on tape', async () => {
   writeTree({ 'a/good': 'good', 'a/bad': 'bad', 'b/good': 'also good' });
   fs.symlinkSync('good', path.join(dir, 'a', 'link'));
-  const backend = createMemoryBackend();
-  backend.onRead = async (_volume, _position, bytes) => (bytes.toString() === 'bad' ? Buffer.from('BAD') : bytes);
-  const result = await archive(backend, { move: true });
+  const library = createMemoryLibrary();
+  library.onRead = async (_volume, _position, bytes) => (bytes.toString() === 'bad' ? Buffer.from('BAD') : bytes);
+  const result = await archive(library, { move: true });
   expect(result).toEqual({
     ...done,
     archived: 2,
@@ -215,8 +215,8 @@ test('--move removes only files that are confirmed on tape', async () => {
   expect(left).toEqual(['', '', 'a', 'a/bad', 'a/link', 'b']);
   expect([await readStage(app, '/a/good'), await readStage(app, '/a/bad')]).toEqual(['T', 'U']);
 
-  Object.assign(backend, { onRead: createMemoryBackend().onRead });
-  expect(await archive(backend, { move: true })).toEqual({ ...done, archived: 1, bytes: 3n, skipped: 1 });
+  Object.assign(library, { onRead: createMemoryLibrary().onRead });
+  expect(await archive(library, { move: true })).toEqual({ ...done, archived: 1, bytes: 3n, skipped: 1 });
   expect(await readStage(app, '/a/bad')).toBe('T');
   expect(isLeft('a/bad')).toBe(false);
 });
@@ -227,10 +227,10 @@ test('a takeover in the middle of a batch stops it: nothing more is registered, 
     await app.ctx.db.pool.query('UPDATE site_identity SET fenced = $1', [reason]);
     await ownershipOf(app.ctx).check();
   };
-  const backend = createMemoryBackend();
-  backend.onRead = async () => await setFence('it was taken over');
+  const library = createMemoryLibrary();
+  library.onRead = async () => await setFence('it was taken over');
   try {
-    await expect(archive(backend, { move: true })).rejects.toThrow('it was taken over');
+    await expect(archive(library, { move: true })).rejects.toThrow('it was taken over');
   } finally {
     await setFence(null);
   }
@@ -246,7 +246,7 @@ test.each<[string, (file: string) => void, RegExp]>([
   writeTree({ '1-changing': randomBytes(2_000_000), '2-still': 'still' });
   const file = path.join(dir, '1-changing');
   fs.utimesSync(file, 1_000_000, 1_000_000); // so that a change shows, however coarse the clock of the disk is
-  const memory = createMemoryBackend();
+  const memory = createMemoryLibrary();
   const changing = async function* (bytes: AsyncIterable<Uint8Array>) {
     let isFirst = true;
     for await (const chunk of bytes) {
@@ -255,11 +255,11 @@ test.each<[string, (file: string) => void, RegExp]>([
       yield chunk;
     }
   };
-  const backend: WritableBackend = {
+  const library: WritableLibrary = {
     mount: memory.mount,
     write: (volume, position, bytes, signal) => memory.write(volume, position, changing(bytes), signal),
   };
-  const result = await archive(backend, { move: true });
+  const result = await archive(library, { move: true });
   expect(result).toEqual({ ...done, archived: 1, bytes: 5n, failed: [expect.stringMatching(reason)] });
   expect((await readCatalogue()).map((row) => row.path)).toEqual(['/2-still']);
   expect(fs.existsSync(file)).toBe(true);
@@ -268,11 +268,11 @@ test.each<[string, (file: string) => void, RegExp]>([
 test('a source that changes after it was read is registered as it was read, and stays', async () => {
   writeTree({ log: 'first line\n' });
   fs.utimesSync(path.join(dir, 'log'), 1_000_000, 1_000_000);
-  const backend = createMemoryBackend();
-  backend.onRead = async () => {
+  const library = createMemoryLibrary();
+  library.onRead = async () => {
     fs.appendFileSync(path.join(dir, 'log'), 'second line\n');
   };
-  const result = await archive(backend, { move: true });
+  const result = await archive(library, { move: true });
   expect(result).toEqual({
     ...done,
     archived: 1,
@@ -290,13 +290,13 @@ test.each([
   async (_what, step) => {
     const contents = new Map(['a', 'b', 'c', 'd', 'e'].map((name) => [`/again/${step}/${name}`, randomBytes(100_000)]));
     writeTree(Object.fromEntries(contents));
-    const directory = createDirectoryBackend(library);
+    const directory = createDirectoryLibrary(library);
     const abort = new AbortController();
     let calls = 0;
     const count = (what: string) => {
       if (what === step && ++calls === 3) abort.abort(new Error('stopped here'));
     };
-    const backend: WritableBackend = {
+    const stopping: WritableLibrary = {
       ...directory,
       mount: (volume, drive, signal) => {
         count('mount');
@@ -308,9 +308,9 @@ test.each([
       },
     };
     const input = { volumeSize: 250_000n };
-    await expect(archive(backend, input, abort.signal)).rejects.toThrow('stopped here');
-    expect((await archive(backend, input)).archived).toBe(5);
-    expect(await archive(backend, input)).toEqual({ ...done, unchanged: 5 });
+    await expect(archive(stopping, input, abort.signal)).rejects.toThrow('stopped here');
+    expect((await archive(stopping, input)).archived).toBe(5);
+    expect(await archive(stopping, input)).toEqual({ ...done, unchanged: 5 });
     expect((await readCatalogue()).map(({ stage, checksum }) => [stage, checksum])).toEqual(
       [...contents.values()].map((bytes) => ['ONTAPE', checksumOf(bytes)]),
     );
@@ -337,7 +337,7 @@ test('a name that is not UTF-8 is reported with its bytes, and skipped entries w
   const skipped: string[] = [];
   const onSkip = (file: string, kind: string) => void skipped.push(`${path.relative(dir, file)} is ${kind}`);
   const input = { dir, volumeSize: 10n ** 9n, move: true };
-  const result = await archiveTree(app.ctx, createMemoryBackend(), input, { signal: never, onSkip });
+  const result = await archiveTree(app.ctx, createMemoryLibrary(), input, { signal: never, onSkip });
   expect({ ...result, failed: result.failed.sort() }).toEqual({
     ...done,
     archived: 2,
@@ -351,9 +351,9 @@ test('a name that is not UTF-8 is reported with its bytes, and skipped entries w
 
 test('files of a volume are synced together before they are registered, and not registered if that fails', async () => {
   writeTree({ a: 'aa', b: 'bb', c: 'cc', d: 'dd' });
-  const memory = createMemoryBackend();
+  const memory = createMemoryLibrary();
   const log: string[] = [];
-  const backend: WritableBackend = {
+  const library: WritableLibrary = {
     mount: memory.mount,
     write: async (volume, position, bytes, signal) => {
       log.push(`write ${volume}`);
@@ -365,7 +365,7 @@ test('files of a volume are synced together before they are registered, and not 
       if (volume === 'TG0002') throw new TapeError('MEDIA', 'it cannot be synced');
     },
   };
-  const result = await archive(backend, { volumeSize: 4n, move: true });
+  const result = await archive(library, { volumeSize: 4n, move: true });
   const writes = ['TG0001', 'TG0001', 'TG0002', 'TG0002'].map((volume) => `write ${volume}`);
   expect(log).toEqual([...writes, 'sync TG0001', 'sync TG0002']);
   expect(result).toEqual({
@@ -384,7 +384,7 @@ test('files that cannot be archived are reported, and the others are archived', 
   fs.chmodSync(path.join(dir, 'closed'), 0o000);
   fs.writeFileSync(path.join(dir, 'secret'), 'secret', { mode: 0o000 });
   const prefix = `/${'p'.repeat(200)}`.repeat(6);
-  const result = await asUnprivilegedUser(() => archive(createMemoryBackend(), { prefix }));
+  const result = await asUnprivilegedUser(() => archive(createMemoryLibrary(), { prefix }));
   fs.chmodSync(path.join(dir, 'closed'), 0o755);
   expect(result).toEqual({
     ...done,
@@ -399,33 +399,33 @@ test('files that cannot be archived are reported, and the others are archived', 
 });
 
 test('no file is written to a suspended volume: a new volume is begun', async () => {
-  const backend = createMemoryBackend();
+  const library = createMemoryLibrary();
   writeTree({ one: '1' });
-  await archive(backend);
-  for (const mode of ['HELD', 'DRAINING'] as const) {
-    const [newest = ''] = [...backend.volumes.keys()].sort().reverse();
+  await archive(library);
+  for (const mode of ['IMMEDIATE', 'DRAINING'] as const) {
+    const [newest = ''] = [...library.volumes.keys()].sort().reverse();
     await suspend(app, { kind: 'VOLUME', name: newest, mode });
     writeTree({ [`${mode}/1`]: 'a', [`${mode}/2`]: 'b' });
-    await archive(backend);
+    await archive(library);
     await resume(app, 'VOLUME', newest);
   }
   expect((await readCatalogue()).map(({ path: name, volume, position }) => [name, volume, position])).toEqual([
     ['/DRAINING/1', 'TG0003', 1n],
     ['/DRAINING/2', 'TG0003', 2n],
-    ['/HELD/1', 'TG0002', 1n],
-    ['/HELD/2', 'TG0002', 2n],
+    ['/IMMEDIATE/1', 'TG0002', 1n],
+    ['/IMMEDIATE/2', 'TG0002', 2n],
     ['/one', 'TG0001', 1n],
   ]);
 });
 
 test('a file whose path is imported while it is written is refused, and the next run continues', async () => {
   writeTree({ 'a/plain': 'plain bytes', 'b/folder': 'folder bytes', 'c/taken': 'taken bytes' });
-  const backend = createMemoryBackend();
+  const library = createMemoryLibrary();
   let writes = 0;
-  const raced: WritableBackend = {
-    ...backend,
+  const raced: WritableLibrary = {
+    ...library,
     write: async (...args) => {
-      const size = await backend.write(...args);
+      const size = await library.write(...args);
       if (++writes === 3) {
         await addFiles(app.ctx, [
           { path: '/b/folder/below', volume: 'OTHER', position: 1n },
@@ -448,7 +448,7 @@ test('a file whose path is imported while it is written is refused, and the next
     { path: '/c/taken', volume: 'OTHER', position: 2n, checksum: checksumOf('other bytes') },
   ]);
   expect(['a/plain', 'b/folder', 'c/taken'].map(isLeft)).toEqual([false, true, true]);
-  const second = await archive(backend, { move: true });
+  const second = await archive(library, { move: true });
   expect(second.failed).toEqual([
     expect.stringContaining('cannot be a file and a folder'),
     expect.stringContaining('on tape already, with other bytes'),
@@ -456,7 +456,7 @@ test('a file whose path is imported while it is written is refused, and the next
   expect([second.archived, writes]).toEqual([0, 3]);
   fs.writeFileSync(`${dir}/b/renamed`, fs.readFileSync(`${dir}/b/folder`));
   fs.rmSync(`${dir}/b/folder`);
-  expect(await archive(backend)).toMatchObject({ archived: 1, bytes: 12n });
+  expect(await archive(library)).toMatchObject({ archived: 1, bytes: 12n });
   expect((await readCatalogue()).find((row) => row.path === '/b/renamed')).toMatchObject({
     stage: 'ONTAPE',
     position: 4n,
@@ -478,7 +478,7 @@ test('an import that commits just before a written file is registered is noticed
   });
   const begun: string[] = [];
   try {
-    const result = await archive(createMemoryBackend());
+    const result = await archive(createMemoryLibrary());
     expect(result).toMatchObject({
       archived: 1,
       failed: [expect.stringContaining('"/d/late" cannot be a file and a folder')],
@@ -498,14 +498,14 @@ test('a link that replaces a folder is not followed, neither to read nor to remo
     fs.renameSync(path.join(dir, name), path.join(dir, `${name}-away`));
     fs.symlinkSync(outside, path.join(dir, name));
   };
-  const backend = createMemoryBackend();
-  const written = backend.write.bind(backend);
-  backend.write = async (...args) => {
+  const library = createMemoryLibrary();
+  const written = library.write.bind(library);
+  library.write = async (...args) => {
     const size = await written(...args);
     if (isLeft('b/read') && !isLeft('b-away')) for (const name of ['a', 'b']) swap(name);
     return size;
   };
-  const { archived, failed } = await archive(backend, { move: true });
+  const { archived, failed } = await archive(library, { move: true });
   const told = (name: string) =>
     expect.stringContaining(`a link leads away from the folder ${path.join(dir, name)}, to `);
   expect({ archived, failed }).toEqual({ archived: 1, failed: [told('b'), told('a')] });

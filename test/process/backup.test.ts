@@ -102,7 +102,7 @@ test('a backup that is taken under writes is restored whole, and no id of what w
   await waitForEnd(server, before);
   // while the backup is made, one file of this request is restored, and the other one is not
   const volume = volumeOf(files.indexOf('/half/2'));
-  expect(await run('hold', 'volume', volume)).toMatchObject({ code: 0 });
+  expect(await run('suspend', 'volume', volume)).toMatchObject({ code: 0 });
   const half = await makeRequest(server, { quota: 'alice', patterns: '/half/' });
   await waitFor('the first file', async () => (await readFiles(server, '/half/1'))[0]?.stage === 'RESTORED');
   const embedded = await attach();

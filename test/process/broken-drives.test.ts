@@ -7,14 +7,14 @@ import { beforeEach, expect, test } from 'vitest';
 import type { ErrorClass } from '../../src/core/errors.js';
 import { removeSurplusDrives } from '../../src/domain/libraries/changes.js';
 import { CallWatch, type HungError } from '../../src/restore-area/calls.js';
-import { DriveError, LibraryError, type TapeBackend } from '../../src/tape/backend.js';
+import { DriveError, type DriveLibrary, LibraryError } from '../../src/tape/drive-library.js';
 import type { TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
 import { ring, ringUntilSeen } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { createFreshApp } from '../support/fresh-app.js';
 import { askData, type Edges } from '../support/graphql.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { readTries, resume, suspend } from '../support/suspend.js';
@@ -26,7 +26,7 @@ const never = new Promise<never>(() => {});
 
 let app: TestApp;
 const clock = createClock();
-let backend = createMemoryBackend();
+let library = createMemoryLibrary();
 /** What a call on a drive throws; `hangs` if it does not end, whatever its signal says. */
 let fault: (what: Call, drive: string, volume: string) => Error | 'hangs' | undefined = () => undefined;
 let mounts: string[] = [];
@@ -37,11 +37,11 @@ async function check(what: Call, drive: string, volume: string): Promise<void> {
   if (error instanceof Error) throw error;
 }
 
-const watched: TapeBackend = {
+const watched: DriveLibrary = {
   mount: async (volume, drive, signal) => {
     mounts.push(drive);
     await check('mount', drive, volume);
-    const mounted = await backend.mount(volume, drive, signal);
+    const mounted = await library.mount(volume, drive, signal);
     return {
       read: async function* (file, readSignal) {
         await check('read', drive, volume);
@@ -59,7 +59,7 @@ const startFresh = createFreshApp({ now: clock.now });
 
 async function start(drives: number, config = {}): Promise<void> {
   app = await startFresh({
-    backend: watched,
+    library: watched,
     config: { drives, ...config },
     engine: { idleMs: 200, leftMs: 100, verifyMs: 200 },
   });
@@ -67,11 +67,11 @@ async function start(drives: number, config = {}): Promise<void> {
 }
 
 beforeEach(() => {
-  [backend, fault, mounts] = [createMemoryBackend(), () => undefined, []];
+  [library, fault, mounts] = [createMemoryLibrary(), () => undefined, []];
   clock.freeze(); // no pause ends early, however slow the test is
 });
 
-interface Held {
+interface Suspended {
   kind: string;
   name: string;
   mode: string;
@@ -80,18 +80,18 @@ interface Held {
   nextTry: string | null;
 }
 
-async function readHeld(): Promise<Held[]> {
+async function readSuspended(): Promise<Suspended[]> {
   const query = '{ suspensions { edges { node { kind name mode reason since nextTry } } } }';
-  const { suspensions } = await askData<{ suspensions: Edges<Held> }>(app, query);
+  const { suspensions } = await askData<{ suspensions: Edges<Suspended> }>(app, query);
   return suspensions.edges.map(({ node }) => node);
 }
 
-const pauseOf = ({ since, nextTry }: Held) => Math.round((Date.parse(nextTry ?? '') - Date.parse(since)) / 1000);
+const pauseOf = ({ since, nextTry }: Suspended) => Math.round((Date.parse(nextTry ?? '') - Date.parse(since)) / 1000);
 
 /** Waits until the drive is suspended after so many mounts. */
-async function waitForHeld(count: number): Promise<Held> {
+async function waitForSuspended(count: number): Promise<Suspended> {
   return await waitFor(`the drive to be suspended after ${count} mounts`, async () => {
-    const [held] = mounts.length === count ? await readHeld() : [];
+    const [held] = mounts.length === count ? await readSuspended() : [];
     return held;
   });
 }
@@ -103,7 +103,7 @@ async function endPause(seconds: number): Promise<void> {
 
 /** Requests `/<name>/1`, on volume `<name>`. */
 async function request(name: string): Promise<number> {
-  await addTaped(app.ctx, backend, [{ path: `/${name}/1`, volume: name }]);
+  await addTaped(app.ctx, library, [{ path: `/${name}/1`, volume: name }]);
   return await makeRequest(app, { quota: 'alice', patterns: `/${name}/`, retention: '2099-01-01' });
 }
 
@@ -118,13 +118,13 @@ test.each(['mount', 'read'] as const)(
     let failures = 0;
     fault = (call, drive) => (call === what && drive === 'drive-1' && ++failures ? busy() : undefined);
     const files = Array.from({ length: 20 }, (_, n) => ({ path: `/a/${n}`, volume: `V${n % 4}` }));
-    await addTaped(app.ctx, backend, files);
+    await addTaped(app.ctx, library, files);
     const id = await makeRequest(app, { quota: 'alice', patterns: '/a/', retention: '2099-01-01' });
     expect(await waitForState(app, id, 'COMPLETED')).toMatchObject({ filesOnDisk: 20, filesFailed: 0 });
     expect(Object.values(await readTries(app, id)).filter(({ attempts }) => attempts)).toEqual([]);
     if (failures === 0) return; // the other drive has read everything before this one began
-    const held = await waitFor('the drive to be suspended', async () => (await readHeld())[0]);
-    expect(held).toMatchObject({ name: 'drive-1', mode: 'HELD', reason: 'another process uses it' });
+    const held = await waitFor('the drive to be suspended', async () => (await readSuspended())[0]);
+    expect(held).toMatchObject({ name: 'drive-1', mode: 'IMMEDIATE', reason: 'another process uses it' });
   },
 );
 
@@ -133,19 +133,24 @@ test('a failing drive is tried again after growing pauses, and resumed when some
   fault = busy;
   const id = await request('a');
   for (const [n, seconds] of [5, 20, 80, 320, 600, 600].entries()) {
-    const held = await waitForHeld(n + 1);
-    expect(held).toMatchObject({ kind: 'DRIVE', name: 'drive-1', mode: 'HELD', reason: 'another process uses it' });
+    const held = await waitForSuspended(n + 1);
+    expect(held).toMatchObject({
+      kind: 'DRIVE',
+      name: 'drive-1',
+      mode: 'IMMEDIATE',
+      reason: 'another process uses it',
+    });
     expect(pauseOf(held)).toBe(seconds);
     await endPause(seconds);
   }
-  await waitForHeld(7);
+  await waitForSuspended(7);
   expect(Object.values(await readTries(app, id))).toMatchObject([{ state: 'WAITING', attempts: 0 }]);
   fault = () => undefined;
   await endPause(600);
   await waitForState(app, id, 'COMPLETED');
   const failures = async () => (await app.ctx.db.pool.query('SELECT failures FROM drive')).rows;
   await waitFor('the count to be reset', async () => (await failures())[0]?.failures === 0);
-  expect(await readHeld()).toEqual([]);
+  expect(await readSuspended()).toEqual([]);
 });
 
 test.each<ErrorClass>(['POLICY', 'PERMANENT', 'MEDIA'])(
@@ -155,14 +160,14 @@ test.each<ErrorClass>(['POLICY', 'PERMANENT', 'MEDIA'])(
     fault = () => new DriveError(errorClass, 'it eats cartridges');
     const id = await request('a');
     for (const count of [1, 2]) {
-      expect((await waitForHeld(count)).nextTry).not.toBeNull();
+      expect((await waitForSuspended(count)).nextTry).not.toBeNull();
       await endPause(600);
     }
-    expect(await waitForHeld(3)).toMatchObject({ reason: 'it eats cartridges', nextTry: null });
+    expect(await waitForSuspended(3)).toMatchObject({ reason: 'it eats cartridges', nextTry: null });
     fault = () => undefined;
     await resume(app, 'DRIVE', 'drive-1');
     await waitForState(app, id, 'COMPLETED');
-    expect(await readHeld()).toEqual([]);
+    expect(await readSuspended()).toEqual([]);
   },
 );
 
@@ -170,7 +175,7 @@ test('a drive that does not unmount its volume is suspended, and its files stay 
   await start(1);
   fault = (what) => (what === 'unmount' ? busy() : undefined);
   await waitForState(app, await request('a'), 'COMPLETED');
-  expect(await waitForHeld(1)).toMatchObject({ kind: 'DRIVE', reason: 'another process uses it' });
+  expect(await waitForSuspended(1)).toMatchObject({ kind: 'DRIVE', reason: 'another process uses it' });
   expect(await readVolumes()).toEqual([{ failures: 0, problem: null }]);
 });
 
@@ -178,11 +183,11 @@ test('the engine does not change the suspension of a failing drive by an operato
   await start(1);
   fault = busy;
   await request('a');
-  await waitForHeld(1);
-  await suspend(app, { kind: 'DRIVE', name: 'drive-1', mode: 'HELD', reason: 'the technician comes' });
+  await waitForSuspended(1);
+  await suspend(app, { kind: 'DRIVE', name: 'drive-1', mode: 'IMMEDIATE', reason: 'the technician comes' });
   clock.advance(600);
   await ringUntilSeen(app, 'recall', 'drives');
-  expect(await readHeld()).toMatchObject([{ reason: 'the technician comes', nextTry: null }]);
+  expect(await readSuspended()).toMatchObject([{ reason: 'the technician comes', nextTry: null }]);
   expect(mounts).toHaveLength(1);
 });
 
@@ -192,13 +197,13 @@ test('a library that is away at an unmount counts against neither the volume nor
   fault = (what) => (what === 'unmount' && unmounts++ === 0 ? new LibraryError('TRANSIENT', 'it is away') : undefined);
   for (const name of ['a', 'b']) await waitForState(app, await request(name), 'COMPLETED');
   const sound = { failures: 0, problem: null };
-  expect([await readVolumes(), await readHeld()]).toEqual([[sound, sound], []]);
+  expect([await readVolumes(), await readSuspended()]).toEqual([[sound, sound], []]);
 });
 
 /** Waits until the library is suspended for so long. */
-async function waitForRefused(seconds: number): Promise<Held> {
+async function waitForRefused(seconds: number): Promise<Suspended> {
   return await waitFor(`the library to be suspended for ${seconds} s`, async () =>
-    (await readHeld()).find((held) => held.kind === 'BACKEND' && pauseOf(held) === seconds),
+    (await readSuspended()).find((held) => held.kind === 'LIBRARY' && pauseOf(held) === seconds),
   );
 }
 
@@ -215,9 +220,9 @@ test.each<[Call, ErrorClass]>([
     const ids = [await request('a'), await request('b')];
     for (const seconds of [5, 20, 80]) {
       expect(await waitForRefused(seconds)).toMatchObject({
-        ...{ name: 'directory', mode: 'HELD', reason: 'there is no program tape-read' },
+        ...{ name: 'directory', mode: 'IMMEDIATE', reason: 'there is no program tape-read' },
       });
-      expect(await readHeld()).toHaveLength(1);
+      expect(await readSuspended()).toHaveLength(1);
       await endPause(seconds);
     }
     await waitForRefused(320);
@@ -226,12 +231,12 @@ test.each<[Call, ErrorClass]>([
     fault = () => undefined;
     await endPause(320);
     for (const id of ids) await waitForState(app, id, 'COMPLETED');
-    expect(await readHeld()).toEqual([]);
+    expect(await readSuspended()).toEqual([]);
     fault = (call) => (call === what ? refusal(errorClass) : undefined);
     await request('c');
     await waitForRefused(5);
     fault = () => undefined;
-    await resume(app, 'BACKEND', 'directory');
+    await resume(app, 'LIBRARY', 'directory');
   },
 );
 
@@ -246,13 +251,13 @@ test('a library that refuses at an unmount is suspended, and its files stay rest
 test('a library that refuses while an idle drive verifies copies is suspended, and the copies are verified later', async () => {
   await start(1);
   fault = () => refusal();
-  await addTaped(app.ctx, backend, [{ path: '/a/1', volume: 'a', stage: 'UNVERIFIED', verified: null }]);
+  await addTaped(app.ctx, library, [{ path: '/a/1', volume: 'a', stage: 'UNVERIFIED', verified: null }]);
   await waitForRefused(5);
   fault = () => undefined;
   await endPause(5);
   const readFile = async () => (await app.ctx.db.pool.query('SELECT stage FROM tape_file')).rows[0]?.stage;
   await waitFor('the copy to be verified', async () => (await readFile()) === 'ONDISK');
-  expect(await readHeld()).toEqual([]);
+  expect(await readSuspended()).toEqual([]);
 });
 
 test('a library from which another drive reads is not suspended: only this engine pauses', async () => {
@@ -267,7 +272,7 @@ test('a library from which another drive reads is not suspended: only this engin
     await app.ctx.db.pool.query(`SELECT pg_notify('tapegate', 'suspension')`); // ends the pause
     return mounts.length > 1;
   });
-  expect(await readHeld()).toEqual([]);
+  expect(await readSuspended()).toEqual([]);
 });
 
 test('a statement that changes no suspension ends no pause: it signals nothing', async () => {
@@ -287,14 +292,14 @@ test.each<Call>(['mount', 'read', 'unmount'])(
     fault = (call, _drive, volume) => (call === what && volume === 'stuck' ? 'hangs' : undefined);
     const id = await request('stuck');
     const held = await waitFor('drive and volume to be suspended', async () => {
-      const all = await readHeld();
+      const all = await readSuspended();
       return all.length === 2 && all;
     });
     const drive = held.find(({ kind }) => kind === 'DRIVE')?.name ?? '';
     const reason = `${drive}, at stuck, has not answered for 1 s`;
     expect(held).toMatchObject([
-      { kind: 'VOLUME', name: 'stuck', mode: 'HELD', reason },
-      { kind: 'DRIVE', name: drive, mode: 'HELD', reason },
+      { kind: 'VOLUME', name: 'stuck', mode: 'IMMEDIATE', reason },
+      { kind: 'DRIVE', name: drive, mode: 'IMMEDIATE', reason },
     ]);
     await waitForState(app, await request('fine'), 'COMPLETED');
     if (what !== 'unmount') {

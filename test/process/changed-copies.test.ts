@@ -4,7 +4,7 @@ import { appendFileSync, existsSync, readFileSync, renameSync, rmSync, symlinkSy
 import path from 'node:path';
 import { beforeAll, expect, test } from 'vitest';
 import { verifyAgain } from '../../src/domain/catalogue/verifications.js';
-import { holdDisk } from '../../src/domain/disks/failing.js';
+import { suspendDisk } from '../../src/domain/disks/failing.js';
 import { letGo, readUnheld } from '../../src/domain/disks/removals.js';
 import { resume } from '../../src/domain/health/suspensions.js';
 import { importRows } from '../../src/domain/import/import.js';
@@ -22,7 +22,7 @@ import { cancel } from '../support/mutations.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
 
 let disks: string[] = [];
-const { app, backend, ask, restore, place, query } = useMemorySite({ isIdle: true });
+const { app, library, ask, restore, place, query } = useMemorySite({ isIdle: true });
 const never = new AbortController().signal;
 
 beforeAll(async () => {
@@ -32,7 +32,7 @@ beforeAll(async () => {
 const stateOf = async (id: number) => (await viewRequest(app, id)).state;
 const movesOf = async (file: string) => (await readMoves(app, file)).map(({ move }) => move);
 const complete = (...ids: number[]) =>
-  withEngine(app, backend, async () => {
+  withEngine(app, library, async () => {
     for (const id of ids) await waitForState(app, id, 'COMPLETED');
   });
 const findCopy = (file: string) => disks.map((disk) => path.join(disk, file)).find((copy) => existsSync(copy)) ?? '';
@@ -52,14 +52,14 @@ async function leaveChanged(file: string): Promise<Buffer> {
   await cancel(app, id);
   await removeUnheld(app.ctx, never);
   expect(await readStage(app, file)).toBe('U');
-  backend.log.length = 0;
+  library.log.length = 0;
   return bytes;
 }
 
 test('an import that changes only the volume of a file leaves its changed copy as it is', async () => {
   const file = '/changed/moved';
   const bytes = await leaveChanged(file);
-  putOnTape(backend, { volume: 'NEWER', position: 7n, bytes });
+  putOnTape(library, { volume: 'NEWER', position: 7n, bytes });
   for (const stage of ['ONTAPE', 'RESTORED'] as const) {
     await importRows(app.ctx, [
       buildRow({ path: file, size: BigInt(bytes.length), stage, volume: 'NEWER', position: 7n, checksum: undefined }),
@@ -80,7 +80,7 @@ test('a request that waits until a changed copy is looked for reports it, and th
     },
   });
   expect(await askData(app, waiting)).toEqual(told(words));
-  await holdDisk(app.ctx, app.restoreDir, 'the cable is out');
+  await suspendDisk(app.ctx, app.restoreDir, 'the cable is out');
   expect(await askData(app, waiting)).toEqual(told(`${words}: ${app.restoreDir} fails: the cable is out`));
   await resume(app.ctx, { kind: 'DISK', name: app.restoreDir });
   await complete(id);
@@ -159,7 +159,7 @@ async function letGoOnly(file: string): Promise<void> {
   const { copies } = await readUnheld(app.ctx, { requestId: id, after: 0, limit: 1 });
   await letGo(app.ctx, { unchanged: copies, changed: [] });
   expect(await readStage(app, file)).toBe('T');
-  backend.log.length = 0;
+  library.log.length = 0;
 }
 
 test.each([
@@ -252,14 +252,14 @@ test.each([
   const kept = readFileSync(place(file));
   const { position, hasChecksum } = now;
   const [bytes, volume] = [randomBytes(1000), await readVolume(file)];
-  putOnTape(backend, { volume, position, bytes });
+  putOnTape(library, { volume, position, bytes });
   const checksum = hasChecksum ? checksumOf(bytes) : null;
   await importRows(app.ctx, [{ ...buildRow({ path: file, size: 1000n, volume, position, checksum }), stage }]);
-  expect([await readStage(app, file), (await viewRequest(app, first)).holds[0]?.state]).toEqual(['T', 'WAITING']);
+  expect([await readStage(app, file), (await viewRequest(app, first)).files[0]?.state]).toEqual(['T', 'WAITING']);
   const second = await ask(file);
-  await withEngine(app, backend, async () => {
-    const { holds } = await waitForState(app, second, 'PARTIAL'); // the copy is somebody's own
-    expect(holds[0]?.errorClass).toBe('POLICY');
+  await withEngine(app, library, async () => {
+    const { files } = await waitForState(app, second, 'PARTIAL'); // the copy is somebody's own
+    expect(files[0]?.errorClass).toBe('POLICY');
     expect(readFileSync(place(file))).toEqual(kept);
     rmSync(place(file));
     const third = await ask(file);

@@ -318,7 +318,7 @@ test('rule set reports the files that it covers, and warns of none', async () =>
 test('user forget reports what it has changed', async () => {
   await addQuota(app.ctx, 'eva', 10n ** 9n);
   const said =
-    /^forgotten-[0-9a-f]{8} stands for the user now, in 0 requests, 0 letters, 0 tokens and \d+ rows of the audit\nlogs, /;
+    /^purged-[0-9a-f]{8} stands for the user now, in 0 requests, 0 letters, 0 tokens and \d+ rows of the audit\nlogs, /;
   expect(await run('user', 'forget', 'eva')).toEqual({ code: 0, stdout: expect.stringMatching(said), stderr: '' });
 });
 
@@ -332,7 +332,7 @@ test('doctor finds and repairs wrong rows remotely, and refers to a host with th
   await addQuota(app.ctx, 'faulty', 10n ** 9n);
   await app.ctx.db.pool.query(`UPDATE quota SET used = 77 WHERE "user" = 'faulty'`);
   const fault = 'quota-used: user faulty: expected 0 bytes held; found 77 bytes used';
-  const summary = /^looked at \d+ quotas?, \d+ requests?, \d+ holds?, \d+ recalls?, and at no disk: (.*)$/;
+  const summary = /^looked at \d+ quotas?, \d+ requests?, \d+ request files?, \d+ recalls?, and at no disk: (.*)$/;
   const read = async (...args: string[]) => {
     const { code, stdout, stderr } = await run('doctor', ...args);
     const lines = stdout.trimEnd().split('\n');
@@ -358,7 +358,7 @@ test('doctor finds and repairs wrong rows remotely, and refers to a host with th
   ]);
   expect(await read('--repair')).toEqual({
     code: 1,
-    lines: [expect.stringMatching(/^restored-without-hold: .*[^)]$/), '1 fault, 0 repaired'],
+    lines: [expect.stringMatching(/^restored-without-request: .*[^)]$/), '1 fault, 0 repaired'],
     stderr: `1 fault is mended by "tapegate doctor --repair" on a host that has the restore disks\n${note}`,
   });
   for (const option of ['--adopt', '--checksums']) {

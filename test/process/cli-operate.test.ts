@@ -1,26 +1,26 @@
-/** Commands on a running Tapegate: `hold`, `drain`, `resume`, `suspensions`, `show` and `priority`. */
+/** Commands on a running Tapegate: `suspend`, `drain`, `resume`, `suspensions`, `show` and `priority`. */
 import { afterAll, afterEach, expect, test } from 'vitest';
 import { TapeError } from '../../src/core/errors.js';
 import { done, parseLines, parseTable, refused } from '../support/command-results.js';
 import { addQuota, addTaped } from '../support/factories.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { cleanUp, type Result, runCli } from '../support/process.js';
 import { makeRequest } from '../support/rest.js';
 import { readSuspensions, readTries } from '../support/suspend.js';
 import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
-const backend = createMemoryBackend();
-const hooks = { onMount: backend.onMount, onRead: backend.onRead };
+const library = createMemoryLibrary();
+const hooks = { onMount: library.onMount, onRead: library.onRead };
 let env: Record<string, string>;
 
-const app = useApp({ backend, config: { drives: 1 } }, async () => {
+const app = useApp({ library, config: { drives: 1 } }, async () => {
   env = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token };
   await addQuota(app.ctx, 'ann', 10n ** 9n);
 });
 afterEach(() => {
-  Object.assign(backend, hooks);
-  backend.log.length = 0;
+  Object.assign(library, hooks);
+  library.log.length = 0;
 });
 afterAll(cleanUp);
 
@@ -29,48 +29,48 @@ const run = (...args: string[]): Promise<Result> => runCli(args, { env });
 test('suspensions lists what is out of service, and each command prints the same with --json', async () => {
   expect(await run('suspensions')).toEqual(done('everything is in service\n'));
   expect(await run('suspensions', '--json')).toEqual(done(''));
-  expect(await run('hold', 'user', 'ann', '--reason', 'slow')).toEqual(done('user ann is held: slow\n'));
+  expect(await run('suspend', 'user', 'ann', '--reason', 'slow')).toEqual(done('user ann is suspended: slow\n'));
   expect(await run('resume', 'user', 'ann')).toEqual(done('user ann is in service again\n'));
-  const held = await run('hold', 'user', 'ann', '--reason', 'too\u202efast', '--json');
+  const held = await run('suspend', 'user', 'ann', '--reason', 'too\u202efast', '--json');
   const { since, ...rest } = JSON.parse(held.stdout);
-  expect(rest).toEqual({ kind: 'USER', name: 'ann', mode: 'HELD', reason: 'too\u202efast' });
-  await run('drain', 'backend', 'directory');
+  expect(rest).toEqual({ kind: 'USER', name: 'ann', mode: 'IMMEDIATE', reason: 'too\u202efast' });
+  await run('drain', 'library', 'directory');
   expect(await run('drain', 'disk', app.restoreDir)).toEqual(done(`disk ${app.restoreDir} is draining\n`));
   expect(parseTable(await run('suspensions'))).toEqual([
     ['KIND', 'NAME', 'MODE', 'SINCE', 'REASON'],
-    ['user', 'ann', 'HELD', since.slice(0, 19), 'too\uFFFDfast'],
-    ['backend', 'directory', 'DRAINING', expect.any(String)],
+    ['user', 'ann', 'IMMEDIATE', since.slice(0, 19), 'too\uFFFDfast'],
+    ['library', 'directory', 'DRAINING', expect.any(String)],
     ['disk', app.restoreDir, 'DRAINING', expect.any(String)],
     [''],
   ]);
   const json = await run('suspensions', '--json');
   expect(json.stdout.split('\n')[0]).toBe(held.stdout.trimEnd());
   expect(await run('resume', 'user', 'ann', '--json')).toEqual(held);
-  await run('resume', 'backend', 'directory');
+  await run('resume', 'library', 'directory');
   await run('resume', 'disk', app.restoreDir);
   expect(await readSuspensions(app)).toEqual([]);
 });
 
-test('hold and resume refuse unknown names, a bad reason, and what is in service', async () => {
-  expect(await run('hold', 'volume', 'nowhere')).toEqual(refused(1, 'there is no volume "nowhere"'));
-  expect(await run('resume', 'user', 'ann')).toEqual(refused(1, 'user "ann" is neither held nor draining'));
-  expect(await run('hold', 'user', 'ann', '--reason', 'a\nb')).toEqual(
-    refused(2, '--reason must not hold control characters: "a\\nb"'),
+test('suspend and resume refuse unknown names, a bad reason, and what is in service', async () => {
+  expect(await run('suspend', 'volume', 'nowhere')).toEqual(refused(1, 'there is no volume "nowhere"'));
+  expect(await run('resume', 'user', 'ann')).toEqual(refused(1, 'user "ann" is not suspended'));
+  expect(await run('suspend', 'user', 'ann', '--reason', 'a\nb')).toEqual(
+    refused(2, '--reason must not contain control characters: "a\\nb"'),
   );
 });
 
 test('show prints a request, and the tries, error and next try of each file that is not on disk', async () => {
-  await addTaped(app.ctx, backend, [
+  await addTaped(app.ctx, library, [
     { path: '/show/1-good', volume: 'GOOD', size: 1500 },
     { path: '/show/2-failed', volume: 'BAD', position: 1n },
     { path: '/show/3-paused', volume: 'BAD', position: 2n },
     { path: '/show/4-held', volume: 'RESTING' },
   ]);
-  backend.onRead = async (_volume, position, bytes) => {
+  library.onRead = async (_volume, position, bytes) => {
     if (bytes.length === 1500) return bytes;
     throw new TapeError(position === 1n ? 'PERMANENT' : 'TRANSIENT', position === 1n ? 'erased' : 'dust');
   };
-  await run('hold', 'volume', 'RESTING', '--reason', 'it is being copied');
+  await run('suspend', 'volume', 'RESTING', '--reason', 'it is being copied');
   const id = await makeRequest(app, {
     quota: 'ann',
     files: ['/show/1-good', '/show/2-failed', '/show/3-paused', '/show/4-held', '/show/later'],
@@ -84,11 +84,11 @@ test('show prints a request, and the tries, error and next try of each file that
     const isPaused = (now?.attempts ?? 0) > 1 && now?.nextTry !== null;
     return tries['/show/1-good']?.state === 'ON_DISK' && isPaused && now;
   });
-  await run('hold', 'user', 'ann', '--reason', 'a pause');
+  await run('suspend', 'user', 'ann', '--reason', 'a pause');
   const [request, ...files] = parseLines(await run('show', String(id), '--json'));
   expect(request).toMatchObject({
     requestId: id,
-    quota: { user: 'ann', suspension: { mode: 'HELD', reason: 'a pause' } },
+    quota: { user: 'ann', suspension: { mode: 'IMMEDIATE', reason: 'a pause' } },
     state: 'RESTORING',
     label: 'mine',
     priority: 0,
@@ -113,7 +113,7 @@ test('show prints a request, and the tries, error and next try of each file that
   const text = parseTable(await run('show', String(id)));
   expect(text).toContainEqual([`REQUEST ${id}`, 'RESTORING']);
   expect(text).toContainEqual(['ASKED FOR', '/show/1-good and 4 other paths']);
-  expect(text).toContainEqual(['USER', 'ann, held: a pause']);
+  expect(text).toContainEqual(['USER', 'ann, suspended: a pause']);
   expect(text).toContainEqual(['ON DISK', '1 of 5 files, 1.50 kB of 4.50 kB; 1 name not found']);
   expect(text).toContainEqual(['UNKNOWN', '1 path']);
   const from = text.findIndex(([first]) => first === 'FILE');
@@ -121,7 +121,7 @@ test('show prints a request, and the tries, error and next try of each file that
     ['FILE', 'STATE', 'TRIES', 'NEXT TRY', 'WHY'],
     ['/show/2-failed', 'FAILED', 'PERMANENT: erased'],
     expect.arrayContaining(['/show/3-paused', 'WAITING', 'TRANSIENT: dust']),
-    ['/show/4-held', 'WAITING', '0', 'volume RESTING is held: it is being copied'],
+    ['/show/4-held', 'WAITING', '0', 'volume RESTING is suspended: it is being copied'],
     [''],
     ['1 of its paths is not in the catalogue (upper and lower case differ):'],
     ['', '/show/later'],

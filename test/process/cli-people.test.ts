@@ -4,19 +4,19 @@ import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { createToken } from '../../src/domain/access/tokens.js';
 import { addQuota, addTaped } from '../support/factories.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { cleanUp, cliFile, makeDataDir, runCli, runProgram, startProcess } from '../support/process.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { findProgram } from '../support/run-example.js';
 import { useApp } from '../support/use-app.js';
 
-const backend = createMemoryBackend();
+const library = createMemoryLibrary();
 let home: string;
 
-const app = useApp({ backend }, async () => {
+const app = useApp({ library }, async () => {
   await addQuota(app.ctx, 'alice', 10n ** 12n);
-  await addTaped(app.ctx, backend, [{ path: '/ocean/a' }, { path: '/ocean/b' }]);
+  await addTaped(app.ctx, library, [{ path: '/ocean/a' }, { path: '/ocean/b' }]);
   home = makeDataDir();
 });
 afterAll(cleanUp);
@@ -139,7 +139,7 @@ test.skipIf(!findProgram('bash'))('bash completes commands, choices and options'
     ['quota', 'set', 'x', '--size', ''],
     ['quo'],
     ['quota', 'se'],
-    ['hold', 'd'],
+    ['suspend', 'd'],
     ['request', '--pri'],
     ['--quota', 'x', 'token', 'cr'],
   ];
@@ -173,7 +173,7 @@ test.skipIf(!findProgram('fish'))(
     const lines = [
       'quo',
       'quota s',
-      'hold dri',
+      'suspend dri',
       'token create --role us',
       'token create --ro',
       'import complete.f',

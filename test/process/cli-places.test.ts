@@ -2,22 +2,22 @@
 import { mkdirSync, renameSync, rmdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
-import { holdDisk, putBackDisk } from '../../src/domain/disks/failing.js';
+import { putBackDisk, suspendDisk } from '../../src/domain/disks/failing.js';
 import { done, refused } from '../support/command-results.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
 import { holdReads } from '../support/held-reads.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { cleanUp, cliFile, type Result, runCli, startProcess } from '../support/process.js';
 import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
-const backend = createMemoryBackend();
+const library = createMemoryLibrary();
 let env: Record<string, string>;
 
-const app = useApp({ backend }, async () => {
+const app = useApp({ library }, async () => {
   env = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token, DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir };
   await addQuota(app.ctx, 'ann', 1_000_000n);
-  await addTaped(app.ctx, backend, [
+  await addTaped(app.ctx, library, [
     { path: '/place/a b.nc', size: 1000 },
     { path: "/place/it's.nc", size: 500 },
     { path: '/gone/a.nc', size: 500 },
@@ -75,7 +75,7 @@ test('--print-paths prints no path that is not on disk, and exits with 3 then', 
 
   const [removed = '', kept] = ['/place/a b.nc', "/place/it's.nc"].map(restored);
   const live = idOf(await run('request', '--quota', 'ann', '--pattern', '/place/', '--watch'));
-  const reads = holdReads(backend);
+  const reads = holdReads(library);
   rmSync(removed);
   expect(await run('show', live, '--print-paths')).toEqual({
     code: 3,
@@ -92,7 +92,7 @@ test('no path on a restore disk that is not mounted is printed, and --print-path
   const reason = `the restore disk ${app.restoreDir} is not mounted, or lost its marker`;
   renameSync(app.restoreDir, `${app.restoreDir}-away`);
   mkdirSync(app.restoreDir);
-  await holdDisk(app.ctx, app.restoreDir, reason);
+  await suspendDisk(app.ctx, app.restoreDir, reason);
   const results = [await run('show', id, '--print-paths'), await run('ls', '/place/')];
   rmdirSync(app.restoreDir);
   renameSync(`${app.restoreDir}-away`, app.restoreDir);
@@ -220,7 +220,7 @@ test('quota remove refuses a quota with live requests, and keeps the history of 
 test('disk remove refuses a disk with copies, and removes the suspension of an empty one', async () => {
   const disk = path.join(app.dataDir, 'second');
   await run('disk', 'add', disk, '--size', '1G', '--create');
-  await run('hold', 'disk', disk);
+  await run('suspend', 'disk', disk);
   expect(await run('disk', 'remove', disk)).toEqual(
     done(`restore disk ${disk} is removed; what stands there is left alone\n`),
   );

@@ -5,7 +5,7 @@ import { afterAll, expect, test } from 'vitest';
 import { packageRoot } from '../../src/core/package-root.js';
 import { startGateway } from '../../src/main/app.js';
 import { addQuota, addTaped } from '../support/factories.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { cleanUp, cliFile, runCli, startCli, startCommand, startProcess } from '../support/process.js';
 import { findProgram } from '../support/run-example.js';
 import { readScreen } from '../support/screen.js';
@@ -13,10 +13,10 @@ import { resume, suspend } from '../support/suspend.js';
 import { useApp } from '../support/use-app.js';
 import { createGate, waitFor } from '../support/wait.js';
 
-const backend = createMemoryBackend();
+const library = createMemoryLibrary();
 let env: Record<string, string>;
 
-const app = useApp({ backend }, async () => {
+const app = useApp({ library }, async () => {
   env = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token, TERM: 'xterm' };
   await addQuota(app.ctx, 'ann', 100_000_000n);
 });
@@ -29,8 +29,8 @@ async function addHeld(
 ): Promise<{ held: Set<string>; letFirstGo(): void; letAllGo(): void }> {
   const [first, others] = [createGate(), createGate()];
   const held = new Set<string>();
-  const { onRead } = backend;
-  backend.onRead = async (volume, position, bytes) => {
+  const { onRead } = library;
+  library.onRead = async (volume, position, bytes) => {
     held.add(volume);
     if (volume === `FIRST${top}`) await first.opened;
     if (volume === `OTHERS${top}`) await others.opened;
@@ -39,7 +39,7 @@ async function addHeld(
   const files = Array.from({ length: count }, (_, n) => ({ path: `${top}/${n}`, size: 1000 }));
   await addTaped(
     app.ctx,
-    backend,
+    library,
     files.map((file, n) => ({ ...file, volume: `${n === 0 ? 'FIRST' : 'OTHERS'}${top}` })),
   );
   const letAllGo = () => {
@@ -106,7 +106,7 @@ test('a watch on a host whose clock is a day behind estimates no end that is a d
   const busy = await runCli(['request', '--quota', 'ann', '--pattern', '/busy/'], { env });
   expect(busy.code).toBe(0);
   await waitFor('both drives to read', async () => held.has('FIRST/busy') && held.has('OTHERS/busy'));
-  await addTaped(app.ctx, backend, [{ path: '/clock/a', size: 1000, volume: 'CLOCK' }]);
+  await addTaped(app.ctx, library, [{ path: '/clock/a', size: 1000, volume: 'CLOCK' }]);
   const preload = pathToFileURL(path.join(packageRoot, 'test/support/shifted-clock.mjs')).href;
   const behind = { ...env, NODE_OPTIONS: `--import=${preload}`, CLOCK_SECONDS: '-86400' };
   const running = startCli(['request', '--quota', 'ann', '--pattern', '/clock/', '--watch'], { env: behind });
@@ -150,7 +150,7 @@ test('show reports why files wait that were never tried', async () => {
   const { letAllGo } = await addHeld('/undriven', 2);
   letAllGo();
   const drives = ['drive-1', 'drive-2'];
-  for (const name of drives) await suspend(app, { kind: 'DRIVE', name, mode: 'HELD', reason: 'cleaning' });
+  for (const name of drives) await suspend(app, { kind: 'DRIVE', name, mode: 'IMMEDIATE', reason: 'cleaning' });
   const { stdout } = await runCli(['request', '--quota', 'ann', '--pattern', '/undriven/', '--json'], { env });
   const id = String(JSON.parse(stdout).requestId);
   expect((await runCli(['show', id], { env })).stdout).toMatch(

@@ -139,8 +139,8 @@ test.each([
   [['ls', '--frobnicate'], "unknown option '--frobnicate'"],
   [['watch'], "missing required argument 'id'"],
   [
-    ['hold', 'tape', 'x'],
-    "command-argument value 'tape' is invalid for argument 'kind'. Allowed choices are volume, drive, library, user, disk, clock, backend.",
+    ['suspend', 'tape', 'x'],
+    "command-argument value 'tape' is invalid for argument 'kind'. Allowed choices are volume, drive, library, user, disk, clock, library.",
   ],
   [
     ['import', '-', '--format', 'ls'],

@@ -10,7 +10,7 @@ import { packageRoot } from '../../src/core/package-root.js';
 import { createToken } from '../../src/domain/access/tokens.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addQuota, addTaped } from '../support/factories.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { closeServer, findFreePort, listen } from '../support/ports.js';
 import { cleanUp, type Result, serveHere, startProcess } from '../support/process.js';
 import { findProgram } from '../support/run-example.js';
@@ -21,7 +21,7 @@ const PYTHON = findProgram('python3');
 if (!PYTHON) console.warn('python3 is missing: the tests of its client are skipped');
 const PYTHON_CLIENT = path.join(packageRoot, 'clients/python');
 
-const backend = createMemoryBackend();
+const library = createMemoryLibrary();
 let gate: Gate = createGate();
 let app: TestApp;
 /** A directory with the installed package alone. */
@@ -30,16 +30,16 @@ let env: Record<string, string>;
 let operator: Record<string, string>;
 
 beforeAll(async () => {
-  backend.onRead = async (_volume, position) => {
+  library.onRead = async (_volume, position) => {
     if (position % 10n > 2n) await gate.opened;
   };
-  app = await startApp({ backend, config: { access: { auth: new Set(['token']) } } });
+  app = await startApp({ library, config: { access: { auth: new Set(['token']) } } });
   await addQuota(app.ctx, 'alice', 10n ** 17n);
   await addQuota(app.ctx, 'bob', 10n);
   const folders = ['typescript', 'python', 'command'];
   await addTaped(
     app.ctx,
-    backend,
+    library,
     folders.flatMap((folder, f) =>
       [1, 2, 3, 4].map((n) => ({ path: `/${folder}/sst "${n}" ü.nc`, position: BigInt(10 * f + n), size: 1000 })),
     ),
@@ -142,7 +142,7 @@ tell("paths", sorted(tapes.restored_paths(id)))
 tell("update", tapes.update(id, label="changed", retention="2099-01-01T00:00:00Z")["label"])
 now = tapes.request(id)
 tell("request", now["label"], now["retention"][:4], now["bytesOnDisk"])
-tell("holds", sorted([each["state"], each["size"]] for each in tapes.holds(id)))
+tell("request_files", sorted([each["state"], each["size"]] for each in tapes.request_files(id)))
 tell("released", tapes.release(id, match='"1"')["bytesOnDisk"])
 tell("mine", any(each["requestId"] == id for each in tapes.requests(quota="alice", states=["COMPLETED"])))
 tell("cancelled", tapes.cancel(id)["state"])
@@ -202,7 +202,7 @@ tell('paths', (await all(tapes.restoredPaths(id))).sort());
 tell('update', (await tapes.extend(id, '2099-01-01T00:00:00Z'), await tapes.update({ id, label: 'changed' })).label);
 const now = await tapes.request(id);
 tell('request', now?.label, now?.retention.slice(0, 4), now?.bytesOnDisk);
-tell('holds', (await all(tapes.holds(id))).map((each) => [each.state, each.size]).sort());
+tell('request_files', (await all(tapes.requestFiles(id))).map((each) => [each.state, each.size]).sort());
 tell('released', (await tapes.release(id, { match: '"1"' })).bytesOnDisk);
 tell('mine', (await all(tapes.requests({ quota: 'alice', states: ['COMPLETED'] }))).some((each) => each.requestId === id));
 tell('cancelled', (await tapes.cancel(id)).state);
@@ -278,7 +278,7 @@ const expected = () => [
   ['paths', paths.map((each) => `${app.restoreDir}${each}`)],
   ['update', 'changed'],
   ['request', 'changed', '2099', 4000],
-  ['holds', paths.map(() => ['ON_DISK', 1000])],
+  ['request_files', paths.map(() => ['ON_DISK', 1000])],
   ['released', 3000],
   ['mine', true],
   ['cancelled', 'CANCELLED'],

@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { chmodSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { VolumeError } from '../../src/tape/backend.js';
+import { VolumeError } from '../../src/tape/drive-library.js';
 import {
   createCommandBench,
   createDrives,
@@ -14,14 +14,14 @@ import {
 import { libraryDir } from '../support/library-dir.js';
 import { ask, errorOf, makeReady, readStaged, settle, staged, wordsOf } from '../support/staging-bench.js';
 import { describeStagingLibrary } from '../support/staging-library.js';
-import { describeBackend, quiet } from '../support/tape-backend.js';
+import { describeLibrary, quiet } from '../support/tape-library.js';
 import { makeTempDir } from '../support/temp-dir.js';
 
 function createDriveBench() {
   const root = makeTempDir('tapes');
   return {
     root,
-    backend: createDrives(driveSettings(root)),
+    library: createDrives(driveSettings(root)),
     put: async (volume: string, position: bigint, bytes: Uint8Array) => {
       mkdirSync(path.join(root, volume), { recursive: true });
       writeFileSync(path.join(root, volume, String(position)), bytes);
@@ -33,7 +33,7 @@ function createDriveBench() {
   };
 }
 
-describeBackend('command', createDriveBench);
+describeLibrary('command', createDriveBench);
 
 describeStagingLibrary('command', async () => createCommandBench(), { release: true, ids: true, until: false });
 const createNameless = () => createCommandBench({ release: null, offsets: false }, ['TAPE_IDS=off', 'TAPE_UNTIL=3600']);
@@ -55,9 +55,9 @@ test('a script that always gives whole files is read from any byte', async () =>
 });
 
 test('a volume is mounted on its drive before its reads, and unmounted once', async () => {
-  const { root, backend, put, close } = createDriveBench();
+  const { root, library, put, close } = createDriveBench();
   await put('V1', 7n, Buffer.from('seven'));
-  const volume = await backend.mount('V1', 'drive-3', quiet());
+  const volume = await library.mount('V1', 'drive-3', quiet());
   for (let time = 0; time < 2; time++) {
     const chunks: Uint8Array[] = [];
     for await (const chunk of volume.read({ path: '/a', position: 7n, size: 5n }, quiet())) chunks.push(chunk);
@@ -69,9 +69,9 @@ test('a volume is mounted on its drive before its reads, and unmounted once', as
 });
 
 test('a volume that disappears during a read is an error of the volume, not of the file', async () => {
-  const { root, backend, put, close } = createDriveBench();
+  const { root, library, put, close } = createDriveBench();
   await put('V1', 1n, Buffer.from('one'));
-  const volume = await backend.mount('V1', 'drive-1', quiet());
+  const volume = await library.mount('V1', 'drive-1', quiet());
   rmSync(path.join(root, 'V1'), { recursive: true });
   const read = volume.read({ path: '/a', position: 1n, size: 3n }, quiet())[Symbol.asyncIterator]();
   const error = await errorOf(read.next());

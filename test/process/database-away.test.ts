@@ -14,7 +14,7 @@ import { sendGraphql } from '../support/graphql.js';
 import { holdReads } from '../support/held-reads.js';
 import { type Gateway, send } from '../support/http.js';
 import { whileLocked } from '../support/locks.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { cleanUp, runCli, startServer, stop } from '../support/process.js';
 import { waitForState } from '../support/request-view.js';
 import { errorBody, get, makeRequest, post, readRequest } from '../support/rest.js';
@@ -28,8 +28,8 @@ let relay: DatabaseRelay;
 /** Whether the app has no free descriptor for a connection, and how often it was refused one. */
 let isExhausted = false;
 let refused = 0;
-const backend = createMemoryBackend();
-const hooks = { onRead: backend.onRead };
+const library = createMemoryLibrary();
+const hooks = { onRead: library.onRead };
 /** The log of the app. */
 const lines: string[] = [];
 const log = (figures: object, text: string) => void lines.push(`${text} ${JSON.stringify(figures)}`);
@@ -68,8 +68,8 @@ beforeAll(async () => {
   await addQuota(app.ctx, 'alice', 10n ** 9n);
 });
 afterEach(() => {
-  Object.assign(backend, hooks);
-  backend.log.length = 0;
+  Object.assign(library, hooks);
+  library.log.length = 0;
   lines.length = 0;
 });
 afterAll(async () => {
@@ -205,12 +205,12 @@ test('without a free descriptor, requests that need a new connection get 503, an
 });
 
 const waitForUnmount = () =>
-  waitFor('the drive to unmount', async () => backend.log.some(({ what }) => what === 'unmount'));
+  waitFor('the drive to unmount', async () => library.log.some(({ what }) => what === 'unmount'));
 
 test('a lease expires while the database hangs, and the file is restored afterwards', async () => {
-  await addTaped(app.ctx, backend, [{ path: '/hangs/a', volume: 'HANGS' }]);
-  const reads = holdReads(backend);
-  const engine = await startEngine(app.ctx, backend, { drainMs: 0, leaseSeconds: 1 });
+  await addTaped(app.ctx, library, [{ path: '/hangs/a', volume: 'HANGS' }]);
+  const reads = holdReads(library);
+  const engine = await startEngine(app.ctx, library, { drainMs: 0, leaseSeconds: 1 });
   const id = await makeRequest(app, { quota: 'alice', patterns: '/hangs/' });
   await reads.begun();
   relay.freeze();
@@ -223,10 +223,10 @@ test('a lease expires while the database hangs, and the file is restored afterwa
 });
 
 test('a file that cannot be put in place because the database is lost does not count as failed', async () => {
-  await addTaped(app.ctx, backend, [{ path: '/gone/a', volume: 'GONE' }]);
-  const reads = holdReads(backend);
+  await addTaped(app.ctx, library, [{ path: '/gone/a', volume: 'GONE' }]);
+  const reads = holdReads(library);
   const log = pino({ level: 'warn' }, { write: (line: string) => void lines.push(JSON.parse(line).msg) });
-  const engine = await startEngine({ ...app.ctx, log }, backend, { drainMs: 0, leaseSeconds: 30 });
+  const engine = await startEngine({ ...app.ctx, log }, library, { drainMs: 0, leaseSeconds: 30 });
   await makeRequest(app, { quota: 'alice', patterns: '/gone/' });
   await reads.begun();
   relay.freeze();
@@ -252,7 +252,7 @@ test('an import may take longer than a statement', async () => {
 });
 
 test('a process can be stopped while the database hangs', async () => {
-  const other = await startApp({ through: relay.through, backend, database: { lostMs: 1000 } });
+  const other = await startApp({ through: relay.through, library, database: { lostMs: 1000 } });
   expect((await get(other, '/files')).status).toBe(200);
   relay.freeze();
   try {

@@ -19,16 +19,16 @@ import { readChecksum } from '../../src/restore-area/copy.js';
 import { markerName, writeMarker } from '../../src/restore-area/marker.js';
 import { ownerName } from '../../src/tape/directory/index.js';
 import { addQuota, addTaped } from '../support/factories.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { cleanUp, runCli } from '../support/process.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { useApp } from '../support/use-app.js';
 
 let env: Record<string, string>;
-const backend = createMemoryBackend();
+const library = createMemoryLibrary();
 
-const app = useApp({ backend }, async () => {
+const app = useApp({ library }, async () => {
   env = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir };
   await addQuota(app.ctx, 'alice', 10n ** 9n);
 });
@@ -49,7 +49,7 @@ test.runIf(process.platform === 'linux')(
       synced.add(readlinkSync(`/proc/self/fd/${this.fd}`));
       await sync.call(this);
     });
-    await addTaped(app.ctx, backend, [{ path: '/new/deep/er/file', volume: 'NEW' }]);
+    await addTaped(app.ctx, library, [{ path: '/new/deep/er/file', volume: 'NEW' }]);
     await waitForState(app, await makeRequest(app, { quota: 'alice', files: ['/new/deep/er/file'] }), 'COMPLETED');
     const root = realpathSync(app.restoreDir);
     const parents = ['', 'new', 'new/deep', 'new/deep/er'].map((dir) => path.join(root, dir));

@@ -9,7 +9,7 @@ import { startApp, type TestApp } from '../support/app.js';
 import { withEngine } from '../support/engine-by-hand.js';
 import { findIllegalMoves, readDisks, readRestored, readStage } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { cancel } from '../support/mutations.js';
 import { cleanUp, runCli } from '../support/process.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
@@ -17,8 +17,8 @@ import { makeRequest } from '../support/rest.js';
 import { createGate, waitFor } from '../support/wait.js';
 
 let app: TestApp;
-const backend = createMemoryBackend();
-const onRead = backend.onRead;
+const library = createMemoryLibrary();
+const onRead = library.onRead;
 let volumes = 0;
 
 // tests start an engine only for a while, so that nothing repairs what they have planted
@@ -27,7 +27,7 @@ beforeAll(async () => {
   await addQuota(app.ctx, 'alice', 10n ** 9n);
 });
 beforeEach(() => {
-  backend.onRead = onRead;
+  library.onRead = onRead;
 });
 afterAll(async () => {
   // a test sets the stage of this file directly
@@ -44,7 +44,7 @@ async function tape(...files: string[]): Promise<Map<string, Uint8Array>> {
   const volume = `V${++volumes}`;
   return await addTaped(
     app.ctx,
-    backend,
+    library,
     files.map((file, index) => ({ path: file, volume, position: BigInt(index + 1) })),
   );
 }
@@ -55,7 +55,7 @@ const ask = (...files: string[]) => makeRequest(app, { quota: 'alice', files, re
 async function restore(...files: string[]): Promise<{ id: number; contents: Map<string, Uint8Array> }> {
   const contents = await tape(...files);
   const id = await ask(...files);
-  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  await withEngine(app, library, () => waitForState(app, id, 'COMPLETED'));
   return { id, contents };
 }
 
@@ -94,13 +94,13 @@ async function expectRepaired(faults: { kind: string }[], ...options: string[]):
 test('if nothing is wrong, the command reports what it checked, and ends with 0', async () => {
   const { id } = await restore('/well/a', '/well/b');
   const lookedAt = {
-    ...{ quotas: 1, requests: 1, holds: 2, recalls: 0, disks: 1, copies: 2 },
+    ...{ quotas: 1, requests: 1, requestFiles: 2, recalls: 0, disks: 1, copies: 2 },
     ...{ checksums: 2, notCompared: 0, files: 2, folders: 2, links: 0 },
   };
   const { code, stdout } = await runDoctor('--json', '--checksums');
   expect({ code, report: JSON.parse(stdout) }).toEqual({ code: 0, report: { lookedAt, found: 0, repaired: 0 } });
   expect((await runDoctor('--repair')).stdout).toBe(
-    'looked at 1 quota, 1 request, 2 holds, 0 recalls, 1 disk, 2 noted copies (0 of them read), 2 files in 2 folders: nothing is wrong\n',
+    'looked at 1 quota, 1 request, 2 request files, 0 recalls, 1 disk, 2 noted copies (0 of them read), 2 files in 2 folders: nothing is wrong\n',
   );
   await cancel(app, id);
 });
@@ -109,7 +109,7 @@ test('wrong counters are found and recalculated', async () => {
   const { id } = await restore('/count/a', '/count/b');
   const { rows } = await sql('SELECT used FROM restore_disk');
   const used = rows[0].used as bigint;
-  await sql(`UPDATE quota SET used = used + 5, awaited_paths = awaited_paths + 3 WHERE "user" = 'alice'`);
+  await sql(`UPDATE quota SET used = used + 5, unresolved_paths = unresolved_paths + 3 WHERE "user" = 'alice'`);
   await sql('UPDATE restore_disk SET used = used + 7, reserved = reserved + 9');
   await sql('UPDATE request SET files_total = 3, bytes_on_disk = 1000 WHERE id = $1', [id]);
   const counts = await doctor();
@@ -129,7 +129,7 @@ test('wrong counters are found and recalculated', async () => {
       `request-counts | request ${id} | 2 files, 2 on disk, 0 failed, 2000 bytes, 2000 bytes on disk | 3 files, 2 on disk, 0 failed, 2000 bytes, 1000 bytes on disk`,
     ),
     parseFault('quota-used | user alice | 2000 bytes held | 2005 bytes used'),
-    parseFault('quota-counts | user alice | 0 awaited paths | 3 counted'),
+    parseFault('quota-counts | user alice | 0 unresolved paths | 3 counted'),
   ]);
   expect((await viewRequest(app, id)).state).toBe('COMPLETED');
   await sql(`UPDATE request SET state = 'RESTORING' WHERE id = $1`, [id]);
@@ -181,12 +181,12 @@ test('a queue that does not match the requests is repaired, and the files are re
     parseFault(
       `recall-misplaced | /queue/elsewhere | volume V${volumes}, position 6, 1000 bytes, as the file says | volume unknown, position 77, 1000 bytes`,
     ),
-    parseFault(`hold-ahead | /queue/ahead | on disk, as the holds of request ${first} say | ONTAPE`),
+    parseFault(`request-file-ahead | /queue/ahead | on disk, as the files of request ${first} say | ONTAPE`),
     parseFault(
-      `hold-without-recall | /queue/unserved | a recall, since request ${second} wait | none, and the file is ONTAPE`,
+      `request-file-without-recall | /queue/unserved | a recall, since request ${second} wait | none, and the file is ONTAPE`,
     ),
     parseFault(
-      'recall-without-hold | /queue/nobody | a live hold that its recall is for | none, and a recall made at 2026-01-02T00:00:00',
+      'recall-without-request | /queue/nobody | a file in a live request, which the recall is for | none, and a recall made at 2026-01-02T00:00:00',
     ),
   ];
   expect(sorted((await doctor()).findings)).toEqual(sorted(as(due, false)));
@@ -195,7 +195,7 @@ test('a queue that does not match the requests is repaired, and the files are re
   expect(sorted((await doctor('--repair')).findings)).toEqual(sorted(as(left, true)));
   expect(await doctor('--repair')).toMatchObject({ findings: [] });
   expect(await viewRequest(app, first)).toMatchObject({ filesOnDisk: 0, bytesOnDisk: '0' });
-  await withEngine(app, backend, () => Promise.all([first, second].map((id) => waitForState(app, id, 'COMPLETED'))));
+  await withEngine(app, library, () => Promise.all([first, second].map((id) => waitForState(app, id, 'COMPLETED'))));
   for (const [file, bytes] of contents) {
     expect(readRestored(app, file)).toEqual(file === '/queue/nobody' ? undefined : Buffer.from(bytes));
   }
@@ -222,9 +222,9 @@ test('a missing copy is recalled again for all requests of its file', async () =
   expect(await viewRequest(app, id)).toMatchObject({ state: 'RESTORING', filesOnDisk: 1, bytesOnDisk: '1000' });
   expect(await viewRequest(app, second)).toMatchObject({
     filesOnDisk: 0,
-    holds: [{ state: 'WAITING', stage: 'ONTAPE' }],
+    files: [{ state: 'WAITING', stage: 'ONTAPE' }],
   });
-  await withEngine(app, backend, () =>
+  await withEngine(app, library, () =>
     Promise.all([id, second].map((request) => waitForState(app, request, 'COMPLETED'))),
   );
   for (const [file, bytes] of contents) expect(readRestored(app, file)).toEqual(Buffer.from(bytes));
@@ -269,14 +269,14 @@ test('only --checksums finds other bytes in a copy of the same size and time', a
   // once the bad copy is removed, the file is recalled
   rmSync(place('/damaged/a'));
   expect(await doctor('--repair')).toMatchObject({ findings: [{ kind: 'copy-missing' }] });
-  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  await withEngine(app, library, () => waitForState(app, id, 'COMPLETED'));
   expect(readRestored(app, '/damaged/a')).toEqual(Buffer.from(contents.get('/damaged/a') ?? []));
   await cancel(app, id);
 });
 
 test('files that Tapegate recorded as left behind are removed; other files stay, whatever their bytes are', async () => {
   const contents = await tape('/left/copy', '/left/other', '/left/deep/copy', '/left/own');
-  await withEngine(app, backend, async () => {}); // nothing of earlier tests is left to be removed
+  await withEngine(app, library, async () => {}); // nothing of earlier tests is left to be removed
   const made = await openFolder(app.ctx, { diskId: 1, mountpoint: app.restoreDir, path: '/left/deep/copy' });
   await made.handle.close();
   writeFileSync(place('/left/copy'), contents.get('/left/copy') ?? '');
@@ -285,7 +285,7 @@ test('files that Tapegate recorded as left behind are removed; other files stay,
   for (const file of ['/left/copy', '/left/deep/copy']) {
     const { ino, mtimeNs } = lstatSync(place(file), { bigint: true });
     await sql(
-      `INSERT INTO left_behind (file_id, disk_id, drive_id, epoch, size, ino, mtime_ns)
+      `INSERT INTO stale_partial_file (file_id, disk_id, drive_id, epoch, size, ino, mtime_ns)
        SELECT f.id, k.id, 1, 1, f.size, $2, $3 FROM tape_file f, restore_disk k WHERE f.path = $1 AND k.mountpoint = $4`,
       [file, ino, mtimeNs, app.restoreDir],
     );
@@ -328,7 +328,7 @@ test('a restored file that no request wants, and that no engine would remove, is
   await sql('UPDATE request SET is_released = true WHERE id = $1', [id]);
   await expectRepaired([
     parseFault(
-      'restored-without-hold | /unheld/a | a live hold on a file that is RESTORED | none, and a copy of 1000 bytes',
+      'restored-without-request | /unheld/a | a live request for a file that is RESTORED | none, and a copy of 1000 bytes',
     ),
   ]);
   expect(await readStage(app, '/unheld/a')).toBe('T');
@@ -351,7 +351,7 @@ test('copies on a disk without its marker are not checked, and no repair creates
   expect((await runCli(add, { env })).stderr).toContain('is not mounted, or lost its marker');
   expect(await runCli([...add, '--mark'], { env })).toMatchObject({ code: 0 });
   expect(await doctor('--repair')).toMatchObject({ findings: [{ kind: 'copy-missing', isRepaired: true }] });
-  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  await withEngine(app, library, () => waitForState(app, id, 'COMPLETED'));
   await cancel(app, id);
 });
 
@@ -359,12 +359,12 @@ test('the doctor finds nothing, and blocks nothing, while engines work and reque
   const files = Array.from({ length: 20 }, (_, n) => `/busy/${n}`);
   const contents = await tape(...files);
   const gate = createGate();
-  backend.onRead = async (_volume, position) => {
+  library.onRead = async (_volume, position) => {
     if (position === 10n) await gate.opened;
   };
-  await withEngine(app, backend, async () => {
+  await withEngine(app, library, async () => {
     const id = await ask(...files);
-    await waitFor('a recall in hand', async () => backend.log.some(({ position }) => position === 10n));
+    await waitFor('a recall in hand', async () => library.log.some(({ position }) => position === 10n));
     let isOver = false;
     const users = (async () => {
       while (!isOver) await cancel(app, await ask(...files.slice(0, 10)));

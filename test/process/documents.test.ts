@@ -9,7 +9,7 @@ import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type Engine, startEngine } from '../../src/engine/runner.js';
 import { makeDemo } from '../../src/main/demo.js';
-import { createDirectoryBackend } from '../../src/tape/directory/index.js';
+import { createDirectoryLibrary } from '../../src/tape/directory/index.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { useBrowser } from '../support/chromium.js';
 import { type Example, expectAnswer, readExamples } from '../support/examples.js';
@@ -51,9 +51,9 @@ beforeAll(async () => {
   compiled.catch(() => {}); // the examples in TypeScript report it
   for (const document of documents) {
     const app = await startApp();
-    const backend = createDirectoryBackend(path.join(app.dataDir, 'library'));
-    await makeDemo(app.ctx, backend);
-    const engine = await startEngine(app.ctx, backend, { drainMs: 200 });
+    const library = createDirectoryLibrary(path.join(app.dataDir, 'library'));
+    await makeDemo(app.ctx, library);
+    const engine = await startEngine(app.ctx, library, { drainMs: 200 });
     places.set(document, { app, engine, relay: await startRelay(app.url) });
   }
 });
@@ -86,8 +86,8 @@ test('one example in each language resumes after a break', () => {
 });
 
 const suspendLibrary =
-  'mutation { suspend(input: { kind: BACKEND, name: "directory", mode: DRAINING }) { __typename } }';
-const resumeLibrary = 'mutation { resume(input: { kind: BACKEND, name: "directory" }) { __typename } }';
+  'mutation { suspend(input: { kind: LIBRARY, name: "directory", mode: DRAINING }) { __typename } }';
+const resumeLibrary = 'mutation { resume(input: { kind: LIBRARY, name: "directory" }) { __typename } }';
 
 const resumes = ({ language, text }: Example) => language === 'html' || /\bafter = /.test(text);
 

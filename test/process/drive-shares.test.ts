@@ -1,11 +1,11 @@
 /** Several engines on one database: which of them has which drive. test/pure/drive-shares.test.ts tests the choice itself. */
 import { afterEach, expect, test } from 'vitest';
 import { type Engine, startEngine } from '../../src/engine/runner.js';
-import { LibraryError, type TapeBackend } from '../../src/tape/backend.js';
+import { type DriveLibrary, LibraryError } from '../../src/tape/drive-library.js';
 import { addTaped } from '../support/factories.js';
 import { askData, type Edges } from '../support/graphql.js';
 import { holdReads } from '../support/held-reads.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { useMemorySite } from '../support/memory-site.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
@@ -13,7 +13,7 @@ import { waitFor } from '../support/wait.js';
 
 const DRIVES = 4;
 
-const { app, backend, query } = useMemorySite({ isIdle: true, drives: DRIVES });
+const { app, library, query } = useMemorySite({ isIdle: true, drives: DRIVES });
 const engines: Engine[] = [];
 
 afterEach(async () => {
@@ -24,12 +24,12 @@ afterEach(async () => {
 interface EngineSettings {
   weight?: number;
   drives?: number;
-  library?: TapeBackend;
+  library?: DriveLibrary;
 }
 
-async function begin(host: string, { weight = 1, drives = DRIVES, library = backend }: EngineSettings = {}) {
+async function begin(host: string, { weight = 1, drives = DRIVES, library: own = library }: EngineSettings = {}) {
   const ctx = { ...app.ctx, config: { ...app.ctx.config, engineWeight: weight, drives } };
-  const engine = await startEngine(ctx, library, { host, drainMs: 1000, idleMs: 200 });
+  const engine = await startEngine(ctx, own, { host, drainMs: 1000, idleMs: 200 });
   engines.push(engine);
   return engine;
 }
@@ -50,7 +50,7 @@ async function request(name: string, files: number, volumes: number): Promise<nu
   const taped = Array.from({ length: files }, (_, n) => ({
     ...{ path: `/${name}/${n}`, volume: `${name}${n % volumes}`, size: 10 },
   }));
-  await addTaped(app.ctx, backend, taped);
+  await addTaped(app.ctx, library, taped);
   return await makeRequest(app, { quota: 'alice', patterns: `/${name}/` });
 }
 
@@ -64,7 +64,7 @@ test('engines share the drives by their weights, also with engines that start an
 });
 
 test('a drive is given to another engine between two volumes: each volume is in one drive, and each file is read once', async () => {
-  const held = holdReads(backend);
+  const held = holdReads(library);
   const id = await request('give', 8 * 3, 8);
   await begin('before');
   const mounted = () => app.ctx.db.prisma.drive.count({ where: { volumeId: { not: null } } });
@@ -76,17 +76,17 @@ test('a drive is given to another engine between two volumes: each volume is in 
   held.open();
   await waitForHosts({ before: 2, after: 2 });
   await waitForState(app, id, 'COMPLETED');
-  expect(backend.log.filter(({ what }) => what === 'read').length).toBe(24);
+  expect(library.log.filter(({ what }) => what === 'read').length).toBe(24);
 
   const volumes = new Map<string, string>();
-  for (const { what, volume, drive } of backend.log) {
+  for (const { what, volume, drive } of library.log) {
     if (what === 'unmount') volumes.delete(drive);
     if (what !== 'mount') continue;
     expect([...volumes.keys()]).not.toContain(drive);
     expect([...volumes.values()]).not.toContain(volume);
     volumes.set(drive, volume);
   }
-  expect(backend.log.filter(({ what }) => what === 'mount').length).toBe(8);
+  expect(library.log.filter(({ what }) => what === 'mount').length).toBe(8);
 });
 
 test('a free drive is taken after a few seconds although another engine asks for it', async () => {
@@ -124,7 +124,7 @@ test('an engine that reaches only some drives gets those', async () => {
 });
 
 test('an engine that cannot use the library leaves all drives to one that can', async () => {
-  const closed = createMemoryBackend();
+  const closed = createMemoryLibrary();
   closed.mount = async () => {
     throw new LibraryError('TRANSIENT', 'the library is not there on this host');
   };
@@ -132,7 +132,7 @@ test('an engine that cannot use the library leaves all drives to one that can', 
   await waitForHosts({ able: 4 });
   await begin('unable', { library: closed });
   await waitForHosts({ able: 2, unable: 2 });
-  const held = holdReads(backend); // or all files may be read before the engine knows that it cannot
+  const held = holdReads(library); // or all files may be read before the engine knows that it cannot
   const id = await request('able', 6, 6);
   await waitForHosts({ able: 4 });
   held.open();

@@ -19,8 +19,8 @@ import { makeRequest } from '../support/rest.js';
 import { readSuspensions, readTries, resume, suspend } from '../support/suspend.js';
 import { createGate, waitFor } from '../support/wait.js';
 
-const { app, backend, clock, ask, query } = useMemorySite({ drives: 1 });
-const hooks = { onMount: backend.onMount, onRead: backend.onRead };
+const { app, library, clock, ask, query } = useMemorySite({ drives: 1 });
+const hooks = { onMount: library.onMount, onRead: library.onRead };
 
 // a test that leaves recalls to the drive changes what the next one sees
 afterEach(async () => {
@@ -39,7 +39,7 @@ const requestBelow = (prefix: string) =>
 async function fillVolume(volume: string, count: number, size = (_position: number) => 1000): Promise<void> {
   const positions = Array.from({ length: count }, (_, n) => n + 1);
   const fileAt = (n: number) => ({ path: `/${volume}/${n}`, volume, position: BigInt(n), size: size(n) });
-  await addTaped(app.ctx, backend, positions.map(fileAt));
+  await addTaped(app.ctx, library, positions.map(fileAt));
 }
 
 async function requestVolume(volume: string, count: number): Promise<number> {
@@ -49,17 +49,17 @@ async function requestVolume(volume: string, count: number): Promise<number> {
 
 /** Reads at these positions fail, of all volumes. */
 function spoil(isBad: (position: bigint) => boolean): void {
-  backend.onRead = async (_volume, position) => {
+  library.onRead = async (_volume, position) => {
     if (isBad(position)) throw new TapeError('MEDIA', `no block at ${position}`);
   };
 }
 
 function outcomes(view: RequestView) {
-  return Object.fromEntries(view.holds.map(({ path, state, errorClass, error }) => [path, [state, errorClass, error]]));
+  return Object.fromEntries(view.files.map(({ path, state, errorClass, error }) => [path, [state, errorClass, error]]));
 }
 
 const countReads = (position?: bigint) =>
-  backend.log.filter((entry) => entry.what === 'read' && (position ?? entry.position) === entry.position).length;
+  library.log.filter((entry) => entry.what === 'read' && (position ?? entry.position) === entry.position).length;
 
 const endOf = (id: number, state: string) => waitThroughPauses(app, clock, id, state);
 
@@ -70,11 +70,11 @@ const waitForHold = (name: string) =>
 const waitForFreeDrive = () =>
   waitFor('a free drive', async () => {
     const busy = `SELECT FROM drive WHERE volume_id IS NOT NULL UNION ALL SELECT FROM recall WHERE state = 'RUNNING'`;
-    return backend.log.at(-1)?.what === 'unmount' && (await query(busy)).length === 0;
+    return library.log.at(-1)?.what === 'unmount' && (await query(busy)).length === 0;
   });
 
 test('wrong, short and long tape copies fail with what was found, and the rest of the request is restored', async () => {
-  const right = await addTaped(app.ctx, backend, [
+  const right = await addTaped(app.ctx, library, [
     { path: '/bad/1-wrong', volume: 'BAD', position: 1n, size: 200_000 },
     { path: '/bad/2-short', volume: 'BAD', position: 2n, size: 200_000 },
     { path: '/bad/3-good', volume: 'BAD', position: 3n, size: 200_000 },
@@ -83,7 +83,7 @@ test('wrong, short and long tape copies fail with what was found, and the rest o
     { path: '/bad/6-nothing', volume: 'BAD', position: 6n, size: 0 },
   ]);
   const wrong = randomBytes(200_000);
-  backend.onRead = async (_volume, position, bytes) => {
+  library.onRead = async (_volume, position, bytes) => {
     if (position === 1n) return wrong;
     if (position === 2n) return bytes.subarray(0, 199_999);
     if (position === 4n) return bytes.subarray(0, 0);
@@ -119,7 +119,7 @@ test.each<[ErrorClass, number]>([
   async (errorClass, tries) => {
     const volume = `CLASS-${errorClass}`;
     await fillVolume(volume, 2);
-    backend.onRead = async (_volume, position) => {
+    library.onRead = async (_volume, position) => {
       if (position === 2n) throw new TapeError(errorClass, `the drive says ${errorClass}`);
     };
     const view = await endOf(await requestBelow(`/${volume}/`), 'PARTIAL');
@@ -132,7 +132,7 @@ test.each<[ErrorClass, number]>([
         bytesOnDisk: '1000',
         tapestoreRequestEnd: expect.any(String),
       },
-      holds: [
+      files: [
         { path: `/${volume}/1`, stage: 'RESTORED', state: 'ON_DISK', errorClass: null, error: null },
         { path: `/${volume}/2`, stage: 'ONTAPE', state: 'FAILED', errorClass, error },
       ],
@@ -149,10 +149,10 @@ test.each([
 ])('"too many open files", %s, counts as a try neither of a file nor of its volume', async (by, error) => {
   const more = 9; // than a file is tried, and a volume is mounted
   let [mounts, reads] = [0, 0];
-  backend.onMount = async () => {
+  library.onMount = async () => {
     if (mounts++ < more) throw error();
   };
-  backend.onRead = async () => {
+  library.onRead = async () => {
     if (reads++ < more) throw error();
   };
   expect(await endOf(await requestVolume(`OPEN-${by.length}`, 1), 'COMPLETED')).toMatchObject({ filesOnDisk: 1 });
@@ -162,7 +162,7 @@ test.each([
 
 test('an error that passes delays its own file and nothing else', async () => {
   let isBroken = true;
-  backend.onRead = async (_volume, position) => {
+  library.onRead = async (_volume, position) => {
     // an error without a class counts as passing
     if (position === 2n && isBroken) throw new Error('the robot stumbled');
   };
@@ -181,12 +181,12 @@ test('an error that passes delays its own file and nothing else', async () => {
 });
 
 test('a volume that cannot be mounted three times is suspended: its files wait, and none of them fails', async () => {
-  await addTaped(app.ctx, backend, [
+  await addTaped(app.ctx, library, [
     { path: '/mounts/fine', volume: 'FINE' },
     { path: '/mounts/gone-1', volume: 'GONE' },
     { path: '/mounts/gone-2', volume: 'GONE' },
   ]);
-  backend.onMount = async (volume) => {
+  library.onMount = async (volume) => {
     if (volume === 'GONE') throw new TapeError('MEDIA', 'no signal\n\u0000from the leader');
   };
   const id = await requestBelow('/mounts/');
@@ -197,7 +197,7 @@ test('a volume that cannot be mounted three times is suspended: its files wait, 
   });
   expect(held).toMatchObject({
     kind: 'VOLUME',
-    mode: 'HELD',
+    mode: 'IMMEDIATE',
     reason: 'it could not be mounted 3 times: no signal from the leader',
   });
   const view = await waitForView(app, id, 'to have the other file', ({ filesOnDisk }) => filesOnDisk === 1);
@@ -206,15 +206,15 @@ test('a volume that cannot be mounted three times is suspended: its files wait, 
     '/mounts/gone-1': ['WAITING', null, null],
     '/mounts/gone-2': ['WAITING', null, null],
   });
-  const calls = backend.log.filter((entry) => entry.volume === 'GONE').map((entry) => entry.what);
+  const calls = library.log.filter((entry) => entry.volume === 'GONE').map((entry) => entry.what);
   expect(calls).toEqual(['mount', 'mount', 'mount']);
-  Object.assign(backend, hooks);
+  Object.assign(library, hooks);
   await resume(app, 'VOLUME', 'GONE');
   await endOf(id, 'COMPLETED');
 });
 
 test('a file without a position on tape fails at once and delays no other', async () => {
-  await addTaped(app.ctx, backend, [{ path: '/place/good', volume: 'PLACE' }]);
+  await addTaped(app.ctx, library, [{ path: '/place/good', volume: 'PLACE' }]);
   await addFiles(app.ctx, [
     { path: '/place/no-volume', volume: null, position: 7n },
     { path: '/place/no-position', volume: 'PLACE', position: null },
@@ -240,7 +240,7 @@ test('checksums of each algorithm are compared, and a file without one is restor
     { path: `/checksums/${algorithm}`, checksum },
     ...(checksum === null ? [] : [{ path: `/checksums/${algorithm}-wrong`, checksum: wrong(checksum) }]),
   ]);
-  backend.volumes.set('SUMS', new Map(files.map((_, index) => [BigInt(index + 1), bytes])));
+  library.volumes.set('SUMS', new Map(files.map((_, index) => [BigInt(index + 1), bytes])));
   await addFiles(
     app.ctx,
     files.map((file) => ({ ...file, volume: 'SUMS', size: BigInt(bytes.length) })),
@@ -258,8 +258,8 @@ test('checksums of each algorithm are compared, and a file without one is restor
 });
 
 test('a volume is suspended after three bad files in a row: its files wait, and other volumes are read', async () => {
-  await addTaped(app.ctx, backend, [{ path: '/well/0', volume: 'WELL', position: 9n }]);
-  backend.onRead = async (_volume, position, bytes) => {
+  await addTaped(app.ctx, library, [{ path: '/well/0', volume: 'WELL', position: 9n }]);
+  library.onRead = async (_volume, position, bytes) => {
     if (position === 9n) return bytes;
     if (position === 2n) return bytes.map((byte) => byte ^ 1); // wrong bytes count like unreadable ones
     throw new TapeError('MEDIA', `no block at ${position}`);
@@ -268,7 +268,7 @@ test('a volume is suspended after three bad files in a row: its files wait, and 
   const reason = /^3 files one after another could not be read from it, the last of them \/WORN\/\d: no block at \d$/;
   expect(await waitForHold('WORN')).toMatchObject({
     kind: 'VOLUME',
-    mode: 'HELD',
+    mode: 'IMMEDIATE',
     reason: expect.stringMatching(reason),
   });
   await waitForFreeDrive();
@@ -280,7 +280,7 @@ test('a volume is suspended after three bad files in a row: its files wait, and 
   const tried = tries.filter(({ attempts, lastErrorClass }) => attempts === 1 && lastErrorClass === 'MEDIA');
   expect(tried.length).toBeGreaterThan(2);
   expect(await viewRequest(app, id)).toMatchObject({ state: 'RESTORING', filesFailed: 0 });
-  Object.assign(backend, hooks);
+  Object.assign(library, hooks);
   await resume(app, 'VOLUME', 'WORN');
   await endOf(id, 'COMPLETED');
 });
@@ -328,7 +328,7 @@ test('a bad volume that is resumed unmended is suspended again, and none of its 
   }
   await waitForHold('HASTY');
   await waitForFreeDrive();
-  Object.assign(backend, hooks);
+  Object.assign(library, hooks);
   await resume(app, 'VOLUME', 'HASTY');
   await endOf(id, 'COMPLETED');
 });
@@ -347,7 +347,7 @@ test('files that failed before their volume was mended are read, also behind fil
 
 test('the engine does not suspend a volume that an operator drains', async () => {
   const gate = createGate();
-  backend.onRead = async () => {
+  library.onRead = async () => {
     await gate.opened;
     throw new TapeError('MEDIA', 'no block');
   };
@@ -358,7 +358,7 @@ test('the engine does not suspend a volume that an operator drains', async () =>
   await waitForFreeDrive();
   expect(Object.values(await readTries(app, id)).map((tries) => tries.attempts)).toEqual([1, 1, 1, 1]);
   expect(await readSuspensions(app)).toMatchObject([{ mode: 'DRAINING', reason: 'it leaves the library' }]);
-  Object.assign(backend, hooks);
+  Object.assign(library, hooks);
   await resume(app, 'VOLUME', 'DRAINED');
   await endOf(id, 'COMPLETED');
 });
@@ -366,7 +366,7 @@ test('the engine does not suspend a volume that an operator drains', async () =>
 test('after a failed mount the whole queue of the volume pauses with the reason, until an operator resumes it', async () => {
   await ringUntilSeen(app, 'recall', 'drives'); // the test before has ended all pauses
   let isStuck = true;
-  backend.onMount = async () => {
+  library.onMount = async () => {
     if (isStuck) throw new TapeError('TRANSIENT', 'the arm is stuck');
   };
   clock.freeze();
@@ -378,28 +378,28 @@ test('after a failed mount the whole queue of the volume pauses with the reason,
   });
   const seen = tries.map((one) => `${one.lastErrorClass} ${one.lastError} ${one.attempts}`);
   expect(seen).toEqual(Array(count).fill('TRANSIENT the arm is stuck 0')); // a mount is no try of a file
-  await addTaped(app.ctx, backend, [{ path: '/arm/late', volume: 'ARM', position: BigInt(count + 1) }]);
+  await addTaped(app.ctx, library, [{ path: '/arm/late', volume: 'ARM', position: BigInt(count + 1) }]);
   const late = await ask('/arm/late');
   await ringUntilSeen(app, 'recall', 'drives');
   expect((await viewRequest(app, late)).filesOnDisk).toBe(0);
-  expect(backend.log.map((entry) => entry.what)).toEqual(['mount']);
+  expect(library.log.map((entry) => entry.what)).toEqual(['mount']);
   isStuck = false;
-  await suspend(app, { kind: 'VOLUME', name: 'ARM', mode: 'HELD' });
+  await suspend(app, { kind: 'VOLUME', name: 'ARM', mode: 'IMMEDIATE' });
   await resume(app, 'VOLUME', 'ARM');
   for (const request of [id, late]) await waitForState(app, request, 'COMPLETED'); // while the clock stands still
   clock.goOn();
 });
 
 test('a library that is resumed is tried at once, and other errors keep their pauses', async () => {
-  backend.onRead = async (_volume, position) => {
+  library.onRead = async (_volume, position) => {
     throw new TapeError(position === 1n ? 'TRANSIENT' : 'SPACE', 'not now');
   };
   clock.freeze();
   const id = await requestVolume('BACK', 2);
   await waitFor('the pauses', async () => Object.values(await readTries(app, id)).every((tries) => tries.nextTry));
-  Object.assign(backend, hooks);
-  await suspend(app, { kind: 'BACKEND', name: 'directory', mode: 'DRAINING' });
-  await resume(app, 'BACKEND', 'directory');
+  Object.assign(library, hooks);
+  await suspend(app, { kind: 'LIBRARY', name: 'directory', mode: 'DRAINING' });
+  await resume(app, 'LIBRARY', 'directory');
   await waitFor('the first file', async () => (await readTries(app, id))['/BACK/1']?.state === 'ON_DISK');
   // waiting for room is no try
   const waits = { attempts: 0, lastErrorClass: 'SPACE', nextTry: expect.any(String) };
@@ -409,10 +409,10 @@ test('a library that is resumed is tried at once, and other errors keep their pa
 });
 
 test('a library that fails for a while does not get its volumes suspended', async () => {
-  backend.onMount = async () => {
-    if (backend.log.length <= 7) throw new TapeError('TRANSIENT', 'the robot does not answer');
+  library.onMount = async () => {
+    if (library.log.length <= 7) throw new TapeError('TRANSIENT', 'the robot does not answer');
   };
   await endOf(await requestVolume('ROBOT', 1), 'COMPLETED');
-  expect(backend.log.filter((entry) => entry.what === 'mount')).toHaveLength(8);
+  expect(library.log.filter((entry) => entry.what === 'mount')).toHaveLength(8);
   expect(await readSuspensions(app)).toEqual([]);
 });

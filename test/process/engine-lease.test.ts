@@ -27,19 +27,19 @@ import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { createGate, waitFor } from '../support/wait.js';
 
-const { app, backend, tape, ask, place, query } = useMemorySite({ isIdle: true, drives: 1 });
-const hooks = { onRead: backend.onRead };
+const { app, library, tape, ask, place, query } = useMemorySite({ isIdle: true, drives: 1 });
+const hooks = { onRead: library.onRead };
 
 /** An engine that gives up at once what it has in hand when it stops. */
-const startHasty = (options: EngineOptions = {}) => startEngine(app.ctx, backend, { drainMs: 0, ...options });
+const startHasty = (options: EngineOptions = {}) => startEngine(app.ctx, library, { drainMs: 0, ...options });
 
 /** Reads of the second position wait until `open`. */
 function holdSecondRead() {
   const gate = createGate();
-  backend.onRead = async (_volume, position) => {
+  library.onRead = async (_volume, position) => {
     if (position === 2n) await gate.opened;
   };
-  const begun = () => waitFor('the second read', async () => backend.log.some((entry) => entry.position === 2n));
+  const begun = () => waitFor('the second read', async () => library.log.some((entry) => entry.position === 2n));
   return { open: gate.open, begun };
 }
 
@@ -47,7 +47,7 @@ const countRecalls = (state: 'WAITING' | 'RUNNING') => app.ctx.db.prisma.recall.
 const movesOf = async (file: string) => (await readMoves(app, file)).map(({ move }) => move);
 const parts = () => listTree(app.restoreDir).filter((name) => name.endsWith('.part'));
 const removeCopies = () => removeUnheld(app.ctx, new AbortController().signal);
-const readCount = () => backend.log.filter((entry) => entry.what === 'read').length;
+const readCount = () => library.log.filter((entry) => entry.what === 'read').length;
 
 interface DriveRow {
   engine_id: string | null;
@@ -119,8 +119,8 @@ test('an engine that is stopped returns its files, and the next one restores the
   expect([parts(), await readDisks(app)]).toEqual([[], { used: 1000n, reserved: 0n }]);
   expect(await readDrive()).toMatchObject({ engine_id: null, volume_id: null, lease_until: null });
 
-  Object.assign(backend, hooks);
-  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  Object.assign(library, hooks);
+  await withEngine(app, library, () => waitForState(app, id, 'COMPLETED'));
   for (const [file, bytes] of contents) expect(readRestored(app, file)).toEqual(bytes);
   expect(await movesOf('/stop/b')).toEqual(['TA', 'AT', 'TA', 'AR']);
 });
@@ -128,7 +128,7 @@ test('an engine that is stopped returns its files, and the next one restores the
 test('files that were started ahead of their reading return to the queue when the engine stops', async () => {
   // more than a drive starts together, so that a second batch starts while the first one is read
   const files = Array.from({ length: 200 }, (_, n) => ({ path: `/ahead/${n}`, volume: 'AHEAD', size: 10 }));
-  await addTaped(app.ctx, backend, files);
+  await addTaped(app.ctx, library, files);
   const before = await readDisks(app);
   const reads = holdSecondRead();
   const id = await makeRequest(app, { quota: 'alice', patterns: '/ahead/' });
@@ -138,9 +138,9 @@ test('files that were started ahead of their reading return to the queue when th
   await first.stop();
   expect([await countRecalls('RUNNING'), await countRecalls('WAITING')]).toEqual([0, 199]);
   expect([parts(), await readDisks(app)]).toEqual([[], { used: before.used + 10n, reserved: 0n }]);
-  Object.assign(backend, hooks);
+  Object.assign(library, hooks);
   const read = readCount();
-  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  await withEngine(app, library, () => waitForState(app, id, 'COMPLETED'));
   expect(readCount() - read).toBe(199);
 });
 
@@ -153,13 +153,13 @@ test('an engine that lost its lease writes nothing any more, and overwrites no c
   const slow = await startHasty({ leaseSeconds: 600 });
   await reads.begun();
   await endLease(); // by its own clock its lease is valid for ten minutes
-  Object.assign(backend, hooks);
+  Object.assign(library, hooks);
   const other = await startHasty();
   const view = await waitForState(app, id, 'COMPLETED');
   const [moves, inodes] = [await movesOf('/lost/'), names.map((name) => statSync(place(name)).ino)];
-  backend.log.length = 0;
+  library.log.length = 0;
   reads.open();
-  await waitFor('the slow engine to notice', async () => backend.log.some((entry) => entry.what === 'unmount'));
+  await waitFor('the slow engine to notice', async () => library.log.some((entry) => entry.what === 'unmount'));
   await slow.stop();
   await other.stop();
   expect(await viewRequest(app, id)).toEqual(view);
@@ -181,7 +181,7 @@ test('a recall of a dead engine that cannot be recovered blocks neither the othe
     CREATE TRIGGER poison BEFORE UPDATE OR DELETE ON recall FOR EACH ROW
       WHEN (old.position = 2 AND old.state = 'RUNNING') EXECUTE FUNCTION poison()`);
   await endLease();
-  Object.assign(backend, hooks);
+  Object.assign(library, hooks);
   const next = await startHasty();
   const other = await ask('/poison/c');
   await waitForState(app, other, 'COMPLETED');
@@ -190,7 +190,7 @@ test('a recall of a dead engine that cannot be recovered blocks neither the othe
   await dead.stop();
   await next.stop();
   await query('DROP TRIGGER poison ON recall; DROP FUNCTION poison()');
-  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  await withEngine(app, library, () => waitForState(app, id, 'COMPLETED'));
   for (const request of [id, other]) await cancel(app, request);
   expect(await removeCopies()).toBe(3);
 });
@@ -208,7 +208,7 @@ test('a lease that cannot be renewed ends by its time: running recalls return un
       return given.length === 2;
     });
     reads.open();
-    expect(backend.log.flatMap(({ position }) => position ?? [])).toEqual([1n, 2n]);
+    expect(library.log.flatMap(({ position }) => position ?? [])).toEqual([1n, 2n]);
     expect(parts()).toEqual([]);
   });
   expect(await waitForState(app, id, 'COMPLETED')).toMatchObject({ filesOnDisk: 3, filesFailed: 0 });
@@ -241,7 +241,7 @@ test('a start of recalls that waits for others longer than a lease does not cost
 
 test('an engine that stalled beyond its lease continues if nobody has taken its drive', async () => {
   await tape('/asleep/a');
-  const reads = holdReads(backend);
+  const reads = holdReads(library);
   const engine = await startHasty({ leaseSeconds: 1 });
   const id = await ask('/asleep/a');
   await reads.begun();
@@ -282,10 +282,10 @@ test('a drive reports its read rate with its lease, and none without one', async
   await giveBackDrive(app.ctx, lease);
   expect(await readRate()).toBeNull();
   expect(await renewLease(app.ctx, lease, 600, 7)).toBe('lost');
-  await addTaped(app.ctx, backend, [{ path: '/fast/a', volume: 'FAST', size: 5_000_000 }]);
+  await addTaped(app.ctx, library, [{ path: '/fast/a', volume: 'FAST', size: 5_000_000 }]);
   await ask('/fast/a');
   const look = () => waitFor('a rate', async () => ((await readRate()) ?? 0) > 1000);
-  await withEngine(app, backend, look, { leaseSeconds: 1 });
+  await withEngine(app, library, look, { leaseSeconds: 1 });
 });
 
 test('a transaction that stalls loses its locks after a minute, and a slow reader of a list does not', async () => {
@@ -347,7 +347,7 @@ test('if an epoch is assigned twice, its other holder can change nothing', async
   await unlock();
   await finishRecalls(app.ctx, holder, [{ fileId, kind: 'returned' }]);
   await giveBackDrive(app.ctx, holder);
-  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  await withEngine(app, library, () => waitForState(app, id, 'COMPLETED'));
 });
 
 test('nothing starts on a drive that was given back', async () => {
@@ -357,7 +357,7 @@ test('nothing starts on a drive that was given back', async () => {
   await giveBackDrive(app.ctx, lease);
   await query(`UPDATE drive SET volume_id = (SELECT volume_id FROM tape_file WHERE path = '/back/a') WHERE id = 1`);
   expect(await startByHand(app, lease, ['/back/a'])).toEqual([]);
-  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  await withEngine(app, library, () => waitForState(app, id, 'COMPLETED'));
 });
 
 test('recalls that start while their drive is given back are recovered by an engine with other drives', async () => {
@@ -379,6 +379,6 @@ test('recalls that start while their drive is given back are recovered by an eng
   expect(await starting).toHaveLength(1);
   await giveBackDrive(app.ctx, first);
   expect([await readStage(app, '/late/a'), await readDisks(app)]).toEqual(['A', { used, reserved: 1000n }]);
-  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  await withEngine(app, library, () => waitForState(app, id, 'COMPLETED'));
   expect(await readDisks(app)).toEqual({ used: used + 1000n, reserved: 0n });
 });

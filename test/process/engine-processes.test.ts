@@ -110,7 +110,7 @@ describe.concurrent('engine processes', () => {
     );
     expect(suspended).toMatchObject({
       name: freezable.dir,
-      mode: 'HELD',
+      mode: 'IMMEDIATE',
       reason: `the restore disk ${freezable.dir} has not answered for 2 s`,
     });
     await waitForEnd(server, id);

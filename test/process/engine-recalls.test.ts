@@ -14,26 +14,26 @@ import { viewRequest, waitForState, waitForView } from '../support/request-view.
 import { makeRequest, readUsed } from '../support/rest.js';
 import { createGate, waitFor } from '../support/wait.js';
 
-const { app, backend, clock, tape, ask, query } = useMemorySite({ drives: 1, users: ['alice', 'bob', 'busy'] });
-const hooks = { onRead: backend.onRead };
+const { app, library, clock, tape, ask, query } = useMemorySite({ drives: 1, users: ['alice', 'bob', 'busy'] });
+const hooks = { onRead: library.onRead };
 
 const requestAs = (quota: string, fields: object) => makeRequest(app, { quota, retention: '2099-01-01', ...fields });
 
 const movesOf = async (file: string) => (await readMoves(app, file)).map(({ move }) => move);
 const readsOf = (volume: string) =>
-  backend.log.filter((entry) => entry.what === 'read' && entry.volume === volume).map((entry) => entry.position);
-const mountedVolumes = () => backend.log.filter((entry) => entry.what === 'mount').map((entry) => entry.volume);
+  library.log.filter((entry) => entry.what === 'read' && entry.volume === volume).map((entry) => entry.position);
+const mountedVolumes = () => library.log.filter((entry) => entry.what === 'mount').map((entry) => entry.volume);
 
 /** Keeps the drive busy, so that later requests wait together. @returns what lets it go on */
 async function holdDrive(name: string): Promise<() => void> {
   const gate = createGate();
-  await addTaped(app.ctx, backend, [{ path: `/${name}/busy`, volume: `${name}-BUSY` }]);
-  backend.onRead = async () => {
+  await addTaped(app.ctx, library, [{ path: `/${name}/busy`, volume: `${name}-BUSY` }]);
+  library.onRead = async () => {
     await gate.opened;
   };
   await requestAs('busy', { files: [`/${name}/busy`] });
   await waitFor('the read', async () => readsOf(`${name}-BUSY`).length > 0);
-  backend.log.length = 0;
+  library.log.length = 0;
   return gate.open;
 }
 
@@ -48,8 +48,8 @@ async function during<T>(work: () => Promise<T>): Promise<[readonly [string, str
 }
 
 test('a file that many requests contain is read once, and each of them completes', async () => {
-  const gate = holdReads(backend);
-  const contents = await addTaped(app.ctx, backend, [
+  const gate = holdReads(library);
+  const contents = await addTaped(app.ctx, library, [
     { path: '/once/a', volume: 'ONCE', position: 1n },
     { path: '/once/b', volume: 'ONCE', position: 2n },
   ]);
@@ -73,17 +73,17 @@ test('a file that many requests contain is read once, and each of them completes
 test('a volume is mounted once and read in order of position, whatever the order of the request', async () => {
   const positions = [40n, 7n, 1000n, 3n, 12n];
   const files = positions.map((position) => ({ path: `/order/${position}`, volume: 'ORDER', position }));
-  await addTaped(app.ctx, backend, files);
+  await addTaped(app.ctx, library, files);
   await waitForState(app, await ask(...files.map((file) => file.path)), 'COMPLETED');
-  await waitFor('the unmount', async () => backend.log.some((entry) => entry.what === 'unmount'));
-  const calls = backend.log.filter((entry) => entry.volume === 'ORDER');
+  await waitFor('the unmount', async () => library.log.some((entry) => entry.what === 'unmount'));
+  const calls = library.log.filter((entry) => entry.volume === 'ORDER');
   expect(calls.map(({ what, position }) => position ?? what)).toEqual(['mount', 3n, 7n, 12n, 40n, 1000n, 'unmount']);
 });
 
 test('files that are requested while their volume is mounted are read without another mount', async () => {
-  const gate = holdReads(backend);
+  const gate = holdReads(library);
   const files = [5n, 2n, 9n].map((position) => ({ path: `/meanwhile/${position}`, volume: 'MEANWHILE', position }));
-  await addTaped(app.ctx, backend, files);
+  await addTaped(app.ctx, library, files);
   const first = await ask('/meanwhile/5');
   await waitFor('the read', async () => readsOf('MEANWHILE').length > 0);
   const second = await requestAs('bob', { files: ['/meanwhile/2', '/meanwhile/9'] });
@@ -98,7 +98,7 @@ test('requests of higher priority are read first, and those of lower priority la
   const ids: number[] = [];
   for (const n of [1, 2, 3, 4]) {
     await addQuota(app.ctx, `user-${n}`, 10n ** 9n);
-    await addTaped(app.ctx, backend, [{ path: `/prio/${n}`, volume: `PRIO${n}` }]);
+    await addTaped(app.ctx, library, [{ path: `/prio/${n}`, volume: `PRIO${n}` }]);
     ids.push(await requestAs(`user-${n}`, { files: [`/prio/${n}`] }));
   }
   const set = (id: number | undefined, priority: number) =>
@@ -117,7 +117,7 @@ test('of two users with the same drive time, the one of greater weight is served
   await query(`UPDATE quota SET drive_seconds = 1000, drive_seconds_at = $1 WHERE "user" IN ('light', 'heavy')`, [
     app.ctx.now(),
   ]);
-  await addTaped(app.ctx, backend, [
+  await addTaped(app.ctx, library, [
     { path: '/weight/light', volume: 'LIGHT' },
     { path: '/weight/heavy', volume: 'HEAVY' },
   ]);
@@ -131,13 +131,20 @@ test('of two users with the same drive time, the one of greater weight is served
 // R43 to R52 of the REST contract test each time by itself
 test('a request counts its files as they arrive, and records each change of its state', async () => {
   const gates = new Map(['COUNT-1', 'COUNT-2'].map((volume) => [volume, createGate()]));
-  backend.onMount = async (volume) => gates.get(volume)?.opened;
-  await addTaped(app.ctx, backend, [
+  library.onMount = async (volume) => gates.get(volume)?.opened;
+  await addTaped(app.ctx, library, [
     { path: '/count/a', volume: 'COUNT-1', size: 70_000 },
     { path: '/count/b', volume: 'COUNT-2', size: 300 },
   ]);
   const id = await ask('/count/b', '/count/a');
-  const figures = { filesTotal: 2, filesFailed: 0, filesUnknown: 0, filesRefused: 0, bytesTotal: '70300', awaited: [] };
+  const figures = {
+    filesTotal: 2,
+    filesFailed: 0,
+    filesUnknown: 0,
+    filesRefused: 0,
+    bytesTotal: '70300',
+    unresolved: [],
+  };
   const none = { errorClass: null, error: null };
   expect(await viewRequest(app, id)).toMatchObject({ ...figures, filesOnDisk: 0, bytesOnDisk: '0' });
   await waitForState(app, id, 'RESTORING');
@@ -149,7 +156,7 @@ test('a request counts its files as they arrive, and records each change of its 
     ...{ state: 'RESTORING', filesOnDisk: 1, bytesOnDisk: '70000', lastFilesOnDisk: null, tapestoreRequestEnd: null },
     tapestoreRequestStart: expect.any(String),
     firstFilesOnDisk: expect.any(String),
-    holds: [
+    files: [
       { path: '/count/b', stage: expect.stringMatching('ONTAPE|RESTORING'), state: 'WAITING', ...none },
       { path: '/count/a', stage: 'RESTORED', state: 'ON_DISK', ...none },
     ],
@@ -171,21 +178,21 @@ test('a request counts its files as they arrive, and records each change of its 
 
 test('a request whose files all failed has an end and no file on disk, until another request restores them', async () => {
   await tape('/after-all/a');
-  backend.onRead = () => Promise.reject(new TapeError('PERMANENT', 'not today'));
+  library.onRead = () => Promise.reject(new TapeError('PERMANENT', 'not today'));
   const first = await ask('/after-all/a');
   const view = await waitForState(app, first, 'PARTIAL');
   expect(view).toMatchObject({ filesOnDisk: 0, filesFailed: 1, firstFilesOnDisk: null, lastFilesOnDisk: null });
   expect([view.tapestoreRequestStart, view.tapestoreRequestEnd]).not.toContain(null);
-  Object.assign(backend, hooks);
+  Object.assign(library, hooks);
   await waitForState(app, await ask('/after-all/a'), 'COMPLETED');
   expect(await viewRequest(app, first)).toMatchObject({
     ...{ state: 'COMPLETED', filesOnDisk: 1, filesFailed: 0, bytesOnDisk: '1000' },
-    holds: [{ state: 'ON_DISK', errorClass: null, error: null }],
+    files: [{ state: 'ON_DISK', errorClass: null, error: null }],
   });
 });
 
 test('a file that an import leaves at RESTORING, without a recall, is restored for its request', async () => {
-  await addTaped(app.ctx, backend, [{ path: '/orphan/a', volume: 'ORPHAN', stage: 'RESTORING' }]);
+  await addTaped(app.ctx, library, [{ path: '/orphan/a', volume: 'ORPHAN', stage: 'RESTORING' }]);
   const id = await ask('/orphan/a');
   await returnOrphans(app.ctx);
   await waitForState(app, id, 'COMPLETED');
@@ -205,7 +212,7 @@ test('a file that appears later joins every live request whose pattern it matche
   }
   const { ann = 0, ben = 0, cas = 0, dan = 0 } = ids;
   await cancel(app, dan);
-  await addTaped(app.ctx, backend, [
+  await addTaped(app.ctx, library, [
     { path: '/glob/a_b%c*', volume: 'GLOB', position: 1n, size: 100 },
     { path: '/glob/axbyc', volume: 'GLOB', position: 2n, size: 10 },
   ]);

@@ -9,7 +9,7 @@ import { makeRequest } from '../support/rest.js';
 import { type Mode, readSuspensions, readTries, resume, suspend } from '../support/suspend.js';
 import { createGate, waitFor } from '../support/wait.js';
 
-const { app, backend, ask } = useMemorySite({ users: ['alice', 'bob'], engine: { idleMs: 3_600_000 } });
+const { app, library, ask } = useMemorySite({ users: ['alice', 'bob'], engine: { idleMs: 3_600_000 } });
 
 afterAll(async () => {
   expect((await readDisks(app)).reserved).toBe(0n);
@@ -18,11 +18,11 @@ afterAll(async () => {
 const requestAs = (quota: string, fields: object) => makeRequest(app, { quota, retention: '2099-01-01', ...fields });
 
 const waitForRead = (volume: string) =>
-  waitFor(`a read of ${volume}`, async () => backend.log.find((e) => e.what === 'read' && e.volume === volume));
+  waitFor(`a read of ${volume}`, async () => library.log.find((e) => e.what === 'read' && e.volume === volume));
 
-const countReads = () => backend.log.filter((entry) => entry.what === 'read').length;
+const countReads = () => library.log.filter((entry) => entry.what === 'read').length;
 
-const KINDS = ['VOLUME', 'DRIVE', 'USER', 'DISK', 'BACKEND'];
+const KINDS = ['VOLUME', 'DRIVE', 'USER', 'DISK', 'LIBRARY'];
 
 const namesOf = (kind: string, volume: string): string[] =>
   ({
@@ -30,14 +30,14 @@ const namesOf = (kind: string, volume: string): string[] =>
     DRIVE: ['drive-1', 'drive-2'],
     USER: ['alice'],
     DISK: [app.restoreDir],
-    BACKEND: ['directory'],
+    LIBRARY: ['directory'],
   })[kind] ?? [];
 
 /** Requests a file, which is being read then, and another one of the same volume. */
 async function begin(name: string) {
-  const gate = holdReads(backend);
+  const gate = holdReads(library);
   const [running, waiting] = [`/${name}/running`, `/${name}/waiting`];
-  await addTaped(app.ctx, backend, [
+  await addTaped(app.ctx, library, [
     { path: running, volume: name },
     { path: waiting, volume: name },
   ]);
@@ -57,8 +57,8 @@ test.each(KINDS)('suspending a %s stops recalls, which is no try, and resuming s
   const volume = `HELD-${kind}`;
   const { gate, running, first, second } = await begin(volume);
   for (const name of namesOf(kind, volume)) {
-    const suspension = await suspend(app, { kind, name, mode: 'HELD', reason: 'service' });
-    expect(suspension).toMatchObject({ kind, name, mode: 'HELD' });
+    const suspension = await suspend(app, { kind, name, mode: 'IMMEDIATE', reason: 'service' });
+    expect(suspension).toMatchObject({ kind, name, mode: 'IMMEDIATE' });
   }
   const tries = await waitFor('the stop', async () => {
     const now = (await readTries(app, first))[running];
@@ -93,9 +93,9 @@ test.each(KINDS)('draining a %s finishes running recalls and starts none, until 
   await waitForState(app, second, 'COMPLETED');
 });
 
-test.each<Mode>(['HELD', 'DRAINING'])('a file that waits for room on a %s disk reports it', async (mode) => {
+test.each<Mode>(['IMMEDIATE', 'DRAINING'])('a file that waits for room on a %s disk reports it', async (mode) => {
   const path = `/room/${mode}`;
-  await addTaped(app.ctx, backend, [{ path, volume: `ROOM-${mode}` }]);
+  await addTaped(app.ctx, library, [{ path, volume: `ROOM-${mode}` }]);
   await suspend(app, { kind: 'DISK', name: app.restoreDir, mode });
   const id = await ask(path);
   const tries = await waitFor('the reason', async () => {
@@ -107,7 +107,7 @@ test.each<Mode>(['HELD', 'DRAINING'])('a file that waits for room on a %s disk r
     recallState: 'WAITING',
     attempts: 0,
     lastErrorClass: 'SPACE',
-    lastError: `no restore disk has room for 1000 bytes: ${app.restoreDir} is ${mode === 'HELD' ? 'held' : 'drained'}`,
+    lastError: `no restore disk has room for 1000 bytes: ${app.restoreDir} is ${mode === 'IMMEDIATE' ? 'suspended' : 'draining'}`,
   });
   await resume(app, 'DISK', app.restoreDir);
   await waitForState(app, id, 'COMPLETED');
@@ -117,10 +117,10 @@ test('the files of a suspended user wait, except those that another user request
   const files = ['bob', 'both', 'alice'].map((name, n) => ({ path: `/user/${name}`, position: BigInt(n + 1) }));
   await addTaped(
     app.ctx,
-    backend,
+    library,
     files.map((file) => ({ ...file, volume: 'USERS' })),
   );
-  await suspend(app, { kind: 'USER', name: 'bob', mode: 'HELD', reason: 'too fast' });
+  await suspend(app, { kind: 'USER', name: 'bob', mode: 'IMMEDIATE', reason: 'too fast' });
   const held = await requestAs('bob', { files: ['/user/bob', '/user/both'] });
   await waitForState(app, await ask('/user/alice', '/user/both'), 'COMPLETED');
   expect(await readTries(app, held)).toMatchObject({
@@ -132,34 +132,34 @@ test('the files of a suspended user wait, except those that another user request
 });
 
 test('a recall for a suspended user and for another one is not stopped', async () => {
-  await addTaped(app.ctx, backend, [
+  await addTaped(app.ctx, library, [
     { path: '/shared/both', volume: 'SHARED' },
     { path: '/shared/bob', volume: 'SHARED2' },
   ]);
-  const gate = holdReads(backend);
+  const gate = holdReads(library);
   const bob = await requestAs('bob', { patterns: '/shared/' });
   const alice = await ask('/shared/both');
   await Promise.all([waitForRead('SHARED'), waitForRead('SHARED2')]);
-  await suspend(app, { kind: 'USER', name: 'bob', mode: 'HELD' });
+  await suspend(app, { kind: 'USER', name: 'bob', mode: 'IMMEDIATE' });
   // the engine judges both recalls together
   await waitFor('the stop', async () => (await readTries(app, bob))['/shared/bob']?.recallState === 'WAITING');
   expect((await readTries(app, bob))['/shared/both']).toMatchObject({ recallState: 'RUNNING' });
   gate.open();
   await waitForState(app, alice, 'COMPLETED');
-  expect(backend.log.filter((e) => e.what === 'read' && e.volume === 'SHARED')).toHaveLength(1);
+  expect(library.log.filter((e) => e.what === 'read' && e.volume === 'SHARED')).toHaveLength(1);
   await resume(app, 'USER', 'bob');
   await waitForState(app, bob, 'COMPLETED');
 });
 
 test('a file that a suspended drive was reading is read on another drive', async () => {
-  await addTaped(app.ctx, backend, [{ path: '/drive/a', volume: 'DRIVEN' }]);
-  const gate = holdReads(backend);
+  await addTaped(app.ctx, library, [{ path: '/drive/a', volume: 'DRIVEN' }]);
+  const gate = holdReads(library);
   const id = await ask('/drive/a');
   const { drive } = await waitForRead('DRIVEN');
-  await suspend(app, { kind: 'DRIVE', name: drive, mode: 'HELD' });
+  await suspend(app, { kind: 'DRIVE', name: drive, mode: 'IMMEDIATE' });
   await waitFor('another drive', async () => {
     await ring(app, 'recall'); // a recall that is stopped sends no notification: drives look every second
-    return backend.log.some((e) => e.what === 'read' && e.volume === 'DRIVEN' && e.drive !== drive);
+    return library.log.some((e) => e.what === 'read' && e.volume === 'DRIVEN' && e.drive !== drive);
   });
   gate.open();
   await waitForState(app, id, 'COMPLETED');
@@ -167,12 +167,12 @@ test('a file that a suspended drive was reading is read on another drive', async
 });
 
 test('a suspension stops a mount that has not ended, and that is no try', async () => {
-  await addTaped(app.ctx, backend, [{ path: '/mount/a', volume: 'STUCK' }]);
+  await addTaped(app.ctx, library, [{ path: '/mount/a', volume: 'STUCK' }]);
   const gate = createGate();
-  backend.onMount = () => gate.opened;
+  library.onMount = () => gate.opened;
   const id = await ask('/mount/a');
-  await waitFor('the mount', async () => backend.log.some((entry) => entry.volume === 'STUCK'));
-  await suspend(app, { kind: 'VOLUME', name: 'STUCK', mode: 'HELD', reason: 'the arm is stuck' });
+  await waitFor('the mount', async () => library.log.some((entry) => entry.volume === 'STUCK'));
+  await suspend(app, { kind: 'VOLUME', name: 'STUCK', mode: 'IMMEDIATE', reason: 'the arm is stuck' });
   const tries = await waitFor('the stop', async () => {
     const now = (await readTries(app, id))['/mount/a'];
     return now?.recallState === 'WAITING' && now;
@@ -185,13 +185,13 @@ test('a suspension stops a mount that has not ended, and that is no try', async 
 
 test('draining takes effect within a long queue: files that have not begun wait', async () => {
   const files = Array.from({ length: 300 }, (_, n) => ({ path: `/long/${n}`, volume: 'LONG', size: 10 }));
-  await addTaped(app.ctx, backend, files);
-  const gate = holdReads(backend);
+  await addTaped(app.ctx, library, files);
+  const gate = holdReads(library);
   const id = await requestAs('alice', { patterns: '/long/' });
   await waitForRead('LONG');
   await suspend(app, { kind: 'VOLUME', name: 'LONG', mode: 'DRAINING' });
   gate.open();
-  await waitFor('the unmount', async () => backend.log.some((e) => e.what === 'unmount' && e.volume === 'LONG'));
+  await waitFor('the unmount', async () => library.log.some((e) => e.what === 'unmount' && e.volume === 'LONG'));
   const read = countReads();
   await waitFor('the files that had begun', async () => (await viewRequest(app, id)).filesOnDisk === read);
   expect(read).toBeLessThan(files.length);

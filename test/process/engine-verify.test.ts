@@ -11,8 +11,8 @@ import { waitForState } from '../support/request-view.js';
 import { readSuspensions, resume } from '../support/suspend.js';
 import { createGate, waitFor } from '../support/wait.js';
 
-const { app, backend, clock, ask, query } = useMemorySite({ drives: 1, engine: { verifyMs: 100, idleMs: 100 } });
-const read = backend.onRead;
+const { app, library, clock, ask, query } = useMemorySite({ drives: 1, engine: { verifyMs: 100, idleMs: 100 } });
+const read = library.onRead;
 
 interface FileView {
   stage: string;
@@ -36,7 +36,7 @@ const waitForConfirmation = (path: string) =>
 async function addUnconfirmed(files: { path: string; volume: string; bytes?: Uint8Array }[]): Promise<void> {
   await addTaped(
     app.ctx,
-    backend,
+    library,
     files.map((file) => ({ ...file, stage: 'UNVERIFIED' as const, verified: null })),
   );
 }
@@ -49,12 +49,12 @@ test('tape copies with the right checksum make their files ONDISK, with the time
   expect(moves).toEqual(new Map(files.map((path) => [path, 'UD'])));
   const confirmed = { stage: 'ONDISK', verified: expect.any(String), verification: null };
   expect(await viewFile('/good/104')).toEqual(confirmed);
-  expect(backend.log.filter(({ what, volume }) => what === 'mount' && volume === 'GOOD')).toHaveLength(1);
+  expect(library.log.filter(({ what, volume }) => what === 'mount' && volume === 'GOOD')).toHaveLength(1);
 });
 
 test('a wrong checksum is reported with both values and retried a few times, and again when an operator asks', async () => {
   const wrong = new TextEncoder().encode('other bytes');
-  backend.onRead = async (volume, position, bytes) => (volume === 'WRONG' && position === 1n ? wrong : bytes);
+  library.onRead = async (volume, position, bytes) => (volume === 'WRONG' && position === 1n ? wrong : bytes);
   await addUnconfirmed([
     { path: '/wrong/1', volume: 'WRONG', bytes: new TextEncoder().encode('right bytes') },
     { path: '/wrong/2', volume: 'WRONG' },
@@ -70,14 +70,14 @@ test('a wrong checksum is reported with both values and retried a few times, and
   const env = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token };
   const { stdout } = await runCli(['verify', '/wrong'], { env });
   expect(stdout).toMatch(/^\/wrong\/1 +WRONG +1 +2 +none +the tape copy is sha256:/m);
-  backend.onRead = read;
+  library.onRead = read;
   expect(await runCli(['verify', '/wrong', '--again'], { env })).toMatchObject({ stdout: '1 file is tried again\n' });
   await waitForConfirmation('/wrong/1');
   expect((await runCli(['verify'], { env })).stdout).toBe('no tape copy has failed to be confirmed\n');
 });
 
 test('an error of the library is reported with its class, until an import corrects the file', async () => {
-  backend.onRead = async (volume, position) => {
+  library.onRead = async (volume, position) => {
     if (volume === 'GONE' && position === 1n) throw new TapeError('PERMANENT', 'there is nothing');
   };
   await addUnconfirmed(['/gone/1', '/gone/2'].map((path) => ({ path, volume: 'GONE' })));
@@ -96,7 +96,7 @@ test('an error of the library is reported with its class, until an import correc
 });
 
 test('"too many open files" is no try of a tape copy', async () => {
-  backend.onRead = async (volume, position, bytes) => {
+  library.onRead = async (volume, position, bytes) => {
     const error = Object.assign(new Error('EMFILE: too many open files'), { code: 'EMFILE' });
     if (volume === 'OPEN') throw new TapeError('TRANSIENT', 'it cannot be read', { cause: error });
     return await read(volume, position, bytes);
@@ -104,13 +104,13 @@ test('"too many open files" is no try of a tape copy', async () => {
   await addUnconfirmed([{ path: '/open/1', volume: 'OPEN' }]);
   const failure = await waitForFailure('/open/1');
   expect(failure).toMatchObject({ attempts: 0, errorClass: 'TRANSIENT', nextTry: expect.any(String) });
-  backend.onRead = read;
+  library.onRead = read;
   clock.advance(600);
   await waitForConfirmation('/open/1');
 });
 
 test('a failed mount is no try of a tape copy: its volume is mounted again, and suspended after several failures', async () => {
-  backend.onMount = async (volume) => {
+  library.onMount = async (volume) => {
     if (volume === 'AWAY') throw new TapeError('MEDIA', 'it is in no slot');
   };
   const files = ['/away/1', '/away/2'];
@@ -122,7 +122,7 @@ test('a failed mount is no try of a tape copy: its volume is mounted again, and 
   });
   expect(suspension.reason).toContain('it could not be mounted 3 times: it is in no slot');
   for (const path of files) expect(await viewFile(path)).toMatchObject({ stage: 'UNVERIFIED', verification: null });
-  backend.onMount = async () => {};
+  library.onMount = async () => {};
   await resume(app, 'VOLUME', 'AWAY');
   for (const path of files) await waitForConfirmation(path);
 });
@@ -144,13 +144,13 @@ test('files that were confirmed before, or lack a checksum or a volume, are not 
 test('recalls go before confirmations: the drive leaves the volume after the current file', async () => {
   const gate = createGate();
   const begun: string[] = [];
-  backend.onRead = async (volume) => {
+  library.onRead = async (volume) => {
     begun.push(volume);
     if (volume === 'SLOW' && begun.length === 1) await gate.opened;
   };
   const files = ['/slow/1', '/slow/2', '/slow/3'];
   await addUnconfirmed(files.map((path) => ({ path, volume: 'SLOW' })));
-  await addTaped(app.ctx, backend, [{ path: '/urgent', volume: 'URGENT' }]);
+  await addTaped(app.ctx, library, [{ path: '/urgent', volume: 'URGENT' }]);
   await waitFor('the first one', async () => begun.length === 1);
   const id = await ask('/urgent');
   gate.open();

@@ -15,7 +15,7 @@ import { listTree, readDisks, ring, ringUntilSeen } from '../support/engine-watc
 import { addQuota, addTaped } from '../support/factories.js';
 import { createFreshApp } from '../support/fresh-app.js';
 import { askData, type Edges } from '../support/graphql.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { cancel } from '../support/mutations.js';
 import { waitForState, waitThroughPauses } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
@@ -61,7 +61,7 @@ unmountOwn();
 afterEach(unmountOwn);
 const startFresh = createFreshApp({ now: () => clock.now(), log }); // its engine stops before that
 
-const backend = createMemoryBackend();
+const library = createMemoryLibrary();
 
 interface Settings {
   config?: { diskTimeout?: number };
@@ -71,15 +71,15 @@ interface Settings {
 /** Starts an engine, and puts `/<name>/0` and so on on tape. @returns their bytes by path */
 async function start(name: string, count: number, size = 10, { config = {}, readFileSystem }: Settings = {}) {
   const engine = { repairMs: 500, ...(readFileSystem && { readFileSystem }) };
-  app = await startFresh({ backend, engine, config });
+  app = await startFresh({ library, engine, config });
   await addQuota(app.ctx, 'alice', 10n ** 12n);
-  backend.log.length = 0;
+  library.log.length = 0;
   return await tape(name, count, size);
 }
 
 async function tape(name: string, count: number, size = 10): Promise<Map<string, Uint8Array>> {
   const files = Array.from({ length: count }, (_, n) => ({ path: `/${name}/${n}`, volume: name, size }));
-  return await addTaped(app.ctx, backend, files);
+  return await addTaped(app.ctx, library, files);
 }
 
 const ask = (match: string) => makeRequest(app, { quota: 'alice', patterns: match, retention: '2099-01-01' });
@@ -88,7 +88,7 @@ const filesIn = (dir: string, name: string) => listTree(dir).filter((file) => fi
 
 const setSize = (mountpoint: string, size: bigint) => setDisk(app.ctx, { mountpoint, size });
 
-const heldDisk = (mountpoint: string) =>
+const suspendedDisk = (mountpoint: string) =>
   waitFor(`${mountpoint} to be suspended`, async () =>
     (await readSuspensions(app)).find(({ kind, name }) => kind === 'DISK' && name === mountpoint),
   );
@@ -114,7 +114,10 @@ test.skipIf(!mayMount)('the files of a disk that turns read-only are put on anot
   clock.freeze(); // no pause ends
   await waitForState(app, await ask('/ro/'), 'COMPLETED');
   clock.goOn();
-  expect(await heldDisk(mountpoint)).toMatchObject({ mode: 'HELD', reason: expect.stringContaining('EROFS') });
+  expect(await suspendedDisk(mountpoint)).toMatchObject({
+    mode: 'IMMEDIATE',
+    reason: expect.stringContaining('EROFS'),
+  });
   expect(filesIn(app.restoreDir, 'ro')).toHaveLength(19);
   expect(lines.filter(({ disk }) => disk === mountpoint)).toHaveLength(1);
 });
@@ -127,7 +130,7 @@ test.skipIf(!mayMount)('files wait while the only disk fails, and it is resumed 
   await waitForState(app, await ask('/only/0'), 'COMPLETED'); // its marker is there
   execFileSync('mount', ['-o', 'remount,ro', mountpoint]);
   const id = await ask('/only/');
-  await heldDisk(mountpoint);
+  await suspendedDisk(mountpoint);
   // many times longer than any file is tried
   for (let times = 0; times < 10; times++) {
     clock.advance(600);
@@ -153,7 +156,7 @@ test('a missing disk is suspended, and used at once when an operator resumes it'
   clock.freeze();
   moveAway();
   const id = await ask('/gone/');
-  expect((await heldDisk(app.restoreDir)).reason).toBe(`the restore disk ${app.restoreDir} is not there`);
+  expect((await suspendedDisk(app.restoreDir)).reason).toBe(`the restore disk ${app.restoreDir} is not there`);
   moveBack();
   await resume(app, 'DISK', app.restoreDir);
   await waitForState(app, id, 'COMPLETED');
@@ -168,9 +171,9 @@ test('a disk that is away is logged once, however many of its copies are to be r
   mkdirSync(app.restoreDir); // as if nothing were mounted
   lines.length = 0;
   await cancel(app, id);
-  await heldDisk(app.restoreDir);
+  await suspendedDisk(app.restoreDir);
   await ringUntilSeen(app, 'event', 'removal');
-  expect(lines.map(({ msg }) => msg)).toEqual([expect.stringContaining('restore disk held: ')]);
+  expect(lines.map(({ msg }) => msg)).toEqual([expect.stringContaining('restore disk suspended: ')]);
   expect((await readDisks(app)).used).toBe(1000n);
   rmSync(app.restoreDir, { recursive: true });
   moveBack();
@@ -179,10 +182,10 @@ test('a disk that is away is logged once, however many of its copies are to be r
 });
 
 test.each([
-  ['HELD', 'before'],
+  ['IMMEDIATE', 'before'],
   ['DRAINING', 'before'],
   ['DRAINING', 'after'],
-  ['HELD', 'after'],
+  ['IMMEDIATE', 'after'],
 ] as const)('a disk that is %s by an operator %s it fails is left alone until it works', async (mode, when) => {
   await start('left', 1);
   const id = await ask('/left/');
@@ -190,13 +193,13 @@ test.each([
   const other = path.join(app.dataDir, 'other');
   mkdirSync(other);
   await addDisk(app.ctx, { mountpoint: other, size: 10n ** 6n });
-  const hold = () => suspend(app, { kind: 'DISK', name: app.restoreDir, mode, reason: 'it is looked into' });
-  if (when === 'before') await hold();
+  const takeOut = () => suspend(app, { kind: 'DISK', name: app.restoreDir, mode, reason: 'it is looked into' });
+  if (when === 'before') await takeOut();
   lines.length = 0;
   moveAway();
   await cancel(app, id);
   await waitFor('the disk to be known to fail', async () => lines.some(({ disk }) => disk === app.restoreDir));
-  if (when === 'after') await hold();
+  if (when === 'after') await takeOut();
 
   const calls = vi.spyOn(CallWatch.prototype, 'follow');
   await tape('later', 1);
@@ -216,7 +219,7 @@ test.each([
 
 describe.skipIf(!mayMount)('a full disk', () => {
   const SIZE = 100_000;
-  const countReads = () => backend.log.filter(({ what }) => what === 'read').length;
+  const countReads = () => library.log.filter(({ what }) => what === 'read').length;
 
   /** Restores a file while the other disk has no room: from then on the engine knows this disk. */
   async function restoreFirst(): Promise<void> {
@@ -382,7 +385,7 @@ describe.runIf(process.platform === 'linux')('a disk whose directories cannot be
     await waitFor('nothing to be left behind', async () => {
       clock.advance(60);
       await ring(app, 'event');
-      return (await app.ctx.db.prisma.leftBehind.count()) === 0;
+      return (await app.ctx.db.prisma.stalePartialFile.count()) === 0;
     });
     const found = disks.flatMap((disk) => filesIn(disk, 'deep/er').map((name) => ({ disk, name })));
     expect(found.map(({ name }) => `/${name}`).sort()).toEqual([...contents.keys()].sort());
@@ -409,12 +412,12 @@ describe.runIf(process.platform === 'linux')('a disk whose directories cannot be
     onSync = async (dir) => {
       if (isFailing && isOnDisk(dir)) throw fault();
     };
-    const held = heldDisk(app.restoreDir);
+    const held = suspendedDisk(app.restoreDir);
     await waitThroughPauses(app, clock, await ask('/deep/'), 'COMPLETED');
     expect((await held).reason).toContain('EIO');
     isFailing = false;
     await expectAll([app.restoreDir, other]);
-    const reads = backend.log.filter(({ what }) => what === 'read').map(({ position }) => position);
+    const reads = library.log.filter(({ what }) => what === 'read').map(({ position }) => position);
     const once = reads.filter((position) => reads.indexOf(position) === reads.lastIndexOf(position));
     expect(once.length).toBeGreaterThanOrEqual(4); // more, if the disk is suspended before its turn comes again
   });
@@ -427,7 +430,7 @@ describe.runIf(process.platform === 'linux')('a disk whose directories cannot be
       if (hangs && isOnDisk(dir)) await new Promise<never>(() => {});
     };
     const id = await ask('/deep/');
-    const { reason } = await heldDisk(app.restoreDir);
+    const { reason } = await suspendedDisk(app.restoreDir);
     expect(reason).toBe(`the restore disk ${app.restoreDir} has not answered for 1 s`);
     hangs = false;
     // on a busy machine drives that are claimed from now on may need longer than a second; jobs that do are repeated

@@ -10,7 +10,7 @@ import { queryOnce } from '../support/database.js';
 import { type DatabasePair, startDatabasePair } from '../support/database-pair.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { holdReads } from '../support/held-reads.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { cleanUp, type LocalServer, makeDataDir, runCli, serveHere } from '../support/process.js';
 import { errorBody, makeRequest, post, readRequest } from '../support/rest.js';
 import { isReady } from '../support/server.js';
@@ -22,8 +22,8 @@ let runtime: Runtime;
 let engine: Engine;
 let env: Record<string, string>;
 let contents: Map<string, Uint8Array>;
-const backend = createMemoryBackend();
-const held = holdReads(backend);
+const library = createMemoryLibrary();
+const held = holdReads(library);
 
 beforeAll(async () => {
   const dir = makeDataDir();
@@ -37,7 +37,7 @@ beforeAll(async () => {
   const files = ['BEFORE', 'AMID', 'AMID2', 'AFTER'].flatMap((volume) =>
     Array.from({ length: 10 }, (_, n) => ({ path: `/over/${volume}/${n}`, volume, position: BigInt(n + 1) })),
   );
-  contents = await addTaped(runtime.ctx, backend, files);
+  contents = await addTaped(runtime.ctx, library, files);
 });
 afterAll(async () => {
   await engine?.stop();
@@ -68,7 +68,7 @@ test('the server that takes writes is found among several, whichever is named fi
 test('while no server takes writes gateways answer 503, and then continue with the standby', async () => {
   const { ctx } = runtime;
   restoring = await createRequest(ctx, { quota: 'alice', pattern: '/over/' });
-  engine = await startEngine(ctx, backend, { leaseSeconds: 5 });
+  engine = await startEngine(ctx, library, { leaseSeconds: 5 });
   held.open('BEFORE');
   await waitFor('the first volume', async () => (await countRestored()) === 10);
   const running = () => ctx.db.prisma.recall.count({ where: { state: 'RUNNING' } });
@@ -103,7 +103,7 @@ test('engines continue with the standby: no copy is lost or doubled, and nothing
   expect(rows).toEqual([{ files: 40, ends: 40, used: 40_000, reserved: 0 }]);
 
   await pair.primary.accept(); // it takes writes again, and gets none
-  await addTaped(ctx, backend, [{ path: '/late/file', volume: 'LATE' }]);
+  await addTaped(ctx, library, [{ path: '/late/file', volume: 'LATE' }]);
   await completes(await createRequest(ctx, { quota: 'alice', pattern: '/late/' }));
   const seen = await queryOnce(
     pair.primary.through({ user: 'postgres', database: 'tapes' }),

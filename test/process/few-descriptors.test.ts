@@ -49,7 +49,7 @@ async function openStreams(server: { url: string }, count: number, address: stri
 }
 
 interface Tries {
-  request: { filesFailed: number; holds: Edges<{ state: string; attempts: number | null; lastError: string | null }> };
+  request: { filesFailed: number; files: Edges<{ state: string; attempts: number | null; lastError: string | null }> };
 }
 
 test('streams take no descriptor that recalls, the database or health need, and one address leaves some for others', {
@@ -82,10 +82,10 @@ test('streams take no descriptor that recalls, the database or health need, and 
   await waitFor('connections to be free', async () => (await openStreams(server, 1, '127.0.0.1')) === 0);
   await waitForEnd(server, second);
   for (const id of [first, second]) {
-    const query = `{ request(id: ${id}) { filesFailed holds(first: 100) { edges { node { state attempts lastError } } } } }`;
+    const query = `{ request(id: ${id}) { filesFailed files(first: 100) { edges { node { state attempts lastError } } } } }`;
     const { request } = await askData<Tries>(server, query);
     expect(request.filesFailed).toBe(0);
-    for (const { node } of request.holds.edges) expect(node).toMatchObject({ state: 'ON_DISK', lastError: null });
+    for (const { node } of request.files.edges) expect(node).toMatchObject({ state: 'ON_DISK', lastError: null });
   }
   for (const answer of open.splice(0)) answer.destroy();
   const { code, stderr } = await stop(server);

@@ -18,7 +18,7 @@ import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { createGate, waitFor } from '../support/wait.js';
 
-const { app, backend, query } = useMemorySite({ isIdle: true });
+const { app, library, query } = useMemorySite({ isIdle: true });
 
 /** What an import says of a file. */
 interface Version {
@@ -36,22 +36,22 @@ function versionOf(volume: string, position: bigint, bytes: Uint8Array, checksum
 
 /** Puts the bytes on tape and imports the row. */
 async function tape(file: string, { bytes, ...place }: Version): Promise<void> {
-  putOnTape(backend, { ...place, bytes });
+  putOnTape(library, { ...place, bytes });
   await importRows(app.ctx, [buildRow({ path: file, size: BigInt(bytes.length), ...place })]);
 }
 
 const ask = (...files: string[]) => makeRequest(app, { quota: 'alice', files });
 const complete = (...ids: number[]) =>
-  withEngine(app, backend, () => Promise.all(ids.map((id) => waitForState(app, id, 'COMPLETED'))));
-const readsOf = (volume: string) => backend.log.filter((entry) => entry.what === 'read' && entry.volume === volume);
+  withEngine(app, library, () => Promise.all(ids.map((id) => waitForState(app, id, 'COMPLETED'))));
+const readsOf = (volume: string) => library.log.filter((entry) => entry.what === 'read' && entry.volume === volume);
 const movesOf = async (file: string) => (await readMoves(app, file)).map(({ move }) => move);
 /** The request's only file. */
-const holdOf = async (id: number) => (await viewRequest(app, id)).holds[0];
+const requestFileOf = async (id: number) => (await viewRequest(app, id)).files[0];
 
 /** Makes reads at a place wait, and then fail if there is an error. */
 function blockReads(at: Partial<Version>, error?: TapeError) {
   const gate = createGate();
-  backend.onRead = async (volume, position, bytes) => {
+  library.onRead = async (volume, position, bytes) => {
     if (volume !== (at.volume ?? volume) || position !== (at.position ?? position)) return bytes;
     await gate.opened;
     if (error) throw error;
@@ -73,12 +73,12 @@ test.each<[string, Version, Version, TapeError | undefined]>([
   await tape(file, old);
   const gate = blockReads({ volume: old.volume, position: old.position }, error);
   const id = await ask(file);
-  await withEngine(app, backend, async () => {
+  await withEngine(app, library, async () => {
     await waitFor('the read', async () => readsOf(old.volume).length > 0);
     await tape(file, now);
     gate.open();
-    const { holds } = await waitForState(app, id, 'COMPLETED');
-    expect(holds[0]).toMatchObject({ state: 'ON_DISK', error: null });
+    const { files } = await waitForState(app, id, 'COMPLETED');
+    expect(files[0]).toMatchObject({ state: 'ON_DISK', error: null });
   });
   expect(readRestored(app, file)).toEqual(Buffer.from(now.bytes));
   expect(await movesOf(file)).toEqual(['TA', 'AT', 'TA', 'AR']);
@@ -90,7 +90,7 @@ test('the read of a version that an import has replaced is stopped', async () =>
   await tape(file, versionOf('LONG', 1n, older));
   blockReads({ position: 1n });
   const id = await ask(file);
-  await withEngine(app, backend, async () => {
+  await withEngine(app, library, async () => {
     await waitFor('the read', async () => readsOf('LONG').length > 0);
     await tape(file, versionOf('LONG', 2n, newer));
     await waitForState(app, id, 'COMPLETED');
@@ -100,7 +100,7 @@ test('the read of a version that an import has replaced is stopped', async () =>
 
 test('a file that is moved to another volume before its recall starts is not read from the mounted volume', async () => {
   const [staying, moving] = ['/start/staying', '/start/moving'];
-  await addTaped(app.ctx, backend, [
+  await addTaped(app.ctx, library, [
     { path: staying, volume: 'START1', position: 1n },
     { path: moving, volume: 'START1', position: 2n },
   ]);
@@ -132,7 +132,7 @@ test('a recall with another place than its file is started where the file is', a
 });
 
 test('a drive does not visit a volume again and again if none of its recalls can start', async () => {
-  await addTaped(app.ctx, backend, [{ path: '/stuck', volume: 'STUCK' }]);
+  await addTaped(app.ctx, library, [{ path: '/stuck', volume: 'STUCK' }]);
   const id = await ask('/stuck');
   const unlock = await lock(app, `SELECT FROM recall WHERE file_id = ${await idOf(app, '/stuck')} FOR UPDATE`);
   const { count, stop } = countStatements();
@@ -142,7 +142,7 @@ test('a drive does not visit a volume again and again if none of its recalls can
     await unlock();
     await waitForState(app, id, 'COMPLETED');
   };
-  await withEngine(app, backend, work, { idleMs: 10 });
+  await withEngine(app, library, work, { idleMs: 10 });
   stop();
 });
 
@@ -177,7 +177,7 @@ test('a file that is renewed or moved after a dead engine has put it in place is
     await tape(file, now);
   }
   await complete(...ids);
-  for (const id of ids) expect(await holdOf(id)).toMatchObject({ state: 'ON_DISK', error: null });
+  for (const id of ids) expect(await requestFileOf(id)).toMatchObject({ state: 'ON_DISK', error: null });
   for (const [file] of cases) expect(readRestored(app, file)).toEqual(newer);
   expect(await readDisks(app)).toEqual({ used: used + 2000n, reserved: 0n });
 });
@@ -191,7 +191,7 @@ test('the copy that a dead engine left of a replaced version is removed if no re
   await cancel(app, id);
   const { used } = await readDisks(app);
   const areRemoved = async () => readRestored(app, file) === undefined && (await readDisks(app)).reserved === 0n;
-  await withEngine(app, backend, () => waitFor('the copy to be removed', areRemoved), { repairMs: 300 });
+  await withEngine(app, library, () => waitFor('the copy to be removed', areRemoved), { repairMs: 300 });
   expect(await readDisks(app)).toEqual({ used, reserved: 0n });
   expect(await readStage(app, file)).toBe('T');
 });
@@ -203,14 +203,14 @@ test('a volume is not suspended for read errors of files that an import has move
       app.ctx,
       files.map((file, n) => {
         const place = { volume, position: BigInt(n + 1) };
-        putOnTape(backend, { ...place, bytes: older });
+        putOnTape(library, { ...place, bytes: older });
         return buildRow({ path: file, line: n + 1, checksum: checksumOf(older), ...place });
       }),
     );
   await importAll('WORN');
   const gate = blockReads({ volume: 'WORN' }, new TapeError('MEDIA', 'it is worn'));
   const id = await ask(...files);
-  await withEngine(app, backend, async () => {
+  await withEngine(app, library, async () => {
     await waitFor('the read', async () => readsOf('WORN').length > 0);
     await importAll('FRESH');
     gate.open();
@@ -227,7 +227,7 @@ async function restore(versions: Map<string, Version>): Promise<number[]> {
     ids.push(await ask(file));
   }
   await complete(...ids);
-  backend.log.length = 0;
+  library.log.length = 0;
   return ids;
 }
 
@@ -247,8 +247,8 @@ test('a restored file is recalled again for its requests if an import says that 
   for (const [n, file] of files.entries()) {
     await tape(file, { ...firstOf(file), bytes: newer, ...changes[file]?.[1] });
     expect([file, await readStage(app, file)]).toEqual([file, 'T']);
-    const { state, filesOnDisk, holds, lastFilesOnDisk } = await viewRequest(app, ids[n] ?? 0);
-    expect([state, filesOnDisk, holds[0]?.state, lastFilesOnDisk]).toEqual(['RESTORING', 0, 'WAITING', null]);
+    const { state, filesOnDisk, files, lastFilesOnDisk } = await viewRequest(app, ids[n] ?? 0);
+    expect([state, filesOnDisk, files[0]?.state, lastFilesOnDisk]).toEqual(['RESTORING', 0, 'WAITING', null]);
   }
   await complete(...ids, await ask(...files));
   for (const file of files) {
@@ -269,7 +269,7 @@ test('a restored file that is moved with its checksum, or loses its checksum, st
   ids.push(await ask(...versions.keys()));
   for (const id of ids) expect(await viewRequest(app, id)).toMatchObject({ state: 'COMPLETED' });
   for (const file of versions.keys()) expect(await movesOf(file)).toEqual(['TA', 'AR']);
-  expect(backend.log).toEqual([]);
+  expect(library.log).toEqual([]);
 });
 
 test('the copy of a replaced version is removed if no request wants the new one', async () => {
@@ -278,7 +278,7 @@ test('the copy of a replaced version is removed if no request wants the new one'
   const [id = 0] = await restore(new Map([[file, versionOf('UNWANTED', 1n, older)]]));
   await tape(file, versionOf('UNWANTED', 1n, newer));
   await cancel(app, id);
-  await withEngine(app, backend, async () => {
+  await withEngine(app, library, async () => {
     await waitFor('the copy to be removed', async () => readRestored(app, file) === undefined);
     await waitFor('the room', async () => (await readDisks(app)).used === used);
   });
@@ -300,7 +300,7 @@ async function startFailing(file: string): Promise<() => Promise<void>> {
 async function expectWaiting(id: number): Promise<void> {
   expect(await viewRequest(app, id)).toMatchObject({
     ...{ state: 'RESTORING', filesFailed: 0, lastFilesOnDisk: null, tapestoreRequestEnd: null },
-    holds: [{ state: 'WAITING', errorClass: null, error: null }],
+    files: [{ state: 'WAITING', errorClass: null, error: null }],
   });
 }
 
@@ -321,12 +321,12 @@ test('a failed file is tried again once an import changes what is to be read', a
     await (await startFailing(file))();
     const failed = {
       state: 'PARTIAL',
-      holds: [{ path: file, state: 'FAILED', errorClass: 'MEDIA', error: 'it is worn' }],
+      files: [{ path: file, state: 'FAILED', errorClass: 'MEDIA', error: 'it is worn' }],
     };
     expect(await viewRequest(app, id)).toMatchObject(failed);
     await importRows(app.ctx, [{ ...row, ...old, spotName: 'elsewhere', verified: null }]); // nothing new about the bytes
     expect(await viewRequest(app, id)).toMatchObject(failed);
-    putOnTape(backend, { ...place, volume: now.volume ?? place.volume, bytes: older });
+    putOnTape(library, { ...place, volume: now.volume ?? place.volume, bytes: older });
     await importRows(app.ctx, [{ ...row, ...now }]);
     await expectWaiting(id);
     ids.push(id);
@@ -340,7 +340,7 @@ test('a file without a position on tape is recalled once an import gives it one'
   const file = '/failed/nowhere';
   await importRows(app.ctx, [buildRow({ path: file, volume: null, position: null })]);
   const id = await ask(file);
-  await withEngine(app, backend, async () => {
+  await withEngine(app, library, async () => {
     await waitForState(app, id, 'PARTIAL');
     await tape(file, versionOf('PLACED', 1n, older));
     await waitForState(app, id, 'COMPLETED');
@@ -364,7 +364,7 @@ const importText = async (...rows: string[]) => {
 };
 
 test('new files at A and R are on tape, as import reports, and are recalled', async () => {
-  for (const position of [1n, 2n]) putOnTape(backend, versionOf('OTHER', position, older));
+  for (const position of [1n, 2n]) putOnTape(library, versionOf('OTHER', position, older));
   expect(await importText('/other/r,1000,R,OTHER,1', '/other/a,1000,A,OTHER,2')).toBe(
     '2 files added, 0 updated\n2 new files at A or R: T, without a copy in the restore area\n',
   );

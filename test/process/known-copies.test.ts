@@ -18,7 +18,7 @@ import { renameFiles } from '../../src/domain/catalogue-changes/renames.js';
 import { setDisk } from '../../src/domain/disks/disks.js';
 import { finishRecalls, isHeld, noteReady } from '../../src/domain/recalls/ends.js';
 import { holdLease } from '../../src/engine/drive/lease.js';
-import { cleanUp } from '../../src/engine/drive/left-behind.js';
+import { cleanUp } from '../../src/engine/drive/stale-files.js';
 import { CallWatch, limitsOf } from '../../src/restore-area/calls.js';
 import { putInPlace } from '../../src/restore-area/copy.js';
 import { FailingDisks } from '../../src/restore-area/failures.js';
@@ -36,7 +36,7 @@ import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { waitFor } from '../support/wait.js';
 
-const { app, backend, clock, tape, ask, restore, place, query } = useMemorySite({ isIdle: true, drives: 1 });
+const { app, library, clock, tape, ask, restore, place, query } = useMemorySite({ isIdle: true, drives: 1 });
 const never = new AbortController().signal;
 const isRoot = process.getuid?.() === 0;
 const disk = () => ({ diskId: 1, mountpoint: app.restoreDir });
@@ -46,7 +46,7 @@ beforeAll(async () => {
 });
 
 const removeCopies = () => removeUnheld(app.ctx, never);
-const work = <T>(until: () => Promise<T>) => withEngine(app, backend, until, { repairMs: 300 });
+const work = <T>(until: () => Promise<T>) => withEngine(app, library, until, { repairMs: 300 });
 
 function replaceBySame(file: string): void {
   const { atime, mtime } = statSync(file);
@@ -156,7 +156,7 @@ test.each([0, 1, 2, 3])('a recall stays or leaves a note if its drive changes ha
   };
   const stop = observeTransactions({ asks: true, onBegin: () => {}, onStatement });
   await finishRecalls(app.ctx, lease, [{ kind: 'returned', fileId, isUnseen: true }]).finally(stop);
-  const notes = 'SELECT count(*)::int FROM left_behind WHERE file_id = $1';
+  const notes = 'SELECT count(*)::int FROM stale_partial_file WHERE file_id = $1';
   const [row] = await query(`SELECT concat(state, (${notes})) AS found FROM recall WHERE file_id = $1`, [fileId]);
   expect(['RUNNING0', 'WAITING1']).toContain(row?.found);
   await cancel(app, id);
@@ -179,7 +179,7 @@ test.each([
     const { ino, mtimeNs } = statSync(path.join(folder.at, partial), { bigint: true });
     expect(await noteReady(app.ctx, lease, [{ fileId, ino, mtimeNs }])).toEqual(new Set([fileId]));
     // it stalls here
-    if (isRestored) await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+    if (isRestored) await withEngine(app, library, () => waitForState(app, id, 'COMPLETED'));
     else {
       const next = await claim(app);
       const calls = new CallWatch(limitsOf(app.ctx));
@@ -202,7 +202,7 @@ test.each([
 const forgetChecksum = (file: string) => query('UPDATE tape_file SET checksum = NULL WHERE path = $1', [file]);
 
 const waitForCleanup = () =>
-  waitFor('nothing to be left', async () => (await query('SELECT FROM left_behind')).length === 0);
+  waitFor('nothing to be left', async () => (await query('SELECT FROM stale_partial_file')).length === 0);
 
 test.each([true, false])(
   'a copy that a dead engine has put in place is replaced by the next recall (checksum: %s)',
@@ -212,7 +212,7 @@ test.each([true, false])(
     if (!isSummed) await forgetChecksum(file);
     const { used } = await readDisks(app);
     const id = await ask(file);
-    const earlier = `INSERT INTO left_behind (file_id, disk_id, drive_id, epoch, path, size, ino, mtime_ns) SELECT id, 1, 1, 0, '/x', 1, 1, 1 FROM tape_file WHERE path = $1`;
+    const earlier = `INSERT INTO stale_partial_file (file_id, disk_id, drive_id, epoch, path, size, ino, mtime_ns) SELECT id, 1, 1, 0, '/x', 1, 1, 1 FROM tape_file WHERE path = $1`;
     await query(earlier, [file]); // before it was renamed
     await dieAfterPlacing(app, file, contents.get(file) ?? new Uint8Array());
     await work(() => waitForState(app, id, 'COMPLETED').then(waitForCleanup));
@@ -262,8 +262,8 @@ test.each<[string, string, Uint8Array, boolean, (copy: string) => void]>([
     const id = await ask(file);
     await dieAfterPlacing(app, file, bytes);
     change(place(file));
-    const { holds } = await work(() => waitForState(app, id, 'PARTIAL'));
-    expect(holds[0]).toMatchObject({ state: 'FAILED', errorClass: 'POLICY' });
+    const { files } = await work(() => waitForState(app, id, 'PARTIAL'));
+    expect(files[0]).toMatchObject({ state: 'FAILED', errorClass: 'POLICY' });
     expect(readFileSync(place(file)).equals(bytes)).toBe(true);
     await cancel(app, id);
   },
@@ -292,7 +292,7 @@ test('files of a dead engine on a disk that was away are removed when the disk i
   renameSync(`${app.restoreDir}-away`, app.restoreDir);
   const isRemoved = async () => {
     clock.advance(60); // the disk was suspended for a while
-    return (await query('SELECT FROM left_behind')).length === 0;
+    return (await query('SELECT FROM stale_partial_file')).length === 0;
   };
   await work(() => waitFor('the removal', isRemoved));
   expect(listTree(place('away'))).toEqual(['own']);
@@ -310,12 +310,12 @@ test('an error in one periodic job does not keep another from removing what reca
     CREATE FUNCTION break_join() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
       PERFORM nextval('joins'); RAISE 'planted in joins';
     END $$;
-    CREATE TRIGGER break_join BEFORE INSERT ON hold FOR EACH ROW EXECUTE FUNCTION break_join();
-    INSERT INTO left_behind (file_id, disk_id, drive_id, epoch, size)
+    CREATE TRIGGER break_join BEFORE INSERT ON request_file FOR EACH ROW EXECUTE FUNCTION break_join();
+    INSERT INTO stale_partial_file (file_id, disk_id, drive_id, epoch, size)
       SELECT f.id, 1, 1, 1, 10 FROM tape_file f WHERE f.path = '/joins/held'`);
   await work(async () => {
     await waitFor('a join to fail', async () => (await query('SELECT FROM joins WHERE is_called')).length === 1);
-    await waitFor('nothing to be left', async () => (await query('SELECT FROM left_behind')).length === 0);
+    await waitFor('nothing to be left', async () => (await query('SELECT FROM stale_partial_file')).length === 0);
   });
-  await query('DROP TRIGGER break_join ON hold');
+  await query('DROP TRIGGER break_join ON request_file');
 });

@@ -15,17 +15,17 @@ import { suspend } from '../support/suspend.js';
 import { waitFor } from '../support/wait.js';
 
 const MAX = 2n ** 63n - 1n;
-const { app, backend, ask } = useMemorySite({ engine: { repairMs: 300 } });
+const { app, library, ask } = useMemorySite({ engine: { repairMs: 300 } });
 
 beforeAll(async () => {
   await addQuota(app.ctx, 'greedy', MAX);
 });
 
-async function awaitedOf(id: number): Promise<string[]> {
-  const query = `{ request(id: ${id}) { awaited(first: 10) { edges { node { path reason } } } } }`;
-  type Awaited = { request: { awaited: Edges<{ path: string; reason: string }> } };
+async function unresolvedOf(id: number): Promise<string[]> {
+  const query = `{ request(id: ${id}) { unresolved(first: 10) { edges { node { path reason } } } } }`;
+  type Awaited = { request: { unresolved: Edges<{ path: string; reason: string }> } };
   const { request } = await askData<Awaited>(app, query);
-  return request.awaited.edges.map(({ node }) => `${node.path} ${node.reason}`);
+  return request.unresolved.edges.map(({ node }) => `${node.path} ${node.reason}`);
 }
 
 const addHuge = (folder: string, volume: string, count = 2) =>
@@ -36,7 +36,7 @@ const addHuge = (folder: string, volume: string, count = 2) =>
 
 test('a file is restored from a volume whose sizes add up beyond 64 bits', async () => {
   await addHuge('/huge', 'HUGE');
-  await addTaped(app.ctx, backend, [{ path: '/good/1', volume: 'HUGE', position: 9n }]);
+  await addTaped(app.ctx, library, [{ path: '/good/1', volume: 'HUGE', position: 9n }]);
   await waitForState(app, await ask('/good/1'), 'COMPLETED');
   const { stdout, code } = await runCli(['volume', 'list', '--json'], { env: { DATABASE_URL: app.databaseUrl } });
   expect(code).toBe(0);
@@ -69,12 +69,12 @@ test('a huge file that does not fit into a quota keeps no other file from joinin
   await makeRequest(app, { quota: 'bob', files: ['/good/1'] });
   const held = await makeRequest(app, { quota: 'carl', files: ['/good/1'] });
   await addHuge('/late/huge', 'LATE', 1);
-  await addTaped(app.ctx, backend, [{ path: '/late/small', volume: 'SMALL', size: 2000 }]);
-  expect(await awaitedOf(huge)).toEqual(['/late/huge/0 QUOTA_FULL']);
-  expect(await awaitedOf(small)).toEqual(['/late/small QUOTA_FULL']);
+  await addTaped(app.ctx, library, [{ path: '/late/small', volume: 'SMALL', size: 2000 }]);
+  expect(await unresolvedOf(huge)).toEqual(['/late/huge/0 QUOTA_FULL']);
+  expect(await unresolvedOf(small)).toEqual(['/late/small QUOTA_FULL']);
   await cancel(app, held);
   await waitFor('the small file to be restored', async () => (await readStage(app, '/late/small')) === 'R');
-  expect(await awaitedOf(huge)).toEqual(['/late/huge/0 QUOTA_FULL']);
+  expect(await unresolvedOf(huge)).toEqual(['/late/huge/0 QUOTA_FULL']);
 });
 
 test('an import that would charge a user beyond 64 bits is rejected with the user and the figures', async () => {
@@ -83,7 +83,7 @@ test('an import that would charge a user beyond 64 bits is rejected with the use
     app.ctx,
     [1n, 2n].map((n) => ({ path: `/grows/${n}`, size: 10n, volume: 'GROWS', position: n })),
   );
-  await suspend(app, { kind: 'VOLUME', name: 'GROWS', mode: 'HELD', reason: 'away' });
+  await suspend(app, { kind: 'VOLUME', name: 'GROWS', mode: 'IMMEDIATE', reason: 'away' });
   const id = await makeRequest(app, { quota: 'grows', patterns: '/grows/' });
   const importSize = (size: bigint) =>
     runCli(['import', '-'], {
@@ -120,7 +120,7 @@ test('the plan, a waiting request and the doctor work with a queue of such sizes
   expect(await askData(app, query, { id: id - 1 })).toEqual({
     request: { waiting: { bytes: String(MAX), end: null } },
   });
-  await suspend(app, { kind: 'VOLUME', name: 'QUEUE', mode: 'HELD', reason: 'away' });
+  await suspend(app, { kind: 'VOLUME', name: 'QUEUE', mode: 'IMMEDIATE', reason: 'away' });
   expect(JSON.stringify(await askData(app, '{ plan { bytesWaiting queue { edges { node { bytes } } } } }'))).toContain(
     String(10n * MAX),
   );

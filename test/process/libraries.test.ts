@@ -8,7 +8,7 @@ import { addFiles, addQuota, addTaped, checksumOf } from '../support/factories.j
 import { askData, type Edges } from '../support/graphql.js';
 import { holdReads } from '../support/held-reads.js';
 import { addSecret, LIBRARY_ENV } from '../support/library-dir.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { type S3Operation, startS3Server } from '../support/s3-server.js';
@@ -20,16 +20,16 @@ import { createGate, waitFor } from '../support/wait.js';
 
 let app: TestApp;
 let serial = 0;
-/** The back end of the first library. */
-const backend = createMemoryBackend();
-const { onRead } = backend;
+/** The library of the first library. */
+const library = createMemoryLibrary();
+const { onRead } = library;
 const home = makeTempDir('libraries');
 /** The variables that settings of libraries name. */
 const env: Record<string, string> = { ...LIBRARY_ENV };
 const folderOf = (library: string) => path.join(home, library);
 
 beforeAll(async () => {
-  app = await startApp({ backend, config: { drives: 1 }, engine: { idleMs: 200, env } });
+  app = await startApp({ library, config: { drives: 1 }, engine: { idleMs: 200, env } });
   await addQuota(app.ctx, 'alice', 10n ** 9n);
   for (const name of ['east', 'west']) await add(name);
 });
@@ -37,7 +37,7 @@ beforeEach(() => {
   serial++;
 });
 afterEach(() => {
-  backend.onRead = onRead;
+  library.onRead = onRead;
 });
 afterAll(async () => {
   expect(await findIllegalMoves(app)).toEqual([]);
@@ -109,8 +109,8 @@ const waitForDrives = (library: string, count: number) =>
   });
 
 test('one engine restores files of several libraries, and no library waits for another', async () => {
-  const reads = holdReads(backend);
-  await addTaped(app.ctx, backend, [{ path: '/first/held', volume: 'FIRST' }]);
+  const reads = holdReads(library);
+  await addTaped(app.ctx, library, [{ path: '/first/held', volume: 'FIRST' }]);
   const held = await ask('/first/held');
   await reads.begun();
   const [east, west] = [await fill('east', 3), await fill('west', 3)];
@@ -145,9 +145,11 @@ test('a library that is away delays no other, suspends no volume, and is read wh
 
 test('a suspended library has no drive in the plan, its requests say so, and other libraries work', async () => {
   const [east, west] = [await fill('east'), await fill('west')];
-  expect(await suspend(app, { kind: 'BACKEND', name: 'west', mode: 'HELD', reason: 'a new robot' })).toMatchObject({
-    __typename: 'Suspension',
-  });
+  expect(await suspend(app, { kind: 'LIBRARY', name: 'west', mode: 'IMMEDIATE', reason: 'a new robot' })).toMatchObject(
+    {
+      __typename: 'Suspension',
+    },
+  );
   const waiting = await ask(west);
   await waitForState(app, await ask(east), 'COMPLETED');
   expect(await readParts(waiting)).toMatchObject([{ reason: 'NO_DRIVE' }]);
@@ -165,21 +167,21 @@ test('a suspended library has no drive in the plan, its requests say so, and oth
       edges: [
         { node: { name: 'directory', suspension: null } },
         { node: { name: 'east', suspension: null } },
-        { node: { name: 'west', suspension: { mode: 'HELD', reason: 'a new robot' } } },
+        { node: { name: 'west', suspension: { mode: 'IMMEDIATE', reason: 'a new robot' } } },
       ],
     },
   });
-  await resume(app, 'BACKEND', 'west');
+  await resume(app, 'LIBRARY', 'west');
   await waitForState(app, waiting, 'COMPLETED');
 });
 
 test('other libraries work while the first one is suspended', async () => {
-  await suspend(app, { kind: 'BACKEND', name: 'directory', mode: 'HELD' });
-  await addTaped(app.ctx, backend, [{ path: '/first/suspended', volume: 'FIRST', position: 7n }]);
+  await suspend(app, { kind: 'LIBRARY', name: 'directory', mode: 'IMMEDIATE' });
+  await addTaped(app.ctx, library, [{ path: '/first/suspended', volume: 'FIRST', position: 7n }]);
   const waiting = await ask('/first/suspended');
   await waitForState(app, await ask(await fill('east')), 'COMPLETED');
   expect(await readParts(waiting)).toMatchObject([{ reason: 'NO_DRIVE' }]);
-  await resume(app, 'BACKEND', 'directory');
+  await resume(app, 'LIBRARY', 'directory');
   await waitForState(app, waiting, 'COMPLETED');
 });
 
@@ -235,7 +237,7 @@ test('a library with files is not removed, and one without is removed with its d
   await app.ctx.db.pool.query(
     `INSERT INTO volume (name, library_id) SELECT 'EMPTY', id FROM library WHERE name = 'spare'`,
   );
-  await suspend(app, { kind: 'BACKEND', name: 'spare', mode: 'DRAINING' });
+  await suspend(app, { kind: 'LIBRARY', name: 'spare', mode: 'DRAINING' });
   expect(await askData(app, REMOVE, { name: 'spare' })).toEqual({
     result: { __typename: 'RemovedLibrary', name: 'spare', drives: 3, volumes: 1 },
   });

@@ -24,7 +24,7 @@ import { type Clock, createClock } from '../support/clock.js';
 import { listTree, ring } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { createFreshApp } from '../support/fresh-app.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { cancel } from '../support/mutations.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
@@ -35,13 +35,13 @@ import { waitFor } from '../support/wait.js';
 let app: TestApp;
 let clock: Clock;
 let root: string;
-let backend: ReturnType<typeof createMemoryBackend>;
+let library: ReturnType<typeof createMemoryLibrary>;
 
 beforeEach(async () => {
   clock = createClock();
   root = makeTempDir();
-  backend = createMemoryBackend();
-  app = await start({ backend, config: { linkRoot: root } });
+  library = createMemoryLibrary();
+  app = await start({ library, config: { linkRoot: root } });
   await addQuota(app.ctx, 'alice', 10n ** 9n);
 });
 afterEach(() => rmSync(root, { recursive: true, force: true }));
@@ -50,7 +50,7 @@ const start = createFreshApp({ now: () => clock.now() });
 /** Restores files. @returns their request and their bytes */
 async function restore(...paths: string[]) {
   const files = paths.map((file) => ({ path: file, volume: 'V1' }));
-  const contents = await addTaped(app.ctx, backend, files);
+  const contents = await addTaped(app.ctx, library, files);
   const id = await makeRequest(app, { quota: 'alice', files: paths, retention: '2099-01-01' });
   await waitForState(app, id, 'COMPLETED');
   return { id, bytesOf: (file: string) => Buffer.from(contents.get(file) ?? []) };

@@ -6,7 +6,7 @@ import { cancelRequest } from '../../src/domain/requests/ends.js';
 import { startBeside } from '../support/app.js';
 import { createClock } from '../support/clock.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { useApp } from '../support/use-app.js';
@@ -16,10 +16,10 @@ type Line = Record<string, unknown> & { msg: string };
 
 const lines: Line[] = [];
 const clock = createClock();
-const backend = createMemoryBackend();
+const library = createMemoryLibrary();
 
 const log = pino({ level: 'info', base: null }, { write: (text: string) => void lines.push(JSON.parse(text)) });
-const app = useApp({ backend, log, now: clock.now }, () => addQuota(app.ctx, 'alice', 10n ** 9n));
+const app = useApp({ library, log, now: clock.now }, () => addQuota(app.ctx, 'alice', 10n ** 9n));
 
 beforeEach(() => {
   lines.length = 0;
@@ -29,7 +29,7 @@ const linesOf = (request: number) => lines.filter((line) => line.request === req
 const find = (msg: RegExp) => lines.find((line) => msg.test(line.msg));
 
 test('the log has each event of a request, with its id, and each recall with drive and volume', async () => {
-  await addTaped(app.ctx, backend, [
+  await addTaped(app.ctx, library, [
     { path: '/a/1', volume: 'V1' },
     { path: '/a/2', volume: 'V1' },
   ]);
@@ -53,7 +53,7 @@ test('the log has each event of a request, with its id, and each recall with dri
 });
 
 test('the log of a failed recall has the file, the volume and the drive', async () => {
-  await addTaped(app.ctx, backend, [{ path: '/b/1', volume: 'V2' }]);
+  await addTaped(app.ctx, library, [{ path: '/b/1', volume: 'V2' }]);
   const { rows } = await app.ctx.db.pool.query<{ id: bigint }>(
     `UPDATE tape_file SET checksum = 'adler32:00000001' WHERE path = '/b/1' RETURNING id`,
   );

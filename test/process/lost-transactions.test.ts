@@ -10,7 +10,7 @@ import { addTaped, checksumOf } from '../support/factories.js';
 import { findFaults } from '../support/faults.js';
 import { createFreshApp } from '../support/fresh-app.js';
 import { askData } from '../support/graphql.js';
-import { createMemoryBackend, type MemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary, type MemoryLibrary } from '../support/memory-library.js';
 import { cancel } from '../support/mutations.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
@@ -18,12 +18,12 @@ import { keepTables } from '../support/tables.js';
 
 const files = ['/lost/a', '/lost/b', '/lost/deep/c'];
 let app: TestApp;
-let backend: MemoryBackend;
+let library: MemoryLibrary;
 
 const start = createFreshApp();
 beforeEach(async () => {
   app = await prepareIdle(await start());
-  backend = createMemoryBackend();
+  library = createMemoryLibrary();
 });
 afterEach(async () => {
   expect(await findIllegalMoves(app)).toEqual([]);
@@ -38,12 +38,12 @@ const removeAll = () => removeUnheld(app.ctx, new AbortController().signal);
 async function restoreAndForget() {
   const contents = await addTaped(
     app.ctx,
-    backend,
+    library,
     files.map((file) => ({ path: file })),
   );
   const id = await makeRequest(app, { quota: 'alice', files, retention: '2099-01-01' });
   const putBack = await keepTables(app.ctx);
-  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  await withEngine(app, library, () => waitForState(app, id, 'COMPLETED'));
   await putBack();
   expect([(await viewRequest(app, id)).state, await stages()]).toEqual(['QUEUED', ['T', 'T', 'T']]);
   return { id, contents };
@@ -54,7 +54,7 @@ const doctor = async (options = {}) => (await findFaults(app, options)).sort();
 test('a request completes with the copies that the database has forgotten, and they stay as they are', async () => {
   const { id, contents } = await restoreAndForget();
   const before = inodes();
-  await withEngine(app, backend, async () => {
+  await withEngine(app, library, async () => {
     const view = await waitForState(app, id, 'COMPLETED');
     expect(view).toMatchObject({ filesOnDisk: 3, filesFailed: 0 });
     for (const [file, bytes] of contents) expect(readRestored(app, file)).toEqual(bytes);
@@ -64,10 +64,10 @@ test('a request completes with the copies that the database has forgotten, and t
     const told = { request: { restoredBelow: [app.restoreDir] }, tapeFile: { restoredPath: place('/lost/a') } };
     expect(await askData(app, asked)).toEqual(told);
     await cancel(app, id);
-    backend.log.length = 0;
+    library.log.length = 0;
     const again = await makeRequest(app, { quota: 'alice', files: ['/lost/a'] });
     await waitForState(app, again, 'COMPLETED');
-    expect(backend.log).toEqual([]);
+    expect(library.log).toEqual([]);
     rmSync(place('/lost/b'));
     const gone = await makeRequest(app, { quota: 'alice', files: ['/lost/b'] });
     await waitForState(app, gone, 'COMPLETED');
@@ -81,7 +81,7 @@ test('a request completes with the copies that the database has forgotten, and t
 
 test('the doctor finds forgotten copies of requested files, and an operator may adopt them', async () => {
   const { id } = await restoreAndForget();
-  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  await withEngine(app, library, () => waitForState(app, id, 'COMPLETED'));
   const before = inodes();
   const faults = files.map((file) => `copy-not-ours: ${place(file)}`);
   expect(await doctor()).toEqual(faults);
@@ -113,7 +113,7 @@ test('forgotten copies of files that no request contains are removed once they a
   expect(await removeAll()).toBe(2);
   expect([listTree(app.restoreDir), await readDisks(app)]).toEqual([['lost', 'lost/a'], { used: 0n, reserved: 0n }]);
   const again = await makeRequest(app, { quota: 'alice', files: ['/lost/b'], retention: '2099-01-01' });
-  await withEngine(app, backend, () => waitForState(app, again, 'COMPLETED'));
+  await withEngine(app, library, () => waitForState(app, again, 'COMPLETED'));
   expect([readRestored(app, '/lost/b'), await readStage(app, '/lost/b')]).toEqual([contents.get('/lost/b'), 'R']);
 });
 
@@ -132,7 +132,7 @@ test("a user's file counts as the copy if its bytes are those on tape, and alway
   ];
   await addTaped(
     app.ctx,
-    backend,
+    library,
     cases.map((each) => ({ path: each.path, bytes })),
   );
   mkdirSync(place('/own'));
@@ -147,11 +147,11 @@ test("a user's file counts as the copy if its bytes are those on tape, and alway
     });
   const before = look();
   const id = await makeRequest(app, { quota: 'alice', patterns: '/own/' });
-  const { holds } = await withEngine(app, backend, () => waitForState(app, id, 'PARTIAL'));
+  const { files } = await withEngine(app, library, () => waitForState(app, id, 'PARTIAL'));
   const taken = { state: 'ON_DISK', error: null };
   const refused = { state: 'FAILED', errorClass: 'POLICY', error: expect.stringContaining('another file stands at') };
   const sorted = cases.toSorted((a, b) => (a.path < b.path ? -1 : 1));
-  expect(holds).toMatchObject(sorted.map(({ path, isCopy }) => ({ path, ...(isCopy ? taken : refused) })));
+  expect(files).toMatchObject(sorted.map(({ path, isCopy }) => ({ path, ...(isCopy ? taken : refused) })));
   await cancel(app, id);
   expect(await removeAll()).toBe(0);
   expect(look()).toEqual(before);

@@ -4,7 +4,7 @@ import { bundle } from '../support/bundle.js';
 import { LIBRARY_ENV } from '../support/library-dir.js';
 import { createLtfsBench, type LtfsBench, SLOTS } from '../support/ltfs/bench.js';
 import { cleanUp, kill, type Running, startProcess } from '../support/process.js';
-import { at, mount, readAll, text } from '../support/tape-backend.js';
+import { at, mount, readAll, text } from '../support/tape-library.js';
 
 let program: string;
 

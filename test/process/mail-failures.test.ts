@@ -13,7 +13,7 @@ import { createClock } from '../support/clock.js';
 import { ring, ringUntilSeen } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { type MailServer, Refusal, startMailServer } from '../support/mail-server.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { askForMail, type Email, never, readEmail, sendDue } from '../support/outbox.js';
 import { listen } from '../support/ports.js';
 import { cleanUp, startCli, stop } from '../support/process.js';
@@ -27,7 +27,7 @@ import { waitFor } from '../support/wait.js';
 const DAY = 86_400;
 
 const clock = createClock();
-const backend = createMemoryBackend();
+const library = createMemoryLibrary();
 /** Closed after each test, last first. */
 const closers: (() => unknown)[] = [];
 
@@ -43,7 +43,7 @@ afterAll(cleanUp);
 
 async function startMailing(smtpUrl: string | undefined): Promise<Engine> {
   const ctx = { ...app.ctx, config: { ...app.ctx.config, smtpUrl } };
-  const engine = await startEngine(ctx, backend, { drainMs: 100 });
+  const engine = await startEngine(ctx, library, { drainMs: 100 });
   closers.push(() => engine.stop());
   return engine;
 }
@@ -265,7 +265,7 @@ test('a server that never answers delays no restore, and an engine that stops le
   const engine = await startMailing(silent.url);
   const id = await askForMail(app, 'silent');
   await waitFor('the connection', async () => silent.sockets.length > 0);
-  await addTaped(app.ctx, backend, [{ path: '/silent/a', volume: 'SILENT' }]);
+  await addTaped(app.ctx, library, [{ path: '/silent/a', volume: 'SILENT' }]);
   await waitForState(app, await makeRequest(app, { quota: 'alice', patterns: '/silent/' }), 'COMPLETED');
   await engine.stop();
   const left = await readEmail(app, id);

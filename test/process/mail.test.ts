@@ -9,7 +9,7 @@ import { addFiles, addQuota, addTaped } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
 import { holdReads } from '../support/held-reads.js';
 import { type MailServer, startMailServer } from '../support/mail-server.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { cancel, made, release } from '../support/mutations.js';
 import { askForMail } from '../support/outbox.js';
 import { viewRequest, waitForState, waitForView } from '../support/request-view.js';
@@ -18,19 +18,19 @@ import { createGate, waitFor } from '../support/wait.js';
 
 let app: TestApp;
 let server: MailServer;
-const backend = createMemoryBackend();
-const hooks = { onMount: backend.onMount, onRead: backend.onRead };
+const library = createMemoryLibrary();
+const hooks = { onMount: library.onMount, onRead: library.onRead };
 const clock = createClock();
 const RETENTION = '2099-01-02T03:04:05.000006';
 
 beforeAll(async () => {
   server = await startMailServer();
   const config = { drives: 1, smtpUrl: server.url, mailFrom: 'tapes@archive.example' };
-  app = await startApp({ backend, config, now: clock.now, limits: { mailRate: 60_000, userMailRate: 60_000 } });
+  app = await startApp({ library, config, now: clock.now, limits: { mailRate: 60_000, userMailRate: 60_000 } });
   await addQuota(app.ctx, 'alice', 10n ** 9n, 'alice@example.org');
 });
 afterEach(() => {
-  Object.assign(backend, hooks);
+  Object.assign(library, hooks);
   server.onMail = () => {};
 });
 afterAll(async () => {
@@ -58,10 +58,10 @@ function request(name: string, fields: object): Promise<number> {
 
 test('the first and the last email are sent once each, when their files can be read', async () => {
   const gate = createGate();
-  backend.onMount = async (volume) => {
+  library.onMount = async (volume) => {
     if (volume === 'LAST') await gate.opened;
   };
-  await addTaped(app.ctx, backend, [
+  await addTaped(app.ctx, library, [
     { path: '/all/a', volume: 'FIRST', size: 2_000_000 },
     { path: '/all/b', volume: 'LAST', size: 1500 },
   ]);
@@ -101,7 +101,7 @@ Below these directories each file has its archive path:
 `);
   expect(readable).toEqual({ 'all@first.example': ['/all/a'], 'all@last.example': ['/all/a', '/all/b'] });
 
-  await addTaped(app.ctx, backend, [{ path: '/all/later', volume: 'FIRST', position: 9n }]);
+  await addTaped(app.ctx, library, [{ path: '/all/later', volume: 'FIRST', position: 9n }]);
   await waitForView(app, id, 'to have the file that came later', (view) => view.filesOnDisk === 3);
   await put(app, id, { quota: 'alice', retention: '2020-01-01' });
   await put(app, id, { quota: 'alice', retention: RETENTION });
@@ -111,12 +111,12 @@ Below these directories each file has its archive path:
 });
 
 test('the last email lists the failed files with their errors, and its subject mentions failures', async () => {
-  await addTaped(app.ctx, backend, [
+  await addTaped(app.ctx, library, [
     { path: '/some/bad', volume: 'SOME', position: 1n },
     { path: '/some/good', volume: 'SOME', position: 2n },
   ]);
   await addFiles(app.ctx, [{ path: '/some/lost', volume: null, position: null }]);
-  backend.onRead = async (_volume, position) => {
+  library.onRead = async (_volume, position) => {
     if (position === 1n) throw new TapeError('PERMANENT', 'the tape is torn at 17 m\nand wet');
   };
   await request('some', { patterns: '/some/' });
@@ -184,10 +184,10 @@ test.each([
   ],
 ] as const)('the last email lists the files beyond the %s', async (...row) => {
   const [, user, size, maxFiles, what, why, files, subject] = row;
-  const gate = holdReads(backend);
+  const gate = holdReads(library);
   const folder = `/out-${user}`;
   await addQuota(app.ctx, user, size);
-  await addTaped(app.ctx, backend, [{ path: `${folder}/a`, volume: `OUT-${user}` }]);
+  await addTaped(app.ctx, library, [{ path: `${folder}/a`, volume: `OUT-${user}` }]);
   const notifyOnLastFile = `${user}@last.example`;
   const input = { quota: user, pattern: `${folder}/`, maxFiles, retention: RETENTION, notifyOnLastFile };
   await made(app, input);
@@ -203,10 +203,10 @@ test.each([
 
 test('a release that completes a request sends the last email, and a later release sends none', async () => {
   const gate = createGate();
-  backend.onRead = async (_volume, position) => {
+  library.onRead = async (_volume, position) => {
     if (position === 2n) await gate.opened;
   };
-  await addTaped(app.ctx, backend, [
+  await addTaped(app.ctx, library, [
     { path: '/freed/a', volume: 'FREED', position: 1n },
     { path: '/freed/b', volume: 'FREED', position: 2n },
   ]);
@@ -223,8 +223,8 @@ test('a release that completes a request sends the last email, and a later relea
 });
 
 test('a request whose files are all released gets no email until another file joins', async () => {
-  const gate = holdReads(backend);
-  await addTaped(app.ctx, backend, [{ path: '/empty/a', volume: 'EMPTY' }]);
+  const gate = holdReads(library);
+  await addTaped(app.ctx, library, [{ path: '/empty/a', volume: 'EMPTY' }]);
   const id = await request('empty', { patterns: '/empty/' });
   await release(app, { id, match: '/empty/' });
   expect((await viewRequest(app, id)).state).toBe('COMPLETED');
@@ -248,7 +248,7 @@ test('an email lists the first 20 files and counts the others', async () => {
 });
 
 test('an address that is set after the restore gets the email once', async () => {
-  await addTaped(app.ctx, backend, [{ path: '/later/a', volume: 'LATER' }]);
+  await addTaped(app.ctx, library, [{ path: '/later/a', volume: 'LATER' }]);
   const id = await makeRequest(app, { quota: 'alice', patterns: '/later/', retention: RETENTION });
   await waitForState(app, id, 'COMPLETED');
   const addresses = { notify_on_first_file: 'later@first.example', notify_on_last_file: '' };
@@ -263,8 +263,8 @@ test('an address that is set after the restore gets the email once', async () =>
 });
 
 test('a cancelled request gets no more email', async () => {
-  const gate = holdReads(backend);
-  await addTaped(app.ctx, backend, [{ path: '/stopped/a', volume: 'STOPPED' }]);
+  const gate = holdReads(library);
+  await addTaped(app.ctx, library, [{ path: '/stopped/a', volume: 'STOPPED' }]);
   const id = await request('stopped', { patterns: '/stopped/' });
   await waitForState(app, id, 'RESTORING');
   await cancel(app, id);
@@ -289,7 +289,7 @@ test('a path with line breaks adds no header and no recipient', async () => {
 });
 
 test('email shows where a file was restored whose earlier copy was changed outside Tapegate', async () => {
-  await addTaped(app.ctx, backend, [{ path: '/hand/a', volume: 'HAND' }]);
+  await addTaped(app.ctx, library, [{ path: '/hand/a', volume: 'HAND' }]);
   const before = await makeRequest(app, { quota: 'alice', files: ['/hand/a'], retention: RETENTION });
   await waitForState(app, before, 'COMPLETED');
   appendFileSync(`${app.restoreDir}/hand/a`, 'by hand');

@@ -18,7 +18,7 @@ import { addQuota, addTaped } from '../support/factories.js';
 import { createFreshApp } from '../support/fresh-app.js';
 import { askData, type Edges } from '../support/graphql.js';
 import { waitForBlocked } from '../support/locks.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { cancel } from '../support/mutations.js';
 import { runCli } from '../support/process.js';
 import { viewRequest, waitForState, waitThroughPauses } from '../support/request-view.js';
@@ -27,7 +27,7 @@ import { readSuspensions } from '../support/suspend.js';
 import { waitFor } from '../support/wait.js';
 
 let app: TestApp;
-const backend = createMemoryBackend();
+const library = createMemoryLibrary();
 const clock = createClock();
 const start = createFreshApp({ now: clock.now });
 
@@ -35,7 +35,7 @@ beforeEach(async () => {
   app = await start();
   await addQuota(app.ctx, 'alice', 10n ** 9n);
   const files = Array.from({ length: 8 }, (_, n) => ({ path: `/disk/${n}`, volume: `V${n % 3}`, size: 10 }));
-  await addTaped(app.ctx, backend, files);
+  await addTaped(app.ctx, library, files);
 });
 
 const query = async <Row extends object>(sql: string, values: unknown[] = []) =>
@@ -43,11 +43,11 @@ const query = async <Row extends object>(sql: string, values: unknown[] = []) =>
 
 const ask = (match = '/disk/') => makeRequest(app, { quota: 'alice', patterns: match, retention: '2099-01-01' });
 const completes = (id: number) => waitThroughPauses(app, clock, id, 'COMPLETED');
-const heldDisk = () => waitFor('the disk to be suspended', async () => (await readSuspensions(app))[0]);
+const suspendedDisk = () => waitFor('the disk to be suspended', async () => (await readSuspensions(app))[0]);
 
 /** Restores a file and waits until its copy has left again: the disk is empty. */
 async function useOnce(): Promise<void> {
-  await withEngine(app, backend, async () => {
+  await withEngine(app, library, async () => {
     const id = await ask('/disk/0');
     await waitForState(app, id, 'COMPLETED');
     await cancel(app, id);
@@ -86,10 +86,10 @@ const expectUnmarked = async () => {
 test('an empty disk that is away when an engine starts is not marked again, and files wait for it', async () => {
   await useOnce();
   unmount();
-  await withEngine(app, backend, async () => {
+  await withEngine(app, library, async () => {
     const id = await ask();
     const reason = `the restore disk ${app.restoreDir} is not mounted, or lost its marker`;
-    expect((await heldDisk()).reason).toContain(reason);
+    expect((await suspendedDisk()).reason).toContain(reason);
     expect(readdirSync(app.restoreDir)).toEqual([]);
     mountAgain();
     await completes(id);
@@ -102,7 +102,7 @@ test('a disk that is registered while an engine works is marked by the engine', 
   await useOnce();
   const fresh = path.join(app.dataDir, 'fresh');
   mkdirSync(fresh);
-  await withEngine(app, backend, async () => {
+  await withEngine(app, library, async () => {
     await query('INSERT INTO restore_disk (mountpoint, size) VALUES ($1, 1000000)', [fresh]);
     await waitFor('the marker', async () => existsSync(path.join(fresh, markerName)));
     await query('UPDATE restore_disk SET size = 0 WHERE mountpoint <> $1', [fresh]);
@@ -148,7 +148,7 @@ test('an operator marks the replacement of a disk, which is used then', async ()
   await query('UPDATE restore_disk SET folds_names = true');
   expect(await runCli([...add, '--mark'], { env })).toMatchObject({ code: 0 });
   expect(await query('SELECT folds_names AS folds FROM restore_disk')).toEqual([{ folds: false }]);
-  await withEngine(app, backend, async () => waitForState(app, await ask(), 'COMPLETED'));
+  await withEngine(app, library, async () => waitForState(app, await ask(), 'COMPLETED'));
 });
 
 test('a disk that an older version has marked is used, and recorded as marked', async () => {
@@ -164,7 +164,7 @@ test.each([
   ['a copy that is to be removed', `UPDATE tape_file SET disk_id = $1`],
   [
     'a file that a recall has left',
-    'INSERT INTO left_behind (file_id, disk_id, drive_id, epoch, size) SELECT f.id, $1, d.id, 1, 10 FROM tape_file f, drive d',
+    'INSERT INTO stale_partial_file (file_id, disk_id, drive_id, epoch, size) SELECT f.id, $1, d.id, 1, 10 FROM tape_file f, drive d',
   ],
 ])('a disk without a recorded marker is not marked while %s is recorded and missing', async (_what, record) => {
   await useOnce();
@@ -209,7 +209,7 @@ describe('with engines on two hosts, a disk', () => {
       if (blind.has(host)) throw new AbsentError(`nothing is mounted on host ${host}`);
       return await readFileSystem(mountpoint);
     };
-    engines.push(await startEngine(app.ctx, backend, { host, readFileSystem: look, drainMs: 200, lookMs: 200 }));
+    engines.push(await startEngine(app.ctx, library, { host, readFileSystem: look, drainMs: 200, lookMs: 200 }));
   }
 
   /** Waits until each host has looked at the disk. */
@@ -241,7 +241,7 @@ describe('with engines on two hosts, a disk', () => {
     blind.add('one').add('two');
     await waitForLooks('one', 'two');
     const id = await ask();
-    expect((await heldDisk()).reason).toContain('nothing is mounted on host');
+    expect((await suspendedDisk()).reason).toContain('nothing is mounted on host');
     blind.delete('one');
     await waitFor('the files', async () => {
       clock.advance(1); // much less than a minute, for which the looks of both hosts count
@@ -276,7 +276,7 @@ describe('the free space of a disk', () => {
   const measured = () => waitForSeen(({ free }) => free !== null);
 
   const withLooks = (read: EngineOptions['readFileSystem'], work: () => Promise<unknown>) =>
-    withEngine(app, backend, work, { lookMs: 50, ...(read && { readFileSystem: read }) });
+    withEngine(app, library, work, { lookMs: 50, ...(read && { readFileSystem: read }) });
 
   test('is reported for a minute after an engine has measured it', async () => {
     await withLooks(async () => system, measured);
@@ -314,7 +314,7 @@ describe('the free space of a disk', () => {
     Object.assign(app.ctx.config, { diskTimeout: 1 });
     const hangs = () => new Promise<never>(() => {});
     await withLooks(hangs, async () => {
-      await heldDisk();
+      await suspendedDisk();
       const problem = `the restore disk ${app.restoreDir} has not answered for 1 s`;
       expect(await readDisk()).toEqual({ free: null, problem });
     });

@@ -10,7 +10,7 @@ import { readDisks } from '../support/engine-watch.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
 import { askData, type Edges } from '../support/graphql.js';
 import { holdReads } from '../support/held-reads.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { runCli } from '../support/process.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
@@ -157,11 +157,11 @@ describe('while no engine works', () => {
     const { stdout } = await run('plan', String(id));
     expect(stdout).toContain('cannot be told');
     expect(stdout).toMatch(/^- +I1 +1 +2\.00 GB +- +no engine has a drive in service$/m);
-    await suspend(app.ctx, { kind: 'BACKEND', name: 'directory', mode: 'HELD', reason: 'its program is missing' });
+    await suspend(app.ctx, { kind: 'LIBRARY', name: 'directory', mode: 'IMMEDIATE', reason: 'its program is missing' });
     expect((await readWaiting(id))?.parts.map(({ explanation }) => explanation)).toContain(
       'no engine has a drive in service: the library directory is suspended: its program is missing',
     );
-    await resume(app.ctx, { kind: 'BACKEND', name: 'directory' });
+    await resume(app.ctx, { kind: 'LIBRARY', name: 'directory' });
   });
 
   test('an estimate counts the files that other live requests of the quota contain and charge', async () => {
@@ -205,19 +205,19 @@ describe('while no engine works', () => {
 });
 
 describe('while an engine works', () => {
-  const backend = createMemoryBackend();
+  const library = createMemoryLibrary();
   const gate = createGate();
 
   beforeAll(async () => {
     const room = { name: 'disk', totalBytes: 1000n * GB, freeBytes: 1000n * GB, hasNoInodes: false };
-    app = await startApp({ backend, config: { drives: 1 }, engine: { readFileSystem: async () => room } });
+    app = await startApp({ library, config: { drives: 1 }, engine: { readFileSystem: async () => room } });
     await setDisk(app.ctx, { mountpoint: app.restoreDir, size: 1000n * GB });
     for (const user of ['ann', 'ben']) await addQuota(app.ctx, user, 1000n * GB);
-    backend.onRead = async (volume) => {
+    library.onRead = async (volume) => {
       if (volume === 'BUSY') await gate.opened;
       if (volume === 'BAD') throw new TapeError('TRANSIENT', 'the arm is stuck');
     };
-    await addTaped(app.ctx, backend, [
+    await addTaped(app.ctx, library, [
       { path: '/busy', volume: 'BUSY' },
       { path: '/bad', volume: 'BAD' },
     ]);
@@ -240,10 +240,10 @@ describe('while an engine works', () => {
     );
     expect(failed.explanation).toBe('it has failed, and is tried again later: the arm is stuck');
     const busy = await makeRequest(app, { quota: 'ann', files: ['/busy'] });
-    await waitFor('a read', async () => backend.log.some(({ what, volume }) => what === 'read' && volume === 'BUSY'));
+    await waitFor('a read', async () => library.log.some(({ what, volume }) => what === 'read' && volume === 'BUSY'));
     const many = await makeRequest(app, { quota: 'ann', patterns: '/many/' });
     const one = await makeRequest(app, { quota: 'ben', files: ['/one'] });
-    await suspend(app.ctx, { kind: 'VOLUME', name: 'HELD', mode: 'HELD', reason: 'it squeaks' });
+    await suspend(app.ctx, { kind: 'VOLUME', name: 'HELD', mode: 'IMMEDIATE', reason: 'it squeaks' });
     const held = await makeRequest(app, { quota: 'ben', files: ['/held'] });
     await app.ctx.db.pool.query(
       `UPDATE quota SET drive_seconds = CASE "user" WHEN 'ben' THEN 9000 ELSE 0 END, drive_seconds_at = $1`,
@@ -302,12 +302,12 @@ describe('while an engine works', () => {
 });
 
 describe('while reads and room are held back', () => {
-  const backend = createMemoryBackend();
+  const library = createMemoryLibrary();
 
   beforeAll(async () => {
-    app = await startApp({ backend, config: { drives: 1 } });
+    app = await startApp({ library, config: { drives: 1 } });
     await addQuota(app.ctx, 'ann', GB);
-    await addTaped(app.ctx, backend, [
+    await addTaped(app.ctx, library, [
       { path: '/end/first', volume: 'E1' },
       { path: '/end/second', volume: 'E2' },
       { path: '/room/a', volume: 'ROOM' },
@@ -317,7 +317,7 @@ describe('while reads and room are held back', () => {
   afterAll(() => app.close());
 
   test('a subscriber to the end of a request receives its range, and again when the plan changes', async () => {
-    const reads = holdReads(backend);
+    const reads = holdReads(library);
     await makeRequest(app, { quota: 'ann', files: ['/end/first'] });
     await reads.begun();
     const id = await makeRequest(app, { quota: 'ann', files: ['/end/second'] });
@@ -326,7 +326,7 @@ describe('while reads and room are held back', () => {
     const stream = subscribe<{ requestEnd: { end: Waiting['end'] } }>(client, { query, variables: { id } });
     const next = async () => (await stream.next()).value?.data?.requestEnd;
     expect(await next()).toMatchObject({ requestId: id, end: { planned: expect.any(String) } });
-    await suspend(app.ctx, { kind: 'VOLUME', name: 'E2', mode: 'HELD', reason: 'cleaned' });
+    await suspend(app.ctx, { kind: 'VOLUME', name: 'E2', mode: 'IMMEDIATE', reason: 'cleaned' });
     expect(await next()).toMatchObject({ requestId: id, end: null });
     await resume(app.ctx, { kind: 'VOLUME', name: 'E2' });
     expect(await next()).toMatchObject({ requestId: id, end: { planned: expect.any(String) } });
@@ -347,8 +347,8 @@ describe('while reads and room are held back', () => {
     expect(stdout).toContain(`\nend         ${UNKNOWN_END}\n`);
 
     // a file that has its room is not counted against the rest
-    backend.log.length = 0;
-    const reads = holdReads(backend);
+    library.log.length = 0;
+    const reads = holdReads(library);
     const id = await makeRequest(app, { quota: 'ann', patterns: '/room/a' });
     await reads.begun();
     const running = { hasRoom: true, bytesToRecall: '1000', end: planned };

@@ -5,11 +5,11 @@ import { afterAll, describe, expect, test } from 'vitest';
 import { TapeError } from '../../src/core/errors.js';
 import { packageRoot } from '../../src/core/package-root.js';
 import { createToken } from '../../src/domain/access/tokens.js';
-import { holdDisk, putBackDisk } from '../../src/domain/disks/failing.js';
+import { putBackDisk, suspendDisk } from '../../src/domain/disks/failing.js';
 import { integerFields } from '../../src/generated/command-operations.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { listenAs, STRANGER } from '../support/listen-as.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { cleanUp, type Result, startProcess } from '../support/process.js';
 import { findProgram } from '../support/run-example.js';
 import { useApp } from '../support/use-app.js';
@@ -19,18 +19,18 @@ const FOLDER = path.join(packageRoot, 'clients/python');
 const PYTHON = findProgram('python3');
 if (!PYTHON) console.warn('python3 is missing: the tests of its client are skipped');
 
-const backend = createMemoryBackend();
+const library = createMemoryLibrary();
 let env: Record<string, string>;
 
-const app = useApp({ backend, config: { access: { auth: new Set(['token']) } } }, async () => {
-  backend.onRead = async (volume) => {
+const app = useApp({ library, config: { access: { auth: new Set(['token']) } } }, async () => {
+  library.onRead = async (volume) => {
     if (volume === 'BAD') throw new TapeError('PERMANENT', 'unreadable');
   };
   await addQuota(app.ctx, 'alice', 10n ** 17n);
   await addQuota(app.ctx, 'bob', 10n);
   await addTaped(
     app.ctx,
-    backend,
+    library,
     Array.from({ length: 4 }, (_, n) => ({ path: `/ocean/sst "${n}" ü.nc`, size: 1000 })),
   );
   const { secret } = await createToken(app.ctx, { name: 'alice', role: 'USER' });
@@ -88,7 +88,7 @@ describe.skipIf(!PYTHON)('the client in Python', () => {
   });
 
   test('a request that ends without all of its files exits with 3, and lists the failed files with their errors', async () => {
-    await addTaped(app.ctx, backend, [
+    await addTaped(app.ctx, library, [
       { path: '/partly/good', size: 1000, volume: 'GOOD', position: 1n },
       { path: '/partly/bad', size: 1000, volume: 'BAD', position: 1n },
     ]);
@@ -162,7 +162,7 @@ request = tapes.create_request("alice", files=['/ocean/sst "1" ü.nc'])
 for step in tapes.follow(request["requestId"]): pass
 print(request["requestId"])`).ended;
     const id = made.stdout.trim();
-    await holdDisk(app.ctx, app.restoreDir, 'it is not mounted');
+    await suspendDisk(app.ctx, app.restoreDir, 'it is not mounted');
     const result = await command('paths', id);
     await putBackDisk(app.ctx, app.restoreDir);
     const stderr = `tapegate: 1 file of request ${id} is on ${app.restoreDir}, which fails: it is not mounted\n`;

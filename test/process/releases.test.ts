@@ -4,7 +4,7 @@ import { readFileSync, rmSync, statSync, symlinkSync, utimesSync, writeFileSync 
 import { expect, test } from 'vitest';
 import { TapeError } from '../../src/core/errors.js';
 import { addSeconds } from '../../src/core/time.js';
-import { joinAwaited } from '../../src/domain/requests/joins.js';
+import { joinUnresolved } from '../../src/domain/requests/joins.js';
 import { listTree, readDisks, readMoves, readRestored, readStage, ring } from '../support/engine-watch.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
 import { holdReads } from '../support/held-reads.js';
@@ -16,17 +16,17 @@ import { take, transports } from '../support/streams.js';
 import { dumpTables } from '../support/tables.js';
 import { createGate, waitFor } from '../support/wait.js';
 
-const { app, backend, clock, tape, place, query } = useMemorySite({ drives: 1, users: ['alice', 'bob'] });
+const { app, library, clock, tape, place, query } = useMemorySite({ drives: 1, users: ['alice', 'bob'] });
 
-const states = async (id: number) => (await viewRequest(app, id)).holds.map(({ path, state }) => `${path} ${state}`);
+const states = async (id: number) => (await viewRequest(app, id)).files.map(({ path, state }) => `${path} ${state}`);
 
 const countRecalls = async () => (await query('SELECT FROM recall')).length;
 
 /** Everything that a release can change. The engine writes drives and the users' drive time whenever it likes. */
 async function dump() {
-  const { request, hold, awaited_path, event, tape_file, recall, notification } = await dumpTables(app.ctx);
+  const { request, request_file, unresolved_path, event, tape_file, recall, notification } = await dumpTables(app.ctx);
   const used = [await readUsed(app, 'alice'), await readUsed(app, 'bob')];
-  return { request, hold, awaited_path, event, tape_file, recall, notification, used };
+  return { request, request_file, unresolved_path, event, tape_file, recall, notification, used };
 }
 
 const waitUntilUsed = (bytes: bigint) =>
@@ -53,7 +53,7 @@ test('a released file leaves the disk and gives its charge back once, and the ot
   }));
   await addTaped(
     app.ctx,
-    backend,
+    library,
     files.map((file) => ({ ...file, volume: 'LEAVE' })),
   );
   const id = await made(app, { quota: 'alice', pattern: '/leave/' });
@@ -95,8 +95,8 @@ const ways: [way: string, leave: (id: number, path: string) => Promise<unknown>,
 test.each(ways)('a waiting file that %s is never read, and its charge is given back', async (way, leave, state) => {
   const [busy, never] = [`/queue/${way}/busy`, `/queue/${way}/never`];
   await tape(busy);
-  await addTaped(app.ctx, backend, [{ path: never, volume: 'NEVER' }]);
-  const reads = holdReads(backend);
+  await addTaped(app.ctx, library, [{ path: never, volume: 'NEVER' }]);
+  const reads = holdReads(library);
   const first = await made(app, { quota: 'bob', files: [busy] });
   await reads.begun();
   const id = await made(app, { quota: 'alice', files: [never] });
@@ -109,8 +109,8 @@ test.each(ways)('a waiting file that %s is never read, and its charge is given b
   expect(await countRecalls()).toBe(1);
   reads.open();
   await waitForState(app, first, 'COMPLETED');
-  await waitFor('the unmount', async () => backend.log.some((entry) => entry.what === 'unmount'));
-  expect(backend.log.map((entry) => entry.volume)).not.toContain('NEVER');
+  await waitFor('the unmount', async () => library.log.some((entry) => entry.what === 'unmount'));
+  expect(library.log.map((entry) => entry.volume)).not.toContain('NEVER');
   expect(await readMoves(app, never)).toEqual([]);
   await end(id, first);
 });
@@ -118,7 +118,7 @@ test.each(ways)('a waiting file that %s is never read, and its charge is given b
 test.each(ways)('a running recall stops if its file %s and no request is left for it', async (way, leave, state) => {
   const file = `/stop/${way}/a`;
   await tape(file);
-  const reads = holdReads(backend); // stays closed: only a stop ends the read
+  const reads = holdReads(library); // stays closed: only a stop ends the read
   const id = await made(app, { quota: 'alice', files: [file] });
   await reads.begun();
   await leave(id, file);
@@ -136,7 +136,7 @@ test.each(ways)(
   async (way, leave, state) => {
     const file = `/shared/${way}/a`;
     await tape(file);
-    const reads = holdReads(backend);
+    const reads = holdReads(library);
     const first = await made(app, { quota: 'alice', files: [file] });
     await reads.begun();
     const second = await made(app, { quota: 'bob', files: [file] });
@@ -145,7 +145,7 @@ test.each(ways)(
     await waitForState(app, second, 'COMPLETED');
     expect([readRestored(app, file)?.length, await readStage(app, file)]).toEqual([1000, 'R']);
     expect(await viewRequest(app, first)).toMatchObject({ state, firstFilesOnDisk: null });
-    expect(backend.log.filter((entry) => entry.what === 'read')).toHaveLength(1);
+    expect(library.log.filter((entry) => entry.what === 'read')).toHaveLength(1);
     expect([await readUsed(app, 'alice'), await readUsed(app, 'bob')]).toEqual([0, 1000]);
     await end(first, second);
   },
@@ -153,14 +153,14 @@ test.each(ways)(
 
 test('files that were started ahead of their reading are not read after their request was cancelled', async () => {
   const files = Array.from({ length: 300 }, (_, n) => ({ path: `/ahead/${n}`, volume: 'AHEAD', size: 10 }));
-  await addTaped(app.ctx, backend, files);
-  const reads = holdReads(backend);
+  await addTaped(app.ctx, library, files);
+  const reads = holdReads(library);
   const id = await made(app, { quota: 'alice', pattern: '/ahead/' });
   await reads.begun();
   await waitFor('a second batch to start', async () => (await readMoves(app, '/ahead/')).length > 128);
   await cancel(app, id);
   await waitFor('all recalls to end', async () => (await countRecalls()) === 0);
-  expect(backend.log.filter((entry) => entry.what === 'read').length).toBe(1);
+  expect(library.log.filter((entry) => entry.what === 'read').length).toBe(1);
   const moves = (await readMoves(app, '/ahead/')).map(({ move }) => move);
   expect(moves.sort()).toEqual([...Array(256).fill('AT'), ...Array(256).fill('TA')]);
   expect(await readDisks(app)).toEqual({ used: 0n, reserved: 0n });
@@ -168,13 +168,13 @@ test('files that were started ahead of their reading are not read after their re
 
 test('a recall that fails after its request was cancelled is not retried', async () => {
   const gate = createGate();
-  backend.onRead = async () => {
+  library.onRead = async () => {
     await gate.opened;
     throw new TapeError('TRANSIENT', 'try again');
   };
   await tape('/fails/a');
   const id = await made(app, { quota: 'alice', files: ['/fails/a'] });
-  await waitFor('a read', async () => backend.log.some((entry) => entry.what === 'read'));
+  await waitFor('a read', async () => library.log.some((entry) => entry.what === 'read'));
   await cancel(app, id);
   gate.open();
   await waitFor('the end of the recall', async () => (await countRecalls()) === 0);
@@ -185,7 +185,7 @@ test('a recall that fails after its request was cancelled is not retried', async
 test('the state of a request follows from the files that are left in it', async () => {
   await tape('/rest/bad', '/rest/good', '/rest/slow');
   const gate = createGate();
-  backend.onRead = async (_volume, position) => {
+  library.onRead = async (_volume, position) => {
     if (position === 1n) throw new TapeError('PERMANENT', 'torn');
     if (position === 3n) await gate.opened;
   };
@@ -196,8 +196,8 @@ test('the state of a request follows from the files that are left in it', async 
   const partial = await viewRequest(app, id);
   expect([partial.lastFilesOnDisk, partial.tapestoreRequestEnd]).not.toContain(null);
   expect(await release(app, { id, paths: ['/rest/bad'] })).toMatchObject({ state: 'COMPLETED', filesTotal: 1 });
-  const { holds } = await viewRequest(app, id);
-  expect(holds[0]).toMatchObject({ path: '/rest/bad', state: 'RELEASED', errorClass: null, error: null });
+  const { files } = await viewRequest(app, id);
+  expect(files[0]).toMatchObject({ path: '/rest/bad', state: 'RELEASED', errorClass: null, error: null });
   expect(await release(app, { id, match: '/rest/' })).toMatchObject({ state: 'COMPLETED', filesTotal: 0 });
   expect((await viewRequest(app, id)).lastFilesOnDisk).toBe(partial.lastFilesOnDisk);
   gate.open();
@@ -214,15 +214,15 @@ test('a release of files that the request does not contain, or of an ended reque
   await cancel(app, ended);
   await waitUntilCleared();
   const cases: [input: object, field: string, message: string][] = [
-    [{ paths: ['/own/a', '/alien/b'] }, 'paths', `paths has what request ${id} does not hold: "/alien/b"`],
+    [{ paths: ['/own/a', '/alien/b'] }, 'paths', `paths has what request ${id} does not contain: "/alien/b"`],
     [
       { paths: ['/nowhere', '/own/a', '/alien/c', '/alien/b'] },
       'paths',
-      `paths has what request ${id} does not hold: "/alien/b" and 2 more`,
+      `paths has what request ${id} does not contain: "/alien/b" and 2 more`,
     ],
     [{ match: '/alien/' }, 'match', `match is in no path of request ${id}: "/alien/"`],
     [{ paths: ['own/a'] }, 'paths', 'paths has a path that does not begin with "/": "own/a"'],
-    [{ match: 'a\0' }, 'match', 'match must not hold the character NUL: "a\\u0000"'],
+    [{ match: 'a\0' }, 'match', 'match must not contain the character NUL: "a\\u0000"'],
     [{ match: 'a', paths: ['/own/a'] }, 'match', 'match and paths exclude each other: give one of them'],
     [{}, 'match', 'match or paths must be given, and neither is'],
     [{ match: '', paths: [] }, 'match', 'match or paths must be given, and neither is'],
@@ -246,12 +246,12 @@ test('a released file does not join its request again: by its pattern, an import
   const id = await made(app, { quota: 'carol', pattern: '/never/' });
   await waitForState(app, id, 'COMPLETED');
   await tape('/never/c');
-  expect((await viewRequest(app, id)).awaited).toEqual([{ path: '/never/c', reason: 'QUOTA_FULL' }]);
+  expect((await viewRequest(app, id)).unresolved).toEqual([{ path: '/never/c', reason: 'QUOTA_FULL' }]);
 
   expect(await release(app, { id, paths: ['/never/c'] })).toMatchObject({ filesRefused: 0, filesReleased: 1 });
   await release(app, { id, paths: ['/never/a'] });
   expect(await readUsed(app, 'carol')).toBe(1000);
-  await joinAwaited(app.ctx);
+  await joinUnresolved(app.ctx);
   await addFiles(
     app.ctx,
     ['/never/a', '/never/c'].map((path) => ({ path, stage: 'ONTAPE' as const, size: 1000n })),
@@ -260,7 +260,7 @@ test('a released file does not join its request again: by its pattern, an import
   expect(await readUsed(app, 'carol')).toBe(0);
   await put(app, id, { quota: 'carol', retention: '2999-01-01T00:00:00' });
   const view = await waitForState(app, id, 'COMPLETED');
-  expect(view).toMatchObject({ filesTotal: 1, bytesTotal: '1000', awaited: [] });
+  expect(view).toMatchObject({ filesTotal: 1, bytesTotal: '1000', unresolved: [] });
   expect(await states(id)).toEqual(['/never/a RELEASED', '/never/b ON_DISK', '/never/c RELEASED']);
   expect(await readUsed(app, 'carol')).toBe(1000);
   expect((await readRequest(app, id)).files).toEqual(['/never/b']);

@@ -28,7 +28,7 @@ import { put, readUsed } from '../support/rest.js';
 import { recordStatements } from '../support/statements.js';
 import { waitFor } from '../support/wait.js';
 
-const { app, backend, tape, ask, restore, place, query } = useMemorySite({ isIdle: true, users: ['alice', 'bob'] });
+const { app, library, tape, ask, restore, place, query } = useMemorySite({ isIdle: true, users: ['alice', 'bob'] });
 const never = new AbortController().signal;
 const FIRST = { after: 0n, limit: 10 };
 
@@ -46,7 +46,7 @@ const removeCopies = () => removeUnheld(app.ctx, never);
 const readCharges = () => Promise.all(['alice', 'bob'].map((user) => readUsed(app, user)));
 const findUncleared = async () => (await listUncleared(app.ctx, { after: 0, limit: 1 }))[0]?.id;
 const readCopies = async (requestId: number) => (await readUnheld(app.ctx, { requestId, after: 0, limit: 10 })).copies;
-const complete = (id: number) => withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+const complete = (id: number) => withEngine(app, library, () => waitForState(app, id, 'COMPLETED'));
 
 /** Restores files, cancels their request, and records that their copies are to be removed. */
 async function leave(...files: string[]): Promise<void> {
@@ -86,7 +86,7 @@ test('a file is not recalled before its old copy is removed', async () => {
     expect(await removeCopies()).toBe(1);
     await waitForState(app, again, 'COMPLETED');
   };
-  await withEngine(app, backend, work, { part: 'drive' });
+  await withEngine(app, library, work, { part: 'drive' });
   expect((await readMoves(app, '/still/')).map(({ move }) => move)).toEqual(['TA', 'AR', 'RT', 'TA', 'AR']);
   expect(await readDisks(app)).toEqual({ used: 1000n, reserved: 0n });
 });
@@ -131,7 +131,7 @@ test('copies on a disk that is away delay no others, and are not looked at until
   mkdirSync(other);
   await addDisk(app.ctx, { mountpoint: other, size: 10n ** 15n }); // the most room
   const away = await Promise.all([1, 2, 3].map((n) => tape(`/long/${n}`).then(() => ask(`/long/${n}`))));
-  await withEngine(app, backend, async () => {
+  await withEngine(app, library, async () => {
     for (const id of away) await waitForState(app, id, 'COMPLETED');
   });
   await setDisk(app.ctx, { mountpoint: other, size: 0n });
@@ -143,7 +143,7 @@ test('copies on a disk that is away delay no others, and are not looked at until
   await remove(); // suspends the disk
   expect(await remove()).toBe(0);
   const asked = await recordStatements(remove);
-  expect(asked.filter(({ text }) => /hold o|is_released = true/.test(text))).toEqual([]);
+  expect(asked.filter(({ text }) => /request_file o|is_released = true/.test(text))).toEqual([]);
   await cancel(app, here);
   expect(await remove()).toBe(1);
   expect([await readStage(app, '/long/1'), await readStage(app, '/near/a')]).toEqual(['R', 'T']);
@@ -225,9 +225,9 @@ test.each(['the release', 'the end of the recall'])(
   async (first) => {
     const file = `/ends/${first.length}`;
     await tape(file);
-    const reads = holdReads(backend);
+    const reads = holdReads(library);
     const id = await ask(file);
-    await withEngine(app, backend, async () => {
+    await withEngine(app, library, async () => {
       await reads.begun();
       const steps = [() => release(app, { id, paths: [file] }), async (): Promise<unknown> => reads.open()];
       if (first !== 'the release') steps.reverse();
@@ -247,7 +247,7 @@ test('a path that is released while its file is imported does not join', async (
     () => release(app, { id, paths: ['/import/a'] }),
     () => addFiles(app.ctx, files),
   ]);
-  expect((await viewRequest(app, id)).holds.map(({ path }) => path)).toEqual(['/import/b']);
+  expect((await viewRequest(app, id)).files.map(({ path }) => path)).toEqual(['/import/b']);
   expect(await readCharges()).toEqual([1000, 0]);
 });
 
@@ -297,9 +297,9 @@ test.each([true, false])(
 
 test('a request is looked at again as long as a recall of its released file is not over', async () => {
   await tape('/back/a');
-  const reads = holdReads(backend);
+  const reads = holdReads(library);
   const id = await ask('/back/a');
-  await withEngine(app, backend, async () => {
+  await withEngine(app, library, async () => {
     await reads.begun();
     // the recall, stopped or not, cannot end meanwhile
     await whileLocked(app, `SELECT FROM tape_file WHERE path = '/back/a' FOR UPDATE`, async () => {
@@ -317,9 +317,9 @@ test('a request is looked at again as long as a recall of its released file is n
 test('files that are restored, released and requested at the same time leave only what requests contain', async () => {
   const names = Array.from({ length: 30 }, (_, n) => `/storm/${String(n).padStart(2, '0')}`);
   const taped = names.map((path, n) => ({ path, volume: `STORM${n % 3}`, position: BigInt(n + 1), size: 1000 + n }));
-  await addTaped(app.ctx, backend, taped);
+  await addTaped(app.ctx, library, taped);
   const id = await made(app, { quota: 'alice', pattern: '/storm/' });
-  await withEngine(app, backend, async () => {
+  await withEngine(app, library, async () => {
     const others = await Promise.all(
       taped.map(async ({ path, size }, n) => {
         await release(app, { id, paths: [path] });

@@ -5,7 +5,7 @@ import path from 'node:path';
 import { afterAll, afterEach, expect, test } from 'vitest';
 import { ADVISORY_SPACE, advisoryKeys } from '../../src/db/locks.js';
 import { recordFolders } from '../../src/domain/catalogue/folder-modes.js';
-import { forgetFiles, withdrawFiles } from '../../src/domain/catalogue/withdrawals.js';
+import { purgeFiles, withdrawFiles } from '../../src/domain/catalogue/withdrawals.js';
 import { renameFiles } from '../../src/domain/catalogue-changes/renames.js';
 import { importRows } from '../../src/domain/import/import.js';
 import { archiveTree } from '../../src/engine/archive/archive.js';
@@ -16,7 +16,7 @@ import { findFaults } from '../support/faults.js';
 import { askData } from '../support/graphql.js';
 import { send } from '../support/http.js';
 import { lock, waitForBlocked } from '../support/locks.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { cancel } from '../support/mutations.js';
 import { cleanUp, makeDataDir, runCli } from '../support/process.js';
 import { waitForState } from '../support/request-view.js';
@@ -27,16 +27,16 @@ import { useApp } from '../support/use-app.js';
 import { placesBelow } from '../support/volumes.js';
 import { createGate, waitFor } from '../support/wait.js';
 
-const backend = createMemoryBackend();
-const { onRead } = backend;
+const library = createMemoryLibrary();
+const { onRead } = library;
 const linkRoot = makeTempDir();
 /** A folder of links that is in the way of a link stays. */
 const isFolderOfLinks = /^link-stuck: .*\/nest2\/x$/;
 
-const app = useApp({ backend, config: { linkRoot } }, () => addQuota(app.ctx, 'alice', 10n ** 9n));
+const app = useApp({ library, config: { linkRoot } }, () => addQuota(app.ctx, 'alice', 10n ** 9n));
 
 afterEach(async () => {
-  backend.onRead = onRead;
+  library.onRead = onRead;
   expect((await findFaults(app, { checksums: true })).filter((fault) => !isFolderOfLinks.test(fault))).toEqual([]);
 });
 afterAll(async () => {
@@ -84,7 +84,7 @@ const waitForLink = (file: string, is = true) =>
   waitFor(`the link at ${file} to ${is ? 'appear' : 'leave'}`, async () => existsSync(linkAt(file)) === is);
 
 test('the copy of a renamed file stays in place, is linked and served at the new path, and leaves with its requests', async () => {
-  const contents = await addTaped(app.ctx, backend, [{ path: '/stay/a' }]);
+  const contents = await addTaped(app.ctx, library, [{ path: '/stay/a' }]);
   await recordFolders(app.ctx, [{ path: '/stay', mode: 0o755, gid: null }]);
   const id = await restore('/stay/a');
   await waitForLink('/stay/a');
@@ -110,10 +110,10 @@ test('the copy of a renamed file stays in place, is linked and served at the new
 });
 
 test('a file that is renamed while a drive reads it is restored at its old path', async () => {
-  const contents = await addTaped(app.ctx, backend, [{ path: '/read/a', volume: 'R1' }]);
+  const contents = await addTaped(app.ctx, library, [{ path: '/read/a', volume: 'R1' }]);
   const gate = createGate();
   let isReading = false;
-  backend.onRead = async () => {
+  library.onRead = async () => {
     isReading = true;
     await gate.opened;
   };
@@ -121,18 +121,18 @@ test('a file that is renamed while a drive reads it is restored at its old path'
   await waitFor('a read', async () => isReading);
   await rename('/read/', '/done/deep/');
   gate.open();
-  const { holds } = await waitForState(app, id, 'COMPLETED');
-  expect(holds.map((hold) => hold.path)).toEqual(['/done/deep/a']);
+  const { files } = await waitForState(app, id, 'COMPLETED');
+  expect(files.map((requestFile) => requestFile.path)).toEqual(['/done/deep/a']);
   expect(await placeOf('/done/deep/a')).toBe(`${app.restoreDir}/read/a`);
   expect(await readPlaced('/done/deep/a')).toEqual(Buffer.from(contents.get('/read/a') ?? []));
   await end(id, '/done/deep/a');
 });
 
 test('a new file at the old path is restored at another path while the old copy exists, and later at its own', async () => {
-  const old = await addTaped(app.ctx, backend, [{ path: '/best/latest', volume: 'B1' }]);
+  const old = await addTaped(app.ctx, library, [{ path: '/best/latest', volume: 'B1' }]);
   const first = await restore('/best/latest');
   await rename('/best/latest', '/best/v1');
-  const fresh = await addTaped(app.ctx, backend, [{ path: '/best/latest', volume: 'B2' }]);
+  const fresh = await addTaped(app.ctx, library, [{ path: '/best/latest', volume: 'B2' }]);
   const second = await restore('/best/latest');
   expect(await readPlaced('/best/v1')).toEqual(Buffer.from(old.get('/best/latest') ?? []));
   expect(await readPlaced('/best/latest')).toEqual(Buffer.from(fresh.get('/best/latest') ?? []));
@@ -150,10 +150,10 @@ test.each([
   ['below', '/nest1/x', '/nest1/away', '/nest1/x/y'],
   ['above', '/nest2/x/y', '/nest2/away', '/nest2/x'],
 ])('a new file %s the path of a renamed copy is restored', async (_where, before, after, fresh) => {
-  await addTaped(app.ctx, backend, [{ path: before, volume: 'N1' }]);
+  await addTaped(app.ctx, library, [{ path: before, volume: 'N1' }]);
   const first = await restore(before);
   await rename(before, after);
-  const contents = await addTaped(app.ctx, backend, [{ path: fresh, volume: 'N2' }]);
+  const contents = await addTaped(app.ctx, library, [{ path: fresh, volume: 'N2' }]);
   const second = await restore(fresh);
   expect(await readPlaced(fresh)).toEqual(Buffer.from(contents.get(fresh) ?? []));
   await cancel(app, first);
@@ -161,7 +161,7 @@ test.each([
 });
 
 test('files that exchange their names keep their bytes', async () => {
-  const contents = await addTaped(app.ctx, backend, [
+  const contents = await addTaped(app.ctx, library, [
     { path: '/swap/a', volume: 'S1' },
     { path: '/swap/b', volume: 'S1', position: 2n },
   ]);
@@ -187,7 +187,7 @@ test('a staging library is asked for a renamed file by the path that it knows', 
 });
 
 test("the late check of a renamed file's link leaves the link of the file that has its path now", async () => {
-  await addTaped(app.ctx, backend, [{ path: '/late/a', volume: 'K1' }]);
+  await addTaped(app.ctx, library, [{ path: '/late/a', volume: 'K1' }]);
   const first = await restore('/late/a');
   await waitForLink('/late/a');
   await end(first, '/late/a');
@@ -204,7 +204,7 @@ test("the late check of a renamed file's link leaves the link of the file that h
      ON CONFLICT (file_id) DO UPDATE SET at = excluded.at, target = excluded.target, is_there = false, look_at = excluded.look_at, change = 1000`,
     [linkAt('/late/a'), `${app.restoreDir}/late/a`],
   );
-  await addTaped(app.ctx, backend, [{ path: '/late/a', volume: 'K2' }]);
+  await addTaped(app.ctx, library, [{ path: '/late/a', volume: 'K2' }]);
   const second = await restore('/late/a');
   await waitForLink('/late/a');
   await waitFor('its link to be settled', async () => {
@@ -233,7 +233,7 @@ test('a file is released at its library by the path by which it was requested, w
     return states['/kiln/a'] === 'ASKED' && states['/kiln/b'] === 'ASKED';
   });
   const moveTo = (file: string, was: string, position: bigint) =>
-    addTaped(app.ctx, backend, [{ path: file, bytes: contents.get(was) ?? new Uint8Array(), volume: 'K3', position }]);
+    addTaped(app.ctx, library, [{ path: file, bytes: contents.get(was) ?? new Uint8Array(), volume: 'K3', position }]);
   await renameFiles(app.ctx, { from: '/kiln/a', to: '/ofen/a' });
   await moveTo('/ofen/a', '/kiln/a', 1n);
   await moveTo('/kiln/b', '/kiln/b', 2n);
@@ -254,7 +254,7 @@ async function archiveAndMove(
   try {
     for (const [name, bytes] of Object.entries(files)) writeFileSync(path.join(dir, name), bytes);
     const input = { dir, prefix, volumeSize: 10n ** 9n, move: true };
-    const { failed } = await archiveTree(app.ctx, backend, input, { signal: new AbortController().signal });
+    const { failed } = await archiveTree(app.ctx, library, input, { signal: new AbortController().signal });
     return { failed, left: readdirSync(dir) };
   } finally {
     rmSync(dir, { recursive: true, force: true });
@@ -262,7 +262,7 @@ async function archiveAndMove(
 }
 
 test('archive keeps a source whose file is withdrawn: after a purge, its bytes could not be found', async () => {
-  const contents = await addTaped(app.ctx, backend, [{ path: '/source/a', volume: 'K9' }]);
+  const contents = await addTaped(app.ctx, library, [{ path: '/source/a', volume: 'K9' }]);
   await withdrawFiles(app.ctx, { path: '/source/a' });
   const { failed, left } = await archiveAndMove({ a: Buffer.from(contents.get('/source/a') ?? []) }, '/source');
   expect(left).toEqual(['a']);
@@ -271,14 +271,14 @@ test('archive keeps a source whose file is withdrawn: after a purge, its bytes c
 
 /** Does the same, and some work while the first file is read back. */
 async function archiveWhile(files: Record<string, Uint8Array>, prefix: string, work: () => Promise<unknown>) {
-  const { onRead } = backend;
+  const { onRead } = library;
   let begun: Promise<unknown> | undefined;
-  backend.onRead = async () => {
+  library.onRead = async () => {
     begun ??= work();
     await begun;
   };
   return await archiveAndMove(files, prefix).finally(() => {
-    backend.onRead = onRead;
+    library.onRead = onRead;
   });
 }
 
@@ -328,7 +328,7 @@ test('archive does not undo a rename that happens just before it records a file'
 });
 
 test('a withdrawn file is purged by command once its copy has left', async () => {
-  const plain = await startApp({ backend });
+  const plain = await startApp({ library });
   try {
     await addQuota(plain.ctx, 'alice', 10n ** 9n);
     await forgetByCommands(plain);
@@ -338,7 +338,7 @@ test('a withdrawn file is purged by command once its copy has left', async () =>
 });
 
 async function forgetByCommands(plain: TestApp): Promise<void> {
-  await addTaped(plain.ctx, backend, [{ path: '/bye/a', volume: 'F1' }]);
+  await addTaped(plain.ctx, library, [{ path: '/bye/a', volume: 'F1' }]);
   const id = await ask(['/bye/a'], plain);
   await waitForState(plain, id, 'COMPLETED');
   const dir = makeDataDir();
@@ -349,15 +349,15 @@ async function forgetByCommands(plain: TestApp): Promise<void> {
   expect(renamed.stdout).toBe('1 file, 1.00 kB, renamed\n1 live request is concerned\n');
   await withdrawFiles(plain.ctx, { path: '/bye/b' });
   const busy = await runCli(['forget', '/bye/'], env);
-  expect([busy.code, busy.stderr]).toEqual([1, `tapegate: "/bye/b" cannot be forgotten yet: request ${id} has it\n`]);
+  expect([busy.code, busy.stderr]).toEqual([1, `tapegate: "/bye/b" cannot be purged yet: request ${id} has it\n`]);
   await cancel(plain, id);
   await waitFor('its copy to leave', async () => {
     await ring(plain, 'event');
-    return await forgetFiles(plain.ctx, { path: '/bye/b', isDryRun: true }).then(
+    return await purgeFiles(plain.ctx, { path: '/bye/b', isDryRun: true }).then(
       () => true,
       () => false,
     );
   });
-  expect((await runCli(['forget', '/bye/'], env)).stdout).toBe('1 file, 1.00 kB, forgotten\n');
+  expect((await runCli(['forget', '/bye/'], env)).stdout).toBe('1 file, 1.00 kB, purged\n');
   expect((await runCli(['rename', '/bye/b', '/bye/c'], env)).stderr).toContain('there is no file "/bye/b"');
 }

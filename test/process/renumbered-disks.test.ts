@@ -18,7 +18,7 @@ import { cancel } from '../support/mutations.js';
 import { runCli } from '../support/process.js';
 import { waitForState } from '../support/request-view.js';
 
-const { app, backend, restore, tape, ask, place, query } = useMemorySite({ isIdle: true });
+const { app, library, restore, tape, ask, place, query } = useMemorySite({ isIdle: true });
 const never = new AbortController().signal;
 const disk = () => ({ diskId: 1, mountpoint: app.restoreDir });
 const look = () => new Renumbering().run(app.ctx, never, new FailingDisks(app.ctx));
@@ -115,12 +115,12 @@ test('on a disk that folds names, files whose names differ in case or normalisat
   const names = ['/c/early', '/c/File', '/c/file', '/c/caf\u00e9', '/c/cafe\u0301', '/c/other'];
   await tape(...names);
   const id = await ask(...names);
-  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'), { part: 'drive' });
-  const { request } = await askData<{ request: { holds: { edges: { node: { file: { restoredPath: string } } }[] } } }>(
+  await withEngine(app, library, () => waitForState(app, id, 'COMPLETED'), { part: 'drive' });
+  const { request } = await askData<{ request: { files: { edges: { node: { file: { restoredPath: string } } }[] } } }>(
     app,
-    `{ request(id: ${id}) { holds(first: 10) { edges { node { file { restoredPath } } } } } }`,
+    `{ request(id: ${id}) { files(first: 10) { edges { node { file { restoredPath } } } } } }`,
   );
-  const paths = request.holds.edges.map(({ node }) => node.file.restoredPath);
+  const paths = request.files.edges.map(({ node }) => node.file.restoredPath);
   const fold = (file: string) => file.normalize('NFC').toLowerCase();
   expect(new Set([...paths, place('/c/Early')].map(fold)).size).toBe(names.length + 1);
   expect(paths.at(-1)).toBe(path.join(app.restoreDir, '/c/other'));

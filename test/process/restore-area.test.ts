@@ -32,7 +32,7 @@ import { waitFor } from '../support/wait.js';
 
 /** Beside the restore area: nothing may ever happen there. */
 let outside: string;
-const { app, backend, clock, tape, ask, restore, place, query } = useMemorySite();
+const { app, library, clock, tape, ask, restore, place, query } = useMemorySite();
 
 beforeAll(async () => {
   outside = path.join(app.dataDir, 'outside');
@@ -105,11 +105,11 @@ test('a file whose path on disk is blocked fails as POLICY, and everything on di
   const before = photograph();
   const files = obstacles.map(([, file]) => file);
   await tape(...files);
-  const { holds } = await waitForState(app, await ask(...files), 'PARTIAL');
-  expect(holds.length).toBe(obstacles.length);
+  const view = await waitForState(app, await ask(...files), 'PARTIAL');
+  expect(view.files.length).toBe(obstacles.length);
   for (const [what, file, , error] of obstacles) {
-    const hold = holds.find(({ path }) => path === file);
-    expect({ what, ...hold }).toMatchObject({
+    const requestFile = view.files.find(({ path }) => path === file);
+    expect({ what, ...requestFile }).toMatchObject({
       state: 'FAILED',
       errorClass: 'POLICY',
       error: expect.stringContaining(error),
@@ -129,7 +129,7 @@ test('a path that leads out, put into the catalogue past all checks, fails as PO
   }
   const id = await makeRequest(app, { quota: 'alice', patterns: '/..' });
   const view = await waitForState(app, id, 'PARTIAL');
-  expect(view.holds.map(({ errorClass }) => errorClass)).toEqual(ways.map(() => 'POLICY'));
+  expect(view.files.map(({ errorClass }) => errorClass)).toEqual(ways.map(() => 'POLICY'));
   const made = Object.keys(photograph()).filter((name) => !(name in before) && name !== 'restore/a');
   expect(made).toEqual([]);
   await cancel(app, id);
@@ -141,10 +141,10 @@ test("a user's private file with the same bytes is not taken for the copy, and s
   const bytes = Buffer.from('the very same');
   writeFileSync(place('same'), bytes, { mode: 0o600 });
   const before = statSync(place('same'), { bigint: true });
-  await addTaped(app.ctx, backend, [{ path: '/same', volume: 'SAME', bytes }]);
+  await addTaped(app.ctx, library, [{ path: '/same', volume: 'SAME', bytes }]);
   const id = await askShortly('/same');
-  const { holds } = await waitForState(app, id, 'PARTIAL');
-  expect(holds).toMatchObject([{ errorClass: 'POLICY', error: expect.stringContaining('another file stands at') }]);
+  const { files } = await waitForState(app, id, 'PARTIAL');
+  expect(files).toMatchObject([{ errorClass: 'POLICY', error: expect.stringContaining('another file stands at') }]);
   await endRequests();
   await waitForState(app, id, 'EXPIRED');
   expect(await removeUnheld(app.ctx, new AbortController().signal)).toBe(0);
@@ -194,9 +194,9 @@ test('a copy whose directory was moved out and replaced by a link stays, and its
 
 test('a directory that an operator moves away while its file is read gets no copy', async () => {
   mkdirSync(place('shift/sub'), { recursive: true });
-  const { onRead } = backend;
+  const { onRead } = library;
   let isMoved = false;
-  backend.onRead = async (_volume, _position, bytes) => {
+  library.onRead = async (_volume, _position, bytes) => {
     if (!isMoved) {
       renameSync(place('shift/sub'), path.join(outside, 'sub'));
       mkdirSync(place('shift/sub'));
@@ -206,7 +206,7 @@ test('a directory that an operator moves away while its file is read gets no cop
   };
   const contents = await tape('/shift/sub/file');
   await waitThroughPauses(app, clock, await askShortly('/shift/sub/file'), 'COMPLETED');
-  backend.onRead = onRead;
+  library.onRead = onRead;
   expect([isMoved, listTree(path.join(outside, 'sub'))]).toEqual([true, []]);
   expect(readFileSync(place('shift/sub/file'))).toEqual(contents.get('/shift/sub/file'));
 });

@@ -22,7 +22,7 @@ import { put } from '../support/rest.js';
 import { readSuspensions, readTries } from '../support/suspend.js';
 import { waitFor } from '../support/wait.js';
 
-const { app, backend, clock, tape, ask, query } = useMemorySite({ drives: 4, engine: { readFileSystem } });
+const { app, library, clock, tape, ask, query } = useMemorySite({ drives: 4, engine: { readFileSystem } });
 /** Bytes that each mount point takes at most, as a file system of its own; one that is not here has plenty. */
 const capacities = new Map<string, number | Error>();
 
@@ -121,7 +121,7 @@ test('files are put on the disk with the most room', async () => {
   const files = [800, 400, 700, 600].map((size, n) => ({ path: `/even/${n + 1}`, position: BigInt(n + 1), size }));
   await addTaped(
     app.ctx,
-    backend,
+    library,
     files.map((file) => ({ ...file, volume: 'EVEN' })),
   );
   await waitForState(app, await ask(...files.map((file) => file.path)), 'COMPLETED');
@@ -134,7 +134,7 @@ test('a recall beyond the allocation of the disks waits with the reason, delays 
   const files = [1000, 501, 500].map((size, n) => ({ path: `/space/${n}`, position: BigInt(n + 1), size }));
   await addTaped(
     app.ctx,
-    backend,
+    library,
     files.map((file) => ({ ...file, volume: 'SPACE' })),
   );
   const first = await ask('/space/0');
@@ -159,7 +159,7 @@ test('a recall beyond the allocation of the disks waits with the reason, delays 
 test('a recall beyond the real free space of the disk waits, and reports what is free and what is reserved', async () => {
   capacities.set(app.restoreDir, 1500);
   for (const name of ['a', 'b', 'c']) await tape(`/free/${name}`);
-  const reads = holdReads(backend);
+  const reads = holdReads(library);
   const first = await ask('/free/a');
   await waitFor('the first recall', async () => (await readStage(app, '/free/a')) === 'A');
   const second = await ask('/free/b');
@@ -202,7 +202,7 @@ test('two engines that restore and remove files at the same time never exceed th
     most.onNarrow = Math.max(most.onNarrow, sizeOf(narrow));
   };
   const allocated = 'SELECT used + reserved AS bytes FROM restore_disk WHERE mountpoint = $1';
-  backend.onRead = async (_volume, _position, bytes) => {
+  library.onRead = async (_volume, _position, bytes) => {
     const [row = { bytes: 0n }] = await query<{ bytes: bigint }>(allocated, [app.restoreDir]);
     if (row.bytes > most.allocated) most.allocated = row.bytes;
     measure();
@@ -213,7 +213,7 @@ test('two engines that restore and remove files at the same time never exceed th
     const files = Array.from({ length: 4 }, (_, n) => `/commit/${volume}/${n}`);
     for (const [file, bytes] of await tape(...files)) contents.set(file, bytes);
   }
-  const second = await startEngine(app.ctx, backend, { readFileSystem, drainMs: 1000 });
+  const second = await startEngine(app.ctx, library, { readFileSystem, drainMs: 1000 });
   try {
     const engines = 'SELECT DISTINCT engine_id FROM drive WHERE engine_id IS NOT NULL';
     await waitFor('both engines to have drives', async () => (await query(engines)).length === 2);
@@ -246,7 +246,7 @@ const isFile = (file: string) => statSync(file, { throwIfNoEntry: false })?.isFi
 
 test('a draining disk finishes its recalls, starts none, and keeps its copies while requests contain them', async () => {
   for (const name of ['a', 'b']) await tape(`/drain/${name}`);
-  const reads = holdReads(backend);
+  const reads = holdReads(library);
   const first = await ask('/drain/a');
   await waitFor('the first recall', async () => (await readStage(app, '/drain/a')) === 'A');
   const suspension = { mode: 'DRAINING' as const, reason: 'it gets a new fan' };
@@ -280,7 +280,7 @@ test('a mount point where nothing is mounted gets no files, and copies of the di
   expect((await waitForReason(second)).class).toBe('TRANSIENT');
   await waitForHold(mountpoint, `the restore disk ${mountpoint} is not mounted, or lost its marker`);
   await cancel(app, first);
-  const engine = await startEngine(app.ctx, backend, { readFileSystem, drainMs: 1000 }); // one that starts meanwhile
+  const engine = await startEngine(app.ctx, library, { readFileSystem, drainMs: 1000 }); // one that starts meanwhile
   await eventually('a look at the disk', async () => (await waitForReason(second)).error);
   await engine.stop();
   expect(readdirSync(mountpoint)).toEqual([]);

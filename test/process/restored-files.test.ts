@@ -33,7 +33,7 @@ import { readTries } from '../support/suspend.js';
 import { waitFor } from '../support/wait.js';
 import { adler32 } from '../support/wlcg-storage.js';
 
-const { app, backend, tape, ask, place, query } = useMemorySite({ isIdle: true });
+const { app, library, tape, ask, place, query } = useMemorySite({ isIdle: true });
 const never = new AbortController().signal;
 const isRoot = process.getuid?.() === 0;
 const umask = process.umask();
@@ -55,13 +55,13 @@ interface OnTape {
 /** Puts `bytes` on a volume of their own, and a file without a checksum into the catalogue. */
 async function register(file: string): Promise<OnTape> {
   const onTape = { path: file, size: 1000n, volume: file.replaceAll(/\W/g, '_').slice(-40), position: 1n };
-  putOnTape(backend, { ...onTape, bytes });
+  putOnTape(library, { ...onTape, bytes });
   await importRows(app.ctx, [buildRow({ ...onTape, checksum: null })]);
   return onTape;
 }
 
 const complete = (...ids: number[]) =>
-  withEngine(app, backend, async () => {
+  withEngine(app, library, async () => {
     for (const id of ids) await waitForState(app, id, 'COMPLETED');
   });
 
@@ -69,7 +69,7 @@ const complete = (...ids: number[]) =>
 async function restore(file: string, config: Partial<TestApp['ctx']['config']> = {}): Promise<number> {
   const id = await ask(file);
   const ctx = { ...app.ctx, config: { ...app.ctx.config, ...config } };
-  await withEngine({ ...app, ctx }, backend, () => waitForState(app, id, 'COMPLETED'), { part: 'drive' });
+  await withEngine({ ...app, ctx }, library, () => waitForState(app, id, 'COMPLETED'), { part: 'drive' });
   return id;
 }
 
@@ -113,7 +113,7 @@ test('the first restore stores an Adler-32 beside the checksum, once the bytes a
   await query(`UPDATE tape_file SET adler32 = '00000001' WHERE path = '/adler/known'`);
   const wrongId = await ask('/adler/wrong');
   const id = await ask('/adler/right', '/adler/known');
-  await withEngine(app, backend, async () => {
+  await withEngine(app, library, async () => {
     await waitForState(app, id, 'COMPLETED');
     await waitFor('a failure', async () => (await readTries(app, wrongId))['/adler/wrong']?.lastErrorClass === 'MEDIA');
   });
@@ -139,14 +139,14 @@ test('other bytes at a later restore are an error of class MEDIA, with both chec
   const onTape = await register(file);
   await remove(file, await restore(file));
   const others = randomBytes(1000);
-  putOnTape(backend, { ...onTape, bytes: others });
+  putOnTape(library, { ...onTape, bytes: others });
   const id = await ask(file);
   const error = `the tape copy has checksum ${checksumOf(others)}, and its first restore gave ${computed.checksum}: ${file}`;
   const readTry = async () => {
     const tries = (await readTries(app, id))[file];
     return tries?.lastError != null && tries;
   };
-  const tried = await withEngine(app, backend, () => waitFor('a failure', readTry));
+  const tried = await withEngine(app, library, () => waitFor('a failure', readTry));
   expect(tried).toMatchObject({ lastErrorClass: 'MEDIA', lastError: error });
   expect(readRestored(app, file)).toBeUndefined();
   await cancel(app, id);
@@ -232,7 +232,7 @@ test("a user's file with the same bytes counts as the copy, and its checksum is 
   mkdirSync(place('first'), { recursive: true });
   writeFileSync(place(file), bytes, { mode: 0o644 });
   const id = await restore(file);
-  expect(await viewRequest(app, id)).toMatchObject({ holds: [{ path: file, stage: 'UNVERIFIED', state: 'ON_DISK' }] });
+  expect(await viewRequest(app, id)).toMatchObject({ files: [{ path: file, stage: 'UNVERIFIED', state: 'ON_DISK' }] });
   expect(await viewChecksum(file)).toEqual(computed);
   expect(await query('SELECT adler32 FROM tape_file WHERE path = $1', [file])).toEqual([{ adler32: adler }]);
 });
@@ -283,7 +283,7 @@ async function archive(mode: number, seconds: number, owner = OWNER): Promise<st
   chmodSync(file, mode);
   utimesSync(file, seconds, seconds);
   const prefix = `/tree-${trees}/deep`;
-  const result = await archiveTree(app.ctx, backend, { dir, prefix, volumeSize: 10n ** 9n }, { signal: never });
+  const result = await archiveTree(app.ctx, library, { dir, prefix, volumeSize: 10n ** 9n }, { signal: never });
   expect(result.failed).toEqual([]);
   rmSync(dir, { recursive: true });
   return `${prefix}/file`;
@@ -316,9 +316,9 @@ test('a restored directory is as closed as its original and those above it were'
   chmodSync(closed, 0o700);
   const input = { dir, volumeSize: 10n ** 9n };
   for (const prefix of ['/closed/tree', '/'])
-    await archiveTree(app.ctx, backend, { ...input, prefix }, { signal: never });
+    await archiveTree(app.ctx, library, { ...input, prefix }, { signal: never });
   chmodSync(closed, 0o755);
-  await archiveTree(app.ctx, backend, { ...input, prefix: '/public' }, { signal: never });
+  await archiveTree(app.ctx, library, { ...input, prefix: '/public' }, { signal: never });
   const files = ['open/f', 'group/f', 'own/f'].flatMap((file) => [
     `/closed/tree/${file}`,
     `/${file}`,

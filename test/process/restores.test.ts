@@ -6,7 +6,7 @@ import { createClock } from '../support/clock.js';
 import { findIllegalMoves, listTree, readDisks, readRestored } from '../support/engine-watch.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { askData, type Edges } from '../support/graphql.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { cancel } from '../support/mutations.js';
 import { addKind, openCommand, openS3, openWlcg, putFiles, type RealKind } from '../support/real-kinds.js';
 import { type RequestView, viewRequest } from '../support/request-view.js';
@@ -20,7 +20,7 @@ import { waitFor } from '../support/wait.js';
 let app: TestApp;
 let kinds: Awaited<ReturnType<typeof openKinds>>;
 const clock = createClock();
-const backend = createMemoryBackend();
+const library = createMemoryLibrary();
 const names = ['dcache', 'storm', 's3', 'scripts'] as const;
 
 const openKinds = async () => ({
@@ -32,7 +32,7 @@ const openKinds = async () => ({
 
 beforeAll(async () => {
   kinds = await openKinds();
-  app = await startApp({ backend, now: clock.now, engine: { idleMs: 300, env: kinds.s3.env }, config: { drives: 1 } });
+  app = await startApp({ library, now: clock.now, engine: { idleMs: 300, env: kinds.s3.env }, config: { drives: 1 } });
   await addQuota(app.ctx, 'alice', 10n ** 12n);
   for (const name of names) await addKind(app, name, kinds[name]);
 });
@@ -114,7 +114,7 @@ test('a file that no drive read before it left the disk of the library is reques
   const waitForOne = (state: string) =>
     waitFor(`the file to be ${state}`, async () => (await readStates(app.ctx))[path] === state);
   await waitForOne('ASKED');
-  await suspend(app, { kind: 'VOLUME', name: 'brief', mode: 'HELD' });
+  await suspend(app, { kind: 'VOLUME', name: 'brief', mode: 'IMMEDIATE' });
   await brief.bench.arrive([path]);
   await waitForOne('READY');
   clock.advance(700);
@@ -127,7 +127,7 @@ test('a file that no drive read before it left the disk of the library is reques
     return (await viewRequest(app, id)).state === 'COMPLETED';
   });
   expectRestored(contents);
-  await suspend(app, { kind: 'BACKEND', name: 'brief', mode: 'HELD' });
+  await suspend(app, { kind: 'LIBRARY', name: 'brief', mode: 'IMMEDIATE' });
   await brief.bench.close();
 });
 
@@ -135,7 +135,7 @@ test('a request is restored from all libraries at once, and a library that is aw
   const files = ['1', '2', 'with spaces  and more', 'Grüße/日本語', `'quotes" & $(exit 1)`, '100%41+b#c?d'];
   const staged = await putInAll('all', files);
   const paths = [...staged.keys()];
-  const taped = await addTaped(app.ctx, backend, [{ path: '/all/drive/1' }]);
+  const taped = await addTaped(app.ctx, library, [{ path: '/all/drive/1' }]);
   const { server } = kinds.s3.bench;
   const others = server.onRequest;
   server.onRequest = async () => new S3Error(500, 'InternalError');
@@ -144,7 +144,7 @@ test('a request is restored from all libraries at once, and a library that is aw
   await bring(id, paths, 'all files but those of S3', ({ filesOnDisk }) => filesOnDisk === total - own);
   server.onRequest = others;
   const view = await bring(id, paths, 'all files', ({ state }) => state === 'COMPLETED');
-  expect(view.holds.map(({ error }) => error)).toEqual(Array(total).fill(null));
+  expect(view.files.map(({ error }) => error)).toEqual(Array(total).fill(null));
   expectRestored(new Map([...staged, ...taped]));
   await waitForRelease(paths);
   const copies = await readKept('all');
@@ -161,9 +161,9 @@ test('files that a library has lost fail, and the others of the request are rest
   const contents = await putInAll('partly', ['1', 'lost', '3']);
   for (const name of names) await kinds[name].bench.spoil(`/partly/${name}/lost`, 'lost');
   const id = await request('/partly/');
-  const { holds } = await bring(id, [...contents.keys()], 'ended', ({ state }) => state === 'PARTIAL');
+  const { files } = await bring(id, [...contents.keys()], 'ended', ({ state }) => state === 'PARTIAL');
   const isLost = (path: string) => path.endsWith('/lost');
-  for (const { path, state, errorClass } of holds)
+  for (const { path, state, errorClass } of files)
     expect([path, state, errorClass]).toEqual([path, ...(isLost(path) ? ['FAILED', 'PERMANENT'] : ['ON_DISK', null])]);
   const right = [...contents].filter(([path]) => !isLost(path));
   expectRestored(new Map(right));

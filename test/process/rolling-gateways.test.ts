@@ -6,7 +6,7 @@ import { afterAll, expect, test } from 'vitest';
 import { startBeside } from '../support/app.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { holdReads } from '../support/held-reads.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { findFreePort } from '../support/ports.js';
 import { cleanUp, serveHere } from '../support/process.js';
 import { waitForView } from '../support/request-view.js';
@@ -14,9 +14,9 @@ import { makeRequest } from '../support/rest.js';
 import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
-const backend = createMemoryBackend();
+const library = createMemoryLibrary();
 
-const app = useApp({ backend, config: { drives: 6 } }, async () => {
+const app = useApp({ library, config: { drives: 6 } }, async () => {
   await addQuota(app.ctx, 'alice', 10n ** 9n);
 });
 afterAll(cleanUp);
@@ -104,12 +104,12 @@ function watch(url: string, id: number, mode: { singleConnection: boolean; resum
 }
 
 test('clients of a gateway that restarts reconnect: they get each event once if they resume, else the current state', async () => {
-  const held = holdReads(backend);
+  const held = holdReads(library);
   const readFiles = (...numbers: number[]) => {
     for (const n of numbers) held.open(`ROLL${n}`);
   };
   const files = [1, 2, 3, 4, 5, 6].map((n) => ({ path: `/roll/${n}`, volume: `ROLL${n}` }));
-  await addTaped(app.ctx, backend, files);
+  await addTaped(app.ctx, library, files);
   await addQuota(app.ctx, 'roll', 1_000_000n);
   const id = await makeRequest(app, { quota: 'roll', patterns: '/roll/' });
   const port = await findFreePort();

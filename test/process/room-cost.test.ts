@@ -11,7 +11,7 @@ import { waitFor } from '../support/wait.js';
 import { countRows, type Work } from '../support/writes.js';
 
 const MANY = 150;
-const { app, backend, clock, ask, query } = useMemorySite({ drives: 1 });
+const { app, library, clock, ask, query } = useMemorySite({ drives: 1 });
 let standing = 0;
 
 beforeAll(async () => {
@@ -19,7 +19,7 @@ beforeAll(async () => {
   const files = Array.from({ length: MANY }, (_, n) => ({ path: `/large/${n}`, position: BigInt(n + 1), size: 600 }));
   await addTaped(
     app.ctx,
-    backend,
+    library,
     files.map((file) => ({ ...file, volume: 'ROOM' })),
   );
   standing = await makeRequest(app, { quota: 'alice', patterns: '/large/', retention: '2099-01-01' });
@@ -36,7 +36,7 @@ async function readWaiting(): Promise<string[]> {
 
 /** Restores a small file of the same volume: the drive has looked at all files that it counts as ready then. */
 async function restoreSmall(name: string): Promise<number> {
-  await addTaped(app.ctx, backend, [{ path: `/small/${name}`, volume: 'ROOM', position: 5000n, size: 10 }]);
+  await addTaped(app.ctx, library, [{ path: `/small/${name}`, volume: 'ROOM', position: 5000n, size: 10 }]);
   const id = await ask(`/small/${name}`);
   await waitForState(app, id, 'COMPLETED');
   return id;

@@ -5,7 +5,7 @@ import { afterAll, expect, test } from 'vitest';
 import { addQuota } from '../support/factories.js';
 import { LIBRARY_ENV } from '../support/library-dir.js';
 import { createLtfsBench, type LtfsBench } from '../support/ltfs/bench.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { cleanUp, type Result, runCli } from '../support/process.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
@@ -16,7 +16,7 @@ let env: Record<string, string>;
 
 const engine = { env: LIBRARY_ENV };
 
-const app = useApp({ backend: createMemoryBackend(), config: { drives: 1 }, engine }, async () => {
+const app = useApp({ library: createMemoryLibrary(), config: { drives: 1 }, engine }, async () => {
   await addQuota(app.ctx, 'alice', 10n ** 9n);
   env = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, ...LIBRARY_ENV };
   bench = createLtfsBench({ name: 'lto' });

@@ -4,14 +4,14 @@ import { symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import { TapeError } from '../../src/core/errors.js';
-import { readLocalities } from '../../src/domain/bulks/bulks.js';
 import { readVolumeFiguresOf } from '../../src/domain/catalogue/volumes.js';
 import { retireVolume } from '../../src/domain/catalogue-changes/retirements.js';
 import { listSuspensions, resume, suspend } from '../../src/domain/health/suspensions.js';
 import { importRows } from '../../src/domain/import/import.js';
 import { type CatalogueRow, checkRow } from '../../src/domain/import/import-rows.js';
-import { endLeftBehind, failUnplaced, finishRecalls } from '../../src/domain/recalls/ends.js';
+import { endStaleFiles, failUnplaced, finishRecalls } from '../../src/domain/recalls/ends.js';
 import { leaveUnreadable } from '../../src/domain/recalls/queue.js';
+import { readLocalities } from '../../src/domain/stage-requests/stage-requests.js';
 import { failStaged } from '../../src/domain/staging/answers.js';
 import { claim, idOf, restoreByHand, startByHand, withEngine } from '../support/engine-by-hand.js';
 import { readRestored, readStage, ring } from '../support/engine-watch.js';
@@ -25,7 +25,7 @@ import { makeTempDir } from '../support/temp-dir.js';
 import { placesBelow } from '../support/volumes.js';
 import { waitFor } from '../support/wait.js';
 
-const { app, backend, clock, countReads: readsOf, query: sql } = useMemorySite({ isIdle: true });
+const { app, library, clock, countReads: readsOf, query: sql } = useMemorySite({ isIdle: true });
 
 interface Copies {
   path: string;
@@ -43,8 +43,8 @@ const rowOf = ({ path, volume, bytes }: Copies): CatalogueRow =>
 /** Adds a file with two copies. @param first other bytes of the first copy @param more what its row says otherwise */
 async function addTwice(volume: string, { first, ...more }: Partial<CatalogueRow> & { first?: Uint8Array } = {}) {
   const copies = { path: more.path ?? `/twice/${volume}`, volume, bytes: randomBytes(1000) };
-  putOnTape(backend, { volume, position: 1n, bytes: first ?? copies.bytes });
-  putOnTape(backend, { volume: `${volume}B`, position: 2n, bytes: copies.bytes });
+  putOnTape(library, { volume, position: 1n, bytes: first ?? copies.bytes });
+  putOnTape(library, { volume: `${volume}B`, position: 2n, bytes: copies.bytes });
   await importRows(app.ctx, [{ ...rowOf(copies), ...more }]);
   return copies;
 }
@@ -57,20 +57,20 @@ const partial = (row: Partial<CatalogueRow> & { path: string }): CatalogueRow =>
 });
 
 const request = (...files: string[]) => makeRequest(app, { quota: 'alice', files });
-const hold = (name: string, kind: 'VOLUME' | 'DRIVE' = 'VOLUME') =>
-  suspend(app.ctx, { kind, name, mode: 'HELD', reason: 'planned' });
+const takeOut = (name: string, kind: 'VOLUME' | 'DRIVE' = 'VOLUME') =>
+  suspend(app.ctx, { kind, name, mode: 'IMMEDIATE', reason: 'planned' });
 const release = (name: string) => resume(app.ctx, { kind: 'VOLUME', name });
 
 /** Both places of a file, as `A1:1 A1B:2`, and why the second of them could not be read. */
 const placesOf = async (file: string) => (await placesBelow(app, file))[0]?.slice(file.length + 1);
 const failReads = (isBad: (volume: string) => boolean, errorClass: 'PERMANENT' | 'POLICY' = 'PERMANENT') => {
-  backend.onRead = async (volume) => {
+  library.onRead = async (volume) => {
     if (isBad(volume)) throw new TapeError(errorClass, `nothing can be read of ${volume}`);
   };
 };
-const complete = (id: number) => withEngine(app, backend, () => waitThroughPauses(app, clock, id, 'COMPLETED'));
+const complete = (id: number) => withEngine(app, library, () => waitThroughPauses(app, clock, id, 'COMPLETED'));
 const waitForEnd = (id: number) => waitForView(app, id, 'to end', ({ state }) => /PARTIAL|COMPLETED/.test(state));
-const readHold = async (id: number) => (await viewRequest(app, id)).holds[0];
+const readRequestFile = async (id: number) => (await viewRequest(app, id)).files[0];
 
 /** Adds a library with one drive. */
 const addLibrary = (name: string, volumes: string[] = []) =>
@@ -102,8 +102,8 @@ test.each<[string, string, Partial<CatalogueRow>, number]>([
   const twice = await addTwice(volume, more);
   failReads((name) => name === 'A3', 'POLICY');
   const id = await request(twice.path);
-  const { state, holds } = await withEngine(app, backend, () => waitForEnd(id));
-  expect([state, holds[0]?.error]).toEqual(['COMPLETED', null]);
+  const { state, files } = await withEngine(app, library, () => waitForEnd(id));
+  expect([state, files[0]?.error]).toEqual(['COMPLETED', null]);
   expect([readsOf(volume), readsOf(`${volume}B`)]).toEqual([reads, 1]);
 });
 
@@ -112,9 +112,9 @@ test('a file that can be read from neither copy fails with both reasons, and a r
   let isMended = false;
   failReads(() => !isMended);
   const id = await request(twice.path);
-  await withEngine(app, backend, async () => {
-    const { holds } = await waitForState(app, id, 'PARTIAL');
-    expect(holds[0]?.error).toMatch(
+  await withEngine(app, library, async () => {
+    const { files } = await waitForState(app, id, 'PARTIAL');
+    expect(files[0]?.error).toMatch(
       /nothing can be read of B1B.*; its other copy, on volume B1, failed before: .*nothing can be read of B1$/,
     );
     expect([readsOf('B1'), readsOf('B1B')]).toEqual([1, 1]);
@@ -134,9 +134,9 @@ test('if the second copy has no position, the error of the first is reported, an
   let isMended = false;
   failReads((volume) => volume === 'B2' && !isMended);
   const id = await request(twice.path);
-  await withEngine(app, backend, async () => {
-    const { holds } = await waitForState(app, id, 'PARTIAL');
-    expect(holds[0]?.error).toContain('nothing can be read of B2');
+  await withEngine(app, library, async () => {
+    const { files } = await waitForState(app, id, 'PARTIAL');
+    expect(files[0]?.error).toContain('nothing can be read of B2');
     isMended = true;
     await retry(app, { id });
     await waitForState(app, id, 'COMPLETED');
@@ -148,9 +148,9 @@ test('a copy that failed before is tried again while the other one is away', asy
   const twice = await addTwice('B3');
   let isMended = false;
   failReads((volume) => volume === 'B3' && !isMended);
-  await hold('B3B');
+  await takeOut('B3B');
   const id = await request(twice.path);
-  await withEngine(app, backend, async () => {
+  await withEngine(app, library, async () => {
     await waitFor('the file to wait for its second copy', async () => (await placesOf(twice.path))?.startsWith('B3B'));
     isMended = true;
     await retry(app, { id });
@@ -165,7 +165,7 @@ test('a copy that failed for an earlier request is tried again before the file f
   let bad = 'B4';
   failReads((volume) => volume === bad);
   const first = await request(twice.path);
-  await withEngine(app, backend, async () => {
+  await withEngine(app, library, async () => {
     await waitForState(app, first, 'COMPLETED');
     bad = 'B4B'; // the first copy is mended, and the second one is lost
     await cancel(app, first);
@@ -173,8 +173,8 @@ test('a copy that failed for an earlier request is tried again before the file f
       const rows = await sql('SELECT FROM tape_file WHERE path = $1 AND disk_id IS NULL', [twice.path]);
       return rows.length === 1 && (await readStage(app, twice.path)) === 'T';
     });
-    const { state, holds } = await waitForEnd(await request(twice.path));
-    expect([state, holds[0]?.error, readsOf('B4')]).toEqual(['COMPLETED', null, 2]);
+    const { state, files } = await waitForEnd(await request(twice.path));
+    expect([state, files[0]?.error, readsOf('B4')]).toEqual(['COMPLETED', null, 2]);
   });
 });
 
@@ -182,24 +182,24 @@ test('errors are forgotten when the archive names another second copy', async ()
   const twice = await addTwice('B5');
   failReads((volume) => volume.startsWith('B5'));
   const id = await request(twice.path);
-  await withEngine(app, backend, async () => {
+  await withEngine(app, library, async () => {
     await waitForState(app, id, 'PARTIAL');
-    putOnTape(backend, { volume: 'C5', position: 9n, bytes: twice.bytes });
+    putOnTape(library, { volume: 'C5', position: 9n, bytes: twice.bytes });
     await importRows(app.ctx, [{ ...rowOf(twice), copyVolume: 'C5', copyPosition: 9n }]);
     expect(await placesOf(twice.path)).toBe('B5:1 C5:9');
     await retry(app, { id });
     await waitForState(app, id, 'COMPLETED');
   });
   expect(readRestored(app, twice.path)).toEqual(twice.bytes);
-  expect(await readHold(id)).toMatchObject({ state: 'ON_DISK', error: null });
+  expect(await readRequestFile(id)).toMatchObject({ state: 'ON_DISK', error: null });
 });
 
 /** Adds files at the same position of two volumes. @param isGood false if neither volume has their bytes */
 async function addMany(volume: string, count: number, isGood: boolean): Promise<Map<string, Uint8Array>> {
   const files = Array.from({ length: count }, (_, n) => ({ path: `/many/${volume}/${n}`, bytes: randomBytes(100), n }));
   for (const { bytes, n } of files) {
-    putOnTape(backend, { volume, position: BigInt(n + 1), bytes: randomBytes(100) });
-    putOnTape(backend, { volume: `${volume}B`, position: BigInt(n + 1), bytes: isGood ? bytes : randomBytes(100) });
+    putOnTape(library, { volume, position: BigInt(n + 1), bytes: randomBytes(100) });
+    putOnTape(library, { volume: `${volume}B`, position: BigInt(n + 1), bytes: isGood ? bytes : randomBytes(100) });
   }
   const placed = (n: number) => ({ line: n + 1, position: BigInt(n + 1), copyPosition: BigInt(n + 1) });
   await importRows(
@@ -215,13 +215,13 @@ test('a volume of which nothing can be read is suspended, even if all its files 
   await complete(id);
   for (const [file, bytes] of contents) expect(readRestored(app, file)).toEqual(bytes);
   const held = (await listSuspensions(app.ctx)).map(({ kind, name, mode }) => [kind, name, mode]);
-  expect(held).toContainEqual(['VOLUME', 'D1', 'HELD']);
+  expect(held).toContainEqual(['VOLUME', 'D1', 'IMMEDIATE']);
 });
 
 test('files of two bad volumes fail in the end, even if both volumes are resumed again and again', async () => {
   const contents = await addMany('D2', 4, false);
   const id = await request(...contents.keys());
-  await withEngine(app, backend, () =>
+  await withEngine(app, library, () =>
     waitFor('files to fail', async () => {
       await leaveUnreadable(app.ctx);
       for (const name of ['D2', 'D2B']) await release(name).catch(() => {}); // it may not be suspended yet
@@ -234,7 +234,7 @@ test('files of two bad volumes fail in the end, even if both volumes are resumed
 
 test('files that wait for a suspended volume are read from their other copies, unless these are suspended too', async () => {
   const [one, other] = [await addTwice('E1'), await addTwice('E2')];
-  for (const name of ['E1', 'E2', 'E2B']) await hold(name);
+  for (const name of ['E1', 'E2', 'E2B']) await takeOut(name);
   const id = await request(one.path, other.path);
   expect(await leaveUnreadable(app.ctx)).toBe(1);
   expect(await leaveUnreadable(app.ctx)).toBe(0);
@@ -247,25 +247,25 @@ test('files that wait for a suspended volume are read from their other copies, u
 
 test('a file waits for its suspended first copy if its second has no position', async () => {
   const twice = await addTwice('E3', { copyPosition: null });
-  await hold('E3');
+  await takeOut('E3');
   const id = await request(twice.path);
   await leaveUnreadable(app.ctx);
   await failUnplaced(app.ctx);
-  expect(await readHold(id)).toMatchObject({ state: 'WAITING', error: null });
+  expect(await readRequestFile(id)).toMatchObject({ state: 'WAITING', error: null });
   expect(await placesOf(twice.path)).toBe('E3:1 E3B:-');
   await release('E3');
   await retry(app, { id });
   await failUnplaced(app.ctx);
-  expect(await readHold(id)).toMatchObject({ state: 'WAITING' });
+  expect(await readRequestFile(id)).toMatchObject({ state: 'WAITING' });
 });
 
 test('a file leaves a library whose drives are all suspended, and does not enter one', async () => {
   for (const [library, volume] of Object.entries({ far: 'E4B', away: 'E5' })) {
     await addLibrary(library, [volume]);
-    await hold(`${library}-1`, 'DRIVE');
+    await takeOut(`${library}-1`, 'DRIVE');
   }
   const [entering, leaving] = [await addTwice('E4'), await addTwice('E5')];
-  await hold('E4');
+  await takeOut('E4');
   await request(entering.path, leaving.path);
   expect(await leaveUnreadable(app.ctx)).toBe(1);
   expect([await placesOf(entering.path), await placesOf(leaving.path)]).toEqual(['E4:1 E4B:2', 'E5B:2 E5:1']);
@@ -289,7 +289,7 @@ test('an engine whose drive was taken over changes nothing when its read fails',
   const stale = await claim(app);
   await startByHand(app, stale, [twice.path]);
   const lease = await claim(app);
-  await endLeftBehind(app.ctx, lease, [{ epoch: stale.epoch, fileId }]);
+  await endStaleFiles(app.ctx, lease, [{ epoch: stale.epoch, fileId }]);
   expect((await startByHand(app, lease, [twice.path])).length).toBe(1);
   await finishRecalls(app.ctx, stale, [{ fileId, kind: 'failed', errorClass: 'MEDIA', error: 'of a stalled process' }]);
   expect(await placesOf(twice.path)).toBe('F1:1 F1B:2');
@@ -315,7 +315,7 @@ test('if both copies are in one staging library, the second is requested when th
   const { file, id, libraryId, staged } = await addStaged('silo', 'ASKED', copy);
   const failure = { errorClass: 'PERMANENT', error: 'no such file in silo', isTry: true, notBefore: null } as const;
   await failStaged(app.ctx, libraryId, [{ ...staged, ...failure }]);
-  expect(await readHold(id)).toMatchObject({ state: 'WAITING', error: null });
+  expect(await readRequestFile(id)).toMatchObject({ state: 'WAITING', error: null });
   expect(await placesOf(file)).toBe('silo-2:- silo:- no such file in silo');
   const rows = await sql(
     'SELECT c.state, v.name FROM recall c JOIN volume v ON v.id = c.volume_id WHERE c.file_id = $1',
@@ -326,7 +326,7 @@ test('if both copies are in one staging library, the second is requested when th
 
 test('a file that a staging library has ready is read there while the library drains', async () => {
   await addStaged('pool', 'READY', { copyVolume: 'F2B', copyPosition: 1n });
-  await suspend(app.ctx, { kind: 'BACKEND', name: 'pool', mode: 'DRAINING', reason: 'planned' });
+  await suspend(app.ctx, { kind: 'LIBRARY', name: 'pool', mode: 'DRAINING', reason: 'planned' });
   expect(await leaveUnreadable(app.ctx)).toBe(0);
 });
 
@@ -338,13 +338,13 @@ test.each<[string, string, (place: string) => void]>([
   put(path.join(app.restoreDir, `blocked-${volume}`));
   const id = await request(copies.path);
   await sql('UPDATE recall SET attempts = 7 WHERE file_id = $1', [await idOf(app, copies.path)]);
-  await withEngine(app, backend, () => waitForState(app, id, 'PARTIAL'));
+  await withEngine(app, library, () => waitForState(app, id, 'PARTIAL'));
   expect(await placesOf(copies.path)).toBe(`${volume}:1 ${volume}B:2`);
 });
 
 test('a file whose second copy can be read is available, and counts as a file of both volumes', async () => {
   const { path: file } = await addTwice('H1');
-  await hold('H1');
+  await takeOut('H1');
   expect(await readLocalities(app.ctx, [file])).toEqual([{ path: file, locality: 'TAPE', problem: null }]);
   const ids = (await app.ctx.db.prisma.volume.findMany({ where: { name: { in: ['H1', 'H1B'] } } })).map(({ id }) => id);
   const figures = await readVolumeFiguresOf(app.ctx, ids);
@@ -381,7 +381,7 @@ test('a list without a second copy removes it with its position', async () => {
 
 test('after copies were exchanged, a list of second copies does not make both the same', async () => {
   const { path: file } = await addTwice('I5');
-  await hold('I5');
+  await takeOut('I5');
   await request(file);
   expect(await leaveUnreadable(app.ctx)).toBe(1);
   await importRows(app.ctx, [partial({ path: file, copyVolume: 'I5B', copyPosition: 2n })]);
@@ -390,13 +390,13 @@ test('after copies were exchanged, a list of second copies does not make both th
 
 test('a list in the old order that names another second copy leaves the restored file where it is', async () => {
   const twice = await addTwice('I6', { checksum: null });
-  await hold('I6');
+  await takeOut('I6');
   const id = await request(twice.path);
   await leaveUnreadable(app.ctx);
   await complete(id);
   const row = { ...rowOf(twice), checksum: undefined, stage: null, copyVolume: 'I6C', copyPosition: 5n };
   await importRows(app.ctx, [row]);
-  expect(await viewRequest(app, id)).toMatchObject({ state: 'COMPLETED', holds: [{ state: 'ON_DISK' }] });
+  expect(await viewRequest(app, id)).toMatchObject({ state: 'COMPLETED', files: [{ state: 'ON_DISK' }] });
 });
 
 test('a volume is in the library of the row that names it as the first one', async () => {
@@ -432,7 +432,7 @@ async function exchange(volume: string): Promise<Copies & { id: number }> {
 /** Imports a row of a list of first copies, with new bytes. */
 async function importCopy(place: { path: string; volume: string; position: bigint }): Promise<void> {
   const bytes = randomBytes(1000);
-  putOnTape(backend, { ...place, bytes });
+  putOnTape(library, { ...place, bytes });
   await importRows(app.ctx, [buildRow({ ...place, size: BigInt(bytes.length), checksum: checksumOf(bytes) })]);
 }
 
@@ -457,7 +457,7 @@ test.each([
   'if a list has the bad copy %s, with the same bytes, the good copy is kept',
   async (_where, first, volume, position) => {
     const { path: file, bytes } = await exchange(first);
-    putOnTape(backend, { volume, position, bytes });
+    putOnTape(library, { volume, position, bytes });
     const checksum = volume === 'P' ? checksumOf(bytes) : undefined; // the other list has none
     await importRows(app.ctx, [partial({ path: file, volume, position, checksum })]);
     expect(await placesOf(file)).toContain(`${first}B:2`);

@@ -36,7 +36,7 @@ describe('on a database with settings of the site', () => {
   const { app } = site;
 
   beforeAll(async () => {
-    const empty = ['request', 'hold', 'tape_file'].map((name) => `CREATE TABLE elsewhere.${name} (id int)`);
+    const empty = ['request', 'request_file', 'tape_file'].map((name) => `CREATE TABLE elsewhere.${name} (id int)`);
     const connection = { ...app.ctx.db.config, options: '-c default_transaction_read_only=off' };
     await queryOnce(connection, ['CREATE SCHEMA elsewhere', ...empty].join(';'));
   });

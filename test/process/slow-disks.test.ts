@@ -9,7 +9,7 @@ import { startRecalls } from '../../src/domain/recalls/starts.js';
 import { CallWatch, HungError } from '../../src/restore-area/calls.js';
 import { recogniseCopy, takeAway } from '../../src/restore-area/copy.js';
 import { DiskError, FailingDisks } from '../../src/restore-area/failures.js';
-import { eachOf, removeLeftBehind, removeUnheld } from '../../src/restore-area/removal.js';
+import { eachOf, removeStaleFiles, removeUnheld } from '../../src/restore-area/removal.js';
 import { claim, idOf, measure, startByHand, withEngine } from '../support/engine-by-hand.js';
 import { readDisks, readRestored } from '../support/engine-watch.js';
 import { addFiles } from '../support/factories.js';
@@ -19,7 +19,7 @@ import { waitForState } from '../support/request-view.js';
 import { readSuspensions } from '../support/suspend.js';
 import { createGate } from '../support/wait.js';
 
-const { app, backend, tape, ask, restore, place, query } = useMemorySite({ isIdle: true });
+const { app, library, tape, ask, restore, place, query } = useMemorySite({ isIdle: true });
 const never = new AbortController().signal;
 
 /** Imports a change of a file, which waits while its row is locked. */
@@ -119,7 +119,7 @@ test('a late removal of a copy that another engine has removed leaves the next c
   await begun.opened;
   expect(await removeUnheld({ ...app.ctx, now: () => addSeconds(app.ctx.now(), 60) }, never)).toBe(1);
   const again = await ask('/late/a');
-  await withEngine(app, backend, () => waitForState(app, again, 'COMPLETED'));
+  await withEngine(app, library, () => waitForState(app, again, 'COMPLETED'));
   const { ino } = statSync(place('/late/a'), { bigint: true });
   gate.open();
   expect(await late).toBe(0);
@@ -135,13 +135,13 @@ test('a disk that hangs while the engine looks for what a recall left delays no 
   await cancel(app, id);
   await query(
     `WITH gone AS (UPDATE tape_file SET stage = 'ONTAPE', disk_id = NULL WHERE id = $1)
-     INSERT INTO left_behind (file_id, disk_id, drive_id, epoch, size, ino, mtime_ns)
+     INSERT INTO stale_partial_file (file_id, disk_id, drive_id, epoch, size, ino, mtime_ns)
      SELECT $1, id, 1, 1, $2, $3, $4 FROM restore_disk LIMIT 1`,
     [fileId, size, ino, mtimeNs],
   );
   await query('UPDATE restore_disk SET used = used - $1', [size]);
   const { begun, gate, disks } = holdCalls();
-  const removing = removeLeftBehind(app.ctx, never, disks);
+  const removing = removeStaleFiles(app.ctx, never, disks);
   await begun.opened;
   await renameSpot('/hang/left');
   gate.open();

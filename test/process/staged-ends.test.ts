@@ -2,11 +2,11 @@
 import { afterAll, expect, test } from 'vitest';
 import { secondsBetween } from '../../src/cli/terminal/times.js';
 import { setLibrary } from '../../src/domain/libraries/changes.js';
-import { LibraryError } from '../../src/tape/backend.js';
+import { LibraryError } from '../../src/tape/drive-library.js';
 import { createClock } from '../support/clock.js';
 import { addQuota } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import type { MemoryTapeSystem } from '../support/memory-staging.js';
 import { cleanUp, runCli } from '../support/process.js';
 import { waitForState } from '../support/request-view.js';
@@ -19,7 +19,7 @@ let system: MemoryTapeSystem;
 const clock = createClock();
 const alice = { quota: 'alice', retention: '2099-01-01' };
 
-const options = { backend: createMemoryBackend(), now: clock.now, engine: { idleMs: 200 } };
+const options = { library: createMemoryLibrary(), now: clock.now, engine: { idleMs: 200 } };
 const app = useApp(options, async () => {
   await addQuota(app.ctx, 'alice', 10n ** 12n);
   system = await addMemoryLibrary(app.ctx, { name: 'silo' });

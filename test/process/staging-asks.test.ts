@@ -7,7 +7,7 @@ import { cancelRequest } from '../../src/domain/requests/ends.js';
 import { Waker } from '../../src/engine/jobs/passes.js';
 import { runStager } from '../../src/engine/staging/stager.js';
 import { addDisk } from '../../src/restore-area/setup.js';
-import { LibraryError } from '../../src/tape/backend.js';
+import { LibraryError } from '../../src/tape/drive-library.js';
 import { RetryLaterError, type StagingLibrary } from '../../src/tape/staging.js';
 import { createClock } from '../support/clock.js';
 import { measure } from '../support/engine-by-hand.js';
@@ -234,12 +234,12 @@ test('a lost file fails, one that is unavailable is tried 8 times, and others of
   system.spoil('/a/001', 'unavailable');
   const id = await request('/a/');
   startAsking();
-  const { holds } = await waitFor('both files to fail', async () => {
+  const { files } = await waitFor('both files to fail', async () => {
     clock.advance(700);
     const view = await viewRequest(app, id);
     return view.filesFailed === 2 && view;
   });
-  expect(holds.map(({ path, state, errorClass, error }) => [path, state, errorClass, error])).toEqual([
+  expect(files.map(({ path, state, errorClass, error }) => [path, state, errorClass, error])).toEqual([
     ['/a/000', 'FAILED', 'PERMANENT', 'there is no "/a/000" on tape'],
     ['/a/001', 'FAILED', 'TRANSIENT', '"/a/001" cannot be had for now; given up after 8 tries'],
     ['/a/002', 'WAITING', null, null],
@@ -264,20 +264,20 @@ test('a library is called neither before the time that it says when it is busy, 
   await waitFor('the library to rest', async () => (await sql(rests, [clock.now()])).length === 1);
   await waitForPasses(1);
   expect(system.log.length).toBe(1);
-  await suspend(app, { kind: 'BACKEND', name: 'silo', mode: 'HELD' });
+  await suspend(app, { kind: 'LIBRARY', name: 'silo', mode: 'IMMEDIATE' });
   clock.advance(3100);
   await put(['/b/000']);
   await request('/b/');
   await waitForPasses(1);
   expect(system.log.length).toBe(1);
-  await resume(app, 'BACKEND', 'silo');
+  await resume(app, 'LIBRARY', 'silo');
   await waitForStates({ '/a/000': 'ASKED', '/b/000': 'ASKED' });
 });
 
 test('a library that drains gets no new request, and files that were requested before arrive', async () => {
   await put(['/b/000']);
   await askFor(['/a/000']);
-  await suspend(app, { kind: 'BACKEND', name: 'silo', mode: 'DRAINING' });
+  await suspend(app, { kind: 'LIBRARY', name: 'silo', mode: 'DRAINING' });
   await request('/b/');
   system.arrive(['/a/000']);
   await waitForStates({ '/a/000': 'READY' });
@@ -347,7 +347,7 @@ const force = () =>
   askData(
     app,
     `mutation { result: removeLibrary(name: "silo", force: true) {
-      ... on RemovedLibrary { name volumes leftFiles leftBytes left { path demand until } } ... on Failure { message }
+      ... on RemovedLibrary { name volumes stagedFiles stagedBytes left { path demand until } } ... on Failure { message }
     } }`,
   );
 
@@ -376,11 +376,11 @@ test('a library that is gone is removed by force, which reports and audits files
   const [row] = await readStaging(app.ctx);
   const left = [{ path: '/a/000', demand: row?.remoteId, until: null }];
   expect(await force()).toEqual({
-    result: { name: 'silo', volumes: 1, leftFiles: 1, leftBytes: expect.any(String), left },
+    result: { name: 'silo', volumes: 1, stagedFiles: 1, stagedBytes: expect.any(String), left },
   });
   expect(await readStaging(app.ctx)).toEqual([]);
   expect(await sql(`SELECT given FROM audit WHERE operation = 'removeLibrary' AND result = 'DONE'`)).toEqual([
-    { given: expect.objectContaining({ force: true, leftFiles: 1, demands: [row?.remoteId] }) },
+    { given: expect.objectContaining({ force: true, stagedFiles: 1, demands: [row?.remoteId] }) },
   ]);
 });
 
@@ -473,7 +473,7 @@ test('a library that failed to answer is shown with its problem until it has ans
 });
 
 test.each<[string, (other: number) => Promise<unknown>]>([
-  ['is suspended', () => suspend(app, { kind: 'BACKEND', name: 'other', mode: 'HELD' })],
+  ['is suspended', () => suspend(app, { kind: 'LIBRARY', name: 'other', mode: 'IMMEDIATE' })],
   [
     'does not answer',
     (other) => sql('INSERT INTO stager (library_id, failures, problem) VALUES ($1, 3, $2)', [other, 'away']),

@@ -1,14 +1,14 @@
 /** Tape copies of a staging library are read back only if an operator requests it. */
 import { randomBytes } from 'node:crypto';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { LibraryError } from '../../src/tape/backend.js';
+import { LibraryError } from '../../src/tape/drive-library.js';
 import type { TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
 import { findIllegalMoves, readStage, ring } from '../support/engine-watch.js';
 import { addFiles, addQuota, checksumOf } from '../support/factories.js';
 import { createFreshApp } from '../support/fresh-app.js';
 import { askData, type Edges } from '../support/graphql.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import type { MemoryTapeSystem } from '../support/memory-staging.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
@@ -20,7 +20,7 @@ let system: MemoryTapeSystem;
 const clock = createClock();
 
 beforeEach(async () => {
-  app = await start({ backend: createMemoryBackend(), engine: { idleMs: 200 } });
+  app = await start({ library: createMemoryLibrary(), engine: { idleMs: 200 } });
   await addQuota(app.ctx, 'alice', 10n ** 12n);
   system = await addMemoryLibrary(app.ctx, { name: 'silo', drives: 1 });
   system.onStaged = (paths) => system.arrive(paths);

@@ -4,7 +4,7 @@ import { setTimeout } from 'node:timers/promises';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { TapeError } from '../../src/core/errors.js';
 import { StagedSource, Unread } from '../../src/engine/staging/source.js';
-import { type FileOnVolume, LibraryError } from '../../src/tape/backend.js';
+import { type FileOnVolume, LibraryError } from '../../src/tape/drive-library.js';
 import { ChangedError, NotReadyError, type ReadVersion, RetryLaterError } from '../../src/tape/staging.js';
 import { listTree, readDisks, readRestored, ring } from '../support/engine-watch.js';
 import { askData, type Edges } from '../support/graphql.js';
@@ -213,13 +213,13 @@ test('a file that has left the disk of the library is requested again after grow
     };
   }
   const id = await request('left');
-  const { holds } = await waitFor('the request to end', async () => {
+  const { files } = await waitFor('the request to end', async () => {
     clock.advance(20);
     const view = await viewRequest(app, id);
     expect(await readAttempts('left')).toBe(0);
     return view.state === 'COMPLETED' && view;
   });
-  expect(holds.map(({ error }) => error)).toEqual([null, null]);
+  expect(files.map(({ error }) => error)).toEqual([null, null]);
 });
 
 test('a file that is never ready when it is read is shown with the reason, and charged tries after five times', async () => {
@@ -230,17 +230,17 @@ test('a file that is never ready when it is read is shown with the reason, and c
   const id = await request('never');
   const reason = 'library silo called the file ready, and it was not: /never/00 is on tape alone';
   const query = `{ request(id: ${id}) {
-    holds(first: 1) { edges { node { lastErrorClass lastError } } }
+    files(first: 1) { edges { node { lastErrorClass lastError } } }
     waiting { parts { edges { node { explanation } } } } } }`;
   interface Answer {
-    request: { holds: Edges<{ lastError: string | null }>; waiting: { parts: Edges<{ explanation: string }> } | null };
+    request: { files: Edges<{ lastError: string | null }>; waiting: { parts: Edges<{ explanation: string }> } | null };
   }
   const shown = await waitFor('the reason', async () => {
     clock.advance(1);
     const { request } = await askData<Answer>(app, query);
     const isTold = request.waiting?.parts.edges.some(({ node }) => node.explanation.endsWith(reason));
-    const hold = request.holds.edges[0]?.node;
-    return isTold && hold?.lastError === reason && hold;
+    const requestFile = request.files.edges[0]?.node;
+    return isTold && requestFile?.lastError === reason && requestFile;
   });
   expect(shown).toMatchObject({ lastErrorClass: 'TRANSIENT' });
   await waitFor('a second try', async () => {
@@ -283,13 +283,13 @@ test('a library that is suspended stops its reads, and one that drains finishes 
   };
   const id = await request('held');
   await waitFor('a read', async () => callsOf('read').length === 1);
-  await suspend(app, { kind: 'BACKEND', name: 'silo', mode: 'HELD' });
-  await waitForView(app, id, 'to wait again', ({ holds }) => holds[0]?.stage === 'ONTAPE');
+  await suspend(app, { kind: 'LIBRARY', name: 'silo', mode: 'IMMEDIATE' });
+  await waitForView(app, id, 'to wait again', ({ files }) => files[0]?.stage === 'ONTAPE');
   gate.open();
-  await resume(app, 'BACKEND', 'silo');
-  await suspend(app, { kind: 'BACKEND', name: 'silo', mode: 'DRAINING' });
+  await resume(app, 'LIBRARY', 'silo');
+  await suspend(app, { kind: 'LIBRARY', name: 'silo', mode: 'DRAINING' });
   await waitForState(app, id, 'COMPLETED');
-  await resume(app, 'BACKEND', 'silo');
+  await resume(app, 'LIBRARY', 'silo');
 });
 
 test('a file whose read fails for good fails alone', async () => {
@@ -297,8 +297,8 @@ test('a file whose read fails for good fails alone', async () => {
   system.onRead = async (path) => {
     if (path === '/bad/01') throw new TapeError('POLICY', 'it is not for you');
   };
-  const { holds } = await waitForState(app, await request('bad'), 'PARTIAL');
-  expect(holds.map(({ state, error }) => [state, error])).toEqual([
+  const { files } = await waitForState(app, await request('bad'), 'PARTIAL');
+  expect(files.map(({ state, error }) => [state, error])).toEqual([
     ['ON_DISK', null],
     ['FAILED', 'it is not for you'],
     ['ON_DISK', null],

@@ -1,14 +1,14 @@
 /** Staging libraries that refuse all calls: they are suspended with the reason and the next try, and no file fails. */
 import { beforeEach, expect, test } from 'vitest';
 import type { ErrorClass } from '../../src/core/errors.js';
-import { LibraryError } from '../../src/tape/backend.js';
+import { LibraryError } from '../../src/tape/drive-library.js';
 import type { TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
 import { ring, ringUntilSeen } from '../support/engine-watch.js';
 import { addQuota } from '../support/factories.js';
 import { createFreshApp } from '../support/fresh-app.js';
 import { askData, type Edges } from '../support/graphql.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import type { MemoryTapeSystem } from '../support/memory-staging.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
@@ -22,7 +22,7 @@ const clock = createClock();
 
 beforeEach(async () => {
   clock.goOn();
-  app = await start({ backend: createMemoryBackend(), engine: { idleMs: 200, leftMs: 100 } });
+  app = await start({ library: createMemoryLibrary(), engine: { idleMs: 200, leftMs: 100 } });
   await addQuota(app.ctx, 'alice', 10n ** 12n);
   system = await addMemoryLibrary(app.ctx, { name: 'silo' });
   system.onStaged = (paths) => system.arrive(paths);
@@ -63,7 +63,7 @@ const waitForFiles = (id: number, count: number, seconds: number) =>
     return (await viewRequest(app, id)).filesOnDisk === count;
   });
 
-interface Held {
+interface Suspended {
   kind: string;
   name: string;
   reason: string;
@@ -71,20 +71,20 @@ interface Held {
   nextTry: string | null;
 }
 
-async function readHeld(): Promise<Held[]> {
+async function readSuspended(): Promise<Suspended[]> {
   const query = '{ suspensions { edges { node { kind name reason since nextTry } } } }';
-  const { suspensions } = await askData<{ suspensions: Edges<Held> }>(app, query);
+  const { suspensions } = await askData<{ suspensions: Edges<Suspended> }>(app, query);
   return suspensions.edges.map(({ node }) => node);
 }
 
 /** Waits until the library is suspended for the n-th time. @returns the seconds until the next try */
-async function waitForHeld(failures: number, reason: string, column = 'failures'): Promise<number> {
+async function waitForSuspended(failures: number, reason: string, column = 'failures'): Promise<number> {
   const held = await waitFor(`the library to be suspended for the ${failures}th time`, async () => {
     const { rows } = await app.ctx.db.pool.query(`SELECT ${column} AS failures FROM stager`);
-    const [found] = rows[0]?.failures === failures ? await readHeld() : [];
+    const [found] = rows[0]?.failures === failures ? await readSuspended() : [];
     return found;
   });
-  expect(held).toMatchObject({ kind: 'BACKEND', name: 'silo', reason });
+  expect(held).toMatchObject({ kind: 'LIBRARY', name: 'silo', reason });
   return Math.round((Date.parse(held.nextTry ?? '') - Date.parse(held.since)) / 1000);
 }
 
@@ -93,7 +93,7 @@ test('a library that refuses all calls is suspended for growing times, and no fi
   const stop = refuse('POLICY', 'who are you?');
   const id = await request('a');
   for (const [n, seconds] of [5, 20, 80].entries()) {
-    expect(await waitForHeld(n + 1, 'who are you?')).toBe(seconds);
+    expect(await waitForSuspended(n + 1, 'who are you?')).toBe(seconds);
     if (n === 0) {
       const query = `{ request(id: ${id}) { waiting { parts { edges { node { explanation } } } } } }`;
       expect(JSON.stringify(await askData(app, query))).toContain('who are you?');
@@ -108,7 +108,7 @@ test('a library that refuses all calls is suspended for growing times, and no fi
   stop();
   await waitForFiles(id, 3, 600);
   await waitForState(app, id, 'COMPLETED');
-  expect(await readHeld()).toEqual([]);
+  expect(await readSuspended()).toEqual([]);
 });
 
 test('a library whose bytes may not be read is suspended as well', async () => {
@@ -116,15 +116,15 @@ test('a library whose bytes may not be read is suspended as well', async () => {
   const stop = refuse('POLICY', 'no token for bytes', (what) => what === 'read');
   const id = await request('a', 1);
   for (const [n, seconds] of [5, 20].entries()) {
-    expect(await waitForHeld(n + 1, 'no token for bytes', 'read_failures')).toBe(seconds);
+    expect(await waitForSuspended(n + 1, 'no token for bytes', 'read_failures')).toBe(seconds);
     await advance(seconds);
   }
-  await waitForHeld(3, 'no token for bytes', 'read_failures');
+  await waitForSuspended(3, 'no token for bytes', 'read_failures');
   expect(Object.values(await readTries(app, id))).toMatchObject([{ state: 'WAITING', attempts: 0 }]);
   stop();
   await advance(600);
   await waitForState(app, id, 'COMPLETED');
-  expect(await readHeld()).toEqual([]);
+  expect(await readSuspended()).toEqual([]);
 });
 
 test('a transient failure suspends nothing', async () => {
@@ -133,7 +133,7 @@ test('a transient failure suspends nothing', async () => {
   const id = await request('a');
   await waitFor('the files', async () => {
     await advance(10);
-    expect(await readHeld()).toEqual([]);
+    expect(await readSuspended()).toEqual([]);
     return (await viewRequest(app, id)).filesOnDisk === 3;
   });
 });
@@ -141,11 +141,11 @@ test('a transient failure suspends nothing', async () => {
 test('a suspended library that is resumed is called at once, and its pauses begin anew', async () => {
   const stop = refuse('PERMANENT', 'unknown site');
   const id = await request('a');
-  await waitForHeld(1, 'unknown site');
+  await waitForSuspended(1, 'unknown site');
   await advance(5);
-  await waitForHeld(2, 'unknown site');
+  await waitForSuspended(2, 'unknown site');
   stop();
-  expect(await resume(app, 'BACKEND', 'silo')).toMatchObject({ __typename: 'Suspension' });
+  expect(await resume(app, 'LIBRARY', 'silo')).toMatchObject({ __typename: 'Suspension' });
   await advance(5); // each demand has a pause of its own
   await waitForState(app, id, 'COMPLETED');
   const { rows } = await app.ctx.db.pool.query('SELECT failures, problem FROM stager');
@@ -155,16 +155,16 @@ test('a suspended library that is resumed is called at once, and its pauses begi
 test('a suspended library whose settings change is called at once, unless an operator has suspended it', async () => {
   const stop = refuse('POLICY', 'who are you?');
   const id = await request('a');
-  await waitForHeld(1, 'who are you?');
+  await waitForSuspended(1, 'who are you?');
   stop();
   const query = `mutation { result: setLibrary(input: { name: "silo", settings: "{}" }) { __typename } }`;
   expect(await askData(app, query)).toEqual({ result: { __typename: 'Library' } });
-  expect(await readHeld()).toEqual([]);
+  expect(await readSuspended()).toEqual([]);
   await advance(5);
   await waitForState(app, id, 'COMPLETED');
-  await suspend(app, { kind: 'BACKEND', name: 'silo', mode: 'HELD' });
+  await suspend(app, { kind: 'LIBRARY', name: 'silo', mode: 'IMMEDIATE' });
   await askData(app, query);
-  expect(await readHeld()).toMatchObject([{ name: 'silo', nextTry: null }]);
+  expect(await readSuspended()).toMatchObject([{ name: 'silo', nextTry: null }]);
 });
 
 test('a library that answers other calls is not suspended for the call that it refuses', async () => {

@@ -83,12 +83,14 @@ test('a request whose statement takes too long, or waits too long for a table or
 });
 
 test('operations on many files, and imports, may take longer', async () => {
-  const id = await whileSlow('awaited_path', 'INSERT', () =>
+  const id = await whileSlow('unresolved_path', 'INSERT', () =>
     made(strict, { quota: 'alice', files: ['/long/a', '/long/b'] }),
   );
-  await whileSlow('awaited_path', 'DELETE', () => release(strict, { id, paths: ['/long/a'] }));
+  await whileSlow('unresolved_path', 'DELETE', () => release(strict, { id, paths: ['/long/a'] }));
   await whileSlow('request', 'UPDATE', () => cancel(strict, id));
-  const revived = await whileSlow('hold', 'UPDATE', () => update(strict, { id, retention: '2999-01-01T00:00:00' }));
+  const revived = await whileSlow('request_file', 'UPDATE', () =>
+    update(strict, { id, retention: '2999-01-01T00:00:00' }),
+  );
   expect(revived).toMatchObject({ __typename: 'Request', state: 'COMPLETED' });
   await app.ctx.db.pool.query('UPDATE request SET retention = request_date WHERE id = $1', [id]);
   expect(await whileSlow('quota', 'UPDATE', () => expireRequests(strict.ctx))).toBe(1);

@@ -5,7 +5,7 @@ import { cancelRequest } from '../../src/domain/requests/ends.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
 import { holdReads } from '../support/held-reads.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { waitForState } from '../support/request-view.js';
 import {
   CHANGES,
@@ -22,11 +22,11 @@ import { resume, suspend } from '../support/suspend.js';
 import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
-const backend = createMemoryBackend();
-const { open: openReads } = holdReads(backend);
+const library = createMemoryLibrary();
+const { open: openReads } = holdReads(library);
 const [[, open]] = transports as [(typeof transports)[0]];
 
-const app = useApp({ backend, config: { drives: 6 } }, async () => {
+const app = useApp({ library, config: { drives: 6 } }, async () => {
   await addQuota(app.ctx, 'alice', 1_000_000n);
 });
 
@@ -45,7 +45,7 @@ async function startRecalls(): Promise<{ id: number; prefix: string; volumes: [s
   const volumes: [string, string, string] = [`A${count}`, `B${count}`, `C${count}`];
   await addTaped(
     app.ctx,
-    backend,
+    library,
     volumes.map((volume, n) => ({ path: `${prefix}${n + 1}`, volume, size: 1000 * (n + 1) })),
   );
   const id = await createRequest(app.ctx, { quota: 'alice', pattern: prefix });
@@ -101,11 +101,11 @@ test.each(transports)('a client that disconnects leaves no listener behind, over
 test('no end is estimated while a volume of the request is suspended', async () => {
   const prefix = `/out${++count}/`;
   const [open1, out] = [`IN${count}`, `OUT${count}`];
-  await addTaped(app.ctx, backend, [
+  await addTaped(app.ctx, library, [
     { path: `${prefix}1`, volume: open1 },
     { path: `${prefix}2`, volume: out },
   ]);
-  await suspend(app, { kind: 'VOLUME', name: out, mode: 'HELD' });
+  await suspend(app, { kind: 'VOLUME', name: out, mode: 'IMMEDIATE' });
   const id = await createRequest(app.ctx, { quota: 'alice', pattern: prefix });
   const stream = open<Progress>(app, { query: PROGRESS, variables: { id } });
   openReads(open1);

@@ -36,7 +36,7 @@ describe('a site with one engine', () => {
   const isOwned = async () => (await readFence(site.app)) === null && existsSync(ownerFile());
 
   test('a stamp that the database never recorded stops the engine, and the owner record stays', async () => {
-    await withEngine(site.app, site.backend, async () => {
+    await withEngine(site.app, site.library, async () => {
       await waitFor('the owner record', isOwned);
       const own = readOwner();
       const other = `${JSON.stringify({ ...own, epoch: '00000000-0000-4000-8000-000000000001', number: 1 })}\n`;
@@ -67,7 +67,7 @@ describe('a site with one engine', () => {
   });
 
   test('a damaged owner record stops the engine until it is removed', async () => {
-    await withEngine(site.app, site.backend, async () => {
+    await withEngine(site.app, site.library, async () => {
       await waitFor('the owner record', isOwned);
       await waitFor('the fence', async () => {
         writeFileSync(ownerFile(), ''); // the engine may just be replacing it
@@ -128,7 +128,7 @@ describe('a site with one engine', () => {
   test('a database whose server was copied works only after it has watched the owner records', async () => {
     const library = path.join(site.app.ctx.config.dataDir, 'library');
     mkdirSync(library); // as where nothing is mounted
-    await withEngine(site.app, site.backend, () => waitFor('the owner record', isOwned));
+    await withEngine(site.app, site.library, () => waitFor('the owner record', isOwned));
     expect(readdirSync(library)).toEqual([]);
     const started = `jsonb_set(place, '{started}', '"1"')`;
     const { ctx } = site.app;
@@ -142,7 +142,7 @@ describe('a site with one engine', () => {
     await engine.stop();
     // engines that stopped in an orderly way leave nothing to watch
     await site.query('UPDATE site_identity SET is_stamping = false');
-    await withEngine(site.app, site.backend, () => waitFor('no fence', isOwned));
+    await withEngine(site.app, site.library, () => waitFor('no fence', isOwned));
   });
 
   test('a connection to another database is refused', async () => {

@@ -125,7 +125,7 @@ test('files are restored from the far tapes and released there, and those that i
   const known = filesOf('good');
   const files = ['/there/bad/none', '/there/bad/folder', ...known.map(nearPath)];
   const view = await waitForState(near, await made(near, { quota: 'ann', files }), 'PARTIAL');
-  const byPath = new Map(view.holds.map(({ path: file, ...hold }) => [file, hold]));
+  const byPath = new Map(view.files.map(({ path: file, ...requestFile }) => [file, requestFile]));
   const failed = { state: 'FAILED', errorClass: 'PERMANENT' };
   expect(byPath.get('/there/bad/none')).toMatchObject({ ...failed, error: expect.stringMatching(/no such file/) });
   expect(byPath.get('/there/bad/folder')).toMatchObject({ ...failed, error: expect.stringMatching(/is a folder/) });
@@ -166,7 +166,7 @@ test('files that are cancelled while the far gateway is down are released there 
   await far.loseGateway();
   await cancel(near, id);
   await waitFor('the problem to be reported', async () => /cannot be reached/.test((await readProblem()) ?? ''));
-  expect((await far.site.readKept()).holds).toBe(1);
+  expect((await far.site.readKept()).requestFiles).toBe(1);
   await far.startGateway();
   await far.site.waitForNothing();
   await waitFor('the problem to be over', async () => (await readProblem()) === null);

@@ -9,7 +9,7 @@ import { runCli } from '../support/process.js';
 import { waitForState, waitThroughPauses } from '../support/request-view.js';
 import { waitFor } from '../support/wait.js';
 
-const { app, backend, clock, ask, query } = useMemorySite({ drives: 1 });
+const { app, library, clock, ask, query } = useMemorySite({ drives: 1 });
 
 // a test that leaves recalls to the drive changes what the next one sees
 afterEach(async () => {
@@ -58,7 +58,7 @@ const findFindings = async () => {
 
 test('after an unexpected error a volume is tried again after growing pauses, with the reason, and delays no other', async () => {
   clock.freeze();
-  await addTaped(app.ctx, backend, [
+  await addTaped(app.ctx, library, [
     { path: '/broken/1', volume: 'BROKEN' },
     { path: '/broken/2', volume: 'BROKEN' },
     { path: '/sound/1', volume: 'SOUND' },

@@ -58,9 +58,9 @@ const reads = () => readLines(path.join(tapes, 'reads'));
 
 /** All that waits is planned together. */
 async function readTogether(pattern: string): Promise<number> {
-  await suspend(app, { kind: 'BACKEND', name: 'site', mode: 'HELD' });
+  await suspend(app, { kind: 'LIBRARY', name: 'site', mode: 'IMMEDIATE' });
   const id = await request(pattern);
-  await resume(app, 'BACKEND', 'site');
+  await resume(app, 'LIBRARY', 'site');
   return id;
 }
 
@@ -83,7 +83,7 @@ test('estimates, waiting requests and the plan count files without a position', 
   const query = `{ estimate: estimateRequest(input: { quota: "alice", pattern: "/c/" }) { ... on Estimate { ${fields} } } }`;
   const { estimate } = await askData<{ estimate: object }>(app, query);
   expect(estimate).toEqual({ filesToRecall: 3, filesWithoutPlace: 0, volumes: 1, mounts: 1 });
-  await suspend(app, { kind: 'BACKEND', name: 'site', mode: 'HELD' });
+  await suspend(app, { kind: 'LIBRARY', name: 'site', mode: 'IMMEDIATE' });
   const id = await request('/c/');
   type Parts = { request: { waiting: { parts: Edges<{ reason: string; files: number; place: number | null }> } } };
   const told = await askData<Parts>(
@@ -98,7 +98,7 @@ test('estimates, waiting requests and the plan count files without a position', 
     '{ plan { queue { edges { node { volume files } } } } }',
   );
   expect(plan.queue.edges.map(({ node }) => node)).toEqual([{ volume: 'V2', files: 3 }]);
-  await resume(app, 'BACKEND', 'site');
+  await resume(app, 'LIBRARY', 'site');
   await waitForState(app, id, 'COMPLETED');
 });
 
@@ -117,8 +117,8 @@ test('a position that becomes known leaves the copy as it is', async () => {
 
 test('tape copies without a position are confirmed like others, and no page of them leaves one out', async () => {
   const names = Array.from({ length: 9 }, (_, n) => `/e/${n}`);
-  const hold = { kind: 'BACKEND', name: 'site', mode: 'HELD' } as const;
-  await suspend(app, hold);
+  const suspension = { kind: 'LIBRARY', name: 'site', mode: 'IMMEDIATE' } as const;
+  await suspend(app, suspension);
   await put(
     'V4',
     names.map((name, n) => ({ path: name, position: n < 4 ? 5n : null, stage: 'UNVERIFIED' as const })),
@@ -132,7 +132,7 @@ test('tape copies without a position are confirmed like others, and no page of t
     after = page.at(-1);
   }
   expect([seen.length, new Set(seen).size]).toEqual([names.length, names.length]);
-  await resume(app, 'BACKEND', 'site');
+  await resume(app, 'LIBRARY', 'site');
   await waitFor('all to be confirmed', async () => {
     await ring(app, 'recall');
     return (await query(`SELECT FROM tape_file WHERE path LIKE '/e/%' AND stage = 'ONDISK'`)).length === names.length;
@@ -144,5 +144,5 @@ test('in a library that reads by position they fail with that reason', async () 
   await addFiles(app.ctx, [{ path: '/f/1', volume: 'FIRST', position: null, size: 5n }]);
   const id = await request('/f/');
   const view = await waitForState(app, id, 'PARTIAL');
-  expect(view.holds[0]?.error).toContain('position');
+  expect(view.files[0]?.error).toContain('position');
 });

@@ -49,7 +49,7 @@ test('an upgrade with old and new versions side by side fails no call, ends no s
   let engine = await startEngine();
   const ask = (folder: number) => makeRequest(balancer, { quota: 'alice', patterns: `/tape/${folder}/` });
   const asked = [await ask(1)];
-  await run(['hold', 'user', 'bob']);
+  await run(['suspend', 'user', 'bob']);
   const watched = await makeRequest(balancer, { quota: 'bob', patterns: `/tape/${FOLDERS}/` });
   const watcher = watchToTheEnd(balancer, watched);
   const load = startLoad(balancer, CLIENTS);

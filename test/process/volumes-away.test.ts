@@ -2,7 +2,7 @@
 import { mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
-import { createDirectoryBackend } from '../../src/tape/directory/index.js';
+import { createDirectoryLibrary } from '../../src/tape/directory/index.js';
 import { createClock } from '../support/clock.js';
 import { ring } from '../support/engine-watch.js';
 import { addFiles, addQuota } from '../support/factories.js';
@@ -16,22 +16,22 @@ import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
 const clock = createClock();
-const library = makeTempDir('library');
-const backend = createDirectoryBackend(library);
-const mountVolume = backend.mount;
+const libraryDir = makeTempDir('library');
+const library = createDirectoryLibrary(libraryDir);
+const mountVolume = library.mount;
 let mounts = 0;
-backend.mount = (...args) => {
+library.mount = (...args) => {
   mounts++;
   return mountVolume(...args);
 };
 
-const app = useApp({ backend, now: clock.now }, async () => {
+const app = useApp({ library, now: clock.now }, async () => {
   for (const user of ['alice', 'bob']) await addQuota(app.ctx, user, 10n ** 9n);
 });
 afterAll(cleanUp);
 
 async function fillVolume(volume: string, count: number): Promise<string> {
-  const folder = path.join(library, volume);
+  const folder = path.join(libraryDir, volume);
   mkdirSync(folder);
   const rows = Array.from({ length: count }, (_, n) => {
     writeFileSync(path.join(folder, String(n + 1).padStart(8, '0')), `file ${n}`);
@@ -71,8 +71,8 @@ test('no file of a volume that is away fails, however often the volume is resume
 
 test('a library that is an empty directory, as if it were not mounted, is the reported error, and no volume is suspended', async () => {
   await fillVolume('EMPTY', 5);
-  renameSync(library, `${library}-out`);
-  mkdirSync(library);
+  renameSync(libraryDir, `${libraryDir}-out`);
+  mkdirSync(libraryDir);
   mounts = 0;
   const id = await ask('/EMPTY/');
   await waitFor('more mounts than hold a volume', async () => {
@@ -85,8 +85,8 @@ test('a library that is an empty directory, as if it were not mounted, is the re
   for (const { state, attempts, lastError } of tries) {
     expect([state, attempts, lastError]).toEqual(['WAITING', 0, expect.stringContaining('has no volume at all')]);
   }
-  rmSync(library, { recursive: true, force: true });
-  renameSync(`${library}-out`, library);
+  rmSync(libraryDir, { recursive: true, force: true });
+  renameSync(`${libraryDir}-out`, libraryDir);
   await waitThroughPauses(app, clock, id, 'COMPLETED');
   expect(await readSuspensions(app)).toEqual([]);
 });
@@ -98,7 +98,7 @@ test('a missing file fails alone, and no file fails when the whole volume disapp
   const id = await ask('/LEAVES/');
   await waitFor('the other files', async () => (await viewRequest(app, id)).filesOnDisk === 11);
   await cancel(app, id);
-  await waitFor('the copies to go', async () => !(await viewRequest(app, id)).holds.some((h) => h.stage !== 'ONTAPE'));
+  await waitFor('the copies to go', async () => !(await viewRequest(app, id)).files.some((h) => h.stage !== 'ONTAPE'));
   renameSync(folder, `${folder}-gone`);
   const again = await ask('/LEAVES/');
   await waitForHeld('LEAVES');

@@ -15,12 +15,12 @@ import { makeRequest } from '../support/rest.js';
 import { placesBelow } from '../support/volumes.js';
 import { createGate, waitFor } from '../support/wait.js';
 
-const { app, backend, countReads: readsOf } = useMemorySite({ isIdle: true });
+const { app, library, countReads: readsOf } = useMemorySite({ isIdle: true });
 afterAll(cleanUp);
 
 /** Copies a volume as the tools of a library do: the same bytes at the same positions. */
 function copyCartridge(from: string, to: string): void {
-  for (const [position, bytes] of backend.volumes.get(from) ?? []) putOnTape(backend, { volume: to, position, bytes });
+  for (const [position, bytes] of library.volumes.get(from) ?? []) putOnTape(library, { volume: to, position, bytes });
 }
 
 function expectRestored(contents: Map<string, Uint8Array>): void {
@@ -30,7 +30,7 @@ function expectRestored(contents: Map<string, Uint8Array>): void {
 /** Blocks reads of a volume until the gate is opened. */
 function stopReads(volume: string) {
   const gate = createGate();
-  backend.onRead = async (of) => {
+  library.onRead = async (of) => {
     if (of === volume) await gate.opened;
   };
   return gate;
@@ -39,12 +39,12 @@ function stopReads(volume: string) {
 test('files of a moved volume are read from the new one, and the file that is being read is restored', async () => {
   const contents = await addTaped(
     app.ctx,
-    backend,
+    library,
     Array.from({ length: 400 }, (_, n) => ({ path: `/moved/${1000 + n}`, volume: 'A1', size: 10 })),
   );
   const gate = stopReads('A1');
   const id = await makeRequest(app, { quota: 'alice', patterns: '/moved/' });
-  await withEngine(app, backend, async () => {
+  await withEngine(app, library, async () => {
     await waitFor('a read', async () => readsOf('A1') > 0);
     copyCartridge('A1', 'B1');
     expect(await moveVolume(app.ctx, { from: 'A1', to: 'B1' })).toMatchObject({ files: 400, requests: 1 });
@@ -63,11 +63,11 @@ test('files of a moved volume are read from the new one, and the file that is be
 
 test('a file without a checksum that is being read is read again from the new volume', async () => {
   const bytes = randomBytes(1000);
-  putOnTape(backend, { volume: 'A2', position: 1n, bytes });
+  putOnTape(library, { volume: 'A2', position: 1n, bytes });
   await addFiles(app.ctx, [{ path: '/unchecked/1', volume: 'A2', size: 1000n }]);
   const gate = stopReads('A2');
   const id = await makeRequest(app, { quota: 'alice', files: ['/unchecked/1'] });
-  await withEngine(app, backend, async () => {
+  await withEngine(app, library, async () => {
     await waitFor('a read', async () => readsOf('A2') > 0);
     copyCartridge('A2', 'B2');
     await moveVolume(app.ctx, { from: 'A2', to: 'B2' });
@@ -79,8 +79,8 @@ test('a file without a checksum that is being read is read again from the new vo
   // without a checksum, the bytes on another volume may be others: the restored file is read again
   copyCartridge('B2', 'C2');
   await moveVolume(app.ctx, { from: 'B2', to: 'C2' });
-  expect((await viewRequest(app, id)).holds).toMatchObject([{ state: 'WAITING' }]);
-  await withEngine(app, backend, () => waitForState(app, id, 'COMPLETED'));
+  expect((await viewRequest(app, id)).files).toMatchObject([{ state: 'WAITING' }]);
+  await withEngine(app, library, () => waitForState(app, id, 'COMPLETED'));
   expect(readsOf('C2')).toBe(1);
   expectRestored(new Map([['/unchecked/1', bytes]]));
 });
@@ -93,8 +93,8 @@ async function addTwice(
 ): Promise<Map<string, Uint8Array>> {
   const files = names.map((file, n) => ({ path: file, position: BigInt(n + 1), bytes: randomBytes(1000) }));
   for (const { position, bytes } of files) {
-    putOnTape(backend, { volume, position, bytes });
-    putOnTape(backend, { volume: copyVolume, position: position + 100n, bytes });
+    putOnTape(library, { volume, position, bytes });
+    putOnTape(library, { volume: copyVolume, position: position + 100n, bytes });
   }
   await addFiles(
     app.ctx,
@@ -111,12 +111,12 @@ test('a volume that is read is retired only once it is suspended, and waiting fi
   const contents = await addTwice(names, 'A4', 'B4');
   const gate = stopReads('A4');
   const id = await makeRequest(app, { quota: 'alice', patterns: '/leaving/' });
-  await withEngine(app, backend, async () => {
+  await withEngine(app, library, async () => {
     await waitFor('a read', async () => readsOf('A4') > 0);
     await expect(retireVolume(app.ctx, { name: 'A4' })).rejects.toThrow(
-      /^volume "A4" is in use: drive-\d has it mounted and reads \d+ files? from it; hold or drain the volume first/,
+      /^volume "A4" is in use: drive-\d has it mounted and reads \d+ files? from it; suspend or drain the volume first/,
     );
-    await suspend(app.ctx, { kind: 'VOLUME', name: 'A4', mode: 'HELD', reason: 'it leaves' });
+    await suspend(app.ctx, { kind: 'VOLUME', name: 'A4', mode: 'IMMEDIATE', reason: 'it leaves' });
     gate.open();
     await waitFor('the volume to be free', async () => {
       const { rows } = await app.ctx.db.pool.query(
@@ -138,7 +138,7 @@ test('requests that are made while a volume moves get every file, with its bytes
   const names = Array.from({ length: 60 }, (_, n) => `/race/${100 + n}`);
   const contents = await addTwice(names, 'A6', 'B6');
   copyCartridge('A6', 'C6');
-  await withEngine(app, backend, async () => {
+  await withEngine(app, library, async () => {
     const asked = names.map((file) => makeRequest(app, { quota: 'alice', files: [file] }));
     const moved = moveVolume(app.ctx, { from: 'A6', to: 'C6' });
     const ids = await Promise.all(asked);

@@ -4,7 +4,7 @@ import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { packageRoot } from '../../src/core/package-root.js';
 import { addFiles, addQuota } from '../support/factories.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { findFreePort } from '../support/ports.js';
 import { cleanUp, runCli, startProcess, stop } from '../support/process.js';
 import { makeRequest } from '../support/rest.js';
@@ -15,7 +15,7 @@ import { waitFor } from '../support/wait.js';
 const page = readFileSync(path.join(packageRoot, 'docs/reference/webhooks.md'), 'utf8');
 const blockOf = (language: string) => new RegExp(`\`\`\`${language}\n([\\s\\S]*?)\`\`\``).exec(page)?.[1] ?? '';
 
-const app = useApp({ backend: createMemoryBackend(), config: { webhookHosts: ['127.0.0.1'] } }, async () => {
+const app = useApp({ library: createMemoryLibrary(), config: { webhookHosts: ['127.0.0.1'] } }, async () => {
   await addQuota(app.ctx, 'ada', 10n ** 9n);
   await addFiles(app.ctx, [{ path: '/d/a', stage: 'ONDISK', size: 5n }]);
 });

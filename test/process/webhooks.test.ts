@@ -20,7 +20,7 @@ import type { TestApp } from '../support/app.js';
 import { type Clock, createClock } from '../support/clock.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
 import { createFreshApp } from '../support/fresh-app.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { cancel } from '../support/mutations.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest, put } from '../support/rest.js';
@@ -33,20 +33,20 @@ const DAY = 86_400;
 let app: TestApp;
 let receiver: WebhookReceiver;
 let clock: Clock;
-const backend = createMemoryBackend();
-const hooks = { onMount: backend.onMount, onRead: backend.onRead };
+const library = createMemoryLibrary();
+const hooks = { onMount: library.onMount, onRead: library.onRead };
 
 beforeEach(async () => {
   clock = createClock();
   receiver = await startReceiver();
   const config = { drives: 1, webhookHosts: ['127.0.0.1'], publicUrl: 'https://tapes.example/archive' };
-  app = await start({ backend, config });
+  app = await start({ library, config });
   await addQuota(app.ctx, 'alice', 10n ** 9n);
   await addQuota(app.ctx, 'bob', 10n ** 9n);
   await addFiles(app.ctx, [{ path: '/d/a', stage: 'ONDISK' }]);
 });
 afterEach(async () => {
-  Object.assign(backend, hooks);
+  Object.assign(library, hooks);
   await receiver.close();
 });
 const start = createFreshApp({ now: () => clock.now() });
@@ -85,7 +85,7 @@ const typesOf = (id: number) =>
 test('a webhook gets signed messages of a request from its first recall to its end, with its figures', async () => {
   const { secret, webhook } = await create({ path: '/hook?a=1' });
   expect(secret).toMatch(/^whsec_[\w+/]{43}=$/);
-  await addTaped(app.ctx, backend, [
+  await addTaped(app.ctx, library, [
     { path: '/all/a', size: 2000 },
     { path: '/all/b', size: 1500 },
   ]);
@@ -115,11 +115,11 @@ test('a webhook gets signed messages of a request from its first recall to its e
 
 test('failures have their own event, and a request that completes again after more files joined sends it again', async () => {
   await create();
-  await addTaped(app.ctx, backend, [
+  await addTaped(app.ctx, library, [
     { path: '/f/a', position: 1n },
     { path: '/f/bad', position: 2n },
   ]);
-  backend.onRead = async (_volume, position) => {
+  library.onRead = async (_volume, position) => {
     if (position === 2n) throw new TapeError('PERMANENT', 'torn');
   };
   const id = await request({ patterns: '/f/' });
@@ -127,7 +127,7 @@ test('failures have their own event, and a request that completes again after mo
   await waitForState(app, id, 'PARTIAL');
   const other = await request({ patterns: '/g/' });
   await receiver.waitFor('request.finished');
-  await addTaped(app.ctx, backend, [{ path: '/g/late', position: 3n }]);
+  await addTaped(app.ctx, library, [{ path: '/g/late', position: 3n }]);
   await receiver.waitFor('request.finished', 2);
   expect(typesOf(other)).toEqual(['finished', 'started', 'first_file', 'finished']);
 });
@@ -154,7 +154,7 @@ test('a webhook gets the chosen events of its quota, or of all quotas', async ()
 });
 
 test('a new webhook gets no events of the past', async () => {
-  await addTaped(app.ctx, backend, [{ path: '/old/a' }]);
+  await addTaped(app.ctx, library, [{ path: '/old/a' }]);
   const id = await request({ patterns: '/old/' });
   await waitForState(app, id, 'COMPLETED');
   await create();
@@ -358,7 +358,7 @@ test('a request that expires soon sends one message per retention, a nearly full
 });
 
 test('a message is sent again after a crash during the call, and several engines send each message once', async () => {
-  const others = await Promise.all([1, 2].map(() => startEngine(app.ctx, backend, { part: 'passes', drainMs: 200 })));
+  const others = await Promise.all([1, 2].map(() => startEngine(app.ctx, library, { part: 'passes', drainMs: 200 })));
   const { webhook } = await create();
   await setWebhook(app.ctx, { id: webhook.id, isEnabled: false });
   await testWebhook(app.ctx, webhook.id);

@@ -14,33 +14,33 @@ import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { createGate, waitFor } from '../support/wait.js';
 
-const { app, backend, countReads } = useMemorySite({ isIdle: true });
+const { app, library, countReads } = useMemorySite({ isIdle: true });
 afterAll(cleanUp);
 
 const POLICY = { state: 'FAILED', errorClass: 'POLICY' };
 
 test('a file that is withdrawn while a drive reads it is restored, and one that waits for a drive is not read', async () => {
-  await addTaped(app.ctx, backend, [
+  await addTaped(app.ctx, library, [
     { path: '/read/1', volume: 'W1', position: 1n },
     { path: '/read/2', volume: 'W2', position: 1n },
     { path: '/read/3', volume: 'W3', position: 1n },
   ]);
   const gate = createGate();
-  backend.onRead = async () => {
+  library.onRead = async () => {
     await gate.opened;
   };
   const id = await makeRequest(app, { quota: 'alice', files: ['/read/1', '/read/2', '/read/3'] });
-  await withEngine(app, backend, async () => {
+  await withEngine(app, library, async () => {
     await waitFor('both drives to read', async () => countReads() === 2);
     await withdrawFiles(app.ctx, { path: '/read/', why: 'replaced' });
     gate.open();
-    const { holds } = await waitForState(app, id, 'PARTIAL');
-    expect(holds.map(({ state, error }) => [state, error]).sort()).toEqual([
+    const { files } = await waitForState(app, id, 'PARTIAL');
+    expect(files.map(({ state, error }) => [state, error]).sort()).toEqual([
       ['FAILED', 'withdrawn from the archive: replaced'],
       ['ON_DISK', null],
       ['ON_DISK', null],
     ]);
-    const there = holds.find(({ state }) => state === 'ON_DISK')?.path ?? '';
+    const there = files.find(({ state }) => state === 'ON_DISK')?.path ?? '';
     expect(readRestored(app, there)?.length).toBeGreaterThan(0);
     expect(countReads()).toBe(2);
     await cancel(app, id);
@@ -50,19 +50,19 @@ test('a file that is withdrawn while a drive reads it is restored, and one that 
 });
 
 test('a file that is withdrawn while a drive fails to read it is not tried again', async () => {
-  await addTaped(app.ctx, backend, [{ path: '/fail/1', volume: 'W4', position: 1n }]);
+  await addTaped(app.ctx, library, [{ path: '/fail/1', volume: 'W4', position: 1n }]);
   const gate = createGate();
-  backend.onRead = async () => {
+  library.onRead = async () => {
     await gate.opened;
     throw new TapeError('TRANSIENT', 'the drive has lost its place');
   };
   const id = await makeRequest(app, { quota: 'alice', files: ['/fail/1'] });
-  await withEngine(app, backend, async () => {
+  await withEngine(app, library, async () => {
     await waitFor('a read', async () => countReads() === 1);
     await withdrawFiles(app.ctx, { path: '/fail/1' });
     gate.open();
-    const { holds } = await waitForState(app, id, 'PARTIAL');
-    expect(holds[0]).toMatchObject({ ...POLICY, error: 'withdrawn from the archive' });
+    const { files } = await waitForState(app, id, 'PARTIAL');
+    expect(files[0]).toMatchObject({ ...POLICY, error: 'withdrawn from the archive' });
   });
   expect(await readStage(app, '/fail/1')).toBe('T');
 });
@@ -78,8 +78,8 @@ test('requests that are made while a folder is withdrawn get none of its files',
   );
   const [ids] = await Promise.all([Promise.all(requests), withdrawFiles(app.ctx, { path: '/race/' })]);
   for (const id of ids) {
-    const { holds, filesTotal, filesFailed, filesUnknown } = await viewRequest(app, id);
-    expect(holds.filter(({ state }) => state !== 'FAILED')).toEqual([]);
+    const { files, filesTotal, filesFailed, filesUnknown } = await viewRequest(app, id);
+    expect(files.filter(({ state }) => state !== 'FAILED')).toEqual([]);
     expect(filesFailed).toBe(filesTotal);
     expect([0, 200]).toContain(filesTotal + filesUnknown);
   }
@@ -115,7 +115,7 @@ test('an operator withdraws, lists and reinstates files by command, and previews
   ]);
   expect(await run('withdraw', '/cli/b', '--why', 'a@b')).toEqual([
     2,
-    'tapegate: --why must not hold an address of mail: "a@b"\n',
+    'tapegate: --why must not contain an address of mail: "a@b"\n',
   ]);
   write(['b']);
   expect(await run('import', list, '--complete', '/cli')).toEqual([

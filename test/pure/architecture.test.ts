@@ -111,7 +111,7 @@ const layers = {
     'notifications',
     'quotas',
     'requests',
-    'bulks users',
+    'stage-requests users',
     'catalogue',
     'import disks',
     'catalogue-changes recalls doctor',
@@ -312,12 +312,12 @@ test('the command line loads a command only when it is named, and a command load
 
 /** Operations that read a part of what the caller may see already, or that are called as another operation, and constants. */
 const unchecked = new Set(
-  `cancelInBulk commonFileFields countAtPrimaryPlace countAwaited countReleased
-  countRequestsOf createBulk eventTypes findHostsOf findPathProblem findServed
-  getRequestWithPaths isListed keyOf listFolder parseRequestId readAllowed readAwaited readBulk
-  readClaimed readComparisons readDriveSecondsOf readEntry readFilesBelow readHolds readLocalities readListed readLookedAt readMeasurements
+  `cancelStageRequestFiles commonFileFields countAtPrimaryPlace countUnresolved countReleased
+  countRequestsOf createStageRequest eventTypes findHostsOf findPathProblem findServed
+  getRequestWithPaths isListed keyOf listFolder parseRequestId readAllowed readUnresolved readStageRequest
+  readClaimed readComparisons readDriveSecondsOf readEntry readFilesBelow readRequestFiles readLocalities readListed readLookedAt readMeasurements
   readDisks readDefaultQuota readMembers readMountpoints readQuotaHistory readQuotasOfCaller readRequestsOf readSuspensionsOf readTries readUsed readUsedOf
-  readVolumes readWaiting recordMissingFiles releaseInAll releaseInBulk removeBulk showFolder siteParts streamRequestPaths takeTurn tellUnseen waitingReasons`.match(
+  readVolumes readWaiting recordMissingFiles releaseInAll releaseStageRequestFiles removeStageRequest showFolder siteParts streamRequestPaths takeTurn tellUnseen waitingReasons`.match(
     /\w+/g,
   ),
 );

@@ -21,7 +21,7 @@ test.each<[unknown, string]>([
   [[], 'an array of 0'],
 ])('%s is neither a string nor a path', (value, name) => {
   const read = (fields: object) => refusalOf(() => parse(newRequest, { quota: 'a', ...fields }));
-  const [label, file] = [`label must be a string, not ${name}`, `files must hold strings, not ${name}`];
+  const [label, file] = [`label must be a string, not ${name}`, `files must contain strings, not ${name}`];
   expect(read({ label: value, files: ['/a', value] })).toBe(`${label}; ${file}`);
   if (!Array.isArray(value)) expect(read({ files: value })).toBe(`files must be a list of paths, not ${name}`);
 });
@@ -40,7 +40,7 @@ test.each([
   ['/a/.', 'has the part "."'],
   ['/a\0b', 'is taken by no disk'],
   ['/\ud800', 'is taken by no disk'],
-  ['/.tapegate-forgotten/1/a', 'has a name that Tapegate keeps for itself'],
+  ['/.tapegate-purged/1/a', 'has a name that Tapegate keeps for itself'],
   [`/${'x'.repeat(256)}`, 'has a part longer than 255 bytes'],
   [`/${'ä'.repeat(128)}`, 'has a part longer than 255 bytes'],
   [`/${'a/'.repeat(1024)}a`, 'is longer than 2048 bytes'],

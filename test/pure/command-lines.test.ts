@@ -1,13 +1,13 @@
 /** The settings of the library types `command` and `command-staging`, and the lines that their scripts read and write. */
 import { afterAll, expect, test } from 'vitest';
 import { SettingsError } from '../../src/core/errors.js';
-import { LibraryError } from '../../src/tape/backend.js';
 import { command, commandStaging } from '../../src/tape/command/index.js';
+import { LibraryError } from '../../src/tape/drive-library.js';
 import { parseSettings } from '../../src/tape/kind.js';
 import { createStaging, waitForNoScript } from '../support/command-bench.js';
 import { expectFailure } from '../support/failure.js';
 import { errorOf, staged } from '../support/staging-bench.js';
-import { quiet } from '../support/tape-backend.js';
+import { quiet } from '../support/tape-library.js';
 
 const environment = [`TAPES=/nowhere/${process.pid}`];
 afterAll(async () => await waitForNoScript(environment[0] ?? ''));

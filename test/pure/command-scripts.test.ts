@@ -3,13 +3,13 @@ import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, afterEach, expect, test, vi } from 'vitest';
 import { isExhausted, TapeError } from '../../src/core/errors.js';
-import { LibraryError } from '../../src/tape/backend.js';
 import { startScript } from '../../src/tape/command/script.js';
+import { LibraryError } from '../../src/tape/drive-library.js';
 import { createDrives, createStaging, findScripts, readLines, waitForNoScript } from '../support/command-bench.js';
 import { expectFailure } from '../support/failure.js';
 import { addProgram } from '../support/library-dir.js';
 import { errorOf, readStaged, staged } from '../support/staging-bench.js';
-import { quiet } from '../support/tape-backend.js';
+import { quiet } from '../support/tape-library.js';
 import { makeTempDir } from '../support/temp-dir.js';
 import { waitFor } from '../support/wait.js';
 

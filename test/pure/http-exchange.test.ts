@@ -1,11 +1,11 @@
 /** How HTTP requests of the library type `wlcg` use connections, and what they report of servers that do not follow HTTP. */
 import net from 'node:net';
 import { afterAll, expect, test } from 'vitest';
-import { LibraryError } from '../../src/tape/backend.js';
+import { LibraryError } from '../../src/tape/drive-library.js';
 import { exchange, Pools, readText, SilentServerError } from '../../src/tape/http/exchange.js';
 import { expectFailure } from '../support/failure.js';
 import { listen } from '../support/ports.js';
-import { quiet } from '../support/tape-backend.js';
+import { quiet } from '../support/tape-library.js';
 import { waitFor } from '../support/wait.js';
 
 const limits = { connectMs: 5000, answerMs: 5000, silenceMs: 5000 };

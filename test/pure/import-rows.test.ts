@@ -126,7 +126,7 @@ describe('bad rows', () => {
     ['/a,1,T,,,,,crc32:0a0b0c0d', `${CHECKSUM} "crc32:0a0b0c0d"`],
     ['/a,1', 'there must be 8 fields, as in the first line, not 2'],
     ['/a,1,T,,,,,,', 'there must be 8 fields, as in the first line, not 9'],
-    ['/a"b,1,T,,,,,', 'a field that holds a quote must be quoted, with the quote written twice'],
+    ['/a"b,1,T,,,,,', 'a field that contains a quote must be quoted, with the quote written twice'],
     ['"/a"b,1,T,,,,,', 'a quoted field is followed by "b" and not by a comma'],
     ['"/never closed,1,T,,,,,', 'a quoted field that begins in this row is not closed'],
   ])('the CSV row %j is reported with its line', async (row, problem) => {

@@ -3,14 +3,14 @@ import { closeSync, existsSync, mkdirSync, openSync, rmSync, symlinkSync, unlink
 import path from 'node:path';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { TapeError } from '../../src/core/errors.js';
-import { DriveError, LibraryError, type TapeBackend, VolumeError } from '../../src/tape/backend.js';
+import { DriveError, type DriveLibrary, LibraryError, VolumeError } from '../../src/tape/drive-library.js';
 import { expectFailure } from '../support/failure.js';
 import { createLtfsBench, type LtfsBench, SLOTS } from '../support/ltfs/bench.js';
 import { errorOf } from '../support/staging-bench.js';
-import { at, describeBackend, mount, quiet, readAll, text } from '../support/tape-backend.js';
+import { at, describeLibrary, mount, quiet, readAll, text } from '../support/tape-library.js';
 import { waitFor } from '../support/wait.js';
 
-describeBackend('ltfs', () => createLtfsBench({ drives: 4 }));
+describeLibrary('ltfs', () => createLtfsBench({ drives: 4 }));
 
 /** Two drives, and the cartridges V1 and V2 in slots 1 and 2, each with a file at position 1. */
 async function makeBench(options?: Parameters<typeof createLtfsBench>[0]): Promise<LtfsBench> {
@@ -21,8 +21,8 @@ async function makeBench(options?: Parameters<typeof createLtfsBench>[0]): Promi
 }
 
 /** Mounts a cartridge, reads its file, and unmounts it. */
-async function visit(backend: TapeBackend, volume: string, drive?: string): Promise<void> {
-  const mounted = await mount(backend, volume, drive);
+async function visit(library: DriveLibrary, volume: string, drive?: string): Promise<void> {
+  const mounted = await mount(library, volume, drive);
   expect(await readAll(mounted, 1n)).toEqual(text(1n));
   await mounted.unmount();
 }
@@ -48,7 +48,7 @@ const withCommands = (bench: LtfsBench, commands: object) =>
 describe('a cartridge', () => {
   test('is in the drive while it is mounted, and in its slot afterwards', async () => {
     const bench = await makeBench();
-    const mounted = await mount(bench.backend, 'V2', 'drive-2');
+    const mounted = await mount(bench.library, 'V2', 'drive-2');
     expect(volumesIn(bench)).toEqual({ slots: slotsOf('V1'), drives: [null, 'V2'] });
     await mounted.unmount();
     expect(volumesIn(bench)).toEqual(ALL_IN_SLOTS);
@@ -58,18 +58,18 @@ describe('a cartridge', () => {
   test('in the drive already is mounted there; an unused one is unloaded for another', async () => {
     const bench = await makeBench();
     moveToDrive(bench, 0);
-    await visit(bench.backend, 'V1');
+    await visit(bench.library, 'V1');
     expect(bench.log()).not.toContain('begin load');
     moveToDrive(bench, 0);
-    await visit(bench.backend, 'V2');
+    await visit(bench.library, 'V2');
     expect(volumesIn(bench)).toEqual(ALL_IN_SLOTS);
   });
 
   test('is taken from another drive if that is unused, and waited for otherwise', async () => {
     const bench = await makeBench();
     moveToDrive(bench, 1);
-    await visit(bench.backend, 'V1');
-    const mounted = await mount(bench.backend, 'V1', 'drive-2');
+    await visit(bench.library, 'V1');
+    const mounted = await mount(bench.library, 'V1', 'drive-2');
     const says = 'the cartridge V1 is in drive 1 of the changer, drive-2, which another process uses';
     await expectFailure(mount(bench.reopen(), 'V1', 'drive-1'), VolumeError, 'TRANSIENT', says);
     expect(await readAll(mounted, 1n)).toEqual(text(1n));
@@ -80,14 +80,14 @@ describe('a cartridge', () => {
     const bench = await makeBench();
     moveToDrive(bench, 2);
     const says = 'the cartridge V1 is in drive 2 of the changer, which is none of this library';
-    await expectFailure(mount(bench.backend, 'V1'), VolumeError, 'TRANSIENT', says);
+    await expectFailure(mount(bench.library, 'V1'), VolumeError, 'TRANSIENT', says);
     expect(volumesIn(bench).drives).toEqual([null, null, 'V1']);
   });
 
   test('goes to a free slot, and to no import/export slot, if its own is occupied or unknown', async () => {
     const bench = await makeBench();
-    const first = await mount(bench.backend, 'V1', 'drive-1');
-    const second = await mount(bench.backend, 'V2', 'drive-2');
+    const first = await mount(bench.library, 'V1', 'drive-1');
+    const second = await mount(bench.library, 'V2', 'drive-2');
     bench.changeChanger(({ slots, drives }) => {
       slots[0] = { volume: 'NEW' };
       drives[1] = { volume: 'V2', source: null };
@@ -109,7 +109,7 @@ describe('a cartridge', () => {
       slots[0] = { volume: null };
       slots[SLOTS - 1] = { volume: 'V1', isPort: true };
     });
-    await visit(bench.backend, 'V1');
+    await visit(bench.library, 'V1');
     expect(volumesIn(bench).slots.at(-1)).toBe('V1');
   });
 
@@ -119,7 +119,7 @@ describe('a cartridge', () => {
       drives[0] = { volume: 'CLN001L1', source: 5 };
     });
     const says = 'the cleaning cartridge CLN001L1 is in drive-1';
-    await expectFailure(mount(bench.backend, 'V1'), DriveError, 'TRANSIENT', says);
+    await expectFailure(mount(bench.library, 'V1'), DriveError, 'TRANSIENT', says);
     expect(volumesIn(bench).drives[0]).toBe('CLN001L1');
   });
 });
@@ -127,7 +127,7 @@ describe('a cartridge', () => {
 test('changer commands of several drives and processes never overlap', async () => {
   const bench = await makeBench();
   for (const step of ['load', 'unload', 'status'] as const) bench.behave(step, { slowMs: 20 });
-  await Promise.all([visit(bench.backend, 'V1', 'drive-1'), visit(bench.reopen(), 'V2', 'drive-2')]);
+  await Promise.all([visit(bench.library, 'V1', 'drive-1'), visit(bench.reopen(), 'V2', 'drive-2')]);
   const moves = bench.log().filter((line) => /^(begin|end) (status|load|unload)$/.test(line));
   expect(moves.length).toBeGreaterThan(10);
   for (let at = 0; at < moves.length; at += 2) expect(moves[at + 1]).toBe(moves[at]?.replace('begin', 'end'));
@@ -136,44 +136,44 @@ test('changer commands of several drives and processes never overlap', async () 
 describe('failures', () => {
   test('a missing cartridge is MEDIA, and so are two of one name; cartridges without a barcode are counted', async () => {
     const bench = await makeBench();
-    await expectFailure(mount(bench.backend, 'V3'), TapeError, 'MEDIA', /^the changer has no cartridge V3$/);
+    await expectFailure(mount(bench.library, 'V3'), TapeError, 'MEDIA', /^the changer has no cartridge V3$/);
     bench.changeChanger(({ slots }) => {
       slots[3] = { volume: '?' };
       slots[4] = { volume: 'V1' };
     });
-    await expectFailure(mount(bench.backend, 'V3'), TapeError, 'MEDIA', 'V3; of 1 cartridges it knows no barcode');
+    await expectFailure(mount(bench.library, 'V3'), TapeError, 'MEDIA', 'V3; of 1 cartridges it knows no barcode');
     const twice = 'the changer has several cartridges V1, in slot 1 and slot 5';
-    await expectFailure(mount(bench.backend, 'V1'), VolumeError, 'MEDIA', twice);
+    await expectFailure(mount(bench.library, 'V1'), VolumeError, 'MEDIA', twice);
   });
 
   test('a name that is no barcode reaches no command', async () => {
     const bench = await makeBench();
     for (const name of ['-f', '', '../V1', 'V1 V2', 'V1\n']) {
-      expect(await errorOf(mount(bench.backend, name))).toMatchObject({ errorClass: 'PERMANENT' });
+      expect(await errorOf(mount(bench.library, name))).toMatchObject({ errorClass: 'PERMANENT' });
     }
     expect(existsSync(path.join(bench.state, 'log'))).toBe(false);
   });
 
   test('a drive that another process uses is an error of the drive', async () => {
     const bench = await makeBench();
-    const mounted = await mount(bench.backend, 'V1');
+    const mounted = await mount(bench.library, 'V1');
     const other = bench.reopen({}, { lock: 0.1 });
     await expectFailure(mount(other, 'V2'), DriveError, 'TRANSIENT', 'another process uses drive-1');
     await mounted.unmount();
-    await visit(bench.backend, 'V2');
+    await visit(bench.library, 'V2');
   });
 
   test('a changer that stays locked, or does not answer, is an error of the library', async () => {
     const bench = await makeBench();
     bench.behave('status', { hold: 'before' });
-    const first = mount(bench.backend, 'V1');
+    const first = mount(bench.library, 'V1');
     await bench.waitUntilHeld('status');
     const locked = mount(bench.reopen({}, { lock: 0.1 }), 'V2', 'drive-2');
     await expectFailure(locked, LibraryError, 'TRANSIENT', /the changer .* was in use by another process for 0.1 s/);
     bench.goOn('status');
     await (await first).unmount();
     bench.behave('status', { fail: 'mtx: Request Sense: Sense Key = Not Ready' });
-    await expectFailure(mount(bench.backend, 'V1'), LibraryError, 'TRANSIENT', 'Sense Key = Not Ready');
+    await expectFailure(mount(bench.library, 'V1'), LibraryError, 'TRANSIENT', 'Sense Key = Not Ready');
   });
 
   test('a missing program is an error of the library, and an unknown drive one of the drive', async () => {
@@ -181,16 +181,16 @@ describe('failures', () => {
     const missing = mount(withCommands(bench, { load: ['no-such-mtx', '{slot}'] }), 'V1');
     await expectFailure(missing, LibraryError, 'POLICY', /programs\/no-such-mtx 1" cannot be run: .*ENOENT/);
     const says = 'the settings of the library have no drive drive-9, only drive-1, drive-2';
-    await expectFailure(mount(bench.backend, 'V1', 'drive-9'), DriveError, 'POLICY', says);
+    await expectFailure(mount(bench.library, 'V1', 'drive-9'), DriveError, 'POLICY', says);
   });
 
   test('an unreadable cartridge is MEDIA with the message of LTFS, and returns to its slot', async () => {
     const bench = await makeBench();
     rmSync(path.join(bench.state, 'cartridges/V1.blocks'));
     const says = 'LTFS11009E Cannot read volume: failed to read partition labels.';
-    await expectFailure(mount(bench.backend, 'V1'), VolumeError, 'MEDIA', says);
+    await expectFailure(mount(bench.library, 'V1'), VolumeError, 'MEDIA', says);
     expect(volumesIn(bench)).toEqual(ALL_IN_SLOTS);
-    await visit(bench.backend, 'V2');
+    await visit(bench.library, 'V2');
   });
 
   test.each([
@@ -202,14 +202,14 @@ describe('failures', () => {
   ] as const)('a mount that fails with "%s" has its type and class', async (fail, type, errorClass) => {
     const bench = await makeBench();
     bench.behave('mount', { fail });
-    await expectFailure(mount(bench.backend, 'V1'), type, errorClass);
+    await expectFailure(mount(bench.library, 'V1'), type, errorClass);
     expect(volumesIn(bench).drives).toEqual([null, null]);
   });
 
   test('a load that fails is TRANSIENT, unless the cartridge is in the drive afterwards', async () => {
     const bench = await makeBench();
     bench.behave('load', { fail: 'MOVE MEDIUM from Element Address 1001 to 256 Failed' });
-    await expectFailure(mount(bench.backend, 'V1'), VolumeError, 'TRANSIENT', 'MOVE MEDIUM');
+    await expectFailure(mount(bench.library, 'V1'), VolumeError, 'TRANSIENT', 'MOVE MEDIUM');
     bench.goOn('load');
     const { load } = bench.settings.commands as { load: string[] };
     await visit(withCommands(bench, { load: ['sh', '-c', '"$@"; exit 1', 'sh', ...load] }), 'V1');
@@ -222,7 +222,7 @@ describe('failures', () => {
     await expectFailure(late, VolumeError, 'TRANSIENT', 'has not ended within 0.2 s');
     bench.goOn('mount');
     expect(volumesIn(bench).drives).toEqual([null, null]);
-    await visit(bench.backend, 'V1');
+    await visit(bench.library, 'V1');
   });
 
   test('a mount command that mounts nothing is POLICY', async () => {
@@ -237,7 +237,7 @@ describe('failures', () => {
     const table = `36 35 8:1 / ${place} rw,relatime shared:1 - ext4 /dev/sda1 rw\n`;
     writeFileSync(path.join(bench.state, 'mounts'), table);
     await expectFailure(
-      mount(bench.backend, 'V1'),
+      mount(bench.library, 'V1'),
       DriveError,
       'POLICY',
       `type ext4 is mounted at ${place}, and not LTFS`,
@@ -247,7 +247,7 @@ describe('failures', () => {
     rmSync(place, { recursive: true });
     symlinkSync('/proc', place);
     await expectFailure(
-      mount(bench.backend, 'V1'),
+      mount(bench.library, 'V1'),
       DriveError,
       'POLICY',
       `type proc is mounted at ${place}, and not LTFS`,
@@ -257,7 +257,7 @@ describe('failures', () => {
 
   test('a mount that disappears during a read is no error of the file', async () => {
     const bench = await makeBench();
-    const mounted = await mount(bench.backend, 'V1');
+    const mounted = await mount(bench.library, 'V1');
     const place = path.join(bench.state, 'mnt/0');
     unlinkSync(place);
     mkdirSync(place);
@@ -269,7 +269,7 @@ describe('failures', () => {
 
   test('a busy mount stays and is reported, and the next mount removes it', async () => {
     const bench = await makeBench();
-    const mounted = await mount(bench.backend, 'V1');
+    const mounted = await mount(bench.library, 'V1');
     const fd = openSync(path.join(bench.state, 'mnt/0', at(1n).path), 'r');
     await expectFailure(mounted.unmount(), DriveError, 'TRANSIENT', 'target is busy');
     closeSync(fd);
@@ -282,11 +282,11 @@ describe('failures', () => {
     bench.behave('load', { hold: 'before' });
     const abort = new AbortController();
     const reason = new Error('enough');
-    const mounting = errorOf(bench.backend.mount('V1', 'drive-1', abort.signal));
+    const mounting = errorOf(bench.library.mount('V1', 'drive-1', abort.signal));
     await bench.waitUntilHeld('load');
     abort.abort(reason);
     expect(await mounting).toBe(reason);
-    const next = visit(bench.backend, 'V2');
+    const next = visit(bench.library, 'V2');
     bench.goOn('load');
     await next;
     expect(volumesIn(bench)).toEqual(ALL_IN_SLOTS);
@@ -296,7 +296,7 @@ describe('failures', () => {
 describe('an unmount', () => {
   test('moves the cartridge only after LTFS has ended', async () => {
     const bench = await makeBench();
-    const mounted = await mount(bench.backend, 'V1');
+    const mounted = await mount(bench.library, 'V1');
     bench.behave('end', { hold: 'before' });
     const unmounting = mounted.unmount();
     await bench.waitUntilHeld('end');
@@ -345,7 +345,7 @@ describe('paths', () => {
     symlinkSync(bench.state, path.join(bench.state, 'cartridges/V1/suite/out'));
     symlinkSync('folder', path.join(bench.state, 'cartridges/V1/suite/in'));
     symlinkSync(path.join(bench.state, 'secret'), path.join(bench.state, 'cartridges/V1/suite/4'));
-    const mounted = await mount(bench.backend, 'V1');
+    const mounted = await mount(bench.library, 'V1');
     const open = (file: string) =>
       mounted.read({ path: file, position: 1n, size: 0n }, quiet())[Symbol.asyncIterator]();
     const says = 'leads out of the cartridge';

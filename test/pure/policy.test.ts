@@ -14,7 +14,7 @@ const operations: Record<Right, string> = {
     testWebhook`,
   look: `listLegacyUses listPathRules listProcesses listVerifications readDriveHosts readHistory readHostsOf readMetrics
     readSettings readStagingFigures readUsage readVolumeFiguresOf watchSite`,
-  operate: `addLibrary createToken forgetDisk forgetFiles forgetUser importRows listAudit listFindings listTokens moveVolume
+  operate: `addLibrary createToken removeDisk purgeFiles purgeUser importRows listAudit listFindings listTokens moveVolume
     reinstateFiles reinstateVolume removeLibrary removePathRule removeQuota renameFiles repairFindings resizeDisk resume retireVolume
     revokeToken setDisk setLibrary setMedium setPathRule setPriority setQuota suspend verifyAgain withdrawFiles`,
 };

@@ -17,7 +17,7 @@ function factsOf(label: string, character = '') {
     ...{ filesReleased: 0, bytesOnDisk: 1n, mountpoints: ['/restore'] },
     copies: [{ path: `/c${character}`, mountpoint: '/restore' }],
     failed: [{ path: `/f${character}`, error: `e${character}` }],
-    awaited: [{ path: `/w${character}`, reason: 'UNKNOWN' as const }],
+    unresolved: [{ path: `/w${character}`, reason: 'UNKNOWN' as const }],
   };
 }
 

@@ -2,7 +2,7 @@
 import { expect } from 'vitest';
 import { benchTest, keyIn, type S3Bench } from '../support/s3-bench.js';
 import { staged } from '../support/staging-bench.js';
-import { quiet } from '../support/tape-backend.js';
+import { quiet } from '../support/tape-library.js';
 
 /** Puts files that are being restored, except every third, which is restored. */
 function putRestores({ server }: S3Bench, paths: readonly string[]): void {

@@ -4,13 +4,13 @@ import { crc32 } from 'node:zlib';
 import { createCRC32, createCRC64, type IHasher } from 'hash-wasm';
 import { expect } from 'vitest';
 import { TapeError } from '../../src/core/errors.js';
-import { LibraryError } from '../../src/tape/backend.js';
+import { LibraryError } from '../../src/tape/drive-library.js';
 import { ChangedError, NotReadyError, type ReadVersion, RetryLaterError } from '../../src/tape/staging.js';
 import { expectFailure } from '../support/failure.js';
 import { benchTest, keyIn, type S3Bench } from '../support/s3-bench.js';
 import { S3Error } from '../support/s3-store.js';
 import { errorOf, readStaged, staged } from '../support/staging-bench.js';
-import { quiet } from '../support/tape-backend.js';
+import { quiet } from '../support/tape-library.js';
 import { waitFor } from '../support/wait.js';
 
 const MB = 1024 * 1024;

@@ -4,14 +4,14 @@ import { chmodSync, mkdirSync, readdirSync, readFileSync, rmSync, truncateSync, 
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import { packageRoot } from '../../src/core/package-root.js';
-import { LibraryError } from '../../src/tape/backend.js';
+import { LibraryError } from '../../src/tape/drive-library.js';
 import { parseSettings } from '../../src/tape/kind.js';
 import { stagingTermsOf } from '../../src/tape/kinds.js';
 import { s3Settings } from '../../src/tape/s3/settings.js';
 import { addSecret, secretFile } from '../support/library-dir.js';
 import { createS3Bench } from '../support/s3-bench.js';
 import { errorOf, putFiles } from '../support/staging-bench.js';
-import { quiet } from '../support/tape-backend.js';
+import { quiet } from '../support/tape-library.js';
 
 const LEAST = { bucket: 'archive', region: 'eu-west-2' };
 

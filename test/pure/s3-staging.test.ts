@@ -1,7 +1,7 @@
 /** How the library type `s3` asks for restores and reports their state, on a simulated S3. */
 import { expect } from 'vitest';
 import type { TapeError } from '../../src/core/errors.js';
-import { LibraryError } from '../../src/tape/backend.js';
+import { LibraryError } from '../../src/tape/drive-library.js';
 import { RetryLaterError } from '../../src/tape/staging.js';
 import { expectFailure } from '../support/failure.js';
 import { addSecret } from '../support/library-dir.js';
@@ -10,7 +10,7 @@ import type { S3Request } from '../support/s3-server.js';
 import { S3Error } from '../support/s3-store.js';
 import { ask, errorOf, makeReady, putFiles, readStaged, staged } from '../support/staging-bench.js';
 import { describeStagingLibrary } from '../support/staging-library.js';
-import { quiet } from '../support/tape-backend.js';
+import { quiet } from '../support/tape-library.js';
 
 const can = { release: false, ids: false, until: true };
 const price = { currency: 'EUR', pricePerGb: 0.01, pricePerThousandRequests: 0.05, pricePerGbMonth: 0.023 };

@@ -1,10 +1,10 @@
 /** Pauses between calls of staging libraries, and the estimated end of their restores. */
 import { expect, test } from 'vitest';
 import { againSeconds, pollSeconds, restSeconds } from '../../src/engine/staging/rests.js';
-import { type AwaitedPart, rangeOf } from '../../src/planner/end-range.js';
+import { type PartAhead, rangeOf } from '../../src/planner/end-range.js';
 import { findMedium } from '../../src/planner/media.js';
 import { type StagedAhead, type StagedPart, sampleWaits, waitOf } from '../../src/planner/queue.js';
-import { LibraryError } from '../../src/tape/backend.js';
+import { LibraryError } from '../../src/tape/drive-library.js';
 import { RetryLaterError } from '../../src/tape/staging.js';
 
 const away = new LibraryError('TRANSIENT', 'it is away');
@@ -78,29 +78,29 @@ const plan = (staged: StagedAhead, readers = 2) => ({
   drives: new Map([[7, readers]]),
   staged: new Map([[7, staged]]),
 });
-const awaited = (given: Partial<AwaitedPart> = {}): AwaitedPart => ({
+const unresolved = (given: Partial<PartAhead> = {}): PartAhead => ({
   ...{ volumeId: 1, libraryId: 7, medium: findMedium('linear'), files: 1, bytes: 400e6, isReading: false },
   ...{ notBefore: undefined, staged: { state: 'unasked', askedSeconds: 0 } },
   ...given,
 });
 
 test('the end includes the time to read, and is at the latest twice as far away', () => {
-  const range = rangeOf(plan(glacier), 'ann', [awaited()]);
+  const range = rangeOf(plan(glacier), 'ann', [unresolved()]);
   expect(range?.earliest).toBe(NOW + 3 * HOUR + 1);
   expect(range?.planned).toBeCloseTo(NOW + 4 * HOUR + 2, 1);
   expect(range?.latest).toBeCloseTo(NOW + 8 * HOUR + 4, 1);
 });
 
 test('a file that is being read needs no wait, and a retry begins at its time', () => {
-  const reading = rangeOf(plan({ ...quiet, waits: [] }), 'ann', [awaited({ isReading: true })]);
+  const reading = rangeOf(plan({ ...quiet, waits: [] }), 'ann', [unresolved({ isReading: true })]);
   expect(reading?.planned).toBeCloseTo(NOW + 2, 1);
-  const later = rangeOf(plan(glacier), 'ann', [awaited({ notBefore: NOW + 600 })]);
+  const later = rangeOf(plan(glacier), 'ann', [unresolved({ notBefore: NOW + 600 })]);
   expect(later?.planned).toBeCloseTo(NOW + 600 + 4 * HOUR + 2, 1);
 });
 
 test('without a reader, or without an estimate for one library, there is no end', () => {
-  expect(rangeOf({ ...plan(glacier), drives: new Map() }, 'ann', [awaited()])).toBeUndefined();
-  expect(rangeOf(plan({ ...quiet, waits: [] }), 'ann', [awaited()])).toBeUndefined();
+  expect(rangeOf({ ...plan(glacier), drives: new Map() }, 'ann', [unresolved()])).toBeUndefined();
+  expect(rangeOf(plan({ ...quiet, waits: [] }), 'ann', [unresolved()])).toBeUndefined();
 });
 
 test('a sample of many waits includes the shortest and the longest', () => {

@@ -2,12 +2,12 @@
 import http from 'node:http';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { TapeError } from '../../src/core/errors.js';
-import { LibraryError } from '../../src/tape/backend.js';
+import { LibraryError } from '../../src/tape/drive-library.js';
 import type { FileState } from '../../src/tape/staging.js';
 import { expectFailure } from '../support/failure.js';
 import { closeServer, listen } from '../support/ports.js';
 import { errorOf, makeReady, putFiles, readStaged, staged } from '../support/staging-bench.js';
-import { quiet } from '../support/tape-backend.js';
+import { quiet } from '../support/tape-library.js';
 import { createWlcgBench, type WlcgBench } from '../support/wlcg-bench.js';
 
 let bench: WlcgBench;

@@ -3,12 +3,12 @@ import { randomBytes } from 'node:crypto';
 import http from 'node:http';
 import { afterEach, expect, test } from 'vitest';
 import { TapeError } from '../../src/core/errors.js';
-import { LibraryError } from '../../src/tape/backend.js';
+import { LibraryError } from '../../src/tape/drive-library.js';
 import { ChangedError, NotReadyError, type ReadVersion, RetryLaterError } from '../../src/tape/staging.js';
 import { expectFailure } from '../support/failure.js';
 import { closeServer, listen } from '../support/ports.js';
 import { errorOf, makeReady, readStaged, staged } from '../support/staging-bench.js';
-import { quiet } from '../support/tape-backend.js';
+import { quiet } from '../support/tape-library.js';
 import { createWlcgBench, type WlcgBench } from '../support/wlcg-bench.js';
 import { adler32, hashOf } from '../support/wlcg-storage.js';
 

@@ -2,14 +2,14 @@
 import { chmodSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { expect, onTestFinished, test } from 'vitest';
 import { TapeError } from '../../src/core/errors.js';
-import { LibraryError } from '../../src/tape/backend.js';
+import { LibraryError } from '../../src/tape/drive-library.js';
 import type { StagingLibrary } from '../../src/tape/staging.js';
 import { makeCertificate } from '../support/certificate.js';
 import { expectFailure } from '../support/failure.js';
 import { addSecret, secretFile } from '../support/library-dir.js';
 import { ask, errorOf, makeReady, putFiles, readStaged, staged } from '../support/staging-bench.js';
 import { describeStagingLibrary } from '../support/staging-library.js';
-import { quiet } from '../support/tape-backend.js';
+import { quiet } from '../support/tape-library.js';
 import { waitFor } from '../support/wait.js';
 import { createWlcgBench, type WlcgBench } from '../support/wlcg-bench.js';
 

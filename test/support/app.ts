@@ -15,7 +15,7 @@ import { type EngineOptions, startEngine } from '../../src/engine/runner.js';
 import { EventFeed } from '../../src/events/events.js';
 import { type Gateway, startGateway } from '../../src/main/app.js';
 import { createCopyLook } from '../../src/restore-area/missing.js';
-import type { TapeBackend } from '../../src/tape/backend.js';
+import type { DriveLibrary } from '../../src/tape/drive-library.js';
 import { checkLibrary, stagingTermsOf } from '../../src/tape/kinds.js';
 import { createDatabase } from './database.js';
 import { leaveConnections } from './http.js';
@@ -38,7 +38,7 @@ export interface TestApp {
 
 export interface TestAppOptions {
   /** The library of the engine. Without it, no engine runs. */
-  backend?: TapeBackend;
+  library?: DriveLibrary;
   engine?: EngineOptions;
   config?: Partial<Omit<Config, 'access'>> & { access?: Partial<Config['access']> };
   limits?: Partial<Limits>;
@@ -74,7 +74,7 @@ export async function startApp(options: TestAppOptions = {}): Promise<TestApp> {
     ...{ config, db, events, refusals, checkLibrary, stagingTermsOf, log, now },
     ...{ caller: SYSTEM, copies: createCopyLook(), recordMissing },
   };
-  const engine = options.backend && (await startEngine(ctx, options.backend, { drainMs: 200, ...options.engine }));
+  const engine = options.library && (await startEngine(ctx, options.library, { drainMs: 200, ...options.engine }));
   const { secret: token } = await createToken(
     { ...ctx, now: () => db.clock.now() },
     { name: 'operator', role: 'OPERATOR' },

@@ -3,7 +3,7 @@ import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, expect } from 'vitest';
 import { type ArchiveInput, archiveTree } from '../../src/engine/archive/archive.js';
-import type { WritableBackend } from '../../src/tape/backend.js';
+import type { WritableLibrary } from '../../src/tape/drive-library.js';
 import { findIllegalMoves } from './engine-watch.js';
 import { emptyTables } from './tables.js';
 import { makeTempDir } from './temp-dir.js';
@@ -35,10 +35,10 @@ export function useArchive(assign: (folders: Folders) => void) {
   return {
     app,
     archive: (
-      backend: WritableBackend,
+      library: WritableLibrary,
       input: Partial<ArchiveInput> = {},
       signal: AbortSignal = new AbortController().signal,
-    ) => archiveTree(app.ctx, backend, { dir, volumeSize: 10n ** 9n, ...input }, { signal }),
+    ) => archiveTree(app.ctx, library, { dir, volumeSize: 10n ** 9n, ...input }, { signal }),
     writeTree: (files: Record<string, Uint8Array | string>): void => {
       for (const [name, bytes] of Object.entries(files)) {
         mkdirSync(path.dirname(path.join(dir, name)), { recursive: true });

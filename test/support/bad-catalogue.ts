@@ -5,27 +5,27 @@ import { type BadInput, mutate, mutateEach, shorten } from './bad-input-forms.js
 const paths = [
   ['withdrawFiles', 'path', {}],
   ['reinstateFiles', 'path', {}],
-  ['forgetFiles', 'path', {}],
+  ['purgeFiles', 'path', {}],
   ['renameFiles', 'from', { to: '/b' }],
   ['renameFiles', 'to', { from: '/none' }],
 ] as const;
 
 const NO_FILE = /^there is no file "\/none"$/;
 const NO_VOLUME = /^there is no volume "NONE"$/;
-const CONTROL = /^why must not hold control characters/;
+const CONTROL = /^why must not contain control characters/;
 
 export const badCatalogue: readonly BadInput[] = [
   ...paths.flatMap(([field, name, rest]) => {
     const says = new RegExp(`^${name} (has a path that|must be a file or a folder)`);
     return ['/a/../b', '/'].map((path) => mutate(field, `with ${name} ${path}`, says, { ...rest, [name]: path }));
   }),
-  ...['withdrawFiles', 'reinstateFiles', 'forgetFiles'].map((field) =>
+  ...['withdrawFiles', 'reinstateFiles', 'purgeFiles'].map((field) =>
     mutate(field, 'of an unknown file', NO_FILE, { path: '/none' }),
   ),
   mutate('renameFiles', 'of an unknown file', NO_FILE, { from: '/none', to: '/b' }),
   mutate('renameFiles', 'without a new path', /"to" of required type/, { from: '/none' }, 400),
   mutate('renameFiles', 'to a number', /String cannot represent/, { from: '/none', to: 5 }, 400),
-  mutate('withdrawFiles', 'with an email address as reason', /^why must not hold an address of mail/, {
+  mutate('withdrawFiles', 'with an email address as reason', /^why must not contain an address of mail/, {
     ...{ path: '/none', why: 'ask a@b.example' },
   }),
   mutate('withdrawFiles', 'with a reason of two lines', CONTROL, { path: '/none', why: 'a\nb' }),

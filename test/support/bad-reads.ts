@@ -19,7 +19,7 @@ const ids: BadInput[] = [
 
 const get = (name: string, says: RegExp, path: string, status = 400) =>
   rest(name, says, { method: 'GET', path, status });
-const NUL = /^match must not hold the character NUL/;
+const NUL = /^match must not contain the character NUL/;
 const TOO_LONG = /^match must have at most 2048/;
 
 /** Asks for a field that returns objects. @param field with its argument and type, such as `folder(path: String!)` */
@@ -49,8 +49,8 @@ const queries: BadInput[] = [
   askWith('match with NUL', NUL, 'tapeFiles(match: String)', '\0'),
   askWith('match with a lone surrogate', /^match must be valid Unicode/, 'tapeFiles(match: String)', '\ud800'),
   askWith('match that is too long', TOO_LONG, 'tapeFiles(match: String)', 'x'.repeat(2049)),
-  askWith('a path with NUL', /^path must not hold the character NUL/, 'tapeFile(path: String!)', '\0'),
-  askWith('a quota with NUL', /^quota must not hold the character NUL/, 'requests(quota: String)', '\0'),
+  askWith('a path with NUL', /^path must not contain the character NUL/, 'tapeFile(path: String!)', '\0'),
+  askWith('a quota with NUL', /^quota must not contain the character NUL/, 'requests(quota: String)', '\0'),
   ask('an unknown field', /^Cannot query field "nothing"/, '{ nothing }'),
   ...['\0', 'a\0b'].flatMap((key) =>
     ['after', 'before'].flatMap((side) =>

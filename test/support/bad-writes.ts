@@ -48,9 +48,9 @@ const requests: BadInput[] = [
   ...NOTIFY.flatMap((field) => writers(`${field} of a list`, field, [['/a']], named(field), 400)),
   ...writers('files that are an object', 'files', {}, 'files', 400),
   ...writers('files of numbers', 'files', [5], 'files', 400),
-  ...writers('a quota with NUL', 'quota', 'a\0b', '^quota must not hold the character NUL'),
+  ...writers('a quota with NUL', 'quota', 'a\0b', '^quota must not contain the character NUL'),
   ...writers('a pattern with a lone surrogate', 'patterns', 'a\ud800b', '^patterns? must be valid Unicode'),
-  ...writers('a label of two lines', 'label', 'a\nb', '^label must not hold control characters'),
+  ...writers('a label of two lines', 'label', 'a\nb', '^label must not contain control characters'),
   ...writers('a retention that is no date', 'retention', '2027-02-29', 'a date YYYY-MM-DD or .*, not "', 400),
   ...NOTIFY.flatMap((field) =>
     writers(`${field} with two headers`, field, TWO_HEADERS, `^${named(field)} must be an e-mail address, not `),
@@ -129,7 +129,7 @@ const tokens: BadInput[] = [
   mutate('createToken', 'with an end in the past', /^expiresAt must be in the future/, {
     ...{ name: 'a', role: 'USER', expiresAt: '2001-01-01' },
   }),
-  mutate('createToken', 'with a note of two lines', /^note must not hold control characters/, {
+  mutate('createToken', 'with a note of two lines', /^note must not contain control characters/, {
     ...{ name: 'a', role: 'USER', note: 'a\nb' },
   }),
   ...mutateEach('revokeToken', 'id', /^there is no token with id -?\d+$/, NO_ID),
@@ -145,14 +145,14 @@ const webhooks: BadInput[] = [
     [
       ['http://example.org/', /^url must begin with https:/],
       ['https://127.0.0.1/', /^url must not lead to an address of a private network/],
-      ['https://example.org/\n', /^url must not hold control characters/],
+      ['https://example.org/\n', /^url must not contain control characters/],
       [`https://example.org/${'x'.repeat(2000)}`, /^url must have at most 2000 characters/],
     ] as const
   ).map(([url, says]) => hook(`for ${shorten(url)}`, says, { url })),
   hook('for no events', /^events must name one event at least$/, { events: [] }),
   hook('for an unknown event', /WebhookEvent/, { events: ['NONE'] }, 400),
   hook('for an unknown quota', /^there is no quota for user "zaphod"$/, { quota: 'zaphod' }),
-  hook('with a note of two lines', /^note must not hold control characters/, { note: 'a\nb' }),
+  hook('with a note of two lines', /^note must not contain control characters/, { note: 'a\nb' }),
   ...['removeWebhook', 'testWebhook', 'rotateWebhookSecret'].flatMap((field) =>
     mutateEach(field, 'id', /^there is no webhook with id -?\d+$/, NO_ID),
   ),
@@ -177,16 +177,16 @@ const quotas: BadInput[] = [
   ),
   ...['', 'a\nb', 'a\0b'].map((user) => mutate('setQuota', `of ${shorten(user)}`, /^user must /, { user, size: 1 })),
   mutate('setQuota', 'with a bad address', /^email must be an e-mail address/, { user: 'alice', email: TWO_HEADERS }),
-  mutate('setQuota', 'with notes of two lines', /^notes must not hold control characters/, {
+  mutate('setQuota', 'with notes of two lines', /^notes must not contain control characters/, {
     ...{ user: 'alice', notes: 'a\nb' },
   }),
   ...mutateEach('removeQuota', 'user', /^there is no quota for user "x"$/, ['x']),
   ...mutateEach('removeQuota', 'user', /^user must be valid Unicode/, ['\ud800']),
-  ...['removeQuota', 'forgetUser'].flatMap((field) => mutateEach(field, 'user', /has 1 live request\b/, ['alice'])),
-  ...mutateEach('forgetUser', 'user', /^user must /, [
+  ...['removeQuota', 'purgeUser'].flatMap((field) => mutateEach(field, 'user', /has 1 live request\b/, ['alice'])),
+  ...mutateEach('purgeUser', 'user', /^user must /, [
     ...['', 'a\nb', 'a\0b', '\ud800', 'x'.repeat(2001), 'system', 'anybody'],
   ]),
-  ...mutateEach('forgetUser', 'user', /^there is nothing of user "nobody at all"$/, ['nobody at all']),
+  ...mutateEach('purgeUser', 'user', /^there is nothing of user "nobody at all"$/, ['nobody at all']),
 ];
 
 const NO_DISK = /^there is no restore disk "\/nowhere"$/;
@@ -224,7 +224,7 @@ const volumes: BadInput[] = [
   volume('with no names', NAMES_OR_ALL, { names: [] }),
   volume('with names and all', NAMES_OR_ALL, { names: ['V00001'], all: true }),
   volume('with 100,000 unknown names', /^there is no volume "V0"$/, { names: many(100_000) }),
-  volume('with NUL in a name', /^names must not hold the character NUL/, { names: ['a\0'] }),
+  volume('with NUL in a name', /^names must not contain the character NUL/, { names: ['a\0'] }),
 ];
 
 export const badWrites: BadInput[] = [

@@ -8,7 +8,7 @@ import { type EngineOptions, startEngine } from '../../src/engine/runner.js';
 import { openFolder } from '../../src/restore-area/made-folders.js';
 import { addDisk } from '../../src/restore-area/setup.js';
 import { DiskGauge } from '../../src/restore-area/space.js';
-import type { TapeBackend } from '../../src/tape/backend.js';
+import type { DriveLibrary } from '../../src/tape/drive-library.js';
 import { startApp, type TestApp, type TestAppOptions } from './app.js';
 import { addQuota, checksumOf } from './factories.js';
 
@@ -82,11 +82,11 @@ async function placeByHand(app: TestApp, lease: Lease, file: string, bytes: Uint
 /** Runs an engine until `work` is done. */
 export async function withEngine<T>(
   app: TestApp,
-  backend: TapeBackend,
+  library: DriveLibrary,
   work: () => Promise<T>,
   options: EngineOptions = {},
 ): Promise<T> {
-  const engine = await startEngine(app.ctx, backend, { drainMs: 1000, ...options });
+  const engine = await startEngine(app.ctx, library, { drainMs: 1000, ...options });
   try {
     return await work();
   } finally {

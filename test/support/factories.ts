@@ -4,7 +4,7 @@ import type { Context } from '../../src/domain/context.js';
 import { importRows } from '../../src/domain/import/import.js';
 import type { CatalogueRow } from '../../src/domain/import/import-rows.js';
 import { setQuota } from '../../src/domain/quotas/quotas.js';
-import type { MemoryBackend } from './memory-backend.js';
+import type { MemoryLibrary } from './memory-library.js';
 
 export function buildRow(row: Partial<CatalogueRow> & { path: string }): CatalogueRow {
   return {
@@ -64,22 +64,22 @@ interface TapedFile {
 }
 
 /** Puts bytes on a volume of a memory library, and replaces those at the position. */
-export function putOnTape(backend: MemoryBackend, copy: { volume: string; position: bigint; bytes: Uint8Array }): void {
-  const positions = backend.volumes.get(copy.volume) ?? new Map<bigint, Uint8Array>();
-  backend.volumes.set(copy.volume, positions.set(copy.position, copy.bytes));
+export function putOnTape(library: MemoryLibrary, copy: { volume: string; position: bigint; bytes: Uint8Array }): void {
+  const positions = library.volumes.get(copy.volume) ?? new Map<bigint, Uint8Array>();
+  library.volumes.set(copy.volume, positions.set(copy.position, copy.bytes));
 }
 
 /** Puts files with bytes on the volumes of a memory library and into the catalogue. @returns the bytes by path */
 export async function addTaped(
   ctx: Context,
-  backend: MemoryBackend,
+  library: MemoryLibrary,
   files: TapedFile[],
 ): Promise<Map<string, Uint8Array>> {
   const contents = new Map<string, Uint8Array>();
   const rows = files.map((file, index) => {
     const bytes = file.bytes ?? randomBytes(file.size ?? 1000);
     const { volume = 'V00001', position = BigInt(index + 1) } = file;
-    putOnTape(backend, { volume, position, bytes });
+    putOnTape(library, { volume, position, bytes });
     contents.set(file.path, bytes);
     const checksum = checksumOf(bytes);
     const { stage = 'ONTAPE', verified } = file;

@@ -1,7 +1,7 @@
 /** What a call must fail with. */
 import { expect } from 'vitest';
 import type { ErrorClass, TapeError } from '../../src/core/errors.js';
-import { DriveError, LibraryError, VolumeError } from '../../src/tape/backend.js';
+import { DriveError, LibraryError, VolumeError } from '../../src/tape/drive-library.js';
 import { ChangedError, NotReadyError, RetryLaterError } from '../../src/tape/staging.js';
 import { errorOf } from './staging-bench.js';
 

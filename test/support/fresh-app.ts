@@ -8,7 +8,7 @@ import { ring } from './engine-watch.js';
 import { keepTables } from './tables.js';
 import { waitFor } from './wait.js';
 
-type Fresh = Pick<TestAppOptions, 'backend' | 'engine' | 'config' | 'limits'>;
+type Fresh = Pick<TestAppOptions, 'library' | 'engine' | 'config' | 'limits'>;
 type Shared = Omit<TestAppOptions, keyof Fresh>;
 
 /** Call once in a file, before its hooks. @returns a function that empties the app and starts the engine of a test */
@@ -21,7 +21,7 @@ export function createFreshApp(shared: Shared = {}): (fresh?: Fresh) => Promise<
     engine = undefined;
   });
   afterAll(() => app?.close());
-  return async ({ backend, engine: options, config = {}, limits = {} } = {}) => {
+  return async ({ library, engine: options, config = {}, limits = {} } = {}) => {
     app ??= await startApp(shared);
     const { ctx, dataDir } = app;
     first ??= { config: { ...ctx.config }, names: readdirSync(dataDir), putBack: await keepTables(ctx) };
@@ -35,7 +35,7 @@ export function createFreshApp(shared: Shared = {}): (fresh?: Fresh) => Promise<
     await first.putBack();
     await ring(app, 'event'); // event numbers begin again
     await waitFor('the event feed', async () => ctx.events.lagSeconds === 0);
-    if (backend) engine = await startEngine(ctx, backend, { drainMs: 200, ...options });
+    if (library) engine = await startEngine(ctx, library, { drainMs: 200, ...options });
     return app;
   };
 }

@@ -61,7 +61,7 @@ function hasRoom(place: string): boolean {
 }
 
 interface Server {
-  /** Its processor time: that of ended backends is in `childrenMs`. */
+  /** Its processor time: that of ended libraries is in `childrenMs`. */
   measure(): ProcessorTime & { file: string };
   close(): Promise<void>;
 }

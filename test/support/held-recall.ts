@@ -31,11 +31,11 @@ export async function holdRecall(
   };
   await run(['import', '-'], JSON.stringify(row));
   await run(['quota', 'set', 'held', '--size', '1G']);
-  await run(['hold', 'volume', volume]);
+  await run(['suspend', 'volume', volume]);
   const id = await makeRequest(gateway, { quota: 'held', files: [file] });
   const client = await connect(dataDir);
   await client.query('BEGIN');
-  await client.query('SELECT FROM hold WHERE request_id = $1 FOR UPDATE', [id]);
+  await client.query('SELECT FROM request_file WHERE request_id = $1 FOR UPDATE', [id]);
   await run(['resume', 'volume', volume]);
   await waitFor('the copy of the held recall', async () => existsSync(path.join(dataDir, 'restore', file)));
   await client.query('CHECKPOINT'); // databases of tests commit asynchronously: a kill would lose what was just committed

@@ -17,9 +17,9 @@ const lockOfAlias: Record<string, Lock> = {
 /** Locks that a transaction takes again on rows that it has already locked. */
 const lockedAgain: Record<string, readonly Lock[]> = {
   closeUser: ['quota'],
-  forgetUser: ['request', 'quota'], // all of the user's and those with the address are locked first
+  purgeUser: ['request', 'quota'], // all of the user's and those with the address are locked first
   updateRequest: ['request', 'quota'], // its own, when files join it
-  joinAwaited: ['request'], // the one whose files are searched for by its pattern
+  joinUnresolved: ['request'], // the one whose files are searched for by its pattern
   importRows: ['file'], // when the requests are settled
   moveVolume: ['file'],
   retireVolume: ['file'],

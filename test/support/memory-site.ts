@@ -6,7 +6,7 @@ import { type Clock, createClock } from './clock.js';
 import { prepareIdle, restoreByHand } from './engine-by-hand.js';
 import { findIllegalMoves } from './engine-watch.js';
 import { addQuota, addTaped } from './factories.js';
-import { createMemoryBackend, type MemoryBackend } from './memory-backend.js';
+import { createMemoryLibrary, type MemoryLibrary } from './memory-library.js';
 import { waitForState } from './request-view.js';
 import { makeRequest } from './rest.js';
 
@@ -20,7 +20,7 @@ interface SiteOptions extends Pick<TestAppOptions, 'engine' | 'siteSettings'> {
 
 interface MemorySite {
   app: TestApp;
-  backend: MemoryBackend;
+  library: MemoryLibrary;
   clock: Clock;
   /** Puts files of 1000 bytes on a new volume, in order. @returns their bytes by path */
   tape(...files: string[]): Promise<Map<string, Uint8Array>>;
@@ -47,20 +47,20 @@ export function useMemorySite({
   siteSettings = {},
 }: SiteOptions = {}): MemorySite {
   const app = {} as TestApp;
-  const backend = createMemoryBackend();
-  const hooks = { onMount: backend.onMount, onRead: backend.onRead };
+  const library = createMemoryLibrary();
+  const hooks = { onMount: library.onMount, onRead: library.onRead };
   const clock = createClock();
   let volumes = 0;
 
   beforeAll(async () => {
     const config = drives === undefined ? {} : { drives };
-    Object.assign(app, await startApp({ now: clock.now, config, siteSettings, ...(!isIdle && { backend, engine }) }));
+    Object.assign(app, await startApp({ now: clock.now, config, siteSettings, ...(!isIdle && { library, engine }) }));
     if (isIdle) await prepareIdle(app);
     for (const user of users) await addQuota(app.ctx, user, 10n ** 9n);
   });
   afterEach(() => {
-    Object.assign(backend, hooks);
-    backend.log.length = 0;
+    Object.assign(library, hooks);
+    library.log.length = 0;
   });
   afterAll(async () => {
     if (!app.close) return; // it did not start
@@ -72,7 +72,7 @@ export function useMemorySite({
   async function tape(...files: string[]) {
     const volume = `TAPE${++volumes}`;
     const taped = files.map((file, index) => ({ path: file, volume, position: BigInt(index + 1) }));
-    return await addTaped(app.ctx, backend, taped);
+    return await addTaped(app.ctx, library, taped);
   }
 
   const ask = (...files: string[]) => makeRequest(app, { quota: 'alice', files, retention: '2099-01-01' });
@@ -86,10 +86,10 @@ export function useMemorySite({
   }
 
   return {
-    ...{ app, backend, clock, tape, ask, restore },
+    ...{ app, library, clock, tape, ask, restore },
     place: (file) => path.join(app.restoreDir, file),
     countReads: (volume) =>
-      backend.log.filter((entry) => entry.what === 'read' && (volume ?? entry.volume) === entry.volume).length,
+      library.log.filter((entry) => entry.what === 'read' && (volume ?? entry.volume) === entry.volume).length,
     query: async (sql, values) => (await app.ctx.db.pool.query(sql, values)).rows,
   };
 }

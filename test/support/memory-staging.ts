@@ -3,7 +3,7 @@
  * demand, and a record of what was asked.
  */
 import { TapeError } from '../../src/core/errors.js';
-import { LibraryError } from '../../src/tape/backend.js';
+import { LibraryError } from '../../src/tape/drive-library.js';
 import {
   type Demand,
   type FileState,

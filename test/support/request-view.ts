@@ -19,30 +19,30 @@ export interface RequestView {
   tapestoreRequestEnd: string | null;
   firstFilesOnDisk: string | null;
   lastFilesOnDisk: string | null;
-  holds: { path: string; stage: string; state: string; errorClass: string | null; error: string | null }[];
-  awaited: { path: string; reason: string }[];
+  files: { path: string; stage: string; state: string; errorClass: string | null; error: string | null }[];
+  unresolved: { path: string; reason: string }[];
 }
 
 const QUERY = `query ($id: Int!) { request(id: $id) {
   state filesTotal filesOnDisk filesFailed filesUnknown filesRefused bytesTotal bytesOnDisk
   tapestoreRequestStart tapestoreRequestEnd firstFilesOnDisk lastFilesOnDisk
-  holds(first: 100) { edges { node { state errorClass error file { path stage } } } }
-  awaited(first: 100) { edges { node { path reason } } }
+  files(first: 100) { edges { node { state errorClass error file { path stage } } } }
+  unresolved(first: 100) { edges { node { path reason } } }
 } }`;
 
-type HoldNode = Omit<RequestView['holds'][number], 'path' | 'stage'> & { file: { path: string; stage: string } };
+type RequestFileNode = Omit<RequestView['files'][number], 'path' | 'stage'> & { file: { path: string; stage: string } };
 
-interface Answered extends Omit<RequestView, 'holds' | 'awaited'> {
-  holds: Edges<HoldNode>;
-  awaited: Edges<RequestView['awaited'][number]>;
+interface Answered extends Omit<RequestView, 'files' | 'unresolved'> {
+  files: Edges<RequestFileNode>;
+  unresolved: Edges<RequestView['unresolved'][number]>;
 }
 
 export async function viewRequest(gateway: Gateway, id: number): Promise<RequestView> {
   const { request } = await askData<{ request: Answered }>(gateway, QUERY, { id });
   return {
     ...request,
-    holds: request.holds.edges.map(({ node: { file, ...hold } }) => ({ ...file, ...hold })),
-    awaited: request.awaited.edges.map(({ node }) => node),
+    files: request.files.edges.map(({ node: { file, ...requestFile } }) => ({ ...file, ...requestFile })),
+    unresolved: request.unresolved.edges.map(({ node }) => node),
   };
 }
 

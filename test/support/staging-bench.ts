@@ -1,7 +1,7 @@
 /** What the parts of the suite of staging libraries share: files that are put on tape, asked for, and waited for. */
 import type { Demand, FileState, StagedFile, StagingLibrary } from '../../src/tape/staging.js';
 import type { StagingBench } from './staging-library.js';
-import { quiet } from './tape-backend.js';
+import { quiet } from './tape-library.js';
 import { waitFor } from './wait.js';
 
 /** A file as a catalogue knows it that has been told nothing of tapes. */

@@ -2,11 +2,11 @@
 import { randomBytes } from 'node:crypto';
 import { expect } from 'vitest';
 import { TapeError } from '../../src/core/errors.js';
-import { LibraryError } from '../../src/tape/backend.js';
+import { LibraryError } from '../../src/tape/drive-library.js';
 import { NotReadyError } from '../../src/tape/staging.js';
 import { ask, bytesOf, errorOf, makeReady, putFiles, readStaged, staged, wordsOf } from './staging-bench.js';
 import type { BenchTest, StagingBench } from './staging-library.js';
-import { quiet } from './tape-backend.js';
+import { quiet } from './tape-library.js';
 import { waitFor } from './wait.js';
 
 const MB = 1024 * 1024;

@@ -15,7 +15,7 @@ import {
   wordsOf,
 } from './staging-bench.js';
 import type { BenchTest, StagingTraits } from './staging-library.js';
-import { quiet } from './tape-backend.js';
+import { quiet } from './tape-library.js';
 import { waitFor } from './wait.js';
 
 /** Names that a shell, a URL, a line or an option would take for something else. */

@@ -1,11 +1,11 @@
 /** The part of the suite of staging libraries that is about what goes wrong between a library and its system. */
 import { expect } from 'vitest';
 import { TapeError } from '../../src/core/errors.js';
-import { LibraryError } from '../../src/tape/backend.js';
+import { LibraryError } from '../../src/tape/drive-library.js';
 import { type Demand, RetryLaterError, type StagedFile, type StagingLibrary } from '../../src/tape/staging.js';
 import { ask, bytesOf, errorOf, makeReady, putFiles, readStaged, settle, wordsOf } from './staging-bench.js';
 import type { BenchTest, StagingTraits } from './staging-library.js';
-import { quiet } from './tape-backend.js';
+import { quiet } from './tape-library.js';
 import { waitFor } from './wait.js';
 
 const TWO = ['/suite/a', '/suite/b'];

@@ -10,7 +10,7 @@ interface SuspensionView {
   since: string;
 }
 
-export type Mode = 'HELD' | 'DRAINING';
+export type Mode = 'IMMEDIATE' | 'DRAINING';
 
 const MEMBERS = '__typename ... on Suspension { kind name mode reason since } ... on Failure { message code }';
 
@@ -46,10 +46,10 @@ interface TriesView {
 /** Returns the attempts of a request's files, by path. */
 export async function readTries(gateway: Gateway, id: number): Promise<Record<string, TriesView>> {
   interface Answer {
-    request: { holds: Edges<TriesView & { file: { path: string } }> };
+    request: { files: Edges<TriesView & { file: { path: string } }> };
   }
   const fields = 'state recallState attempts lastErrorClass lastError nextTry file { path }';
-  const query = `query ($id: Int!) { request(id: $id) { holds(first: 1000) { edges { node { ${fields} } } } } }`;
+  const query = `query ($id: Int!) { request(id: $id) { files(first: 1000) { edges { node { ${fields} } } } } }`;
   const { request } = await askData<Answer>(gateway, query, { id });
-  return Object.fromEntries(request.holds.edges.map(({ node: { file, ...tries } }) => [file.path, tries]));
+  return Object.fromEntries(request.files.edges.map(({ node: { file, ...tries } }) => [file.path, tries]));
 }

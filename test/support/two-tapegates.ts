@@ -21,24 +21,24 @@ import { type LocalEngine, workHere } from './work.js';
 /** What a Tapegate keeps for its requests. */
 interface Kept {
   /** Request files that wait or are on disk. */
-  holds: number;
+  requestFiles: number;
   /** Bytes in use of all quotas, and in use or reserved on all restore disks. */
   bytes: string;
   recalls: number;
   /** Stage requests. */
-  bulks: number;
+  stageRequests: number;
   /** Files that libraries were asked for. */
   staged: number;
   /** Files and directories in the restore area, including partial files. */
   tree: string[];
 }
 
-const NOTHING: Kept = { holds: 0, bytes: '0', recalls: 0, bulks: 0, staged: 0, tree: [] };
+const NOTHING: Kept = { requestFiles: 0, bytes: '0', recalls: 0, stageRequests: 0, staged: 0, tree: [] };
 
 const KEPT = `SELECT
-  (SELECT count(*)::int FROM live_hold WHERE state IN ('WAITING', 'ON_DISK')) AS holds,
+  (SELECT count(*)::int FROM live_request_file WHERE state IN ('WAITING', 'ON_DISK')) AS "requestFiles",
   ((SELECT coalesce(sum(used), 0) FROM quota) + (SELECT coalesce(sum(used + reserved), 0) FROM restore_disk))::text AS bytes,
-  (SELECT count(*)::int FROM recall) AS recalls, (SELECT count(*)::int FROM bulk) AS bulks,
+  (SELECT count(*)::int FROM recall) AS recalls, (SELECT count(*)::int FROM stage_request) AS "stageRequests",
   (SELECT count(*)::int FROM staging) AS staged`;
 
 /** The database, directories and environment of a Tapegate. */

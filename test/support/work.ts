@@ -16,8 +16,8 @@ export async function workHere(
   const config = readConfig(env);
   const runtime = await openRuntime(config, 'schema');
   await runtime.ctx.events.open();
-  const backend = createFirstLibrary(config);
-  const engine = await startEngine({ ...runtime.ctx, ...(now && { now }) }, backend, { drainMs: 200, env, ...options });
+  const library = createFirstLibrary(config);
+  const engine = await startEngine({ ...runtime.ctx, ...(now && { now }) }, library, { drainMs: 200, env, ...options });
   return {
     stop: async () => {
       await engine.stop();

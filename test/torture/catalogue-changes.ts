@@ -153,7 +153,7 @@ export const purgeSome = (world: World, random: Random): Promise<void> =>
       world.observed.withdrawn.add(file);
       await mutate(world, 'withdrawFiles', { path: file, why: 'planned' });
     }
-    await mutate(world, 'forgetFiles', { path: chosen });
+    await mutate(world, 'purgeFiles', { path: chosen });
     world.counts.purges++;
   });
 
@@ -173,7 +173,7 @@ export async function withdrawSome(world: World, random: Random): Promise<void> 
 }
 
 export async function reinstateSome(world: World, random: Random): Promise<void> {
-  const files = await readFiles(world, 'f.withdrawn_at IS NOT NULL AND f.forgotten_at IS NULL');
+  const files = await readFiles(world, 'f.withdrawn_at IS NOT NULL AND f.purged_at IS NULL');
   if (files.length === 0) return;
   const { path: file } = random.pick(files);
   await mutate(world, 'reinstateFiles', { path: random.chance(0.5) ? file : `${path.dirname(file)}/` });

@@ -53,8 +53,8 @@ function checkProgress(
 ): void {
   const { revivals, versions } = facts.observed;
   const excuses = excused.filter(({ requestIds }) => requestIds.includes(requestId));
-  const holds = [...(index.holdsOf.get(requestId) ?? []), ...(index.releasedOf.get(requestId) ?? [])];
-  const moved = holds.map(({ fileId }) => versions.get(index.files.get(fileId)?.path ?? '')?.length ?? 0);
+  const files = [...(index.requestFilesOf.get(requestId) ?? []), ...(index.releasedOf.get(requestId) ?? [])];
+  const moved = files.map(({ fileId }) => versions.get(index.files.get(fileId)?.path ?? '')?.length ?? 0);
   let retriesLeft = moved.reduce((sum, count) => sum + count, 0);
   let revivalsLeft = revivals.get(requestId) ?? 0;
   const done = (event: ProgressEvent) => event.filesOnDisk + event.filesFailed;

@@ -56,13 +56,15 @@ function checkCopy(facts: Facts, file: FileFact, place: string, copy: Copy | und
   }
 }
 
-function checkHeld(facts: Facts, { holdsOf, requests }: Index, report: Report): void {
+function checkHeld(facts: Facts, { requestFilesOf, requests }: Index, report: Report): void {
   const held = new Set(
-    [...holdsOf].flatMap(([id, holds]) => (isLive(requests.get(id)) ? holds.map((hold) => hold.fileId) : [])),
+    [...requestFilesOf].flatMap(([id, contained]) =>
+      isLive(requests.get(id)) ? contained.map(({ fileId }) => fileId) : [],
+    ),
   );
   for (const { id, stage, path: name } of facts.files) {
     if (stage === 'RESTORED' && !held.has(id))
-      report('file-unheld', `no live request holds file ${id}, which is RESTORED: ${name}`);
+      report('file-unheld', `no live request contains file ${id}, which is RESTORED: ${name}`);
   }
 }
 

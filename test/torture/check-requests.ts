@@ -2,16 +2,17 @@
 
 import { onDiskStages } from '../../src/core/stages.js';
 import { isBefore } from '../../src/core/time.js';
-import type { Hold } from '../../src/generated/prisma/client.js';
+import type { RequestFile } from '../../src/generated/prisma/client.js';
 import type { Report } from './checker.js';
 import { type Facts, type FileFact, type Index, isLive, isWithdrawn, nameAction, type RequestFact } from './facts.js';
 
 export function checkRequests(facts: Facts, index: Index, report: Report): void {
   for (const request of facts.requests) {
-    const holds = index.holdsOf.get(request.id) ?? [];
-    if (isLive(request)) for (const hold of holds) checkHold(hold, index.files.get(hold.fileId), report);
+    const files = index.requestFilesOf.get(request.id) ?? [];
+    if (isLive(request))
+      for (const requestFile of files) checkRequestFile(requestFile, index.files.get(requestFile.fileId), report);
     if (isLive(request)) checkJoined(facts, index, request, report);
-    checkCounts(request, holds, report);
+    checkCounts(request, files, report);
     checkState(request, report);
     checkTimes(facts, request, report);
   }
@@ -29,52 +30,55 @@ export function checkRequests(facts: Facts, index: Index, report: Report): void 
 export const sumOf = <T>(items: readonly T[], bytesOf: (item: T) => bigint) =>
   items.reduce((sum, item) => sum + bytesOf(item), 0n);
 
-function checkHold(hold: Hold, file: FileFact | undefined, report: Report): void {
+function checkRequestFile(requestFile: RequestFile, file: FileFact | undefined, report: Report): void {
   if (!file) return; // a foreign key prevents that
-  const name = `the hold of request ${hold.requestId} on file ${hold.fileId}`;
+  const name = `the file of a request of request ${requestFile.requestId} on file ${requestFile.fileId}`;
   const isOnDisk = onDiskStages.includes(file.stage);
-  if (hold.isEnded) report('hold-lost', `${name} is marked as one of an ended request`);
-  if (hold.size !== file.size) report('hold-size', `${name} is charged ${hold.size} bytes, the file has ${file.size}`);
-  if (hold.state === 'ON_DISK') {
-    if (!isOnDisk) report('hold-without-copy', `${name} is ON_DISK, and the file is ${file.stage}`);
-  } else if (hold.state === 'FAILED') {
-    if (!hold.errorClass || !hold.error) report('hold-unexplained', `${name} is FAILED without a reason`);
+  if (requestFile.isEnded) report('request-file-lost', `${name} is marked as one of an ended request`);
+  if (requestFile.size !== file.size)
+    report('request-file-size', `${name} is charged ${requestFile.size} bytes, the file has ${file.size}`);
+  if (requestFile.state === 'ON_DISK') {
+    if (!isOnDisk) report('request-file-without-copy', `${name} is ON_DISK, and the file is ${file.stage}`);
+  } else if (requestFile.state === 'FAILED') {
+    if (!requestFile.errorClass || !requestFile.error)
+      report('request-file-unexplained', `${name} is FAILED without a reason`);
     const hasOther = file.copyVolumeId !== null && file.copyError === null;
-    if (hasOther && !isWithdrawn(file) && ['MEDIA', 'PERMANENT', 'TRANSIENT'].includes(hold.errorClass ?? '')) {
-      report('copy-untried', `${name} is FAILED (${hold.error}), and the other copy was not tried`);
+    if (hasOther && !isWithdrawn(file) && ['MEDIA', 'PERMANENT', 'TRANSIENT'].includes(requestFile.errorClass ?? '')) {
+      report('copy-untried', `${name} is FAILED (${requestFile.error}), and the other copy was not tried`);
     }
-    if (isOnDisk) report('hold-not-satisfied', `${name} is FAILED (${hold.error}), and the file is ${file.stage}`);
-  } else report('hold-open', `${name} is ${hold.state}, the file is ${file.stage}`);
+    if (isOnDisk)
+      report('request-file-not-satisfied', `${name} is FAILED (${requestFile.error}), and the file is ${file.stage}`);
+  } else report('request-file-open', `${name} is ${requestFile.state}, the file is ${file.stage}`);
 }
 
 /** A pattern takes each file that it matches. An unresolved path is not in the catalogue. A full quota may keep files out before a limit does. */
 function checkJoined(facts: Facts, index: Index, request: RequestFact, report: Report): void {
-  const awaited = facts.awaited.filter((path) => path.requestId === request.id);
-  const holds = [...(index.holdsOf.get(request.id) ?? []), ...(index.releasedOf.get(request.id) ?? [])];
-  const known = new Set(holds.map((hold) => index.files.get(hold.fileId)?.path));
-  for (const { path, reason } of awaited) {
+  const unresolved = facts.unresolved.filter((path) => path.requestId === request.id);
+  const files = [...(index.requestFilesOf.get(request.id) ?? []), ...(index.releasedOf.get(request.id) ?? [])];
+  const known = new Set(files.map((requestFile) => index.files.get(requestFile.fileId)?.path));
+  for (const { path, reason } of unresolved) {
     known.add(path);
     const file = index.filesByPath.get(path);
     if (reason === 'UNKNOWN' && file && !isWithdrawn(file)) {
       report('join-missed', `request ${request.id} awaits ${path} as unknown, and the catalogue has it`);
     }
   }
-  const overLimit = awaited.filter(({ path, reason }) => reason === 'LIMIT' && index.filesByPath.has(path));
+  const overLimit = unresolved.filter(({ path, reason }) => reason === 'LIMIT' && index.filesByPath.has(path));
   const first = index.filesByPath.get(overLimit.map(({ path }) => path).sort()[0] ?? '');
   if (first && isWithinLimits(request, first.size)) {
     report('join-missed', `request ${request.id} has no room for ${first.path}, which is within its limits`);
   }
-  const { pattern, leftOutSize } = request;
+  const { pattern, excludedSize } = request;
   if (pattern === '') return;
-  if (leftOutSize !== null) {
+  if (excludedSize !== null) {
     const quota = facts.quotas.find(({ user }) => user === request.user);
-    if (!quota || quota.used + leftOutSize > quota.size || !isWithinLimits(request, leftOutSize)) return;
-    report('join-missed', `request ${request.id} excluded files of ${leftOutSize} bytes, for which there is room`);
+    if (!quota || quota.used + excludedSize > quota.size || !isWithinLimits(request, excludedSize)) return;
+    report('join-missed', `request ${request.id} excluded files of ${excludedSize} bytes, for which there is room`);
     return;
   }
   for (const file of facts.files) {
     if (isWithdrawn(file) || !file.path.includes(pattern) || known.has(file.path)) continue;
-    report('join-missed', `request ${request.id} matches ${file.path} and neither holds nor awaits it`);
+    report('join-missed', `request ${request.id} matches ${file.path} and neither contains nor waits for it`);
   }
 }
 
@@ -83,10 +87,10 @@ function isWithinLimits({ filesTotal, bytesTotal, maxFiles, maxBytes }: RequestF
 }
 
 /** The prefix of the path of a purged file. */
-const PURGED = /^\/\.tapegate-forgotten\/\d+/;
+const PURGED = /^\/\.tapegate-purged\/\d+/;
 
 function checkWithdrawn(facts: Facts, index: Index, report: Report): void {
-  for (const { requestId, path, reason } of facts.awaited) {
+  for (const { requestId, path, reason } of facts.unresolved) {
     const isOfLive = isLive(index.requests.get(requestId));
     if (!isOfLive || reason === 'UNKNOWN' || !isWithdrawn(index.filesByPath.get(path))) continue;
     report('withdrawn-wanted', `request ${requestId} awaits ${path}, which is withdrawn, as ${reason}`);
@@ -95,22 +99,22 @@ function checkWithdrawn(facts: Facts, index: Index, report: Report): void {
     if (isWithdrawn(index.files.get(fileId)))
       report('withdrawn-wanted', `file ${fileId} is withdrawn, and is recalled`);
   }
-  for (const { requestId, fileId, error } of facts.holds) {
+  for (const { requestId, fileId, error } of facts.requestFiles) {
     const path = (index.files.get(fileId)?.path ?? '').replace(PURGED, '');
     if (!error?.startsWith('withdrawn from') || facts.observed.withdrawn.has(path)) continue;
-    report('withdrawn-never', `the hold of request ${requestId} on ${path} has failed: ${error}`);
+    report('withdrawn-never', `the file of a request of request ${requestId} on ${path} has failed: ${error}`);
   }
 }
 
 /** A request has each file that moved for it, and a live one sees all of its files. */
 function checkHeld(facts: Facts, report: Report): void {
   const held = new Set<string>();
-  for (const { requestId, fileId } of facts.holds) {
+  for (const { requestId, fileId } of facts.requestFiles) {
     held.add(`${requestId}/${fileId}`);
   }
   const moved = facts.stageEvents.flatMap(({ fileId, requestIds }) => requestIds.map((id) => `${id}/${fileId}`));
   for (const key of new Set(moved)) {
-    if (!held.has(key)) report('hold-lost', `a file moved for a request that does not have it: ${key}`);
+    if (!held.has(key)) report('request-file-lost', `a file moved for a request that does not have it: ${key}`);
   }
 }
 
@@ -118,15 +122,18 @@ function checkHeld(facts: Facts, report: Report): void {
 const NAMELESS = /\/proc\/self\/fd\//;
 
 /** If a rule of the site keeps a file out, the error names the path on disk. */
-function checkErrors({ holds, disks, observed }: Facts, index: Index, report: Report): void {
-  for (const { requestId, fileId, state, errorClass, error } of holds) {
+function checkErrors({ requestFiles, disks, observed }: Facts, index: Index, report: Report): void {
+  for (const { requestId, fileId, state, errorClass, error } of requestFiles) {
     if (state !== 'FAILED' || error === null || !isLive(index.requests.get(requestId))) continue;
     const isPlanned = /planned|^withdrawn from/.test(error);
     const isNamed = disks.some(({ mountpoint }) => error.includes(mountpoint)) && !NAMELESS.test(error);
     const path = index.files.get(fileId)?.path;
     const isChanged = disks.some(({ mountpoint }) => observed.changedPaths.has(`${mountpoint}${path}`));
     if (isPlanned || isNamed || (errorClass !== 'POLICY' && !(isChanged && NAMELESS.test(error)))) continue;
-    report('hold-unnamed', `the hold of request ${requestId} on file ${fileId} has failed as ${errorClass}: ${error}`);
+    report(
+      'request-file-unnamed',
+      `the file of a request of request ${requestId} on file ${fileId} has failed as ${errorClass}: ${error}`,
+    );
   }
 }
 
@@ -137,13 +144,13 @@ function compare<T extends object>(stored: T, expected: Partial<T>, differs: (te
   }
 }
 
-function checkCounts(request: RequestFact, holds: readonly Hold[], report: Report): void {
-  const at = (state: Hold['state']) => holds.filter((hold) => hold.state === state);
+function checkCounts(request: RequestFact, files: readonly RequestFile[], report: Report): void {
+  const at = (state: RequestFile['state']) => files.filter((requestFile) => requestFile.state === state);
   const counts = {
-    filesTotal: holds.length,
+    filesTotal: files.length,
     filesOnDisk: at('ON_DISK').length,
     filesFailed: at('FAILED').length,
-    bytesTotal: sumOf(holds, ({ size }) => size),
+    bytesTotal: sumOf(files, ({ size }) => size),
     bytesOnDisk: sumOf(at('ON_DISK'), ({ size }) => size),
   };
   compare(request, counts, (text) => report('request-counts', `request ${request.id} (${request.state}) ${text}`));
@@ -192,15 +199,15 @@ function checkQuotas(facts: Facts, index: Index, report: Report): void {
   for (const quota of facts.quotas) {
     const own = facts.requests.filter((request) => isLive(request) && request.user === quota.user);
     const ids = new Set(own.map(({ id }) => id));
-    const awaited = facts.awaited.filter(({ requestId }) => ids.has(requestId));
-    const holds = own.flatMap(({ id }) => index.holdsOf.get(id) ?? []);
-    compare(quota, { used: sumOf(holds, ({ size }) => size) }, (text) =>
-      report('quota-used', `the quota of ${quota.user} ${text}, as its live requests hold`),
+    const unresolved = facts.unresolved.filter(({ requestId }) => ids.has(requestId));
+    const files = own.flatMap(({ id }) => index.requestFilesOf.get(id) ?? []);
+    compare(quota, { used: sumOf(files, ({ size }) => size) }, (text) =>
+      report('quota-used', `the quota of ${quota.user} ${text}, as its live requests contain`),
     );
-    const counts = { awaitedPaths: awaited.filter(({ reason }) => reason === 'UNKNOWN').length };
+    const counts = { unresolvedPaths: unresolved.filter(({ reason }) => reason === 'UNKNOWN').length };
     compare(quota, counts, (text) => report('quota-counts', `the quota of ${quota.user} ${text}`));
     // files join in order, until one does not fit; those over a limit of their request need no room
-    const next = awaited
+    const next = unresolved
       .map((path) => ({ ...path, file: index.filesByPath.get(path.path) }))
       .filter(({ file, reason }) => file && !isWithdrawn(file) && reason !== 'LIMIT')
       .sort((a, b) => a.requestId - b.requestId || (a.path < b.path ? -1 : 1))[0];
@@ -212,13 +219,14 @@ function checkQuotas(facts: Facts, index: Index, report: Report): void {
 }
 
 function checkRecalls(facts: Facts, index: Index, report: Report): void {
-  const waiting = facts.holds.filter(
+  const waiting = facts.requestFiles.filter(
     ({ state, requestId }) => state === 'WAITING' && isLive(index.requests.get(requestId)),
   );
-  const awaited = new Set(waiting.map(({ fileId }) => fileId));
+  const unresolved = new Set(waiting.map(({ fileId }) => fileId));
   for (const { fileId, state } of facts.recalls) {
     if (state === 'RUNNING') report('recall-running', `the recall of file ${fileId} is RUNNING`);
-    else if (!awaited.has(fileId)) report('recall-unheld', `no hold waits for the recall of file ${fileId}`);
+    else if (!unresolved.has(fileId))
+      report('recall-unheld', `no file of a request waits for the recall of file ${fileId}`);
   }
 }
 

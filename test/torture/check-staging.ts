@@ -1,9 +1,9 @@
 /** Checks staging libraries and stage requests of the WLCG Tape REST API. */
-import type { HoldState } from '../../src/generated/prisma/enums.js';
+import type { RequestFileState } from '../../src/generated/prisma/enums.js';
 import type { Report } from './checker.js';
 import { type Facts, type Index, isLive } from './facts.js';
 
-/** When nothing is awaited, nothing is staged but what its system removes, and the time of that is recorded. */
+/** When nothing is unresolved, nothing is staged but what its system removes, and the time of that is recorded. */
 export function checkStaging({ staging, observed }: Facts, report: Report): void {
   const recorded = new Map(staging.map((row) => [`${row.library} ${row.path}`, row]));
   for (const { library, path, state } of staging) {
@@ -21,8 +21,12 @@ export function checkStaging({ staging, observed }: Facts, report: Report): void
   }
 }
 
-/** The state of a file of a stage request, by that of its hold. */
-const ENDS: Partial<Record<HoldState, string>> = { ON_DISK: 'COMPLETED', FAILED: 'FAILED', RELEASED: 'CANCELLED' };
+/** The state of a file of a stage request, by that of its requestFile. */
+const ENDS: Partial<Record<RequestFileState, string>> = {
+  ON_DISK: 'COMPLETED',
+  FAILED: 'FAILED',
+  RELEASED: 'CANCELLED',
+};
 
 export function checkStageRequests(facts: Facts, index: Index, report: Report): void {
   const { stageRequests, stageRequestStatus } = facts.observed;
@@ -38,15 +42,18 @@ export function checkStageRequests(facts: Facts, index: Index, report: Report): 
     for (const [path, state] of open) report('stage-request-open', `stage request ${id} says that ${path} is ${state}`);
     if (open.length === 0 && !isOver) report('stage-request-open', `stage request ${id} says that it is not complete`);
   }
-  const holds = new Map(facts.holds.map((hold) => [`${hold.requestId}/${hold.fileId}`, hold]));
-  for (const { bulkId, path, requestId, fileId, wasOnDisk } of facts.stageRequestFiles) {
-    const hold = holds.get(`${requestId}/${fileId}`);
-    const name = `${path} of stage request ${bulkId}`;
-    if (!hold) report('stage-request-hold', `${name} is not in request ${requestId}`);
-    const state = shown.get(bulkId)?.states[path];
-    if (!hold || state === undefined || !isLive(index.requests.get(requestId))) continue;
-    const expected = wasOnDisk ? 'COMPLETED' : ENDS[hold.state];
+  const files = new Map(facts.requestFiles.map((each) => [`${each.requestId}/${each.fileId}`, each]));
+  for (const { stageRequestId, path, requestId, fileId, wasOnDisk } of facts.stageRequestFiles) {
+    const requestFile = files.get(`${requestId}/${fileId}`);
+    const name = `${path} of stage request ${stageRequestId}`;
+    if (!requestFile) report('stage-request-file', `${name} is not in request ${requestId}`);
+    const state = shown.get(stageRequestId)?.states[path];
+    if (!requestFile || state === undefined || !isLive(index.requests.get(requestId))) continue;
+    const expected = wasOnDisk ? 'COMPLETED' : ENDS[requestFile.state];
     if (expected === undefined || state === expected) continue;
-    report('stage-request-hold', `${name} is ${hold.state} in request ${requestId}, and its client sees ${state}`);
+    report(
+      'stage-request-file',
+      `${name} is ${requestFile.state} in request ${requestId}, and its client sees ${state}`,
+    );
   }
 }

@@ -15,7 +15,6 @@ import {
   addStaging,
   addTapeCopy,
   app,
-  backend,
   bytesOf,
   change,
   changeLinks,
@@ -27,6 +26,7 @@ import {
   forget,
   ids,
   LEAVES,
+  library,
   loseCopy,
   moveGone,
   OTHER,
@@ -57,42 +57,42 @@ useSettledSystem();
 
 /** By kind and description. Each is the only violation then. The doctor's findings are planted in its own tests. */
 const faults: Record<Exclude<ViolationKind, 'unsettled' | 'doctor'>, Record<string, Steps>> = {
-  'hold-open': {
-    'a hold of a live request waits': [
-      `UPDATE hold SET state = 'WAITING' WHERE request_id = :complete`,
+  'request-file-open': {
+    'a file of a request of a live request waits': [
+      `UPDATE request_file SET state = 'WAITING' WHERE request_id = :complete`,
       change('complete', 'files_on_disk = 0, bytes_on_disk = 0'),
       ({ observed }) => observed.revivals.set(ids.complete, 1),
     ],
   },
-  'hold-unexplained': {
-    'a failed hold has no text': setFailed('error = NULL'),
-    'a failed hold has no class': setFailed('error_class = NULL'),
+  'request-file-unexplained': {
+    'a failed file of a request has no text': setFailed('error = NULL'),
+    'a failed file of a request has no class': setFailed('error_class = NULL'),
   },
-  'hold-without-copy': {
-    'a hold is ON_DISK of a file on tape': [
+  'request-file-without-copy': {
+    'a file of a request is ON_DISK of a file on tape': [
       setFailed(`state = 'ON_DISK', error_class = NULL, error = NULL`),
       change('partial', `state = 'COMPLETED', files_on_disk = 2, files_failed = 0, bytes_on_disk = bytes_total`),
     ],
   },
-  'hold-not-satisfied': {
-    'a hold is FAILED of a file on disk': [
-      `UPDATE hold SET state = 'FAILED', error_class = 'MEDIA', error = 'torn' WHERE request_id = :complete`,
+  'request-file-not-satisfied': {
+    'a file of a request is FAILED of a file on disk': [
+      `UPDATE request_file SET state = 'FAILED', error_class = 'MEDIA', error = 'torn' WHERE request_id = :complete`,
       change('complete', `state = 'PARTIAL', files_on_disk = 0, files_failed = 1, bytes_on_disk = 0`),
     ],
   },
-  'hold-size': {
-    'a hold is charged a byte more than its file has': [
-      'UPDATE hold SET size = size + 1 WHERE request_id = :complete',
+  'request-file-size': {
+    'a file of a request is charged a byte more than its file has': [
+      'UPDATE request_file SET size = size + 1 WHERE request_id = :complete',
       setComplete('bytes_total = bytes_total + 1, bytes_on_disk = bytes_on_disk + 1'),
       `UPDATE quota SET used = used + 1 WHERE "user" = 'alice'`,
       publish('complete'),
     ],
   },
   'join-missed': {
-    'a path of the catalogue is awaited as unknown': `UPDATE awaited_path SET path = '/s/gone'`,
+    'a path of the catalogue is awaited as unknown': `UPDATE unresolved_path SET path = '/s/gone'`,
     'a path is excluded although the quota has room': exclude('QUOTA_FULL'),
-    'a pattern matches a file that its request does not hold': setComplete(`pattern = '/s/'`),
-    'a file was excluded from a pattern, and there is room': setComplete(`pattern = '/s/', left_out_size = 1`),
+    'a pattern matches a file that its request does not contain': setComplete(`pattern = '/s/'`),
+    'a file was excluded from a pattern, and there is room': setComplete(`pattern = '/s/', excluded_size = 1`),
     'a path is excluded although the request has no limit': exclude('LIMIT'),
     'a path is excluded by a limit that is not reached': [
       exclude('LIMIT'),
@@ -108,11 +108,13 @@ const faults: Record<Exclude<ViolationKind, 'unsettled' | 'doctor'>, Record<stri
     'a second copy is on a retired volume': addSecondCopy('/s/a', 'now()'),
   },
   'withdrawn-never': {
-    'a hold says that a file was withdrawn': setFailed(`error_class = 'POLICY', error = 'withdrawn from the archive'`),
+    'a file of a request says that a file was withdrawn': setFailed(
+      `error_class = 'POLICY', error = 'withdrawn from the archive'`,
+    ),
   },
-  'hold-lost': {
-    'a request has another file than the one that moved for it': `UPDATE hold SET file_id = (SELECT id FROM tape_file WHERE path = '/s/bad') WHERE request_id = :cancelled`,
-    'a file of a live request is marked as one of an ended request': 'UPDATE hold SET is_ended = true',
+  'request-file-lost': {
+    'a request has another file than the one that moved for it': `UPDATE request_file SET file_id = (SELECT id FROM tape_file WHERE path = '/s/bad') WHERE request_id = :cancelled`,
+    'a file of a live request is marked as one of an ended request': 'UPDATE request_file SET is_ended = true',
   },
   'request-early': {
     'a request expired days before its retention': change(
@@ -155,8 +157,8 @@ const faults: Record<Exclude<ViolationKind, 'unsettled' | 'doctor'>, Record<stri
   },
   'request-lost': { 'an acknowledged request does not exist': observe({ acknowledged: new Set([999_999]) }) },
   'request-counts': {
-    'an ended request counts a file more than it holds': change('cancelled', 'files_total = files_total + 1'),
-    'a live request counts a byte more than it holds': change('complete', 'bytes_total = bytes_total + 1'),
+    'an ended request counts a file more than it contains': change('cancelled', 'files_total = files_total + 1'),
+    'a live request counts a byte more than it contains': change('complete', 'bytes_total = bytes_total + 1'),
   },
   'request-state': {
     'a request without failed files is PARTIAL': change('complete', `state = 'PARTIAL'`),
@@ -177,7 +179,7 @@ const faults: Record<Exclude<ViolationKind, 'unsettled' | 'doctor'>, Record<stri
   },
   'quota-used': { 'a quota is charged a byte too much': 'UPDATE quota SET used = used + 1 WHERE id = 1' },
   'quota-counts': {
-    'a quota counts a path that is no longer awaited': `DELETE FROM awaited_path WHERE path = '/s/never'`,
+    'a quota counts a path that is no longer awaited': `DELETE FROM unresolved_path WHERE path = '/s/never'`,
   },
   'copy-missing': { 'a restored file is gone': ({ replace }) => replace('/s/a') },
   'copy-inode': {
@@ -193,7 +195,7 @@ const faults: Record<Exclude<ViolationKind, 'unsettled' | 'doctor'>, Record<stri
   },
   'copy-partial': { 'a partial file remains': ({ replace }) => replace('/s/.tapegate-4-1.part', OTHER) },
   'copy-unchecked': {
-    'a disk was not checked for stale partial files': `INSERT INTO left_behind (file_id, disk_id, drive_id, epoch, size)
+    'a disk was not checked for stale partial files': `INSERT INTO stale_partial_file (file_id, disk_id, drive_id, epoch, size)
         SELECT id, 1, 1, 1, size FROM tape_file WHERE path = '/s/gone'`,
   },
   'copy-recorded': {
@@ -226,20 +228,20 @@ const faults: Record<Exclude<ViolationKind, 'unsettled' | 'doctor'>, Record<stri
     'only an ended request holds a restored file': [
       observe({ archivePaths: { root: undefined, losses: [] } }),
       async ({ run, replace }) => {
-        const { ino, mtimeNs } = replace('/s/gone', backend.volumes.get('V00001')?.get(4n));
+        const { ino, mtimeNs } = replace('/s/gone', library.volumes.get('V00001')?.get(4n));
         await run(setFile('/s/gone', `stage = 'RESTORED', disk_id = 1, disk_ino = ${ino}, disk_mtime_ns = ${mtimeNs}`));
       },
       'UPDATE restore_disk SET used = used + 1000',
       moveGone('TA', 'AR'),
     ],
     'a restored file was released early': [
-      `UPDATE hold SET state = 'RELEASED' WHERE request_id = :complete`,
+      `UPDATE request_file SET state = 'RELEASED' WHERE request_id = :complete`,
       setComplete('files_total = 0, files_on_disk = 0, bytes_total = 0, bytes_on_disk = 0'),
       `UPDATE quota SET used = 0 WHERE "user" = 'alice'`,
       publish('complete'),
     ],
   },
-  'hold-unnamed': {
+  'request-file-unnamed': {
     'an error does not name a path': setFailed(`error_class = 'POLICY', error = 'EACCES: permission denied'`),
     'an error names a path by a number': async ({ run }) =>
       run(setFailed(`error_class = 'POLICY', error = 'EEXIST: /proc/self/fd/7/a, in ${app.restoreDir}'`)),
@@ -294,7 +296,7 @@ const faults: Record<Exclude<ViolationKind, 'unsettled' | 'doctor'>, Record<stri
     'a file is still to come': showStageRequest(false, 'SUBMITTED'),
     'all files have ended, and the stage request has not': showStageRequest(false, 'COMPLETED'),
   },
-  'stage-request-hold': {
+  'stage-request-file': {
     'a file is not in its request': addStageRequest('/s/gone'),
     'a file on disk is shown as failed': [addStageRequest('/s/a'), showStageRequest(true, 'FAILED')],
   },
@@ -306,7 +308,7 @@ const faults: Record<Exclude<ViolationKind, 'unsettled' | 'doctor'>, Record<stri
   'recall-running': { 'a recall runs': addRecall('/s/gone', 'RUNNING') },
   'recall-unheld': {
     'a recall waits for an ended request': addRecall('/s/gone', 'WAITING'),
-    'a recall waits for a failed hold': addRecall('/s/bad', 'WAITING'),
+    'a recall waits for a failed file of a request': addRecall('/s/bad', 'WAITING'),
   },
   'disk-used': { 'a disk uses a byte too much': 'UPDATE restore_disk SET used = used + 1' },
   'disk-reserved': { 'a disk reserves a byte': 'UPDATE restore_disk SET reserved = 1' },

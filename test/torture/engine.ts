@@ -7,7 +7,7 @@ import { environment } from '../../src/core/environment.js';
 import { startEngine } from '../../src/engine/runner.js';
 import { createFirstLibrary } from '../../src/tape/kinds.js';
 import { createRandom } from './random.js';
-import { CALM_FILE, createFaultyBackend } from './tape-faults.js';
+import { CALM_FILE, createFaultyLibrary } from './tape-faults.js';
 
 const LEASE_SECONDS = 2;
 const DRAIN_MS = 1000;
@@ -16,10 +16,10 @@ const config = readConfig(environment);
 const calm = path.join(config.dataDir, CALM_FILE);
 const runtime = await openRuntime(config);
 await runtime.ctx.events.open();
-const backend = createFaultyBackend(createFirstLibrary(config), createRandom(Number(environment.FAULT_SEED)), () =>
+const library = createFaultyLibrary(createFirstLibrary(config), createRandom(Number(environment.FAULT_SEED)), () =>
   existsSync(calm),
 );
-const engine = await startEngine(runtime.ctx, backend, { leaseSeconds: LEASE_SECONDS, drainMs: DRAIN_MS });
+const engine = await startEngine(runtime.ctx, library, { leaseSeconds: LEASE_SECONDS, drainMs: DRAIN_MS });
 process.stdout.write('works\n');
 process.once('SIGTERM', async () => {
   await engine.stop();

@@ -1,19 +1,19 @@
 /** The facts that the checker compares: one snapshot of the database, the files on disk, and what the test observed itself. */
 import type { Context } from '../../src/domain/context.js';
 import type {
-  AwaitedPath,
-  Bulk,
-  BulkFile,
   Event,
-  Hold,
-  LeftBehind,
   Notification,
   Quota,
   Recall,
   Request,
+  RequestFile,
   RestoreDisk,
+  StageRequest,
+  StageRequestFile,
   Staging,
+  StalePartialFile,
   TapeFile,
+  UnresolvedPath,
   Verification,
   Webhook,
   WebhookMessage,
@@ -47,15 +47,15 @@ export type ProgressEvent = Pick<Request, (typeof progressFields)[number]> & { n
 
 export interface Stored {
   requests: RequestFact[];
-  holds: Hold[];
-  awaited: AwaitedPath[];
+  requestFiles: RequestFile[];
+  unresolved: UnresolvedPath[];
   files: FileFact[];
   verifications: Verification[];
   recalls: Recall[];
   /** Stale partial files that an engine has still to look for. */
-  stalePartials: LeftBehind[];
-  stageRequests: Bulk[];
-  stageRequestFiles: (BulkFile & { requestId: number })[];
+  stalePartials: StalePartialFile[];
+  stageRequests: StageRequest[];
+  stageRequestFiles: (StageRequestFile & { requestId: number })[];
   staging: (Staging & { library: string; path: string })[];
   disks: RestoreDisk[];
   filesOnRetired: { volume: string; path: string }[];
@@ -72,15 +72,15 @@ export interface Stored {
 
 const STATEMENTS: Record<keyof Stored, string> = {
   requests: 'SELECT r.*, q."user" FROM request r JOIN quota q ON q.id = r.quota_id ORDER BY r.id',
-  holds: 'SELECT * FROM hold ORDER BY request_id, file_id',
-  awaited: 'SELECT * FROM awaited_path ORDER BY request_id, path',
+  requestFiles: 'SELECT * FROM request_file ORDER BY request_id, file_id',
+  unresolved: 'SELECT * FROM unresolved_path ORDER BY request_id, path',
   files: `SELECT f.*, coalesce(f.disk_path, f.path) AS copy_path, v.name AS volume
      FROM tape_file f LEFT JOIN volume v ON v.id = f.volume_id ORDER BY f.id`,
   verifications: 'SELECT * FROM verification ORDER BY file_id',
   recalls: 'SELECT * FROM recall ORDER BY file_id',
-  stalePartials: 'SELECT * FROM left_behind ORDER BY id',
-  stageRequests: 'SELECT * FROM bulk ORDER BY made_at, id',
-  stageRequestFiles: 'SELECT * FROM bulk_file WHERE request_id IS NOT NULL ORDER BY bulk_id, path',
+  stalePartials: 'SELECT * FROM stale_partial_file ORDER BY id',
+  stageRequests: 'SELECT * FROM stage_request ORDER BY made_at, id',
+  stageRequestFiles: 'SELECT * FROM stage_request_file WHERE request_id IS NOT NULL ORDER BY stage_request_id, path',
   staging: `SELECT s.*, b.name AS library, f.path FROM staging s JOIN tape_file f ON f.id = s.file_id
      JOIN library b ON b.id = s.library_id ORDER BY s.library_id, s.file_id`,
   disks: 'SELECT * FROM restore_disk ORDER BY id',
@@ -216,15 +216,15 @@ export interface Index {
   filesByPath: ReadonlyMap<string, FileFact>;
   mountpoints: ReadonlyMap<number | null, string>;
   /** Without those that were released early: their files never join the request again. */
-  holdsOf: ReadonlyMap<number, readonly Hold[]>;
-  releasedOf: ReadonlyMap<number, readonly Hold[]>;
+  requestFilesOf: ReadonlyMap<number, readonly RequestFile[]>;
+  releasedOf: ReadonlyMap<number, readonly RequestFile[]>;
   progressOf: ReadonlyMap<number, readonly ProgressEvent[]>;
 }
 
-export function indexFacts({ requests, files, disks, holds, progressEvents }: Facts): Index {
+export function indexFacts({ requests, requestFiles, disks, files, progressEvents }: Facts): Index {
   const holdsIn = (isReleased: boolean) =>
     groupBy(
-      holds.filter(({ state }) => (state === 'RELEASED') === isReleased),
+      requestFiles.filter(({ state }) => (state === 'RELEASED') === isReleased),
       ({ requestId }) => requestId,
     );
   return {
@@ -232,7 +232,7 @@ export function indexFacts({ requests, files, disks, holds, progressEvents }: Fa
     files: new Map(files.map((file) => [file.id, file])),
     filesByPath: new Map(files.map((file) => [file.path, file])),
     mountpoints: new Map(disks.map(({ id, mountpoint }) => [id, mountpoint])),
-    holdsOf: holdsIn(false),
+    requestFilesOf: holdsIn(false),
     releasedOf: holdsIn(true),
     progressOf: groupBy(progressEvents, ({ requestId }) => requestId),
   };

@@ -6,21 +6,21 @@ import { importRows } from '../../src/domain/import/import.js';
 import { chargeDriveTime, readShares } from '../../src/domain/quotas/shares.js';
 import { ensureDrives, giveBackDrive, type Lease } from '../../src/domain/recalls/drives.js';
 import { finishRecalls } from '../../src/domain/recalls/ends.js';
-import { joinAwaited } from '../../src/domain/requests/joins.js';
+import { joinUnresolved } from '../../src/domain/requests/joins.js';
 import { type Engine, startEngine } from '../../src/engine/runner.js';
 import { removeUnheld } from '../../src/restore-area/removal.js';
 import type { TestApp } from '../support/app.js';
 import { claim, idOf, startByHand, startIdleApp } from '../support/engine-by-hand.js';
 import { addQuota, addTaped, buildRow } from '../support/factories.js';
 import { lock, waitForBlocked } from '../support/locks.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { cancel } from '../support/mutations.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest, readUsed } from '../support/rest.js';
 
 let app: TestApp;
 let engine: Engine | undefined;
-const backend = createMemoryBackend();
+const library = createMemoryLibrary();
 
 beforeAll(async () => {
   app = await startIdleApp();
@@ -28,12 +28,12 @@ beforeAll(async () => {
 afterEach(async () => {
   await engine?.stop();
   engine = undefined;
-  backend.log.length = 0;
+  library.log.length = 0;
 });
 afterAll(() => app.close());
 
 const work = async () => {
-  engine = await startEngine({ ...app.ctx, config: { ...app.ctx.config, drives: 1 } }, backend, { drainMs: 200 });
+  engine = await startEngine({ ...app.ctx, config: { ...app.ctx.config, drives: 1 } }, library, { drainMs: 200 });
 };
 
 const traits = { ino: 1n, mtimeNs: 1n, ctimeNs: null, checksum: null };
@@ -77,11 +77,11 @@ test('of two concurrent jobs that let a file join a request, one does it, and th
   expect(await viewRequest(app, id)).toMatchObject({ filesTotal: 0, filesRefused: 1 });
   await addQuota(app.ctx, 'bob', 1000n);
   const unlock = await lock(app, `SELECT FROM request WHERE id = ${id} FOR UPDATE`);
-  const passes = [joinAwaited(app.ctx), joinAwaited(app.ctx)];
+  const passes = [joinUnresolved(app.ctx), joinUnresolved(app.ctx)];
   await waitForBlocked(app, 2);
   await unlock();
   await Promise.all(passes);
-  expect(await viewRequest(app, id)).toMatchObject({ filesTotal: 1, awaited: [] });
+  expect(await viewRequest(app, id)).toMatchObject({ filesTotal: 1, unresolved: [] });
   expect(await readUsed(app, 'bob')).toBe(1000);
 });
 
@@ -100,7 +100,7 @@ test('a request that is cancelled while an import changes the size of its file i
 });
 
 test('a recall that stayed RUNNING on a drive that is no longer used is done on another one', async () => {
-  await addTaped(app.ctx, backend, [{ path: '/left/drive-3', volume: 'LEFT4' }]);
+  await addTaped(app.ctx, library, [{ path: '/left/drive-3', volume: 'LEFT4' }]);
   const id = await makeRequest(app, { quota: 'alice', files: ['/left/drive-3'] });
   await ensureDrives(app.ctx, 3);
   const leases = [await claim(app, 3, 60), await claim(app, 3, 60), await claim(app, 3)];
@@ -109,12 +109,12 @@ test('a recall that stayed RUNNING on a drive that is no longer used is done on 
   for (const lease of leases.slice(0, 2)) await giveBackDrive(app.ctx, lease);
   await work();
   await waitForState(app, id, 'COMPLETED');
-  expect(backend.log.map(({ what, drive }) => ({ what, drive }))[0]).toEqual({ what: 'mount', drive: 'drive-1' });
+  expect(library.log.map(({ what, drive }) => ({ what, drive }))[0]).toEqual({ what: 'mount', drive: 'drive-1' });
 });
 
 test('a request is completed by a recall that starts and ends while the request is created', async () => {
   const [first = '', second = ''] = ['/made/first', '/made/second'];
-  await addTaped(app.ctx, backend, [
+  await addTaped(app.ctx, library, [
     { path: first, volume: 'MADE', position: 1n },
     { path: second, volume: 'MADE', position: 2n },
   ]);
@@ -138,7 +138,7 @@ test('a request is completed by a recall that starts and ends while the request 
 });
 
 test('a file is removed from disk if its only request was created and cancelled while its recall ended', async () => {
-  await addTaped(app.ctx, backend, [{ path: '/end/brief', volume: 'BRIEF' }]);
+  await addTaped(app.ctx, library, [{ path: '/end/brief', volume: 'BRIEF' }]);
   const first = await makeRequest(app, { quota: 'alice', files: ['/end/brief'] });
   const fileId = await idOf(app, '/end/brief');
   const lease = await claim(app);
@@ -149,13 +149,13 @@ test('a file is removed from disk if its only request was created and cancelled 
   const ended = finishRecalls(app.ctx, lease, [{ fileId, kind: 'restored', ...traits }]);
   await waitForBlocked(app, 1);
   const brief = await makeRequest(app, { quota: 'alice', files: ['/end/brief'] });
-  const unlockHold = await lock(app, `SELECT FROM hold WHERE request_id = ${brief} FOR UPDATE`);
+  const unlockRequestFile = await lock(app, `SELECT FROM request_file WHERE request_id = ${brief} FOR UPDATE`);
   await unlockFile();
   await waitForBlocked(app, 1);
   const cancelled = cancel(app, brief);
   await Promise.race([cancelled, waitForBlocked(app, 2)]);
   await removeUnheld(app.ctx, new AbortController().signal);
-  await unlockHold();
+  await unlockRequestFile();
   await Promise.all([ended, cancelled]);
   await removeUnheld(app.ctx, new AbortController().signal);
   const { rows } = await app.ctx.db.pool.query('SELECT stage, disk_id FROM tape_file WHERE id = $1', [fileId]);

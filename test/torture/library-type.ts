@@ -2,7 +2,7 @@
 import { Readable } from 'node:stream';
 import type { ReadableStream } from 'node:stream/web';
 import { type ErrorClass, messageOf, TapeError } from '../../src/core/errors.js';
-import { LibraryError } from '../../src/tape/backend.js';
+import { LibraryError } from '../../src/tape/drive-library.js';
 import { type StagingKind, settingsOf, text } from '../../src/tape/kind.js';
 import { kinds } from '../../src/tape/kinds.js';
 import {

@@ -25,10 +25,10 @@ export async function suspendOne(world: World, random: Random): Promise<void> {
     ['DISK', world.disks.map(({ mountpoint }) => mountpoint)],
     ['DRIVE', ['drive-1', 'drive-2', 'drive-3', 'drive-4', `${EAST}-1`, `${EAST}-2`]],
     ['VOLUME', ['TG0001', 'TG0002', 'TG0003', 'TG0004']],
-    ['BACKEND', ['directory', EAST, ...world.stagingSystems.systems.map(({ name }) => name)]],
+    ['LIBRARY', ['directory', EAST, ...world.stagingSystems.systems.map(({ name }) => name)]],
   ];
   const [kind, name] = random.pick(names.flatMap(([kind, all]) => all.map((name) => [kind, name])));
-  await mutate(world, 'suspend', { kind, name, mode: random.pick(['HELD', 'DRAINING']), reason: 'planned' });
+  await mutate(world, 'suspend', { kind, name, mode: random.pick(['IMMEDIATE', 'DRAINING']), reason: 'planned' });
 }
 
 export async function resumeOne(world: World, random: Random): Promise<void> {

@@ -6,7 +6,7 @@ import { afterAll, beforeAll } from 'vitest';
 import { TapeError } from '../../src/core/errors.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { addQuota, addTaped, checksumOf } from '../support/factories.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { MemoryTapeSystem } from '../support/memory-staging.js';
 import { cancel } from '../support/mutations.js';
 import { waitForState } from '../support/request-view.js';
@@ -26,7 +26,7 @@ let webhooks: FaultyWebhooks;
 export let sources: Observed['sources'];
 /** Alice's is complete, bob's has a failed file and an unknown one, and one of alice is cancelled. */
 export let ids: { complete: number; partial: number; cancelled: number };
-export const backend = createMemoryBackend();
+export const library = createMemoryLibrary();
 const linkRoot = makeTempDir();
 
 /** Starts a system before the tests, and lets it settle. */
@@ -35,17 +35,17 @@ export function useSettledSystem(): void {
     mail = await startMail(createRandom(1));
     webhooks = await startWebhooks(createRandom(2));
     const config = { smtpUrl: mail.url, webhookHosts: ['127.0.0.1'], linkRoot };
-    app = await startApp({ backend, config, limits: MAIL_RATES });
+    app = await startApp({ library, config, limits: MAIL_RATES });
     await addQuota(app.ctx, 'alice', 10_000n);
     await addQuota(app.ctx, 'bob', 10_000n);
     await addWebhooks(app.ctx, webhooks, 'alice');
-    backend.onRead = async (_volume, position) => {
+    library.onRead = async (_volume, position) => {
       if (position === 3n) throw new TapeError('PERMANENT', 'nothing is there');
     };
     const names = ['/s/a', '/s/b', '/s/bad', '/s/gone'];
     const contents = await addTaped(
       app.ctx,
-      backend,
+      library,
       names.map((name, index) => ({ path: name, position: BigInt(index + 1) })),
     );
     const sourceOf = (bytes: Uint8Array) => ({
@@ -158,7 +158,7 @@ export const set = (name: keyof typeof ids, values: string) => `UPDATE request S
 export const setComplete = (values: string) => set('complete', values);
 /** Changes a request and publishes its progress. */
 export const change = (name: keyof typeof ids, values: string) => `${set(name, values)}; ${publish(name)}`;
-export const setFailed = (values: string) => `UPDATE hold SET ${values} WHERE state = 'FAILED'`;
+export const setFailed = (values: string) => `UPDATE request_file SET ${values} WHERE state = 'FAILED'`;
 export const setFile = (file: string, values: string) => `UPDATE tape_file SET ${values} WHERE path = '${file}'`;
 
 const STAGES: Record<string, string> = { U: 'UNVERIFIED', D: 'ONDISK', T: 'ONTAPE', A: 'RESTORING', R: 'RESTORED' };
@@ -193,7 +193,7 @@ export function loseCopy({ times, removals }: { times: number; removals: number 
 
 /** The unresolved path becomes one of the catalogue, and stays out. */
 export const exclude = (reason: string) =>
-  `UPDATE awaited_path SET path = '/s/gone', reason = '${reason}'; UPDATE quota SET awaited_paths = 0`;
+  `UPDATE unresolved_path SET path = '/s/gone', reason = '${reason}'; UPDATE quota SET unresolved_paths = 0`;
 export const addRecall = (file: string, state: string) =>
   `INSERT INTO recall (file_id, size, state, created_at) SELECT id, size, '${state}', now() FROM tape_file WHERE path = '${file}'`;
 export const addTapeCopy = (stage: string, verified: string) =>
@@ -271,8 +271,8 @@ export function stage(
 
 export const STAGE_REQUEST = '0b9f6f1e-0000-4000-8000-000000000000';
 export const addStageRequest = (file: string) =>
-  `WITH made AS (INSERT INTO bulk (id, quota_id, made_at) SELECT '${STAGE_REQUEST}', quota_id, now() FROM request WHERE id = :complete RETURNING id)
-   INSERT INTO bulk_file (bulk_id, path, given, ordinal, request_id, file_id)
+  `WITH made AS (INSERT INTO stage_request (id, quota_id, made_at) SELECT '${STAGE_REQUEST}', quota_id, now() FROM request WHERE id = :complete RETURNING id)
+   INSERT INTO stage_request_file (stage_request_id, path, given, ordinal, request_id, file_id)
    SELECT m.id, f.path, f.path, 1, :complete, f.id FROM made m, tape_file f WHERE f.path = '${file}'`;
 export const showStageRequest = (isOver: boolean, state: string) =>
   observe({ stageRequestStatus: [{ id: STAGE_REQUEST, isOver, states: { '/s/a': state } }] });
@@ -290,7 +290,7 @@ export const wrong = (kind: Observed['wrongResponses'][number]['kind']) => ({
 
 /** A failed file waits again, and fails again. @param isMoved it has another place on tape @param isReleased its request releases it then */
 export function waitAgain({ isMoved, isReleased = false }: { isMoved: boolean; isReleased?: boolean }): Step[] {
-  const size = `(SELECT size FROM hold WHERE request_id = :partial AND state = 'FAILED')`;
+  const size = `(SELECT size FROM request_file WHERE request_id = :partial AND state = 'FAILED')`;
   const release = [
     `UPDATE quota SET used = used - ${size} WHERE "user" = 'bob'`,
     set(

@@ -6,7 +6,7 @@ import { kinds } from '../../src/tape/kinds.js';
 import type { StagingLibrary } from '../../src/tape/staging.js';
 import { startApp } from '../support/app.js';
 import { addQuota } from '../support/factories.js';
-import { createMemoryBackend } from '../support/memory-backend.js';
+import { createMemoryLibrary } from '../support/memory-library.js';
 import { waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { waitFor } from '../support/wait.js';
@@ -47,7 +47,7 @@ test.each<[string, Fault, string[]]>([
       return { ...library, ...fault() };
     },
   };
-  const engine = await startEngine(app.ctx, createMemoryBackend(), { drainMs: 200 });
+  const engine = await startEngine(app.ctx, createMemoryLibrary(), { drainMs: 200 });
   closers.unshift(() => engine.stop());
   const files = staging.systems.flatMap(({ system }) => [...system.tape.keys()].slice(0, 2));
   await waitForState(app, await makeRequest(app, { quota: 'alice', files }), 'COMPLETED');

@@ -56,7 +56,7 @@ async function readHeld({ ctx }: World): Promise<RemovedCopy[]> {
   const { rows } = await ctx.db.pool.query<RemovedCopy>(
     `SELECT f.id AS "fileId", d.mountpoint, d.mountpoint || coalesce(f.disk_path, f.path) AS place
      FROM tape_file f JOIN restore_disk d ON d.id = f.disk_id
-     WHERE f.stage = 'RESTORED' AND EXISTS (SELECT FROM live_hold h WHERE h.file_id = f.id) ORDER BY f.id`,
+     WHERE f.stage = 'RESTORED' AND EXISTS (SELECT FROM live_request_file h WHERE h.file_id = f.id) ORDER BY f.id`,
   );
   return rows;
 }

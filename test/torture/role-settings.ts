@@ -10,7 +10,9 @@ const RESET_TRIES = 60;
 const RETRY_MS = 500;
 
 /** Tables that hide those of Tapegate from a connection with the `search_path` of the site. */
-const HIDE = ['request', 'hold', 'tape_file'].map((name) => `CREATE TABLE IF NOT EXISTS elsewhere.${name} (id int)`);
+const HIDE = ['request', 'request_file', 'tape_file'].map(
+  (name) => `CREATE TABLE IF NOT EXISTS elsewhere.${name} (id int)`,
+);
 
 const RECONNECT = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
   WHERE backend_type = 'client backend' AND usename = '${DATABASE_USER}' AND pid <> pg_backend_pid()`;

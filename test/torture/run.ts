@@ -114,7 +114,7 @@ export function describeResult({ counts, facts, stagingTroubles, violations }: T
     toStage === 'RESTORED' ? [paths.get(fileId) ?? ''] : [],
   );
   const mixed = new Map<number, Set<boolean>>();
-  for (const { requestId, fileId } of facts.holds) {
+  for (const { requestId, fileId } of facts.requestFiles) {
     mixed.set(requestId, (mixed.get(requestId) ?? new Set()).add(isStaged(paths.get(fileId) ?? '')));
   }
   const kept = facts.staging.filter(({ state }) => state === 'KEPT').length;

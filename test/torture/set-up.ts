@@ -161,8 +161,8 @@ async function fillArchive(
     return tree;
   };
   const base = { dir: makeTree('base', '/data', files), prefix: '/data', volumeSize: BigInt(VOLUME_BYTES) };
-  const backend = createFirstLibrary({ dataDir: ctx.config.dataDir });
-  const { failed } = await archiveTree(ctx, backend, base, { signal: new AbortController().signal });
+  const library = createFirstLibrary({ dataDir: ctx.config.dataDir });
+  const { failed } = await archiveTree(ctx, library, base, { signal: new AbortController().signal });
   if (failed.length > 0) throw new Error(`not archived: ${failed.join(', ')}`);
   const lateTrees = Array.from({ length: trees }, (_, n) => {
     const prefix = `/late/t${n}`;

@@ -1,7 +1,7 @@
 /** Transfer tools that stage many files with one request of the WLCG Tape REST API, and cancel, release and delete them in any state. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { readBulk } from '../../src/domain/bulks/bulks.js';
 import type { Context } from '../../src/domain/context.js';
+import { readStageRequest } from '../../src/domain/stage-requests/stage-requests.js';
 import { tapeRest, urlOf } from './gateway.js';
 import { pickWeighted, type Random, type Weighted } from './random.js';
 import { pickMixed } from './users.js';
@@ -89,10 +89,10 @@ export interface StageRequestStatus {
 }
 
 export async function readStageRequests(ctx: Context): Promise<StageRequestStatus[]> {
-  const { rows } = await ctx.db.pool.query<{ id: string }>('SELECT id FROM bulk ORDER BY id');
+  const { rows } = await ctx.db.pool.query<{ id: string }>('SELECT id FROM stage_request ORDER BY id');
   const found: StageRequestStatus[] = [];
   for (const { id } of rows) {
-    await readBulk(ctx, id, async ({ endedAt }, pages) => {
+    await readStageRequest(ctx, id, async ({ endedAt }, pages) => {
       const states: Record<string, string> = {};
       for await (const page of pages) for (const { given, state } of page) states[given] = state;
       found.push({ id, isOver: endedAt !== null, states });

@@ -1,7 +1,7 @@
 /** A tape library whose mounts and reads fail at random, in every way that one can. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type ErrorClass, TapeError } from '../../src/core/errors.js';
-import type { FileOnVolume, MountedVolume, WritableBackend } from '../../src/tape/backend.js';
+import type { FileOnVolume, MountedVolume, WritableLibrary } from '../../src/tape/drive-library.js';
 import { pickWeighted, type Random, type Weighted } from './random.js';
 
 /** While this file is in the data directory, nothing fails. */
@@ -36,7 +36,7 @@ const STALL_MS = { low: 500, high: 5000 };
 const PIECE_BYTES = 64 * 1024;
 const MAX_PAUSE_MS = 20;
 
-export function createFaultyBackend(inner: WritableBackend, random: Random, isCalm: () => boolean): WritableBackend {
+export function createFaultyLibrary(inner: WritableLibrary, random: Random, isCalm: () => boolean): WritableLibrary {
   const fateOf = (fates: Weighted<Fate>) => (isCalm() ? 'succeeds' : pickWeighted(random, fates));
   return {
     mount: async (volume, drive, signal) => {

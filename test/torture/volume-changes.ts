@@ -85,12 +85,12 @@ function chooseVolume({ observed }: World, random: Random): { volume: string; wr
 const never = new AbortController().signal;
 
 async function writeTape({ dataDir }: World, volume: string, position: bigint, bytes: Buffer): Promise<Version> {
-  const backend = createFirstLibrary({ dataDir });
+  const library = createFirstLibrary({ dataDir });
   const chunks = async function* () {
     yield bytes;
   };
-  await backend.write(volume, position, chunks(), never);
-  await backend.sync?.(volume, never);
+  await library.write(volume, position, chunks(), never);
+  await library.sync?.(volume, never);
   return { volume, position, size: BigInt(bytes.length), sha256: createHash('sha256').update(bytes).digest('hex') };
 }
 

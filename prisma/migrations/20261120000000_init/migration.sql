@@ -5,20 +5,20 @@ CREATE EXTENSION IF NOT EXISTS pg_trgm;
 
 CREATE TYPE "Stage" AS ENUM ('UNVERIFIED', 'ONDISK', 'ONTAPE', 'RESTORING', 'RESTORED');
 CREATE TYPE "RequestState" AS ENUM ('QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL', 'EXPIRED', 'CANCELLED');
-CREATE TYPE "HoldState" AS ENUM ('WAITING', 'ON_DISK', 'FAILED', 'RELEASED');
+CREATE TYPE "RequestFileState" AS ENUM ('WAITING', 'ON_DISK', 'FAILED', 'RELEASED');
 CREATE TYPE "RecallState" AS ENUM ('WAITING', 'RUNNING');
 CREATE TYPE "ErrorClass" AS ENUM ('TRANSIENT', 'PERMANENT', 'MEDIA', 'SPACE', 'POLICY');
-CREATE TYPE "AwaitedReason" AS ENUM ('UNKNOWN', 'QUOTA_FULL', 'LIMIT');
+CREATE TYPE "UnresolvedReason" AS ENUM ('UNKNOWN', 'QUOTA_FULL', 'LIMIT');
 CREATE TYPE "NotificationKind" AS ENUM ('FIRST_FILE', 'LAST_FILE', 'EXPIRING');
 CREATE TYPE "NotificationState" AS ENUM ('PENDING', 'SENT', 'LOGGED', 'REJECTED');
-CREATE TYPE "SuspensionKind" AS ENUM ('VOLUME', 'DRIVE', 'USER', 'BACKEND', 'DISK', 'CLOCK');
-CREATE TYPE "SuspensionMode" AS ENUM ('HELD', 'DRAINING');
+CREATE TYPE "SuspensionKind" AS ENUM ('VOLUME', 'DRIVE', 'USER', 'LIBRARY', 'DISK', 'CLOCK');
+CREATE TYPE "SuspensionMode" AS ENUM ('IMMEDIATE', 'DRAINING');
 CREATE TYPE "TokenRole" AS ENUM ('USER', 'VIEWER', 'OPERATOR', 'SERVICE');
 CREATE TYPE "MemberKind" AS ENUM ('USER', 'GROUP');
 CREATE TYPE "PathAction" AS ENUM ('LIST', 'REQUEST', 'FETCH');
 CREATE TYPE "RuleKind" AS ENUM ('EVERYBODY', 'USER', 'GROUP');
 CREATE TYPE "LibraryContract" AS ENUM ('DRIVE', 'STAGING');
-CREATE TYPE "BulkProblem" AS ENUM ('UNKNOWN', 'FOLDER', 'ELSEWHERE', 'QUOTA_FULL');
+CREATE TYPE "StageRequestProblem" AS ENUM ('UNKNOWN', 'FOLDER', 'ELSEWHERE', 'QUOTA_FULL');
 CREATE TYPE "StagingState" AS ENUM ('INTENDED', 'ASKED', 'READY', 'RELEASING', 'KEPT');
 CREATE TYPE "WebhookEvent" AS ENUM ('REQUEST_STARTED', 'REQUEST_FIRST_FILE', 'REQUEST_FINISHED', 'REQUEST_FAILED', 'REQUEST_EXPIRING', 'REQUEST_ENDED', 'QUOTA_NEARLY_FULL');
 CREATE TYPE "WebhookMessageState" AS ENUM ('PENDING', 'SENT', 'GIVEN_UP');
@@ -180,7 +180,7 @@ CREATE TABLE "tape_file" (
   "copy_volume_id" INTEGER,
   "copy_position" BIGINT,
   "copy_error" TEXT,
-  "forgotten_at" TIMESTAMP(6),
+  "purged_at" TIMESTAMP(6),
   "disk_path" TEXT,
   "tape_path" TEXT,
   "copy_failed_at" TIMESTAMP(6),
@@ -260,7 +260,7 @@ CREATE TABLE "folder" (
   CONSTRAINT "folder_pkey" PRIMARY KEY ("path")
 );
 
-CREATE TABLE "left_behind" (
+CREATE TABLE "stale_partial_file" (
   "id" BIGSERIAL NOT NULL,
   "file_id" BIGINT NOT NULL,
   "disk_id" INTEGER NOT NULL,
@@ -272,11 +272,11 @@ CREATE TABLE "left_behind" (
   "checksum" TEXT,
   "path" TEXT,
 
-  CONSTRAINT "left_behind_pkey" PRIMARY KEY ("id"),
-  CONSTRAINT "left_behind_file_id_fkey" FOREIGN KEY ("file_id") REFERENCES "tape_file" ("id") ON DELETE CASCADE ON UPDATE CASCADE,
-  CONSTRAINT "left_behind_disk_id_fkey" FOREIGN KEY ("disk_id") REFERENCES "restore_disk" ("id") ON DELETE CASCADE ON UPDATE CASCADE
+  CONSTRAINT "stale_partial_file_pkey" PRIMARY KEY ("id"),
+  CONSTRAINT "stale_partial_file_file_id_fkey" FOREIGN KEY ("file_id") REFERENCES "tape_file" ("id") ON DELETE CASCADE ON UPDATE CASCADE,
+  CONSTRAINT "stale_partial_file_disk_id_fkey" FOREIGN KEY ("disk_id") REFERENCES "restore_disk" ("id") ON DELETE CASCADE ON UPDATE CASCADE
 );
-CREATE INDEX "left_behind_file_id_idx" ON "left_behind" ("file_id");
+CREATE INDEX "stale_partial_file_file_id_idx" ON "stale_partial_file" ("file_id");
 
 CREATE TABLE "adopted" (
   "kind" TEXT NOT NULL,
@@ -327,7 +327,7 @@ CREATE TABLE "quota" (
   "drive_seconds_at" TIMESTAMP(6),
   "weight" DOUBLE PRECISION NOT NULL DEFAULT 1,
   "removed_at" TIMESTAMP(6),
-  "awaited_paths" INTEGER NOT NULL DEFAULT 0,
+  "unresolved_paths" INTEGER NOT NULL DEFAULT 0,
 
   CONSTRAINT "quota_pkey" PRIMARY KEY ("id"),
   CONSTRAINT "quota_check" CHECK ("size" >= 0 AND "used" >= 0),
@@ -394,7 +394,7 @@ CREATE TABLE "request" (
   "made_by" TEXT,
   "ruled_by" TEXT,
   "ruled_groups" TEXT[],
-  "left_out_size" BIGINT,
+  "excluded_size" BIGINT,
   "trace_parent" TEXT,
 
   CONSTRAINT "request_pkey" PRIMARY KEY ("id"),
@@ -410,75 +410,75 @@ CREATE INDEX "request_live_idx" ON "request" ("retention") WHERE "state" NOT IN 
 CREATE INDEX "request_live_pattern_idx" ON "request" ("id") WHERE "state" NOT IN ('EXPIRED', 'CANCELLED') AND "pattern" <> '';
 CREATE INDEX "request_unreleased_idx" ON "request" ("id") WHERE NOT "is_released";
 CREATE INDEX "request_live_quota_idx" ON "request" ("quota_id") WHERE "state" NOT IN ('EXPIRED', 'CANCELLED');
-CREATE INDEX "request_left_out_idx" ON "request" ("id") WHERE "left_out_size" IS NOT NULL;
+CREATE INDEX "request_excluded_idx" ON "request" ("id") WHERE "excluded_size" IS NOT NULL;
 
-CREATE TABLE "hold" (
+CREATE TABLE "request_file" (
   "request_id" INTEGER NOT NULL,
   "file_id" BIGINT NOT NULL,
   "ordinal" INTEGER NOT NULL,
   "size" BIGINT NOT NULL,
-  "state" "HoldState" NOT NULL DEFAULT 'WAITING',
+  "state" "RequestFileState" NOT NULL DEFAULT 'WAITING',
   "error_class" "ErrorClass",
   "error" TEXT,
   "is_ended" BOOLEAN NOT NULL DEFAULT false,
 
-  CONSTRAINT "hold_pkey" PRIMARY KEY ("request_id", "file_id"),
-  CONSTRAINT "hold_request_id_fkey" FOREIGN KEY ("request_id") REFERENCES "request" ("id") ON DELETE RESTRICT ON UPDATE CASCADE,
-  CONSTRAINT "hold_file_id_fkey" FOREIGN KEY ("file_id") REFERENCES "tape_file" ("id") ON DELETE RESTRICT ON UPDATE CASCADE
+  CONSTRAINT "request_file_pkey" PRIMARY KEY ("request_id", "file_id"),
+  CONSTRAINT "request_file_request_id_fkey" FOREIGN KEY ("request_id") REFERENCES "request" ("id") ON DELETE RESTRICT ON UPDATE CASCADE,
+  CONSTRAINT "request_file_file_id_fkey" FOREIGN KEY ("file_id") REFERENCES "tape_file" ("id") ON DELETE RESTRICT ON UPDATE CASCADE
 );
 -- Both are partial, so that a lookup by request and file can only use the primary key. With statistics of small requests PostgreSQL
 -- expects the same cost of each index, and would read a large request, or all requests of a popular file, for each lookup.
 -- The live requests that contain a file, however many ended ones contained it.
-CREATE INDEX "hold_file_id_idx" ON "hold" ("file_id") WHERE NOT "is_ended";
+CREATE INDEX "request_file_file_id_idx" ON "request_file" ("file_id") WHERE NOT "is_ended";
 -- Queries in this order say `ordinal > 0`, which is true of all.
-CREATE UNIQUE INDEX "hold_request_id_ordinal_key" ON "hold" ("request_id", "ordinal") WHERE "ordinal" > 0;
+CREATE UNIQUE INDEX "request_file_request_id_ordinal_key" ON "request_file" ("request_id", "ordinal") WHERE "ordinal" > 0;
 
-CREATE TABLE "awaited_path" (
+CREATE TABLE "unresolved_path" (
   "request_id" INTEGER NOT NULL,
   "path" TEXT NOT NULL,
   "ordinal" INTEGER NOT NULL,
-  "reason" "AwaitedReason" NOT NULL DEFAULT 'UNKNOWN',
+  "reason" "UnresolvedReason" NOT NULL DEFAULT 'UNKNOWN',
 
-  CONSTRAINT "awaited_path_pkey" PRIMARY KEY ("request_id", "path"),
-  CONSTRAINT "awaited_path_request_id_fkey" FOREIGN KEY ("request_id") REFERENCES "request" ("id") ON DELETE RESTRICT ON UPDATE CASCADE
+  CONSTRAINT "unresolved_path_pkey" PRIMARY KEY ("request_id", "path"),
+  CONSTRAINT "unresolved_path_request_id_fkey" FOREIGN KEY ("request_id") REFERENCES "request" ("id") ON DELETE RESTRICT ON UPDATE CASCADE
 );
-CREATE INDEX "awaited_path_path_idx" ON "awaited_path" ("path");
+CREATE INDEX "unresolved_path_path_idx" ON "unresolved_path" ("path");
 -- The first path of a request that waits for its quota, and the first that waits for its limit.
-CREATE INDEX "awaited_path_request_id_reason_path_idx" ON "awaited_path" ("request_id", "reason", "path");
+CREATE INDEX "unresolved_path_request_id_reason_path_idx" ON "unresolved_path" ("request_id", "reason", "path");
 
-CREATE TABLE "bulk" (
+CREATE TABLE "stage_request" (
   "id" UUID NOT NULL,
   "quota_id" INTEGER NOT NULL,
   "made_at" TIMESTAMP(6) NOT NULL,
   "cancelled_at" TIMESTAMP(6),
   "unstaged" INTEGER NOT NULL DEFAULT 0,
 
-  CONSTRAINT "bulk_pkey" PRIMARY KEY ("id"),
-  CONSTRAINT "bulk_quota_id_fkey" FOREIGN KEY ("quota_id") REFERENCES "quota" ("id") ON DELETE RESTRICT ON UPDATE CASCADE
+  CONSTRAINT "stage_request_pkey" PRIMARY KEY ("id"),
+  CONSTRAINT "stage_request_quota_id_fkey" FOREIGN KEY ("quota_id") REFERENCES "quota" ("id") ON DELETE RESTRICT ON UPDATE CASCADE
 );
-CREATE INDEX "bulk_quota_id_idx" ON "bulk" ("quota_id");
-CREATE INDEX "bulk_made_at_idx" ON "bulk" ("made_at");
+CREATE INDEX "stage_request_quota_id_idx" ON "stage_request" ("quota_id");
+CREATE INDEX "stage_request_made_at_idx" ON "stage_request" ("made_at");
 
-CREATE TABLE "bulk_file" (
-  "bulk_id" UUID NOT NULL,
+CREATE TABLE "stage_request_file" (
+  "stage_request_id" UUID NOT NULL,
   "path" TEXT NOT NULL,
   "given" TEXT NOT NULL,
   "ordinal" INTEGER NOT NULL,
   "request_id" INTEGER,
   "file_id" BIGINT,
-  "problem" "BulkProblem",
+  "problem" "StageRequestProblem",
   "was_on_disk" BOOLEAN NOT NULL DEFAULT false,
 
-  CONSTRAINT "bulk_file_pkey" PRIMARY KEY ("bulk_id", "path"),
-  CONSTRAINT "bulk_file_held_or_not" CHECK (
+  CONSTRAINT "stage_request_file_pkey" PRIMARY KEY ("stage_request_id", "path"),
+  CONSTRAINT "stage_request_file_request_or_problem" CHECK (
     ("request_id" IS NULL) = ("problem" IS NOT NULL) AND ("request_id" IS NULL OR "file_id" IS NOT NULL)),
-  CONSTRAINT "bulk_file_bulk_id_fkey" FOREIGN KEY ("bulk_id") REFERENCES "bulk" ("id") ON DELETE CASCADE ON UPDATE CASCADE,
-  CONSTRAINT "bulk_file_request_id_fkey" FOREIGN KEY ("request_id") REFERENCES "request" ("id") ON DELETE SET NULL ON UPDATE CASCADE,
-  CONSTRAINT "bulk_file_file_id_fkey" FOREIGN KEY ("file_id") REFERENCES "tape_file" ("id") ON DELETE SET NULL ON UPDATE CASCADE
+  CONSTRAINT "stage_request_file_stage_request_id_fkey" FOREIGN KEY ("stage_request_id") REFERENCES "stage_request" ("id") ON DELETE CASCADE ON UPDATE CASCADE,
+  CONSTRAINT "stage_request_file_request_id_fkey" FOREIGN KEY ("request_id") REFERENCES "request" ("id") ON DELETE SET NULL ON UPDATE CASCADE,
+  CONSTRAINT "stage_request_file_file_id_fkey" FOREIGN KEY ("file_id") REFERENCES "tape_file" ("id") ON DELETE SET NULL ON UPDATE CASCADE
 );
-CREATE INDEX "bulk_file_file_id_idx" ON "bulk_file" ("file_id");
+CREATE INDEX "stage_request_file_file_id_idx" ON "stage_request_file" ("file_id");
 -- Files are released by the path that a client staged, which may belong to another file by now.
-CREATE INDEX "bulk_file_path_idx" ON "bulk_file" ("path");
+CREATE INDEX "stage_request_file_path_idx" ON "stage_request_file" ("path");
 
 -- Work of the engines -------------------------------------------------------------------------------------------------
 
@@ -883,16 +883,16 @@ CREATE TABLE "oldest_program" (
 -- Views ---------------------------------------------------------------------------------------------------------------
 
 -- The holds that count: those of live requests that their users have not released.
-CREATE VIEW "live_hold" AS
+CREATE VIEW "live_request_file" AS
   SELECT h.request_id, h.file_id, h.ordinal, h.size, h.state, r.quota_id, r.priority, r.request_date
-  FROM "hold" h JOIN "request" r ON r.id = h.request_id
+  FROM "request_file" h JOIN "request" r ON r.id = h.request_id
   WHERE r.state NOT IN ('EXPIRED', 'CANCELLED') AND NOT h.is_ended AND h.state <> 'RELEASED';
 
 -- Suspensions by the id of the thing instead of its name. A retired volume counts as suspended.
 CREATE VIEW "suspended_volume" AS
   SELECT v.id AS volume_id, s.mode, s.reason FROM "suspension" s JOIN "volume" v ON v.name = s.name WHERE s.kind = 'VOLUME'
   UNION ALL
-  SELECT v.id, 'HELD'::"SuspensionMode", 'it was retired' || coalesce(': ' || v.retired_why, '') FROM "volume" v
+  SELECT v.id, 'IMMEDIATE'::"SuspensionMode", 'it was retired' || coalesce(': ' || v.retired_why, '') FROM "volume" v
   WHERE v.retired_at IS NOT NULL AND NOT EXISTS (SELECT FROM "suspension" s WHERE s.kind = 'VOLUME' AND s.name = v.name);
 
 CREATE VIEW "suspended_drive" AS
@@ -907,7 +907,7 @@ CREATE VIEW "suspended_disk" AS
 
 CREATE VIEW "suspended_library" AS
   SELECT b.id AS library_id, s.mode, s.reason FROM "suspension" s JOIN "library" b ON b.name = s.name
-  WHERE s.kind = 'BACKEND';
+  WHERE s.kind = 'LIBRARY';
 
 -- Failing disks: engines use nothing on them until a retry succeeds, even if an operator suspends them as well.
 CREATE VIEW "failing_disk" AS
@@ -916,7 +916,7 @@ CREATE VIEW "failing_disk" AS
 -- Copies that are not at the paths of their files.
 CREATE VIEW "renamed_place" AS
   SELECT f.id AS file_id, f.disk_path AS path FROM tape_file f WHERE f.disk_path IS NOT NULL
-  UNION ALL SELECT l.file_id, l.path FROM left_behind l WHERE l.path IS NOT NULL
+  UNION ALL SELECT l.file_id, l.path FROM stale_partial_file l WHERE l.path IS NOT NULL
   UNION ALL SELECT NULL, c.path FROM kept_copy c; -- in the way of its own file, too
 
 -- Events with their public `number`. Followers read the batches themselves.
@@ -1148,14 +1148,14 @@ CREATE TRIGGER notification_user BEFORE INSERT ON "notification" FOR EACH ROW EX
 
 -- The audit is append-only --------------------------------------------------------------------------------------------
 
--- prune_audit alone deletes rows, and forget_in_audit alone changes them, in the columns that may contain personal data.
+-- prune_audit alone deletes rows, and purge_in_audit alone changes them, in the columns that may contain personal data.
 CREATE FUNCTION "audit_guard"() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 DECLARE
   callers TEXT;
 BEGIN
   GET DIAGNOSTICS callers = PG_CONTEXT;
   IF TG_OP = 'DELETE' AND callers ~ '\mprune_audit\(timestamp' THEN RETURN OLD; END IF;
-  IF TG_OP = 'UPDATE' AND callers ~ '\mforget_in_audit\(text,text' THEN
+  IF TG_OP = 'UPDATE' AND callers ~ '\mpurge_in_audit\(text,text' THEN
     IF (OLD.id, OLD.at, OLD.way, OLD.token_id, OLD.operation, OLD.kind, OLD.result, OLD.count)
       IS NOT DISTINCT FROM (NEW.id, NEW.at, NEW.way, NEW.token_id, NEW.operation, NEW.kind, NEW.result, NEW.count) THEN RETURN NEW; END IF;
   END IF;
@@ -1177,7 +1177,7 @@ END $$;
 
 -- Returns the value with the pseudonym in place of each text that is the name, alone or after its kind ("service:name"), and of the
 -- address within a text. In rows of the user (`is_own`), free texts, addresses and shortened input are replaced as a whole.
-CREATE FUNCTION "forget_in_json"(value JSONB, name TEXT, address TEXT, pseudonym TEXT, is_own BOOLEAN) RETURNS JSONB LANGUAGE plpgsql IMMUTABLE AS $$
+CREATE FUNCTION "purge_in_json"(value JSONB, name TEXT, address TEXT, pseudonym TEXT, is_own BOOLEAN) RETURNS JSONB LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
   found TEXT;
 BEGIN
@@ -1186,11 +1186,11 @@ BEGIN
       RETURN coalesce((SELECT jsonb_object_agg(e.key, CASE
         WHEN is_own AND e.key IN ('label', 'note', 'notes', 'reason', 'email', 'notifyOnFirstFile', 'notifyOnLastFile', 'cut')
           AND e.value NOT IN ('""', 'null') THEN CASE
-            WHEN e.value #>> '{}' ~ '^forgotten-[0-9a-f]{8}$' THEN e.value -- of a time before, which ended halfway
+            WHEN e.value #>> '{}' ~ '^purged-[0-9a-f]{8}$' THEN e.value -- of a time before, which ended halfway
             ELSE to_jsonb(pseudonym) END
-        ELSE forget_in_json(e.value, name, address, pseudonym, is_own) END) FROM jsonb_each(value) e), '{}');
+        ELSE purge_in_json(e.value, name, address, pseudonym, is_own) END) FROM jsonb_each(value) e), '{}');
     WHEN 'array' THEN
-      RETURN coalesce((SELECT jsonb_agg(forget_in_json(e.value, name, address, pseudonym, is_own) ORDER BY e.ordinality)
+      RETURN coalesce((SELECT jsonb_agg(purge_in_json(e.value, name, address, pseudonym, is_own) ORDER BY e.ordinality)
         FROM jsonb_array_elements(value) WITH ORDINALITY e), '[]');
     WHEN 'string' THEN
       found := value #>> '{}';
@@ -1204,7 +1204,7 @@ END $$;
 -- Puts a pseudonym in place of a user's name and address in rows `first` to `last`, so that a large audit is done in steps, and writes only
 -- rows that change. The name is searched as a whole JSON text, alone or after its kind ("service:name"), the address within texts. Rows of
 -- the user, of its quota and of its requests are its own.
-CREATE FUNCTION "forget_in_audit"(name TEXT, address TEXT, pseudonym TEXT, requests TEXT[], first BIGINT, last BIGINT)
+CREATE FUNCTION "purge_in_audit"(name TEXT, address TEXT, pseudonym TEXT, requests TEXT[], first BIGINT, last BIGINT)
 RETURNS INTEGER LANGUAGE plpgsql AS $$
 DECLARE
   whole TEXT := to_jsonb(name)::text;
@@ -1218,7 +1218,7 @@ BEGIN
     object = CASE WHEN a.object = name AND a.kind IN ('QUOTA', 'USER') THEN pseudonym ELSE a.object END,
     given = n.given
   FROM (
-    SELECT o.id, forget_in_json(o.given, name, forget_in_audit.address, pseudonym, m.is_own) AS given
+    SELECT o.id, purge_in_json(o.given, name, purge_in_audit.address, pseudonym, m.is_own) AS given
     FROM audit o CROSS JOIN LATERAL (
       SELECT o.who = name OR (o.object = name AND o.kind IN ('QUOTA', 'USER'))
         OR (o.kind = 'REQUEST' AND o.object IN (SELECT unnest(requests)))

@@ -25,8 +25,8 @@ export async function mayMissFiles({ caller, db }: Context): Promise<boolean> {
 export const isUnruled = sql`NOT EXISTS (SELECT FROM path_rule)`;
 
 /** Purged files stay hidden by the rules of their former path. */
-const ruledPath = sql`CASE WHEN starts_with(f.path, '/.tapegate-forgotten/')
-  THEN regexp_replace(f.path, '^/\\.tapegate-forgotten/[0-9]+', '') ELSE f.path END`;
+const ruledPath = sql`CASE WHEN starts_with(f.path, '/.tapegate-purged/')
+  THEN regexp_replace(f.path, '^/\\.tapegate-purged/[0-9]+', '') ELSE f.path END`;
 
 /** A condition on the file `f`. */
 export function mayPath({ caller }: Context, action: PathAction): Sql {
@@ -79,7 +79,7 @@ export async function readPathFilter(
   );
   if (rows.length === 0) return undefined;
   return (told) => {
-    const path = told.replace(/^\/\.tapegate-forgotten\/\d+/, '');
+    const path = told.replace(/^\/\.tapegate-purged\/\d+/, '');
     const rule = rows.find(({ prefix }) => path === prefix || path.startsWith(`${prefix}/`));
     return rule?.isAllowed ?? true;
   };

@@ -18,7 +18,7 @@ export type AuditKind =
   | 'FILES'
   | 'VOLUME'
   | 'DRIVE'
-  | 'BACKEND'
+  | 'LIBRARY'
   | 'DISK'
   | 'CATALOGUE'
   | 'RULE'
@@ -191,7 +191,7 @@ export class Refusals {
   }
 
   /** Removes the names from pending counts: a user was forgotten, and may be among them. */
-  forgetNames(): void {
+  clearNames(): void {
     for (const repeats of this.repeats.values()) {
       repeats.asker = { ...repeats.asker, name: '', tokenId: undefined, address: undefined };
     }

@@ -26,10 +26,10 @@ const inTheirOwnTurns: ReadonlySet<Changing> = new Set([
   'withdrawFiles',
   'reinstateFiles',
   'renameFiles',
-  'forgetFiles',
+  'purgeFiles',
   'moveVolume',
   'retireVolume',
-  'forgetUser',
+  'purgeUser',
   'createToken',
   'revokeToken',
 ]);
@@ -46,11 +46,11 @@ const waitingForNobody: ReadonlySet<Changing> = new Set([
   'setLibrary',
   'setDisk',
   'resizeDisk',
-  'forgetDisk',
+  'removeDisk',
 ]);
 
 /** Operations that may end the caller's own token. */
-const ending: ReadonlySet<Changing> = new Set(['revokeToken', 'removeQuota', 'forgetUser']);
+const ending: ReadonlySet<Changing> = new Set(['revokeToken', 'removeQuota', 'purgeUser']);
 
 /**
  * Runs an operation in a limiter slot, if the caller's roles allow it. Another caller's input is not recorded. `work`

@@ -24,7 +24,7 @@ import type { Context } from '../context.js';
 import { findClash } from '../import/import-checks.js';
 import { checkPath } from '../input.js';
 import { readLibraries } from '../libraries/libraries.js';
-import { findJoining, followRenames, storeJoining, unawaitHeld } from '../requests/joins.js';
+import { findJoining, followRenames, resolveContained, storeJoining } from '../requests/joins.js';
 
 interface RenameFilesInput {
   /** Path of a file; with a trailing slash, all files below a directory. */
@@ -185,12 +185,12 @@ async function renameStep(ctx: Context, tx: Transaction, renaming: Renaming, fro
   const requestIds = await lockRequests(
     tx,
     sql`${isLive} AND r.id IN (SELECT request_id FROM joining
-          UNION SELECT a.request_id FROM leaving l JOIN awaited_path a ON a.path IN (l.path, l.new_path))`,
+          UNION SELECT a.request_id FROM leaving l JOIN unresolved_path a ON a.path IN (l.path, l.new_path))`,
   );
   await lockQuotas(tx, sql`q.id IN (SELECT quota_id FROM request WHERE id = ANY(${requestIds}::int[]))`);
   await lockLeaving(tx);
   await followRenames(tx, requestIds);
-  await unawaitHeld(tx, requestIds);
+  await resolveContained(tx, requestIds);
   await writePaths(tx, renaming);
   await storeJoining(ctx, tx);
   recordProgress(ctx, tx, requestIds);
@@ -204,7 +204,7 @@ const isFoundByPath = sql`(${isByPath(sql`f.volume_id`)} OR ${isByPath(sql`f.cop
 
 async function writePaths(tx: Transaction, { isInLibrary }: Renaming): Promise<void> {
   await tx.query(
-    sql`UPDATE left_behind b SET path = nullif(coalesce(b.path, l.path), l.new_path) FROM leaving l WHERE b.file_id = l.id`,
+    sql`UPDATE stale_partial_file b SET path = nullif(coalesce(b.path, l.path), l.new_path) FROM leaving l WHERE b.file_id = l.id`,
   );
   await tx.query(
     sql`UPDATE tape_file f SET path = l.new_path,

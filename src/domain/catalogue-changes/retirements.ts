@@ -80,7 +80,7 @@ type RetireStep = [which: Sql, step: (tx: Transaction, volume: Retired) => Promi
 
 /** Both copies of the file `f` are unreadable: one has an error in the catalogue, the other in live requests. */
 const hasFailedAtBoth = sql`(f.copy_error IS NOT NULL AND f.stage = 'ONTAPE' AND EXISTS (
-  SELECT FROM hold h JOIN request r ON r.id = h.request_id WHERE h.file_id = f.id AND NOT h.is_ended AND h.state = 'FAILED' AND ${isLive}
+  SELECT FROM request_file h JOIN request r ON r.id = h.request_id WHERE h.file_id = f.id AND NOT h.is_ended AND h.state = 'FAILED' AND ${isLive}
     AND h.error_class IN ('TRANSIENT', 'MEDIA', 'PERMANENT')))`;
 
 /** The file `f` has another copy on a volume in use, with a position and no failed try. */
@@ -153,7 +153,7 @@ async function refuseInDrive(tx: Transaction, { id, name }: { id: number; name: 
   const reads = `reads ${plural(files, 'file')} from it`;
   const does = files === 0 ? 'has it mounted' : `${isMounted ? 'has it mounted and ' : ''}${reads}`;
   const way = isHeld
-    ? 'hold or drain the volume first, and try again when nothing runs on it'
+    ? 'suspend or drain the volume first, and try again when nothing runs on it'
     : 'no engine holds that drive any more, and the next one puts it in order: try again then';
   throw new InUseError(`volume ${quote(name)} is in use: ${drive} ${does}; ${way}`);
 }

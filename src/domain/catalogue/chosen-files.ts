@@ -46,8 +46,8 @@ export async function countChosen(ctx: Context, which: Sql): Promise<ChosenFiles
   return { files, bytes: BigInt(bytes), requests };
 }
 
-export const concernedBy: Sql = sql`SELECT h.request_id FROM leaving o JOIN live_hold h ON h.file_id = o.id
-  UNION SELECT a.request_id FROM leaving o JOIN awaited_path a ON a.path = o.path`;
+export const concernedBy: Sql = sql`SELECT h.request_id FROM leaving o JOIN live_request_file h ON h.file_id = o.id
+  UNION SELECT a.request_id FROM leaving o JOIN unresolved_path a ON a.path = o.path`;
 
 /** Returns why no file is left to change. @param done the state of files that need no change */
 export async function whyNone(

@@ -82,7 +82,7 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
 
 /** Leaves out absent conditions, so that the planner sees which indexes it may use. */
 function filterOf({ match, stages, withdrawn }: ListFilesInput): Sql {
-  const conditions: Sql[] = [withdrawn ? sql`${isWithdrawn} AND f.forgotten_at IS NULL` : isOffered];
+  const conditions: Sql[] = [withdrawn ? sql`${isWithdrawn} AND f.purged_at IS NULL` : isOffered];
   if (match) conditions.push(holdsText(checkPattern('match', match)));
   if (stages) conditions.push(sql`f.stage = ANY(${stages}::"Stage"[])`);
   return allOf(conditions);

@@ -9,7 +9,7 @@ import { type Sql, sql } from '../../db/sql.js';
 import { type Transaction, transaction } from '../../db/transaction.js';
 import type { Verification } from '../../generated/prisma/client.js';
 import { audited } from '../audit/audited.js';
-import { hasPlace, isLeftAlone, isOffered, isOfStaging, pathOnTape } from '../conditions.js';
+import { hasPlace, isOffered, isOfStaging, isResting, pathOnTape } from '../conditions.js';
 import type { Context } from '../context.js';
 import { checkPattern } from '../input.js';
 import { holdsText } from '../match.js';
@@ -46,7 +46,7 @@ export async function findUnconfirmed(
     sql`SELECT v.id AS "volumeId", v.name AS volume FROM volume v
      WHERE v.library_id = ${libraryId} AND v.name <> ALL(${except}::text[]) AND EXISTS (SELECT FROM tape_file f WHERE f.volume_id = v.id AND ${isUnconfirmed} AND ${isDueAt(ctx.now())})
        AND NOT EXISTS (SELECT FROM drive d WHERE d.volume_id = v.id)
-       AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id) AND NOT ${isLeftAlone(ctx.now())}
+       AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id) AND NOT ${isResting(ctx.now())}
      ORDER BY v.id LIMIT 1`,
   );
   return rows[0];

@@ -14,8 +14,8 @@ import { audited } from '../audit/audited.js';
 import { isLive, isOffered, isRecalledNoMore, isWaiting, isWithdrawn, whyWithdrawn } from '../conditions.js';
 import type { Context } from '../context.js';
 import { checkText } from '../input.js';
-import { type HoldOutcome, markHolds } from '../requests/holds.js';
 import { findJoining, leaveWithdrawn, storeJoining } from '../requests/joins.js';
+import { markRequestFiles, type RequestFileOutcome } from '../requests/request-files.js';
 import {
   type ChosenFiles,
   type ChosenPaths,
@@ -84,7 +84,8 @@ export async function reinstateFiles(ctx: Context, input: ChosenPaths): Promise<
 
 /** The reason outlives the removal of personal data, so it must contain no address. @throws InvalidInputError */
 export function checkReason(why: string): string {
-  if (/[^\s@]@[^\s@]/.test(why)) throw new InvalidInputError('why', `must not hold an address of mail: ${quote(why)}`);
+  if (/[^\s@]@[^\s@]/.test(why))
+    throw new InvalidInputError('why', `must not contain an address of mail: ${quote(why)}`);
   return checkText('why', why);
 }
 
@@ -114,16 +115,16 @@ export async function withdrawLeaving(
         FROM leaving l WHERE f.id = l.id`,
   );
   await tx.query(sql`DELETE FROM recall c USING leaving l WHERE c.file_id = l.id AND ${isWaiting}`);
-  const told = await tx.query<HoldOutcome>(
+  const told = await tx.query<RequestFileOutcome>(
     sql`SELECT f.id AS "fileId", 'POLICY' AS "errorClass", ${whyWithdrawn} AS error FROM leaving l JOIN tape_file f ON f.id = l.id
-        WHERE ${isRecalledNoMore} AND EXISTS (SELECT FROM live_hold h WHERE h.file_id = f.id AND h.state = 'WAITING') ORDER BY f.id`,
+        WHERE ${isRecalledNoMore} AND EXISTS (SELECT FROM live_request_file h WHERE h.file_id = f.id AND h.state = 'WAITING') ORDER BY f.id`,
   );
   for (let from = 0; from < told.length; from += stepSize.files) {
-    await markHolds(ctx, tx, told.slice(from, from + stepSize.files));
+    await markRequestFiles(ctx, tx, told.slice(from, from + stepSize.files));
   }
   const unknown = await leaveWithdrawn(tx, sql`r.id = ANY(${requestIds}::int[]) AND f.id IN (SELECT id FROM leaving)`);
   await tx.query(
-    sql`UPDATE quota q SET awaited_paths = q.awaited_paths + u.paths
+    sql`UPDATE quota q SET unresolved_paths = q.unresolved_paths + u.paths
         FROM unnest(${unknown.map(({ quotaId }) => quotaId)}::int[], ${unknown.map(({ paths }) => paths)}::int[]) AS u (id, paths) WHERE q.id = u.id`,
   );
   recordProgress(ctx, tx, requestIds);
@@ -203,34 +204,34 @@ export async function reinstateListed(tx: Transaction): Promise<{ reinstated?: n
   };
 }
 
-export interface ForgottenFiles {
+export interface PurgedFiles {
   files: number;
   bytes: bigint;
   /** Files still in use: on disk, or in a live request. */
   kept: number;
 }
 
-const isForgettable = sql`(${isWithdrawn} AND f.forgotten_at IS NULL)`;
+const isPurgeable = sql`(${isWithdrawn} AND f.purged_at IS NULL)`;
 
 /** The file `f` is on disk, in a live request, or known to a library. Failed request files do not count. */
 const isInUse = sql`(f.stage IN ('RESTORING', 'RESTORED') OR f.disk_id IS NOT NULL OR f.changed_disk_id IS NOT NULL
   OR EXISTS (SELECT FROM recall c WHERE c.file_id = f.id) OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id)
-  OR EXISTS (SELECT FROM left_behind l WHERE l.file_id = f.id) OR EXISTS (SELECT FROM archive_link a WHERE a.file_id = f.id)
-  OR EXISTS (SELECT FROM live_hold h WHERE h.file_id = f.id AND h.state IN ('WAITING', 'ON_DISK')))`;
+  OR EXISTS (SELECT FROM stale_partial_file l WHERE l.file_id = f.id) OR EXISTS (SELECT FROM archive_link a WHERE a.file_id = f.id)
+  OR EXISTS (SELECT FROM live_request_file h WHERE h.file_id = f.id AND h.state IN ('WAITING', 'ON_DISK')))`;
 
 /**
  * Purges withdrawn files that are not in use. Their paths become free, and they cannot be reinstated. For requests and
  * events, each keeps its row under a path that no file of the catalogue can have.
  * @throws InvalidInputError; NotFoundError if none is withdrawn; InUseError if all are in use
  */
-export async function forgetFiles(ctx: Context, input: ChosenPaths): Promise<ForgottenFiles> {
+export async function purgeFiles(ctx: Context, input: ChosenPaths): Promise<PurgedFiles> {
   const { path, isDryRun } = input;
   return await audited(
     ctx,
-    { operation: 'forgetFiles', kind: 'CATALOGUE', object: path, given: { isDryRun } },
+    { operation: 'purgeFiles', kind: 'CATALOGUE', object: path, given: { isDryRun } },
     async (note) => {
-      const which = sql`${chosenFiles(path)} AND ${isForgettable}`;
-      const chosen = await countForgettable(ctx, which);
+      const which = sql`${chosenFiles(path)} AND ${isPurgeable}`;
+      const chosen = await countPurgeable(ctx, which);
       if (chosen.files + chosen.kept === 0) {
         throw await whyNone(ctx, { path, which: chosenFiles(path), done: 'not withdrawn' });
       }
@@ -239,15 +240,15 @@ export async function forgetFiles(ctx: Context, input: ChosenPaths): Promise<For
       const done = await inSteps(
         ctx,
         { which: sql`${which} AND NOT ${isInUse}`, note: (step) => note({ given: { ...step } }) },
-        (tx) => forgetStep(ctx, tx),
-        (work) => transaction(ctx.db.pool, 'forgetFiles', work),
+        (tx) => purgeStep(ctx, tx),
+        (work) => transaction(ctx.db.pool, 'purgeFiles', work),
       );
       return { ...done, kept: chosen.kept };
     },
   );
 }
 
-async function countForgettable(ctx: Context, which: Sql): Promise<ForgottenFiles> {
+async function countPurgeable(ctx: Context, which: Sql): Promise<PurgedFiles> {
   const rows = await ctx.db.rows<{ files: number; bytes: string; kept: number }>(
     sql`SELECT count(*) FILTER (WHERE NOT o.is_in_use)::int AS files, coalesce(sum(o.size) FILTER (WHERE NOT o.is_in_use), 0)::text AS bytes,
           count(*) FILTER (WHERE o.is_in_use)::int AS kept
@@ -260,29 +261,29 @@ async function countForgettable(ctx: Context, which: Sql): Promise<ForgottenFile
 async function inUse(ctx: Context, path: string, kept: number): Promise<Error> {
   const rows = await ctx.db.rows<{ path: string; why: string }>(
     sql`SELECT f.path, coalesce(
-            (SELECT 'request ' || min(h.request_id) || ' has it' FROM live_hold h WHERE h.file_id = f.id AND h.state IN ('WAITING', 'ON_DISK')),
+            (SELECT 'request ' || min(h.request_id) || ' has it' FROM live_request_file h WHERE h.file_id = f.id AND h.state IN ('WAITING', 'ON_DISK')),
             (SELECT 'its library is still to be told that nobody needs it' FROM staging s WHERE s.file_id = f.id LIMIT 1),
             (SELECT 'the link at its archive path is still looked after' FROM archive_link a WHERE a.file_id = f.id),
             'its copy is still to leave the disk') AS why
-        FROM tape_file f WHERE ${chosenFiles(path)} AND ${isForgettable} AND ${isInUse} ORDER BY f.path LIMIT 1`,
+        FROM tape_file f WHERE ${chosenFiles(path)} AND ${isPurgeable} AND ${isInUse} ORDER BY f.path LIMIT 1`,
   );
   const first = rows[0];
   if (!first) return new InUseError(`${quote(path)} is in use just now`);
   const others = kept > 1 ? `, and ${kept - 1} more ${kept === 2 ? 'is' : 'are'} in use` : '';
-  return new InUseError(`${quote(first.path)} cannot be forgotten yet: ${first.why}${others}`);
+  return new InUseError(`${quote(first.path)} cannot be purged yet: ${first.why}${others}`);
 }
 
-async function forgetStep(ctx: Context, tx: Transaction): Promise<void> {
+async function purgeStep(ctx: Context, tx: Transaction): Promise<void> {
   await lockLeaving(tx);
   // a file may have come into use before the lock
   await tx.query(
-    sql`DELETE FROM leaving l USING tape_file f WHERE f.id = l.id AND NOT (${isForgettable} AND NOT ${isInUse})`,
+    sql`DELETE FROM leaving l USING tape_file f WHERE f.id = l.id AND NOT (${isPurgeable} AND NOT ${isInUse})`,
   );
   await tx.query(sql`DELETE FROM verification w USING leaving l WHERE w.file_id = l.id`);
   await tx.query(sql`DELETE FROM removal m USING leaving l WHERE m.file_id = l.id`);
   await tx.query(
     // the whole old path, however long: it stays readable, and path rules still apply (access/paths.ts)
-    sql`UPDATE tape_file f SET forgotten_at = ${ctx.now()}::timestamp, path = '/.tapegate-forgotten/' || f.id || f.path,
+    sql`UPDATE tape_file f SET purged_at = ${ctx.now()}::timestamp, path = '/.tapegate-purged/' || f.id || f.path,
           volume_id = NULL, "position" = NULL, copy_volume_id = NULL, copy_position = NULL, copy_error = NULL, tape_path = NULL
         FROM leaving l WHERE f.id = l.id`,
   );

@@ -78,7 +78,7 @@ export async function readCopiesOf(ctx: Context, fileIds: readonly bigint[]): Pr
 
 export async function findHeld(ctx: Context, fileIds: readonly bigint[]): Promise<Set<bigint>> {
   const rows = await ctx.db.rows<{ fileId: bigint }>(
-    sql`SELECT DISTINCT file_id AS "fileId" FROM live_hold WHERE file_id = ANY(${fileIds}::bigint[])`,
+    sql`SELECT DISTINCT file_id AS "fileId" FROM live_request_file WHERE file_id = ANY(${fileIds}::bigint[])`,
   );
   return new Set(rows.map((row) => row.fileId));
 }

@@ -272,30 +272,30 @@ export async function readHostsOf(ctx: Context, diskIds: readonly number[]): Pro
   return new Map(rows.map(({ id, hosts }) => [id, hosts]));
 }
 
-export interface ForgottenDisk extends DiskRow {
+export interface RemovedDisk extends DiskRow {
   /** The first 100 paths of files that recalls may have left there unexamined. */
-  leftBehind: string[];
+  stalePartialFiles: string[];
 }
 
-const MOST_LEFT = 100;
+const MOST_STALE = 100;
 
 /**
  * Removes a disk without copies. Engines look for files left by recalls first, unless it fails. Files on it stay.
  * @throws InvalidInputError; NotFoundError; InUseError with the figures
  */
-export async function forgetDisk(ctx: Context, given: string): Promise<ForgottenDisk> {
-  return await audited(ctx, { operation: 'forgetDisk', kind: 'DISK', object: given }, async (note) => {
+export async function removeDisk(ctx: Context, given: string): Promise<RemovedDisk> {
+  return await audited(ctx, { operation: 'removeDisk', kind: 'DISK', object: given }, async (note) => {
     const mountpoint = checkMountpoint(given);
-    return await transaction(ctx.db.pool, 'forgetDisk', async (tx) => {
+    return await transaction(ctx.db.pool, 'removeDisk', async (tx) => {
       // lock first, check in a second statement, which sees the copies of earlier lock holders
       await lockDisks(tx, sql`k.mountpoint = ${mountpoint}`);
-      const [disk] = await tx.query<ForgottenDisk & Contents>(
+      const [disk] = await tx.query<RemovedDisk & Contents>(
         sql`SELECT k.id, k.mountpoint, k.size, k.used, k.reserved, c.copies, c.bytes AS "copyBytes",
               (SELECT count(*)::int FROM recall c WHERE c.disk_id = k.id) AS running,
               (SELECT count(*)::int FROM tape_file f WHERE f.changed_disk_id = k.id AND ${isChanged})
                 + (SELECT count(*)::int FROM kept_copy c WHERE c.disk_id = k.id) AS changed,
-              ARRAY(SELECT DISTINCT f.path FROM left_behind l JOIN tape_file f ON f.id = l.file_id WHERE l.disk_id = k.id
-                ORDER BY f.path LIMIT ${MOST_LEFT}) AS "leftBehind",
+              ARRAY(SELECT DISTINCT f.path FROM stale_partial_file l JOIN tape_file f ON f.id = l.file_id WHERE l.disk_id = k.id
+                ORDER BY f.path LIMIT ${MOST_STALE}) AS "stalePartialFiles",
               EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id) AS "isFailing"
             FROM restore_disk k CROSS JOIN LATERAL (
               SELECT count(*)::int AS copies, coalesce(sum(f.size), 0) AS bytes FROM tape_file f WHERE f.disk_id = k.id
@@ -320,9 +320,9 @@ interface Contents {
   isFailing: boolean;
 }
 
-function refuseInUse(disk: ForgottenDisk & Contents): void {
+function refuseInUse(disk: RemovedDisk & Contents): void {
   const name = `the restore disk ${quote(disk.mountpoint)}`;
-  const { copies, copyBytes, running, changed, leftBehind, isFailing } = disk;
+  const { copies, copyBytes, running, changed, stalePartialFiles, isFailing } = disk;
   if (copies > 0 || running > 0) {
     throw new InUseError(
       `${name} holds ${plural(copies, 'copy', 'copies')} of ${plural(copyBytes, 'byte')} and has ${plural(running, 'recall')} under way: drain it, and remove it once nothing is left there`,
@@ -333,9 +333,9 @@ function refuseInUse(disk: ForgottenDisk & Contents): void {
       `${name} has ${plural(changed, 'copy that was', 'copies that were')} changed by hand, and nothing else on disk stands for ${changed === 1 ? 'its file' : 'their files'}: take ${changed === 1 ? 'it' : 'them'} away, and have doctor --repair look`,
     );
   }
-  if (leftBehind.length > 0 && !isFailing) {
+  if (stalePartialFiles.length > 0 && !isFailing) {
     throw new InUseError(
-      `${name} may have what ended recalls of ${plural(leftBehind.length, 'file')} have left there, such as ${quote(leftBehind[0] ?? '')}: engines look for it within a minute, and it can be removed then`,
+      `${name} may have what ended recalls of ${plural(stalePartialFiles.length, 'file')} have left there, such as ${quote(stalePartialFiles[0] ?? '')}: engines look for it within a minute, and it can be removed then`,
     );
   }
 }

@@ -11,7 +11,7 @@ import { type Sql, sql } from '../../db/sql.js';
 import { transaction } from '../../db/transaction.js';
 import type { Context } from '../context.js';
 import { MAX_REASON, pauseOf } from '../health/circuits.js';
-import { auditHold, endSuspension } from '../health/suspensions.js';
+import { auditSuspension, endSuspension } from '../health/suspensions.js';
 import type { DiskRow } from './disks.js';
 import { FRESH_SECONDS, isSeenElsewhere } from './disks.js';
 
@@ -28,38 +28,39 @@ export async function nameFailing(ctx: Context): Promise<string> {
 }
 
 /** Suspends a failing disk. Keeps an operator's suspension, and the reason of a disk known to fail. */
-export async function holdDisk(ctx: Context, mountpoint: string, problem: string): Promise<void> {
-  await hold(ctx, problem, sql`k.mountpoint = ${mountpoint}`);
+export async function suspendDisk(ctx: Context, mountpoint: string, problem: string): Promise<void> {
+  await suspendWhere(ctx, problem, sql`k.mountpoint = ${mountpoint}`);
 }
 
 /** Suspends a disk that is missing here, unless another host sees it or it has no recorded marker yet. */
-export async function holdAbsent(
+export async function suspendAbsent(
   ctx: Context,
   { host, mountpoint }: { host: string; mountpoint: string },
   problem: string,
 ): Promise<void> {
   const which = sql`k.mountpoint = ${mountpoint} AND k.marked_at IS NOT NULL AND NOT ${isSeenElsewhere(ctx, host)}`;
-  await hold(ctx, problem, which);
+  await suspendWhere(ctx, problem, which);
 }
 
-async function hold(ctx: Context, problem: string, which: Sql): Promise<void> {
+async function suspendWhere(ctx: Context, problem: string, which: Sql): Promise<void> {
   const reason = oneLine(problem, MAX_REASON);
   const now = ctx.now();
-  const [disk] = await ctx.db.rows<{ mountpoint: string; isHeld: boolean }>(
+  const [disk] = await ctx.db.rows<{ mountpoint: string; isSuspended: boolean }>(
     sql`WITH failing AS (
           UPDATE restore_disk k SET failures = k.failures + 1, retry_at = ${now}::timestamp + ${pause}
           WHERE ${which} AND k.retry_at IS NULL RETURNING k.mountpoint, k.retry_at
         ), known AS (
           SELECT k.mountpoint, k.retry_at FROM restore_disk k WHERE ${which} AND k.retry_at IS NOT NULL ${locking.disk}
-        ), held AS (
+        ), suspended AS (
           INSERT INTO suspension (kind, name, mode, reason, since, retry_at)
-          SELECT 'DISK', f.mountpoint, 'HELD', ${reason}, ${now}, f.retry_at
+          SELECT 'DISK', f.mountpoint, 'IMMEDIATE', ${reason}, ${now}, f.retry_at
           FROM (SELECT * FROM failing UNION ALL SELECT * FROM known) f
           ON CONFLICT (kind, name) DO NOTHING RETURNING name
-        ), ${auditHold(ctx, 'DISK', reason)}
-        SELECT mountpoint, EXISTS (SELECT FROM held) AS "isHeld" FROM failing UNION SELECT name, true FROM held`,
+        ), ${auditSuspension(ctx, 'DISK', reason)}
+        SELECT mountpoint, EXISTS (SELECT FROM suspended) AS "isSuspended" FROM failing UNION SELECT name, true FROM suspended`,
   );
-  if (disk) ctx.log.error({ disk: disk.mountpoint }, `restore disk ${disk.isHeld ? 'held' : 'fails'}: ${reason}`);
+  if (disk)
+    ctx.log.error({ disk: disk.mountpoint }, `restore disk ${disk.isSuspended ? 'suspended' : 'fails'}: ${reason}`);
 }
 
 export type FailingDisk = Pick<DiskRow, 'id' | 'mountpoint'>;
@@ -119,7 +120,7 @@ export async function putBackDisk(ctx: Context, mountpoint: string): Promise<voi
           RETURNING k.id`,
     );
   });
-  if (ended) ctx.log.warn({ disk: mountpoint }, `restore disk in service again, held before: ${ended.reason}`);
+  if (ended) ctx.log.warn({ disk: mountpoint }, `restore disk in service again; it was suspended: ${ended.reason}`);
   else if (cleared.length > 0)
     ctx.log.warn({ disk: mountpoint }, 'restore disk works again, and is out of service still');
 }

@@ -65,7 +65,7 @@ export async function readTraces(ctx: Context, diskId: number, limit: number): P
     sql`SELECT k.marked_at IS NOT NULL AS "isMarked", k.marked_as AS "markedAs", k.used > 0 OR k.reserved > 0
             OR EXISTS (SELECT FROM tape_file f WHERE f.disk_id = k.id)
             OR EXISTS (SELECT FROM tape_file f WHERE f.changed_disk_id = k.id)
-            OR EXISTS (SELECT FROM left_behind l WHERE l.disk_id = k.id) AS "isUsed"
+            OR EXISTS (SELECT FROM stale_partial_file l WHERE l.disk_id = k.id) AS "isUsed"
         FROM restore_disk k WHERE k.id = ${diskId}`,
   );
   // removed meanwhile: it must not be marked

@@ -9,7 +9,7 @@ import { moveFiles } from '../catalogue/moves.js';
 import { isChanged, placeOnDisk } from '../conditions.js';
 import type { Context } from '../context.js';
 import { withdrawLetters } from '../notifications/mail/notifications.js';
-import { lockHolders, lockRequestsOf, settleRequests, waitAgain } from '../requests/holds.js';
+import { lockHolders, lockRequestsOf, settleRequests, waitAgain } from '../requests/request-files.js';
 import { copyColumns, isAsRead, type NotedCopy } from './copies.js';
 import { ringRoom } from './disks.js';
 import { isOnFailingDisk } from './failing.js';

@@ -17,7 +17,7 @@ import { isChanged, isHeldByKeys, isLive, isOrphan, isUnheld, placeOnDisk } from
 import type { Context } from '../context.js';
 import { takesAgain } from '../health/circuits.js';
 import { isLinked } from '../links/links.js';
-import { lockHolders, lockRequestsOf, markOnDisk, settleRequests, waitAgain } from '../requests/holds.js';
+import { lockHolders, lockRequestsOf, markOnDisk, settleRequests, waitAgain } from '../requests/request-files.js';
 import { CHANGED_BY_HAND, copyColumns, isAsRead, NOT_OURS, type NotedCopy } from './copies.js';
 import { ringRoom } from './disks.js';
 import { isOnFailingDisk } from './failing.js';
@@ -33,7 +33,7 @@ export async function listUncleared(ctx: Context, page: { after: number; limit: 
   );
 }
 
-const fileOfHold = (stages: Sql) => sql`CROSS JOIN LATERAL (
+const inRequestFile = (stages: Sql) => sql`CROSS JOIN LATERAL (
   SELECT f.*, f.xmin FROM tape_file f WHERE f.id = o.file_id AND f.stage IN (${stages}) OFFSET 0) f`;
 
 /** The request `r` released `f` (request file `o`), and no request contains it. The first part skips most lookups. */
@@ -49,13 +49,13 @@ export async function readUnheld(
 ): Promise<{ copies: NotedCopy[]; last: number | undefined }> {
   const rows = await ctx.db.rows<{ seen: number; last: number } & (NotedCopy | { fileId: null })>(
     sql`WITH page AS MATERIALIZED (
-          SELECT o.ordinal, o.file_id, o.state FROM hold o
+          SELECT o.ordinal, o.file_id, o.state FROM request_file o
           WHERE o.request_id = ${page.requestId} AND o.ordinal > 0 AND o.ordinal > ${page.after}
             AND (o.state = 'RELEASED' OR (SELECT NOT (${isLive}) FROM request r WHERE r.id = ${page.requestId}))
           ORDER BY o.ordinal LIMIT ${page.limit}
         )
         SELECT p.*, c.* FROM (SELECT count(*)::int AS seen, max(ordinal) AS last FROM page) p LEFT JOIN (
-          SELECT ${copyColumns} FROM page o JOIN request r ON r.id = ${page.requestId} ${fileOfHold(sql`'RESTORED'`)}
+          SELECT ${copyColumns} FROM page o JOIN request r ON r.id = ${page.requestId} ${inRequestFile(sql`'RESTORED'`)}
             JOIN restore_disk k ON k.id = f.disk_id
           WHERE ${isLeft} AND NOT ${isOnFailingDisk} ORDER BY o.ordinal
         ) c ON true`,
@@ -80,10 +80,10 @@ export async function markCleared(ctx: Context, requestId: number): Promise<bool
     await lockRequests(tx, sql`r.id = ${requestId}`);
     const cleared = await tx.query(
       sql`UPDATE request r SET is_released = true WHERE r.id = ${requestId} AND NOT EXISTS (
-            SELECT FROM hold o ${fileOfHold(sql`'RESTORED', 'RESTORING'`)}
+            SELECT FROM request_file o ${inRequestFile(sql`'RESTORED', 'RESTORING'`)}
             WHERE o.request_id = ${requestId} AND ${isLeft}
           ) AND ((${isLive}) OR NOT EXISTS (
-            SELECT FROM hold h WHERE h.request_id = ${requestId} AND h.ordinal > 0 AND NOT h.is_ended)) RETURNING r.id`,
+            SELECT FROM request_file h WHERE h.request_id = ${requestId} AND h.ordinal > 0 AND NOT h.is_ended)) RETURNING r.id`,
     );
     return cleared.length > 0;
   });
@@ -92,7 +92,7 @@ export async function markCleared(ctx: Context, requestId: number): Promise<bool
 /** Marks in steps by ordinal. A killed call is completed by the next one, since `is_released` is written later. */
 async function markEnded(ctx: Context, requestId: number): Promise<void> {
   const rows = await ctx.db.rows<{ last: number | null }>(
-    sql`SELECT max(ordinal) AS last FROM hold WHERE request_id = ${requestId} AND ordinal > 0`,
+    sql`SELECT max(ordinal) AS last FROM request_file WHERE request_id = ${requestId} AND ordinal > 0`,
   );
   const last = rows[0]?.last ?? 0;
   let isOver = true;
@@ -100,7 +100,7 @@ async function markEnded(ctx: Context, requestId: number): Promise<void> {
     isOver = await transaction(ctx.db.pool, 'markEnded', async (tx) => {
       const ended = await lockRequests(tx, sql`r.id = ${requestId} AND NOT (${isLive})`);
       tx.send(
-        sql`UPDATE hold SET is_ended = true WHERE request_id = ANY(${ended}::int[])
+        sql`UPDATE request_file SET is_ended = true WHERE request_id = ANY(${ended}::int[])
               AND ordinal > 0 AND ordinal > ${after} AND ordinal <= ${after + MARKED} AND NOT is_ended`,
       );
       return ended.length > 0;
@@ -110,7 +110,7 @@ async function markEnded(ctx: Context, requestId: number): Promise<void> {
 
 /** No request contains the file `f`, and no ended request would have it removed. */
 export const isUnheldForGood = sql`(${isUnheld} AND f.id NOT IN (SELECT o.file_id FROM request r CROSS JOIN LATERAL (
-  SELECT h.file_id FROM hold h WHERE h.request_id = r.id OFFSET 0) o WHERE NOT r.is_released))`;
+  SELECT h.file_id FROM request_file h WHERE h.request_id = r.id OFFSET 0) o WHERE NOT r.is_released))`;
 
 type SeenCopy = Pick<NotedCopy, 'fileId' | 'version'>;
 
@@ -307,7 +307,7 @@ export async function readChanged(
   page: { isWanted: boolean; after: bigint; limit: number },
 ): Promise<ExaminedCopy[]> {
   const wanted = page.isWanted
-    ? sql`AND EXISTS (SELECT FROM live_hold h WHERE h.file_id = f.id AND h.state = 'WAITING')`
+    ? sql`AND EXISTS (SELECT FROM live_request_file h WHERE h.file_id = f.id AND h.state = 'WAITING')`
     : empty;
   return await ctx.db.rows<ExaminedCopy>(
     sql`SELECT f.id AS "fileId", ${placeOnDisk} AS path, k.id AS "diskId", k.mountpoint, f.size, f.disk_mtime_ns AS "mtimeNs",

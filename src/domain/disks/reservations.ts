@@ -68,7 +68,7 @@ export interface Reservation extends Unplaced {
   diskId: number;
 }
 
-const suspensionWords: Record<SuspensionMode, string> = { HELD: 'held', DRAINING: 'drained' };
+const suspensionWords: Record<SuspensionMode, string> = { IMMEDIATE: 'suspended', DRAINING: 'draining' };
 
 /** Measures the disks in service. Call it with nothing locked: a slow disk delays it. */
 export async function lookAtDisks(ctx: Context, measure: MeasureDisks): Promise<SeenDisks> {

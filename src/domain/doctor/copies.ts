@@ -11,7 +11,7 @@ import type { Context } from '../context.js';
 import { isAsRead, NOT_OURS, type NotedCopy } from '../disks/copies.js';
 import type { ChangedCopy } from '../disks/removals.js';
 import { isUnheldForGood } from '../disks/removals.js';
-import { lockHolders, markOnDisk } from '../requests/holds.js';
+import { lockHolders, markOnDisk } from '../requests/request-files.js';
 import type { FoundKind } from './findings.js';
 
 /** An unrecorded file at the path of a file, with its bytes. */
@@ -69,8 +69,11 @@ export async function readStanding(
 
 /** Restored files that no request contains and no job removes. The engine removes them. */
 export const restoredUnheld: FoundKind = {
-  kind: 'restored-without-hold',
-  find: (after, limit) => sql`SELECT f.id AS key, f.path AS thing, 'a live hold on a file that is RESTORED' AS expected,
+  kind: 'restored-without-request',
+  find: (
+    after,
+    limit,
+  ) => sql`SELECT f.id AS key, f.path AS thing, 'a live request for a file that is RESTORED' AS expected,
       'none, and a copy of ' || f.size || ' bytes' AS found
     FROM tape_file f WHERE f.stage = 'RESTORED' AND f.disk_id IS NOT NULL AND f.id > ${after} AND ${isUnheldForGood}
     ORDER BY f.id LIMIT ${limit}`,

@@ -9,7 +9,7 @@ import { transaction } from '../../db/transaction.js';
 import { isLive } from '../conditions.js';
 import { ringRoom } from '../disks/disks.js';
 import { unknownPathsOfQuota } from '../quotas/charges.js';
-import { advanceRequests, dueState, holdCounts, recountRequests } from '../requests/progress.js';
+import { advanceRequests, dueState, recountRequests, requestFileCounts } from '../requests/progress.js';
 import type { FaultKind } from './findings.js';
 
 const counted = {
@@ -43,14 +43,14 @@ function counterFault(
 
 const quotaUsed = counterFault('quota-used', 'quota', {
   column: 'used',
-  definition: sql`(SELECT coalesce(sum(h.size), 0) FROM live_hold h WHERE h.quota_id = q.id)`,
+  definition: sql`(SELECT coalesce(sum(h.size), 0) FROM live_request_file h WHERE h.quota_id = q.id)`,
   words: ['bytes held', 'bytes used'],
 });
 
 const quotaCounts = counterFault('quota-counts', 'quota', {
-  column: 'awaited_paths',
+  column: 'unresolved_paths',
   definition: unknownPathsOfQuota,
-  words: ['awaited paths', 'counted'],
+  words: ['unresolved paths', 'counted'],
 });
 
 const diskUsed = counterFault('disk-used', 'restore_disk', {
@@ -73,7 +73,7 @@ const requestCounts: FaultKind = {
       format(${figures}, c.files, c.on_disk, c.failed, c.bytes, c.bytes_on_disk) AS expected,
       format(${figures}, r.files_total, r.files_on_disk, r.files_failed, r.bytes_total, r.bytes_on_disk) AS found
     FROM request r CROSS JOIN LATERAL (
-      SELECT ${holdCounts} FROM hold h WHERE h.request_id = r.id AND h.state <> 'RELEASED'
+      SELECT ${requestFileCounts} FROM request_file h WHERE h.request_id = r.id AND h.state <> 'RELEASED'
     ) c
     WHERE r.id > ${after} AND (c.files, c.on_disk, c.failed, c.bytes, c.bytes_on_disk)
       <> (r.files_total, r.files_on_disk, r.files_failed, r.bytes_total, r.bytes_on_disk)

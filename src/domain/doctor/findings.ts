@@ -83,9 +83,9 @@ function keysOf(faults: readonly Fault[]): Set<bigint> {
 
 /** Numbers of checked rows, so that an empty result is not mistaken for health. */
 export const lookedAt = sql`SELECT (SELECT count(*) FROM quota) AS quotas, (SELECT count(*) FROM request) AS requests,
-  (SELECT count(*) FROM hold) AS holds, (SELECT count(*) FROM recall) AS recalls, (SELECT count(*) FROM restore_disk) AS disks`;
+  (SELECT count(*) FROM request_file) AS "requestFiles", (SELECT count(*) FROM recall) AS recalls, (SELECT count(*) FROM restore_disk) AS disks`;
 
-export type LookedAt = Record<'quotas' | 'requests' | 'holds' | 'recalls' | 'disks', bigint>;
+export type LookedAt = Record<'quotas' | 'requests' | 'requestFiles' | 'recalls' | 'disks', bigint>;
 
 export async function countLookedAt(ctx: Context): Promise<LookedAt | undefined> {
   const rows = await ctx.db.rows<LookedAt>(lookedAt);

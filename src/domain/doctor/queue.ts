@@ -7,11 +7,11 @@ import { transaction } from '../../db/transaction.js';
 import { moveFiles } from '../catalogue/moves.js';
 import { isMisplaced, placeOfFile, waitingAgain } from '../catalogue/versions.js';
 import { isChanged, isClaimed, isOrphan, isStagingWanted, isWaiting } from '../conditions.js';
-import { noteLeftBehind } from '../disks/left-behind.js';
 import { returnOrphans } from '../disks/removals.js';
 import { freeReserved } from '../disks/reservations.js';
+import { recordStaleFiles } from '../disks/stale-files.js';
 import { dropRecalls } from '../requests/ends.js';
-import { lockHolders, lockRequestsOf, settleRequests, waitAgain } from '../requests/holds.js';
+import { lockHolders, lockRequestsOf, settleRequests, waitAgain } from '../requests/request-files.js';
 import type { FaultKind } from './findings.js';
 
 const isOnDisk = sql`f.stage = ANY(${onDiskStages}::"Stage"[])`;
@@ -33,7 +33,7 @@ export const recallLost: FaultKind = {
   repair: async (ctx, keys) =>
     await transaction(ctx.db.pool, 'repairLost', async (tx) => {
       await lockHolders(tx, keys);
-      await noteLeftBehind(tx, sql`c.file_id = ANY(${keys}::bigint[]) AND ${isLost}`);
+      await recordStaleFiles(tx, sql`c.file_id = ANY(${keys}::bigint[]) AND ${isLost}`);
       const returned = await tx.query<{ fileId: bigint; size: bigint; diskId: number | null }>(
         sql`UPDATE recall c SET ${waitingAgain}
             FROM recall old JOIN tape_file f ON f.id = old.file_id LEFT JOIN drive d ON d.id = old.drive_id
@@ -54,12 +54,12 @@ function idsOf(fileIds: readonly bigint[]): Sql {
 }
 
 const recallUnheld: FaultKind = {
-  kind: 'recall-without-hold',
+  kind: 'recall-without-request',
   find: (after, limit) => sql`SELECT c.file_id AS key, f.path AS thing,
-      'a live hold that its recall is for' AS expected,
+      'a file in a live request, which the recall is for' AS expected,
       'none, and a recall made at ' || to_char(c.created_at, 'YYYY-MM-DD"T"HH24:MI:SS') AS found
     FROM recall c JOIN tape_file f ON f.id = c.file_id
-    WHERE c.state = 'WAITING' AND c.file_id > ${after} AND NOT EXISTS (SELECT FROM live_hold h WHERE h.file_id = c.file_id)
+    WHERE c.state = 'WAITING' AND c.file_id > ${after} AND NOT EXISTS (SELECT FROM live_request_file h WHERE h.file_id = c.file_id)
     ORDER BY c.file_id LIMIT ${limit}`,
   repair: async (ctx, keys) =>
     await transaction(ctx.db.pool, 'repairUnheld', async (tx) => await dropRecalls(tx, idsOf(keys))),
@@ -123,11 +123,11 @@ const requestNames = sql`'request' || CASE WHEN count(*) > 1 THEN 's ' ELSE ' ' 
   || string_agg(h.request_id::text, ', ' ORDER BY h.request_id)`;
 
 const holdAhead: FaultKind = {
-  kind: 'hold-ahead',
+  kind: 'request-file-ahead',
   find: (after, limit) => sql`SELECT f.id AS key, f.path AS thing,
-      'on disk, as the holds of ' || ${requestNames} || ' say' AS expected,
+      'on disk, as the files of ' || ${requestNames} || ' say' AS expected,
       f.stage::text AS found
-    FROM live_hold h JOIN tape_file f ON f.id = h.file_id
+    FROM live_request_file h JOIN tape_file f ON f.id = h.file_id
     WHERE h.file_id > ${after} AND h.state = 'ON_DISK' AND NOT (${isOnDisk})
     GROUP BY f.id ORDER BY f.id LIMIT ${limit}`,
   repair: async (ctx, keys) =>
@@ -144,11 +144,11 @@ const holdAhead: FaultKind = {
 
 /** Must come first: other repairs would repair it without a report. An engine checks changed copies first. */
 export const holdUnserved: FaultKind = {
-  kind: 'hold-without-recall',
+  kind: 'request-file-without-recall',
   find: (after, limit) => sql`SELECT f.id AS key, f.path AS thing,
       'a recall, since ' || ${requestNames} || ' wait' AS expected,
       'none, and the file is ' || f.stage AS found
-    FROM live_hold h JOIN tape_file f ON f.id = h.file_id
+    FROM live_request_file h JOIN tape_file f ON f.id = h.file_id
     WHERE h.file_id > ${after} AND h.state = 'WAITING' AND NOT ${isChanged}
       AND NOT EXISTS (SELECT FROM recall c WHERE c.file_id = h.file_id)
     GROUP BY f.id ORDER BY f.id LIMIT ${limit}`,

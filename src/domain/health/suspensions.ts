@@ -1,5 +1,5 @@
 /**
- * Suspensions of volumes, drives, users, libraries (kind BACKEND), restore disks and the database's clock. HELD stops running work, DRAINING
+ * Suspensions of volumes, drives, users, libraries (kind LIBRARY), restore disks and the database's clock. IMMEDIATE stops running work, DRAINING
  * lets it finish; neither starts new work. The engine suspends failing volumes, disks (disks/failing.ts), drives and
  * libraries. A failing disk stays failing if an operator suspends it as well.
  */
@@ -41,12 +41,12 @@ export function mayBegin(place: Place, use: DriveUse = 'mounting'): Sql {
   return sql`${isOpen(place, use)}
     AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = c.volume_id)
     AND (NOT EXISTS (SELECT FROM suspended_quota) OR EXISTS (
-      SELECT FROM live_hold h WHERE h.file_id = c.file_id
+      SELECT FROM live_request_file h WHERE h.file_id = c.file_id
         AND NOT EXISTS (SELECT FROM suspended_quota s WHERE s.quota_id = h.quota_id)))`;
 }
 
 function isOpen({ driveName, libraryId }: Place, use: DriveUse): Sql {
-  const stops = use === 'mounting' ? sql`true` : sql`s.mode = 'HELD'`;
+  const stops = use === 'mounting' ? sql`true` : sql`s.mode = 'IMMEDIATE'`;
   return sql`(NOT EXISTS (SELECT FROM suspension s WHERE s.kind = 'DRIVE' AND s.name = ${driveName})
     AND NOT EXISTS (SELECT FROM suspended_library s WHERE s.library_id = ${libraryId}::int AND ${stops}))`;
 }
@@ -85,7 +85,7 @@ function findByName(kind: SuspensionKind, name: string): Sql {
     DRIVE: sql`SELECT FROM drive WHERE name = ${name}`,
     USER: sql`SELECT FROM quota WHERE "user" = ${name} AND removed_at IS NULL`,
     DISK: sql`SELECT FROM restore_disk WHERE mountpoint = ${name}`,
-    BACKEND: sql`SELECT FROM library WHERE name = ${name}`,
+    LIBRARY: sql`SELECT FROM library WHERE name = ${name}`,
     CLOCK: sql`SELECT WHERE ${name} = 'database'`,
   };
   return queries[kind];
@@ -99,19 +99,19 @@ function nameOf({ kind, name }: SuspensionKey): string {
  * Suspends a failing object, unless it is suspended already.
  * @param retryAt when the engine retries it; null: not before an operator resumes it
  */
-export async function holdFailing(
+export async function suspendFailing(
   ctx: Context,
   { kind, name }: SuspensionKey,
   { problem, retryAt = null }: { problem: string; retryAt?: string | null },
 ): Promise<void> {
   const reason = oneLine(problem, MAX_REASON);
-  const what = kind === 'BACKEND' ? 'library' : kind.toLowerCase();
-  ctx.log.error({ [what]: name, ...(retryAt !== null && { retryAt }) }, `${what} held: ${reason}`);
+  const what = kind.toLowerCase();
+  ctx.log.error({ [what]: name, ...(retryAt !== null && { retryAt }) }, `${what} suspended: ${reason}`);
   await ctx.db.pool.query(
-    sql`WITH held AS (
-          INSERT INTO suspension (kind, name, mode, reason, since, retry_at) VALUES (${kind}, ${name}, 'HELD', ${reason}, ${ctx.now()}, ${retryAt})
+    sql`WITH suspended AS (
+          INSERT INTO suspension (kind, name, mode, reason, since, retry_at) VALUES (${kind}, ${name}, 'IMMEDIATE', ${reason}, ${ctx.now()}, ${retryAt})
           ON CONFLICT (kind, name) DO NOTHING RETURNING name
-        ), ${auditHold(ctx, kind, reason)} SELECT`,
+        ), ${auditSuspension(ctx, kind, reason)} SELECT`,
   );
 }
 
@@ -123,9 +123,9 @@ export async function beginTrial(ctx: Context, { kind, name }: SuspensionKey): P
   return rowCount === 1;
 }
 
-/** Audits the names that `held`, an earlier part of the statement, returns. */
-export function auditHold(ctx: Context, kind: SuspensionKind, reason: string): Sql {
-  return sql`audited AS (${auditRowOfEach(ctx.now(), ctx.caller, { operation: 'suspend', kind, given: { mode: 'HELD', reason } }, sql`SELECT name FROM held`)})`;
+/** Audits the names that `suspended`, an earlier part of the statement, returns. */
+export function auditSuspension(ctx: Context, kind: SuspensionKind, reason: string): Sql {
+  return sql`audited AS (${auditRowOfEach(ctx.now(), ctx.caller, { operation: 'suspend', kind, given: { mode: 'IMMEDIATE', reason } }, sql`SELECT name FROM suspended`)})`;
 }
 
 function auditKind(kind: SuspensionKind): AuditKind {
@@ -148,7 +148,7 @@ export async function resume(ctx: Context, input: SuspensionKey): Promise<Suspen
     const over = ended ?? full;
     if (over) return over;
     const key = await checkKey(ctx, input);
-    throw new NotFoundError(`${nameOf(key)} is neither held nor draining`);
+    throw new NotFoundError(`${nameOf(key)} is not suspended`);
   });
 }
 
@@ -156,7 +156,7 @@ async function forgetFailures(ctx: Context, { kind, name }: SuspensionKey): Prom
   const forget: Partial<Record<SuspensionKind, Sql>> = {
     DISK: sql`UPDATE restore_disk SET failures = 0 WHERE mountpoint = ${name}`,
     DRIVE: sql`UPDATE drive SET failures = 0 WHERE name = ${name} AND failures > 0`,
-    BACKEND: sql`UPDATE stager SET ${resetOf('calls')}, ${resetOf('reads')}
+    LIBRARY: sql`UPDATE stager SET ${resetOf('calls')}, ${resetOf('reads')}
       WHERE library_id = (SELECT b.id FROM library b WHERE b.name = ${name})`,
   };
   if (forget[kind]) await ctx.db.pool.query(forget[kind]);
@@ -165,10 +165,10 @@ async function forgetFailures(ctx: Context, { kind, name }: SuspensionKey): Prom
 /** Retries a library and its drives at once after a change of settings. Suspensions by operators stay. */
 export async function endTrials(ctx: Context, library: { id: number; name: string }): Promise<void> {
   const ofDrives = sql`SELECT d.name FROM drive d WHERE d.library_id = ${library.id}`;
-  const isTried = sql`retry_at IS NOT NULL AND (kind = 'BACKEND' AND name = ${library.name} OR kind = 'DRIVE' AND name IN (${ofDrives}))`;
+  const isTried = sql`retry_at IS NOT NULL AND (kind = 'LIBRARY' AND name = ${library.name} OR kind = 'DRIVE' AND name IN (${ofDrives}))`;
   await endSuspension(ctx, isTried);
   await ctx.db.pool.query(sql`UPDATE drive SET failures = 0 WHERE library_id = ${library.id} AND failures > 0`);
-  await forgetFailures(ctx, { kind: 'BACKEND', name: library.name });
+  await forgetFailures(ctx, { kind: 'LIBRARY', name: library.name });
 }
 
 /** Ends the pause of a full disk (health/circuits.ts). @returns it as a suspension */
@@ -211,7 +211,7 @@ export async function endSuspension(ctx: Context, which: Sql, deed?: Deed): Prom
        FROM ended e WHERE file_id IN (
          SELECT c.file_id FROM recall c JOIN ended e ON CASE e.kind
            WHEN 'VOLUME' THEN c.volume_id = (SELECT v.id FROM volume v WHERE v.name = e.name)
-           WHEN 'BACKEND' THEN c.error_class IN ('TRANSIENT', 'MEDIA')
+           WHEN 'LIBRARY' THEN c.error_class IN ('TRANSIENT', 'MEDIA')
              AND e.name = (SELECT b.name FROM volume v JOIN library b ON b.id = v.library_id WHERE v.id = c.volume_id)
            WHEN 'DISK' THEN c.error_class IN ('SPACE', 'TRANSIENT') AND (${needsRoom}) IS NOT TRUE ELSE false END
          WHERE c.state = 'WAITING' AND (c.not_before IS NOT NULL OR c.attempts > 0) ${locking.freeRecall})

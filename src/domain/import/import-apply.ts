@@ -12,10 +12,10 @@ import { isSamePlace, isSameSource, isSameVersion, placeOfFile } from '../catalo
 import { type Complete, findUnlisted, reinstateListed, withdrawLeaving } from '../catalogue/withdrawals.js';
 import { isByPath, isChanged, isLive, isWaiting } from '../conditions.js';
 import type { Context } from '../context.js';
-import { settleHolds } from '../requests/holds.js';
+import { forgetMatched } from '../requests/excluded-paths.js';
 import { findJoining, matchEarly, storeJoining } from '../requests/joins.js';
-import { forgetMatched } from '../requests/left-out.js';
 import { recountRequests } from '../requests/progress.js';
+import { settleRequestFiles } from '../requests/request-files.js';
 import {
   addVolumes,
   refuseDuplicates,
@@ -64,7 +64,7 @@ export async function applyIncoming(
   await findJoining(ctx, tx, sql`SELECT id FROM fresh`, { isNew: true, as: asListed });
   const requestIds = await lockConcerned(tx);
   await refuseIllegal(tx);
-  await keepWhatIsLeftOut(tx);
+  await keepOmitted(tx);
   await refuseCopies(tx);
   const updated = await updateKnown(ctx, tx);
   await dropSecondCopies(tx);
@@ -164,7 +164,7 @@ async function lockConcerned(tx: Transaction): Promise<number[]> {
     tx,
     sql`${isLive} AND r.id IN (
           SELECT request_id FROM joining
-          UNION SELECT h.request_id FROM differing d JOIN live_hold h ON h.file_id = d.id
+          UNION SELECT h.request_id FROM differing d JOIN live_request_file h ON h.file_id = d.id
           UNION ${concernedBy})`,
   );
   await lockQuotas(tx, sql`q.id IN (SELECT quota_id FROM request WHERE id = ANY(${requestIds}::int[]))`);
@@ -253,7 +253,7 @@ const staysTaken = sql`(f.checksum_taken AND i.checksum IS NULL AND i.size = f.s
   AND ${saidOf('volume')} IS NOT DISTINCT FROM v.name AND ${saidOf('position')} IS NOT DISTINCT FROM f.position)`;
 
 /** Fills absent columns with the known values. */
-async function keepWhatIsLeftOut(tx: Transaction): Promise<void> {
+async function keepOmitted(tx: Transaction): Promise<void> {
   const columns = incomingColumns.map(({ name, column }) => {
     const checksum = sql`CASE WHEN ${staysTaken} THEN f.checksum WHEN f.checksum_taken THEN i.checksum ELSE ${saidOf(name)} END`;
     return sql`${raw(column)} = ${name === 'checksum' ? checksum : saidOf(name)}`;
@@ -302,22 +302,22 @@ export async function dropStale(ctx: Pick<Context, 'now'>, tx: Transaction): Pro
   await forgetVerifications(tx, await moveFiles(ctx, tx, pick('UNVERIFIED'), { from: 'UNVERIFIED', to: 'ONTAPE' }));
 }
 
-const isLeftOut = (name: string) => sql`${name} = ANY (i.kept)`;
+const isOmitted = (name: string) => sql`${name} = ANY (i.kept)`;
 
-const saysSameBytes = sql`(i.size = f.size AND (${isLeftOut('checksum')} OR coalesce(i.checksum = f.checksum, true)))`;
+const saysSameBytes = sql`(i.size = f.size AND (${isOmitted('checksum')} OR coalesce(i.checksum = f.checksum, true)))`;
 
 /**
  * Adapts rows to files whose copies were swapped because the first one was unreadable (domain/catalogue/versions.ts). A row in the old
  * order, or with only one copy, changes no position unless it describes other bytes.
  */
 async function alignCopies(tx: Transaction): Promise<void> {
-  const isNamedFirst = sql`o.line = i.line AND f.id = o.id AND s.id = f.copy_volume_id AND NOT ${isLeftOut('volume')} AND i.volume = s.name
-    AND (${isLeftOut('position')} OR f.copy_position IS NULL OR i.position = f.copy_position)`;
-  const saysOther = sql`(${isLeftOut('copyVolume')} OR i.copy_volume IS NOT DISTINCT FROM v.name)
-    AND (${isLeftOut('copyPosition')} OR i.copy_position IS NOT DISTINCT FROM f.position)`;
+  const isNamedFirst = sql`o.line = i.line AND f.id = o.id AND s.id = f.copy_volume_id AND NOT ${isOmitted('volume')} AND i.volume = s.name
+    AND (${isOmitted('position')} OR f.copy_position IS NULL OR i.position = f.copy_position)`;
+  const saysOther = sql`(${isOmitted('copyVolume')} OR i.copy_volume IS NOT DISTINCT FROM v.name)
+    AND (${isOmitted('copyPosition')} OR i.copy_position IS NOT DISTINCT FROM f.position)`;
   await tx.query(
     sql`UPDATE incoming i SET volume = v.name, position = f.position, copy_volume = s.name,
-          copy_position = coalesce(f.copy_position, CASE WHEN NOT ${isLeftOut('position')} THEN i.position END),
+          copy_position = coalesce(f.copy_position, CASE WHEN NOT ${isOmitted('position')} THEN i.position END),
           kept = array_remove(i.kept, 'copyPosition')
         FROM old o, tape_file f JOIN volume v ON v.id = f.volume_id, volume s WHERE ${isNamedFirst} AND ${saysOther} AND ${saysSameBytes}`,
   );
@@ -326,20 +326,20 @@ async function alignCopies(tx: Transaction): Promise<void> {
   await tx.query(
     sql`UPDATE incoming i SET copy_volume = s.name, copy_position = f.copy_position
         FROM old o, tape_file f JOIN volume v ON v.id = f.volume_id JOIN volume s ON s.id = f.copy_volume_id
-        WHERE ${ofFile} AND ${isLeftOut('volume')} AND i.copy_volume = v.name
-          AND (${isLeftOut('copyPosition')} OR i.copy_position IS NOT DISTINCT FROM f.position)`,
+        WHERE ${ofFile} AND ${isOmitted('volume')} AND i.copy_volume = v.name
+          AND (${isOmitted('copyPosition')} OR i.copy_position IS NOT DISTINCT FROM f.position)`,
   );
   const namedCopy = sql`kept = array_remove(array_remove(i.kept, 'copyPosition'), 'copyVolume')`;
   // rows with first copies only: a new position belongs to the unreadable copy, and the other copy stays
   await tx.query(
     sql`UPDATE incoming i SET copy_volume = v.name, copy_position = f.position, is_copy_known = true, ${namedCopy}
         FROM old o, tape_file f JOIN volume v ON v.id = f.volume_id
-        WHERE ${ofFile} AND f.copy_error IS NOT NULL AND ${isLeftOut('copyVolume')} AND NOT ${isLeftOut('volume')} AND i.volume <> v.name`,
+        WHERE ${ofFile} AND f.copy_error IS NOT NULL AND ${isOmitted('copyVolume')} AND NOT ${isOmitted('volume')} AND i.volume <> v.name`,
   );
   // other bytes on the volume of the second copy
   await tx.query(
     sql`UPDATE incoming i SET copy_volume = NULL, copy_position = NULL, ${namedCopy} FROM old o, tape_file f JOIN volume s ON s.id = f.copy_volume_id
-        WHERE ${ofFile} AND ${isLeftOut('copyVolume')} AND NOT ${isLeftOut('volume')} AND i.volume = s.name AND NOT ${saysSameBytes}`,
+        WHERE ${ofFile} AND ${isOmitted('copyVolume')} AND NOT ${isOmitted('volume')} AND i.volume = s.name AND NOT ${saysSameBytes}`,
   );
 }
 
@@ -360,7 +360,7 @@ async function refuseCopies(tx: Transaction): Promise<void> {
 async function dropSecondCopies(tx: Transaction): Promise<void> {
   await tx.query(
     sql`UPDATE tape_file f SET copy_volume_id = NULL, copy_position = NULL, copy_error = NULL FROM known k JOIN incoming i ON i.line = k.line
-        WHERE f.id = k.id AND f.copy_volume_id IS NOT NULL AND (${isLeftOut('copyVolume')} OR i.is_copy_known) AND NOT ${isSameVersion('k', 'f')}
+        WHERE f.id = k.id AND f.copy_volume_id IS NOT NULL AND (${isOmitted('copyVolume')} OR i.is_copy_known) AND NOT ${isSameVersion('k', 'f')}
           AND NOT (k.checksum IS NULL AND f.checksum IS NOT NULL AND k.size = f.size AND ${isSamePlace('k', 'f')})`,
   );
 }
@@ -386,11 +386,11 @@ export async function followChanges(ctx: Pick<Context, 'now'>, tx: Transaction):
   const rows = await tx.query<{ id: number }>(
     sql`WITH changed AS (
           SELECT h.request_id, h.file_id, h.quota_id, f.size, f.size - h.size AS delta, ${waitsAgain} AS waits
-          FROM known k JOIN tape_file f ON f.id = k.id JOIN live_hold h ON h.file_id = f.id
+          FROM known k JOIN tape_file f ON f.id = k.id JOIN live_request_file h ON h.file_id = f.id
           WHERE f.size <> h.size OR ${waitsAgain}
             OR (h.state = 'WAITING' AND k.stage = 'UNVERIFIED' AND f.stage <> 'UNVERIFIED')
         ), held AS (
-          UPDATE hold h SET size = c.size, state = CASE WHEN c.waits THEN 'WAITING' ELSE h.state END,
+          UPDATE request_file h SET size = c.size, state = CASE WHEN c.waits THEN 'WAITING' ELSE h.state END,
             error_class = CASE WHEN NOT c.waits THEN h.error_class END, error = CASE WHEN NOT c.waits THEN h.error END
           FROM changed c WHERE h.request_id = c.request_id AND h.file_id = c.file_id
         ), charged AS (
@@ -405,7 +405,7 @@ export async function followChanges(ctx: Pick<Context, 'now'>, tx: Transaction):
 
 export async function settleFollowed(ctx: Context, tx: Transaction, requestIds: readonly number[]): Promise<void> {
   const isKnown = sql`h.request_id = ANY(${requestIds}::int[]) AND h.file_id IN (SELECT id FROM known)`;
-  await settleHolds(ctx, tx, requestIds, isKnown);
+  await settleRequestFiles(ctx, tx, requestIds, isKnown);
 }
 
 /** Growing files may exceed a quota, but not the range of the column. */
@@ -413,7 +413,7 @@ async function refuseUncountable(tx: Transaction): Promise<void> {
   await refuseRows<{ user: string; used: bigint; grown: string }>(
     tx,
     sql`SELECT q."user", q.used, (q.used + sum(f.size - h.size))::text AS grown
-        FROM known k JOIN tape_file f ON f.id = k.id JOIN live_hold h ON h.file_id = f.id JOIN quota q ON q.id = h.quota_id
+        FROM known k JOIN tape_file f ON f.id = k.id JOIN live_request_file h ON h.file_id = f.id JOIN quota q ON q.id = h.quota_id
         WHERE f.size <> h.size GROUP BY q.id HAVING q.used + sum(f.size - h.size) > ${MAX_BYTES}::numeric ORDER BY q."user"`,
     ({ user, used, grown }) =>
       `the files that user ${quote(user)} holds would be ${grown} bytes together, and are ${used} now: at most ${MAX_BYTES} can be charged`,

@@ -231,7 +231,7 @@ function readFields(record: CsvRecord, line: string, end: string): string | unde
     if (record.open === undefined && line[at] !== '"') {
       const comma = line.indexOf(',', at);
       const field = line.slice(at, comma < 0 ? line.length : comma);
-      if (field.includes('"')) return 'a field that holds a quote must be quoted, with the quote written twice';
+      if (field.includes('"')) return 'a field that contains a quote must be quoted, with the quote written twice';
       record.fields.push(field);
       if (comma < 0) return undefined;
       at = comma + 1;

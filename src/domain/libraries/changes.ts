@@ -75,7 +75,7 @@ export async function addLibrary(ctx: Context, input: AddLibraryInput): Promise<
 function deedOf(operation: 'addLibrary' | 'setLibrary', input: SetLibraryInput) {
   const { name, kind, settings, drives, depthFiles, depthBytes } = input;
   const given = { kind, settings: settings && Object.keys(settings), drives, depthFiles, depthBytes };
-  return { operation, kind: 'BACKEND', object: name, given } as const;
+  return { operation, kind: 'LIBRARY', object: name, given } as const;
 }
 
 function checkName(given: string): string {
@@ -207,19 +207,19 @@ export interface RemovedLibrary {
   drives: number;
   volumes: number;
   /** Staged files that were not released there. None unless the removal was forced. */
-  leftFiles: number;
-  leftBytes: bigint;
-  left: LeftFile[];
+  stagedFiles: number;
+  stagedBytes: bigint;
+  left: StagedFileLeft[];
 }
 
-export interface LeftFile {
+export interface StagedFileLeft {
   path: string;
   demand: string | null;
   /** When the system removes the file from its disk; null if unknown. */
   until: string | null;
 }
 
-const MOST_LEFT = 1000;
+const MOST_STALE = 1000;
 
 /**
  * Removes a library without files in the catalogue. Changes nothing in the tape system.
@@ -231,7 +231,7 @@ export async function removeLibrary(
   given: string,
   { force = false }: { force?: boolean | null | undefined } = {},
 ): Promise<RemovedLibrary> {
-  const deed = { operation: 'removeLibrary', kind: 'BACKEND', object: given, given: force ? { force } : {} } as const;
+  const deed = { operation: 'removeLibrary', kind: 'LIBRARY', object: given, given: force ? { force } : {} } as const;
   return await audited(ctx, deed, async (note) => {
     const name = checkText('name', given);
     return await transaction(ctx.db.pool, 'removeLibrary', async (tx) => {
@@ -244,7 +244,7 @@ export async function removeLibrary(
       await refuseReading(tx, { id, name });
       const drives = await tx.query<{ name: string }>(sql`DELETE FROM drive WHERE library_id = ${id} RETURNING name`);
       await tx.query(
-        sql`DELETE FROM suspension WHERE (kind = 'BACKEND' AND name = ${name})
+        sql`DELETE FROM suspension WHERE (kind = 'LIBRARY' AND name = ${name})
               OR (kind = 'DRIVE' AND name = ANY(${drives.map((drive) => drive.name)}::text[]))`,
       );
       const left = force ? await readLeftFiles(tx, id) : await refuseLeft(tx, { id, name });
@@ -276,14 +276,14 @@ async function refuseUsed(tx: Transaction, { id, name }: { id: number; name: str
   );
 }
 
-type Left = Pick<RemovedLibrary, 'leftFiles' | 'leftBytes' | 'left'>;
+type Left = Pick<RemovedLibrary, 'stagedFiles' | 'stagedBytes' | 'left'>;
 
 /** The system itself removes files at KEPT. @throws InUseError if it must still release others */
 async function refuseLeft(tx: Transaction, { id, name }: { id: number; name: string }): Promise<Left> {
   const [open] = await tx.query<{ files: number }>(
     sql`SELECT count(*)::int AS files FROM staging s WHERE s.library_id = ${id} AND s.state <> 'KEPT'`,
   );
-  if (!open?.files) return { leftFiles: 0, leftBytes: 0n, left: [] };
+  if (!open?.files) return { stagedFiles: 0, stagedBytes: 0n, left: [] };
   throw new InUseError(
     `the library ${quote(name)} was asked for ${plural(open.files, 'file')}, and is still to be told that nobody needs ${open.files === 1 ? 'it' : 'them'}; try again when it was, or force it where it cannot be told any more`,
   );
@@ -294,16 +294,16 @@ async function readLeftFiles(tx: Transaction, id: number): Promise<Left> {
   const [sum] = await tx.query<{ files: number; bytes: bigint }>(
     sql`SELECT count(*)::int AS files, coalesce(sum(s.size), 0) AS bytes FROM staging s WHERE s.library_id = ${id}`,
   );
-  const left = await tx.query<LeftFile>(
+  const left = await tx.query<StagedFileLeft>(
     sql`SELECT f.path, s.remote_id AS demand, s.ready_until AS until FROM staging s JOIN tape_file f ON f.id = s.file_id
-        WHERE s.library_id = ${id} ORDER BY s.remote_id, f.path LIMIT ${MOST_LEFT}`,
+        WHERE s.library_id = ${id} ORDER BY s.remote_id, f.path LIMIT ${MOST_STALE}`,
   );
-  return { leftFiles: sum?.files ?? 0, leftBytes: sum?.bytes ?? 0n, left };
+  return { stagedFiles: sum?.files ?? 0, stagedBytes: sum?.bytes ?? 0n, left };
 }
 
-function describeLeft({ leftFiles, leftBytes, left }: Left): object {
-  if (leftFiles === 0) return {};
-  return { leftFiles, leftBytes: String(leftBytes), demands: [...new Set(left.map(({ demand }) => demand))] };
+function describeLeft({ stagedFiles, stagedBytes, left }: Left): object {
+  if (stagedFiles === 0) return {};
+  return { stagedFiles, stagedBytes: String(stagedBytes), demands: [...new Set(left.map(({ demand }) => demand))] };
 }
 
 /** A read of a file that an import has just moved stops within seconds. */

@@ -186,7 +186,7 @@ async function readGroups(
 /** A live request of the quota contains the file `f`. Looked up by key: a join may be planned for few files. */
 const isRequestedBy = (quotaId: number): Sql =>
   sql`CASE WHEN (SELECT EXISTS (SELECT FROM request r WHERE r.quota_id = ${quotaId} AND ${isLive}))
-    THEN coalesce((SELECT true FROM live_hold h WHERE h.file_id = f.id AND h.quota_id = ${quotaId} LIMIT 1), false) ELSE false END`;
+    THEN coalesce((SELECT true FROM live_request_file h WHERE h.file_id = f.id AND h.quota_id = ${quotaId} LIMIT 1), false) ELSE false END`;
 
 type VolumePart = Omit<Group, 'isOnItsWay' | 'isAlsoRequested' | 'isReserved' | 'isStaged' | 'askedAt'>;
 

@@ -7,7 +7,7 @@ import { type Ahead, planAhead, type Stay } from '../../planner/ahead.js';
 import type { StagedAhead } from '../../planner/queue.js';
 import { groupByVolume, type QueueEntry } from '../../planner/queue.js';
 import { defaultPolicy, type Shares } from '../../planner/schedule.js';
-import { isClaimed, isLeftAlone, isReadable, needsRoom } from '../conditions.js';
+import { isClaimed, isReadable, isResting, needsRoom } from '../conditions.js';
 import type { Context } from '../context.js';
 import { DEPTH_FILES, type Library, readLibraries } from '../libraries/libraries.js';
 import { allow } from '../policy.js';
@@ -143,7 +143,7 @@ async function readDrives(ctx: Context): Promise<PlanDrive[]> {
 /** Returns the errors of volumes that drives avoid for a while, by id. */
 async function readProblems(ctx: Context): Promise<Map<number, string>> {
   const rows = await ctx.db.rows<{ id: number; problem: string }>(
-    sql`SELECT v.id, v.problem FROM volume v WHERE ${isLeftAlone(ctx.now())} AND v.problem IS NOT NULL`,
+    sql`SELECT v.id, v.problem FROM volume v WHERE ${isResting(ctx.now())} AND v.problem IS NOT NULL`,
   );
   return new Map(rows.map(({ id, problem }) => [id, problem]));
 }

@@ -2,10 +2,10 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { secondsOf } from '../../core/time.js';
 import { type Sql, sql } from '../../db/sql.js';
-import { type AwaitedPart, type EndRange, rangeOf } from '../../planner/end-range.js';
+import { type EndRange, type PartAhead, rangeOf } from '../../planner/end-range.js';
 import { findMedium } from '../../planner/media.js';
 import { waitOf } from '../../planner/queue.js';
-import { isChanged, isLeftAlone, isUnplaced, needsRoom } from '../conditions.js';
+import { isChanged, isResting, isUnplaced, needsRoom } from '../conditions.js';
 import type { Context } from '../context.js';
 import { readRoom } from '../disks/disks.js';
 import { allow } from '../policy.js';
@@ -127,8 +127,8 @@ function present(plan: Plan, rows: readonly Row[], canEnd: boolean): Waiting {
 /** Returns parts by volume and reason. The note is an operator's reason, or the last error. */
 async function readParts(ctx: Context, requestIds: readonly number[]): Promise<Row[]> {
   const isPaused = sql`c.not_before > ${ctx.now()} AND c.state = 'WAITING'`;
-  const isResting = sql`coalesce(st.rest_until > ${ctx.now()}, false)`;
-  const isAlone = sql`(c.state = 'WAITING' AND ${isLeftAlone(ctx.now())})`;
+  const isLibraryResting = sql`coalesce(st.rest_until > ${ctx.now()}, false)`;
+  const isAlone = sql`(c.state = 'WAITING' AND ${isResting(ctx.now())})`;
   return await ctx.db.rows<Row>(
     sql`SELECT w."requestId", w."user", w."volumeId", v.library_id AS "libraryId", v.name AS volume, coalesce(v.medium, 'linear') AS medium, w.reason,
           count(*)::int AS files, sum(w.size) AS bytes, min(w.not_before) AS "nextTry",
@@ -145,7 +145,7 @@ async function readParts(ctx: Context, requestIds: readonly number[]): Promise<R
             'asked for at ' || b.name || ' since ' || to_char(sg.asked_at, 'YYYY-MM-DD"T"HH24:MI:SS"Z"')
               || CASE WHEN sg.attempts > 0 THEN ', and again ' || sg.attempts || CASE sg.attempts WHEN 1 THEN ' time' ELSE ' times' END ELSE '' END
               || coalesce('; ' || c.error, '') AS asked_note,
-            b.name || coalesce(CASE WHEN ${isResting} THEN ' could not answer: ' || st.problem END, '; ' || c.error, '') AS library_note,
+            b.name || coalesce(CASE WHEN ${isLibraryResting} THEN ' could not answer: ' || st.problem END, '; ' || c.error, '') AS library_note,
             'the library ' || b.name || ' is suspended: ' || sb.reason AS suspension_note,
             CASE
               WHEN c.state = 'RUNNING' THEN 'READING'
@@ -157,14 +157,14 @@ async function readParts(ctx: Context, requestIds: readonly number[]): Promise<R
               WHEN ${isAlone} THEN 'RETRY'
               WHEN b.contract = 'STAGING' THEN CASE sg.state
                 WHEN 'READY' THEN 'STAGED' WHEN 'ASKED' THEN 'STAGING'
-                WHEN 'INTENDED' THEN CASE WHEN ${isResting} THEN 'UNASKED' ELSE 'STAGING' END ELSE 'UNASKED' END
+                WHEN 'INTENDED' THEN CASE WHEN ${isLibraryResting} THEN 'UNASKED' ELSE 'STAGING' END ELSE 'UNASKED' END
               WHEN EXISTS (SELECT FROM drive d WHERE d.volume_id = c.volume_id) THEN 'MOUNTED'
               ELSE 'QUEUED' END AS reason
-          FROM live_hold l JOIN hold h ON h.request_id = l.request_id AND h.file_id = l.file_id
+          FROM live_request_file l JOIN request_file h ON h.request_id = l.request_id AND h.file_id = l.file_id
             JOIN recall c ON c.file_id = h.file_id JOIN quota q ON q.id = l.quota_id
             LEFT JOIN suspended_quota sq ON sq.quota_id = l.quota_id
             LEFT JOIN suspended_volume sv ON sv.volume_id = c.volume_id LEFT JOIN volume v ON v.id = c.volume_id
-            LEFT JOIN library b ON b.id = v.library_id LEFT JOIN suspension sb ON sb.kind = 'BACKEND' AND sb.name = b.name
+            LEFT JOIN library b ON b.id = v.library_id LEFT JOIN suspension sb ON sb.kind = 'LIBRARY' AND sb.name = b.name
             LEFT JOIN stager st ON st.library_id = v.library_id
             LEFT JOIN staging sg ON sg.file_id = c.file_id AND sg.library_id = v.library_id
           WHERE h.request_id = ANY(${requestIds}::int[]) AND h.state = 'WAITING'
@@ -178,7 +178,7 @@ async function readParts(ctx: Context, requestIds: readonly number[]): Promise<R
 function changedCopies(requestIds: readonly number[]): Sql {
   return sql`SELECT h.request_id, q."user", NULL::int, h.size, NULL::timestamp,
       CASE WHEN g.disk_id IS NOT NULL THEN k.mountpoint || ' fails: ' || coalesce(s.reason, '') END, NULL, NULL, NULL::timestamp, NULL, NULL, NULL, 'CHANGED_COPY'
-    FROM live_hold l JOIN hold h ON h.request_id = l.request_id AND h.file_id = l.file_id
+    FROM live_request_file l JOIN request_file h ON h.request_id = l.request_id AND h.file_id = l.file_id
       JOIN tape_file f ON f.id = h.file_id JOIN restore_disk k ON k.id = f.changed_disk_id JOIN quota q ON q.id = l.quota_id
       LEFT JOIN failing_disk g ON g.disk_id = k.id LEFT JOIN suspended_disk s ON s.disk_id = k.id
     WHERE h.request_id = ANY(${requestIds}::int[]) AND h.state = 'WAITING' AND f.changed_disk_id IS NOT NULL AND ${isChanged}
@@ -209,14 +209,14 @@ export function endOfParts(plan: Plan, user: string, parts: readonly Part[]): En
   return rangeOf(
     { now, ahead, drives, staged },
     user,
-    parts.map((part) => toAwaited(plan, part)),
+    parts.map((part) => toPartAhead(plan, part)),
   );
 }
 
 /** Explains an unknown end that is due to a library which orders its tapes itself; otherwise undefined. */
 export function whyNoEnd(plan: Plan, parts: readonly Part[]): string | undefined {
   for (const part of parts) {
-    const { staged, isReading, ...awaited } = toAwaited(plan, part);
+    const { staged, isReading, ...awaited } = toPartAhead(plan, part);
     const library = plan.staged.get(awaited.libraryId);
     if (!library || !staged || isReading || waitOf(library, { ...staged, ...awaited })) continue;
     if (library.isAway) return `library ${library.name} could not answer lately`;
@@ -225,7 +225,7 @@ export function whyNoEnd(plan: Plan, parts: readonly Part[]): string | undefined
   return undefined;
 }
 
-function toAwaited(plan: Plan, part: Part): AwaitedPart {
+function toPartAhead(plan: Plan, part: Part): PartAhead {
   const { volumeId, libraryId, medium, files, bytes, isReading, nextTry, isStaged, askedAt } = part;
   const askedSeconds = askedAt === null ? 0 : Math.max(plan.now - secondsOf(askedAt), 0);
   const state = isStaged ? 'ready' : askedAt === null ? 'unasked' : 'asked';

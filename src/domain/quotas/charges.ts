@@ -84,7 +84,7 @@ async function refuse(tx: Transaction, quota: QuotaRow, requested: bigint): Prom
 export interface Charge {
   quotaId: number;
   bytes: bigint;
-  awaitedPaths?: number;
+  unresolvedPaths?: number;
 }
 
 /** Returns charges, and counts of unknown paths, of ended requests, or of released files and paths. */
@@ -92,7 +92,7 @@ export function refund(tx: Transaction, charges: readonly Charge[]): void {
   const columns = [
     sql`${charges.map(({ quotaId }) => quotaId)}::int[]`,
     sql`${charges.map(({ bytes }) => bytes)}::bigint[]`,
-    sql`${charges.map(({ awaitedPaths = 0 }) => awaitedPaths)}::int[]`,
+    sql`${charges.map(({ unresolvedPaths = 0 }) => unresolvedPaths)}::int[]`,
   ];
   tx.send(
     sql`WITH back AS (
@@ -101,15 +101,15 @@ export function refund(tx: Transaction, charges: readonly Charge[]): void {
         ), locked AS (
           SELECT q.id FROM quota q WHERE q.id IN (SELECT quota_id FROM back) ORDER BY q.id ${locking.quota}
         )
-        UPDATE quota q SET used = q.used - b.bytes, awaited_paths = q.awaited_paths - b.paths
+        UPDATE quota q SET used = q.used - b.bytes, unresolved_paths = q.unresolved_paths - b.paths
         FROM back b, locked l WHERE q.id = b.quota_id AND l.id = q.id`,
   );
 }
 
 /** What is limited, in messages, and the name of the limit. */
 const kinds = {
-  standingPatterns: ['requests by a pattern', 'STANDING_PATTERNS'],
-  awaitedPaths: ['paths that the catalogue does not know', 'AWAITED_PATHS'],
+  openPatterns: ['requests by a pattern', 'OPEN_PATTERNS'],
+  unresolvedPaths: ['paths that the catalogue does not know', 'UNRESOLVED_PATHS'],
   unstagedPaths: ['paths of stage requests that could not be staged', 'UNSTAGED_PATHS'],
 } as const;
 
@@ -118,7 +118,7 @@ export const unknownPathsOfQuota = sql`(
   SELECT coalesce(sum(${unknownPathsOf('r')}), 0) FROM request r WHERE r.quota_id = q.id AND ${isLive})`;
 
 export function unknownPathsOf(request: 'r' | 'request') {
-  return sql`(SELECT count(*)::int FROM awaited_path a WHERE a.request_id = ${raw(request)}.id AND a.reason = 'UNKNOWN')`;
+  return sql`(SELECT count(*)::int FROM unresolved_path a WHERE a.request_id = ${raw(request)}.id AND a.reason = 'UNKNOWN')`;
 }
 
 export async function countUnknown(tx: Transaction, requestId: number): Promise<number> {
@@ -133,12 +133,12 @@ export async function countUnknown(tx: Transaction, requestId: number): Promise<
  * @throws UnknownUserError if the quota was removed meanwhile
  */
 export async function countIn(tx: Transaction, quota: { id: number; user: string }, paths: number): Promise<number> {
-  const [have] = await tx.query<{ awaitedPaths: number }>(
-    sql`UPDATE quota q SET awaited_paths = q.awaited_paths + ${paths}::int
-        WHERE q.id = ${quota.id} AND q.removed_at IS NULL RETURNING q.awaited_paths AS "awaitedPaths"`,
+  const [have] = await tx.query<{ unresolvedPaths: number }>(
+    sql`UPDATE quota q SET unresolved_paths = q.unresolved_paths + ${paths}::int
+        WHERE q.id = ${quota.id} AND q.removed_at IS NULL RETURNING q.unresolved_paths AS "unresolvedPaths"`,
   );
   if (!have) throw new UnknownUserError(quota.user);
-  return have.awaitedPaths;
+  return have.unresolvedPaths;
 }
 
 /** @param have the count including `added`; one that did not grow is not checked @throws LimitReachedError */
@@ -159,5 +159,5 @@ export async function checkPatterns(ctx: Context, tx: Transaction, quota: QuotaR
   const [row] = await tx.query<{ patterns: number }>(
     sql`SELECT count(*)::int AS patterns FROM request r WHERE r.quota_id = ${quota.id} AND ${isLive} AND r.pattern <> ''`,
   );
-  checkLimit(ctx, quota.user, 'standingPatterns', { have: row?.patterns ?? 0, added: 1 });
+  checkLimit(ctx, quota.user, 'openPatterns', { have: row?.patterns ?? 0, added: 1 });
 }

@@ -36,7 +36,7 @@ export async function chargeDriveTime(
     const now = ctx.now();
     await byKeys(tx).query(
       sql`WITH part AS (
-            SELECT DISTINCT h.quota_id, f.id, f.size::numeric + 1 AS bytes FROM tape_file f JOIN live_hold h ON h.file_id = f.id
+            SELECT DISTINCT h.quota_id, f.id, f.size::numeric + 1 AS bytes FROM tape_file f JOIN live_request_file h ON h.file_id = f.id
             WHERE f.id = ANY(${charge.fileIds}::bigint[])
           ), weighted AS (
             SELECT quota_id, bytes::float8 / count(*) OVER (PARTITION BY id) AS bytes FROM part

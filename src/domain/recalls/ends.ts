@@ -21,11 +21,11 @@ import {
 } from '../conditions.js';
 import type { Context } from '../context.js';
 import { NOT_OURS } from '../disks/copies.js';
-import { noteLeftBehind } from '../disks/left-behind.js';
 import { keepUnverified } from '../disks/removals.js';
 import { freeReserved, type Reservation } from '../disks/reservations.js';
-import { type HoldOutcome, lockHolders, markHolds } from '../requests/holds.js';
+import { recordStaleFiles } from '../disks/stale-files.js';
 import { advanceRequests } from '../requests/progress.js';
+import { lockHolders, markRequestFiles, type RequestFileOutcome } from '../requests/request-files.js';
 import { isHeldUnder, type Lease } from './drives.js';
 
 /** How a running recall ended. `isUnseen`: it may have left files on the disk, for which a job looks later. */
@@ -87,7 +87,7 @@ export async function finishRecalls(
     const written = judged.filter((outcome) => ended.has(outcome.fileId));
     const placedIds = await placeFinished(ctx, tx, written, ended);
     await placeStanding(ctx, tx, written, ended);
-    await markHolds(ctx, tx, written.flatMap(toHoldOutcome));
+    await markRequestFiles(ctx, tx, written.flatMap(toRequestFileOutcome));
     // last, since recalls that start wait for the disks
     await freeReserved(tx, reservations, new Set(placedIds));
     const isOther = (outcome: Judged) => outcome.kind === 'superseded' && !outcome.isTurned;
@@ -220,7 +220,7 @@ async function noteCopies(
   await tx.query(sql`UPDATE tape_file f SET ${noteCopy} FROM ${newCopies(ids, others)} WHERE f.id = m.id`);
 }
 
-function toHoldOutcome(outcome: Judged): HoldOutcome[] {
+function toRequestFileOutcome(outcome: Judged): RequestFileOutcome[] {
   const { fileId } = outcome;
   if (outcome.kind === 'restored' || outcome.kind === 'standing') return [{ fileId }];
   if (outcome.kind !== 'failed') return [];
@@ -231,7 +231,7 @@ function toHoldOutcome(outcome: Judged): HoldOutcome[] {
 async function dateLateRequests(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   const late = await tx.query<{ id: number }>(
     sql`UPDATE request r SET tapestore_request_start = greatest(s.started_at, r.request_date) FROM (
-          SELECT h.request_id, min(c.started_at) AS started_at FROM recall c JOIN hold h ON h.file_id = c.file_id
+          SELECT h.request_id, min(c.started_at) AS started_at FROM recall c JOIN request_file h ON h.file_id = c.file_id
           WHERE c.file_id = ANY(${fileIds}::bigint[]) AND NOT h.is_ended AND h.state = 'WAITING'
           GROUP BY h.request_id
         ) s WHERE r.id = s.request_id AND r.tapestore_request_start IS NULL AND ${isLive} RETURNING r.id`,
@@ -255,7 +255,7 @@ async function noteUnseen(tx: Transaction, outcomes: readonly RecallOutcome[]): 
   const unseen = outcomes.filter((outcome) => outcome.isUnseen);
   if (unseen.length === 0) return;
   const fileIds = unseen.map((outcome) => outcome.fileId);
-  await noteLeftBehind(tx, sql`c.file_id = ANY(${fileIds}::bigint[])`);
+  await recordStaleFiles(tx, sql`c.file_id = ANY(${fileIds}::bigint[])`);
 }
 
 /** Requeues files. One that is to be read as another version gets all its tries. */
@@ -313,7 +313,7 @@ export async function noteReady(ctx: Context, lease: Lease, copies: readonly Rea
   return new Set(rows.map((row) => row.fileId));
 }
 
-export interface LeftBehind {
+export interface StaleFile {
   fileId: bigint;
   path: string;
   diskId: number;
@@ -324,8 +324,8 @@ export interface LeftBehind {
 }
 
 /** Reads recalls that an earlier holder of the drive left running, perhaps with files on disk. */
-export async function readLeftBehind(ctx: Context, lease: Lease): Promise<LeftBehind[]> {
-  return await ctx.db.rows<LeftBehind>(
+export async function readStaleFiles(ctx: Context, lease: Lease): Promise<StaleFile[]> {
+  return await ctx.db.rows<StaleFile>(
     sql`SELECT c.file_id AS "fileId", ${placeOnDisk} AS path, d.mountpoint, c.epoch, c.disk_id AS "diskId",
        EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = c.disk_id) AS "isFailing"
      FROM recall c JOIN tape_file f ON f.id = c.file_id JOIN restore_disk d ON d.id = c.disk_id
@@ -334,10 +334,10 @@ export async function readLeftBehind(ctx: Context, lease: Lease): Promise<LeftBe
 }
 
 /** Queues recalls of earlier holders again, under their epochs. A job looks for what they left on disk. */
-export async function endLeftBehind(
+export async function endStaleFiles(
   ctx: Context,
   lease: Lease,
-  left: readonly Pick<LeftBehind, 'fileId' | 'epoch'>[],
+  left: readonly Pick<StaleFile, 'fileId' | 'epoch'>[],
 ): Promise<void> {
   for (const epoch of new Set(left.map((recall) => recall.epoch))) {
     const recalls = left.filter((recall) => recall.epoch === epoch);
@@ -374,7 +374,7 @@ export async function failUnplaced(ctx: Context): Promise<number> {
       errorClass: 'PERMANENT',
       error: told.get(fileId) ?? UNPLACED,
     }));
-    await markHolds(ctx, tx, outcomes);
+    await markRequestFiles(ctx, tx, outcomes);
     return failed.length;
   });
 }
@@ -389,11 +389,11 @@ export async function failWithdrawnRecalls(ctx: Context): Promise<number> {
     const fileIds = rows.map((row) => row.fileId);
     if (fileIds.length === 0) return 0;
     await lockHolders(tx, fileIds);
-    const failed = await tx.query<HoldOutcome>(
+    const failed = await tx.query<RequestFileOutcome>(
       sql`DELETE FROM recall c USING tape_file f WHERE c.file_id = ANY(${fileIds}::bigint[]) AND ${which}
           RETURNING c.file_id AS "fileId", 'POLICY' AS "errorClass", ${whyWithdrawn} AS error`,
     );
-    await markHolds(ctx, tx, failed);
+    await markRequestFiles(ctx, tx, failed);
     return failed.length;
   });
 }

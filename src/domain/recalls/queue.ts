@@ -11,9 +11,9 @@ import type { QueuedRecall, QueueEntry } from '../../planner/queue.js';
 import { changePlaces, isSameVersion, placeOfFile } from '../catalogue/versions.js';
 import {
   hasOther,
-  isLeftAlone,
   isReadable,
   isReadyBy,
+  isResting,
   isServed,
   isWaiting,
   needsRoom,
@@ -35,7 +35,7 @@ export async function readQueues(
 ): Promise<QueueEntry[]> {
   const isReady = until === undefined ? isReadyBy(ctx.now()) : sql`(${isReadyBy(until)} OR ${isQueuedForRoom})`;
   const isOfLibrary = libraryId === undefined ? sql`true` : sql`v.library_id = ${libraryId}`;
-  return await readQueueOf(ctx, isReady, sql`${isOfLibrary} AND NOT ${isLeftAlone(until ?? ctx.now())}`);
+  return await readQueueOf(ctx, isReady, sql`${isOfLibrary} AND NOT ${isResting(until ?? ctx.now())}`);
 }
 
 /** Reads such recalls `c` of volumes `v` in service, by volume and user. */
@@ -45,7 +45,7 @@ export async function readQueueOf(ctx: Context, isQueued: Sql, isOpen: Sql): Pro
         FROM (
           SELECT c.volume_id AS "volumeId", q."user", count(DISTINCT c.file_id)::int AS files,
             sum(c.size) AS bytes, min(h.request_date) AS oldest, max(h.priority) AS priority
-          FROM recall c JOIN live_hold h ON h.file_id = c.file_id JOIN quota q ON q.id = h.quota_id
+          FROM recall c JOIN live_request_file h ON h.file_id = c.file_id JOIN quota q ON q.id = h.quota_id
           WHERE ${isQueued} AND ${isServed}
           GROUP BY c.volume_id, q."user"
         ) w JOIN volume v ON v.id = w."volumeId"
@@ -55,9 +55,9 @@ export async function readQueueOf(ctx: Context, isQueued: Sql, isOpen: Sql): Pro
 
 export async function hasReadyRecalls(ctx: Context, { driveId, libraryId }: Lease): Promise<boolean> {
   const { rowCount } = await ctx.db.pool.query(
-    sql`SELECT FROM recall c JOIN live_hold h ON h.file_id = c.file_id
+    sql`SELECT FROM recall c JOIN live_request_file h ON h.file_id = c.file_id
         WHERE ${isReadyBy(ctx.now())} AND ${isServed}
-          AND EXISTS (SELECT FROM volume v WHERE v.id = c.volume_id AND v.library_id = ${libraryId} AND NOT ${isLeftAlone(ctx.now())})
+          AND EXISTS (SELECT FROM volume v WHERE v.id = c.volume_id AND v.library_id = ${libraryId} AND NOT ${isResting(ctx.now())})
           AND NOT EXISTS (SELECT FROM drive d WHERE d.volume_id = c.volume_id AND d.id <> ${driveId})
           AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = c.volume_id) LIMIT 1`,
   );
@@ -111,7 +111,7 @@ export async function readVolumeQueue(
 /** Joins user and priority `w` of the first request for the recall `c`, of these users without a suspension. */
 export function firstRequestOf(users: readonly string[]): Sql {
   return sql`CROSS JOIN LATERAL (
-    SELECT q."user", h.priority FROM live_hold h JOIN quota q ON q.id = h.quota_id
+    SELECT q."user", h.priority FROM live_request_file h JOIN quota q ON q.id = h.quota_id
     WHERE h.file_id = c.file_id AND q.id = ANY(ARRAY(
       SELECT o.id FROM quota o WHERE o."user" = ANY(${users}::text[])
         AND NOT EXISTS (SELECT FROM suspended_quota s WHERE s.quota_id = o.id)))
@@ -152,22 +152,22 @@ export interface Tries {
   nextTry: string | null;
 }
 
-export interface HoldKey {
+export interface RequestFileKey {
   requestId: number;
   fileId: bigint;
 }
 
-export function keyOf({ requestId, fileId }: HoldKey): string {
+export function keyOf({ requestId, fileId }: RequestFileKey): string {
   return `${requestId}/${fileId}`;
 }
 
 /** Reads tries by `keyOf`. Request files without a recall are absent. */
-export async function readTries(ctx: Context, holds: readonly HoldKey[]): Promise<Map<string, Tries>> {
-  const rows = await ctx.db.rows<Tries & HoldKey>(
+export async function readTries(ctx: Context, requestFiles: readonly RequestFileKey[]): Promise<Map<string, Tries>> {
+  const rows = await ctx.db.rows<Tries & RequestFileKey>(
     sql`SELECT h.request_id AS "requestId", h.file_id AS "fileId", c.state, c.attempts, c.error_class AS "errorClass", c.error,
        CASE WHEN c.state = 'WAITING' AND c.not_before > ${ctx.now()} AND NOT ${needsRoom} THEN c.not_before END AS "nextTry"
-     FROM unnest(${holds.map((hold) => hold.requestId)}::int[], ${holds.map((hold) => hold.fileId)}::bigint[]) AS k (request_id, file_id)
-       JOIN live_hold h ON h.request_id = k.request_id AND h.file_id = k.file_id AND h.state = 'WAITING'
+     FROM unnest(${requestFiles.map((requestFile) => requestFile.requestId)}::int[], ${requestFiles.map((requestFile) => requestFile.fileId)}::bigint[]) AS k (request_id, file_id)
+       JOIN live_request_file h ON h.request_id = k.request_id AND h.file_id = k.file_id AND h.state = 'WAITING'
        JOIN recall c ON c.file_id = h.file_id`,
   );
   return new Map(rows.map((row) => [keyOf(row), row]));
@@ -179,7 +179,7 @@ export async function readTraceparents(ctx: Context, fileIds: readonly bigint[])
   const rows = await queryByKeys<{ fileId: bigint; traceparent: string }>(
     ctx.db.pool,
     sql`SELECT DISTINCT ON (h.file_id) h.file_id AS "fileId", r.trace_parent AS traceparent
-        FROM live_hold h JOIN request r ON r.id = h.request_id
+        FROM live_request_file h JOIN request r ON r.id = h.request_id
         WHERE h.file_id = ANY(${fileIds}::bigint[]) AND h.state = 'WAITING' AND r.trace_parent IS NOT NULL
         ORDER BY h.file_id, r.id`,
   );
@@ -195,12 +195,12 @@ export async function findAbandoned(ctx: Context, engineIds: readonly string[]):
     sql`SELECT c.file_id AS "fileId" FROM recall c JOIN tape_file f ON f.id = c.file_id JOIN drive d ON d.id = c.drive_id AND d.epoch = c.epoch
         WHERE c.state = 'RUNNING' AND d.engine_id = ANY(${engineIds}::uuid[]) AND (
           NOT ${isSameVersion('c', 'f')}
-          OR EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id AND s.mode = 'HELD')
-          OR EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = c.volume_id AND s.mode = 'HELD')
-          OR EXISTS (SELECT FROM suspended_disk s WHERE s.disk_id = c.disk_id AND s.mode = 'HELD')
-          OR EXISTS (SELECT FROM suspended_library s WHERE s.library_id = d.library_id AND s.mode = 'HELD')
-          OR NOT EXISTS (SELECT FROM live_hold h WHERE h.file_id = c.file_id
-            AND NOT EXISTS (SELECT FROM suspended_quota s WHERE s.quota_id = h.quota_id AND s.mode = 'HELD')))`,
+          OR EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id AND s.mode = 'IMMEDIATE')
+          OR EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = c.volume_id AND s.mode = 'IMMEDIATE')
+          OR EXISTS (SELECT FROM suspended_disk s WHERE s.disk_id = c.disk_id AND s.mode = 'IMMEDIATE')
+          OR EXISTS (SELECT FROM suspended_library s WHERE s.library_id = d.library_id AND s.mode = 'IMMEDIATE')
+          OR NOT EXISTS (SELECT FROM live_request_file h WHERE h.file_id = c.file_id
+            AND NOT EXISTS (SELECT FROM suspended_quota s WHERE s.quota_id = h.quota_id AND s.mode = 'IMMEDIATE')))`,
   );
   return rows.map((row) => row.fileId);
 }
@@ -219,12 +219,12 @@ const TURNED = 1000;
 /** Switches files on an unreadable volume to their other copies, without an error for the first. @returns how many */
 export async function leaveUnreadable(ctx: Context): Promise<number> {
   const now = ctx.now();
-  const away = sql`SELECT v.id FROM volume v WHERE (${isAway} OR (${isLeftAlone(now)} AND v.failing_since < ${addSeconds(now, -PATIENCE_SECONDS)}::timestamp)) AND EXISTS (SELECT FROM recall c WHERE c.volume_id = v.id AND c.state = 'WAITING')`;
+  const away = sql`SELECT v.id FROM volume v WHERE (${isAway} OR (${isResting(now)} AND v.failing_since < ${addSeconds(now, -PATIENCE_SECONDS)}::timestamp)) AND EXISTS (SELECT FROM recall c WHERE c.volume_id = v.id AND c.state = 'WAITING')`;
   const which = sql`${isWaiting} AND ${hasOther} AND c.volume_id = f.volume_id AND f.volume_id IN (${away})
     AND NOT EXISTS (SELECT FROM staging g JOIN volume v ON v.id = f.volume_id AND v.library_id = g.library_id
       WHERE g.file_id = f.id AND g.state = 'READY' AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id)
-        AND NOT EXISTS (SELECT FROM suspended_library s WHERE s.library_id = v.library_id AND s.mode = 'HELD'))
-    AND EXISTS (SELECT FROM volume v WHERE v.id = f.copy_volume_id AND NOT ${isAway} AND NOT ${isLeftAlone(now)})`;
+        AND NOT EXISTS (SELECT FROM suspended_library s WHERE s.library_id = v.library_id AND s.mode = 'IMMEDIATE'))
+    AND EXISTS (SELECT FROM volume v WHERE v.id = f.copy_volume_id AND NOT ${isAway} AND NOT ${isResting(now)})`;
   const rows = await ctx.db.rows<{ id: bigint }>(
     sql`SELECT f.id FROM recall c JOIN tape_file f ON f.id = c.file_id WHERE ${which} ORDER BY f.id LIMIT ${TURNED}`,
   );

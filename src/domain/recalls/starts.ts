@@ -17,8 +17,8 @@ import type { Context } from '../context.js';
 import type { DiskRow } from '../disks/disks.js';
 import { lookAtDisks, type MeasureDisks, reserve } from '../disks/reservations.js';
 import { mayBegin } from '../health/suspensions.js';
-import { lockHolders, lockUnstartedOf, markHolds } from '../requests/holds.js';
 import { advanceRequests, noteStep } from '../requests/progress.js';
+import { lockHolders, lockUnstartedOf, markRequestFiles } from '../requests/request-files.js';
 import { isHeldUnder, type Lease } from './drives.js';
 
 export interface RunningRecall extends FileAttributes {
@@ -207,7 +207,7 @@ async function dropIdle(ctx: Context, fileIds: readonly bigint[]): Promise<void>
             AND f.stage = ANY(${onDiskStages}::"Stage"[]) RETURNING c.file_id AS "fileId", ${isChanged} AS "isChanged"`,
     );
     const asRead = idle.filter((file) => !file.isChanged);
-    await markHolds(ctx, tx, asRead);
+    await markRequestFiles(ctx, tx, asRead);
   });
 }
 
@@ -220,7 +220,7 @@ async function dateRequests(
   const fresh = await tx.query<{ id: number }>(
     sql`UPDATE request r SET tapestore_request_start = ${ctx.now()}::timestamp
      WHERE r.id = ANY(${requestIds}::int[]) AND r.tapestore_request_start IS NULL
-       AND EXISTS (SELECT FROM live_hold h WHERE h.request_id = r.id AND h.file_id = ANY(${started}::bigint[]))
+       AND EXISTS (SELECT FROM live_request_file h WHERE h.request_id = r.id AND h.file_id = ANY(${started}::bigint[]))
      RETURNING id`,
   );
   const ids = fresh.map((request) => request.id);

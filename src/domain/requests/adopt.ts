@@ -8,8 +8,8 @@ import { isOffered } from '../conditions.js';
 import type { Context } from '../context.js';
 import { holdsText } from '../match.js';
 import { findQuota } from '../quotas/charges.js';
-import { settleRequests } from './holds.js';
 import { recountRequests } from './progress.js';
+import { settleRequests } from './request-files.js';
 
 export interface AdoptedRequest {
   id: number;
@@ -40,7 +40,7 @@ export async function adoptRequest(ctx: Context, request: AdoptedRequest, note: 
     const { unknown, bytes } = await holdFiles(tx, request);
     if (isLive) {
       await tx.query(
-        sql`UPDATE quota q SET used = q.used + ${bytes}::numeric, awaited_paths = q.awaited_paths + ${unknown}
+        sql`UPDATE quota q SET used = q.used + ${bytes}::numeric, unresolved_paths = q.unresolved_paths + ${unknown}
             WHERE q.id = ${quota.id}`,
       );
       await noteTold(tx, request);
@@ -69,9 +69,9 @@ async function holdFiles(
     : sql`SELECT f.path, row_number() OVER (ORDER BY f.path) AS n, f.id, f.size FROM tape_file f WHERE ${holdsText(pattern)} AND ${isOffered}`;
   const [row] = await tx.query<{ unknown: number; bytes: string }>(
     sql`WITH listed AS MATERIALIZED (${listed}), held AS (
-          INSERT INTO hold (request_id, file_id, ordinal, size) SELECT ${id}, l.id, l.n, l.size FROM listed l WHERE l.id IS NOT NULL
+          INSERT INTO request_file (request_id, file_id, ordinal, size) SELECT ${id}, l.id, l.n, l.size FROM listed l WHERE l.id IS NOT NULL
         ), noted AS (
-          INSERT INTO awaited_path (request_id, path, ordinal) SELECT ${id}, l.path, l.n FROM listed l WHERE l.id IS NULL
+          INSERT INTO unresolved_path (request_id, path, ordinal) SELECT ${id}, l.path, l.n FROM listed l WHERE l.id IS NULL
         ) SELECT (count(*) - count(l.id))::int AS unknown, coalesce(sum(l.size), 0)::text AS bytes FROM listed l`,
   );
   if (!row) throw new Error(`request ${id} was not stored`);

@@ -21,9 +21,9 @@ import { allow } from '../policy.js';
 import { charge, checkLimit, checkPatterns, checkRoom, countIn, findQuota, type QuotaRow } from '../quotas/charges.js';
 import { checkAsked, takeTurn } from '../turn.js';
 import { endOverdue, hasOverdue, isAnyOverdue } from './ends.js';
-import { settleRequests } from './holds.js';
 import { checkWithin, type Limits, type LimitsInput, readLimits } from './limits.js';
 import { noteStep } from './progress.js';
+import { settleRequests } from './request-files.js';
 
 /** REST contract, section 4.3: five days after the request is made. */
 const DEFAULT_RETENTION_SECONDS = 5 * 24 * 3600;
@@ -57,12 +57,12 @@ export async function createRequest(ctx: Context, input: CreateRequestInput): Pr
  * @returns the id of the request; undefined if it would contain no file, so that none is created
  * @throws InvalidInputError, UnknownUserError, LimitReachedError; nothing is stored then
  */
-export async function createRequestOfBulk(
+export async function createForStageRequest(
   ctx: Context,
   input: CreateRequestInput & { files: readonly string[] },
-  bulk: BulkPart,
+  stageRequest: StageRequestPart,
 ): Promise<number | undefined> {
-  return (await makeRequest(ctx, input, bulk)).id;
+  return (await makeRequest(ctx, input, stageRequest)).id;
 }
 
 interface Made {
@@ -73,13 +73,17 @@ interface Made {
 
 /** The request was fulfilled with the copy of the file `f`. */
 const isOnDiskFor = (requestId: number | undefined) =>
-  sql`f.id IN (SELECT h.file_id FROM hold h WHERE h.request_id = ${requestId ?? null}::int AND h.state = 'ON_DISK')`;
+  sql`f.id IN (SELECT h.file_id FROM request_file h WHERE h.request_id = ${requestId ?? null}::int AND h.state = 'ON_DISK')`;
 
-async function makeRequest(ctx: Context, input: CreateRequestInput, bulk: BulkPart | undefined): Promise<Made> {
+async function makeRequest(
+  ctx: Context,
+  input: CreateRequestInput,
+  stageRequest: StageRequestPart | undefined,
+): Promise<Made> {
   const deed = { operation: 'createRequest', kind: 'REQUEST', object: '', given: input } as const;
   return await audited(ctx, deed, async (note) => {
     const now = ctx.now();
-    const checked = { ...checkRequest(ctx, input, now), bulk };
+    const checked = { ...checkRequest(ctx, input, now), stageRequest };
     allow(ctx, 'createRequest', checked.user);
     for (let endsOverdue = true; ; endsOverdue = false) {
       const made = await takeTurn(ctx, 'catalogue', () => store(ctx, { ...checked, now, endsOverdue }, note));
@@ -92,7 +96,7 @@ async function makeRequest(ctx: Context, input: CreateRequestInput, bulk: BulkPa
   });
 }
 
-type Checked = ReturnType<typeof checkRequest> & { now: string; bulk: BulkPart | undefined };
+type Checked = ReturnType<typeof checkRequest> & { now: string; stageRequest: StageRequestPart | undefined };
 
 /** @returns undefined if overdue requests of the quota must be ended first */
 async function store(
@@ -109,7 +113,7 @@ async function store(
     const addresses = addressesOf(ctx, quota, checked);
     const request: NewRequest = { ...checked, ...addresses, quota };
     if (checked.wish.files) tx.send(plannedByKeys()); // patterns need their own plan
-    const { id, files, restored } = await storeFiles(ctx, tx, request, checked.bulk);
+    const { id, files, restored } = await storeFiles(ctx, tx, request, checked.stageRequest);
     if (id === undefined) return { id, restored };
     await settleRequests(ctx, tx, [id], {
       isNew: true,
@@ -121,10 +125,15 @@ async function store(
   });
 }
 
-async function storeFiles(ctx: Context, tx: Transaction, request: NewRequest, bulk: BulkPart | undefined) {
+async function storeFiles(
+  ctx: Context,
+  tx: Transaction,
+  request: NewRequest,
+  stageRequest: StageRequestPart | undefined,
+) {
   const { files, pattern } = request.wish;
   if (files === undefined) return await storeMatching(ctx, tx, request, pattern);
-  return bulk ? await storeFitting(ctx, tx, request, bulk) : await storeListed(ctx, tx, request, files);
+  return stageRequest ? await storeFitting(ctx, tx, request, stageRequest) : await storeListed(ctx, tx, request, files);
 }
 
 function addressesOf(ctx: Context, quota: QuotaRow, { addresses }: Checked) {
@@ -260,7 +269,7 @@ async function storeListed(
   files: readonly string[],
 ): Promise<Stored> {
   const { quota, user } = request;
-  const [row] = await tx.query<StoredRow & { unknown: number; awaitedPaths: number | null }>(
+  const [row] = await tx.query<StoredRow & { unknown: number; unresolvedPaths: number | null }>(
     prepared(
       // one statement, so that a path is either known or awaited
       sql`WITH made AS (${insertRequest(ctx, request)}
@@ -268,15 +277,15 @@ async function storeListed(
          SELECT l.path, l.n, f.id, f.size, f.stage FROM unnest(${files}::text[]) WITH ORDINALITY AS l (path, n)
            LEFT JOIN tape_file f ON f.path = l.path AND ${isOffered} AND ${mayPath(ctx, 'REQUEST')}
        ), held AS (
-         INSERT INTO hold (request_id, file_id, ordinal, size) SELECT m.id, l.id, l.n, l.size FROM listed l, made m WHERE l.id IS NOT NULL
+         INSERT INTO request_file (request_id, file_id, ordinal, size) SELECT m.id, l.id, l.n, l.size FROM listed l, made m WHERE l.id IS NOT NULL
        ), noted AS (
-         INSERT INTO awaited_path (request_id, path, ordinal) SELECT m.id, l.path, l.n FROM listed l, made m WHERE l.id IS NULL
+         INSERT INTO unresolved_path (request_id, path, ordinal) SELECT m.id, l.path, l.n FROM listed l, made m WHERE l.id IS NULL
        ), taken AS MATERIALIZED (
          SELECT count(id)::int AS files, coalesce(sum(size), 0) AS bytes, (count(*) - count(id))::int AS unknown, ${restoredCount} FROM listed
        ), charged AS (
-         UPDATE quota q SET awaited_paths = q.awaited_paths + t.unknown, used = q.used + t.bytes
+         UPDATE quota q SET unresolved_paths = q.unresolved_paths + t.unknown, used = q.used + t.bytes
          FROM taken t WHERE q.id = ${quota.id} AND q.removed_at IS NULL AND (q.used + t.bytes <= q.size OR t.bytes = 0)
-         RETURNING q.awaited_paths AS "awaitedPaths"
+         RETURNING q.unresolved_paths AS "unresolvedPaths"
        )
        SELECT m.id, t.*, c.* FROM made m CROSS JOIN taken t LEFT JOIN charged c ON true`,
     ),
@@ -285,9 +294,9 @@ async function storeListed(
   const { id, unknown, restored } = row;
   const taken = { files: row.files, bytes: BigInt(row.bytes) };
   checkWithin(ctx, request.limits, taken);
-  const have = row.awaitedPaths ?? (await countIn(tx, quota, unknown));
-  checkLimit(ctx, user, 'awaitedPaths', { have, added: unknown });
-  if (row.awaitedPaths === null) await charge(tx, quota, taken.bytes);
+  const have = row.unresolvedPaths ?? (await countIn(tx, quota, unknown));
+  checkLimit(ctx, user, 'unresolvedPaths', { have, added: unknown });
+  if (row.unresolvedPaths === null) await charge(tx, quota, taken.bytes);
   return { id, files: taken.files, restored };
 }
 
@@ -308,7 +317,7 @@ async function storeMatching(ctx: Context, tx: Transaction, request: NewRequest,
   await checkRoom(tx, request.quota, bytes); // before they are stored
   const [held] = await tx.query<{ bytes: string }>(
     sql`WITH held AS (
-       INSERT INTO hold (request_id, file_id, ordinal, size)
+       INSERT INTO request_file (request_id, file_id, ordinal, size)
        SELECT ${id}, id, row_number() OVER (ORDER BY path), size FROM tape_file f WHERE ${which}
        RETURNING size
      ) SELECT coalesce(sum(size), 0) AS bytes FROM held`,
@@ -320,12 +329,12 @@ async function storeMatching(ctx: Context, tx: Transaction, request: NewRequest,
 }
 
 /** A part of a stage request that is stored already. No other part contains one of its paths. */
-interface BulkPart {
+interface StageRequestPart {
   id: string;
-  files: readonly BulkFileInput[];
+  files: readonly StageRequestFileInput[];
 }
 
-export interface BulkFileInput {
+export interface StageRequestFileInput {
   path: string;
   /** The path as the client wrote it. */
   given: string;
@@ -341,7 +350,7 @@ async function storeFitting(
   ctx: Context,
   tx: Transaction,
   request: NewRequest,
-  bulk: BulkPart,
+  stageRequest: StageRequestPart,
 ): Promise<Omit<Stored, 'id'> & Made> {
   const { quota } = request;
   await lockQuotas(tx, sql`q.id = ${quota.id}`);
@@ -351,18 +360,18 @@ async function storeFitting(
        SELECT greatest(q.size - q.used, 0) AS bytes FROM quota q WHERE q.id = ${quota.id} AND q.removed_at IS NULL
      ), listed AS MATERIALIZED (
        SELECT l.path, l.given, l.n, f.id, f.size, f.stage, ${problemOf(ctx)} AS problem
-       FROM (${wantedFiles(bulk.files)}) l LEFT JOIN tape_file f ON f.path = l.path AND ${isOffered} AND ${mayPath(ctx, 'REQUEST')}
+       FROM (${wantedFiles(stageRequest.files)}) l LEFT JOIN tape_file f ON f.path = l.path AND ${isOffered} AND ${mayPath(ctx, 'REQUEST')}
      ), summed AS MATERIALIZED (
        SELECT l.*, sum(l.size) FILTER (WHERE l.problem IS NULL) OVER (ORDER BY l.n) AS total FROM listed l
      ), judged AS MATERIALIZED (
-       SELECT s.*, coalesce(s.problem, CASE WHEN s.size > 0 AND s.total > (SELECT bytes FROM room) THEN 'QUOTA_FULL'::"BulkProblem" END) AS reason
+       SELECT s.*, coalesce(s.problem, CASE WHEN s.size > 0 AND s.total > (SELECT bytes FROM room) THEN 'QUOTA_FULL'::"StageRequestProblem" END) AS reason
        FROM summed s
      ), made AS (${insertRequest(ctx, request, sql`EXISTS (SELECT FROM judged WHERE reason IS NULL) AND EXISTS (SELECT FROM room)`)}
      ), held AS (
-       INSERT INTO hold (request_id, file_id, ordinal, size) SELECT m.id, j.id, j.n, j.size FROM judged j, made m WHERE j.reason IS NULL
+       INSERT INTO request_file (request_id, file_id, ordinal, size) SELECT m.id, j.id, j.n, j.size FROM judged j, made m WHERE j.reason IS NULL
      ), noted AS (
-       INSERT INTO bulk_file (bulk_id, path, given, ordinal, request_id, file_id, problem)
-       SELECT ${bulk.id}::uuid, j.path, j.given, j.n, CASE WHEN j.reason IS NULL THEN m.id END, j.id, j.reason FROM judged j LEFT JOIN made m ON true
+       INSERT INTO stage_request_file (stage_request_id, path, given, ordinal, request_id, file_id, problem)
+       SELECT ${stageRequest.id}::uuid, j.path, j.given, j.n, CASE WHEN j.reason IS NULL THEN m.id END, j.id, j.reason FROM judged j LEFT JOIN made m ON true
      ), taken AS MATERIALIZED (
        SELECT count(*)::int AS files, coalesce(sum(size), 0) AS bytes, ${restoredCount} FROM judged WHERE reason IS NULL
      ), charged AS (
@@ -377,7 +386,7 @@ async function storeFitting(
   return { id, files, restored };
 }
 
-export function wantedFiles(files: readonly BulkFileInput[]): Sql {
+export function wantedFiles(files: readonly StageRequestFileInput[]): Sql {
   const paths = files.map(({ path }) => path);
   const given = files.map((file) => file.given);
   const ordinals = files.map(({ ordinal }) => ordinal);
@@ -386,7 +395,7 @@ export function wantedFiles(files: readonly BulkFileInput[]): Sql {
 
 /** The problem of the path `l` with file `f`, regardless of the room left. A file above the quota's size never fits. */
 const problemOf = (ctx: Context) => sql`CASE
-  WHEN f.id IS NULL THEN CASE WHEN ${isFolder(ctx)} THEN 'FOLDER'::"BulkProblem" ELSE 'UNKNOWN' END
+  WHEN f.id IS NULL THEN CASE WHEN ${isFolder(ctx)} THEN 'FOLDER'::"StageRequestProblem" ELSE 'UNKNOWN' END
   WHEN f.stage IN ('UNVERIFIED', 'ONDISK') THEN 'ELSEWHERE'
   WHEN f.size > (SELECT bytes FROM room) THEN 'QUOTA_FULL' END`;
 

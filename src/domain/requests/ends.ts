@@ -14,7 +14,7 @@ import type { Context } from '../context.js';
 import { checkPath, checkPattern, withoutEmpty } from '../input.js';
 import { type Charge, refund, unknownPathsOf } from '../quotas/charges.js';
 import { takeTurn } from '../turn.js';
-import { keepUnnotedOut } from './left-out.js';
+import { keepUnnotedOut } from './excluded-paths.js';
 import { noteStep, recountAndAdvance } from './progress.js';
 import { isEnded, type LockedRequest, lockOwnRequest } from './rows.js';
 
@@ -76,10 +76,10 @@ export async function endRequests(
   const ended = await tx.query<Charge>(
     sql`UPDATE request SET state = ${state}, is_released = false, retention = ${retention}
         WHERE id = ANY(${ids}::int[]) RETURNING quota_id AS "quotaId", bytes_total AS bytes,
-          ${unknownPathsOf('request')} AS "awaitedPaths"`,
+          ${unknownPathsOf('request')} AS "unresolvedPaths"`,
   );
   refund(tx, ended);
-  await dropRecalls(tx, sql`SELECT file_id FROM hold WHERE request_id = ANY(${ids}::int[])`);
+  await dropRecalls(tx, sql`SELECT file_id FROM request_file WHERE request_id = ANY(${ids}::int[])`);
   recordProgress(ctx, tx, ids);
   noteStep(ctx, tx, state === 'EXPIRED' ? 'expired' : 'cancelled', ids);
   return ids.length;
@@ -108,7 +108,7 @@ interface ReleaseFilesInput {
 }
 
 /**
- * Releases files of a request: on disk, waiting or failed, and awaited paths. A match also covers left-out files
+ * Releases files of a request: on disk, waiting or failed, and unresolved paths. A match also covers left-out files
  * without a recorded path. Released files never join again, even if the request is revived. The state follows from the
  * remaining files: complete if all are on disk, or none is left.
  *
@@ -137,10 +137,10 @@ export async function releaseFiles(
       tx.send(plannedByKeys());
       await chooseFiles(tx, request, choice);
       if (isOver) return;
-      const held = await letGoHolds(tx, request.id);
-      const dropped = await dropAwaited(tx, request.id);
+      const held = await releaseRequestFiles(tx, request.id);
+      const dropped = await dropUnresolved(tx, request.id);
       if (held.files + dropped.paths + keptOut === 0) return;
-      refund(tx, [{ quotaId: request.quotaId, bytes: held.bytes, awaitedPaths: dropped.unknown }]);
+      refund(tx, [{ quotaId: request.quotaId, bytes: held.bytes, unresolvedPaths: dropped.unknown }]);
       await dropRecalls(tx, sql`SELECT file_id FROM chosen`);
       tx.send(sql`UPDATE request SET is_released = false WHERE id = ${request.id}`);
       tx.send(plannedByKeys());
@@ -170,51 +170,51 @@ async function chooseFiles(tx: Transaction, { id: requestId }: LockedRequest, ch
   if ('match' in choice) {
     await tx.query(
       sql`CREATE TEMP TABLE chosen ON COMMIT DROP AS
-       SELECT f.path, f.id AS file_id, false AS is_awaited FROM hold h CROSS JOIN LATERAL (
+       SELECT f.path, f.id AS file_id, false AS is_unresolved FROM request_file h CROSS JOIN LATERAL (
          SELECT f.id, f.path FROM tape_file f WHERE f.id = h.file_id AND strpos(f.path, ${choice.match}) > 0 OFFSET 0
        ) f WHERE h.request_id = ${requestId}
        UNION ALL
-       SELECT path, NULL, true FROM awaited_path WHERE request_id = ${requestId} AND strpos(path, ${choice.match}) > 0`,
+       SELECT path, NULL, true FROM unresolved_path WHERE request_id = ${requestId} AND strpos(path, ${choice.match}) > 0`,
     );
     if ((await tx.query(sql`SELECT FROM chosen LIMIT 1`)).length > 0) return;
     throw new InvalidInputError('match', `is in no path of request ${requestId}: ${quote(choice.match)}`);
   }
   await tx.query(
     sql`CREATE TEMP TABLE chosen ON COMMIT DROP AS
-     SELECT c.path, h.file_id, a.path IS NOT NULL AS is_awaited FROM unnest(${choice.paths}::text[]) AS c (path)
+     SELECT c.path, h.file_id, a.path IS NOT NULL AS is_unresolved FROM unnest(${choice.paths}::text[]) AS c (path)
        LEFT JOIN LATERAL (SELECT f.id FROM tape_file f WHERE f.path = c.path OFFSET 0) f ON true
-       LEFT JOIN LATERAL (SELECT h.file_id FROM hold h WHERE h.request_id = ${requestId} AND h.file_id = f.id OFFSET 0) h ON true
-       LEFT JOIN LATERAL (SELECT a.path FROM awaited_path a WHERE a.request_id + 0 = ${requestId} AND a.path = c.path OFFSET 0) a ON true`,
+       LEFT JOIN LATERAL (SELECT h.file_id FROM request_file h WHERE h.request_id = ${requestId} AND h.file_id = f.id OFFSET 0) h ON true
+       LEFT JOIN LATERAL (SELECT a.path FROM unresolved_path a WHERE a.request_id + 0 = ${requestId} AND a.path = c.path OFFSET 0) a ON true`,
   );
   const [foreign] = await tx.query<{ path: string; count: number }>(
     sql`SELECT min(path COLLATE "C") AS path, count(*)::int AS count FROM chosen
-     WHERE file_id IS NULL AND NOT is_awaited HAVING count(*) > 0`,
+     WHERE file_id IS NULL AND NOT is_unresolved HAVING count(*) > 0`,
   );
   if (!foreign) return;
   const more = foreign.count === 1 ? '' : ` and ${foreign.count - 1} more`;
-  throw new InvalidInputError('paths', `has what request ${requestId} does not hold: ${quote(foreign.path)}${more}`);
+  throw new InvalidInputError('paths', `has what request ${requestId} does not contain: ${quote(foreign.path)}${more}`);
 }
 
-async function letGoHolds(tx: Transaction, requestId: number): Promise<{ files: number; bytes: bigint }> {
+async function releaseRequestFiles(tx: Transaction, requestId: number): Promise<{ files: number; bytes: bigint }> {
   const which = sql`h.request_id = ${requestId} AND h.file_id = ANY(ARRAY(SELECT file_id FROM chosen WHERE file_id IS NOT NULL))`;
   const [sum] = await tx.query<{ files: number; bytes: bigint }>(
     sql`WITH gone AS (
-       UPDATE hold h SET state = 'RELEASED', error_class = NULL, error = NULL
+       UPDATE request_file h SET state = 'RELEASED', error_class = NULL, error = NULL
        WHERE ${which} AND h.state <> 'RELEASED' RETURNING h.size
      ) SELECT count(*)::int AS files, coalesce(sum(size), 0) AS bytes FROM gone`,
   );
   return sum ?? { files: 0, bytes: 0n };
 }
 
-/** Deletes awaited paths. Released request files keep patterns from taking their files. @returns numbers of paths */
-async function dropAwaited(tx: Transaction, requestId: number): Promise<{ paths: number; unknown: number }> {
-  // `+ 0` keeps PostgreSQL from reading all awaited paths of the request
-  const which = sql`a.request_id + 0 = ${requestId} AND a.path = ANY(ARRAY(SELECT path FROM chosen WHERE is_awaited))`;
+/** Deletes unresolved paths. Released request files keep patterns from taking their files. @returns numbers of paths */
+async function dropUnresolved(tx: Transaction, requestId: number): Promise<{ paths: number; unknown: number }> {
+  // `+ 0` keeps PostgreSQL from reading all unresolved paths of the request
+  const which = sql`a.request_id + 0 = ${requestId} AND a.path = ANY(ARRAY(SELECT path FROM chosen WHERE is_unresolved))`;
   const [row] = await tx.query<{ paths: number; unknown: number }>(
     sql`WITH dropped AS (
-       DELETE FROM awaited_path a WHERE ${which} RETURNING a.path, a.ordinal, a.reason
+       DELETE FROM unresolved_path a WHERE ${which} RETURNING a.path, a.ordinal, a.reason
      ), kept_out AS (
-       INSERT INTO hold (request_id, file_id, ordinal, size, state)
+       INSERT INTO request_file (request_id, file_id, ordinal, size, state)
        SELECT ${requestId}, f.id, d.ordinal, f.size, 'RELEASED' FROM dropped d
          CROSS JOIN LATERAL (SELECT f.* FROM tape_file f WHERE f.path = d.path OFFSET 0) f JOIN request r ON r.id = ${requestId}
        WHERE ${isAllowedIn('REQUEST')}

@@ -10,7 +10,7 @@ import type { Context } from '../context.js';
 import { queueMail } from '../notifications/mail/notifications.js';
 
 /** Counts and bytes (`files`, `on_disk`, `failed`, `bytes`, `bytes_on_disk`) of request files `h`. */
-export const holdCounts = sql`count(h.file_id) AS files,
+export const requestFileCounts = sql`count(h.file_id) AS files,
   count(*) FILTER (WHERE h.state = 'ON_DISK') AS on_disk, count(*) FILTER (WHERE h.state = 'FAILED') AS failed,
   coalesce(sum(h.size), 0) AS bytes, coalesce(sum(h.size) FILTER (WHERE h.state = 'ON_DISK'), 0) AS bytes_on_disk`;
 
@@ -35,7 +35,7 @@ function dueValues(now: string): Sql {
 /** A recall for the request `r` has begun, perhaps before its creation. @param which a condition on `h` */
 export function hasBegun(which = sql`true`): Sql {
   // evaluated for each request: as EXISTS, PostgreSQL may scan the files of all requests
-  return sql`coalesce((SELECT true FROM hold h JOIN tape_file f ON f.id = h.file_id
+  return sql`coalesce((SELECT true FROM request_file h JOIN tape_file f ON f.id = h.file_id
     WHERE h.request_id = r.id AND ${which} AND h.state = 'WAITING' AND f.stage = 'RESTORING' LIMIT 1), false)`;
 }
 
@@ -70,7 +70,7 @@ const recountOf = (requestIds: readonly number[], now: string) => sql`
         c.bytes AS bytes_total, c.bytes_on_disk,
         CASE WHEN c.on_disk > r.files_on_disk THEN ${now}::timestamp ELSE r.last_arrival END AS last_arrival
       FROM request r CROSS JOIN LATERAL (
-        SELECT ${holdCounts} FROM hold h WHERE h.request_id = r.id AND h.state <> 'RELEASED'
+        SELECT ${requestFileCounts} FROM request_file h WHERE h.request_id = r.id AND h.state <> 'RELEASED'
       ) c WHERE r.id = ANY(${requestIds}::int[]) AND ${isLive}
       OFFSET 0
     ) r CROSS JOIN LATERAL (SELECT ${dueValues(now)}) AS d (due_state, due_first, due_last, due_end)
@@ -83,8 +83,8 @@ export async function recountRequests(tx: Transaction, requestIds: readonly numb
           bytes_total = c.bytes, bytes_on_disk = c.bytes_on_disk,
           last_arrival = CASE WHEN c.on_disk > r.files_on_disk THEN ${now}::timestamp ELSE r.last_arrival END
         FROM (
-          SELECT i.id, ${holdCounts} FROM unnest(${requestIds}::int[]) AS i (id)
-            LEFT JOIN hold h ON h.request_id = i.id AND h.state <> 'RELEASED' GROUP BY i.id
+          SELECT i.id, ${requestFileCounts} FROM unnest(${requestIds}::int[]) AS i (id)
+            LEFT JOIN request_file h ON h.request_id = i.id AND h.state <> 'RELEASED' GROUP BY i.id
         ) c WHERE r.id = c.id`,
   );
 }

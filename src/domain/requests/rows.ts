@@ -7,12 +7,12 @@ import { type ListPages, PAGE, readList } from '../../db/snapshot.js';
 import { allOf, raw, type Sql, sql } from '../../db/sql.js';
 import type { Transaction } from '../../db/transaction.js';
 import {
-  type AwaitedPath,
-  type Hold,
   Prisma,
   type Quota,
   type Request,
+  type RequestFile,
   type TapeFile,
+  type UnresolvedPath,
 } from '../../generated/prisma/client.js';
 import type { RequestState } from '../../generated/prisma/enums.js';
 import { mayPath, mayPathOfRequest } from '../access/paths.js';
@@ -170,7 +170,7 @@ function filterOf(ctx: Context, input: ListRequestsInput): Sql {
 
 /**
  * Streams the paths of a request in the order in which it took them: its files, also those it had when it ended, and
- * awaited paths. Released files are left out. `getRequestWithPaths` reads what fits a page.
+ * unresolved paths. Released files are left out. `getRequestWithPaths` reads what fits a page.
  */
 export async function streamRequestPaths<T>(
   ctx: Context,
@@ -178,9 +178,9 @@ export async function streamRequestPaths<T>(
   consume: (pages: ListPages<{ path: string }>) => Promise<T>,
 ): Promise<T> {
   const list = sql`SELECT path FROM (
-      SELECT f.path, h.ordinal FROM hold h JOIN tape_file f ON f.id = h.file_id
+      SELECT f.path, h.ordinal FROM request_file h JOIN tape_file f ON f.id = h.file_id
       WHERE h.request_id = ${requestId} AND h.state <> 'RELEASED' AND ${mayPathOfRequest(ctx)}
-      UNION ALL SELECT f.path, f.ordinal FROM awaited_path f WHERE f.request_id = ${requestId} AND ${mayPathOfRequest(ctx)}
+      UNION ALL SELECT f.path, f.ordinal FROM unresolved_path f WHERE f.request_id = ${requestId} AND ${mayPathOfRequest(ctx)}
     ) p ORDER BY ordinal`;
   return await readList<{ path: string }, T>(ctx, list, consume);
 }
@@ -211,26 +211,26 @@ const byId = (ctx: Context, id: number) => sql`
         THEN coalesce(string_agg(to_json(l.path)::text, ',' ORDER BY l.ordinal) FILTER (WHERE l.is_seen), '') END AS paths
       FROM (
         SELECT f.path, h.ordinal, h.state <> 'RELEASED' AND ${mayPathOfRequest(ctx)} AS is_seen
-        FROM (SELECT file_id, ordinal, state FROM hold WHERE request_id = r.id LIMIT ${ONE_MORE}) h
+        FROM (SELECT file_id, ordinal, state FROM request_file WHERE request_id = r.id LIMIT ${ONE_MORE}) h
           JOIN tape_file f ON f.id = h.file_id
         UNION ALL
         SELECT f.path, f.ordinal, ${mayPathOfRequest(ctx)}
-        FROM (SELECT path, ordinal FROM awaited_path WHERE request_id = r.id LIMIT ${ONE_MORE}) f
+        FROM (SELECT path, ordinal FROM unresolved_path WHERE request_id = r.id LIMIT ${ONE_MORE}) f
       ) l
     ) p ON r.files_total <= ${MOST}
   WHERE r.id = ${id}::int AND ${isVisibleQuota(ctx)}`;
 
 const list = { parent: 'request_id', key: 'ordinal' } as const;
 
-const { HoldScalarFieldEnum: holdFields, TapeFileScalarFieldEnum: fileFields } = Prisma;
+const { RequestFileScalarFieldEnum: requestFileFields, TapeFileScalarFieldEnum: fileFields } = Prisma;
 
 const withFields = (fields: object) => ({
-  columns: sql`${columnsOf(holdFields, 'c')}, ${columnsOf(fields, 'f', 'file.')}`,
+  columns: sql`${columnsOf(requestFileFields, 'c')}, ${columnsOf(fields, 'f', 'file.')}`,
   takeFile: rowTaker<TapeFile>(fields, 'file.'),
 });
 const [withCommonFields, withAllFields] = [withFields(commonFileFields), withFields(fileFields)];
 
-interface HoldWithFile extends Hold {
+interface RequestFileWithFile extends RequestFile {
   file: TapeFile;
 }
 
@@ -238,35 +238,35 @@ interface HoldWithFile extends Hold {
  * Reads a page of files of each request. Looks up each file by its id, regardless of the planner's estimates.
  * @param how.isCommon whether `commonFileFields` of the files are enough
  */
-export async function readHolds(
+export async function readRequestFiles(
   ctx: Context,
   requestIds: readonly number[],
   wish: PageWish,
   { isCommon = false } = {},
-): Promise<Map<number, PageItem<HoldWithFile>[]>> {
+): Promise<Map<number, PageItem<RequestFileWithFile>[]>> {
   const { columns, takeFile } = isCommon ? withCommonFields : withAllFields;
   const join = sql`LEFT JOIN LATERAL (
     SELECT f.* FROM tape_file f WHERE f.id = c.file_id AND ${mayPathOfRequest(ctx)} OFFSET 0
   ) f ON true`;
-  const holds = { ...list, table: 'hold', columns, join, isSeen: sql`f.id IS NOT NULL` } as const;
-  const pages = await readInnerPages<HoldWithFile>(ctx, holds, requestIds, wish);
+  const files = { ...list, table: 'request_file', columns, join, isSeen: sql`f.id IS NOT NULL` } as const;
+  const pages = await readInnerPages<RequestFileWithFile>(ctx, files, requestIds, wish);
   for (const { row } of [...pages.values()].flat()) if (row) row.file = takeFile(row);
   return pages;
 }
 
-const awaitedColumns = columnsOf(Prisma.AwaitedPathScalarFieldEnum, 'c');
+const unresolvedColumns = columnsOf(Prisma.UnresolvedPathScalarFieldEnum, 'c');
 
-export async function readAwaited(
+export async function readUnresolved(
   ctx: Context,
   requestIds: readonly number[],
   wish: PageWish,
-): Promise<Map<number, PageItem<AwaitedPath>[]>> {
+): Promise<Map<number, PageItem<UnresolvedPath>[]>> {
   const isSeen = sql`EXISTS (SELECT FROM (SELECT c.path) f WHERE ${mayPathOfRequest(ctx)})`;
-  const awaited = { ...list, table: 'awaited_path', columns: awaitedColumns, isSeen } as const;
-  return await readInnerPages<AwaitedPath>(ctx, awaited, requestIds, wish);
+  const unresolved = { ...list, table: 'unresolved_path', columns: unresolvedColumns, isSeen } as const;
+  return await readInnerPages<UnresolvedPath>(ctx, unresolved, requestIds, wish);
 }
 
-interface AwaitedCounts {
+interface UnresolvedCounts {
   unknown: number;
   /** Files without room in the quota. */
   refused: number;
@@ -275,12 +275,15 @@ interface AwaitedCounts {
 }
 
 /** Counts the unresolved paths of requests, by request id. Requests without any are absent. */
-export async function countAwaited(ctx: Context, requestIds: readonly number[]): Promise<Map<number, AwaitedCounts>> {
-  const rows = await ctx.db.rows<AwaitedCounts & { id: number }>(
+export async function countUnresolved(
+  ctx: Context,
+  requestIds: readonly number[],
+): Promise<Map<number, UnresolvedCounts>> {
+  const rows = await ctx.db.rows<UnresolvedCounts & { id: number }>(
     sql`SELECT request_id AS id, count(*) FILTER (WHERE reason = 'UNKNOWN')::int AS unknown,
        count(*) FILTER (WHERE reason = 'QUOTA_FULL')::int AS refused,
        count(*) FILTER (WHERE reason = 'LIMIT')::int AS "overLimit"
-     FROM awaited_path WHERE request_id = ANY(${requestIds}::int[]) GROUP BY request_id`,
+     FROM unresolved_path WHERE request_id = ANY(${requestIds}::int[]) GROUP BY request_id`,
   );
   return new Map(rows.map(({ id, ...counts }) => [id, counts]));
 }
@@ -288,7 +291,7 @@ export async function countAwaited(ctx: Context, requestIds: readonly number[]):
 /** Counts the released files of requests, by request id. Requests without any are absent. */
 export async function countReleased(ctx: Context, requestIds: readonly number[]): Promise<Map<number, number>> {
   const rows = await ctx.db.rows<{ id: number; released: number }>(
-    sql`SELECT request_id AS id, count(*)::int AS released FROM hold
+    sql`SELECT request_id AS id, count(*)::int AS released FROM request_file
      WHERE request_id = ANY(${requestIds}::int[]) AND state = 'RELEASED' GROUP BY request_id`,
   );
   return new Map(rows.map(({ id, released }) => [id, released]));
@@ -297,7 +300,7 @@ export async function countReleased(ctx: Context, requestIds: readonly number[])
 /** Counts the files at their primary path, by request id. Requests without any are absent. */
 export async function countAtPrimaryPlace(ctx: Context, requestIds: readonly number[]): Promise<Map<number, number>> {
   const rows = await ctx.db.rows<{ id: number; files: number }>(
-    sql`SELECT h.request_id AS id, count(*)::int AS files FROM hold h JOIN tape_file f ON f.id = h.file_id
+    sql`SELECT h.request_id AS id, count(*)::int AS files FROM request_file h JOIN tape_file f ON f.id = h.file_id
         WHERE h.request_id = ANY(${requestIds}::int[]) AND h.state = 'ON_DISK' AND ${isAtPrimaryPlace} GROUP BY h.request_id`,
   );
   return new Map(rows.map(({ id, files }) => [id, files]));
@@ -310,7 +313,7 @@ export async function countAtPrimaryPlace(ctx: Context, requestIds: readonly num
 export async function readMountpoints(ctx: Context, requestIds: readonly number[]): Promise<Map<number, string[]>> {
   const rows = await ctx.db.rows<{ id: number; mountpoints: string[] }>(
     sql`SELECT h.request_id AS id, array_agg(DISTINCT k.mountpoint ORDER BY k.mountpoint) AS mountpoints
-        FROM hold h JOIN tape_file f ON f.id = h.file_id
+        FROM request_file h JOIN tape_file f ON f.id = h.file_id
           JOIN restore_disk k ON k.id = ${diskOfCopy}
         WHERE h.request_id = ANY(${requestIds}::int[]) AND h.state = 'ON_DISK' AND ${mayPath(ctx, 'FETCH')}
         GROUP BY h.request_id HAVING bool_and(f.disk_path IS NULL)`,

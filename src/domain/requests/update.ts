@@ -24,10 +24,10 @@ import {
 import { takeTurn } from '../turn.js';
 import { addressOf, checkNotification } from './create.js';
 import { endOverdue, endRequests } from './ends.js';
-import { settleRequests } from './holds.js';
-import { joinAwaitedOf, joinRequest, leaveMissing } from './joins.js';
+import { joinRequest, joinUnresolvedOf, leaveMissing } from './joins.js';
 import { checkWithin, type LimitsInput, readLimits } from './limits.js';
 import { advanceRequests } from './progress.js';
+import { settleRequests } from './request-files.js';
 import { checkVisible, isEnded, type LockedRequest, lockOwnRequest } from './rows.js';
 
 /** A limit of null is removed. */
@@ -145,7 +145,7 @@ function changesOf(
 }
 
 async function followLimits(ctx: Context, tx: Transaction, id: number, hasLimits: boolean): Promise<void> {
-  const hasGrown = hasLimits && (await joinAwaitedOf(ctx, tx, id));
+  const hasGrown = hasLimits && (await joinUnresolvedOf(ctx, tx, id));
   if (!hasGrown) await advanceRequests(ctx, tx, [id]); // a new address may be due its mail
 }
 
@@ -173,11 +173,11 @@ async function reviveRequest(
   if (isCounted) refund(tx, [{ quotaId: quota.id, bytes: request.bytesTotal }]);
   await leaveMissing(tx, request.id);
   await tx.query(
-    sql`UPDATE hold h SET state = 'WAITING', error_class = NULL, error = NULL, size = f.size, is_ended = false
+    sql`UPDATE request_file h SET state = 'WAITING', error_class = NULL, error = NULL, size = f.size, is_ended = false
         FROM tape_file f WHERE h.request_id = ${request.id} AND f.id = h.file_id AND h.state <> 'RELEASED'`,
   );
   const [sum] = await tx.query<{ files: number; bytes: string }>(
-    sql`SELECT count(*)::int AS files, coalesce(sum(size), 0) AS bytes FROM hold
+    sql`SELECT count(*)::int AS files, coalesce(sum(size), 0) AS bytes FROM request_file
         WHERE request_id = ${request.id} AND state <> 'RELEASED'`,
   );
   const held = { files: sum?.files ?? 0, bytes: BigInt(sum?.bytes ?? 0) };
@@ -185,7 +185,7 @@ async function reviveRequest(
   await (isGranted ? chargeGranted : charge)(tx, quota, held.bytes);
   await tx.query(
     sql`UPDATE request SET state = 'QUEUED', tapestore_request_start = NULL, tapestore_request_end = NULL,
-          first_files_on_disk = NULL, last_files_on_disk = NULL, last_arrival = NULL, left_out_size = NULL,
+          first_files_on_disk = NULL, last_files_on_disk = NULL, last_arrival = NULL, excluded_size = NULL,
           files_total = ${held.files}, files_on_disk = 0, files_failed = 0,
           bytes_total = ${held.bytes}, bytes_on_disk = 0 WHERE id = ${request.id}`,
   );
@@ -201,7 +201,7 @@ async function joinCounted(ctx: Context, tx: Transaction, request: LockedRequest
   if (request.pattern !== '') await checkPatterns(ctx, tx, quota);
   await joinRequest(ctx, tx, request);
   const left = await countUnknown(tx, request.id);
-  checkLimit(ctx, quota.user, 'awaitedPaths', { have: have - before + left, added: left });
+  checkLimit(ctx, quota.user, 'unresolvedPaths', { have: have - before + left, added: left });
 }
 
 interface RetryRequestInput {
@@ -227,11 +227,11 @@ export async function retryRequest(ctx: Context, input: RetryRequestInput): Prom
         throw new InvalidInputError('id', `${request.id} is a request that has ended: a later retention revives it`);
       }
       const failed = await tx.query<{ fileId: bigint }>(
-        sql`UPDATE hold SET state = 'WAITING', error_class = NULL, error = NULL
+        sql`UPDATE request_file SET state = 'WAITING', error_class = NULL, error = NULL
           WHERE request_id = ${request.id} AND state = 'FAILED' RETURNING file_id AS "fileId"`,
       );
       const away = await tx.query<{ fileId: bigint }>(
-        sql`SELECT h.file_id AS "fileId" FROM hold h JOIN tape_file f ON f.id = h.file_id
+        sql`SELECT h.file_id AS "fileId" FROM request_file h JOIN tape_file f ON f.id = h.file_id
           WHERE h.request_id = ${request.id} AND h.state = 'WAITING' AND f.copy_error IS NOT NULL AND f.stage = 'ONTAPE'`,
       );
       if (failed.length === 0 && away.length === 0) return;

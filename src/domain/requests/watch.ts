@@ -132,11 +132,11 @@ async function askHeldUp(ctx: Context, id: number): Promise<boolean> {
     sql`SELECT EXISTS (SELECT FROM request r JOIN suspended_quota s ON s.quota_id = r.quota_id WHERE r.id = ${id})
           OR EXISTS (
             SELECT FROM suspended_volume s JOIN recall c ON c.volume_id = s.volume_id
-              JOIN hold h ON h.file_id = c.file_id
+              JOIN request_file h ON h.file_id = c.file_id
             WHERE c.state = 'WAITING' AND h.request_id = ${id} AND h.state = 'WAITING')
           OR EXISTS (
             SELECT FROM suspended_library s JOIN volume v ON v.library_id = s.library_id JOIN recall c ON c.volume_id = v.id
-              JOIN hold h ON h.file_id = c.file_id
+              JOIN request_file h ON h.file_id = c.file_id
             WHERE h.request_id = ${id} AND h.state = 'WAITING') AS "isHeldUp"`,
   );
   return rows[0]?.isHeldUp ?? false;
@@ -266,7 +266,7 @@ function presentStages(
     const isListed = mayPath(ctx, 'LIST');
     return sql`SELECT ${columns} FROM tape_file f WHERE f.id > ${after} AND ${isOffered} AND ${isListed} ${isMatch} ORDER BY f.id LIMIT ${PAGE}`;
   }
-  return sql`SELECT ${columns} FROM hold h JOIN tape_file f ON f.id = h.file_id
+  return sql`SELECT ${columns} FROM request_file h JOIN tape_file f ON f.id = h.file_id
     WHERE h.file_id > ${after} AND h.request_id = ${requestId} AND h.state <> 'RELEASED' AND ${mayPathOfRequest(ctx)} ${isMatch}
     ORDER BY h.file_id LIMIT ${PAGE}`;
 }

@@ -15,8 +15,8 @@ export interface SiteFigures {
   openRequests: number;
   /** Engines that have a drive, or ask for one. */
   engines: number;
-  drives: { library: string; drive: string; state: 'held' | 'working' | 'idle' | 'free' }[];
-  libraries: { library: string; isHeld: boolean; hasProblem: boolean }[];
+  drives: { library: string; drive: string; state: 'suspended' | 'working' | 'idle' | 'free' }[];
+  libraries: { library: string; isSuspended: boolean; hasProblem: boolean }[];
   /** Bytes; `free` is null if no engine has measured the disk recently. */
   disks: {
     disk: string;
@@ -25,7 +25,7 @@ export interface SiteFigures {
     reserved: number;
     free: number | null;
     hasProblem: boolean;
-    isHeld: boolean;
+    isSuspended: boolean;
     isFull: boolean;
   }[];
   suspensions: { kind: string; mode: string; number: number }[];
@@ -57,17 +57,17 @@ export async function readSiteFigures(ctx: Context): Promise<SiteFigures> {
         UNION SELECT p.engine_id FROM engine_process p WHERE ${isRunning(sql`p.asks_until`)}) x),
       'drives', coalesce((SELECT json_agg(x) FROM (
         SELECT b.name AS library, d.name AS drive,
-          CASE WHEN EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id) THEN 'held' WHEN NOT ${isClaimed} THEN 'free'
+          CASE WHEN EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id) THEN 'suspended' WHEN NOT ${isClaimed} THEN 'free'
             WHEN d.volume_id IS NOT NULL OR EXISTS (SELECT FROM recall c WHERE c.drive_id = d.id) THEN 'working' ELSE 'idle' END AS state
         FROM drive d JOIN library b ON b.id = d.library_id ORDER BY d.id) x), '[]'),
       'libraries', coalesce((SELECT json_agg(x) FROM (
-        SELECT b.name AS library, EXISTS (SELECT FROM suspended_library s WHERE s.library_id = b.id) AS "isHeld",
+        SELECT b.name AS library, EXISTS (SELECT FROM suspended_library s WHERE s.library_id = b.id) AS "isSuspended",
           coalesce(g.problem IS NOT NULL OR g.read_problem IS NOT NULL, false) AS "hasProblem"
         FROM library b LEFT JOIN stager g ON g.library_id = b.id ORDER BY b.id) x), '[]'),
       'disks', coalesce((SELECT json_agg(x) FROM (
         SELECT k.mountpoint AS disk, k.size, k.used, k.reserved, m.free, ${isFull(ctx)} AS "isFull",
           coalesce(m.problems > 0, false) OR EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id) AS "hasProblem",
-          EXISTS (SELECT FROM suspended_disk s WHERE s.disk_id = k.id) AS "isHeld"
+          EXISTS (SELECT FROM suspended_disk s WHERE s.disk_id = k.id) AS "isSuspended"
         FROM restore_disk k LEFT JOIN LATERAL (
           SELECT min(m.free) AS free, count(m.problem) AS problems FROM disk_measurement m
           WHERE m.disk_id = k.id AND m.measured_at >= ${fresh}::timestamp) m ON true

@@ -12,7 +12,7 @@ import { sampleWaits } from '../../planner/queue.js';
 import { turnToCopies } from '../catalogue/versions.js';
 import { isStagingWanted, isWaiting, pathOnTape } from '../conditions.js';
 import type { Context } from '../context.js';
-import { lockHolders, markHolds } from '../requests/holds.js';
+import { lockHolders, markRequestFiles } from '../requests/request-files.js';
 
 export interface StagingRow {
   fileId: bigint;
@@ -358,7 +358,7 @@ export async function failStaged(ctx: Context, libraryId: number, failed: readon
       const { errorClass, error } = over.get(fileId) ?? {};
       return errorClass ? [{ fileId, errorClass, error: ofBoth.get(fileId) ?? error }] : [];
     });
-    await markHolds(ctx, tx, outcomes);
+    await markRequestFiles(ctx, tx, outcomes);
   });
 }
 

@@ -55,7 +55,7 @@ export interface Staged {
 }
 
 /** The library of `s` is in service and responds. Others keep no room. */
-const isInReach = sql`(NOT EXISTS (SELECT FROM suspended_library x WHERE x.library_id = s.library_id AND x.mode = 'HELD')
+const isInReach = sql`(NOT EXISTS (SELECT FROM suspended_library x WHERE x.library_id = s.library_id AND x.mode = 'IMMEDIATE')
   AND NOT EXISTS (SELECT FROM stager t WHERE t.library_id = s.library_id AND (t.failures > 0 OR t.read_failures > 0)))`;
 
 export async function countStaged(ctx: Context, libraryId: number): Promise<Staged> {
@@ -68,7 +68,7 @@ export async function countStaged(ctx: Context, libraryId: number): Promise<Stag
   );
   const { rows: users } = await ctx.db.pool.query<{ user: string; files: number; bytes: number }>(
     sql`SELECT q."user", count(*)::int AS files, sum(s.size)::float8 AS bytes
-        FROM staging s JOIN live_hold h ON h.file_id = s.file_id JOIN quota q ON q.id = h.quota_id
+        FROM staging s JOIN live_request_file h ON h.file_id = s.file_id JOIN quota q ON q.id = h.quota_id
         WHERE s.library_id = ${libraryId} AND ${isCounted} GROUP BY q."user"`,
   );
   const [all] = rows;
@@ -225,7 +225,7 @@ export async function readReady(
     sql`SELECT s.file_id AS "fileId", c.size
         FROM staging s JOIN recall c ON c.file_id = s.file_id JOIN volume v ON v.id = c.volume_id AND v.library_id = s.library_id
           CROSS JOIN LATERAL (
-            SELECT h.priority, coalesce(u.share, 0) AS share FROM live_hold h JOIN quota q ON q.id = h.quota_id
+            SELECT h.priority, coalesce(u.share, 0) AS share FROM live_request_file h JOIN quota q ON q.id = h.quota_id
               LEFT JOIN unnest(${[...shares.keys()]}::text[], ${[...shares.values()]}::float8[]) AS u (name, share) ON u.name = q."user"
             WHERE h.file_id = c.file_id AND ${isServed} ORDER BY h.priority DESC, share LIMIT 1
           ) w

@@ -9,7 +9,7 @@ import { type FolderMode, recordFolders } from '../../domain/catalogue/folder-mo
 import { archiveVolumes, hasVolumes, skipGiven } from '../../domain/catalogue/volumes.js';
 import type { Context } from '../../domain/context.js';
 import { confirmOwned, ownershipOf } from '../../restore-area/ownership.js';
-import { LibraryError, type WritableBackend } from '../../tape/backend.js';
+import { LibraryError, type WritableLibrary } from '../../tape/drive-library.js';
 import { ArchiveBatch, type BatchOptions, type BatchResult } from './batch.js';
 import type { Source } from './walk.js';
 import { type OnSkip, type PassedOver, refuseOwnFolders, walkSources } from './walk.js';
@@ -37,17 +37,17 @@ export interface ArchiveProgress {
  */
 export async function archiveTree(
   ctx: Context,
-  backend: WritableBackend,
+  library: WritableLibrary,
   input: ArchiveInput,
   how: { signal: AbortSignal; onProgress?: (progress: ArchiveProgress) => void; onSkip?: OnSkip },
 ): Promise<ArchiveResult> {
   await refuseOwnFolders(ctx, input.dir);
   await ownershipOf(ctx).require();
-  await openLibrary(ctx, backend, input.newLibrary ?? false);
-  const last = await backend.findLast?.(archiveVolumes);
+  await openLibrary(ctx, library, input.newLibrary ?? false);
+  const last = await library.findLast?.(archiveVolumes);
   if (last) await skipGiven(ctx, last);
   const deed: Deed = { operation: 'archive', kind: 'CATALOGUE', object: input.dir, given: input };
-  return await auditedRun(ctx, deed, () => archiveAll(ctx, backend, input, how), describe);
+  return await auditedRun(ctx, deed, () => archiveAll(ctx, library, input, how), describe);
 }
 
 /** Details for the audit log, with the number of failures only. */
@@ -57,7 +57,7 @@ function describe({ archived, bytes, unchanged, skipped, failed }: ArchiveResult
 
 async function archiveAll(
   ctx: Context,
-  backend: WritableBackend,
+  library: WritableLibrary,
   input: ArchiveInput,
   how: { signal: AbortSignal; onProgress?: (progress: ArchiveProgress) => void; onSkip?: OnSkip },
 ): Promise<ArchiveResult> {
@@ -75,15 +75,15 @@ async function archiveAll(
     await confirmOwned(ctx);
     // before their files, which may be restored at once
     await recordFolders(ctx, folders.splice(0), input.prefix);
-    if (sources.length > 0) await new ArchiveBatch(ctx, backend, input, { sources, result, signal, onSource }).run();
+    if (sources.length > 0) await new ArchiveBatch(ctx, library, input, { sources, result, signal, onSource }).run();
   }
   return result;
 }
 
 /** Creates the library only for the first archive: an unmounted library would otherwise hide the files later. */
-async function openLibrary(ctx: Context, backend: WritableBackend, isNew: boolean): Promise<void> {
+async function openLibrary(ctx: Context, library: WritableLibrary, isNew: boolean): Promise<void> {
   try {
-    await backend.openLibrary?.(isNew || !(await hasVolumes(ctx)));
+    await library.openLibrary?.(isNew || !(await hasVolumes(ctx)));
   } catch (error) {
     if (!(error instanceof LibraryError)) throw error;
     const way =

@@ -10,7 +10,7 @@ import { ImportError } from '../../domain/import/import-lines.js';
 import type { CatalogueRow } from '../../domain/import/import-rows.js';
 import { readChecked, readChunks, startChecksum, startSums } from '../../restore-area/checksum.js';
 import { confirmOwned } from '../../restore-area/ownership.js';
-import type { WritableBackend } from '../../tape/backend.js';
+import type { WritableLibrary } from '../../tape/drive-library.js';
 import { isChanged, removeSource, type Source, withSource } from './walk.js';
 
 export interface BatchOptions {
@@ -39,13 +39,13 @@ interface BatchWork {
 
 export class ArchiveBatch {
   private readonly ctx: Context;
-  private readonly backend: WritableBackend;
+  private readonly library: WritableLibrary;
   private readonly options: BatchOptions;
   private readonly work: BatchWork;
 
-  constructor(ctx: Context, backend: WritableBackend, options: BatchOptions, work: BatchWork) {
+  constructor(ctx: Context, library: WritableLibrary, options: BatchOptions, work: BatchWork) {
     this.ctx = ctx;
-    this.backend = backend;
+    this.library = library;
     this.options = options;
     this.work = work;
   }
@@ -140,7 +140,7 @@ export class ArchiveBatch {
       const clash = clashes.get(source.path);
       if (!old && clash !== undefined) throw new Error(clash);
       if (old?.isWithdrawn) {
-        throw new Error(`${quote(source.path)} is withdrawn: reinstate it, or forget it, and run it again`);
+        throw new Error(`${quote(source.path)} is withdrawn: reinstate it, or purge it, and run it again`);
       }
       if (!old || !isOnTape(old)) return void fresh.push(source);
       const checksum = await checkSame(source, old, this.work.signal);
@@ -156,7 +156,7 @@ export class ArchiveBatch {
     const places = await placeFiles(this.ctx, { sizes, volumeSize: this.options.volumeSize });
     const written: Written[] = [];
     await this.doEach(sources, async (source, index) => {
-      written.push(await writeSource(this.backend, source, places[index] as Place, this.work.signal));
+      written.push(await writeSource(this.library, source, places[index] as Place, this.work.signal));
       this.work.onSource(source);
     });
     return await this.sync(written);
@@ -167,7 +167,7 @@ export class ArchiveBatch {
     const durable = new Set(written.map(({ volume }) => volume));
     for (const volume of durable) {
       try {
-        await this.backend.sync?.(volume, this.work.signal);
+        await this.library.sync?.(volume, this.work.signal);
       } catch (error) {
         if (this.work.signal.aborted) throw error;
         durable.delete(volume);
@@ -184,7 +184,7 @@ export class ArchiveBatch {
     const fail = ({ file }: Written, error: unknown) => {
       this.work.result.failed.push(`${file}: ${doubt}${messageOf(error)}`);
     };
-    return await readBack(this.backend, files, { signal: this.work.signal, fail });
+    return await readBack(this.library, files, { signal: this.work.signal, fail });
   }
 
   /** Keeps new files for which no import has registered another one: no row of that gets their position. */
@@ -262,7 +262,7 @@ interface Written extends Source, Place {
 
 /** @throws Error if the source changed while it was read; its position stays used */
 async function writeSource(
-  backend: WritableBackend,
+  library: WritableLibrary,
   source: Source,
   place: Place,
   signal: AbortSignal,
@@ -275,7 +275,7 @@ async function writeSource(
         yield chunk;
       }
     };
-    const size = await backend.write(place.volume, place.position, bytes(), signal);
+    const size = await library.write(place.volume, place.position, bytes(), signal);
     if (size !== source.size) throw new Error(`it changed from ${source.size} to ${size} bytes while it was read`);
     if (isChanged(source, await handle.stat({ bigint: true }))) throw new Error('it changed while it was read');
     const { checksum, adler32 } = sums.digest();
@@ -290,7 +290,7 @@ async function writeSource(
  * @throws the signal's reason
  */
 async function readBack(
-  backend: WritableBackend,
+  library: WritableLibrary,
   files: readonly Written[],
   how: { signal: AbortSignal; fail: (file: Written, error: unknown) => void },
 ): Promise<Written[]> {
@@ -305,7 +305,7 @@ async function readBack(
       bad.add(file);
     };
     try {
-      await readVolumeBack(backend, { name, files: group }, { ...how, fail });
+      await readVolumeBack(library, { name, files: group }, { ...how, fail });
     } catch (error) {
       for (const file of group) fail(file, error);
     }
@@ -315,12 +315,12 @@ async function readBack(
 }
 
 async function readVolumeBack(
-  backend: WritableBackend,
+  library: WritableLibrary,
   { name, files }: { name: string; files: readonly Written[] },
   { signal, fail }: { signal: AbortSignal; fail: (file: Written, error: unknown) => void },
 ): Promise<void> {
   const tell = () => 'reading it back from tape gave another checksum';
-  const volume = await backend.mount(name, 'archive', signal);
+  const volume = await library.mount(name, 'archive', signal);
   try {
     for (const file of [...files].sort((a, b) => (a.position < b.position ? -1 : 1))) {
       await readChecked(volume, file, { signal, tell }).catch((error: unknown) => fail(file, error));

@@ -5,8 +5,8 @@ import path from 'node:path';
 import { codeOf, messageOf } from '../../core/errors.js';
 import type { Context } from '../../domain/context.js';
 import type { DiskRow } from '../../domain/disks/disks.js';
-import { type LeftBehind, readLeftOn } from '../../domain/disks/left-behind.js';
 import { findKept } from '../../domain/disks/removals.js';
+import { readStaleFilesOn, type StaleFile } from '../../domain/disks/stale-files.js';
 import { type PlaceNote, type RunningPart, readNote, readNotes, readRunning } from '../../domain/doctor/copies.js';
 import type { Finding } from '../../domain/doctor/findings.js';
 import { findStats, recogniseCopy, removeSeen } from '../../restore-area/copy.js';
@@ -117,12 +117,12 @@ async function* examineOrphan(
   place: CopyPlace,
   { fileId }: PlaceNote,
 ): AsyncGenerator<Finding> {
-  const left = exam.repair ? await readLeftOn(ctx, { ...place, fileId }) : [];
+  const left = exam.repair ? await readStaleFilesOn(ctx, { ...place, fileId }) : [];
   const stats = await findStats(place);
   const note = stats && (await readNote(ctx, fileId)); // after the lookup, so that the file seen is not a newer copy
   if (!stats || !note || isExpected(note, place) || !(await isStillThere(place, stats))) return;
   const isRepaired =
-    ((await isLeftCopy(left, stats)) && (await tryRemove(ctx, place, stats))) ||
+    ((await isStaleFile(left, stats)) && (await tryRemove(ctx, place, stats))) ||
     (exam.adopt === true && (await adoptFile(ctx, { ...note, ...place })));
   const elsewhere = note.stage === 'RESTORED' ? ' on another disk' : '';
   const expected = `nothing, the file of ${note.size} bytes being ${note.stage}${elsewhere}`;
@@ -131,7 +131,7 @@ async function* examineOrphan(
 }
 
 /** Whether the file seen was left by a recall, with its bytes. */
-async function isLeftCopy(left: readonly LeftBehind[], seen: BigIntStats): Promise<boolean> {
+async function isStaleFile(left: readonly StaleFile[], seen: BigIntStats): Promise<boolean> {
   for (const copy of left.filter(({ ino }) => ino !== null)) {
     const found = await recogniseCopy(copy);
     if (typeof found === 'object' && isSame(found, seen)) return true;

@@ -12,7 +12,7 @@
  * | PLACED | sync the directory and its parents (`settle`) | REPORTED |
  *
  * An error in any state discards the partial file; `judge` decides the outcome. If the engine is killed, the recall
- * stays RUNNING. The drive's next holder (left-behind.ts) then removes the partial file and requeues the recall. A PLACED
+ * stays RUNNING. The drive's next holder (stale-files.ts) then removes the partial file and requeues the recall. A PLACED
  * copy that was not reported is replaced by the next recall, or removed by a job.
  */
 import { once } from 'node:events';
@@ -29,7 +29,7 @@ import { type FailingDisks, FullError, ofDisk } from '../../restore-area/failure
 import type { LinkKeeper } from '../../restore-area/links/pass.js';
 import { OpenFolders } from '../../restore-area/made-folders.js';
 import { type Budget, partialName, removePartial } from '../../restore-area/partial-file.js';
-import { type MountedVolume, VolumeError } from '../../tape/backend.js';
+import { type MountedVolume, VolumeError } from '../../tape/drive-library.js';
 import { NotReadyError } from '../../tape/staging.js';
 import { Confirmations, type HeldLease, NotHeldError } from './lease.js';
 import { beginCopy, finishCopy, outcomeOf, readInto, toReturned, toUnplaced, UnseenError } from './recall.js';

@@ -7,7 +7,7 @@ import { type ErrorClass, isExhausted, logFailure, messageOf, oneLine, Unavailab
 import { addSeconds, isBefore } from '../../core/time.js';
 import type { Context } from '../../domain/context.js';
 import { closeCircuit, countFailures, openCircuit, trialSeconds } from '../../domain/health/circuits.js';
-import { beginTrial, holdFailing, readOpening } from '../../domain/health/suspensions.js';
+import { beginTrial, readOpening, suspendFailing } from '../../domain/health/suspensions.js';
 import {
   countDriveFailure,
   type DriveRange,
@@ -19,7 +19,7 @@ import type { RecallOutcome } from '../../domain/recalls/ends.js';
 import { postponeVolume } from '../../domain/recalls/queue.js';
 import type { RunningRecall } from '../../domain/recalls/starts.js';
 import { countRefusal } from '../../domain/staging/stagers.js';
-import { DriveError, LibraryError } from '../../tape/backend.js';
+import { DriveError, LibraryError } from '../../tape/drive-library.js';
 import { RetryLaterError } from '../../tape/staging.js';
 import type { HeldLease } from './lease.js';
 import { breakdownPauseSeconds, classifyError, EXHAUSTED_PAUSE_SECONDS, maxTries, pauseSeconds } from './retry.js';
@@ -52,7 +52,7 @@ interface MountFailure {
   /** Time of the next mount; undefined if the volume must be suspended. */
   notBefore: string | undefined;
   /** Why the volume must be suspended, if so. */
-  holdReason: string | undefined;
+  suspensionReason: string | undefined;
 }
 
 /** Shared by the drives of an engine. Volumes are identified by name. */
@@ -114,25 +114,25 @@ export class VolumeFailures {
     if (isExhausted(thrown)) {
       const notBefore = addSeconds(at.now, EXHAUSTED_PAUSE_SECONDS);
       this.pauses.set(volume, notBefore);
-      return { errorClass, error, notBefore, holdReason: undefined };
+      return { errorClass, error, notBefore, suspensionReason: undefined };
     }
     if (thrown instanceof LibraryError) {
       const notBefore = addSeconds(at.now, this.leaveLibrary(thrown));
-      return { errorClass, error, notBefore, holdReason: undefined };
+      return { errorClass, error, notBefore, suspensionReason: undefined };
     }
     const before = this.mounts.get(volume) ?? 0;
     const isWorn = before + 1 >= Math.max(MAX_MOUNTS, maxTries(errorClass));
     this.mounts.delete(volume); // the count restarts, unless it is set again below
     this.pauses.delete(volume);
     if (isWorn) {
-      const holdReason = `it could not be mounted ${before + 1} times: ${error}`;
-      return { errorClass, error, notBefore: undefined, holdReason };
+      const suspensionReason = `it could not be mounted ${before + 1} times: ${error}`;
+      return { errorClass, error, notBefore: undefined, suspensionReason };
     }
     const pause = pauseSeconds(pauseClassOf(errorClass), before, at.random);
     const notBefore = pause === undefined ? undefined : addSeconds(at.now, pause);
     this.mounts.set(volume, before + 1);
     if (notBefore !== undefined) this.pauses.set(volume, notBefore);
-    return { errorClass, error, notBefore, holdReason: undefined };
+    return { errorClass, error, notBefore, suspensionReason: undefined };
   }
 
   /** Called if the library is unavailable to this host. @returns the seconds until this process tries it again */
@@ -159,14 +159,14 @@ export class VolumeFailures {
     const ended = new Map<bigint, RecallOutcome>();
     let next = 0;
     return (outcomes) => {
-      let holdReason: string | undefined;
+      let suspensionReason: string | undefined;
       for (const outcome of outcomes) ended.set(outcome.fileId, outcome);
       for (; ; next++) {
         const recall = batch[next];
         const outcome = recall && ended.get(recall.fileId);
-        if (!outcome) return holdReason;
+        if (!outcome) return suspensionReason;
         if (outcome.kind === 'restored') this.badFiles.delete(volume);
-        holdReason = this.noteBad(volume, recall, outcome) ?? holdReason;
+        suspensionReason = this.noteBad(volume, recall, outcome) ?? suspensionReason;
       }
     };
   }
@@ -195,8 +195,9 @@ export async function noteVolumeFailure(
   thrown: unknown,
 ): Promise<void> {
   const at = { now: ctx.now(), random: Math.random() };
-  const { errorClass, error, notBefore, holdReason } = failures.failed(volume, thrown, at);
-  if (holdReason !== undefined) await holdFailing(ctx, { kind: 'VOLUME', name: volume }, { problem: holdReason });
+  const { errorClass, error, notBefore, suspensionReason } = failures.failed(volume, thrown, at);
+  if (suspensionReason !== undefined)
+    await suspendFailing(ctx, { kind: 'VOLUME', name: volume }, { problem: suspensionReason });
   else if (thrown instanceof LibraryError) ctx.log.error({ drive: lease.driveName }, error);
   if (notBefore !== undefined) await postponeVolume(ctx, volumeId, { errorClass, error, notBefore });
 }
@@ -206,20 +207,20 @@ const MOST_TRIES = 3;
 const LASTING: readonly ErrorClass[] = ['MEDIA', 'POLICY', 'PERMANENT'];
 
 /** Suspends a failing drive. Called before the drive is released, so that no other engine uses it. */
-export async function holdBroken(ctx: Context, lease: HeldLease, thrown: DriveError): Promise<void> {
+export async function suspendBroken(ctx: Context, lease: HeldLease, thrown: DriveError): Promise<void> {
   const failures = await countDriveFailure(ctx, lease);
   if (failures === undefined) return;
   const { errorClass, error: problem } = classifyError(thrown);
   const isLeft = LASTING.includes(errorClass) && failures >= MOST_TRIES;
   const retryAt = isLeft ? null : addSeconds(ctx.now(), trialSeconds(failures - 1));
-  await holdFailing(ctx, { kind: 'DRIVE', name: lease.driveName }, { problem, retryAt });
+  await suspendFailing(ctx, { kind: 'DRIVE', name: lease.driveName }, { problem, retryAt });
 }
 
 /**
  * Suspends a library that refuses: this host lacks a program of it, for instance. Another host may have it. So if another
  * drive reads from the library, only this process leaves it for a while. `stager` has the count, as of a staging library.
  */
-export async function holdRefusing(
+export async function suspendRefusing(
   ctx: Context,
   lease: HeldLease,
   { library, failures }: { library: DriveRange; failures: VolumeFailures },
@@ -232,7 +233,7 @@ export async function holdRefusing(
     return;
   }
   const retryAt = await countRefusal(ctx, library.id, problem);
-  await holdFailing(ctx, { kind: 'BACKEND', name: library.name }, { problem, retryAt });
+  await suspendFailing(ctx, { kind: 'LIBRARY', name: library.name }, { problem, retryAt });
 }
 
 /** Returns the result of `readOpening`. Puts drive and library back into service if their next tries are due. */
@@ -244,7 +245,7 @@ export async function openNow(
   const opening = await readOpening(ctx, lease);
   if (opening) return opening;
   const isDriveTried = await beginTrial(ctx, { kind: 'DRIVE', name: lease.driveName });
-  const isLibraryTried = await beginTrial(ctx, { kind: 'BACKEND', name: library.name });
+  const isLibraryTried = await beginTrial(ctx, { kind: 'LIBRARY', name: library.name });
   return isDriveTried || isLibraryTried ? await readOpening(ctx, lease) : undefined;
 }
 

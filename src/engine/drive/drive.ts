@@ -3,19 +3,19 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { logFailure } from '../../core/errors.js';
 import { secondsOf } from '../../core/time.js';
 import type { Context } from '../../domain/context.js';
-import { holdDisk } from '../../domain/disks/failing.js';
-import { holdFailing } from '../../domain/health/suspensions.js';
+import { suspendDisk } from '../../domain/disks/failing.js';
+import { suspendFailing } from '../../domain/health/suspensions.js';
 import { readShares } from '../../domain/quotas/shares.js';
 import { claimDrive, type DriveRange, giveBackDrive } from '../../domain/recalls/drives.js';
 import { readQueues } from '../../domain/recalls/queue.js';
 import { groupByVolume, type WaitingVolume } from '../../planner/queue.js';
 import { chooseNext, defaultPolicy, openBacklog } from '../../planner/schedule.js';
 import { CallWatch, type HungError, limitsOf, type Place, tapeSeconds } from '../../restore-area/calls.js';
-import { DriveError, isRefusal, type MountedVolume, type TapeBackend } from '../../tape/backend.js';
-import { holdBroken, holdRefusing, openNow, visitVolume } from './drive-failures.js';
+import { DriveError, type DriveLibrary, isRefusal, type MountedVolume } from '../../tape/drive-library.js';
+import { openNow, suspendBroken, suspendRefusing, visitVolume } from './drive-failures.js';
 import { type HeldLease, holdLease } from './lease.js';
-import { cleanUp } from './left-behind.js';
 import type { DriveOptions, LeaseOptions } from './options.js';
+import { cleanUp } from './stale-files.js';
 import { verifyNext } from './verify.js';
 import { workVolume } from './volume.js';
 
@@ -28,8 +28,8 @@ const RESTART_MS = 1000;
  */
 export type DriveWork = (ctx: Context, lease: HeldLease, options: DriveOptions) => Promise<boolean>;
 
-export function mountVolumes(backend: TapeBackend): DriveWork {
-  return (ctx, lease, options) => workDrive(ctx, watchBackend(backend, lease, ctx.config), lease, options);
+export function mountVolumes(library: DriveLibrary): DriveWork {
+  return (ctx, lease, options) => workDrive(ctx, watchLibrary(library, lease, ctx.config), lease, options);
 }
 
 /** Runs until `stop`. After an error of the database or the library, it logs the error and restarts. */
@@ -53,8 +53,8 @@ async function claimAndWork(ctx: Context, work: DriveWork, options: DriveOptions
   let isLeft = false;
   await useDrive(ctx, options, { of: library, except }, async (lease) => {
     isLeft = await work(ctx, lease, options).catch(async (error: unknown) => {
-      if (error instanceof DriveError) await holdBroken(ctx, lease, error);
-      else if (isRefusal(error)) await holdRefusing(ctx, lease, options, error);
+      if (error instanceof DriveError) await suspendBroken(ctx, lease, error);
+      else if (isRefusal(error)) await suspendRefusing(ctx, lease, options, error);
       else throw error;
       return true; // its next holder may be on another host
     });
@@ -98,7 +98,7 @@ async function useDrive(
   const work = cleanUp(ctx, lease, options.disks).then(() => use(lease));
   try {
     const hung = await Promise.race([work.then(() => undefined), ended]);
-    if (hung) await holdHung(ctx, hung);
+    if (hung) await suspendHung(ctx, hung);
   } finally {
     options.leave.removeEventListener('abort', onLeave);
     lease.endRenewal();
@@ -110,16 +110,16 @@ async function useDrive(
 }
 
 /** Suspends a hung disk, or both volume and drive, before the drive is released. */
-async function holdHung(ctx: Context, { place, message }: HungError): Promise<void> {
-  if (place.kind === 'disk') return await holdDisk(ctx, place.mountpoint, message);
-  await holdFailing(ctx, { kind: 'VOLUME', name: place.volume }, { problem: message });
-  await holdFailing(ctx, { kind: 'DRIVE', name: place.drive }, { problem: message });
+async function suspendHung(ctx: Context, { place, message }: HungError): Promise<void> {
+  if (place.kind === 'disk') return await suspendDisk(ctx, place.mountpoint, message);
+  await suspendFailing(ctx, { kind: 'VOLUME', name: place.volume }, { problem: message });
+  await suspendFailing(ctx, { kind: 'DRIVE', name: place.drive }, { problem: message });
 }
 
 /** Mounts volumes until another engine should have the drive. @returns as `DriveWork` */
 async function workDrive(
   ctx: Context,
-  backend: TapeBackend,
+  library: DriveLibrary,
   lease: HeldLease,
   options: DriveOptions,
 ): Promise<boolean> {
@@ -139,13 +139,13 @@ async function workDrive(
     const free = queues.filter(isFree);
     const choice = chooseNext(openBacklog(free, state), state);
     const volume = choice?.queue;
-    const use = async (next: WaitingVolume) => await workVolume(ctx, backend, lease, { volume: next, options });
+    const use = async (next: WaitingVolume) => await workVolume(ctx, library, lease, { volume: next, options });
     const hasRead = volume && (await visitVolume(ctx, lease, { volumeId: volume.volumeId, stop }, () => use(volume)));
     if (volume && hasRead !== undefined) {
       options.failures.noteVisit(volume.volume, hasRead);
       if (options.failures.isLibraryAway || (!hasRead && options.gauge.hasAbsent)) return true;
     } else if (opening && performance.now() >= verifyAt) {
-      if (!(await verifyNext(ctx, backend, lease, { stop, failures: options.failures })))
+      if (!(await verifyNext(ctx, library, lease, { stop, failures: options.failures })))
         verifyAt = performance.now() + options.verifyMs;
     } else await options.work.wait(seen, options.idleMs, stop);
   }
@@ -155,16 +155,16 @@ async function workDrive(
 type Follow = <T>(what: 'mount' | 'read' | 'unmount', call: () => Promise<T>) => Promise<T>;
 
 /** @param limit time limit for calls, unless the library reports its own */
-function watchBackend(
-  backend: TapeBackend,
+function watchLibrary(
+  library: DriveLibrary,
   { calls, driveName }: HeldLease,
   limit: { tapeTimeout: number },
-): TapeBackend {
+): DriveLibrary {
   return {
     mount: async (volume, drive, signal) => {
       const place: Place = { kind: 'tape', volume, drive: driveName };
-      const follow: Follow = (what, call) => calls.follow(place, call, tapeSeconds(limit, backend.ownSeconds?.[what]));
-      return watchVolume(await follow('mount', () => backend.mount(volume, drive, signal)), follow);
+      const follow: Follow = (what, call) => calls.follow(place, call, tapeSeconds(limit, library.ownSeconds?.[what]));
+      return watchVolume(await follow('mount', () => library.mount(volume, drive, signal)), follow);
     },
   };
 }

@@ -9,7 +9,7 @@ import path from 'node:path';
 import { codeOf, isExhausted, messageOf, oneLine, TapeError } from '../../core/errors.js';
 import { addSeconds } from '../../core/time.js';
 import type { Context } from '../../domain/context.js';
-import { readLeftOn } from '../../domain/disks/left-behind.js';
+import { readStaleFilesOn } from '../../domain/disks/stale-files.js';
 import type { RecallOutcome } from '../../domain/recalls/ends.js';
 import type { RunningRecall } from '../../domain/recalls/starts.js';
 import type { WantedAttributes } from '../../restore-area/attributes.js';
@@ -18,7 +18,7 @@ import { inodeOf, lookInto, putInPlace, recogniseCopy, takeAway } from '../../re
 import { ofDisk } from '../../restore-area/failures.js';
 import { type Budget, PartialFile, partialName } from '../../restore-area/partial-file.js';
 import { type Folder, nameFolder } from '../../restore-area/restore-area.js';
-import type { MountedVolume } from '../../tape/backend.js';
+import type { MountedVolume } from '../../tape/drive-library.js';
 import type { Confirmations, HeldLease } from './lease.js';
 import { classifyError, describeEnd, EXHAUSTED_PAUSE_SECONDS, isTry, pauseSeconds } from './retry.js';
 
@@ -203,7 +203,7 @@ async function takePlace(
 
 /** Removes an earlier attempt's copy whose end was not recorded. @returns whether nothing is in place now */
 async function removeEarlier(ctx: Context, recall: RunningRecall, copy: CopyInHand): Promise<boolean> {
-  for (const left of await readLeftOn(ctx, recall)) {
+  for (const left of await readStaleFilesOn(ctx, recall)) {
     if (left.ino === null || left.path !== recall.path) continue; // its file was renamed since
     const isRemoved = await copy.onDisk(async (tick) => {
       const found = await recogniseCopy(left, tick);

@@ -8,14 +8,14 @@
 import { count } from '../../core/signals.js';
 import { isTracing } from '../../core/traces.js';
 import type { Context } from '../../domain/context.js';
-import { holdFailing } from '../../domain/health/suspensions.js';
+import { suspendFailing } from '../../domain/health/suspensions.js';
 import { chargeDriveTime } from '../../domain/quotas/shares.js';
 import { finishRecalls, type RecallOutcome } from '../../domain/recalls/ends.js';
 import { readTraceparents } from '../../domain/recalls/queue.js';
 import { type RunningRecall, startRecalls } from '../../domain/recalls/starts.js';
 import { DiskError } from '../../restore-area/failures.js';
 import { createBudget } from '../../restore-area/partial-file.js';
-import type { MountedVolume } from '../../tape/backend.js';
+import type { MountedVolume } from '../../tape/drive-library.js';
 import { type Batch, runBatch } from './batch.js';
 import type { HeldLease } from './lease.js';
 import type { DriveOptions } from './options.js';
@@ -56,7 +56,7 @@ class OutcomeWriter {
           superseded.has(outcome.fileId) ? { fileId: outcome.fileId, kind: 'returned' } : outcome,
         ),
       );
-      if (problem !== undefined) await holdFailing(this.ctx, { kind: 'VOLUME', name: this.volume }, { problem });
+      if (problem !== undefined) await suspendFailing(this.ctx, { kind: 'VOLUME', name: this.volume }, { problem });
     });
   }
 

@@ -14,7 +14,7 @@ import type { Context } from '../../domain/context.js';
 import { isSuspended } from '../../domain/health/suspensions.js';
 import { hasReadyRecalls } from '../../domain/recalls/queue.js';
 import { type Mismatch, readChecked } from '../../restore-area/checksum.js';
-import { DriveError, isRefusal, type MountedVolume, type TapeBackend, VolumeError } from '../../tape/backend.js';
+import { DriveError, type DriveLibrary, isRefusal, type MountedVolume, VolumeError } from '../../tape/drive-library.js';
 import { noteVolumeFailure, noteWorks, type VolumeFailures, visitVolume } from './drive-failures.js';
 import type { HeldLease } from './lease.js';
 import { classifyError, EXHAUSTED_PAUSE_SECONDS, pauseSeconds } from './retry.js';
@@ -28,7 +28,7 @@ const PAGE = 100;
  */
 export async function verifyNext(
   ctx: Context,
-  backend: TapeBackend,
+  library: DriveLibrary,
   lease: HeldLease,
   how: { stop: AbortSignal; failures: VolumeFailures },
 ): Promise<boolean> {
@@ -39,7 +39,7 @@ export async function verifyNext(
   const { volumeId } = volume;
   let hasRead = false;
   await visitVolume(ctx, lease, { volumeId, stop }, async () => {
-    hasRead = await verifyVolume(ctx, backend, lease, { volume, ...how });
+    hasRead = await verifyVolume(ctx, library, lease, { volume, ...how });
     return true;
   });
   return hasRead;
@@ -47,7 +47,7 @@ export async function verifyNext(
 
 async function verifyVolume(
   ctx: Context,
-  backend: TapeBackend,
+  library: DriveLibrary,
   lease: HeldLease,
   { volume, stop, failures }: { volume: UnconfirmedVolume; stop: AbortSignal; failures: VolumeFailures },
 ): Promise<boolean> {
@@ -61,7 +61,7 @@ async function verifyVolume(
         hasRead = true;
         let failure: VerificationFailure | undefined;
         try {
-          mounted ??= await backend.mount(volume.volume, lease.driveName, lease.signal);
+          mounted ??= await library.mount(volume.volume, lease.driveName, lease.signal);
           await readChecked(mounted, copy, { signal: lease.signal, tell: tellMismatch });
         } catch (error) {
           if (lease.signal.aborted) return hasRead;

@@ -2,7 +2,13 @@
 import type { Context } from '../../domain/context.js';
 import type { RecallOutcome } from '../../domain/recalls/ends.js';
 import type { WaitingVolume } from '../../planner/queue.js';
-import { DriveError, isRefusal, type LibraryError, type MountedVolume, type TapeBackend } from '../../tape/backend.js';
+import {
+  DriveError,
+  type DriveLibrary,
+  isRefusal,
+  type LibraryError,
+  type MountedVolume,
+} from '../../tape/drive-library.js';
 import type { Batch } from './batch.js';
 import { noteVolumeFailure, noteWorks } from './drive-failures.js';
 import type { HeldLease } from './lease.js';
@@ -25,11 +31,11 @@ export interface VolumeWork {
  */
 export async function workVolume(
   ctx: Context,
-  backend: TapeBackend,
+  library: DriveLibrary,
   lease: HeldLease,
   work: VolumeWork,
 ): Promise<boolean> {
-  const visit = new Visit(ctx, backend, lease, work);
+  const visit = new Visit(ctx, library, lease, work);
   try {
     return await visit.readBatches();
   } finally {
@@ -39,7 +45,7 @@ export async function workVolume(
 
 class Visit {
   private readonly ctx: Context;
-  private readonly backend: TapeBackend;
+  private readonly library: DriveLibrary;
   private readonly lease: HeldLease;
   private readonly volume: WaitingVolume;
   private readonly options: DriveOptions;
@@ -48,9 +54,9 @@ class Visit {
   /** Shows that the drive, or the whole library, is unusable; ends the visit. */
   private broken: DriveError | LibraryError | undefined;
 
-  constructor(ctx: Context, backend: TapeBackend, lease: HeldLease, { volume, options }: VolumeWork) {
+  constructor(ctx: Context, library: DriveLibrary, lease: HeldLease, { volume, options }: VolumeWork) {
     this.ctx = ctx;
-    this.backend = backend;
+    this.library = library;
     this.lease = lease;
     this.volume = volume;
     this.options = options;
@@ -76,7 +82,7 @@ class Visit {
     const { outcomes } = this.reader;
     const judge = this.options.failures.followReads(this.volume.volume, batch.recalls);
     try {
-      this.mounted ??= await this.backend.mount(this.volume.volume, this.lease.driveName, batch.signal); // mounted once
+      this.mounted ??= await this.library.mount(this.volume.volume, this.lease.driveName, batch.signal); // mounted once
       await this.readBatch(this.mounted, batch, (ended) => outcomes.report(ended, judge));
     } catch (error) {
       const isMountFailure = this.mounted === undefined;

@@ -1,7 +1,7 @@
 /**
  * The work of a staging library's drive. It mounts nothing, but reads ready files into the restore area, batch by
  * batch, and verifies tape copies while no recall is ready. The drive's next holder recovers after a crash
- * (drive/left-behind.ts).
+ * (drive/stale-files.ts).
  */
 
 import { isExhausted, messageOf, oneLine, TapeError } from '../../core/errors.js';
@@ -9,14 +9,14 @@ import { addSeconds } from '../../core/time.js';
 import { endVerification, type VerificationFailure } from '../../domain/catalogue/verifications.js';
 import type { Context } from '../../domain/context.js';
 import { closeCircuit, openCircuit, trialSeconds } from '../../domain/health/circuits.js';
-import { holdFailing, isSuspended } from '../../domain/health/suspensions.js';
+import { isSuspended, suspendFailing } from '../../domain/health/suspensions.js';
 import { readShares } from '../../domain/quotas/shares.js';
 import type { RecallOutcome } from '../../domain/recalls/ends.js';
 import { letGoFiles } from '../../domain/staging/answers.js';
 import { leaveReadBack, type ReadyCopy, readReady, readStagingOf, takeReadBack } from '../../domain/staging/intend.js';
 import { readRests } from '../../domain/staging/stagers.js';
 import { readChecked } from '../../restore-area/checksum.js';
-import { isRefusal, LibraryError } from '../../tape/backend.js';
+import { isRefusal, LibraryError } from '../../tape/drive-library.js';
 import { NotReadyError } from '../../tape/staging.js';
 import type { Batch } from '../drive/batch.js';
 import type { DriveWork } from '../drive/drive.js';
@@ -158,8 +158,8 @@ class ReadingVisit {
     this.ctx.log.error({ drive: this.lease.driveName, seconds }, `library ${this.place.name}: ${problem}`);
     const until = addSeconds(this.ctx.now(), seconds);
     await openCircuit(this.ctx, { of: 'reads', id: this.place.id }, { until, problem });
-    const key = { kind: 'BACKEND', name: this.place.name } as const;
-    if (this.isRefused) await holdFailing(this.ctx, key, { problem, retryAt: until });
+    const key = { kind: 'LIBRARY', name: this.place.name } as const;
+    if (this.isRefused) await suspendFailing(this.ctx, key, { problem, retryAt: until });
   }
 }
 

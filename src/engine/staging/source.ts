@@ -10,7 +10,7 @@ import type { Context } from '../../domain/context.js';
 import type { StagingRow } from '../../domain/staging/answers.js';
 import { noteUnread, stageAgain } from '../../domain/staging/answers.js';
 import { tapeSeconds, within } from '../../restore-area/calls.js';
-import { type FileOnVolume, LibraryError, type MountedVolume } from '../../tape/backend.js';
+import { type FileOnVolume, LibraryError, type MountedVolume } from '../../tape/drive-library.js';
 import { ChangedError, NotReadyError, type ReadVersion, RetryLaterError, type StagedFile } from '../../tape/staging.js';
 import { PutOffError } from '../drive/retry.js';
 import type { StagingPlace } from './place.js';

@@ -8,7 +8,7 @@ import { addSeconds } from '../../core/time.js';
 import type { Context } from '../../domain/context.js';
 import type { MeasureDisks } from '../../domain/disks/reservations.js';
 import { closeCircuit, openCircuit, trialSeconds } from '../../domain/health/circuits.js';
-import { beginTrial, holdFailing, type SuspensionKey } from '../../domain/health/suspensions.js';
+import { beginTrial, type SuspensionKey, suspendFailing } from '../../domain/health/suspensions.js';
 import { expireStaged, letGoUnwanted } from '../../domain/staging/answers.js';
 import {
   claimStager,
@@ -21,7 +21,7 @@ import {
 } from '../../domain/staging/stagers.js';
 import { tapeSeconds, within } from '../../restore-area/calls.js';
 import { confirmOwned } from '../../restore-area/ownership.js';
-import { isRefusal, LibraryError } from '../../tape/backend.js';
+import { isRefusal, LibraryError } from '../../tape/drive-library.js';
 import { RetryLaterError } from '../../tape/staging.js';
 import { Renewal } from '../drive/lease.js';
 import type { Waker } from '../jobs/passes.js';
@@ -128,7 +128,7 @@ class Stager {
   }
 
   private get key(): SuspensionKey {
-    return { kind: 'BACKEND', name: this.place.name };
+    return { kind: 'LIBRARY', name: this.place.name };
   }
 
   private async pass(): Promise<void> {
@@ -136,9 +136,9 @@ class Stager {
     if (ctx.db.clock.isPlausible) await expireStaged(ctx, place.id, addSeconds(ctx.now(), -KEPT_SECONDS));
     await letGoUnwanted(ctx, place.id);
     const rests = await readRests(ctx, place.id);
-    const isTried = rests.mode === 'HELD' && (await beginTrial(ctx, this.key));
+    const isTried = rests.mode === 'IMMEDIATE' && (await beginTrial(ctx, this.key));
     const mode = isTried ? null : rests.mode;
-    if (mode === 'HELD' || rests.restUntil !== null) return;
+    if (mode === 'IMMEDIATE' || rests.restUntil !== null) return;
     this.answered = 0;
     const failed = await this.turnTo({ ...rests, mode });
     if (this.signal.aborted) return;
@@ -197,6 +197,6 @@ class Stager {
     this.ctx.log.error({ library: this.place.name, seconds }, `library ${this.place.name}: ${problem}`);
     const until = addSeconds(this.ctx.now(), seconds);
     await openCircuit(this.ctx, { of: 'calls', id: this.place.id }, { until, problem, isCounted });
-    if (this.isRefused) await holdFailing(this.ctx, this.key, { problem, retryAt: until });
+    if (this.isRefused) await suspendFailing(this.ctx, this.key, { problem, retryAt: until });
   }
 }

@@ -21,7 +21,7 @@ import {
   type ToRelease,
   takeIntended,
 } from '../../domain/staging/answers.js';
-import { LibraryError } from '../../tape/backend.js';
+import { LibraryError } from '../../tape/drive-library.js';
 import { type Demand, type FileState, RetryLaterError, type StagedFile } from '../../tape/staging.js';
 import { classifyError, describeEnd, isTry, pauseSeconds } from '../drive/retry.js';
 import type { StagingPlace } from './place.js';

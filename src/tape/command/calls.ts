@@ -1,6 +1,6 @@
 /** Runs scripts with time limits, and maps exit codes to errors (see the table in README.md). */
 import { type ErrorClass, oneLine, TapeError } from '../../core/errors.js';
-import { DriveError, LibraryError, VolumeError } from '../backend.js';
+import { DriveError, LibraryError, VolumeError } from '../drive-library.js';
 import { NotReadyError, RetryLaterError } from '../staging.js';
 import { GIVE_UP_MS, type Script, type ScriptEnd, startScript } from './script.js';
 

@@ -7,7 +7,7 @@
 import os from 'node:os';
 import { z } from 'zod';
 import { quote } from '../../core/errors.js';
-import { LibraryError, type TapeBackend } from '../backend.js';
+import { type DriveLibrary, LibraryError } from '../drive-library.js';
 import { PLAIN_NAME, programPath } from '../host-files.js';
 import {
   type DriveKind,
@@ -121,7 +121,7 @@ function createCaller({ environment, killSeconds }: StagingSettings | DriveSetti
   };
 }
 
-function createDrives(settings: DriveSettings, caller: Caller): TapeBackend {
+function createDrives(settings: DriveSettings, caller: Caller): DriveLibrary {
   const { mount, read, unmount, mountSeconds, unmountSeconds, silenceSeconds } = settings;
   const end = endSeconds(caller);
   return {

@@ -4,7 +4,7 @@ import { existsSync } from 'node:fs';
 import { isAbsolute } from 'node:path';
 import type { Readable } from 'node:stream';
 import { codeOf, messageOf } from '../../core/errors.js';
-import { LibraryError } from '../backend.js';
+import { LibraryError } from '../drive-library.js';
 
 interface ScriptRun {
   command: readonly string[];

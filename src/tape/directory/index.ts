@@ -5,7 +5,7 @@ import { access, link, mkdir, open, opendir, readdir, rm, rmdir, stat } from 'no
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { codeOf, messageOf, TapeError } from '../../core/errors.js';
-import { LibraryError, VolumeError, type WritableBackend } from '../backend.js';
+import { LibraryError, VolumeError, type WritableLibrary } from '../drive-library.js';
 import { classifyFileError, readFileChunks } from '../file-chunks.js';
 import { type DriveKind, file, settingsOf } from '../kind.js';
 
@@ -13,7 +13,7 @@ export const directory: DriveKind<{ folder: string }> = {
   contract: 'drive',
   findsBy: 'position',
   settings: settingsOf({ folder: file().describe("the library's directory") }),
-  create: ({ folder }) => createDirectoryBackend(folder),
+  create: ({ folder }) => createDirectoryLibrary(folder),
 };
 
 const openFd = promisify(fs.open);
@@ -23,7 +23,7 @@ const syncFd = promisify(fs.fsync);
 const SYNCS = 8;
 
 /** @param dir the library's directory; `openLibrary` creates it */
-export function createDirectoryBackend(dir: string): WritableBackend {
+export function createDirectoryLibrary(dir: string): WritableLibrary {
   const root = path.resolve(dir);
   const library = new LibraryFolder(root);
   /** Files written but not synced, by volume directory. */

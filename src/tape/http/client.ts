@@ -3,7 +3,7 @@ import { constants } from 'node:fs';
 import { open, readFile, stat } from 'node:fs/promises';
 import { createSecureContext, type SecureContextOptions } from 'node:tls';
 import { messageOf, quote } from '../../core/errors.js';
-import { LibraryError } from '../backend.js';
+import { LibraryError } from '../drive-library.js';
 import { checkHost } from '../host-files.js';
 import {
   type Answer,

@@ -1,6 +1,6 @@
 /** Reads error responses: RFC 7807, any other body, or headers. */
 import { oneLine } from '../../core/errors.js';
-import { LibraryError } from '../backend.js';
+import { LibraryError } from '../drive-library.js';
 import { RetryLaterError } from '../staging.js';
 import type { Reply } from './client.js';
 import { readText } from './exchange.js';

@@ -2,7 +2,7 @@
 import { giveBack, joinPieces } from '../../core/blocks.js';
 import { TapeError } from '../../core/errors.js';
 import { startHash } from '../../core/running-hash.js';
-import { LibraryError } from '../backend.js';
+import { LibraryError } from '../drive-library.js';
 import { ChangedError, type ReadVersion } from '../staging.js';
 import type { Reply, SiteClient } from './client.js';
 import { type Problem, readProblem } from './problems.js';

@@ -4,7 +4,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { oneLine, TapeError } from '../../core/errors.js';
-import { DriveError, LibraryError, VolumeError } from '../backend.js';
+import { DriveError, LibraryError, VolumeError } from '../drive-library.js';
 import { CommandFailure, type LockFolder, runCommand } from './commands.js';
 import { fill, type LtfsDrive, type LtfsSettings } from './settings.js';
 

@@ -5,7 +5,7 @@ import { mkdir } from 'node:fs/promises';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { messageOf, oneLine } from '../../core/errors.js';
-import { LibraryError } from '../backend.js';
+import { LibraryError } from '../drive-library.js';
 import { untilAborted } from '../until-aborted.js';
 
 /** Bytes; enough for a changer with thousands of slots. */

@@ -8,7 +8,7 @@
 import { readFile, realpath } from 'node:fs/promises';
 import path from 'node:path';
 import { messageOf, type TapeError } from '../../core/errors.js';
-import { DriveError, LibraryError, VolumeError } from '../backend.js';
+import { DriveError, LibraryError, VolumeError } from '../drive-library.js';
 import { type Changer, type Element, findDrive, findVolume, isCleaning } from './changer.js';
 import { CommandFailure, type HeldLock, type LockFolder, runCommand } from './commands.js';
 import { fill, type LtfsDrive, type LtfsSettings } from './settings.js';

@@ -2,7 +2,7 @@
 import path from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { quote, TapeError } from '../../core/errors.js';
-import { DriveError, type TapeBackend } from '../backend.js';
+import { DriveError, type DriveLibrary } from '../drive-library.js';
 import { programPath } from '../host-files.js';
 import type { DriveKind, Site } from '../kind.js';
 import { Changer } from './changer.js';
@@ -30,7 +30,7 @@ function locateCommands(commands: LtfsSettings['commands'], env: Site['env']): L
 /** Volume names become arguments of commands. */
 const BARCODE = /^[A-Za-z0-9][\w.+-]{0,63}$/;
 
-export class LtfsLibrary implements TapeBackend {
+export class LtfsLibrary implements DriveLibrary {
   readonly ownSeconds: { mount: number; unmount: number };
   private readonly settings: LtfsSettings;
   private readonly locks: LockFolder;

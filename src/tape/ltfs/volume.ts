@@ -4,7 +4,7 @@ import { access, lstat, realpath } from 'node:fs/promises';
 import path from 'node:path';
 import { codeOf, messageOf, oneLine, quote, TapeError } from '../../core/errors.js';
 import { readEntries } from '../../core/file-names.js';
-import { type FileOnVolume, LibraryError, type MountedVolume, VolumeError } from '../backend.js';
+import { type FileOnVolume, LibraryError, type MountedVolume, VolumeError } from '../drive-library.js';
 import { classifyFileError, readFileChunks } from '../file-chunks.js';
 import { CommandFailure, type HeldLock, runCommand } from './commands.js';
 import type { Drive } from './drive.js';

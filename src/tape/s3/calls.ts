@@ -14,7 +14,7 @@ import type {
 } from '@aws-sdk/client-s3';
 import type { ParsedIniData } from '@smithy/core/config';
 import { messageOf, quote } from '../../core/errors.js';
-import { LibraryError } from '../backend.js';
+import { LibraryError } from '../drive-library.js';
 import { checkHost, secretPath } from '../host-files.js';
 import type { Site } from '../kind.js';
 import { countUsage, type Usage } from '../staging.js';

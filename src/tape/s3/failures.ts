@@ -1,6 +1,6 @@
 /** Classifies S3 errors by their documented codes. Pure functions. */
 import { codeOf, type ErrorClass, messageOf, TapeError } from '../../core/errors.js';
-import { LibraryError } from '../backend.js';
+import { LibraryError } from '../drive-library.js';
 import { isUntrusted } from '../http/exchange.js';
 import { NotReadyError, RetryLaterError } from '../staging.js';
 

@@ -1,6 +1,6 @@
 /** S3 archive classes as a staging library: S3 restores a copy within hours, and removes it after some days. */
 import { TapeError } from '../../core/errors.js';
-import { LibraryError } from '../backend.js';
+import { LibraryError } from '../drive-library.js';
 import type { Site, StagingKind } from '../kind.js';
 import type { Demand, FileState, Kept, StagedFile, StagingLibrary } from '../staging.js';
 import { S3Calls } from './calls.js';

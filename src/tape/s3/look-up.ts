@@ -7,7 +7,7 @@ import { setMaxListeners } from 'node:events';
 import type { Readable } from 'node:stream';
 import type { HeadObjectCommandOutput } from '@aws-sdk/client-s3';
 import { quote, TapeError } from '../../core/errors.js';
-import { LibraryError } from '../backend.js';
+import { LibraryError } from '../drive-library.js';
 import type { FileState } from '../staging.js';
 import type { S3Calls } from './calls.js';
 import { failureOf, fileErrorOf, libraryErrorOf } from './failures.js';

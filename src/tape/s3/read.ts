@@ -5,7 +5,7 @@ import type { GetObjectCommandOutput } from '@aws-sdk/client-s3';
 import { joinPieces } from '../../core/blocks.js';
 import { TapeError } from '../../core/errors.js';
 import { type HashName, startHash } from '../../core/running-hash.js';
-import { LibraryError } from '../backend.js';
+import { LibraryError } from '../drive-library.js';
 import { ChangedError, type ReadVersion } from '../staging.js';
 import type { S3Calls } from './calls.js';
 import { failureOf, readErrorOf } from './failures.js';

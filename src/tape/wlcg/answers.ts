@@ -130,8 +130,8 @@ export function judge(file: StagedFile, { answer, hasOthers, isForgotten, info }
   }
   const error = info && info.locality !== 'UNAVAILABLE' ? findFailure(file, info) : undefined;
   if (error) return { path, state: 'failed', error };
-  const isLeftOut = hasOthers && info?.locality === 'TAPE';
-  return isForgotten || isLeftOut ? { path, state: 'forgotten' } : undefined;
+  const isOmitted = hasOthers && info?.locality === 'TAPE';
+  return isForgotten || isOmitted ? { path, state: 'forgotten' } : undefined;
 }
 
 interface Judged {

@@ -1,6 +1,6 @@
 /** Calls of the WLCG Tape REST API, version 1, with the variants of different servers. */
 import { quote, TapeError } from '../../core/errors.js';
-import { LibraryError } from '../backend.js';
+import { LibraryError } from '../drive-library.js';
 import type { Reply, SiteClient } from '../http/client.js';
 import { nameOf, readText } from '../http/exchange.js';
 import { type Problem, readProblem, toLibraryError } from '../http/problems.js';

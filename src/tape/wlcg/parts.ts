@@ -1,5 +1,5 @@
 /** Splits calls for many paths to the size that the server accepts. */
-import { LibraryError } from '../backend.js';
+import { LibraryError } from '../drive-library.js';
 import type { Problem } from '../http/problems.js';
 
 /** The server refused the call: it is too large (413), or contains something invalid (400). */

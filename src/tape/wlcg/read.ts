@@ -1,6 +1,6 @@
 /** Reads a staged file, and explains a failed read: servers report these in many ways. */
 import { TapeError } from '../../core/errors.js';
-import { LibraryError } from '../backend.js';
+import { LibraryError } from '../drive-library.js';
 import type { SiteClient } from '../http/client.js';
 import { SilentServerError } from '../http/exchange.js';
 import { type Problem, toLibraryError } from '../http/problems.js';

@@ -46,7 +46,7 @@ function Fact({ name, children }: { name: string; children: ComponentChildren })
   );
 }
 
-const countLeftOut = ({ filesUnknown, filesRefused, filesOverLimit }: ShownRequest): number =>
+const countExcluded = ({ filesUnknown, filesRefused, filesOverLimit }: ShownRequest): number =>
   filesUnknown + filesRefused + filesOverLimit;
 
 function tellAskedFor(request: ShownRequest): ComponentChildren {
@@ -56,7 +56,7 @@ function tellAskedFor(request: ShownRequest): ComponentChildren {
         All files with <bdi>{JSON.stringify(request.pattern)}</bdi> in their path, later ones too
       </>
     );
-  const paths = request.filesTotal + request.filesReleased + countLeftOut(request);
+  const paths = request.filesTotal + request.filesReleased + countExcluded(request);
   return `A list of ${count(paths, 'path')}: see below`;
 }
 
@@ -64,10 +64,10 @@ function tellAskedFor(request: ShownRequest): ComponentChildren {
 export function tellEmpty(request: ShownRequest): string {
   const { state, pattern, filesReleased, filesUnknown } = request;
   if (filesReleased > 0) return `No file is left in it: ${count(filesReleased, 'file')} let go`;
-  if (filesUnknown > 0 && filesUnknown === countLeftOut(request)) {
+  if (filesUnknown > 0 && filesUnknown === countExcluded(request)) {
     return `No file is in it: the catalogue knows none of its paths ${tellExactness('')}`;
   }
-  if (pattern === '' || countLeftOut(request) > 0 || request.hasMoreLeftOut) return 'No file is in it';
+  if (pattern === '' || countExcluded(request) > 0 || request.hasMoreExcluded) return 'No file is in it';
   return `Nothing matched: ${tellNoMatch(pattern)}${isOver(state) ? '' : '. What appears later joins it'}`;
 }
 
@@ -106,14 +106,14 @@ function PlannedEnd({ end }: { end: NonNullable<NonNullable<ShownRequest['waitin
   );
 }
 
-const whyLeftOut = {
+const whyExcluded = {
   UNKNOWN: 'the catalogue does not know it',
   QUOTA_FULL: 'the quota is full',
   LIMIT: 'it is beyond the limits of the request',
 } as const;
 
-export function LeftOut({ request }: { request: ShownRequest }) {
-  const paths = request.awaited.edges.map(({ node }) => node);
+export function ExcludedPaths({ request }: { request: ShownRequest }) {
+  const paths = request.unresolved.edges.map(({ node }) => node);
   if (paths.length === 0) return null;
   return (
     <section aria-labelledby="left-out">
@@ -121,10 +121,10 @@ export function LeftOut({ request }: { request: ShownRequest }) {
       <ul>
         {paths.map(({ path, reason }) => (
           <li key={path}>
-            <code>{path}</code>: {whyLeftOut[reason]}
+            <code>{path}</code>: {whyExcluded[reason]}
           </li>
         ))}
-        {request.awaited.pageInfo.hasNextPage && <li>and more</li>}
+        {request.unresolved.pageInfo.hasNextPage && <li>and more</li>}
       </ul>
     </section>
   );

@@ -1,5 +1,5 @@
 /** The files of a request, and how it goes with each. */
-import type { HoldState } from '../../generated/web-operations';
+import type { RequestFileState } from '../../generated/web-operations';
 import { formatBytes } from '../format';
 import { CopyButton } from '../parts/copy-button';
 import { Download } from '../parts/download';
@@ -9,7 +9,7 @@ import { isOver } from '../parts/state';
 import { type Column, Table } from '../parts/table';
 import type { ShownRequest } from './shown-request';
 
-const names: Record<HoldState, string> = {
+const names: Record<RequestFileState, string> = {
   ON_DISK: 'On disk',
   WAITING: 'Waiting',
   FAILED: 'Failed',
@@ -17,19 +17,19 @@ const names: Record<HoldState, string> = {
 };
 
 /** Of a request that has ended: what it has is its own no more, and what it lacks comes no more. */
-const namesThen: Record<HoldState, string> = { ...names, ON_DISK: 'Was on disk', WAITING: 'Not restored' };
+const namesThen: Record<RequestFileState, string> = { ...names, ON_DISK: 'Was on disk', WAITING: 'Not restored' };
 
 interface RequestFilesProps {
   request: ShownRequest;
-  states: HoldState[] | undefined;
+  states: RequestFileState[] | undefined;
   places: Places;
-  onStates(states: HoldState[] | undefined): void;
+  onStates(states: RequestFileState[] | undefined): void;
 }
 
 export function RequestFiles({ request, states, places, onStates }: RequestFilesProps) {
-  const holds = request.holds.edges.map(({ node }) => node);
+  const files = request.files.edges.map(({ node }) => node);
   const hasEnded = isOver(request.state);
-  const onDisk = hasEnded ? [] : holds.flatMap(({ file }) => file.restoredPath ?? []);
+  const onDisk = hasEnded ? [] : files.flatMap(({ file }) => file.restoredPath ?? []);
   return (
     <section aria-labelledby="files">
       <h2 id="files">Files</h2>
@@ -50,30 +50,30 @@ export function RequestFiles({ request, states, places, onStates }: RequestFiles
       <Table
         label="Files of the request"
         columns={hasEnded ? columnsThen : columns}
-        rows={holds}
+        rows={files}
         keyOf={({ file }) => file.id}
         isStacked
       />
-      <Pages places={places} info={request.holds.pageInfo} />
+      <Pages places={places} info={request.files.pageInfo} />
     </section>
   );
 }
 
-type Hold = ShownRequest['holds']['edges'][number]['node'];
+type RequestFile = ShownRequest['files']['edges'][number]['node'];
 
-function columnsOf(hasEnded: boolean): Column<Hold>[] {
+function columnsOf(hasEnded: boolean): Column<RequestFile>[] {
   return [
     { title: 'Path', cell: ({ file }) => <code>{hasEnded ? file.path : (file.restoredPath ?? file.path)}</code> },
     { title: 'Size', isNumber: true, cell: ({ size }) => formatBytes(size) },
-    { title: 'State', cell: (hold) => <HoldStateTold hold={hold} hasEnded={hasEnded} /> },
+    { title: 'State', cell: (requestFile) => <FileState requestFile={requestFile} hasEnded={hasEnded} /> },
   ];
 }
 
 const columns = columnsOf(false);
 const columnsThen = columnsOf(true);
 
-function HoldStateTold({ hold, hasEnded }: { hold: Hold; hasEnded: boolean }) {
-  const { file, state, error, lastError, nextTry } = hold;
+function FileState({ requestFile, hasEnded }: { requestFile: RequestFile; hasEnded: boolean }) {
+  const { file, state, error, lastError, nextTry } = requestFile;
   const why = error ?? lastError;
   return (
     <>
@@ -89,4 +89,5 @@ function HoldStateTold({ hold, hasEnded }: { hold: Hold; hasEnded: boolean }) {
   );
 }
 
-const readState = (value: string): HoldState[] | undefined => (value === '' ? undefined : [value as HoldState]);
+const readState = (value: string): RequestFileState[] | undefined =>
+  value === '' ? undefined : [value as RequestFileState];

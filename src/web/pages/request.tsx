@@ -1,6 +1,6 @@
 /** One request: how far it is, what it waits for, what can be done with it, and its files. */
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { type HoldState, RequestDocument } from '../../generated/web-operations';
+import { RequestDocument, type RequestFileState } from '../../generated/web-operations';
 import { useProgress } from '../live';
 import { useRequestChanges } from '../live-site';
 import { useLook } from '../look';
@@ -10,7 +10,7 @@ import { RequestFigures } from '../parts/request-figures';
 import { RequestStateName } from '../parts/state';
 import { Title } from '../parts/title';
 import { RequestDeeds } from './request-deeds';
-import { LeftOut, RequestFacts, tellEmpty, WaitingFor } from './request-facts';
+import { ExcludedPaths, RequestFacts, tellEmpty, WaitingFor } from './request-facts';
 import { RequestFiles } from './request-files';
 
 const PAGE = 50;
@@ -29,7 +29,7 @@ export function RequestPage({ id }: { id: string }) {
 
 function KnownRequest({ requestId }: { requestId: number }) {
   const places = usePlaces();
-  const [states, setStates] = useState<HoldState[]>();
+  const [states, setStates] = useState<RequestFileState[]>();
   const variables = { id: requestId, first: PAGE, after: places.after, states };
   const { data, error, askedAt, again } = useLook(RequestDocument, variables);
   const read = data?.request;
@@ -53,7 +53,7 @@ function KnownRequest({ requestId }: { requestId: number }) {
       <RequestFacts request={request} />
       <RequestDeeds request={request} again={again} />
       <WaitingFor request={request} />
-      <LeftOut request={request} />
+      <ExcludedPaths request={request} />
       <RequestFiles
         request={request}
         states={states}

@@ -53,7 +53,7 @@ export const UsersPage = createSitePage({
 
 const suspensionColumns: Column<SiteSuspensionsQuery['suspensions']['edges'][number]['node']>[] = [
   { title: 'Name', cell: ({ name }) => <bdi>{name}</bdi> },
-  { title: 'Kind', cell: ({ kind }) => (kind === 'BACKEND' ? 'library' : kind.toLowerCase()) },
+  { title: 'Kind', cell: ({ kind }) => kind.toLowerCase() },
   { title: 'Since', cell: ({ since }) => <Moment at={since} isFull side="past" /> },
   {
     title: 'Tried again',

@@ -78,7 +78,7 @@ const libraryColumns: Column<SiteLibrariesQuery['libraries']['edges'][number]['n
   { title: 'Problem', cell: ({ staging }) => staging?.problem ?? '' },
   {
     title: 'Service',
-    cell: ({ name, suspension }) => <Service kind="BACKEND" name={name} suspension={suspension} />,
+    cell: ({ name, suspension }) => <Service kind="LIBRARY" name={name} suspension={suspension} />,
   },
 ];
 

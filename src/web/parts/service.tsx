@@ -16,7 +16,7 @@ interface ServiceProps {
   suspension: { mode: SuspensionMode; reason: string } | null | undefined;
 }
 
-const modes: Record<SuspensionMode, string> = { HELD: 'Held', DRAINING: 'Draining' };
+const modes: Record<SuspensionMode, string> = { IMMEDIATE: 'Suspended', DRAINING: 'Draining' };
 
 export function Service({ kind, name, suspension }: ServiceProps) {
   const { isOperator, isReadOnly } = useCaller();
@@ -44,8 +44,8 @@ function ServiceDeeds({ kind, name, suspension }: ServiceProps) {
         </button>
       ) : (
         <>
-          <button type="button" onClick={() => setAsked('HELD')} aria-label={`Hold ${name}`}>
-            Hold
+          <button type="button" onClick={() => setAsked('IMMEDIATE')} aria-label={`Suspend ${name}`}>
+            Suspend
           </button>
           <button type="button" onClick={() => setAsked('DRAINING')} aria-label={`Drain ${name}`}>
             Drain
@@ -67,7 +67,7 @@ interface AskProps {
 
 function Ask({ deed, kind, name, mode, onEnd }: AskProps) {
   const [reason, setReason] = useState('');
-  const word = mode === 'HELD' ? 'Hold' : 'Drain';
+  const word = mode === 'IMMEDIATE' ? 'Suspend' : 'Drain';
   const suspend = async (event: Event) => {
     event.preventDefault();
     if (await deed.run(SuspendDocument, { input: { kind, name, mode, reason } })) onEnd();

@@ -36,7 +36,7 @@ export interface LtfsBench {
   state: string;
   dataDir: string;
   settings: Record<string, unknown>;
-  backend: LtfsLibrary;
+  library: LtfsLibrary;
   /**
    * Another process's, as it were: all that it knows is what the changer and the locks tell.
    * @param seconds of its limits, which may be shorter than settings have them
@@ -83,7 +83,7 @@ export function createLtfsBench({ drives = 2, name = 'drive' }: { drives?: numbe
   const behaviour = (step: Step) => path.join(state, 'behave', step);
   return {
     ...{ state, dataDir, settings, readChanger, reopen },
-    backend: reopen(),
+    library: reopen(),
     put: async (volume, position, bytes, file) => putFile(state, { volume, position, bytes, file }, readChanger, write),
     changeChanger: (change) => {
       const changer = readChanger();

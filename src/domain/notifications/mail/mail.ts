@@ -5,7 +5,7 @@ import { formatBytes } from '../../../core/bytes.js';
 import { plural } from '../../../core/plural.js';
 import { printable } from '../../../core/printable.js';
 import { tellFiles, tellMissing } from '../../../core/requested-files.js';
-import type { AwaitedReason, NotificationKind } from '../../../generated/prisma/enums.js';
+import type { NotificationKind, UnresolvedReason } from '../../../generated/prisma/enums.js';
 
 export interface MailFacts {
   requestId: number;
@@ -31,10 +31,10 @@ export interface MailFacts {
   /** The first failed files. */
   failed: { path: string; error: string }[];
   /** The first paths without a file. */
-  awaited: { path: string; reason: AwaitedReason }[];
+  unresolved: { path: string; reason: UnresolvedReason }[];
 }
 
-const AWAITED_WHY: Record<AwaitedReason, string> = {
+const UNRESOLVED_WHY: Record<UnresolvedReason, string> = {
   UNKNOWN: 'not in the catalogue',
   QUOTA_FULL: 'no room in your quota',
   LIMIT: 'beyond the limit of the request',
@@ -109,9 +109,9 @@ function composeLast(facts: MailFacts): Mail {
         : facts.filesOnDisk === 0
           ? 'Restore failed'
           : 'Partly restored';
-  const leftOut = facts.filesRefused + facts.filesOverLimit;
+  const excluded = facts.filesRefused + facts.filesOverLimit;
   const lines = [
-    facts.filesTotal === 0 && leftOut === 0
+    facts.filesTotal === 0 && excluded === 0
       ? `Your request ${nameRequest(facts)} matches no file that the catalogue knows.`
       : `Nothing is left to do for your request ${nameRequest(facts)}.`,
     '',
@@ -142,16 +142,16 @@ function composeLast(facts: MailFacts): Mail {
     for (const { path, error } of facts.failed) lines.push(`  ${oneLine(path)}`, `    ${oneLine(error)}`);
     addMore(lines, facts.filesFailed - facts.failed.length);
   }
-  if (facts.awaited.length > 0) {
+  if (facts.unresolved.length > 0) {
     lines.push(
       '',
       'These have no restored file; what appears in the catalogue later is restored without another mail:',
       '',
     );
-    for (const { path, reason } of facts.awaited) {
-      lines.push(`  ${oneLine(path)} (${AWAITED_WHY[reason]})`);
+    for (const { path, reason } of facts.unresolved) {
+      lines.push(`  ${oneLine(path)} (${UNRESOLVED_WHY[reason]})`);
     }
-    addMore(lines, facts.filesUnknown + leftOut - facts.awaited.length);
+    addMore(lines, facts.filesUnknown + excluded - facts.unresolved.length);
   }
   lines.push(...nameLink(facts));
   return { subject: `${outcome}${missing && `; ${missing}`}: ${shortLabel(facts)}`, body: text(lines) };

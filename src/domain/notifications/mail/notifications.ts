@@ -34,7 +34,7 @@ export async function queueMail(ctx: Context, tx: Transaction, requestIds: reado
        ('FIRST_FILE'::"NotificationKind", r.notify_on_first_file, r.files_on_disk > 0),
        ('LAST_FILE'::"NotificationKind", r.notify_on_last_file, r.state IN ('COMPLETED', 'PARTIAL')
          AND NOT (r.files_total = 0
-           AND EXISTS (SELECT FROM hold h WHERE h.request_id = r.id AND h.state = 'RELEASED')))
+           AND EXISTS (SELECT FROM request_file h WHERE h.request_id = r.id AND h.state = 'RELEASED')))
      ) AS d (kind, recipient, is_due)
      WHERE r.id = ANY(${requestIds}::int[]) AND d.is_due AND d.recipient IS NOT NULL
        AND ${isLive}
@@ -75,37 +75,37 @@ function createMessageId(mailFrom: string): string {
 }
 
 async function readFacts(tx: Transaction, requestId: number): Promise<Omit<MailFacts, 'link'>> {
-  const [request] = await tx.query<Omit<MailFacts, 'link' | 'copies' | 'failed' | 'awaited' | 'mountpoints'>>(
+  const [request] = await tx.query<Omit<MailFacts, 'link' | 'copies' | 'failed' | 'unresolved' | 'mountpoints'>>(
     sql`SELECT id AS "requestId", label, pattern, retention, files_total AS "filesTotal",
        files_on_disk AS "filesOnDisk", files_failed AS "filesFailed", bytes_on_disk AS "bytesOnDisk",
-       (SELECT count(*)::int FROM awaited_path a WHERE a.request_id = ${requestId} AND a.reason = 'UNKNOWN') AS "filesUnknown",
-       (SELECT count(*)::int FROM awaited_path a WHERE a.request_id = ${requestId} AND a.reason = 'QUOTA_FULL') AS "filesRefused",
-       (SELECT count(*)::int FROM awaited_path a WHERE a.request_id = ${requestId} AND a.reason = 'LIMIT') AS "filesOverLimit",
-       (SELECT count(*)::int FROM hold h WHERE h.request_id = ${requestId} AND h.state = 'RELEASED') AS "filesReleased"
+       (SELECT count(*)::int FROM unresolved_path a WHERE a.request_id = ${requestId} AND a.reason = 'UNKNOWN') AS "filesUnknown",
+       (SELECT count(*)::int FROM unresolved_path a WHERE a.request_id = ${requestId} AND a.reason = 'QUOTA_FULL') AS "filesRefused",
+       (SELECT count(*)::int FROM unresolved_path a WHERE a.request_id = ${requestId} AND a.reason = 'LIMIT') AS "filesOverLimit",
+       (SELECT count(*)::int FROM request_file h WHERE h.request_id = ${requestId} AND h.state = 'RELEASED') AS "filesReleased"
      FROM request WHERE id = ${requestId}`,
   );
   if (!request) throw new Error(`request ${requestId} vanished`);
   const copies = await tx.query<{ path: string; mountpoint: string | null }>(
     sql`SELECT CASE WHEN ${isAllowedIn('FETCH')} AND d.id IS NOT NULL THEN ${placeOnDisk} ELSE f.path END AS path, CASE WHEN ${isAllowedIn('FETCH')} THEN d.mountpoint END AS mountpoint
-     FROM hold h JOIN request r ON r.id = h.request_id JOIN tape_file f ON f.id = h.file_id
+     FROM request_file h JOIN request r ON r.id = h.request_id JOIN tape_file f ON f.id = h.file_id
        LEFT JOIN restore_disk d ON d.id = ${diskOfCopy}
      WHERE h.request_id = ${requestId} AND h.state = 'ON_DISK' AND h.ordinal > 0 AND (d.id IS NOT NULL OR ${isAtPrimaryPlace})
      ORDER BY h.ordinal LIMIT ${LISTED_PATHS}`,
   );
   const failed = await tx.query<{ path: string; error: string }>(
-    sql`SELECT f.path, h.error FROM hold h JOIN tape_file f ON f.id = h.file_id
+    sql`SELECT f.path, h.error FROM request_file h JOIN tape_file f ON f.id = h.file_id
      WHERE h.request_id = ${requestId} AND h.state = 'FAILED' AND h.ordinal > 0 ORDER BY h.ordinal LIMIT ${LISTED_PATHS}`,
   );
-  const awaited = await tx.query<MailFacts['awaited'][number]>(
-    sql`SELECT path, reason FROM awaited_path WHERE request_id = ${requestId} ORDER BY ordinal LIMIT ${LISTED_PATHS}`,
+  const unresolved = await tx.query<MailFacts['unresolved'][number]>(
+    sql`SELECT path, reason FROM unresolved_path WHERE request_id = ${requestId} ORDER BY ordinal LIMIT ${LISTED_PATHS}`,
   );
   const disks = await tx.query<{ mountpoint: string }>(
     // none if a file is not at its logical path
-    sql`SELECT unnest(array_agg(DISTINCT d.mountpoint ORDER BY d.mountpoint)) AS mountpoint FROM hold h JOIN request r ON r.id = h.request_id
+    sql`SELECT unnest(array_agg(DISTINCT d.mountpoint ORDER BY d.mountpoint)) AS mountpoint FROM request_file h JOIN request r ON r.id = h.request_id
        JOIN tape_file f ON f.id = h.file_id JOIN restore_disk d ON d.id = ${diskOfCopy}
      WHERE h.request_id = ${requestId} AND h.state = 'ON_DISK' AND ${isAllowedIn('FETCH')} HAVING bool_and(f.disk_path IS NULL)`,
   );
-  return { ...request, copies, failed, awaited, mountpoints: disks.map((disk) => disk.mountpoint) };
+  return { ...request, copies, failed, unresolved, mountpoints: disks.map((disk) => disk.mountpoint) };
 }
 
 /** Requests of one transaction, which keeps them locked. */

@@ -295,7 +295,7 @@ export async function removeWebhooksOf(tx: Transaction, user: string): Promise<n
 }
 
 /** Does the same, removes messages about the user's other requests, and clears the user's name. @returns the number */
-export async function forgetWebhooks(
+export async function purgeWebhooks(
   tx: Transaction,
   { user, pseudonym, requests }: { user: string; pseudonym: string; requests: readonly string[] },
 ): Promise<number> {

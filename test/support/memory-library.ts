@@ -1,10 +1,10 @@
 /** A tape library in memory for tests: delays, faults and wrong bytes on demand, and a log of calls. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TapeError } from '../../src/core/errors.js';
-import type { WritableBackend } from '../../src/tape/backend.js';
+import type { WritableLibrary } from '../../src/tape/drive-library.js';
 import { untilAborted } from '../../src/tape/until-aborted.js';
 
-export interface MemoryBackend extends WritableBackend {
+export interface MemoryLibrary extends WritableLibrary {
   /** Bytes by position, by volume. */
   volumes: Map<string, Map<bigint, Uint8Array>>;
   /** Calls in the order in which they started. */
@@ -19,30 +19,30 @@ export interface MemoryBackend extends WritableBackend {
 const CHUNK_BYTES = 64 * 1024;
 
 /** @param delayMs duration of a mount, and of each chunk of a read */
-export function createMemoryBackend({ delayMs = 0 } = {}): MemoryBackend {
+export function createMemoryLibrary({ delayMs = 0 } = {}): MemoryLibrary {
   const pause = async (signal: AbortSignal) => {
     signal.throwIfAborted();
     if (delayMs > 0) await sleep(delayMs, undefined, { signal }).catch(() => signal.throwIfAborted());
   };
-  const backend: MemoryBackend = {
+  const library: MemoryLibrary = {
     volumes: new Map(),
     log: [],
     onMount: async () => {},
     onRead: async () => undefined,
 
     async mount(volume, drive, signal) {
-      backend.log.push({ what: 'mount', volume, drive });
-      await untilAborted(backend.onMount(volume), signal);
+      library.log.push({ what: 'mount', volume, drive });
+      await untilAborted(library.onMount(volume), signal);
       await pause(signal);
-      const files = backend.volumes.get(volume);
+      const files = library.volumes.get(volume);
       if (!files) throw new TapeError('MEDIA', `the library has no volume ${volume}`);
       return {
         async *read({ position }, readSignal) {
           if (position === null) throw new TapeError('PERMANENT', `volume ${volume} has no file without a position`);
-          backend.log.push({ what: 'read', volume, drive, position });
+          library.log.push({ what: 'read', volume, drive, position });
           const stored = files.get(position);
           if (!stored) throw new TapeError('PERMANENT', `volume ${volume} has no file at position ${position}`);
-          const changed = await untilAborted(backend.onRead(volume, position, stored), readSignal);
+          const changed = await untilAborted(library.onRead(volume, position, stored), readSignal);
           const bytes = changed instanceof Uint8Array ? changed : stored;
           for (let start = 0; start < bytes.length; start += CHUNK_BYTES) {
             await pause(readSignal);
@@ -50,7 +50,7 @@ export function createMemoryBackend({ delayMs = 0 } = {}): MemoryBackend {
           }
         },
         unmount: async () => {
-          backend.log.push({ what: 'unmount', volume, drive });
+          library.log.push({ what: 'unmount', volume, drive });
         },
       };
     },
@@ -62,13 +62,13 @@ export function createMemoryBackend({ delayMs = 0 } = {}): MemoryBackend {
         chunks.push(Buffer.from(chunk));
       }
       signal.throwIfAborted();
-      const files = backend.volumes.get(volume) ?? new Map<bigint, Uint8Array>();
+      const files = library.volumes.get(volume) ?? new Map<bigint, Uint8Array>();
       if (files.has(position)) {
         throw new TapeError('PERMANENT', `volume ${volume} has a file at position ${position} already`);
       }
-      backend.volumes.set(volume, files.set(position, Buffer.concat(chunks)));
+      library.volumes.set(volume, files.set(position, Buffer.concat(chunks)));
       return BigInt(files.get(position)?.length ?? 0);
     },
   };
-  return backend;
+  return library;
 }

@@ -16,13 +16,13 @@ import { audited, type Note } from '../audit/audited.js';
 import { isLive } from '../conditions.js';
 import type { Context } from '../context.js';
 import { checkText, isReserved } from '../input.js';
-import { forgetWebhooks } from '../notifications/webhooks/webhooks.js';
+import { purgeWebhooks } from '../notifications/webhooks/webhooks.js';
 import { takeTurn } from '../turn.js';
 
 /** Other processes have written or dropped their counts with the name by then. */
 const ON_ITS_WAY_MS = 500;
 
-export interface ForgetResult {
+export interface PurgeResult {
   pseudonym: string;
   /** Requests that belonged to the user, or mention the user. */
   requests: number;
@@ -36,10 +36,10 @@ export interface ForgetResult {
  * @throws NotFoundError if there is nothing of the user, as in a second call; InUseError with the figures, while
  *   requests of the user are live
  */
-export async function forgetUser(ctx: Context, given: string): Promise<ForgetResult> {
+export async function purgeUser(ctx: Context, given: string): Promise<PurgeResult> {
   // the audit row, of success or rejection, must not contain the name
-  const pseudonym = `forgotten-${randomBytes(4).toString('hex')}`;
-  const deed = { operation: 'forgetUser', kind: 'USER', object: '' } as const;
+  const pseudonym = `purged-${randomBytes(4).toString('hex')}`;
+  const deed = { operation: 'purgeUser', kind: 'USER', object: '' } as const;
   return await audited(ctx, deed, async (note) => {
     const user = checkText('user', given);
     if (user === '') throw new InvalidInputError('user', 'must not be empty');
@@ -53,12 +53,12 @@ export async function forgetUser(ctx: Context, given: string): Promise<ForgetRes
     await takeTurn(ctx, 'catalogue', () => closeUser(ctx, user, { ...deed, object: pseudonym }));
     await sleep(ON_ITS_WAY_MS);
     const person = await findPerson(ctx, user, pseudonym);
-    const { changed: auditRows, newest } = await forgetInAudit(ctx, person);
+    const { changed: auditRows, newest } = await purgeInAudit(ctx, person);
     // work that has begun is completed, even if the caller is gone
     const result = await takeTurn({ ...ctx, reader: undefined }, 'catalogue', () =>
-      transaction(ctx.db.pool, 'forgetUser', (tx) => forgetPerson(ctx, tx, person, { auditRows, note })),
+      transaction(ctx.db.pool, 'purgeUser', (tx) => purgePerson(ctx, tx, person, { auditRows, note })),
     );
-    await forgetInAudit(ctx, person, newest + 1n); // rows that were written meanwhile
+    await purgeInAudit(ctx, person, newest + 1n); // rows that were written meanwhile
     return result;
   });
 }
@@ -98,29 +98,29 @@ async function closeUser(ctx: Context, user: string, deed: Deed): Promise<void> 
           ) SELECT (SELECT count(*) FROM quotas)::int + (SELECT count(*) FROM tokens)::int AS count`,
     );
     await tx.query(sql`SELECT pg_notify('tapegate', 'access')`);
-    await tx.query(sql`SELECT pg_notify('tapegate', 'forgotten')`); // counts of other processes contain the name as well
+    await tx.query(sql`SELECT pg_notify('tapegate', 'purged')`); // counts of other processes contain the name as well
     if (closed && closed.count > 0) await tx.query(auditRow(ctx.now(), ctx.caller, deed, 'BEGUN'));
   });
 }
 
-async function forgetPerson(
+async function purgePerson(
   ctx: Context,
   tx: Transaction,
   person: Person,
   { auditRows, note }: { auditRows: number; note: Note },
-): Promise<ForgetResult> {
+): Promise<PurgeResult> {
   const { user, pseudonym } = person;
   await lockAdvisory(tx, 'webhooks'); // an engine may be queueing messages
   await lockCatalogue(tx, 'alone');
   await lockRequests(tx, ofPerson(person));
   await lockQuotas(tx, sql`q."user" = ${user}`, 'quotaAlone');
   await refuseLive(ctx, tx, user);
-  const letters = await forgetLetters(tx, person);
-  const tokens = await forgetTokens(ctx, tx, person);
-  const others = await forgetOthers(tx, person);
-  const webhooks = await forgetWebhooks(tx, person);
-  const requests = await forgetRequests(tx, person);
-  const quotas = await forgetQuota(ctx, tx, person);
+  const letters = await purgeEmails(tx, person);
+  const tokens = await purgeTokens(ctx, tx, person);
+  const others = await purgeOthers(tx, person);
+  const webhooks = await purgeWebhooks(tx, person);
+  const requests = await purgeRequests(tx, person);
+  const quotas = await purgeQuota(ctx, tx, person);
   if (quotas + requests + letters + tokens + others + webhooks + auditRows === 0) {
     throw new NotFoundError(`there is nothing of user ${quote(user)}`);
   }
@@ -146,7 +146,7 @@ function ofPerson({ user, owners, address }: Person): Sql {
 }
 
 /** Keeps patterns and paths, which belong to the archive. Clears labels, which are free text, of own requests. */
-async function forgetRequests(tx: Transaction, person: Person): Promise<number> {
+async function purgeRequests(tx: Transaction, person: Person): Promise<number> {
   const { user, owners, pseudonym, address } = person;
   const isRuled = sql`r.ruled_by = ANY(${owners}::text[])`;
   const isOwn = ownRequests(user);
@@ -163,7 +163,7 @@ async function forgetRequests(tx: Transaction, person: Person): Promise<number> 
 }
 
 /** Keeps the row for its requests, as for a removed quota. */
-async function forgetQuota(ctx: Context, tx: Transaction, { user, pseudonym }: Person): Promise<number> {
+async function purgeQuota(ctx: Context, tx: Transaction, { user, pseudonym }: Person): Promise<number> {
   const rows = await tx.query(
     sql`UPDATE quota q SET "user" = ${pseudonym}, email = '', notes = '', size = 0,
           removed_at = coalesce(q.removed_at, ${ctx.now()}) WHERE q."user" = ${user} RETURNING q.id`,
@@ -176,7 +176,7 @@ async function forgetQuota(ctx: Context, tx: Transaction, { user, pseudonym }: P
  * since all users may access a directory without rules. In reasons of other suspensions only the address is
  * recognisable as personal.
  */
-async function forgetOthers(tx: Transaction, { user, owners, pseudonym, address }: Person): Promise<number> {
+async function purgeOthers(tx: Transaction, { user, owners, pseudonym, address }: Person): Promise<number> {
   const [row] = await tx.query<{ count: number }>(
     sql`WITH members AS (
           DELETE FROM quota_member m WHERE m.quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${user})
@@ -196,7 +196,7 @@ async function forgetOthers(tx: Transaction, { user, owners, pseudonym, address 
   return row?.count ?? 0;
 }
 
-async function forgetLetters(tx: Transaction, { user, pseudonym, address }: Person): Promise<number> {
+async function purgeEmails(tx: Transaction, { user, pseudonym, address }: Person): Promise<number> {
   const rows = await tx.query(
     sql`UPDATE notification n SET recipient = ${pseudonym}, subject = '', body = '', last_error = NULL,
           state = CASE WHEN n.state = 'PENDING' THEN 'REJECTED' ELSE n.state END
@@ -207,7 +207,7 @@ async function forgetLetters(tx: Transaction, { user, pseudonym, address }: Pers
 }
 
 /** Revokes tokens of any role with the user's name, and removes the user from service tokens. */
-async function forgetTokens(ctx: Context, tx: Transaction, { user, pseudonym }: Person): Promise<number> {
+async function purgeTokens(ctx: Context, tx: Transaction, { user, pseudonym }: Person): Promise<number> {
   const isOwn = sql`t.name = ${user}`;
   const rows = await tx.query(
     sql`UPDATE api_token t SET
@@ -234,7 +234,7 @@ const ownRequests = (user: string): Sql => sql`(${quotaOf(user)} OR r.made_by = 
 const STEP = 10_000n;
 
 /** Replaces a person in the audit from a row on. @returns the number of changed rows, and the last id that was read */
-async function forgetInAudit(
+async function purgeInAudit(
   ctx: Context,
   { user, address, pseudonym, requests }: Person,
   from = 1n,
@@ -246,7 +246,7 @@ async function forgetInAudit(
   let changed = 0;
   for (let first = oldest; first <= newest; first += STEP) {
     const step = await ctx.db.pool.query<{ count: number }>(
-      sql`SELECT forget_in_audit(${user}, ${address}::text, ${pseudonym}, ${requests}::text[], ${first}, ${first + STEP - 1n}) AS count`,
+      sql`SELECT purge_in_audit(${user}, ${address}::text, ${pseudonym}, ${requests}::text[], ${first}, ${first + STEP - 1n}) AS count`,
     );
     changed += step.rows[0]?.count ?? 0;
   }

@@ -6,7 +6,7 @@ import { withdrawFiles } from '../../src/domain/catalogue/withdrawals.js';
 import { importRows } from '../../src/domain/import/import.js';
 import { createRequest } from '../../src/domain/requests/create.js';
 import { cancelRequest } from '../../src/domain/requests/ends.js';
-import { joinAwaited } from '../../src/domain/requests/joins.js';
+import { joinUnresolved } from '../../src/domain/requests/joins.js';
 import { updateRequest } from '../../src/domain/requests/update.js';
 import { examine } from '../../src/engine/doctor/doctor.js';
 import { addQuota, buildRow } from '../support/factories.js';
@@ -20,7 +20,7 @@ const NOTED = 5;
 /** The most files that an import adds to the open patterns of a user. */
 const JOINS = 25;
 
-const app = useApp({ limits: { leftOutPaths: NOTED } });
+const app = useApp({ limits: { excludedPaths: NOTED } });
 
 async function add(folder: string, names: readonly string[], size = 10n): Promise<void> {
   await importRows(
@@ -51,12 +51,12 @@ async function joinAll(): Promise<number> {
   try {
     for (let before = -1; before !== begun.length; ) {
       before = begun.length;
-      await joinAwaited(app.ctx);
+      await joinUnresolved(app.ctx);
     }
   } finally {
     stop();
   }
-  return begun.filter((name) => name === 'joinAwaited').length;
+  return begun.filter((name) => name === 'joinUnresolved').length;
 }
 
 test('of files without room few paths are stored, and all files join when there is room', async () => {
@@ -81,18 +81,18 @@ test('of files without room few paths are stored, and all files join when there 
 test('files over the limit of a request are reported, and join when the limit is raised', async () => {
   await addQuota(app.ctx, 'lim', 100_000n);
   const id = await createRequest(app.ctx, { quota: 'lim', pattern: '/lim/', maxFiles: 2 });
-  const state = () => readRequest(id, 'filesTotal filesOverLimit hasMoreLeftOut');
+  const state = () => readRequest(id, 'filesTotal filesOverLimit hasMoreExcluded');
   await add('lim', names(3));
-  expect(await state()).toEqual({ filesTotal: 2, filesOverLimit: 1, hasMoreLeftOut: false });
+  expect(await state()).toEqual({ filesTotal: 2, filesOverLimit: 1, hasMoreExcluded: false });
   await add('lim', names(20, 'g'));
-  expect(await state()).toEqual({ filesTotal: 2, filesOverLimit: NOTED, hasMoreLeftOut: true });
+  expect(await state()).toEqual({ filesTotal: 2, filesOverLimit: NOTED, hasMoreExcluded: true });
   expect(await joinAll()).toBe(0);
   await updateRequest(app.ctx, { id, maxFiles: 10 });
   await joinAll();
-  expect(await state()).toMatchObject({ filesTotal: 10, hasMoreLeftOut: true });
+  expect(await state()).toMatchObject({ filesTotal: 10, hasMoreExcluded: true });
   await updateRequest(app.ctx, { id, maxFiles: null });
   await joinAll();
-  expect(await state()).toEqual({ filesTotal: 23, filesOverLimit: 0, hasMoreLeftOut: false });
+  expect(await state()).toEqual({ filesTotal: 23, filesOverLimit: 0, hasMoreExcluded: false });
 });
 
 test('all files of size 0 join', async () => {
@@ -129,12 +129,12 @@ test('files that path rules deny are not reported as excluded', async () => {
   const caller = { ...app.ctx.caller, name: 'shut', way: 'token' as const, roles: new Set(['user' as const]) };
   const id = await createRequest({ ...app.ctx, caller }, { quota: 'shut', pattern: '/shut/' });
   await add('shut/hidden', names(20));
-  const state = () => readRequest(id, 'filesRefused hasMoreLeftOut');
-  expect(await state()).toEqual({ filesRefused: 0, hasMoreLeftOut: false });
+  const state = () => readRequest(id, 'filesRefused hasMoreExcluded');
+  expect(await state()).toEqual({ filesRefused: 0, hasMoreExcluded: false });
   await joinAll();
   expect(await look('shut')).toMatchObject({ held: 0, noted: 0, more: 0 });
   await add('shut', names(20));
-  expect(await state()).toEqual({ filesRefused: NOTED, hasMoreLeftOut: true });
+  expect(await state()).toEqual({ filesRefused: NOTED, hasMoreExcluded: true });
 });
 
 test('a file that does not fit does not block smaller files', async () => {
@@ -162,7 +162,7 @@ test('a file that does not fit does not block smaller files', async () => {
 test('released files stay out, even if their paths were not stored', async () => {
   await addQuota(app.ctx, 'let', 100n);
   const id = await createRequest(app.ctx, { quota: 'let', pattern: '/let/' });
-  const state = () => readRequest(id, 'filesTotal filesReleased hasMoreLeftOut');
+  const state = () => readRequest(id, 'filesTotal filesReleased hasMoreExcluded');
   const release = async (match: string) => {
     const query = `mutation { releaseFiles(input: { id: ${id}, match: "${match}" }) { ... on Request { filesReleased } ... on Failure { message } } }`;
     return (await askData<{ releaseFiles: object }>(app, query)).releaseFiles;
@@ -171,13 +171,13 @@ test('released files stay out, even if their paths were not stored', async () =>
   await add('let', ['g1', 'g2', 'h1'], 20n);
   expect(await look('let')).toEqual({ held: 5, noted: NOTED, more: 1, used: 100n });
   expect(await release('/let/h')).toEqual({ filesReleased: 1 });
-  expect(await state()).toEqual({ filesTotal: 5, filesReleased: 1, hasMoreLeftOut: true });
+  expect(await state()).toEqual({ filesTotal: 5, filesReleased: 1, hasMoreExcluded: true });
   expect(await release('/let/f')).toEqual({ filesReleased: 13 });
-  expect(await state()).toEqual({ filesTotal: 0, filesReleased: 13, hasMoreLeftOut: true });
+  expect(await state()).toEqual({ filesTotal: 0, filesReleased: 13, hasMoreExcluded: true });
   await joinAll();
-  expect(await state()).toEqual({ filesTotal: 2, filesReleased: 13, hasMoreLeftOut: false });
+  expect(await state()).toEqual({ filesTotal: 2, filesReleased: 13, hasMoreExcluded: false });
   await add('let', ['f-new'], 20n);
-  const after = { filesTotal: 3, filesReleased: 13, hasMoreLeftOut: false };
+  const after = { filesTotal: 3, filesReleased: 13, hasMoreExcluded: false };
   expect(await state()).toEqual(after);
   expect(await look('let')).toMatchObject({ noted: 0, used: 60n });
   await cancelRequest(app.ctx, id);
@@ -203,8 +203,8 @@ async function readMissed(user: string) {
     `SELECT r.id, f.path, f.size FROM request r JOIN quota q ON q.id = r.quota_id JOIN tape_file f ON strpos(f.path, r.pattern) > 0
      WHERE q."user" = $1 AND q.used + f.size <= q.size AND (r.files_total < r.max_files) IS NOT FALSE
        AND (r.bytes_total + f.size <= r.max_bytes) IS NOT FALSE
-       AND NOT EXISTS (SELECT FROM hold h WHERE h.request_id = r.id AND h.file_id = f.id)
-       AND NOT EXISTS (SELECT FROM awaited_path a WHERE a.request_id = r.id AND a.path = f.path)`,
+       AND NOT EXISTS (SELECT FROM request_file h WHERE h.request_id = r.id AND h.file_id = f.id)
+       AND NOT EXISTS (SELECT FROM unresolved_path a WHERE a.request_id = r.id AND a.path = f.path)`,
     [user],
   );
   return rows;
@@ -212,7 +212,7 @@ async function readMissed(user: string) {
 
 async function isCharged(user: string): Promise<boolean> {
   const { rows } = await app.ctx.db.pool.query<{ right: boolean }>(
-    `SELECT q.used = (SELECT coalesce(sum(h.size), 0) FROM hold h JOIN request r ON r.id = h.request_id WHERE r.quota_id = q.id) AS right
+    `SELECT q.used = (SELECT coalesce(sum(h.size), 0) FROM request_file h JOIN request r ON r.id = h.request_id WHERE r.quota_id = q.id) AS right
      FROM quota q WHERE q."user" = $1`,
     [user],
   );
@@ -324,21 +324,21 @@ test('a file that returns with another size is charged with it', async () => {
 });
 
 describe('an import adds a limited number of files to the open patterns of a user', () => {
-  beforeAll(() => void Object.assign(app.ctx.config.limits, { importJoins: JOINS, leftOutPaths: 1000 }));
+  beforeAll(() => void Object.assign(app.ctx.config.limits, { importJoins: JOINS, excludedPaths: 1000 }));
 
   test('with many patterns, the rest joins after the import', async () => {
     for (const user of ['many', 'few']) await addQuota(app.ctx, user, 10n ** 12n);
     const ids: number[] = [];
     for (let n = 0; n < 6; n++) ids.push(await createRequest(app.ctx, { quota: 'many', pattern: '/joins/' }));
     await createRequest(app.ctx, { quota: 'few', pattern: '/joins/' });
-    const state = () => readRequest(ids[5] as number, 'filesTotal hasMoreLeftOut');
+    const state = () => readRequest(ids[5] as number, 'filesTotal hasMoreExcluded');
     await add('joins', names(JOINS));
     expect(await look('many')).toEqual({ held: JOINS, noted: 0, more: 6, used: BigInt(10 * JOINS) });
     expect(await look('few')).toEqual({ held: JOINS, noted: 0, more: 0, used: BigInt(10 * JOINS) });
-    expect(await state()).toMatchObject({ hasMoreLeftOut: true });
-    await joinAwaited(app.ctx);
+    expect(await state()).toMatchObject({ hasMoreExcluded: true });
+    await joinUnresolved(app.ctx);
     expect(await look('many')).toEqual({ held: 6 * JOINS, noted: 0, more: 0, used: BigInt(60 * JOINS) });
-    expect(await state()).toEqual({ filesTotal: JOINS, hasMoreLeftOut: false });
+    expect(await state()).toEqual({ filesTotal: JOINS, hasMoreExcluded: false });
     expect(await findFaults()).toEqual([]);
   });
 
@@ -347,7 +347,7 @@ describe('an import adds a limited number of files to the open patterns of a use
     await createRequest(app.ctx, { quota: 'one', pattern: '/large/' });
     await add('large', names(60));
     expect(await look('one')).toEqual({ held: JOINS, noted: 0, more: 1, used: BigInt(10 * JOINS) });
-    await joinAwaited(app.ctx);
+    await joinUnresolved(app.ctx);
     expect(await look('one')).toEqual({ held: 40, noted: 20, more: 0, used: 400n });
     expect(await findFaults()).toEqual([]);
   });

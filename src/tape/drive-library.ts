@@ -29,13 +29,13 @@ export interface FileOnVolume {
 }
 
 /**
- * The contract of a drive library. Test suites: test/support/tape-backend.ts, and tape-backend-writes.ts for writes.
+ * The contract of a drive library. Test suites: test/support/tape-library.ts, and tape-library-writes.ts for writes.
  *
  * A library knows volumes and files, but no requests, users or database. Several drives may call a method at once, but
  * never for the same volume. Every failure is a TapeError, whose class says whether a retry can help. An aborted call
  * rejects with the signal's reason. Any other error is a bug of the library.
  */
-export interface TapeBackend {
+export interface DriveLibrary {
   /** Limits of the library itself, in seconds. Before that, a call does not count as stalled. */
   readonly ownSeconds?: { mount?: number; read?: number; unmount?: number };
 
@@ -47,7 +47,7 @@ export interface TapeBackend {
 }
 
 /** A drive library that the command `archive` can write to. */
-export interface WritableBackend extends TapeBackend {
+export interface WritableLibrary extends DriveLibrary {
   /**
    * Opens the library before the first write. Later writes go to the same library, or fail. Absent if the library is
    * always available.

@@ -2,8 +2,8 @@
  * Bounds the rows that left-out files of patterns cost. A user may have thousands of patterns, and an import thousands
  * of files that match all of them: a row for each would be millions of rows, while no other request can be created.
  *
- * So each user has at most `limits.leftOutPaths` recorded paths. If more is left out of a request, it has only the
- * smallest known size (`left_out_size`). Files of an import join such a request as far as there is room, and the rest
+ * So each user has at most `limits.excludedPaths` recorded paths. If more is left out of a request, it has only the
+ * smallest known size (`excluded_size`). Files of an import join such a request as far as there is room, and the rest
  * costs no row. When there is room for that size, joins.ts searches the request by its pattern, even if recorded paths
  * still wait for room.
  *
@@ -27,17 +27,17 @@ interface OpenPattern {
 
 /** The number of recorded left-out paths in live requests of the quota `q`, counted up to the limit. */
 const notedPaths = ({ config }: Context): Sql => sql`(SELECT count(*)::int FROM (
-  SELECT FROM request r JOIN awaited_path a ON a.request_id = r.id AND a.reason IN ('QUOTA_FULL', 'LIMIT')
-  WHERE r.quota_id = q.id AND ${isLive} LIMIT ${config.limits.leftOutPaths}::int) noted)`;
+  SELECT FROM request r JOIN unresolved_path a ON a.request_id = r.id AND a.reason IN ('QUOTA_FULL', 'LIMIT')
+  WHERE r.quota_id = q.id AND ${isLive} LIMIT ${config.limits.excludedPaths}::int) noted)`;
 
 /** The number of further left-out paths that the quota `q` may record. */
-const freePaths = (ctx: Context): Sql => sql`(${ctx.config.limits.leftOutPaths}::int - ${notedPaths(ctx)})`;
+const freePaths = (ctx: Context): Sql => sql`(${ctx.config.limits.excludedPaths}::int - ${notedPaths(ctx)})`;
 
-/** Updates `left_out_size` of requests that were passed over. They are locked. */
+/** Updates `excluded_size` of requests that were passed over. They are locked. */
 export async function markPassedOver(tx: Transaction): Promise<void> {
   await tx.query(
     sql`WITH over AS (DELETE FROM joining j WHERE j.is_over RETURNING j.request_id, j.size)
-        UPDATE request r SET left_out_size = least(r.left_out_size, o.size) FROM over o WHERE o.request_id = r.id AND ${isLive}`,
+        UPDATE request r SET excluded_size = least(r.excluded_size, o.size) FROM over o WHERE o.request_id = r.id AND ${isLive}`,
   );
 }
 
@@ -54,7 +54,7 @@ export async function leaveUnnoted(ctx: Context, tx: Transaction): Promise<void>
        DELETE FROM joining j USING ranked t JOIN free e ON e.id = t.quota_id
        WHERE t.n > e.paths AND j.request_id = t.request_id AND j.file_id = t.file_id RETURNING j.request_id, j.size
      )
-     UPDATE request r SET left_out_size = least(r.left_out_size, o.size)
+     UPDATE request r SET excluded_size = least(r.excluded_size, o.size)
      FROM (SELECT request_id, min(size) AS size FROM over GROUP BY request_id) o WHERE o.request_id = r.id`,
   );
 }
@@ -63,8 +63,8 @@ export async function leaveUnnoted(ctx: Context, tx: Transaction): Promise<void>
 export const unnotedFiles = ({ id, pattern }: { id: number; pattern: string }): Sql => sql`tape_file f
   JOIN request r ON r.id = ${id} JOIN quota q ON q.id = r.quota_id
   WHERE ${holdsText(pattern)} AND ${isOffered} AND ${isAllowedIn('REQUEST')}
-    AND NOT EXISTS (SELECT FROM awaited_path a WHERE a.request_id = r.id AND a.path = f.path)
-    AND NOT EXISTS (SELECT FROM hold h WHERE h.request_id = r.id AND h.file_id = f.id)`;
+    AND NOT EXISTS (SELECT FROM unresolved_path a WHERE a.request_id = r.id AND a.path = f.path)
+    AND NOT EXISTS (SELECT FROM request_file h WHERE h.request_id = r.id AND h.file_id = f.id)`;
 
 export const smallestUnnoted = (request: { id: number; pattern: string }): Sql =>
   sql`(SELECT min(f.size) FROM ${unnotedFiles(request)})`;
@@ -72,24 +72,24 @@ export const smallestUnnoted = (request: { id: number; pattern: string }): Sql =
 /** Adds released request files for such files with the match, so that patterns do not take them. @returns how many */
 export async function keepUnnotedOut(
   tx: Transaction,
-  request: { id: number; pattern: string; leftOutSize: bigint | null },
+  request: { id: number; pattern: string; excludedSize: bigint | null },
   match: string,
 ): Promise<number> {
-  const { id, leftOutSize } = request;
-  if (leftOutSize === null) return 0;
+  const { id, excludedSize } = request;
+  if (excludedSize === null) return 0;
   const [kept] = await tx.query<{ files: number }>(
     sql`WITH unnoted AS MATERIALIZED (
        SELECT f.id, f.path, f.size FROM ${unnotedFiles(request)} AND strpos(f.path, ${match}) > 0
      ), last AS MATERIALIZED (
-       SELECT greatest((SELECT coalesce(max(ordinal), 0) FROM hold WHERE request_id = ${id} AND ordinal > 0),
-         (SELECT coalesce(max(ordinal), 0) FROM awaited_path WHERE request_id = ${id})) AS ordinal
+       SELECT greatest((SELECT coalesce(max(ordinal), 0) FROM request_file WHERE request_id = ${id} AND ordinal > 0),
+         (SELECT coalesce(max(ordinal), 0) FROM unresolved_path WHERE request_id = ${id})) AS ordinal
      ), kept AS (
-       INSERT INTO hold (request_id, file_id, ordinal, size, state)
+       INSERT INTO request_file (request_id, file_id, ordinal, size, state)
        SELECT ${id}, u.id, l.ordinal + row_number() OVER (ORDER BY u.path), u.size, 'RELEASED' FROM unnoted u CROSS JOIN last l
        RETURNING file_id
      ) SELECT count(*)::int AS files FROM kept`,
   );
-  await tx.query(sql`UPDATE request SET left_out_size = ${smallestUnnoted(request)} WHERE id = ${id}`);
+  await tx.query(sql`UPDATE request SET excluded_size = ${smallestUnnoted(request)} WHERE id = ${id}`);
   return kept?.files ?? 0;
 }
 
@@ -106,13 +106,13 @@ const BREATH_MS = 20;
  * only adds requests that no earlier call has searched.
  * @param of.files a query that returns the ids of the files
  * @param of.as a table of them: `id`, `path` and `size`
- * @param isStanding a condition on the request `r`
+ * @param isOpenPattern a condition on the request `r`
  */
 export async function findMatched(
   ctx: Context,
   tx: Transaction,
   { files, as }: { files: Sql; as: Sql },
-  isStanding: Sql,
+  isOpenPattern: Sql,
 ): Promise<void> {
   await tx.query(
     sql`CREATE TEMP TABLE IF NOT EXISTS matched (request_id int, file_id bigint, is_over boolean) ON COMMIT DROP`,
@@ -127,12 +127,12 @@ export async function findMatched(
   );
   const least = sql`${smallest?.size ?? null}::bigint`;
   // a request with unrecorded files is searched only if its quota may have room, or a smaller size would be recorded
-  const isSearched = sql`(r.left_out_size IS NULL OR ${least} < r.left_out_size OR q.used + ${least} <= q.size)`;
+  const isSearched = sql`(r.excluded_size IS NULL OR ${least} < r.excluded_size OR q.used + ${least} <= q.size)`;
   for (;;) {
     const patterns = await tx.query<OpenPattern>(
       sql`WITH next AS (
             SELECT r.id, r.pattern, r.quota_id FROM request r JOIN quota q ON q.id = r.quota_id
-            WHERE r.pattern <> '' AND ${isSearched} AND ${isStanding}
+            WHERE r.pattern <> '' AND ${isSearched} AND ${isOpenPattern}
               AND NOT EXISTS (SELECT FROM searched s WHERE s.request_id = r.id) ORDER BY r.id LIMIT ${GROUP}
           ), noted AS (INSERT INTO searched SELECT id FROM next)
           SELECT id, pattern, quota_id AS "quotaId" FROM next ORDER BY id`,

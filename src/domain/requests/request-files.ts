@@ -43,7 +43,7 @@ export async function settleRequests(
  * Settles some files of requests whose other files are settled and counted, at the cost of those files.
  * @param which a condition on the request file `h`, in one of the requests
  */
-export async function settleHolds(
+export async function settleRequestFiles(
   ctx: Context,
   tx: Transaction,
   requestIds: readonly number[],
@@ -82,30 +82,30 @@ type Waited = (condition: Sql, lock?: Sql) => Sql;
 const waitedTogether =
   (which: Sql): Waited =>
   (condition, lock = empty) =>
-    sql`hold h JOIN tape_file f ON f.id = h.file_id
+    sql`request_file h JOIN tape_file f ON f.id = h.file_id
     WHERE ${which} AND h.state = 'WAITING' AND ${condition} ORDER BY f.id ${lock}`;
 
 /** Looks up each file by its key, regardless of the statistics. */
 const waitedByKeys =
   (which: Sql): Waited =>
   (condition, lock = empty) =>
-    sql`(SELECT h.file_id FROM hold h WHERE ${which} AND h.state = 'WAITING' ORDER BY h.file_id + 0 OFFSET 0) h
+    sql`(SELECT h.file_id FROM request_file h WHERE ${which} AND h.state = 'WAITING' ORDER BY h.file_id + 0 OFFSET 0) h
     CROSS JOIN LATERAL (SELECT f.* FROM tape_file f WHERE f.id = h.file_id AND ${condition} OFFSET 0 ${lock}) f ORDER BY f.id`;
 
 const lockServed = (waited: Waited) =>
   sql`SELECT count(*) FROM (SELECT FROM ${waited(sql`f.stage <> 'ONTAPE'`, locking.fileShared)}) locked`;
 
-const isServable = sql`f.stage = ANY(${onDiskStages}::"Stage"[]) AND f.forgotten_at IS NULL AND NOT ${isChanged}`;
+const isServable = sql`f.stage = ANY(${onDiskStages}::"Stage"[]) AND f.purged_at IS NULL AND NOT ${isChanged}`;
 
-const satisfyTogether = (which: Sql) => sql`UPDATE hold h SET state = 'ON_DISK' FROM tape_file f
+const satisfyTogether = (which: Sql) => sql`UPDATE request_file h SET state = 'ON_DISK' FROM tape_file f
   WHERE ${which} AND h.state = 'WAITING' AND f.id = h.file_id AND ${isServable}`;
 
-const satisfyByKeys = (which: Sql) => sql`UPDATE hold h SET state = 'ON_DISK'
+const satisfyByKeys = (which: Sql) => sql`UPDATE request_file h SET state = 'ON_DISK'
   WHERE ${which} AND h.state = 'WAITING' AND coalesce((SELECT true FROM tape_file f WHERE f.id = h.file_id AND ${isServable}), false)`;
 
 /** Looks up each file by its key, regardless of the statistics: nearly all of them match nothing. */
 const failWithdrawn = (which: Sql) => sql`
-  UPDATE hold h SET state = 'FAILED', error_class = 'POLICY', error = (SELECT ${whyWithdrawn} FROM tape_file f WHERE f.id = h.file_id)
+  UPDATE request_file h SET state = 'FAILED', error_class = 'POLICY', error = (SELECT ${whyWithdrawn} FROM tape_file f WHERE f.id = h.file_id)
   WHERE ${which} AND h.state = 'WAITING' AND coalesce((SELECT true FROM tape_file f WHERE f.id = h.file_id AND ${isRecalledNoMore}), false)`;
 
 /** The update locks existing recalls, so that a transaction about to end one sees the new request files. */
@@ -121,18 +121,18 @@ export async function waitAgain(
   fileIds: readonly bigint[],
 ): Promise<void> {
   await tx.query(
-    sql`UPDATE hold SET state = 'WAITING'
+    sql`UPDATE request_file SET state = 'WAITING'
         WHERE request_id = ANY(${requestIds}::int[]) AND file_id = ANY(${fileIds}::bigint[]) AND state = 'ON_DISK'`,
   );
 }
 
 /** Looks up request files file by file. Without statistics PostgreSQL would read a whole new request for each batch. */
-const eachHold = sql`CROSS JOIN LATERAL (SELECT h.request_id, h.state FROM hold h WHERE h.file_id = o.file_id AND NOT h.is_ended OFFSET 0) h`;
+const eachRequestFile = sql`CROSS JOIN LATERAL (SELECT h.request_id, h.state FROM request_file h WHERE h.file_id = o.file_id AND NOT h.is_ended OFFSET 0) h`;
 
 /** The request `r` is live and contains one of the files. */
 function holdsOneOf(fileIds: readonly bigint[]): Sql {
   return sql`${isLive} AND r.id = ANY(ARRAY(
-    SELECT DISTINCT h.request_id FROM unnest(${fileIds}::bigint[]) AS o (file_id) ${eachHold} WHERE h.state <> 'RELEASED'))`;
+    SELECT DISTINCT h.request_id FROM unnest(${fileIds}::bigint[]) AS o (file_id) ${eachRequestFile} WHERE h.state <> 'RELEASED'))`;
 }
 
 /** Locks the live requests that contain any of the files. @returns their ids */
@@ -164,7 +164,7 @@ export async function lockHolders(tx: Transaction, fileIds: readonly bigint[]): 
   return [...requestIds, ...late.map((request) => request.id)];
 }
 
-export interface HoldOutcome {
+export interface RequestFileOutcome {
   fileId: bigint;
   /** Undefined if the file is on disk. */
   errorClass?: string | undefined;
@@ -173,14 +173,18 @@ export interface HoldOutcome {
 
 export async function markOnDisk(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   const arrived = fileIds.map((fileId) => ({ fileId }));
-  await markHolds(ctx, tx, arrived);
+  await markRequestFiles(ctx, tx, arrived);
 }
 
 /**
  * Records in live requests how the recalls of files ended. Files and requests are locked (lockHolders). A failed
  * request file becomes ON_DISK if another request brings its file to disk.
  */
-export async function markHolds(ctx: Context, tx: Transaction, outcomes: readonly HoldOutcome[]): Promise<void> {
+export async function markRequestFiles(
+  ctx: Context,
+  tx: Transaction,
+  outcomes: readonly RequestFileOutcome[],
+): Promise<void> {
   if (outcomes.length === 0) return;
   const now = ctx.now();
   const fileIds = outcomes.map((o) => o.fileId);
@@ -191,11 +195,11 @@ export async function markHolds(ctx: Context, tx: Transaction, outcomes: readonl
     sql`WITH told AS MATERIALIZED (
           SELECT h.request_id, o.file_id, h.state AS before, o.error_class, o.error
           FROM unnest(${fileIds}::bigint[], ${classes}::"ErrorClass"[], ${errors}::text[]) AS o (file_id, error_class, error)
-            ${eachHold} JOIN request r ON r.id = h.request_id
+            ${eachRequestFile} JOIN request r ON r.id = h.request_id
           WHERE ${isLive} AND (h.state = 'WAITING' OR (h.state = 'FAILED' AND o.error_class IS NULL))
         ), changed AS (
-          UPDATE hold h SET error_class = o.error_class, error = o.error,
-            state = CASE WHEN o.error_class IS NULL THEN 'ON_DISK' ELSE 'FAILED' END::"HoldState"
+          UPDATE request_file h SET error_class = o.error_class, error = o.error,
+            state = CASE WHEN o.error_class IS NULL THEN 'ON_DISK' ELSE 'FAILED' END::"RequestFileState"
           FROM told o WHERE h.request_id = o.request_id AND h.file_id = o.file_id AND h.state = o.before
           RETURNING h.request_id, h.size, h.state, o.before
         ), delta AS (

@@ -17,7 +17,7 @@ import { setQuota } from '../../src/domain/quotas/quotas.js';
 import { createRequest } from '../../src/domain/requests/create.js';
 import { cancelRequest } from '../../src/domain/requests/ends.js';
 import { updateRequest } from '../../src/domain/requests/update.js';
-import { forgetUser } from '../../src/domain/users/forget.js';
+import { purgeUser } from '../../src/domain/users/purge.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { askData } from '../support/graphql.js';
 import { call } from '../support/rest.js';
@@ -29,7 +29,7 @@ const app = useApp({}, async () => {
   for (const user of ['lab', 'dora', 'eve']) await addQuota(app.ctx, user, 10n ** 9n);
 });
 
-const held = { kind: 'VOLUME', name: 'V00001', mode: 'HELD' } as const;
+const held = { kind: 'VOLUME', name: 'V00001', mode: 'IMMEDIATE' } as const;
 
 /** Returns every row of every table, tokens and audit included. */
 async function readAll(): Promise<string[]> {
@@ -75,7 +75,7 @@ async function leaveTraces(user: string, email: string): Promise<{ id: number; s
   await setMember(ctx, { quota: 'lab', kind: 'USER', name: user, isManager: true });
   await setPathRule(ctx, { prefix: '/a', action: 'LIST', kind: 'USER', name: user });
   await setPathRule(ctx, { prefix: '/a', action: 'LIST', kind: 'USER', name: `service:${user}` });
-  await suspend(ctx, { kind: 'USER', name: user, mode: 'HELD', reason: 'away' });
+  await suspend(ctx, { kind: 'USER', name: user, mode: 'IMMEDIATE', reason: 'away' });
   await suspend(ctx, { ...held, reason: `ask ${email}` });
   const { secret } = await createToken(asUser, { name: user, role: 'USER', note: `of ${user}` });
   await createToken(ctx, { name: 'portal', role: 'SERVICE', quotas: [user, 'lab'] });
@@ -99,8 +99,8 @@ test('no row of any table contains the user any more, and its token is refused',
   expect([...new Set(before)].sort().join(' ')).toBe(
     'api_token audit legacy_use notification path_rule quota quota_member request suspension webhook webhook_message',
   );
-  const { pseudonym } = await forgetUser(app.ctx, user);
-  expect(pseudonym).toMatch(/^forgotten-[0-9a-f]{8}$/);
+  const { pseudonym } = await purgeUser(app.ctx, user);
+  expect(pseudonym).toMatch(/^purged-[0-9a-f]{8}$/);
   expect((await readAll()).filter(isOfUser)).toEqual([]);
   const [request] = (await call(app, 'GET', `/requests/${id}`)).body as { quota: string; label: string }[];
   expect(request).toMatchObject({ quota: pseudonym, label: pseudonym });
@@ -111,7 +111,7 @@ test('no row of any table contains the user any more, and its token is refused',
     [pseudonym],
   );
   expect(rows).toContainEqual({ operation: 'createRequest', who: pseudonym, object: String(id) });
-  expect(rows.at(-1)).toEqual({ operation: 'forgetUser', who: 'system', object: pseudonym });
+  expect(rows.at(-1)).toEqual({ operation: 'purgeUser', who: 'system', object: pseudonym });
   const { rows: emails } = await app.ctx.db.pool.query(`SELECT FROM notification WHERE state = 'PENDING'`);
   expect(emails).toHaveLength(0);
 });
@@ -128,7 +128,7 @@ test('labels and addresses that others gave to its requests are removed', async 
   }
   const other = await createRequest(ctx, { quota: 'lab', pattern: '/a/', label: 'stays' });
   await cancelRequest(ctx, other);
-  await forgetUser(ctx, 'lunkwill');
+  await purgeUser(ctx, 'lunkwill');
   const rows = await readAll();
   expect(rows.filter((row) => /unk ?will|old\.example/i.test(row))).toEqual([]);
   expect(rows.filter((row) => /^audit .*"label": ?"stays"/.test(row))).toHaveLength(1);
@@ -153,14 +153,14 @@ test('a pending request of the user counts as open, and refuses the purge', asyn
     await lockCatalogue(tx, 'alone');
     const made = createRequest(userContext('majikthise'), { quota: 'lab', pattern: '/a/', label: 'majikthise 555' });
     await awaitWaiting(1);
-    order = [made, forgetUser(ctx, 'majikthise').catch((error) => error)];
+    order = [made, purgeUser(ctx, 'majikthise').catch((error) => error)];
     await awaitWaiting(2);
     return { id: made };
   });
   const [, forgotten] = await Promise.all(order);
   expect(forgotten).toMatchObject({ code: 'IN_USE' });
   await cancelRequest(ctx, await id);
-  await forgetUser(ctx, 'majikthise');
+  await purgeUser(ctx, 'majikthise');
   await expectNothingLeft(/majikthise/);
 });
 
@@ -170,7 +170,7 @@ test('a request of the user during the purge is refused, and does not store its 
   let order: Promise<unknown>[] = [];
   await transaction(ctx.db.pool, 'importRows', async (tx) => {
     await lockCatalogue(tx, 'alone');
-    const forgotten = forgetUser(ctx, 'vroomfondel');
+    const forgotten = purgeUser(ctx, 'vroomfondel');
     await awaitWaiting(1);
     const input = {
       quota: 'vroomfondel',
@@ -190,11 +190,11 @@ test('refusals that another process has counted do not store the name again', as
   const { ctx } = app;
   await setQuota(ctx, { user: 'agrajag', size: 1n });
   const other = new Refusals(ctx.db, ctx.log, ctx.now);
-  const unlisten = ctx.events.onRing('forgotten', () => other.forgetNames());
+  const unlisten = ctx.events.onRing('purged', () => other.clearNames());
   const asker = { name: 'agrajag', way: 'proxy', tokenId: undefined, address: '192.0.2.45' } as const;
   for (let n = 0; n < 3; n++) other.note(asker, { operation: 'cancelRequest', kind: 'NONE', object: '' }, 'NOT_FOUND');
-  const rung = new Promise<void>((resolve) => ctx.events.onRing('forgotten', resolve));
-  await forgetUser(ctx, 'agrajag');
+  const rung = new Promise<void>((resolve) => ctx.events.onRing('purged', resolve));
+  await purgeUser(ctx, 'agrajag');
   await rung;
   unlisten();
   await other.settle();
@@ -205,8 +205,8 @@ test('refusals that another process has counted do not store the name again', as
 
 test('a second purge is refused, and does not store the name again', async () => {
   await setQuota(app.ctx, { user: 'trillian', size: 1n });
-  await forgetUser(app.ctx, 'trillian');
-  await expect(forgetUser(app.ctx, 'trillian')).rejects.toThrow('there is nothing of user "trillian"');
+  await purgeUser(app.ctx, 'trillian');
+  await expect(purgeUser(app.ctx, 'trillian')).rejects.toThrow('there is nothing of user "trillian"');
   await expectNothingLeft(/trillian/);
 });
 
@@ -215,7 +215,7 @@ test('files that only the user could see stay hidden', async () => {
   await setQuota(ctx, { user: 'slartibartfast', size: 1n });
   await addFiles(ctx, [{ path: '/fjords/1' }]);
   await setPathRule(ctx, { prefix: '/fjords', action: 'LIST', kind: 'USER', name: 'slartibartfast' });
-  await forgetUser(ctx, 'slartibartfast');
+  await purgeUser(ctx, 'slartibartfast');
   const { secret } = await createToken(ctx, { name: 'lab', role: 'USER' });
   for (const headers of [{}, { Authorization: `Bearer ${secret}` }]) {
     expect((await call(app, 'GET', '/files?match=fjords', { headers })).body).toEqual([{ count: 0, files: [] }]);
@@ -238,7 +238,7 @@ test('for a short name only rows that contain it as a whole are written', async 
   await suspend(namedContext('e', { address: '192.0.2.46' }), { ...held, reason: 'see e, everywhere' });
   await suspend(ctx, { ...held, reason: 'ask e@short.example' });
   const before = await readVersions();
-  const { auditRows } = await forgetUser(ctx, 'e');
+  const { auditRows } = await purgeUser(ctx, 'e');
   const after = await readVersions();
   expect([...before].filter(([id, version]) => after.get(id) !== version)).toHaveLength(5);
   expect(auditRows).toBe(5);
@@ -252,7 +252,7 @@ test('a long audit is processed in several steps', async () => {
     await suspend(ctx, { ...held, reason: `hotblack@desiato.example knows ${step}` });
     await ctx.db.pool.query(`SELECT setval('audit_id_seq', nextval('audit_id_seq') + 15000)`);
   }
-  expect(await forgetUser(ctx, 'hotblack')).toMatchObject({ auditRows: 6 });
+  expect(await purgeUser(ctx, 'hotblack')).toMatchObject({ auditRows: 6 });
   await expectNothingLeft(/hotblack|desiato/);
 });
 
@@ -271,31 +271,31 @@ test('a purge that failed halfway is completed the next time', async () => {
   // it fails at the addresses, then at the rows of the user, then in the last transaction
   for (const condition of [`OLD.kind = 'VOLUME'`, `OLD.operation = 'createRequest'`, undefined]) {
     await whileFailing(condition ? 'audit' : 'quota', condition, async () => {
-      await expect(forgetUser(ctx, 'gargravarr')).rejects.toThrow('it fails');
+      await expect(purgeUser(ctx, 'gargravarr')).rejects.toThrow('it fails');
     });
     expect(await rowsOf()).not.toEqual([]);
     const asked = await call(app, 'GET', '/quota/lab', { headers: { Authorization: `Bearer ${secret}` } });
     expect(asked.status).toBe(401);
   }
-  await forgetUser(ctx, 'gargravarr');
+  await purgeUser(ctx, 'gargravarr');
   expect(await rowsOf()).toEqual([]);
 });
 
 test('a user with open requests is not purged, and nothing changes', async () => {
   await addQuota(app.ctx, 'arthur', 10n ** 9n);
   const id = await createRequest(app.ctx, { quota: 'arthur', pattern: '/a/' });
-  await expect(forgetUser(app.ctx, 'arthur')).rejects.toMatchObject({ code: 'IN_USE' });
+  await expect(purgeUser(app.ctx, 'arthur')).rejects.toMatchObject({ code: 'IN_USE' });
   const [quota] = (await call(app, 'GET', '/quota/arthur')).body as { email: string }[];
   expect(quota).toMatchObject({ email: 'arthur@example.org' });
   await cancelRequest(app.ctx, id);
-  await forgetUser(app.ctx, 'arthur');
+  await purgeUser(app.ctx, 'arthur');
 });
 
 test('another user keeps the same address', async () => {
   await setQuota(app.ctx, { user: 'ford', size: 1n, email: 'group@example.org' });
   await setQuota(app.ctx, { user: 'prefect', size: 1n, email: 'group@example.org' });
   const id = await createRequest(app.ctx, { quota: 'prefect', files: ['/x/6'], notifyOnLastFile: 'group@example.org' });
-  await forgetUser(app.ctx, 'ford');
+  await purgeUser(app.ctx, 'ford');
   expect(await readNotify(id)).toMatchObject({ notifyOnLastFile: 'group@example.org' });
   const [quota] = (await call(app, 'GET', '/quota/prefect')).body as object[];
   expect(quota).toMatchObject({ email: 'group@example.org' });
@@ -326,7 +326,7 @@ async function givenFor(id: number): Promise<object[]> {
   return rows;
 }
 
-const purge = async (user: string) => (await forgetUser(app.ctx, user)).pseudonym;
+const purge = async (user: string) => (await purgeUser(app.ctx, user)).pseudonym;
 
 /** Requests for unknown files are complete at once, so they have an email, which stays in the queue here. */
 async function emailOf(id: number): Promise<object | undefined> {
@@ -370,7 +370,7 @@ test('the address of the user is removed from requests and reasons of others', a
   const { ctx } = app;
   await setQuota(ctx, { user: 'gus', size: 10n ** 9n, email: 'gus@now.example' });
   const ofEve = await createRequest(ctx, { quota: 'eve', files: ['/x/7'], notifyOnLastFile: 'gus@now.example' });
-  await suspend(ctx, { kind: 'VOLUME', name: 'V00002', mode: 'HELD', reason: 'ask gus@now.example' });
+  await suspend(ctx, { kind: 'VOLUME', name: 'V00002', mode: 'IMMEDIATE', reason: 'ask gus@now.example' });
   const pseudonym = await purge('gus');
   expect(await readNotify(ofEve)).toEqual({ state: 'COMPLETED', notifyOnFirstFile: null, notifyOnLastFile: null });
   expect(await emailOf(ofEve)).toMatchObject({ recipient: pseudonym, state: 'REJECTED' });
@@ -387,7 +387,7 @@ test('tokens of all roles with this name are refused', async () => {
     roles.map((role) => createToken(ctx, { name: 'kurt', role, quotas: role === 'SERVICE' ? ['lab'] : [] })),
   );
   const other = await createToken(ctx, { name: 'kurt2', role: 'OPERATOR' });
-  await forgetUser(ctx, 'kurt');
+  await purgeUser(ctx, 'kurt');
   const statusOf = async (secret: string) =>
     (await call(app, 'GET', '/quota/lab', { headers: { Authorization: `Bearer ${secret}` } })).status;
   expect(await Promise.all(made.map(({ secret }) => statusOf(secret)))).toEqual([401, 401, 401, 401]);

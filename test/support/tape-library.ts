@@ -1,8 +1,8 @@
-/** The contract suite of drive libraries: one test for each sentence on reading in src/tape/backend.ts. */
+/** The contract suite of drive libraries: one test for each sentence on reading in src/tape/drive-library.ts. */
 import { randomBytes } from 'node:crypto';
 import { readdirSync, readlinkSync } from 'node:fs';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import type { FileOnVolume, MountedVolume, TapeBackend, WritableBackend } from '../../src/tape/backend.js';
+import type { DriveLibrary, FileOnVolume, MountedVolume, WritableLibrary } from '../../src/tape/drive-library.js';
 import './compare-bytes.js';
 
 export const MB = 1024 * 1024;
@@ -12,7 +12,7 @@ const SIZES = [0, 1, 64 * 1024 - 1, 64 * 1024, 64 * 1024 + 1, MB - 1, MB, MB + 1
 
 /** A drive library with the drives `drive-1` to `drive-4`, and access to its volumes. */
 export interface DriveBench {
-  backend: TapeBackend;
+  library: DriveLibrary;
   /**
    * Puts a file on a volume that is not mounted, and that is created if it does not exist.
    * @param path by which a library finds the file that does not find files by position
@@ -22,7 +22,7 @@ export interface DriveBench {
 }
 
 interface Bench {
-  backend: TapeBackend;
+  library: DriveLibrary;
   put(volume: string, position: bigint, bytes: Uint8Array): Promise<unknown>;
   mount(volume: string, drive?: string): Promise<MountedVolume>;
 }
@@ -30,15 +30,15 @@ interface Bench {
 type BenchTest = (name: string, run: (bench: Bench) => Promise<void>) => void;
 
 /** @param create makes an empty library */
-export function describeBackend(name: string, create: () => DriveBench | Promise<DriveBench>): void {
+export function describeLibrary(name: string, create: () => DriveBench | Promise<DriveBench>): void {
   const benchTest: BenchTest = (what, run) =>
     test(what, async () => {
       const bench = await create();
       onTestFinished(async () => await bench.close?.());
       await run({
-        backend: bench.backend,
+        library: bench.library,
         put: (volume, position, bytes) => bench.put(volume, position, bytes, at(position).path),
-        mount: (volume, drive) => mount(bench.backend, volume, drive),
+        mount: (volume, drive) => mount(bench.library, volume, drive),
       });
     });
   describe(`the ${name} library`, () => {
@@ -111,7 +111,7 @@ function describeAborts(benchTest: BenchTest): void {
 
   benchTest('an aborted mount rejects with the reason, and the drive can be used', async (bench) => {
     await bench.put('V1', 1n, text(1n));
-    await expect(bench.backend.mount('V1', 'drive-1', AbortSignal.abort(reason))).rejects.toBe(reason);
+    await expect(bench.library.mount('V1', 'drive-1', AbortSignal.abort(reason))).rejects.toBe(reason);
     const volume = await bench.mount('V1');
     expect(await readAll(volume, 1n)).toEqual(text(1n));
     await volume.unmount();
@@ -186,12 +186,12 @@ export function quiet(): AbortSignal {
   return new AbortController().signal;
 }
 
-export async function mount(backend: TapeBackend, volume: string, drive = 'drive-1'): Promise<MountedVolume> {
-  return await backend.mount(volume, drive, quiet());
+export async function mount(library: DriveLibrary, volume: string, drive = 'drive-1'): Promise<MountedVolume> {
+  return await library.mount(volume, drive, quiet());
 }
 
-export const put = (backend: WritableBackend, volume: string, position: bigint, bytes: Uint8Array): Promise<bigint> =>
-  backend.write(volume, position, split(bytes), quiet());
+export const put = (library: WritableLibrary, volume: string, position: bigint, bytes: Uint8Array): Promise<bigint> =>
+  library.write(volume, position, split(bytes), quiet());
 
 /** Returns a file of the suite, whose path contains its position. */
 export function at(position: bigint): FileOnVolume {

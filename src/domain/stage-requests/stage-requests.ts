@@ -5,7 +5,7 @@ import { InvalidInputError, logFailure, NotFoundError, quote, UnknownUserError, 
 import { addSeconds } from '../../core/time.js';
 import { askAtLength, type ListPages, readList } from '../../db/snapshot.js';
 import { type Sql, sql } from '../../db/sql.js';
-import type { BulkProblem } from '../../generated/prisma/enums.js';
+import type { StageRequestProblem } from '../../generated/prisma/enums.js';
 import { mayPath } from '../access/paths.js';
 import { noteRefusal } from '../audit/audited.js';
 import { hasOther, isLive, isOffered } from '../conditions.js';
@@ -13,25 +13,25 @@ import type { Context } from '../context.js';
 import { checkText, findPathProblem } from '../input.js';
 import { allow, allowChange, isVisibleQuota, may } from '../policy.js';
 import { checkLimit } from '../quotas/charges.js';
-import { type BulkFileInput, createRequestOfBulk, isFolder, wantedFiles } from '../requests/create.js';
+import { createForStageRequest, isFolder, type StageRequestFileInput, wantedFiles } from '../requests/create.js';
 import { cancelRequest, releaseFiles } from '../requests/ends.js';
 
 /** Each lifetime costs a request and a transaction. */
 const MOST_LIFETIMES = 100;
 
-interface CreateBulkInput {
+interface CreateStageRequestInput {
   quota: string;
   /** At least one. The first of equal paths counts. */
   files: readonly { path: string; given: string; lifetimeSeconds: number | undefined }[];
 }
 
 /**
- * Creates a stage request. Files that cannot be staged are reported by `readBulk`. A crash leaves requests that expire
+ * Creates a stage request. Files that cannot be staged are reported by `readStageRequest`. A crash leaves requests that expire
  * by their retention.
  * @returns the id of the stage request
  * @throws InvalidInputError, ForbiddenError, UnknownUserError, LimitReachedError; nothing is kept then
  */
-export async function createBulk(ctx: Context, { quota, files }: CreateBulkInput): Promise<string> {
+export async function createStageRequest(ctx: Context, { quota, files }: CreateStageRequestInput): Promise<string> {
   allow(ctx, 'createRequest', checkText('quota', quota));
   const { parts, none } = partsOf(files);
   if (parts.size > MOST_LIFETIMES) {
@@ -40,9 +40,9 @@ export async function createBulk(ctx: Context, { quota, files }: CreateBulkInput
   }
   const id = randomUUID();
   const { rows } = await ctx.db.pool.query<{ unstaged: number }>(
-    sql`INSERT INTO bulk (id, quota_id, made_at) SELECT ${id}::uuid, q.id, ${ctx.now()}::timestamp FROM quota q
+    sql`INSERT INTO stage_request (id, quota_id, made_at) SELECT ${id}::uuid, q.id, ${ctx.now()}::timestamp FROM quota q
         WHERE q."user" = ${quota} AND q.removed_at IS NULL
-        RETURNING (SELECT coalesce(sum(o.unstaged), 0)::int FROM bulk o WHERE o.quota_id = bulk.quota_id) AS unstaged`,
+        RETURNING (SELECT coalesce(sum(o.unstaged), 0)::int FROM stage_request o WHERE o.quota_id = stage_request.quota_id) AS unstaged`,
   );
   const [own] = rows;
   if (!own) throw new UnknownUserError(quota);
@@ -52,7 +52,7 @@ export async function createBulk(ctx: Context, { quota, files }: CreateBulkInput
     checkLimit(ctx, quota, 'unstagedPaths', { have: own.unstaged + 1, added: 1 });
     if (none.length > 0) await noteUnknown(ctx, id, none);
     for (const [lifetime, part] of parts) {
-      const request = await createRequestOfBulk(
+      const request = await createForStageRequest(
         ctx,
         {
           quota,
@@ -65,11 +65,13 @@ export async function createBulk(ctx: Context, { quota, files }: CreateBulkInput
       if (request !== undefined) made.push(request);
     }
     await ctx.db.pool.query(
-      sql`UPDATE bulk b SET unstaged = (SELECT count(*) FROM bulk_file f WHERE f.bulk_id = b.id AND f.request_id IS NULL)
+      sql`UPDATE stage_request b SET unstaged = (SELECT count(*) FROM stage_request_file f WHERE f.stage_request_id = b.id AND f.request_id IS NULL)
           WHERE b.id = ${id}::uuid`,
     );
   } catch (error) {
-    await takeBack(ctx, id, made).catch((failure) => logFailure(ctx.log, failure, 'a bulk is not taken back', { id }));
+    await takeBack(ctx, id, made).catch((failure) =>
+      logFailure(ctx.log, failure, 'cannot remove a failed stage request', { id }),
+    );
     throw error;
   }
   return id;
@@ -77,17 +79,17 @@ export async function createBulk(ctx: Context, { quota, files }: CreateBulkInput
 
 interface Parts {
   /** By lifetime, in order of first appearance. */
-  parts: Map<number | undefined, BulkFileInput[]>;
+  parts: Map<number | undefined, StageRequestFileInput[]>;
   /** Paths that no file can have. */
-  none: BulkFileInput[];
+  none: StageRequestFileInput[];
 }
 
-function partsOf(files: CreateBulkInput['files']): Parts {
+function partsOf(files: CreateStageRequestInput['files']): Parts {
   const parts: Parts['parts'] = new Map();
-  const none: BulkFileInput[] = [];
+  const none: StageRequestFileInput[] = [];
   const known = new Set<string>();
   for (const [index, { path: wanted, given, lifetimeSeconds }] of files.entries()) {
-    const path = bulkKeyOf(wanted);
+    const path = pathKeyOf(wanted);
     if (known.has(path)) continue;
     known.add(path);
     const part = path === wanted ? (parts.get(lifetimeSeconds) ?? []) : none;
@@ -98,16 +100,16 @@ function partsOf(files: CreateBulkInput['files']): Parts {
 }
 
 /** Records invalid paths as problems of those files, so that the others can be staged. */
-async function noteUnknown(ctx: Context, id: string, files: readonly BulkFileInput[]): Promise<void> {
+async function noteUnknown(ctx: Context, id: string, files: readonly StageRequestFileInput[]): Promise<void> {
   await ctx.db.pool.query(
-    sql`INSERT INTO bulk_file (bulk_id, path, given, ordinal, problem)
+    sql`INSERT INTO stage_request_file (stage_request_id, path, given, ordinal, problem)
         SELECT ${id}::uuid, l.path, l.given, l.n, 'UNKNOWN' FROM (${wantedFiles(files)}) l`,
   );
 }
 
 async function takeBack(ctx: Context, id: string, requests: readonly number[]): Promise<void> {
   for (const request of requests) await cancelRequest(ctx, request);
-  await ctx.db.pool.query(sql`DELETE FROM bulk WHERE id = ${id}::uuid`);
+  await ctx.db.pool.query(sql`DELETE FROM stage_request WHERE id = ${id}::uuid`);
 }
 
 /**
@@ -136,27 +138,27 @@ export async function readDefaultQuota(ctx: Context): Promise<string | null> {
 }
 
 /** Returns the path. For an invalid path, returns a storable text that no path begins with. */
-function bulkKeyOf(path: string): string {
+function pathKeyOf(path: string): string {
   if (findPathProblem(path) === undefined) return path;
   return `no path: ${createHash('sha256').update(path).digest('hex')}`;
 }
 
 /** States of the WLCG Tape REST API. */
-export type BulkFileState = 'SUBMITTED' | 'STARTED' | 'COMPLETED' | 'FAILED' | 'CANCELLED';
+export type StageRequestFileState = 'SUBMITTED' | 'STARTED' | 'COMPLETED' | 'FAILED' | 'CANCELLED';
 
-export interface BulkFileRow {
+export interface StageRequestFileRow {
   /** The path as the client wrote it. */
   given: string;
-  state: BulkFileState;
+  state: StageRequestFileState;
   /** When its running recall began. */
   startedAt: string | null;
-  problem: BulkProblem | null;
+  problem: StageRequestProblem | null;
   error: string | null;
   /** The request ended before the file was on disk. */
   isLate: boolean;
 }
 
-export interface BulkRow {
+export interface StageRequestRow {
   id: string;
   quota: string;
   madeAt: string;
@@ -166,38 +168,38 @@ export interface BulkRow {
   endedAt: string | null;
 }
 
-const isBulkId = (text: string): boolean => /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(text);
+const isStageRequestId = (text: string): boolean => /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(text);
 
-const noBulk = (id: string): NotFoundError => new NotFoundError(`there is no stage request ${quote(id)}`);
+const unknownStageRequest = (id: string): NotFoundError => new NotFoundError(`there is no stage request ${quote(id)}`);
 
 /** Reads a stage request and its files in order. @throws NotFoundError, also if the caller may not see it */
-export async function readBulk<T>(
+export async function readStageRequest<T>(
   ctx: Context,
   id: string,
-  consume: (bulk: BulkRow, files: ListPages<BulkFileRow>) => Promise<T>,
+  consume: (stageRequest: StageRequestRow, files: ListPages<StageRequestFileRow>) => Promise<T>,
 ): Promise<T> {
-  const bulk = await findBulk(ctx, id);
+  const stageRequest = await findStageRequest(ctx, id);
   const list = sql`SELECT s.given, s.state, s."startedAt", s.problem, s.error, s."isLate" FROM (${filesOf(ctx, id)}) s ORDER BY s.ordinal`;
-  return await readList<BulkFileRow, T>(ctx, list, (pages) => consume(bulk, pages));
+  return await readList<StageRequestFileRow, T>(ctx, list, (pages) => consume(stageRequest, pages));
 }
 
 /** @throws NotFoundError, also if the caller may not see it */
-async function findBulk(ctx: Context, id: string): Promise<BulkRow> {
+async function findStageRequest(ctx: Context, id: string): Promise<StageRequestRow> {
   allow(ctx, 'getRequest');
-  const [bulk] = isBulkId(id)
-    ? await askAtLength<BulkRow>(
+  const [stageRequest] = isStageRequestId(id)
+    ? await askAtLength<StageRequestRow>(
         ctx,
         sql`SELECT b.id, q."user" AS quota, b.made_at AS "madeAt", t."startedAt",
               CASE WHEN NOT t."isOpen" THEN greatest(b.made_at, b.cancelled_at, t."endedAt") END AS "endedAt"
-            FROM bulk b JOIN quota q ON q.id = b.quota_id CROSS JOIN LATERAL (
+            FROM stage_request b JOIN quota q ON q.id = b.quota_id CROSS JOIN LATERAL (
               SELECT min(s."requestStart") AS "startedAt", max(s."requestEnd") AS "endedAt", coalesce(bool_or(s.state IN ('SUBMITTED', 'STARTED')), false) AS "isOpen"
               FROM (${filesOf(ctx, id)}) s
             ) t WHERE b.id = ${id}::uuid AND ${isVisibleQuota(ctx)}`,
         ctx.reader,
       )
     : [];
-  if (!bulk) throw noBulk(id);
-  return bulk;
+  if (!stageRequest) throw unknownStageRequest(id);
+  return stageRequest;
 }
 
 /** Selects a row for each file. */
@@ -217,12 +219,12 @@ function filesOf(ctx: Context, id: string): Sql {
       coalesce(NOT b.was_on_disk AND h.state = 'WAITING' AND r.state <> 'CANCELLED' AND ${isOver}, false) AS "isLate",
       coalesce(r.tapestore_request_start, r.first_files_on_disk) AS "requestStart",
       greatest(r.tapestore_request_end, r.last_files_on_disk, CASE WHEN ${isOver} THEN r.retention END) AS "requestEnd"
-    FROM bulk_file b LEFT JOIN request r ON r.id = b.request_id
+    FROM stage_request_file b LEFT JOIN request r ON r.id = b.request_id
       LEFT JOIN LATERAL (
-        SELECT h.state, h.error FROM hold h WHERE h.request_id = b.request_id AND h.file_id = b.file_id OFFSET 0
+        SELECT h.state, h.error FROM request_file h WHERE h.request_id = b.request_id AND h.file_id = b.file_id OFFSET 0
       ) h ON true
       LEFT JOIN LATERAL (SELECT c.state, c.started_at FROM recall c WHERE c.file_id = b.file_id OFFSET 0) c ON h.state = 'WAITING'
-    WHERE b.bulk_id = ${id}::uuid`;
+    WHERE b.stage_request_id = ${id}::uuid`;
 }
 
 /** Localities of the WLCG Tape REST API; UNAVAILABLE may be temporary. */
@@ -230,7 +232,7 @@ export type Locality = 'TAPE' | 'DISK_AND_TAPE' | 'UNAVAILABLE';
 
 /** Why a file is UNAVAILABLE, or does not exist. */
 export type LocalityProblem =
-  | Exclude<BulkProblem, 'QUOTA_FULL'>
+  | Exclude<StageRequestProblem, 'QUOTA_FULL'>
   | 'NOT_YOURS'
   | 'DISK_FAILS'
   | 'VOLUME_AWAY'
@@ -298,13 +300,13 @@ interface Members {
  * @param paths as staged, valid or not
  * @throws InvalidInputError if a path is not in the stage request; NotFoundError, ForbiddenError
  */
-export async function cancelInBulk(ctx: Context, id: string, paths: readonly string[]): Promise<void> {
-  await releaseInBulk(ctx, id, paths);
-  await ctx.db.pool.query(sql`UPDATE bulk SET cancelled_at = ${ctx.now()}::timestamp WHERE id = ${id}::uuid`);
+export async function cancelStageRequestFiles(ctx: Context, id: string, paths: readonly string[]): Promise<void> {
+  await releaseStageRequestFiles(ctx, id, paths);
+  await ctx.db.pool.query(sql`UPDATE stage_request SET cancelled_at = ${ctx.now()}::timestamp WHERE id = ${id}::uuid`);
 }
 
-/** Releases files in the same way. @throws as `cancelInBulk` */
-export async function releaseInBulk(ctx: Context, id: string, paths: readonly string[]): Promise<void> {
+/** Releases files in the same way. @throws as `cancelStageRequestFiles` */
+export async function releaseStageRequestFiles(ctx: Context, id: string, paths: readonly string[]): Promise<void> {
   await findRequests(ctx, id);
   await letGoAll(ctx, id, await findMembers(ctx, id, paths));
 }
@@ -313,35 +315,35 @@ export async function releaseInBulk(ctx: Context, id: string, paths: readonly st
 export async function releaseInAll(ctx: Context, paths: readonly string[]): Promise<void> {
   allow(ctx, 'releaseFiles');
   const known = paths.filter((path) => findPathProblem(path) === undefined);
-  const rows = await ctx.db.rows<{ bulkId: string; id: number; paths: string[] }>(
+  const rows = await ctx.db.rows<{ stageRequestId: string; id: number; paths: string[] }>(
     // by the path at staging, or by the present one
-    sql`SELECT b.bulk_id AS "bulkId", r.id, array_agg(DISTINCT f.path) AS paths
-        FROM (SELECT o.bulk_id, o.request_id, o.file_id FROM bulk_file o WHERE o.path = ANY(${known}::text[])
-          UNION SELECT o.bulk_id, o.request_id, o.file_id FROM tape_file n JOIN bulk_file o ON o.file_id = n.id WHERE n.path = ANY(${known}::text[])) b
+    sql`SELECT b.stage_request_id AS "stageRequestId", r.id, array_agg(DISTINCT f.path) AS paths
+        FROM (SELECT o.stage_request_id, o.request_id, o.file_id FROM stage_request_file o WHERE o.path = ANY(${known}::text[])
+          UNION SELECT o.stage_request_id, o.request_id, o.file_id FROM tape_file n JOIN stage_request_file o ON o.file_id = n.id WHERE n.path = ANY(${known}::text[])) b
           JOIN tape_file f ON f.id = b.file_id JOIN request r ON r.id = b.request_id JOIN quota q ON q.id = r.quota_id
         WHERE ${isLive} AND r.made_by = ${ownerOf(ctx.caller)} AND ${isVisibleQuota(ctx)}
-        GROUP BY b.bulk_id, r.id ORDER BY r.id`,
+        GROUP BY b.stage_request_id, r.id ORDER BY r.id`,
   );
-  for (const { bulkId, ...request } of rows) await letGoAll(ctx, bulkId, [request]);
+  for (const { stageRequestId, ...request } of rows) await letGoAll(ctx, stageRequestId, [request]);
 }
 
 /** Ends all of its requests and deletes it. @throws NotFoundError, ForbiddenError; requests ended before stay ended */
-export async function removeBulk(ctx: Context, id: string): Promise<void> {
+export async function removeStageRequest(ctx: Context, id: string): Promise<void> {
   for (const request of await findRequests(ctx, id)) await cancelRequest(ctx, request);
-  await ctx.db.pool.query(sql`DELETE FROM bulk WHERE id = ${id}::uuid`);
+  await ctx.db.pool.query(sql`DELETE FROM stage_request WHERE id = ${id}::uuid`);
 }
 
 /** Returns its requests if the caller may change all. @throws NotFoundError, also if hidden; ForbiddenError */
 async function findRequests(ctx: Context, id: string): Promise<number[]> {
   allow(ctx, 'cancelRequest');
-  if (!isBulkId(id)) throw noBulk(id);
+  if (!isStageRequestId(id)) throw unknownStageRequest(id);
   const rows = await ctx.db.rows<{ user: string; id: number | null; madeBy: string | null }>(
-    sql`SELECT q."user", r.id, r.made_by AS "madeBy" FROM bulk b JOIN quota q ON q.id = b.quota_id LEFT JOIN LATERAL (
-          SELECT DISTINCT f.request_id FROM bulk_file f WHERE f.bulk_id = b.id AND f.request_id IS NOT NULL) m ON true
+    sql`SELECT q."user", r.id, r.made_by AS "madeBy" FROM stage_request b JOIN quota q ON q.id = b.quota_id LEFT JOIN LATERAL (
+          SELECT DISTINCT f.request_id FROM stage_request_file f WHERE f.stage_request_id = b.id AND f.request_id IS NOT NULL) m ON true
           LEFT JOIN request r ON r.id = m.request_id
         WHERE b.id = ${id}::uuid AND ${isVisibleQuota(ctx)} ORDER BY r.id`,
   );
-  if (rows.length === 0) throw noBulk(id);
+  if (rows.length === 0) throw unknownStageRequest(id);
   return rows.flatMap(({ id: request, ...of }) => {
     // without a request, it belongs to all callers with that quota
     if (request === null) allow(ctx, 'createRequest', of.user);
@@ -362,18 +364,18 @@ function checkChange(ctx: Context, request: Parameters<typeof allowChange>[2]): 
 }
 
 async function findMembers(ctx: Context, id: string, paths: readonly string[]): Promise<Members[]> {
-  const given = new Map(paths.map((path) => [bulkKeyOf(path), path]));
+  const given = new Map(paths.map((path) => [pathKeyOf(path), path]));
   const rows = await ctx.db.rows<{ path: string; name: string; isIn: boolean; requestId: number | null }>(
     // a client knows a file by its path at staging, even if it was renamed since
     sql`SELECT w.path, coalesce(n.path, w.path) AS name, f.path IS NOT NULL AS "isIn", f.request_id AS "requestId"
-        FROM unnest(${[...given.keys()]}::text[]) AS w (path) LEFT JOIN bulk_file f ON f.bulk_id = ${id}::uuid AND f.path = w.path
+        FROM unnest(${[...given.keys()]}::text[]) AS w (path) LEFT JOIN stage_request_file f ON f.stage_request_id = ${id}::uuid AND f.path = w.path
           LEFT JOIN tape_file n ON n.id = f.file_id`,
   );
   const foreign = rows.filter(({ isIn }) => !isIn);
   if (foreign[0]) {
     const more = foreign.length === 1 ? '' : ` and ${foreign.length - 1} more`;
     const first = quote(given.get(foreign[0].path) ?? foreign[0].path);
-    throw new InvalidInputError('paths', `has what stage request ${id} does not hold: ${first}${more}`);
+    throw new InvalidInputError('paths', `has what stage request ${id} does not contain: ${first}${more}`);
   }
   const byRequest = new Map<number, string[]>();
   for (const { name, requestId } of rows) {
@@ -386,11 +388,11 @@ async function findMembers(ctx: Context, id: string, paths: readonly string[]): 
 }
 
 /** Files that are on disk stay COMPLETED, even after their release. */
-async function letGoAll(ctx: Context, bulkId: string, requests: readonly Members[]): Promise<void> {
+async function letGoAll(ctx: Context, stageRequestId: string, requests: readonly Members[]): Promise<void> {
   for (const { id, paths } of requests) {
     await ctx.db.pool.query(
-      sql`UPDATE bulk_file b SET was_on_disk = true FROM hold h JOIN tape_file f ON f.id = h.file_id
-          WHERE b.bulk_id = ${bulkId}::uuid AND b.request_id = ${id} AND f.path = ANY(${paths}::text[])
+      sql`UPDATE stage_request_file b SET was_on_disk = true FROM request_file h JOIN tape_file f ON f.id = h.file_id
+          WHERE b.stage_request_id = ${stageRequestId}::uuid AND b.request_id = ${id} AND f.path = ANY(${paths}::text[])
             AND h.request_id = b.request_id AND h.file_id = b.file_id AND h.state = 'ON_DISK'`,
     );
     await releaseFiles(ctx, { id, paths }, { mayHaveEnded: true }); // a lifetime may be over before its client is done
@@ -404,17 +406,17 @@ const LEAST_DAYS = 1;
 const STEP = 1000;
 
 /** Deletes old stage requests. Safe to kill at any line, and to run in several engines. */
-export async function pruneBulks(ctx: Context, stop: AbortSignal): Promise<void> {
+export async function pruneStageRequests(ctx: Context, stop: AbortSignal): Promise<void> {
   const { requestDays } = ctx.config;
   const now = ctx.now();
   const before = addSeconds(now, -requestDays * DAY_SECONDS);
   const madeBefore = addSeconds(now, -Math.max(requestDays, LEAST_DAYS) * DAY_SECONDS);
   while (!stop.aborted) {
     const { rowCount } = await ctx.db.pool.query(
-      sql`DELETE FROM bulk WHERE id IN (
-            SELECT b.id FROM bulk b WHERE b.made_at <= ${madeBefore}::timestamp AND NOT EXISTS (
-              SELECT FROM bulk_file f JOIN request r ON r.id = f.request_id
-              WHERE f.bulk_id = b.id AND (${isLive} OR r.retention > ${before}::timestamp)) LIMIT ${STEP})`,
+      sql`DELETE FROM stage_request WHERE id IN (
+            SELECT b.id FROM stage_request b WHERE b.made_at <= ${madeBefore}::timestamp AND NOT EXISTS (
+              SELECT FROM stage_request_file f JOIN request r ON r.id = f.request_id
+              WHERE f.stage_request_id = b.id AND (${isLive} OR r.retention > ${before}::timestamp)) LIMIT ${STEP})`,
     );
     if ((rowCount ?? 0) < STEP) return;
   }

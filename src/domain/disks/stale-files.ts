@@ -7,7 +7,7 @@ import { type Sql, sql } from '../../db/sql.js';
 import type { Transaction } from '../../db/transaction.js';
 import type { Context } from '../context.js';
 
-export interface LeftBehind {
+export interface StaleFile {
   id: bigint;
   fileId: bigint;
   path: string;
@@ -26,30 +26,30 @@ export interface LeftBehind {
 }
 
 /** Call before the files leave RESTORING. @param which a condition on the recall `c` and its drive `d` */
-export async function noteLeftBehind(tx: Transaction, which: Sql): Promise<void> {
+export async function recordStaleFiles(tx: Transaction, which: Sql): Promise<void> {
   await tx.query(
-    sql`INSERT INTO left_behind (file_id, disk_id, drive_id, epoch, path, size, ino, mtime_ns, checksum)
+    sql`INSERT INTO stale_partial_file (file_id, disk_id, drive_id, epoch, path, size, ino, mtime_ns, checksum)
         SELECT c.file_id, c.disk_id, c.drive_id, c.epoch, (SELECT f.disk_path FROM tape_file f WHERE f.id = c.file_id), c.size, c.copy_ino, c.copy_mtime_ns, c.checksum
         FROM recall c LEFT JOIN drive d ON d.id = c.drive_id
         WHERE c.state = 'RUNNING' AND c.disk_id IS NOT NULL AND c.drive_id IS NOT NULL AND c.epoch IS NOT NULL AND ${which}`,
   );
 }
 
-const leftColumns = sql`l.id, l.file_id AS "fileId", coalesce(l.path, f.path) AS path, l.size, l.disk_id AS "diskId", k.mountpoint,
+const staleColumns = sql`l.id, l.file_id AS "fileId", coalesce(l.path, f.path) AS path, l.size, l.disk_id AS "diskId", k.mountpoint,
   l.drive_id AS "driveId", l.epoch, l.ino, l.mtime_ns AS "mtimeNs", NULL AS "ctimeNs", l.checksum AS "copyChecksum"`;
 
-const leftRows = sql`left_behind l JOIN tape_file f ON f.id = l.file_id JOIN restore_disk k ON k.id = l.disk_id`;
+const staleRows = sql`stale_partial_file l JOIN tape_file f ON f.id = l.file_id JOIN restore_disk k ON k.id = l.disk_id`;
 
-export async function readLeftOn(ctx: Context, place: { fileId: bigint; diskId: number }): Promise<LeftBehind[]> {
-  return await ctx.db.rows<LeftBehind>(
-    sql`SELECT ${leftColumns} FROM ${leftRows} WHERE l.file_id = ${place.fileId} AND l.disk_id = ${place.diskId} ORDER BY l.id`,
+export async function readStaleFilesOn(ctx: Context, place: { fileId: bigint; diskId: number }): Promise<StaleFile[]> {
+  return await ctx.db.rows<StaleFile>(
+    sql`SELECT ${staleColumns} FROM ${staleRows} WHERE l.file_id = ${place.fileId} AND l.disk_id = ${place.diskId} ORDER BY l.id`,
   );
 }
 
 /** Reads a page of remains of files that are not being restored, except on failing disks. */
-export async function readLeft(ctx: Context, page: { after: bigint; limit: number }): Promise<LeftBehind[]> {
-  return await ctx.db.rows<LeftBehind>(
-    sql`SELECT ${leftColumns} FROM ${leftRows} WHERE l.id > ${page.after} AND ${isAtRest}
+export async function readStaleFilesAtRest(ctx: Context, page: { after: bigint; limit: number }): Promise<StaleFile[]> {
+  return await ctx.db.rows<StaleFile>(
+    sql`SELECT ${staleColumns} FROM ${staleRows} WHERE l.id > ${page.after} AND ${isAtRest}
           AND NOT EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = l.disk_id) ORDER BY l.id LIMIT ${page.limit}`,
   );
 }
@@ -60,17 +60,17 @@ const isAtRest = sql`f.stage <> 'RESTORING'`;
 /**
  * Call between the look at the disk and a removal. @returns ids of remains; `isNoted`: a recorded copy, which must stay
  */
-export async function findStillLeft(
+export async function findStillStale(
   ctx: Context,
-  left: readonly LeftBehind[],
+  left: readonly StaleFile[],
 ): Promise<Map<bigint, { isNoted: boolean }>> {
   const rows = await ctx.db.rows<{ id: bigint; isNoted: boolean }>(
-    sql`SELECT l.id, coalesce(f.disk_id = l.disk_id AND f.disk_ino = l.ino, false) AS "isNoted" FROM ${leftRows}
+    sql`SELECT l.id, coalesce(f.disk_id = l.disk_id AND f.disk_ino = l.ino, false) AS "isNoted" FROM ${staleRows}
         WHERE l.id = ANY(${left.map(({ id }) => id)}::bigint[]) AND ${isAtRest}`,
   );
   return new Map(rows.map(({ id, isNoted }) => [id, { isNoted }]));
 }
 
-export async function forgetLeft(ctx: Context, left: readonly LeftBehind[]): Promise<void> {
-  await ctx.db.pool.query(sql`DELETE FROM left_behind WHERE id = ANY(${left.map(({ id }) => id)}::bigint[])`);
+export async function deleteStaleFiles(ctx: Context, left: readonly StaleFile[]): Promise<void> {
+  await ctx.db.pool.query(sql`DELETE FROM stale_partial_file WHERE id = ANY(${left.map(({ id }) => id)}::bigint[])`);
 }

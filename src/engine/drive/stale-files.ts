@@ -6,7 +6,7 @@
 
 import { logFailure, UnavailableError } from '../../core/errors.js';
 import type { Context } from '../../domain/context.js';
-import { endLeftBehind, type LeftBehind, readLeftBehind } from '../../domain/recalls/ends.js';
+import { endStaleFiles, readStaleFiles, type StaleFile } from '../../domain/recalls/ends.js';
 import type { FailingDisks } from '../../restore-area/failures.js';
 import { partialName, removePartial } from '../../restore-area/partial-file.js';
 import { eachOf } from '../../restore-area/removal.js';
@@ -14,7 +14,7 @@ import type { HeldLease } from './lease.js';
 
 /** Ends the recalls that earlier holders left running. */
 export async function cleanUp(ctx: Context, lease: HeldLease, disks: FailingDisks): Promise<void> {
-  const left = await readLeftBehind(ctx, lease);
+  const left = await readStaleFiles(ctx, lease);
   const failing = new Set(left.filter((recall) => recall.isFailing).map((recall) => recall.diskId));
   await eachOf(ctx, disks, { copies: left, failing, what: 'looked for' }, (recall) =>
     removePartial(recall, partialName({ ...lease, ...recall })),
@@ -27,9 +27,9 @@ export async function cleanUp(ctx: Context, lease: HeldLease, disks: FailingDisk
  * Ends all recalls together, or else one by one, so that a failed one delays neither the others nor the drive. The
  * doctor reports it, and the next claim tries again. @returns the number of failures
  */
-async function endEach(ctx: Context, lease: HeldLease, left: readonly LeftBehind[]): Promise<number> {
+async function endEach(ctx: Context, lease: HeldLease, left: readonly StaleFile[]): Promise<number> {
   try {
-    await endLeftBehind(ctx, lease, left);
+    await endStaleFiles(ctx, lease, left);
     return 0;
   } catch (error) {
     if (error instanceof UnavailableError) throw error;
