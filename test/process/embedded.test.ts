@@ -2,6 +2,7 @@
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import {
+  appendFileSync,
   chmodSync,
   chownSync,
   existsSync,
@@ -17,7 +18,7 @@ import {
 } from 'node:fs';
 import path from 'node:path';
 import pg from 'pg';
-import { afterAll, expect, test } from 'vitest';
+import { afterAll, expect, test, vi } from 'vitest';
 import { findServerUser } from '../../src/db/embedded/cluster.js';
 import { type Embedded, isRunning, startEmbedded } from '../../src/db/embedded/embedded.js';
 import { migrate } from '../../src/db/migrate.js';
@@ -25,6 +26,7 @@ import { bundle } from '../support/bundle.js';
 import { createDatabase, queryOnce } from '../support/database.js';
 import {
   cleanUp,
+  copyDatabase,
   makeDataDir,
   readServerLog,
   runCli,
@@ -286,16 +288,118 @@ test.runIf(isRoot)('the data of another user are refused in one line', async () 
   expect(result.stderr).toMatch(/^tapegate: \S+ belongs to another user \(uid \d+\)\n$/);
 });
 
-test('a server that cannot start is reported with the path of its log', async () => {
-  if (!existsSync(cluster)) await makeDatabase();
+/** A copy of the empty cluster, for a test that breaks it. */
+function makeCopy(): { DATA_DIR: string; cluster: string } {
+  const DATA_DIR = makeDataDir();
+  copyDatabase({ env: { DATA_DIR } });
+  return { DATA_DIR, cluster: path.join(DATA_DIR, 'postgres') };
+}
+
+const addSetting = (cluster: string, line: string) =>
+  appendFileSync(path.join(cluster, 'postgresql.conf'), `${line}\n`);
+
+test.each<[string, (cluster: string) => void, number | null, string]>([
+  [
+    'a directory that was copied in part',
+    (cluster) => {
+      for (const name of readdirSync(cluster))
+        if (name !== 'PG_VERSION') rmSync(path.join(cluster, name), { recursive: true });
+    },
+    2,
+    'postgres: could not access the server configuration file "CLUSTER/postgresql.conf": No such file or directory',
+  ],
+  [
+    'a wrong setting',
+    (cluster) => addSetting(cluster, 'nonsense = 1'),
+    1,
+    'FATAL: configuration file "CLUSTER/postgresql.conf" contains errors',
+  ],
+  [
+    'a directory that others may search',
+    (cluster) => chmodSync(cluster, 0o755),
+    1,
+    'FATAL: data directory "CLUSTER" has invalid permissions',
+  ],
+  [
+    'a socket that cannot be bound',
+    (cluster) => mkdirSync(path.join(cluster, '.s.PGSQL.5432')),
+    1,
+    'FATAL: could not create any Unix-domain sockets',
+  ],
+  [
+    'a missing checkpoint',
+    (cluster) => {
+      for (const name of readdirSync(path.join(cluster, 'pg_wal')))
+        if (name.length === 24) rmSync(path.join(cluster, 'pg_wal', name));
+    },
+    1,
+    'PANIC: could not locate a valid checkpoint record at',
+  ],
+  [
+    'a log that the server may not write',
+    (cluster) => {
+      rmSync(path.join(cluster, 'server.log'), { force: true });
+      writeFileSync(path.join(cluster, 'server.log'), '', { mode: 0o400 });
+    },
+    null, // the shell's own
+    'server.log: Permission denied',
+  ],
+])(
+  'a server that ends at its start is reported at once, with its exit code, reason and log: %s',
+  async (_what, damage, code, reason) => {
+    const { DATA_DIR, cluster } = makeCopy();
+    damage(cluster);
+    // the second one waits for the server of the first one
+    const results = await Promise.allSettled([startIn(DATA_DIR), startIn(DATA_DIR)]);
+    for (const result of results) {
+      const message = result.status === 'rejected' ? String(result.reason.message) : 'started';
+      expect(message).toMatch(new RegExp(`^PostgreSQL exited with code ${code ?? '[12]'} at its start: `));
+      expect(message).toContain(reason.replace('CLUSTER', cluster));
+      expect(message.endsWith(`; see ${cluster}/server.log`)).toBe(true);
+    }
+  },
+  30_000,
+);
+
+test('a command reports a server that ends at its start in one line', async () => {
+  const { DATA_DIR, cluster } = makeCopy();
+  addSetting(cluster, 'nonsense = 1');
+  for (const args of [['start'], ['backup', path.join(makeTempDir(), 'backup')]]) {
+    const result = await runCli(args, { env: { DATA_DIR, DEMO: 'off', ENGINE: 'off', PORT: '0' } });
+    expect(result).toMatchObject({ code: 1, stdout: '' });
+    expect(result.stderr).toMatch(/^tapegate: PostgreSQL exited with code 1 at its start: [^\n]*server\.log\n$/);
+  }
+}, 30_000);
+
+test('a server that is alive keeps its time to start, and is reported with the path of its log after it', async () => {
+  const { DATA_DIR, cluster } = makeCopy();
+  addSetting(cluster, 'hot_standby = off');
+  writeFileSync(path.join(cluster, 'standby.signal'), ''); // it recovers for ever
+  const user = findServerUser(cluster);
+  if (user.uid !== undefined) chownSync(path.join(cluster, 'standby.signal'), user.uid, user.uid);
+  await expect(startIn(DATA_DIR, 500)).rejects.toThrow(
+    `PostgreSQL did not start within 0.5 seconds; see ${cluster}/server.log`,
+  );
+  await waitFor('the server, which goes on', async () => serverPid(DATA_DIR));
+});
+
+test('a server that cannot be started again is reported once, and starts when the reason is gone', async () => {
+  const { DATA_DIR, cluster } = makeCopy();
   const settings = path.join(cluster, 'postgresql.conf');
   const before = readFileSync(settings);
+  const server = await startIn(DATA_DIR);
+  const report = vi.spyOn(console, 'error').mockImplementation(() => {});
   writeFileSync(settings, 'nonsense = 1\n');
-  const starting = startEmbedded({ dataDir: cluster, startTimeoutMs: 1000 });
-  await expect(starting).rejects.toThrow(`PostgreSQL did not start within 1 seconds; see ${cluster}/server.log`);
-  const problem = 'unrecognized configuration parameter "nonsense"';
-  await waitFor('its log', async () => readServerLog(dataDir).includes(problem));
+  process.kill(serverPid(DATA_DIR) ?? 0, 'SIGKILL');
+  const problem = 'FATAL: configuration file';
+  await waitFor('two attempts', async () => readServerLog(DATA_DIR).split('contains errors').length > 2);
   writeFileSync(settings, before);
+  const rows = await waitFor('an answer', () => query(server, 'SELECT 1 AS one').catch(() => undefined));
+  const reports = report.mock.calls.flat().map(String);
+  report.mockRestore();
+  await server.close();
+  expect(rows).toEqual([{ one: 1 }]);
+  expect(reports).toEqual([expect.stringContaining(problem)]);
 });
 
 test('what is in the way of a database is left alone, and reported with what to do', async () => {

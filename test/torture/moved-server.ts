@@ -8,7 +8,6 @@ import path from 'node:path';
 import { CLOCK_FILE, MOVED } from '../support/moved-clock.js';
 
 interface SpawnOptions {
-  file: string;
   cwd?: string;
   envPairs: string[];
 }
@@ -16,8 +15,8 @@ interface SpawnOptions {
 const prototype = ChildProcess.prototype as ChildProcess & { spawn(options: SpawnOptions): number };
 const { spawn } = prototype;
 prototype.spawn = function (this: typeof prototype, options) {
-  const { file, cwd = '', envPairs } = options;
-  if (path.basename(file) === 'pg_ctl' && existsSync(path.join(cwd, CLOCK_FILE))) {
+  const { cwd = '', envPairs } = options;
+  if (existsSync(path.join(cwd, CLOCK_FILE))) {
     envPairs.push(...Object.entries(MOVED).map(([name, value]) => `${name}=${value}`));
   }
   return spawn.call(this, options);

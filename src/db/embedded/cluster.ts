@@ -122,8 +122,34 @@ export async function runProgram(
   folder: string,
   args: readonly string[],
 ): Promise<void> {
-  const env = { PATH: '/usr/local/bin:/usr/bin:/bin', LC_ALL: 'C', TZ: 'UTC' };
-  await run(path.join(bin, name), ['-D', HERE, ...args], { ...user, env, cwd: folder });
+  const program = path.join(bin, name);
+  try {
+    await run(program, ['-D', HERE, ...args], { ...user, env: SERVER_ENV, cwd: folder });
+  } catch (error) {
+    const { code, signal, stderr = '' } = error as { code?: unknown; signal?: string; stderr?: string };
+    if (typeof code !== 'number' && !signal) throw error; // it did not run
+    const end = describeEnd(typeof code === 'number' ? code : null, signal);
+    throw new Error(`${program} ${end}: ${findReason(stderr, folder) ?? 'it printed no reason'}`, { cause: error });
+  }
+}
+
+/** The environment of PostgreSQL's programs. */
+export const SERVER_ENV = { PATH: '/usr/local/bin:/usr/bin:/bin', LC_ALL: 'C', TZ: 'UTC' };
+
+export const describeEnd = (code: number | null, signal?: string | null): string =>
+  signal ? `was ended by ${signal}` : `exited with code ${code}`;
+
+const PREFIX = /^[\d-]+ [\d:.]+ \w+ \[\d+\] /; // the default log_line_prefix
+
+/** Returns the last error in the output of one of PostgreSQL's programs, otherwise its last line, if any. */
+export function findReason(output: string, folder: string): string | undefined {
+  const lines = output.split('\n').filter((line) => line.trim() !== '');
+  const line = lines.findLast((each) => /\b(FATAL|PANIC|error): /.test(each)) ?? lines.at(-1);
+  return line
+    ?.replace(PREFIX, '')
+    .replace(/: +/, ': ')
+    .replaceAll(HERE === '.' ? folder : HERE, folder)
+    .trim();
 }
 
 export const DATABASE_USER = 'postgres';
@@ -164,15 +190,16 @@ const SMALL_BYTES = 256 * 1024;
 
 /**
  * Reads at most 256 KiB of a file whose directory may belong to a user other than root.
+ * @param from the position of the first byte
  * @returns undefined if the file does not exist
  * @throws Error for anything but a plain file
  */
-export function readSmall(file: string): string | undefined {
+export function readSmall(file: string, from = 0): string | undefined {
   const fd = openPlainFile(file);
   if (fd === undefined) return undefined;
   try {
     const buffer = Buffer.alloc(SMALL_BYTES);
-    return buffer.toString('utf8', 0, fs.readSync(fd, buffer, 0, buffer.length, 0));
+    return buffer.toString('utf8', 0, fs.readSync(fd, buffer, 0, buffer.length, from));
   } finally {
     fs.closeSync(fd);
   }

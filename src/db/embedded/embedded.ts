@@ -1,12 +1,12 @@
 /**
  * Starts the embedded PostgreSQL of a directory, or attaches to the server that already runs there. It listens on a
  * Unix socket only.
- * - The server is detached (`pg_ctl`): it survives a killed parent, and the next process attaches to it.
+ * - The server is detached: it survives a killed parent, and the next process attaches to it.
  * - If several processes start it at once, PostgreSQL's lock file lets one server run, and all attach to it.
  * - Each process holds a shared lock on an open connection. The last process to release it stops the server.
  * - If the server ends while a process is attached, that process starts it again.
  */
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import fs from 'node:fs';
 import path from 'node:path';
@@ -15,7 +15,17 @@ import pg from 'pg';
 import { codeOf, messageOf } from '../../core/errors.js';
 import { destroy, SocketClient } from '../line.js';
 import { PRESENCE_LOCK } from '../locks.js';
-import { DATABASE_USER, HERE, prepareCluster, readSmall, runProgram, type Server } from './cluster.js';
+import {
+  DATABASE_USER,
+  describeEnd,
+  findReason,
+  HERE,
+  prepareCluster,
+  readSmall,
+  runProgram,
+  SERVER_ENV,
+  type Server,
+} from './cluster.js';
 import { createDatabase } from './presence.js';
 
 export interface Embedded {
@@ -46,7 +56,7 @@ const WATCH_MS = 2000;
 /**
  * @param options.dataDir the cluster's directory; created if it is missing
  * @param options.settings of the server, added to `SETTINGS`
- * @throws Error with the path of the server's log if the server does not start in time
+ * @throws Error with the path of the server's log if the server ends at its start, or does not start in time
  */
 export async function startEmbedded(options: {
   dataDir: string;
@@ -71,9 +81,11 @@ export async function startEmbedded(options: {
     });
   }
   async function mend(): Promise<void> {
+    let reported = '';
     while (!isClosed && !presence) {
       await attach().catch(async (error) => {
-        console.error(`PostgreSQL: ${messageOf(error)}`);
+        if (messageOf(error) !== reported) console.error(`PostgreSQL: ${messageOf(error)}`);
+        reported = messageOf(error); // each second would fill the log
         await sleep(PAUSE_MS.last);
       });
     }
@@ -111,7 +123,10 @@ interface StartedServer extends Server {
   startTimeoutMs: number;
 }
 
-/** @returns undefined if cancelled */
+/**
+ * The only place that waits for the server, whichever process starts it.
+ * @returns undefined if cancelled
+ */
 async function connectOrStart(
   server: StartedServer,
   config: pg.ClientConfig,
@@ -121,24 +136,24 @@ async function connectOrStart(
   const deadline = performance.now() + startTimeoutMs;
   let hasStarted = false;
   let pauseMs = PAUSE_MS.first;
-  let problem = '';
+  let problem: string | undefined;
   while (performance.now() < deadline) {
     const found = findServer(dataDir);
     if (isCancelled() && !(hasStarted && found)) return undefined; // it must stop a server that it has started
     if (found?.status === 'ready') {
       const client = await connect(dataDir, config, found.pid);
       if (client instanceof pg.Client) return client;
-      problem = ` (${client})`;
+      problem = client;
     } else if (!found) {
       hasStarted = true;
-      await startServer(server, deadline);
+      problem = (await startServer(server, deadline)) ?? problem;
       if (findServer(dataDir)) continue;
       pauseMs = Math.min(2 * pauseMs, PAUSE_MS.last);
     }
     await sleep(found ? PAUSE_MS.first : pauseMs);
   }
-  const log = path.join(dataDir, 'server.log');
-  throw new Error(`PostgreSQL did not start within ${startTimeoutMs / 1000} seconds${problem}; see ${log}`);
+  const reason = problem === undefined ? '' : ` (${problem})`;
+  throw new Error(`PostgreSQL did not start within ${startTimeoutMs / 1000} seconds${reason}; see ${logOf(dataDir)}`);
 }
 
 /** @returns the message of an error, which may be temporary */
@@ -172,26 +187,64 @@ async function leave(server: StartedServer, presence: pg.Client): Promise<void> 
   destroy(presence);
 }
 
+/** A shell of the server's user opens the log, and becomes the server. */
+const SCRIPT = 'umask 077; exec "$@" >> server.log 2>&1';
+
+/** Reasons that pass: another process starts or stops a server, or processes of a killed one have not ended yet. */
+const PASSING =
+  /lock file ".*" (already exists|is empty)|pre-existing shared memory block|received \w+ shutdown request/;
+
+const logOf = (dataDir: string): string => path.join(dataDir, 'server.log');
+
 /**
- * Starts the server and waits until it accepts connections, unless another process has just started it. The server's
- * log has a failure.
+ * Starts the server and waits until it accepts connections, unless another process has just started one.
  * @param deadline of `performance.now()`
+ * @returns why the server ended, if another attempt may succeed
+ * @throws Error if it ended for a reason that stays
  */
-async function startServer(server: StartedServer, deadline: number): Promise<void> {
+async function startServer(server: StartedServer, deadline: number): Promise<string | undefined> {
   const { dataDir } = server;
-  const log = path.join(dataDir, 'server.log');
-  if (fs.lstatSync(log, { throwIfNoEntry: false })?.isFile() === false)
-    throw new Error(`${log} is no plain file of its own`);
+  const log = logOf(dataDir);
+  const logged = fs.lstatSync(log, { throwIfNoEntry: false });
+  if (logged?.isFile() === false) throw new Error(`${log} is no plain file of its own`);
   removeStaleLocks(dataDir);
-  const settings = { ...server.settings, unix_socket_directories: HERE };
-  const flags = Object.entries(settings).map(([name, value]) => `-c ${quote(`${name}=${value}`)}`);
-  const seconds = Math.max(1, Math.ceil((deadline - performance.now()) / 1000));
-  const options = ['-t', String(seconds), '-l', 'server.log', '-o', `-p ${PORT} ${flags.join(' ')}`];
-  await runProgram(server, 'pg_ctl', dataDir, ['start', ...options]).catch(() => {}); // the log says why
+  const child = spawnServer(server);
+  let errors = '';
+  let end: { text: string; isPassing: boolean } | undefined;
+  child.stderr.on('data', (chunk) => {
+    errors += chunk;
+  });
+  child.on('error', (error) => {
+    end = { text: `could not be started: ${messageOf(error)}`, isPassing: false };
+  });
+  child.on('close', (code, signal) => {
+    end ??= { text: describeEnd(code, signal), isPassing: code === 0 || signal === 'SIGKILL' };
+  });
+  while (end === undefined && performance.now() < deadline) {
+    const found = findServer(dataDir);
+    if (found && (found.pid !== child.pid || found.status === 'ready')) return undefined;
+    await sleep(PAUSE_MS.first);
+  }
+  if (end === undefined) return undefined;
+  const output = errors + (readSmall(log, logged?.size) ?? '');
+  const isFull = fs.statfsSync(dataDir).bavail === 0; // then the log may lack the reason
+  const reason = findReason(output, dataDir) ?? (isFull ? 'no space is left on its disk' : 'it logged no reason');
+  if (end.isPassing || PASSING.test(output) || findServer(dataDir)) return `it ${end.text}: ${reason}`;
+  throw new Error(`PostgreSQL ${end.text} at its start: ${reason}; see ${log}`);
 }
 
-/** Quotes for the shell of `pg_ctl`. */
-const quote = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
+/** `pg_ctl start` would not report how the server ended. */
+function spawnServer({ dataDir, bin, user, settings }: StartedServer) {
+  const all = { ...settings, unix_socket_directories: HERE };
+  const flags = Object.entries(all).flatMap(([name, value]) => ['-c', `${name}=${value}`]);
+  const command = [path.join(bin, 'postgres'), '-D', HERE, '-p', String(PORT), ...flags];
+  const child = spawn('/bin/sh', ['-c', SCRIPT, 'sh', ...command], {
+    ...{ ...user, env: SERVER_ENV, cwd: dataDir, detached: true },
+    stdio: ['ignore', 'ignore', 'pipe'], // the errors of the shell
+  });
+  child.unref();
+  return child;
+}
 
 /**
  * Stops the server and waits for its end. `pg_ctl stop` would also wait for a server that another process starts
