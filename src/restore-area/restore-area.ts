@@ -72,9 +72,16 @@ function justRemoved(place: string): Error {
  * @throws code ENOENT if the directory is missing; else as `openExisting`
  */
 export async function withCopy<T>(place: CopyPlace, use: (file: string, folder: Folder) => Promise<T>): Promise<T> {
-  const folder = await openExisting(await rootOf(place), path.dirname(place.path));
+  return await withFolder(await rootOf(place), path.dirname(place.path), (folder) =>
+    use(path.join(folder.at, path.basename(place.path)), folder),
+  );
+}
+
+/** Uses a directory while it is open. @throws as `openExisting` */
+export async function withFolder<T>(root: string, dir: string, use: (folder: Folder) => Promise<T>): Promise<T> {
+  const folder = await openExisting(root, dir);
   try {
-    return await use(path.join(folder.at, path.basename(place.path)), folder);
+    return await use(folder);
   } catch (error) {
     throw nameFolder(error, folder);
   } finally {
@@ -87,21 +94,18 @@ export async function ifThere<T>(
   place: CopyPlace,
   use: (file: string, folder: Folder) => Promise<T>,
 ): Promise<T | undefined> {
-  return await withCopy(place, use).catch((error: unknown) => {
-    const isInTheWay = error instanceof TapeError && error.errorClass === 'POLICY';
-    if (codeOf(error) !== 'ENOENT' && !isInTheWay) throw error;
-    return undefined;
-  });
+  return await withCopy(place, use).catch(ignoreReplaced);
+}
+
+/** Ignores that a directory is missing, or that something has replaced it. */
+export function ignoreReplaced(error: unknown): undefined {
+  const isInTheWay = error instanceof TapeError && error.errorClass === 'POLICY';
+  if (codeOf(error) !== 'ENOENT' && !isInTheWay) throw error;
 }
 
 /** Syncs a directory. @throws code ENOENT if it is missing; else as `openExisting` */
 export async function syncFolder(disk: MarkedDisk, dir: string): Promise<void> {
-  const folder = await openExisting(await rootOf(disk), dir);
-  try {
-    await folder.handle.sync();
-  } finally {
-    await folder.handle.close();
-  }
+  await withFolder(await rootOf(disk), dir, ({ handle }) => handle.sync());
 }
 
 /**

@@ -2,7 +2,7 @@
  * Registers and marks restore disks. A new disk is marked if it is certainly the mounted one. From then on only its
  * marker identifies it, because an empty directory looks like an empty disk.
  */
-import { lstat, mkdir, mkdtemp, realpath, rm, stat, writeFile } from 'node:fs/promises';
+import { lstat, mkdir, mkdtemp, realpath, rmdir, stat, unlink, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { codeOf, InvalidInputError, messageOf, quote } from '../core/errors.js';
 import type { Context } from '../domain/context.js';
@@ -34,6 +34,7 @@ import {
   writeMarker,
 } from './marker.js';
 import { findForeign, ownershipOf } from './ownership.js';
+import { withFolder } from './restore-area.js';
 import { lookAtDisk, readFileSystem } from './space.js';
 
 /** Other users must not get write permission, regardless of the umask. */
@@ -229,12 +230,15 @@ const PROBE_NAME = 'Caf\u00e9';
 export async function foldsNames(root: string): Promise<boolean> {
   const dir = await mkdtemp(path.join(root, `${markerName}-`));
   try {
-    await writeFile(path.join(dir, PROBE_NAME), '');
-    const others = [PROBE_NAME.toLowerCase(), PROBE_NAME.normalize('NFD')];
-    const found = await Promise.all(others.map((name) => lstat(path.join(dir, name)).catch(() => undefined)));
-    return found.some((stats) => stats !== undefined);
+    return await withFolder(root, path.basename(dir), async ({ at }) => {
+      await writeFile(path.join(at, PROBE_NAME), '', { flag: 'wx' });
+      const others = [PROBE_NAME.toLowerCase(), PROBE_NAME.normalize('NFD')];
+      const found = await Promise.all(others.map((name) => lstat(path.join(at, name)).catch(() => undefined)));
+      await unlink(path.join(at, PROBE_NAME));
+      return found.some((stats) => stats !== undefined);
+    });
   } finally {
-    await rm(dir, { recursive: true, force: true });
+    await rmdir(dir).catch(() => {}); // another error, or another user who may write in an untrusted disk, prevents it
   }
 }
 

@@ -10,7 +10,7 @@ import type { Context } from '../../domain/context.js';
 import { listDisks } from '../../domain/disks/disks.js';
 import { findPathProblem } from '../../domain/input.js';
 import { openPlain } from '../../restore-area/checksum.js';
-import { openExisting } from '../../restore-area/restore-area.js';
+import { withFolder } from '../../restore-area/restore-area.js';
 
 /** Excluded entries; grows during the walk. */
 export interface PassedOver {
@@ -189,10 +189,5 @@ export async function removeSource(source: Source): Promise<void> {
  * @throws TapeError POLICY if a link or another file is in its place; code ENOENT if it is missing
  */
 async function inFolder<T>(folder: string, use: (at: string) => Promise<T>): Promise<T> {
-  const { at, handle } = await openExisting('/', folder);
-  try {
-    return await use(at);
-  } finally {
-    await handle.close();
-  }
+  return await withFolder('/', folder, ({ at }) => use(at));
 }

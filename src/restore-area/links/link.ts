@@ -2,68 +2,97 @@
  * Makes and removes links at archive paths, and their directories.
  *
  * A link replaces only a link into the restore area, or a dangling link. Links in the path of the directory are
- * followed, because archives use them.
+ * followed if they are trusted, because archives use them. Users may write in directories of the archive, and replace
+ * one by a link at any moment. So each call uses an open directory, after the kernel has reported its path.
  */
 import { type BigIntStats, lstatSync, readlinkSync, renameSync, unlinkSync } from 'node:fs';
-import { lstat, mkdir, open, readlink, realpath, rmdir, stat, symlink, unlink } from 'node:fs/promises';
+import { lstat, mkdir, readlink, rmdir, stat, symlink, unlink } from 'node:fs/promises';
 import path from 'node:path';
-import { codeOf } from '../../core/errors.js';
+import { codeOf, TapeError } from '../../core/errors.js';
 import type { Link } from '../../domain/links/links.js';
+import { findProblem, type Trusted } from '../exposure.js';
+import { type Folder, ignoreReplaced, withFolder } from '../restore-area.js';
 
-/** Another file is at the archive path. */
-class InTheWayError extends Error {}
+/** Another file is at the archive path, or an untrusted link leads to its directory. */
+class InTheWayError extends TapeError {
+  constructor(message: string) {
+    super('POLICY', message);
+  }
+}
 
 /** An empty directory may be removed before the link is made. */
 const ATTEMPTS = 20;
 
 /**
- * Makes a link and its directories; syncs an existing one.
+ * Makes a link and its directories; leaves an existing one.
  * @param fileId used in the temporary name of a link that replaces another one
  * @param mountpoints of all restore disks
- * @throws InTheWayError; errors of the file system
+ * @throws InTheWayError; TapeError POLICY if something has just replaced a directory; errors of the file system
  */
 export async function makeLink(
   { at, target }: Link,
   { fileId, mountpoints }: { fileId: bigint; mountpoints: readonly string[] },
 ): Promise<void> {
-  if (mountpoints.some((mountpoint) => isBelow(at, mountpoint))) {
-    throw new InTheWayError(`${at} is in the restore area itself`);
-  }
   for (let attempt = 1; ; attempt++) {
     try {
-      await refuseForeign(path.dirname(at));
-      await mkdir(path.dirname(at), { recursive: true });
-      return await placeLink({ at, target }, { fileId, mountpoints });
+      const dir = await makeLinkFolder(at, mountpoints);
+      return await withFolder('/', dir, (folder) => placeLink({ at, target }, folder, { fileId, mountpoints }));
     } catch (error) {
       if (codeOf(error) !== 'ENOENT' || attempt === ATTEMPTS) throw error;
     }
   }
 }
 
+/** Creates missing directories of a link. @returns its directory, without links */
+async function makeLinkFolder(at: string, mountpoints: readonly string[]): Promise<string> {
+  const { real, missing, dangling } = await resolveFolder(path.dirname(at));
+  if (mountpoints.some((mountpoint) => isBelow(at, mountpoint) || isBelow(`${real}/`, mountpoint))) {
+    throw new InTheWayError(`${at} is in the restore area itself`);
+  }
+  if (dangling !== undefined) throw new InTheWayError(`${dangling} is a link that leads nowhere`);
+  let dir = real;
+  for (const name of missing) {
+    await withFolder('/', dir, (folder) => mkdir(path.join(folder.at, name))).catch((error: unknown) => {
+      if (codeOf(error) !== 'EEXIST') throw error; // another engine has just created it
+    });
+    dir = path.join(dir, name);
+  }
+  return dir;
+}
+
 async function placeLink(
   { at, target }: Link,
+  folder: Folder,
   { fileId, mountpoints }: { fileId: bigint; mountpoints: readonly string[] },
 ): Promise<void> {
+  const entry = path.join(folder.at, path.basename(at));
   try {
-    await symlink(target, at);
+    await symlink(target, entry);
   } catch (error) {
     if (codeOf(error) !== 'EEXIST') throw error;
-    const there = await lookAtLink(at);
+    const there = await lookAtEntry(entry);
     if (there?.target === target) return;
-    if (there && !(await mayReplace(there, at, mountpoints))) throw tellInTheWay(at, there.target);
-    await replaceLink({ at, target }, there, fileId);
+    if (there && !(await mayReplace(there, folder, entry, mountpoints))) throw tellInTheWay(at, there.target);
+    await replaceLink({ at, target }, folder, there, fileId);
   }
 }
 
-/** Removes a link with this target; leaves anything else alone. @throws errors of the file system */
+/**
+ * Removes a link with this target; leaves anything else alone, also what an untrusted link leads to.
+ * @throws errors of the file system
+ */
 export async function removeLink({ at, target }: Link): Promise<void> {
-  if ((await lookAtLink(at))?.target !== target) return; // asynchronous, so that a hung file system blocks only this call
-  // check and removal are synchronous, so that a file put there meanwhile is not removed
-  try {
-    if (lstatSync(at).isSymbolicLink() && readlinkSync(at) === target) unlinkSync(at);
-  } catch (error) {
-    if (!isNothing(error)) throw error;
-  }
+  const remove = async (folder: Folder) => {
+    const entry = path.join(folder.at, path.basename(at));
+    if ((await lookAtEntry(entry))?.target !== target) return; // asynchronous, so that a hung file system blocks only this call
+    // check and removal are synchronous, so that a file put there meanwhile is not removed
+    try {
+      if (lstatSync(entry).isSymbolicLink() && readlinkSync(entry) === target) unlinkSync(entry);
+    } catch (error) {
+      ignoreNothing(error);
+    }
+  };
+  await inLinkFolder(path.dirname(at), remove).catch(ignoreReplaced);
 }
 
 const partsOf = (file: string): string[] => file.split('/').filter((name) => name !== '' && name !== '.');
@@ -71,54 +100,96 @@ const partsOf = (file: string): string[] => file.split('/').filter((name) => nam
 /** Limit of the Linux kernel. */
 const MOST_LINKS = 40;
 
+interface Way {
+  /** The path without links, as far as it exists. */
+  real: string;
+  /** Names below it that do not exist. */
+  missing: string[];
+  /** A link in the path that leads nowhere. */
+  dangling?: string;
+}
+
 /**
- * Rejects other users' links in a path. Links of root and of this process's user are followed, because archives use
- * them. Another user's link, even behind a trusted one, could lead to a directory in which only this process may write.
- * @throws InTheWayError
+ * Resolves the links in the path of a directory. Entries may be replaced at any moment: only `openExisting` proves that
+ * a directory is at the returned path.
+ * @throws InTheWayError if an untrusted link is in the path
  */
-async function refuseForeign(folder: string): Promise<void> {
-  const own = process.getuid?.() ?? 0;
+async function resolveFolder(folder: string, from = '/', links = { left: MOST_LINKS }): Promise<Way> {
   const parts = partsOf(folder);
-  let [at, links] = ['/', 0];
-  for (let part = parts.shift(); part !== undefined; part = parts.shift()) {
-    const next = path.join(at, part);
-    const stats = await lstat(next).catch((error: unknown) => {
-      if (!isNothing(error)) throw error;
-    });
-    if (!stats) return; // the directory will be created
-    if (stats.isSymbolicLink() && stats.uid !== 0 && stats.uid !== own) {
-      throw new InTheWayError(`${next} is a link of somebody else, user ${stats.uid}, and is not followed`);
+  let real = folder.startsWith('/') ? '/' : from;
+  for (const [n, part] of parts.entries()) {
+    const next = path.join(real, part);
+    const stats = await lstat(next).catch(ignoreNothing);
+    if (!stats) return { real, missing: parts.slice(n) };
+    if (!stats.isSymbolicLink()) {
+      real = next;
+      continue;
     }
-    if (!stats.isSymbolicLink()) at = next;
-    else {
-      if (++links > MOST_LINKS) throw new InTheWayError(`${folder} is reached by more than ${MOST_LINKS} links`);
-      const target = await readlink(next);
-      parts.unshift(...partsOf(target));
-      if (target.startsWith('/')) at = '/';
-    }
+    const target = await readTrustedLink(real, part);
+    const way = links.left-- > 0 ? await resolveFolder(target, real, links) : undefined;
+    if (!way || way.missing.length > 0) return { real, missing: parts.slice(n), dangling: next };
+    real = way.real;
   }
+  return { real, missing: [] };
+}
+
+/**
+ * Reads a link of root or of this process's user. An untrusted link could lead to a directory in which only this process
+ * may write. So could a trusted one that other users may replace or rename between two calls.
+ * @throws InTheWayError if it is untrusted
+ */
+async function readTrustedLink(dir: string, name: string): Promise<string> {
+  const trusted: Trusted = { users: new Set([0, process.geteuid?.() ?? 0]), group: undefined };
+  return await withFolder('/', dir, async ({ at, handle }) => {
+    const [link, entry] = [path.join(dir, name), path.join(at, name)];
+    const { uid } = await lstat(entry);
+    if (!trusted.users.has(uid)) {
+      throw new InTheWayError(`${link} is a link of somebody else, user ${uid}, and is not followed`);
+    }
+    const untrusted = findProblem({ directory: dir, root: link }, await handle.stat(), trusted);
+    if (!untrusted) return await readlink(entry);
+    throw new InTheWayError(
+      `${link} is a link that other users may replace, and is not followed: untrusted directory ${dir}: ${untrusted.problem}`,
+    );
+  });
+}
+
+/**
+ * Uses a directory of links while it is open.
+ * @returns undefined if it is missing, or something has just replaced it
+ * @throws InTheWayError if an untrusted link is in its path
+ */
+async function inLinkFolder<T>(dir: string, use: (folder: Folder) => Promise<T>): Promise<T | undefined> {
+  const { real, missing } = await resolveFolder(dir);
+  return missing.length > 0 ? undefined : await withFolder('/', real, use).catch(ignoreReplaced);
 }
 
 /** Whether it is a link into the restore area, or a dangling link. */
-async function mayReplace({ target }: Standing, at: string, mountpoints: readonly string[]): Promise<boolean> {
+async function mayReplace(
+  { target }: Standing,
+  { place }: Folder,
+  entry: string,
+  mountpoints: readonly string[],
+): Promise<boolean> {
   if (target === null) return false;
-  const absolute = path.resolve(path.dirname(at), target);
+  const absolute = path.resolve(place, target);
   if (mountpoints.some((mountpoint) => isBelow(absolute, mountpoint))) return true;
-  return await stat(at).then(
-    () => false,
-    (error: unknown) => isNothing(error),
-  );
+  return (await stat(entry).catch(ignoreNothing)) === undefined;
 }
 
 /** Replaces a link atomically, so that the path never is missing; checks it again right before. */
-async function replaceLink({ at, target }: Link, there: Standing | undefined, fileId: bigint): Promise<void> {
-  const beside = path.join(path.dirname(at), `.tapegate-link-${fileId}`);
-  await unlink(beside).catch((error: unknown) => {
-    if (!isNothing(error)) throw error;
-  });
+async function replaceLink(
+  { at, target }: Link,
+  folder: Folder,
+  there: Standing | undefined,
+  fileId: bigint,
+): Promise<void> {
+  const entry = path.join(folder.at, path.basename(at));
+  const beside = path.join(folder.at, `.tapegate-link-${fileId}`);
+  await unlink(beside).catch(ignoreNothing);
   await symlink(target, beside);
-  const now = lstatSync(at, { bigint: true, throwIfNoEntry: false });
-  if (!now || (now.ino === there?.stats.ino && now.ctimeNs === there.stats.ctimeNs)) renameSync(beside, at);
+  const now = lstatSync(entry, { bigint: true, throwIfNoEntry: false });
+  if (!now || (now.ino === there?.stats.ino && now.ctimeNs === there.stats.ctimeNs)) renameSync(beside, entry);
   else {
     unlinkSync(beside);
     throw tellInTheWay(at, null);
@@ -147,23 +218,27 @@ const FOLDER_MODE = 0o777 & ~process.umask();
  * @param root TAPEGATE_LINK_ROOT, which stays
  */
 export async function tidyLinkFolders(root: string, at: string): Promise<void> {
+  const { real } = await resolveFolder(root);
   for (let dir = path.dirname(at); dir !== '/' && isBelow(dir, root); dir = path.dirname(dir)) {
-    if (!(await removeEmptyLinkFolder(root, dir))) return;
+    if (!(await removeEmptyLinkFolder(real, dir))) return;
   }
 }
 
-/** @returns whether the directory is gone */
+/** @param root without links @returns whether the directory is gone */
 async function removeEmptyLinkFolder(root: string, dir: string): Promise<boolean> {
-  try {
-    const [stats, above] = [await lstat(dir), await lstat(path.dirname(dir))];
+  const remove = async ({ at, place, handle }: Folder): Promise<boolean> => {
+    const entry = path.join(at, path.basename(dir));
+    const [stats, above] = [await lstat(entry), await handle.stat()];
     const isOwn = stats.uid === process.geteuid?.() && [process.getegid?.(), above.gid].includes(stats.gid);
     if (!stats.isDirectory() || !isOwn || (stats.mode & 0o777) !== FOLDER_MODE) return false;
-    if (!isBelow(await realpath(dir), await realpath(root))) return false;
-    await rmdir(dir); // refuses a directory with contents
+    if (!isBelow(path.join(place, path.basename(dir)), root)) return false;
+    await rmdir(entry); // refuses a directory with contents
     return true;
+  };
+  try {
+    return (await inLinkFolder(path.dirname(dir), remove)) ?? true;
   } catch (error) {
-    if (isNothing(error)) return true;
-    if (!STAYING.includes(codeOf(error) ?? '')) throw error;
+    if (!(error instanceof InTheWayError) && !STAYING.includes(codeOf(error) ?? '')) throw error;
     return false;
   }
 }
@@ -176,32 +251,26 @@ interface Standing {
   stats: BigIntStats;
 }
 
-/** @returns undefined if there is none */
+/** @returns undefined if there is none @throws InTheWayError if an untrusted link leads to its directory */
 export async function lookAtLink(at: string): Promise<Standing | undefined> {
+  return await inLinkFolder(path.dirname(at), (folder) => lookAtEntry(path.join(folder.at, path.basename(at))));
+}
+
+async function lookAtEntry(entry: string): Promise<Standing | undefined> {
   try {
-    const stats = await lstat(at, { bigint: true });
-    return { stats, target: stats.isSymbolicLink() ? await readlink(at) : null };
+    const stats = await lstat(entry, { bigint: true });
+    return { stats, target: stats.isSymbolicLink() ? await readlink(entry) : null };
   } catch (error) {
-    if (isNothing(error)) return undefined;
-    throw error;
+    return ignoreNothing(error);
   }
 }
 
-/** Syncs a directory; does nothing if it is gone. */
+/** Syncs the directory of a link; does nothing if it is gone, or replaced. */
 export async function syncLinkFolder(folder: string): Promise<void> {
-  try {
-    const handle = await open(folder, 'r');
-    try {
-      await handle.sync();
-    } finally {
-      await handle.close();
-    }
-  } catch (error) {
-    if (!isNothing(error)) throw error;
-  }
+  await inLinkFolder(folder, ({ handle }) => handle.sync()).catch(ignoreReplaced);
 }
 
 /** ELOOP: a link to itself also has no target. */
-function isNothing(error: unknown): boolean {
-  return ['ENOENT', 'ENOTDIR', 'ELOOP'].includes(codeOf(error) ?? '');
+function ignoreNothing(error: unknown): undefined {
+  if (!['ENOENT', 'ENOTDIR', 'ELOOP'].includes(codeOf(error) ?? '')) throw error;
 }
