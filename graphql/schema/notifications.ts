@@ -167,7 +167,7 @@ builder.mutationFields((t) => ({
 }));
 
 const meanings: Record<MailWait, string> = {
-  ENGINE: 'For an engine with a mail server: where there is one it is sent at once.',
+  ENGINE: 'For an engine with a mail server (`SMTP_URL`), which sends it at once.',
   RETRY: 'For its next try, or the end of this one.',
   USER_RATE: 'For its turn: the user has had the letters of a minute (half of `TAPEGATE_MAIL_RATE`).',
   RATE: 'For its turn: all users together have had the letters of a minute (`TAPEGATE_MAIL_RATE`).',
@@ -179,7 +179,8 @@ const MailWaitType = builder.enumType('MailWait', {
 });
 
 const WaitingMailType = builder.objectRef<WaitingMail>('WaitingMail').implement({
-  description: 'Letters of a user that wait to be sent. None is lost: they go out in order, each once.',
+  description:
+    'Letters of a user that wait to be sent, in order and each once. If no engine with `SMTP_URL` was seen for 7 days, an engine without it writes them to its log instead.',
   fields: (t) => ({
     user: t.exposeString('user', { description: 'Whose requests they are about.' }),
     letters: t.exposeInt('letters', { description: 'How many wait.' }),

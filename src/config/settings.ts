@@ -254,7 +254,7 @@ export const schema = z.object({
     'the same for a drive (mount, locate, read, unmount) and for calls to a staging library. A longer time in the settings of a library (`mountSeconds`, `seconds`, `callSeconds`) takes precedence',
   ),
   smtpUrl: optional('SMTP_URL', url({ protocols: ['smtp:', 'smtps:'], needsHost: true })).describe(
-    '`smtp://user:password@host:port` or `smtps://…`. A password is sent only over TLS (STARTTLS) with a valid certificate (`NODE_EXTRA_CA_CERTS` names an authority of the site), or to this host; otherwise mail waits. Unset: mail is logged and kept, until an engine with a mail server sends it',
+    '`smtp://user:password@host:port` or `smtps://…`. A password is sent only over TLS (STARTTLS) with a valid certificate (`NODE_EXTRA_CA_CERTS` names an authority of the site), or to this host; otherwise mail waits. Unset: mail waits for an engine with `SMTP_URL`, if one was seen in the last 7 days. Otherwise it is written to the log and never sent',
   ),
   mailFrom: setting(
     'TAPEGATE_MAIL_FROM',

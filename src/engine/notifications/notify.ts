@@ -38,7 +38,7 @@ export interface MailSignals {
 
 /**
  * Sends all due emails in order.
- * @param transport undefined: logs emails instead, unless another engine has a mail server and sends them
+ * @param transport undefined: logs emails instead, unless another engine with a mail server was seen in the last 7 days
  * @returns the number of processed emails
  */
 export async function sendMail(
