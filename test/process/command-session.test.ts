@@ -1,4 +1,4 @@
-/** The session of the operators' page with a library of five lines, run as it stands there. */
+/** The session with a library of five lines in the page of the library type `command`, run as it is printed. */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
@@ -14,8 +14,8 @@ afterAll(cleanUp);
 /** As the document writes it. */
 const HOME = '/home/ada';
 
-const document = readFileSync(path.join(packageRoot, 'src/cli/README.md'), 'utf8');
-const section = document.split('### A session with a library of five lines\n')[1]?.split(/^##/m)[0] ?? '';
+const document = readFileSync(path.join(packageRoot, 'docs/operators/libraries/command.md'), 'utf8');
+const section = document.split('## A library in five lines\n')[1]?.split(/^##/m)[0] ?? '';
 
 test.skipIf(!findProgram('bash'))('the session with a library of five lines goes as it is shown', async () => {
   const home = makeDataDir();

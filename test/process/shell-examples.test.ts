@@ -1,4 +1,4 @@
-/** The shell examples of documents about access, metrics, logs and traces, each run as it is printed. */
+/** The shell examples of the operators' pages on access and monitoring, each run as it is printed. */
 import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -20,13 +20,6 @@ const examplesIn = (text: string): [name: string, example: string][] =>
   [...readFences(text)]
     .filter(({ language }) => language === 'sh')
     .map((fence) => [`line ${fence.line}: ${fence.text.split('\n')[0]}`, fence.text]);
-
-/** Returns a section of a document, from its heading to the next of its level. */
-function sectionOf(text: string, heading: string): string {
-  const found = text.split(/^(?=## )/m).find((section) => section.startsWith(`## ${heading}\n`));
-  if (found === undefined) throw new Error(`there is no section ${heading}`);
-  return found;
-}
 
 let app: TestApp;
 let provider: IdentityProvider;
@@ -94,8 +87,8 @@ async function run(example: string): Promise<string> {
 
 const isAnyRun = findProgram('bash') !== undefined && findProgram('curl') !== undefined;
 
-describe('src/gateway/README.md', () => {
-  const examples = examplesIn(read('src/gateway/README.md'));
+describe('docs/operators/access.md', () => {
+  const examples = examplesIn(read('docs/operators/access.md'));
 
   test.runIf(isAnyRun).each(examples)('%s', async (_name, example) => {
     await run(example);
@@ -110,13 +103,10 @@ describe('src/gateway/README.md', () => {
 });
 
 describe('metrics, logs and traces', () => {
-  const commands = read('src/cli/README.md');
-  const sections = ['Logs', 'Traces'].map((heading) => sectionOf(commands, heading));
-  const pages = [read('docs/reference/metrics.md'), read('deploy/prometheus/README.md')];
-  const examples = [...sections, ...pages].flatMap(examplesIn);
+  const examples = ['docs/operators/monitoring.md', 'docs/reference/metrics.md'].map(read).flatMap(examplesIn);
 
-  test('each section has an example', () => {
-    expect(examples).toHaveLength(4);
+  test('the pages have examples', () => {
+    expect(examples).toHaveLength(5);
   });
 
   test.runIf(isAnyRun).each(examples)('%s', async (_name, example) => {

@@ -16,7 +16,7 @@ let near: NearSite | undefined;
 
 afterAll(() => closeSites(far, near));
 
-const document = readFileSync(path.join(packageRoot, 'src/tape/wlcg/README.md'), 'utf8');
+const document = readFileSync(path.join(packageRoot, 'docs/operators/libraries/wlcg.md'), 'utf8');
 const section = document.split('## Another Tapegate\n')[1]?.split(/^##/m)[0] ?? '';
 
 const programs = ['bash', 'curl', 'jq'];

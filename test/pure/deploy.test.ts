@@ -1,4 +1,4 @@
-/** Files below deploy/ name only settings, files and commands that exist, and work. */
+/** Files below deploy/, and the pages for operators, name only settings, files and commands that exist, and work. */
 import { execFile, execFileSync } from 'node:child_process';
 import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import http from 'node:http';
@@ -7,13 +7,16 @@ import path from 'node:path';
 import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
 import { packageRoot } from '../../src/core/package-root.js';
+import { commandFiles } from '../../src/main/table.js';
 import { makeTempDir } from '../support/temp-dir.js';
 
 const read = (file: string): string => readFileSync(path.join(packageRoot, file), 'utf8');
 
-const files = readdirSync(path.join(packageRoot, 'deploy'), { recursive: true, encoding: 'utf8', withFileTypes: true })
-  .filter((entry) => entry.isFile())
-  .map((entry) => path.relative(packageRoot, path.join(entry.parentPath, entry.name)));
+const pages = ['deploy', 'docs/operators'].flatMap((dir) =>
+  readdirSync(path.join(packageRoot, dir), { recursive: true, encoding: 'utf8' })
+    .filter((name) => name.endsWith('.md'))
+    .map((name) => path.join(dir, name)),
+);
 
 /** The documented ones. */
 const variables = new Set(
@@ -43,8 +46,7 @@ test('units, images and manifests set only variables that Tapegate knows', () =>
 });
 
 test('every link of a page leads to a file', () => {
-  const pages = files.filter((file) => file.endsWith('.md'));
-  expect(pages.length).toBeGreaterThan(7);
+  expect(pages.length).toBeGreaterThan(20);
   for (const page of pages) {
     for (const [, link = ''] of read(page).matchAll(/\]\(([^)#]*)(?:#[^)]*)?\)/g)) {
       expect(existsSync(path.join(packageRoot, path.dirname(page), link)), `${link} in ${page}`).toBe(true);
@@ -53,8 +55,9 @@ test('every link of a page leads to a file', () => {
 });
 
 test('the pages name only files and commands that exist', () => {
-  const known = new Set([...read('docs/reference/commands.md').matchAll(/^### ([a-z]+)/gm)].map((match) => match[1]));
-  for (const page of files.filter((file) => file.endsWith('.md'))) {
+  const usages = Object.values(commandFiles).flatMap(({ commands }) => Object.keys(commands));
+  const known = new Set(usages.map((usage) => usage.split(' ')[0]));
+  for (const page of pages) {
     for (const [, file = ''] of read(page).matchAll(/\b(deploy\/(?:systemd|container|kubernetes)\/[\w.-]+)/g)) {
       expect(existsSync(path.join(packageRoot, file)), `${file} in ${page}`).toBe(true);
     }
@@ -75,7 +78,7 @@ test('the release contains what the image copies', () => {
 const SIGNS = ['X-Remote-User', 'X-Remote-Groups', 'X-SSL-Client-S-DN', 'X-SSL-Client-Verify'];
 
 test('each example of a proxy sets or removes every header that identifies a caller', () => {
-  const examples = [...read('src/gateway/README.md').matchAll(/```(?:nginx|apache)\n([\s\S]*?)```/g)].map(
+  const examples = [...read('docs/operators/access.md').matchAll(/```(?:nginx|apache)\n([\s\S]*?)```/g)].map(
     ([, text]) => text,
   );
   expect(examples).toHaveLength(4);
@@ -103,7 +106,7 @@ test('the manifests have probes with timeouts, network policies, no trusted prox
 
 test('the upgrade commands work repeatedly, and keep the running version if the new one does not start', () => {
   const dir = makeTempDir();
-  const [, commands = ''] = /```sh\n(rm -rf \/opt[\s\S]*?)```/.exec(read('deploy/upgrade.md')) ?? [];
+  const [, commands = ''] = /```sh\n(rm -rf \/opt[\s\S]*?)```/.exec(read('docs/operators/upgrades.md')) ?? [];
   expect(commands).toContain('tapegate-0.2.0.tar.gz');
   const script = commands.replaceAll('/opt/', `${dir}/opt/`).replaceAll('/usr/local/bin', `${dir}/bin`);
   mkdirSync(path.join(dir, 'bin'));

@@ -1,4 +1,4 @@
-/** Runs scripts with time limits, and maps exit codes to errors (see the table in README.md). */
+/** Runs scripts with time limits, and maps exit codes to errors (see the table in docs/operators/libraries/command.md). */
 import { type ErrorClass, oneLine, TapeError } from '../../core/errors.js';
 import { DriveError, LibraryError, VolumeError } from '../drive-library.js';
 import { NotReadyError, RetryLaterError } from '../staging.js';
