@@ -19,7 +19,7 @@ const FindingType = builder.objectRef<RowFinding>('DoctorFinding').implement({
   description: 'A fault of one thing: what was expected, and what is there.',
   fields: (t) => ({
     kind: t.exposeString('kind', {
-      description: 'Which fault, for scripts: `quota-used`, `recall-lost`, … as src/cli/README.md lists them.',
+      description: 'Kind of the finding, such as `quota-used`; docs/operators/troubleshooting.md lists all kinds.',
     }),
     thing: t.exposeString('thing', { description: 'A path, a user, a request, a volume or a mount point.' }),
     expected: t.exposeString('expected', { description: 'What should be there, for people.' }),

@@ -122,7 +122,7 @@ async function removeLibrary(name: string, { force, json }: OutputOptions & { fo
 /** The end of the help of commands that take settings. */
 const SECRETS = `
 Programs and secrets are files in TAPEGATE_LIBRARY_DIR on the hosts of the engines. Settings contain their names:
---set 'read=["tape-read"]', --set tokenFile=site.token. "Programs and secrets" in src/cli/README.md has more.`;
+--set 'read=["tape-read"]', --set tokenFile=site.token. docs/operators/libraries/README.md describes them.`;
 
 /** `key=value`, each key once. @throws UsageError, without the value, which may be a secret */
 function readSettings(given: readonly string[]): object {

@@ -135,5 +135,5 @@ async function purgeUser(user: string, options: OutputOptions): Promise<void> {
   printLine(
     `${pseudonym} stands for the user now, in ${plural(requests, 'request')}, ${plural(letters, 'letter')}, ${plural(tokens, 'token')} and ${auditRows} rows of the audit`,
   );
-  printLine('logs, backups and mail that was sent are elsewhere: src/domain/users/PERSONAL-DATA.md says where');
+  printLine('logs, backups and sent emails may still contain the name: see docs/operators/personal-data.md');
 }
