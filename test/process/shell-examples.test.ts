@@ -106,7 +106,7 @@ describe('metrics, logs and traces', () => {
   const examples = ['docs/operators/monitoring.md', 'docs/reference/metrics.md'].map(read).flatMap(examplesIn);
 
   test('the pages have examples', () => {
-    expect(examples).toHaveLength(5);
+    expect(examples).toHaveLength(4);
   });
 
   test.runIf(isAnyRun).each(examples)('%s', async (_name, example) => {
