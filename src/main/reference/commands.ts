@@ -4,8 +4,8 @@ import { examples } from '../../cli/terminal/examples.js';
 import { createProgram } from '../program.js';
 import { installation } from '../table.js';
 
-/** Options of nearly every command, which the page describes once. */
-const COMMON = ['--json', '--wide'];
+/** Options of several commands, which the page describes once. */
+const COMMON = ['--json', '--wide', '--print-paths', '--null'];
 
 /** Returns a section per group of commands: for each command its usage, description, arguments, options and examples. */
 export async function formatCommands(): Promise<string> {
