@@ -12,7 +12,7 @@ import {
   readLocalities,
   readQuotasOfCaller,
   readStageRequest,
-  releaseInAll,
+  releaseInAllStageRequests,
   releaseStageRequestFiles,
   removeStageRequest,
   type StageRequestFileRow,
@@ -76,7 +76,7 @@ const ANY_REQUEST = 'gfal2-placeholder-id';
 export async function release(ctx: Context, req: Request, res: Response): Promise<void> {
   const id = String(req.params.id);
   const paths = await readLogicalPaths(ctx, req);
-  if (id === ANY_REQUEST) await releaseInAll(ctx, paths);
+  if (id === ANY_REQUEST) await releaseInAllStageRequests(ctx, paths);
   else await releaseStageRequestFiles(ctx, id, paths);
   res.status(200).end();
 }

@@ -9,12 +9,12 @@ import { lockDisks } from '../db/locks.js';
 import { type Sql, sql } from '../db/sql.js';
 import { transaction } from '../db/transaction.js';
 import { moveFiles, type NewCopy } from '../domain/catalogue/moves.js';
-import { forgetVerifications } from '../domain/catalogue/verifications.js';
+import { deleteVerifications } from '../domain/catalogue/verifications.js';
 import { isUnheld, placeOnDisk } from '../domain/conditions.js';
 import type { Context } from '../domain/context.js';
 import { copyColumns, isAsRead, type NotedCopy } from '../domain/disks/copies.js';
 import { isUnheldForGood } from '../domain/disks/removals.js';
-import { lockHolders, markOnDisk } from '../domain/requests/request-files.js';
+import { lockRequestsAndFiles, markOnDisk } from '../domain/requests/request-files.js';
 import { type Adopting, digestOf } from './report.js';
 
 interface SourceDisk {
@@ -75,7 +75,7 @@ export interface TakenCopy extends NewCopy {
 export async function takeOverCopies(ctx: Context, all: readonly TakenCopy[]): Promise<Set<bigint>> {
   const fileIds = all.map(({ fileId }) => fileId);
   return await transaction(ctx.db.pool, 'takeOverCopies', async (tx) => {
-    await lockHolders(tx, fileIds);
+    await lockRequestsAndFiles(tx, fileIds);
     const rows = await tx.query<{ id: bigint }>(
       sql`SELECT f.id FROM tape_file f WHERE ${isAsRead(all)} AND f.stage = 'ONTAPE' AND f.disk_id IS NULL`,
     );
@@ -85,7 +85,7 @@ export async function takeOverCopies(ctx: Context, all: readonly TakenCopy[]): P
     await tx.query(sql`DELETE FROM recall c WHERE c.file_id = ANY(${ids}::bigint[])`); // none of them is running
     await moveFiles(ctx, tx, ids, { from: 'ONTAPE', to: 'UNVERIFIED' });
     const moved = await moveFiles(ctx, tx, ids, { from: 'UNVERIFIED', to: 'RESTORED' }, copies);
-    await forgetVerifications(tx, moved);
+    await deleteVerifications(tx, moved);
     await markOnDisk(ctx, tx, moved);
     for (const copy of copies) await tx.query(adoptedCopy(copy, ctx.now()));
     const bytes = sql`SELECT m.disk_id, sum(m.size) AS bytes FROM unnest(${copies.map(({ diskId }) => diskId)}::int[],

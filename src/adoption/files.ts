@@ -3,7 +3,7 @@ import type { PoolClient } from 'pg';
 import type { Stage } from '../core/stages.js';
 import { sql } from '../db/sql.js';
 import type { Context } from '../domain/context.js';
-import { registerUnclashing } from '../domain/import/import.js';
+import { registerWithoutClashes } from '../domain/import/import.js';
 import { RowError } from '../domain/import/import-lines.js';
 import { type CatalogueRow, checkRow } from '../domain/import/import-rows.js';
 import { type Adopting, readPages } from './report.js';
@@ -49,7 +49,7 @@ const PAGE = 5000;
 
 export async function adoptFiles(ctx: Context, client: PoolClient, adopting: Adopting): Promise<void> {
   const { isTrial, tell, counts } = adopting;
-  const clashing = await registerUnclashing(ctx, readNewRows(client, adopting), { isDryRun: isTrial });
+  const clashing = await registerWithoutClashes(ctx, readNewRows(client, adopting), { isDryRun: isTrial });
   if (clashing.length === 0) return;
   counts.files -= clashing.length;
   const { rows } = await client.query<{ path: string; size: string; stage: string }>(

@@ -5,7 +5,7 @@ import { addSeconds } from '../core/time.js';
 import { sql } from '../db/sql.js';
 import type { Context } from '../domain/context.js';
 import { checkAddress, checkPattern, checkText, findPathProblem, MAX_TEXT } from '../domain/input.js';
-import { type AdoptedRequest, adoptRequest, noteTold } from '../domain/requests/adopt.js';
+import { type AdoptedRequest, adoptRequest, recordSentEmails } from '../domain/requests/adopt.js';
 import { cancelRequest } from '../domain/requests/ends.js';
 import { updateRequest } from '../domain/requests/update.js';
 import { type Adopting, adoptedRow, digestOf, readPages } from './report.js';
@@ -71,7 +71,7 @@ export async function noteToldThere(ctx: Context, client: PoolClient): Promise<v
     const rows = await ctx.db.rows<Pick<AdoptedRequest, 'first' | 'last'>>(
       sql`SELECT r.notify_on_first_file AS first, r.notify_on_last_file AS last FROM request r WHERE r.id = ${Number(row.id)}`,
     );
-    if (rows[0]) await noteTold(ctx.db.pool, { id: Number(row.id), ...rows[0], ...timesOf(row) });
+    if (rows[0]) await recordSentEmails(ctx.db.pool, { id: Number(row.id), ...rows[0], ...timesOf(row) });
   }
 }
 

@@ -109,12 +109,12 @@ async function registerFiles(
 
 async function findLibrary(ctx: Context, volume: string, asked: string | undefined) {
   const { readLibraries } = await import('../domain/libraries/libraries.js');
-  const { findVolume, tellRetired } = await import('../domain/catalogue/volumes.js');
+  const { findVolume, describeRetired } = await import('../domain/catalogue/volumes.js');
   const { parseSettings } = await import('../tape/kind.js');
   const { ltfs } = await import('../tape/ltfs/index.js');
   const libraries = await readLibraries(ctx);
   const present = await findVolume(ctx, volume);
-  if (present && present.retiredAt !== null) throw new CommandError(tellRetired(volume, present.retiredWhy));
+  if (present && present.retiredAt !== null) throw new CommandError(describeRetired(volume, present.retiredWhy));
   const able = libraries.filter(({ kind }) => kind === 'ltfs');
   const known = libraries.find((library) => library.id === present?.libraryId);
   const found =
@@ -162,9 +162,9 @@ interface Listed {
 
 /** Rows of an import, without the files that it has at this place already. */
 async function* linesOf(ctx: Context, files: AsyncIterable<Listed>, { row, counts }: Told): AsyncGenerator<Buffer> {
-  const { readPlaces } = await import('../domain/catalogue/files.js');
+  const { readPositions } = await import('../domain/catalogue/files.js');
   for await (const batch of inBatches(files)) {
-    const known = await readPlaces(
+    const known = await readPositions(
       ctx,
       batch.map(({ path }) => path),
       row.volume,

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { advisoryKeys, lockRecalls, lockRequests } from '../../src/db/locks.js';
 import { sql } from '../../src/db/sql.js';
 import { transaction } from '../../src/db/transaction.js';
-import { placeFiles } from '../../src/domain/catalogue/volumes.js';
+import { reservePositions } from '../../src/domain/catalogue/volumes.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { takingsOf, watchLocks } from '../support/lock-watch.js';
 import { createMemoryLibrary } from '../support/memory-library.js';
@@ -17,7 +17,7 @@ const app = useApp({ library: createMemoryLibrary(), watchesLocks: false }, asyn
 test('requests, imports and the engine take locks in order, and PostgreSQL confirms it', async () => {
   const watch = watchLocks({ verify: true });
   try {
-    await placeFiles(app.ctx, { sizes: [1n], volumeSize: 10n });
+    await reservePositions(app.ctx, { sizes: [1n], volumeSize: 10n });
     await addFiles(app.ctx, [{ path: '/locks/a' }, { path: '/locks/b' }]);
     const pattern = await makeRequest(app, { quota: 'alice', patterns: '/locks' });
     const listed = await makeRequest(app, { quota: 'alice', files: ['/locks/a', '/locks/later'] });
@@ -35,7 +35,7 @@ test('requests, imports and the engine take locks in order, and PostgreSQL confi
       return rows[0].state === 'EXPIRED';
     });
     expect(watch.violations).toEqual([]);
-    const names = ['createRequest', 'finishRecalls', 'importRows', 'placeFiles', 'startRecalls', 'updateRequest'];
+    const names = ['createRequest', 'finishRecalls', 'importRows', 'reservePositions', 'startRecalls', 'updateRequest'];
     expect([...watch.names]).toEqual(expect.arrayContaining(names));
   } finally {
     watch.stop();

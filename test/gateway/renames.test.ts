@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest';
 import { setPathRule } from '../../src/domain/access/path-rules.js';
 import { createToken } from '../../src/domain/access/tokens.js';
-import { readPlaces } from '../../src/domain/catalogue/files.js';
+import { readPositions } from '../../src/domain/catalogue/files.js';
 import { withdrawFiles } from '../../src/domain/catalogue/withdrawals.js';
 import { importRows } from '../../src/domain/import/import.js';
 import { addLibrary, setLibrary } from '../../src/domain/libraries/changes.js';
@@ -219,7 +219,7 @@ test('a list of a library of names finds a renamed file by its name there', asyn
   );
   // another file may have the old path, and gets none of the bytes
   await addFiles(app.ctx, [{ path: '/east/a', volume: 'V00009', position: 5n }]);
-  expect((await readPlaces(app.ctx, ['/east/a'], 'EAST1')).get('/east/a')).toMatchObject({ volume: 'EAST1' });
+  expect((await readPositions(app.ctx, ['/east/a'], 'EAST1')).get('/east/a')).toMatchObject({ volume: 'EAST1' });
   await expect(importRows(app.ctx, [{ ...row('/east/a'), stage: null }])).rejects.toThrow('which was renamed to');
   await rename('/east/a', '/west/a');
   expect(await rename('/east/b', '/east/c')).toMatchObject({ files: 1 });

@@ -1,6 +1,6 @@
 /** Volumes whose cartridges were copied: their files move to the other volume. */
 import { expect, test } from 'vitest';
-import { placeFiles } from '../../src/domain/catalogue/volumes.js';
+import { reservePositions } from '../../src/domain/catalogue/volumes.js';
 import { withdrawFiles } from '../../src/domain/catalogue/withdrawals.js';
 import { retireVolume } from '../../src/domain/catalogue-changes/retirements.js';
 import { suspend } from '../../src/domain/health/suspensions.js';
@@ -47,17 +47,21 @@ test('first and second copies move to the same positions of the other volume, an
 });
 
 test('archive never assigns a position twice after a move', async () => {
-  const given = await placeFiles(app.ctx, { sizes: [10n, 10n, 10n], volumeSize: 1000n });
+  const given = await reservePositions(app.ctx, { sizes: [10n, 10n, 10n], volumeSize: 1000n });
   const from = given[0]?.volume as string;
   await addFiles(
     app.ctx,
     given.map((place, n) => ({ path: `/two/${n}`, size: 10n, ...place })),
   );
   expect(await move(from, 'TG0077')).toMatchObject({ files: 3 });
-  expect(await placeFiles(app.ctx, { sizes: [10n], volumeSize: 1000n })).toEqual([{ volume: 'TG0077', position: 4n }]);
+  expect(await reservePositions(app.ctx, { sizes: [10n], volumeSize: 1000n })).toEqual([
+    { volume: 'TG0077', position: 4n },
+  ]);
   await addFiles(app.ctx, [{ path: '/two/late', volume: from, position: 99n }]);
   expect(await move(from, 'TG0077')).toMatchObject({ files: 1 });
-  expect(await placeFiles(app.ctx, { sizes: [10n], volumeSize: 1000n })).toEqual([{ volume: 'TG0077', position: 5n }]);
+  expect(await reservePositions(app.ctx, { sizes: [10n], volumeSize: 1000n })).toEqual([
+    { volume: 'TG0077', position: 5n },
+  ]);
 });
 
 test('a move removes a checksum that Tapegate computed, and keeps one that was imported', async () => {

@@ -1,6 +1,6 @@
 /** Volumes that are retired, and used again. */
 import { expect, test } from 'vitest';
-import { placeFiles } from '../../src/domain/catalogue/volumes.js';
+import { reservePositions } from '../../src/domain/catalogue/volumes.js';
 import { reinstateFiles, withdrawFiles } from '../../src/domain/catalogue/withdrawals.js';
 import { moveVolume } from '../../src/domain/catalogue-changes/volume-moves.js';
 import { resume, suspend } from '../../src/domain/health/suspensions.js';
@@ -169,10 +169,10 @@ test('a volume in use is refused with the name of the drive, and nothing is stor
 });
 
 test('imports, archive and moves put no file on a retired volume', async () => {
-  const [place] = await placeFiles(app.ctx, { sizes: [10n], volumeSize: 1000n });
+  const [place] = await reservePositions(app.ctx, { sizes: [10n], volumeSize: 1000n });
   const volume = place?.volume as string;
   await retire(volume, { why: 'torn' });
-  expect((await placeFiles(app.ctx, { sizes: [10n], volumeSize: 1000n }))[0]?.volume).not.toBe(volume);
+  expect((await reservePositions(app.ctx, { sizes: [10n], volumeSize: 1000n }))[0]?.volume).not.toBe(volume);
   await sql(`INSERT INTO volume (name) VALUES ('A5')`);
   await retire('A5');
   const rows = [

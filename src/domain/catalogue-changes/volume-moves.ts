@@ -11,7 +11,7 @@ import { Prisma, type Volume } from '../../generated/prisma/client.js';
 import { audited } from '../audit/audited.js';
 import { type ChosenFiles, concernedBy, countChosen, inSteps, lockLeaving } from '../catalogue/chosen-files.js';
 import { isSamePlace } from '../catalogue/versions.js';
-import { tellRetired } from '../catalogue/volumes.js';
+import { describeRetired } from '../catalogue/volumes.js';
 import { isChanged, isLive, isOffered } from '../conditions.js';
 import type { Context } from '../context.js';
 import { dropStale, followChanges, settleFollowed } from '../import/import-apply.js';
@@ -83,7 +83,7 @@ async function findVolumes(ask: Ask, names: Names): Promise<Volumes> {
   const to = rows.find(({ name }) => name === names.to);
   if (!from) throw new NotFoundError(`there is no volume ${quote(names.from)}`);
   if (to?.retiredAt) {
-    throw new InvalidInputError('to', `must not be retired: ${tellRetired(names.to, to.retiredWhy)}`);
+    throw new InvalidInputError('to', `must not be retired: ${describeRetired(names.to, to.retiredWhy)}`);
   }
   return { names, from, to };
 }

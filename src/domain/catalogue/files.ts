@@ -15,7 +15,7 @@ import { holdsText, isByRareWord, isScan } from '../match.js';
 import { countRows, estimateFiles, type KeyPage, readPage } from '../page-keys.js';
 import { allow } from '../policy.js';
 import { columnsOf, commonFileFields } from '../row-columns.js';
-import type { Place } from './volumes.js';
+import type { TapePosition } from './volumes.js';
 
 export interface ListFilesInput {
   match?: string | null | undefined;
@@ -120,7 +120,7 @@ export interface KnownFile {
   checksum: string | null;
   isWithdrawn: boolean;
   /** Position of the tape copy; null if unknown. */
-  place: Place | null;
+  place: TapePosition | null;
 }
 
 export async function readKnown(ctx: Context, paths: readonly string[]): Promise<Map<string, KnownFile>> {
@@ -144,7 +144,7 @@ interface KnownPlace {
 }
 
 /** Returns known files by their names in their library. Prefers a file on `volume`, then a renamed one. */
-export async function readPlaces(
+export async function readPositions(
   ctx: Context,
   paths: readonly string[],
   volume: string,

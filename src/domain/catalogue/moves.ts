@@ -21,11 +21,11 @@ export interface NewCopy extends CopyTraits {
 }
 
 /** The part of an update that records the copy of a file, from a row `m` of `newCopies`. */
-export const noteCopy = sql`disk_id = m.disk_id, disk_ino = m.ino, disk_mtime_ns = m.mtime_ns,
+export const setCopy = sql`disk_id = m.disk_id, disk_ino = m.ino, disk_mtime_ns = m.mtime_ns,
   disk_ctime_ns = m.ctime_ns, disk_checksum = m.checksum`;
 
 /** The part of an update that sets unknown checksums to those of `m`, the bytes just read from tape. */
-export const takeChecksums = sql`checksum = coalesce(f.checksum, m.checksum),
+export const setMissingChecksums = sql`checksum = coalesce(f.checksum, m.checksum),
   checksum_taken = CASE WHEN f.checksum IS NULL THEN m.checksum IS NOT NULL ELSE f.checksum_taken END,
   adler32 = coalesce(f.adler32, m.adler32)`;
 
@@ -51,8 +51,8 @@ export async function moveFiles(
   copies?: readonly NewCopy[],
 ): Promise<bigint[]> {
   if (fileIds.length === 0) return [];
-  const note = copies ? sql`, ${noteCopy}` : empty;
-  const take = copies && move.from === 'RESTORING' && move.to === 'RESTORED' ? sql`, ${takeChecksums}` : empty;
+  const note = copies ? sql`, ${setCopy}` : empty;
+  const take = copies && move.from === 'RESTORING' && move.to === 'RESTORED' ? sql`, ${setMissingChecksums}` : empty;
   // a changed copy belongs to UNVERIFIED only
   const forget = move.from === 'UNVERIFIED' ? sql`, changed_disk_id = NULL` : empty;
   const rows = await tx.query<{ id: bigint }>(

@@ -116,7 +116,7 @@ export async function endVerification(
   });
 }
 
-export async function forgetVerifications(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
+export async function deleteVerifications(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   if (fileIds.length === 0) return;
   await tx.query(sql`DELETE FROM verification WHERE file_id = ANY(${fileIds}::bigint[])`);
 }

@@ -32,13 +32,13 @@ export function isSameSource(was: string, is: string): Sql {
   return sql`(${a}.size = ${b}.size AND ${a}.checksum IS NOT DISTINCT FROM ${b}.checksum AND ${isSamePlace(was, is)})`;
 }
 
-export const placeOfFile = sql`volume_id = f.volume_id, position = f.position, size = f.size`;
+export const positionOfFile = sql`volume_id = f.volume_id, position = f.position, size = f.size`;
 
 /** The part of an update that requeues the recall `c` of the file `f`. */
-export const waitingAgain = sql`state = 'WAITING', drive_id = NULL, epoch = NULL, disk_id = NULL, started_at = NULL,
-  checksum = NULL, copy_ino = NULL, copy_mtime_ns = NULL, ${placeOfFile}`;
+export const requeueRecall = sql`state = 'WAITING', drive_id = NULL, epoch = NULL, disk_id = NULL, started_at = NULL,
+  checksum = NULL, copy_ino = NULL, copy_mtime_ns = NULL, ${positionOfFile}`;
 
-export const isMisplaced = sql`(c.volume_id, c.position, c.size) IS DISTINCT FROM (f.volume_id, f.position, f.size)`;
+export const hasStalePosition = sql`(c.volume_id, c.position, c.size) IS DISTINCT FROM (f.volume_id, f.position, f.size)`;
 
 interface Failed {
   fileId: bigint;
@@ -48,29 +48,29 @@ interface Failed {
   isOfTape?: boolean | undefined;
 }
 
-export const changePlaces = sql`volume_id = f.copy_volume_id, "position" = f.copy_position, copy_volume_id = f.volume_id, copy_position = f.position`;
+export const swapCopies = sql`volume_id = f.copy_volume_id, "position" = f.copy_position, copy_volume_id = f.volume_id, copy_position = f.position`;
 
-const isOfPlace = ({ errorClass, isOfTape }: Failed) =>
+const isTapeFailure = ({ errorClass, isOfTape }: Failed) =>
   errorClass !== 'SPACE' && (errorClass !== 'POLICY' || isOfTape === true);
 
 /**
  * Switches locked files to their second copy, if any, and resets the tries of their waiting recalls.
  * @returns the switched files, whose recalls are requeued, and the errors of files with two failed copies
  */
-export async function turnToCopies(
+export async function switchToCopies(
   ctx: Context,
   tx: Transaction,
   failed: readonly Failed[],
-): Promise<{ turned: Set<bigint>; told: Map<bigint, string> }> {
-  const ofPlace = failed.filter(isOfPlace);
-  if (ofPlace.length === 0) return { turned: new Set(), told: new Map() };
-  const given = sql`unnest(${ofPlace.map(({ fileId }) => fileId)}::bigint[], ${ofPlace.map(({ error }) => error)}::text[]) AS n (file_id, error)`;
-  const turned = await tx.query<{ id: bigint }>(
-    sql`UPDATE tape_file f SET ${changePlaces}, copy_error = n.error, copy_failed_at = ${ctx.now()}::timestamp FROM ${given} WHERE f.id = n.file_id AND ${hasOther} RETURNING f.id`,
+): Promise<{ switched: Set<bigint>; bothFailed: Map<bigint, string> }> {
+  const tapeFailures = failed.filter(isTapeFailure);
+  if (tapeFailures.length === 0) return { switched: new Set(), bothFailed: new Map() };
+  const given = sql`unnest(${tapeFailures.map(({ fileId }) => fileId)}::bigint[], ${tapeFailures.map(({ error }) => error)}::text[]) AS n (file_id, error)`;
+  const switched = await tx.query<{ id: bigint }>(
+    sql`UPDATE tape_file f SET ${swapCopies}, copy_error = n.error, copy_failed_at = ${ctx.now()}::timestamp FROM ${given} WHERE f.id = n.file_id AND ${hasOther} RETURNING f.id`,
   );
-  const ids = new Set(turned.map(({ id }) => id));
+  const ids = new Set(switched.map(({ id }) => id));
   await tx.query(
-    sql`UPDATE recall c SET ${placeOfFile}, attempts = 0, earlier_tries = 0, not_before = NULL, error_class = NULL, error = NULL
+    sql`UPDATE recall c SET ${positionOfFile}, attempts = 0, earlier_tries = 0, not_before = NULL, error_class = NULL, error = NULL
         FROM tape_file f WHERE f.id = c.file_id AND c.file_id = ANY(${[...ids]}::bigint[]) AND ${isWaiting}`,
   );
   const both = await tx.query<{ id: bigint; text: string }>(
@@ -78,5 +78,5 @@ export async function turnToCopies(
         FROM ${given} JOIN tape_file f ON f.id = n.file_id JOIN volume v ON v.id = f.copy_volume_id
         WHERE f.copy_error IS NOT NULL AND f.id <> ALL(${[...ids]}::bigint[])`,
   );
-  return { turned: ids, told: new Map(both.map(({ id, text }) => [id, text])) };
+  return { switched: ids, bothFailed: new Map(both.map(({ id, text }) => [id, text])) };
 }

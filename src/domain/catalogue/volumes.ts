@@ -54,7 +54,7 @@ export async function hasVolumes(ctx: Context): Promise<boolean> {
   return rows[0]?.has ?? false;
 }
 
-export interface Place {
+export interface TapePosition {
   volume: string;
   position: bigint;
 }
@@ -67,9 +67,9 @@ export const archiveVolumes = /^TG[0-9]{4,18}$/;
  * from a backup, or a failover lost its last transactions.
  * @param last the last position of the library
  */
-export async function skipGiven(ctx: Context, { volume, position }: Place): Promise<void> {
+export async function skipUsedPositions(ctx: Context, { volume, position }: TapePosition): Promise<void> {
   const number = BigInt(volume.slice(2));
-  await transaction(ctx.db.pool, 'skipGiven', async (tx) => {
+  await transaction(ctx.db.pool, 'skipUsedPositions', async (tx) => {
     await lockAdvisory(tx, 'places');
     await tx.query(
       sql`INSERT INTO volume (name, used, next_position) SELECT ${nameOf(number + 1n)}, 0, 1
@@ -93,11 +93,11 @@ interface OpenVolume {
  * nothing is written there.
  * @param sizes bytes of the files
  */
-export async function placeFiles(
+export async function reservePositions(
   ctx: Context,
   { sizes, volumeSize }: { sizes: readonly bigint[]; volumeSize: bigint },
-): Promise<Place[]> {
-  return await transaction(ctx.db.pool, 'placeFiles', async (tx) => {
+): Promise<TapePosition[]> {
+  return await transaction(ctx.db.pool, 'reservePositions', async (tx) => {
     await lockAdvisory(tx, 'places');
     const [newest] = await tx.query<OpenVolume>(
       sql`SELECT substr(v.name, 3)::bigint AS number, v.used, v.next_position AS "nextPosition",
@@ -137,7 +137,7 @@ export async function readVolumes({ db }: Context, ids: readonly number[]): Prom
 }
 
 /** Example: `volume "V00001" was retired: worn out` */
-export function tellRetired(name: string, why: string | null): string {
+export function describeRetired(name: string, why: string | null): string {
   return `volume ${quote(name)} was retired: ${why ?? 'nothing is put there any more'}`;
 }
 

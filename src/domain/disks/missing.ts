@@ -9,7 +9,7 @@ import { moveFiles } from '../catalogue/moves.js';
 import { isChanged, placeOnDisk } from '../conditions.js';
 import type { Context } from '../context.js';
 import { withdrawLetters } from '../notifications/mail/notifications.js';
-import { lockHolders, lockRequestsOf, settleRequests, waitAgain } from '../requests/request-files.js';
+import { lockRequestsAndFiles, lockRequestsOf, settleRequests, waitAgain } from '../requests/request-files.js';
 import { copyColumns, isAsRead, type NotedCopy } from './copies.js';
 import { ringRoom } from './disks.js';
 import { isOnFailingDisk } from './failing.js';
@@ -60,7 +60,7 @@ export async function returnMissing(
 ): Promise<bigint[]> {
   if (gone.length === 0) return [];
   return await transaction(ctx.db.pool, 'returnMissing', async (tx) => {
-    await lockHolders(
+    await lockRequestsAndFiles(
       tx,
       gone.map((copy) => copy.fileId),
     );

@@ -12,12 +12,18 @@ import { lockFiles, locking, lockRequests } from '../../db/locks.js';
 import { empty, type Sql, sql } from '../../db/sql.js';
 import { type Transaction, transaction } from '../../db/transaction.js';
 import { moveFiles } from '../catalogue/moves.js';
-import { forgetVerifications } from '../catalogue/verifications.js';
+import { deleteVerifications } from '../catalogue/verifications.js';
 import { isChanged, isHeldByKeys, isLive, isOrphan, isUnheld, placeOnDisk } from '../conditions.js';
 import type { Context } from '../context.js';
 import { takesAgain } from '../health/circuits.js';
 import { isLinked } from '../links/links.js';
-import { lockHolders, lockRequestsOf, markOnDisk, settleRequests, waitAgain } from '../requests/request-files.js';
+import {
+  lockRequestsAndFiles,
+  lockRequestsOf,
+  markOnDisk,
+  settleRequests,
+  waitAgain,
+} from '../requests/request-files.js';
 import { CHANGED_BY_HAND, copyColumns, isAsRead, NOT_OURS, type NotedCopy } from './copies.js';
 import { ringRoom } from './disks.js';
 import { isOnFailingDisk } from './failing.js';
@@ -275,7 +281,7 @@ export async function returnOrphans(ctx: Context): Promise<number> {
     );
     if (found.length === 0) return 0;
     const fileIds = found.map((file) => file.id);
-    await lockHolders(tx, fileIds);
+    await lockRequestsAndFiles(tx, fileIds);
     const orphans = await tx.query<{ id: bigint }>(
       sql`SELECT f.id FROM tape_file f WHERE f.id = ANY(${fileIds}::bigint[]) AND ${isOrphan}`,
     );
@@ -333,7 +339,7 @@ export async function settleChanged(
   const all = [...standing, ...changed, ...gone];
   if (all.length === 0) return [];
   return await transaction(ctx.db.pool, 'settleChanged', async (tx) => {
-    await lockHolders(tx, all);
+    await lockRequestsAndFiles(tx, all);
     const rows = await tx.query<{ id: bigint; isStanding: boolean }>(
       sql`SELECT f.id, ${isStanding} AS "isStanding" FROM tape_file f WHERE f.id = ANY(${all}::bigint[]) AND ${isChanged}`,
     );
@@ -349,7 +355,7 @@ export async function settleChanged(
       from: 'UNVERIFIED',
       to: 'ONTAPE',
     });
-    await forgetVerifications(tx, moved);
+    await deleteVerifications(tx, moved);
     const requestIds = await lockRequestsOf(tx, moved); // a part of the locked ones
     await waitAgain(tx, requestIds, moved);
     await settleRequests(ctx, tx, requestIds);

@@ -4,14 +4,14 @@ import type { Stage } from '../../core/stages.js';
 import { lockDisks } from '../../db/locks.js';
 import { sql } from '../../db/sql.js';
 import { type Transaction, transaction } from '../../db/transaction.js';
-import { moveFiles, type NewCopy, newCopies, noteCopy } from '../catalogue/moves.js';
-import { forgetVerifications } from '../catalogue/verifications.js';
+import { moveFiles, type NewCopy, newCopies, setCopy } from '../catalogue/moves.js';
+import { deleteVerifications } from '../catalogue/verifications.js';
 import { isChanged, placeOnDisk } from '../conditions.js';
 import type { Context } from '../context.js';
 import { isAsRead, NOT_OURS, type NotedCopy } from '../disks/copies.js';
 import type { ChangedCopy } from '../disks/removals.js';
 import { isUnheldForGood } from '../disks/removals.js';
-import { lockHolders, markOnDisk } from '../requests/request-files.js';
+import { lockRequestsAndFiles, markOnDisk } from '../requests/request-files.js';
 import type { FoundKind } from './findings.js';
 
 /** An unrecorded file at the path of a file, with its bytes. */
@@ -27,7 +27,7 @@ export interface Adoption extends NewCopy {
 export async function adoptCopies(ctx: Context, all: readonly Adoption[]): Promise<bigint[]> {
   const fileIds = all.map(({ fileId }) => fileId);
   return await transaction(ctx.db.pool, 'adoptCopies', async (tx) => {
-    await lockHolders(tx, fileIds);
+    await lockRequestsAndFiles(tx, fileIds);
     const rows = await tx.query<{ id: bigint; isChanged: boolean }>(
       sql`SELECT f.id, ${isChanged} AS "isChanged" FROM tape_file f
           WHERE ${isAsRead(all)} AND (${isChanged} OR f.stage = 'ONTAPE') AND f.disk_id IS NULL`,
@@ -40,7 +40,7 @@ export async function adoptCopies(ctx: Context, all: readonly Adoption[]): Promi
     );
     const leaving = all.filter(({ fileId }) => isStanding.get(fileId) === false);
     const leavingIds = leaving.map(({ fileId }) => fileId);
-    await tx.query(sql`UPDATE tape_file f SET ${noteCopy} FROM ${newCopies(leavingIds, leaving)} WHERE f.id = m.id`);
+    await tx.query(sql`UPDATE tape_file f SET ${setCopy} FROM ${newCopies(leavingIds, leaving)} WHERE f.id = m.id`);
     const adopted = [...isStanding.keys()];
     const ofThese = sql`SELECT f.disk_id, sum(f.size) AS bytes FROM tape_file f WHERE f.id = ANY(${adopted}::bigint[]) GROUP BY f.disk_id`;
     await lockDisks(tx, sql`k.id IN (SELECT disk_id FROM (${ofThese}) s)`);
@@ -52,7 +52,7 @@ export async function adoptCopies(ctx: Context, all: readonly Adoption[]): Promi
 async function restoreStanding(ctx: Context, tx: Transaction, copies: readonly Adoption[]): Promise<void> {
   const fileIds = copies.map(({ fileId }) => fileId);
   const moved = await moveFiles(ctx, tx, fileIds, { from: 'UNVERIFIED', to: 'RESTORED' }, copies);
-  await forgetVerifications(tx, moved);
+  await deleteVerifications(tx, moved);
   await markOnDisk(ctx, tx, moved);
 }
 

@@ -5,13 +5,13 @@ import { lockFiles, locking, lockRecalls } from '../../db/locks.js';
 import { raw, type Sql, sql } from '../../db/sql.js';
 import { transaction } from '../../db/transaction.js';
 import { moveFiles } from '../catalogue/moves.js';
-import { isMisplaced, placeOfFile, waitingAgain } from '../catalogue/versions.js';
+import { hasStalePosition, positionOfFile, requeueRecall } from '../catalogue/versions.js';
 import { isChanged, isClaimed, isOrphan, isStagingWanted, isWaiting } from '../conditions.js';
 import { returnOrphans } from '../disks/removals.js';
 import { freeReserved } from '../disks/reservations.js';
 import { recordStaleFiles } from '../disks/stale-files.js';
 import { dropRecalls } from '../requests/ends.js';
-import { lockHolders, lockRequestsOf, settleRequests, waitAgain } from '../requests/request-files.js';
+import { lockRequestsAndFiles, lockRequestsOf, settleRequests, waitAgain } from '../requests/request-files.js';
 import type { FaultKind } from './findings.js';
 
 const isOnDisk = sql`f.stage = ANY(${onDiskStages}::"Stage"[])`;
@@ -32,10 +32,10 @@ export const recallLost: FaultKind = {
     WHERE c.state = 'RUNNING' AND c.file_id > ${after} AND (${isLost} OR ${isOverdue}) ORDER BY c.file_id LIMIT ${limit}`,
   repair: async (ctx, keys) =>
     await transaction(ctx.db.pool, 'repairLost', async (tx) => {
-      await lockHolders(tx, keys);
+      await lockRequestsAndFiles(tx, keys);
       await recordStaleFiles(tx, sql`c.file_id = ANY(${keys}::bigint[]) AND ${isLost}`);
       const returned = await tx.query<{ fileId: bigint; size: bigint; diskId: number | null }>(
-        sql`UPDATE recall c SET ${waitingAgain}
+        sql`UPDATE recall c SET ${requeueRecall}
             FROM recall old JOIN tape_file f ON f.id = old.file_id LEFT JOIN drive d ON d.id = old.drive_id
             WHERE c.file_id = ANY(${keys}::bigint[]) AND old.file_id = c.file_id AND c.state = 'RUNNING' AND ${isLost}
             RETURNING c.file_id AS "fileId", old.size, old.disk_id AS "diskId"`,
@@ -84,7 +84,7 @@ const recallAstray: FaultKind = {
     WHERE c.state = 'RUNNING' AND c.file_id > ${after} AND f.stage = 'ONTAPE' ORDER BY c.file_id LIMIT ${limit}`,
   repair: async (ctx, keys) =>
     await transaction(ctx.db.pool, 'repairAstray', async (tx) => {
-      await lockHolders(tx, keys);
+      await lockRequestsAndFiles(tx, keys);
       const running = await tx.query<{ fileId: bigint }>(
         sql`SELECT file_id AS "fileId" FROM recall WHERE file_id = ANY(${keys}::bigint[]) AND state = 'RUNNING'`,
       );
@@ -99,14 +99,14 @@ const recallMisplaced: FaultKind = {
       ${tellPlace('f')} || ', as the file says' AS expected,
       ${tellPlace('c')} AS found
     FROM recall c JOIN tape_file f ON f.id = c.file_id
-    WHERE c.state = 'WAITING' AND c.file_id > ${after} AND ${isMisplaced} ORDER BY c.file_id LIMIT ${limit}`,
+    WHERE c.state = 'WAITING' AND c.file_id > ${after} AND ${hasStalePosition} ORDER BY c.file_id LIMIT ${limit}`,
   repair: async (ctx, keys) =>
     await transaction(ctx.db.pool, 'repairMisplaced', async (tx) => {
       await lockFiles(tx, sql`f.id = ANY(${keys}::bigint[])`);
       await lockRecalls(tx, sql`c.file_id = ANY(${keys}::bigint[])`);
       await tx.query(
-        sql`UPDATE recall c SET ${placeOfFile} FROM tape_file f
-            WHERE c.file_id = ANY(${keys}::bigint[]) AND ${isWaiting} AND f.id = c.file_id AND ${isMisplaced}`,
+        sql`UPDATE recall c SET ${positionOfFile} FROM tape_file f
+            WHERE c.file_id = ANY(${keys}::bigint[]) AND ${isWaiting} AND f.id = c.file_id AND ${hasStalePosition}`,
       );
       await tx.query(sql`SELECT pg_notify('tapegate', 'recall')`);
     }),
@@ -132,7 +132,7 @@ const holdAhead: FaultKind = {
     GROUP BY f.id ORDER BY f.id LIMIT ${limit}`,
   repair: async (ctx, keys) =>
     await transaction(ctx.db.pool, 'repairAhead', async (tx) => {
-      const requestIds = await lockHolders(tx, keys);
+      const requestIds = await lockRequestsAndFiles(tx, keys);
       const ahead = await tx.query<{ id: bigint }>(
         sql`SELECT f.id FROM tape_file f WHERE f.id = ANY(${keys}::bigint[]) AND NOT (${isOnDisk})`,
       );

@@ -7,8 +7,8 @@ import { join, raw, type Sql, sql } from '../../db/sql.js';
 import type { Transaction } from '../../db/transaction.js';
 import { concernedBy } from '../catalogue/chosen-files.js';
 import { moveFiles } from '../catalogue/moves.js';
-import { forgetVerifications } from '../catalogue/verifications.js';
-import { isSamePlace, isSameSource, isSameVersion, placeOfFile } from '../catalogue/versions.js';
+import { deleteVerifications } from '../catalogue/verifications.js';
+import { isSamePlace, isSameSource, isSameVersion, positionOfFile } from '../catalogue/versions.js';
 import { type Complete, findUnlisted, reinstateListed, withdrawLeaving } from '../catalogue/withdrawals.js';
 import { isByPath, isChanged, isLive, isWaiting } from '../conditions.js';
 import type { Context } from '../context.js';
@@ -299,7 +299,7 @@ export async function dropStale(ctx: Pick<Context, 'now'>, tx: Transaction): Pro
   );
   const pick = (from: Stage) => stale.filter(({ stage }) => stage === from).map(({ id }) => id);
   await moveFiles(ctx, tx, pick('RESTORED'), { from: 'RESTORED', to: 'ONTAPE' });
-  await forgetVerifications(tx, await moveFiles(ctx, tx, pick('UNVERIFIED'), { from: 'UNVERIFIED', to: 'ONTAPE' }));
+  await deleteVerifications(tx, await moveFiles(ctx, tx, pick('UNVERIFIED'), { from: 'UNVERIFIED', to: 'ONTAPE' }));
 }
 
 const isOmitted = (name: string) => sql`${name} = ANY (i.kept)`;
@@ -378,7 +378,7 @@ export async function followChanges(ctx: Pick<Context, 'now'>, tx: Transaction):
   await refuseUncountable(tx);
   // earlier errors concern other bytes or positions; a running recall is updated when it ends
   await tx.query(
-    sql`UPDATE recall c SET ${placeOfFile}, attempts = 0, earlier_tries = 0, not_before = NULL, error_class = NULL, error = NULL
+    sql`UPDATE recall c SET ${positionOfFile}, attempts = 0, earlier_tries = 0, not_before = NULL, error_class = NULL, error = NULL
         FROM known k JOIN tape_file f ON f.id = k.id WHERE c.file_id = f.id AND ${isWaiting}
           AND NOT ${isSameSource('k', 'f')}`,
   );

@@ -6,7 +6,7 @@ import { plannedByKeys, plannedFreely } from '../../db/planning.js';
 import { type Sql, sql } from '../../db/sql.js';
 import type { Transaction } from '../../db/transaction.js';
 import type { KnownFile } from '../catalogue/files.js';
-import { tellRetired } from '../catalogue/volumes.js';
+import { describeRetired } from '../catalogue/volumes.js';
 import { isByPath } from '../conditions.js';
 import type { Context } from '../context.js';
 import { FIRST_LIBRARY } from '../libraries/libraries.js';
@@ -89,7 +89,7 @@ export async function refuseRetired(tx: Transaction): Promise<void> {
     sql`SELECT min(i.line) AS line, v.name AS volume, v.retired_why AS why
         FROM incoming i CROSS JOIN LATERAL (VALUES (i.volume), (i.copy_volume)) AS o (volume) JOIN volume v ON v.name = o.volume
         WHERE v.retired_at IS NOT NULL GROUP BY v.id ORDER BY 1, 2`,
-    ({ line, volume, why }) => `line ${line}: ${tellRetired(volume, why)}`,
+    ({ line, volume, why }) => `line ${line}: ${describeRetired(volume, why)}`,
   );
 }
 

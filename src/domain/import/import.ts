@@ -52,7 +52,7 @@ export async function registerRows(
 }
 
 /** As `registerRows`, without the rows whose path is a file and a directory. @returns those rows */
-export async function registerUnclashing(
+export async function registerWithoutClashes(
   ctx: Context,
   rows: RowSource,
   { isDryRun }: { isDryRun: boolean },

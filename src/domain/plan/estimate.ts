@@ -15,7 +15,7 @@ import { type Library, readLibraries } from '../libraries/libraries.js';
 import { holdsText } from '../match.js';
 import { allow } from '../policy.js';
 import { readUsed } from '../quotas/quotas.js';
-import { type CreateRequestInput, checkRequest, type Wish } from '../requests/create.js';
+import { type CreateRequestInput, checkRequest, type FileSelection } from '../requests/create.js';
 import { checkWithin } from '../requests/limits.js';
 import { readPlan } from './plan.js';
 import { endOfParts, whyNoEnd } from './waiting.js';
@@ -153,7 +153,7 @@ const NAMED_PATHS = 20;
 
 async function readGroups(
   ask: AskDatabase,
-  wish: Wish,
+  wish: FileSelection,
   { quotaId, isAllowed, now }: { quotaId: number; isAllowed: Sql; now: string },
 ): Promise<{ groups: Group[]; known: number; unknownPaths: string[] }> {
   const isNamed = wish.files ? sql`f.path = ANY(${wish.files}::text[])` : holdsText(wish.pattern);

@@ -7,8 +7,15 @@ import { locking } from '../../db/locks.js';
 import { byKeys, queryByKeys } from '../../db/planning.js';
 import { sql } from '../../db/sql.js';
 import { type Transaction, transaction } from '../../db/transaction.js';
-import { type CopyTraits, moveFiles, type NewCopy, newCopies, noteCopy, takeChecksums } from '../catalogue/moves.js';
-import { isSameSource, isSameVersion, turnToCopies, waitingAgain } from '../catalogue/versions.js';
+import {
+  type CopyTraits,
+  moveFiles,
+  type NewCopy,
+  newCopies,
+  setCopy,
+  setMissingChecksums,
+} from '../catalogue/moves.js';
+import { isSameSource, isSameVersion, requeueRecall, switchToCopies } from '../catalogue/versions.js';
 import {
   isLive,
   isRecalledNoMore,
@@ -25,7 +32,7 @@ import { keepUnverified } from '../disks/removals.js';
 import { freeReserved, type Reservation } from '../disks/reservations.js';
 import { recordStaleFiles } from '../disks/stale-files.js';
 import { advanceRequests } from '../requests/progress.js';
-import { lockHolders, markRequestFiles, type RequestFileOutcome } from '../requests/request-files.js';
+import { lockRequestsAndFiles, markRequestFiles, type RequestFileOutcome } from '../requests/request-files.js';
 import { isHeldUnder, type Lease } from './drives.js';
 
 /** How a running recall ended. `isUnseen`: it may have left files on the disk, for which a job looks later. */
@@ -72,7 +79,7 @@ export async function finishRecalls(
   return await transaction(ctx.db.pool, 'finishRecalls', async (begun) => {
     const tx = byKeys(begun);
     // until the commit none of these requests may end, or their files would stay
-    await lockHolders(
+    await lockRequestsAndFiles(
       tx,
       reported.map(({ fileId }) => fileId),
     );
@@ -140,13 +147,13 @@ async function judgeOutcomes(ctx: Context, tx: Transaction, outcomes: readonly R
 async function turnFailed(ctx: Context, tx: Transaction, outcomes: readonly Judged[]): Promise<Judged[]> {
   const failed = outcomes.flatMap((outcome) => (outcome.kind === 'failed' ? [outcome] : []));
   if (failed.length === 0) return [...outcomes];
-  const { turned, told } = await turnToCopies(ctx, tx, failed);
+  const { switched, bothFailed } = await switchToCopies(ctx, tx, failed);
   const notBefore = addSeconds(ctx.now(), SUPERSEDED_PAUSE_SECONDS);
   return outcomes.map((outcome) => {
     const { fileId, kind } = outcome;
     if (kind !== 'failed') return outcome;
-    if (turned.has(fileId)) return { fileId, kind: 'superseded', copy: undefined, notBefore, isTurned: true };
-    return { ...outcome, error: told.get(fileId) ?? outcome.error };
+    if (switched.has(fileId)) return { fileId, kind: 'superseded', copy: undefined, notBefore, isTurned: true };
+    return { ...outcome, error: bothFailed.get(fileId) ?? outcome.error };
   });
 }
 
@@ -198,7 +205,7 @@ async function placeStanding(
   const mtimes = moved.map((fileId) => sums.get(fileId)?.mtimeNs ?? null);
   const ctimes = moved.map((fileId) => sums.get(fileId)?.ctimeNs ?? null);
   await tx.query(
-    sql`UPDATE tape_file f SET changed_disk_id = m.disk_id, disk_mtime_ns = m.mtime_ns, disk_ctime_ns = m.ctime_ns, disk_checksum = m.checksum, ${takeChecksums}
+    sql`UPDATE tape_file f SET changed_disk_id = m.disk_id, disk_mtime_ns = m.mtime_ns, disk_ctime_ns = m.ctime_ns, disk_checksum = m.checksum, ${setMissingChecksums}
         FROM unnest(${moved}::bigint[], ${diskIds}::int[], ${checksums}::text[], ${adler32s}::text[], ${mtimes}::bigint[], ${ctimes}::bigint[])
           AS m (id, disk_id, checksum, adler32, mtime_ns, ctime_ns) WHERE f.id = m.id`,
   );
@@ -217,7 +224,7 @@ async function noteCopies(
   const others = copies.filter((copy) => !moved.has(copy.fileId));
   if (others.length === 0) return;
   const ids = others.map((copy) => copy.fileId);
-  await tx.query(sql`UPDATE tape_file f SET ${noteCopy} FROM ${newCopies(ids, others)} WHERE f.id = m.id`);
+  await tx.query(sql`UPDATE tape_file f SET ${setCopy} FROM ${newCopies(ids, others)} WHERE f.id = m.id`);
 }
 
 function toRequestFileOutcome(outcome: Judged): RequestFileOutcome[] {
@@ -267,7 +274,7 @@ async function requeue(tx: Transaction, back: readonly Judged[]): Promise<Reserv
   const [classes, errors] = [told.map((o) => o?.errorClass ?? null), told.map((o) => o?.error ?? null)];
   const notBefore = back.map((o) => ('notBefore' in o ? (o.notBefore ?? null) : null));
   const queued = await tx.query<Reservation>(
-    sql`UPDATE recall c SET ${waitingAgain}, not_before = b.not_before,
+    sql`UPDATE recall c SET ${requeueRecall}, not_before = b.not_before,
           attempts = CASE WHEN b.is_other THEN 0 ELSE c.attempts + b.is_try::int END,
           earlier_tries = CASE WHEN b.is_other THEN 0 ELSE c.earlier_tries END,
           error_class = CASE WHEN b.is_other THEN NULL ELSE coalesce(b.error_class, c.error_class) END,
@@ -356,11 +363,11 @@ export async function failUnplaced(ctx: Context): Promise<number> {
     );
     const fileIds = rows.map((row) => row.fileId);
     if (fileIds.length === 0) return 0;
-    await lockHolders(tx, fileIds);
+    await lockRequestsAndFiles(tx, fileIds);
     const unplaced = await tx.query<{ fileId: bigint }>(
       sql`SELECT c.file_id AS "fileId" FROM recall c WHERE c.file_id = ANY(${fileIds}::bigint[]) AND ${isWaiting} AND ${isUnplaced}`,
     );
-    const { told } = await turnToCopies(
+    const { bothFailed } = await switchToCopies(
       ctx,
       tx,
       unplaced.map(({ fileId }) => ({ fileId, errorClass: 'PERMANENT', error: UNPLACED })),
@@ -372,7 +379,7 @@ export async function failUnplaced(ctx: Context): Promise<number> {
     const outcomes = failed.map(({ fileId }) => ({
       fileId,
       errorClass: 'PERMANENT',
-      error: told.get(fileId) ?? UNPLACED,
+      error: bothFailed.get(fileId) ?? UNPLACED,
     }));
     await markRequestFiles(ctx, tx, outcomes);
     return failed.length;
@@ -388,7 +395,7 @@ export async function failWithdrawnRecalls(ctx: Context): Promise<number> {
     );
     const fileIds = rows.map((row) => row.fileId);
     if (fileIds.length === 0) return 0;
-    await lockHolders(tx, fileIds);
+    await lockRequestsAndFiles(tx, fileIds);
     const failed = await tx.query<RequestFileOutcome>(
       sql`DELETE FROM recall c USING tape_file f WHERE c.file_id = ANY(${fileIds}::bigint[]) AND ${which}
           RETURNING c.file_id AS "fileId", 'POLICY' AS "errorClass", ${whyWithdrawn} AS error`,

@@ -8,7 +8,7 @@ import { type Sql, sql } from '../../db/sql.js';
 import { transaction } from '../../db/transaction.js';
 import type { RecallState } from '../../generated/prisma/enums.js';
 import type { QueuedRecall, QueueEntry } from '../../planner/queue.js';
-import { changePlaces, isSameVersion, placeOfFile } from '../catalogue/versions.js';
+import { isSameVersion, positionOfFile, swapCopies } from '../catalogue/versions.js';
 import {
   hasOther,
   isReadable,
@@ -234,10 +234,10 @@ export async function leaveUnreadable(ctx: Context): Promise<number> {
     await lockFiles(tx, sql`f.id = ANY(${ids}::bigint[])`);
     await lockRecalls(tx, sql`c.file_id = ANY(${ids}::bigint[])`);
     const turned = await tx.query<{ id: bigint }>(
-      sql`UPDATE tape_file f SET ${changePlaces}, copy_error = NULL, copy_failed_at = NULL FROM recall c WHERE f.id = ANY(${ids}::bigint[]) AND c.file_id = f.id AND ${which} RETURNING f.id`,
+      sql`UPDATE tape_file f SET ${swapCopies}, copy_error = NULL, copy_failed_at = NULL FROM recall c WHERE f.id = ANY(${ids}::bigint[]) AND c.file_id = f.id AND ${which} RETURNING f.id`,
     );
     await tx.query(
-      sql`UPDATE recall c SET ${placeOfFile}, earlier_tries = c.earlier_tries + c.attempts, attempts = 0, not_before = NULL, error_class = NULL, error = NULL FROM tape_file f WHERE f.id = c.file_id AND ${isWaiting} AND f.id = ANY(${turned.map(({ id }) => id)}::bigint[])`,
+      sql`UPDATE recall c SET ${positionOfFile}, earlier_tries = c.earlier_tries + c.attempts, attempts = 0, not_before = NULL, error_class = NULL, error = NULL FROM tape_file f WHERE f.id = c.file_id AND ${isWaiting} AND f.id = ANY(${turned.map(({ id }) => id)}::bigint[])`,
     );
     await tx.query(sql`SELECT pg_notify('tapegate', 'recall')`);
     return turned.length;

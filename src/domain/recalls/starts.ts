@@ -11,14 +11,14 @@ import { type Transaction, transaction } from '../../db/transaction.js';
 import type { FileAttributes } from '../catalogue/attributes.js';
 import { RENAMED } from '../catalogue/folder-modes.js';
 import { moveFiles } from '../catalogue/moves.js';
-import { isMisplaced, placeOfFile } from '../catalogue/versions.js';
+import { hasStalePosition, positionOfFile } from '../catalogue/versions.js';
 import { foldedPath, hasPlace, isChanged, isStagedAt, isWaiting, pathOnTape } from '../conditions.js';
 import type { Context } from '../context.js';
 import type { DiskRow } from '../disks/disks.js';
 import { lookAtDisks, type MeasureDisks, reserve } from '../disks/reservations.js';
 import { mayBegin } from '../health/suspensions.js';
-import { advanceRequests, noteStep } from '../requests/progress.js';
-import { lockHolders, lockUnstartedOf, markRequestFiles } from '../requests/request-files.js';
+import { advanceRequests, logStep } from '../requests/progress.js';
+import { lockRequestsAndFiles, lockUnstartedOf, markRequestFiles } from '../requests/request-files.js';
 import { isHeldUnder, type Lease } from './drives.js';
 
 export interface RunningRecall extends FileAttributes {
@@ -102,8 +102,8 @@ async function lockDrive(tx: Transaction, lease: Lease): Promise<{ volumeId: num
 /** Updates recalls to the positions of their files, or they would be planned for the old volume forever. */
 async function followFiles(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   await tx.query(
-    sql`UPDATE recall c SET ${placeOfFile} FROM tape_file f
-        WHERE c.file_id = ANY(${fileIds}::bigint[]) AND ${isWaiting} AND f.id = c.file_id AND ${isMisplaced}`,
+    sql`UPDATE recall c SET ${positionOfFile} FROM tape_file f
+        WHERE c.file_id = ANY(${fileIds}::bigint[]) AND ${isWaiting} AND f.id = c.file_id AND ${hasStalePosition}`,
   );
 }
 
@@ -200,7 +200,7 @@ async function delayShortly(ctx: Context, tx: Transaction, fileIds: readonly big
 async function dropIdle(ctx: Context, fileIds: readonly bigint[]): Promise<void> {
   if (fileIds.length === 0) return;
   await transaction(ctx.db.pool, 'dropIdle', async (tx) => {
-    await lockHolders(tx, fileIds);
+    await lockRequestsAndFiles(tx, fileIds);
     const idle = await tx.query<{ fileId: bigint; isChanged: boolean }>(
       sql`DELETE FROM recall c USING tape_file f
           WHERE c.file_id = ANY(${fileIds}::bigint[]) AND ${isWaiting} AND f.id = c.file_id
@@ -224,7 +224,7 @@ async function dateRequests(
      RETURNING id`,
   );
   const ids = fresh.map((request) => request.id);
-  noteStep(ctx, tx, 'started', ids);
+  logStep(ctx, tx, 'started', ids);
   await advanceRequests(ctx, tx, ids);
 }
 

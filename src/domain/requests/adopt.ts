@@ -43,7 +43,7 @@ export async function adoptRequest(ctx: Context, request: AdoptedRequest, note: 
         sql`UPDATE quota q SET used = q.used + ${bytes}::numeric, unresolved_paths = q.unresolved_paths + ${unknown}
             WHERE q.id = ${quota.id}`,
       );
-      await noteTold(tx, request);
+      await recordSentEmails(tx, request);
       await settleRequests(ctx, tx, [id], { isNew: true });
     } else await recountRequests(tx, [id], ctx.now());
     await tx.query(note);
@@ -79,7 +79,7 @@ async function holdFiles(
 }
 
 /** Records the emails that the other system has sent, so that the user gets none of them again. */
-export async function noteTold(
+export async function recordSentEmails(
   tx: { query(statement: Sql): Promise<unknown> },
   request: Pick<
     AdoptedRequest,

@@ -22,7 +22,7 @@ import { charge, checkLimit, checkPatterns, checkRoom, countIn, findQuota, type 
 import { checkAsked, takeTurn } from '../turn.js';
 import { endOverdue, hasOverdue, isAnyOverdue } from './ends.js';
 import { checkWithin, type Limits, type LimitsInput, readLimits } from './limits.js';
-import { noteStep } from './progress.js';
+import { logStep } from './progress.js';
 import { settleRequests } from './request-files.js';
 
 /** REST contract, section 4.3: five days after the request is made. */
@@ -120,7 +120,7 @@ async function store(
       isTold: addresses.first !== null || addresses.last !== null,
     });
     tx.send(prepared(note({ object: id })));
-    noteStep(ctx, tx, 'made', [id], { files });
+    logStep(ctx, tx, 'made', [id], { files });
     return { id, restored };
   });
 }
@@ -162,7 +162,7 @@ export function checkRequest(ctx: Context, input: CreateRequestInput, now: strin
   return { wish, label, retention, limits, user, addresses };
 }
 
-function checkWish(ctx: Context, input: CreateRequestInput): Wish {
+function checkWish(ctx: Context, input: CreateRequestInput): FileSelection {
   const pattern = checkPattern('pattern', input.pattern ?? '');
   const files = withoutEmpty(input.files);
   if (pattern !== '' && files.length > 0)
@@ -187,7 +187,7 @@ function checkWishSize({ config }: Context, pattern: string, files: readonly str
 }
 
 /** REST contract, section 2.2. */
-function defaultLabel(wish: Wish): string {
+function defaultLabel(wish: FileSelection): string {
   return wish.files?.[0] ?? wish.pattern;
 }
 
@@ -225,13 +225,13 @@ interface StoredRow extends Stored {
 }
 
 /** Requested files: a pattern, or a list of distinct paths. */
-export interface Wish {
+export interface FileSelection {
   pattern: string;
   files: readonly string[] | undefined;
 }
 
 interface NewRequest {
-  wish: Wish;
+  wish: FileSelection;
   label: string;
   now: string;
   retention: string;

@@ -15,7 +15,7 @@ import { checkPath, checkPattern, withoutEmpty } from '../input.js';
 import { type Charge, refund, unknownPathsOf } from '../quotas/charges.js';
 import { takeTurn } from '../turn.js';
 import { keepUnnotedOut } from './excluded-paths.js';
-import { noteStep, recountAndAdvance } from './progress.js';
+import { logStep, recountAndAdvance } from './progress.js';
 import { isEnded, type LockedRequest, lockOwnRequest } from './rows.js';
 
 /** Ends a request now, releases its files and returns the charge, unless it has ended. @throws NotFoundError */
@@ -81,7 +81,7 @@ export async function endRequests(
   refund(tx, ended);
   await dropRecalls(tx, sql`SELECT file_id FROM request_file WHERE request_id = ANY(${ids}::int[])`);
   recordProgress(ctx, tx, ids);
-  noteStep(ctx, tx, state === 'EXPIRED' ? 'expired' : 'cancelled', ids);
+  logStep(ctx, tx, state === 'EXPIRED' ? 'expired' : 'cancelled', ids);
   return ids.length;
 }
 

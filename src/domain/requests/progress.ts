@@ -101,7 +101,7 @@ export async function advanceRequests(
     sql`UPDATE request r SET (${dueColumns}) = (${dueValues(now)}) WHERE r.id = ANY(${requestIds}::int[]) AND ${isLive}`,
   );
   await queueMail(ctx, tx, requestIds);
-  await noteSteps(ctx, tx, requestIds, now);
+  await logSteps(ctx, tx, requestIds, now);
   recordProgress(ctx, tx, requestIds);
 }
 
@@ -110,13 +110,7 @@ type Step = 'made' | 'started' | 'expired' | 'cancelled';
 /** Most log lines of a step with many requests; the last line reports how many more there are. */
 const MOST_LINES = 100;
 
-export function noteStep(
-  ctx: Context,
-  tx: Transaction,
-  step: Step,
-  ids: readonly number[],
-  figures: object = {},
-): void {
+export function logStep(ctx: Context, tx: Transaction, step: Step, ids: readonly number[], figures: object = {}): void {
   if (ids.length === 0) return;
   tx.afterCommit(() => {
     for (const request of ids.slice(0, MOST_LINES)) ctx.log.info({ request, ...figures }, `request ${step}`);
@@ -135,7 +129,7 @@ interface Steps {
 }
 
 /** Logs steps of live requests at `now`, the time of the transaction that counted them. */
-async function noteSteps(ctx: Context, tx: Transaction, requestIds: readonly number[], now: string): Promise<void> {
+async function logSteps(ctx: Context, tx: Transaction, requestIds: readonly number[], now: string): Promise<void> {
   if (!ctx.log.isLevelEnabled('info')) return;
   const rows = await tx.query<Steps>(
     sql`SELECT * FROM (

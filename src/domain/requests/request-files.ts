@@ -153,7 +153,7 @@ export async function lockUnstartedOf(tx: Transaction, fileIds: readonly bigint[
  * for the files.
  * @returns the ids of the requests
  */
-export async function lockHolders(tx: Transaction, fileIds: readonly bigint[]): Promise<number[]> {
+export async function lockRequestsAndFiles(tx: Transaction, fileIds: readonly bigint[]): Promise<number[]> {
   const requestIds = await lockRequestsOf(tx, fileIds);
   await lockFiles(tx, sql`f.id = ANY(${fileIds}::bigint[])`);
   await lockRecalls(tx, sql`c.file_id = ANY(${fileIds}::bigint[])`);
@@ -177,7 +177,7 @@ export async function markOnDisk(ctx: Context, tx: Transaction, fileIds: readonl
 }
 
 /**
- * Records in live requests how the recalls of files ended. Files and requests are locked (lockHolders). A failed
+ * Records in live requests how the recalls of files ended. Files and requests are locked (lockRequestsAndFiles). A failed
  * request file becomes ON_DISK if another request brings its file to disk.
  */
 export async function markRequestFiles(

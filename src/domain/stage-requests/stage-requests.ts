@@ -312,7 +312,7 @@ export async function releaseStageRequestFiles(ctx: Context, id: string, paths: 
 }
 
 /** Releases files in all stage requests of the caller, and ignores unknown paths. */
-export async function releaseInAll(ctx: Context, paths: readonly string[]): Promise<void> {
+export async function releaseInAllStageRequests(ctx: Context, paths: readonly string[]): Promise<void> {
   allow(ctx, 'releaseFiles');
   const known = paths.filter((path) => findPathProblem(path) === undefined);
   const rows = await ctx.db.rows<{ stageRequestId: string; id: number; paths: string[] }>(

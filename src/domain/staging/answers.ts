@@ -9,10 +9,10 @@ import { locking } from '../../db/locks.js';
 import { type Sql, sql } from '../../db/sql.js';
 import { type Transaction, transaction } from '../../db/transaction.js';
 import { sampleWaits } from '../../planner/queue.js';
-import { turnToCopies } from '../catalogue/versions.js';
+import { switchToCopies } from '../catalogue/versions.js';
 import { isStagingWanted, isWaiting, pathOnTape } from '../conditions.js';
 import type { Context } from '../context.js';
-import { lockHolders, markRequestFiles } from '../requests/request-files.js';
+import { lockRequestsAndFiles, markRequestFiles } from '../requests/request-files.js';
 
 export interface StagingRow {
   fileId: bigint;
@@ -320,7 +320,7 @@ export async function failStaged(ctx: Context, libraryId: number, failed: readon
   if (failed.length === 0) return;
   await transaction(ctx.db.pool, 'failStaged', async (tx) => {
     const fileIds = failed.map(({ fileId }) => fileId);
-    await lockHolders(tx, fileIds);
+    await lockRequestsAndFiles(tx, fileIds);
     const now = ctx.now();
     const ended = await tx.query<{ fileId: bigint }>(
       sql`UPDATE staging s SET state = 'RELEASING', since = ${now}, due_at = ${now}
@@ -340,7 +340,7 @@ export async function failStaged(ctx: Context, libraryId: number, failed: readon
           WHERE c.file_id = n.file_id AND ${isHere}`,
     );
     await tx.query(failReadBacks(told, now));
-    const { turned, told: ofBoth } = await turnToCopies(
+    const { switched, bothFailed } = await switchToCopies(
       ctx,
       tx,
       await stillHere(
@@ -349,14 +349,14 @@ export async function failStaged(ctx: Context, libraryId: number, failed: readon
         isHere,
       ),
     );
-    const isOver = ({ fileId, notBefore }: FailedStaging) => notBefore === null && !turned.has(fileId);
+    const isOver = ({ fileId, notBefore }: FailedStaging) => notBefore === null && !switched.has(fileId);
     const over = new Map(told.filter(isOver).map((file) => [file.fileId, file]));
     const gone = await tx.query<{ fileId: bigint }>(
       sql`DELETE FROM recall c WHERE c.file_id = ANY(${[...over.keys()]}::bigint[]) AND ${isHere} RETURNING c.file_id AS "fileId"`,
     );
     const outcomes = gone.flatMap(({ fileId }) => {
       const { errorClass, error } = over.get(fileId) ?? {};
-      return errorClass ? [{ fileId, errorClass, error: ofBoth.get(fileId) ?? error }] : [];
+      return errorClass ? [{ fileId, errorClass, error: bothFailed.get(fileId) ?? error }] : [];
     });
     await markRequestFiles(ctx, tx, outcomes);
   });

@@ -6,7 +6,7 @@
 import type { Deed } from '../../domain/audit/audit.js';
 import { auditedRun } from '../../domain/audit/audited.js';
 import { type FolderMode, recordFolders } from '../../domain/catalogue/folder-modes.js';
-import { archiveVolumes, hasVolumes, skipGiven } from '../../domain/catalogue/volumes.js';
+import { archiveVolumes, hasVolumes, skipUsedPositions } from '../../domain/catalogue/volumes.js';
 import type { Context } from '../../domain/context.js';
 import { confirmOwned, ownershipOf } from '../../restore-area/ownership.js';
 import { LibraryError, type WritableLibrary } from '../../tape/drive-library.js';
@@ -45,7 +45,7 @@ export async function archiveTree(
   await ownershipOf(ctx).require();
   await openLibrary(ctx, library, input.newLibrary ?? false);
   const last = await library.findLast?.(archiveVolumes);
-  if (last) await skipGiven(ctx, last);
+  if (last) await skipUsedPositions(ctx, last);
   const deed: Deed = { operation: 'archive', kind: 'CATALOGUE', object: input.dir, given: input };
   return await auditedRun(ctx, deed, () => archiveAll(ctx, library, input, how), describe);
 }

@@ -2,7 +2,7 @@
 
 import { messageOf, quote } from '../../core/errors.js';
 import { type KnownFile, readKnown } from '../../domain/catalogue/files.js';
-import { type Place, placeFiles } from '../../domain/catalogue/volumes.js';
+import { reservePositions, type TapePosition } from '../../domain/catalogue/volumes.js';
 import type { Context } from '../../domain/context.js';
 import { registerRows } from '../../domain/import/import.js';
 import { findFolderClashes } from '../../domain/import/import-checks.js';
@@ -153,10 +153,10 @@ export class ArchiveBatch {
 
   private async write(sources: readonly Source[]): Promise<Written[]> {
     const sizes = sources.map((source) => source.size);
-    const places = await placeFiles(this.ctx, { sizes, volumeSize: this.options.volumeSize });
+    const places = await reservePositions(this.ctx, { sizes, volumeSize: this.options.volumeSize });
     const written: Written[] = [];
     await this.doEach(sources, async (source, index) => {
-      written.push(await writeSource(this.library, source, places[index] as Place, this.work.signal));
+      written.push(await writeSource(this.library, source, places[index] as TapePosition, this.work.signal));
       this.work.onSource(source);
     });
     return await this.sync(written);
@@ -253,7 +253,7 @@ function isOnTape(file: KnownFile): boolean {
   return file.stage === 'ONTAPE' || file.stage === 'RESTORING' || file.stage === 'RESTORED';
 }
 
-interface Written extends Source, Place {
+interface Written extends Source, TapePosition {
   /** Checksum of the bytes written to tape. */
   checksum: string;
   /** Of the same bytes; absent if the file was only compared. */
@@ -264,7 +264,7 @@ interface Written extends Source, Place {
 async function writeSource(
   library: WritableLibrary,
   source: Source,
-  place: Place,
+  place: TapePosition,
   signal: AbortSignal,
 ): Promise<Written> {
   return await withSource(source, async (handle) => {
