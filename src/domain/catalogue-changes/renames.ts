@@ -1,6 +1,7 @@
 /**
- * Renames files in the catalogue. Requests keep them, and copies on disk, or being restored, stay at their path until
- * no request contains them (`disk_path`). Requests that await the new paths take the files in.
+ * Renames files in the catalogue. Requests keep renamed files. Copies that are on disk, or being restored, stay at
+ * their path until no request contains them (`disk_path`). Renamed files join requests with their new paths as
+ * unresolved ones.
  */
 
 import { InUseError, InvalidInputError, quote } from '../../core/errors.js';
@@ -24,13 +25,13 @@ import type { Context } from '../context.js';
 import { findClash } from '../import/import-checks.js';
 import { checkPath } from '../input.js';
 import { readLibraries } from '../libraries/libraries.js';
-import { findJoining, followRenames, resolveContained, storeJoining } from '../requests/joins.js';
+import { findJoining, renameExcludedPaths, resolveContained, storeJoining } from '../requests/joins.js';
 
 interface RenameFilesInput {
-  /** Path of a file; with a trailing slash, all files below a directory. */
+  /** Path of a file. A trailing slash selects all files below the prefix. */
   from: string;
   to: string;
-  /** The files were also renamed in a library that finds files by path. Otherwise they keep their names there. */
+  /** The files were also renamed in a library that finds files by path. By default, they keep their names there. */
   isInLibrary?: boolean | null | undefined;
   isDryRun?: boolean | null | undefined;
 }
@@ -39,12 +40,12 @@ interface Renaming {
   which: Sql;
   newPath: Sql;
   isInLibrary: boolean;
-  /** Files of earlier steps. */
+  /** Number of files that earlier steps have renamed. */
   before: number;
 }
 
 /**
- * Renames a file, or the files below a directory in steps, including withdrawn ones.
+ * Renames a file, or all files below a prefix in steps, including withdrawn ones.
  * @throws InvalidInputError; NotFoundError if no file exists; InUseError if a new path is taken, or a library is
  *   reading a file
  */
@@ -54,12 +55,12 @@ export async function renameFiles(ctx: Context, input: RenameFilesInput): Promis
   return await audited(
     ctx,
     { operation: 'renameFiles', kind: 'CATALOGUE', object: from, given: { to, isInLibrary, isDryRun } },
-    async (note) => {
+    async (auditEntry) => {
       const renaming = { ...readRenaming(from, to), isInLibrary, before: 0 };
       const chosen = await countChosen(ctx, renaming.which);
       if (chosen.files === 0) throw await whyNone(ctx, { path: from, which: renaming.which, done: 'not there' });
       if (isInLibrary) await refuseNoNames(ctx, renaming);
-      // rename nothing unless all files can be renamed
+      // check all files first, so that nothing is renamed if one cannot be
       await transaction(ctx.db.pool, 'checkRenames', async (tx) => {
         await tx.query(
           sql`CREATE TEMP TABLE leaving ON COMMIT DROP AS SELECT f.id, f.path, ${renaming.newPath} AS new_path FROM tape_file f WHERE ${renaming.which}`,
@@ -72,7 +73,7 @@ export async function renameFiles(ctx: Context, input: RenameFilesInput): Promis
         {
           which: renaming.which,
           columns: sql`, ${renaming.newPath} AS new_path`,
-          note: (step) => note({ given: { ...step, to, isInLibrary } }),
+          auditEntry: (step) => auditEntry({ given: { ...step, to, isInLibrary } }),
         },
         async (tx, before) => {
           await renameStep(ctx, tx, { ...renaming, before }, from);
@@ -94,15 +95,15 @@ function readRenaming(from: string, to: string): Pick<Renaming, 'which' | 'newPa
     throw new InvalidInputError('to', `must be ${kind} as ${quote(from)} is: ${quote(to)}`);
   }
   if (!from.endsWith('/')) return { which, newPath: sql`${checkPath('to', to)}::text` };
-  // such a file would be renamed again
+  // the next step would rename such a file again
   if (to.startsWith(from)) throw new InvalidInputError('to', `must not be in ${quote(from)}: ${quote(to)}`);
   const length = [...from].length;
   return { which, newPath: sql`(${to}::text || substr(f.path, ${length + 1}))` };
 }
 
-const NAMED = 3;
+const MAX_NAMED = 3;
 
-/** @throws InUseError; InvalidInputError if a new path is too long */
+/** Rejects new paths that are taken. @throws InUseError; InvalidInputError if a new path is too long */
 async function refuseTakenPaths(tx: Transaction, { isInLibrary, before }: Renaming, from: string): Promise<void> {
   await tx.query(sql`ANALYZE leaving`);
   const [long] = await tx.query<{ path: string }>(
@@ -115,7 +116,7 @@ async function refuseTakenPaths(tx: Transaction, { isInLibrary, before }: Renami
   if (again) throw new InUseError(`${quote(again.path)} would be in ${quote(from)} again`);
   const taken = await tx.query<{ path: string; isWithdrawn: boolean; files: number }>(
     sql`SELECT f.path, NOT ${isOffered} AS "isWithdrawn", (count(*) OVER ())::int AS files FROM leaving l JOIN tape_file f ON f.path = l.new_path
-        ORDER BY f.path LIMIT ${NAMED}`,
+        ORDER BY f.path LIMIT ${MAX_NAMED}`,
   );
   refuseNamed(
     taken.map(({ path, isWithdrawn }) => ({ text: `${quote(path)}${isWithdrawn ? ' (withdrawn)' : ''}` })),
@@ -127,7 +128,7 @@ async function refuseTakenPaths(tx: Transaction, { isInLibrary, before }: Renami
   if (isInLibrary) await refuseInLibrary(tx, before);
 }
 
-/** @throws InvalidInputError if a library with names only below some prefixes would have no name for a file */
+/** Rejects new paths outside the prefixes of a library. @throws InvalidInputError */
 async function refuseNoNames(ctx: Context, { which, newPath }: Renaming): Promise<void> {
   for (const library of await readLibraries(ctx)) {
     const { prefixes } = library.contract === 'STAGING' ? ctx.stagingTermsOf(library) : {};
@@ -145,11 +146,15 @@ async function refuseNoNames(ctx: Context, { which, newPath }: Renaming): Promis
   }
 }
 
-/** A library releases a file by the name of its request. @throws InUseError also if another file has the name there */
+/**
+ * Rejects files that a library is staging, since the library releases them by the name that was requested. Also rejects
+ * names that another file has in the library.
+ * @throws InUseError
+ */
 async function refuseInLibrary(tx: Transaction, before: number): Promise<void> {
   const busy = await tx.query<{ text: string; files: number }>(
     sql`SELECT to_json(f.path)::text AS text, (count(*) OVER ())::int AS files FROM leaving l JOIN tape_file f ON f.id = l.id
-        WHERE f.stage = 'RESTORING' OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id) ORDER BY f.path LIMIT ${NAMED}`,
+        WHERE f.stage = 'RESTORING' OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id) ORDER BY f.path LIMIT ${MAX_NAMED}`,
   );
   refuseNamed(busy, { files: busy[0]?.files ?? 0, before }, [
     'file is being brought by its library',
@@ -157,7 +162,7 @@ async function refuseInLibrary(tx: Transaction, before: number): Promise<void> {
   ]);
   const names = await tx.query<{ text: string; files: number }>(
     sql`SELECT to_json(f.path)::text AS text, (count(*) OVER ())::int AS files FROM leaving l JOIN tape_file f ON f.tape_path = l.new_path AND f.id <> l.id
-        ORDER BY f.path LIMIT ${NAMED}`,
+        ORDER BY f.path LIMIT ${MAX_NAMED}`,
   );
   refuseNamed(names, { files: names[0]?.files ?? 0, before }, [
     'file has such a name in its library, and another one here',
@@ -189,16 +194,16 @@ async function renameStep(ctx: Context, tx: Transaction, renaming: Renaming, fro
   );
   await lockQuotas(tx, sql`q.id IN (SELECT quota_id FROM request WHERE id = ANY(${requestIds}::int[]))`);
   await lockLeaving(tx);
-  await followRenames(tx, requestIds);
+  await renameExcludedPaths(tx, requestIds);
   await resolveContained(tx, requestIds);
   await writePaths(tx, renaming);
   await storeJoining(ctx, tx);
   recordProgress(ctx, tx, requestIds);
 }
 
-/** A running recall puts its file at the old path. */
-const hasPlaceOnDisk = sql`(f.disk_id IS NOT NULL OR f.changed_disk_id IS NOT NULL OR f.stage = 'RESTORING')`;
-/** A library may still have to release a file that is now on another volume. */
+/** Whether the file `f` has a copy on disk, or a running recall, which writes to the old path. */
+const hasPathOnDisk = sql`(f.disk_id IS NOT NULL OR f.changed_disk_id IS NOT NULL OR f.stage = 'RESTORING')`;
+/** Whether a library finds the file `f` by path. It may also have to release a file that is now on another volume. */
 const isFoundByPath = sql`(${isByPath(sql`f.volume_id`)} OR ${isByPath(sql`f.copy_volume_id`)}
   OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id))`;
 
@@ -208,7 +213,7 @@ async function writePaths(tx: Transaction, { isInLibrary }: Renaming): Promise<v
   );
   await tx.query(
     sql`UPDATE tape_file f SET path = l.new_path,
-          disk_path = CASE WHEN ${hasPlaceOnDisk} THEN nullif(${placeOnDisk}, l.new_path) END,
+          disk_path = CASE WHEN ${hasPathOnDisk} THEN nullif(${placeOnDisk}, l.new_path) END,
           tape_path = CASE WHEN NOT ${isInLibrary} AND ${isFoundByPath} THEN nullif(${pathOnTape}, l.new_path) END
         FROM leaving l WHERE f.id = l.id`,
   );

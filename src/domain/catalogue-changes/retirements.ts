@@ -1,7 +1,8 @@
 /**
- * Retires volumes, which then have no copies, and get none. Drives skip a marked volume like a suspended one (view
- * `suspended_volume`), `archive` uses no positions on it, and imports that name it are rejected. Its files leave in
- * steps with the catalogue lock. If the process dies, the next call continues.
+ * Retires volumes. A retired volume has no copies, and gets none. A retirement first marks the volume. Drives skip a
+ * marked volume like a suspended one (view `suspended_volume`), `archive` reserves no positions on it, and imports that
+ * name it are rejected. Then the retirement removes its copies from the catalogue, in steps with the catalogue lock. If
+ * the process dies, the next call continues.
  */
 
 import { InUseError, NotFoundError, quote } from '../../core/errors.js';
@@ -11,17 +12,17 @@ import { type Sql, sql } from '../../db/sql.js';
 import { type Transaction, transaction } from '../../db/transaction.js';
 import type { Volume } from '../../generated/prisma/client.js';
 import { audited, type Note } from '../audit/audited.js';
-import { concernedBy, inSteps } from '../catalogue/chosen-files.js';
+import { affectedRequests, inSteps } from '../catalogue/chosen-files.js';
 import { checkReason, withdrawLeaving } from '../catalogue/withdrawals.js';
 import { hasPlace, isByPath, isClaimed, isLive, isOffered, isWithdrawn } from '../conditions.js';
 import type { Context } from '../context.js';
 import { checkText } from '../input.js';
 import { takeTurn } from '../turn.js';
-import { followPlaces, isOn, lockMoving, volumeColumns } from './volume-moves.js';
+import { followPositions, isOn, lockMoving, volumeColumns } from './volume-moves.js';
 
 interface RetireVolumeInput {
   name: string;
-  /** Reported to users who wait for a file withdrawn with the volume. */
+  /** Reported to users who request a file that is withdrawn with the volume. */
   why?: string | null | undefined;
   /** Withdraws files without another copy. */
   withdraw?: boolean | null | undefined;
@@ -29,16 +30,17 @@ interface RetireVolumeInput {
 }
 
 export interface RetiredVolume {
-  /** Files with a copy on the volume. The next two numbers leave out files that were withdrawn before. */
+  /** Files with a copy on the volume. `elsewhere` and `withdrawn` omit files that were withdrawn before. */
   files: number;
   bytes: bigint;
-  /** Files that are read from another copy. */
+  /** Files with another copy that can be read. */
   elsewhere: number;
   withdrawn: number;
   requests: number;
 }
 
 /**
+ * Retires a volume. Calling it again continues after a crash.
  * @throws NotFoundError if the volume is unknown, or retired and empty; InUseError while a drive uses it, or if files
  *   have no other copy and `withdraw` is not set; InvalidInputError
  */
@@ -47,30 +49,30 @@ export async function retireVolume(ctx: Context, input: RetireVolumeInput): Prom
   return await audited(
     ctx,
     { operation: 'retireVolume', kind: 'VOLUME', object: given, given: { why, withdraw, isDryRun } },
-    async (note) => {
+    async (auditEntry) => {
       const name = checkText('name', given);
-      const asked = { name, why: why ? checkReason(why) : null, withdraw: withdraw ?? false };
-      if (isDryRun) return await judgeDry(ctx, asked);
-      const { id, figures } = await takeTurn(ctx, 'catalogue', () => markRetired(ctx, asked, note));
-      const notedStep = (step: object) => note({ given: { ...step, why, withdraw } });
-      const leaving: RetireStep = [
+      const retirement = { name, why: why ? checkReason(why) : null, withdraw: withdraw ?? false };
+      if (isDryRun) return await computeDryRun(ctx, retirement);
+      const { id, figures } = await takeTurn(ctx, 'catalogue', () => markRetired(ctx, retirement, auditEntry));
+      const stepEntry = (step: object) => auditEntry({ given: { ...step, why, withdraw } });
+      const removal: RetireStep = [
         sql`${isOn(id)} AND (${isElsewhere(id)} OR ${isWithdrawn})`,
-        (tx) => leaveStep(ctx, tx, id),
+        (tx) => removeCopiesStep(ctx, tx, id),
       ];
-      const steps = [leaving];
-      if (asked.withdraw) {
+      const steps = [removal];
+      if (retirement.withdraw) {
         const isLost = sql`${isOn(id)} AND ${isOffered} AND NOT ${isElsewhere(id)}`;
-        steps.push([isLost, (tx, volume) => withdrawLost(ctx, tx, volume)], leaving);
+        steps.push([isLost, (tx, volume) => withdrawLost(ctx, tx, volume)], removal);
       }
       for (const [which, step] of steps) {
         await inSteps(
           ctx,
-          { which, note: notedStep },
+          { which, auditEntry: stepEntry },
           async (tx) => await step(tx, await readRetired(tx, { id, name })),
           (work) => transaction(ctx.db.pool, 'retireVolume', work),
         );
       }
-      await refuseStaying(ctx, { id, name });
+      await rejectRemaining(ctx, { id, name });
       return figures;
     },
   );
@@ -78,50 +80,54 @@ export async function retireVolume(ctx: Context, input: RetireVolumeInput): Prom
 
 type RetireStep = [which: Sql, step: (tx: Transaction, volume: Retired) => Promise<void>];
 
-/** Both copies of the file `f` are unreadable: one has an error in the catalogue, the other in live requests. */
+/**
+ * Both copies of the file `f` are unreadable: one by its error in the catalogue, the other by a failed live request.
+ */
 const hasFailedAtBoth = sql`(f.copy_error IS NOT NULL AND f.stage = 'ONTAPE' AND EXISTS (
   SELECT FROM request_file h JOIN request r ON r.id = h.request_id WHERE h.file_id = f.id AND NOT h.is_ended AND h.state = 'FAILED' AND ${isLive}
     AND h.error_class IN ('TRANSIENT', 'MEDIA', 'PERMANENT')))`;
 
-/** The file `f` has another copy on a volume in use, with a position and no failed try. */
+/** The file `f` has another copy that did not fail, at a known position or path on a volume that is not retired. */
 const isElsewhere = (volumeId: number): Sql => sql`(CASE WHEN f.volume_id = ${volumeId}
   THEN f.copy_error IS NULL AND EXISTS (SELECT FROM volume o WHERE o.id = f.copy_volume_id AND o.id <> ${volumeId} AND o.retired_at IS NULL)
     AND (f.copy_position IS NOT NULL OR ${isByPath(sql`f.copy_volume_id`)})
   ELSE EXISTS (SELECT FROM volume o WHERE o.id = f.volume_id AND o.retired_at IS NULL) AND ${hasPlace} AND NOT ${hasFailedAtBoth} END)`;
 
-/** The part of an update that removes the copy on the volume. Another copy becomes the first one. */
-const leave = (volumeId: number): Sql => {
+/** Assignments of an update that remove the copy on the volume. The other copy becomes the first one. */
+const removeCopyOn = (volumeId: number): Sql => {
   const isFirst = sql`f.volume_id = ${volumeId}`;
   return sql`volume_id = CASE WHEN ${isFirst} THEN nullif(f.copy_volume_id, ${volumeId}) ELSE f.volume_id END,
     "position" = CASE WHEN ${isFirst} THEN CASE WHEN f.copy_volume_id <> ${volumeId} THEN f.copy_position END ELSE f.position END,
     copy_volume_id = NULL, copy_position = NULL, copy_error = NULL, copy_failed_at = NULL`;
 };
 
-interface Asked {
+interface Retirement {
   name: string;
   why: string | null;
   withdraw: boolean;
 }
 
-/** Computes the effect of a retirement. @throws NotFoundError, InUseError if it is not possible */
-async function judgeRetirement(
+/** Computes the effect of a retirement. @throws NotFoundError, InUseError if the volume cannot be retired */
+async function computeRetirement(
   tx: Transaction,
-  { name, withdraw }: Asked,
+  { name, withdraw }: Retirement,
   volume: Pick<Volume, 'id' | 'retiredAt'>,
 ): Promise<RetiredVolume> {
   const { id, retiredAt } = volume;
   const figures = await readFigures(tx, id);
   if (retiredAt !== null && figures.files === 0) throw new NotFoundError(`volume ${quote(name)}: retired already`);
   await refuseInDrive(tx, { id, name });
-  if (figures.withdrawn > 0 && !withdraw) throw await whyNotWithout(tx, { id, name });
+  if (figures.withdrawn > 0 && !withdraw) throw await describeLostFiles(tx, { id, name });
   return figures;
 }
 
-async function judgeDry(ctx: Context, asked: Asked): Promise<RetiredVolume> {
+async function computeDryRun(ctx: Context, retirement: Retirement): Promise<RetiredVolume> {
   return await transaction(ctx.db.pool, 'retireVolume', async (tx) => {
-    const [volume] = await tx.query<Volume>(sql`SELECT ${volumeColumns} FROM volume v WHERE v.name = ${asked.name}`);
-    if (!volume) throw new NotFoundError(`there is no volume ${quote(asked.name)}`);
-    return await judgeRetirement(tx, asked, volume);
+    const [volume] = await tx.query<Volume>(
+      sql`SELECT ${volumeColumns} FROM volume v WHERE v.name = ${retirement.name}`,
+    );
+    if (!volume) throw new NotFoundError(`there is no volume ${quote(retirement.name)}`);
+    return await computeRetirement(tx, retirement, volume);
   });
 }
 
@@ -133,7 +139,7 @@ async function readFigures(tx: Transaction, id: number): Promise<RetiredVolume> 
         SELECT count(*)::int AS files, coalesce(sum(l.size), 0)::text AS bytes,
           (count(*) FILTER (WHERE l.is_offered AND l.is_elsewhere))::int AS elsewhere,
           (count(*) FILTER (WHERE l.is_offered AND NOT l.is_elsewhere))::int AS withdrawn,
-          (SELECT count(*)::int FROM request r WHERE r.id IN (${concernedBy}) AND ${isLive}) AS requests
+          (SELECT count(*)::int FROM request r WHERE r.id IN (${affectedRequests}) AND ${isLive}) AS requests
         FROM leaving l`,
   );
   const { bytes = '0', ...figures } = row ?? { files: 0, elsewhere: 0, withdrawn: 0, requests: 0 };
@@ -142,34 +148,34 @@ async function readFigures(tx: Transaction, id: number): Promise<RetiredVolume> 
 
 async function refuseInDrive(tx: Transaction, { id, name }: { id: number; name: string }): Promise<void> {
   const isRead = sql`c.volume_id = ${id} AND c.state = 'RUNNING'`;
-  const [use] = await tx.query<{ drive: string; isMounted: boolean; files: number; isHeld: boolean }>(
-    sql`SELECT d.name AS drive, ${isClaimed} AS "isHeld", coalesce(d.volume_id = ${id}, false) AS "isMounted",
+  const [use] = await tx.query<{ drive: string; isMounted: boolean; files: number; hasEngine: boolean }>(
+    sql`SELECT d.name AS drive, ${isClaimed} AS "hasEngine", coalesce(d.volume_id = ${id}, false) AS "isMounted",
           (SELECT count(*)::int FROM recall c WHERE c.drive_id = d.id AND ${isRead}) AS files
         FROM drive d WHERE d.volume_id = ${id} OR d.id IN (SELECT c.drive_id FROM recall c WHERE ${isRead})
         ORDER BY files DESC, d.id LIMIT 1`,
   );
   if (!use) return;
-  const { drive, isMounted, files, isHeld } = use;
+  const { drive, isMounted, files, hasEngine } = use;
   const reads = `reads ${plural(files, 'file')} from it`;
   const does = files === 0 ? 'has it mounted' : `${isMounted ? 'has it mounted and ' : ''}${reads}`;
-  const way = isHeld
+  const advice = hasEngine
     ? 'suspend or drain the volume first, and try again when nothing runs on it'
     : 'no engine holds that drive any more, and the next one puts it in order: try again then';
-  throw new InUseError(`volume ${quote(name)} is in use: ${drive} ${does}; ${way}`);
+  throw new InUseError(`volume ${quote(name)} is in use: ${drive} ${does}; ${advice}`);
 }
 
-const NAMED = 3;
+const MAX_NAMED = 3;
 
-async function whyNotWithout(tx: Transaction, { id, name }: { id: number; name: string }): Promise<InUseError> {
+async function describeLostFiles(tx: Transaction, { id, name }: { id: number; name: string }): Promise<InUseError> {
   const isLost = sql`${isOn(id)} AND ${isOffered} AND NOT ${isElsewhere(id)}`;
   const [sum] = await tx.query<{ files: number; bytes: string }>(
     sql`SELECT count(*)::int AS files, coalesce(sum(f.size), 0)::text AS bytes FROM tape_file f WHERE ${isLost}`,
   );
   const first = await tx.query<{ path: string }>(
-    sql`SELECT f.path FROM tape_file f WHERE ${isLost} ORDER BY f.path USING ~<~ LIMIT ${NAMED}`,
+    sql`SELECT f.path FROM tape_file f WHERE ${isLost} ORDER BY f.path USING ~<~ LIMIT ${MAX_NAMED}`,
   );
   const { files = 0, bytes = '0' } = sum ?? {};
-  const more = files > NAMED ? ` and ${files - NAMED} more` : '';
+  const more = files > MAX_NAMED ? ` and ${files - MAX_NAMED} more` : '';
   return new InUseError(
     `volume ${quote(name)} has ${plural(files, 'file')} of ${bytes} bytes that can be read nowhere else: ${first
       .map(({ path }) => quote(path))
@@ -177,20 +183,28 @@ async function whyNotWithout(tx: Transaction, { id, name }: { id: number; name: 
   );
 }
 
-/** Marks the volume, which gets no files after the commit. The order of locks puts its row before the catalogue. */
-async function markRetired(ctx: Context, asked: Asked, note: Note): Promise<{ id: number; figures: RetiredVolume }> {
+/**
+ * Marks the volume, which gets no files after the commit. Locks its row before the catalogue, as the lock order
+ * requires.
+ */
+async function markRetired(
+  ctx: Context,
+  retirement: Retirement,
+  auditEntry: Note,
+): Promise<{ id: number; figures: RetiredVolume }> {
   return await transaction(ctx.db.pool, 'retireVolume', async (tx) => {
     const [volume] = await tx.query<Pick<Volume, 'id' | 'retiredAt'>>(
       sql`UPDATE volume v SET retired_at = coalesce(o.retired_at, ${ctx.now()}::timestamp),
-            retired_why = CASE WHEN o.retired_at IS NULL THEN ${asked.why} ELSE o.retired_why END, failures = 0, failing_since = NULL,
+            retired_why = CASE WHEN o.retired_at IS NULL THEN ${retirement.why} ELSE o.retired_why END, failures = 0, failing_since = NULL,
             retry_at = NULL, problem = NULL
-          FROM volume o WHERE v.name = ${asked.name} AND o.id = v.id RETURNING v.id, o.retired_at AS "retiredAt"`,
+          FROM volume o WHERE v.name = ${retirement.name} AND o.id = v.id RETURNING v.id, o.retired_at AS "retiredAt"`,
     );
-    if (!volume) throw new NotFoundError(`there is no volume ${quote(asked.name)}`);
+    if (!volume) throw new NotFoundError(`there is no volume ${quote(retirement.name)}`);
     await lockCatalogue(tx, 'alone');
-    const figures = await judgeRetirement(tx, asked, volume);
-    await tx.query(sql`DELETE FROM suspension WHERE kind = 'VOLUME' AND name = ${asked.name}`);
-    if (volume.retiredAt === null) await tx.query(note()); // else an earlier call has recorded it, and died before its last step
+    const figures = await computeRetirement(tx, retirement, volume);
+    await tx.query(sql`DELETE FROM suspension WHERE kind = 'VOLUME' AND name = ${retirement.name}`);
+    // an earlier call that died has recorded the retirement already
+    if (volume.retiredAt === null) await tx.query(auditEntry());
     return { id: volume.id, figures };
   });
 }
@@ -211,37 +225,37 @@ async function readRetired(tx: Transaction, { id, name }: { id: number; name: st
   return { id, name, why: volume.why };
 }
 
-async function leaveStep(ctx: Context, tx: Transaction, id: number): Promise<void> {
+async function removeCopiesStep(ctx: Context, tx: Transaction, id: number): Promise<void> {
   await lockMoving(tx);
-  // checked again under the locks: the other copy may have failed meanwhile
+  // check again under the locks, since the other copy may have failed meanwhile
   await tx.query(
-    sql`UPDATE tape_file f SET ${leave(id)} FROM known k
-        WHERE f.id = k.id AND ${isOn(id)} AND (${isElsewhere(id)} OR ${isWithdrawn}) AND NOT ${isReadThere(id)}`,
+    sql`UPDATE tape_file f SET ${removeCopyOn(id)} FROM known k
+        WHERE f.id = k.id AND ${isOn(id)} AND (${isElsewhere(id)} OR ${isWithdrawn}) AND NOT ${isBeingRead(id)}`,
   );
-  // no request waits for a withdrawn file, and failed ones keep their reason
+  // skip withdrawn files: no request waits for them, and failed request files keep their reason
   await tx.query(sql`DELETE FROM known k USING tape_file f WHERE f.id = k.id AND ${isWithdrawn}`);
-  await followPlaces(ctx, tx);
+  await followPositions(ctx, tx);
 }
 
-/** A drive that had the volume mounted when it was marked still reads the file `f`. */
-const isReadThere = (volumeId: number): Sql =>
+/** Whether a drive still reads the file `f` from the volume, which was mounted when it was marked. */
+const isBeingRead = (volumeId: number): Sql =>
   sql`EXISTS (SELECT FROM recall c WHERE c.file_id = f.id AND c.volume_id = ${volumeId} AND c.state = 'RUNNING')`;
 
 async function withdrawLost(ctx: Context, tx: Transaction, { id, name, why }: Retired): Promise<void> {
   const requestIds = await lockMoving(tx);
-  // checked again under the locks: the other copy may be usable again
+  // check again under the locks, since the other copy may be usable by now
   await tx.query(sql`DELETE FROM leaving l USING tape_file f WHERE f.id = l.id AND ${isElsewhere(id)}`);
   await tx.query(sql`DELETE FROM known k WHERE NOT EXISTS (SELECT FROM leaving l WHERE l.id = k.id)`);
   const reason = `volume ${name} was retired${why === null ? '' : `: ${why}`}`;
   await withdrawLeaving(ctx, tx, { requestIds, why: reason, isUnlisted: false });
   await tx.query(
-    sql`UPDATE tape_file f SET ${leave(id)} FROM known k WHERE f.id = k.id AND ${isOn(id)} AND NOT ${isReadThere(id)}`,
+    sql`UPDATE tape_file f SET ${removeCopyOn(id)} FROM known k WHERE f.id = k.id AND ${isOn(id)} AND NOT ${isBeingRead(id)}`,
   );
   await tx.query(sql`DELETE FROM verification w USING known k WHERE w.file_id = k.id`);
 }
 
-/** @throws InUseError if files are still on the volume */
-async function refuseStaying(ctx: Context, { id, name }: { id: number; name: string }): Promise<void> {
+/** Rejects a volume with remaining files. @throws InUseError */
+async function rejectRemaining(ctx: Context, { id, name }: { id: number; name: string }): Promise<void> {
   const rows = await ctx.db.rows<{ files: number; path: string | null }>(
     sql`SELECT count(*)::int AS files, min(f.path) AS path FROM tape_file f WHERE ${isOn(id)}`,
   );
@@ -252,18 +266,22 @@ async function refuseStaying(ctx: Context, { id, name }: { id: number; name: str
   );
 }
 
-/** Returns a volume to use; its files must be imported or reinstated. @returns its id @throws NotFoundError */
+/**
+ * Puts a retired volume back into use. Its files must be imported or reinstated separately.
+ * @returns the id of the volume
+ * @throws NotFoundError
+ */
 export async function reinstateVolume(ctx: Context, given: string): Promise<number> {
-  return await audited(ctx, { operation: 'reinstateVolume', kind: 'VOLUME', object: given }, async (note) => {
+  return await audited(ctx, { operation: 'reinstateVolume', kind: 'VOLUME', object: given }, async (auditEntry) => {
     const name = checkText('name', given);
-    const [volume] = await ctx.db.rows<{ id: number; isBack: boolean }>(
-      sql`WITH back AS (
+    const [volume] = await ctx.db.rows<{ id: number; isReinstated: boolean }>(
+      sql`WITH reinstated AS (
             UPDATE volume v SET retired_at = NULL, retired_why = NULL WHERE v.name = ${name} AND v.retired_at IS NOT NULL RETURNING v.id, v.name
-          ), noted AS (${note({ each: sql`SELECT name FROM back` })})
-          SELECT v.id, EXISTS (SELECT FROM back) AS "isBack" FROM volume v WHERE v.name = ${name}`,
+          ), recorded AS (${auditEntry({ each: sql`SELECT name FROM reinstated` })})
+          SELECT v.id, EXISTS (SELECT FROM reinstated) AS "isReinstated" FROM volume v WHERE v.name = ${name}`,
     );
     if (!volume) throw new NotFoundError(`there is no volume ${quote(name)}`);
-    if (!volume.isBack) throw new NotFoundError(`volume ${quote(name)}: not retired`);
+    if (!volume.isReinstated) throw new NotFoundError(`volume ${quote(name)}: not retired`);
     return volume.id;
   });
 }

@@ -1,6 +1,7 @@
 /**
- * Moves the files of a volume to another one, at the same positions, after a 1:1 copy of the cartridge. Each step is a
- * transaction with the catalogue lock. If the process dies, the next call continues. Retirements use the same steps.
+ * Moves the files of a volume to another one, at the same positions, after an operator has copied the cartridge 1:1.
+ * Each step is a transaction with the catalogue lock. If the process dies, the next call continues. Retirements use the
+ * same steps.
  */
 
 import { InUseError, InvalidInputError, NotFoundError, quote } from '../../core/errors.js';
@@ -9,8 +10,8 @@ import { type Sql, sql } from '../../db/sql.js';
 import { type Transaction, transaction } from '../../db/transaction.js';
 import { Prisma, type Volume } from '../../generated/prisma/client.js';
 import { audited } from '../audit/audited.js';
-import { type ChosenFiles, concernedBy, countChosen, inSteps, lockLeaving } from '../catalogue/chosen-files.js';
-import { isSamePlace } from '../catalogue/versions.js';
+import { affectedRequests, type ChosenFiles, countChosen, inSteps, lockLeaving } from '../catalogue/chosen-files.js';
+import { isSamePosition } from '../catalogue/versions.js';
 import { describeRetired } from '../catalogue/volumes.js';
 import { isChanged, isLive, isOffered } from '../conditions.js';
 import type { Context } from '../context.js';
@@ -20,12 +21,13 @@ import { columnsOf } from '../row-columns.js';
 
 interface MoveVolumeInput {
   from: string;
-  /** Created in the same library with the same medium if unknown. */
+  /** If unknown, it is created in the same library with the same medium. */
   to: string;
   isDryRun?: boolean | null | undefined;
 }
 
 /**
+ * Moves the files of a volume. Calling it again continues after a crash.
  * @returns the files with a first or second copy on `from`
  * @throws InvalidInputError; NotFoundError if the volume is unknown or empty; InUseError if a position of `to` is taken
  */
@@ -34,21 +36,21 @@ export async function moveVolume(ctx: Context, input: MoveVolumeInput): Promise<
   return await audited(
     ctx,
     { operation: 'moveVolume', kind: 'VOLUME', object: from, given: { to, isDryRun } },
-    async (note) => {
+    async (auditEntry) => {
       const names = { from: checkVolumeName('from', from), to: checkVolumeName('to', to) };
       if (names.from === names.to) {
         throw new InvalidInputError('to', `must be another volume than from, and both are ${quote(names.to)}`);
       }
-      const ask: Ask = async <Row extends object>(statement: Sql) => (await ctx.db.pool.query<Row>(statement)).rows;
-      const volumes = await findVolumes(ask, names);
+      const query: Query = async <Row extends object>(statement: Sql) => (await ctx.db.pool.query<Row>(statement)).rows;
+      const volumes = await findVolumes(query, names);
       const which = isOn(volumes.from.id);
       const chosen = await countChosen(ctx, which);
       if (chosen.files === 0) throw new NotFoundError(`nothing is on volume ${quote(names.from)}`);
-      await refuseTaken(ask, volumes);
+      await refuseTaken(query, volumes);
       if (isDryRun) return chosen;
       const done = await inSteps(
         ctx,
-        { which, note: (step) => note({ given: { ...step, to } }) },
+        { which, auditEntry: (step) => auditEntry({ given: { ...step, to } }) },
         (tx) => moveStep(ctx, tx, names),
         (work) =>
           transaction(ctx.db.pool, 'moveVolume', async (tx) => {
@@ -61,7 +63,7 @@ export async function moveVolume(ctx: Context, input: MoveVolumeInput): Promise<
   );
 }
 
-type Ask = Transaction['query'];
+type Query = Transaction['query'];
 
 interface Names {
   from: string;
@@ -75,8 +77,8 @@ interface Volumes {
   to: Volume | undefined;
 }
 
-async function findVolumes(ask: Ask, names: Names): Promise<Volumes> {
-  const rows = await ask<Volume>(
+async function findVolumes(query: Query, names: Names): Promise<Volumes> {
+  const rows = await query<Volume>(
     sql`SELECT ${volumeColumns} FROM volume v WHERE v.name IN (${names.from}, ${names.to})`,
   );
   const from = rows.find(({ name }) => name === names.from);
@@ -89,7 +91,8 @@ async function findVolumes(ask: Ask, names: Names): Promise<Volumes> {
 }
 
 /**
- * Creates the target volume and reserves `archive`'s positions there. The order of locks puts it before the catalogue.
+ * Creates the target volume, and reserves the positions there that `archive` has reserved on the source. Runs before
+ * the catalogue lock, as the lock order requires.
  */
 async function prepareVolume(tx: Transaction, names: Names): Promise<void> {
   await lockLibrariesKept(tx);
@@ -104,17 +107,17 @@ async function prepareVolume(tx: Transaction, names: Names): Promise<void> {
   );
 }
 
-/** Moves the files in `leaving`. The catalogue is locked against imports and retirements. */
+/** Moves the files of `leaving`. The catalogue lock excludes imports and retirements. */
 async function moveStep(ctx: Context, tx: Transaction, names: Names): Promise<void> {
   const volumes = await findVolumes(tx.query, names);
   const { from, to } = volumes;
   if (!to) throw new NotFoundError(`there is no volume ${quote(names.to)} any more`);
-  await takeSharing(tx, from.id);
+  await addSharing(tx, from.id);
   await lockMoving(tx);
   await refuseTaken(tx.query, volumes, { isStep: true });
   const isFirst = sql`f.volume_id = ${from.id}`;
   const isSecond = sql`f.copy_volume_id = ${from.id}`;
-  // a withdrawn file is not read again, and requests keep their copy
+  // a checksum from a restore is void at another position, except for a withdrawn file on disk, which is not read again
   const isVoid = sql`(f.checksum_taken AND coalesce(${isFirst}, false) AND (${isOffered} OR f.stage = 'ONTAPE'))`;
   await tx.query(
     sql`UPDATE tape_file f SET
@@ -127,11 +130,11 @@ async function moveStep(ctx: Context, tx: Transaction, names: Names): Promise<vo
         FROM known k WHERE f.id = k.id AND ${isOn(from.id)}`,
   );
   await dropStale(ctx, tx);
-  await followPlaces(ctx, tx);
+  await followPositions(ctx, tx);
 }
 
-/** Adds files that share a position, so that no later step finds it taken. */
-async function takeSharing(tx: Transaction, fromId: number): Promise<void> {
+/** Adds files at the same positions to `leaving`, so that no later step finds a position taken. */
+async function addSharing(tx: Transaction, fromId: number): Promise<void> {
   await tx.query(
     sql`INSERT INTO leaving SELECT DISTINCT g.id, g.path, g.size FROM leaving l JOIN tape_file f ON f.id = l.id
           CROSS JOIN LATERAL (VALUES (f.volume_id, f.position), (f.copy_volume_id, f.copy_position)) AS p (volume_id, position)
@@ -144,15 +147,18 @@ async function takeSharing(tx: Transaction, fromId: number): Promise<void> {
   );
 }
 
-/** @throws InUseError if a position or the other copy is in the way; InvalidInputError for another library */
+/**
+ * Rejects a move.
+ * @throws InUseError if `to` has a position or the other copy of a file; InvalidInputError for another library
+ */
 async function refuseTaken(
-  ask: Ask,
+  query: Query,
   { names, from, to }: Volumes,
   { isStep = false }: { isStep?: boolean } = {},
 ): Promise<void> {
   if (!to) return;
   const moving = isStep ? sql`known k JOIN tape_file f ON f.id = k.id` : sql`tape_file f`;
-  const [twice] = await ask<{ path: string }>(
+  const [twice] = await query<{ path: string }>(
     sql`SELECT f.path FROM ${moving} WHERE ${isOn(from.id)} AND ${isOn(to.id)} ORDER BY f.path LIMIT 1`,
   );
   if (twice) {
@@ -160,7 +166,7 @@ async function refuseTaken(
       `file ${quote(twice.path)} has one copy on volume ${quote(names.from)} and the other on ${quote(names.to)}: both would be on ${quote(names.to)}`,
     );
   }
-  const [taken] = await ask<{ path: string; other: string; position: bigint }>(
+  const [taken] = await query<{ path: string; other: string; position: bigint }>(
     sql`SELECT f.path, g.path AS other, p.position FROM ${moving}
           CROSS JOIN LATERAL (VALUES (f.volume_id, f.position), (f.copy_volume_id, f.copy_position)) AS p (volume_id, position)
           CROSS JOIN LATERAL (
@@ -183,7 +189,7 @@ async function refuseTaken(
   }
 }
 
-/** Two paths of the same bytes may share a position. */
+/** The files `f` and `g` have the same bytes, so they may share a position. */
 const isOneCopy = sql`(g.size = f.size AND coalesce(g.checksum = f.checksum, false))`;
 
 export const volumeColumns = columnsOf(Prisma.VolumeScalarFieldEnum, 'v');
@@ -201,10 +207,11 @@ function checkVolumeName(field: string, value: string): string {
 }
 
 /**
- * Locks requests with files of `leaving`, quotas and the files, copied to the table `known`. @returns the request ids
+ * Locks requests with files of `leaving`, their quotas and the files. Copies the files to the temporary table `known`.
+ * @returns the ids of the requests
  */
 export async function lockMoving(tx: Transaction): Promise<number[]> {
-  const requestIds = await lockRequests(tx, sql`${isLive} AND r.id IN (${concernedBy})`);
+  const requestIds = await lockRequests(tx, sql`${isLive} AND r.id IN (${affectedRequests})`);
   await lockQuotas(tx, sql`q.id IN (SELECT quota_id FROM request WHERE id = ANY(${requestIds}::int[]))`);
   await lockLeaving(tx);
   await tx.query(
@@ -217,14 +224,15 @@ export async function lockMoving(tx: Transaction): Promise<number[]> {
 }
 
 /**
- * Updates waiting recalls of files in `known` to the new positions and resets their tries. Retries failed files if
- * another copy is to be read. Running recalls are checked when they end (domain/catalogue/versions.ts).
+ * Updates waiting recalls of files in `known` to the new positions, and resets their tries. Retries failed files if
+ * drives read another copy now. Running recalls are compared with the catalogue when they end
+ * (domain/catalogue/versions.ts).
  */
-export async function followPlaces(ctx: Context, tx: Transaction): Promise<void> {
-  // failures of a copy that is not read any more
+export async function followPositions(ctx: Context, tx: Transaction): Promise<void> {
+  // delete failures of copies that drives no longer read
   await tx.query(
     sql`DELETE FROM verification w USING known k, tape_file f
-        WHERE w.file_id = k.id AND f.id = k.id AND NOT ${isSamePlace('k', 'f')} AND NOT ${isChanged}`,
+        WHERE w.file_id = k.id AND f.id = k.id AND NOT ${isSamePosition('k', 'f')} AND NOT ${isChanged}`,
   );
   await settleFollowed(ctx, tx, await followChanges(ctx, tx));
   await tx.query(sql`SELECT pg_notify('tapegate', 'recall')`);

@@ -11,13 +11,13 @@ export interface FileAttributes {
 
 const MODE_BITS = 0o7777n;
 
-/** Returns the attributes of a file on disk; a time that the database cannot store is null. */
+/** Returns the attributes of a file on disk. A time that the database cannot store is null. */
 export function attributesOf(stats: { mode: bigint; mtimeNs: bigint; uid: bigint; gid: bigint }): FileAttributes {
   const { mode, mtimeNs, uid, gid } = stats;
   return { mode: Number(mode & MODE_BITS), mtime: timeFromMicros(mtimeNs / 1000n) ?? null, uid, gid };
 }
 
-/** Parses `0640`, as `find -printf %m` and `stat -c %a` print it. */
+/** Parses a mode such as `0640`, as `find -printf %m` and `stat -c %a` print it. */
 export function parseMode(text: string): number | undefined {
   return /^0?[0-7]{1,4}$/.test(text) ? Number.parseInt(text, 8) : undefined;
 }
@@ -30,7 +30,7 @@ export function parseFileTime(text: string): string | undefined {
   return timeFromMicros(sign === '-' ? -micros : micros);
 }
 
-/** The largest user or group id: the next one means "none". */
+/** The largest user or group id. The next number means "none". */
 const MAX_OWNER = 2n ** 32n - 2n;
 
 export function parseOwner(text: string): bigint | undefined {

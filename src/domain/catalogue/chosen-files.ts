@@ -1,6 +1,6 @@
 /**
- * Files that an operator chooses by a path, and changes of them in steps. Each step is a transaction with the catalogue
- * lock, so that no request of its files is created meanwhile. If the process dies, the next call continues.
+ * Finds files that an operator chooses by a path, and changes them in steps. Each step is a transaction with the
+ * catalogue lock, so that no request for its files is created meanwhile. If the process dies, the next call continues.
  */
 
 import { InvalidInputError, NotFoundError, quote } from '../../core/errors.js';
@@ -13,7 +13,7 @@ import { checkPath } from '../input.js';
 import { takeTurn } from '../turn.js';
 
 export interface ChosenPaths {
-  /** Path of a file; with a trailing slash, all files below a directory. */
+  /** Path of a file. A trailing slash selects all files below the prefix. */
   path: string;
   isDryRun?: boolean | null | undefined;
 }
@@ -24,32 +24,36 @@ export interface ChosenFiles {
   requests: number;
 }
 
-/** Files of one step, during which no request can be created. Tests use a smaller number. */
+/** Number of files in a step, during which no request can be created. Tests use a smaller number. */
 export const stepSize = { files: 10_000 };
 
-/** Returns a condition on the file `f`. @param field named in errors @throws InvalidInputError */
+/** Returns a condition on the file `f`. @param field the name of the input in errors @throws InvalidInputError */
 export function chosenFiles(path: string, field = 'path'): Sql {
   if (path === '/') throw new InvalidInputError(field, 'must be a file or a folder, and not all there is: "/"');
   if (!path.endsWith('/')) return sql`f.path = ${checkPath(field, path)}`;
-  const folder = checkPath(field, path.slice(0, -1));
-  // `0` follows the slash, so it ends the range of paths
-  return sql`f.path ~>=~ ${`${folder}/`} AND f.path ~<~ ${`${folder}0`}`;
+  const prefix = checkPath(field, path.slice(0, -1));
+  // `0` is the character after the slash, so it ends the range of paths
+  return sql`f.path ~>=~ ${`${prefix}/`} AND f.path ~<~ ${`${prefix}0`}`;
 }
 
 export async function countChosen(ctx: Context, which: Sql): Promise<ChosenFiles> {
   const rows = await ctx.db.rows<{ files: number; bytes: string; requests: number }>(
     sql`WITH leaving AS MATERIALIZED (SELECT f.id, f.path, f.size FROM tape_file f WHERE ${which})
         SELECT (SELECT count(*)::int FROM leaving) AS files, (SELECT coalesce(sum(size), 0) FROM leaving)::text AS bytes,
-          (SELECT count(*)::int FROM request r WHERE r.id IN (${concernedBy}) AND ${isLive}) AS requests`,
+          (SELECT count(*)::int FROM request r WHERE r.id IN (${affectedRequests}) AND ${isLive}) AS requests`,
   );
   const { files = 0, bytes = '0', requests = 0 } = rows[0] ?? {};
   return { files, bytes: BigInt(bytes), requests };
 }
 
-export const concernedBy: Sql = sql`SELECT h.request_id FROM leaving o JOIN live_request_file h ON h.file_id = o.id
+/**
+ * Selects the ids of live requests that contain files of `leaving`, and of requests with their paths as unresolved
+ * ones.
+ */
+export const affectedRequests: Sql = sql`SELECT h.request_id FROM leaving o JOIN live_request_file h ON h.file_id = o.id
   UNION SELECT a.request_id FROM leaving o JOIN unresolved_path a ON a.path = o.path`;
 
-/** Returns why no file is left to change. @param done the state of files that need no change */
+/** Returns the error for an empty choice of files. @param done describes files that need no change */
 export async function whyNone(
   ctx: Context,
   { path, which, done }: { path: string; which: Sql; done: string },
@@ -66,27 +70,27 @@ export async function whyNone(
 }
 
 interface Steps {
-  /** A condition on the file `f`, which is false after the step. */
+  /** A condition on the file `f`. The step makes it false. */
   which: Sql;
-  /** More columns of `leaving`, each after a comma. */
+  /** Additional columns of `leaving`, each after a comma. */
   columns?: Sql;
-  note: (done: Pick<ChosenFiles, 'files' | 'bytes'>) => Sql;
+  auditEntry: (done: Pick<ChosenFiles, 'files' | 'bytes'>) => Sql;
 }
 
 /**
- * Runs steps in order of paths on the temporary table `leaving`, to which a step may add files. A file may be renamed
- * between steps to a path already passed, so the steps start over until one sees all remaining files, or a round
- * changes nothing.
- * @param step gets the number of files of earlier steps
+ * Runs a step for each page of files, in order of paths. The page is in the temporary table `leaving`, and the step may
+ * add files to it. Between steps, a file may be renamed to a path before the current one. So the steps start again
+ * until one step contains all remaining files, or a round changes nothing.
+ * @param step gets the number of files that earlier steps have changed
  */
 export async function inSteps(
   ctx: Context,
-  { which, columns = empty, note }: Steps,
+  { which, columns = empty, auditEntry }: Steps,
   step: (tx: Transaction, before: number) => Promise<void>,
   run: (work: (tx: Transaction) => Promise<Step>) => Promise<Step>,
 ): Promise<Pick<ChosenFiles, 'files' | 'bytes'>> {
   const done = { files: 0, bytes: 0n };
-  for (let [after, doneBefore] = ['', 0]; ; ) {
+  for (let [after, doneBeforeRound] = ['', 0]; ; ) {
     const work = async (tx: Transaction) => {
       await lockCatalogue(tx, 'alone');
       await tx.query(
@@ -102,15 +106,15 @@ export async function inSteps(
         sql`SELECT count(*)::int AS files, coalesce(sum(size), 0)::text AS bytes FROM leaving`,
       );
       const { files = 0, bytes = '0' } = row ?? {};
-      if (files > 0) await tx.query(note({ files, bytes: BigInt(bytes) }));
+      if (files > 0) await tx.query(auditEntry({ files, bytes: BigInt(bytes) }));
       const isLast = (chosen?.count ?? 0) < stepSize.files;
       return { files, bytes: BigInt(bytes), last: isLast ? null : (chosen?.last ?? null) };
     };
     const { files, bytes, last } = await takeTurn(ctx, 'catalogue', () => run(work));
     done.files += files;
     done.bytes += bytes;
-    if (last === null && (after === '' || done.files === doneBefore)) return done;
-    if (last === null) doneBefore = done.files;
+    if (last === null && (after === '' || done.files === doneBeforeRound)) return done;
+    if (last === null) doneBeforeRound = done.files;
     after = last ?? '';
   }
 }
@@ -118,7 +122,7 @@ export async function inSteps(
 interface Step {
   files: number;
   bytes: bigint;
-  /** The last path of the step; null if there are no more. */
+  /** The last path of the step; null if no files follow. */
   last: string | null;
 }
 

@@ -1,4 +1,4 @@
-/** Reads tape files, also for the comparisons of `archive` and `scan`. */
+/** Reads tape files, also for `archive` and `scan`, which compare them with other files. */
 
 import { type Stage, stageLetters } from '../../core/stages.js';
 import { prepared } from '../../db/prepared.js';
@@ -39,15 +39,15 @@ const fileColumns = columnsOf(Prisma.TapeFileScalarFieldEnum, 'f');
 const commonFileColumns = columnsOf(commonFileFields, 'f');
 
 /**
- * Lists files by path: counted, by the page, or all as JSON objects.
- * @param reader aborts when the caller is gone
+ * Lists files by path: their count, a page of them, or all as JSON objects.
+ * @param reader aborts when the caller disconnects
  */
 export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSignal) {
   allow(ctx, 'listFiles');
   const filter = filterOf(input);
   const where = sql`${filter} AND ${mayPath(ctx, 'LIST')}`;
   const rows = sql`tape_file f WHERE ${where}`;
-  // counts of all files, and of all withdrawn files, read only an index
+  // without a filter, subtract withdrawn files from all files: both counts read only an index
   const isAll = !input.match && !input.stages && !input.withdrawn;
   const counted = isAll
     ? {
@@ -71,7 +71,7 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
     texts: <T>(json: JsonOfFile, consume: (count: bigint, pages: TextPages) => Promise<T>) => {
       const columns = sql`f.path, f.spot_name, f.stage, f.verified, f.size`;
       const item = jsonObject(json.map(([name, field]) => [name, jsonFields[field]]));
-      const ways = { isScan: looksAtAll(input), isPlannedOnce: Boolean(input.match && isByRareWord(input.match)) };
+      const ways = { isScan: readsEachFile(input), isPlannedOnce: Boolean(input.match && isByRareWord(input.match)) };
       const again = { key: sql`f.id`, rows: (ids: Sql) => sql`tape_file f WHERE f.id = ANY(${ids})` };
       const order = sql`f.path`;
       const list = { rows, ...(free && { free }), columns, item, order, ...ways, ...(input.match && { again }) };
@@ -80,7 +80,7 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
   };
 }
 
-/** Leaves out absent conditions, so that the planner sees which indexes it may use. */
+/** Returns the condition of a filter. Omits absent conditions, so that the planner sees which indexes it may use. */
 function filterOf({ match, stages, withdrawn }: ListFilesInput): Sql {
   const conditions: Sql[] = [withdrawn ? sql`${isWithdrawn} AND f.purged_at IS NULL` : isOffered];
   if (match) conditions.push(holdsText(checkPattern('match', match)));
@@ -88,8 +88,8 @@ function filterOf({ match, stages, withdrawn }: ListFilesInput): Sql {
   return allOf(conditions);
 }
 
-/** Whether the filter reads each file, even if it finds few. */
-function looksAtAll({ match, stages }: ListFilesInput): boolean {
+/** Returns whether the query reads each file, even if it finds few. */
+function readsEachFile({ match, stages }: ListFilesInput): boolean {
   return match ? isScan(match) : Boolean(stages);
 }
 
@@ -136,21 +136,23 @@ export async function readKnown(ctx: Context, paths: readonly string[]): Promise
   );
 }
 
-interface KnownPlace {
+interface KnownPosition {
   path: string;
   size: bigint;
   volume: string | null;
   position: bigint | null;
 }
 
-/** Returns known files by their names in their library. Prefers a file on `volume`, then a renamed one. */
+/**
+ * Returns known files by their path in their library. Of two files, prefers the one on `volume`, then a renamed one.
+ */
 export async function readPositions(
   ctx: Context,
   paths: readonly string[],
   volume: string,
-): Promise<Map<string, KnownPlace>> {
+): Promise<Map<string, KnownPosition>> {
   allow(ctx, 'importRows');
-  const rows = await ctx.db.rows<KnownPlace>(
+  const rows = await ctx.db.rows<KnownPosition>(
     sql`SELECT ${pathOnTape} AS path, f.size, v.name AS volume, f."position" FROM tape_file f LEFT JOIN volume v ON v.id = f.volume_id
         WHERE (f.path = ANY(${paths}::text[]) AND f.tape_path IS NULL) OR f.tape_path = ANY(${paths}::text[])
         ORDER BY v.name IS NOT DISTINCT FROM ${volume}, f.tape_path IS NOT NULL`,

@@ -1,6 +1,6 @@
 /**
- * Modes and groups of archived directories, by their logical paths (table `folder`). They protect the files below them,
- * so a restored directory gets the recorded mode, and a closed one if nothing is recorded.
+ * Modes and groups of archived directories, by their logical paths (table `folder`). They protect the files below them.
+ * So a restored directory gets the recorded mode, or FOLDER_MODE if none is recorded.
  */
 
 import { sql } from '../../db/sql.js';
@@ -8,30 +8,30 @@ import type { Transaction } from '../../db/transaction.js';
 import type { Context } from '../context.js';
 
 export interface FolderMode {
-  /** Logical path, without a slash at its end. */
+  /** Logical path without a trailing slash. */
   path: string;
   /** Permission bits. */
   mode: number;
   gid: bigint | null;
 }
 
-/** Who may enter and read a directory: its mode and group. */
+/** Mode and group of a directory, which decide which users may enter and read it. */
 export type Access = Omit<FolderMode, 'path'>;
 
 /** Mode of a directory without a recorded one. */
 export const FOLDER_MODE = 0o750;
 
 /**
- * Directory on a restore disk of copies whose logical paths are taken. Each of its directories begins with the id of its
- * file, and gives the access that the directories of the file's logical path give.
+ * Directory on a restore disk for copies of renamed files whose logical paths are taken. The name of each directory in
+ * it begins with the id of a file. It gives the same access as the directories of the file's logical path.
  */
 export const RENAMED = '/.tapegate-renamed';
 
 /**
- * Records directories that are archived. If a directory is known, the result permits only what both permit, since two
- * trees can be archived to one path. Calling it twice is safe.
- * @param prefix the logical path of the archived tree. Its parents are recorded with the access of the tree unless
- *   they are known, or contain other files, whose protection is unknown.
+ * Records archived directories. A known directory keeps only the permissions that both modes give, since two trees can
+ * be archived to one path. Calling it twice is safe.
+ * @param prefix the logical path of the archived tree. Its parents are recorded with the access of the tree, unless
+ *   they are known or contain other files, whose protection is unknown.
  */
 export async function recordFolders(ctx: Context, folders: readonly FolderMode[], prefix = '/'): Promise<void> {
   if (folders.length === 0) return;
@@ -52,10 +52,10 @@ export async function recordFolders(ctx: Context, folders: readonly FolderMode[]
   }
 }
 
-/** The parent of a logical path; empty for the root. */
+/** Returns the parent of a logical path; empty for the root. */
 const parentOf = (path: string): string => path.slice(0, Math.max(0, path.lastIndexOf('/')));
 
-/** Returns the recorded modes of directories on restore disks by path. Unknown directories are absent. */
+/** Returns the recorded modes of directories on restore disks, by path. Omits unknown directories. */
 export async function readFolderModes(ctx: Context, paths: readonly string[]): Promise<Map<string, Access>> {
   if (paths.length === 0) return new Map();
   const rows = await ctx.db.rows<FolderMode>(
@@ -71,7 +71,7 @@ export async function readFolderModes(ctx: Context, paths: readonly string[]): P
 
 const isBelow = (path: string, dir: string): boolean => `${path}/`.startsWith(`${dir}/`);
 
-/** All users may pass through the directory itself. */
+/** Returns the access to a directory below RENAMED. All users may pass through RENAMED itself. */
 async function readRenamed(ctx: Context, path: string): Promise<Access | undefined> {
   if (path === RENAMED) return { mode: 0o711, gid: null };
   const fileId = /^\d+/.exec(path.slice(RENAMED.length + 1))?.[0] ?? null;
@@ -84,7 +84,10 @@ async function readRenamed(ctx: Context, path: string): Promise<Access | undefin
   return chain.reduce(restrictAccess, { mode: 0o755, gid: null });
 }
 
-/** Gives directories below a renamed one their modes at the new path, unless they are known there. @param from, to end with a slash */
+/**
+ * Records the modes of a renamed directory and those below it at the new path, unless they are known there.
+ * @param of.from,of.to with a trailing slash
+ */
 export async function renameFolders(tx: Transaction, { from, to }: { from: string; to: string }): Promise<void> {
   const length = [...from].length;
   await tx.query(
@@ -97,20 +100,20 @@ export async function renameFolders(tx: Transaction, { from, to }: { from: strin
 const PERMISSIONS = 0o777;
 
 /**
- * Returns the access to a directory through the one above it: nobody gets more than both permit.
- * @param above of the directory above, folded in the same way
+ * Returns the access to a directory through its parent: only the permissions that both give.
+ * @param above the access to the parent, restricted in the same way by its own parents
  */
 export function restrictAccess(above: Access, { mode, gid }: Access): Access {
   const [group, others] = [(mode >> 3) & 7, mode & 7];
   if (mayEnter(above.mode & 7) && mayEnter((above.mode >> 3) & 7)) return { mode: mode & PERMISSIONS, gid };
-  // only the group of the one above gets through it
+  // only the group of the parent may pass through it
   const passing = !mayEnter((above.mode >> 3) & 7) ? 0 : above.gid === gid ? group : group & others;
   return { mode: (mode & 0o700) | (passing << 3), gid: above.gid };
 }
 
 const mayEnter = (bits: number): boolean => (bits & 1) !== 0;
 
-/** Returns the mode of a file in a directory whose protection it loses. */
+/** Returns the mode that protects a file outside its directory as its directory did. */
 export function restrictFile(above: Access, file: { mode: number; gid: bigint | null }): number {
   const { mode, gid } = restrictAccess(above, file);
   return gid === file.gid ? mode : mode & 0o700;

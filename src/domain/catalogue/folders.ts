@@ -1,4 +1,4 @@
-/** Reads the catalogue as directories, derived from the paths of files. */
+/** Reads the catalogue as a tree of directories, derived from the paths of files. */
 
 import { askAtLength } from '../../db/snapshot.js';
 import { type Sql, sql } from '../../db/sql.js';
@@ -18,7 +18,11 @@ export interface Entry {
   mtime: string | null;
 }
 
-/** @param path logical; empty for the root @returns undefined if the caller may list nothing there */
+/**
+ * Reads a file or directory.
+ * @param path logical; empty for the root
+ * @returns undefined if the caller may list nothing there
+ */
 export async function readEntry(ctx: Context, path: string): Promise<Entry | undefined> {
   allow(ctx, 'getFile');
   const rows = await ctx.db.rows<Entry>(
@@ -29,12 +33,12 @@ export async function readEntry(ctx: Context, path: string): Promise<Entry | und
   return rows[0];
 }
 
-/** Lists direct entries in byte order, with an index lookup each. @returns one more than `limit` if there are more */
+/** Lists the entries of a directory in byte order, with one index lookup each. @returns at most `limit` + 1 entries */
 export async function listFolder(ctx: Context, path: string, limit: number): Promise<Entry[]> {
   allow(ctx, 'listFiles');
   const name = sql`split_part(substr(e.path, length(${path}::text) + 2), '/', 1)`;
   const child = sql`${path}::text || '/' || ${name}`;
-  // the next entry follows all paths that begin with this one and a slash
+  // the next entry comes after all paths that begin with this one and a slash
   const next = sql`CASE WHEN e.path = ${child} THEN e.path || chr(1) ELSE ${child} || '0' END`;
   return await askAtLength<Entry>(
     ctx,
@@ -57,7 +61,11 @@ export interface Folder {
 
 const SHOWN = 1000;
 
-/** Lists at most 1,000 entries that the caller may list. @param path absolute @throws InvalidInputError */
+/**
+ * Lists at most 1,000 entries of a directory that the caller may list.
+ * @param path absolute
+ * @throws InvalidInputError
+ */
 export async function showFolder(ctx: Context, path: string): Promise<Folder> {
   allow(ctx, 'listFiles');
   const folder = path.replace(/\/+$/, '');

@@ -1,4 +1,4 @@
-/** Moves files from stage to stage. No other function does. */
+/** Moves files from stage to stage. No other module changes stages. */
 
 import type { Move } from '../../core/stages.js';
 import { empty, type Sql, sql } from '../../db/sql.js';
@@ -6,13 +6,13 @@ import type { Transaction } from '../../db/transaction.js';
 import { recordMoves } from '../../events/event-writes.js';
 import type { Context } from '../context.js';
 
-/** Identity and size of a copy in the restore area. Null: unknown. */
+/** Identity and checksums of a copy in the restore area. Null: unknown. */
 export interface CopyTraits {
   ino: bigint;
   mtimeNs: bigint;
   ctimeNs: bigint | null;
   checksum: string | null;
-  /** Of the bytes that were read from tape, in hex. */
+  /** Adler-32 of the bytes that were read from tape, in hex. */
   adler32?: string | null | undefined;
 }
 
@@ -20,16 +20,16 @@ export interface NewCopy extends CopyTraits {
   diskId: number;
 }
 
-/** The part of an update that records the copy of a file, from a row `m` of `newCopies`. */
+/** Assignments of an update that record the copy of a file, from a row `m` of `newCopies`. */
 export const setCopy = sql`disk_id = m.disk_id, disk_ino = m.ino, disk_mtime_ns = m.mtime_ns,
   disk_ctime_ns = m.ctime_ns, disk_checksum = m.checksum`;
 
-/** The part of an update that sets unknown checksums to those of `m`, the bytes just read from tape. */
+/** Assignments of an update that replace unknown checksums by those of the bytes read from tape, a row `m`. */
 export const setMissingChecksums = sql`checksum = coalesce(f.checksum, m.checksum),
   checksum_taken = CASE WHEN f.checksum IS NULL THEN m.checksum IS NOT NULL ELSE f.checksum_taken END,
   adler32 = coalesce(f.adler32, m.adler32)`;
 
-/** Returns files with their new copies, as rows `m`. @param copies one for each file, or none at all */
+/** Returns files with their new copies, as rows `m`. @param copies one for each file, or an empty list */
 export function newCopies(fileIds: readonly bigint[], copies: readonly NewCopy[]): Sql {
   const [diskIds, inos] = [copies.map((copy) => copy.diskId), copies.map((copy) => copy.ino)];
   const [mtimes, ctimes] = [copies.map((copy) => copy.mtimeNs), copies.map((copy) => copy.ctimeNs)];
@@ -40,8 +40,9 @@ export function newCopies(fileIds: readonly bigint[], copies: readonly NewCopy[]
 }
 
 /**
- * Moves files that are still at `from`, with events in the same transaction. @returns the ids of the moved files
- * @param copies one for each file, recorded in the same update because each update of a file writes all of its indexes
+ * Moves files that are still in the stage `from`, and records events in the same transaction.
+ * @param copies one for each file. The same update records them, because each update of a file writes all its indexes.
+ * @returns the ids of the moved files
  */
 export async function moveFiles(
   ctx: Pick<Context, 'now'>,
@@ -51,12 +52,13 @@ export async function moveFiles(
   copies?: readonly NewCopy[],
 ): Promise<bigint[]> {
   if (fileIds.length === 0) return [];
-  const note = copies ? sql`, ${setCopy}` : empty;
-  const take = copies && move.from === 'RESTORING' && move.to === 'RESTORED' ? sql`, ${setMissingChecksums}` : empty;
+  const copy = copies ? sql`, ${setCopy}` : empty;
+  const checksums =
+    copies && move.from === 'RESTORING' && move.to === 'RESTORED' ? sql`, ${setMissingChecksums}` : empty;
   // a changed copy belongs to UNVERIFIED only
-  const forget = move.from === 'UNVERIFIED' ? sql`, changed_disk_id = NULL` : empty;
+  const changed = move.from === 'UNVERIFIED' ? sql`, changed_disk_id = NULL` : empty;
   const rows = await tx.query<{ id: bigint }>(
-    sql`UPDATE tape_file f SET stage = ${move.to} ${note} ${take} ${forget} FROM ${newCopies(fileIds, copies ?? [])}
+    sql`UPDATE tape_file f SET stage = ${move.to} ${copy} ${checksums} ${changed} FROM ${newCopies(fileIds, copies ?? [])}
         WHERE f.id = m.id AND f.stage = ${move.from} RETURNING f.id`,
   );
   const moved = rows.map((row) => row.id);

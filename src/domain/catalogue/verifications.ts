@@ -1,6 +1,7 @@
 /**
- * Verifies tape copies: an UNVERIFIED file that was never verified is read back from tape, and moves to ONDISK if its
- * bytes match the catalogue. A failure is kept until a later read succeeds or an import changes the file.
+ * Verifies tape copies. A drive reads an UNVERIFIED file that was never verified back from tape. The file moves to
+ * ONDISK if its bytes match the catalogue. A failure stays recorded until a later read succeeds or an import changes
+ * the file.
  */
 
 import type { ErrorClass } from '../../core/errors.js';
@@ -17,11 +18,13 @@ import { keyedList } from '../page-keys.js';
 import { allow } from '../policy.js';
 import { moveFiles } from './moves.js';
 
-/** The file `f` was never verified. A verified one, or one with a changed copy, was modified on disk since. */
+/**
+ * The tape copy of `f` was never verified. A file that was verified, or has a changed copy, was modified on disk since.
+ */
 const isUnconfirmed = sql`f.stage = 'UNVERIFIED' AND f.verified IS NULL AND f.checksum IS NOT NULL AND ${hasPlace}
   AND f.changed_disk_id IS NULL AND ${isOffered}`;
 
-/** The copy of `f` is due by the entry `w`. Staging libraries charge for reads, so they need an operator's request. */
+/** The copy of `f` is due by its row `w`. A copy in a staging library needs such a row, since reads may cost money. */
 export function isReadBackDue(now: string): Sql {
   return sql`(${isUnconfirmed} AND w.not_before <= ${now})`;
 }
@@ -36,7 +39,10 @@ export interface UnconfirmedVolume {
   volume: string;
 }
 
-/** Finds a volume with copies to verify that is in service and in no drive. @param except names of other volumes */
+/**
+ * Finds a volume with copies to verify that is in service and not in a drive.
+ * @param except volumes to skip, by name
+ */
 export async function findUnconfirmed(
   ctx: Context,
   libraryId: number,
@@ -54,7 +60,7 @@ export async function findUnconfirmed(
 
 export interface UnconfirmedCopy {
   fileId: bigint;
-  /** Path on tape. */
+  /** Path in the library. */
   path: string;
   size: bigint;
   /** Null if unknown; the library finds the file by its path. */
@@ -63,7 +69,7 @@ export interface UnconfirmedCopy {
   attempts: number;
 }
 
-/** Reads the next copies of a volume to verify, by position, those without one last. */
+/** Reads the next copies of a volume to verify, in order of position. Copies without a position come last. */
 export async function readUnconfirmed(
   ctx: Context,
   page: { volumeId: number; after: Pick<UnconfirmedCopy, 'position' | 'fileId'> | undefined; limit: number },
@@ -84,13 +90,16 @@ export async function readUnconfirmed(
 export interface VerificationFailure {
   errorClass: ErrorClass;
   error: string;
-  /** The failure counts against the copy. */
+  /** Whether the failure counts as a try of the copy. */
   isTry: boolean;
-  /** Undefined if the copy is not tried again. */
+  /** Undefined if the copy is not retried. */
   notBefore: string | undefined;
 }
 
-/** Records the result of reading a copy, unless the catalogue has changed. @param failure undefined if it is good */
+/**
+ * Records the result of a read, unless the file has changed in the catalogue.
+ * @param failure undefined if the copy is good
+ */
 export async function endVerification(
   ctx: Context,
   copy: UnconfirmedCopy & { volumeId: number },
@@ -121,7 +130,7 @@ export async function deleteVerifications(tx: Transaction, fileIds: readonly big
   await tx.query(sql`DELETE FROM verification WHERE file_id = ANY(${fileIds}::bigint[])`);
 }
 
-/** Lists copies that failed verification, by file id: counted, or by the page. */
+/** Lists copies that failed verification, by file id: their count, or a page of them. */
 export function listVerifications(ctx: Context, input: { match?: string | null | undefined }, reader?: AbortSignal) {
   allow(ctx, 'listVerifications');
   const isMatch = input.match ? holdsText(checkPattern('match', input.match)) : sql`true`;
@@ -133,33 +142,33 @@ export function listVerifications(ctx: Context, input: { match?: string | null |
 
 interface VerifyAgainInput {
   match: string;
-  /** Also reads copies of staging libraries for the first time, which may cost the site something. */
+  /** Also requests a first read of copies in staging libraries, which may cost money. */
   staged?: boolean | null | undefined;
 }
 
 /** Retries copies that failed verification. @returns the number of copies */
 export async function verifyAgain(ctx: Context, { match: given, staged }: VerifyAgainInput): Promise<number> {
-  const deed = {
+  const action = {
     operation: 'verifyAgain',
     kind: 'FILES',
     object: given,
     ...(staged && { given: { staged } }),
   } as const;
-  return await audited(ctx, deed, async (note) => {
+  return await audited(ctx, action, async (auditEntry) => {
     const match = checkPattern('match', given);
-    const isWished = sql`${holdsText(match)} AND f.stage = 'UNVERIFIED' AND f.verified IS NULL AND f.changed_disk_id IS NULL`;
+    const isRequested = sql`${holdsText(match)} AND f.stage = 'UNVERIFIED' AND f.verified IS NULL AND f.changed_disk_id IS NULL`;
     const isNew = staged ? sql`true` : sql`EXISTS (SELECT FROM verification o WHERE o.file_id = f.id)`;
     const rows = await ctx.db.rows<{ count: number }>(
-      sql`WITH noted AS (${note()}), again AS (
+      sql`WITH recorded AS (${auditEntry()}), again AS (
             DELETE FROM verification w USING tape_file f
-            WHERE f.id = w.file_id AND ${isWished} AND NOT ${isOfStaging(sql`f.volume_id`)} RETURNING true
-          ), asked AS (
+            WHERE f.id = w.file_id AND ${isRequested} AND NOT ${isOfStaging(sql`f.volume_id`)} RETURNING true
+          ), requested AS (
             INSERT INTO verification (file_id, attempts, error_class, error, at, not_before)
             SELECT f.id, 0, 'TRANSIENT', ${TO_BE_READ}, ${ctx.now()}, ${ctx.now()} FROM tape_file f
-            WHERE ${isWished} AND ${isUnconfirmed} AND ${isOfStaging(sql`f.volume_id`)} AND ${isNew}
+            WHERE ${isRequested} AND ${isUnconfirmed} AND ${isOfStaging(sql`f.volume_id`)} AND ${isNew}
             ON CONFLICT (file_id) DO UPDATE SET attempts = 0, not_before = excluded.not_before RETURNING true
-          ), rung AS (SELECT pg_notify('tapegate', 'recall') FROM asked LIMIT 1)
-          SELECT (SELECT count(*) FROM again)::int + (SELECT count(*) FROM asked)::int AS count FROM (SELECT count(*) FROM rung) r`,
+          ), notified AS (SELECT pg_notify('tapegate', 'recall') FROM requested LIMIT 1)
+          SELECT (SELECT count(*) FROM again)::int + (SELECT count(*) FROM requested)::int AS count FROM (SELECT count(*) FROM notified) r`,
     );
     return rows[0]?.count ?? 0;
   });

@@ -1,7 +1,7 @@
 /**
- * Versions and tape copies of a file. An import may change the bytes of a path or their position; a copy on disk or a
- * running recall belongs to the version that it read. If the first tape copy is unreadable, the copies are swapped, and
- * the failed one keeps the error. A file fails only if both copies have failed.
+ * Versions and tape copies of a file. An import may change the bytes of a path or their position. A copy on disk, or a
+ * running recall, belongs to the version that was read. If the first tape copy is unreadable, Tapegate swaps the copies
+ * and records the error of the failed one. A file fails only if both copies have failed.
  */
 
 import type { ErrorClass } from '../../core/errors.js';
@@ -11,56 +11,63 @@ import { hasOther, isWaiting } from '../conditions.js';
 import type { Context } from '../context.js';
 
 /**
- * Whether two rows describe the same bytes. Known checksums decide. Otherwise size and position must be equal, with no
- * checksum added. A position added later counts as equal, since the file was found by its path.
+ * Returns a condition: two rows describe the same bytes. Known checksums decide. Otherwise size and position must be
+ * equal, and the later row must have no checksum. A position added later counts as equal, since the path identifies the
+ * file.
  * @param was,is aliases of the earlier and the present row, with `size`, `checksum`, `volume_id` and `position`
  */
 export function isSameVersion(was: string, is: string): Sql {
   const [a, b] = [raw(was), raw(is)];
   return sql`(${a}.size = ${b}.size AND (coalesce(${a}.checksum = ${b}.checksum, false)
-    OR (${b}.checksum IS NULL AND (${isSamePlace(was, is)} OR (${a}.position IS NULL AND ${a}.volume_id = ${b}.volume_id)))))`;
+    OR (${b}.checksum IS NULL AND (${isSamePosition(was, is)} OR (${a}.position IS NULL AND ${a}.volume_id = ${b}.volume_id)))))`;
 }
 
-export function isSamePlace(was: string, is: string): Sql {
+export function isSamePosition(was: string, is: string): Sql {
   const [a, b] = [raw(was), raw(is)];
   return sql`(${a}.volume_id, ${a}.position) IS NOT DISTINCT FROM (${b}.volume_id, ${b}.position)`;
 }
 
-/** Whether a recall would read and compare the same by both rows. Otherwise earlier errors do not apply. */
+/**
+ * Returns a condition: a recall would read and compare the same bytes by both rows. If not, earlier errors do not
+ * apply.
+ */
 export function isSameSource(was: string, is: string): Sql {
   const [a, b] = [raw(was), raw(is)];
-  return sql`(${a}.size = ${b}.size AND ${a}.checksum IS NOT DISTINCT FROM ${b}.checksum AND ${isSamePlace(was, is)})`;
+  return sql`(${a}.size = ${b}.size AND ${a}.checksum IS NOT DISTINCT FROM ${b}.checksum AND ${isSamePosition(was, is)})`;
 }
 
+/** Assignments of an update that set the position and size of a recall to those of its file `f`. */
 export const positionOfFile = sql`volume_id = f.volume_id, position = f.position, size = f.size`;
 
-/** The part of an update that requeues the recall `c` of the file `f`. */
+/** Assignments of an update that requeue the recall `c` of the file `f`. */
 export const requeueRecall = sql`state = 'WAITING', drive_id = NULL, epoch = NULL, disk_id = NULL, started_at = NULL,
   checksum = NULL, copy_ino = NULL, copy_mtime_ns = NULL, ${positionOfFile}`;
 
+/** Whether the recall `c` has another position or size than its file `f`. */
 export const hasStalePosition = sql`(c.volume_id, c.position, c.size) IS DISTINCT FROM (f.volume_id, f.position, f.size)`;
 
-interface Failed {
+interface FailedRead {
   fileId: bigint;
   errorClass: ErrorClass;
   error: string;
-  /** The error comes from the tape, not from a restore disk. Needed for POLICY only. */
+  /** The error comes from the tape, not from a restore disk. Only read if the class is POLICY. */
   isOfTape?: boolean | undefined;
 }
 
+/** Assignments of an update that swap the two tape copies of the file `f`. */
 export const swapCopies = sql`volume_id = f.copy_volume_id, "position" = f.copy_position, copy_volume_id = f.volume_id, copy_position = f.position`;
 
-const isTapeFailure = ({ errorClass, isOfTape }: Failed) =>
+const isTapeFailure = ({ errorClass, isOfTape }: FailedRead) =>
   errorClass !== 'SPACE' && (errorClass !== 'POLICY' || isOfTape === true);
 
 /**
- * Switches locked files to their second copy, if any, and resets the tries of their waiting recalls.
- * @returns the switched files, whose recalls are requeued, and the errors of files with two failed copies
+ * Switches locked files to their second tape copy, if any, and resets the tries of their waiting recalls.
+ * @returns the switched files, whose recalls the caller requeues, and the errors of files whose copies have both failed
  */
 export async function switchToCopies(
   ctx: Context,
   tx: Transaction,
-  failed: readonly Failed[],
+  failed: readonly FailedRead[],
 ): Promise<{ switched: Set<bigint>; bothFailed: Map<bigint, string> }> {
   const tapeFailures = failed.filter(isTapeFailure);
   if (tapeFailures.length === 0) return { switched: new Set(), bothFailed: new Map() };

@@ -1,4 +1,4 @@
-/** Volumes: lists, figures, media, and the positions that `archive` gives out. */
+/** Volumes: lists, figures, media, and the positions that `archive` reserves. */
 
 import { InvalidInputError, NotFoundError, quote } from '../../core/errors.js';
 import { lockAdvisory } from '../../db/locks.js';
@@ -21,7 +21,7 @@ interface ListVolumesInput {
 
 const isListed = ({ retired }: ListVolumesInput): Sql => (retired ? sql`true` : sql`v.retired_at IS NULL`);
 
-/** Lists volumes by name: counted, or by the page. */
+/** Lists volumes by name: their count, or a page of them. */
 export function listVolumes(ctx: Context, input: ListVolumesInput = {}) {
   allow(ctx, 'listVolumes');
   const list = { rows: sql`volume v WHERE ${isListed(input)}`, id: sql`v.id`, key: sql`v.name` };
@@ -30,17 +30,17 @@ export function listVolumes(ctx: Context, input: ListVolumesInput = {}) {
   );
 }
 
-/** Copies on volumes. A file with two copies is on both. */
-const placed = sql`SELECT f.id, f.volume_id, f.size FROM tape_file f UNION ALL SELECT f.id, f.copy_volume_id, f.size FROM tape_file f WHERE f.copy_volume_id IS NOT NULL`;
+/** Selects the copies on volumes. A file with two copies has two rows. */
+const copies = sql`SELECT f.id, f.volume_id, f.size FROM tape_file f UNION ALL SELECT f.id, f.copy_volume_id, f.size FROM tape_file f WHERE f.copy_volume_id IS NOT NULL`;
 
-/** Returns the figures of some volumes, by id. @param reader aborts when the caller no longer waits */
+/** Returns numbers of files and bytes on volumes, by id. @param reader aborts when the caller disconnects */
 export async function readVolumeFiguresOf(
   ctx: Context,
   volumeIds: readonly number[],
   reader?: AbortSignal,
 ): Promise<Map<number, { files: number; bytes: bigint }>> {
   allow(ctx, 'readVolumeFiguresOf');
-  const statement = sql`SELECT f.volume_id AS id, count(*)::int AS files, sum(f.size) AS bytes FROM (${placed}) f
+  const statement = sql`SELECT f.volume_id AS id, count(*)::int AS files, sum(f.size) AS bytes FROM (${copies}) f
     WHERE f.volume_id = ANY(${volumeIds}::int[]) GROUP BY f.volume_id`;
   type Row = { id: number; files: number; bytes: bigint };
   const rows = await atListServer(ctx, (at) => askAtLength<Row>(at, statement, reader));
@@ -63,11 +63,12 @@ export interface TapePosition {
 export const archiveVolumes = /^TG[0-9]{4,18}$/;
 
 /**
- * Begins a volume if the first library contains files at positions that the catalogue has not given out: it was restored
- * from a backup, or a failover lost its last transactions.
- * @param last the last position of the library
+ * Begins a new volume if the first library contains files at positions that the catalogue has not reserved. That
+ * happens if the database was restored from a backup, or a failover lost its last transactions.
+ * @param last the last position in the library
  */
-export async function skipUsedPositions(ctx: Context, { volume, position }: TapePosition): Promise<void> {
+export async function skipUsedPositions(ctx: Context, last: TapePosition): Promise<void> {
+  const { volume, position } = last;
   const number = BigInt(volume.slice(2));
   await transaction(ctx.db.pool, 'skipUsedPositions', async (tx) => {
     await lockAdvisory(tx, 'places');
@@ -88,9 +89,9 @@ interface OpenVolume {
 }
 
 /**
- * Gives files the next positions on the newest volume of the first library. Begins a new volume if that one is closed
- * or the next file does not fit; a file larger than a volume gets its own. No position is given out twice, even if
- * nothing is written there.
+ * Reserves the next positions for files, on the newest volume of the first library. Begins a new volume if that one is
+ * closed or has no room for the next file. A file larger than a volume gets its own volume. A position is never
+ * reserved twice, even if nothing is written there.
  * @param sizes bytes of the files
  */
 export async function reservePositions(
@@ -106,7 +107,7 @@ export async function reservePositions(
     );
     const filled = new Map<bigint, OpenVolume>();
     let volume = newest ?? { number: 0n, used: volumeSize, nextPosition: 1n, isClosed: false };
-    const places = sizes.map((size) => {
+    const positions = sizes.map((size) => {
       const isFull = volume.used > 0n && volume.used + size > volumeSize;
       if (volume.number === 0n || volume.isClosed || isFull) {
         volume = { number: volume.number + 1n, used: 0n, nextPosition: 1n, isClosed: false };
@@ -123,7 +124,7 @@ export async function reservePositions(
           SELECT * FROM unnest(${names}::text[], ${used}::bigint[], ${next}::bigint[])
           ON CONFLICT (name) DO UPDATE SET used = excluded.used, next_position = excluded.next_position`,
     );
-    return places;
+    return positions;
   });
 }
 
@@ -136,7 +137,7 @@ export async function readVolumes({ db }: Context, ids: readonly number[]): Prom
   return new Map(volumes.map((volume) => [volume.id, volume]));
 }
 
-/** Example: `volume "V00001" was retired: worn out` */
+/** Returns a sentence such as `volume "V00001" was retired: worn out`. */
 export function describeRetired(name: string, why: string | null): string {
   return `volume ${quote(name)} was retired: ${why ?? 'nothing is put there any more'}`;
 }
@@ -147,8 +148,10 @@ export async function findVolume(ctx: Context, name: string): Promise<Volume | n
 }
 
 /**
- * Sets the medium of volumes, by which the planner estimates costs, for all or none. @returns the number of volumes
- * @param input.names default: all volumes @throws InvalidInputError, NotFoundError
+ * Sets the medium of volumes, from which the planner estimates costs. Changes all named volumes or none.
+ * @param input.names default: all volumes
+ * @returns the number of volumes
+ * @throws InvalidInputError, NotFoundError
  */
 export async function setMedium(
   ctx: Context,
@@ -156,21 +159,21 @@ export async function setMedium(
 ): Promise<number> {
   const { medium, names: given = [] } = input;
   const object = given.length === 1 ? (given[0] ?? '') : '';
-  const deed = { operation: 'setMedium', kind: 'VOLUME', object, given: { medium, names: given } } as const;
-  return await audited(ctx, deed, async (note) => {
+  const action = { operation: 'setMedium', kind: 'VOLUME', object, given: { medium, names: given } } as const;
+  return await audited(ctx, action, async (auditEntry) => {
     if (!Object.hasOwn(media, medium)) {
       throw new InvalidInputError('medium', `must be one of ${Object.keys(media).join(', ')}, not ${quote(medium)}`);
     }
     const names = input.names && [...new Set(input.names.map((name) => checkText('names', name)))];
-    const isMeant = names ? sql`v.name = ANY(${names}::text[])` : sql`true`;
+    const isChosen = names ? sql`v.name = ANY(${names}::text[])` : sql`true`;
     const rows = await ctx.db.rows<{ name: string }>(
-      sql`SELECT n.name FROM unnest(${names ?? []}::text[]) WITH ORDINALITY AS n (name, place)
-          WHERE NOT EXISTS (SELECT FROM volume v WHERE v.name = n.name) ORDER BY n.place LIMIT 1`,
+      sql`SELECT n.name FROM unnest(${names ?? []}::text[]) WITH ORDINALITY AS n (name, ordinal)
+          WHERE NOT EXISTS (SELECT FROM volume v WHERE v.name = n.name) ORDER BY n.ordinal LIMIT 1`,
     );
     if (rows[0]) throw new NotFoundError(`there is no volume ${quote(rows[0].name)}`);
     const { prisma } = ctx.db;
-    const changed = prisma.$executeRaw(sql`UPDATE volume v SET medium = ${medium} WHERE ${isMeant}`);
-    const [count] = await prisma.$transaction([changed, prisma.$executeRaw(note())]);
+    const changed = prisma.$executeRaw(sql`UPDATE volume v SET medium = ${medium} WHERE ${isChosen}`);
+    const [count] = await prisma.$transaction([changed, prisma.$executeRaw(auditEntry())]);
     return count;
   });
 }

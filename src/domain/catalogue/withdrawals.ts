@@ -1,7 +1,7 @@
 /**
- * Withdraws, reinstates and purges files. Withdrawn files are not listed and cannot be requested. Requests keep those
- * on disk; waiting request files fail with the reason, unless the file is being read. A complete list withdraws the
- * files that it omits.
+ * Withdraws, reinstates and purges files. Withdrawn files are not listed and cannot be requested. Requests keep
+ * withdrawn files that are on disk. Waiting request files fail with the reason, unless a drive is reading the file. A
+ * complete list withdraws the files that it omits.
  */
 
 import { InUseError, InvalidInputError, quote } from '../../core/errors.js';
@@ -14,13 +14,13 @@ import { audited } from '../audit/audited.js';
 import { isLive, isOffered, isRecalledNoMore, isWaiting, isWithdrawn, whyWithdrawn } from '../conditions.js';
 import type { Context } from '../context.js';
 import { checkText } from '../input.js';
-import { findJoining, leaveWithdrawn, storeJoining } from '../requests/joins.js';
+import { findJoining, resetWithdrawnPaths, storeJoining } from '../requests/joins.js';
 import { markRequestFiles, type RequestFileOutcome } from '../requests/request-files.js';
 import {
+  affectedRequests,
   type ChosenFiles,
   type ChosenPaths,
   chosenFiles,
-  concernedBy,
   countChosen,
   inSteps,
   lockLeaving,
@@ -32,23 +32,23 @@ interface WithdrawFilesInput extends ChosenPaths {
   why?: string | null | undefined;
 }
 
-/** @throws InvalidInputError; NotFoundError if no file exists, or all are withdrawn */
+/** Withdraws files. @throws InvalidInputError; NotFoundError if no file exists, or all are withdrawn */
 export async function withdrawFiles(ctx: Context, input: WithdrawFilesInput): Promise<ChosenFiles> {
   const { path, why, isDryRun } = input;
   return await audited(
     ctx,
     { operation: 'withdrawFiles', kind: 'CATALOGUE', object: path, given: { why, isDryRun } },
-    async (note) => {
+    async (auditEntry) => {
       const which = chosenFiles(path);
       const reason = why ? checkReason(why) : null;
-      // include files withdrawn by a list, which the next list would reinstate
-      const leaves = sql`${which} AND (${isOffered} OR f.is_unlisted)`;
-      const chosen = await countChosen(ctx, leaves);
+      // includes files that a list has withdrawn, since the next list would reinstate them
+      const isAffected = sql`${which} AND (${isOffered} OR f.is_unlisted)`;
+      const chosen = await countChosen(ctx, isAffected);
       if (chosen.files === 0) throw await whyNone(ctx, { path, which, done: 'withdrawn already' });
       if (isDryRun) return chosen;
       const done = await inSteps(
         ctx,
-        { which: leaves, note: (step) => note({ given: { ...step, why } }) },
+        { which: isAffected, auditEntry: (step) => auditEntry({ given: { ...step, why } }) },
         (tx) => withdrawStep(ctx, tx, reason),
         (work) => transaction(ctx.db.pool, 'withdrawFiles', work),
       );
@@ -58,7 +58,8 @@ export async function withdrawFiles(ctx: Context, input: WithdrawFilesInput): Pr
 }
 
 /**
- * Reinstates files. Requests that await them take them in; failed request files can be retried (`retryRequest`).
+ * Reinstates files. They join requests with their unresolved paths or matching patterns. Users can retry failed request
+ * files (`retryRequest`).
  * @throws InvalidInputError; NotFoundError if none is withdrawn
  */
 export async function reinstateFiles(ctx: Context, input: ChosenPaths): Promise<ChosenFiles> {
@@ -66,14 +67,14 @@ export async function reinstateFiles(ctx: Context, input: ChosenPaths): Promise<
   return await audited(
     ctx,
     { operation: 'reinstateFiles', kind: 'CATALOGUE', object: path, given: { isDryRun } },
-    async (note) => {
+    async (auditEntry) => {
       const which = chosenFiles(path); // never matches a purged file
       const chosen = await countChosen(ctx, sql`${which} AND ${isWithdrawn}`);
       if (chosen.files === 0) throw await whyNone(ctx, { path, which, done: 'not withdrawn' });
       if (isDryRun) return chosen;
       const done = await inSteps(
         ctx,
-        { which: sql`${which} AND ${isWithdrawn}`, note: (step) => note({ given: { ...step } }) },
+        { which: sql`${which} AND ${isWithdrawn}`, auditEntry: (step) => auditEntry({ given: { ...step } }) },
         (tx) => reinstateStep(ctx, tx),
         (work) => transaction(ctx.db.pool, 'reinstateFiles', work),
       );
@@ -82,7 +83,10 @@ export async function reinstateFiles(ctx: Context, input: ChosenPaths): Promise<
   );
 }
 
-/** The reason outlives the removal of personal data, so it must contain no address. @throws InvalidInputError */
+/**
+ * Checks a reason. It stays when personal data are removed, so it must contain no address.
+ * @throws InvalidInputError
+ */
 export function checkReason(why: string): string {
   if (/[^\s@]@[^\s@]/.test(why))
     throw new InvalidInputError('why', `must not contain an address of mail: ${quote(why)}`);
@@ -90,14 +94,14 @@ export function checkReason(why: string): string {
 }
 
 async function withdrawStep(ctx: Context, tx: Transaction, why: string | null): Promise<void> {
-  const requestIds = await lockRequests(tx, sql`${isLive} AND r.id IN (${concernedBy})`);
+  const requestIds = await lockRequests(tx, sql`${isLive} AND r.id IN (${affectedRequests})`);
   await lockQuotas(tx, sql`q.id IN (SELECT quota_id FROM request WHERE id = ANY(${requestIds}::int[]))`);
   await lockLeaving(tx);
   await withdrawLeaving(ctx, tx, { requestIds, why, isUnlisted: false });
 }
 
-interface Leave {
-  /** Live requests that contain or await one of the files. They and their quotas are locked. */
+interface Withdrawal {
+  /** Live requests with one of the files or paths. They and their quotas are locked. */
   requestIds: readonly number[];
   why: string | null;
   isUnlisted: boolean;
@@ -107,7 +111,7 @@ interface Leave {
 export async function withdrawLeaving(
   ctx: Context,
   tx: Transaction,
-  { requestIds, why, isUnlisted }: Leave,
+  { requestIds, why, isUnlisted }: Withdrawal,
 ): Promise<void> {
   await lockRecalls(tx, sql`c.file_id IN (SELECT id FROM leaving)`);
   await tx.query(
@@ -115,14 +119,17 @@ export async function withdrawLeaving(
         FROM leaving l WHERE f.id = l.id`,
   );
   await tx.query(sql`DELETE FROM recall c USING leaving l WHERE c.file_id = l.id AND ${isWaiting}`);
-  const told = await tx.query<RequestFileOutcome>(
+  const outcomes = await tx.query<RequestFileOutcome>(
     sql`SELECT f.id AS "fileId", 'POLICY' AS "errorClass", ${whyWithdrawn} AS error FROM leaving l JOIN tape_file f ON f.id = l.id
         WHERE ${isRecalledNoMore} AND EXISTS (SELECT FROM live_request_file h WHERE h.file_id = f.id AND h.state = 'WAITING') ORDER BY f.id`,
   );
-  for (let from = 0; from < told.length; from += stepSize.files) {
-    await markRequestFiles(ctx, tx, told.slice(from, from + stepSize.files));
+  for (let from = 0; from < outcomes.length; from += stepSize.files) {
+    await markRequestFiles(ctx, tx, outcomes.slice(from, from + stepSize.files));
   }
-  const unknown = await leaveWithdrawn(tx, sql`r.id = ANY(${requestIds}::int[]) AND f.id IN (SELECT id FROM leaving)`);
+  const unknown = await resetWithdrawnPaths(
+    tx,
+    sql`r.id = ANY(${requestIds}::int[]) AND f.id IN (SELECT id FROM leaving)`,
+  );
   await tx.query(
     sql`UPDATE quota q SET unresolved_paths = q.unresolved_paths + u.paths
         FROM unnest(${unknown.map(({ quotaId }) => quotaId)}::int[], ${unknown.map(({ paths }) => paths)}::int[]) AS u (id, paths) WHERE q.id = u.id`,
@@ -141,17 +148,22 @@ async function reinstateStep(ctx: Context, tx: Transaction): Promise<void> {
   await storeJoining(ctx, tx);
 }
 
+/** Claim of an import that it lists all files below a prefix. */
 export interface Complete {
-  /** With a trailing slash. */
+  /** Prefix of the listed files, with a trailing slash. */
   prefix: string;
-  /** The import fails if it would withdraw a larger part of the files below the prefix. */
+  /** The import fails if it would withdraw a larger percentage of the files below the prefix. */
   mostPercent: number;
 }
 
-/** A list that omits more is probably truncated, or another list. */
+/** A list that omits more files is probably truncated, or is another list. */
 const MOST_PERCENT = 5;
 
-/** @param given.folder with or without a trailing slash @throws InvalidInputError */
+/**
+ * Checks the options of a complete list.
+ * @param given.folder with or without a trailing slash
+ * @throws InvalidInputError
+ */
 export function readComplete(given: { folder: string; mostPercent?: number | undefined }): Complete {
   const prefix = given.folder.endsWith('/') ? given.folder : `${given.folder}/`;
   chosenFiles(prefix, 'complete');
@@ -161,7 +173,8 @@ export function readComplete(given: { folder: string; mostPercent?: number | und
 }
 
 /**
- * Creates the temporary table `leaving` of files missing from a complete list, or empty. The catalogue is locked.
+ * Creates the temporary table `leaving` of files that a complete list omits; empty for other imports. The catalogue is
+ * locked.
  * @throws InUseError if it exceeds `mostPercent`
  */
 export async function findUnlisted(
@@ -191,7 +204,7 @@ export async function findUnlisted(
 
 /** Reinstates files withdrawn by an earlier list, but not those withdrawn by an operator. */
 export async function reinstateListed(tx: Transaction): Promise<{ reinstated?: number; staysWithdrawn?: number }> {
-  const back = await tx.query(
+  const reinstated = await tx.query(
     sql`UPDATE tape_file f SET withdrawn_at = NULL, withdrawn_why = NULL, is_unlisted = false
         FROM known k WHERE f.id = k.id AND f.is_unlisted RETURNING f.id`,
   );
@@ -199,7 +212,7 @@ export async function reinstateListed(tx: Transaction): Promise<{ reinstated?: n
     sql`SELECT count(*)::int AS files FROM old o JOIN tape_file f ON f.id = o.id WHERE ${isWithdrawn}`,
   );
   return {
-    ...(back.length > 0 && { reinstated: back.length }),
+    ...(reinstated.length > 0 && { reinstated: reinstated.length }),
     ...(row && row.files > 0 && { staysWithdrawn: row.files }),
   };
 }
@@ -207,21 +220,21 @@ export async function reinstateListed(tx: Transaction): Promise<{ reinstated?: n
 export interface PurgedFiles {
   files: number;
   bytes: bigint;
-  /** Files still in use: on disk, or in a live request. */
+  /** Files in use, which stay: on disk, or in a live request, for example. */
   kept: number;
 }
 
 const isPurgeable = sql`(${isWithdrawn} AND f.purged_at IS NULL)`;
 
-/** The file `f` is on disk, in a live request, or known to a library. Failed request files do not count. */
+/** The file `f` is on disk, in a live request, or staged by a library. Failed request files do not count. */
 const isInUse = sql`(f.stage IN ('RESTORING', 'RESTORED') OR f.disk_id IS NOT NULL OR f.changed_disk_id IS NOT NULL
   OR EXISTS (SELECT FROM recall c WHERE c.file_id = f.id) OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id)
   OR EXISTS (SELECT FROM stale_partial_file l WHERE l.file_id = f.id) OR EXISTS (SELECT FROM archive_link a WHERE a.file_id = f.id)
   OR EXISTS (SELECT FROM live_request_file h WHERE h.file_id = f.id AND h.state IN ('WAITING', 'ON_DISK')))`;
 
 /**
- * Purges withdrawn files that are not in use. Their paths become free, and they cannot be reinstated. For requests and
- * events, each keeps its row under a path that no file of the catalogue can have.
+ * Purges withdrawn files that are not in use. Their paths become free, and they cannot be reinstated. Requests and
+ * events refer to their rows, so each row stays, with a path that no file of the catalogue can have.
  * @throws InvalidInputError; NotFoundError if none is withdrawn; InUseError if all are in use
  */
 export async function purgeFiles(ctx: Context, input: ChosenPaths): Promise<PurgedFiles> {
@@ -229,7 +242,7 @@ export async function purgeFiles(ctx: Context, input: ChosenPaths): Promise<Purg
   return await audited(
     ctx,
     { operation: 'purgeFiles', kind: 'CATALOGUE', object: path, given: { isDryRun } },
-    async (note) => {
+    async (auditEntry) => {
       const which = sql`${chosenFiles(path)} AND ${isPurgeable}`;
       const chosen = await countPurgeable(ctx, which);
       if (chosen.files + chosen.kept === 0) {
@@ -239,7 +252,7 @@ export async function purgeFiles(ctx: Context, input: ChosenPaths): Promise<Purg
       if (isDryRun) return chosen;
       const done = await inSteps(
         ctx,
-        { which: sql`${which} AND NOT ${isInUse}`, note: (step) => note({ given: { ...step } }) },
+        { which: sql`${which} AND NOT ${isInUse}`, auditEntry: (step) => auditEntry({ given: { ...step } }) },
         (tx) => purgeStep(ctx, tx),
         (work) => transaction(ctx.db.pool, 'purgeFiles', work),
       );
@@ -282,7 +295,7 @@ async function purgeStep(ctx: Context, tx: Transaction): Promise<void> {
   await tx.query(sql`DELETE FROM verification w USING leaving l WHERE w.file_id = l.id`);
   await tx.query(sql`DELETE FROM removal m USING leaving l WHERE m.file_id = l.id`);
   await tx.query(
-    // the whole old path, however long: it stays readable, and path rules still apply (access/paths.ts)
+    // append the whole old path, so that it stays readable and path rules still apply (access/paths.ts)
     sql`UPDATE tape_file f SET purged_at = ${ctx.now()}::timestamp, path = '/.tapegate-purged/' || f.id || f.path,
           volume_id = NULL, "position" = NULL, copy_volume_id = NULL, copy_position = NULL, copy_error = NULL, tape_path = NULL
         FROM leaving l WHERE f.id = l.id`,

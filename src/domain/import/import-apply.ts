@@ -1,51 +1,52 @@
-/** Applies the rows of an import in one transaction that may run again. */
+/** Applies the rows of an import in one transaction, which may run again. */
 
 import { quote } from '../../core/errors.js';
 import { type Move, type Stage, stageLetters } from '../../core/stages.js';
 import { lockCatalogue, lockFiles, lockQuotas, lockRequests } from '../../db/locks.js';
 import { join, raw, type Sql, sql } from '../../db/sql.js';
 import type { Transaction } from '../../db/transaction.js';
-import { concernedBy } from '../catalogue/chosen-files.js';
+import { affectedRequests } from '../catalogue/chosen-files.js';
 import { moveFiles } from '../catalogue/moves.js';
 import { deleteVerifications } from '../catalogue/verifications.js';
-import { isSamePlace, isSameSource, isSameVersion, positionOfFile } from '../catalogue/versions.js';
+import { isSamePosition, isSameSource, isSameVersion, positionOfFile } from '../catalogue/versions.js';
 import { type Complete, findUnlisted, reinstateListed, withdrawLeaving } from '../catalogue/withdrawals.js';
 import { isByPath, isChanged, isLive, isWaiting } from '../conditions.js';
 import type { Context } from '../context.js';
-import { forgetMatched } from '../requests/excluded-paths.js';
+import { resetMatched } from '../requests/excluded-paths.js';
 import { findJoining, matchEarly, storeJoining } from '../requests/joins.js';
 import { recountRequests } from '../requests/progress.js';
 import { settleRequestFiles } from '../requests/request-files.js';
 import {
   addVolumes,
+  type ExpectedFile,
+  refuseChanged,
   refuseDuplicates,
   refuseFolders,
-  refuseOvertaken,
   refuseRetired,
   refuseRows,
   refuseTapeNames,
-  type StandingFile,
 } from './import-checks.js';
 import { type ImportResult, incomingColumns } from './import-incoming.js';
 
 const MAX_BYTES = 2n ** 63n - 1n;
 
-interface Applying {
+interface ApplyOptions {
   complete?: Complete | undefined;
-  standing?: readonly StandingFile[] | undefined;
-  /** The caller offers to leave out names that cannot be restored. */
+  expected?: readonly ExpectedFile[] | undefined;
+  /** The caller has an option to skip names that cannot be restored. */
   canSkip?: boolean | undefined;
 }
 
 /**
- * Adds new files first, since no other transaction sees them yet. Then locks, in the global order, the catalogue,
- * requests that await new files or contain changed ones, their quotas, and the changed files.
+ * Applies the rows of `incoming`. Adds new files first, since no other transaction sees them yet. Then locks, in the
+ * global order, the catalogue, the requests that new files join or that contain changed files, their quotas, and the
+ * changed files.
  * @throws ImportError; InUseError
  */
 export async function applyIncoming(
   ctx: Context,
   tx: Transaction,
-  { complete, standing = [], canSkip = false }: Applying,
+  { complete, expected = [], canSkip = false }: ApplyOptions,
 ): Promise<ImportResult> {
   await refuseDuplicates(tx);
   await addVolumes(tx);
@@ -54,21 +55,21 @@ export async function applyIncoming(
   await tx.query(sql`ANALYZE fresh`);
   await matchEarly(ctx, tx, sql`SELECT id FROM fresh`, asListed);
   await lockCatalogue(tx, 'alone');
-  await refuseOvertaken(tx, standing);
+  await refuseChanged(tx, expected);
   await refuseRetired(tx);
   if (added > 0) await refuseFolders(tx, canSkip);
   await refuseTapeNames(tx);
-  if (await followRelisted(tx)) await forgetMatched(tx); // `matchEarly` compared the patterns with other files
+  if (await followRelisted(tx)) await resetMatched(tx); // `matchEarly` compared the patterns with other files
   const unlisted = await findUnlisted(tx, complete);
   await alignCopies(tx);
   await findJoining(ctx, tx, sql`SELECT id FROM fresh`, { isNew: true, as: asListed });
   const requestIds = await lockConcerned(tx);
   await refuseIllegal(tx);
-  await keepOmitted(tx);
+  await fillOmitted(tx);
   await refuseCopies(tx);
   const updated = await updateKnown(ctx, tx);
   await dropSecondCopies(tx);
-  const again = await reinstateListed(tx);
+  const relisted = await reinstateListed(tx);
   await dropStale(ctx, tx);
   const changed = await followChanges(ctx, tx);
   await storeJoining(ctx, tx); // checks limits by the counts of the requests
@@ -77,11 +78,13 @@ export async function applyIncoming(
     const why = 'a complete list of the archive does not have it';
     await withdrawLeaving(ctx, tx, { requestIds, why, isUnlisted: true });
   }
-  return { added, updated, ...(await countWithoutStage(tx)), ...again, ...unlisted };
+  return { added, updated, ...(await countWithoutStage(tx)), ...relisted, ...unlisted };
 }
 
 /**
- * Adds new files. Creates the temporary tables `fresh` (their ids and sizes) and `old` (rows of known files). @returns how many
+ * Adds new files. Creates the temporary tables `fresh` (ids and sizes of new files) and `old` (ids and lines of known
+ * ones).
+ * @returns the number of new files
  */
 async function addFresh(tx: Transaction): Promise<number> {
   await tx.query(
@@ -90,7 +93,7 @@ async function addFresh(tx: Transaction): Promise<number> {
   );
   await tx.query(sql`ANALYZE old`);
   await tx.query(sql`CREATE TEMP TABLE fresh (id bigint, size bigint) ON COMMIT DROP`);
-  // in order of paths, so that concurrent imports of the same files do not deadlock
+  // insert in order of paths, so that concurrent imports of the same files do not deadlock
   const [added] = await tx.query<{ count: bigint }>(
     sql`WITH added AS (
           INSERT INTO tape_file (path, size, stage, verified, spot_name, volume_id, "position", checksum, copy_volume_id, copy_position,
@@ -100,25 +103,25 @@ async function addFresh(tx: Transaction): Promise<number> {
           FROM incoming i LEFT JOIN volume v ON v.name = i.volume LEFT JOIN volume cv ON cv.name = i.copy_volume
           WHERE NOT EXISTS (SELECT FROM old o WHERE o.line = i.line) ORDER BY i.path
           RETURNING id, size
-        ), noted AS (INSERT INTO fresh SELECT id, size FROM added)
+        ), recorded AS (INSERT INTO fresh SELECT id, size FROM added)
         SELECT count(*) FROM added`,
   );
   return Number(added?.count ?? 0);
 }
 
-/** The files of `fresh` with the sizes of the import: those that return are updated later. */
+/** The files of `fresh` with the sizes of the import. Reinstated files get these sizes later. */
 const asListed = sql`(SELECT n.id, f.path, n.size FROM fresh n JOIN tape_file f ON f.id = n.id)`;
 
-/** Updates the known files in `fresh` to those that an earlier list has withdrawn. @returns whether any has changed */
+/** Makes the known files in `fresh` those that an earlier list has withdrawn. @returns whether this changed `fresh` */
 async function followRelisted(tx: Transaction): Promise<boolean> {
   const changed = await tx.query(
-    sql`WITH gone AS (
+    sql`WITH removed AS (
           DELETE FROM fresh n USING old o, tape_file f WHERE n.id = o.id AND f.id = o.id AND NOT f.is_unlisted RETURNING n.id
-        ), noted AS (
+        ), recorded AS (
           INSERT INTO fresh SELECT f.id, i.size
           FROM old o JOIN tape_file f ON f.id = o.id JOIN incoming i ON i.line = o.line
           WHERE f.is_unlisted AND NOT EXISTS (SELECT FROM fresh n WHERE n.id = f.id) RETURNING id
-        ) SELECT id FROM gone UNION ALL SELECT id FROM noted LIMIT 1`,
+        ) SELECT id FROM removed UNION ALL SELECT id FROM recorded LIMIT 1`,
   );
   return changed.length > 0;
 }
@@ -131,20 +134,26 @@ async function countWithoutStage(tx: Transaction): Promise<Omit<ImportResult, 'a
   return row ?? { addedWithoutStage: 0, addedWithoutCopy: 0 };
 }
 
-/** The row `i` describes a copy that another system has restored. Tapegate does not have it, so the file is on tape. */
+/**
+ * The row `i` describes a copy that another system has restored. Tapegate does not have that copy, so the file is on
+ * tape.
+ */
 const isElsewhere = sql`(i.stage IN ('RESTORING', 'RESTORED'))`;
 
-/** Only the engine moves files between these stages; a row with another one of them changes nothing. */
+/** Only the engine moves files between these stages. A row with another one of them does not change the stage. */
 const TAPE_STAGES: readonly Stage[] = ['ONTAPE', 'RESTORING', 'RESTORED'];
 
-const saysOnTape = sql`i.stage = ANY(${TAPE_STAGES}::"Stage"[])`;
+const hasTapeStage = sql`i.stage = ANY(${TAPE_STAGES}::"Stage"[])`;
 
-const isOtherStage = sql`(CASE WHEN ${saysOnTape} THEN f.stage <> ALL(${TAPE_STAGES}::"Stage"[]) AND NOT ${isChanged} ELSE f.stage <> i.stage END)`;
+const isOtherStage = sql`(CASE WHEN ${hasTapeStage} THEN f.stage <> ALL(${TAPE_STAGES}::"Stage"[]) AND NOT ${isChanged} ELSE f.stage <> i.stage END)`;
 
-/** The row `i` differs from `f` and its volume `v`. A checksum of a first restore differs from any in a row. */
+/**
+ * The row `i` differs from `f` and its volume `v`. A checksum from a first restore counts as different from any in a
+ * row.
+ */
 const isDifferent = sql`(f.size <> i.size OR (${isOtherStage}) OR ${join(
   incomingColumns.map(({ name, column, known }) => {
-    const differs = sql`(NOT ${name} = ANY (i.kept) AND i.${raw(column)} IS DISTINCT FROM ${raw(known)})`;
+    const differs = sql`(NOT ${name} = ANY (i.omitted) AND i.${raw(column)} IS DISTINCT FROM ${raw(known)})`;
     return name === 'checksum'
       ? sql`CASE WHEN f.checksum_taken THEN i.checksum IS NOT NULL ELSE ${differs} END`
       : differs;
@@ -152,7 +161,10 @@ const isDifferent = sql`(f.size <> i.size OR (${isOtherStage}) OR ${join(
   ' OR ',
 )})`;
 
-/** Locks affected requests, quotas and files. Copies changed files to the table `known`. @returns the request ids */
+/**
+ * Locks affected requests, their quotas and the changed files. Copies changed files to the temporary table `known`.
+ * @returns the ids of the requests
+ */
 async function lockConcerned(tx: Transaction): Promise<number[]> {
   await tx.query(
     sql`CREATE TEMP TABLE differing ON COMMIT DROP AS
@@ -165,7 +177,7 @@ async function lockConcerned(tx: Transaction): Promise<number[]> {
     sql`${isLive} AND r.id IN (
           SELECT request_id FROM joining
           UNION SELECT h.request_id FROM differing d JOIN live_request_file h ON h.file_id = d.id
-          UNION ${concernedBy})`,
+          UNION ${affectedRequests})`,
   );
   await lockQuotas(tx, sql`q.id IN (SELECT quota_id FROM request WHERE id = ANY(${requestIds}::int[]))`);
   await lockFiles(tx, sql`f.id IN (SELECT id FROM differing UNION ALL SELECT id FROM leaving)`);
@@ -178,7 +190,7 @@ async function lockConcerned(tx: Transaction): Promise<number[]> {
   return requestIds;
 }
 
-/** Moves by an import, in this order. A change via ONDISK is two moves. */
+/** Moves of an import, in this order. A change from UNVERIFIED to ONTAPE is two moves. */
 const IMPORT_MOVES = [
   { from: 'ONDISK', to: 'UNVERIFIED' },
   { from: 'UNVERIFIED', to: 'ONDISK' },
@@ -211,10 +223,10 @@ async function moveKnown(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<bi
   return moved;
 }
 
-/** The second copy is unchanged, so its error stays. */
+/** The second copy is the same by the row `i`, so its error stays. */
 const isSameCopy = sql`((f.copy_volume_id, f.copy_position, f.size, f.checksum) IS NOT DISTINCT FROM (cv.id, i.copy_position, i.size, i.checksum))`;
 
-/** A library with the file `f` still knows its old name: for a copy on the same volume, or to release it. */
+/** The file `f` keeps its old name in a library: its copy stays on the same volume, or the library must release it. */
 const keepsTapeName = sql`(f.volume_id IS NULL OR f.volume_id IS NOT DISTINCT FROM v.id OR (NOT ${isByPath(sql`v.id`)}
   AND (${isByPath(sql`cv.id`)} OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id))))`;
 
@@ -233,39 +245,39 @@ async function updateKnown(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<
           RETURNING f.id
         ) SELECT count(*) FROM (SELECT id FROM updated UNION SELECT unnest(${moved}::bigint[])) u`,
   );
-  // failures of a copy that had other values in the catalogue
+  // delete failures of copies that had other values in the catalogue
   await tx.query(
     sql`DELETE FROM verification w USING old o, tape_file f WHERE w.file_id = o.id AND f.id = o.id AND NOT ${isChanged}`,
   );
   return Number(updated?.count ?? 0);
 }
 
-function saidOf(column: string): Sql {
+function rowValueOf(column: string): Sql {
   return join(
     incomingColumns
       .filter(({ name }) => name === column)
-      .map((of) => sql`CASE WHEN ${of.name} = ANY (i.kept) THEN ${raw(of.known)} ELSE i.${raw(of.column)} END`),
+      .map((of) => sql`CASE WHEN ${of.name} = ANY (i.omitted) THEN ${raw(of.known)} ELSE i.${raw(of.column)} END`),
   );
 }
 
-/** A checksum of a first restore stays while position and size are unchanged and the row has no checksum. */
-const staysTaken = sql`(f.checksum_taken AND i.checksum IS NULL AND i.size = f.size
-  AND ${saidOf('volume')} IS NOT DISTINCT FROM v.name AND ${saidOf('position')} IS NOT DISTINCT FROM f.position)`;
+/** A checksum from a first restore stays while position and size are unchanged and the row has no checksum. */
+const keepsTakenChecksum = sql`(f.checksum_taken AND i.checksum IS NULL AND i.size = f.size
+  AND ${rowValueOf('volume')} IS NOT DISTINCT FROM v.name AND ${rowValueOf('position')} IS NOT DISTINCT FROM f.position)`;
 
-/** Fills absent columns with the known values. */
-async function keepOmitted(tx: Transaction): Promise<void> {
+/** Fills omitted columns with the known values. */
+async function fillOmitted(tx: Transaction): Promise<void> {
   const columns = incomingColumns.map(({ name, column }) => {
-    const checksum = sql`CASE WHEN ${staysTaken} THEN f.checksum WHEN f.checksum_taken THEN i.checksum ELSE ${saidOf(name)} END`;
-    return sql`${raw(column)} = ${name === 'checksum' ? checksum : saidOf(name)}`;
+    const checksum = sql`CASE WHEN ${keepsTakenChecksum} THEN f.checksum WHEN f.checksum_taken THEN i.checksum ELSE ${rowValueOf(name)} END`;
+    return sql`${raw(column)} = ${name === 'checksum' ? checksum : rowValueOf(name)}`;
   });
   await tx.query(
-    sql`UPDATE incoming i SET ${join(columns)}, checksum_taken = ${staysTaken}
+    sql`UPDATE incoming i SET ${join(columns)}, checksum_taken = ${keepsTakenChecksum}
         FROM known k JOIN tape_file f ON f.id = k.id LEFT JOIN volume v ON v.id = f.volume_id
-        WHERE i.line = k.line AND (i.kept <> '{}' OR f.checksum_taken)`,
+        WHERE i.line = k.line AND (i.omitted <> '{}' OR f.checksum_taken)`,
   );
 }
 
-/** Rejects illegal moves, and a new size of a file with reserved or used space in the restore area. */
+/** Rejects illegal moves, and new sizes of files with reserved or used space in the restore area. */
 async function refuseIllegal(tx: Transaction): Promise<void> {
   const steps = legalSteps();
   const [legalFrom, legalTo] = [steps.map((step) => step.from), steps.map((step) => step.to)];
@@ -274,7 +286,7 @@ async function refuseIllegal(tx: Transaction): Promise<void> {
     sql`SELECT i.line, k.stage AS "from", coalesce(i.stage, k.stage) AS "to", k.size AS old, i.size AS fresh, s.sizes
         FROM known k JOIN incoming i ON i.line = k.line CROSS JOIN LATERAL (
           SELECT k.size <> i.size AND (k.stage = 'RESTORING' OR k.disk_id IS NOT NULL) AS sizes) s
-        WHERE s.sizes OR (i.stage <> k.stage AND NOT (k.changed_disk_id IS NOT NULL AND k.stage = 'UNVERIFIED' AND ${saysOnTape})
+        WHERE s.sizes OR (i.stage <> k.stage AND NOT (k.changed_disk_id IS NOT NULL AND k.stage = 'UNVERIFIED' AND ${hasTapeStage})
           AND (k.stage, i.stage) NOT IN (
           SELECT * FROM unnest(${legalFrom}::"Stage"[], ${legalTo}::"Stage"[])))
         ORDER BY i.line`,
@@ -285,12 +297,12 @@ async function refuseIllegal(tx: Transaction): Promise<void> {
   );
 }
 
-/** The first copy of `f` was the second copy of `k`, with the same bytes as far as is known. */
+/** The first copy of `f` was the second copy of `k`, and nothing shows that its bytes differ. */
 const isOtherCopy = sql`(f.checksum IS NULL AND f.size = k.size AND f.volume_id = k.copy_volume_id AND f.position IS NOT DISTINCT FROM k.copy_position)`;
 
 /**
- * Moves files whose copy on disk is an older version back to ONTAPE. The copy is removed, and requests wait for the new
- * version. A copy modified outside Tapegate stays, but no longer belongs to the file.
+ * Moves files whose copy on disk is of an older version back to ONTAPE. An engine removes the copy, and requests wait
+ * for the new version. A copy that was modified outside Tapegate stays, but no longer belongs to the file.
  */
 export async function dropStale(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<void> {
   const stale = await tx.query<{ id: bigint; stage: 'RESTORED' | 'UNVERIFIED' }>(
@@ -302,44 +314,44 @@ export async function dropStale(ctx: Pick<Context, 'now'>, tx: Transaction): Pro
   await deleteVerifications(tx, await moveFiles(ctx, tx, pick('UNVERIFIED'), { from: 'UNVERIFIED', to: 'ONTAPE' }));
 }
 
-const isOmitted = (name: string) => sql`${name} = ANY (i.kept)`;
+const isOmitted = (name: string) => sql`${name} = ANY (i.omitted)`;
 
-const saysSameBytes = sql`(i.size = f.size AND (${isOmitted('checksum')} OR coalesce(i.checksum = f.checksum, true)))`;
+const hasSameBytes = sql`(i.size = f.size AND (${isOmitted('checksum')} OR coalesce(i.checksum = f.checksum, true)))`;
 
 /**
- * Adapts rows to files whose copies were swapped because the first one was unreadable (domain/catalogue/versions.ts). A row in the old
- * order, or with only one copy, changes no position unless it describes other bytes.
+ * Adapts rows to files whose copies were swapped because the first one was unreadable (catalogue/versions.ts). A row in
+ * the old order, or with only one copy, changes no position unless it describes other bytes.
  */
 async function alignCopies(tx: Transaction): Promise<void> {
   const isNamedFirst = sql`o.line = i.line AND f.id = o.id AND s.id = f.copy_volume_id AND NOT ${isOmitted('volume')} AND i.volume = s.name
     AND (${isOmitted('position')} OR f.copy_position IS NULL OR i.position = f.copy_position)`;
-  const saysOther = sql`(${isOmitted('copyVolume')} OR i.copy_volume IS NOT DISTINCT FROM v.name)
+  const hasFirstAsCopy = sql`(${isOmitted('copyVolume')} OR i.copy_volume IS NOT DISTINCT FROM v.name)
     AND (${isOmitted('copyPosition')} OR i.copy_position IS NOT DISTINCT FROM f.position)`;
   await tx.query(
     sql`UPDATE incoming i SET volume = v.name, position = f.position, copy_volume = s.name,
           copy_position = coalesce(f.copy_position, CASE WHEN NOT ${isOmitted('position')} THEN i.position END),
-          kept = array_remove(i.kept, 'copyPosition')
-        FROM old o, tape_file f JOIN volume v ON v.id = f.volume_id, volume s WHERE ${isNamedFirst} AND ${saysOther} AND ${saysSameBytes}`,
+          omitted = array_remove(i.omitted, 'copyPosition')
+        FROM old o, tape_file f JOIN volume v ON v.id = f.volume_id, volume s WHERE ${isNamedFirst} AND ${hasFirstAsCopy} AND ${hasSameBytes}`,
   );
   const ofFile = sql`o.line = i.line AND f.id = o.id`;
-  // rows with second copies only, which are now the first ones
+  // rows with only a second copy, which is the first one now
   await tx.query(
     sql`UPDATE incoming i SET copy_volume = s.name, copy_position = f.copy_position
         FROM old o, tape_file f JOIN volume v ON v.id = f.volume_id JOIN volume s ON s.id = f.copy_volume_id
         WHERE ${ofFile} AND ${isOmitted('volume')} AND i.copy_volume = v.name
           AND (${isOmitted('copyPosition')} OR i.copy_position IS NOT DISTINCT FROM f.position)`,
   );
-  const namedCopy = sql`kept = array_remove(array_remove(i.kept, 'copyPosition'), 'copyVolume')`;
-  // rows with first copies only: a new position belongs to the unreadable copy, and the other copy stays
+  const namedCopy = sql`omitted = array_remove(array_remove(i.omitted, 'copyPosition'), 'copyVolume')`;
+  // rows with only a first copy: a new position belongs to the unreadable copy, and the other copy stays
   await tx.query(
     sql`UPDATE incoming i SET copy_volume = v.name, copy_position = f.position, is_copy_known = true, ${namedCopy}
         FROM old o, tape_file f JOIN volume v ON v.id = f.volume_id
         WHERE ${ofFile} AND f.copy_error IS NOT NULL AND ${isOmitted('copyVolume')} AND NOT ${isOmitted('volume')} AND i.volume <> v.name`,
   );
-  // other bytes on the volume of the second copy
+  // rows with other bytes on the volume of the second copy
   await tx.query(
     sql`UPDATE incoming i SET copy_volume = NULL, copy_position = NULL, ${namedCopy} FROM old o, tape_file f JOIN volume s ON s.id = f.copy_volume_id
-        WHERE ${ofFile} AND ${isOmitted('copyVolume')} AND NOT ${isOmitted('volume')} AND i.volume = s.name AND NOT ${saysSameBytes}`,
+        WHERE ${ofFile} AND ${isOmitted('copyVolume')} AND NOT ${isOmitted('volume')} AND i.volume = s.name AND NOT ${hasSameBytes}`,
   );
 }
 
@@ -356,27 +368,28 @@ async function refuseCopies(tx: Transaction): Promise<void> {
   );
 }
 
-/** Drops the second copy of files with other bytes, unless the row has it. */
+/** Removes the second copy of files with other bytes, unless the row describes it. */
 async function dropSecondCopies(tx: Transaction): Promise<void> {
   await tx.query(
     sql`UPDATE tape_file f SET copy_volume_id = NULL, copy_position = NULL, copy_error = NULL FROM known k JOIN incoming i ON i.line = k.line
         WHERE f.id = k.id AND f.copy_volume_id IS NOT NULL AND (${isOmitted('copyVolume')} OR i.is_copy_known) AND NOT ${isSameVersion('k', 'f')}
-          AND NOT (k.checksum IS NULL AND f.checksum IS NOT NULL AND k.size = f.size AND ${isSamePlace('k', 'f')})`,
+          AND NOT (k.checksum IS NULL AND f.checksum IS NOT NULL AND k.size = f.size AND ${isSamePosition('k', 'f')})`,
   );
 }
 
-/** The file `f` of `known` has a new second copy that was not tried yet. */
+/** The file `f`, earlier `k`, has a new second copy that drives have not tried yet. */
 const hasNewCopy = sql`(f.copy_volume_id IS NOT NULL AND f.copy_error IS NULL
   AND (k.copy_volume_id, k.copy_position) IS DISTINCT FROM (f.copy_volume_id, f.copy_position))`;
 
 /**
- * Updates live requests with files of `known`: charges new sizes, moves waiting recalls, and retries failed files with
- * a changed source.
- * @returns the ids of the requests, which must be settled @throws ImportError
+ * Updates live requests with files of `known`: charges new sizes, updates waiting recalls, and retries failed files
+ * with a changed source.
+ * @returns the ids of the requests, which the caller settles
+ * @throws ImportError
  */
 export async function followChanges(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<number[]> {
   await refuseUncountable(tx);
-  // earlier errors concern other bytes or positions; a running recall is updated when it ends
+  // clear errors, which concern other bytes or positions; a running recall is updated when it ends
   await tx.query(
     sql`UPDATE recall c SET ${positionOfFile}, attempts = 0, earlier_tries = 0, not_before = NULL, error_class = NULL, error = NULL
         FROM known k JOIN tape_file f ON f.id = k.id WHERE c.file_id = f.id AND ${isWaiting}
@@ -389,7 +402,7 @@ export async function followChanges(ctx: Pick<Context, 'now'>, tx: Transaction):
           FROM known k JOIN tape_file f ON f.id = k.id JOIN live_request_file h ON h.file_id = f.id
           WHERE f.size <> h.size OR ${waitsAgain}
             OR (h.state = 'WAITING' AND k.stage = 'UNVERIFIED' AND f.stage <> 'UNVERIFIED')
-        ), held AS (
+        ), updated AS (
           UPDATE request_file h SET size = c.size, state = CASE WHEN c.waits THEN 'WAITING' ELSE h.state END,
             error_class = CASE WHEN NOT c.waits THEN h.error_class END, error = CASE WHEN NOT c.waits THEN h.error END
           FROM changed c WHERE h.request_id = c.request_id AND h.file_id = c.file_id
@@ -408,7 +421,7 @@ export async function settleFollowed(ctx: Context, tx: Transaction, requestIds: 
   await settleRequestFiles(ctx, tx, requestIds, isKnown);
 }
 
-/** Growing files may exceed a quota, but not the range of the column. */
+/** Rejects sizes beyond the range of the column. Files that grow may exceed their quota. */
 async function refuseUncountable(tx: Transaction): Promise<void> {
   await refuseRows<{ user: string; used: bigint; grown: string }>(
     tx,

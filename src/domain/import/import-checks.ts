@@ -15,7 +15,8 @@ import { ImportError, MAX_FAULTS } from './import-lines.js';
 
 /**
  * Rejects the import if a statement returns any row.
- * @param statement limited to the number of faults that an ImportError lists @throws ImportError
+ * @param statement without a limit; at most the rows that an ImportError lists are read
+ * @throws ImportError
  */
 export async function refuseRows<Row extends object>(
   tx: Transaction,
@@ -36,14 +37,16 @@ export async function refuseDuplicates(tx: Transaction): Promise<void> {
   );
 }
 
-export type StandingFile = Pick<KnownFile, 'id' | 'path' | 'place'>;
+export type ExpectedFile = Pick<KnownFile, 'id' | 'path' | 'place'>;
 
-/** Rejects files that were renamed, withdrawn or moved since the caller read them. The catalogue must be locked. */
-export async function refuseOvertaken(tx: Transaction, standing: readonly StandingFile[]): Promise<void> {
-  if (standing.length === 0) return;
-  const [ids, paths] = [standing.map(({ id }) => id), standing.map(({ path }) => path)];
-  const volumes = standing.map(({ place }) => place?.volume ?? null);
-  const positions = standing.map(({ place }) => place?.position ?? null);
+/**
+ * Rejects files that were renamed, withdrawn or moved since the caller read them. The caller has locked the catalogue.
+ */
+export async function refuseChanged(tx: Transaction, expected: readonly ExpectedFile[]): Promise<void> {
+  if (expected.length === 0) return;
+  const [ids, paths] = [expected.map(({ id }) => id), expected.map(({ path }) => path)];
+  const volumes = expected.map(({ place }) => place?.volume ?? null);
+  const positions = expected.map(({ place }) => place?.position ?? null);
   await refuseRows<{ path: string }>(
     tx,
     sql`SELECT s.path FROM unnest(${ids}::bigint[], ${paths}::text[], ${volumes}::text[], ${positions}::bigint[]) AS s (id, path, volume, position)
@@ -55,7 +58,7 @@ export async function refuseOvertaken(tx: Transaction, standing: readonly Standi
   );
 }
 
-/** Adds new volumes to the library of their row, or to the first one. @throws ImportError */
+/** Adds new volumes to the library that their row names, or to the first library. @throws ImportError */
 export async function addVolumes(tx: Transaction): Promise<void> {
   await lockLibrariesKept(tx);
   await refuseRows<{ line: bigint; library: string; names: string }>(
@@ -82,7 +85,7 @@ export async function addVolumes(tx: Transaction): Promise<void> {
   );
 }
 
-/** Rejects rows on retired volumes. The catalogue must be locked. */
+/** Rejects rows on retired volumes. The caller has locked the catalogue. */
 export async function refuseRetired(tx: Transaction): Promise<void> {
   await refuseRows<{ line: bigint; volume: string; why: string | null }>(
     tx,
@@ -94,11 +97,11 @@ export async function refuseRetired(tx: Transaction): Promise<void> {
 }
 
 /**
- * Rejects rows whose path is the library's name of a file that was renamed only in the catalogue: that file would get a
- * second path, or the bytes of the row. New files are not in the temporary table `old`. The catalogue must be locked.
+ * Rejects rows whose path is the library's name of a file that was renamed only in the catalogue. That file would get a
+ * second path, or the bytes of the row. The caller has locked the catalogue.
  */
 export async function refuseTapeNames(tx: Transaction): Promise<void> {
-  tx.send(plannedByKeys()); // few files were renamed, but PostgreSQL may expect many
+  tx.send(plannedByKeys()); // PostgreSQL may expect many renamed files, but there are few
   const [renamed] = await tx.query(sql`SELECT FROM tape_file f WHERE f.tape_path IS NOT NULL LIMIT 1`);
   tx.send(plannedFreely());
   if (!renamed) return;
@@ -116,7 +119,7 @@ export async function refuseTapeNames(tx: Transaction): Promise<void> {
   );
 }
 
-/** Two paths, one of them a directory of the other, which cannot both be restored. */
+/** Two paths that cannot both be restored, because one would be a file and a directory of the other. */
 interface Clash {
   outer: string;
   inner: string;
@@ -124,13 +127,13 @@ interface Clash {
 
 const parentOf = (path: Sql): Sql => sql`left(${path}, -strpos(reverse(${path}), '/'))`;
 
-/** `~>=~` compares bytes, and `0` is the next one after the slash. */
+/** The path `inner` is below `outer`. `~>=~` compares bytes, and `0` is the byte after the slash. */
 const liesBelow = (inner: Sql, outer: Sql): Sql =>
   sql`${inner} ~>=~ (${outer} || '/') AND ${inner} ~<~ (${outer} || '0')`;
 
 /**
- * Returns clashes of paths with the catalogue, at most `limit` of each of the two kinds. Looks up each directory once.
- * The lateral queries ask for the order of an index, since the planner would otherwise scan the table.
+ * Selects clashes of paths with the catalogue, at most `limit` of each of the two kinds. Looks up each directory once.
+ * The lateral queries have the order of an index, since PostgreSQL would otherwise scan the table.
  * @param paths a query that returns `path`
  */
 const clashesOf = (paths: Sql, limit: number): Sql => sql`
@@ -150,8 +153,8 @@ const clashesOf = (paths: Sql, limit: number): Sql => sql`
   SELECT * FROM inside UNION SELECT a.* FROM around a WHERE NOT EXISTS (SELECT FROM inside s WHERE s."outer" = a."outer")`;
 
 /**
- * Rejects clashes of inserted files. The lock on the catalogue makes the later of two imports see the other.
- * @param canSkip whether the caller offers to leave such names out
+ * Rejects clashes of inserted files. Under the catalogue lock, the later of two imports sees the files of the other.
+ * @param canSkip whether the caller has an option to skip such names
  */
 export async function refuseFolders(tx: Transaction, canSkip: boolean): Promise<void> {
   const fresh = sql`SELECT i.path FROM incoming i WHERE NOT EXISTS (SELECT FROM old o WHERE o.line = i.line)`;
@@ -169,18 +172,19 @@ export async function refuseFolders(tx: Transaction, canSkip: boolean): Promise<
   );
 }
 
-/** A row that was left out because its path is a file and a directory. */
+/** A row that was skipped because its path is a file and a directory. */
 export interface ClashingRow extends Reject {
   path: string;
 }
 
-/** More rejected rows than a response can list. */
+/** Maximum number of rejected rows in a response. */
 export const MAX_REJECTS = 100_000;
 
 /**
- * Deletes rows of `incoming` whose path is a file and a directory, in the list or with the catalogue. Keeps rows of known
- * files, and the files of a directory rather than the file of its name. A clash that another import adds later rejects
- * the import. @returns the deleted rows
+ * Deletes rows of `incoming` whose path is a file and a directory, in the list or together with the catalogue. Keeps
+ * rows of known files, and prefers the files in a directory to the file with its name. If another import adds a clash
+ * later, `refuseFolders` rejects this import.
+ * @returns the deleted rows
  */
 export async function dropClashes(client: pg.PoolClient): Promise<ClashingRow[]> {
   await client.query(sql`CREATE INDEX ON incoming (path text_pattern_ops)`);
@@ -204,7 +208,7 @@ export async function dropClashes(client: pg.PoolClient): Promise<ClashingRow[]>
   return rejects.sort((a, b) => a.line - b.line);
 }
 
-/** Describes one clash of the paths, if any. The catalogue must be locked. */
+/** Describes one clash of the paths, if any. The caller has locked the catalogue. */
 export async function findClash(tx: Transaction, paths: Sql): Promise<string | undefined> {
   const [clash] = await tx.query<Clash>(clashesOf(paths, 1));
   return clash && describeClash(clash);
@@ -214,7 +218,9 @@ function describeClash({ outer, inner }: Clash): string {
   return `${quote(outer)} cannot be a file and a folder, of ${quote(inner)}`;
 }
 
-/** Returns by path why paths could not be imported now. Another import may add or remove a clash later. */
+/**
+ * Returns the clashes of paths that could not be imported now, by path. Another import may add or remove clashes later.
+ */
 export async function findFolderClashes(ctx: Context, paths: readonly string[]): Promise<Map<string, string>> {
   const given = sql`SELECT g.path FROM unnest(${paths}::text[]) AS g (path)
     WHERE NOT EXISTS (SELECT FROM tape_file f WHERE f.path = g.path)`;

@@ -9,21 +9,21 @@ import { batchRows, type CatalogueRow, type RowSource } from './import-rows.js';
 
 export interface ImportResult {
   added: number;
-  /** Directories with their modes; absent if none. */
+  /** Number of directories with modes; absent if none. */
   folders?: number;
   updated: number;
-  /** New files without a stage, which are UNVERIFIED. */
+  /** Number of new files without a stage, which are UNVERIFIED. */
   addedWithoutStage: number;
-  /** New files with stage A or R. Tapegate has no copy of them, so they are ONTAPE. */
+  /** Number of new files with stage A or R. Tapegate has no copy of them, so they are ONTAPE. */
   addedWithoutCopy: number;
-  /** Files that an earlier complete list had withdrawn; absent if none. */
+  /** Number of files that an earlier complete list had withdrawn; absent if none. */
   reinstated?: number;
-  /** Files that stay withdrawn by an operator; absent if none. */
+  /** Number of files that stay withdrawn, because an operator has withdrawn them; absent if none. */
   staysWithdrawn?: number;
-  /** With a complete list: files below its prefix that it omits, and all files below it. */
+  /** With a complete list: the number of files below its prefix that it omits, and of all known files below it. */
   withdrawn?: number;
   known?: number;
-  /** Rows that were left out for their names, if that was allowed. */
+  /** Rows that were skipped for their names, if the caller allows that. */
   rejects?: Reject[];
 }
 
@@ -32,7 +32,7 @@ export interface Reject {
   problem: string;
 }
 
-/** Optional columns in the order of the table: names, and the value in the catalogue (file `f`, volume `v`). */
+/** Optional columns in the order of the table, with their value in the catalogue (file `f`, volume `v`). */
 export const incomingColumns = [
   { name: 'verified', column: 'verified', known: 'f.verified' },
   { name: 'spotName', column: 'spot_name', known: 'f.spot_name' },
@@ -47,11 +47,13 @@ export const incomingColumns = [
   { name: 'gid', column: 'gid', known: 'f.gid' },
 ] as const;
 
-const copyColumns = `line, path, size, stage, ${incomingColumns.map(({ column }) => column).join(', ')}, kept, library, is_namesake, adler32`;
+const copyColumns = `line, path, size, stage, ${incomingColumns.map(({ column }) => column).join(', ')}, omitted, library, is_namesake, adler32`;
 
 /**
- * Creates and fills the table, and `namesake` with paths that are not withdrawn. Both are dropped with the connection.
- * Directories go to the table `incoming_folder`. @returns whether there are directories @throws ImportError
+ * Creates and fills `incoming`, the table `namesake` of paths that a complete list does not withdraw, and the table
+ * `incoming_folder` of directories. PostgreSQL drops them with the connection.
+ * @returns whether there are directories
+ * @throws ImportError
  */
 export async function loadIncoming(client: pg.PoolClient, rows: RowSource): Promise<boolean> {
   let hasFolders = false;
@@ -61,7 +63,7 @@ export async function loadIncoming(client: pg.PoolClient, rows: RowSource): Prom
   };
   await client.query(
     sql`CREATE TEMP TABLE incoming (line bigint, path text, size bigint, stage "Stage", verified timestamp(6),
-          spot_name text, volume text, "position" bigint, checksum text, copy_volume text, copy_position bigint, mode int, mtime timestamp(6), uid bigint, gid bigint, kept text[], library text,
+          spot_name text, volume text, "position" bigint, checksum text, copy_volume text, copy_position bigint, mode int, mtime timestamp(6), uid bigint, gid bigint, omitted text[], library text,
           checksum_taken boolean NOT NULL DEFAULT false, is_copy_known boolean NOT NULL DEFAULT false, is_namesake boolean NOT NULL, adler32 text)`,
   );
   let failure: unknown;
@@ -74,23 +76,23 @@ export async function loadIncoming(client: pg.PoolClient, rows: RowSource): Prom
     }
   }
   await pipeline(readTexts, client.query(copyFrom(`COPY incoming (${copyColumns}) FROM STDIN`))).catch((error) => {
-    throw error === failure ? error : toUnavailable(error); // errors of the source are not errors of the database
+    throw error === failure ? error : toUnavailable(error); // an error of the source is not an error of the database
   });
   if (hasFolders) await client.query(splitFolders);
   await client.query(
     sql`CREATE TEMP TABLE namesake (path text);
-        WITH gone AS (DELETE FROM incoming WHERE is_namesake RETURNING path) INSERT INTO namesake SELECT DISTINCT path FROM gone;
+        WITH removed AS (DELETE FROM incoming WHERE is_namesake RETURNING path) INSERT INTO namesake SELECT DISTINCT path FROM removed;
         ANALYZE incoming; ANALYZE namesake`,
   );
   return hasFolders;
 }
 
-/** A later line replaces an earlier one of the same directory. */
+/** Moves directories to their own table. The last line of a directory counts. */
 const splitFolders = sql`CREATE TEMP TABLE incoming_folder AS
     SELECT DISTINCT ON (path) rtrim(path, '/') AS path, mode, gid FROM incoming WHERE path LIKE '%/' ORDER BY path, line DESC;
   DELETE FROM incoming WHERE path LIKE '%/'`;
 
-/** Replaces the modes of directories by those of the import. @returns how many directories it contains */
+/** Replaces the modes of directories by those of the import. @returns the number of directories in the import */
 export async function applyFolders(tx: Transaction): Promise<number> {
   const rows = await tx.query<{ path: string }>(
     sql`INSERT INTO folder (path, mode, gid) SELECT path, mode & 511, gid FROM incoming_folder ORDER BY path
@@ -101,8 +103,8 @@ export async function applyFolders(tx: Transaction): Promise<number> {
 
 function copyLine(row: CatalogueRow): string {
   const values = [row.line, row.path, row.size, row.stage, ...incomingColumns.map(({ name }) => row[name] ?? null)];
-  const kept = incomingColumns.filter(({ name }) => row[name] === undefined).map(({ name }) => name);
-  const others = [`{${kept.join(',')}}`, row.library ?? null, row.isNamesake ?? false, row.adler32 ?? null];
+  const omitted = incomingColumns.filter(({ name }) => row[name] === undefined).map(({ name }) => name);
+  const others = [`{${omitted.join(',')}}`, row.library ?? null, row.isNamesake ?? false, row.adler32 ?? null];
   return `${[...values, ...others].map((value) => (value === null ? '\\N' : escapeCopy(String(value)))).join('\t')}\n`;
 }
 

@@ -5,23 +5,26 @@ import { createGunzip } from 'node:zlib';
 import { messageOf, quote } from '../../core/errors.js';
 import { describeEncoding, isUtf16 } from '../../core/file-names.js';
 
-/** A physical line, numbered from 1, without its line feed, but with a preceding carriage return. */
+/** A physical line, numbered from 1, without its line feed. A carriage return before it stays. */
 export interface Line {
   number: number;
-  /** Of a line that is not UTF-8, with replacement characters. */
+  /** If the line is not UTF-8, it contains replacement characters. */
   text: string;
-  /** The line with `\xe9` for each byte that is not ASCII; only if it is not UTF-8. */
+  /** The line with escapes such as `\xe9` for bytes that are not ASCII. Only set if the line is not UTF-8. */
   notUtf8?: string;
 }
 
-/** Number of faults after which an import gives up. */
+/** Maximum number of faults that an import reports. */
 export const MAX_FAULTS = 20;
 
-/** A rejected import, with a line for each fault. Nothing was stored. */
+/** A rejected import, with a line for each fault. The import has stored nothing. */
 export class ImportError extends Error {
   readonly faults: string[];
 
-  /** @param faults one more than MAX_FAULTS if there are more @param hasNames some are names, which can be skipped */
+  /**
+   * @param faults MAX_FAULTS + 1 of them if there are more
+   * @param options.hasNames some faults are names, which can be skipped
+   */
   constructor(faults: string[], { hasNames = false } = {}) {
     const listed = faults.slice(0, MAX_FAULTS);
     const more = faults.length > MAX_FAULTS ? `\n  … (only the first ${MAX_FAULTS} are listed)` : '';
@@ -33,14 +36,14 @@ export class ImportError extends Error {
 
 /** A name that cannot be restored to a disk. */
 export interface BadName {
-  /** The path that the name means on a disk, which the catalogue may contain from another list. */
+  /** The path that the name has on a disk. The catalogue may contain it from another list. */
   namesake: string | undefined;
 }
 
 export class RowError extends Error {
   readonly line: number;
   readonly problem: string;
-  /** Set if the name is the fault, and nothing else was checked. */
+  /** Set if the name is the fault. The other fields were not checked then. */
   readonly badName: BadName | undefined;
 
   constructor(line: number, problem: string, badName?: BadName) {
@@ -51,7 +54,7 @@ export class RowError extends Error {
   }
 }
 
-/** Longer than any valid row, so that a file without line ends does not fill the memory. */
+/** Longer than any valid row. The limit prevents a file without line ends from filling the memory. */
 const MAX_LINE_BYTES = 1024 * 1024;
 
 const LINE_FEED = 0x0a;
@@ -93,7 +96,7 @@ export const JSON_ARRAY =
 const describeLongLine = (line: Buffer): string =>
   /^(\uFEFF)?\s*\[/.test(line.toString('utf8', 0, 64)) ? JSON_ARRAY : `longer than ${MAX_LINE_BYTES} bytes`;
 
-/** @returns the lines that are not UTF-8, from 0, as printable text */
+/** Returns lines that are not UTF-8, as printable text, by their index from 0. */
 function findBadLines(bytes: Buffer): Map<number, string> {
   const bad = new Map<number, string>();
   for (let index = 0, start = 0; start <= bytes.length; index++) {
@@ -108,7 +111,7 @@ function findBadLines(bytes: Buffer): Map<number, string> {
 
 class GzipError extends Error {}
 
-/** Detects gzip by its first two bytes, which a pipe may deliver one at a time. */
+/** Yields the uncompressed input. Detects gzip by its first two bytes, which a pipe may deliver one at a time. */
 async function* unzip(input: Readable): AsyncGenerator<Buffer> {
   const chunks: AsyncIterator<Buffer> = input[Symbol.asyncIterator]();
   const waiting: Buffer[] = [];
@@ -129,7 +132,7 @@ async function* unzip(input: Readable): AsyncGenerator<Buffer> {
   }
   const gunzip = createGunzip();
   try {
-    yield* pipeline(whole, gunzip, () => {}) as AsyncIterable<Buffer>; // an error reaches the reader
+    yield* pipeline(whole, gunzip, () => {}) as AsyncIterable<Buffer>; // the reader gets the error
   } catch (error) {
     if (input.errored) throw error;
     throw new GzipError(`the gzipped data are damaged here: ${messageOf(error)}`);
@@ -143,7 +146,10 @@ interface CsvRow<Column extends string> {
 }
 
 export interface LineReader<Row> {
-  /** @throws RowError if the rest cannot be understood */
+  /**
+   * Returns the row that ends on this line, if any, or its fault.
+   * @throws RowError if later lines cannot be parsed either
+   */
   read(line: Line): Row | RowError | undefined;
   end(): RowError | undefined;
 }
@@ -151,11 +157,11 @@ export interface LineReader<Row> {
 interface CsvColumns<Column extends string> {
   known: readonly Column[];
   needed: readonly Column[];
-  /** The columns of a file without a header, and their source. */
+  /** Columns of a file without a header, and the source of their names for messages. */
   header?: { names: readonly Column[]; from: string };
 }
 
-/** Reads CSV (RFC 4180) by a header, by default the first record. */
+/** Creates a reader of CSV (RFC 4180). The header is the first record unless it is given. */
 export function createCsvReader<Column extends string>(columns: CsvColumns<Column>): LineReader<CsvRow<Column>> {
   const { known, needed, header: { names: given, from } = { names: undefined, from: 'the first line' } } = columns;
   const splitter = createCsvSplitter();

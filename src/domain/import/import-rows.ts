@@ -16,11 +16,11 @@ import {
   readLines,
 } from './import-lines.js';
 
-/** Undefined keeps the value in the catalogue, null clears it. */
+/** A row of the catalogue. Undefined keeps the present value, null clears it. */
 export interface CatalogueRow {
   /** The line on which the row begins, from 1. */
   line: number;
-  /** Of a directory, which has only a mode and a group, with a slash at its end. */
+  /** A trailing slash marks a directory, which has only a mode and a group. */
   path: string;
   size: bigint;
   /** Null keeps the stage of a known file; a new file is UNVERIFIED. */
@@ -28,11 +28,14 @@ export interface CatalogueRow {
   verified: string | null | undefined;
   spotName: string | null | undefined;
   volume: string | null | undefined;
-  /** A new volume is in the first library unless this is given. */
+  /** Library of a new volume. Default: the first library. */
   library?: string | null | undefined;
   position: bigint | null | undefined;
   checksum: string | null | undefined;
-  /** From `archive`, which has computed it together with the checksum. If absent, it stays as long as the checksum does. */
+  /**
+   * Set by `archive`, which computes it together with the checksum. If absent, the known value stays while the checksum
+   * does.
+   */
   adler32?: string | undefined;
   /** Volume of a second copy of the same bytes. */
   copyVolume?: string | null | undefined;
@@ -41,7 +44,7 @@ export interface CatalogueRow {
   mtime?: string | null | undefined;
   uid?: bigint | null | undefined;
   gid?: bigint | null | undefined;
-  /** No row of its own: a skipped name means this path on a disk, so a complete list does not withdraw it. */
+  /** The row only reports the path that a skipped name has on a disk. A complete list does not withdraw that path. */
   isNamesake?: boolean;
 }
 
@@ -73,7 +76,9 @@ export async function* readRows(input: Readable): AsyncGenerator<CatalogueRow | 
 }
 
 /**
- * Yields the results of a reader for lines, and closes the input. @param offset of line numbers @returns the lines read
+ * Yields the results of a reader, and closes the input.
+ * @param offset is added to line numbers
+ * @returns the number of lines
  */
 export async function* readWith(
   input: Readable,
@@ -81,7 +86,7 @@ export async function* readWith(
   offset = 0,
 ): AsyncGenerator<CatalogueRow | RowError, number> {
   let count = 0;
-  /** A line that is not UTF-8, of a row that has not ended. */
+  /** The first line that is not UTF-8 in a row that has not ended. */
   let bad: Line | undefined;
   try {
     for await (const lines of readLines(input, offset)) {
@@ -105,7 +110,11 @@ export async function* readWith(
   return count;
 }
 
-/** @param row what was read of the line with replacement characters: in a row that can be skipped, only its name is bad */
+/**
+ * Returns the fault of a line that is not UTF-8.
+ * @param row the result for the line with replacement characters. If it is a row or a bad name, only the name is at
+ *   fault.
+ */
 function notUtf8({ number, notUtf8: shown = '' }: Line, row: CatalogueRow | RowError | undefined): RowError {
   const isName = row !== undefined && (!(row instanceof RowError) || row.badName !== undefined);
   const namesake = row instanceof RowError ? row.badName?.namesake : row?.path;
@@ -164,10 +173,10 @@ const MODE = 'up to four octal digits such as 0640';
 const OWNER = 'a number from 0 to 4294967294';
 const NAME = 'a name of at most 255 characters';
 
-/** The rest of "must be …", perhaps by the text of the field. */
+/** The end of a message "must be …", which may depend on the text of the field. */
 type Expected = string | ((text: string) => string);
 
-/** Returns the row, or its first fault. Written out because a zod schema of these rules is 2.7 times slower. */
+/** Returns the row, or its first fault. Not a zod schema, because that is 2.7 times slower. */
 export function checkRow(line: number, fields: Fields): CatalogueRow | RowError {
   let fault: RowError | undefined;
   const fail = (column: Column, expected: string) => {
@@ -247,7 +256,7 @@ function expectChecksum(text: string): string {
   return `${algorithm}: and ${count} digits in hex, zeros in front included, of which it has ${digits.length}`;
 }
 
-/** @param reject stores a row whose name is its only fault, which is left out */
+/** Skips rows whose name is at fault. @param reject gets each skipped row */
 export async function* skipBadNames(
   rows: RowSource,
   reject: (fault: RowError) => Promise<void> | void,
@@ -270,7 +279,7 @@ function namesakeRow(line: number, path: string): CatalogueRow | RowError {
 
 const BATCH_CHARACTERS = 64 * 1024;
 
-/** Yields batches of rows as text. @throws ImportError after all faults, or too many */
+/** Yields batches of rows as text. @throws ImportError at the end, or after MAX_FAULTS faults */
 export async function* batchRows(rows: RowSource, format: (row: CatalogueRow) => string): AsyncGenerator<string> {
   const faults: string[] = [];
   let hasNames = false;
@@ -292,7 +301,9 @@ export async function* batchRows(rows: RowSource, format: (row: CatalogueRow) =>
   yield batch;
 }
 
-/** Yields rows as JSON Lines, each on the line of its list, so that a gateway reports faults with the right line. */
+/**
+ * Yields rows as JSON Lines, each on the line of its list, so that a gateway reports faults with the line of the list.
+ */
 export async function* toJsonLines(rows: RowSource): AsyncGenerator<string> {
   let line = 1;
   const format = (row: CatalogueRow) => {
@@ -303,7 +314,7 @@ export async function* toJsonLines(rows: RowSource): AsyncGenerator<string> {
   yield* batchRows(rows, format);
 }
 
-/** Writes bigints as text, which JSON numbers cannot represent. */
+/** Returns a row as JSON. Writes bigints as text, because JSON numbers are not exact. */
 function toJson({
   line: _,
   isNamesake,

@@ -1,6 +1,7 @@
 /**
- * Adds rows to the catalogue and updates known files, all or nothing. Files that live requests await join them in the
- * same transaction. The rows are loaded first, so that the transaction can run again after a deadlock.
+ * Adds rows to the catalogue and updates known files, all or none. In the same transaction, files join live requests
+ * with their unresolved paths or matching patterns. The rows are loaded before, so that the transaction can run again
+ * after a deadlock.
  */
 
 import { codeOf } from '../../core/errors.js';
@@ -10,62 +11,66 @@ import { audited, type Note, noteRefusal } from '../audit/audited.js';
 import type { Complete } from '../catalogue/withdrawals.js';
 import type { Context } from '../context.js';
 import { applyIncoming } from './import-apply.js';
-import { type ClashingRow, dropClashes, MAX_REJECTS, type StandingFile } from './import-checks.js';
+import { type ClashingRow, dropClashes, type ExpectedFile, MAX_REJECTS } from './import-checks.js';
 import { applyFolders, type ImportResult, loadIncoming, type Reject } from './import-incoming.js';
 import { ImportError } from './import-lines.js';
 import { type RowSource, skipBadNames } from './import-rows.js';
 
-interface Importing {
+interface ImportOptions {
+  /** Aborts when the caller no longer needs the import. */
   wanted?: AbortSignal | undefined;
   complete?: Complete | undefined;
-  standing?: readonly StandingFile[] | undefined;
-  /** Does everything, and rolls it back. */
+  expected?: readonly ExpectedFile[] | undefined;
+  /** Applies everything, and then rolls it back. */
   isDryRun?: boolean | undefined;
-  /** Leaves out rows with names that cannot be restored, and returns them. */
+  /** Skips rows with names that cannot be restored, and returns them. */
   skipInvalid?: boolean | undefined;
-  /** Leaves out rows whose path is a file and a directory, and gets each. */
+  /** If set, rows whose path is a file and a directory are skipped. Gets each of them. */
   onClash?: ((row: ClashingRow) => void) | undefined;
 }
 
-export async function importRows(ctx: Context, rows: RowSource, importing: Importing = {}): Promise<ImportResult> {
-  const deed = { operation: 'importRows', kind: 'CATALOGUE', object: '' } as const;
-  return await audited(ctx, deed, async (note) => {
+/** Imports rows, and records it in the audit. @throws ImportError, InUseError */
+export async function importRows(ctx: Context, rows: RowSource, options: ImportOptions = {}): Promise<ImportResult> {
+  const action = { operation: 'importRows', kind: 'CATALOGUE', object: '' } as const;
+  return await audited(ctx, action, async (auditEntry) => {
     try {
-      return await takeIn(ctx, rows, { note, ...importing });
+      return await loadAndApply(ctx, rows, { auditEntry, ...options });
     } catch (error) {
-      if (error instanceof ImportError) noteRefusal(ctx, { ...deed, given: { faults: error.faults } }, 'INVALID_INPUT');
+      if (error instanceof ImportError)
+        noteRefusal(ctx, { ...action, given: { faults: error.faults } }, 'INVALID_INPUT');
       throw error;
     }
   });
 }
 
 /**
- * Imports rows for an operation that is audited itself. @param standing files that must be unchanged @throws
- * ImportError
+ * Imports rows for an operation that has its own audit record.
+ * @param expected files that must be unchanged
+ * @throws ImportError
  */
 export async function registerRows(
   ctx: Context,
   rows: RowSource,
-  standing: readonly StandingFile[] = [],
+  expected: readonly ExpectedFile[] = [],
 ): Promise<ImportResult> {
-  return await takeIn(ctx, rows, { standing });
+  return await loadAndApply(ctx, rows, { expected });
 }
 
-/** As `registerRows`, without the rows whose path is a file and a directory. @returns those rows */
+/** Imports rows like `registerRows`, but skips rows whose path is a file and a directory. @returns the skipped rows */
 export async function registerWithoutClashes(
   ctx: Context,
   rows: RowSource,
   { isDryRun }: { isDryRun: boolean },
 ): Promise<ClashingRow[]> {
   const clashing: ClashingRow[] = [];
-  await takeIn(ctx, rows, { isDryRun, onClash: (row) => clashing.push(row) });
+  await loadAndApply(ctx, rows, { isDryRun, onClash: (row) => clashing.push(row) });
   return clashing;
 }
 
-async function takeIn(
+async function loadAndApply(
   ctx: Context,
   rows: RowSource,
-  { note, wanted, complete, standing, isDryRun, skipInvalid, onClash }: Importing & { note?: Note },
+  { auditEntry, wanted, complete, expected, isDryRun, skipInvalid, onClash }: ImportOptions & { auditEntry?: Note },
 ): Promise<ImportResult> {
   const client = await ctx.db.importPool.connect();
   try {
@@ -76,18 +81,19 @@ async function takeIn(
       if (rejects.length > MAX_REJECTS)
         throw new ImportError([`more than ${MAX_REJECTS} rows have names that cannot be restored`]);
     };
-    const kept = skipInvalid ? skipBadNames(rows, ({ line, problem }) => reject([{ line, problem }])) : rows;
-    const hasFolders = await loadIncoming(client, kept);
+    const loaded = skipInvalid ? skipBadNames(rows, ({ line, problem }) => reject([{ line, problem }])) : rows;
+    const hasFolders = await loadIncoming(client, loaded);
     const clashing = skipInvalid || onClash ? await dropClashes(client) : [];
     if (onClash) clashing.forEach(onClash);
     else reject(clashing.map(({ line, problem }) => ({ line, problem })));
-    const canSkip = note !== undefined && !skipInvalid;
+    const canSkip = auditEntry !== undefined && !skipInvalid;
     const rejected = skipInvalid && { rejected: rejects.length };
-    const result = await applyAgain(() =>
+    const result = await retryIfDuplicate(() =>
       runTransaction(client, 'importRows', async (tx) => {
-        const applied = await applyIncoming(ctx, tx, { complete, standing, canSkip });
+        const applied = await applyIncoming(ctx, tx, { complete, expected, canSkip });
         const result = hasFolders ? { ...applied, folders: await applyFolders(tx) } : applied;
-        if (note && !isDryRun) await tx.query(note({ given: { ...result, complete: complete?.prefix, ...rejected } }));
+        if (auditEntry && !isDryRun)
+          await tx.query(auditEntry({ given: { ...result, complete: complete?.prefix, ...rejected } }));
         wanted?.throwIfAborted();
         if (isDryRun) throw new DryRunEnd(result);
         return result;
@@ -118,13 +124,13 @@ class DryRunEnd extends Error {
   }
 }
 
-/** If two imports add the same file, the later one fails, and finds the file in the catalogue when it runs again. */
-async function applyAgain(attempt: () => Promise<ImportResult>): Promise<ImportResult> {
-  for (let left = MAX_ATTEMPTS; ; left--) {
+/** Runs again if another import has added the same file. The second attempt then finds that file in the catalogue. */
+async function retryIfDuplicate(attempt: () => Promise<ImportResult>): Promise<ImportResult> {
+  for (let attemptsLeft = MAX_ATTEMPTS; ; attemptsLeft--) {
     try {
       return await attempt();
     } catch (error) {
-      if (codeOf(error) !== UNIQUE_VIOLATION || left === 1) throw error;
+      if (codeOf(error) !== UNIQUE_VIOLATION || attemptsLeft === 1) throw error;
     }
   }
 }

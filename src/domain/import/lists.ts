@@ -1,4 +1,4 @@
-/** Reads lists of `find` (paths, sizes, times) as rows. Import options supply the other columns. */
+/** Reads lists of `find` as rows. Import options supply the columns that such a list does not have. */
 import { quote } from '../../core/errors.js';
 import { findPathProblem } from '../input.js';
 import { RowError } from './import-lines.js';
@@ -9,15 +9,16 @@ export interface ListSettings {
   /** The library of a new volume. Default: the first library. */
   library?: string | undefined;
   spot?: string | undefined;
-  /** Put before each path: `/archive`, or empty. */
+  /** Inserted before each path, such as `/archive`, or empty. */
   prefix: string;
-  /** Removed from the beginning of each path first: `/hpss/archive`, or empty. */
+  /** Removed first from the beginning of each path, such as `/hpss/archive`, or empty. */
   strip: string;
 }
 
 /** Number of skipped entries by kind, such as `folders`. */
 export type Skipped = Map<string, number>;
 
+/** Returns the row of a file in a list, or its fault. */
 export function makeEntryRow(
   line: number,
   { path, ...fields }: Fields & { path: string },
@@ -26,8 +27,8 @@ export function makeEntryRow(
   const whole = path.startsWith('/') ? path : `/${path}`;
   if (!whole.startsWith(`${strip}/`)) return new RowError(line, `${quote(whole)} is not below ${quote(strip)}`);
   if (whole.endsWith('/')) return new RowError(line, `path ${findPathProblem(whole)}`, { namesake: undefined });
-  const place = { volume, ...(library !== undefined && { library }), ...(spot !== undefined && { spot_name: spot }) };
-  return checkRow(line, { ...fields, ...place, path: prefix + whole.slice(strip.length), stage: 'T' });
+  const fixed = { volume, ...(library !== undefined && { library }), ...(spot !== undefined && { spot_name: spot }) };
+  return checkRow(line, { ...fields, ...fixed, path: prefix + whole.slice(strip.length), stage: 'T' });
 }
 
 export function countSkipped(skipped: Skipped, kind: string): undefined {
@@ -35,7 +36,7 @@ export function countSkipped(skipped: Skipped, kind: string): undefined {
   return undefined;
 }
 
-/** Returns undefined for the root of the archive, which is restored to the mount point of a disk. */
+/** Returns undefined for the root of the archive, since it is the mount point on a restore disk. */
 function makeFolderRow(
   line: number,
   { path, mode, gid }: { path: string; mode: string | undefined; gid: string | undefined },
@@ -48,8 +49,8 @@ function makeFolderRow(
 }
 
 /**
- * Output of GNU `find -type f,d -printf '%y %s %T@ %m %U %G %p\n'`: type, bytes, modification time in seconds since 1970,
- * mode, owner, group and path. The type may be left out of a list of files, and so may mode, owner and group.
+ * Output of GNU `find -type f,d -printf '%y %s %T@ %m %U %G %p\n'`: type, bytes, modification time in seconds since
+ * 1970, mode, owner, group and path. A list of files may omit the type, and mode, owner and group.
  */
 const FIND_LINE =
   /^(?:(?<type>[fd]) )?(?<size>\d+) (?<mtime>-?\d+(?:\.\d+)?) (?:(?<mode>[0-7]{1,4}) (?<uid>\d+) (?<gid>\d+) )?(?<path>.+)$/;
@@ -66,7 +67,7 @@ export function createFindReader(settings: ListSettings): RowReader {
         return new RowError(number, `${quote(text)} is not what find -printf '%s %T@ %m %U %G %p\\n' prints`);
       }
       if (type === 'd') return makeFolderRow(number, { path, mode: fields.mode, gid: fields.gid }, settings);
-      // for the folder ".", find prints "./a"
+      // for the directory ".", find prints "./a"
       return makeEntryRow(number, { ...fields, path: path.replace(/^(\.\/)+/, '') }, settings);
     },
     end: () => (isEmpty ? new RowError(1, 'the list is empty') : undefined),

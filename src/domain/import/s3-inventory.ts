@@ -12,7 +12,7 @@ const md5Problem = 'must be 32 digits in hex';
 
 const manifestFile = z
   .object({
-    /** In the bucket that contains the inventory. */
+    /** Key in the bucket that contains the inventory. */
     key: z
       .string(keyProblem)
       .refine((key) => !key.split('/').some((part) => ['', '.', '..'].includes(part)), keyProblem),
@@ -43,7 +43,7 @@ export interface Manifest {
   files: ManifestFile[];
 }
 
-/** @throws Error with the fault of the manifest */
+/** Parses the manifest of an inventory. @throws Error with its fault */
 export function parseManifest(text: string): Manifest {
   const { data, error } = manifestSchema.safeParse(JSON.parse(text), { reportInput: true });
   if (!data) {
@@ -61,7 +61,7 @@ export interface InventorySettings extends ListSettings {
   storageClasses?: readonly string[] | undefined;
 }
 
-/** Reads one file of an inventory. Counts skipped entries in `skipped`. */
+/** Creates a reader of one file of an inventory. Counts skipped entries in `skipped`. */
 export function createInventoryReader(
   { bucket, schema }: Manifest,
   settings: InventorySettings,
@@ -102,11 +102,11 @@ function readObject(
   if (mtime === undefined) {
     return new RowError(line, `LastModifiedDate must be a time, not ${quote(LastModifiedDate ?? '')}`);
   }
-  // a leading slash is part of the key, and no path of the catalogue starts with two
+  // a leading slash is part of the key; checkRow then rejects the path, since it starts with two slashes
   return makeEntryRow(line, { path: `/${key}`, size: Size ?? null, mtime, ...tagOf(object) }, settings);
 }
 
-/** Decodes a key in form encoding, where a plus is a space. */
+/** Decodes a key in form encoding, in which a plus is a space. */
 function decodeKey(key: string): string | undefined {
   try {
     return decodeURIComponent(key.replaceAll('+', '%20'));
@@ -115,7 +115,10 @@ function decodeKey(key: string): string | undefined {
   }
 }
 
-/** The entity tag is the MD5 of an object uploaded in one part and not encrypted with a customer's key. */
+/**
+ * Returns the MD5 checksum, which is the entity tag if the object was uploaded in one part and has no KMS or customer
+ * key.
+ */
 function tagOf({ ETag, IsMultipartUploaded, EncryptionStatus }: S3Object): { checksum?: string } {
   const isMd5 = IsMultipartUploaded === 'false' && ['NOT-SSE', 'SSE-S3'].includes(EncryptionStatus ?? '');
   return isMd5 && /^[0-9a-f]{32}$/i.test(ETag ?? '') ? { checksum: `md5:${ETag}` } : {};

@@ -26,41 +26,41 @@ export interface Estimate {
   bytes: bigint;
   filesUnknown: number;
   unknownPaths: string[];
-  /** Already on disk: no tape reads. */
+  /** Files that are on disk, and need no tape reads. */
   filesOnDisk: number;
   bytesOnDisk: bigint;
-  /** Those at their primary path, on no restore disk. */
+  /** Of these, files at their primary path, on no restore disk. */
   filesAtPrimaryPlace: number;
   bytesAtPrimaryPlace: bigint;
-  /** Requested by others already: no further tape reads. */
+  /** Files that other requests recall already. They need no further tape reads. */
   filesOnTheirWay: number;
-  /** In other live requests of the quota, which charge them too. */
+  /** Files in other live requests of the quota, which are charged for them too. */
   filesAlsoRequested: number;
   bytesAlsoRequested: bigint;
-  /** To be read from tape, including those already requested. */
+  /** Files that drives must read from tape, including those that other requests recall. */
   filesToRecall: number;
   bytesToRecall: bigint;
-  /** On tape at an unknown position: they would fail. */
+  /** Files on tape at an unknown position, which would fail. */
   filesWithoutPlace: number;
   /** Volumes with files to recall; those that must be mounted; those suspended. */
   volumes: number;
   mounts: number;
   volumesSuspended: number;
-  /** It is enough if `usedAfter` is at most `size`. */
+  /** The quota is sufficient if `usedAfter` is at most `size`. */
   quota: { user: string; size: bigint; used: bigint; usedAfter: bigint };
   isEnough: boolean;
-  /** By the allocations of the restore disks in service; true if none is registered yet. */
+  /** Whether the restore disks in service have room, by their allocations; true if none is registered yet. */
   hasRoom: boolean;
-  /** Charges of libraries; free ones are absent. */
+  /** Charges of libraries. Omits free ones. */
   prices: LibraryPrice[];
-  /** The sum; undefined if there is none, or the currencies differ. */
+  /** The sum of the prices; undefined if there are none, or their currencies differ. */
   price: Price | undefined;
   end: EndRange | undefined;
-  /** Set if a library that orders its tapes itself makes the end unknown. Shown to users. */
+  /** Set if a staging library makes the end unknown. Shown to users. */
   endUnknown: string | undefined;
 }
 
-interface Group {
+interface FileGroup {
   volumeId: number | null;
   libraryId: number | null;
   volume: string | null;
@@ -72,30 +72,31 @@ interface Group {
   isOnItsWay: boolean;
   isAlsoRequested: boolean;
   hasPlace: boolean;
-  /** They are being recalled, with reserved room. */
+  /** Their recalls have reserved room on a restore disk. */
   isReserved: boolean;
   isStaged: boolean;
-  /** When the library was asked for the last of them. */
+  /** When Tapegate requested the last of them from the library. */
   askedAt: string | null;
   files: number;
   bytes: bigint;
 }
 
 /**
- * @param reader aborts when the caller no longer waits
- * @throws InvalidInputError, UnknownUserError, as for the request; a full quota is part of the result
+ * Estimates a request.
+ * @param reader aborts when the caller disconnects
+ * @throws InvalidInputError, UnknownUserError, as for the request; the result reports a full quota
  */
 export async function estimateRequest(
   ctx: Context,
   input: CreateRequestInput,
   reader?: AbortSignal,
 ): Promise<Estimate> {
-  const { wish, user, limits } = checkRequest(ctx, input, ctx.now());
+  const { selection, user, limits } = checkRequest(ctx, input, ctx.now());
   allow(ctx, 'estimateRequest', user);
   const quota = await ctx.db.prisma.quota.findUnique({ where: { user, removedAt: null } });
   if (!quota) throw new UnknownUserError(user);
-  const ask: AskDatabase = (statement) => askAtLength(ctx, statement, reader);
-  const { groups, known, unknownPaths } = await readGroups(ask, wish, {
+  const query: AskDatabase = (statement) => askAtLength(ctx, statement, reader);
+  const { groups, known, unknownPaths } = await readGroups(query, selection, {
     quotaId: quota.id,
     isAllowed: mayPath(ctx, 'REQUEST'),
     now: ctx.now(),
@@ -110,7 +111,7 @@ export async function estimateRequest(
   const placed = onTape.filter((group) => group.hasPlace);
   const toRecall = sum(placed);
   const parts = joinByVolume(placed);
-  const isFree = ({ isOnItsWay, isStaged, askedAt }: Group) => isOnItsWay || isStaged || askedAt !== null;
+  const isFree = ({ isOnItsWay, isStaged, askedAt }: FileGroup) => isOnItsWay || isStaged || askedAt !== null;
   const priced = placed.map((group) => ({ ...group, isFree: isFree(group) }));
   const room = await readRoom(ctx);
   const hasRoom = room === undefined || sum(placed.filter((group) => !group.isReserved)).bytes <= room;
@@ -118,7 +119,7 @@ export async function estimateRequest(
   return {
     files: all.files,
     bytes: all.bytes,
-    filesUnknown: wish.files ? wish.files.length - known : 0,
+    filesUnknown: selection.files ? selection.files.length - known : 0,
     unknownPaths,
     filesOnDisk: onDisk.files,
     bytesOnDisk: onDisk.bytes,
@@ -143,23 +144,25 @@ export async function estimateRequest(
   };
 }
 
-const sum = (chosen: readonly Group[]) => ({
+const sum = (chosen: readonly FileGroup[]) => ({
   files: chosen.reduce((total, group) => total + group.files, 0),
   bytes: chosen.reduce((total, group) => total + group.bytes, 0n),
 });
 
-/** Most unknown paths in the result. */
-const NAMED_PATHS = 20;
+/** Maximum number of unknown paths in the result. */
+const MAX_NAMED_PATHS = 20;
 
 async function readGroups(
-  ask: AskDatabase,
-  wish: FileSelection,
+  query: AskDatabase,
+  selection: FileSelection,
   { quotaId, isAllowed, now }: { quotaId: number; isAllowed: Sql; now: string },
-): Promise<{ groups: Group[]; known: number; unknownPaths: string[] }> {
-  const isNamed = wish.files ? sql`f.path = ANY(${wish.files}::text[])` : holdsText(wish.pattern);
-  const isWished = sql`${isNamed} AND ${isOffered} AND ${isAllowed}`;
-  const isThere = sql`g.state <> 'RELEASING' AND (g.state NOT IN ('READY', 'KEPT') OR g.ready_until IS NULL OR g.ready_until > ${now})`;
-  const groups = await ask<Group>(
+): Promise<{ groups: FileGroup[]; known: number; unknownPaths: string[] }> {
+  const matchesSelection = selection.files
+    ? sql`f.path = ANY(${selection.files}::text[])`
+    : holdsText(selection.pattern);
+  const isSelected = sql`${matchesSelection} AND ${isOffered} AND ${isAllowed}`;
+  const isActive = sql`g.state <> 'RELEASING' AND (g.state NOT IN ('READY', 'KEPT') OR g.ready_until IS NULL OR g.ready_until > ${now})`;
+  const groups = await query<FileGroup>(
     sql`SELECT w.*, v.library_id AS "libraryId", v.name AS volume, coalesce(v.medium, 'linear') AS medium,
           EXISTS (SELECT FROM drive d WHERE d.volume_id = v.id) AS "isMounted",
           EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id) AS "isSuspended"
@@ -171,32 +174,35 @@ async function readGroups(
             max(g.since) FILTER (WHERE g.state IN ('INTENDED', 'ASKED')) AS "askedAt",
             count(*)::int AS files, sum(f.size) AS bytes
           FROM tape_file f LEFT JOIN recall c ON c.file_id = f.id LEFT JOIN volume u ON u.id = f.volume_id
-            LEFT JOIN staging g ON g.file_id = f.id AND g.library_id = u.library_id AND ${isThere}
-          WHERE ${isWished} GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, g.state IN ('INTENDED', 'ASKED')
+            LEFT JOIN staging g ON g.file_id = f.id AND g.library_id = u.library_id AND ${isActive}
+          WHERE ${isSelected} GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, g.state IN ('INTENDED', 'ASKED')
         ) w LEFT JOIN volume v ON v.id = w."volumeId"`,
   );
-  const unknown = await ask<{ path: string }>(
-    sql`SELECT l.path FROM unnest(${wish.files ?? []}::text[]) WITH ORDINALITY AS l (path, n)
-        WHERE NOT EXISTS (SELECT FROM tape_file f WHERE f.path = l.path AND ${isOffered} AND ${isAllowed}) ORDER BY l.n LIMIT ${NAMED_PATHS}`,
+  const unknown = await query<{ path: string }>(
+    sql`SELECT l.path FROM unnest(${selection.files ?? []}::text[]) WITH ORDINALITY AS l (path, n)
+        WHERE NOT EXISTS (SELECT FROM tape_file f WHERE f.path = l.path AND ${isOffered} AND ${isAllowed}) ORDER BY l.n LIMIT ${MAX_NAMED_PATHS}`,
   );
   const known = groups.reduce((total, group) => total + group.files, 0);
   return { groups, known, unknownPaths: unknown.map((row) => row.path) };
 }
 
-/** A live request of the quota contains the file `f`. Looked up by key: a join may be planned for few files. */
+/**
+ * Whether a live request of the quota contains the file `f`. Looks it up by key, since PostgreSQL may plan a join for
+ * few files.
+ */
 const isRequestedBy = (quotaId: number): Sql =>
   sql`CASE WHEN (SELECT EXISTS (SELECT FROM request r WHERE r.quota_id = ${quotaId} AND ${isLive}))
     THEN coalesce((SELECT true FROM live_request_file h WHERE h.file_id = f.id AND h.quota_id = ${quotaId} LIMIT 1), false) ELSE false END`;
 
-type VolumePart = Omit<Group, 'isOnItsWay' | 'isAlsoRequested' | 'isReserved' | 'isStaged' | 'askedAt'>;
+type VolumePart = Omit<FileGroup, 'isOnItsWay' | 'isAlsoRequested' | 'isReserved' | 'isStaged' | 'askedAt'>;
 
-const joinByVolume = (groups: readonly Group[]): VolumePart[] => joinBy(groups, ({ volumeId }) => String(volumeId));
+const joinByVolume = (groups: readonly FileGroup[]): VolumePart[] => joinBy(groups, ({ volumeId }) => String(volumeId));
 
-const joinByWait = (groups: readonly Group[]): Group[] =>
+const joinByWait = (groups: readonly FileGroup[]): FileGroup[] =>
   joinBy(groups, ({ volumeId, isStaged, askedAt }) => `${volumeId} ${isStaged} ${askedAt !== null}`);
 
-function joinBy(groups: readonly Group[], keyOf: (group: Group) => string): Group[] {
-  const joined = new Map<string, Group>();
+function joinBy(groups: readonly FileGroup[], keyOf: (group: FileGroup) => string): FileGroup[] {
+  const joined = new Map<string, FileGroup>();
   for (const group of groups) {
     const known = joined.get(keyOf(group));
     if (!known) {
@@ -213,11 +219,11 @@ function joinBy(groups: readonly Group[], keyOf: (group: Group) => string): Grou
 async function estimateRange(
   ctx: Context,
   user: string,
-  { parts, groups }: { parts: readonly VolumePart[]; groups: readonly Group[] },
+  { parts, groups }: { parts: readonly VolumePart[]; groups: readonly FileGroup[] },
 ): Promise<Pick<Estimate, 'end' | 'endUnknown'>> {
   if (parts.some((part) => part.isSuspended)) return { end: undefined, endUnknown: undefined };
   const now = ctx.now();
-  const wished = parts.map(
+  const hypothetical = parts.map(
     ({ volumeId, libraryId, volume, medium, isMounted, files, bytes }): QueueEntry => ({
       volumeId: volumeId ?? 0,
       libraryId: libraryId ?? 0,
@@ -231,11 +237,11 @@ async function estimateRange(
       priority: 0,
     }),
   );
-  const plan = await readPlan(ctx, wished);
+  const plan = await readPlan(ctx, hypothetical);
   const { now: at } = plan;
   if (parts.length === 0) return { end: { earliest: at, planned: at, latest: at }, endUnknown: undefined };
-  const awaited = joinByWait(groups).map((group) => ({ ...group, isReading: false, nextTry: null }));
-  return { end: endOfParts(plan, user, awaited), endUnknown: whyNoEnd(plan, awaited) };
+  const waiting = joinByWait(groups).map((group) => ({ ...group, isReading: false, nextTry: null }));
+  return { end: endOfParts(plan, user, waiting), endUnknown: whyNoEnd(plan, waiting) };
 }
 
 export interface Price {
@@ -247,7 +253,7 @@ export interface Price {
 
 export interface LibraryPrice extends Price {
   library: string;
-  /** Files and bytes that the library would be asked for. */
+  /** Files and bytes that Tapegate would request from the library. */
   files: number;
   bytes: bigint;
   note: string;
@@ -255,15 +261,15 @@ export interface LibraryPrice extends Price {
 
 interface PricedFiles {
   libraryId: number | null;
-  /** They are on disk, or requested already. */
+  /** Whether the library charges nothing for them: they are staged, or requested from it already. */
   isFree: boolean;
   files: number;
   bytes: bigint;
 }
 
 /**
- * @returns the charge of each library, in order of their addition, and the sum; no `price` if there is none, or the
- *   currencies differ
+ * Returns the charge of each library, in the order in which libraries were added, and the sum. `price` is undefined if
+ * there are no charges, or their currencies differ.
  */
 function priceFiles(
   ctx: Context,
@@ -282,7 +288,7 @@ function priceFiles(
   };
 }
 
-/** @returns undefined if the library is free */
+/** Returns the charge of a library; an empty list if it is free. */
 function priceOne(
   ctx: Context,
   library: Library,

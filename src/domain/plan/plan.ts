@@ -1,4 +1,4 @@
-/** The plan, by the queue and the rules of the engine: work of drives, planned volumes, positions of requests. */
+/** The plan of the drives, computed from the queue by the rules of the engine: running work and the next volumes. */
 
 import { addSeconds, secondsOf } from '../../core/time.js';
 import { sql } from '../../db/sql.js';
@@ -19,9 +19,9 @@ export interface PlanDrive {
   libraryId: number;
   library: string;
   contract: LibraryContract;
-  /** A live engine holds it. */
+  /** A live engine has its lease. */
   isClaimed: boolean;
-  /** Host of that engine, if reported; only for callers who see all quotas. */
+  /** Host of that engine, if reported. Only shown to callers that see all quotas. */
   host: string | null;
   /** Neither it nor its library is suspended. */
   isOpen: boolean;
@@ -40,16 +40,16 @@ export interface PlanVolume {
   volume: string;
   library: string;
   medium: string;
-  /** From 1; null if no drive can mount it. */
+  /** Position in the plan, from 1; null if no drive can mount it. */
   place: number | null;
   files: number;
   bytes: bigint;
   users: PlanUser[];
-  /** The drive that has it mounted, or will mount it. */
+  /** The drive that has it mounted, or will mount it first. */
   drive: string | null;
   isMounted: boolean;
   reason: string | null;
-  /** Why drives avoid it for a while; shown to users. */
+  /** Error for which drives skip it for a while. Shown to users. */
   problem: string | null;
   start: number | null;
   end: number | null;
@@ -62,14 +62,14 @@ export interface Plan {
   volumes: PlanVolume[];
   ahead: Ahead;
   shares: Shares;
-  /** Libraries that order their tapes themselves, by id. */
+  /** Staging libraries, which schedule their tapes themselves, by id. */
   staged: ReadonlyMap<number, StagedLibrary>;
 }
 
-/** Queued retries within this time are planned. No pause is longer. */
+/** The plan includes retries within this time. No pause is longer. */
 const LOOK_AHEAD_SECONDS = 3600;
 
-/** Returns the plan without the users and quotas that the caller may not see. */
+/** Returns the plan. Omits users that the caller may not see. */
 export async function showPlan(ctx: Context): Promise<Plan> {
   allow(ctx, 'showPlan');
   const plan = await readPlan(ctx);
@@ -84,7 +84,7 @@ export async function showPlan(ctx: Context): Promise<Plan> {
   return { ...plan, drives, volumes };
 }
 
-/** @param more files of a hypothetical request */
+/** Computes the plan. @param more files of a hypothetical request */
 export async function readPlan(ctx: Context, more: readonly QueueEntry[] = []): Promise<Plan> {
   const [entries, problems, roomless, suspended, drives, shares, libraries] = await Promise.all([
     readQueues(ctx, { until: addSeconds(ctx.now(), LOOK_AHEAD_SECONDS) }),
@@ -99,7 +99,7 @@ export async function readPlan(ctx: Context, more: readonly QueueEntry[] = []): 
   const all = [...entries, ...more];
   const queues = groupByVolume([...entries.filter(({ volumeId }) => !roomless.has(volumeId)), ...more]);
   const now = secondsOf(ctx.now());
-  // staging libraries order their tapes themselves: nothing is mounted there
+  // staging libraries schedule their tapes themselves, so Tapegate mounts nothing there
   const working = drives.filter((drive) => isWorking(drive) && drive.contract === 'DRIVE');
   const ahead = planAhead({
     queues,
@@ -115,7 +115,7 @@ export async function readPlan(ctx: Context, more: readonly QueueEntry[] = []): 
   return {
     now,
     drives,
-    volumes: placeVolumes(all, ahead, { suspended, problems: new Map([...problems, ...roomless]), names }),
+    volumes: orderVolumes(all, ahead, { suspended, problems: new Map([...problems, ...roomless]), names }),
     ahead,
     shares,
     staged,
@@ -140,7 +140,7 @@ async function readDrives(ctx: Context): Promise<PlanDrive[]> {
   );
 }
 
-/** Returns the errors of volumes that drives avoid for a while, by id. */
+/** Returns the errors of volumes that drives skip for a while, by id. */
 async function readProblems(ctx: Context): Promise<Map<number, string>> {
   const rows = await ctx.db.rows<{ id: number; problem: string }>(
     sql`SELECT v.id, v.problem FROM volume v WHERE ${isResting(ctx.now())} AND v.problem IS NOT NULL`,
@@ -148,7 +148,7 @@ async function readProblems(ctx: Context): Promise<Map<number, string>> {
   return new Map(rows.map(({ id, problem }) => [id, problem]));
 }
 
-/** Returns volumes whose files all wait for room on a restore disk, with that reason: no time is known for them. */
+/** Returns volumes whose files all wait for room on a restore disk, with that reason. Their start is unknown. */
 async function readRoomless(ctx: Context): Promise<Map<number, string>> {
   const rows = await ctx.db.rows<{ id: number }>(
     sql`SELECT c.volume_id AS id FROM recall c WHERE ${isReadable} GROUP BY c.volume_id
@@ -157,7 +157,7 @@ async function readRoomless(ctx: Context): Promise<Map<number, string>> {
   return new Map(rows.map(({ id }) => [id, 'no restore disk has room for its files']));
 }
 
-/** Returns suspended volumes with work, which have no position. */
+/** Returns suspended volumes with waiting recalls. They have no position in the plan. */
 async function readSuspended(ctx: Context): Promise<PlanVolume[]> {
   const rows = await ctx.db.rows<
     Pick<PlanVolume, 'volumeId' | 'volume' | 'library' | 'medium' | 'files' | 'bytes'> & { why: string }
@@ -180,8 +180,8 @@ async function readSuspended(ctx: Context): Promise<PlanVolume[]> {
   }));
 }
 
-/** Orders volumes by start. Those that no drive can mount come last, by name. */
-function placeVolumes(
+/** Orders volumes by start. Volumes that no drive can mount come last, by name. */
+function orderVolumes(
   entries: readonly QueueEntry[],
   ahead: Ahead,
   about: {
@@ -231,11 +231,11 @@ function placeVolumes(
 
 export interface StagedLibrary extends StagedAhead {
   name: string;
-  /** It failed to answer lately, so its end is unknown. */
+  /** The library's last request failed, so the end is unknown. */
   isAway: boolean;
 }
 
-interface Row {
+interface StagedRow {
   id: number;
   waits: number[];
   isAway: boolean;
@@ -251,7 +251,7 @@ async function readStagedLibraries(
 ): Promise<Map<number, StagedLibrary>> {
   const staging = libraries.filter(({ contract }) => contract === 'STAGING');
   if (staging.length === 0) return new Map();
-  const rows = await ctx.db.rows<Row>(
+  const rows = await ctx.db.rows<StagedRow>(
     sql`SELECT b.id, coalesce(y.waits, '{}') AS waits, coalesce(y.failures > 0, false) AS "isAway",
           w.files, w.bytes
         FROM library b LEFT JOIN stager y ON y.library_id = b.id CROSS JOIN LATERAL (
@@ -259,11 +259,11 @@ async function readStagedLibraries(
           FROM recall c JOIN volume v ON v.id = c.volume_id WHERE v.library_id = b.id AND c.state = 'WAITING') w
         WHERE b.id = ANY(${staging.map(({ id }) => id)}::int[])`,
   );
-  const found = new Map(rows.map((row) => [row.id, row]));
+  const byId = new Map(rows.map((row) => [row.id, row]));
   return new Map(
     staging.map((library) => {
-      const { waits = [], isAway = false, ...waiting } = found.get(library.id) ?? { files: 0, bytes: 0 };
-      const wished = more.filter(({ libraryId }) => libraryId === library.id);
+      const { waits = [], isAway = false, ...waiting } = byId.get(library.id) ?? { files: 0, bytes: 0 };
+      const hypothetical = more.filter(({ libraryId }) => libraryId === library.id);
       const ahead: StagedLibrary = {
         name: library.name,
         isAway,
@@ -273,8 +273,8 @@ async function readStagedLibraries(
           bytes: library.depthBytes === null ? undefined : Number(library.depthBytes),
         },
         waiting: {
-          files: wished.reduce((sum, { files }) => sum + files, waiting.files),
-          bytes: wished.reduce((sum, { bytes }) => sum + Number(bytes), waiting.bytes),
+          files: hypothetical.reduce((sum, { files }) => sum + files, waiting.files),
+          bytes: hypothetical.reduce((sum, { bytes }) => sum + Number(bytes), waiting.bytes),
         },
       };
       return [library.id, ahead];
@@ -282,9 +282,9 @@ async function readStagedLibraries(
   );
 }
 
-/** Prefers measured waiting times to the settings. */
-function waitsOf(ctx: Context, library: Library, taken: readonly number[]): number[] {
-  if (taken.length > 0) return [...taken].sort((a, b) => a - b);
+/** Returns waiting times in seconds: measured ones, or those in the settings if there are none. */
+function waitsOf(ctx: Context, library: Library, measured: readonly number[]): number[] {
+  if (measured.length > 0) return [...measured].sort((a, b) => a - b);
   const { waitSeconds } = ctx.stagingTermsOf(library);
   return waitSeconds ? [waitSeconds.least, waitSeconds.most] : [];
 }

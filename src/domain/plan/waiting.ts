@@ -1,4 +1,4 @@
-/** Why requests wait, their position in the plan, and when they may end. */
+/** Reasons for which requests wait, their position in the plan, and the estimated end. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { secondsOf } from '../../core/time.js';
 import { type Sql, sql } from '../../db/sql.js';
@@ -13,7 +13,7 @@ import { getRequest } from '../requests/rows.js';
 import { watchRequest } from '../requests/watch.js';
 import { isWorking, type Plan, readPlan } from './plan.js';
 
-/** Why files wait, the most important reason first. */
+/** Reasons for which files wait, the most important one first. */
 export const waitingReasons = {
   READING: 'a drive reads it now',
   MOUNTED: 'its volume is in a drive, and its turn comes there',
@@ -53,25 +53,25 @@ export interface Waiting {
   at: number;
   files: number;
   bytes: bigint;
-  /** Position of its next volume, from 1; null if none is queued. */
+  /** Position of the request's next volume in the queue, from 1; null if none is queued. */
   place: number | null;
   parts: WaitingPart[];
-  /** Undefined if unknown: an object is suspended, no disk has room, no engine runs, or a copy must be checked. */
+  /** Undefined if unknown: a part is suspended, no disk has room, no engine runs, or an engine must check a copy. */
   end: EndRange | undefined;
-  /** Set if a library that orders its tapes itself makes the end unknown. Shown to users. */
+  /** Set if a staging library makes the end unknown. Shown to users. */
   endUnknown: string | undefined;
 }
 
-interface Row extends Omit<WaitingPart, 'place' | 'explanation'> {
+interface PartRow extends Omit<WaitingPart, 'place' | 'explanation'> {
   requestId: number;
   user: string;
   note: string | null;
-  /** When the library was asked for the last of them. */
+  /** When Tapegate requested the last of them from the library. */
   askedAt: string | null;
 }
 
-/** Reasons that end only by an operator's action or an engine's check. */
-const UNTOLD: ReadonlySet<WaitingReason> = new Set([
+/** Reasons that only an operator's action or an engine's check can end. */
+const UNPREDICTABLE: ReadonlySet<WaitingReason> = new Set([
   'SPACE',
   'CHANGED_COPY',
   'NO_PLACE',
@@ -79,22 +79,23 @@ const UNTOLD: ReadonlySet<WaitingReason> = new Set([
   'USER_SUSPENDED',
 ]);
 
-/** Returns waiting files by request id. Requests without any are absent. */
+/** Returns waiting files, by request id. Omits requests without any. */
 export async function readWaiting(ctx: Context, requestIds: readonly number[]): Promise<Map<number, Waiting>> {
   const rows = await readParts(ctx, requestIds);
   if (rows.length === 0) return new Map();
-  const plan = await ctx.events.shared.read('plan', () => readPlan(ctx)); // thousands may watch an end
-  const byRequest = new Map<number, Row[]>();
+  // shared, since thousands of clients may watch an end
+  const plan = await ctx.events.shared.read('plan', () => readPlan(ctx));
+  const byRequest = new Map<number, PartRow[]>();
   for (const row of rows) byRequest.set(row.requestId, [...(byRequest.get(row.requestId) ?? []), row]);
   const room = await readRoom(ctx);
-  const canEnd = (parts: readonly Row[]) => {
+  const canEnd = (parts: readonly PartRow[]) => {
     const unread = parts.filter(({ reason }) => reason !== 'READING').reduce((sum, part) => sum + part.bytes, 0n);
-    return (room === undefined || unread <= room) && parts.every(({ reason }) => !UNTOLD.has(reason));
+    return (room === undefined || unread <= room) && parts.every(({ reason }) => !UNPREDICTABLE.has(reason));
   };
-  return new Map([...byRequest].map(([id, parts]) => [id, present(plan, parts, canEnd(parts))]));
+  return new Map([...byRequest].map(([id, parts]) => [id, presentWaiting(plan, parts, canEnd(parts))]));
 }
 
-function present(plan: Plan, rows: readonly Row[], canEnd: boolean): Waiting {
+function presentWaiting(plan: Plan, rows: readonly PartRow[], canEnd: boolean): Waiting {
   const places = new Map(plan.volumes.map((volume) => [volume.volumeId, volume.place]));
   const served = new Set(plan.drives.filter(isWorking).map((drive) => drive.libraryId));
   const parts = rows.map(({ requestId: _, user: _user, note, askedAt: _askedAt, ...row }): WaitingPart => {
@@ -103,7 +104,7 @@ function present(plan: Plan, rows: readonly Row[], canEnd: boolean): Waiting {
     const explanation = note ? `${waitingReasons[reason]}: ${note}` : waitingReasons[reason];
     return { ...row, reason, explanation, place: places.get(row.volumeId ?? 0) ?? null };
   });
-  const awaited = rows.map((row) => ({
+  const endParts = rows.map((row) => ({
     ...row,
     isReading: row.reason === 'READING',
     isStaged: row.reason === 'STAGED',
@@ -119,17 +120,17 @@ function present(plan: Plan, rows: readonly Row[], canEnd: boolean): Waiting {
     bytes: rows.reduce((sum, row) => sum + row.bytes, 0n),
     place: parts.find((part) => part.place !== null)?.place ?? null,
     parts,
-    end: canEnd ? endOfParts(plan, rows[0]?.user ?? '', awaited) : undefined,
-    endUnknown: canEnd ? whyNoEnd(plan, awaited) : undefined,
+    end: canEnd ? endOfParts(plan, rows[0]?.user ?? '', endParts) : undefined,
+    endUnknown: canEnd ? whyNoEnd(plan, endParts) : undefined,
   };
 }
 
-/** Returns parts by volume and reason. The note is an operator's reason, or the last error. */
-async function readParts(ctx: Context, requestIds: readonly number[]): Promise<Row[]> {
+/** Returns waiting files grouped by volume and reason. `note` is an operator's reason, or the last error. */
+async function readParts(ctx: Context, requestIds: readonly number[]): Promise<PartRow[]> {
   const isPaused = sql`c.not_before > ${ctx.now()} AND c.state = 'WAITING'`;
   const isLibraryResting = sql`coalesce(st.rest_until > ${ctx.now()}, false)`;
   const isAlone = sql`(c.state = 'WAITING' AND ${isResting(ctx.now())})`;
-  return await ctx.db.rows<Row>(
+  return await ctx.db.rows<PartRow>(
     sql`SELECT w."requestId", w."user", w."volumeId", v.library_id AS "libraryId", v.name AS volume, coalesce(v.medium, 'linear') AS medium, w.reason,
           count(*)::int AS files, sum(w.size) AS bytes, min(w.not_before) AS "nextTry",
           max(w.asked_at) FILTER (WHERE w.reason = 'STAGING') AS "askedAt",
@@ -174,7 +175,9 @@ async function readParts(ctx: Context, requestIds: readonly number[]): Promise<R
   );
 }
 
-/** Selects changed copies that an engine must check, with the error of a failing disk. Columns as in `readParts`. */
+/**
+ * Selects changed copies that an engine must check, with the error of a failing disk. Has the columns of `readParts`.
+ */
 function changedCopies(requestIds: readonly number[]): Sql {
   return sql`SELECT h.request_id, q."user", NULL::int, h.size, NULL::timestamp,
       CASE WHEN g.disk_id IS NOT NULL THEN k.mountpoint || ' fails: ' || coalesce(s.reason, '') END, NULL, NULL, NULL::timestamp, NULL, NULL, NULL, 'CHANGED_COPY'
@@ -187,7 +190,7 @@ function changedCopies(requestIds: readonly number[]): Sql {
 
 export type { EndRange };
 
-interface Part {
+interface EndPart {
   volumeId: number | null;
   libraryId: number | null;
   medium: string;
@@ -195,14 +198,17 @@ interface Part {
   bytes: bigint;
   isReading: boolean;
   nextTry: string | null;
-  /** They are on disk at a library that orders its tapes itself. */
+  /** They are on the disk of a staging library. */
   isStaged: boolean;
-  /** When the library was asked for the last of them; null if it was not. */
+  /** When Tapegate requested the last of them from the library; null if it has not. */
   askedAt: string | null;
 }
 
-/** @returns undefined if no drive will read a part, or the time of its library is unknown */
-export function endOfParts(plan: Plan, user: string, parts: readonly Part[]): EndRange | undefined {
+/**
+ * Estimates the end of parts.
+ * @returns undefined if no drive will read a part, or the time of its library is unknown
+ */
+export function endOfParts(plan: Plan, user: string, parts: readonly EndPart[]): EndRange | undefined {
   const drives = new Map<number, number>();
   for (const { libraryId } of plan.drives.filter(isWorking)) drives.set(libraryId, (drives.get(libraryId) ?? 0) + 1);
   const { now, ahead, staged } = plan;
@@ -213,19 +219,19 @@ export function endOfParts(plan: Plan, user: string, parts: readonly Part[]): En
   );
 }
 
-/** Explains an unknown end that is due to a library which orders its tapes itself; otherwise undefined. */
-export function whyNoEnd(plan: Plan, parts: readonly Part[]): string | undefined {
+/** Returns the reason if a staging library makes the end unknown. */
+export function whyNoEnd(plan: Plan, parts: readonly EndPart[]): string | undefined {
   for (const part of parts) {
-    const { staged, isReading, ...awaited } = toPartAhead(plan, part);
-    const library = plan.staged.get(awaited.libraryId);
-    if (!library || !staged || isReading || waitOf(library, { ...staged, ...awaited })) continue;
+    const { staged, isReading, ...partAhead } = toPartAhead(plan, part);
+    const library = plan.staged.get(partAhead.libraryId);
+    if (!library || !staged || isReading || waitOf(library, { ...staged, ...partAhead })) continue;
     if (library.isAway) return `library ${library.name} could not answer lately`;
     return `library ${library.name} has brought no file yet, and its settings do not say how long it takes`;
   }
   return undefined;
 }
 
-function toPartAhead(plan: Plan, part: Part): PartAhead {
+function toPartAhead(plan: Plan, part: EndPart): PartAhead {
   const { volumeId, libraryId, medium, files, bytes, isReading, nextTry, isStaged, askedAt } = part;
   const askedSeconds = askedAt === null ? 0 : Math.max(plan.now - secondsOf(askedAt), 0);
   const state = isStaged ? 'ready' : askedAt === null ? 'unasked' : 'asked';
@@ -244,45 +250,48 @@ function toPartAhead(plan: Plan, part: Part): PartAhead {
 export interface RequestEnd {
   requestId: number;
   at: string;
-  /** Undefined if unknown: something is suspended, or no engine runs. */
+  /** Undefined if unknown, as in `Waiting`. */
   end: EndRange | undefined;
 }
 
-const LOOK_MS = 10_000;
+const POLL_MS = 10_000;
 
-/** Yields a range when the last one no longer holds, until the request has finished. @throws NotFoundError */
+/**
+ * Yields the range of the end again when the planned end leaves it, until the request has finished.
+ * @throws NotFoundError
+ */
 export async function* watchEnd(ctx: Context, id: number, signal: AbortSignal): AsyncGenerator<RequestEnd> {
   allow(ctx, 'watchEnd');
   await getRequest(ctx, id);
-  const over = new AbortController();
-  const finished = untilFinished(ctx, id, signal).finally(() => over.abort());
-  finished.catch(() => {}); // thrown below
-  let told: RequestEnd | undefined;
-  for await (const end of lookAgain(ctx, id, AbortSignal.any([signal, over.signal]))) {
-    if (told && !hasMoved(told.end, end)) continue;
-    told = { requestId: id, at: ctx.now(), end };
-    yield told;
+  const ended = new AbortController();
+  const finished = untilFinished(ctx, id, signal).finally(() => ended.abort());
+  finished.catch(() => {}); // awaited below
+  let last: RequestEnd | undefined;
+  for await (const end of pollEnd(ctx, id, AbortSignal.any([signal, ended.signal]))) {
+    if (last && !hasMoved(last.end, end)) continue;
+    last = { requestId: id, at: ctx.now(), end };
+    yield last;
   }
   await finished;
 }
 
-/** Yields the planned end at once, every ten seconds, and after something was suspended or resumed. */
-async function* lookAgain(ctx: Context, id: number, signal: AbortSignal): AsyncGenerator<EndRange | undefined> {
+/** Yields the planned end at once, every ten seconds, and after each suspension or resumption. */
+async function* pollEnd(ctx: Context, id: number, signal: AbortSignal): AsyncGenerator<EndRange | undefined> {
   const read = async () => (await readWaiting(ctx, [id])).get(id)?.end;
   let changed = new AbortController();
   const unlisten = ctx.events.onRing('suspension', () => changed.abort());
   try {
     yield await read();
     while (!signal.aborted) {
-      await sleep(LOOK_MS, undefined, { signal: AbortSignal.any([signal, changed.signal]) }).catch(() => {});
+      await sleep(POLL_MS, undefined, { signal: AbortSignal.any([signal, changed.signal]) }).catch(() => {});
       if (signal.aborted) return;
       changed = new AbortController();
-      // an unreachable database is asked again
-      const seen = await read().then(
+      // if the database is unreachable, the next round reads again
+      const result = await read().then(
         (end) => ({ end }),
         () => undefined,
       );
-      if (seen) yield seen.end;
+      if (result) yield result.end;
     }
   } finally {
     unlisten();
@@ -293,7 +302,7 @@ async function untilFinished(ctx: Context, id: number, signal: AbortSignal): Pro
   for await (const _ of watchRequest(ctx, { id }, signal));
 }
 
-/** The range `before` no longer contains the planned end. */
+/** Returns whether the planned end has left the range `before`. */
 function hasMoved(before: EndRange | undefined, now: EndRange | undefined): boolean {
   if (!before || !now) return before !== now;
   return now.planned < before.earliest || now.planned > before.latest;

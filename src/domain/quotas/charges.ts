@@ -1,8 +1,10 @@
 /**
- * Charges and counts of quotas. Check and charge are one statement, so concurrent requests never exceed a quota.
- * Filling it exactly is allowed.
- * The count of unknown paths is a column of the quota, changed with the rows: `countIn` on creation and revival,
- * `refund` on ends and releases, requests/joins.ts on joins. The quota's row stays locked from the count to the commit.
+ * Charges and counts of quotas. One statement checks and charges, so concurrent requests never exceed a quota. Filling
+ * a quota exactly is allowed.
+ *
+ * The count of unknown paths is a column of the quota, which changes with the rows: in `addUnknownPaths` when a request
+ * is created or revived, in `refund` when it ends or releases files, and in requests/joins.ts when files join. The
+ * quota's row stays locked from the count to the commit.
  */
 import { hasQuota } from '../../core/caller.js';
 import { LimitReachedError, QuotaExceededError, UnknownUserError, WrongQuotaError } from '../../core/errors.js';
@@ -19,7 +21,7 @@ export interface QuotaRow {
   email: string;
 }
 
-/** @param more additional boolean columns, by name @throws UnknownUserError */
+/** Returns the quota of a user. @param more additional boolean columns, by name @throws UnknownUserError */
 export async function findQuota<Name extends string = never>(
   tx: Transaction,
   user: string,
@@ -37,8 +39,8 @@ export async function findQuota<Name extends string = never>(
 }
 
 /**
- * Returns the quota of a request that is changed. A quota that the caller may not see counts as missing.
- * @param given the user that the caller has named
+ * Returns the quota of a request before a change. A quota that the caller may not see counts as missing.
+ * @param given the user that the caller has named; undefined if none
  * @throws UnknownUserError, WrongQuotaError
  */
 export async function findQuotaOf(
@@ -54,7 +56,7 @@ export async function findQuotaOf(
   return quota;
 }
 
-/** @throws QuotaExceededError with the figures of the rejection */
+/** Charges bytes to a quota. @throws QuotaExceededError with the quota's size and use */
 export async function charge(tx: Transaction, quota: QuotaRow, bytes: bigint): Promise<void> {
   if (bytes === 0n) return;
   const charged = await tx.query(
@@ -63,12 +65,12 @@ export async function charge(tx: Transaction, quota: QuotaRow, bytes: bigint): P
   if (charged.length === 0) await refuse(tx, quota, bytes);
 }
 
-/** Charges files that another system has granted, whether they fit or not. */
+/** Charges files that another system has granted, even if they do not fit. */
 export async function chargeGranted(tx: Transaction, quota: QuotaRow, bytes: bigint): Promise<void> {
   await tx.query(sql`UPDATE quota SET used = used + ${bytes}::numeric WHERE id = ${quota.id}`);
 }
 
-/** Rejects early, before a long list is stored only to be rolled back. @throws QuotaExceededError */
+/** Checks the room before a long list is stored, so that it need not be rolled back. @throws QuotaExceededError */
 export async function checkRoom(tx: Transaction, quota: QuotaRow, bytes: bigint): Promise<void> {
   const room = await tx.query(sql`SELECT FROM quota WHERE id = ${quota.id} AND used + ${bytes}::numeric <= size`);
   if (room.length === 0 && bytes > 0n) await refuse(tx, quota, bytes);
@@ -87,7 +89,7 @@ export interface Charge {
   unresolvedPaths?: number;
 }
 
-/** Returns charges, and counts of unknown paths, of ended requests, or of released files and paths. */
+/** Subtracts charges and counts of unknown paths from quotas, for ended requests or released files. */
 export function refund(tx: Transaction, charges: readonly Charge[]): void {
   const columns = [
     sql`${charges.map(({ quotaId }) => quotaId)}::int[]`,
@@ -106,22 +108,23 @@ export function refund(tx: Transaction, charges: readonly Charge[]): void {
   );
 }
 
-/** What is limited, in messages, and the name of the limit. */
-const kinds = {
+/** The limited objects, as messages name them, and the name of the limit. */
+const limitKinds = {
   openPatterns: ['requests by a pattern', 'OPEN_PATTERNS'],
   unresolvedPaths: ['paths that the catalogue does not know', 'UNRESOLVED_PATHS'],
   unstagedPaths: ['paths of stage requests that could not be staged', 'UNSTAGED_PATHS'],
 } as const;
 
-/** The unknown paths of the live requests of the quota `q`. */
+/** The number of unknown paths in the live requests of the quota `q`. */
 export const unknownPathsOfQuota = sql`(
   SELECT coalesce(sum(${unknownPathsOf('r')}), 0) FROM request r WHERE r.quota_id = q.id AND ${isLive})`;
 
+/** Returns the number of unknown paths of a request, as a column. */
 export function unknownPathsOf(request: 'r' | 'request') {
   return sql`(SELECT count(*)::int FROM unresolved_path a WHERE a.request_id = ${raw(request)}.id AND a.reason = 'UNKNOWN')`;
 }
 
-export async function countUnknown(tx: Transaction, requestId: number): Promise<number> {
+export async function countUnknownPaths(tx: Transaction, requestId: number): Promise<number> {
   const [row] = await tx.query<{ paths: number }>(
     sql`SELECT ${unknownPathsOf('r')} AS paths FROM request r WHERE r.id = ${requestId}`,
   );
@@ -129,35 +132,44 @@ export async function countUnknown(tx: Transaction, requestId: number): Promise<
 }
 
 /**
- * Adds unknown paths to their count and locks the quota. @returns the new count, to be checked before the commit
+ * Adds unknown paths to the quota's count, and locks the quota.
+ * @returns the new count, which the caller checks before the commit
  * @throws UnknownUserError if the quota was removed meanwhile
  */
-export async function countIn(tx: Transaction, quota: { id: number; user: string }, paths: number): Promise<number> {
-  const [have] = await tx.query<{ unresolvedPaths: number }>(
+export async function addUnknownPaths(
+  tx: Transaction,
+  quota: { id: number; user: string },
+  paths: number,
+): Promise<number> {
+  const [row] = await tx.query<{ unresolvedPaths: number }>(
     sql`UPDATE quota q SET unresolved_paths = q.unresolved_paths + ${paths}::int
         WHERE q.id = ${quota.id} AND q.removed_at IS NULL RETURNING q.unresolved_paths AS "unresolvedPaths"`,
   );
-  if (!have) throw new UnknownUserError(quota.user);
-  return have.unresolvedPaths;
+  if (!row) throw new UnknownUserError(quota.user);
+  return row.unresolvedPaths;
 }
 
-/** @param have the count including `added`; one that did not grow is not checked @throws LimitReachedError */
+/** Checks a count that has grown. @param of.total the count including `of.added` @throws LimitReachedError */
 export function checkLimit(
   { config }: Context,
   user: string,
-  kind: keyof typeof kinds,
-  { have, added }: { have: number; added: number },
+  kind: keyof typeof limitKinds,
+  { total, added }: { total: number; added: number },
 ): void {
   const allowed = config.limits[kind];
-  if (added === 0 || have <= allowed) return;
-  const [words, limit] = kinds[kind];
-  throw new LimitReachedError(words, { user, limit, allowed, present: have - added, added });
+  if (added === 0 || total <= allowed) return;
+  const [words, limit] = limitKinds[kind];
+  throw new LimitReachedError(words, { user, limit, allowed, present: total - added, added });
 }
 
-/** Counts a new or revived request by a pattern. Exact after `countIn`, which locks the quota. @throws LimitReachedError */
+/**
+ * Checks the number of open patterns, including a new or revived one. The number is exact after `addUnknownPaths`,
+ * which locks the quota.
+ * @throws LimitReachedError
+ */
 export async function checkPatterns(ctx: Context, tx: Transaction, quota: QuotaRow): Promise<void> {
   const [row] = await tx.query<{ patterns: number }>(
     sql`SELECT count(*)::int AS patterns FROM request r WHERE r.quota_id = ${quota.id} AND ${isLive} AND r.pattern <> ''`,
   );
-  checkLimit(ctx, quota.user, 'openPatterns', { have: row?.patterns ?? 0, added: 1 });
+  checkLimit(ctx, quota.user, 'openPatterns', { total: row?.patterns ?? 0, added: 1 });
 }

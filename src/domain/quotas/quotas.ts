@@ -1,4 +1,4 @@
-/** Users and their quotas: reads, sets and removes them. */
+/** Reads, sets and removes quotas of users. */
 import { hasQuota } from '../../core/caller.js';
 import { InUseError, InvalidInputError, NotFoundError, quote } from '../../core/errors.js';
 import { plural } from '../../core/plural.js';
@@ -29,22 +29,22 @@ interface SetQuotaInput {
   weight?: number | null | undefined;
 }
 
-/** Far beyond practical needs, and safe to divide by. */
+/** Range of weights: far beyond practical needs, and safe to divide by. */
 const WEIGHTS = { min: 1e-6, max: 1e6 };
 
 /** Prefix of service names, for example in rules. */
 const SERVICE = 'service:';
 
-/** @throws InvalidInputError */
+/** Checks a weight. @throws InvalidInputError */
 function checkWeight(weight: number): number {
   if (weight >= WEIGHTS.min && weight <= WEIGHTS.max) return weight;
   throw new InvalidInputError('weight', `must be a number from ${WEIGHTS.min} to ${WEIGHTS.max}, not ${weight}`);
 }
 
-/** Creates, restores or changes a quota. A size below the used bytes only stops new requests. */
+/** Creates, restores or changes a quota. A size below the used bytes only prevents new requests. */
 export async function setQuota(ctx: Context, input: SetQuotaInput) {
   const { user, ...given } = input;
-  await audited(ctx, { operation: 'setQuota', kind: 'QUOTA', object: user, given }, async (note) => {
+  await audited(ctx, { operation: 'setQuota', kind: 'QUOTA', object: user, given }, async (auditEntry) => {
     checkText('user', user);
     if (user === '') throw new InvalidInputError('user', 'must not be empty');
     const size = input.size == null ? undefined : checkBytes('size', input.size);
@@ -65,13 +65,16 @@ export async function setQuota(ctx: Context, input: SetQuotaInput) {
       if (changed.length === 0) {
         throw new InvalidInputError('size', `must be given for a new quota, and user ${quote(user)} has none yet`);
       }
-      await tx.query(note());
+      await tx.query(auditEntry());
     });
   });
   return await ctx.db.prisma.quota.findUniqueOrThrow({ where: { user } });
 }
 
-/** Checks a new name. Known quotas, from older versions or adopted, may have any. @throws InvalidInputError */
+/**
+ * Checks the name of a new quota. Adopted quotas and those of older versions may have any name.
+ * @throws InvalidInputError
+ */
 async function checkNewUser(tx: Transaction, user: string): Promise<void> {
   if (isPlainName(user) && !user.startsWith(SERVICE)) return;
   const known = await tx.query(sql`SELECT q.id FROM quota q WHERE q."user" = ${user} AND q.removed_at IS NULL`);
@@ -80,7 +83,7 @@ async function checkNewUser(tx: Transaction, user: string): Promise<void> {
   throw new InvalidInputError('user', `must not begin with ${SERVICE}, as the names of services do: ${quote(user)}`);
 }
 
-/** Lists quotas by user: counted, or by the page. */
+/** Lists quotas by user: their count, or a page of them. */
 export function listQuotasByPage(ctx: Context) {
   allow(ctx, 'listQuotasByPage');
   const rows = sql`quota q WHERE q.removed_at IS NULL AND ${isVisibleQuota(ctx)}`;
@@ -93,7 +96,7 @@ export function listQuotasByPage(ctx: Context) {
 
 const quotaColumns = columnsOf(Prisma.QuotaScalarFieldEnum, 'q');
 
-/** @throws NotFoundError */
+/** Returns a user's quota. @throws NotFoundError */
 export async function getQuota(ctx: Context, user: string): Promise<Quota> {
   allow(ctx, 'getQuota');
   const isStorable = !user.includes('\0') && user.isWellFormed() && hasQuota(ctx.caller.reads, user);
@@ -106,7 +109,7 @@ export async function getQuota(ctx: Context, user: string): Promise<Quota> {
   return quota;
 }
 
-/** Returns used bytes by quota id. Requests past their retention do not count, even if not ended yet. */
+/** Returns used bytes by quota id. Requests past their retention do not count, even before the job ends them. */
 export async function readUsedOf(ctx: Context, quotaIds: readonly number[]): Promise<Map<number, bigint>> {
   const rows = await ctx.db.rows<{ id: number; used: bigint }>(
     sql`SELECT q.id, (q.used - (SELECT coalesce(sum(r.bytes_total), 0) FROM request r
@@ -131,17 +134,17 @@ export interface RemovedQuota {
 }
 
 /**
- * Removes a quota: it is not listed, and no request is charged to it, until `setQuota` restores it. Removes memberships
- * in it and of its user, its webhooks, and its tokens. Ended requests can still be read by id.
+ * Removes a quota. Until `setQuota` restores it, it is not listed, and requests cannot be charged to it. Also removes
+ * the members of the quota, the user's memberships, webhooks and tokens. Ended requests can still be read by id.
  * @throws InvalidInputError; UnknownUserError; InUseError with the figures, while requests of the user are live
  */
 export async function removeQuota(ctx: Context, given: string): Promise<RemovedQuota> {
-  return await audited(ctx, { operation: 'removeQuota', kind: 'QUOTA', object: given }, async (note) => {
+  return await audited(ctx, { operation: 'removeQuota', kind: 'QUOTA', object: given }, async (auditEntry) => {
     const user = checkText('user', given);
     return await transaction(ctx.db.pool, 'removeQuota', async (tx) => {
       await lockQuotas(tx, sql`q."user" = ${user}`, 'quotaAlone');
       const quota = await findQuota(tx, user);
-      // size 0 stops older versions, which do not know removed quotas
+      // size 0 stops requests in older versions, which do not know removed quotas
       await tx.query(sql`UPDATE quota SET removed_at = ${ctx.now()}, size = 0 WHERE id = ${quota.id}`);
       const [live] = await tx.query<{ count: number; files: number; bytes: bigint }>(
         sql`SELECT count(*)::int AS count, coalesce(sum(r.files_total), 0)::int AS files,
@@ -153,27 +156,32 @@ export async function removeQuota(ctx: Context, given: string): Promise<RemovedQ
           `the quota of user ${quote(user)} has ${plural(live.count, 'live request')} with ${plural(live.files, 'file')} of ${plural(live.bytes, 'byte')}: cancel ${live.count === 1 ? 'it' : 'them'} first`,
         );
       }
-      const [tokens, memberOf] = [await withdrawTokens(ctx, tx, user), await withdrawMembers(tx, quota)];
+      const [tokens, memberOf] = [await revokeTokens(ctx, tx, user), await removeMembers(tx, quota)];
       await removeWebhooksOf(tx, user);
       const withdrawn = { ...(tokens > 0 ? { tokens } : {}), ...(memberOf.length > 0 ? { memberOf } : {}) };
-      await tx.query(note({ given: withdrawn }));
-      return { user, tokens, memberOf, ruledFolders: await findRuled(tx, user) };
+      await tx.query(auditEntry({ given: withdrawn }));
+      return { user, tokens, memberOf, ruledFolders: await findRulesOf(tx, user) };
     });
   });
 }
 
-/** Removes members and memberships: the next user of that name may be another person. @returns the other users */
-async function withdrawMembers(tx: Transaction, { id, user }: QuotaRow): Promise<string[]> {
-  const gone = await tx.query<{ id: number; user: string }>(
+/**
+ * Removes members and memberships, since the next user of that name may be another person.
+ * @returns the users of the other quotas
+ */
+async function removeMembers(tx: Transaction, { id, user }: QuotaRow): Promise<string[]> {
+  const removed = await tx.query<{ id: number; user: string }>(
     sql`DELETE FROM quota_member m USING quota q
         WHERE q.id = m.quota_id AND (m.quota_id = ${id} OR (m.kind = 'USER' AND m.name = ${user})) RETURNING q.id, q."user"`,
   );
-  if (gone.length > 0) await tx.query(sql`SELECT pg_notify('tapegate', 'rights')`);
-  return gone.flatMap((quota) => (quota.id === id ? [] : quota.user)).sort();
+  if (removed.length > 0) await tx.query(sql`SELECT pg_notify('tapegate', 'rights')`);
+  return removed.flatMap((quota) => (quota.id === id ? [] : quota.user)).sort();
 }
 
-/** Finds rules that name the user. They stay: all users may see a directory without rules. @returns the directories */
-async function findRuled(tx: Transaction, user: string): Promise<string[]> {
+/**
+ * Returns directories with rules that name the user. The rules stay, since all users may see a directory without rules.
+ */
+async function findRulesOf(tx: Transaction, user: string): Promise<string[]> {
   const names = [user, `user:${user}`];
   const rows = await tx.query<{ prefix: string }>(
     sql`SELECT DISTINCT p.prefix FROM path_rule p WHERE p.kind = 'USER' AND p.name = ANY(${names}::text[]) ORDER BY p.prefix`,
@@ -182,15 +190,15 @@ async function findRuled(tx: Transaction, user: string): Promise<string[]> {
 }
 
 /**
- * Revokes the user's tokens: the next user of that name may be another person. Services lose the user, and are revoked
- * if they act for no other.
+ * Revokes the user's tokens, since the next user of that name may be another person. Removes the user from service
+ * tokens, and revokes those that act for no other user.
  * @returns the number of revoked or restricted tokens
  */
-async function withdrawTokens(ctx: Context, tx: Transaction, user: string): Promise<number> {
-  const left = sql`array_remove(t.quotas, ${user})`;
+async function revokeTokens(ctx: Context, tx: Transaction, user: string): Promise<number> {
+  const remaining = sql`array_remove(t.quotas, ${user})`;
   const rows = await tx.query(
-    sql`UPDATE api_token t SET revoked_at = CASE WHEN ${left} = '{}' THEN ${ctx.now()}::timestamp END,
-          quotas = CASE WHEN ${left} = '{}' THEN t.quotas ELSE ${left} END
+    sql`UPDATE api_token t SET revoked_at = CASE WHEN ${remaining} = '{}' THEN ${ctx.now()}::timestamp END,
+          quotas = CASE WHEN ${remaining} = '{}' THEN t.quotas ELSE ${remaining} END
         WHERE t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > ${ctx.now()})
           AND ((t.role = 'USER' AND t.name = ${user}) OR (t.role = 'SERVICE' AND ${user} = ANY(t.quotas))) RETURNING t.id`,
   );

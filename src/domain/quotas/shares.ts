@@ -1,4 +1,4 @@
-/** Fair share: recent drive seconds of each quota, including mounts, with a half-life of one day. */
+/** Fair share: drive seconds of each quota, including mounts, which decay with a half-life of one day. */
 
 import { locking } from '../../db/locks.js';
 import { byKeys } from '../../db/planning.js';
@@ -12,7 +12,7 @@ function decayedAt(now: string): Sql {
   return sql`q.drive_seconds * 0.5 ^ (${age} / ${HALF_LIFE_SECONDS}::int)`;
 }
 
-/** Returns recent drive seconds divided by weight, by user. Users without any are absent. */
+/** Returns decayed drive seconds divided by weight, by user. Omits users without any. */
 export async function readShares(ctx: Context): Promise<Map<string, number>> {
   const rows = await ctx.db.rows<{ user: string; share: number }>(
     sql`SELECT q."user", ${decayedAt(ctx.now())} / q.weight AS share FROM quota q WHERE q.drive_seconds > 0`,
@@ -20,6 +20,7 @@ export async function readShares(ctx: Context): Promise<Map<string, number>> {
   return new Map(rows.map((row) => [row.user, row.share]));
 }
 
+/** Returns decayed drive seconds, by quota id. */
 export async function readDriveSecondsOf(ctx: Context, quotaIds: readonly number[]): Promise<Map<number, number>> {
   const rows = await ctx.db.rows<{ id: number; seconds: number }>(
     sql`SELECT q.id, ${decayedAt(ctx.now())} AS seconds FROM quota q WHERE q.id = ANY(${quotaIds}::int[])`,
@@ -27,7 +28,9 @@ export async function readDriveSecondsOf(ctx: Context, quotaIds: readonly number
   return new Map(rows.map((row) => [row.id, row.seconds]));
 }
 
-/** Charges a drive's time to users of the files: by bytes among files, and evenly among the users of a file. */
+/**
+ * Charges drive time to the quotas that request the files: by bytes among files, and evenly among the quotas of a file.
+ */
 export async function chargeDriveTime(
   ctx: Context,
   charge: { fileIds: readonly bigint[]; seconds: number },

@@ -1,4 +1,4 @@
-/** Adopts requests of another system with their ids and times. They are charged even if the quota is full. */
+/** Adopts requests of another system with their ids and times. Charges them even if the quota is full. */
 
 import { isBefore } from '../../core/time.js';
 import { lockCatalogue } from '../../db/locks.js';
@@ -28,8 +28,13 @@ export interface AdoptedRequest {
   lastFilesOnDisk: string | null;
 }
 
-/** @param note a statement for the same transaction @returns false if the request exists @throws UnknownUserError */
-export async function adoptRequest(ctx: Context, request: AdoptedRequest, note: Sql): Promise<boolean> {
+/**
+ * Stores a request of another system with its files, and charges them.
+ * @param mark a statement that runs in the same transaction
+ * @returns false if a request with this id exists
+ * @throws UnknownUserError
+ */
+export async function adoptRequest(ctx: Context, request: AdoptedRequest, mark: Sql): Promise<boolean> {
   return await transaction(ctx.db.pool, 'adoptRequest', async (tx) => {
     const quota = await findQuota(tx, request.user);
     await lockCatalogue(tx, 'shared');
@@ -37,7 +42,7 @@ export async function adoptRequest(ctx: Context, request: AdoptedRequest, note: 
     const [row] = await tx.query<{ id: number }>(insertAdopted(request, quota.id, isLive));
     if (!row) return false;
     const { id } = row;
-    const { unknown, bytes } = await holdFiles(tx, request);
+    const { unknown, bytes } = await insertRequestFiles(tx, request);
     if (isLive) {
       await tx.query(
         sql`UPDATE quota q SET used = q.used + ${bytes}::numeric, unresolved_paths = q.unresolved_paths + ${unknown}
@@ -46,12 +51,12 @@ export async function adoptRequest(ctx: Context, request: AdoptedRequest, note: 
       await recordSentEmails(tx, request);
       await settleRequests(ctx, tx, [id], { isNew: true });
     } else await recountRequests(tx, [id], ctx.now());
-    await tx.query(note);
+    await tx.query(mark);
     return true;
   });
 }
 
-/** A request past its retention is stored as ended, and the job that handles ended requests releases its files. */
+/** Stores a request past its retention as ended. The job for ended requests then releases its files. */
 function insertAdopted(r: AdoptedRequest, quotaId: number, isLive: boolean): Sql {
   return sql`INSERT INTO request (id, quota_id, state, is_released, pattern, label, request_date, retention, notify_on_first_file,
       notify_on_last_file, tapestore_request_start, tapestore_request_end, first_files_on_disk, last_files_on_disk)
@@ -60,7 +65,7 @@ function insertAdopted(r: AdoptedRequest, quotaId: number, isLive: boolean): Sql
     ON CONFLICT (id) DO NOTHING RETURNING id`;
 }
 
-async function holdFiles(
+async function insertRequestFiles(
   tx: Transaction,
   { id, pattern, files }: AdoptedRequest,
 ): Promise<{ unknown: number; bytes: string }> {
@@ -68,9 +73,9 @@ async function holdFiles(
     ? sql`SELECT l.path, l.n, f.id, f.size FROM unnest(${files}::text[]) WITH ORDINALITY AS l (path, n) LEFT JOIN tape_file f ON f.path = l.path AND ${isOffered}`
     : sql`SELECT f.path, row_number() OVER (ORDER BY f.path) AS n, f.id, f.size FROM tape_file f WHERE ${holdsText(pattern)} AND ${isOffered}`;
   const [row] = await tx.query<{ unknown: number; bytes: string }>(
-    sql`WITH listed AS MATERIALIZED (${listed}), held AS (
+    sql`WITH listed AS MATERIALIZED (${listed}), added AS (
           INSERT INTO request_file (request_id, file_id, ordinal, size) SELECT ${id}, l.id, l.n, l.size FROM listed l WHERE l.id IS NOT NULL
-        ), noted AS (
+        ), recorded AS (
           INSERT INTO unresolved_path (request_id, path, ordinal) SELECT ${id}, l.path, l.n FROM listed l WHERE l.id IS NULL
         ) SELECT (count(*) - count(l.id))::int AS unknown, coalesce(sum(l.size), 0)::text AS bytes FROM listed l`,
   );
@@ -78,7 +83,7 @@ async function holdFiles(
   return row;
 }
 
-/** Records the emails that the other system has sent, so that the user gets none of them again. */
+/** Records the emails that the other system has sent, so that Tapegate does not send them again. */
 export async function recordSentEmails(
   tx: { query(statement: Sql): Promise<unknown> },
   request: Pick<
@@ -87,11 +92,11 @@ export async function recordSentEmails(
   >,
 ): Promise<void> {
   const first = request.firstFilesOnDisk ?? request.tapestoreRequestStart;
-  const told = [
+  const emails = [
     { kind: 'FIRST_FILE', recipient: request.first, at: first },
     { kind: 'LAST_FILE', recipient: request.last, at: request.lastFilesOnDisk },
   ];
-  for (const { kind, recipient, at } of told) {
+  for (const { kind, recipient, at } of emails) {
     if (recipient === null || at === null) continue;
     const messageId = `<adopted-${request.id}-${kind.toLowerCase().replace('_', '-')}@tapegate>`;
     await tx.query(

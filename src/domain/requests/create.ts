@@ -1,6 +1,6 @@
 /**
- * Creates requests, and charges known files together or not at all. The transaction holds the catalogue lock
- * (lockCatalogue in db/locks.ts), so that no file is missed. Files join later in joins.ts.
+ * Creates requests, and charges all known files or none. The transaction holds the catalogue lock (lockCatalogue in
+ * db/locks.ts), so that it misses no file. joins.ts adds files later.
  */
 
 import { ownerOf } from '../../core/caller.js';
@@ -18,7 +18,15 @@ import type { Context } from '../context.js';
 import { checkAddress, checkPath, checkPattern, checkText, checkTime, withoutEmpty } from '../input.js';
 import { holdsText } from '../match.js';
 import { allow } from '../policy.js';
-import { charge, checkLimit, checkPatterns, checkRoom, countIn, findQuota, type QuotaRow } from '../quotas/charges.js';
+import {
+  addUnknownPaths,
+  charge,
+  checkLimit,
+  checkPatterns,
+  checkRoom,
+  findQuota,
+  type QuotaRow,
+} from '../quotas/charges.js';
 import { checkAsked, takeTurn } from '../turn.js';
 import { endOverdue, hasOverdue, isAnyOverdue } from './ends.js';
 import { checkWithin, type Limits, type LimitsInput, readLimits } from './limits.js';
@@ -42,54 +50,57 @@ export interface CreateRequestInput extends LimitsInput {
 }
 
 /**
- * Creates a request and charges the known files. Files added later join as far as limits and quota allow. @returns its
- * id
- * @throws InvalidInputError, UnknownUserError, QuotaExceededError, LimitReachedError; nothing is stored then
+ * Creates a request and charges the known files. Files that the catalogue gets later join while limits and quota allow.
+ * @returns the id of the request
+ * @throws InvalidInputError, UnknownUserError, QuotaExceededError, LimitReachedError; then it stores nothing
  */
 export async function createRequest(ctx: Context, input: CreateRequestInput): Promise<number> {
-  const { id } = await makeRequest(ctx, input, undefined);
+  const { id } = await createAudited(ctx, input, undefined);
   if (id === undefined) throw new Error('no request was made');
   return id;
 }
 
 /**
- * Creates a request for a part of a stage request. Other files are recorded with their problem and never join later.
- * @returns the id of the request; undefined if it would contain no file, so that none is created
- * @throws InvalidInputError, UnknownUserError, LimitReachedError; nothing is stored then
+ * Creates a request for a part of a stage request. Records files that cannot be staged with their problem. They never
+ * join later.
+ * @returns the id of the request; undefined if it would contain no file, since then it creates none
+ * @throws InvalidInputError, UnknownUserError, LimitReachedError; then it stores nothing
  */
 export async function createForStageRequest(
   ctx: Context,
   input: CreateRequestInput & { files: readonly string[] },
   stageRequest: StageRequestPart,
 ): Promise<number | undefined> {
-  return (await makeRequest(ctx, input, stageRequest)).id;
+  return (await createAudited(ctx, input, stageRequest)).id;
 }
 
-interface Made {
+interface Created {
   id: number | undefined;
-  /** Files that had a restored copy. */
+  /** Number of files that had a restored copy. */
   restored: number;
 }
 
-/** The request was fulfilled with the copy of the file `f`. */
+/** Whether the request counts the file `f` as on disk. */
 const isOnDiskFor = (requestId: number | undefined) =>
   sql`f.id IN (SELECT h.file_id FROM request_file h WHERE h.request_id = ${requestId ?? null}::int AND h.state = 'ON_DISK')`;
 
-async function makeRequest(
+async function createAudited(
   ctx: Context,
   input: CreateRequestInput,
   stageRequest: StageRequestPart | undefined,
-): Promise<Made> {
-  const deed = { operation: 'createRequest', kind: 'REQUEST', object: '', given: input } as const;
-  return await audited(ctx, deed, async (note) => {
+): Promise<Created> {
+  const action = { operation: 'createRequest', kind: 'REQUEST', object: '', given: input } as const;
+  return await audited(ctx, action, async (auditEntry) => {
     const now = ctx.now();
     const checked = { ...checkRequest(ctx, input, now), stageRequest };
     allow(ctx, 'createRequest', checked.user);
-    for (let endsOverdue = true; ; endsOverdue = false) {
-      const made = await takeTurn(ctx, 'catalogue', () => store(ctx, { ...checked, now, endsOverdue }, note));
-      if (made !== undefined) {
-        if (made.restored > 0) await ctx.recordMissing(ctx, isOnDiskFor(made.id));
-        return made;
+    for (let checksOverdue = true; ; checksOverdue = false) {
+      const created = await takeTurn(ctx, 'catalogue', () =>
+        store(ctx, { ...checked, now, checksOverdue }, auditEntry),
+      );
+      if (created !== undefined) {
+        if (created.restored > 0) await ctx.recordMissing(ctx, isOnDiskFor(created.id));
+        return created;
       }
       await endOverdue(ctx, sql`r.quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${checked.user})`);
     }
@@ -98,28 +109,28 @@ async function makeRequest(
 
 type Checked = ReturnType<typeof checkRequest> & { now: string; stageRequest: StageRequestPart | undefined };
 
-/** @returns undefined if overdue requests of the quota must be ended first */
+/** Stores a checked request. @returns undefined if the caller must end overdue requests of the quota first */
 async function store(
   ctx: Context,
-  { endsOverdue, ...checked }: Checked & { endsOverdue: boolean },
-  note: Note,
-): Promise<Made | undefined> {
+  { checksOverdue, ...checked }: Checked & { checksOverdue: boolean },
+  auditEntry: Note,
+): Promise<Created | undefined> {
   return await transaction(ctx.db.pool, 'createRequest', async (tx) => {
     const { user, now } = checked;
     const quota = await findQuota(tx, user, { isAnyOverdue: isAnyOverdue(now), isLocked: triesCatalogue });
-    if (endsOverdue && quota.isAnyOverdue && (await hasOverdue(tx, quota.id, now))) return undefined;
+    if (checksOverdue && quota.isAnyOverdue && (await hasOverdue(tx, quota.id, now))) return undefined;
     if (!quota.isLocked) await lockCatalogue(tx, 'shared');
     checkAsked(ctx);
     const addresses = addressesOf(ctx, quota, checked);
     const request: NewRequest = { ...checked, ...addresses, quota };
-    if (checked.wish.files) tx.send(plannedByKeys()); // patterns need their own plan
+    if (checked.selection.files) tx.send(plannedByKeys()); // patterns need their own plan
     const { id, files, restored } = await storeFiles(ctx, tx, request, checked.stageRequest);
     if (id === undefined) return { id, restored };
     await settleRequests(ctx, tx, [id], {
       isNew: true,
-      isTold: addresses.first !== null || addresses.last !== null,
+      queuesMail: addresses.first !== null || addresses.last !== null,
     });
-    tx.send(prepared(note({ object: id })));
+    tx.send(prepared(auditEntry({ object: id })));
     logStep(ctx, tx, 'made', [id], { files });
     return { id, restored };
   });
@@ -131,7 +142,7 @@ async function storeFiles(
   request: NewRequest,
   stageRequest: StageRequestPart | undefined,
 ) {
-  const { files, pattern } = request.wish;
+  const { files, pattern } = request.selection;
   if (files === undefined) return await storeMatching(ctx, tx, request, pattern);
   return stageRequest ? await storeFitting(ctx, tx, request, stageRequest) : await storeListed(ctx, tx, request, files);
 }
@@ -143,10 +154,10 @@ function addressesOf(ctx: Context, quota: QuotaRow, { addresses }: Checked) {
   };
 }
 
-/** Checks all of a new request that needs no database. @throws InvalidInputError */
+/** Checks everything in a new request that needs no database. @throws InvalidInputError */
 export function checkRequest(ctx: Context, input: CreateRequestInput, now: string) {
-  const wish = checkWish(ctx, input);
-  const label = input.label ? checkText('label', input.label) : defaultLabel(wish);
+  const selection = checkSelection(ctx, input);
+  const label = input.label ? checkText('label', input.label) : defaultLabel(selection);
   const retention = input.retention
     ? checkTime('retention', input.retention)
     : addSeconds(now, DEFAULT_RETENTION_SECONDS);
@@ -159,23 +170,23 @@ export function checkRequest(ctx: Context, input: CreateRequestInput, now: strin
     first: checkNotification('notifyOnFirstFile', input.notifyOnFirstFile),
     last: checkNotification('notifyOnLastFile', input.notifyOnLastFile),
   };
-  return { wish, label, retention, limits, user, addresses };
+  return { selection, label, retention, limits, user, addresses };
 }
 
-function checkWish(ctx: Context, input: CreateRequestInput): FileSelection {
+function checkSelection(ctx: Context, input: CreateRequestInput): FileSelection {
   const pattern = checkPattern('pattern', input.pattern ?? '');
   const files = withoutEmpty(input.files);
   if (pattern !== '' && files.length > 0)
     throw new InvalidInputError('pattern', 'and files exclude each other: give one of them');
   if (pattern === '' && files.length === 0)
     throw new InvalidInputError('pattern', 'or files must be given, and neither is');
-  checkWishSize(ctx, pattern, files); // before the check of each path
+  checkSelectionSize(ctx, pattern, files); // before the check of each path
   for (const file of files) checkPath('files', file);
   return files.length > 0 ? { pattern: '', files } : { pattern, files: undefined };
 }
 
-/** Checks the limits of the site. @throws InvalidInputError */
-function checkWishSize({ config }: Context, pattern: string, files: readonly string[]): void {
+/** Checks the site's limits of a request. @throws InvalidInputError */
+function checkSelectionSize({ config }: Context, pattern: string, files: readonly string[]): void {
   const { requestPaths, patternLength } = config.limits;
   if (files.length > requestPaths) {
     throw new InvalidInputError('files', `must name at most ${requestPaths} paths, not ${files.length}`);
@@ -186,17 +197,17 @@ function checkWishSize({ config }: Context, pattern: string, files: readonly str
   }
 }
 
-/** REST contract, section 2.2. */
-function defaultLabel(wish: FileSelection): string {
-  return wish.files?.[0] ?? wish.pattern;
+/** Returns the label of a request without one. REST contract, section 2.2. */
+function defaultLabel(selection: FileSelection): string {
+  return selection.files?.[0] ?? selection.pattern;
 }
 
-/** Undefined: not given; null: no mail; '': the quota's own address. @throws InvalidInputError */
+/** Checks an address. Undefined: not given; null: no email; '': the quota's own address. @throws InvalidInputError */
 export function checkNotification(field: string, address: string | null | undefined): string | null | undefined {
   return address ? checkAddress(field, address) : address;
 }
 
-/** Returns the address to store; null: no mail is sent. @throws InvalidInputError if the site sends no mail to it */
+/** Returns the address to store; null: no email. @throws InvalidInputError if the site does not send email to it */
 export function addressOf(
   { config }: Context,
   quota: { email: string },
@@ -214,7 +225,7 @@ export function addressOf(
 interface Stored {
   id: number;
   files: number;
-  /** Files with a restored copy. */
+  /** Number of files with a restored copy. */
   restored: number;
 }
 
@@ -231,35 +242,36 @@ export interface FileSelection {
 }
 
 interface NewRequest {
-  wish: FileSelection;
+  selection: FileSelection;
   label: string;
   now: string;
   retention: string;
   limits: Limits;
   user: string;
   quota: QuotaRow;
-  /** Addresses for mail about the first and the last file. */
+  /** Addresses for emails about the first and the last file. */
   first: string | null;
   last: string | null;
 }
 
-/** @param isWanted if false, no request is inserted */
+/** Returns the statement that inserts a request. @param condition if false, the statement inserts nothing */
 function insertRequest(
   ctx: Context,
-  { wish, label, now, retention, first, last, limits, quota }: NewRequest,
-  isWanted?: Sql,
+  { selection, label, now, retention, first, last, limits, quota }: NewRequest,
+  condition?: Sql,
 ): Sql {
   const rules = rulesFor(ctx);
-  const values = sql`${quota.id}::int, ${wish.pattern}::text, ${label}::text, ${now}::timestamp, ${retention}::timestamp, ${first}::text, ${last}::text,
+  const values = sql`${quota.id}::int, ${selection.pattern}::text, ${label}::text, ${now}::timestamp, ${retention}::timestamp, ${first}::text, ${last}::text,
       ${limits.maxFiles}::int, ${limits.maxBytes}::bigint, ${ownerOf(ctx.caller)}::text, ${rules.ruledBy}::text, ${rules.ruledGroups}::text[],
       ${ctx.traceparent ?? null}::text`;
   return sql`INSERT INTO request (quota_id, pattern, label, request_date, retention, notify_on_first_file,
       notify_on_last_file, max_files, max_bytes, made_by, ruled_by, ruled_groups, trace_parent)
-    ${isWanted ? sql`SELECT ${values} WHERE ${isWanted}` : sql`VALUES (${values})`} RETURNING id`;
+    ${condition ? sql`SELECT ${values} WHERE ${condition}` : sql`VALUES (${values})`} RETURNING id`;
 }
 
 /**
- * Stores a request of listed files: it contains the known ones, and awaits the others. @returns id and number of files
+ * Stores a request of listed files: known paths as request files, others as unresolved paths.
+ * @returns the id of the request, and numbers of files
  * @throws InvalidInputError if a limit is exceeded, LimitReachedError, QuotaExceededError
  */
 async function storeListed(
@@ -271,14 +283,14 @@ async function storeListed(
   const { quota, user } = request;
   const [row] = await tx.query<StoredRow & { unknown: number; unresolvedPaths: number | null }>(
     prepared(
-      // one statement, so that a path is either known or awaited
+      // one statement, so that each path is either a request file or unresolved
       sql`WITH made AS (${insertRequest(ctx, request)}
        ), listed AS MATERIALIZED (
          SELECT l.path, l.n, f.id, f.size, f.stage FROM unnest(${files}::text[]) WITH ORDINALITY AS l (path, n)
            LEFT JOIN tape_file f ON f.path = l.path AND ${isOffered} AND ${mayPath(ctx, 'REQUEST')}
-       ), held AS (
+       ), added AS (
          INSERT INTO request_file (request_id, file_id, ordinal, size) SELECT m.id, l.id, l.n, l.size FROM listed l, made m WHERE l.id IS NOT NULL
-       ), noted AS (
+       ), recorded AS (
          INSERT INTO unresolved_path (request_id, path, ordinal) SELECT m.id, l.path, l.n FROM listed l, made m WHERE l.id IS NULL
        ), taken AS MATERIALIZED (
          SELECT count(id)::int AS files, coalesce(sum(size), 0) AS bytes, (count(*) - count(id))::int AS unknown, ${restoredCount} FROM listed
@@ -294,41 +306,42 @@ async function storeListed(
   const { id, unknown, restored } = row;
   const taken = { files: row.files, bytes: BigInt(row.bytes) };
   checkWithin(ctx, request.limits, taken);
-  const have = row.unresolvedPaths ?? (await countIn(tx, quota, unknown));
-  checkLimit(ctx, user, 'unresolvedPaths', { have, added: unknown });
+  const total = row.unresolvedPaths ?? (await addUnknownPaths(tx, quota, unknown));
+  checkLimit(ctx, user, 'unresolvedPaths', { total, added: unknown });
   if (row.unresolvedPaths === null) await charge(tx, quota, taken.bytes);
   return { id, files: taken.files, restored };
 }
 
 /**
- * Stores a request of the files whose path contains the pattern. @returns the id, and the number of files
+ * Stores a request of the files whose path contains the pattern.
+ * @returns the id of the request, and numbers of files
  * @throws InvalidInputError if a limit is exceeded, LimitReachedError, QuotaExceededError
  */
 async function storeMatching(ctx: Context, tx: Transaction, request: NewRequest, pattern: string): Promise<Stored> {
   const which = sql`${holdsText(pattern)} AND ${isOffered} AND ${mayPath(ctx, 'REQUEST')}`;
   const [row] = await tx.query<{ id: number }>(insertRequest(ctx, request));
   const { id } = row as { id: number };
-  await checkPatterns(ctx, tx, request.quota); // before the search, which may take seconds
+  await checkPatterns(ctx, tx, request.quota); // checked first because the search may take seconds
   const [sum] = await tx.query<{ files: number; bytes: string; restored: number }>(
     sql`SELECT count(*)::int AS files, coalesce(sum(size), 0) AS bytes, ${restoredCount} FROM tape_file f WHERE ${which}`,
   );
   const bytes = BigInt(sum?.bytes ?? 0);
   checkWithin(ctx, request.limits, { files: sum?.files ?? 0, bytes });
-  await checkRoom(tx, request.quota, bytes); // before they are stored
-  const [held] = await tx.query<{ bytes: string }>(
-    sql`WITH held AS (
+  await checkRoom(tx, request.quota, bytes); // checked before the insert, which may be long
+  const [added] = await tx.query<{ bytes: string }>(
+    sql`WITH added AS (
        INSERT INTO request_file (request_id, file_id, ordinal, size)
        SELECT ${id}, id, row_number() OVER (ORDER BY path), size FROM tape_file f WHERE ${which}
        RETURNING size
-     ) SELECT coalesce(sum(size), 0) AS bytes FROM held`,
+     ) SELECT coalesce(sum(size), 0) AS bytes FROM added`,
   );
-  await countIn(tx, request.quota, 0);
-  await checkPatterns(ctx, tx, request.quota); // again, since the quota was not locked
-  await charge(tx, request.quota, BigInt(held?.bytes ?? 0));
+  await addUnknownPaths(tx, request.quota, 0);
+  await checkPatterns(ctx, tx, request.quota); // checked again because the quota was not locked
+  await charge(tx, request.quota, BigInt(added?.bytes ?? 0));
   return { id, files: sum?.files ?? 0, restored: sum?.restored ?? 0 };
 }
 
-/** A part of a stage request that is stored already. No other part contains one of its paths. */
+/** A part of a stored stage request. No other part contains any of its paths. */
 interface StageRequestPart {
   id: string;
   files: readonly StageRequestFileInput[];
@@ -342,8 +355,9 @@ export interface StageRequestFileInput {
 }
 
 /**
- * Takes files in the order of the list as long as the quota has room. A file larger than the whole room uses none.
- * @returns the request, and the number of files; no id if it would contain none
+ * Stores a request of the listed files, in order, while the quota has room. A file larger than the whole room is
+ * excluded and uses none.
+ * @returns the id of the request, and numbers of files; no id if the request would contain no file
  * @throws InvalidInputError, LimitReachedError, UnknownUserError
  */
 async function storeFitting(
@@ -351,25 +365,25 @@ async function storeFitting(
   tx: Transaction,
   request: NewRequest,
   stageRequest: StageRequestPart,
-): Promise<Omit<Stored, 'id'> & Made> {
+): Promise<Omit<Stored, 'id'> & Created> {
   const { quota } = request;
   await lockQuotas(tx, sql`q.id = ${quota.id}`);
   const [row] = await tx.query<StoredRow>(
-    // one statement, so that each file is either requested or recorded as left out
+    // one statement, so that each file is either requested or recorded with its problem
     sql`WITH room AS MATERIALIZED (
        SELECT greatest(q.size - q.used, 0) AS bytes FROM quota q WHERE q.id = ${quota.id} AND q.removed_at IS NULL
      ), listed AS MATERIALIZED (
        SELECT l.path, l.given, l.n, f.id, f.size, f.stage, ${problemOf(ctx)} AS problem
-       FROM (${wantedFiles(stageRequest.files)}) l LEFT JOIN tape_file f ON f.path = l.path AND ${isOffered} AND ${mayPath(ctx, 'REQUEST')}
+       FROM (${stageRequestRows(stageRequest.files)}) l LEFT JOIN tape_file f ON f.path = l.path AND ${isOffered} AND ${mayPath(ctx, 'REQUEST')}
      ), summed AS MATERIALIZED (
        SELECT l.*, sum(l.size) FILTER (WHERE l.problem IS NULL) OVER (ORDER BY l.n) AS total FROM listed l
      ), judged AS MATERIALIZED (
        SELECT s.*, coalesce(s.problem, CASE WHEN s.size > 0 AND s.total > (SELECT bytes FROM room) THEN 'QUOTA_FULL'::"StageRequestProblem" END) AS reason
        FROM summed s
      ), made AS (${insertRequest(ctx, request, sql`EXISTS (SELECT FROM judged WHERE reason IS NULL) AND EXISTS (SELECT FROM room)`)}
-     ), held AS (
+     ), added AS (
        INSERT INTO request_file (request_id, file_id, ordinal, size) SELECT m.id, j.id, j.n, j.size FROM judged j, made m WHERE j.reason IS NULL
-     ), noted AS (
+     ), recorded AS (
        INSERT INTO stage_request_file (stage_request_id, path, given, ordinal, request_id, file_id, problem)
        SELECT ${stageRequest.id}::uuid, j.path, j.given, j.n, CASE WHEN j.reason IS NULL THEN m.id END, j.id, j.reason FROM judged j LEFT JOIN made m ON true
      ), taken AS MATERIALIZED (
@@ -386,19 +400,22 @@ async function storeFitting(
   return { id, files, restored };
 }
 
-export function wantedFiles(files: readonly StageRequestFileInput[]): Sql {
+/** Returns files as rows `l`. */
+export function stageRequestRows(files: readonly StageRequestFileInput[]): Sql {
   const paths = files.map(({ path }) => path);
   const given = files.map((file) => file.given);
   const ordinals = files.map(({ ordinal }) => ordinal);
   return sql`SELECT * FROM unnest(${paths}::text[], ${given}::text[], ${ordinals}::int[]) AS l (path, given, n)`;
 }
 
-/** The problem of the path `l` with file `f`, regardless of the room left. A file above the quota's size never fits. */
+/**
+ * The problem of the path `l` with the file `f`, not counting other files. A file larger than the free room never fits.
+ */
 const problemOf = (ctx: Context) => sql`CASE
   WHEN f.id IS NULL THEN CASE WHEN ${isFolder(ctx)} THEN 'FOLDER'::"StageRequestProblem" ELSE 'UNKNOWN' END
   WHEN f.stage IN ('UNVERIFIED', 'ONDISK') THEN 'ELSEWHERE'
   WHEN f.size > (SELECT bytes FROM room) THEN 'QUOTA_FULL' END`;
 
-/** There are files below the path `l` that the caller may list. */
+/** Whether there are files below the path `l` that the caller may list. */
 export const isFolder = (ctx: Context) =>
   sql`(${firstListed(ctx, { from: sql`l.path || '/'`, before: sql`l.path || '0'` })}) IS NOT NULL`;

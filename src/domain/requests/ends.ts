@@ -1,4 +1,4 @@
-/** Ends requests that have expired or are cancelled, releases single files, and returns their charges. */
+/** Ends expired and cancelled requests, releases single files, and returns their charges to the quotas. */
 
 import { InvalidInputError, quote } from '../../core/errors.js';
 import { isBefore } from '../../core/time.js';
@@ -14,22 +14,26 @@ import type { Context } from '../context.js';
 import { checkPath, checkPattern, withoutEmpty } from '../input.js';
 import { type Charge, refund, unknownPathsOf } from '../quotas/charges.js';
 import { takeTurn } from '../turn.js';
-import { keepUnnotedOut } from './excluded-paths.js';
+import { releaseUnrecorded } from './excluded-paths.js';
 import { logStep, recountAndAdvance } from './progress.js';
 import { isEnded, type LockedRequest, lockOwnRequest } from './rows.js';
 
-/** Ends a request now, releases its files and returns the charge, unless it has ended. @throws NotFoundError */
+/**
+ * Ends a request now, releases its files and returns its charge. An ended request stays unchanged.
+ * @returns the id of the request
+ * @throws NotFoundError
+ */
 export async function cancelRequest(ctx: Context, id: number): Promise<number> {
-  await audited(ctx, { operation: 'cancelRequest', kind: 'REQUEST', object: id }, (note) =>
+  await audited(ctx, { operation: 'cancelRequest', kind: 'REQUEST', object: id }, (auditEntry) =>
     transaction(ctx.db.pool, 'cancelRequest', async (tx) => {
       await lockOwnRequest(ctx, tx, 'cancelRequest', id);
-      if ((await endRequests(ctx, tx, sql`r.id = ${id}`, 'CANCELLED')) > 0) tx.send(note());
+      if ((await endRequests(ctx, tx, sql`r.id = ${id}`, 'CANCELLED')) > 0) tx.send(auditEntry());
     }),
   );
   return id;
 }
 
-/** Ends the requests that are past their retention. @returns how many */
+/** Ends all requests past their retention. @returns the number of ended requests */
 export async function expireRequests(ctx: Context): Promise<number> {
   return await transaction(ctx.db.pool, 'expireRequests', async (tx) => {
     return await endRequests(ctx, tx, sql`r.retention <= ${ctx.now()}`, 'EXPIRED');
@@ -37,8 +41,8 @@ export async function expireRequests(ctx: Context): Promise<number> {
 }
 
 /**
- * Ends overdue requests of a quota, in its own transaction, since recalls are locked before quotas and files. None while
- * the clock is implausible: they keep their charge.
+ * Ends overdue requests of a quota. Uses its own transaction because recalls are locked before quotas and files. Ends
+ * none while the clock is implausible: they keep their charge.
  */
 export async function endOverdue(ctx: Context, quota: Sql): Promise<void> {
   if (!ctx.db.clock.isPlausible) return;
@@ -52,7 +56,7 @@ export async function endOverdue(ctx: Context, quota: Sql): Promise<void> {
   );
 }
 
-/** Whether any live request is overdue, as a column. One index lookup finds the first retention of all. */
+/** Returns a column: whether any live request is overdue. One index lookup finds the earliest retention. */
 export function isAnyOverdue(now: string): Sql {
   return sql`coalesce((SELECT min(r.retention) <= ${now}::timestamp FROM request r WHERE ${isLive}), false)`;
 }
@@ -63,7 +67,7 @@ export async function hasOverdue(tx: Transaction, quotaId: number, now: string):
 
 const findOverdue = (which: Sql) => sql`SELECT FROM request r WHERE ${isLive} AND ${which} LIMIT 1`;
 
-/** @param which a condition on the request `r`; ended ones are skipped @returns the number of ended requests */
+/** Ends live requests. @param which a condition on the request `r` @returns the number of ended requests */
 export async function endRequests(
   ctx: Context,
   tx: Transaction,
@@ -92,8 +96,8 @@ export async function endRequests(
 export async function dropRecalls(tx: Transaction, files: Sql): Promise<void> {
   const isOne = sql`c.file_id = ANY(ARRAY(${files}))`;
   tx.send(plannedByKeys());
-  // lock first, check in a second statement: it sees request files of earlier lock holders, and recalls that have just
-  // stopped running
+  // lock first and check in a second statement, which sees request files that earlier lock holders added, and recalls
+  // that have just stopped running
   await lockRecalls(tx, isOne);
   tx.send(sql`DELETE FROM recall c WHERE ${isWaiting} AND ${isOne} AND NOT ${isHeldByKeys(sql`c.file_id`)}`);
   tx.send(plannedFreely());
@@ -108,16 +112,16 @@ interface ReleaseFilesInput {
 }
 
 /**
- * Releases files of a request: on disk, waiting or failed, and unresolved paths. A match also covers left-out files
+ * Releases files of a request (on disk, waiting or failed) and unresolved paths. A match also covers excluded files
  * without a recorded path. Released files never join again, even if the request is revived. The state follows from the
- * remaining files: complete if all are on disk, or none is left.
+ * remaining files: the request is complete if all are on disk, or none remains.
  *
- * Releasing a file twice changes nothing. A path that the catalogue never knew leaves no trace, so a second release of
- * it is rejected.
+ * Releasing a file twice changes nothing. The release of a path that the catalogue never knew deletes its only record,
+ * so a second release of that path is rejected.
  * @param how.mayHaveEnded accepts an ended request, whose files are released already
  * @returns the id of the request
- * @throws NotFoundError; InvalidInputError for paths that the request never took, or an ended request; nothing is
- *   changed then
+ * @throws NotFoundError; InvalidInputError for paths that the request never contained, or an ended request; then it
+ *   changes nothing
  */
 export async function releaseFiles(
   ctx: Context,
@@ -125,7 +129,7 @@ export async function releaseFiles(
   { mayHaveEnded = false }: { mayHaveEnded?: boolean } = {},
 ): Promise<number> {
   const { id, ...given } = input;
-  await audited(ctx, { operation: 'releaseFiles', kind: 'REQUEST', object: id, given }, async (note) => {
+  await audited(ctx, { operation: 'releaseFiles', kind: 'REQUEST', object: id, given }, async (auditEntry) => {
     const choice = checkChoice(input);
     await transaction(ctx.db.pool, 'releaseFiles', async (tx) => {
       const request = await lockOwnRequest(ctx, tx, 'releaseFiles', id);
@@ -133,19 +137,19 @@ export async function releaseFiles(
       if (isOver && !mayHaveEnded) {
         throw new InvalidInputError('id', `${request.id} is a request that has ended: its files are let go already`);
       }
-      const keptOut = 'match' in choice && !isOver ? await keepUnnotedOut(tx, request, choice.match) : 0;
+      const releasedUnrecorded = 'match' in choice && !isOver ? await releaseUnrecorded(tx, request, choice.match) : 0;
       tx.send(plannedByKeys());
       await chooseFiles(tx, request, choice);
       if (isOver) return;
-      const held = await releaseRequestFiles(tx, request.id);
+      const released = await releaseRequestFiles(tx, request.id);
       const dropped = await dropUnresolved(tx, request.id);
-      if (held.files + dropped.paths + keptOut === 0) return;
-      refund(tx, [{ quotaId: request.quotaId, bytes: held.bytes, unresolvedPaths: dropped.unknown }]);
+      if (released.files + dropped.paths + releasedUnrecorded === 0) return;
+      refund(tx, [{ quotaId: request.quotaId, bytes: released.bytes, unresolvedPaths: dropped.unknown }]);
       await dropRecalls(tx, sql`SELECT file_id FROM chosen`);
       tx.send(sql`UPDATE request SET is_released = false WHERE id = ${request.id}`);
       tx.send(plannedByKeys());
       await recountAndAdvance(ctx, tx, [request.id]);
-      tx.send(note());
+      tx.send(auditEntry());
     });
   });
   return id;
@@ -165,7 +169,7 @@ function checkChoice(input: ReleaseFilesInput): Choice {
   return match === '' ? { paths } : { match };
 }
 
-/** Creates the table `chosen` of paths to release, with requested files. @throws InvalidInputError if there are none */
+/** Creates the table `chosen` of paths to release with their request files. @throws InvalidInputError if it is empty */
 async function chooseFiles(tx: Transaction, { id: requestId }: LockedRequest, choice: Choice): Promise<void> {
   if ('match' in choice) {
     await tx.query(
@@ -198,22 +202,26 @@ async function chooseFiles(tx: Transaction, { id: requestId }: LockedRequest, ch
 async function releaseRequestFiles(tx: Transaction, requestId: number): Promise<{ files: number; bytes: bigint }> {
   const which = sql`h.request_id = ${requestId} AND h.file_id = ANY(ARRAY(SELECT file_id FROM chosen WHERE file_id IS NOT NULL))`;
   const [sum] = await tx.query<{ files: number; bytes: bigint }>(
-    sql`WITH gone AS (
+    sql`WITH released AS (
        UPDATE request_file h SET state = 'RELEASED', error_class = NULL, error = NULL
        WHERE ${which} AND h.state <> 'RELEASED' RETURNING h.size
-     ) SELECT count(*)::int AS files, coalesce(sum(size), 0) AS bytes FROM gone`,
+     ) SELECT count(*)::int AS files, coalesce(sum(size), 0) AS bytes FROM released`,
   );
   return sum ?? { files: 0, bytes: 0n };
 }
 
-/** Deletes unresolved paths. Released request files keep patterns from taking their files. @returns numbers of paths */
+/**
+ * Deletes the chosen unresolved paths. Adds released request files for known ones, so that patterns do not add them
+ * again.
+ * @returns numbers of deleted paths
+ */
 async function dropUnresolved(tx: Transaction, requestId: number): Promise<{ paths: number; unknown: number }> {
-  // `+ 0` keeps PostgreSQL from reading all unresolved paths of the request
+  // `+ 0` prevents PostgreSQL from reading all unresolved paths of the request
   const which = sql`a.request_id + 0 = ${requestId} AND a.path = ANY(ARRAY(SELECT path FROM chosen WHERE is_unresolved))`;
   const [row] = await tx.query<{ paths: number; unknown: number }>(
     sql`WITH dropped AS (
        DELETE FROM unresolved_path a WHERE ${which} RETURNING a.path, a.ordinal, a.reason
-     ), kept_out AS (
+     ), added AS (
        INSERT INTO request_file (request_id, file_id, ordinal, size, state)
        SELECT ${requestId}, f.id, d.ordinal, f.size, 'RELEASED' FROM dropped d
          CROSS JOIN LATERAL (SELECT f.* FROM tape_file f WHERE f.path = d.path OFFSET 0) f JOIN request r ON r.id = ${requestId}

@@ -1,17 +1,18 @@
 /**
- * Bounds the rows that left-out files of patterns cost. A user may have thousands of patterns, and an import thousands
- * of files that match all of them: a row for each would be millions of rows, while no other request can be created.
+ * Limits the number of rows for files that patterns match but requests exclude. A user may have thousands of patterns,
+ * and an import thousands of files that match all of them. A row for each would be millions of rows, and no request can
+ * be created while they are written.
  *
- * So each user has at most `limits.excludedPaths` recorded paths. If more is left out of a request, it has only the
- * smallest known size (`excluded_size`). Files of an import join such a request as far as there is room, and the rest
- * costs no row. When there is room for that size, joins.ts searches the request by its pattern, even if recorded paths
- * still wait for room.
+ * So each user has at most `limits.excludedPaths` recorded paths. A request that excludes more files stores only the
+ * smallest of their sizes (`excluded_size`). An import adds files to such a request while there is room, and records
+ * none of the others. When there is room for the stored size, joins.ts searches the catalogue for the request's
+ * pattern, even if recorded paths still wait for room.
  *
- * Files with room cost rows too. So an import considers at most `limits.importJoins` files of a user's requests. The
- * rest joins afterwards in steps that do not block new requests.
+ * Files that fit need rows too. So an import adds at most `limits.importJoins` files to a user's requests. joins.ts
+ * adds the others afterwards, in steps that do not block new requests.
  */
 
-import { setImmediate as breathe } from 'node:timers/promises';
+import { setImmediate as yieldToEventLoop } from 'node:timers/promises';
 import { raw, type Sql, sql } from '../../db/sql.js';
 import type { Transaction } from '../../db/transaction.js';
 import { isAllowedIn } from '../access/paths.js';
@@ -25,27 +26,30 @@ interface OpenPattern {
   quotaId: number;
 }
 
-/** The number of recorded left-out paths in live requests of the quota `q`, counted up to the limit. */
-const notedPaths = ({ config }: Context): Sql => sql`(SELECT count(*)::int FROM (
+/** The number of recorded excluded paths in live requests of the quota `q`, counted up to the limit. */
+const recordedPaths = ({ config }: Context): Sql => sql`(SELECT count(*)::int FROM (
   SELECT FROM request r JOIN unresolved_path a ON a.request_id = r.id AND a.reason IN ('QUOTA_FULL', 'LIMIT')
-  WHERE r.quota_id = q.id AND ${isLive} LIMIT ${config.limits.excludedPaths}::int) noted)`;
+  WHERE r.quota_id = q.id AND ${isLive} LIMIT ${config.limits.excludedPaths}::int) recorded)`;
 
-/** The number of further left-out paths that the quota `q` may record. */
-const freePaths = (ctx: Context): Sql => sql`(${ctx.config.limits.excludedPaths}::int - ${notedPaths(ctx)})`;
+/** The number of further excluded paths that the quota `q` may record. */
+const remainingPaths = (ctx: Context): Sql => sql`(${ctx.config.limits.excludedPaths}::int - ${recordedPaths(ctx)})`;
 
-/** Updates `excluded_size` of requests that were passed over. They are locked. */
-export async function markPassedOver(tx: Transaction): Promise<void> {
+/** Updates `excluded_size` of requests with matches beyond `limits.importJoins`. The requests are locked. */
+export async function recordSkipped(tx: Transaction): Promise<void> {
   await tx.query(
     sql`WITH over AS (DELETE FROM joining j WHERE j.is_over RETURNING j.request_id, j.size)
         UPDATE request r SET excluded_size = least(r.excluded_size, o.size) FROM over o WHERE o.request_id = r.id AND ${isLive}`,
   );
 }
 
-/** Removes left-out files beyond the limit of recorded paths from `joining`, by request and path. They are locked. */
-export async function leaveUnnoted(ctx: Context, tx: Transaction): Promise<void> {
+/**
+ * Removes excluded files beyond the limit of recorded paths from `joining`, in order of requests and paths, and updates
+ * `excluded_size`. The requests are locked.
+ */
+export async function dropUnrecorded(ctx: Context, tx: Transaction): Promise<void> {
   await tx.query(
     sql`WITH free AS MATERIALIZED (
-       SELECT q.id, ${freePaths(ctx)} AS paths FROM quota q
+       SELECT q.id, ${remainingPaths(ctx)} AS paths FROM quota q
        WHERE q.id IN (SELECT quota_id FROM joining WHERE is_matched AND NOT is_taken)
      ), ranked AS (
        SELECT request_id, file_id, quota_id, row_number() OVER (PARTITION BY quota_id ORDER BY request_id, path) AS n
@@ -59,51 +63,54 @@ export async function leaveUnnoted(ctx: Context, tx: Transaction): Promise<void>
   );
 }
 
-/** Files `f` matching request `r` with quota `q` that it does not contain, has not released and has not recorded. */
-export const unnotedFiles = ({ id, pattern }: { id: number; pattern: string }): Sql => sql`tape_file f
+/** The files `f` that match the pattern of the request `r` with quota `q`, without request files and recorded paths. */
+export const unrecordedFiles = ({ id, pattern }: { id: number; pattern: string }): Sql => sql`tape_file f
   JOIN request r ON r.id = ${id} JOIN quota q ON q.id = r.quota_id
   WHERE ${holdsText(pattern)} AND ${isOffered} AND ${isAllowedIn('REQUEST')}
     AND NOT EXISTS (SELECT FROM unresolved_path a WHERE a.request_id = r.id AND a.path = f.path)
     AND NOT EXISTS (SELECT FROM request_file h WHERE h.request_id = r.id AND h.file_id = f.id)`;
 
-export const smallestUnnoted = (request: { id: number; pattern: string }): Sql =>
-  sql`(SELECT min(f.size) FROM ${unnotedFiles(request)})`;
+export const smallestUnrecorded = (request: { id: number; pattern: string }): Sql =>
+  sql`(SELECT min(f.size) FROM ${unrecordedFiles(request)})`;
 
-/** Adds released request files for such files with the match, so that patterns do not take them. @returns how many */
-export async function keepUnnotedOut(
+/**
+ * Adds released request files for unrecorded files whose path contains `match`, so that the pattern does not add them.
+ * @returns their number
+ */
+export async function releaseUnrecorded(
   tx: Transaction,
   request: { id: number; pattern: string; excludedSize: bigint | null },
   match: string,
 ): Promise<number> {
   const { id, excludedSize } = request;
   if (excludedSize === null) return 0;
-  const [kept] = await tx.query<{ files: number }>(
-    sql`WITH unnoted AS MATERIALIZED (
-       SELECT f.id, f.path, f.size FROM ${unnotedFiles(request)} AND strpos(f.path, ${match}) > 0
+  const [added] = await tx.query<{ files: number }>(
+    sql`WITH unrecorded AS MATERIALIZED (
+       SELECT f.id, f.path, f.size FROM ${unrecordedFiles(request)} AND strpos(f.path, ${match}) > 0
      ), last AS MATERIALIZED (
        SELECT greatest((SELECT coalesce(max(ordinal), 0) FROM request_file WHERE request_id = ${id} AND ordinal > 0),
          (SELECT coalesce(max(ordinal), 0) FROM unresolved_path WHERE request_id = ${id})) AS ordinal
-     ), kept AS (
+     ), added AS (
        INSERT INTO request_file (request_id, file_id, ordinal, size, state)
-       SELECT ${id}, u.id, l.ordinal + row_number() OVER (ORDER BY u.path), u.size, 'RELEASED' FROM unnoted u CROSS JOIN last l
+       SELECT ${id}, u.id, l.ordinal + row_number() OVER (ORDER BY u.path), u.size, 'RELEASED' FROM unrecorded u CROSS JOIN last l
        RETURNING file_id
-     ) SELECT count(*)::int AS files FROM kept`,
+     ) SELECT count(*)::int AS files FROM added`,
   );
-  await tx.query(sql`UPDATE request SET excluded_size = ${smallestUnnoted(request)} WHERE id = ${id}`);
-  return kept?.files ?? 0;
+  await tx.query(sql`UPDATE request SET excluded_size = ${smallestUnrecorded(request)} WHERE id = ${id}`);
+  return added?.files ?? 0;
 }
 
-/** Patterns searched together: at most some tens of megabytes. */
+/** Patterns that are searched together. They need at most some tens of megabytes. */
 const GROUP = 20_000;
 const PAGE = 2000;
 const BATCH = 10_000;
-/** Longest time for which the event loop is blocked. */
-const BREATH_MS = 20;
+/** Longest time without a return to the event loop. */
+const MAX_BLOCKED_MS = 20;
 
 /**
- * Fills the temporary table `matched` with requests and files that match their patterns, at most `limits.importJoins`
- * for each user. A request with more than that has one small file with `is_over`. A further call in the transaction
- * only adds requests that no earlier call has searched.
+ * Fills the temporary table `matched` with requests and the files that match their patterns, at most
+ * `limits.importJoins` files for each user. A request with more matches gets one more row, `is_over`, with a small
+ * file. A further call in the same transaction searches only requests that no earlier call has searched.
  * @param of.files a query that returns the ids of the files
  * @param of.as a table of them: `id`, `path` and `size`
  * @param isOpenPattern a condition on the request `r`
@@ -126,7 +133,7 @@ export async function findMatched(
     sql`SELECT min(f.size) AS size FROM ${as} f WHERE f.id IN (${files})`,
   );
   const least = sql`${smallest?.size ?? null}::bigint`;
-  // a request with unrecorded files is searched only if its quota may have room, or a smaller size would be recorded
+  // search a request with unrecorded files only if its quota may have room, or a smaller size would be stored
   const isSearched = sql`(r.excluded_size IS NULL OR ${least} < r.excluded_size OR q.used + ${least} <= q.size)`;
   for (;;) {
     const patterns = await tx.query<OpenPattern>(
@@ -134,7 +141,7 @@ export async function findMatched(
             SELECT r.id, r.pattern, r.quota_id FROM request r JOIN quota q ON q.id = r.quota_id
             WHERE r.pattern <> '' AND ${isSearched} AND ${isOpenPattern}
               AND NOT EXISTS (SELECT FROM searched s WHERE s.request_id = r.id) ORDER BY r.id LIMIT ${GROUP}
-          ), noted AS (INSERT INTO searched SELECT id FROM next)
+          ), recorded AS (INSERT INTO searched SELECT id FROM next)
           SELECT id, pattern, quota_id AS "quotaId" FROM next ORDER BY id`,
     );
     if (patterns.length > 0) await matchFiles(ctx, tx, { files, as, patterns, taken });
@@ -144,53 +151,53 @@ export async function findMatched(
 }
 
 /** Makes the next `findMatched` of the transaction search all requests again. */
-export async function forgetMatched(tx: Transaction): Promise<void> {
+export async function resetMatched(tx: Transaction): Promise<void> {
   await tx.query(sql`DROP TABLE IF EXISTS pg_temp.matched, pg_temp.searched`);
 }
 
-function createBreath(): () => Promise<void> {
+function createPause(): () => Promise<void> {
   let since = performance.now();
   return async () => {
-    if (performance.now() - since < BREATH_MS) return;
-    await breathe();
+    if (performance.now() - since < MAX_BLOCKED_MS) return;
+    await yieldToEventLoop();
     since = performance.now();
   };
 }
 
-/** @param of.taken numbers of stored matches by quota */
+/** Compares files with patterns and stores the matches. @param of.taken numbers of stored matches by quota */
 async function matchFiles(
   ctx: Context,
   tx: Transaction,
   of: { files: Sql; as: Sql; patterns: readonly OpenPattern[]; taken: Map<number, number> },
 ): Promise<void> {
-  // 60 ns for each pattern and path, 0.3 s for 1,000 patterns and 5,000 paths
+  // takes 60 ns for each pattern and path: 0.3 s for 1,000 patterns and 5,000 paths
   const open = new Map(of.patterns.map((pattern) => [pattern.id, pattern]));
   const take = ({ quotaId }: OpenPattern) => {
     const count = (of.taken.get(quotaId) ?? 0) + 1;
     of.taken.set(quotaId, count);
     return count <= ctx.config.limits.importJoins;
   };
-  const found = new Found(tx);
-  // in order of paths, as they join
+  const matches = new MatchBuffer(tx);
+  // files join in order of paths
   await tx.query(
     sql`DECLARE new_path NO SCROLL CURSOR FOR SELECT f.id, f.path, f.size::float8 AS size FROM ${of.as} f WHERE f.id IN (${of.files}) ORDER BY f.path`,
   );
-  const breath = createBreath();
+  const pause = createPause();
   for (let isMore = true; isMore && open.size > 0; ) {
     const page = await tx.query<NewFile>(sql`FETCH ${raw(String(PAGE))} FROM new_path`);
     for (const file of page) {
       for (const pattern of open.values()) {
         if (!file.path.includes(pattern.pattern)) continue;
-        if (!found.isOver(pattern) && take(pattern)) found.add(pattern.id, file.id);
-        else found.leave(pattern, file);
+        if (!matches.isOver(pattern) && take(pattern)) matches.add(pattern.id, file.id);
+        else matches.addExcluded(pattern, file);
       }
-      if (found.isLarge) await found.store();
-      await breath();
+      if (matches.isLarge) await matches.store();
+      await pause();
     }
-    for (const id of found.endPage()) open.delete(id);
+    for (const id of matches.endPage()) open.delete(id);
     isMore = page.length === PAGE;
   }
-  await found.store();
+  await matches.store();
   await tx.query(sql`CLOSE new_path`);
 }
 
@@ -200,10 +207,11 @@ interface NewFile {
   size: number;
 }
 
-class Found {
+/** Collects matches, and stores them in the table `matched` in batches. */
+class MatchBuffer {
   private readonly tx: Transaction;
   private rows: { requestId: number; fileId: bigint; isOver: boolean }[] = [];
-  private readonly left = new Map<number, NewFile>();
+  private readonly excluded = new Map<number, NewFile>();
 
   constructor(tx: Transaction) {
     this.tx = tx;
@@ -217,22 +225,22 @@ class Found {
     this.rows.push({ requestId, fileId, isOver: false });
   }
 
-  /** A file of this page was left out of the request. */
+  /** Whether the request has an excluded file in this page. */
   isOver({ id }: OpenPattern): boolean {
-    return this.left.has(id);
+    return this.excluded.has(id);
   }
 
-  /** Records the smallest left-out file of a page. */
-  leave({ id: requestId }: OpenPattern, file: NewFile): void {
-    const left = this.left.get(requestId);
-    if (!left || file.size < left.size) this.left.set(requestId, file);
+  /** Remembers the smallest excluded file of a page. */
+  addExcluded({ id: requestId }: OpenPattern, file: NewFile): void {
+    const excluded = this.excluded.get(requestId);
+    if (!excluded || file.size < excluded.size) this.excluded.set(requestId, file);
   }
 
-  /** @returns the requests from which a file of the page was left out */
+  /** Stores the excluded files of the page. @returns the ids of their requests */
   endPage(): number[] {
-    const ids = [...this.left.keys()];
-    for (const [requestId, { id }] of this.left) this.rows.push({ requestId, fileId: id, isOver: true });
-    this.left.clear();
+    const ids = [...this.excluded.keys()];
+    for (const [requestId, { id }] of this.excluded) this.rows.push({ requestId, fileId: id, isOver: true });
+    this.excluded.clear();
     return ids;
   }
 

@@ -1,7 +1,7 @@
 /**
- * Adds files to existing requests and charges them. A file stays out, with a recorded reason, if a limit of the request
- * or the quota has no room. Released files never join again. All functions hold the catalogue lock, so that no file is
- * missed. New requests are in create.ts.
+ * Adds files to existing requests and charges them. If a limit of the request or the quota has no room for a file, it
+ * records the file as excluded, with the reason. Released files never join again. All functions hold the catalogue
+ * lock, so that they miss no file. create.ts has new requests.
  */
 
 import { lockCatalogue, lockQuotas, lockRequests } from '../../db/locks.js';
@@ -12,19 +12,19 @@ import { isLive, isOffered, isWithdrawn } from '../conditions.js';
 import type { Context } from '../context.js';
 import { holdsText } from '../match.js';
 import {
+  dropUnrecorded,
   findMatched,
-  forgetMatched,
-  leaveUnnoted,
-  markPassedOver,
-  smallestUnnoted,
-  unnotedFiles,
+  recordSkipped,
+  resetMatched,
+  smallestUnrecorded,
+  unrecordedFiles,
 } from './excluded-paths.js';
 import { mostFiles } from './limits.js';
 import { settleRequestFiles } from './request-files.js';
 
 /**
- * Adds files to the live requests that await their paths and, with `isNew`, to those whose pattern matches. Each
- * request takes files in order of their paths up to its first file over a limit. Each quota does so in order of its
+ * Adds files to the live requests with their unresolved paths and, with `isNew`, to those whose pattern matches. Each
+ * request takes files in order of their paths up to its first file over a limit. Each quota takes files in order of its
  * requests up to the first file without room.
  * @param files a query that returns the ids of the files
  * @param options.which limits the requests `r`
@@ -41,23 +41,23 @@ async function joinFiles(
   return await storeJoining(ctx, tx, options);
 }
 
-const isOpenAt = ({ now }: Pick<Context, 'now'>): Sql => sql`${isLive} AND r.retention > ${now()}`;
+const isOpenNow = ({ now }: Pick<Context, 'now'>): Sql => sql`${isLive} AND r.retention > ${now()}`;
 
 /**
- * Compares files with the open patterns before the catalogue is locked: 1,000 patterns and 100,000 files take 7 s, in
- * which no request can be created. `findJoining` of the same transaction then searches only the other requests, under
- * the lock. So each file meets each pattern:
+ * Compares files with the open patterns before the catalogue is locked, because no request can be created under the
+ * lock. With 1,000 patterns and 100,000 files, the comparison takes 7 s. Later in the transaction, `findJoining`
+ * searches only the other requests, under the lock. So each file is compared with each pattern:
  * - A request that was live before is searched here. `findJoining` checks again that it is live and may have the file.
  * - A request that is created or revived meanwhile cannot see files that are not committed. The lock waits for its
  *   commit, and `findJoining` searches it.
- * - A request that is created or revived later waits for the lock, and sees the files.
+ * - A request that is created or revived later waits for the lock, and then sees the files.
  */
 export async function matchEarly(ctx: Context, tx: Transaction, files: Sql, as: Sql): Promise<void> {
-  await findMatched(ctx, tx, { files, as }, isOpenAt(ctx));
+  await findMatched(ctx, tx, { files, as }, isOpenNow(ctx));
 }
 
 /**
- * Creates the temporary table `joining` of files that may join. Nothing is locked yet.
+ * Creates the temporary table `joining` of files that may join. It locks nothing.
  * @param options.as a table with the future `id`, `path` and `size` of the files, if they differ from `tape_file`
  */
 export async function findJoining(
@@ -66,14 +66,14 @@ export async function findJoining(
   files: Sql,
   { isNew, which, as = sql`tape_file` }: { isNew: boolean; which?: Sql; as?: Sql },
 ): Promise<void> {
-  const isOpenPattern = sql`${isOpenAt(ctx)} AND ${which ?? sql`true`}`;
+  const isOpenPattern = sql`${isOpenNow(ctx)} AND ${which ?? sql`true`}`;
   const isOpen = sql`${isOpenPattern} AND ${isAllowedIn('REQUEST')}`;
   const isMatched = isNew && which === undefined;
   if (isMatched) await findMatched(ctx, tx, { files, as }, isOpenPattern);
   const isOver = isMatched ? sql`m.is_over` : sql`false`;
   const isAllowed = isAllowedIn('REQUEST');
-  // a rule may exclude the file that marks the request as passed over: then size 0 makes joinUnnoted search it; `matched`
-  // has only files of the query, and IN below OR would compare each row with all of them
+  // a path rule may exclude the file of an `is_over` row: then size 0 makes joinUnrecorded search the request;
+  // `matched` contains only files of the query, and IN below OR would compare each row with all of them
   const byPattern = sql`
     UNION ALL
     SELECT r.id, r.quota_id, f.id, f.path, CASE WHEN ${isOver} AND NOT ${isAllowed} AND r.excluded_size IS NULL THEN 0 ELSE f.size END, NULL, true, false, false, ${isOver}
@@ -88,12 +88,12 @@ export async function findJoining(
         FROM unresolved_path a JOIN ${as} f ON f.path = a.path JOIN request r ON r.id = a.request_id
         WHERE ${isOpen} AND f.id IN (${files}) ${isNew ? byPattern : empty}`,
   );
-  if (isMatched) await forgetMatched(tx);
+  if (isMatched) await resetMatched(tx);
 }
 
 /**
- * Adds the files of `joining` that fit, and settles only those if `isSettled`. Requests and quotas are locked. @returns
- * whether any has joined
+ * Adds the files of `joining` that fit, and with `isSettled` settles them. Requests and quotas are locked.
+ * @returns whether any file has joined
  */
 export async function storeJoining(
   ctx: Context,
@@ -108,19 +108,19 @@ export async function storeJoining(
 }
 
 async function takeJoining(ctx: Context, tx: Transaction): Promise<number[]> {
-  await markPassedOver(tx);
+  await recordSkipped(tx);
   await tx.query(sql`ANALYZE joining`);
-  // another transaction may have ended the requests, added the same files, or released the paths before the lock
+  // before the lock, another transaction may have ended the requests, added the same files, or released the paths
   await tx.query(
     sql`DELETE FROM joining j USING request r WHERE r.id = j.request_id AND (NOT (${isLive})
           OR EXISTS (SELECT FROM request_file h WHERE h.request_id = j.request_id AND h.file_id = j.file_id)
           OR (NOT j.is_matched AND NOT EXISTS (
             SELECT FROM unresolved_path a WHERE a.request_id = j.request_id AND a.path = j.path)))`,
   );
-  await countMet(tx);
-  await leaveOutBeyond(ctx, tx);
-  await takeWhatFits(tx);
-  await leaveUnnoted(ctx, tx);
+  await subtractResolved(tx);
+  await excludeBeyondLimits(ctx, tx);
+  await takeFitting(tx);
+  await dropUnrecorded(ctx, tx);
   await storeTaken(tx);
   const grown = await tx.query<{ id: number }>(
     sql`UPDATE request r SET files_total = r.files_total + t.files, bytes_total = r.bytes_total + t.bytes
@@ -130,8 +130,8 @@ async function takeJoining(ctx: Context, tx: Transaction): Promise<number[]> {
   return grown.map((request) => request.id);
 }
 
-/** Subtracts paths that the catalogue now knows from the unknown paths of their quotas. */
-async function countMet(tx: Transaction): Promise<void> {
+/** Subtracts paths that the catalogue knows now from their quotas' counts of unknown paths. */
+async function subtractResolved(tx: Transaction): Promise<void> {
   await tx.query(
     sql`UPDATE quota q SET unresolved_paths = q.unresolved_paths - m.paths FROM (
        SELECT j.quota_id, count(*) AS paths
@@ -141,8 +141,8 @@ async function countMet(tx: Transaction): Promise<void> {
   );
 }
 
-/** Marks files over a limit of their request, so that they use no room of the quota. */
-async function leaveOutBeyond(ctx: Context, tx: Transaction): Promise<void> {
+/** Marks files over a limit of their request, so that they use no room in the quota. */
+async function excludeBeyondLimits(ctx: Context, tx: Transaction): Promise<void> {
   await tx.query(
     sql`UPDATE joining j SET is_beyond = true FROM (
        SELECT request_id, file_id, count(*) OVER in_order AS files, sum(size) OVER in_order AS bytes
@@ -153,7 +153,7 @@ async function leaveOutBeyond(ctx: Context, tx: Transaction): Promise<void> {
   );
 }
 
-async function takeWhatFits(tx: Transaction): Promise<void> {
+async function takeFitting(tx: Transaction): Promise<void> {
   await tx.query(
     sql`UPDATE joining j SET is_taken = true FROM (
        SELECT request_id, file_id, quota_id,
@@ -170,7 +170,7 @@ async function takeWhatFits(tx: Transaction): Promise<void> {
 
 async function storeTaken(tx: Transaction): Promise<void> {
   await tx.query(
-    // materialized, so that each request is searched once, not once for each of its files
+    // materialized, so that PostgreSQL searches each request once, not once for each of its files
     sql`WITH last AS MATERIALIZED (
        SELECT request_id, greatest(
          (SELECT coalesce(max(ordinal), 0) FROM request_file h WHERE h.request_id = o.request_id AND h.ordinal > 0),
@@ -192,7 +192,7 @@ async function storeTaken(tx: Transaction): Promise<void> {
   await recordExcluded(tx);
 }
 
-/** Records LIMIT if a request has reached a limit with the files that it takes, or QUOTA_FULL if its quota stops it. */
+/** Records excluded files: QUOTA_FULL if the quota has no room for a file of the request, otherwise LIMIT. */
 async function recordExcluded(tx: Transaction): Promise<void> {
   await tx.query(
     sql`INSERT INTO unresolved_path (request_id, path, ordinal, reason)
@@ -207,7 +207,7 @@ async function recordExcluded(tx: Transaction): Promise<void> {
   );
 }
 
-/** Adds the awaited files of a request for which there is room now. @returns whether any has joined */
+/** Adds files of a request's unresolved paths if there is room now. @returns whether any file has joined */
 export async function joinUnresolvedOf(
   ctx: Context,
   tx: Transaction,
@@ -218,7 +218,7 @@ export async function joinUnresolvedOf(
   return await joinFiles(ctx, tx, unresolved, { ...options, isNew: false, which: sql`r.id = ${requestId}` });
 }
 
-/** Adds the files that a request awaits, and those that match its pattern. The caller settles the request. */
+/** Adds files of a request's unresolved paths, and files that match its pattern. The caller settles the request. */
 export async function joinRequest(
   ctx: Context,
   tx: Transaction,
@@ -238,10 +238,10 @@ export async function joinRequest(
 }
 
 /**
- * Quotas in which a left-out file may join, or has another reason now: by the first path of each live request that
- * waits for the quota, and the first that waits for a limit. Unknown paths join with their import.
+ * Selects quotas in which an excluded file may join, or has another reason now. Checks two paths of each live request:
+ * the first one excluded by the quota, and the first one excluded by a limit. An import adds files of unknown paths.
  */
-const movable = (ctx: Context) => sql`
+const retryableQuotas = (ctx: Context) => sql`
   WITH first AS MATERIALIZED (
     SELECT r.id, r.quota_id, a.reason, f.size::numeric, (r.files_total >= ${mostFiles(ctx)} OR r.bytes_total + f.size::numeric > r.max_bytes) IS TRUE AS is_beyond
     FROM request r CROSS JOIN (VALUES ('LIMIT'::"UnresolvedReason"), ('QUOTA_FULL')) AS k (reason) CROSS JOIN LATERAL (
@@ -257,43 +257,44 @@ const movable = (ctx: Context) => sql`
   UNION SELECT n.quota_id FROM first n JOIN quota q ON q.id = n.quota_id
     WHERE n.reason = 'QUOTA_FULL' AND n.is_beyond AND q.used + n.size <= q.size`;
 
-/** Adds files that were left out for a full quota or a limit, if there is room now. Otherwise it writes nothing. */
+/** Adds files that were excluded by a full quota or a limit, if there is room now. Otherwise it writes nothing. */
 export async function joinUnresolved(ctx: Context): Promise<void> {
-  await joinNoted(ctx);
+  await joinRecorded(ctx);
   const rows = await ctx.db.rows<{ id: number; pattern: string }>(searchable(ctx));
-  for (const request of rows) await transaction(ctx.db.pool, 'joinUnresolved', (tx) => joinUnnoted(ctx, tx, request));
+  for (const request of rows)
+    await transaction(ctx.db.pool, 'joinUnresolved', (tx) => joinUnrecorded(ctx, tx, request));
 }
 
-/** Live requests with room for left-out files without a recorded path. Recorded paths have joined before. */
+/** Selects live requests with room for excluded files without a recorded path. joinRecorded has run before. */
 const searchable = (ctx: Context) => sql`
   SELECT r.id, r.pattern FROM request r JOIN quota q ON q.id = r.quota_id
   WHERE r.excluded_size IS NOT NULL AND ${isLive} AND r.retention > ${ctx.now()} AND q.used + r.excluded_size <= q.size
     AND r.files_total < ${mostFiles(ctx)} AND (r.bytes_total + r.excluded_size <= r.max_bytes) IS NOT FALSE
   ORDER BY r.id`;
 
-const SEARCHED = 10_000;
+const MAX_SEARCHED = 10_000;
 
-/** Each call adds a file, or updates `excluded_size` so that the request is not searched again. */
-async function joinUnnoted(ctx: Context, tx: Transaction, request: { id: number; pattern: string }): Promise<void> {
+/** Adds unrecorded files of a request, or updates `excluded_size` so that no later call searches it in vain. */
+async function joinUnrecorded(ctx: Context, tx: Transaction, request: { id: number; pattern: string }): Promise<void> {
   const which = sql`r.id = ${request.id}`;
   await lockCatalogue(tx, 'shared');
   await lockRequests(tx, which);
-  // a file that is larger than all of the room keeps no other file out
+  // skip files larger than the whole room, so that they do not exclude smaller ones
   await tx.query(
     sql`CREATE TEMP TABLE matching ON COMMIT DROP AS
-        SELECT f.id, f.size, row_number() OVER (ORDER BY f.path) AS n FROM ${unnotedFiles(request)}
+        SELECT f.id, f.size, row_number() OVER (ORDER BY f.path) AS n FROM ${unrecordedFiles(request)}
           AND q.used + f.size <= q.size AND (r.bytes_total + f.size <= r.max_bytes) IS NOT FALSE
-        ORDER BY f.path LIMIT ${SEARCHED + 1}`,
+        ORDER BY f.path LIMIT ${MAX_SEARCHED + 1}`,
   );
-  await joinFiles(ctx, tx, sql`SELECT id FROM matching WHERE n <= ${SEARCHED}`, { isNew: true, which });
+  await joinFiles(ctx, tx, sql`SELECT id FROM matching WHERE n <= ${MAX_SEARCHED}`, { isNew: true, which });
   await tx.query(
-    sql`UPDATE request r SET excluded_size = coalesce((SELECT size FROM matching WHERE n > ${SEARCHED}),
-          ${smallestUnnoted(request)}) WHERE ${which}`,
+    sql`UPDATE request r SET excluded_size = coalesce((SELECT size FROM matching WHERE n > ${MAX_SEARCHED}),
+          ${smallestUnrecorded(request)}) WHERE ${which}`,
   );
 }
 
-async function joinNoted(ctx: Context): Promise<void> {
-  const rows = await ctx.db.rows<{ quota_id: number }>(movable(ctx));
+async function joinRecorded(ctx: Context): Promise<void> {
+  const rows = await ctx.db.rows<{ quota_id: number }>(retryableQuotas(ctx));
   if (rows.length === 0) return;
   const which = sql`r.quota_id = ANY(${rows.map((row) => row.quota_id)}::int[])`;
   await transaction(ctx.db.pool, 'joinUnresolved', async (tx) => {
@@ -305,12 +306,12 @@ async function joinNoted(ctx: Context): Promise<void> {
 }
 
 /**
- * Updates left-out paths whose files were withdrawn: they become UNKNOWN in a request of listed paths, and are deleted
- * in one of a pattern. The caller updates the counts of unknown paths.
+ * Updates excluded paths whose files were withdrawn. In a request of listed paths they become UNKNOWN. In a request
+ * with a pattern they are deleted. The caller updates the counts of unknown paths.
  * @param which a condition on requests `r`, which are locked
  * @returns the number of paths that have become unknown, by quota
  */
-export async function leaveWithdrawn(tx: Transaction, which: Sql): Promise<{ quotaId: number; paths: number }[]> {
+export async function resetWithdrawnPaths(tx: Transaction, which: Sql): Promise<{ quotaId: number; paths: number }[]> {
   const isExcluded = sql`a.request_id = r.id AND ${which} AND a.reason <> 'UNKNOWN' AND f.path = a.path AND ${isWithdrawn}`;
   await tx.query(
     sql`DELETE FROM unresolved_path a USING tape_file f, request r WHERE ${isExcluded} AND r.pattern <> ''`,
@@ -322,10 +323,10 @@ export async function leaveWithdrawn(tx: Transaction, which: Sql): Promise<{ quo
 }
 
 /**
- * Does the same for a request that is revived, since files may have been withdrawn, renamed or purged while it was
- * over. The request is locked, and the caller counts its unknown paths.
+ * Updates excluded paths of a revived request in the same way. Their files may have been withdrawn, renamed or purged
+ * after the request ended. The request is locked, and the caller counts its unknown paths.
  */
-export async function leaveMissing(tx: Transaction, requestId: number): Promise<void> {
+export async function resetMissingPaths(tx: Transaction, requestId: number): Promise<void> {
   const isMissing = sql`a.request_id = ${requestId} AND a.reason <> 'UNKNOWN'
     AND NOT EXISTS (SELECT FROM tape_file f WHERE f.path = a.path AND ${isOffered})`;
   await tx.query(
@@ -335,13 +336,13 @@ export async function leaveMissing(tx: Transaction, requestId: number): Promise<
 }
 
 /**
- * Renames left-out paths with the files of the temporary table `leaving`, unless the path rules of the new directory
- * exclude them from the request. The requests and their quotas are locked.
+ * Renames excluded paths of the files in the temporary table `leaving`, unless path rules for the new path exclude the
+ * file from the request. The requests and their quotas are locked.
  */
-export async function followRenames(tx: Transaction, requestIds: readonly number[]): Promise<void> {
+export async function renameExcludedPaths(tx: Transaction, requestIds: readonly number[]): Promise<void> {
   const isExcluded = sql`a.request_id = ANY(${requestIds}::int[]) AND a.path = l.path AND a.reason <> 'UNKNOWN'`;
-  await leaveKept(tx, requestIds);
-  // the request awaits the new path already
+  await excludeByRules(tx, requestIds);
+  // the request has the new path as an unresolved one
   await tx.query(
     sql`DELETE FROM unresolved_path a USING leaving l WHERE ${isExcluded}
           AND EXISTS (SELECT FROM unresolved_path o WHERE o.request_id = a.request_id AND o.path = l.new_path)`,
@@ -349,29 +350,37 @@ export async function followRenames(tx: Transaction, requestIds: readonly number
   await tx.query(sql`UPDATE unresolved_path a SET path = l.new_path FROM leaving l WHERE ${isExcluded}`);
 }
 
-/** Excludes files by the rules for their new names: a pattern forgets them, a list awaits the old path as UNKNOWN. */
-async function leaveKept(tx: Transaction, requestIds: readonly number[]): Promise<void> {
-  const isKept = sql`a.request_id = ANY(${requestIds}::int[]) AND a.path = f.old_path AND a.reason <> 'UNKNOWN'
+/**
+ * Updates excluded paths whose new names path rules exclude from the request. In a request with a pattern they are
+ * deleted. In a request of listed paths the old path becomes UNKNOWN.
+ */
+async function excludeByRules(tx: Transaction, requestIds: readonly number[]): Promise<void> {
+  const isExcludedByRule = sql`a.request_id = ANY(${requestIds}::int[]) AND a.path = f.old_path AND a.reason <> 'UNKNOWN'
     AND r.id = a.request_id AND NOT ${isAllowedIn('REQUEST')}`;
   const renamed = sql`(SELECT l.path AS old_path, l.new_path AS path FROM leaving l) f`;
-  await tx.query(sql`DELETE FROM unresolved_path a USING ${renamed}, request r WHERE ${isKept} AND r.pattern <> ''`);
   await tx.query(
-    sql`WITH unknown AS (UPDATE unresolved_path a SET reason = 'UNKNOWN' FROM ${renamed}, request r WHERE ${isKept} RETURNING r.quota_id)
+    sql`DELETE FROM unresolved_path a USING ${renamed}, request r WHERE ${isExcludedByRule} AND r.pattern <> ''`,
+  );
+  await tx.query(
+    sql`WITH unknown AS (UPDATE unresolved_path a SET reason = 'UNKNOWN' FROM ${renamed}, request r WHERE ${isExcludedByRule} RETURNING r.quota_id)
         UPDATE quota q SET unresolved_paths = q.unresolved_paths + u.paths
         FROM (SELECT quota_id, count(*) AS paths FROM unknown GROUP BY 1) u WHERE q.id = u.quota_id`,
   );
 }
 
-/** Deletes unresolved paths of files that the request contains or has released. Requests and quotas are locked. */
+/**
+ * Deletes new paths from the unresolved ones of requests that contain or have released the file. The requests and their
+ * quotas are locked.
+ */
 export async function resolveContained(tx: Transaction, requestIds: readonly number[]): Promise<void> {
   await tx.query(
-    sql`WITH met AS (
+    sql`WITH resolved AS (
           DELETE FROM unresolved_path a USING leaving l WHERE a.request_id = ANY(${requestIds}::int[]) AND a.path = l.new_path
             AND EXISTS (SELECT FROM request_file h WHERE h.request_id = a.request_id AND h.file_id = l.id)
           RETURNING a.request_id, a.reason
         )
         UPDATE quota q SET unresolved_paths = q.unresolved_paths - m.paths FROM (
-          SELECT r.quota_id, count(*) AS paths FROM met JOIN request r ON r.id = met.request_id WHERE met.reason = 'UNKNOWN' GROUP BY 1) m
+          SELECT r.quota_id, count(*) AS paths FROM resolved JOIN request r ON r.id = resolved.request_id WHERE resolved.reason = 'UNKNOWN' GROUP BY 1) m
         WHERE q.id = m.quota_id`,
   );
 }

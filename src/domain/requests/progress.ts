@@ -1,4 +1,4 @@
-/** Progress of requests: counts, and the states, times, mail and events that follow from them. */
+/** Progress of requests: counts, and the states, times, emails and events that follow from them. */
 
 import { plannedFreely } from '../../db/planning.js';
 import { prepared } from '../../db/prepared.js';
@@ -14,10 +14,10 @@ export const requestFileCounts = sql`count(h.file_id) AS files,
   count(*) FILTER (WHERE h.state = 'ON_DISK') AS on_disk, count(*) FILTER (WHERE h.state = 'FAILED') AS failed,
   coalesce(sum(h.size), 0) AS bytes, coalesce(sum(h.size) FILTER (WHERE h.state = 'ON_DISK'), 0) AS bytes_on_disk`;
 
-/** Every file of the request `r` is on disk or has failed. */
+/** Whether every file of the request `r` is on disk or has failed. */
 const isDone = sql`r.files_on_disk + r.files_failed = r.files_total`;
 
-/** The state by the counts of the live request `r`: complete if no file is pending, until further files join. */
+/** The state of the live request `r` by its counts. It is complete if no file is pending, until further files join. */
 export const dueState = sql`CASE
   WHEN NOT (${isDone}) THEN CASE WHEN r.tapestore_request_start IS NULL THEN 'QUEUED' ELSE 'RESTORING' END
   WHEN r.files_failed > 0 THEN 'PARTIAL' ELSE 'COMPLETED' END`;
@@ -32,26 +32,29 @@ function dueValues(now: string): Sql {
     CASE WHEN ${isDone} AND r.tapestore_request_start IS NOT NULL THEN coalesce(r.tapestore_request_end, ${now}::timestamp) END`;
 }
 
-/** A recall for the request `r` has begun, perhaps before its creation. @param which a condition on `h` */
+/**
+ * Whether a recall of a file of the request `r` has begun, perhaps before the request was created.
+ * @param which a condition on the request file `h`
+ */
 export function hasBegun(which = sql`true`): Sql {
-  // evaluated for each request: as EXISTS, PostgreSQL may scan the files of all requests
+  // a scalar subquery runs for each request; for EXISTS, PostgreSQL may scan the files of all requests
   return sql`coalesce((SELECT true FROM request_file h JOIN tape_file f ON f.id = h.file_id
     WHERE h.request_id = r.id AND ${which} AND h.state = 'WAITING' AND f.stage = 'RESTORING' LIMIT 1), false)`;
 }
 
 /**
  * Recounts live requests and updates their states and times in one statement. The requests are locked. The caller has
- * set how it is planned (db/planning.ts).
- * @param options.isTold mail may be due
+ * set how PostgreSQL plans the statement (db/planning.ts).
+ * @param options.queuesMail also queues emails that are due
  */
 export async function recountAndAdvance(
   ctx: Context,
   tx: Transaction,
   requestIds: readonly number[],
-  { now = ctx.now(), isTold = true }: { now?: string; isTold?: boolean } = {},
+  { now = ctx.now(), queuesMail = true }: { now?: string; queuesMail?: boolean } = {},
 ): Promise<void> {
   tx.send(prepared(recountOf(requestIds, now)));
-  if (isTold) {
+  if (queuesMail) {
     tx.send(plannedFreely());
     await queueMail(ctx, tx, requestIds);
   }
@@ -76,7 +79,7 @@ const recountOf = (requestIds: readonly number[], now: string) => sql`
     ) r CROSS JOIN LATERAL (SELECT ${dueValues(now)}) AS d (due_state, due_first, due_last, due_end)
   ) n WHERE t.id = n.id`;
 
-/** Recounts locked requests. */
+/** Recounts locked requests, but leaves their states. */
 export async function recountRequests(tx: Transaction, requestIds: readonly number[], now: string): Promise<void> {
   await tx.query(
     sql`UPDATE request r SET files_total = c.files, files_on_disk = c.on_disk, files_failed = c.failed,
@@ -89,7 +92,7 @@ export async function recountRequests(tx: Transaction, requestIds: readonly numb
   );
 }
 
-/** Updates states and times of live requests from their counts, and queues due mail. */
+/** Updates states and times of live requests from their counts, and queues emails that are due. */
 export async function advanceRequests(
   ctx: Context,
   tx: Transaction,
@@ -107,18 +110,19 @@ export async function advanceRequests(
 
 type Step = 'made' | 'started' | 'expired' | 'cancelled';
 
-/** Most log lines of a step with many requests; the last line reports how many more there are. */
-const MOST_LINES = 100;
+/** Maximum number of log lines for a step of many requests. The last line then reports how many more there are. */
+const MAX_LINES = 100;
 
+/** Logs a step of requests after the commit. */
 export function logStep(ctx: Context, tx: Transaction, step: Step, ids: readonly number[], figures: object = {}): void {
   if (ids.length === 0) return;
   tx.afterCommit(() => {
-    for (const request of ids.slice(0, MOST_LINES)) ctx.log.info({ request, ...figures }, `request ${step}`);
-    if (ids.length > MOST_LINES) ctx.log.info({ requests: ids.length - MOST_LINES }, `more requests ${step}`);
+    for (const request of ids.slice(0, MAX_LINES)) ctx.log.info({ request, ...figures }, `request ${step}`);
+    if (ids.length > MAX_LINES) ctx.log.info({ requests: ids.length - MAX_LINES }, `more requests ${step}`);
   });
 }
 
-interface Steps {
+interface ReachedSteps {
   id: number;
   state: string;
   isFirst: boolean;
@@ -131,7 +135,7 @@ interface Steps {
 /** Logs steps of live requests at `now`, the time of the transaction that counted them. */
 async function logSteps(ctx: Context, tx: Transaction, requestIds: readonly number[], now: string): Promise<void> {
   if (!ctx.log.isLevelEnabled('info')) return;
-  const rows = await tx.query<Steps>(
+  const rows = await tx.query<ReachedSteps>(
     sql`SELECT * FROM (
           SELECT r.id, r.state, coalesce(r.first_files_on_disk = ${now}::timestamp, false) AS "isFirst",
             r.state IN ('COMPLETED', 'PARTIAL') AND coalesce(r.tapestore_request_end = ${now}::timestamp, false) AS "isFinished",

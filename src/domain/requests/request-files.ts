@@ -1,10 +1,10 @@
 /**
  * Request files: the files of a request and their states.
  *
- * All functions work on sets inside the caller's transaction. A new request and an engine that moves the same files
- * must not miss each other. So a transaction that changes a file locks its row first, and reads request files in a
- * later statement. A transaction that adds request files first locks those files that are not ONTAPE, then reads their
- * stage.
+ * All functions work on sets in the caller's transaction. A new request and an engine that moves the same files must
+ * see each other's changes. So a transaction that changes a file locks its row first, and reads request files in a
+ * later statement. A transaction that adds request files first locks the files that are not ONTAPE, and then reads
+ * their stage.
  */
 
 import { onDiskStages } from '../../core/stages.js';
@@ -18,30 +18,31 @@ import type { Context } from '../context.js';
 import { advanceRequests, hasBegun, recountAndAdvance } from './progress.js';
 
 /**
- * Updates request files by the stage of their files: ON_DISK if the file is on disk, otherwise with a recall. A file
- * with a changed copy gets no recall until an engine has checked that copy (disks/removals.ts). Updates counts, states
- * and mail. The requests are live and locked. Calling it twice is safe.
- * @param options.isTold false suppresses mail; `isNew`: no file can have been withdrawn
+ * Updates request files by the stage of their files: ON_DISK if the file is on disk; otherwise it queues a recall. A
+ * file with a changed copy gets no recall until an engine has checked that copy (disks/removals.ts). Updates counts and
+ * states, and queues emails. The requests are live and locked. Calling it twice is safe.
+ * @param options.queuesMail false: no email can be due
+ * @param options.isNew no file can have been withdrawn
  */
 export async function settleRequests(
   ctx: Context,
   tx: Transaction,
   requestIds: readonly number[],
-  { isTold = true, isNew = false }: { isTold?: boolean; isNew?: boolean } = {},
+  { queuesMail = true, isNew = false }: { queuesMail?: boolean; isNew?: boolean } = {},
 ): Promise<void> {
   if (requestIds.length === 0) return;
   const now = ctx.now(); // once, so that all changes have the same time
   const which = sql`h.request_id = ANY(${requestIds}::int[])`;
-  const waited = waitedByKeys(which);
-  const statements = [lockServed(waited), satisfyByKeys(which), ...(isNew ? [] : [failWithdrawn(which)])];
+  const waiting = waitingByKeys(which);
+  const statements = [lockNotOnTape(waiting), satisfyByKeys(which), ...(isNew ? [] : [failWithdrawn(which)])];
   tx.send(plannedByKeys());
-  for (const statement of [...statements, queueRecalls(waited, now)]) tx.send(prepared(statement));
-  await recountAndAdvance(ctx, tx, requestIds, { now, isTold });
+  for (const statement of [...statements, queueRecalls(waiting, now)]) tx.send(prepared(statement));
+  await recountAndAdvance(ctx, tx, requestIds, { now, queuesMail });
 }
 
 /**
- * Settles some files of requests whose other files are settled and counted, at the cost of those files.
- * @param which a condition on the request file `h`, in one of the requests
+ * Settles some files of requests whose other files are settled and counted. The cost depends only on these files.
+ * @param which a condition on the request file `h`, which selects files of these requests
  */
 export async function settleRequestFiles(
   ctx: Context,
@@ -51,8 +52,8 @@ export async function settleRequestFiles(
 ): Promise<void> {
   if (requestIds.length === 0) return;
   const now = ctx.now();
-  const waited = waitedTogether(which);
-  tx.send(lockServed(waited));
+  const waiting = waitingTogether(which);
+  tx.send(lockNotOnTape(waiting));
   const satisfied = await tx.query<{ requestId: number; files: number; bytes: bigint }>(
     sql`WITH satisfied AS (${satisfyTogether(which)} RETURNING h.request_id, h.size)
         SELECT request_id AS "requestId", count(*)::int AS files, sum(size) AS bytes FROM satisfied GROUP BY 1`,
@@ -62,7 +63,7 @@ export async function settleRequestFiles(
         UPDATE request r SET files_failed = r.files_failed + f.files FROM (SELECT request_id, count(*)::int AS files FROM failed GROUP BY 1) f
         WHERE r.id = f.request_id`,
   );
-  tx.send(queueRecalls(waited, now));
+  tx.send(queueRecalls(waiting, now));
   tx.send(
     sql`UPDATE request r SET tapestore_request_start = ${now}::timestamp
         WHERE r.id = ANY(${requestIds}::int[]) AND r.tapestore_request_start IS NULL AND ${hasBegun(which)}`,
@@ -76,24 +77,26 @@ export async function settleRequestFiles(
   await advanceRequests(ctx, tx, requestIds, now);
 }
 
-/** Waiting request files `h` whose file `f` meets the condition, in order of the files, which `lock` may lock. */
-type Waited = (condition: Sql, lock?: Sql) => Sql;
+/**
+ * Selects waiting request files `h` whose file `f` meets the condition, in order of files. `lock` may lock the files.
+ */
+type WaitingRows = (condition: Sql, lock?: Sql) => Sql;
 
-const waitedTogether =
-  (which: Sql): Waited =>
+const waitingTogether =
+  (which: Sql): WaitingRows =>
   (condition, lock = empty) =>
     sql`request_file h JOIN tape_file f ON f.id = h.file_id
     WHERE ${which} AND h.state = 'WAITING' AND ${condition} ORDER BY f.id ${lock}`;
 
-/** Looks up each file by its key, regardless of the statistics. */
-const waitedByKeys =
-  (which: Sql): Waited =>
+/** Makes PostgreSQL look up each file by its key, regardless of its statistics. */
+const waitingByKeys =
+  (which: Sql): WaitingRows =>
   (condition, lock = empty) =>
     sql`(SELECT h.file_id FROM request_file h WHERE ${which} AND h.state = 'WAITING' ORDER BY h.file_id + 0 OFFSET 0) h
     CROSS JOIN LATERAL (SELECT f.* FROM tape_file f WHERE f.id = h.file_id AND ${condition} OFFSET 0 ${lock}) f ORDER BY f.id`;
 
-const lockServed = (waited: Waited) =>
-  sql`SELECT count(*) FROM (SELECT FROM ${waited(sql`f.stage <> 'ONTAPE'`, locking.fileShared)}) locked`;
+const lockNotOnTape = (waiting: WaitingRows) =>
+  sql`SELECT count(*) FROM (SELECT FROM ${waiting(sql`f.stage <> 'ONTAPE'`, locking.fileShared)}) locked`;
 
 const isServable = sql`f.stage = ANY(${onDiskStages}::"Stage"[]) AND f.purged_at IS NULL AND NOT ${isChanged}`;
 
@@ -103,15 +106,15 @@ const satisfyTogether = (which: Sql) => sql`UPDATE request_file h SET state = 'O
 const satisfyByKeys = (which: Sql) => sql`UPDATE request_file h SET state = 'ON_DISK'
   WHERE ${which} AND h.state = 'WAITING' AND coalesce((SELECT true FROM tape_file f WHERE f.id = h.file_id AND ${isServable}), false)`;
 
-/** Looks up each file by its key, regardless of the statistics: nearly all of them match nothing. */
+/** Makes PostgreSQL look up each file by its key, regardless of its statistics: nearly all files match nothing. */
 const failWithdrawn = (which: Sql) => sql`
   UPDATE request_file h SET state = 'FAILED', error_class = 'POLICY', error = (SELECT ${whyWithdrawn} FROM tape_file f WHERE f.id = h.file_id)
   WHERE ${which} AND h.state = 'WAITING' AND coalesce((SELECT true FROM tape_file f WHERE f.id = h.file_id AND ${isRecalledNoMore}), false)`;
 
-/** The update locks existing recalls, so that a transaction about to end one sees the new request files. */
-const queueRecalls = (waited: Waited, now: string) => sql`
+/** Queues recalls. The update locks existing ones, so that a transaction that ends one sees the new request files. */
+const queueRecalls = (waiting: WaitingRows, now: string) => sql`
   INSERT INTO recall (file_id, volume_id, position, size, created_at)
-  SELECT DISTINCT ON (f.id) f.id, f.volume_id, f.position, f.size, ${now}::timestamp FROM ${waited(sql`NOT ${isChanged}`)}
+  SELECT DISTINCT ON (f.id) f.id, f.volume_id, f.position, f.size, ${now}::timestamp FROM ${waiting(sql`NOT ${isChanged}`)}
   ON CONFLICT (file_id) DO UPDATE SET created_at = recall.created_at`;
 
 /** Resets request files to WAITING. The requests are locked, and the caller settles them. */
@@ -126,31 +129,34 @@ export async function waitAgain(
   );
 }
 
-/** Looks up request files file by file. Without statistics PostgreSQL would read a whole new request for each batch. */
+/**
+ * Looks up request files file by file. Without statistics, PostgreSQL would read a whole new request for each batch.
+ */
 const eachRequestFile = sql`CROSS JOIN LATERAL (SELECT h.request_id, h.state FROM request_file h WHERE h.file_id = o.file_id AND NOT h.is_ended OFFSET 0) h`;
 
-/** The request `r` is live and contains one of the files. */
-function holdsOneOf(fileIds: readonly bigint[]): Sql {
+/** Returns a condition: the request `r` is live and contains one of the files. */
+function containsOneOf(fileIds: readonly bigint[]): Sql {
   return sql`${isLive} AND r.id = ANY(ARRAY(
     SELECT DISTINCT h.request_id FROM unnest(${fileIds}::bigint[]) AS o (file_id) ${eachRequestFile} WHERE h.state <> 'RELEASED'))`;
 }
 
 /** Locks the live requests that contain any of the files. @returns their ids */
 export async function lockRequestsOf(tx: Transaction, fileIds: readonly bigint[]): Promise<number[]> {
-  return await lockRequests(tx, holdsOneOf(fileIds));
+  return await lockRequests(tx, containsOneOf(fileIds));
 }
 
-/** Locks only those for which no recall has begun. @returns their ids */
+/** Locks the live requests that contain any of the files and for which no recall has begun. @returns their ids */
 export async function lockUnstartedOf(tx: Transaction, fileIds: readonly bigint[]): Promise<number[]> {
-  return await lockRequests(tx, sql`r.tapestore_request_start IS NULL AND ${holdsOneOf(fileIds)}`);
+  return await lockRequests(tx, sql`r.tapestore_request_start IS NULL AND ${containsOneOf(fileIds)}`);
 }
 
 /**
- * Locks files, their recalls, and all live requests that contain any of them. Until the commit no other request waiting
- * for one of them is added or ends: such a request queues a recall, which is locked, and a file without a recall is
- * protected by its own lock while it is not ONTAPE.
- * Requests created between the locks are locked without waiting, or the transaction runs again: their holders may wait
- * for the files.
+ * Locks files, their recalls, and all live requests that contain any of the files. Until the commit, no request with a
+ * waiting file among them is added or ends. A new request queues a recall, which is locked, or it locks the file
+ * because the file is not ONTAPE.
+ *
+ * Locks requests that were created between the locks without waiting, because their holders may wait for the files. If
+ * a lock is not free, the transaction runs again.
  * @returns the ids of the requests
  */
 export async function lockRequestsAndFiles(tx: Transaction, fileIds: readonly bigint[]): Promise<number[]> {
@@ -158,7 +164,7 @@ export async function lockRequestsAndFiles(tx: Transaction, fileIds: readonly bi
   await lockFiles(tx, sql`f.id = ANY(${fileIds}::bigint[])`);
   await lockRecalls(tx, sql`c.file_id = ANY(${fileIds}::bigint[])`);
   const late = await tx.query<{ id: number }>(
-    sql`SELECT r.id FROM request r WHERE ${holdsOneOf(fileIds)} AND r.id <> ALL(${requestIds}::int[])
+    sql`SELECT r.id FROM request r WHERE ${containsOneOf(fileIds)} AND r.id <> ALL(${requestIds}::int[])
         ORDER BY r.id ${locking.requestNow}`,
   );
   return [...requestIds, ...late.map((request) => request.id)];
@@ -171,14 +177,15 @@ export interface RequestFileOutcome {
   error?: string | undefined;
 }
 
+/** Marks the waiting and failed request files of the files as ON_DISK. See markRequestFiles. */
 export async function markOnDisk(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   const arrived = fileIds.map((fileId) => ({ fileId }));
   await markRequestFiles(ctx, tx, arrived);
 }
 
 /**
- * Records in live requests how the recalls of files ended. Files and requests are locked (lockRequestsAndFiles). A failed
- * request file becomes ON_DISK if another request brings its file to disk.
+ * Records in live requests how the recalls of files ended. Files and requests are locked (lockRequestsAndFiles). A
+ * failed request file becomes ON_DISK if another request's recall restores its file.
  */
 export async function markRequestFiles(
   ctx: Context,
@@ -190,9 +197,9 @@ export async function markRequestFiles(
   const fileIds = outcomes.map((o) => o.fileId);
   const classes = outcomes.map((o) => o.errorClass ?? null);
   const errors = outcomes.map((o) => o.error ?? null);
-  // materialized, so that each file and then each request file is looked up by its key
+  // materialized, so that PostgreSQL looks up each file, and then each request file, by its key
   const rows = await tx.query<{ requestId: number }>(
-    sql`WITH told AS MATERIALIZED (
+    sql`WITH outcome AS MATERIALIZED (
           SELECT h.request_id, o.file_id, h.state AS before, o.error_class, o.error
           FROM unnest(${fileIds}::bigint[], ${classes}::"ErrorClass"[], ${errors}::text[]) AS o (file_id, error_class, error)
             ${eachRequestFile} JOIN request r ON r.id = h.request_id
@@ -200,7 +207,7 @@ export async function markRequestFiles(
         ), changed AS (
           UPDATE request_file h SET error_class = o.error_class, error = o.error,
             state = CASE WHEN o.error_class IS NULL THEN 'ON_DISK' ELSE 'FAILED' END::"RequestFileState"
-          FROM told o WHERE h.request_id = o.request_id AND h.file_id = o.file_id AND h.state = o.before
+          FROM outcome o WHERE h.request_id = o.request_id AND h.file_id = o.file_id AND h.state = o.before
           RETURNING h.request_id, h.size, h.state, o.before
         ), delta AS (
           SELECT request_id,

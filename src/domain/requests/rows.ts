@@ -33,7 +33,7 @@ export function isEnded(state: RequestState): boolean {
   return state === 'EXPIRED' || state === 'CANCELLED';
 }
 
-/** Locks a request before a change. @throws NotFoundError, also if the caller may not see it; ForbiddenError */
+/** Locks a request that the caller changes. @throws NotFoundError, also if the caller may not see it; ForbiddenError */
 export async function lockOwnRequest(
   ctx: Context,
   tx: Transaction,
@@ -51,7 +51,7 @@ export async function lockOwnRequest(
   return request;
 }
 
-/** Checks before the operation waits for a lock. @throws NotFoundError */
+/** Checks that the caller may see a request, before the operation waits for a lock. @throws NotFoundError */
 export async function checkVisible(ctx: Context, id: number): Promise<void> {
   if (ctx.caller.reads === 'all') return;
   const { rowCount } = await ctx.db.pool.query(
@@ -95,7 +95,7 @@ export async function getRequest(ctx: Context, id: number): Promise<RequestWithQ
   return toRequest(row);
 }
 
-/** @throws NotFoundError if the text is no id */
+/** Parses the id of a request. @throws NotFoundError if the text is not an id */
 export function parseRequestId(text: string): number {
   const id = /^\d{1,10}$/.test(text) ? Number(text) : Number.NaN;
   if (!(id <= 0x7fffffff)) throw notFound(quote(text));
@@ -121,7 +121,7 @@ const restColumns = sql`r.id, q."user" AS quota, r.request_date AS "requestDate"
 
 const LIVE_STATES: readonly RequestState[] = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL'];
 
-/** Lists requests, oldest first: counted, by the page, or all from one snapshot. */
+/** Lists requests, oldest first: their count, a page of them, or a stream of all from one snapshot. */
 export function listRequests(ctx: Context, input: ListRequestsInput, reader?: AbortSignal) {
   allow(ctx, 'listRequests');
   const rows = sql`request r JOIN quota q ON q.id = r.quota_id WHERE ${filterOf(ctx, input)}`;
@@ -150,9 +150,9 @@ const ofQuota = {
 export async function readRequestsOf(
   ctx: Context,
   quotaIds: readonly number[],
-  wish: PageWish,
+  page: PageWish,
 ): Promise<Map<number, PageItem<RequestWithQuota>[]>> {
-  const pages = await readInnerPages<RequestWithQuota>(ctx, ofQuota, quotaIds, wish);
+  const pages = await readInnerPages<RequestWithQuota>(ctx, ofQuota, quotaIds, page);
   for (const item of [...pages.values()].flat()) if (item.row) item.row = toRequest(item.row);
   return pages;
 }
@@ -169,8 +169,8 @@ function filterOf(ctx: Context, input: ListRequestsInput): Sql {
 }
 
 /**
- * Streams the paths of a request in the order in which it took them: its files, also those it had when it ended, and
- * unresolved paths. Released files are left out. `getRequestWithPaths` reads what fits a page.
+ * Streams the paths of a request in the order in which they joined: its files, including those at its end, and
+ * unresolved paths. Omits released files. `getRequestWithPaths` reads paths that fit a page.
  */
 export async function streamRequestPaths<T>(
   ctx: Context,
@@ -186,7 +186,7 @@ export async function streamRequestPaths<T>(
 }
 
 interface RequestWithPaths extends RequestRow, Pick<Request, 'pattern' | 'notifyOnFirstFile' | 'notifyOnLastFile'> {
-  /** Paths in the order in which the request took them, as comma-separated JSON strings; null if they exceed a page. */
+  /** Paths in the order in which they joined, as comma-separated JSON strings; null if they exceed a page. */
   paths: string | null;
 }
 
@@ -201,7 +201,7 @@ export async function getRequestWithPaths(ctx: Context, id: number): Promise<Req
 const MOST = raw(String(PAGE));
 const ONE_MORE = raw(String(PAGE + 1));
 
-/** Reads one row more than a page of each kind, regardless of the counts of the request. */
+/** Reads at most one more request file and one more unresolved path than a page, regardless of the request's counts. */
 const byId = (ctx: Context, id: number) => sql`
   SELECT ${restColumns}, r.pattern, r.notify_on_first_file AS "notifyOnFirstFile",
     r.notify_on_last_file AS "notifyOnLastFile", p.paths
@@ -235,13 +235,13 @@ interface RequestFileWithFile extends RequestFile {
 }
 
 /**
- * Reads a page of files of each request. Looks up each file by its id, regardless of the planner's estimates.
+ * Reads a page of files of each request. Makes PostgreSQL look up each file by its id, regardless of its estimates.
  * @param how.isCommon whether `commonFileFields` of the files are enough
  */
 export async function readRequestFiles(
   ctx: Context,
   requestIds: readonly number[],
-  wish: PageWish,
+  page: PageWish,
   { isCommon = false } = {},
 ): Promise<Map<number, PageItem<RequestFileWithFile>[]>> {
   const { columns, takeFile } = isCommon ? withCommonFields : withAllFields;
@@ -249,21 +249,22 @@ export async function readRequestFiles(
     SELECT f.* FROM tape_file f WHERE f.id = c.file_id AND ${mayPathOfRequest(ctx)} OFFSET 0
   ) f ON true`;
   const files = { ...list, table: 'request_file', columns, join, isSeen: sql`f.id IS NOT NULL` } as const;
-  const pages = await readInnerPages<RequestFileWithFile>(ctx, files, requestIds, wish);
+  const pages = await readInnerPages<RequestFileWithFile>(ctx, files, requestIds, page);
   for (const { row } of [...pages.values()].flat()) if (row) row.file = takeFile(row);
   return pages;
 }
 
 const unresolvedColumns = columnsOf(Prisma.UnresolvedPathScalarFieldEnum, 'c');
 
+/** Reads a page of unresolved paths of each request. */
 export async function readUnresolved(
   ctx: Context,
   requestIds: readonly number[],
-  wish: PageWish,
+  page: PageWish,
 ): Promise<Map<number, PageItem<UnresolvedPath>[]>> {
   const isSeen = sql`EXISTS (SELECT FROM (SELECT c.path) f WHERE ${mayPathOfRequest(ctx)})`;
   const unresolved = { ...list, table: 'unresolved_path', columns: unresolvedColumns, isSeen } as const;
-  return await readInnerPages<UnresolvedPath>(ctx, unresolved, requestIds, wish);
+  return await readInnerPages<UnresolvedPath>(ctx, unresolved, requestIds, page);
 }
 
 interface UnresolvedCounts {
@@ -274,7 +275,7 @@ interface UnresolvedCounts {
   overLimit: number;
 }
 
-/** Counts the unresolved paths of requests, by request id. Requests without any are absent. */
+/** Counts the unresolved paths of requests, by request id. Omits requests without any. */
 export async function countUnresolved(
   ctx: Context,
   requestIds: readonly number[],
@@ -288,7 +289,7 @@ export async function countUnresolved(
   return new Map(rows.map(({ id, ...counts }) => [id, counts]));
 }
 
-/** Counts the released files of requests, by request id. Requests without any are absent. */
+/** Counts the released files of requests, by request id. Omits requests without any. */
 export async function countReleased(ctx: Context, requestIds: readonly number[]): Promise<Map<number, number>> {
   const rows = await ctx.db.rows<{ id: number; released: number }>(
     sql`SELECT request_id AS id, count(*)::int AS released FROM request_file
@@ -297,7 +298,7 @@ export async function countReleased(ctx: Context, requestIds: readonly number[])
   return new Map(rows.map(({ id, released }) => [id, released]));
 }
 
-/** Counts the files at their primary path, by request id. Requests without any are absent. */
+/** Counts the files at their primary path, by request id. Omits requests without any. */
 export async function countAtPrimaryPlace(ctx: Context, requestIds: readonly number[]): Promise<Map<number, number>> {
   const rows = await ctx.db.rows<{ id: number; files: number }>(
     sql`SELECT h.request_id AS id, count(*)::int AS files FROM request_file h JOIN tape_file f ON f.id = h.file_id
@@ -307,8 +308,8 @@ export async function countAtPrimaryPlace(ctx: Context, requestIds: readonly num
 }
 
 /**
- * Returns the mount points of the restore disks with files of requests, by request id. Requests without any, or with a
- * file that is not at its logical path, are absent.
+ * Returns the mount points of the restore disks with files of requests, by request id. Omits requests without any, and
+ * requests with a file that is not at its logical path.
  */
 export async function readMountpoints(ctx: Context, requestIds: readonly number[]): Promise<Map<number, string[]>> {
   const rows = await ctx.db.rows<{ id: number; mountpoints: string[] }>(

@@ -11,12 +11,12 @@ import { isLive } from '../conditions.js';
 import type { Context } from '../context.js';
 import { checkText, checkTime } from '../input.js';
 import {
+  addUnknownPaths,
   charge,
   chargeGranted,
   checkLimit,
   checkPatterns,
-  countIn,
-  countUnknown,
+  countUnknownPaths,
   findQuotaOf,
   type QuotaRow,
   refund,
@@ -24,13 +24,13 @@ import {
 import { takeTurn } from '../turn.js';
 import { addressOf, checkNotification } from './create.js';
 import { endOverdue, endRequests } from './ends.js';
-import { joinRequest, joinUnresolvedOf, leaveMissing } from './joins.js';
+import { joinRequest, joinUnresolvedOf, resetMissingPaths } from './joins.js';
 import { checkWithin, type LimitsInput, readLimits } from './limits.js';
 import { advanceRequests } from './progress.js';
 import { settleRequests } from './request-files.js';
 import { checkVisible, isEnded, type LockedRequest, lockOwnRequest } from './rows.js';
 
-/** A limit of null is removed. */
+/** New values of a request. Null removes a limit. */
 interface UpdateRequestInput extends LimitsInput {
   id: number;
   /** If given, it must be the request's own. */
@@ -43,9 +43,11 @@ interface UpdateRequestInput extends LimitsInput {
 }
 
 /**
- * Changes only the given fields. A retention in the past ends the request. A later one revives it, and charges its
- * files again. A raised limit lets left-out files join at once; a limit below the files of a live request removes none.
+ * Changes the given fields of a request. A retention in the past ends the request. A retention in the future revives an
+ * ended one, and charges its files again. If a limit is raised, excluded files join at once. A limit below the files of
+ * a live request removes none of them.
  * @param how.isGranted another system granted the request, so its quota cannot reject the revival
+ * @returns the id of the request
  * @throws NotFoundError, UnknownUserError, WrongQuotaError, InvalidInputError, QuotaExceededError, LimitReachedError
  */
 export async function updateRequest(
@@ -54,21 +56,22 @@ export async function updateRequest(
   { isGranted = false }: { isGranted?: boolean } = {},
 ): Promise<number> {
   const { id, ...rest } = input;
-  await audited(ctx, { operation: 'updateRequest', kind: 'REQUEST', object: id, given: rest }, async (note) => {
+  await audited(ctx, { operation: 'updateRequest', kind: 'REQUEST', object: id, given: rest }, async (auditEntry) => {
     const given = checkUpdate(input);
     await checkVisible(ctx, id);
     await endOverdue(ctx, sql`r.quota_id = (SELECT o.quota_id FROM request o WHERE o.id = ${id}) AND r.id <> ${id}`);
-    // files may join only then: other updates need not wait for an import
-    const joins = given.hasLimits || (given.retention !== undefined && (await isOver(ctx, id)));
-    // the request may end after the check
-    if (!joins && (await takeTurn(ctx, 'rows', () => tryUpdate(ctx, input, { given, joins, note, isGranted })))) return;
-    await takeTurn(ctx, 'catalogue', () => tryUpdate(ctx, input, { given, joins: true, note, isGranted }));
+    // only such updates add files; the others need not wait for an import
+    const joins = given.hasLimits || (given.retention !== undefined && (await isEndedOrOverdue(ctx, id)));
+    // tryUpdate checks again, since the request may end after this check
+    if (!joins && (await takeTurn(ctx, 'rows', () => tryUpdate(ctx, input, { given, joins, auditEntry, isGranted }))))
+      return;
+    await takeTurn(ctx, 'catalogue', () => tryUpdate(ctx, input, { given, joins: true, auditEntry, isGranted }));
   });
   return id;
 }
 
 /** Whether the request has ended, or is overdue. Takes no lock. */
-async function isOver(ctx: Context, id: number): Promise<boolean> {
+async function isEndedOrOverdue(ctx: Context, id: number): Promise<boolean> {
   const { rowCount } = await ctx.db.pool.query(
     sql`SELECT FROM request r WHERE r.id = ${id} AND (NOT (${isLive}) OR r.retention <= ${ctx.now()})`,
   );
@@ -76,26 +79,27 @@ async function isOver(ctx: Context, id: number): Promise<boolean> {
 }
 
 /**
- * @param how.joins files may join, so it holds the catalogue lock, which precedes all others
- * @returns false if it needs that lock; nothing is changed then
+ * Updates a request in one transaction.
+ * @param how.joins files may join, so the transaction takes the catalogue lock, which precedes all others
+ * @returns false if it needs that lock; then it changes nothing
  */
 async function tryUpdate(
   ctx: Context,
   input: UpdateRequestInput,
-  how: { given: ReturnType<typeof checkUpdate>; joins: boolean; note: Note; isGranted: boolean },
+  how: { given: ReturnType<typeof checkUpdate>; joins: boolean; auditEntry: Note; isGranted: boolean },
 ): Promise<boolean> {
-  const { given, joins, note, isGranted } = how;
+  const { given, joins, auditEntry, isGranted } = how;
   const now = ctx.now();
   return await transaction(ctx.db.pool, 'updateRequest', async (tx) => {
     if (joins) await lockCatalogue(tx, 'shared');
     const request = await lockOwnRequest(ctx, tx, 'updateRequest', input.id);
-    // a request that stays live keeps its quota
+    // so that the quota is not removed while the request is live
     if (given.retention !== undefined) await lockQuotas(tx, sql`q.id = ${request.quotaId}`, 'quotaKept');
     const quota = await findQuotaOf(ctx, tx, request, given.user);
     const changed = changesOf(ctx, { request, quota }, input, given);
     const isEnding = !isBefore(now, changed.retention);
-    const wasOver = isEnded(request.state) || !isBefore(now, request.retention);
-    const isRevived = wasOver && !isEnding && given.retention !== undefined;
+    const wasEndedOrOverdue = isEnded(request.state) || !isBefore(now, request.retention);
+    const isRevived = wasEndedOrOverdue && !isEnding && given.retention !== undefined;
     if (isRevived && !joins) return false;
     await tx.query(
       sql`UPDATE request SET label = ${changed.label}, retention = ${changed.retention},
@@ -106,7 +110,7 @@ async function tryUpdate(
     else if (isRevived) await reviveRequest(ctx, tx, { ...request, ...changed }, { quota, isGranted });
     else if (!isEnded(request.state)) await followLimits(ctx, tx, request.id, given.hasLimits);
     const fields = Object.keys(changed) as (keyof typeof changed)[];
-    if (isRevived || fields.some((field) => changed[field] !== request[field])) await tx.query(note());
+    if (isRevived || fields.some((field) => changed[field] !== request[field])) await tx.query(auditEntry());
     return true;
   });
 }
@@ -120,36 +124,36 @@ async function tryUpdate(
 function followRules(ctx: Context, given: ReturnType<typeof checkUpdate>, isRevived: boolean): Sql {
   const { ruledBy, ruledGroups } = rulesFor(ctx);
   if (ruledGroups === null || (given.retention === undefined && !given.hasLimits)) return empty;
-  const tellsGroups = ctx.caller.way !== 'token' && ctx.caller.way !== 'legacy' && ctx.caller.way !== 'open';
-  const follows = sql`(${isRevived || given.hasLimits} OR ruled_groups IS NULL OR (ruled_by = ${ruledBy} AND ${tellsGroups}))`;
+  const reportsGroups = ctx.caller.way !== 'token' && ctx.caller.way !== 'legacy' && ctx.caller.way !== 'open';
+  const follows = sql`(${isRevived || given.hasLimits} OR ruled_groups IS NULL OR (ruled_by = ${ruledBy} AND ${reportsGroups}))`;
   return sql`, ruled_by = CASE WHEN ${follows} THEN ${ruledBy} ELSE ruled_by END,
     ruled_groups = CASE WHEN ${follows} THEN ${ruledGroups}::text[] ELSE ruled_groups END`;
 }
 
-/** @throws InvalidInputError */
+/** Returns the new values of a request. @throws InvalidInputError */
 function changesOf(
   ctx: Context,
   { request, quota }: { request: LockedRequest; quota: QuotaRow },
   input: UpdateRequestInput,
   given: ReturnType<typeof checkUpdate>,
 ) {
-  const toldAt = (field: 'notifyOnFirstFile' | 'notifyOnLastFile', address: typeof given.first) =>
+  const addressFor = (field: 'notifyOnFirstFile' | 'notifyOnLastFile', address: typeof given.first) =>
     address === undefined ? request[field] : addressOf(ctx, quota, { field, address });
   return {
     label: given.label ?? request.label,
     retention: given.retention ?? request.retention,
-    notifyOnFirstFile: toldAt('notifyOnFirstFile', given.first),
-    notifyOnLastFile: toldAt('notifyOnLastFile', given.last),
+    notifyOnFirstFile: addressFor('notifyOnFirstFile', given.first),
+    notifyOnLastFile: addressFor('notifyOnLastFile', given.last),
     ...readLimits(input, request),
   };
 }
 
 async function followLimits(ctx: Context, tx: Transaction, id: number, hasLimits: boolean): Promise<void> {
   const hasGrown = hasLimits && (await joinUnresolvedOf(ctx, tx, id));
-  if (!hasGrown) await advanceRequests(ctx, tx, [id]); // a new address may be due its mail
+  if (!hasGrown) await advanceRequests(ctx, tx, [id]); // an email to a new address may be due
 }
 
-/** @throws InvalidInputError */
+/** Checks everything that needs no database. @throws InvalidInputError */
 function checkUpdate(input: UpdateRequestInput) {
   return {
     retention: input.retention ? checkTime('retention', input.retention) : undefined,
@@ -161,17 +165,17 @@ function checkUpdate(input: UpdateRequestInput) {
   };
 }
 
-/** Charges earlier files again, all or nothing. Awaited and new files join as far as they fit; released ones do not. */
+/** Charges earlier files again, all or none. Unresolved and new files join if they fit; released ones never do. */
 async function reviveRequest(
   ctx: Context,
   tx: Transaction,
   request: LockedRequest,
   { quota, isGranted }: { quota: QuotaRow; isGranted: boolean },
 ): Promise<void> {
-  // an overdue request that has not been ended yet is still charged and counted
+  // an overdue request without an end is still charged and counted
   const isCounted = !isEnded(request.state);
   if (isCounted) refund(tx, [{ quotaId: quota.id, bytes: request.bytesTotal }]);
-  await leaveMissing(tx, request.id);
+  await resetMissingPaths(tx, request.id);
   await tx.query(
     sql`UPDATE request_file h SET state = 'WAITING', error_class = NULL, error = NULL, size = f.size, is_ended = false
         FROM tape_file f WHERE h.request_id = ${request.id} AND f.id = h.file_id AND h.state <> 'RELEASED'`,
@@ -180,28 +184,28 @@ async function reviveRequest(
     sql`SELECT count(*)::int AS files, coalesce(sum(size), 0) AS bytes FROM request_file
         WHERE request_id = ${request.id} AND state <> 'RELEASED'`,
   );
-  const held = { files: sum?.files ?? 0, bytes: BigInt(sum?.bytes ?? 0) };
-  checkWithin(ctx, request, held);
-  await (isGranted ? chargeGranted : charge)(tx, quota, held.bytes);
+  const charged = { files: sum?.files ?? 0, bytes: BigInt(sum?.bytes ?? 0) };
+  checkWithin(ctx, request, charged);
+  await (isGranted ? chargeGranted : charge)(tx, quota, charged.bytes);
   await tx.query(
     sql`UPDATE request SET state = 'QUEUED', tapestore_request_start = NULL, tapestore_request_end = NULL,
           first_files_on_disk = NULL, last_files_on_disk = NULL, last_arrival = NULL, excluded_size = NULL,
-          files_total = ${held.files}, files_on_disk = 0, files_failed = 0,
-          bytes_total = ${held.bytes}, bytes_on_disk = 0 WHERE id = ${request.id}`,
+          files_total = ${charged.files}, files_on_disk = 0, files_failed = 0,
+          bytes_total = ${charged.bytes}, bytes_on_disk = 0 WHERE id = ${request.id}`,
   );
   if (isCounted) await joinRequest(ctx, tx, request);
   else await joinCounted(ctx, tx, request, quota);
   await settleRequests(ctx, tx, [request.id]);
 }
 
-/** Adds files and counts the remaining unknown paths: those that the catalogue now knows no longer count. */
+/** Adds files, and checks the limit of unknown paths. Paths that the catalogue knows by now do not count. */
 async function joinCounted(ctx: Context, tx: Transaction, request: LockedRequest, quota: QuotaRow): Promise<void> {
-  const before = await countUnknown(tx, request.id);
-  const have = await countIn(tx, quota, before);
+  const before = await countUnknownPaths(tx, request.id);
+  const total = await addUnknownPaths(tx, quota, before);
   if (request.pattern !== '') await checkPatterns(ctx, tx, quota);
   await joinRequest(ctx, tx, request);
-  const left = await countUnknown(tx, request.id);
-  checkLimit(ctx, quota.user, 'unresolvedPaths', { have: have - before + left, added: left });
+  const left = await countUnknownPaths(tx, request.id);
+  checkLimit(ctx, quota.user, 'unresolvedPaths', { total: total - before + left, added: left });
 }
 
 interface RetryRequestInput {
@@ -210,15 +214,15 @@ interface RetryRequestInput {
 }
 
 /**
- * Retries all failed files of a live request with all tries, if any, without a new charge. Also ends their pause in
- * other requests.
+ * Retries all failed files of a live request, if any, with the full number of tries and without a new charge. Their
+ * recalls for other requests do not pause any longer either.
  * @returns the id of the request
  * @throws NotFoundError, UnknownUserError, WrongQuotaError; InvalidInputError if the request has ended
  */
 export async function retryRequest(ctx: Context, input: RetryRequestInput): Promise<number> {
   const { id, ...given } = input;
-  const deed = { operation: 'retryRequest', kind: 'REQUEST', object: id, given } as const;
-  await audited(ctx, deed, (note) =>
+  const action = { operation: 'retryRequest', kind: 'REQUEST', object: id, given } as const;
+  await audited(ctx, action, (auditEntry) =>
     transaction(ctx.db.pool, 'retryRequest', async (tx) => {
       const user = input.quota == null ? undefined : checkText('quota', input.quota);
       const request = await lockOwnRequest(ctx, tx, 'retryRequest', input.id);
@@ -230,15 +234,15 @@ export async function retryRequest(ctx: Context, input: RetryRequestInput): Prom
         sql`UPDATE request_file SET state = 'WAITING', error_class = NULL, error = NULL
           WHERE request_id = ${request.id} AND state = 'FAILED' RETURNING file_id AS "fileId"`,
       );
-      const away = await tx.query<{ fileId: bigint }>(
+      const pausedCopies = await tx.query<{ fileId: bigint }>(
         sql`SELECT h.file_id AS "fileId" FROM request_file h JOIN tape_file f ON f.id = h.file_id
           WHERE h.request_id = ${request.id} AND h.state = 'WAITING' AND f.copy_error IS NOT NULL AND f.stage = 'ONTAPE'`,
       );
-      if (failed.length === 0 && away.length === 0) return;
-      await tx.query(note());
-      await giveCopiesAnotherTry(
+      if (failed.length === 0 && pausedCopies.length === 0) return;
+      await tx.query(auditEntry());
+      await resetCopyErrors(
         tx,
-        [...failed, ...away].map(({ fileId }) => fileId),
+        [...failed, ...pausedCopies].map(({ fileId }) => fileId),
       );
       await settleRequests(ctx, tx, [request.id]);
       const fileIds = failed.map(({ fileId }) => fileId);
@@ -251,8 +255,8 @@ export async function retryRequest(ctx: Context, input: RetryRequestInput): Prom
   return id;
 }
 
-/** Retries both copies of files that have two. */
-async function giveCopiesAnotherTry(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
+/** Clears the errors of copies, so that drives try both copies of a file again. */
+async function resetCopyErrors(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   const which = sql`f.id = ANY(${fileIds}::bigint[]) AND f.copy_error IS NOT NULL`;
   await lockFiles(tx, which);
   await tx.query(sql`UPDATE tape_file f SET copy_error = NULL, copy_failed_at = NULL WHERE ${which}`);
@@ -261,8 +265,8 @@ async function giveCopiesAnotherTry(tx: Transaction, fileIds: readonly bigint[])
 const MAX_PRIORITY = 1000;
 
 /**
- * Sets the priority of a request, default 0. Files of a greater priority are recalled first, for any user. @returns its
- * id
+ * Sets the priority of a request, default 0. Drives recall files with a greater priority first, for any user.
+ * @returns the id of the request
  * @throws InvalidInputError, NotFoundError
  */
 export async function setPriority(ctx: Context, input: { id: number; priority: number }): Promise<number> {
@@ -270,7 +274,7 @@ export async function setPriority(ctx: Context, input: { id: number; priority: n
   return await audited(
     ctx,
     { operation: 'setPriority', kind: 'REQUEST', object: id, given: { priority } },
-    async (note) => {
+    async (auditEntry) => {
       if (!Number.isInteger(priority) || Math.abs(priority) > MAX_PRIORITY) {
         const problem = `must be a whole number from -${MAX_PRIORITY} to ${MAX_PRIORITY}, not ${priority}`;
         throw new InvalidInputError('priority', problem);
@@ -278,7 +282,7 @@ export async function setPriority(ctx: Context, input: { id: number; priority: n
       await transaction(ctx.db.pool, 'setPriority', async (tx) => {
         const found = await tx.query(sql`UPDATE request SET priority = ${priority} WHERE id = ${id} RETURNING id`);
         if (found.length === 0) throw new NotFoundError(`there is no request with id ${id}`);
-        await tx.query(note());
+        await tx.query(auditEntry());
       });
       return id;
     },

@@ -2,8 +2,8 @@
  * Watches requests and stages: the present state first, then every change, in order. A watcher that resumes after an
  * event gets the later events instead of the state.
  *
- * One statement reads the state, the id of the newest event, and the batches of events that it saw without ids. So no
- * change is missed, and none that the state includes is repeated.
+ * One statement reads the state, the id of the newest event, and the batches of events that do not have ids yet. So a
+ * watcher misses no change, and gets no change that the state includes.
  */
 
 import { InvalidInputError } from '../../core/errors.js';
@@ -25,9 +25,9 @@ import { getRequest, notFound } from './rows.js';
 
 /** Sizes are bytes. */
 export interface RequestProgress extends Omit<ProgressEvent, 'id' | 'batchId'> {
-  /** The event that this state follows, to resume after. */
+  /** The newest event that this state includes. A watcher resumes after it. */
   eventId: bigint;
-  /** Estimated time of the last byte at the rate so far; null if unknown or suspended. */
+  /** Estimated end at the rate so far; null if unknown or suspended. */
   eta: string | null;
 }
 
@@ -55,31 +55,34 @@ export async function* watchRequest(
   const { newest, unnumbered, last, start: knownStart, ...present } = await readPresent(ctx, input.id);
   const after = await checkAfter(ctx, input.after, newest);
   let start = knownStart;
-  const told = new Set(after === undefined ? unnumbered : []);
-  const isHeldUp = () => ctx.events.shared.read(`held up ${input.id}`, () => askHeldUp(ctx, input.id));
-  const tell = async (eventId: bigint, progress: Omit<ProgressEvent, 'id' | 'batchId'>): Promise<RequestProgress> => {
+  const reported = new Set(after === undefined ? unnumbered : []);
+  const isSuspended = () => ctx.events.shared.read(`held up ${input.id}`, () => readSuspended(ctx, input.id));
+  const toProgress = async (
+    eventId: bigint,
+    progress: Omit<ProgressEvent, 'id' | 'batchId'>,
+  ): Promise<RequestProgress> => {
     if (progress.state === 'QUEUED') start = null;
     if (progress.state === 'RESTORING') start ??= progress.at;
     const eta = estimateEnd(progress, start, progress.at);
-    return { ...progress, eventId, eta: eta !== null && (await isHeldUp()) ? null : eta };
+    return { ...progress, eventId, eta: eta !== null && (await isSuspended()) ? null : eta };
   };
-  if (after === undefined) yield await tell(newest, { ...present, requestId: input.id, at: ctx.now() });
+  if (after === undefined) yield await toProgress(newest, { ...present, requestId: input.id, at: ctx.now() });
   if (FINISHED.includes(present.state) && (after === undefined || last <= after)) return;
   const filter = {
     accepts: (event: AnyEvent): event is ProgressEvent =>
-      !isStageEvent(event) && event.requestId === input.id && !told.has(event.batchId),
+      !isStageEvent(event) && event.requestId === input.id && !reported.has(event.batchId),
     condition: sql`e.request_id = ${input.id}`,
     requestId: input.id,
   };
   for await (const { id, batchId, ...progress } of ctx.events.follow(after ?? newest, filter, signal)) {
-    yield await tell(id, progress);
+    yield await toProgress(id, progress);
     if (FINISHED.includes(progress.state) && (await readPresent(ctx, input.id)).last <= id) return;
   }
 }
 
 interface PresentProgress extends Present, Omit<ProgressEvent, 'id' | 'batchId' | 'at' | 'requestId'> {
   start: string | null;
-  /** Id of the last event of this request; the largest bigint while that has none. */
+  /** Id of the last event of this request; the largest bigint while that event has no id. */
   last: bigint;
 }
 
@@ -88,18 +91,21 @@ const NO_ID_YET = 2n ** 63n - 1n;
 const isOfRequest = sql`EXISTS (
   SELECT FROM event e WHERE e.request_id = r.id AND e.id BETWEEN b.first_id AND b.last_id AND e.batch_id = b.id)`;
 
-/** Tries to read a state without unnumbered events, while other transactions commit events of this request. */
-const MOST_LOOKS = 5;
+/** Maximum number of reads for a state without unnumbered events. Other transactions may commit events meanwhile. */
+const MAX_READS = 5;
 
-/** Reads a request, if possible when all of its events have numbers. @throws NotFoundError, also if it is hidden */
+/**
+ * Reads a request, if possible when all its events have numbers.
+ * @throws NotFoundError, also if the caller may not see it
+ */
 function readPresent(ctx: Context, id: number): Promise<PresentProgress> {
   const rights = rightsKey(ctx.caller);
   const key = rights === undefined ? undefined : `present ${id} ${rights}`;
-  return ctx.events.shared.read(key, () => askPresent(ctx, id));
+  return ctx.events.shared.read(key, () => queryPresent(ctx, id));
 }
 
-async function askPresent(ctx: Context, id: number): Promise<PresentProgress> {
-  for (let look = 1; ; look++) {
+async function queryPresent(ctx: Context, id: number): Promise<PresentProgress> {
+  for (let attempt = 1; ; attempt++) {
     await ctx.events.numbers.number();
     const [row] = await ctx.db.rows<PresentProgress>(
       prepared(
@@ -112,11 +118,11 @@ async function askPresent(ctx: Context, id: number): Promise<PresentProgress> {
       ),
     );
     if (!row) throw notFound(id);
-    if (row.unnumbered.length === 0 || look === MOST_LOOKS) return row;
+    if (row.unnumbered.length === 0 || attempt === MAX_READS) return row;
   }
 }
 
-/** Rejects an id beyond the newest event, since a watcher would wait for it in silence. */
+/** Rejects an id beyond the newest event, since a watcher would get no events until then. */
 async function checkAfter(ctx: Context, after: bigint | null | undefined, newest: bigint): Promise<bigint | undefined> {
   if (after === null || after === undefined) return undefined;
   if (after >= 0n && after <= newest) {
@@ -126,9 +132,9 @@ async function checkAfter(ctx: Context, after: bigint | null | undefined, newest
   throw new InvalidInputError('after', `must be the id of an event, from 0 to ${newest}, not ${after}`);
 }
 
-/** Whether a volume, user or library of the request is suspended: its end is unknown. */
-async function askHeldUp(ctx: Context, id: number): Promise<boolean> {
-  const rows = await ctx.db.rows<{ isHeldUp: boolean }>(
+/** Returns whether a volume, the user or a library of the request is suspended, so that its end is unknown. */
+async function readSuspended(ctx: Context, id: number): Promise<boolean> {
+  const rows = await ctx.db.rows<{ isSuspended: boolean }>(
     sql`SELECT EXISTS (SELECT FROM request r JOIN suspended_quota s ON s.quota_id = r.quota_id WHERE r.id = ${id})
           OR EXISTS (
             SELECT FROM suspended_volume s JOIN recall c ON c.volume_id = s.volume_id
@@ -137,18 +143,18 @@ async function askHeldUp(ctx: Context, id: number): Promise<boolean> {
           OR EXISTS (
             SELECT FROM suspended_library s JOIN volume v ON v.library_id = s.library_id JOIN recall c ON c.volume_id = v.id
               JOIN request_file h ON h.file_id = c.file_id
-            WHERE h.request_id = ${id} AND h.state = 'WAITING') AS "isHeldUp"`,
+            WHERE h.request_id = ${id} AND h.state = 'WAITING') AS "isSuspended"`,
   );
-  return rows[0]?.isHeldUp ?? false;
+  return rows[0]?.isSuspended ?? false;
 }
 
 /** Longer estimates are meaningless, and their dates may be out of range. */
 const MAX_ETA_SECONDS = 10 * 365 * 24 * 3600;
 
-/** Bytes that a drive reads in the time that a file takes beside its bytes: to find it, to sync and to record it. */
+/** Bytes that a drive reads in the time that it needs for each file in addition: to find, sync and record it. */
 const BYTES_PER_FILE = 100e6;
 
-/** Extrapolates the rate of files and bytes since the first recall began. Pure. */
+/** Estimates the end from the rate of files and bytes since the first recall began. Pure. */
 export function estimateEnd(
   progress: Pick<ProgressEvent, 'state' | 'filesTotal' | 'filesOnDisk' | 'filesFailed' | 'bytesTotal' | 'bytesOnDisk'>,
   start: string | null,
@@ -157,7 +163,7 @@ export function estimateEnd(
   const { filesTotal, filesOnDisk, filesFailed } = progress;
   if (start === null || filesOnDisk === 0 || FINISHED.includes(progress.state)) return null;
   const filesLeft = filesTotal - filesOnDisk - filesFailed;
-  // the sizes of failed files are not known here: they are like those of the others
+  // the sizes of failed files are unknown here: assume the average of the pending and failed ones
   const bytesLeft =
     (Number(progress.bytesTotal - progress.bytesOnDisk) * filesLeft) / Math.max(filesLeft + filesFailed, 1);
   const [done, left] = [
@@ -175,8 +181,8 @@ interface WatchStagesInput {
 }
 
 /**
- * Yields the stages of the files of a request, or of files whose path contains `match`, and then their changes. With
- * neither, yields only the changes of all files.
+ * Yields the stages of the files of a request, or of files whose path contains `match`, and then their changes. Without
+ * both, yields only the changes of all files.
  * @throws NotFoundError, InvalidInputError, EventsGoneError
  */
 export async function* watchStages(
@@ -193,9 +199,9 @@ export async function* watchStages(
   // the owner of a request may see its files
   const isFiltered = requestId === undefined || ctx.caller.reads === 'all';
   const isListed = isFiltered ? await readPathFilter(ctx, 'LIST') : undefined;
-  const told = new ToldStages();
+  const reported = new ReportedStages();
   if (after === undefined && (requestId !== undefined || match !== undefined)) {
-    yield* tellStages(ctx, { requestId, match, eventId: newest }, { told, signal });
+    yield* reportStages(ctx, { requestId, match, eventId: newest }, { reported, signal });
   }
   const filter = {
     accepts: (event: AnyEvent): event is StageEvent =>
@@ -203,7 +209,7 @@ export async function* watchStages(
       (requestId === undefined || event.requestIds.includes(requestId)) &&
       (match === undefined || event.path.includes(match)) &&
       (isListed === undefined || isListed(event.path)) &&
-      !told.has(event),
+      !reported.has(event),
     condition: allOf([
       sql`e.file_id IS NOT NULL`,
       ...(requestId === undefined ? [] : [sql`${requestId} = ANY(e.request_ids)`]),
@@ -215,8 +221,8 @@ export async function* watchStages(
   }
 }
 
-/** Recognises events that the reported stages include: for the files of each page, up to the time of its read. */
-class ToldStages {
+/** Recognises events that the reported stages include. A page includes the events of its files until it was read. */
+class ReportedStages {
   private readonly pages: { lastFileId: bigint; newest: bigint; unnumbered: Set<string> }[] = [];
   private readonly unnumbered = new Set<string>();
 
@@ -234,11 +240,11 @@ class ToldStages {
 
 const PAGE = 1000;
 
-/** Reads by the page, so that a slow reader occupies no connection. Records the reported stages in `told`. */
-async function* tellStages(
+/** Yields present stages, and records them in `reported`. Reads pages, so that a slow reader occupies no connection. */
+async function* reportStages(
   ctx: Context,
   choice: { requestId: number | undefined; match: string | undefined; eventId: bigint },
-  { told, signal }: { told: ToldStages; signal: AbortSignal },
+  { reported, signal }: { reported: ReportedStages; signal: AbortSignal },
 ): AsyncGenerator<StageChange> {
   const at = ctx.now();
   for (let after = 0n; ; ) {
@@ -248,12 +254,12 @@ async function* tellStages(
       after = id;
       yield { eventId: choice.eventId, at, path, from: null, to: stage };
     }
-    if (rows[0]) told.add(after, rows[0]);
+    if (rows[0]) reported.add(after, rows[0]);
     if (rows.length < PAGE) return;
   }
 }
 
-/** Reads the next page. Absent conditions are left out, so that the planner sees which index it may use. */
+/** Returns the query of the next page. Omits absent conditions, so that the planner sees which index it may use. */
 function presentStages(
   ctx: Context,
   choice: { requestId: number | undefined; match: string | undefined },

@@ -1,4 +1,4 @@
-/** Stage requests of the WLCG Tape REST API. Their files are in ordinary requests, one for each lifetime. */
+/** Stage requests of the WLCG Tape REST API. An ordinary request contains the files of each lifetime. */
 import { createHash, randomUUID } from 'node:crypto';
 import { hasRole, ownerOf } from '../../core/caller.js';
 import { InvalidInputError, logFailure, NotFoundError, quote, UnknownUserError, UserError } from '../../core/errors.js';
@@ -13,29 +13,29 @@ import type { Context } from '../context.js';
 import { checkText, findPathProblem } from '../input.js';
 import { allow, allowChange, isVisibleQuota, may } from '../policy.js';
 import { checkLimit } from '../quotas/charges.js';
-import { createForStageRequest, isFolder, type StageRequestFileInput, wantedFiles } from '../requests/create.js';
+import { createForStageRequest, isFolder, type StageRequestFileInput, stageRequestRows } from '../requests/create.js';
 import { cancelRequest, releaseFiles } from '../requests/ends.js';
 
-/** Each lifetime costs a request and a transaction. */
-const MOST_LIFETIMES = 100;
+/** Maximum number of lifetimes in a stage request, since each needs a request and a transaction. */
+const MAX_LIFETIMES = 100;
 
 interface CreateStageRequestInput {
   quota: string;
-  /** At least one. The first of equal paths counts. */
+  /** At least one. Only the first of equal paths counts. */
   files: readonly { path: string; given: string; lifetimeSeconds: number | undefined }[];
 }
 
 /**
- * Creates a stage request. Files that cannot be staged are reported by `readStageRequest`. A crash leaves requests that expire
- * by their retention.
+ * Creates a stage request. `readStageRequest` reports files that cannot be staged. If the process dies, requests
+ * created so far stay until their retention ends.
  * @returns the id of the stage request
- * @throws InvalidInputError, ForbiddenError, UnknownUserError, LimitReachedError; nothing is kept then
+ * @throws InvalidInputError, ForbiddenError, UnknownUserError, LimitReachedError; then it removes the stage request
  */
 export async function createStageRequest(ctx: Context, { quota, files }: CreateStageRequestInput): Promise<string> {
   allow(ctx, 'createRequest', checkText('quota', quota));
-  const { parts, none } = partsOf(files);
-  if (parts.size > MOST_LIFETIMES) {
-    const problem = `must have at most ${MOST_LIFETIMES} values in a request, not ${parts.size}`;
+  const { parts, invalid } = partsOf(files);
+  if (parts.size > MAX_LIFETIMES) {
+    const problem = `must have at most ${MAX_LIFETIMES} values in a request, not ${parts.size}`;
     throw new InvalidInputError('diskLifetime', problem);
   }
   const id = randomUUID();
@@ -46,11 +46,11 @@ export async function createStageRequest(ctx: Context, { quota, files }: CreateS
   );
   const [own] = rows;
   if (!own) throw new UnknownUserError(quota);
-  const made: number[] = [];
+  const created: number[] = [];
   try {
-    // the last one may exceed the limit: its own paths are counted once it is complete
-    checkLimit(ctx, quota, 'unstagedPaths', { have: own.unstaged + 1, added: 1 });
-    if (none.length > 0) await noteUnknown(ctx, id, none);
+    // one stage request may exceed the limit: its own paths are counted only when it is complete
+    checkLimit(ctx, quota, 'unstagedPaths', { total: own.unstaged + 1, added: 1 });
+    if (invalid.length > 0) await recordInvalid(ctx, id, invalid);
     for (const [lifetime, part] of parts) {
       const request = await createForStageRequest(
         ctx,
@@ -62,14 +62,14 @@ export async function createStageRequest(ctx: Context, { quota, files }: CreateS
         },
         { id, files: part },
       );
-      if (request !== undefined) made.push(request);
+      if (request !== undefined) created.push(request);
     }
     await ctx.db.pool.query(
       sql`UPDATE stage_request b SET unstaged = (SELECT count(*) FROM stage_request_file f WHERE f.stage_request_id = b.id AND f.request_id IS NULL)
           WHERE b.id = ${id}::uuid`,
     );
   } catch (error) {
-    await takeBack(ctx, id, made).catch((failure) =>
+    await undoCreation(ctx, id, created).catch((failure) =>
       logFailure(ctx.log, failure, 'cannot remove a failed stage request', { id }),
     );
     throw error;
@@ -81,41 +81,41 @@ interface Parts {
   /** By lifetime, in order of first appearance. */
   parts: Map<number | undefined, StageRequestFileInput[]>;
   /** Paths that no file can have. */
-  none: StageRequestFileInput[];
+  invalid: StageRequestFileInput[];
 }
 
 function partsOf(files: CreateStageRequestInput['files']): Parts {
   const parts: Parts['parts'] = new Map();
-  const none: StageRequestFileInput[] = [];
+  const invalid: StageRequestFileInput[] = [];
   const known = new Set<string>();
-  for (const [index, { path: wanted, given, lifetimeSeconds }] of files.entries()) {
-    const path = pathKeyOf(wanted);
+  for (const [index, { path: requested, given, lifetimeSeconds }] of files.entries()) {
+    const path = pathKeyOf(requested);
     if (known.has(path)) continue;
     known.add(path);
-    const part = path === wanted ? (parts.get(lifetimeSeconds) ?? []) : none;
-    if (part !== none) parts.set(lifetimeSeconds, part);
+    const part = path === requested ? (parts.get(lifetimeSeconds) ?? []) : invalid;
+    if (part !== invalid) parts.set(lifetimeSeconds, part);
     part.push({ path, given, ordinal: index + 1 });
   }
-  return { parts, none };
+  return { parts, invalid };
 }
 
-/** Records invalid paths as problems of those files, so that the others can be staged. */
-async function noteUnknown(ctx: Context, id: string, files: readonly StageRequestFileInput[]): Promise<void> {
+/** Records invalid paths with the problem UNKNOWN, so that the other files can be staged. */
+async function recordInvalid(ctx: Context, id: string, files: readonly StageRequestFileInput[]): Promise<void> {
   await ctx.db.pool.query(
     sql`INSERT INTO stage_request_file (stage_request_id, path, given, ordinal, problem)
-        SELECT ${id}::uuid, l.path, l.given, l.n, 'UNKNOWN' FROM (${wantedFiles(files)}) l`,
+        SELECT ${id}::uuid, l.path, l.given, l.n, 'UNKNOWN' FROM (${stageRequestRows(files)}) l`,
   );
 }
 
-async function takeBack(ctx: Context, id: string, requests: readonly number[]): Promise<void> {
+async function undoCreation(ctx: Context, id: string, requests: readonly number[]): Promise<void> {
   for (const request of requests) await cancelRequest(ctx, request);
   await ctx.db.pool.query(sql`DELETE FROM stage_request WHERE id = ${id}::uuid`);
 }
 
 /**
- * Returns the users whose quotas the caller may charge, its own alone if it has one; undefined if it may charge any.
- * Members are not asked for consent, so a later membership must not change which quota is charged: a user without a quota
- * of its own gets only that of its oldest membership.
+ * Returns the users whose quotas the caller may charge; undefined if it may charge any. A user with its own quota gets
+ * only that one. A user without one gets only the quota of its oldest membership. Users do not agree to memberships, so
+ * a later membership must not change which quota is charged.
  */
 export async function readQuotasOfCaller(ctx: Context): Promise<string[] | undefined> {
   allow(ctx, 'createRequest');
@@ -130,14 +130,14 @@ export async function readQuotasOfCaller(ctx: Context): Promise<string[] | undef
   return hasRole(ctx.caller, 'user') || users[0] === name ? users.slice(0, 1) : users.sort();
 }
 
-/** Returns the user whose quota is charged if a request names none. Null if the caller must name one. */
+/** Returns the user whose quota pays for a request that names none; null if the caller must name one. */
 export async function readDefaultQuota(ctx: Context): Promise<string | null> {
   if (!may(ctx.caller, 'createRequest')) return null;
   const [only, ...more] = (await readQuotasOfCaller(ctx)) ?? [];
   return more.length === 0 ? (only ?? null) : null;
 }
 
-/** Returns the path. For an invalid path, returns a storable text that no path begins with. */
+/** Returns the path itself, or for an invalid one a text that can be stored and equals no path. */
 function pathKeyOf(path: string): string {
   if (findPathProblem(path) === undefined) return path;
   return `no path: ${createHash('sha256').update(path).digest('hex')}`;
@@ -150,7 +150,7 @@ export interface StageRequestFileRow {
   /** The path as the client wrote it. */
   given: string;
   state: StageRequestFileState;
-  /** When its running recall began. */
+  /** When its running recall began; null if none runs. */
   startedAt: string | null;
   problem: StageRequestProblem | null;
   error: string | null;
@@ -164,7 +164,7 @@ export interface StageRequestRow {
   madeAt: string;
   /** When the first recall began; null if none has. */
   startedAt: string | null;
-  /** When the last file was on disk, or given up; null while any is pending. */
+  /** When the last file was on disk or failed; null while any is pending. */
   endedAt: string | null;
 }
 
@@ -202,7 +202,7 @@ async function findStageRequest(ctx: Context, id: string): Promise<StageRequestR
   return stageRequest;
 }
 
-/** Selects a row for each file. */
+/** Selects the files of a stage request with their states. */
 function filesOf(ctx: Context, id: string): Sql {
   const isOver = sql`(NOT ${isLive} OR r.retention <= ${ctx.now()}::timestamp)`;
   return sql`
@@ -227,7 +227,7 @@ function filesOf(ctx: Context, id: string): Sql {
     WHERE b.stage_request_id = ${id}::uuid`;
 }
 
-/** Localities of the WLCG Tape REST API; UNAVAILABLE may be temporary. */
+/** Locality in the WLCG Tape REST API. UNAVAILABLE may be temporary. */
 export type Locality = 'TAPE' | 'DISK_AND_TAPE' | 'UNAVAILABLE';
 
 /** Why a file is UNAVAILABLE, or does not exist. */
@@ -240,12 +240,12 @@ export type LocalityProblem =
 
 export interface LocalityRow {
   path: string;
-  /** Null if there is no such file. */
+  /** Null if the file does not exist. */
   locality: Locality | null;
   problem: LocalityProblem | null;
 }
 
-interface Located {
+interface LocatedFile {
   path: string;
   fileId: bigint | null;
   isFile: boolean;
@@ -254,13 +254,13 @@ interface Located {
 }
 
 /**
- * Returns localities as Tapegate can serve them: DISK_AND_TAPE for a copy in the restore area, TAPE for a file that can
- * be recalled. A file that the caller may not list does not exist.
+ * Returns the localities of paths: DISK_AND_TAPE for a copy in the restore area, TAPE for a file that drives can
+ * recall. A file that the caller may not list counts as missing.
  * @param paths distinct logical paths; the result has no order
  */
 export async function readLocalities(ctx: Context, paths: readonly string[]): Promise<LocalityRow[]> {
   allow(ctx, 'listFiles');
-  const rows = await askAtLength<Located>(
+  const rows = await askAtLength<LocatedFile>(
     ctx,
     sql`SELECT l.path, f.id AS "fileId", f.id IS NOT NULL AS "isFile", f.stage, CASE
           WHEN f.id IS NULL THEN CASE WHEN ${isFolder(ctx)} THEN 'FOLDER' ELSE 'UNKNOWN' END
@@ -289,14 +289,14 @@ function localityOf(stage: string, problem: LocalityProblem | null): Locality {
   return stage === 'RESTORED' ? 'DISK_AND_TAPE' : 'TAPE';
 }
 
-/** Files of a stage request in one request, by their present paths. */
-interface Members {
+/** Files of a stage request that are in one request, by their present paths. */
+interface RequestFiles {
   id: number;
   paths: string[];
 }
 
 /**
- * Cancels pending files and releases those on disk, all or none.
+ * Cancels pending files and releases those on disk.
  * @param paths as staged, valid or not
  * @throws InvalidInputError if a path is not in the stage request; NotFoundError, ForbiddenError
  */
@@ -305,10 +305,10 @@ export async function cancelStageRequestFiles(ctx: Context, id: string, paths: r
   await ctx.db.pool.query(sql`UPDATE stage_request SET cancelled_at = ${ctx.now()}::timestamp WHERE id = ${id}::uuid`);
 }
 
-/** Releases files in the same way. @throws as `cancelStageRequestFiles` */
+/** Releases files. Parameters and errors as in `cancelStageRequestFiles`. */
 export async function releaseStageRequestFiles(ctx: Context, id: string, paths: readonly string[]): Promise<void> {
   await findRequests(ctx, id);
-  await letGoAll(ctx, id, await findMembers(ctx, id, paths));
+  await releaseByRequest(ctx, id, await groupByRequest(ctx, id, paths));
 }
 
 /** Releases files in all stage requests of the caller, and ignores unknown paths. */
@@ -316,7 +316,7 @@ export async function releaseInAllStageRequests(ctx: Context, paths: readonly st
   allow(ctx, 'releaseFiles');
   const known = paths.filter((path) => findPathProblem(path) === undefined);
   const rows = await ctx.db.rows<{ stageRequestId: string; id: number; paths: string[] }>(
-    // by the path at staging, or by the present one
+    // by the path in the stage request, or by the present one
     sql`SELECT b.stage_request_id AS "stageRequestId", r.id, array_agg(DISTINCT f.path) AS paths
         FROM (SELECT o.stage_request_id, o.request_id, o.file_id FROM stage_request_file o WHERE o.path = ANY(${known}::text[])
           UNION SELECT o.stage_request_id, o.request_id, o.file_id FROM tape_file n JOIN stage_request_file o ON o.file_id = n.id WHERE n.path = ANY(${known}::text[])) b
@@ -324,16 +324,22 @@ export async function releaseInAllStageRequests(ctx: Context, paths: readonly st
         WHERE ${isLive} AND r.made_by = ${ownerOf(ctx.caller)} AND ${isVisibleQuota(ctx)}
         GROUP BY b.stage_request_id, r.id ORDER BY r.id`,
   );
-  for (const { stageRequestId, ...request } of rows) await letGoAll(ctx, stageRequestId, [request]);
+  for (const { stageRequestId, ...request } of rows) await releaseByRequest(ctx, stageRequestId, [request]);
 }
 
-/** Ends all of its requests and deletes it. @throws NotFoundError, ForbiddenError; requests ended before stay ended */
+/**
+ * Cancels the requests of a stage request and deletes it. After an error, the requests cancelled so far stay cancelled.
+ * @throws NotFoundError, ForbiddenError
+ */
 export async function removeStageRequest(ctx: Context, id: string): Promise<void> {
   for (const request of await findRequests(ctx, id)) await cancelRequest(ctx, request);
   await ctx.db.pool.query(sql`DELETE FROM stage_request WHERE id = ${id}::uuid`);
 }
 
-/** Returns its requests if the caller may change all. @throws NotFoundError, also if hidden; ForbiddenError */
+/**
+ * Returns the requests of a stage request. The caller may change all of them.
+ * @throws NotFoundError, also if the caller may not see it; ForbiddenError
+ */
 async function findRequests(ctx: Context, id: string): Promise<number[]> {
   allow(ctx, 'cancelRequest');
   if (!isStageRequestId(id)) throw unknownStageRequest(id);
@@ -345,28 +351,28 @@ async function findRequests(ctx: Context, id: string): Promise<number[]> {
   );
   if (rows.length === 0) throw unknownStageRequest(id);
   return rows.flatMap(({ id: request, ...of }) => {
-    // without a request, it belongs to all callers with that quota
+    // a stage request without requests belongs to all callers with that quota
     if (request === null) allow(ctx, 'createRequest', of.user);
     else checkChange(ctx, { id: request, ...of });
     return request ?? [];
   });
 }
 
-/** @throws ForbiddenError, which is audited as for other requests */
+/** Checks that the caller may change the request. @throws ForbiddenError, which it records in the audit */
 function checkChange(ctx: Context, request: Parameters<typeof allowChange>[2]): void {
   try {
     allowChange(ctx, 'cancelRequest', request);
   } catch (error) {
-    const deed = { operation: 'cancelRequest', kind: 'REQUEST', object: request.id } as const;
-    if (error instanceof UserError) noteRefusal(ctx, deed, error.code);
+    const action = { operation: 'cancelRequest', kind: 'REQUEST', object: request.id } as const;
+    if (error instanceof UserError) noteRefusal(ctx, action, error.code);
     throw error;
   }
 }
 
-async function findMembers(ctx: Context, id: string, paths: readonly string[]): Promise<Members[]> {
+async function groupByRequest(ctx: Context, id: string, paths: readonly string[]): Promise<RequestFiles[]> {
   const given = new Map(paths.map((path) => [pathKeyOf(path), path]));
   const rows = await ctx.db.rows<{ path: string; name: string; isIn: boolean; requestId: number | null }>(
-    // a client knows a file by its path at staging, even if it was renamed since
+    // a client names a file by its path in the stage request, even if the file was renamed since
     sql`SELECT w.path, coalesce(n.path, w.path) AS name, f.path IS NOT NULL AS "isIn", f.request_id AS "requestId"
         FROM unnest(${[...given.keys()]}::text[]) AS w (path) LEFT JOIN stage_request_file f ON f.stage_request_id = ${id}::uuid AND f.path = w.path
           LEFT JOIN tape_file n ON n.id = f.file_id`,
@@ -387,30 +393,35 @@ async function findMembers(ctx: Context, id: string, paths: readonly string[]): 
   return [...byRequest].map(([request, own]) => ({ id: request, paths: own }));
 }
 
-/** Files that are on disk stay COMPLETED, even after their release. */
-async function letGoAll(ctx: Context, stageRequestId: string, requests: readonly Members[]): Promise<void> {
+/** Releases files in each request. Files that are on disk stay COMPLETED in the stage request. */
+async function releaseByRequest(
+  ctx: Context,
+  stageRequestId: string,
+  requests: readonly RequestFiles[],
+): Promise<void> {
   for (const { id, paths } of requests) {
     await ctx.db.pool.query(
       sql`UPDATE stage_request_file b SET was_on_disk = true FROM request_file h JOIN tape_file f ON f.id = h.file_id
           WHERE b.stage_request_id = ${stageRequestId}::uuid AND b.request_id = ${id} AND f.path = ANY(${paths}::text[])
             AND h.request_id = b.request_id AND h.file_id = b.file_id AND h.state = 'ON_DISK'`,
     );
-    await releaseFiles(ctx, { id, paths }, { mayHaveEnded: true }); // a lifetime may be over before its client is done
+    // the lifetime may have ended before the client releases the files
+    await releaseFiles(ctx, { id, paths }, { mayHaveEnded: true });
   }
 }
 
 const DAY_SECONDS = 24 * 3600;
-/** Minimum age of a deleted stage request, so that its creation is complete and its client has read the result. */
-const LEAST_DAYS = 1;
-/** Stage requests of a statement: some tens of thousands of rows with their files. */
+/** Minimum age of a stage request at its deletion, so that its creation is complete and its client has read it. */
+const MIN_DAYS = 1;
+/** Stage requests that one statement deletes: some tens of thousands of rows with their files. */
 const STEP = 1000;
 
-/** Deletes old stage requests. Safe to kill at any line, and to run in several engines. */
+/** Deletes old stage requests. It may be killed at any line, and may run in several engines. */
 export async function pruneStageRequests(ctx: Context, stop: AbortSignal): Promise<void> {
   const { requestDays } = ctx.config;
   const now = ctx.now();
   const before = addSeconds(now, -requestDays * DAY_SECONDS);
-  const madeBefore = addSeconds(now, -Math.max(requestDays, LEAST_DAYS) * DAY_SECONDS);
+  const madeBefore = addSeconds(now, -Math.max(requestDays, MIN_DAYS) * DAY_SECONDS);
   while (!stop.aborted) {
     const { rowCount } = await ctx.db.pool.query(
       sql`DELETE FROM stage_request WHERE id IN (
