@@ -23,10 +23,11 @@ export function readSteps(text: string): Step[] {
 const hideTimes = (text: string) =>
   text.replace(/\d{4}-\d\d-\d\d(?:T[\d:.]+Z?| \d\d:\d\d:\d\d \(in \d+ \w+\))/g, 'T').trim();
 
-/** Makes `npx tapegate` run the built program in a shell. npx itself would ask the registry for updates. */
-export const NPX = `npx() { shift; '${process.execPath}' '${cliFile}' "$@"; }`;
+/** Makes `npx tapegate` and `tapegate` run the built program in a shell. npx itself would ask the registry for updates. */
+export const NPX = `npx() { shift; tapegate "$@"; }
+tapegate() { '${process.execPath}' '${cliFile}' "$@"; }`;
 
-/** Runs each step in a new shell, in which `npx tapegate` is the built program. */
+/** Runs each step in a new shell, in which `npx tapegate` and `tapegate` are the built program. */
 export async function expectSession(
   steps: readonly Step[],
   options: { env: Record<string, string>; cwd: string },
