@@ -110,7 +110,7 @@ async function explainClosed(
 
 async function answer(req: Request, res: Response, copy: ServedCopy, opened: OpenCopy): Promise<void> {
   const size = Number(copy.size);
-  const validators = { etag: etagOf(copy), modifiedAt: new Date(Number(opened.mtimeNs / 1_000_000n)) };
+  const validators = { etag: etagOf(copy), modifiedAt: httpDateOf(opened.mtimeNs) };
   res.setHeader('ETag', validators.etag);
   res.setHeader('Last-Modified', validators.modifiedAt.toUTCString());
   res.setHeader('Accept-Ranges', 'bytes');
@@ -127,6 +127,11 @@ async function answer(req: Request, res: Response, copy: ServedCopy, opened: Ope
   if (req.method === 'HEAD') return void res.end();
   await sendParts(res, opened, body);
 }
+
+const [FIRST_DATE, LAST_DATE] = [Date.parse('0001-01-01T00:00:00Z'), Date.parse('9999-12-31T23:59:59Z')];
+
+/** HTTP dates have four digits for the year; a file system may have others. */
+const httpDateOf = (ns: bigint): Date => new Date(Math.min(Math.max(Number(ns / 1_000_000n), FIRST_DATE), LAST_DATE));
 
 const oneOf = (header: string | string[] | undefined) => (Array.isArray(header) ? header.join(',') : header);
 

@@ -11,7 +11,7 @@ import type { Context } from '../domain/context.js';
 import type { NotedCopy } from '../domain/disks/copies.js';
 import { letGo } from '../domain/disks/removals.js';
 import { pagesByFile } from '../domain/page-keys.js';
-import { compareCopy, isKnownBy, lookAt } from '../restore-area/copy.js';
+import { compareCopy, isKnownBy, lookAt, storedStats } from '../restore-area/copy.js';
 import { removeEntry } from '../restore-area/entry.js';
 import { lookAtLink, removeLink, syncLinkFolder } from '../restore-area/links/link.js';
 import { rootOf } from '../restore-area/marker.js';
@@ -156,7 +156,7 @@ async function findLinkTo(name: OldName, archiveRoot: string): Promise<{ at: str
 async function readOtherName(name: OldName): Promise<bigint | null> {
   if (!name.own) return null;
   const stats = await lookAt(name.own).catch(() => undefined);
-  return stats && isKnownBy(knownOf(name), stats) ? stats.ctimeNs : null;
+  return stats && isKnownBy(knownOf(name), stats) ? storedStats(stats).ctimeNs : null;
 }
 
 async function removeEmptyAbove(place: string, mountpoint: string): Promise<void> {

@@ -5,7 +5,7 @@ import type { PoolClient } from 'pg';
 import { codeOf, FencedError, messageOf, UnavailableError } from '../core/errors.js';
 import type { Context } from '../domain/context.js';
 import { checksumOf } from '../restore-area/checksum.js';
-import { inodeOf } from '../restore-area/copy.js';
+import { storedStats } from '../restore-area/copy.js';
 import { openFolder } from '../restore-area/made-folders.js';
 import { confirmOwned } from '../restore-area/ownership.js';
 import { readSourceCopies, type SourceCopy, type TakenCopy, takeOverCopies } from './copies.js';
@@ -71,7 +71,7 @@ async function tryTake(
     if (after.ino !== before.ino || after.mtimeNs !== before.mtimeNs || after.size !== before.size) {
       return refuse('copy-changing', `${place} was changed while it was looked at`);
     }
-    const traits = { ino: inodeOf(after), mtimeNs: after.mtimeNs, ctimeNs: after.ctimeNs, checksum };
+    const traits = { ...storedStats(after), checksum };
     const old = (await isSameName(place, mountpoint + copy.path)) ? null : place;
     return [{ ...copy, diskId, place: old, ...traits }];
   } catch (error) {

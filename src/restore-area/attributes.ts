@@ -59,7 +59,7 @@ export async function setAttributes(fd: number, wanted: WantedAttributes): Promi
   const mode = (await setOwner(fd, wanted, stats)) ? wanted.mode : withoutGroup(wanted.mode);
   // after the owner, because the mode applies to the new owner; a correct mode needs no call
   if ((stats.mode & 0o7777) !== mode) await changeMode(fd, mode).catch(ignoreRefusal);
-  if (wanted.mtime !== null) await changeTimes(fd, new Date(), toFileTime(wanted.mtime));
+  if (wanted.mtime !== null) await changeTimes(fd, new Date(), toFileTime(wanted.mtime)).catch(ignoreRefusal);
 }
 
 /** @returns whether the file has the group */
@@ -79,8 +79,8 @@ export const withoutGroup = (mode: number): number => (mode & ~0o070) | ((mode &
 
 const KEEP = -1;
 
-/** Errors of unsupported or forbidden calls: the file is restored without the attribute. */
-const REFUSALS = ['EPERM', 'EINVAL', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP'];
+/** Errors of unsupported or forbidden calls and values: the file is restored without the attribute. */
+const REFUSALS = ['EPERM', 'EINVAL', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP', 'EOVERFLOW'];
 
 export function ignoreRefusal(error: unknown): undefined {
   if (!REFUSALS.includes(codeOf(error) ?? '')) throw error;

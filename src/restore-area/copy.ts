@@ -48,9 +48,16 @@ export async function putInPlace(folder: Folder, partial: string, name: string, 
 
 const NO_LINKS = ['EPERM', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP', 'EMLINK'];
 
-/** The inode as the database stores it, which has no unsigned numbers. */
-export function inodeOf({ ino }: BigIntStats): bigint {
-  return BigInt.asIntN(64, ino);
+/**
+ * Returns the inode and times of a file as the database stores them: modulo 2^64, because its integers are signed, and
+ * have no nanoseconds before 1677 or after 2262. They are compared for equality only.
+ */
+export function storedStats({ ino, mtimeNs, ctimeNs }: Pick<BigIntStats, 'ino' | 'mtimeNs' | 'ctimeNs'>): {
+  ino: bigint;
+  mtimeNs: bigint;
+  ctimeNs: bigint;
+} {
+  return { ino: BigInt.asIntN(64, ino), mtimeNs: BigInt.asIntN(64, mtimeNs), ctimeNs: BigInt.asIntN(64, ctimeNs) };
 }
 
 /** Returns the entry in an open directory; undefined if there is none. */
@@ -149,12 +156,14 @@ async function findState(
 
 /** Compares inode, size and mtime only. Not the device number, which may change with each mount. */
 export function isKnownBy(copy: Omit<RecordedCopy, keyof CopyPlace>, stats: BigIntStats): boolean {
-  return stats.isFile() && copy.ino === inodeOf(stats) && stats.size === copy.size && stats.mtimeNs === copy.mtimeNs;
+  const { ino, mtimeNs } = storedStats(stats);
+  return stats.isFile() && copy.ino === ino && copy.size === stats.size && copy.mtimeNs === mtimeNs;
 }
 
 /** Whether it has the recorded times, which no user can give to another file. The inode may be another one after a mount. */
 export function isKnownByTimes(copy: Omit<RecordedCopy, keyof CopyPlace>, stats: BigIntStats): boolean {
-  return isKnownBy({ ...copy, ino: inodeOf(stats) }, stats) && copy.ctimeNs === stats.ctimeNs;
+  const { ino, ctimeNs } = storedStats(stats);
+  return isKnownBy({ ...copy, ino }, stats) && copy.ctimeNs === ctimeNs;
 }
 
 /**
@@ -163,7 +172,7 @@ export function isKnownByTimes(copy: Omit<RecordedCopy, keyof CopyPlace>, stats:
  */
 export async function isRenumbered(copy: RecordedCopy, stats: BigIntStats, root: string): Promise<boolean> {
   if (copy.markerId == null || copy.copyChecksum === null) return false;
-  if (!isKnownBy({ ...copy, ino: inodeOf(stats) }, stats)) return false;
+  if (!isKnownBy({ ...copy, ino: storedStats(stats).ino }, stats)) return false;
   return (await readMarkerId(root)) !== copy.markerId;
 }
 

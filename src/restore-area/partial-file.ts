@@ -10,7 +10,7 @@ import { giveBack } from '../core/blocks.js';
 import { codeOf } from '../core/errors.js';
 import { Limiter } from '../core/limiter.js';
 import { setAttributes, type WantedAttributes, withoutGroup } from './attributes.js';
-import { inodeOf } from './copy.js';
+import { storedStats } from './copy.js';
 import { closeFile, openFile, statFile, syncFile, writeFile } from './descriptors.js';
 import { isSame, removeEntry } from './entry.js';
 import { type CopyPlace, type Folder, ifThere } from './restore-area.js';
@@ -102,7 +102,7 @@ export class PartialFile {
     const stats = await statFile(fd, { bigint: true });
     this.ino = stats.ino;
     await this.close();
-    return { ino: inodeOf(stats), mtimeNs: stats.mtimeNs };
+    return storedStats(stats);
   }
 
   /** Removes the file, but no other one with its name. @returns false if this is not possible now */

@@ -18,7 +18,7 @@ import {
   readMarkers,
   recordMarker,
 } from '../domain/disks/renumbered.js';
-import { inodeOf, recogniseCopy } from './copy.js';
+import { recogniseCopy, storedStats } from './copy.js';
 import { type FailingDisks, ofDisk } from './failures.js';
 import { readMarkerId, rootOf } from './marker.js';
 import { eachOf } from './removal.js';
@@ -110,8 +110,9 @@ function fewBytes(page: readonly NotedCopy[]): readonly NotedCopy[] {
 
 /** Counts the bytes of a copy that were compared. A copy that is known by its times needs no other record. */
 function toRenumbered(copy: NotedCopy, found: Awaited<ReturnType<typeof recogniseCopy>>, run: Run): Renumbered[] {
-  if (typeof found === 'string' || found.ctimeNs === copy.ctimeNs) return [];
+  if (typeof found === 'string') return [];
+  const { ino, ctimeNs } = storedStats(found);
+  if (ctimeNs === copy.ctimeNs) return [];
   run.bytes += copy.size;
-  if (inodeOf(found) === copy.ino) return [];
-  return [{ fileId: copy.fileId, version: copy.version, ino: inodeOf(found), ctimeNs: found.ctimeNs }];
+  return ino === copy.ino ? [] : [{ fileId: copy.fileId, version: copy.version, ino, ctimeNs }];
 }

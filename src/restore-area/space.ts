@@ -26,13 +26,26 @@ export interface FileSystem {
   hasNoInodes?: boolean;
 }
 
+const MOST_BYTES = 2n ** 63n - 1n;
+
+/** Multiplies unsigned numbers of statfs: a file system without a limit may report more bytes than the database can store. */
+export function bytesOfBlocks(blocks: bigint, blockSize: bigint): bigint {
+  const bytes = BigInt.asUintN(64, blocks) * BigInt.asUintN(64, blockSize);
+  return bytes < MOST_BYTES ? bytes : MOST_BYTES;
+}
+
 /** @throws Error if the figures are unavailable */
 export async function readFileSystem(mountpoint: string): Promise<FileSystem> {
   const { bavail, blocks, bsize, files, ffree } = await statfs(mountpoint, { bigint: true });
   if (blocks === 0n) throw new Error('the file system does not tell its size');
   const { dev } = await stat(mountpoint, { bigint: true });
   const hasNoInodes = files > 0n && ffree === 0n; // 0 of 0 means no limit
-  return { name: String(dev), totalBytes: blocks * bsize, freeBytes: bavail * bsize, hasNoInodes };
+  return {
+    name: String(dev),
+    totalBytes: bytesOfBlocks(blocks, bsize),
+    freeBytes: bytesOfBlocks(bavail, bsize),
+    hasNoInodes,
+  };
 }
 
 /** Why a disk accepts no new file although bytes are free, for people. */

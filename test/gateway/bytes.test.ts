@@ -66,13 +66,15 @@ interface Kept {
   bytes?: Buffer;
   algorithm?: 'sha256' | 'adler32';
   mode?: number;
+  mtime?: string;
 }
 
 let position = 0n;
 
 /** Restores files to disk. */
 async function restore(files: Record<string, Kept>): Promise<void> {
-  const rows = Object.entries(files).map(([name, { bytes = bytesOf(name, 1000), algorithm = 'sha256', mode }]) => {
+  const rows = Object.entries(files).map(([name, kept]) => {
+    const { bytes = bytesOf(name, 1000), algorithm = 'sha256', mode, mtime = '2024-02-03T04:05:06.000000' } = kept;
     position += 1n;
     putOnTape(library, { volume: 'V1', position, bytes });
     const hex =
@@ -85,7 +87,7 @@ async function restore(files: Record<string, Kept>): Promise<void> {
       position,
       checksum,
       mode,
-      mtime: '2024-02-03T04:05:06.000000',
+      mtime,
     };
   });
   await addFiles(app.ctx, rows as Parameters<typeof addFiles>[1]);
@@ -119,6 +121,20 @@ test('GET returns a restored file with its metadata and checksums', async () => 
   });
   const head = await fetchBytes('/b/large', {}, 'HEAD');
   expect([head.status, head.headers.get('content-length'), head.bytes.length]).toEqual([200, '3000001', 0]);
+});
+
+test('files of any year are served with their dates', async () => {
+  const dates = {
+    '0001-01-01T00:00:00': 'Mon, 01 Jan 0001 00:00:00 GMT',
+    '2446-05-10T22:38:55': 'Thu, 10 May 2446 22:38:55 GMT',
+    '9999-12-31T23:59:59': 'Fri, 31 Dec 9999 23:59:59 GMT',
+  };
+  await restore(Object.fromEntries(Object.keys(dates).map((mtime) => [`/years/${mtime}`, { mtime }])));
+  for (const [mtime, date] of Object.entries(dates)) {
+    const { status, headers, bytes } = await fetchBytes(`/years/${mtime}`);
+    expect([status, bytes.length, headers.get('last-modified')]).toEqual([200, 1000, date]);
+    expect((await fetchBytes(`/years/${mtime}`, { 'If-Modified-Since': date })).status).toBe(304);
+  }
 });
 
 test('Digest contains Adler-32 in hex, and only requested algorithms are returned', async () => {

@@ -1,5 +1,14 @@
 /** `tapegate doctor`: finds each planted fault with both values, repairs it, and then finds nothing. */
-import { appendFileSync, existsSync, lstatSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  appendFileSync,
+  existsSync,
+  lstatSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { Finding } from '../../src/domain/doctor/findings.js';
@@ -234,11 +243,14 @@ test('a missing copy is recalled again for all requests of its file', async () =
 test('a copy that was changed outside Tapegate stays, and is UNVERIFIED once no request wants it', async () => {
   const { id } = await restore('/changed/a');
   appendFileSync(place('/changed/a'), 'by hand');
+  utimesSync(place('/changed/a'), new Date(-1500), new Date(-1500));
+  const late = BigInt.asIntN(64, BigInt(Date.parse('2446-05-10T22:38:55Z')) * 1_000_000n);
+  await sql('UPDATE tape_file SET disk_mtime_ns = $2 WHERE path = $1', ['/changed/a', late]);
   const changed = fault(
     'copy-changed',
     place('/changed/a'),
-    expect.stringContaining('1000 bytes of '),
-    expect.stringContaining('1007 bytes of '),
+    '1000 bytes of 2446-05-10T22:38:55.000000000',
+    '1007 bytes of 1969-12-31T23:59:58.500000000',
   );
   for (const args of [[], ['--repair']]) {
     const held = await doctor(...args);

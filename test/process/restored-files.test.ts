@@ -21,6 +21,7 @@ import { type CatalogueRow, readRows } from '../../src/domain/import/import-rows
 import { archiveTree } from '../../src/engine/archive/archive.js';
 import { examine } from '../../src/engine/doctor/doctor.js';
 import { removeUnheld } from '../../src/restore-area/removal.js';
+import { addDisk, removeDiskAndMarker } from '../../src/restore-area/setup.js';
 import type { TestApp } from '../support/app.js';
 import { withEngine } from '../support/engine-by-hand.js';
 import { readRestored, readStage } from '../support/engine-watch.js';
@@ -30,6 +31,7 @@ import { useMemorySite } from '../support/memory-site.js';
 import { cancel } from '../support/mutations.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
 import { readTries } from '../support/suspend.js';
+import { makeDiskDir } from '../support/temp-dir.js';
 import { waitFor } from '../support/wait.js';
 import { adler32 } from '../support/wlcg-storage.js';
 
@@ -226,11 +228,15 @@ test('an import that says what is known already changes nothing', async () => {
   expect(await viewChecksum(file)).toEqual(computed);
 });
 
+/** Beyond the nanoseconds of the database. */
+const LATE = new Date('2446-05-10T22:38:55Z');
+
 test("a user's file with the same bytes counts as the copy, and its checksum is stored", async () => {
   const file = '/first/standing';
   await register(file);
   mkdirSync(place('first'), { recursive: true });
   writeFileSync(place(file), bytes, { mode: 0o644 });
+  utimesSync(place(file), LATE, LATE);
   const id = await restore(file);
   expect(await viewRequest(app, id)).toMatchObject({ files: [{ path: file, stage: 'UNVERIFIED', state: 'ON_DISK' }] });
   expect(await viewChecksum(file)).toEqual(computed);
@@ -298,6 +304,51 @@ test.each([0o022, 0o077])(
     expect(look(file)).toEqual({ mode: '640', ...OWNER, micros: 1_234_567_890_123_456n });
     expect(statSync(path.dirname(place(file))).mode & 0o7777).toBe(0o755);
     await remove(file, id); // the copy is known by that time
+  },
+);
+
+const YEARS = ['0001', '1600', '1969', '1970', '2262', '2446', '9999'];
+
+/** Archives a file of each year. @returns their paths, and the times that their copies have in a directory */
+async function archiveYears(prefix: string, mountpoint: string): Promise<Map<string, bigint>> {
+  const dir = path.join(app.dataDir, prefix);
+  const probe = path.join(mountpoint, '.probe');
+  mkdirSync(dir);
+  writeFileSync(probe, '');
+  const times = new Map<string, bigint>();
+  for (const year of YEARS) {
+    const file = path.join(dir, year);
+    const time = new Date(`${year}-12-31T23:59:59Z`);
+    writeFileSync(file, year);
+    utimesSync(file, time, time);
+    const { mtime } = statSync(file);
+    utimesSync(probe, mtime, mtime); // each file system has a range
+    times.set(path.join(prefix, year), statSync(probe, { bigint: true }).mtimeNs);
+  }
+  rmSync(probe);
+  const result = await archiveTree(app.ctx, library, { dir, prefix, volumeSize: 10n ** 9n }, { signal: never });
+  expect(result.failed).toEqual([]);
+  return times;
+}
+
+test.each(['memory', 'disk'])(
+  'files of any year are restored on a file system in %s, and stay known',
+  async (where) => {
+    const mountpoint = where === 'memory' ? app.restoreDir : makeDiskDir();
+    if (where === 'disk') await addDisk(app.ctx, { mountpoint, size: 10n ** 12n }); // files go where most room is
+    const times = await archiveYears(`/years-${where}`, mountpoint);
+    const files = [...times.keys()];
+    const id = await ask(...files);
+    await complete(id);
+    for (const [file, time] of times) {
+      const copy = path.join(mountpoint, file);
+      expect([file, readFileSync(copy, 'utf8')]).toEqual([file, path.basename(file)]);
+      expect([file, statSync(copy, { bigint: true }).mtimeNs / 1000n]).toEqual([file, time / 1000n]);
+    }
+    await cancel(app, id);
+    await removeUnheld(app.ctx, never);
+    expect(files.filter((file) => existsSync(path.join(mountpoint, file)))).toEqual([]);
+    if (where === 'disk') await removeDiskAndMarker(app.ctx, mountpoint);
   },
 );
 

@@ -9,7 +9,7 @@ import { type Adoption, adoptCopies, readStanding } from '../../domain/doctor/co
 import type { Finding } from '../../domain/doctor/findings.js';
 import { pagesByFile } from '../../domain/page-keys.js';
 import { checksumOf } from '../../restore-area/checksum.js';
-import { inodeOf, lookAt } from '../../restore-area/copy.js';
+import { lookAt, storedStats } from '../../restore-area/copy.js';
 import { isSame } from '../../restore-area/entry.js';
 import { type CopyPlace, withCopy } from '../../restore-area/restore-area.js';
 import type { Examination } from './examination.js';
@@ -53,6 +53,5 @@ async function readTraits(file: Adoptable): Promise<Adoption | undefined> {
   const read = await withCopy(file, (place) => checksumOf(place, checksum));
   const after = await lookAt(file);
   if (read !== checksum || !after || !isSame(after, before)) return undefined;
-  const [ino, mtimeNs, ctimeNs] = [inodeOf(after), after.mtimeNs, after.ctimeNs];
-  return { fileId, diskId, version, checksum, ino, mtimeNs, ctimeNs };
+  return { fileId, diskId, version, checksum, ...storedStats(after) };
 }

@@ -1,6 +1,7 @@
 /** Compares recorded copies and links with the disk. Leaves pending links to the engine. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { messageOf, TapeError } from '../../core/errors.js';
+import { timeFromMicros } from '../../core/time.js';
 import type { Context } from '../../domain/context.js';
 import { findHeld, type NotedCopy, readCopies, readCopiesOf } from '../../domain/disks/copies.js';
 import { returnMissing } from '../../domain/disks/missing.js';
@@ -43,7 +44,7 @@ async function examineCopy(copy: NotedCopy, exam: Examination): Promise<CopyFaul
   }
   exam.counts.copies++;
   const fault = (kind: CopyFault['kind'], expected: string, found: string) => ({ kind, copy, expected, found });
-  const due = `${copy.size} bytes of ${timeOf(copy.mtimeNs)}`;
+  const due = `${copy.size} bytes of ${recordedTimeOf(copy.mtimeNs)}`;
   try {
     if ((await compareCopy(copy)) === 'same') return exam.checksums ? await compareChecksum(copy, exam, fault) : null;
     const found = await findInPlace(copy);
@@ -78,11 +79,21 @@ async function findInPlace(copy: NotedCopy): Promise<string | undefined> {
   }
 }
 
-/** With nanoseconds, which may be the only difference of a rewritten copy. */
-function timeOf(ns: bigint | null): string {
-  if (ns === null) return 'unknown time';
-  const seconds = new Date(Number(ns / 1_000_000_000n) * 1000).toISOString().slice(0, 19);
-  return `${seconds}.${String(ns % 1_000_000_000n).padStart(9, '0')}`;
+const SECOND = 1_000_000_000n;
+
+/** The earliest time of ext4 and XFS. */
+const EARLIEST = -(2n ** 31n) * SECOND;
+
+/** The database has times modulo 2^64: until 2486, as those of ext4 and XFS are. */
+function recordedTimeOf(ns: bigint | null): string {
+  return ns === null ? 'unknown time' : timeOf(BigInt.asUintN(64, ns - EARLIEST) + EARLIEST);
+}
+
+/** With nanoseconds, which may be the only difference of a rewritten copy. Outside the years 1 to 9999, as `date -d` reads it. */
+function timeOf(ns: bigint): string {
+  const rest = ((ns % SECOND) + SECOND) % SECOND; // before 1970 as well
+  const seconds = timeFromMicros((ns - rest) / 1000n) ?? `@${(ns - rest) / SECOND}`;
+  return `${seconds}.${String(rest).padStart(9, '0')}`;
 }
 
 /** Skips copies that were removed or replaced during the check: their record has changed. */

@@ -14,7 +14,7 @@ import type { RecallOutcome } from '../../domain/recalls/ends.js';
 import type { RunningRecall } from '../../domain/recalls/starts.js';
 import type { WantedAttributes } from '../../restore-area/attributes.js';
 import { checksumOf, readChecked, type Sums } from '../../restore-area/checksum.js';
-import { inodeOf, lookInto, putInPlace, recogniseCopy, takeAway } from '../../restore-area/copy.js';
+import { lookInto, putInPlace, recogniseCopy, storedStats, takeAway } from '../../restore-area/copy.js';
 import { ofDisk } from '../../restore-area/failures.js';
 import { type Budget, PartialFile, partialName } from '../../restore-area/partial-file.js';
 import { type Folder, nameFolder } from '../../restore-area/restore-area.js';
@@ -139,7 +139,8 @@ export async function finishCopy(
 async function readChangeTime(recall: RunningRecall, copy: CopyInHand, ino: bigint): Promise<bigint | null> {
   try {
     const inPlace = await copy.onDisk(() => lookInto(copy.folder, path.basename(recall.path)));
-    return inPlace && inodeOf(inPlace) === ino ? inPlace.ctimeNs : null;
+    const stored = inPlace && storedStats(inPlace);
+    return stored?.ino === ino ? stored.ctimeNs : null;
   } catch {
     return null;
   }
@@ -149,8 +150,9 @@ async function leaveStanding(
   ctx: Context,
   recall: RunningRecall,
   { copy, sums }: ReadCopy,
-  { mtimeNs, ctimeNs }: BigIntStats,
+  standing: BigIntStats,
 ): Promise<RecallOutcome> {
+  const { mtimeNs, ctimeNs } = storedStats(standing);
   const isUnseen = !(await discard(copy));
   const place = recall.mountpoint + recall.path;
   ctx.log.warn(
@@ -189,7 +191,7 @@ async function takePlace(
     } catch (error) {
       const found = await copy.onDisk(() => lookInto(copy.folder, name)).catch(() => undefined);
       // the copy is in place: a network file system lost the reply, or the partial file could not be removed
-      if (found && inodeOf(found) === ino) return 'unsure';
+      if (found && storedStats(found).ino === ino) return 'unsure';
       // a slow disk may still put it in place
       if (codeOf(error) !== 'EEXIST' || !found) throw new UnseenError(messageOf(error), { cause: error });
     }
