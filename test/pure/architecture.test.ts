@@ -341,7 +341,7 @@ test('each operation that a protocol calls is in the policy, or reads a part of 
 
 test('each operation of the policy asks the policy under its own name', () => {
   const operations = files.filter((file) => file.startsWith('src/domain/')).map(read);
-  const asking = '(allow|allowManage|checkMember|lockOwnRequest|audited|deedOf)\\(|const deed = ';
+  const asking = '(allow|allowManage|checkMember|lockOwnRequest|audited|deedOf)\\(|const (?:deed|action) = ';
   const asks = (name: string) => new RegExp(`(${asking})[^;]*'${name}'`);
   const silent = Object.keys(policy).filter((name) => !operations.some((text) => asks(name).test(text)));
   expect(silent).toEqual([]);

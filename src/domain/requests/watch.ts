@@ -56,7 +56,7 @@ export async function* watchRequest(
   const after = await checkAfter(ctx, input.after, newest);
   let start = knownStart;
   const reported = new Set(after === undefined ? unnumbered : []);
-  const isSuspended = () => ctx.events.shared.read(`held up ${input.id}`, () => readSuspended(ctx, input.id));
+  const isSuspended = () => ctx.events.shared.read(`suspended ${input.id}`, () => hasSuspendedPart(ctx, input.id));
   const toProgress = async (
     eventId: bigint,
     progress: Omit<ProgressEvent, 'id' | 'batchId'>,
@@ -133,7 +133,7 @@ async function checkAfter(ctx: Context, after: bigint | null | undefined, newest
 }
 
 /** Returns whether a volume, the user or a library of the request is suspended, so that its end is unknown. */
-async function readSuspended(ctx: Context, id: number): Promise<boolean> {
+async function hasSuspendedPart(ctx: Context, id: number): Promise<boolean> {
   const rows = await ctx.db.rows<{ isSuspended: boolean }>(
     sql`SELECT EXISTS (SELECT FROM request r JOIN suspended_quota s ON s.quota_id = r.quota_id WHERE r.id = ${id})
           OR EXISTS (
