@@ -11,12 +11,12 @@ import type { Context } from '../domain/context.js';
 import type { NotedCopy } from '../domain/disks/copies.js';
 import { letGo } from '../domain/disks/removals.js';
 import { pagesByFile } from '../domain/page-keys.js';
-import { compareCopy, isKnownBy, lookAt, storedStats } from '../restore-area/copy.js';
+import { compareCopy, matchesRecord, statCopy, storedStats } from '../restore-area/copy.js';
 import { removeEntry } from '../restore-area/entry.js';
 import { lookAtLink, removeLink, syncLinkFolder } from '../restore-area/links/link.js';
 import { rootOf } from '../restore-area/marker.js';
 import { confirmOwned, ownershipOf } from '../restore-area/ownership.js';
-import { type CopyPlace, withCopy } from '../restore-area/restore-area.js';
+import { type CopyLocation, withCopy } from '../restore-area/restore-area.js';
 import { forgetOldNames, type GoneName, type OldName, readOldNames, readUnheldAdopted } from './copies.js';
 import { isSameName } from './link-copies.js';
 import type { Difference } from './report.js';
@@ -104,10 +104,11 @@ async function removeOldName(name: OldName, archiveRoot: string): Promise<Fate> 
   if (own && (await isSameName(place, own.mountpoint + own.path))) return { fate: 'gone' };
   const at = await locate(name);
   if (typeof at === 'string') return { fate: 'left', why: at };
-  const stats = at && (await lookAt(at));
+  const stats = at && (await statCopy(at));
   if (!at || !stats) return { fate: 'gone' };
   const known = knownOf(name);
-  if (!isKnownBy(known, stats)) return { fate: 'left', why: 'it is not the file that was taken over, or was changed' };
+  if (!matchesRecord(known, stats))
+    return { fate: 'left', why: 'it is not the file that was taken over, or was changed' };
   const link = await findLinkTo(name, archiveRoot);
   if (link && name.stage !== 'ONTAPE' && name.stage !== 'RESTORING') return { fate: 'kept' };
   if (link) {
@@ -116,7 +117,7 @@ async function removeOldName(name: OldName, archiveRoot: string): Promise<Fate> 
     await syncLinkFolder(path.dirname(link.at));
   }
   const removed = await withCopy(at, (_file, folder) =>
-    removeEntry(folder, path.basename(at.path), (now) => isKnownBy(known, now)),
+    removeEntry(folder, path.basename(at.path), (now) => matchesRecord(known, now)),
   );
   if (removed === 'other') return { fate: 'left', why: 'another file has the name by now' };
   await removeEmptyAbove(place, at.mountpoint);
@@ -130,7 +131,7 @@ const knownOf = ({ ino, mtimeNs, size }: OldName) => ({ ino, mtimeNs, size, ctim
  * @returns undefined if its directory is gone; the reason if it cannot be checked
  * @throws AbsentError if the disk is absent
  */
-async function locate({ diskId, mountpoint, place }: OldName): Promise<CopyPlace | string | undefined> {
+async function locate({ diskId, mountpoint, place }: OldName): Promise<CopyLocation | string | undefined> {
   if (diskId === null || mountpoint === null) return 'its restore disk is none of Tapegate’s any more';
   const root = await rootOf({ diskId, mountpoint });
   const isWithin = (name: string) => name.startsWith(`${root}/`) || name.startsWith(`${mountpoint}/`);
@@ -155,8 +156,8 @@ async function findLinkTo(name: OldName, archiveRoot: string): Promise<{ at: str
 /** Returns the ctime of the copy that had the name, if it still has another name. */
 async function readOtherName(name: OldName): Promise<bigint | null> {
   if (!name.own) return null;
-  const stats = await lookAt(name.own).catch(() => undefined);
-  return stats && isKnownBy(knownOf(name), stats) ? storedStats(stats).ctimeNs : null;
+  const stats = await statCopy(name.own).catch(() => undefined);
+  return stats && matchesRecord(knownOf(name), stats) ? storedStats(stats).ctimeNs : null;
 }
 
 async function removeEmptyAbove(place: string, mountpoint: string): Promise<void> {

@@ -6,7 +6,7 @@ import { codeOf, FencedError, messageOf, UnavailableError } from '../core/errors
 import type { Context } from '../domain/context.js';
 import { checksumOf } from '../restore-area/checksum.js';
 import { storedStats } from '../restore-area/copy.js';
-import { openFolder } from '../restore-area/made-folders.js';
+import { openCopyDirectory } from '../restore-area/made-folders.js';
 import { confirmOwned } from '../restore-area/ownership.js';
 import { readSourceCopies, type SourceCopy, type TakenCopy, takeOverCopies } from './copies.js';
 import { type Adopting, readPages } from './report.js';
@@ -101,9 +101,9 @@ async function giveName(
   place: string,
 ): Promise<void> {
   if (await isSameName(place, copy.mountpoint + copy.path)) return;
-  const folder = await openFolder(ctx, copy);
+  const folder = await openCopyDirectory(ctx, copy);
   try {
-    const name = path.join(folder.at, path.basename(copy.path));
+    const name = path.join(folder.fdPath, path.basename(copy.path));
     try {
       await link(place, name);
     } catch (error) {

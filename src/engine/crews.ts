@@ -14,20 +14,20 @@ import { workOf } from './work.js';
 export type SharedOptions = Omit<DriveOptions, 'engineId' | 'library' | 'share' | 'failures'>;
 
 /** The drives of one library. */
-interface Crew {
+interface DriveGroup {
   engineId: string;
   failures: VolumeFailures;
   ended: Promise<unknown>;
 }
 
-export class Crews {
-  /** Libraries but the first. */
+export class DriveGroups {
+  /** Follows all libraries except the first. */
   readonly others: FollowedLibraries;
   private readonly ctx: Context;
   private readonly shared: SharedOptions;
   private readonly engine: { engineId: string; host: string };
-  /** Also of changed or removed libraries, until they finish their current work. */
-  private readonly crews = new Set<Crew>();
+  /** Includes drives of changed or removed libraries, until they finish their current work. */
+  private readonly groups = new Set<DriveGroup>();
 
   constructor(
     ctx: Context,
@@ -49,14 +49,14 @@ export class Crews {
       keyOf: readingKey,
       stop: shared.stop,
       work: async (library, stop) => {
-        const crew = await this.start(library, workOf(ctx, library, env), library.drives, stop);
-        await crew.ended;
+        const group = await this.start(library, workOf(ctx, library, env), library.drives, stop);
+        await group.ended;
       },
     });
   }
 
   /** @param count drives to use at once @param stop ends the start of new work */
-  async start(library: DriveRange, work: DriveWork, count: number, stop = this.shared.stop): Promise<Crew> {
+  async start(library: DriveRange, work: DriveWork, count: number, stop = this.shared.stop): Promise<DriveGroup> {
     const [engineId, failures] = [randomUUID(), new VolumeFailures()];
     const share = new DriveShare(this.ctx, {
       id: engineId,
@@ -72,22 +72,22 @@ export class Crews {
     const drives = Array.from({ length: count }, () => runDrive(this.ctx, work, options));
     const ended = Promise.all(drives)
       .then(() => share.leave())
-      .finally(() => this.crews.delete(crew));
-    const crew: Crew = { engineId, failures, ended };
-    this.crews.add(crew);
-    return crew;
+      .finally(() => this.groups.delete(group));
+    const group: DriveGroup = { engineId, failures, ended };
+    this.groups.add(group);
+    return group;
   }
 
   get engineIds(): string[] {
-    return [...this.crews].map(({ engineId }) => engineId);
+    return [...this.groups].map(({ engineId }) => engineId);
   }
 
   endPauses(): void {
-    for (const { failures } of this.crews) failures.endPauses();
+    for (const { failures } of this.groups) failures.endPauses();
   }
 
   /** Settles when all drives are released. */
   get ended(): Promise<unknown> {
-    return Promise.all([...this.crews].map(({ ended }) => ended));
+    return Promise.all([...this.groups].map(({ ended }) => ended));
   }
 }

@@ -1,4 +1,4 @@
-/** Works for the libraries but the first, as they are added, changed and removed. */
+/** Runs work for all libraries except the first, as they are added, changed and removed. */
 import { setMaxListeners } from 'node:events';
 import { logFailure, SettingsError } from '../core/errors.js';
 import type { Context } from '../domain/context.js';
@@ -19,7 +19,7 @@ export class FollowedLibraries {
   private readonly ctx: Context;
   private readonly options: FollowOptions;
   private readonly present = new Map<number, { key: string; stop: AbortController }>();
-  /** Also of former libraries, until their work has ended. */
+  /** Includes the work of former libraries, until it has ended. */
   private readonly works = new Set<Promise<unknown>>();
   /** Libraries that this program does not support, by id, as they were. */
   private readonly refused = new Map<number, string>();
@@ -65,14 +65,14 @@ export class FollowedLibraries {
 
   /** Logs each unsupported library once. */
   private isUsable({ id, name, kind, settings }: Library): boolean {
-    const seen = JSON.stringify([kind, settings]);
-    if (this.refused.get(id) === seen) return false;
+    const version = JSON.stringify([kind, settings]);
+    if (this.refused.get(id) === version) return false;
     try {
       checkLibrary(kind, settings);
       return true;
     } catch (error) {
       if (!(error instanceof SettingsError)) throw error;
-      this.refused.set(id, seen);
+      this.refused.set(id, version);
       this.ctx.log.error({ library: name }, `this program cannot work with the library ${name}: ${error.message}`);
       return false;
     }
@@ -85,6 +85,6 @@ export function readingKey({ kind, settings, drives }: Library): string {
 }
 
 /** Changes when requests to the library must be made differently. */
-export function askingKey({ kind, settings, depthFiles, depthBytes }: Library): string {
+export function stagingKey({ kind, settings, depthFiles, depthBytes }: Library): string {
   return JSON.stringify([kind, settings, depthFiles, String(depthBytes)]);
 }

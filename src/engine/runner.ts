@@ -29,7 +29,7 @@ import { writeHistory } from '../domain/site/curves.js';
 import { pruneEmails, pruneEvents } from '../domain/site/pruning.js';
 import { pruneStageRequests } from '../domain/stage-requests/stage-requests.js';
 import { CallWatch, limitsOf } from '../restore-area/calls.js';
-import { lookForChanged } from '../restore-area/changed.js';
+import { checkChangedCopies } from '../restore-area/changed.js';
 import { FailingDisks } from '../restore-area/failures.js';
 import { beginLinks, LinkKeeper } from '../restore-area/links/pass.js';
 import { CopyCheck } from '../restore-area/missing.js';
@@ -37,17 +37,17 @@ import { CHECK_MS, ownershipOf } from '../restore-area/ownership.js';
 import { removeStaleFiles, removeUnheld, WaitingRequests } from '../restore-area/removal.js';
 import { Renumbering } from '../restore-area/renumbered.js';
 import { prepareDisks } from '../restore-area/setup.js';
-import { createDiskLook, DiskGauge, type readFileSystem } from '../restore-area/space.js';
+import { createMeasurement, DiskGauge, type readFileSystem } from '../restore-area/space.js';
 import type { DriveLibrary } from '../tape/drive-library.js';
 import type { Site } from '../tape/kind.js';
-import { Crews, type SharedOptions } from './crews.js';
+import { DriveGroups, type SharedOptions } from './crews.js';
 import { type DriveWork, mountVolumes, takeOver } from './drive/drive.js';
 import { RunningRecalls } from './drive/options.js';
-import { askingKey, FollowedLibraries } from './followed-libraries.js';
-import { type Pass, runPasses, Waker } from './jobs/passes.js';
+import { FollowedLibraries, stagingKey } from './followed-libraries.js';
+import { type Job, runJobs, WorkSignal } from './jobs/passes.js';
 import { sendMail } from './notifications/notify.js';
 import { WebhookSender } from './notifications/sender.js';
-import { openPlace } from './staging/place.js';
+import { openStagingLibrary } from './staging/place.js';
 import { runStager } from './staging/stager.js';
 
 export interface Engine {
@@ -79,8 +79,8 @@ export interface EngineOptions {
   drainMs?: number;
   /** Poll interval of idle drives and of the job that stops recalls. */
   idleMs?: number;
-  /** Time for which a drive or library that this engine cannot use is left to other hosts. */
-  leftMs?: number;
+  /** Pause before a drive or library that this engine cannot use is tried again. Other hosts may use it meanwhile. */
+  unusablePauseMs?: number;
   /** Interval at which an idle drive looks for tape copies to verify. */
   verifyMs?: number;
   /** Poll interval of repair jobs. */
@@ -88,7 +88,7 @@ export interface EngineOptions {
   host?: string;
   readFileSystem?: typeof readFileSystem;
   /** Interval of disk measurements for processes without access. */
-  lookMs?: number;
+  measureMs?: number;
 }
 
 const LEASE_SECONDS = 15;
@@ -98,7 +98,7 @@ const ABORT_MS = 3000;
 const LEAVE_MS = 1000;
 const IDLE_MS = 1000;
 /** Engines of other hosts look for a drive more often. */
-const LEFT_MS = 3000;
+const UNUSABLE_PAUSE_MS = 3000;
 const VERIFY_MS = 5000;
 const EXPIRE_MS = 1000;
 const REPAIR_MS = 10_000;
@@ -109,12 +109,12 @@ const EXPIRING_MS = 60_000;
 const HISTORY_MS = 3_600_000;
 const CURVES_MS = 15_000;
 const DISKS_MS = 1000;
-const LOOK_MS = 10_000;
+const MEASURE_MS = 10_000;
 const LIBRARIES_MS = 5000;
 
 /**
- * Starts drives and jobs, unless another Tapegate owns the restore disks (restore-area/ownership.ts): then it waits, and changes
- * nothing. A complete engine creates the other libraries too.
+ * Starts drives and jobs. While another Tapegate owns the restore disks (restore-area/ownership.ts), it waits, and
+ * changes nothing. An engine with all parts works for the other libraries too.
  * @param given the library that `options` names, or the work of its drives
  * @returns after the site's restore disks and drives are registered
  */
@@ -123,7 +123,7 @@ export async function startEngine(
   given: DriveLibrary | DriveWork,
   options: EngineOptions = {},
 ): Promise<Engine> {
-  const [ownership, over] = [ownershipOf(ctx), new AbortController()];
+  const [ownership, stopped] = [ownershipOf(ctx), new AbortController()];
   const stamps = options.part !== 'drive';
   let engine: Engine | undefined;
   const follow = async () => {
@@ -139,10 +139,10 @@ export async function startEngine(
   };
   await follow();
   const everyMs = CHECK_MS;
-  const following = runPasses(ctx, over.signal, [{ name: 'ownership', everyMs, run: follow }]);
+  const following = runJobs(ctx, stopped.signal, [{ name: 'ownership', everyMs, run: follow }]);
   return {
     stop: async () => {
-      over.abort();
+      stopped.abort();
       await following;
       await engine?.stop();
       if (stamps) await ownership.release();
@@ -158,39 +158,53 @@ async function runEngine(ctx: Context, given: DriveLibrary | DriveWork, options:
   await ensureDrives(ctx, drives);
   const [stop, abort, leave] = [new AbortController(), new AbortController(), new AbortController()];
   setMaxListeners(0, stop.signal, abort.signal, leave.signal); // all drives and jobs listen
-  const bells = makeBells();
+  const workSignals = createWorkSignals();
   const { readFileSystem: read, host } = options;
   const gauge = new DiskGauge({ read, host, group: ctx.config.restoreGroup });
-  const disks = new FailingDisks(ctx, gauge, { calls: watchPasses(ctx, onHang), host: options.host });
-  gauge.onProblem = (mountpoint, problem) => disks.holdSoon(mountpoint, problem);
+  const disks = new FailingDisks(ctx, gauge, { calls: watchJobCalls(ctx, onHang), host: options.host });
+  gauge.onProblem = (mountpoint, problem) => disks.suspendSoon(mountpoint, problem);
   const transport = ctx.config.smtpUrl ? await createMailTransport(ctx.config.smtpUrl) : undefined;
   const signals = { stop: stop.signal, abort: abort.signal, leave: leave.signal };
-  const shared = readOptions(options, { ...signals, work: bells.recall, gauge, disks, links: new LinkKeeper(ctx) });
-  const crews = new Crews(ctx, shared, options);
-  const unlisten = listen(ctx, bells, { crews, disks });
+  const shared = readOptions(options, {
+    ...signals,
+    work: workSignals.recall,
+    gauge,
+    disks,
+    links: new LinkKeeper(ctx),
+  });
+  const driveGroups = new DriveGroups(ctx, shared, options);
+  const unlisten = listen(ctx, workSignals, { crews: driveGroups, disks });
   const { library = { id: FIRST_LIBRARY, name: 'directory', drives } } = options;
   const work = typeof given === 'function' ? given : mountVolumes(given);
-  const asking = {
-    ...{ ...shared, engineId: randomUUID(), bells: [bells.recall, bells.event] },
+  const stagerOptions = {
+    ...{ ...shared, engineId: randomUUID(), signals: [workSignals.recall, workSignals.event] },
     measure: (rows: Parameters<DiskGauge['measure']>[0]) => gauge.measure(rows),
   };
   const stagers = new FollowedLibraries(ctx, {
     contract: 'STAGING',
-    keyOf: askingKey,
+    keyOf: stagingKey,
     stop: stop.signal,
     work: async (found, end) =>
-      await runStager(ctx, openPlace(ctx, found, options.env ?? {}), { ...asking, stop: end }),
+      await runStager(ctx, openStagingLibrary(ctx, found, options.env ?? {}), { ...stagerOptions, stop: end }),
   });
   const webhooks = new WebhookSender(ctx, { stop: stop.signal, abort: abort.signal });
-  if (part !== 'passes') await crews.start(library, work, part === 'drive' ? 1 : library.drives);
+  if (part !== 'passes') await driveGroups.start(library, work, part === 'drive' ? 1 : library.drives);
   const all = [
-    ...listPasses(ctx, { shared, crews, stagers, webhooks, bells, transport, repairMs: options.repairMs ?? REPAIR_MS }),
-    lookPass(ctx, disks, options),
+    ...listJobs(ctx, {
+      shared,
+      driveGroups,
+      stagers,
+      webhooks,
+      workSignals,
+      transport,
+      repairMs: options.repairMs ?? REPAIR_MS,
+    }),
+    createMeasureJob(ctx, disks, options),
   ];
-  const passes = runPasses(ctx, stop.signal, passesOf(part, all));
+  const jobs = runJobs(ctx, stop.signal, jobsOf(part, all));
   return {
     stop: async (waitMs = drainMs) => {
-      const drained = Promise.all([crews.ended, passes.then(() => Promise.all([stagers.ended, webhooks.ended]))]);
+      const drained = Promise.all([driveGroups.ended, jobs.then(() => Promise.all([stagers.ended, webhooks.ended]))]);
       const within = (ms: number) => Promise.race([drained, sleep(ms, undefined, { ref: false })]);
       stop.abort();
       if (waitMs > 0) await within(waitMs);
@@ -208,48 +222,64 @@ function readOptions(
   {
     leaseSeconds = LEASE_SECONDS,
     idleMs = IDLE_MS,
-    leftMs = LEFT_MS,
+    unusablePauseMs: leftMs = UNUSABLE_PAUSE_MS,
     verifyMs = VERIFY_MS,
     onHang = () => {},
   }: EngineOptions,
-  made: Pick<SharedOptions, 'stop' | 'abort' | 'leave' | 'work' | 'gauge' | 'disks' | 'links'>,
+  shared: Pick<SharedOptions, 'stop' | 'abort' | 'leave' | 'work' | 'gauge' | 'disks' | 'links'>,
 ): SharedOptions {
-  return { ...made, leaseSeconds, idleMs, leftMs, verifyMs, onHang, held: new Set(), running: new RunningRecalls() };
+  return {
+    ...shared,
+    leaseSeconds,
+    idleMs,
+    unusablePauseMs: leftMs,
+    verifyMs,
+    onHang,
+    held: new Set(),
+    running: new RunningRecalls(),
+  };
 }
 
-function makeBells(): Bells {
+function createWorkSignals(): WorkSignals {
   return {
-    recall: new Waker(),
-    event: new Waker(),
-    notification: new Waker(),
-    room: new Waker(),
-    library: new Waker(),
-    webhook: new Waker(),
-    suspension: new Waker(),
+    recall: new WorkSignal(),
+    event: new WorkSignal(),
+    notification: new WorkSignal(),
+    room: new WorkSignal(),
+    library: new WorkSignal(),
+    webhook: new WorkSignal(),
+    suspension: new WorkSignal(),
   };
 }
 
 /** Watches the calls of jobs: a hung disk is suspended before another process uses it. */
-function watchPasses(ctx: Context, onHang: () => void): CallWatch {
-  return new CallWatch(limitsOf(ctx), ({ place, message }) => {
-    if (place.kind !== 'disk') return;
-    suspendDisk(ctx, place.mountpoint, message).then(onHang, onHang);
+function watchJobCalls(ctx: Context, onHang: () => void): CallWatch {
+  return new CallWatch(limitsOf(ctx), ({ target, message }) => {
+    if (target.kind !== 'disk') return;
+    suspendDisk(ctx, target.mountpoint, message).then(onHang, onHang);
   });
 }
 
-/** By the database table or subject of the signal. */
-type Bells = Record<'recall' | 'event' | 'notification' | 'room' | 'library' | 'webhook' | 'suspension', Waker>;
+/** Signals of work, by the database table or subject of the notification. */
+type WorkSignals = Record<
+  'recall' | 'event' | 'notification' | 'room' | 'library' | 'webhook' | 'suspension',
+  WorkSignal
+>;
 
 /** @returns a function that ends this */
-function listen(ctx: Context, bells: Bells, { crews, disks }: { crews: Crews; disks: FailingDisks }): () => void {
-  const ends = Object.entries(bells).map(([table, bell]) => ctx.events.onRing(table, () => bell.ring()));
+function listen(
+  ctx: Context,
+  workSignals: WorkSignals,
+  { crews: driveGroups, disks }: { crews: DriveGroups; disks: FailingDisks },
+): () => void {
+  const ends = Object.entries(workSignals).map(([table, signal]) => ctx.events.onRing(table, () => signal.notify()));
   // after an operator's change there may be more to do, or something to stop
-  for (const bell of [bells.recall, bells.event, bells.room])
-    ends.push(ctx.events.onRing('suspension', () => bell.ring()));
+  for (const signal of [workSignals.recall, workSignals.event, workSignals.room])
+    ends.push(ctx.events.onRing('suspension', () => signal.notify()));
   ends.push(
     ctx.events.onRing('suspension', () => {
-      crews.endPauses();
-      disks.forget();
+      driveGroups.endPauses();
+      disks.clearCache();
     }),
   );
   return () => {
@@ -258,72 +288,94 @@ function listen(ctx: Context, bells: Bells, { crews, disks }: { crews: Crews; di
 }
 
 /** A drive process stops its own recalls; other jobs run once per engine. */
-function passesOf(part: EnginePart, passes: readonly Pass[]): Pass[] {
-  if (part === 'all') return [...passes];
-  return passes.filter(({ name }) => name !== 'libraries' && (part === 'drive') === (name === 'abandon'));
+function jobsOf(part: EnginePart, jobs: readonly Job[]): Job[] {
+  if (part === 'all') return [...jobs];
+  return jobs.filter(({ name }) => name !== 'libraries' && (part === 'drive') === (name === 'abandon'));
 }
 
-function listPasses(
+function listJobs(
   ctx: Context,
   given: {
     shared: SharedOptions;
-    crews: Crews;
+    driveGroups: DriveGroups;
     stagers: FollowedLibraries;
     webhooks: WebhookSender;
-    bells: Bells;
+    workSignals: WorkSignals;
     transport: Transporter | undefined;
     repairMs: number;
   },
-): Pass[] {
-  const { shared, crews, stagers, webhooks, bells, transport, repairMs } = given;
+): Job[] {
+  const { shared, driveGroups, stagers, webhooks, workSignals, transport, repairMs } = given;
   const { running, disks, gauge, stop, abort, leaseSeconds } = shared;
   const lease = { ...shared, engineId: randomUUID() };
   const stopAbandoned = async () => {
-    if (!running.isEmpty) running.stop(await findAbandoned(ctx, crews.engineIds));
+    if (!running.isEmpty) running.stop(await findAbandoned(ctx, driveGroups.engineIds));
   };
   const waiting = new WaitingRequests();
   const [copyCheck, renumbering] = [new CopyCheck(), new Renumbering()];
   const remove = () => removeUnheld(ctx, stop, disks, waiting);
-  const wake = () => wakeForRoom(ctx, (rows) => gauge.measure(rows));
+  const wakeRecalls = () => wakeForRoom(ctx, (rows) => gauge.measure(rows));
   return [
-    { name: 'abandon', bell: bells.event, everyMs: shared.idleMs, restTimes: 20, run: stopAbandoned },
-    { name: 'expire', isByTime: true, bell: bells.event, everyMs: EXPIRE_MS, run: () => expireRequests(ctx) },
-    { name: 'remove', isByTime: true, bell: bells.event, everyMs: EXPIRE_MS, run: remove },
+    { name: 'abandon', signal: workSignals.event, everyMs: shared.idleMs, pauseFactor: 20, run: stopAbandoned },
+    { name: 'expire', isByTime: true, signal: workSignals.event, everyMs: EXPIRE_MS, run: () => expireRequests(ctx) },
+    { name: 'remove', isByTime: true, signal: workSignals.event, everyMs: EXPIRE_MS, run: remove },
     { name: 'take over', everyMs: leaseSeconds * 1000, run: () => takeOver(ctx, lease) },
-    { name: 'libraries', bell: bells.library, everyMs: LIBRARIES_MS, run: () => crews.others.follow() },
-    { name: 'staging libraries', bell: bells.library, everyMs: LIBRARIES_MS, run: () => stagers.follow() },
-    { name: 'surplus drives', bell: bells.library, everyMs: LIBRARIES_MS, run: () => removeSurplusDrives(ctx) },
-    { name: 'links', bell: bells.event, everyMs: EXPIRE_MS, run: () => shared.links.settleAll(stop) },
+    { name: 'libraries', signal: workSignals.library, everyMs: LIBRARIES_MS, run: () => driveGroups.others.follow() },
+    { name: 'staging libraries', signal: workSignals.library, everyMs: LIBRARIES_MS, run: () => stagers.follow() },
+    { name: 'surplus drives', signal: workSignals.library, everyMs: LIBRARIES_MS, run: () => removeSurplusDrives(ctx) },
+    { name: 'links', signal: workSignals.event, everyMs: EXPIRE_MS, run: () => shared.links.settleAll(stop) },
     { name: 'unmarked links', everyMs: UNMARKED_MS, run: () => markUnlinked(ctx) },
-    { name: 'far times', isByTime: true, bell: bells.suspension, everyMs: HISTORY_MS, run: () => endFarTimes(ctx) },
+    {
+      name: 'far times',
+      isByTime: true,
+      signal: workSignals.suspension,
+      everyMs: HISTORY_MS,
+      run: () => endFarTimes(ctx),
+    },
     { name: 'orphans', everyMs: repairMs, run: () => returnOrphans(ctx) },
     { name: 'joins', everyMs: repairMs, run: () => joinUnresolved(ctx) },
     { name: 'stale partial files', isByTime: true, everyMs: repairMs, run: () => removeStaleFiles(ctx, stop, disks) },
     { name: 'copies', everyMs: COPIES_MS, run: () => copyCheck.run(ctx) },
     { name: 'renumbered copies', everyMs: COPIES_MS, run: () => renumbering.run(ctx, stop, disks) },
-    { name: 'changed copies', bell: bells.recall, everyMs: repairMs, run: () => lookForChanged(ctx, stop, disks) },
-    { name: 'unplaced', bell: bells.recall, everyMs: repairMs, run: () => failUnplaced(ctx) },
+    {
+      name: 'changed copies',
+      signal: workSignals.recall,
+      everyMs: repairMs,
+      run: () => checkChangedCopies(ctx, stop, disks),
+    },
+    { name: 'unplaced', signal: workSignals.recall, everyMs: repairMs, run: () => failUnplaced(ctx) },
     { name: 'withdrawn', everyMs: repairMs, run: () => failWithdrawnRecalls(ctx) },
     { name: 'second copies', everyMs: repairMs, run: () => leaveAllUnreadable(ctx, stop) },
-    { name: 'room', bell: bells.room, everyMs: repairMs, run: wake },
+    { name: 'room', signal: workSignals.room, everyMs: repairMs, run: wakeRecalls },
     { name: 'history', isByTime: true, everyMs: HISTORY_MS, run: () => pruneEvents(ctx, stop) },
     { name: 'audit', isByTime: true, everyMs: HISTORY_MS, run: () => pruneAudit(ctx, stop) },
     { name: 'curves', isByTime: true, everyMs: CURVES_MS, run: () => writeHistory(ctx, stop) },
     { name: 'emails', isByTime: true, everyMs: HISTORY_MS, run: () => pruneEmails(ctx, stop) },
     { name: 'stage requests', isByTime: true, everyMs: HISTORY_MS, run: () => pruneStageRequests(ctx, stop) },
     { name: 'disks', everyMs: DISKS_MS, run: () => disks.retry() },
-    { name: 'new disks', bell: bells.room, everyMs: DISKS_MS, run: () => disks.meetNew() },
+    { name: 'new disks', signal: workSignals.room, everyMs: DISKS_MS, run: () => disks.markNew() },
     { name: 'expiring', isByTime: true, everyMs: EXPIRING_MS, run: () => queueExpiring(ctx, stop) },
-    { name: 'webhook news', bell: bells.event, everyMs: MAIL_MS, restTimes: 5, run: () => queueWebhooks(ctx, stop) },
+    {
+      name: 'webhook news',
+      signal: workSignals.event,
+      everyMs: MAIL_MS,
+      pauseFactor: 5,
+      run: () => queueWebhooks(ctx, stop),
+    },
     { name: 'webhook near ends', isByTime: true, everyMs: EXPIRING_MS, run: () => queueNearEnds(ctx, stop) },
     { name: 'webhook messages', isByTime: true, everyMs: HISTORY_MS, run: () => pruneMessages(ctx, stop) },
-    { name: 'webhooks', bell: bells.webhook, everyMs: MAIL_MS, run: () => webhooks.run() },
-    { name: 'mail', bell: bells.notification, everyMs: MAIL_MS, run: () => sendMail(ctx, transport, { stop, abort }) },
+    { name: 'webhooks', signal: workSignals.webhook, everyMs: MAIL_MS, run: () => webhooks.run() },
+    {
+      name: 'mail',
+      signal: workSignals.notification,
+      everyMs: MAIL_MS,
+      run: () => sendMail(ctx, transport, { stop, abort }),
+    },
   ];
 }
 
-function lookPass(ctx: Context, { calls }: FailingDisks, options: EngineOptions): Pass {
+function createMeasureJob(ctx: Context, { calls }: FailingDisks, options: EngineOptions): Job {
   const { host = hostname(), readFileSystem } = options;
-  const run = createDiskLook(ctx, { calls, host, read: readFileSystem });
-  return { name: 'free space', everyMs: options.lookMs ?? LOOK_MS, run };
+  const run = createMeasurement(ctx, { calls, host, read: readFileSystem });
+  return { name: 'free space', everyMs: options.measureMs ?? MEASURE_MS, run };
 }

@@ -26,16 +26,16 @@ const ANSWER_MS = 10_000;
 const SETTLE_MS = 6000;
 const TRIES = 5;
 
-/** Changes nothing. */
+/** Returns the steps of a takeover. Changes nothing. */
 export async function planTakeover(ctx: Context): Promise<TakeoverPlan> {
   const reason = await ownershipOf(ctx).check();
-  const directories = await lookAll(ctx);
+  const directories = await readOwners(ctx);
   return { reason: reason ?? null, directories, waiting: await countWaiting(ctx) };
 }
 
-async function lookAll(ctx: Context): Promise<TakenDirectory[]> {
+async function readOwners(ctx: Context): Promise<TakenDirectory[]> {
   const calls = new BoundedCalls();
-  const look = async (directory: OwnedDirectory) => {
+  const readOne = async (directory: OwnedDirectory) => {
     const found: TakenDirectory = { ...directory, root: '', owner: undefined, problem: undefined };
     found.problem = await calls.run(ANSWER_MS, directory, async () => {
       found.root = (await findOwnedRoot(directory)) ?? '';
@@ -43,13 +43,13 @@ async function lookAll(ctx: Context): Promise<TakenDirectory[]> {
     });
     return found.root || found.problem ? [found] : [];
   };
-  return (await Promise.all(listDirectories(ctx, await readIdentity(ctx)).map(look))).flat();
+  return (await Promise.all(listDirectories(ctx, await readIdentity(ctx)).map(readOne))).flat();
 }
 
 /**
  * Gives the database a new identity unless only it has the present one, and writes it to the owner records. May be
  * killed anywhere: no engine works until it ends, and it can be repeated.
- * @param skipsMissing whether directories may be left out, such as those of other hosts, or lost ones
+ * @param skipsMissing whether to skip unavailable directories, such as those of other hosts, or lost ones
  * @returns the directories that were taken over, and why others were not
  * @throws Error if one cannot be
  */
@@ -58,7 +58,7 @@ export async function takeOverSite(
   { skipsMissing }: { skipsMissing: boolean },
 ): Promise<{ taken: string[]; missing: string[] }> {
   const ownership = ownershipOf(ctx);
-  const directories = await lookAll(ctx);
+  const directories = await readOwners(ctx);
   const missing = directories.flatMap(({ problem }) => problem ?? []);
   const present = directories.filter(({ problem }) => problem === undefined);
   if (missing.length > 0 && !skipsMissing)

@@ -3,11 +3,11 @@ import type { Library } from '../domain/libraries/libraries.js';
 import type { Site } from '../tape/kind.js';
 import { createDriveLibrary } from '../tape/kinds.js';
 import { type DriveWork, mountVolumes } from './drive/drive.js';
-import { openPlace } from './staging/place.js';
+import { openStagingLibrary } from './staging/place.js';
 import { readStaged } from './staging/reader.js';
 
-/** @throws SettingsError if this program does not support the library */
+/** Returns the work of a library's drives. @throws SettingsError if this program does not support the library */
 export function workOf(ctx: Context, library: Library, env: Site['env']): DriveWork {
-  if (library.contract === 'STAGING') return readStaged(openPlace(ctx, library, env));
+  if (library.contract === 'STAGING') return readStaged(openStagingLibrary(ctx, library, env));
   return mountVolumes(createDriveLibrary(library, { dataDir: ctx.config.dataDir, env }));
 }

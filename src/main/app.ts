@@ -28,7 +28,7 @@ import { openTls } from '../gateway/http/tls.js';
 import { type CallerLimits, keepTurn, limitCallers, limitKey, Shares } from '../gateway/limits/limits.js';
 import { createPlainServer, listen } from '../gateway/listen.js';
 import { waitInTime } from '../restore-area/calls.js';
-import { CopyDoor } from '../restore-area/copy-door.js';
+import { CopyReader } from '../restore-area/copy-door.js';
 import { tellMetrics } from '../telemetry/listener.js';
 import { type Metrics, openMetrics } from '../telemetry/metrics.js';
 
@@ -198,7 +198,7 @@ function mountDoor(app: Express, ctx: Context, contextFor: (req: Request) => Con
   app.get(DISCOVERY_PATH, createDiscovery(ctx.config));
   app.use(TAPE_PATH, createTapeRouter(contextFor));
   const isStopping = () => answers.isStopping;
-  const copies = new CopyDoor({ calls: ctx.config.door.diskCalls, seconds: ctx.config.diskTimeout, isStopping });
+  const copies = new CopyReader({ calls: ctx.config.door.diskCalls, seconds: ctx.config.diskTimeout, isStopping });
   const { downloads, longLists } = ctx.config.limits;
   const shareOf = (what: string, all: number) => {
     const shares = new Shares(what, { all, one: Math.floor(all / 2) });

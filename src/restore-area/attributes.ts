@@ -21,7 +21,7 @@ const FILE_MODE = 0o644;
 
 const PERMISSIONS = 0o777;
 
-/** The configuration takes precedence over the catalogue. */
+/** Returns the attributes of a restored file. The configuration takes precedence over the catalogue. */
 export function wantedAttributes(config: Context['config'], original: FileAttributes): WantedAttributes {
   return {
     mode: (config.restoreMode ?? original.mode ?? FILE_MODE) & PERMISSIONS,
@@ -32,19 +32,20 @@ export function wantedAttributes(config: Context['config'], original: FileAttrib
 }
 
 /** Mode and group of a restored directory; null keeps the group that the file system gives it. */
-export interface FolderAttributes {
+export interface DirectoryAttributes {
   mode: number;
   gid: number | null;
 }
 
 /**
- * The configuration takes precedence here too: who may read files may enter their directories. Only Tapegate may write
- * in a directory of the restore area (exposure.ts), so no user gets that right from the original.
+ * Returns the attributes of a restored directory. The configuration takes precedence: users who may read files may enter
+ * their directories. Only Tapegate may write in a directory of the restore area (exposure.ts), so no user gets that
+ * right from the original.
  */
-export function wantedFolder(
+export function wantedDirectory(
   { restoreMode, restoreGroup }: Context['config'],
   original: Access | undefined,
-): FolderAttributes {
+): DirectoryAttributes {
   const gid = restoreGroup ?? (original?.gid == null ? null : Number(original.gid));
   const mode = restoreMode === undefined ? (original?.mode ?? FOLDER_MODE) : restoreMode | ((restoreMode & 0o444) >> 2);
   return { mode: 0o700 | (mode & 0o055), gid };
@@ -74,7 +75,7 @@ async function setOwner(fd: number, { uid, gid }: WantedAttributes, stats: Stats
   return isSet || group === KEEP;
 }
 
-/** The mode if the group cannot be set. What all others may do is left for the members of any group. */
+/** Returns the mode for a group that cannot be set: any other group gets the rights of other users. */
 export const withoutGroup = (mode: number): number => (mode & ~0o070) | ((mode & 0o007) << 3);
 
 const KEEP = -1;

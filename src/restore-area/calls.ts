@@ -10,21 +10,21 @@ import type { Context } from '../domain/context.js';
 import { LibraryError } from '../tape/drive-library.js';
 import { untilAborted } from '../tape/until-aborted.js';
 
-export type Place = { kind: 'disk'; mountpoint: string } | { kind: 'tape'; volume: string; drive: string };
+export type CallTarget = { kind: 'disk'; mountpoint: string } | { kind: 'tape'; volume: string; drive: string };
 
 export class HungError extends TapeError {
-  readonly place: Place;
+  readonly target: CallTarget;
 
-  constructor(place: Place, seconds: number) {
+  constructor(target: CallTarget, seconds: number) {
     const thing =
-      place.kind === 'disk' ? `the restore disk ${place.mountpoint}` : `${place.drive}, at ${place.volume},`;
+      target.kind === 'disk' ? `the restore disk ${target.mountpoint}` : `${target.drive}, at ${target.volume},`;
     super('TRANSIENT', `${thing} has not answered for ${seconds} s`);
-    this.place = place;
+    this.target = target;
   }
 
   /** Whether this disk is at fault. Other calls may only have waited for a thread that the hung call blocks. */
-  isOf(mountpoint: string): boolean {
-    return this.place.kind === 'disk' && this.place.mountpoint === mountpoint;
+  isFaultOf(mountpoint: string): boolean {
+    return this.target.kind === 'disk' && this.target.mountpoint === mountpoint;
   }
 }
 
@@ -47,14 +47,14 @@ export function tapeSeconds({ tapeTimeout }: { tapeTimeout: number }, own: numbe
 }
 
 interface OpenCall {
-  place: Place;
+  target: CallTarget;
   seconds: number;
   since: number;
   reject: (error: HungError) => void;
 }
 
 /** A check this late shows that the process was stalled: no call could end meanwhile. */
-const STANDSTILL_MS = 1000;
+const STALL_MS = 1000;
 
 const MAX_PERIOD_MS = 5000;
 
@@ -66,7 +66,7 @@ export class CallWatch {
   private timer: NodeJS.Timeout | undefined;
   /** Threads of this process may be blocked by a hung call. */
   hasHung = false;
-  private lookedAt = 0;
+  private checkedAt = 0;
 
   /** @param onHang called for a hung call; if several hang together, for the one that started first */
   constructor(limits: CallLimits, onHang: (error: HungError) => void = () => {}) {
@@ -82,11 +82,11 @@ export class CallWatch {
    * @throws HungError if the call hangs, even if it ends later; else the call's error
    */
   async follow<T>(
-    place: Place,
+    target: CallTarget,
     call: (tick: () => void) => Promise<T>,
-    seconds: number = this.limits[place.kind],
+    seconds: number = this.limits[target.kind],
   ): Promise<T> {
-    const entry: OpenCall = { place, seconds, since: performance.now(), reject: () => {} };
+    const entry: OpenCall = { target, seconds, since: performance.now(), reject: () => {} };
     const hung = new Promise<never>((_resolve, reject) => {
       entry.reject = reject;
     });
@@ -104,28 +104,28 @@ export class CallWatch {
 
   private arm(): void {
     if (this.timer) return;
-    this.lookedAt = performance.now();
-    this.timer = setInterval(() => this.look(), this.periodMs);
+    this.checkedAt = performance.now();
+    this.timer = setInterval(() => this.check(), this.periodMs);
     this.timer.unref();
   }
 
-  private look(): void {
+  private check(): void {
     const now = performance.now();
-    const late = now - this.lookedAt - this.periodMs;
-    this.lookedAt = now;
+    const lateMs = now - this.checkedAt - this.periodMs;
+    this.checkedAt = now;
     if (this.open.size === 0) {
       clearInterval(this.timer);
       this.timer = undefined;
       return;
     }
-    if (late > STANDSTILL_MS) for (const call of this.open) call.since += late;
+    if (lateMs > STALL_MS) for (const call of this.open) call.since += lateMs;
     const hung = [...this.open].filter((call) => now - call.since >= call.seconds * 1000);
     hung.sort((a, b) => a.since - b.since);
     // a call that waits for a blocked thread appears to hang too: the first one is at fault
-    const error = hung[0] && new HungError(hung[0].place, hung[0].seconds);
+    const error = hung[0] && new HungError(hung[0].target, hung[0].seconds);
     if (!error) return;
     this.hasHung = true;
-    count('tapegate_hung_calls_total', { place: error.place.kind });
+    count('tapegate_hung_calls_total', { place: error.target.kind });
     this.onHang(error);
     for (const call of hung) call.reject(error);
   }
@@ -163,6 +163,7 @@ export class BoundedCalls {
 }
 
 /**
+ * Makes a call with a time limit.
  * @param call gets a signal that aborts with `signal`, or at the time limit
  * @throws the call's error; LibraryError at the time limit; the reason of `signal`
  */

@@ -130,11 +130,11 @@ export async function readChecked(
   how: {
     signal: AbortSignal;
     sink?: (chunk: Uint8Array) => Promise<void>;
-    tell: (mismatch: Mismatch) => string;
+    describe: (mismatch: Mismatch) => string;
     wantsAdler32?: boolean;
   },
 ): Promise<Sums> {
-  const { signal, sink, tell, wantsAdler32 = false } = how;
+  const { signal, sink, describe: tell, wantsAdler32 = false } = how;
   const sums = await startSums(expected.checksum, { wantsAdler32 });
   let bytes = 0n;
   for await (const chunk of volume.read(expected, signal)) {

@@ -12,9 +12,9 @@ import { codeOf, isExhausted, messageOf, TapeError } from '../core/errors.js';
 import { Limiter } from '../core/limiter.js';
 import { CallWatch, HungError } from './calls.js';
 import { openPlain, readChunks, startChecksum } from './checksum.js';
-import { isKnownBy, isKnownByTimes, isRenumbered, type RecordedCopy } from './copy.js';
+import { isRenumbered, matchesRecord, matchesTimes, type RecordedCopy } from './copy.js';
 import { AbsentError } from './marker.js';
-import { type Folder, withCopy } from './restore-area.js';
+import { type Directory, withCopy } from './restore-area.js';
 
 /**
  * Why a copy cannot be read:
@@ -44,21 +44,21 @@ export interface OpenCopy {
   close(): void;
 }
 
-/** A larger copy whose ctime has changed is compared while its readers wait elsewhere. */
-const MOST_COMPARED = 1024n ** 3n;
+/** A larger copy whose ctime has changed is compared in the background, and its readers get `busy`. */
+const MAX_COMPARED_BYTES = 1024n ** 3n;
 /** Limit of cached results, for compared copies and for directories. */
-const MOST_KNOWN = 10_000;
-const FOLDER_MS = 5000;
+const MAX_CACHED = 10_000;
+const DIRECTORY_MS = 5000;
 
-interface Found {
+interface OpenedFile {
   stats: BigIntStats;
   name: string;
-  folder: Folder;
+  directory: Directory;
   isPublic: boolean;
   tick: () => void;
 }
 
-interface DoorOptions {
+interface ReaderOptions {
   calls: number;
   seconds: number;
   /** Bytes. */
@@ -66,7 +66,7 @@ interface DoorOptions {
   isStopping?: () => boolean;
 }
 
-export class CopyDoor {
+export class CopyReader {
   private readonly watch: CallWatch;
   /** A call occupies its slot until it really ends, even if its caller gave up. */
   private readonly slots: Limiter;
@@ -75,10 +75,10 @@ export class CopyDoor {
   private readonly isStopping: () => boolean;
   private readonly compared = new Map<string, boolean>();
   private isComparing = false;
-  private readonly folders = new Map<string, { isOpen: boolean; at: number }>();
+  private readonly directories = new Map<string, { isOpen: boolean; at: number }>();
 
-  /** @param seconds after which a call counts as hung @param isStopping whether nobody will ask again */
-  constructor({ calls, seconds, mostCompared = MOST_COMPARED, isStopping = () => false }: DoorOptions) {
+  /** @param seconds after which a call counts as hung @param isStopping whether the process is stopping */
+  constructor({ calls, seconds, mostCompared = MAX_COMPARED_BYTES, isStopping = () => false }: ReaderOptions) {
     this.mostCompared = mostCompared;
     this.isStopping = isStopping;
     this.watch = new CallWatch({ disk: seconds, tape: seconds });
@@ -89,13 +89,13 @@ export class CopyDoor {
   /** @param isPublic open only a copy that every user on this host may read */
   async open(copy: RecordedCopy, { isPublic }: { isPublic: boolean }): Promise<OpenCopy | ClosedCopy> {
     let isGivenUp = false;
-    const openKnown = async (file: string, folder: Folder, tick: () => void): Promise<OpenCopy | ClosedCopy> => {
-      const name = path.join(folder.place, path.basename(copy.path));
+    const openKnown = async (file: string, directory: Directory, tick: () => void): Promise<OpenCopy | ClosedCopy> => {
+      const name = path.join(directory.path, path.basename(copy.path));
       const handle = await openPlain(file, name);
       let closed: ClosedCopy | undefined;
       try {
         const stats = await handle.stat({ bigint: true });
-        closed = await this.findWrong(copy, handle, { stats, name, isPublic, folder, tick });
+        closed = await this.findMismatch(copy, handle, { stats, name, isPublic, directory, tick });
         if (closed === undefined && !isGivenUp) return this.opened(copy, handle, stats);
       } catch (error) {
         await handle.close();
@@ -113,22 +113,26 @@ export class CopyDoor {
   }
 
   /** @returns undefined if it is the recorded copy, and may be read */
-  private async findWrong(copy: RecordedCopy, handle: FileHandle, found: Found): Promise<ClosedCopy | undefined> {
-    const { stats, name, isPublic, folder, tick } = found;
-    if (isPublic && ((stats.mode & 4n) === 0n || !(await this.isOpenFolder(folder.place)))) {
+  private async findMismatch(
+    copy: RecordedCopy,
+    handle: FileHandle,
+    found: OpenedFile,
+  ): Promise<ClosedCopy | undefined> {
+    const { stats, name, isPublic, directory: folder, tick } = found;
+    if (isPublic && ((stats.mode & 4n) === 0n || !(await this.isPublicDirectory(folder.path)))) {
       return { closed: 'private', message: `${name} is not for everybody on its host` };
     }
-    if (isKnownByTimes(copy, stats)) return undefined;
-    if (isKnownBy(copy, stats) || (await isRenumbered(copy, stats, folder.root))) {
-      const isSame = await this.hasItsBytes(copy, handle, stats, tick);
+    if (matchesTimes(copy, stats)) return undefined;
+    if (matchesRecord(copy, stats) || (await isRenumbered(copy, stats, folder.root))) {
+      const isSame = await this.hasRecordedBytes(copy, handle, stats, tick);
       if (isSame) return undefined;
       if (isSame === undefined) return { closed: 'busy', message: `${name} has another ctime, and is compared first` };
     }
     return { closed: 'changed', message: `${name} is not the copy that was put there` };
   }
 
-  /** Compares the bytes: perhaps only owner, mode or inode changed. @returns undefined if it will be known later */
-  private async hasItsBytes(
+  /** Compares the bytes: perhaps only owner, mode or inode changed. @returns undefined until they are compared */
+  private async hasRecordedBytes(
     copy: RecordedCopy,
     handle: FileHandle,
     stats: BigIntStats,
@@ -148,16 +152,16 @@ export class CopyDoor {
       tick();
     }
     if ((await handle.stat({ bigint: true })).ctimeNs !== stats.ctimeNs) return false;
-    return this.note(key, checksum.digest() === copy.copyChecksum);
+    return this.cache(key, checksum.digest() === copy.copyChecksum);
   }
 
-  private note(key: string, isSame: boolean): boolean {
-    if (this.compared.size >= MOST_KNOWN) this.compared.clear();
+  private cache(key: string, isSame: boolean): boolean {
+    if (this.compared.size >= MAX_CACHED) this.compared.clear();
     this.compared.set(key, isSame);
     return isSame;
   }
 
-  /** Starts to compare a large copy: one at a time, and each chunk by a call of its own, so that others have a turn. */
+  /** Starts to compare a large copy, one at a time. Each chunk is a separate call, so that other calls get slots. */
   private async compareLater(
     copy: RecordedCopy & { copyChecksum: string },
     handle: FileHandle,
@@ -182,24 +186,25 @@ export class CopyDoor {
         checksum.update(value);
       }
       const now = await this.call(copy, () => own.stat({ bigint: true }));
-      if (now.ctimeNs === ctimeNs) this.note(key, checksum.digest() === copy.copyChecksum);
+      if (now.ctimeNs === ctimeNs) this.cache(key, checksum.digest() === copy.copyChecksum);
     };
-    // the next reader has it compared again if that fails
+    // if that fails, the next reader starts it again
     void compare()
       .catch(() => {})
       .finally(end)
-      .finally(() => this.closeInTurn(copy, own));
+      .finally(() => this.closeLater(copy, own));
   }
 
   /** Whether every user on this host may enter the directory. */
-  private async isOpenFolder(place: string): Promise<boolean> {
+  private async isPublicDirectory(directory: string): Promise<boolean> {
     const now = performance.now();
-    const known = this.folders.get(place);
-    if (known && now - known.at < FOLDER_MS) return known.isOpen;
-    const above = path.dirname(place);
-    const isOpen = ((await stat(place)).mode & 1) !== 0 && (above === place || (await this.isOpenFolder(above)));
-    if (this.folders.size >= MOST_KNOWN) this.folders.clear();
-    this.folders.set(place, { isOpen, at: now });
+    const known = this.directories.get(directory);
+    if (known && now - known.at < DIRECTORY_MS) return known.isOpen;
+    const above = path.dirname(directory);
+    const isOpen =
+      ((await stat(directory)).mode & 1) !== 0 && (above === directory || (await this.isPublicDirectory(above)));
+    if (this.directories.size >= MAX_CACHED) this.directories.clear();
+    this.directories.set(directory, { isOpen, at: now });
     return isOpen;
   }
 
@@ -212,12 +217,12 @@ export class CopyDoor {
         const now = await this.call(copy, () => handle.stat({ bigint: true }));
         return now.size === size && now.mtimeNs === mtimeNs;
       },
-      close: () => void this.closeInTurn(copy, handle),
+      close: () => void this.closeLater(copy, handle),
     };
   }
 
   /** Waits for a slot for as long as needed: an unclosed descriptor would stay open forever. */
-  private async closeInTurn({ mountpoint }: RecordedCopy, handle: FileHandle): Promise<void> {
+  private async closeLater({ mountpoint }: RecordedCopy, handle: FileHandle): Promise<void> {
     const leave = await this.slots.take();
     const closed = this.watch.follow({ kind: 'disk', mountpoint }, () => handle.close().finally(leave));
     await closed.catch(() => {}); // a read-only descriptor loses no data, and other calls report a hung disk
@@ -233,7 +238,7 @@ export class CopyDoor {
   }
 }
 
-/** @throws errors that concern neither the copy nor its disk */
+/** Converts an error of a copy or its disk. @throws all other errors */
 function closedBy(error: unknown): ClosedCopy {
   const closed = findClosed(error);
   if (closed === undefined) throw error;

@@ -7,10 +7,10 @@ import { checksumOf } from './checksum.js';
 import { linkPath, lstatPath, unlinkPath } from './descriptors.js';
 import { ignoreMissing, isSame, removeEntry } from './entry.js';
 import { readMarkerId } from './marker.js';
-import { type CopyPlace, checkInPlace, type Folder, ifThere, withCopy } from './restore-area.js';
+import { type CopyLocation, checkInPlace, type Directory, withCopy, withCopyIfPresent } from './restore-area.js';
 
 /** A copy as recorded, on a disk with the matching marker. */
-export interface RecordedCopy extends CopyPlace {
+export interface RecordedCopy extends CopyLocation {
   /** Bytes. */
   size: bigint;
   /** Null if none was put there. */
@@ -32,9 +32,9 @@ export interface RecordedCopy extends CopyPlace {
  * @param link replaces the system call in tests
  * @throws Error if the directory was moved; code EEXIST if the name exists; code ENOENT if the partial file is gone
  */
-export async function putInPlace(folder: Folder, partial: string, name: string, link = linkPath): Promise<void> {
-  const [from, to] = [path.join(folder.at, partial), path.join(folder.at, name)];
-  checkInPlace(folder);
+export async function putInPlace(directory: Directory, partial: string, name: string, link = linkPath): Promise<void> {
+  const [from, to] = [path.join(directory.fdPath, partial), path.join(directory.fdPath, name)];
+  checkInPlace(directory);
   try {
     await link(from, to);
   } catch (error) {
@@ -61,30 +61,30 @@ export function storedStats({ ino, mtimeNs, ctimeNs }: Pick<BigIntStats, 'ino' |
 }
 
 /** Returns the entry in an open directory; undefined if there is none. */
-export async function lookInto(folder: Folder, name: string): Promise<BigIntStats | undefined> {
-  return await lstatPath(path.join(folder.at, name), { bigint: true }).catch(ignoreMissing);
+export async function statIn(directory: Directory, name: string): Promise<BigIntStats | undefined> {
+  return await lstatPath(path.join(directory.fdPath, name), { bigint: true }).catch(ignoreMissing);
 }
 
 /**
  * Returns the file in a copy's place; undefined if there is none.
  * @throws TapeError POLICY if something blocks its directory; TRANSIENT if the disk is absent
  */
-export async function lookAt(place: CopyPlace): Promise<BigIntStats | undefined> {
-  return await withCopy(place, (file) => lstat(file, { bigint: true })).catch(ignoreMissing);
+export async function statCopy(location: CopyLocation): Promise<BigIntStats | undefined> {
+  return await withCopy(location, (file) => lstat(file, { bigint: true })).catch(ignoreMissing);
 }
 
 /** Does the same; undefined also if something has replaced its directory. */
-export async function findStats(place: CopyPlace): Promise<BigIntStats | undefined> {
-  return await ifThere(place, (file) => lstat(file, { bigint: true }));
+export async function findStats(location: CopyLocation): Promise<BigIntStats | undefined> {
+  return await withCopyIfPresent(location, (file) => lstat(file, { bigint: true }));
 }
 
-/** Returns the checksum of the file in a copy's place, as `like`; undefined if none. @throws as `lookAt` */
+/** Returns the checksum of the file in a copy's place, as `like`; undefined if none. @throws as `statCopy` */
 export async function readChecksum(
-  place: CopyPlace,
+  location: CopyLocation,
   like: string,
   tick: () => void = () => {},
 ): Promise<string | undefined> {
-  return await withCopy(place, (file) => checksumOf(file, like, tick)).catch(ignoreMissing);
+  return await withCopy(location, (file) => checksumOf(file, like, tick)).catch(ignoreMissing);
 }
 
 /**
@@ -99,7 +99,7 @@ export async function compareCopy(copy: RecordedCopy, tick: () => void = () => {
 }
 
 /**
- * Returns the file's stats if it is the recorded copy, else its state. Called before `takeAway`, with a query to the
+ * Returns the file's stats if it is the recorded copy, else its state. Called before `removeCopy`, with a query to the
  * database between the two.
  * @param tick as for `compareCopy`
  * @throws TapeError TRANSIENT if the disk is absent
@@ -118,12 +118,12 @@ export async function recogniseCopy(
 
 /**
  * Removes a recognised copy. Leaves any other file alone, even a later copy of the same file, whose ctime differs.
- * Leaves directories to `removeEmptyFolders`.
+ * Leaves directories to `removeEmptyDirectories`.
  * @param found by `recogniseCopy`
  * @returns whether the copy is gone
  * @throws TapeError TRANSIENT if the disk is absent
  */
-export async function takeAway(copy: RecordedCopy, found: BigIntStats | 'missing'): Promise<boolean> {
+export async function removeCopy(copy: RecordedCopy, found: BigIntStats | 'missing'): Promise<boolean> {
   if (found === 'missing') return true;
   const state = await findState(copy, async (_file, folder) => {
     const removed = await removeEntry(folder, path.basename(copy.path), (now) => isSame(now, found));
@@ -133,9 +133,9 @@ export async function takeAway(copy: RecordedCopy, found: BigIntStats | 'missing
 }
 
 /** Removes an unrecorded file of the restore area, if it is still the one seen. @returns whether it did */
-export async function removeSeen(place: CopyPlace, seen: BigIntStats): Promise<boolean> {
-  const name = path.basename(place.path);
-  const removed = await withCopy(place, (_file, folder) => removeEntry(folder, name, (now) => isSame(now, seen)));
+export async function removeSeen(location: CopyLocation, seen: BigIntStats): Promise<boolean> {
+  const name = path.basename(location.path);
+  const removed = await withCopy(location, (_file, folder) => removeEntry(folder, name, (now) => isSame(now, seen)));
   return removed === 'removed';
 }
 
@@ -143,7 +143,7 @@ export type CopyState = 'same' | 'changed' | 'missing';
 
 async function findState(
   copy: RecordedCopy,
-  find: (file: string, folder: Folder) => Promise<CopyState>,
+  find: (file: string, folder: Directory) => Promise<CopyState>,
 ): Promise<CopyState> {
   try {
     return await withCopy(copy, find);
@@ -155,24 +155,24 @@ async function findState(
 }
 
 /** Compares inode, size and mtime only. Not the device number, which may change with each mount. */
-export function isKnownBy(copy: Omit<RecordedCopy, keyof CopyPlace>, stats: BigIntStats): boolean {
+export function matchesRecord(copy: Omit<RecordedCopy, keyof CopyLocation>, stats: BigIntStats): boolean {
   const { ino, mtimeNs } = storedStats(stats);
   return stats.isFile() && copy.ino === ino && copy.size === stats.size && copy.mtimeNs === mtimeNs;
 }
 
 /** Whether it has the recorded times, which no user can give to another file. The inode may be another one after a mount. */
-export function isKnownByTimes(copy: Omit<RecordedCopy, keyof CopyPlace>, stats: BigIntStats): boolean {
+export function matchesTimes(copy: Omit<RecordedCopy, keyof CopyLocation>, stats: BigIntStats): boolean {
   const { ino, ctimeNs } = storedStats(stats);
-  return isKnownBy({ ...copy, ino }, stats) && copy.ctimeNs === ctimeNs;
+  return matchesRecord({ ...copy, ino }, stats) && copy.ctimeNs === ctimeNs;
 }
 
 /**
- * Whether a file may be the copy although its inode is another one: the disk's marker has another inode as well, since
- * the file system has numbered its inodes anew, or the disk was copied. Its bytes are to be compared.
+ * Whether a file may be the copy although its inode differs. Then the inode of the disk's marker differs too, because
+ * the file system renumbered its inodes, or the disk was copied. The caller must compare the bytes.
  */
 export async function isRenumbered(copy: RecordedCopy, stats: BigIntStats, root: string): Promise<boolean> {
   if (copy.markerId == null || copy.copyChecksum === null) return false;
-  if (!isKnownBy({ ...copy, ino: storedStats(stats).ino }, stats)) return false;
+  if (!matchesRecord({ ...copy, ino: storedStats(stats).ino }, stats)) return false;
   return (await readMarkerId(root)) !== copy.markerId;
 }
 
@@ -186,8 +186,8 @@ async function recognise(
   tick: () => void,
 ): Promise<BigIntStats | undefined> {
   const stats = await lstat(file, { bigint: true });
-  if (isKnownByTimes(copy, stats)) return stats;
-  const isKnown = isKnownBy(copy, stats);
+  if (matchesTimes(copy, stats)) return stats;
+  const isKnown = matchesRecord(copy, stats);
   if (!isKnown && !(await isRenumbered(copy, stats, root))) return undefined;
   if (copy.copyChecksum === null) return stats;
   return (await checksumOf(file, copy.copyChecksum, tick)) === copy.copyChecksum ? stats : undefined;

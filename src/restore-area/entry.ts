@@ -4,7 +4,7 @@
 import { type BigIntStats, lstatSync, unlinkSync } from 'node:fs';
 import path from 'node:path';
 import { codeOf } from '../core/errors.js';
-import type { Folder } from './restore-area.js';
+import type { Directory } from './restore-area.js';
 
 /**
  * Removes a file if it is the expected one. Checks and removes synchronously: a queued call could be delayed until
@@ -12,11 +12,11 @@ import type { Folder } from './restore-area.js';
  * @returns `other` if it is not the expected file
  */
 export async function removeEntry(
-  folder: Folder,
+  folder: Directory,
   name: string,
   isExpected: (stats: BigIntStats) => boolean,
 ): Promise<'removed' | 'missing' | 'other'> {
-  const file = path.join(folder.at, name);
+  const file = path.join(folder.fdPath, name);
   try {
     if (!isExpected(lstatSync(file, { bigint: true }))) return 'other';
     unlinkSync(file);

@@ -1,5 +1,5 @@
 /**
- * Which directories Tapegate trusts. A user with write permission in a directory can replace its entries between two
+ * Decides which directories Tapegate trusts. A user with write permission in a directory can replace its entries between two
  * calls: a file by another file, a directory by a link. So Tapegate restores a file only if no other user may write in
  * the directories on its path, from the root of the file system. It trusts:
  *
@@ -41,7 +41,10 @@ export async function readTrusted(root: string, group: number | undefined): Prom
   return { users: new Set(users), group };
 }
 
-/** @param at the directory, and the mount point of its restore disk, both without links */
+/**
+ * Returns why a directory is untrusted; undefined if it is trusted.
+ * @param at the directory, and the mount point of its restore disk, both without links
+ */
 export function findProblem(
   { directory, root }: { directory: string; root: string },
   { uid, gid, mode }: Pick<Stats, 'uid' | 'gid' | 'mode'>,

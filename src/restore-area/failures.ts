@@ -24,7 +24,7 @@ import { describeFull, noteFull } from '../domain/health/circuits.js';
 import { BoundedCalls, CallWatch, HungError, limitsOf } from './calls.js';
 import { describeUntrusted, findUntrusted } from './exposure.js';
 import { AbsentError, type MarkedDisk, markerName, rootOf } from './marker.js';
-import { meetDisk } from './setup.js';
+import { ensureMarked } from './setup.js';
 import { DiskGauge, type DiskProblem } from './space.js';
 
 /** Codes that blame a file, a directory or this process, not the disk. */
@@ -57,7 +57,7 @@ export class DiskError extends TapeError {
  * Makes a call on a restore disk. Throws a DiskError if the disk may be at fault, a FullError if it is full.
  * @param call gets a function to report progress during a long call
  */
-export async function ofDisk<T>(
+export async function callDisk<T>(
   calls: CallWatch,
   { mountpoint }: { mountpoint: string },
   call: (tick: () => void) => Promise<T>,
@@ -66,11 +66,11 @@ export async function ofDisk<T>(
     return await calls.follow({ kind: 'disk', mountpoint }, call);
   } catch (error) {
     if (diskClassOf(error) === 'SPACE') throw new FullError(error);
-    throw mayBeDisk(error) ? new DiskError(error) : error;
+    throw mayBeDiskFault(error) ? new DiskError(error) : error;
   }
 }
 
-function mayBeDisk(error: unknown): boolean {
+function mayBeDiskFault(error: unknown): boolean {
   if (isExhausted(error)) return false; // too many open files, whatever the file
   if (error instanceof TapeError) return error.errorClass === 'TRANSIENT' && !(error instanceof DiskError); // the marker
   const code = codeOf(error) ?? '';
@@ -82,12 +82,12 @@ function mayBeDisk(error: unknown): boolean {
 const MAX_FAILURES = 3;
 
 /** Time for which one probe serves all failed calls. */
-const FRESH_MS = 1000;
+const PROBE_FRESH_MS = 1000;
 
 const PROBE_MS = 10_000;
 
 /** Pause before an absent disk is tried again on this host; doubles with each try. */
-const LEFT_MS = { first: 5000, most: 600_000 };
+const ABSENT_PAUSE_MS = { first: 5000, most: 600_000 };
 
 export class FailingDisks {
   /** Follows calls that belong to no drive. */
@@ -101,10 +101,10 @@ export class FailingDisks {
   private readonly probes = new BoundedCalls();
   private readonly retries = new BoundedCalls();
   private readonly judged = new WeakMap<DiskError, Promise<string | undefined>>();
-  private readonly meetings = new BoundedCalls();
-  private readonly tries = new Map<number, { at: number; problem: Promise<DiskProblem | undefined> }>();
+  private readonly markings = new BoundedCalls();
+  private readonly recentProbes = new Map<number, { at: number; problem: Promise<DiskProblem | undefined> }>();
   /** Disks that are absent on this host and left to others, until a time of `performance.now()`. */
-  private readonly left = new Map<number, { until: number; ms: number }>();
+  private readonly absent = new Map<number, { until: number; ms: number }>();
 
   /** @param of.calls follows calls that belong to no drive; `host`: the name for recorded measurements */
   constructor(
@@ -132,7 +132,7 @@ export class FailingDisks {
 
   private async judge(disk: MarkedDisk, thrown: DiskError): Promise<string | undefined> {
     const hung = thrown.cause instanceof HungError ? thrown.cause : undefined; // a probe would hang too
-    if (hung && !hung.isOf(disk.mountpoint)) return undefined;
+    if (hung && !hung.isFaultOf(disk.mountpoint)) return undefined;
     const problem = hung?.message ?? (await this.probe(disk)) ?? this.count(disk, thrown);
     if (problem === undefined) return undefined;
     const found = typeof problem === 'string' ? { text: problem, isAbsent: false } : problem;
@@ -146,20 +146,20 @@ export class FailingDisks {
   }
 
   /** Suspends a disk that could not be measured. Does not wait. */
-  holdSoon(mountpoint: string, problem: DiskProblem): void {
+  suspendSoon(mountpoint: string, problem: DiskProblem): void {
     this.suspend(mountpoint, problem).catch((error: unknown) => {
       this.ctx.log.error({ err: error, disk: mountpoint }, `a failing disk is still in service: ${messageOf(error)}`);
     });
   }
 
   /** Clears cached probes after an operator changed something. */
-  forget(): void {
-    this.tries.clear();
-    this.gauge.forget();
+  clearCache(): void {
+    this.recentProbes.clear();
+    this.gauge.clearCache();
   }
 
   /** Records that a disk is full. When this returns, no new copy is assigned to it. */
-  async noteFull({ diskId, mountpoint }: MarkedDisk, { message }: FullError): Promise<void> {
+  async recordFull({ diskId, mountpoint }: MarkedDisk, { message }: FullError): Promise<void> {
     await noteFull(this.ctx, diskId, message);
     this.full.set(diskId, { at: performance.now(), error: `${mountpoint} is ${describeFull(message)}` });
   }
@@ -176,30 +176,30 @@ export class FailingDisks {
 
   async retry(): Promise<void> {
     const now = performance.now();
-    const leftToOthers = [...this.left].filter(([, { until }]) => until > now).map(([id]) => id);
-    await Promise.all((await takeRetries(this.ctx, leftToOthers)).map((disk) => this.retryOne(disk)));
+    const paused = [...this.absent].filter(([, { until }]) => until > now).map(([id]) => id);
+    await Promise.all((await takeRetries(this.ctx, paused)).map((disk) => this.retryOne(disk)));
   }
 
   /** Marks new disks if they are certainly the mounted ones; otherwise suspends them. */
-  async meetNew(): Promise<void> {
-    const meet = async (disk: UnmarkedDisk) => {
+  async markNew(): Promise<void> {
+    const mark = async (disk: UnmarkedDisk) => {
       let found: string | undefined;
-      const silence = await this.meetings.run(PROBE_MS, disk, async () => {
-        found = await meetDisk(this.ctx, disk);
+      const silence = await this.markings.run(PROBE_MS, disk, async () => {
+        found = await ensureMarked(this.ctx, disk);
       });
       const problem = silence ?? found;
       if (problem !== undefined) await suspendDisk(this.ctx, disk.mountpoint, problem);
-      this.gauge.forget();
+      this.gauge.clearCache();
     };
-    await Promise.all((await listUnmarked(this.ctx)).map(meet));
+    await Promise.all((await listUnmarked(this.ctx)).map(mark));
   }
 
   private async retryOne(disk: FailingDisk): Promise<void> {
     const { id, mountpoint } = disk;
     let isAbsent = false;
     const problem = await this.retries.run(PROBE_MS, disk, async () => {
-      const missing = await meetDisk(this.ctx, disk);
-      const space = await this.gauge.look(disk).catch((error: unknown) => {
+      const missing = await ensureMarked(this.ctx, disk);
+      const space = await this.gauge.readSpace(disk).catch((error: unknown) => {
         isAbsent = error instanceof AbsentError;
         throw missing === undefined ? error : new Error(missing);
       });
@@ -209,20 +209,20 @@ export class FailingDisks {
       await noteMeasurements(this.ctx, this.host, [{ diskId: id, free, problem: null }]);
       await putBackDisk(this.ctx, mountpoint); // also if the response arrives after the pause
     });
-    if (problem === undefined) this.left.delete(id);
-    else if (isAbsent && (await leaveToOthers(this.ctx, { host: this.host, mountpoint }))) this.leave(id);
+    if (problem === undefined) this.absent.delete(id);
+    else if (isAbsent && (await leaveToOthers(this.ctx, { host: this.host, mountpoint }))) this.pauseAbsent(id);
     else await noteStillFailing(this.ctx, mountpoint, problem);
   }
 
-  /** The disk is absent on this host, which looks for it ever less often. */
-  private leave(diskId: number): void {
-    const ms = Math.min((this.left.get(diskId)?.ms ?? LEFT_MS.first / 2) * 2, LEFT_MS.most);
-    this.left.set(diskId, { until: performance.now() + ms, ms });
+  /** Records that the disk is absent on this host. The pause before the next try doubles. */
+  private pauseAbsent(diskId: number): void {
+    const ms = Math.min((this.absent.get(diskId)?.ms ?? ABSENT_PAUSE_MS.first / 2) * 2, ABSENT_PAUSE_MS.most);
+    this.absent.set(diskId, { until: performance.now() + ms, ms });
   }
 
   private async probe(disk: MarkedDisk): Promise<DiskProblem | undefined> {
-    const known = this.tries.get(disk.diskId);
-    if (known && performance.now() - known.at < FRESH_MS) return await known.problem;
+    const known = this.recentProbes.get(disk.diskId);
+    if (known && performance.now() - known.at < PROBE_FRESH_MS) return await known.problem;
     const { diskId: id, mountpoint } = disk;
     let isAbsent = false;
     const tried = this.probes.run(PROBE_MS, { id, mountpoint }, async () => {
@@ -232,7 +232,7 @@ export class FailingDisks {
       });
     });
     const problem = tried.then((text) => (text === undefined ? undefined : { text, isAbsent }));
-    this.tries.set(id, { at: performance.now(), problem });
+    this.recentProbes.set(id, { at: performance.now(), problem });
     return await problem;
   }
 

@@ -7,17 +7,17 @@ import { readCopies } from '../domain/disks/copies.js';
 import { returnMissing } from '../domain/disks/missing.js';
 import { forgetKept, readKeptCopies } from '../domain/disks/removals.js';
 import { waitInTime } from './calls.js';
-import { lookInto } from './copy.js';
-import { removeEmptyFolders } from './made-folders.js';
+import { statIn } from './copy.js';
+import { removeEmptyDirectories } from './made-folders.js';
 import { type MarkedDisk, rootOf } from './marker.js';
 import { confirmOwned } from './ownership.js';
 import { openExisting } from './restore-area.js';
 
-/** Copies of a run of the periodic check: with a run a minute, a million in 17 hours. */
-const PAGE = 1000;
+/** Copies per run of the periodic check. With a run per minute, a million copies take 17 hours. */
+const RUN_COPIES = 1000;
 
-/** Copies of a look, so that it ends in time on a disk that takes 20 ms for each. */
-const STEP = 100;
+/** Copies per call, so that it ends in time on a disk that takes 20 ms for each. */
+const CALL_COPIES = 100;
 
 /** Checks all restored copies in turn, a page at each call, and records missing ones. */
 export class CopyCheck {
@@ -26,11 +26,11 @@ export class CopyCheck {
 
   /** @returns the number of missing copies */
   async run(ctx: Context): Promise<number> {
-    const copies = await readCopies(ctx, { after: this.after, limit: PAGE, isWorking: true });
-    this.after = copies.length < PAGE ? 0n : (copies.at(-1)?.fileId ?? 0n);
+    const copies = await readCopies(ctx, { after: this.after, limit: RUN_COPIES, isWorking: true });
+    this.after = copies.length < RUN_COPIES ? 0n : (copies.at(-1)?.fileId ?? 0n);
     let missing = 0;
-    for (let at = 0; at < copies.length; at += STEP) {
-      const gone = await ctx.copies.findMissing(copies.slice(at, at + STEP));
+    for (let at = 0; at < copies.length; at += CALL_COPIES) {
+      const gone = await ctx.copies.findMissing(copies.slice(at, at + CALL_COPIES));
       missing += (await returnMissing(ctx, gone)).length;
     }
     await this.checkKept(ctx);
@@ -38,14 +38,14 @@ export class CopyCheck {
     return missing;
   }
 
-  /** Does the same for changed copies that were left alone, whose paths are free once they are gone. */
+  /** Does the same for changed copies that were left alone. Their paths are free once they are gone. */
   private async checkKept(ctx: Context): Promise<void> {
-    const kept = await readKeptCopies(ctx, { after: this.afterKept, limit: STEP });
-    this.afterKept = kept.length < STEP ? 0n : (kept.at(-1)?.id ?? 0n);
+    const kept = await readKeptCopies(ctx, { after: this.afterKept, limit: CALL_COPIES });
+    this.afterKept = kept.length < CALL_COPIES ? 0n : (kept.at(-1)?.id ?? 0n);
     const gone = await ctx.copies.findMissing(kept);
     for (const copy of gone) {
       await confirmOwned(ctx);
-      await removeEmptyFolders(ctx, copy);
+      await removeEmptyDirectories(ctx, copy);
     }
     await forgetKept(ctx, gone);
   }
@@ -54,14 +54,14 @@ export class CopyCheck {
 /** Callers wait for the result before they answer. */
 const ANSWER_MS = 2000;
 
-/** One call at a time, because each one on a disk that hangs blocks a thread of the process. */
+/** Returns a check that makes one call at a time, because a call on a hung disk blocks a thread of the process. */
 export function createCopyLook(): CopyLook {
   const slots = new Limiter(1);
   let isHanging = false;
   return {
     findMissing: async (copies) => {
       if (copies.length === 0 || isHanging) return [];
-      // behind a call that hangs, nothing is known of these copies either
+      // while another call hangs, the state of these copies is unknown too
       const late = { ms: ANSWER_MS, error: () => new TapeError('TRANSIENT', 'the restore disks do not answer') };
       const leave = await slots.take({ late }).catch((error: unknown) => {
         if (!(error instanceof TapeError)) throw error;
@@ -80,7 +80,7 @@ export function createCopyLook(): CopyLook {
 
 async function findAllMissing<C extends LocatedCopy>(copies: readonly C[]): Promise<C[]> {
   const missing: C[] = [];
-  for (const ofDisk of groupBy(copies, ({ diskId }) => diskId)) missing.push(...(await findOnDisk(ofDisk)));
+  for (const onDisk of groupBy(copies, ({ diskId }) => diskId)) missing.push(...(await findOnDisk(onDisk)));
   return missing;
 }
 
@@ -89,8 +89,8 @@ async function findOnDisk<C extends LocatedCopy>([first, ...others]: readonly [C
   try {
     const root = await rootOf(first);
     const missing: C[] = [];
-    for (const ofFolder of groupBy([first, ...others], (copy) => path.dirname(copy.path))) {
-      missing.push(...(await findInFolder(root, ofFolder).catch(none))); // says nothing of other directories
+    for (const inDirectory of groupBy([first, ...others], (copy) => path.dirname(copy.path))) {
+      missing.push(...(await findInDirectory(root, inDirectory).catch(none))); // says nothing of other directories
     }
     if (missing.length > 0) await rootOf(first satisfies MarkedDisk); // it may have been unmounted meanwhile
     return missing;
@@ -105,19 +105,19 @@ function none(error: unknown): never[] {
   return [];
 }
 
-async function findInFolder<C extends LocatedCopy>(root: string, copies: readonly [C, ...C[]]): Promise<C[]> {
-  const folder = await openExisting(root, path.dirname(copies[0].path)).catch((error: unknown) => {
+async function findInDirectory<C extends LocatedCopy>(root: string, copies: readonly [C, ...C[]]): Promise<C[]> {
+  const directory = await openExisting(root, path.dirname(copies[0].path)).catch((error: unknown) => {
     if (codeOf(error) !== 'ENOENT') throw error;
   });
-  if (!folder) return [...copies];
+  if (!directory) return [...copies];
   try {
     const missing: C[] = [];
     for (const copy of copies) {
-      if ((await lookInto(folder, path.basename(copy.path))) === undefined) missing.push(copy);
+      if ((await statIn(directory, path.basename(copy.path))) === undefined) missing.push(copy);
     }
     return missing;
   } finally {
-    await folder.handle.close();
+    await directory.handle.close();
   }
 }
 

@@ -20,10 +20,10 @@ const ownerRecord = z.object({
 });
 export type OwnerRecord = z.infer<typeof ownerRecord>;
 
-/** Codes of a file that is not readable, or is none. */
+/** Error codes of a record that is unreadable, or is no regular file. */
 const WRONG = ['EACCES', 'EPERM', 'ELOOP', 'EISDIR'];
 
-/** A record that does not say whose directory it is, although the directory can be read. */
+/** An owner record that names no owner, although its directory is readable. */
 export class DamagedOwnerError extends TapeError {
   constructor(file: string, cause: unknown) {
     const problem = `the owner record ${file} is damaged, or may not be read: ${messageOf(cause)}`;

@@ -1,15 +1,16 @@
 /**
  * Fences a copy of the database: only one Tapegate may change restore disks and libraries, and send email and webhooks.
  *
- * Each directory has an owner record (restore-area/owner.ts) with the identity of its database, and a stamp that the passes of
- * an engine replace every few seconds. They record each stamp in the database before they write it. So:
+ * Each directory has an owner record (restore-area/owner.ts) with the identity of its database, and a stamp that the jobs
+ * of an engine replace every few seconds. They record each stamp in the database before they write it. So:
  * - Another identity: a restored database, or a takeover by another one.
  * - A stamp that the database never recorded: this database or the other one is a copy.
  * - A database in another cluster or directory is a copy, or was moved: an operator decides.
  * - A server with another start time was restarted, promoted or cloned. Unless its engines stopped in an orderly way, a
- *   new process first watches the stamps for a while: a living original replaces them. It needs a stamp to watch: a copy
- *   on a host without the disks is not let loose. An embedded database that is in
- *   the same directory since before the restart, on a host that has not restarted, is no copy.
+ *   new process first watches the stamps for a while, because a living original replaces them. If it can read no stamp,
+ *   it stays fenced: it may be a copy on a host without the disks.
+ * - An embedded database that has been in the same directory since before the restart, on a host that has not
+ *   restarted, is no copy.
  */
 import { randomUUID } from 'node:crypto';
 import { realpath, stat } from 'node:fs/promises';
@@ -58,11 +59,11 @@ export interface OwnedDirectory {
   isFailing: boolean;
 }
 
-interface Seen {
+interface ObservedDirectory {
   directory: OwnedDirectory;
   root: string;
   record: OwnerRecord | undefined;
-  /** Why it is not this Tapegate's. */
+  /** Why it does not belong to this Tapegate. */
   problem: string | undefined;
   /** False if the directory does not answer: the other fields are from the last successful check. */
   isFresh: boolean;
@@ -76,22 +77,22 @@ export function ownershipOf(ctx: Context): Ownership {
   return found;
 }
 
-/** Bounds the age of the last check. @throws FencedError */
+/** Checks the ownership, unless the last check is recent. @throws FencedError */
 export async function confirmOwned(ctx: Context): Promise<void> {
   await ownershipOf(ctx).confirm();
 }
 
 export class Ownership {
   private readonly ctx: Context;
-  private readonly looks = new BoundedCalls();
+  private readonly reads = new BoundedCalls();
   /** Last result for each directory, including results that arrived after the time limit. */
-  private readonly seen = new Map<string, Seen>();
+  private readonly seen = new Map<string, ObservedDirectory>();
   private readonly stampings = new BoundedCalls();
   private readonly writing = new Set<Promise<unknown>>();
   /** Problems of directories whose owner record could not be written, without names of partial files. */
   private readonly unwritten = new Map<string, string>();
   private stampedAt = Number.NEGATIVE_INFINITY;
-  /** Its stamps are known here, although a promoted standby may have lost their records. */
+  /** Epoch of this process's stamps. It knows them, although a promoted standby may have lost their records. */
   private readonly epoch = randomUUID();
   private stamps = 0;
   private checking: Promise<string | undefined> | undefined;
@@ -142,17 +143,17 @@ export class Ownership {
     this.ctx.log.error(new FencedError(reason).message);
   }
 
-  /** Whether it is fenced only while it waits. */
+  /** Whether this Tapegate is fenced only until a wait ends. */
   get isWatching(): boolean {
     return this.watchedSince !== undefined || this.returnedSince !== undefined;
   }
 
-  /** The end of a watch: of two copies that watch at the same time, the stamps of one stop the other. */
+  /** Whether a watch is about to end. If two copies watch at the same time, the stamps of one stop the other. */
   private get isClaiming(): boolean {
     return this.watchedSince !== undefined && performance.now() - this.watchedSince >= watching.ms - STAMP_MS;
   }
 
-  /** The engine stops: the next start need not wait. */
+  /** Called when the engine stops, so that the next start need not wait. */
   async release(): Promise<void> {
     await Promise.all(this.writing);
     if (this.reason === undefined && this.isAccepted) await endStamping(this.ctx).catch(() => {}); // it waits then
@@ -162,20 +163,21 @@ export class Ownership {
     const startedAt = performance.now();
     const site = await readIdentity(this.ctx);
     const place = await this.findPlace(site);
-    const seen = await this.look(site);
+    const seen = await this.observe(site);
     const isSeen = (mountpoint: string) => seen.some(({ directory }) => directory.mountpoint === mountpoint);
     const unseen = site.foreign.filter(({ path: mountpoint }) => !isSeen(mountpoint));
-    const elsewhere = unseen.find(({ isDisk }) => isDisk); // by an engine of another host
-    const foreign = seen.find((each) => each.problem !== undefined) ?? elsewhere;
+    const unseenDisk = unseen.find(({ isDisk }) => isDisk); // by an engine of another host
+    const foreign = seen.find((each) => each.problem !== undefined) ?? unseenDisk;
     let problem = findMove(site.place, place);
-    const returned = this.awaitReturn(site, seen);
+    const returned = this.awaitFormerOwner(site, seen);
     const reason = () => site.fenced ?? problem ?? foreign?.problem ?? returned;
-    if (reason() === undefined && !isUnmoved(site.place, place)) {
+    if (reason() === undefined && !isSamePlace(site.place, place)) {
       problem = this.watch(site, seen);
       if (problem === undefined) await acceptPlace(this.ctx, place);
     } else this.watchedSince = undefined;
     if ((problem ?? null) !== site.problem) await noteProblem(this.ctx, problem ?? null);
-    for (const each of seen) if (each.problem !== undefined || returned === undefined) await this.noteSeen(site, each);
+    for (const each of seen)
+      if (each.problem !== undefined || returned === undefined) await this.recordForeign(site, each);
     for (const { path: library, isDisk } of unseen) if (!isDisk) await noteForeign(this.ctx, library, null); // it is gone
     this.reason = reason();
     if (this.reason === undefined) this.isAccepted = true;
@@ -185,11 +187,11 @@ export class Ownership {
   }
 
   /**
-   * After a late stamp, or the removal of its record, a directory is no longer another Tapegate's, which may use it until
-   * its next check.
+   * Waits after a late stamp, or the removal of its record, shows that a directory is no longer another Tapegate's. That
+   * Tapegate may use the directory until its next check.
    * @returns why no engine may work yet
    */
-  private awaitReturn({ foreign }: SiteIdentity, seen: readonly Seen[]): string | undefined {
+  private awaitFormerOwner({ foreign }: SiteIdentity, seen: readonly ObservedDirectory[]): string | undefined {
     const returned = seen.find(({ directory }) => foreign.some((each) => each.path === directory.mountpoint));
     if (!returned || seen.some(({ problem }) => problem !== undefined)) {
       this.returnedSince = undefined;
@@ -203,8 +205,8 @@ export class Ownership {
     return `${returned.directory.mountpoint} belonged to another Tapegate: for ${watching.returnMs / 1000} s, Tapegate waits until that one has stopped`;
   }
 
-  /** @returns why no engine may work yet */
-  private watch(site: SiteIdentity, seen: readonly Seen[]): string | undefined {
+  /** Watches the stamps after a restart of the database server. @returns why no engine may work yet */
+  private watch(site: SiteIdentity, seen: readonly ObservedDirectory[]): string | undefined {
     if (this.isAccepted || site.place === null || !site.isStamping || !site.hasDirectories) return undefined;
     if (!seen.some(({ isFresh, record }) => isFresh && record)) {
       this.watchedSince = undefined;
@@ -218,7 +220,7 @@ export class Ownership {
     return `the database server was restarted or copied: for ${watching.ms / 1000} s, Tapegate waits whether another one uses the restore disks`;
   }
 
-  /** Finds where the database is. */
+  /** Returns the cluster and the directory of the database. */
   async findPlace({ started, database }: SiteIdentity): Promise<Place> {
     this.system ??= await readSystem(this.ctx);
     return { system: this.system, database, started, ...(await findDirectory(this.ctx)) };
@@ -234,25 +236,25 @@ export class Ownership {
     return false;
   }
 
-  /** Reads the owner records. Absent directories are left out. */
-  async look(site: SiteIdentity): Promise<Seen[]> {
+  /** Reads the owner records. Skips absent directories. */
+  async observe(site: SiteIdentity): Promise<ObservedDirectory[]> {
     // a hung call would occupy a thread
     const directories = listDirectories(this.ctx, site).filter(({ isFailing }) => !(isFailing && this.isAccepted));
-    const lookAt = async (directory: OwnedDirectory) => {
+    const observeOne = async (directory: OwnedDirectory) => {
       const { mountpoint } = directory;
-      const failure = await this.looks.run(ANSWER_MS, directory, async () => {
-        const found = await this.lookAt(site, directory);
+      const failure = await this.reads.run(ANSWER_MS, directory, async () => {
+        const found = await this.readDirectory(site, directory);
         if (found) this.seen.set(mountpoint, found);
         else this.seen.delete(mountpoint);
       });
       const found = this.seen.get(mountpoint);
       return found ? [{ ...found, isFresh: failure === undefined }] : [];
     };
-    return (await Promise.all(directories.map(lookAt))).flat();
+    return (await Promise.all(directories.map(observeOne))).flat();
   }
 
   /** @returns undefined if it is absent @throws an error if it cannot be read now */
-  private async lookAt(site: SiteIdentity, directory: OwnedDirectory): Promise<Seen | undefined> {
+  private async readDirectory(site: SiteIdentity, directory: OwnedDirectory): Promise<ObservedDirectory | undefined> {
     const root = await findOwnedRoot(directory).catch((error: unknown) => {
       if (error instanceof AbsentError) return undefined;
       throw error;
@@ -262,8 +264,8 @@ export class Ownership {
     try {
       const record = await readOwner(root);
       const { id, mountpoint } = directory;
-      const place = id === 0 ? `${mountpoint} of the host ${hostname()}` : mountpoint;
-      return { ...found, record, problem: record && (await this.findProblem(site, place, record)) };
+      const name = id === 0 ? `${mountpoint} of the host ${hostname()}` : mountpoint;
+      return { ...found, record, problem: record && (await this.findProblem(site, name, record)) };
     } catch (error) {
       if (!(error instanceof DamagedOwnerError)) throw error;
       return { ...found, record: undefined, problem: error.message };
@@ -272,22 +274,25 @@ export class Ownership {
 
   async findProblem(
     { identity }: SiteIdentity,
-    place: string,
+    name: string,
     { identity: owner, epoch, number, host, at }: OwnerRecord,
   ): Promise<string | undefined> {
     const last = `last used at ${at}Z on ${host}`;
-    if (owner !== identity) return `${place} belongs to another Tapegate, ${last}`;
+    if (owner !== identity) return `${name} belongs to another Tapegate, ${last}`;
     if (epoch === this.epoch || (await isRecorded(this.ctx, { epoch, number }))) return undefined;
-    return `${place} belongs to another copy of this database, ${last}`;
+    return `${name} belongs to another copy of this database, ${last}`;
   }
 
-  private async noteSeen({ foreign }: SiteIdentity, { directory: { mountpoint }, problem }: Seen): Promise<void> {
+  private async recordForeign(
+    { foreign }: SiteIdentity,
+    { directory: { mountpoint }, problem }: ObservedDirectory,
+  ): Promise<void> {
     const isNoted = foreign.some((each) => each.path === mountpoint);
     if (problem !== undefined || isNoted) await noteForeign(this.ctx, mountpoint, problem ?? null);
   }
 
-  /** Takes directories without an owner, and replaces stamps. Waits for no disk: a busy one may take long. */
-  private async stampAll(identity: string, all: readonly Seen[]): Promise<void> {
+  /** Takes directories without an owner, and replaces stamps. Does not wait for disks, because a busy one may take long. */
+  private async stampAll(identity: string, all: readonly ObservedDirectory[]): Promise<void> {
     const seen = all.filter(({ isFresh }) => isFresh);
     const isNew = seen.some(({ record }) => !record);
     if (seen.length === 0 || (!isNew && performance.now() - this.stampedAt < STAMP_MS)) return;
@@ -353,12 +358,12 @@ const FIELDS = ['system', 'database', 'directory', 'inode'] as const;
 const differ = (from: Place, to: Place, field: keyof Place) =>
   from[field] !== null && to[field] !== null && from[field] !== to[field];
 
-function isUnmoved(from: Place | null, to: Place): boolean {
+function isSamePlace(from: Place | null, to: Place): boolean {
   if (from === null || FIELDS.some((field) => differ(from, to, field))) return false;
   return from.started === to.started || (to.boot !== null && from.boot === to.boot);
 }
 
-/** Returns how the database shows that it was copied or moved. */
+/** Returns how the database shows that it was copied or moved; undefined if it does not. */
 function findMove(from: Place | null, to: Place): string | undefined {
   if (from === null) return undefined;
   if (differ(from, to, 'directory'))

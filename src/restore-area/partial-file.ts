@@ -13,7 +13,7 @@ import { setAttributes, type WantedAttributes, withoutGroup } from './attributes
 import { storedStats } from './copy.js';
 import { closeFile, openFile, statFile, syncFile, writeFile } from './descriptors.js';
 import { isSame, removeEntry } from './entry.js';
-import { type CopyPlace, type Folder, ifThere } from './restore-area.js';
+import { type CopyLocation, type Directory, withCopyIfPresent } from './restore-area.js';
 
 /** All files with such names are Tapegate's; entries of other types are not. */
 const isPartial = (stats: BigIntStats) => stats.isFile();
@@ -22,19 +22,24 @@ const isPartial = (stats: BigIntStats) => stats.isFile();
  * Removes the partial file of a copy, if there is one. If something blocks its directory, there is none.
  * @throws TapeError TRANSIENT if the disk is absent; other errors of the removal
  */
-export async function removePartial(place: CopyPlace, name: string): Promise<void> {
-  await ifThere(place, (_file, folder) => removeEntry(folder, name, isPartial));
+export async function removePartial(location: CopyLocation, name: string): Promise<void> {
+  await withCopyIfPresent(location, (_file, folder) => removeEntry(folder, name, isPartial));
 }
 
 /** Returns the partial file of a copy; undefined if there is none. @throws as `removePartial` */
-export async function lookBeside(place: CopyPlace, name: string): Promise<BigIntStats | undefined> {
-  const stats = await ifThere(place, (_file, folder) => lstat(path.join(folder.at, name), { bigint: true }));
+export async function findPartial(location: CopyLocation, name: string): Promise<BigIntStats | undefined> {
+  const stats = await withCopyIfPresent(location, (_file, folder) =>
+    lstat(path.join(folder.fdPath, name), { bigint: true }),
+  );
   return stats && isPartial(stats) ? stats : undefined;
 }
 
 /** Removes a partial file that was examined, but no newer one with its name. @returns whether it is gone */
-export async function removePartialSeen(place: CopyPlace, name: string, seen: BigIntStats): Promise<boolean> {
-  return (await ifThere(place, (_file, folder) => removeEntry(folder, name, (now) => isSame(now, seen)))) !== 'other';
+export async function removePartialSeen(location: CopyLocation, name: string, seen: BigIntStats): Promise<boolean> {
+  return (
+    (await withCopyIfPresent(location, (_file, folder) => removeEntry(folder, name, (now) => isSame(now, seen)))) !==
+    'other'
+  );
 }
 
 const BUDGET_BYTES = 16 * 1024 * 1024;
@@ -49,7 +54,7 @@ const SYNC_BYTES = 64 * 1024 * 1024;
 
 /** Creates the file at once; the caller must end it with `finish` or `discard`. */
 export class PartialFile {
-  private readonly folder: Folder;
+  private readonly directory: Directory;
   private readonly name: string;
   private readonly budget: Budget;
   private readonly attributes: WantedAttributes;
@@ -64,31 +69,35 @@ export class PartialFile {
   private written: Promise<unknown>;
   private failure: unknown;
 
-  constructor(folder: Folder, name: string, how: { budget: Budget; attributes: WantedAttributes; syncBytes?: number }) {
-    this.syncBytes = how.syncBytes ?? SYNC_BYTES;
-    this.folder = folder;
+  constructor(
+    directory: Directory,
+    name: string,
+    options: { budget: Budget; attributes: WantedAttributes; syncBytes?: number },
+  ) {
+    this.syncBytes = options.syncBytes ?? SYNC_BYTES;
+    this.directory = directory;
     this.name = name;
-    this.budget = how.budget;
-    this.attributes = how.attributes;
-    const { mode, gid } = how.attributes;
-    this.opening = createNew(folder, name, gid === null ? mode : withoutGroup(mode)); // it has another group until `finish`
+    this.budget = options.budget;
+    this.attributes = options.attributes;
+    const { mode, gid } = options.attributes;
+    this.opening = createNew(directory, name, gid === null ? mode : withoutGroup(mode)); // it has another group until `finish`
     this.written = this.opening;
-    this.noteFailure();
+    this.watchFailure();
   }
 
   /** Resolves when there is room for more; the chunk must not be reused. @throws the error of an earlier write */
   async write(chunk: Uint8Array): Promise<void> {
-    const giveRoom = await this.budget.take({ cost: chunk.length });
+    const releaseRoom = await this.budget.take({ cost: chunk.length });
     this.written = this.written
       .then(async () => {
         await writeAll(await this.opening, chunk);
         await this.syncAhead(chunk.length);
       })
       .finally(() => {
-        giveRoom();
+        releaseRoom();
         giveBack(chunk);
       });
-    this.noteFailure();
+    this.watchFailure();
     if (this.failure !== undefined) throw this.failure;
   }
 
@@ -113,7 +122,7 @@ export class PartialFile {
     try {
       this.ino ??= (await statFile(fd, { bigint: true })).ino;
       await this.close().catch(() => {}); // `finish` throws it
-      await removeEntry(this.folder, this.name, ({ ino }) => ino === this.ino);
+      await removeEntry(this.directory, this.name, ({ ino }) => ino === this.ino);
       return true;
     } catch {
       return false;
@@ -139,15 +148,15 @@ export class PartialFile {
     await closeFile(fd);
   }
 
-  private noteFailure(): void {
+  private watchFailure(): void {
     this.written.catch((error: unknown) => {
       this.failure ??= error;
     });
   }
 }
 
-async function createNew(folder: Folder, name: string, mode: number): Promise<number> {
-  const file = path.join(folder.at, name);
+async function createNew(directory: Directory, name: string, mode: number): Promise<number> {
+  const file = path.join(directory.fdPath, name);
   const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW;
   try {
     return await openFile(file, flags, mode);
@@ -155,12 +164,12 @@ async function createNew(folder: Folder, name: string, mode: number): Promise<nu
     if (codeOf(error) !== 'EEXIST') throw error;
   }
   // left by a failed attempt on the same drive
-  if ((await removeEntry(folder, name, isPartial)) === 'other') throw inTheWay(folder, name);
+  if ((await removeEntry(directory, name, isPartial)) === 'other') throw inTheWay(directory, name);
   return await openFile(file, flags, mode);
 }
 
-function inTheWay(folder: Folder, name: string): Error {
-  const message = `${path.join(folder.place, name)} is in the way of a partial file; remove it`;
+function inTheWay(directory: Directory, name: string): Error {
+  const message = `${path.join(directory.path, name)} is in the way of a partial file; remove it`;
   return Object.assign(new Error(message), { code: 'EEXIST' });
 }
 

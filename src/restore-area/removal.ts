@@ -1,7 +1,7 @@
 /**
- * Removes copies that no active request contains (domain/disks/removals.ts), and what ended recalls left
- * (domain/disks/stale-files.ts). Each step is repeatable. A file that cannot be examined or removed now delays no other, and is
- * retried later.
+ * Removes copies that no active request contains (domain/disks/removals.ts), and files that ended recalls left
+ * (domain/disks/stale-files.ts). Each step is repeatable. A file that cannot be examined or removed now delays no other,
+ * and is retried later.
  */
 import path from 'node:path';
 import { logFailure, UnavailableError } from '../core/errors.js';
@@ -19,17 +19,17 @@ import {
   type UnclearedRequest,
 } from '../domain/disks/removals.js';
 import { deleteStaleFiles, findStillStale, readStaleFilesAtRest, type StaleFile } from '../domain/disks/stale-files.js';
-import { type CopyState, compareCopy, recogniseCopy, takeAway } from './copy.js';
-import { FailingDisks, ofDisk } from './failures.js';
-import { removeEmptyFolders } from './made-folders.js';
+import { type CopyState, compareCopy, recogniseCopy, removeCopy } from './copy.js';
+import { callDisk, FailingDisks } from './failures.js';
+import { removeEmptyDirectories } from './made-folders.js';
 import { confirmOwned } from './ownership.js';
-import { lookBeside, partialName, removePartialSeen } from './partial-file.js';
-import type { CopyPlace } from './restore-area.js';
+import { findPartial, partialName, removePartialSeen } from './partial-file.js';
+import type { CopyLocation } from './restore-area.js';
 
 const PAGE = 200;
 
 /** Files of a request per page: each is examined once, however many have a copy. */
-const HOLDS = 5000;
+const REQUEST_FILES = 5000;
 
 /**
  * Copies of a disk examined or removed at once. Few, because the calls of a hung disk block threads, of which a process
@@ -38,7 +38,7 @@ const HOLDS = 5000;
 const CALLS_PER_DISK = 3;
 
 /** Requests per query, which returns only ids while they wait for a disk. */
-const REQUESTS = 1000;
+const REQUEST_PAGE = 1000;
 
 /**
  * Requests whose remaining copies are all on failing disks. They are skipped until another disk fails, one of these
@@ -58,14 +58,14 @@ export class WaitingRequests {
     return this.versions.get(id) === version;
   }
 
-  /** Everything reachable of the request was examined, and something remains. */
-  note({ id, version }: UnclearedRequest): void {
+  /** Records a request of which every reachable copy was examined, and some remain. */
+  record({ id, version }: UnclearedRequest): void {
     if (this.failing !== '') this.versions.set(id, version);
   }
 }
 
 /**
- * A request that fails delays no other.
+ * Removes the copies of released files. A request that fails delays no other.
  * @param waiting kept by a caller that runs this repeatedly
  * @returns the number of removed copies
  * @throws the first failure, after the other requests
@@ -79,18 +79,18 @@ export async function removeUnheld(
   waiting.begin(await nameFailing(ctx));
   let failure: unknown;
   for (let after = 0; !stop.aborted; ) {
-    const requests = await listUncleared(ctx, { after, limit: REQUESTS });
+    const requests = await listUncleared(ctx, { after, limit: REQUEST_PAGE });
     for (const request of requests) {
       if (stop.aborted || waiting.has(request)) continue;
       try {
-        if (await clearRequest(ctx, disks, { requestId: request.id, stop })) waiting.note(request);
+        if (await clearRequest(ctx, disks, { requestId: request.id, stop })) waiting.record(request);
       } catch (error) {
         if (error instanceof UnavailableError && error.kind === 'away') throw error;
         logFailure(ctx.log, error, 'the released files of a request are not removed', { requestId: request.id });
         failure ??= error;
       }
     }
-    if (requests.length < REQUESTS) break;
+    if (requests.length < REQUEST_PAGE) break;
     after = requests.at(-1)?.id ?? after;
   }
   const count = await removeCopies(ctx, disks, stop);
@@ -104,26 +104,30 @@ async function clearRequest(
   disks: FailingDisks,
   { requestId, stop }: { requestId: number; stop: AbortSignal },
 ): Promise<boolean> {
-  let isWhole = true;
+  let isComplete = true;
   for (let after: number | undefined = 0; after !== undefined; ) {
-    const page: Awaited<ReturnType<typeof readUnheld>> = await readUnheld(ctx, { requestId, after, limit: HOLDS });
+    const page: Awaited<ReturnType<typeof readUnheld>> = await readUnheld(ctx, {
+      requestId,
+      after,
+      limit: REQUEST_FILES,
+    });
     const failing = new Set<number>(); // since this page was read
     for (let at = 0; at < page.copies.length && !stop.aborted; at += PAGE) {
       const copies = page.copies.slice(at, at + PAGE);
-      const looks = await eachOf(ctx, disks, { copies, failing, what: 'looked at' }, compareCopy);
+      const examined = await callEach(ctx, disks, { copies, failing, what: 'looked at' }, compareCopy);
       const pick = (isPicked: (state: CopyState) => boolean) =>
-        looks.filter(({ result }) => isPicked(result)).map(({ copy }) => copy);
+        examined.filter(({ result }) => isPicked(result)).map(({ copy }) => copy);
       const [unchanged, changed] = [pick((state) => state !== 'changed'), pick((state) => state === 'changed')];
-      const left = await letGo(ctx, { unchanged, changed });
-      if (left.length < copies.length) isWhole = false;
+      const released = await letGo(ctx, { unchanged, changed });
+      if (released.length < copies.length) isComplete = false;
     }
     if (stop.aborted) return false; // the request stays marked
     after = page.last;
   }
-  return isWhole && !(await markCleared(ctx, requestId));
+  return isComplete && !(await markCleared(ctx, requestId));
 }
 
-interface Each<C extends CopyPlace> {
+interface EachOptions<C extends CopyLocation> {
   copies: readonly C[];
   /** Ids of disks that are skipped, because each call may take long to fail; grows. */
   failing?: Set<number>;
@@ -132,13 +136,13 @@ interface Each<C extends CopyPlace> {
 }
 
 /**
- * Calls `call` for each copy on its disk, a few of each disk at once. Logs and omits failures; of a failing disk only once, whose
- * copies then wait.
+ * Calls `call` for each copy, a few per disk at once. Logs failures, and omits them from the result. Logs a failing disk
+ * once, and skips its remaining copies.
  */
-export async function eachOf<C extends CopyPlace, T>(
+export async function callEach<C extends CopyLocation, T>(
   ctx: Context,
   disks: FailingDisks,
-  { copies, failing = new Set(), what }: Each<C>,
+  { copies, failing = new Set(), what }: EachOptions<C>,
   call: (copy: C, tick: () => void) => Promise<T>,
 ): Promise<{ copy: C; result: T }[]> {
   const done: { copy: C; result: T }[] = [];
@@ -146,7 +150,7 @@ export async function eachOf<C extends CopyPlace, T>(
     if (failing.has(copy.diskId)) return;
     await confirmOwned(ctx);
     try {
-      done.push({ copy, result: await ofDisk(disks.calls, copy, (tick) => call(copy, tick)) });
+      done.push({ copy, result: await callDisk(disks.calls, copy, (tick) => call(copy, tick)) });
     } catch (error) {
       if ((await disks.blame(copy, error)) !== undefined) failing.add(copy.diskId);
       else
@@ -182,19 +186,21 @@ async function removeClaimed(
   disks: FailingDisks,
   copies: readonly NotedCopy[],
 ): Promise<{ gone: NotedCopy[]; changed: NotedCopy[] }> {
-  const looks = await eachOf(ctx, disks, { copies, what: 'looked at' }, recogniseCopy);
+  const examined = await callEach(ctx, disks, { copies, what: 'looked at' }, recogniseCopy);
   const leaving = await findLeaving(
     ctx,
-    looks.map(({ copy }) => copy),
+    examined.map(({ copy }) => copy),
   );
-  const found = new Map(looks.filter(({ copy }) => leaving.has(copy.fileId)).map((look) => [look.copy, look.result]));
-  const taken = await eachOf(ctx, disks, { copies: [...found.keys()], what: 'removed' }, async (copy) => {
-    const look = found.get(copy);
-    return look !== undefined && look !== 'changed' && (await takeAway(copy, look));
+  const found = new Map(
+    examined.filter(({ copy }) => leaving.has(copy.fileId)).map((each) => [each.copy, each.result]),
+  );
+  const removed = await callEach(ctx, disks, { copies: [...found.keys()], what: 'removed' }, async (copy) => {
+    const state = found.get(copy);
+    return state !== undefined && state !== 'changed' && (await removeCopy(copy, state));
   });
-  const gone = taken.filter(({ result }) => result).map(({ copy }) => copy);
+  const gone = removed.filter(({ result }) => result).map(({ copy }) => copy);
   return {
-    gone: await tidyAfter(ctx, disks, gone),
+    gone: await removeEmptyAfter(ctx, disks, gone),
     changed: [...found.keys()].filter((copy) => found.get(copy) === 'changed'),
   };
 }
@@ -203,17 +209,21 @@ async function removeClaimed(
  * Removes empty directories of removed copies, also of those removed earlier, before a process was killed.
  * @returns copies for which this is done; the others are left to a later run
  */
-async function tidyAfter<C extends CopyPlace>(ctx: Context, disks: FailingDisks, gone: readonly C[]): Promise<C[]> {
-  const folderOf = (copy: C) => path.join(copy.mountpoint, path.dirname(copy.path));
-  const copies = [...new Map(gone.map((copy) => [folderOf(copy), copy])).values()];
-  const done = await eachOf(ctx, disks, { copies, what: 'removed with its folders' }, (copy) =>
-    removeEmptyFolders(ctx, copy),
+async function removeEmptyAfter<C extends CopyLocation>(
+  ctx: Context,
+  disks: FailingDisks,
+  gone: readonly C[],
+): Promise<C[]> {
+  const directoryOf = (copy: C) => path.join(copy.mountpoint, path.dirname(copy.path));
+  const copies = [...new Map(gone.map((copy) => [directoryOf(copy), copy])).values()];
+  const done = await callEach(ctx, disks, { copies, what: 'removed with its folders' }, (copy) =>
+    removeEmptyDirectories(ctx, copy),
   );
-  const tidied = new Set(done.map(({ copy }) => folderOf(copy)));
-  return gone.filter((copy) => tidied.has(folderOf(copy)));
+  const cleared = new Set(done.map(({ copy }) => directoryOf(copy)));
+  return gone.filter((copy) => cleared.has(directoryOf(copy)));
 }
 
-/** @returns the number of recalls that left nothing behind, or have been cleaned up */
+/** Removes files that ended recalls left. @returns the number of recalls that left none, or are cleaned up */
 export async function removeStaleFiles(
   ctx: Context,
   stop: AbortSignal,
@@ -223,44 +233,44 @@ export async function removeStaleFiles(
   for (let after = 0n; !stop.aborted; ) {
     const page = await readStaleFilesAtRest(ctx, { after, limit: PAGE });
     // partial files first: then a stalled engine has nothing that it could still put in place
-    const alone = await removeEach(ctx, disks, page, {
-      look: (left) => lookBeside(left, partialName(left)),
-      take: async (left, seen) => !seen || (await removePartialSeen(left, partialName(left), seen)),
+    const withoutPartial = await removeEach(ctx, disks, page, {
+      examine: (left) => findPartial(left, partialName(left)),
+      remove: async (left, seen) => !seen || (await removePartialSeen(left, partialName(left), seen)),
     });
-    const over = await removeEach(ctx, disks, alone, {
-      look: async (left, tick) => (left.ino === null ? 'changed' : await recogniseCopy(left, tick)),
-      take: async (left, found, isNoted) => isNoted || found === 'changed' || (await takeAway(left, found)),
+    const ended = await removeEach(ctx, disks, withoutPartial, {
+      examine: async (left, tick) => (left.ino === null ? 'changed' : await recogniseCopy(left, tick)),
+      remove: async (left, found, isNoted) => isNoted || found === 'changed' || (await removeCopy(left, found)),
     });
-    const tidied = await tidyAfter(ctx, disks, over);
-    if (tidied.length > 0) await deleteStaleFiles(ctx, tidied);
-    count += tidied.length;
+    const cleared = await removeEmptyAfter(ctx, disks, ended);
+    if (cleared.length > 0) await deleteStaleFiles(ctx, cleared);
+    count += cleared.length;
     if (page.length < PAGE) break;
     after = page.at(-1)?.id ?? after;
   }
   return count;
 }
 
-/** How to remove one kind of file. `take` gets the result of `look`, and returns whether the file is gone. */
-interface Removing<Look> {
-  look: (left: StaleFile, tick: () => void) => Promise<Look>;
-  take: (left: StaleFile, look: Look, isNoted: boolean) => Promise<boolean>;
+/** How to remove one kind of file. `remove` gets the result of `examine`, and returns whether the file is gone. */
+interface Removing<State> {
+  examine: (stale: StaleFile, tick: () => void) => Promise<State>;
+  remove: (stale: StaleFile, state: State, isNoted: boolean) => Promise<boolean>;
 }
 
 /** @returns recalls for which this is done; the others are left to a later run */
-async function removeEach<Look>(
+async function removeEach<State>(
   ctx: Context,
   disks: FailingDisks,
   all: readonly StaleFile[],
-  { look, take }: Removing<Look>,
+  { examine, remove }: Removing<State>,
 ): Promise<StaleFile[]> {
-  const looks = await eachOf(ctx, disks, { copies: all, what: 'looked at' }, look);
+  const examined = await callEach(ctx, disks, { copies: all, what: 'looked at' }, examine);
   const still = await findStillStale(
     ctx,
-    looks.map(({ copy }) => copy),
+    examined.map(({ copy }) => copy),
   );
-  const found = new Map(looks.filter(({ copy }) => still.has(copy.id)).map((seen) => [seen.copy, seen.result]));
-  const taken = await eachOf(ctx, disks, { copies: [...found.keys()], what: 'removed' }, async (left) =>
-    take(left, found.get(left) as Look, still.get(left.id)?.isNoted === true),
+  const found = new Map(examined.filter(({ copy }) => still.has(copy.id)).map((each) => [each.copy, each.result]));
+  const removed = await callEach(ctx, disks, { copies: [...found.keys()], what: 'removed' }, async (stale) =>
+    remove(stale, found.get(stale) as State, still.get(stale.id)?.isNoted === true),
   );
-  return taken.filter(({ result }) => result).map(({ copy }) => copy);
+  return removed.filter(({ result }) => result).map(({ copy }) => copy);
 }

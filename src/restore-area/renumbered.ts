@@ -19,14 +19,14 @@ import {
   recordMarker,
 } from '../domain/disks/renumbered.js';
 import { recogniseCopy, storedStats } from './copy.js';
-import { type FailingDisks, ofDisk } from './failures.js';
+import { callDisk, type FailingDisks } from './failures.js';
 import { readMarkerId, rootOf } from './marker.js';
-import { eachOf } from './removal.js';
+import { callEach } from './removal.js';
 import { probeNames } from './setup.js';
 
 const PAGE = 200;
 
-/** Bytes that a run compares, about: with a run a minute, 100 MB/s at most. */
+/** Approximate bytes that a run compares: with a run per minute, at most 100 MB/s. */
 const RUN_BYTES = 6n * 10n ** 9n;
 
 interface Run {
@@ -38,25 +38,25 @@ interface Run {
 
 export class Renumbering {
   private readonly owner = randomUUID();
-  /** Markers by disk, as this host sees them, with which all copies are known: another host may see other inodes. */
+  /** Markers with which all copies are known, by disk. They are valid for this host: another may see other inodes. */
   private readonly known = new Map<number, string>();
 
   async run(ctx: Context, stop: AbortSignal, disks: FailingDisks): Promise<void> {
     const run: Run = { stop, disks, bytes: 0n };
     for (const disk of await readMarkers(ctx)) {
-      const now = await onDisk(disks, disk, readMarkerId);
+      const now = await runOnDisk(disks, disk, readMarkerId);
       if (now === undefined || now === this.known.get(disk.diskId)) continue;
       const isKnown = now === disk.markerId || disk.markerId === null;
       if (!isKnown && !(await this.compare(ctx, disk, now, run))) continue;
       if (now !== disk.markerId) {
         await recordMarker(ctx, disk, now);
-        await onDisk(disks, disk, (root) => probeNames(ctx, disk.diskId, root));
+        await runOnDisk(disks, disk, (root) => probeNames(ctx, disk.diskId, root));
       }
       this.known.set(disk.diskId, now);
     }
   }
 
-  /** @returns whether all copies of the disk were looked at */
+  /** @returns whether all copies of the disk were examined */
   private async compare(
     ctx: Context,
     { diskId, mountpoint }: KnownMarker,
@@ -67,10 +67,10 @@ export class Renumbering {
     let after = await claimComparison(ctx, comparison);
     for (let adopted = 0; after !== undefined && !run.stop.aborted && run.bytes < RUN_BYTES; ) {
       const page = await readCopiesOn(ctx, { diskId, after, limit: PAGE });
-      const copies = fewBytes(page);
-      const looks = await eachOf(ctx, run.disks, { copies, what: 'compared' }, recogniseCopy);
-      if (looks.length < copies.length) return false; // some cannot be read now
-      const renumbered = looks.flatMap(({ copy, result }) => toRenumbered(copy, result, run));
+      const copies = limitBytes(page);
+      const examined = await callEach(ctx, run.disks, { copies, what: 'compared' }, recogniseCopy);
+      if (examined.length < copies.length) return false; // some cannot be read now
+      const renumbered = examined.flatMap(({ copy, result }) => toRenumbered(copy, result, run));
       adopted += await adoptRenumbered(ctx, renumbered);
       const isLast = copies.length === page.length && page.length < PAGE;
       after = copies.at(-1)?.fileId ?? after;
@@ -84,22 +84,22 @@ export class Renumbering {
   }
 }
 
-/** Returns undefined if the disk is absent or hangs: another run looks at it. */
-async function onDisk<T>(
+/** Returns undefined if the disk is absent or hangs: a later run retries. */
+async function runOnDisk<T>(
   disks: FailingDisks,
   disk: KnownMarker,
   work: (root: string) => Promise<T>,
 ): Promise<T | undefined> {
   try {
-    return await ofDisk(disks.calls, disk, async () => await work(await rootOf(disk)));
+    return await callDisk(disks.calls, disk, async () => await work(await rootOf(disk)));
   } catch (error) {
     if (error instanceof TapeError || codeOf(error) !== undefined) return undefined;
     throw error;
   }
 }
 
-/** Returns the first copies of a page, which a run can compare: progress is recorded after each of its steps. */
-function fewBytes(page: readonly NotedCopy[]): readonly NotedCopy[] {
+/** Returns the first copies of a page, up to `RUN_BYTES`, because progress is recorded only after all of them. */
+function limitBytes(page: readonly NotedCopy[]): readonly NotedCopy[] {
   let bytes = 0n;
   const end = page.findIndex(({ size }, n) => {
     bytes += size;

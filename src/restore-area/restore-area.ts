@@ -12,58 +12,58 @@ import { codeOf, TapeError } from '../core/errors.js';
 import { type MarkedDisk, rootOf } from './marker.js';
 
 /** Location of a copy, present or not. */
-export interface CopyPlace extends MarkedDisk {
+export interface CopyLocation extends MarkedDisk {
   /** Logical path. */
   path: string;
 }
 
-export interface Folder {
+export interface Directory {
   /** A path through the descriptor, which no later rename or link can redirect. */
-  at: string;
+  fdPath: string;
   handle: FileHandle;
   /** Its path when it was opened, and the mount point; both without links. */
-  place: string;
+  path: string;
   root: string;
 }
 
 const HAS_FD_PATHS = process.platform === 'linux';
 
 /** Whether an operator moved an open directory: new files would move with it. A removed directory does not count. */
-export function isMoved(folder: Folder): boolean {
-  return ![folder.place, removed(folder.place)].includes(placeOf(folder));
+export function isMoved(directory: Directory): boolean {
+  return ![directory.path, removedPath(directory.path)].includes(readPath(directory));
 }
 
 /** @throws Error if a directory was moved, with code ENOENT if it was removed */
-export function checkInPlace(folder: Folder): void {
-  const place = placeOf(folder);
-  if (place === removed(folder.place)) throw justRemoved(folder.place);
-  if (place !== folder.place) throw movedAway(folder);
+export function checkInPlace(directory: Directory): void {
+  const currentPath = readPath(directory);
+  if (currentPath === removedPath(directory.path)) throw justRemoved(directory.path);
+  if (currentPath !== directory.path) throw movedAway(directory);
 }
 
-export function movedAway({ place }: Folder): Error {
-  return new Error(`the folder ${place} was moved away while files were restored into it`);
+export function movedAway({ path }: Directory): Error {
+  return new Error(`the folder ${path} was moved away while files were restored into it`);
 }
 
-/** Makes no call to the disk. */
-function placeOf({ at, place }: Folder): string {
-  return HAS_FD_PATHS ? readlinkSync(at) : place;
+/** Returns the current path of an open directory. Makes no call to the disk. */
+function readPath({ fdPath, path }: Directory): string {
+  return HAS_FD_PATHS ? readlinkSync(fdPath) : path;
 }
 
 /** Path of a removed directory, as the kernel reports it. */
-const removed = (place: string) => `${place} (deleted)`;
+const removedPath = (path: string) => `${path} (deleted)`;
 
 /** Replaces the descriptor path in an error's text by the directory's path. @returns the error */
-export function nameFolder(error: unknown, { at, place }: Folder): unknown {
+export function nameDirectory(error: unknown, { fdPath: at, path: place }: Directory): unknown {
   if (error instanceof Error) error.message = error.message.replaceAll(at, place);
   return error;
 }
 
-export function isRemoved(folder: Folder): boolean {
-  return placeOf(folder) === removed(folder.place);
+export function isRemoved(folder: Directory): boolean {
+  return readPath(folder) === removedPath(folder.path);
 }
 
-function justRemoved(place: string): Error {
-  return Object.assign(new Error(`the folder ${place} has just been removed`), { code: 'ENOENT' });
+function justRemoved(path: string): Error {
+  return Object.assign(new Error(`the folder ${path} has just been removed`), { code: 'ENOENT' });
 }
 
 /**
@@ -71,30 +71,37 @@ function justRemoved(place: string): Error {
  * @param use gets a path that no later rename or link can redirect; the copy may be missing
  * @throws code ENOENT if the directory is missing; else as `openExisting`
  */
-export async function withCopy<T>(place: CopyPlace, use: (file: string, folder: Folder) => Promise<T>): Promise<T> {
-  return await withFolder(await rootOf(place), path.dirname(place.path), (folder) =>
-    use(path.join(folder.at, path.basename(place.path)), folder),
+export async function withCopy<T>(
+  location: CopyLocation,
+  use: (file: string, directory: Directory) => Promise<T>,
+): Promise<T> {
+  return await withDirectory(await rootOf(location), path.dirname(location.path), (directory) =>
+    use(path.join(directory.fdPath, path.basename(location.path)), directory),
   );
 }
 
 /** Uses a directory while it is open. @throws as `openExisting` */
-export async function withFolder<T>(root: string, dir: string, use: (folder: Folder) => Promise<T>): Promise<T> {
-  const folder = await openExisting(root, dir);
+export async function withDirectory<T>(
+  root: string,
+  dir: string,
+  use: (directory: Directory) => Promise<T>,
+): Promise<T> {
+  const directory = await openExisting(root, dir);
   try {
-    return await use(folder);
+    return await use(directory);
   } catch (error) {
-    throw nameFolder(error, folder);
+    throw nameDirectory(error, directory);
   } finally {
-    await folder.handle.close();
+    await directory.handle.close();
   }
 }
 
 /** Does the same; undefined if there is nothing, or something has replaced the directory. */
-export async function ifThere<T>(
-  place: CopyPlace,
-  use: (file: string, folder: Folder) => Promise<T>,
+export async function withCopyIfPresent<T>(
+  location: CopyLocation,
+  use: (file: string, folder: Directory) => Promise<T>,
 ): Promise<T | undefined> {
-  return await withCopy(place, use).catch(ignoreReplaced);
+  return await withCopy(location, use).catch(ignoreReplaced);
 }
 
 /** Ignores that a directory is missing, or that something has replaced it. */
@@ -104,30 +111,31 @@ export function ignoreReplaced(error: unknown): undefined {
 }
 
 /** Syncs a directory. @throws code ENOENT if it is missing; else as `openExisting` */
-export async function syncFolder(disk: MarkedDisk, dir: string): Promise<void> {
-  await withFolder(await rootOf(disk), dir, ({ handle }) => handle.sync());
+export async function syncDirectory(disk: MarkedDisk, dir: string): Promise<void> {
+  await withDirectory(await rootOf(disk), dir, ({ handle }) => handle.sync());
 }
 
 /**
+ * Opens an existing directory below the mount point.
  * @param root the mount point, without links
  * @throws TapeError POLICY if a link or another file is in the way; code ENOENT if the directory is missing
  */
-export async function openExisting(root: string, dir: string): Promise<Folder> {
+export async function openExisting(root: string, dir: string): Promise<Directory> {
   const wanted = path.resolve(path.join(root, dir));
-  if (leadsOut(wanted, root)) throw new TapeError('POLICY', `the path leads out of the restore disk: ${dir}`);
-  const handle = await openDirectory(wanted, root).catch(async (error: unknown) => {
+  if (isOutside(wanted, root)) throw new TapeError('POLICY', `the path leads out of the restore disk: ${dir}`);
+  const handle = await openUncached(wanted, root).catch(async (error: unknown) => {
     const inTheWay = await findInTheWay(wanted, codeOf(error));
     if (inTheWay === undefined) throw error;
     throw new TapeError('POLICY', `${inTheWay} is in the way of the folder ${wanted}`, { cause: error });
   });
   try {
-    const at = HAS_FD_PATHS ? `/proc/self/fd/${handle.fd}` : wanted;
-    const real = HAS_FD_PATHS ? await readlink(at) : await realpath(wanted);
-    if (real === removed(wanted)) throw justRemoved(wanted);
+    const fdPath = HAS_FD_PATHS ? `/proc/self/fd/${handle.fd}` : wanted;
+    const real = HAS_FD_PATHS ? await readlink(fdPath) : await realpath(wanted);
+    if (real === removedPath(wanted)) throw justRemoved(wanted);
     if (real !== wanted) {
       throw new TapeError('POLICY', `a link leads away from the folder ${wanted}, to ${real}`);
     }
-    return { at, handle, place: wanted, root };
+    return { fdPath, handle, path: wanted, root };
   } catch (error) {
     await handle.close();
     throw error;
@@ -137,10 +145,11 @@ export async function openExisting(root: string, dir: string): Promise<Folder> {
 const openPath = (dir: string) => open(dir, constants.O_RDONLY | constants.O_DIRECTORY);
 
 /**
- * Opens a directory. NFS remembers that a name is missing, although another host has created it since. It asks the server
- * again after the directory above was opened. So all above are opened, from the root, before this one counts as missing.
+ * Opens a directory. NFS caches that a name is missing, although another host may have created it since. It asks the
+ * server again once the parent directory was opened. So this function opens all parents, from the mount point down,
+ * before the directory counts as missing.
  */
-async function openDirectory(wanted: string, root: string): Promise<FileHandle> {
+async function openUncached(wanted: string, root: string): Promise<FileHandle> {
   try {
     return await openPath(wanted);
   } catch (error) {
@@ -155,11 +164,11 @@ async function openDirectory(wanted: string, root: string): Promise<FileHandle> 
   return await openPath(wanted);
 }
 
-function leadsOut(wanted: string, root: string): boolean {
+function isOutside(wanted: string, root: string): boolean {
   return wanted !== root && !wanted.startsWith(root === '/' ? root : `${root}/`);
 }
 
-/** Returns what is in the place of a directory, if that is why it could not be opened. */
+/** Describes the obstacle at a directory's path, if that is why the directory could not be opened. */
 async function findInTheWay(wanted: string, code: string | undefined): Promise<string | undefined> {
   if (code === 'ENOTDIR') return 'a file';
   if (code === 'ELOOP') return 'a ring of links';

@@ -20,7 +20,7 @@ import {
 import { isProbed, noteMarked, readTraces, recordFolding } from '../domain/disks/markings.js';
 import { listSuspensions, type SuspensionMode } from '../domain/health/suspensions.js';
 import { BoundedCalls } from './calls.js';
-import { isKnownBy } from './copy.js';
+import { matchesRecord } from './copy.js';
 import { describeUntrusted, findUntrustedMount } from './exposure.js';
 import {
   dropMarker,
@@ -34,11 +34,11 @@ import {
   writeMarker,
 } from './marker.js';
 import { findForeign, ownershipOf } from './ownership.js';
-import { withFolder } from './restore-area.js';
-import { lookAtDisk, readFileSystem } from './space.js';
+import { withDirectory } from './restore-area.js';
+import { measureDisk, readFileSystem } from './space.js';
 
 /** Other users must not get write permission, regardless of the umask. */
-const OWN_FOLDER = { recursive: true, mode: 0o755 } as const;
+const OWN_DIRECTORY = { recursive: true, mode: 0o755 } as const;
 
 const ANSWER_MS = 5000;
 
@@ -46,14 +46,14 @@ const ANSWER_MS = 5000;
 export async function prepareDisks(ctx: Context): Promise<void> {
   if ((await listDisks(ctx)).length === 0) {
     const mountpoint = path.resolve(ctx.config.dataDir, 'restore');
-    await mkdir(mountpoint, OWN_FOLDER);
+    await mkdir(mountpoint, OWN_DIRECTORY);
     await ensureDisk(ctx, { mountpoint, size: (await readFileSystem(mountpoint)).freeBytes });
   }
   const calls = new BoundedCalls();
   const prepare = async (disk: DiskRow) => {
     let found: string | undefined;
     const problem = await calls.run(ANSWER_MS, disk, async () => {
-      found = await meetDisk(ctx, disk);
+      found = await ensureMarked(ctx, disk);
       const untrusted = await findUntrustedMount(disk.mountpoint, { group: ctx.config.restoreGroup });
       if (untrusted) found ??= describeUntrusted(untrusted);
     });
@@ -78,11 +78,11 @@ export async function addDisk(
   await refuseOwned(ctx, input.mountpoint);
   if (input.create) {
     await refuseNested(ctx, path.resolve(input.mountpoint), findReal); // before anything is created
-    await mkdir(input.mountpoint, OWN_FOLDER);
+    await mkdir(input.mountpoint, OWN_DIRECTORY);
     await refuseUntrusted(ctx, input.mountpoint);
   } else await checkNewDisk(ctx, input.mountpoint);
   const disk = await setDisk(ctx, input);
-  if (!input.mark) return { disk, problem: await meetDisk(ctx, disk) };
+  if (!input.mark) return { disk, problem: await ensureMarked(ctx, disk) };
   await markDisk(ctx, disk);
   await probeAgain(ctx, disk.id, await rootOf({ diskId: disk.id, mountpoint: disk.mountpoint }));
   return { disk, problem: undefined };
@@ -113,16 +113,16 @@ async function refuseUntrusted(ctx: Context, mountpoint: string): Promise<void> 
 /** Rejects a missing mount point: if it were created, files for an unmounted disk would go to another one. */
 async function refuseMissing(ctx: Context, mountpoint: string): Promise<void> {
   if ((await listDisks(ctx)).some((disk) => disk.mountpoint === mountpoint)) return;
-  const isFolder = await stat(mountpoint).then(
+  const isDirectory = await stat(mountpoint).then(
     (found) => found.isDirectory(),
     (error: unknown) => {
       if (codeOf(error) === 'ENOENT') return undefined;
       throw error;
     },
   );
-  if (isFolder) return;
+  if (isDirectory) return;
   const problem =
-    isFolder === undefined ? 'is not there; --create makes it, on the file system above it' : 'is no folder';
+    isDirectory === undefined ? 'is not there; --create makes it, on the file system above it' : 'is no folder';
   throw new InvalidInputError('mountpoint', `${quote(mountpoint)} ${problem}`);
 }
 
@@ -173,19 +173,19 @@ export async function describeDisks(ctx: Context): Promise<DiskState[]> {
   const describeDisk = async (disk: DiskRow): Promise<DiskState> => {
     const suspended = suspensions.find(({ name }) => name === disk.mountpoint);
     const suspension = suspended ? { mode: suspended.mode, reason: suspended.reason } : null;
-    const here = await lookAtDisk(calls, disk, ctx.config.restoreGroup);
-    const there = measurements.get(disk.id);
-    const [free, problem] = [here.free ?? there?.free ?? null, here.problem ?? there?.problem ?? null];
+    const local = await measureDisk(calls, disk, ctx.config.restoreGroup);
+    const recorded = measurements.get(disk.id);
+    const [free, problem] = [local.free ?? recorded?.free ?? null, local.problem ?? recorded?.problem ?? null];
     return { ...disk, free, problem, suspension };
   };
   return await Promise.all(disks.map(describeDisk));
 }
 
 /** Recorded copies to look for: one is enough to identify the disk. */
-const PROOFS = 100;
+const MAX_PROOFS = 100;
 
 /** Marks a new disk, unless it was in use and all its copies are missing. Idempotent. @returns why it has no marker */
-export async function meetDisk(
+export async function ensureMarked(
   ctx: Context,
   { id, mountpoint }: { id: number; mountpoint: string },
 ): Promise<string | undefined> {
@@ -199,11 +199,11 @@ export async function meetDisk(
       await probeNames(ctx, id, root);
       return undefined;
     }
-    const { isMarked, markedAs, isUsed, copies } = await readTraces(ctx, id, PROOFS);
+    const { isMarked, markedAs, isUsed, copies } = await readTraces(ctx, id, MAX_PROOFS);
     if (isMarked) {
       // the process that recorded the marker may have died before it put it in place
       if (markedAs !== null) await placeMarker(disk, markedAs);
-    } else if (isUsed && !(await hasOneOf(root, copies))) {
+    } else if (isUsed && !(await hasAnyCopy(root, copies))) {
       return `the restore disk ${mountpoint} has no marker, and none of the copies that should be on it: it may not be mounted (disk add --mark takes it as it is)`;
     } else await markFirst(ctx, disk);
     await probeNames(ctx, id, await rootOf(disk));
@@ -230,11 +230,11 @@ const PROBE_NAME = 'Caf\u00e9';
 export async function foldsNames(root: string): Promise<boolean> {
   const dir = await mkdtemp(path.join(root, `${markerName}-`));
   try {
-    return await withFolder(root, path.basename(dir), async ({ at }) => {
-      await writeFile(path.join(at, PROBE_NAME), '', { flag: 'wx' });
+    return await withDirectory(root, path.basename(dir), async ({ fdPath }) => {
+      await writeFile(path.join(fdPath, PROBE_NAME), '', { flag: 'wx' });
       const others = [PROBE_NAME.toLowerCase(), PROBE_NAME.normalize('NFD')];
-      const found = await Promise.all(others.map((name) => lstat(path.join(at, name)).catch(() => undefined)));
-      await unlink(path.join(at, PROBE_NAME));
+      const found = await Promise.all(others.map((name) => lstat(path.join(fdPath, name)).catch(() => undefined)));
+      await unlink(path.join(fdPath, PROBE_NAME));
       return found.some((stats) => stats !== undefined);
     });
   } finally {
@@ -242,7 +242,10 @@ export async function foldsNames(root: string): Promise<boolean> {
   }
 }
 
-/** If another host was first, its file system is the disk: this may be the directory under the mount point. */
+/**
+ * Marks a disk for the first time. If another host was first, its file system is the disk, and this host may only see
+ * the directory under the mount point.
+ */
 async function markFirst(ctx: Context, disk: MarkedDisk): Promise<void> {
   const name = await prepareMarker(disk);
   // an error may come after the name is recorded: then the next call puts the marker in place
@@ -257,11 +260,11 @@ async function markDisk(ctx: Context, { id, mountpoint }: { id: number; mountpoi
   await noteMarked(ctx, id, null);
 }
 
-async function hasOneOf(root: string, copies: readonly NotedCopy[]): Promise<boolean> {
+async function hasAnyCopy(root: string, copies: readonly NotedCopy[]): Promise<boolean> {
   const found = await Promise.all(
     copies.map(async (copy) => {
       const stats = await lstat(path.join(root, copy.path), { bigint: true }).catch(() => undefined); // missing
-      return stats !== undefined && isKnownBy(copy, stats);
+      return stats !== undefined && matchesRecord(copy, stats);
     }),
   );
   return found.includes(true);

@@ -77,8 +77,8 @@ export class DiskGauge {
   private readonly group: number | undefined;
   private readonly known = new Map<number, { version: string; at: number; space: DiskSpace }>();
   private readonly calls = new BoundedCalls();
-  /** Callers wait for a running measurement, whose time is limited; this wait does not count as a disk's silence. */
-  private turn: Promise<unknown> = Promise.resolve();
+  /** Measurements run one after the other. The wait for an earlier one does not count against a disk's time limit. */
+  private queue: Promise<unknown> = Promise.resolve();
   /** Called for a disk that cannot be measured; must not wait. */
   onProblem: (mountpoint: string, problem: DiskProblem) => void = () => {};
 
@@ -95,8 +95,8 @@ export class DiskGauge {
 
   /** Returns room by disk id. The caller passes all disks, because some may share a file system. */
   async measure(disks: readonly MeasuredDisk[]): Promise<Map<number, DiskSpace>> {
-    const measured = this.turn.then(() => this.measureAll(disks));
-    this.turn = measured.catch(() => {});
+    const measured = this.queue.then(() => this.measureAll(disks));
+    this.queue = measured.catch(() => {});
     return await measured;
   }
 
@@ -118,7 +118,7 @@ export class DiskGauge {
     let space: DiskSpace | undefined;
     let isAbsent = false;
     const problem = await this.calls.run(ANSWER_MS, disk, async () => {
-      space = await this.look(disk).catch((error: unknown) => {
+      space = await this.readSpace(disk).catch((error: unknown) => {
         isAbsent = error instanceof AbsentError;
         throw error;
       });
@@ -131,12 +131,12 @@ export class DiskGauge {
   }
 
   /** Clears cached measurements after an operator changed something. */
-  forget(): void {
+  clearCache(): void {
     this.known.clear();
   }
 
   /** @throws Error if the disk is absent or untrusted, or its figures are unavailable */
-  async look(disk: SeenDisk): Promise<DiskSpace> {
+  async readSpace(disk: SeenDisk): Promise<DiskSpace> {
     const root = await rootOf({ diskId: disk.id, mountpoint: disk.mountpoint });
     const untrusted = await findUntrusted({ root }, this.group);
     if (untrusted) throw new Error(describeUntrusted(untrusted));
@@ -149,8 +149,12 @@ export class DiskGauge {
   }
 }
 
-/** @param group TAPEGATE_RESTORE_GROUP @returns the free space, or the problem, such as a disk that does not respond */
-export async function lookAtDisk(
+/**
+ * Measures a disk.
+ * @param group TAPEGATE_RESTORE_GROUP
+ * @returns the free space, or the problem, such as a disk that does not respond
+ */
+export async function measureDisk(
   bounded: BoundedCalls,
   disk: { id: number; mountpoint: string },
   group: number | undefined,
@@ -173,18 +177,18 @@ export async function lookAtDisk(
  * Returns an engine's periodic job: measures all disks and records the results for processes without access to them.
  * Skips a disk suspended as failing, which `retry` probes. Suspends a hung disk, as any call of a job does.
  */
-export function createDiskLook(
+export function createMeasurement(
   ctx: Context,
   { calls, host, read = readFileSystem }: { calls: CallWatch; host: string; read: typeof readFileSystem | undefined },
 ): () => Promise<void> {
   const bounded = new BoundedCalls();
   return async () => {
     const disks = await listMeasurable(ctx);
-    const look = async ({ id, mountpoint }: (typeof disks)[number]) => {
+    const measure = async ({ id, mountpoint }: (typeof disks)[number]) => {
       const follow = () =>
         calls.follow({ kind: 'disk', mountpoint }, async () => read(await rootOf({ diskId: id, mountpoint })));
-      return { diskId: id, ...(await lookAtDisk(bounded, { id, mountpoint }, ctx.config.restoreGroup, follow)) };
+      return { diskId: id, ...(await measureDisk(bounded, { id, mountpoint }, ctx.config.restoreGroup, follow)) };
     };
-    await noteMeasurements(ctx, host, await Promise.all(disks.map(look)));
+    await noteMeasurements(ctx, host, await Promise.all(disks.map(measure)));
   };
 }

@@ -1,4 +1,4 @@
-/** Small files of Tapegate's on a restore disk. */
+/** Reads small files that Tapegate writes on a restore disk. */
 import { openPlain } from './checksum.js';
 
 /** Larger than any marker, whose longest part is a path. */

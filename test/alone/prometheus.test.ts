@@ -57,7 +57,7 @@ test.skipIf(!has('prometheus'))(
         mount: (volume, drive, signal) => (volume === 'STUCK' ? never : library.mount(volume, drive, signal)),
       },
       config: { tapeTimeout: 1, smtpUrl: 'smtp://127.0.0.1:1' },
-      engine: { lookMs: 500 },
+      engine: { measureMs: 500 },
     });
     let prometheus: Prometheus | undefined;
     let load: ReturnType<typeof startLoad> | undefined;

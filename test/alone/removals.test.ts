@@ -14,7 +14,7 @@ import path from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
 import { codeOf, TapeError } from '../../src/core/errors.js';
 import { beginLinks, LinkKeeper } from '../../src/restore-area/links/pass.js';
-import { openFolder, removeEmptyFolders } from '../../src/restore-area/made-folders.js';
+import { openCopyDirectory, removeEmptyDirectories } from '../../src/restore-area/made-folders.js';
 import { removeUnheld } from '../../src/restore-area/removal.js';
 import type { TestApp } from '../support/app.js';
 import { claim, restoreByHand, startByHand, startIdleApp, withEngine } from '../support/engine-by-hand.js';
@@ -69,7 +69,7 @@ afterAll(async () => {
 
 const place = (file: string) => path.join(app.restoreDir, file);
 const removeAll = () => removeUnheld(app.ctx, new AbortController().signal);
-const openOf = (file: string) => openFolder(app.ctx, { diskId: 1, mountpoint: app.restoreDir, path: file });
+const openOf = (file: string) => openCopyDirectory(app.ctx, { diskId: 1, mountpoint: app.restoreDir, path: file });
 const die = () => {
   throw new Error('killed');
 };
@@ -188,7 +188,7 @@ test('a directory that disappears while a directory below it is made is made aga
   };
   await (await openOf(at.path)).handle.close();
   expect(calls).toBe(4);
-  await removeEmptyFolders(app.ctx, at);
+  await removeEmptyDirectories(app.ctx, at);
   expect(existsSync(place('below'))).toBe(false);
 });
 
@@ -209,7 +209,7 @@ test('a folder that another process removes again and again is opened, or found 
   await kill(remover);
   failures.delete('ENOENT'); // such a recall is tried again later
   expect([...failures]).toEqual([]);
-  await removeEmptyFolders(app.ctx, { diskId: 1, mountpoint: app.restoreDir, path: '/busy/b/file' });
+  await removeEmptyDirectories(app.ctx, { diskId: 1, mountpoint: app.restoreDir, path: '/busy/b/file' });
 });
 
 test('many recalls of a batch that fail together cause no warning about listeners', async () => {

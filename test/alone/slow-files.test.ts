@@ -5,7 +5,7 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
 import { syncFile } from '../../src/restore-area/descriptors.js';
-import { openFolder } from '../../src/restore-area/made-folders.js';
+import { openCopyDirectory } from '../../src/restore-area/made-folders.js';
 import { createBudget, PartialFile } from '../../src/restore-area/partial-file.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
@@ -123,7 +123,7 @@ test('a copy that a disk puts in place after its error, and after the next look,
 });
 
 async function openPartial(): Promise<PartialFile> {
-  const folder = await openFolder(app.ctx, { diskId: 1, mountpoint: app.restoreDir, path: '/large/b' });
+  const folder = await openCopyDirectory(app.ctx, { diskId: 1, mountpoint: app.restoreDir, path: '/large/b' });
   const attributes = { mode: 0o644, uid: null, gid: null, mtime: null };
   return new PartialFile(folder, '.tapegate-1-1-1.part', { budget: createBudget(), attributes, syncBytes: MB });
 }

@@ -5,7 +5,7 @@ import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
 import { listDisks } from '../../src/domain/disks/disks.js';
 import { resume } from '../../src/domain/health/suspensions.js';
 import { examine } from '../../src/engine/doctor/doctor.js';
-import { openFolder } from '../../src/restore-area/made-folders.js';
+import { openCopyDirectory } from '../../src/restore-area/made-folders.js';
 import { removeStaleFiles, removeUnheld } from '../../src/restore-area/removal.js';
 import { addDisk, removeDiskAndMarker as removeDisk } from '../../src/restore-area/setup.js';
 import type { TestApp } from '../support/app.js';
@@ -194,10 +194,10 @@ test.runIf(isRoot)(
     const { disk, problem } = await addDisk(ctx, { mountpoint, size: 10n ** 6n });
     expect(problem).toBeUndefined();
     const at = { diskId: disk.id, mountpoint, path: '/shared/made/file' };
-    await (await openFolder(ctx, at)).handle.close();
+    await (await openCopyDirectory(ctx, at)).handle.close();
     expect(listTree(mountpoint)).toEqual(['shared', 'shared/made']);
     expect(statSync(path.join(mountpoint, 'shared/made')).mode & 0o7777).toBe(0o750);
-    await expect(openFolder(app.ctx, at)).rejects.toMatchObject({
+    await expect(openCopyDirectory(app.ctx, at)).rejects.toMatchObject({
       errorClass: 'TRANSIENT',
       message: expect.stringContaining(`set TAPEGATE_RESTORE_GROUP to this group`),
     });

@@ -6,7 +6,7 @@ import type { DatabaseClock } from '../../src/db/clock.js';
 import { ClockWatch } from '../../src/domain/clock.js';
 import { endFarTimes } from '../../src/domain/far-times.js';
 import { claimDrive } from '../../src/domain/recalls/drives.js';
-import { runPasses } from '../../src/engine/jobs/passes.js';
+import { runJobs } from '../../src/engine/jobs/passes.js';
 import { findFaults } from '../support/faults.js';
 import { readSuspensions, resume } from '../support/suspend.js';
 import { useApp } from '../support/use-app.js';
@@ -77,7 +77,7 @@ test.each([
     expect(await readSuspensions(app)).toMatchObject([{ kind: 'CLOCK', name: 'database', mode: 'IMMEDIATE', reason }]);
     const [stop, ran] = [new AbortController(), [] as string[]];
     const pass = (name: string, isByTime: boolean) => ({ name, isByTime, everyMs: 1, run: async () => ran.push(name) });
-    const passes = runPasses(ctx, stop.signal, [pass('by time', true), pass('other', false)]);
+    const passes = runJobs(ctx, stop.signal, [pass('by time', true), pass('other', false)]);
     await waitFor('the other job', async () => ran.includes('other'));
     expect(ran).not.toContain('by time');
 

@@ -61,7 +61,7 @@ async function start(drives: number, config = {}): Promise<void> {
   app = await startFresh({
     library: watched,
     config: { drives, ...config },
-    engine: { idleMs: 200, leftMs: 100, verifyMs: 200 },
+    engine: { idleMs: 200, unusablePauseMs: 100, verifyMs: 200 },
   });
   await addQuota(app.ctx, 'alice', 10n ** 9n);
 }

@@ -8,7 +8,7 @@ import { suspendDisk } from '../../src/domain/disks/failing.js';
 import { letGo, readUnheld } from '../../src/domain/disks/removals.js';
 import { resume } from '../../src/domain/health/suspensions.js';
 import { importRows } from '../../src/domain/import/import.js';
-import { lookForChanged } from '../../src/restore-area/changed.js';
+import { checkChangedCopies } from '../../src/restore-area/changed.js';
 import { CopyCheck } from '../../src/restore-area/missing.js';
 import { ownershipOf } from '../../src/restore-area/ownership.js';
 import { removeUnheld } from '../../src/restore-area/removal.js';
@@ -147,7 +147,7 @@ test('the directories of a changed copy are removed when the copy is gone', asyn
   const id = await ask(file);
   rmSync(place(file));
   expect(existsSync(place('/changed/emptied/by'))).toBe(true);
-  await lookForChanged(app.ctx, never);
+  await checkChangedCopies(app.ctx, never);
   expect([await readStage(app, file), existsSync(place('/changed/emptied'))]).toEqual(['T', false]);
   await cancel(app, id);
 });
@@ -199,11 +199,11 @@ test('while the disk of a changed copy is away, requests for it wait', async () 
   await leaveChanged(file);
   const id = await ask(file);
   renameSync(app.restoreDir, `${app.restoreDir}-away`);
-  await lookForChanged(app.ctx, never);
+  await checkChangedCopies(app.ctx, never);
   expect([await readStage(app, file), await stateOf(id)]).toEqual(['U', 'QUEUED']);
   renameSync(`${app.restoreDir}-away`, app.restoreDir);
   await resume(app.ctx, { kind: 'DISK', name: app.restoreDir }); // suspended since then, with the reason
-  await lookForChanged(app.ctx, never);
+  await checkChangedCopies(app.ctx, never);
   expect([await readStage(app, file), await stateOf(id)]).toEqual(['T', 'QUEUED']);
   await cancel(app, id);
 });

@@ -101,7 +101,7 @@ test('archiving a file that has become a pipe since it was found fails at once',
   const { size, ino, mtimeNs } = lstatSync(file, { bigint: true });
   rmSync(file);
   makePipe(file);
-  const source = { file, folder: app.dataDir, path: '/source', size, ino, mtimeNs };
+  const source = { file, directory: app.dataDir, path: '/source', size, ino, mtimeNs };
   await expect(withSource(source, async () => {})).rejects.toThrow(`${file} is not a plain file`);
 });
 

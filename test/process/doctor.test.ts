@@ -13,7 +13,7 @@ import path from 'node:path';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { Finding } from '../../src/domain/doctor/findings.js';
 import { examine, type Report } from '../../src/engine/doctor/doctor.js';
-import { openFolder } from '../../src/restore-area/made-folders.js';
+import { openCopyDirectory } from '../../src/restore-area/made-folders.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { withEngine } from '../support/engine-by-hand.js';
 import { findIllegalMoves, readDisks, readRestored, readStage } from '../support/engine-watch.js';
@@ -289,7 +289,7 @@ test('only --checksums finds other bytes in a copy of the same size and time', a
 test('files that Tapegate recorded as left behind are removed; other files stay, whatever their bytes are', async () => {
   const contents = await tape('/left/copy', '/left/other', '/left/deep/copy', '/left/own');
   await withEngine(app, library, async () => {}); // nothing of earlier tests is left to be removed
-  const made = await openFolder(app.ctx, { diskId: 1, mountpoint: app.restoreDir, path: '/left/deep/copy' });
+  const made = await openCopyDirectory(app.ctx, { diskId: 1, mountpoint: app.restoreDir, path: '/left/deep/copy' });
   await made.handle.close();
   writeFileSync(place('/left/copy'), contents.get('/left/copy') ?? '');
   writeFileSync(place('/left/deep/copy'), contents.get('/left/deep/copy') ?? '');

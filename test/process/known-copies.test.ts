@@ -22,7 +22,7 @@ import { cleanUp } from '../../src/engine/drive/stale-files.js';
 import { CallWatch, limitsOf } from '../../src/restore-area/calls.js';
 import { putInPlace } from '../../src/restore-area/copy.js';
 import { FailingDisks } from '../../src/restore-area/failures.js';
-import { OpenFolders, openFolder } from '../../src/restore-area/made-folders.js';
+import { OpenDirectories, openCopyDirectory } from '../../src/restore-area/made-folders.js';
 import { writeMarker } from '../../src/restore-area/marker.js';
 import { partialName } from '../../src/restore-area/partial-file.js';
 import { removeUnheld } from '../../src/restore-area/removal.js';
@@ -112,7 +112,7 @@ test.each([
   ['with links', undefined],
   ['without links', async () => Promise.reject(Object.assign(new Error('no links here'), { code: 'EPERM' }))],
 ])('on a file system %s a copy is put in place, and replaces nothing', async (_what, link) => {
-  const folder = await openFolder(app.ctx, { ...disk(), path: '/take/copy' });
+  const folder = await openCopyDirectory(app.ctx, { ...disk(), path: '/take/copy' });
   writeFileSync(place('take/part'), 'copy');
   const { ino } = statSync(place('take/part'));
   await putInPlace(folder, 'part', 'copy', link);
@@ -125,7 +125,7 @@ test.each([
 });
 
 test('a copy is not put into a directory that was moved away', async () => {
-  const folder = await openFolder(app.ctx, { ...disk(), path: '/shifted/copy' });
+  const folder = await openCopyDirectory(app.ctx, { ...disk(), path: '/shifted/copy' });
   writeFileSync(place('shifted/part'), 'copy');
   renameSync(place('shifted'), place('elsewhere'));
   await expect(putInPlace(folder, 'part', 'copy')).rejects.toThrow('was moved away');
@@ -135,7 +135,7 @@ test('a copy is not put into a directory that was moved away', async () => {
 });
 
 test('a copy whose directory is moved away before it is synced does not count as restored', async () => {
-  const folders = new OpenFolders(app.ctx, new CallWatch(limitsOf(app.ctx)));
+  const folders = new OpenDirectories(app.ctx, new CallWatch(limitsOf(app.ctx)));
   const at = { ...disk(), path: '/shifted-later/copy' };
   await folders.open(at, async () => {});
   renameSync(place('shifted-later'), place('elsewhere'));
@@ -173,10 +173,10 @@ test.each([
     const id = await ask(file);
     const [lease, fileId] = [await claim(app), await idOf(app, file)];
     expect(await startByHand(app, lease, [file])).toHaveLength(1);
-    const folder = await openFolder(app.ctx, { ...disk(), path: file });
+    const folder = await openCopyDirectory(app.ctx, { ...disk(), path: file });
     const partial = partialName({ ...lease, fileId });
-    writeFileSync(path.join(folder.at, partial), contents.get(file) ?? '');
-    const { ino, mtimeNs } = statSync(path.join(folder.at, partial), { bigint: true });
+    writeFileSync(path.join(folder.fdPath, partial), contents.get(file) ?? '');
+    const { ino, mtimeNs } = statSync(path.join(folder.fdPath, partial), { bigint: true });
     expect(await noteReady(app.ctx, lease, [{ fileId, ino, mtimeNs }])).toEqual(new Set([fileId]));
     // it stalls here
     if (isRestored) await withEngine(app, library, () => waitForState(app, id, 'COMPLETED'));

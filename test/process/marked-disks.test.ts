@@ -7,7 +7,7 @@ import { listDisks, noteMeasurements } from '../../src/domain/disks/disks.js';
 import { noteMarked } from '../../src/domain/disks/markings.js';
 import { type Engine, type EngineOptions, startEngine } from '../../src/engine/runner.js';
 import { AbsentError, markerName, prepareMarker } from '../../src/restore-area/marker.js';
-import { meetDisk } from '../../src/restore-area/setup.js';
+import { ensureMarked } from '../../src/restore-area/setup.js';
 import { DiskGauge, readFileSystem } from '../../src/restore-area/space.js';
 import { ownerName } from '../../src/tape/directory/index.js';
 import type { TestApp } from '../support/app.js';
@@ -79,7 +79,7 @@ async function findDisk(): Promise<{ id: number; mountpoint: string }> {
 const forgetMarkers = () => query('UPDATE restore_disk SET marked_at = NULL, marked_as = NULL');
 
 const expectUnmarked = async () => {
-  expect(await meetDisk(app.ctx, await findDisk())).toContain('lost its marker');
+  expect(await ensureMarked(app.ctx, await findDisk())).toContain('lost its marker');
   expect(readdirSync(app.restoreDir)).toEqual([]);
 };
 
@@ -120,7 +120,7 @@ test('a process that marks a disk at the same time as another one puts the recor
   const other = await app.ctx.db.pool.connect();
   await other.query('BEGIN');
   await other.query('UPDATE restore_disk SET marked_at = now(), marked_as = $1', [name]);
-  const met = meetDisk(app.ctx, { id, mountpoint });
+  const met = ensureMarked(app.ctx, { id, mountpoint });
   await waitForBlocked(app, 1);
   await other.query('COMMIT');
   other.release();
@@ -133,7 +133,7 @@ test('a process that marks a disk at the same time as another one puts the recor
 test('a process that measures a disk does not mark it', async () => {
   await useOnce();
   unmount();
-  await expect(new DiskGauge({ group: undefined }).look(await findDisk())).rejects.toThrow('lost its marker');
+  await expect(new DiskGauge({ group: undefined }).readSpace(await findDisk())).rejects.toThrow('lost its marker');
   await expectUnmarked();
 });
 
@@ -172,7 +172,7 @@ test.each([
   const disk = await findDisk();
   await query(record, [disk.id]);
   unmount();
-  expect(await meetDisk(app.ctx, disk)).toContain('none of the copies that should be on it');
+  expect(await ensureMarked(app.ctx, disk)).toContain('none of the copies that should be on it');
   expect(readdirSync(app.restoreDir)).toEqual([]);
 });
 
@@ -189,7 +189,7 @@ test('of two hosts that meet a new disk at the same time one marks it, and the o
   writeFileSync(path.join(`${app.restoreDir}-away`, `${markerName}-of-the-other`), content);
   rmSync(path.join(`${app.restoreDir}-away`, markerName));
   mountAgain();
-  expect(await meetDisk(app.ctx, disk)).toBeUndefined();
+  expect(await ensureMarked(app.ctx, disk)).toBeUndefined();
   expect(existsSync(path.join(app.restoreDir, markerName))).toBe(true);
 });
 
@@ -209,7 +209,7 @@ describe('with engines on two hosts, a disk', () => {
       if (blind.has(host)) throw new AbsentError(`nothing is mounted on host ${host}`);
       return await readFileSystem(mountpoint);
     };
-    engines.push(await startEngine(app.ctx, library, { host, readFileSystem: look, drainMs: 200, lookMs: 200 }));
+    engines.push(await startEngine(app.ctx, library, { host, readFileSystem: look, drainMs: 200, measureMs: 200 }));
   }
 
   /** Waits until each host has looked at the disk. */
@@ -276,7 +276,7 @@ describe('the free space of a disk', () => {
   const measured = () => waitForSeen(({ free }) => free !== null);
 
   const withLooks = (read: EngineOptions['readFileSystem'], work: () => Promise<unknown>) =>
-    withEngine(app, library, work, { lookMs: 50, ...(read && { readFileSystem: read }) });
+    withEngine(app, library, work, { measureMs: 50, ...(read && { readFileSystem: read }) });
 
   test('is reported for a minute after an engine has measured it', async () => {
     await withLooks(async () => system, measured);

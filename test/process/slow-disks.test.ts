@@ -7,9 +7,9 @@ import { letGo, readUnheld } from '../../src/domain/disks/removals.js';
 import { finishRecalls } from '../../src/domain/recalls/ends.js';
 import { startRecalls } from '../../src/domain/recalls/starts.js';
 import { CallWatch, HungError } from '../../src/restore-area/calls.js';
-import { recogniseCopy, takeAway } from '../../src/restore-area/copy.js';
+import { recogniseCopy, removeCopy } from '../../src/restore-area/copy.js';
 import { DiskError, FailingDisks } from '../../src/restore-area/failures.js';
-import { eachOf, removeStaleFiles, removeUnheld } from '../../src/restore-area/removal.js';
+import { callEach, removeStaleFiles, removeUnheld } from '../../src/restore-area/removal.js';
 import { claim, idOf, measure, startByHand, withEngine } from '../support/engine-by-hand.js';
 import { readDisks, readRestored } from '../support/engine-watch.js';
 import { addFiles } from '../support/factories.js';
@@ -156,7 +156,7 @@ test('a copy that was recognised is not removed if it has changed by then', asyn
   const found = await recogniseCopy(copy);
   if (found === 'changed') throw new Error('the copy is not as it was left');
   chmodSync(place('/fence/a'), 0o600); // inode, size and times of modification are those of before, as those of a later copy may be
-  expect(await takeAway(copy, found)).toBe(false);
+  expect(await removeCopy(copy, found)).toBe(false);
   expect(readRestored(app, '/fence/a')).toHaveLength(1000);
   await cancel(app, id);
   expect(await removeUnheld(app.ctx, never)).toBe(1);
@@ -170,7 +170,7 @@ test('a disk that hangs leaves threads for another one, which alone stays in ser
   const copies = [...Array.from({ length: 20 }, () => hangs), works, works, works];
   const disks = new FailingDisks(app.ctx, undefined, { calls: new CallWatch({ disk: 0.2, tape: 60 }) });
   let hung = 0;
-  const done = await eachOf(app.ctx, disks, { copies, what: 'looked at' }, async (copy) => {
+  const done = await callEach(app.ctx, disks, { copies, what: 'looked at' }, async (copy) => {
     if (copy === hangs) await new Promise(() => hung++);
   });
   expect([hung, done.map(({ copy }) => copy)]).toEqual([3, [works, works, works]]);

@@ -4,7 +4,7 @@ import { mkdirSync } from 'node:fs';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { removeLibrary } from '../../src/domain/libraries/changes.js';
 import { cancelRequest } from '../../src/domain/requests/ends.js';
-import { Waker } from '../../src/engine/jobs/passes.js';
+import { WorkSignal } from '../../src/engine/jobs/passes.js';
 import { runStager } from '../../src/engine/staging/stager.js';
 import { addDisk } from '../../src/restore-area/setup.js';
 import { LibraryError } from '../../src/tape/drive-library.js';
@@ -54,8 +54,8 @@ function startAsking({ depth = { files: 1000, bytes: null }, stage = 100, calls 
   const place = { id: libraryId, name: 'silo', library, depth };
   const stop = new AbortController();
   const running = runStager(app.ctx, place, {
-    ...{ engineId: randomUUID(), leaseSeconds: 15, stop: stop.signal, bells: [new Waker()] },
-    ...{ idleMs: 20, leftMs: 100, measure },
+    ...{ engineId: randomUUID(), leaseSeconds: 15, stop: stop.signal, signals: [new WorkSignal()] },
+    ...{ idleMs: 20, unusablePauseMs: 100, measure },
   });
   const end = async () => {
     stop.abort();

@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { setTimeout } from 'node:timers/promises';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { TapeError } from '../../src/core/errors.js';
-import { StagedSource, Unread } from '../../src/engine/staging/source.js';
+import { StagedSource, UndeliveredFiles } from '../../src/engine/staging/source.js';
 import { type FileOnVolume, LibraryError } from '../../src/tape/drive-library.js';
 import { ChangedError, NotReadyError, type ReadVersion, RetryLaterError } from '../../src/tape/staging.js';
 import { listTree, readDisks, readRestored, ring } from '../support/engine-watch.js';
@@ -109,7 +109,12 @@ async function readStaged(
     },
   };
   const rows = [{ path, volume: 'V1', position: null, attempts: 0, fileId: 0n, batch: null }];
-  const source = new StagedSource(ctx, { id: 1, name: 'silo', library } as never, rows as never, new Unread());
+  const source = new StagedSource(
+    ctx,
+    { id: 1, name: 'silo', library } as never,
+    rows as never,
+    new UndeliveredFiles(),
+  );
   const file = { path, position: 0n, size: 9n, ...how };
   for await (const _chunk of source.read(file, new AbortController().signal));
   return files;

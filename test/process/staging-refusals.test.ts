@@ -22,7 +22,7 @@ const clock = createClock();
 
 beforeEach(async () => {
   clock.goOn();
-  app = await start({ library: createMemoryLibrary(), engine: { idleMs: 200, leftMs: 100 } });
+  app = await start({ library: createMemoryLibrary(), engine: { idleMs: 200, unusablePauseMs: 100 } });
   await addQuota(app.ctx, 'alice', 10n ** 12n);
   system = await addMemoryLibrary(app.ctx, { name: 'silo' });
   system.onStaged = (paths) => system.arrive(paths);

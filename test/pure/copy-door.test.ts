@@ -10,7 +10,7 @@ import { runInNewContext } from 'node:vm';
 import type { Response } from 'express';
 import { expect, test } from 'vitest';
 import { sendParts } from '../../rest/webdav/send.js';
-import { CopyDoor } from '../../src/restore-area/copy-door.js';
+import { CopyReader } from '../../src/restore-area/copy-door.js';
 import { writeMarker } from '../../src/restore-area/marker.js';
 import { listen } from '../support/ports.js';
 import { makeTempDir } from '../support/temp-dir.js';
@@ -35,7 +35,7 @@ test('a copy on a stalled disk is closed when the disk answers, after its reader
   mkdirSync(path.dirname(file));
   writeFileSync(file, 'bytes');
   const { ino, mtimeNs, ctimeNs } = statSync(file, { bigint: true });
-  const copyDoor = new CopyDoor({ calls: 1, seconds: 0.3 });
+  const copyDoor = new CopyReader({ calls: 1, seconds: 0.3 });
   const opened = await copyDoor.open(
     { ...disk, path: '/a/f', size: 5n, ino, mtimeNs, ctimeNs, copyChecksum: null },
     { isPublic: false },
@@ -77,7 +77,7 @@ test('a large copy with another ctime is compared once, and is served then if it
     size: 5n,
     copyChecksum: `sha256:${createHash('sha256').update('bytes').digest('hex')}`,
   };
-  const copyDoor = new CopyDoor({ calls: 1, seconds: 10, mostCompared: 4n });
+  const copyDoor = new CopyReader({ calls: 1, seconds: 10, mostCompared: 4n });
   const read = async () => {
     const opened = await copyDoor.open({ ...disk, path: '/f', ...whole }, { isPublic: false });
     if ('closed' in opened) return opened.closed;

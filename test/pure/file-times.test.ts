@@ -2,7 +2,7 @@
 import { lstatSync, utimesSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { compareCopy, isKnownByTimes, storedStats } from '../../src/restore-area/copy.js';
+import { compareCopy, matchesTimes, storedStats } from '../../src/restore-area/copy.js';
 import { writeMarker } from '../../src/restore-area/marker.js';
 import { bytesOfBlocks } from '../../src/restore-area/space.js';
 import { makeTempDir } from '../support/temp-dir.js';
@@ -23,10 +23,10 @@ test.each([
     expect(value).toBeLessThanOrEqual(INTEGER[1]);
   }
   const copy = { ...stored, size: 1n, copyChecksum: null };
-  expect(isKnownByTimes(copy, stats)).toBe(true);
-  expect(isKnownByTimes(copy, { ...stats, ino: ino ^ 1n })).toBe(true); // numbered anew by a mount
-  expect(isKnownByTimes(copy, { ...stats, mtimeNs: stats.mtimeNs + 1n })).toBe(false);
-  expect(isKnownByTimes(copy, { ...stats, ctimeNs: stats.ctimeNs + 1n })).toBe(false);
+  expect(matchesTimes(copy, stats)).toBe(true);
+  expect(matchesTimes(copy, { ...stats, ino: ino ^ 1n })).toBe(true); // numbered anew by a mount
+  expect(matchesTimes(copy, { ...stats, mtimeNs: stats.mtimeNs + 1n })).toBe(false);
+  expect(matchesTimes(copy, { ...stats, ctimeNs: stats.ctimeNs + 1n })).toBe(false);
 });
 
 test('a copy that gets a time of another century is changed', async () => {

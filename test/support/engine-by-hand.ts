@@ -5,7 +5,7 @@ import { claimDrive, ensureDrives, type Lease, setMount } from '../../src/domain
 import { finishRecalls, noteReady } from '../../src/domain/recalls/ends.js';
 import { type RunningRecall, startRecalls } from '../../src/domain/recalls/starts.js';
 import { type EngineOptions, startEngine } from '../../src/engine/runner.js';
-import { openFolder } from '../../src/restore-area/made-folders.js';
+import { openCopyDirectory } from '../../src/restore-area/made-folders.js';
 import { addDisk } from '../../src/restore-area/setup.js';
 import { DiskGauge } from '../../src/restore-area/space.js';
 import type { DriveLibrary } from '../../src/tape/drive-library.js';
@@ -71,7 +71,7 @@ async function placeByHand(app: TestApp, lease: Lease, file: string, bytes: Uint
   const [started] = await startByHand(app, lease, [file]);
   if (started?.path !== file) throw new Error(`the recall of ${file} cannot start`);
   const place = path.join(app.restoreDir, file);
-  await (await openFolder(app.ctx, started)).handle.close();
+  await (await openCopyDirectory(app.ctx, started)).handle.close();
   writeFileSync(place, bytes);
   const { ino, mtimeNs, ctimeNs } = statSync(place, { bigint: true });
   const ready = await noteReady(app.ctx, lease, [{ fileId: started.fileId, ino, mtimeNs }]);

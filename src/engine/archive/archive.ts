@@ -12,7 +12,7 @@ import { confirmOwned, ownershipOf } from '../../restore-area/ownership.js';
 import { LibraryError, type WritableLibrary } from '../../tape/drive-library.js';
 import { ArchiveBatch, type BatchOptions, type BatchResult } from './batch.js';
 import type { Source } from './walk.js';
-import { type OnSkip, type PassedOver, refuseOwnFolders, walkSources } from './walk.js';
+import { type ExcludedEntries, type OnSkip, refuseOwnDirectories, walkSources } from './walk.js';
 
 export interface ArchiveInput extends BatchOptions {
   dir: string;
@@ -22,7 +22,7 @@ export interface ArchiveInput extends BatchOptions {
   newLibrary?: boolean;
 }
 
-export interface ArchiveResult extends BatchResult, PassedOver {}
+export interface ArchiveResult extends BatchResult, ExcludedEntries {}
 
 export interface ArchiveProgress {
   files: number;
@@ -41,13 +41,13 @@ export async function archiveTree(
   input: ArchiveInput,
   how: { signal: AbortSignal; onProgress?: (progress: ArchiveProgress) => void; onSkip?: OnSkip },
 ): Promise<ArchiveResult> {
-  await refuseOwnFolders(ctx, input.dir);
+  await refuseOwnDirectories(ctx, input.dir);
   await ownershipOf(ctx).require();
   await openLibrary(ctx, library, input.newLibrary ?? false);
   const last = await library.findLast?.(archiveVolumes);
   if (last) await skipUsedPositions(ctx, last);
-  const deed: Deed = { operation: 'archive', kind: 'CATALOGUE', object: input.dir, given: input };
-  return await auditedRun(ctx, deed, () => archiveAll(ctx, library, input, how), describe);
+  const action: Deed = { operation: 'archive', kind: 'CATALOGUE', object: input.dir, given: input };
+  return await auditedRun(ctx, action, () => archiveAll(ctx, library, input, how), describe);
 }
 
 /** Details for the audit log, with the number of failures only. */
@@ -69,12 +69,12 @@ async function archiveAll(
     how.onProgress?.(progress);
   };
   const { signal } = how;
-  const folders: FolderMode[] = [];
-  const walk = walkSources(input, result, { onSkip: how.onSkip, onFolder: (folder) => folders.push(folder) });
+  const modes: FolderMode[] = [];
+  const walk = walkSources(input, result, { onSkip: how.onSkip, onFolder: (folder) => modes.push(folder) });
   for await (const sources of groupSources(walk, signal)) {
     await confirmOwned(ctx);
     // before their files, which may be restored at once
-    await recordFolders(ctx, folders.splice(0), input.prefix);
+    await recordFolders(ctx, modes.splice(0), input.prefix);
     if (sources.length > 0) await new ArchiveBatch(ctx, library, input, { sources, result, signal, onSource }).run();
   }
   return result;
@@ -86,9 +86,9 @@ async function openLibrary(ctx: Context, library: WritableLibrary, isNew: boolea
     await library.openLibrary?.(isNew || !(await hasVolumes(ctx)));
   } catch (error) {
     if (!(error instanceof LibraryError)) throw error;
-    const way =
+    const remedy =
       'nothing was archived, since the catalogue knows volumes: mount the library, or have a new one made with --new-library';
-    throw new Error(`${error.message}; ${way}`, { cause: error });
+    throw new Error(`${error.message}; ${remedy}`, { cause: error });
   }
 }
 

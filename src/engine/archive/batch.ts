@@ -66,15 +66,15 @@ export class ArchiveBatch {
     const lostIds = new Map(lost.map(({ path, id }) => [path, id]));
     const onTape = { stage: 'ONTAPE', verified: this.ctx.now() } as const;
     const lostIdOf: LostIdOf = ({ path }) => lostIds.get(path);
-    const verified = await this.register(read, onTape, (files) => this.keepStanding(files, lostIdOf));
+    const verified = await this.register(read, onTape, (files) => this.keepRegistered(files, lostIdOf));
     this.work.result.archived += verified.length;
     for (const file of verified) this.work.result.bytes += file.size;
-    const unchanged = this.options.move ? await this.verify(safe, DOUBT) : safe;
+    const unchanged = this.options.move ? await this.verify(safe, UNCONFIRMED) : safe;
     this.work.result.unchanged += unchanged.length;
     // last, so that no source disappears while the catalogue needs it; removal requires a verified copy
     if (this.options.move) {
-      const { standing } = await this.keepStanding([...verified, ...unchanged]);
-      await this.doEach(standing, removeSource);
+      const { passed } = await this.keepRegistered([...verified, ...unchanged]);
+      await this.doEach(passed, removeSource);
     }
   }
 
@@ -83,21 +83,21 @@ export class ArchiveBatch {
    * @returns the registered files
    */
   private async register(
-    files: readonly Written[],
+    files: readonly WrittenFile[],
     entry: Pick<CatalogueRow, 'stage' | 'verified'>,
-    check: (files: readonly Written[]) => Promise<Standing>,
-  ): Promise<Written[]> {
-    const { standing, known } = await check(files);
+    check: (files: readonly WrittenFile[]) => Promise<CheckedFiles>,
+  ): Promise<WrittenFile[]> {
+    const { passed, known } = await check(files);
     const spotName = this.options.spot ?? null;
-    const rows = standing.map((file, index) => ({ ...file, ...entry, line: index + 1, spotName }));
+    const rows = passed.map((file, index) => ({ ...file, ...entry, line: index + 1, spotName }));
     await confirmOwned(this.ctx);
     try {
       await registerRows(this.ctx, rows, known);
-      return standing;
+      return passed;
     } catch (error) {
       if (!(error instanceof ImportError)) throw error;
-      const left = await check(standing); // changed meanwhile
-      if (left.standing.length < standing.length) return await this.register(left.standing, entry, check);
+      const left = await check(passed); // changed meanwhile
+      if (left.passed.length < passed.length) return await this.register(left.passed, entry, check);
       throw error;
     }
   }
@@ -107,34 +107,41 @@ export class ArchiveBatch {
    * withdrawn file's source may soon be its only copy.
    * @param lostIdOf returns the id of a file that had no position, and whose row will get one
    */
-  private async keepStanding(files: readonly Written[], lostIdOf: LostIdOf = () => undefined): Promise<Standing> {
+  private async keepRegistered(
+    files: readonly WrittenFile[],
+    lostIdOf: LostIdOf = () => undefined,
+  ): Promise<CheckedFiles> {
     const paths = files.map(({ path }) => path);
     const found = await readKnown(this.ctx, paths);
-    const [standing, known]: [Written[], KnownFile[]] = [[], []];
+    const [passed, known]: [WrittenFile[], KnownFile[]] = [[], []];
     for (const written of files) {
       const { file, path, volume, position } = written;
       const lostId = lostIdOf(written);
-      const now = found.get(path);
-      const isThere = now?.place?.volume === volume && now.place.position === position;
-      if (now && !now.isWithdrawn && (lostId === undefined ? isThere : now.id === lostId && now.place === null)) {
-        standing.push(written);
-        known.push(now);
+      const current = found.get(path);
+      const isThere = current?.place?.volume === volume && current.place.position === position;
+      if (
+        current &&
+        !current.isWithdrawn &&
+        (lostId === undefined ? isThere : current.id === lostId && current.place === null)
+      ) {
+        passed.push(written);
+        known.push(current);
       } else {
-        const what = 'was renamed or withdrawn, or got another place, while it was read back';
-        this.work.result.failed.push(`${file}: ${path} ${what}; run it again`);
+        const reason = 'was renamed or withdrawn, or got another place, while it was read back';
+        this.work.result.failed.push(`${file}: ${path} ${reason}; run it again`);
       }
     }
-    return { standing, known };
+    return { passed, known };
   }
 
   /** Sorts sources: new; ONTAPE without a position, so without a usable copy; on tape with the same bytes. */
-  private async sort(): Promise<{ fresh: Source[]; lost: (Source & { id: bigint })[]; safe: Written[] }> {
+  private async sort(): Promise<{ fresh: Source[]; lost: (Source & { id: bigint })[]; safe: WrittenFile[] }> {
     const paths = this.work.sources.map((source) => source.path);
     const known = await readKnown(this.ctx, paths);
     const clashes = await findFolderClashes(this.ctx, paths); // before any of them is written to tape
     const fresh: Source[] = [];
     const lost: (Source & { id: bigint })[] = [];
-    const safe: Written[] = [];
+    const safe: WrittenFile[] = [];
     await this.doEach(this.work.sources, async (source) => {
       const old = known.get(source.path);
       const clash = clashes.get(source.path);
@@ -151,19 +158,19 @@ export class ArchiveBatch {
     return { fresh, lost, safe };
   }
 
-  private async write(sources: readonly Source[]): Promise<Written[]> {
+  private async write(sources: readonly Source[]): Promise<WrittenFile[]> {
     const sizes = sources.map((source) => source.size);
-    const places = await reservePositions(this.ctx, { sizes, volumeSize: this.options.volumeSize });
-    const written: Written[] = [];
+    const positions = await reservePositions(this.ctx, { sizes, volumeSize: this.options.volumeSize });
+    const written: WrittenFile[] = [];
     await this.doEach(sources, async (source, index) => {
-      written.push(await writeSource(this.library, source, places[index] as TapePosition, this.work.signal));
+      written.push(await writeSource(this.library, source, positions[index] as TapePosition, this.work.signal));
       this.work.onSource(source);
     });
     return await this.sync(written);
   }
 
   /** Syncs volumes: only durable files are registered. */
-  private async sync(written: readonly Written[]): Promise<Written[]> {
+  private async sync(written: readonly WrittenFile[]): Promise<WrittenFile[]> {
     const durable = new Set(written.map(({ volume }) => volume));
     for (const volume of durable) {
       try {
@@ -179,38 +186,38 @@ export class ArchiveBatch {
     return written.filter(({ volume }) => durable.has(volume));
   }
 
-  /** @param doubt prefix for the reason if a copy is wrong */
-  private async verify(files: readonly Written[], doubt: string): Promise<Written[]> {
-    const fail = ({ file }: Written, error: unknown) => {
-      this.work.result.failed.push(`${file}: ${doubt}${messageOf(error)}`);
+  /** @param prefix prefix for the reason if a copy is wrong */
+  private async verify(files: readonly WrittenFile[], prefix: string): Promise<WrittenFile[]> {
+    const fail = ({ file }: WrittenFile, error: unknown) => {
+      this.work.result.failed.push(`${file}: ${prefix}${messageOf(error)}`);
     };
     return await readBack(this.library, files, { signal: this.work.signal, fail });
   }
 
-  /** Keeps new files for which no import has registered another one: no row of that gets their position. */
-  private async keepFree(files: readonly Written[]): Promise<Standing> {
+  /** Returns the new files that no import has registered meanwhile: an imported row must not get their position. */
+  private async keepFree(files: readonly WrittenFile[]): Promise<CheckedFiles> {
     const paths = files.map((file) => file.path);
     const known = await readKnown(this.ctx, paths);
     const clashes = await findFolderClashes(this.ctx, paths);
-    const reasonOf = ({ path }: Written): string | undefined => {
+    const reasonOf = ({ path }: WrittenFile): string | undefined => {
       const old = known.get(path);
       if (old && isOnTape(old)) return `${path} came to be on tape; run it again, which compares the two`;
       const clash = clashes.get(path);
       return clash === undefined ? undefined : `${clash}: give one of them another name, and run it again`;
     };
-    const standing: Written[] = [];
+    const passed: WrittenFile[] = [];
     for (const file of files) {
       const reason = reasonOf(file);
       if (reason === undefined) {
-        standing.push(file);
+        passed.push(file);
         continue;
       }
-      const place = `${file.volume}, position ${file.position}`;
+      const position = `${file.volume}, position ${file.position}`;
       this.work.result.failed.push(
-        `${file.file}: while it was written, ${reason} (at ${place} are bytes that nothing refers to)`,
+        `${file.file}: while it was written, ${reason} (at ${position} are bytes that nothing refers to)`,
       );
     }
-    return { standing, known: [] };
+    return { passed, known: [] };
   }
 
   /**
@@ -233,16 +240,16 @@ export class ArchiveBatch {
   }
 }
 
-/** Files whose catalogue entries are as expected; `known`: these entries, if there should be any. */
-interface Standing {
-  standing: Written[];
+/** Files that passed a check; `known`: their catalogue entries, if they should have any. */
+interface CheckedFiles {
+  passed: WrittenFile[];
   known: KnownFile[];
 }
 
 /** Undefined: the file had a position, or is new. */
-type LostIdOf = (file: Written) => bigint | undefined;
+type LostIdOf = (file: WrittenFile) => bigint | undefined;
 
-const DOUBT = 'on tape already by the catalogue, but its tape copy cannot be confirmed: ';
+const UNCONFIRMED = 'on tape already by the catalogue, but its tape copy cannot be confirmed: ';
 
 function isOneOf(sources: readonly Source[]): (source: Source) => boolean {
   const files = new Set(sources.map((source) => source.file));
@@ -253,7 +260,7 @@ function isOnTape(file: KnownFile): boolean {
   return file.stage === 'ONTAPE' || file.stage === 'RESTORING' || file.stage === 'RESTORED';
 }
 
-interface Written extends Source, TapePosition {
+interface WrittenFile extends Source, TapePosition {
   /** Checksum of the bytes written to tape. */
   checksum: string;
   /** Of the same bytes; absent if the file was only compared. */
@@ -266,7 +273,7 @@ async function writeSource(
   source: Source,
   place: TapePosition,
   signal: AbortSignal,
-): Promise<Written> {
+): Promise<WrittenFile> {
   return await withSource(source, async (handle) => {
     const sums = await startSums(null, { wantsAdler32: true });
     const bytes = async function* () {
@@ -291,15 +298,15 @@ async function writeSource(
  */
 async function readBack(
   library: WritableLibrary,
-  files: readonly Written[],
-  how: { signal: AbortSignal; fail: (file: Written, error: unknown) => void },
-): Promise<Written[]> {
-  const byVolume = new Map<string, Written[]>();
+  files: readonly WrittenFile[],
+  how: { signal: AbortSignal; fail: (file: WrittenFile, error: unknown) => void },
+): Promise<WrittenFile[]> {
+  const byVolume = new Map<string, WrittenFile[]>();
   for (const file of files) byVolume.set(file.volume, [...(byVolume.get(file.volume) ?? []), file]);
-  const right: Written[] = [];
+  const intact: WrittenFile[] = [];
   for (const [name, group] of byVolume) {
-    const bad = new Set<Written>();
-    const fail = (file: Written, error: unknown) => {
+    const bad = new Set<WrittenFile>();
+    const fail = (file: WrittenFile, error: unknown) => {
       how.signal.throwIfAborted();
       if (!bad.has(file)) how.fail(file, error);
       bad.add(file);
@@ -309,21 +316,21 @@ async function readBack(
     } catch (error) {
       for (const file of group) fail(file, error);
     }
-    right.push(...group.filter((file) => !bad.has(file)));
+    intact.push(...group.filter((file) => !bad.has(file)));
   }
-  return right;
+  return intact;
 }
 
 async function readVolumeBack(
   library: WritableLibrary,
-  { name, files }: { name: string; files: readonly Written[] },
-  { signal, fail }: { signal: AbortSignal; fail: (file: Written, error: unknown) => void },
+  { name, files }: { name: string; files: readonly WrittenFile[] },
+  { signal, fail }: { signal: AbortSignal; fail: (file: WrittenFile, error: unknown) => void },
 ): Promise<void> {
-  const tell = () => 'reading it back from tape gave another checksum';
+  const describe = () => 'reading it back from tape gave another checksum';
   const volume = await library.mount(name, 'archive', signal);
   try {
     for (const file of [...files].sort((a, b) => (a.position < b.position ? -1 : 1))) {
-      await readChecked(volume, file, { signal, tell }).catch((error: unknown) => fail(file, error));
+      await readChecked(volume, file, { signal, describe }).catch((error: unknown) => fail(file, error));
     }
   } finally {
     await volume.unmount();
@@ -334,9 +341,9 @@ export const OTHER_BYTES = 'is on tape already, with other bytes';
 
 /** @returns the source's checksum @throws Error if the catalogue has other bytes at this path, or no checksum */
 async function checkSame(source: Source, known: KnownFile, signal: AbortSignal): Promise<string> {
-  const other = `${source.path} ${OTHER_BYTES}`;
+  const otherBytes = `${source.path} ${OTHER_BYTES}`;
   if (known.checksum === null) throw new Error(`${source.path} is on tape already, and has no checksum to compare`);
-  if (source.size !== known.size) throw new Error(other);
+  if (source.size !== known.size) throw new Error(otherBytes);
   const sums = { known: await startChecksum(known.checksum), own: await startChecksum(null) };
   await withSource(source, async (handle) => {
     for await (const chunk of readChunks(handle)) {
@@ -345,6 +352,6 @@ async function checkSame(source: Source, known: KnownFile, signal: AbortSignal):
       sums.own.update(chunk);
     }
   });
-  if (sums.known.digest() !== known.checksum) throw new Error(other);
+  if (sums.known.digest() !== known.checksum) throw new Error(otherBytes);
   return sums.own.digest();
 }

@@ -10,10 +10,10 @@ import type { Context } from '../../domain/context.js';
 import { listDisks } from '../../domain/disks/disks.js';
 import { findPathProblem } from '../../domain/input.js';
 import { openPlain } from '../../restore-area/checksum.js';
-import { withFolder } from '../../restore-area/restore-area.js';
+import { withDirectory } from '../../restore-area/restore-area.js';
 
 /** Excluded entries; grows during the walk. */
-export interface PassedOver {
+export interface ExcludedEntries {
   skipped: number;
   failed: string[];
 }
@@ -22,70 +22,70 @@ export interface PassedOver {
 export type OnSkip = (file: string, kind: string) => void;
 
 /** Called for each directory before its files, with its logical path and the access that users have to it. */
-export type OnFolder = (folder: FolderMode) => void;
+export type OnDirectory = (folder: FolderMode) => void;
 
 interface Visit {
   relative: string;
   /** Set if the directory above has no logical path that could protect it. */
-  above: Access | undefined;
+  parentAccess: Access | undefined;
 }
 
 /**
  * Yields the regular files below a directory, sorted by name within each directory.
- * The protection by `dir` and the directories above it is passed on to what is restored without them.
+ * Files that are restored without `dir` and its parents keep the protection of these directories.
  * @param from.prefix prepended to the paths below `dir`; default `/`
  * @throws the error of reading `dir` itself
  */
 export async function* walkSources(
   from: { dir: string; prefix?: string },
-  passedOver: PassedOver,
-  { onSkip = () => {}, onFolder = () => {} }: { onSkip?: OnSkip | undefined; onFolder?: OnFolder } = {},
+  excluded: ExcludedEntries,
+  { onSkip = () => {}, onFolder: onDirectory = () => {} }: { onSkip?: OnSkip | undefined; onFolder?: OnDirectory } = {},
 ): AsyncGenerator<Source> {
   const prefix = `/${from.prefix ?? ''}/`.replace(/\/+/g, '/');
   const root = await realpath(from.dir);
-  const pending: Visit[] = [{ relative: '', above: await accessAbove(root) }];
+  const pending: Visit[] = [{ relative: '', parentAccess: await accessAbove(root) }];
   for (let visit = pending.pop(); visit !== undefined; visit = pending.pop()) {
-    const { relative, above } = visit;
+    const { relative, parentAccess: above } = visit;
     const dir = path.join(from.dir, relative);
-    const folder = path.join(root, relative);
-    const entries = await inFolder(folder, (at) => readFolder(at, dir, passedOver)).catch((error: unknown) => {
+    const directory = path.join(root, relative);
+    const entries = await inDirectory(directory, (at) => readFolder(at, dir, excluded)).catch((error: unknown) => {
       if (relative === '') throw error;
-      passedOver.failed.push(`${dir}: ${messageOf(error)}`);
+      excluded.failed.push(`${dir}: ${messageOf(error)}`);
       return [];
     });
     const logical = (prefix + relative).replace(/\/+$/, '');
-    const access = await accessOf(folder).catch(() => CLOSED); // it was removed or replaced, and lists no files
+    const access = await accessOf(directory).catch(() => CLOSED); // it was removed or replaced, and lists no files
     const effective = above ? restrictAccess(above, access) : access;
-    if (logical !== '' && findPathProblem(logical) === undefined) onFolder({ path: logical, ...effective });
-    const outer = logical === '' ? effective : undefined;
-    const folders: string[] = [];
+    if (logical !== '' && findPathProblem(logical) === undefined) onDirectory({ path: logical, ...effective });
+    const outerAccess = logical === '' ? effective : undefined;
+    const directories: string[] = [];
     for (const { name, entry } of entries) {
       const below = path.join(relative, name);
       const file = path.join(from.dir, below);
-      if (entry.isDirectory()) folders.push(below);
+      if (entry.isDirectory()) directories.push(below);
       else if (!entry.isFile()) {
-        passedOver.skipped++;
+        excluded.skipped++;
         onSkip(file, describeKind(entry));
       } else {
         try {
-          yield await findSource({ file, folder, path: prefix + below }, outer);
+          yield await findSource({ file, directory, path: prefix + below }, outerAccess);
         } catch (error) {
-          passedOver.failed.push(`${file}: ${messageOf(error)}`);
+          excluded.failed.push(`${file}: ${messageOf(error)}`);
         }
       }
     }
-    for (const below of folders.reverse()) pending.push({ relative: below, above: outer });
+    for (const below of directories.reverse()) pending.push({ relative: below, parentAccess: outerAccess });
   }
 }
 
 const CLOSED: Access = { mode: 0o700, gid: null };
 
-async function accessOf(folder: string): Promise<Access> {
-  const { mode, gid } = await lstat(folder);
+async function accessOf(directory: string): Promise<Access> {
+  const { mode, gid } = await lstat(directory);
   return { mode: mode & 0o777, gid: BigInt(gid) };
 }
 
-/** Returns the access to what is in the directory above, through all above that one. */
+/** Returns the access that users have to the contents of the parent directory, through all directories above it. */
 async function accessAbove(root: string): Promise<Access | undefined> {
   if (root === '/') return undefined;
   const parent = path.dirname(root);
@@ -93,21 +93,24 @@ async function accessAbove(root: string): Promise<Access | undefined> {
   return above ? restrictAccess(above, own) : own;
 }
 
-/** @param outer the access to a directory above it that will not be restored */
-async function findSource(found: Pick<Source, 'file' | 'folder' | 'path'>, outer: Access | undefined): Promise<Source> {
+/** @param outerAccess the access to a directory above it that will not be restored */
+async function findSource(
+  found: Pick<Source, 'file' | 'directory' | 'path'>,
+  outerAccess: Access | undefined,
+): Promise<Source> {
   const problem = findPathProblem(found.path);
   if (problem) throw new Error(`its path ${problem}`);
   const name = path.basename(found.file);
-  const stats = await inFolder(found.folder, (at) => lstat(path.join(at, name), { bigint: true }));
+  const stats = await inDirectory(found.directory, (at) => lstat(path.join(at, name), { bigint: true }));
   const { size, ino, mtimeNs } = stats;
   const attributes = attributesOf(stats);
   const { mode, gid } = attributes;
-  const closed = outer && mode !== null ? { mode: restrictFile(outer, { mode, gid }) } : {};
+  const closed = outerAccess && mode !== null ? { mode: restrictFile(outerAccess, { mode, gid }) } : {};
   return { ...found, size, ino, mtimeNs, ...attributes, ...closed };
 }
 
-/** Reads a directory in the order of names, without those that would be restored differently. */
-async function readFolder(at: string, dir: string, { failed }: PassedOver): Promise<NamedEntry[]> {
+/** Reads a directory in the order of names, except names that would be restored differently. */
+async function readFolder(at: string, dir: string, { failed }: ExcludedEntries): Promise<NamedEntry[]> {
   const entries: NamedEntry[] = [];
   for await (const each of readEntries(at)) {
     if (each.isText) entries.push(each);
@@ -124,29 +127,29 @@ function describeKind(entry: Dirent<Buffer>): string {
 }
 
 /** Rejects Tapegate's own directories: removing their files would remove tape copies. @throws Error */
-export async function refuseOwnFolders(ctx: Context, dir: string): Promise<void> {
+export async function refuseOwnDirectories(ctx: Context, dir: string): Promise<void> {
   const { dataDir } = ctx.config;
   const own = [path.resolve(dataDir, 'library'), path.resolve(dataDir, 'postgres')];
   for (const { mountpoint } of await listDisks(ctx)) own.push(mountpoint);
   const real = await realpath(dir);
-  for (const folder of own) {
-    const place = await realpath(folder).catch((error: unknown) => {
+  for (const ownDirectory of own) {
+    const ownReal = await realpath(ownDirectory).catch((error: unknown) => {
       if (['ENOENT', 'ENOTDIR', 'EACCES'].includes(codeOf(error) ?? '')) return undefined;
       throw error;
     });
-    if (place === undefined || !(isWithin(place, real) || isWithin(real, place))) continue;
-    throw new Error(`${dir} cannot be archived: Tapegate keeps its own files in ${folder}`);
+    if (ownReal === undefined || !(isWithin(ownReal, real) || isWithin(real, ownReal))) continue;
+    throw new Error(`${dir} cannot be archived: Tapegate keeps its own files in ${ownDirectory}`);
   }
 }
 
-function isWithin(place: string, folder: string): boolean {
-  return `${place}/`.startsWith(`${folder.replace(/\/+$/, '')}/`);
+function isWithin(inner: string, outer: string): boolean {
+  return `${inner}/`.startsWith(`${outer.replace(/\/+$/, '')}/`);
 }
 
 export interface Source extends Partial<FileAttributes> {
   file: string;
   /** Its directory, without links. */
-  folder: string;
+  directory: string;
   path: string;
   /** Bytes. */
   size: bigint;
@@ -162,7 +165,7 @@ export function isChanged(source: Source, { size, ino, mtimeNs }: BigIntStats): 
 
 /** Uses an open source. @throws TapeError POLICY if a link or pipe has replaced it */
 export async function withSource<T>(source: Source, use: (handle: FileHandle) => Promise<T>): Promise<T> {
-  const handle = await inFolder(source.folder, (at) =>
+  const handle = await inDirectory(source.directory, (at) =>
     openPlain(path.join(at, path.basename(source.file)), source.file),
   );
   try {
@@ -174,7 +177,7 @@ export async function withSource<T>(source: Source, use: (handle: FileHandle) =>
 
 /** Removes a source. @throws Error if it changed after it was read: the new bytes are not on tape */
 export async function removeSource(source: Source): Promise<void> {
-  await inFolder(source.folder, async (at) => {
+  await inDirectory(source.directory, async (at) => {
     const file = path.join(at, path.basename(source.file));
     if (isChanged(source, await lstat(file, { bigint: true }))) throw new Error('it changed since it was read');
     await unlink(file);
@@ -184,10 +187,10 @@ export async function removeSource(source: Source): Promise<void> {
 /**
  * Uses an open directory of the tree, if it is still at its path. Its owner could replace it by a link to a directory
  * that only root may read or write.
- * @param folder without links
+ * @param directory without links
  * @param use gets a path that no later rename or link can redirect (on Linux)
  * @throws TapeError POLICY if a link or another file is in its place; code ENOENT if it is missing
  */
-async function inFolder<T>(folder: string, use: (at: string) => Promise<T>): Promise<T> {
-  return await withFolder('/', folder, ({ at }) => use(at));
+async function inDirectory<T>(directory: string, use: (at: string) => Promise<T>): Promise<T> {
+  return await withDirectory('/', directory, ({ fdPath }) => use(fdPath));
 }

@@ -1,6 +1,6 @@
 /**
- * Unrecorded files with the right bytes in the places of copies. They may be any user's. After the database was
- * restored to an earlier state, an operator may know that they are Tapegate's copies.
+ * Finds unrecorded files with the expected bytes at the paths of copies. They may belong to any user. After the database
+ * was restored to an earlier state, an operator may know that they are Tapegate's copies.
  */
 
 import { messageOf } from '../../core/errors.js';
@@ -9,18 +9,18 @@ import { type Adoption, adoptCopies, readStanding } from '../../domain/doctor/co
 import type { Finding } from '../../domain/doctor/findings.js';
 import { pagesByFile } from '../../domain/page-keys.js';
 import { checksumOf } from '../../restore-area/checksum.js';
-import { lookAt, storedStats } from '../../restore-area/copy.js';
+import { statCopy, storedStats } from '../../restore-area/copy.js';
 import { isSame } from '../../restore-area/entry.js';
-import { type CopyPlace, withCopy } from '../../restore-area/restore-area.js';
+import { type CopyLocation, withCopy } from '../../restore-area/restore-area.js';
 import type { Examination } from './examination.js';
 
-/** Reports such files for which recent requests were fulfilled. */
+/** Reports unrecorded files that satisfied recent requests. */
 export async function* examineStanding(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
   for await (const copies of pagesByFile((page) => readStanding(ctx, page))) {
     for (const copy of copies.filter(({ diskId }) => !exam.unavailable.has(diskId))) {
       const [thing, expected] = [copy.mountpoint + copy.path, 'a copy that Tapegate has put there'];
       try {
-        const stats = await lookAt(copy);
+        const stats = await statCopy(copy);
         if (!stats?.isFile()) continue; // gone, which other checks report
         const isRepaired = exam.adopt === true && (await adoptFile(ctx, copy));
         yield { kind: 'copy-not-ours', thing, expected, found: `${stats.size} bytes of nobody known`, isRepaired };
@@ -31,8 +31,8 @@ export async function* examineStanding(ctx: Context, exam: Examination): AsyncGe
   }
 }
 
-/** A file that may be adopted, with the place of its copy. */
-export type Adoptable = CopyPlace & {
+/** A file that may be adopted, with the location of its copy. */
+export type AdoptableFile = CopyLocation & {
   fileId: bigint;
   size: bigint;
   checksum: string | null;
@@ -41,17 +41,17 @@ export type Adoptable = CopyPlace & {
 };
 
 /** @returns false if the bytes differ or cannot be compared; the file is then left as it is */
-export async function adoptFile(ctx: Context, file: Adoptable): Promise<boolean> {
-  const found = await readTraits(file);
+export async function adoptFile(ctx: Context, file: AdoptableFile): Promise<boolean> {
+  const found = await readFileIdentity(file);
   return found !== undefined && (await adoptCopies(ctx, [found])).length === 1;
 }
 
-async function readTraits(file: Adoptable): Promise<Adoption | undefined> {
+async function readFileIdentity(file: AdoptableFile): Promise<Adoption | undefined> {
   const { fileId, diskId, version, checksum } = file;
-  const before = await lookAt(file);
+  const before = await statCopy(file);
   if (checksum === null || !before?.isFile() || before.size !== file.size) return undefined;
-  const read = await withCopy(file, (place) => checksumOf(place, checksum));
-  const after = await lookAt(file);
+  const read = await withCopy(file, (opened) => checksumOf(opened, checksum));
+  const after = await statCopy(file);
   if (read !== checksum || !after || !isSame(after, before)) return undefined;
   return { fileId, diskId, version, checksum, ...storedStats(after) };
 }

@@ -10,67 +10,67 @@ import { restoredUnheld } from '../../domain/doctor/copies.js';
 import { type Finding, findFaults } from '../../domain/doctor/findings.js';
 import { markLinks, type NotedLink, readChanges, readLinks } from '../../domain/links/links.js';
 import { pagesByFile } from '../../domain/page-keys.js';
-import { isThere } from '../../restore-area/changed.js';
-import { compareCopy, lookAt, readChecksum } from '../../restore-area/copy.js';
+import { isInPlace } from '../../restore-area/changed.js';
+import { compareCopy, readChecksum, statCopy } from '../../restore-area/copy.js';
 import { lookAtLink } from '../../restore-area/links/link.js';
 import { LinkKeeper } from '../../restore-area/links/pass.js';
 import { removeUnheld } from '../../restore-area/removal.js';
 import type { Examination } from './examination.js';
 
-/** Reports copies that are missing, changed, damaged or unreadable. An engine looks after those to be removed. */
+/** Reports copies that are missing, changed, damaged or unreadable. An engine handles copies that must be removed. */
 export async function* examineCopies(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
   for await (const copies of pagesByFile((page) => readCopies(ctx, page))) {
-    const faults: CopyFault[] = [];
+    const findings: CopyFinding[] = [];
     for (const copy of copies) {
-      const fault = await examineCopy(copy, exam);
-      if (fault) faults.push(fault);
+      const finding = await examineCopy(copy, exam);
+      if (finding) findings.push(finding);
     }
-    if (faults.length > 0) yield* tellCopies(ctx, exam, faults);
+    if (findings.length > 0) yield* reportCopies(ctx, exam, findings);
   }
   yield* examineChanged(ctx, exam);
 }
 
-interface CopyFault {
+interface CopyFinding {
   kind: 'copy-missing' | 'copy-changed' | 'copy-damaged' | 'copy-unreadable';
   copy: NotedCopy;
   expected: string;
   found: string;
 }
 
-async function examineCopy(copy: NotedCopy, exam: Examination): Promise<CopyFault | null> {
+async function examineCopy(copy: NotedCopy, exam: Examination): Promise<CopyFinding | null> {
   if (exam.unavailable.has(copy.diskId)) {
     exam.counts.notCompared++;
     return null;
   }
   exam.counts.copies++;
-  const fault = (kind: CopyFault['kind'], expected: string, found: string) => ({ kind, copy, expected, found });
+  const build = (kind: CopyFinding['kind'], expected: string, found: string) => ({ kind, copy, expected, found });
   const due = `${copy.size} bytes of ${recordedTimeOf(copy.mtimeNs)}`;
   try {
-    if ((await compareCopy(copy)) === 'same') return exam.checksums ? await compareChecksum(copy, exam, fault) : null;
+    if ((await compareCopy(copy)) === 'same') return exam.checksums ? await compareChecksum(copy, exam, build) : null;
     const found = await findInPlace(copy);
-    return found === undefined ? fault('copy-missing', due, 'nothing') : fault('copy-changed', due, found);
+    return found === undefined ? build('copy-missing', due, 'nothing') : build('copy-changed', due, found);
   } catch (error) {
-    return fault('copy-unreadable', due, messageOf(error));
+    return build('copy-unreadable', due, messageOf(error));
   }
 }
 
 async function compareChecksum(
   copy: NotedCopy,
   exam: Examination,
-  fault: (kind: CopyFault['kind'], expected: string, found: string) => CopyFault,
-): Promise<CopyFault | null> {
+  build: (kind: CopyFinding['kind'], expected: string, found: string) => CopyFinding,
+): Promise<CopyFinding | null> {
   const due = copy.checksum ?? copy.copyChecksum;
   if (due === null) return null;
   exam.counts.checksums++;
   const digest = await readChecksum(copy, due);
   if (digest === undefined) return null; // just removed
-  return digest === due ? null : fault('copy-damaged', due, digest);
+  return digest === due ? null : build('copy-damaged', due, digest);
 }
 
-/** Describes what is in the place of a copy; undefined if there is nothing. */
+/** Describes the file at a copy's path; undefined if there is none. */
 async function findInPlace(copy: NotedCopy): Promise<string | undefined> {
   try {
-    const stats = await lookAt(copy);
+    const stats = await statCopy(copy);
     if (!stats) return undefined;
     return stats.isFile() ? `${stats.size} bytes of ${timeOf(stats.mtimeNs)}` : 'no plain file';
   } catch (error) {
@@ -97,16 +97,20 @@ function timeOf(ns: bigint): string {
 }
 
 /** Skips copies that were removed or replaced during the check: their record has changed. */
-async function* tellCopies(ctx: Context, exam: Examination, faults: readonly CopyFault[]): AsyncGenerator<Finding> {
-  const ids = faults.map(({ copy }) => copy.fileId);
+async function* reportCopies(
+  ctx: Context,
+  exam: Examination,
+  findings: readonly CopyFinding[],
+): AsyncGenerator<Finding> {
+  const ids = findings.map(({ copy }) => copy.fileId);
   const now = new Map((await readCopiesOf(ctx, ids)).map((copy) => [copy.fileId, copy]));
-  const isSame = ({ copy }: CopyFault) => {
-    const noted = now.get(copy.fileId);
-    return noted?.stage === 'RESTORED' && noted.diskId === copy.diskId && noted.mtimeNs === copy.mtimeNs;
+  const isUnchanged = ({ copy }: CopyFinding) => {
+    const current = now.get(copy.fileId);
+    return current?.stage === 'RESTORED' && current.diskId === copy.diskId && current.mtimeNs === copy.mtimeNs;
   };
-  const real = faults.filter(isSame);
-  const repaired = exam.repair ? await repairCopies(ctx, real) : new Set<bigint>();
-  for (const { kind, copy, expected, found } of real) {
+  const confirmed = findings.filter(isUnchanged);
+  const repaired = exam.repair ? await repairCopies(ctx, confirmed) : new Set<bigint>();
+  for (const { kind, copy, expected, found } of confirmed) {
     yield { kind, thing: `${copy.mountpoint}${copy.path}`, expected, found, isRepaired: repaired.has(copy.fileId) };
   }
 }
@@ -115,8 +119,8 @@ async function* tellCopies(ctx: Context, exam: Examination, faults: readonly Cop
  * Recalls missing copies again. Leaves changed copies alone; their files become UNVERIFIED if no request contains them.
  * @returns ids of repaired files; others may have changed since the check
  */
-async function repairCopies(ctx: Context, faults: readonly CopyFault[]): Promise<Set<bigint>> {
-  const copiesOf = (kind: string) => faults.filter((fault) => fault.kind === kind).map(({ copy }) => copy);
+async function repairCopies(ctx: Context, findings: readonly CopyFinding[]): Promise<Set<bigint>> {
+  const copiesOf = (kind: string) => findings.filter((fault) => fault.kind === kind).map(({ copy }) => copy);
   const missing = await stillMissing(copiesOf('copy-missing'));
   const returned = await returnMissing(ctx, missing);
   const changed = copiesOf('copy-changed');
@@ -125,8 +129,8 @@ async function repairCopies(ctx: Context, faults: readonly CopyFault[]): Promise
     changed.map(({ fileId }) => fileId),
   );
   const unheld = changed.filter(({ fileId }) => !held.has(fileId));
-  const left = await letGo(ctx, { unchanged: [], changed: unheld });
-  return new Set([...returned, ...left]);
+  const unverified = await letGo(ctx, { unchanged: [], changed: unheld });
+  return new Set([...returned, ...unverified]);
 }
 
 /** Checks again: a copy may be back, or its disk absent. */
@@ -142,16 +146,16 @@ async function* examineChanged(ctx: Context, exam: Examination): AsyncGenerator<
     for (const copy of copies.filter(({ diskId }) => !exam.unavailable.has(diskId))) {
       const [thing, expected] = [`${copy.mountpoint}${copy.path}`, CHANGED];
       try {
-        if (!(await isThere(copy))) gone.push(copy);
+        if (!(await isInPlace(copy))) gone.push(copy);
       } catch (error) {
         yield { kind: 'copy-unreadable', thing, expected, found: messageOf(error), isRepaired: false };
       }
     }
     const ids = gone.map(({ fileId }) => fileId);
-    const mended = new Set(exam.repair ? await settleChanged(ctx, { gone: ids }) : []);
+    const repaired = new Set(exam.repair ? await settleChanged(ctx, { gone: ids }) : []);
     for (const { mountpoint, path: file, fileId } of gone) {
       const thing = `${mountpoint}${file}`;
-      yield { kind: 'copy-missing', thing, expected: CHANGED, found: 'nothing', isRepaired: mended.has(fileId) };
+      yield { kind: 'copy-missing', thing, expected: CHANGED, found: 'nothing', isRepaired: repaired.has(fileId) };
     }
   }
 }
@@ -174,27 +178,27 @@ export async function* examineUnheld(ctx: Context, exam: Examination): AsyncGene
 export async function* examineLinks(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
   for await (const links of pagesByFile((page) => readLinks(ctx, page))) {
     exam.counts.links += links.length;
-    const faults: LinkFault[] = [];
+    const findings: LinkFinding[] = [];
     for (const link of links) {
-      const fault = await examineLink(link);
-      if (fault) faults.push(fault);
+      const finding = await examineLink(link);
+      if (finding) findings.push(finding);
     }
-    const real = await keepNoted(ctx, faults);
-    const mended = exam.repair && real.length > 0 ? await mend(ctx, real) : new Set<bigint>();
-    for (const { link, kind, found } of real) {
-      const isRepaired = mended.has(link.fileId);
+    const confirmed = await keepUnchanged(ctx, findings);
+    const repaired = exam.repair && confirmed.length > 0 ? await repairLinks(ctx, confirmed) : new Set<bigint>();
+    for (const { link, kind, found } of confirmed) {
+      const isRepaired = repaired.has(link.fileId);
       yield { kind, thing: link.at, expected: `a link to ${link.target}`, found, isRepaired };
     }
   }
 }
 
-interface LinkFault {
+interface LinkFinding {
   link: NotedLink;
   kind: 'link-missing' | 'link-changed' | 'link-stuck';
   found: string;
 }
 
-async function examineLink(link: NotedLink): Promise<LinkFault | undefined> {
+async function examineLink(link: NotedLink): Promise<LinkFinding | undefined> {
   try {
     const found = await lookAtLink(link.at);
     if (found?.target === link.target) return undefined;
@@ -210,33 +214,33 @@ async function examineLink(link: NotedLink): Promise<LinkFault | undefined> {
 }
 
 /** Skips links that became pending or were settled since the check. */
-async function keepNoted(ctx: Context, faults: readonly LinkFault[]): Promise<LinkFault[]> {
+async function keepUnchanged(ctx: Context, findings: readonly LinkFinding[]): Promise<LinkFinding[]> {
   const changes = await readChanges(
     ctx,
-    faults.map(({ link }) => link.fileId),
+    findings.map(({ link }) => link.fileId),
   );
-  return faults.filter(({ link }) => changes.get(link.fileId) === link.change);
+  return findings.filter(({ link }) => changes.get(link.fileId) === link.change);
 }
 
 /** An engine may be working on a link meanwhile. */
-const PASSING_MS = 2000;
+const SETTLE_MS = 2000;
 
 /** @returns ids of links that now match their record */
-async function mend(ctx: Context, faults: readonly LinkFault[]): Promise<Set<bigint>> {
-  const ids = faults.map(({ link }) => link.fileId);
+async function repairLinks(ctx: Context, findings: readonly LinkFinding[]): Promise<Set<bigint>> {
+  const ids = findings.map(({ link }) => link.fileId);
   await markLinks(ctx, ids);
   await new LinkKeeper(ctx).settleAll(new AbortController().signal);
-  const mended = await findRight(faults);
-  if (mended.size === ids.length) return mended;
-  await sleep(PASSING_MS);
-  return await findRight(faults);
+  const repaired = await findMatching(findings);
+  if (repaired.size === ids.length) return repaired;
+  await sleep(SETTLE_MS);
+  return await findMatching(findings);
 }
 
-async function findRight(faults: readonly LinkFault[]): Promise<Set<bigint>> {
-  const right = new Set<bigint>();
-  for (const { link } of faults) {
+async function findMatching(findings: readonly LinkFinding[]): Promise<Set<bigint>> {
+  const matching = new Set<bigint>();
+  for (const { link } of findings) {
     const found = await lookAtLink(link.at).catch(() => undefined);
-    if (found?.target === link.target) right.add(link.fileId);
+    if (found?.target === link.target) matching.add(link.fileId);
   }
-  return right;
+  return matching;
 }

@@ -29,17 +29,25 @@ export interface Report {
 
 const LEASE_SECONDS = 15;
 
-/** @param tell receives each finding at once */
-export async function examine(ctx: Context, options: DoctorOptions, tell: (finding: Finding) => void): Promise<Report> {
-  if (!options.repair) return await examineDisks(ctx, options, tell);
+/** @param onFinding receives each finding at once */
+export async function examine(
+  ctx: Context,
+  options: DoctorOptions,
+  onFinding: (finding: Finding) => void,
+): Promise<Report> {
+  if (!options.repair) return await examineDisks(ctx, options, onFinding);
   await ownershipOf(ctx).require();
   const { checksums, adopt } = options;
-  const deed: Deed = { operation: 'repair', kind: 'NONE', object: '', given: { checksums, adopt } };
+  const action: Deed = { operation: 'repair', kind: 'NONE', object: '', given: { checksums, adopt } };
   const describe = ({ found, repaired }: Report) => ({ found, repaired });
-  return await auditedRun(ctx, deed, () => examineDisks(ctx, options, tell), describe);
+  return await auditedRun(ctx, action, () => examineDisks(ctx, options, onFinding), describe);
 }
 
-async function examineDisks(ctx: Context, options: DoctorOptions, tell: (finding: Finding) => void): Promise<Report> {
+async function examineDisks(
+  ctx: Context,
+  options: DoctorOptions,
+  onFinding: (finding: Finding) => void,
+): Promise<Report> {
   const disks = await listDisks(ctx);
   const exam: Examination = {
     ...options,
@@ -53,7 +61,7 @@ async function examineDisks(ctx: Context, options: DoctorOptions, tell: (finding
     if (options.repair) await confirmOwned(ctx);
     found++;
     if (finding.isRepaired) repaired++;
-    tell(finding);
+    onFinding(finding);
   }
   return { lookedAt: { ...rows, ...exam.counts }, found, repaired };
 }
@@ -64,12 +72,12 @@ async function* examineAll(ctx: Context, exam: Examination, disks: readonly Disk
   if (fence !== undefined && !ownership.isWatching)
     yield { kind: 'fenced', thing: 'this Tapegate', expected: 'no other one', found: fence, isRepaired: false };
   for (const disk of disks) {
-    const away = await rootOf({ diskId: disk.id, mountpoint: disk.mountpoint }).catch((error) => error);
-    if (away instanceof Error) yield tellAway(exam, disk, away);
+    const absence = await rootOf({ diskId: disk.id, mountpoint: disk.mountpoint }).catch((error) => error);
+    if (absence instanceof Error) yield buildUnavailable(exam, disk, absence);
     else yield* examineMount(ctx, disk);
   }
-  for (const fault of rowFaults) {
-    yield* findFaults(ctx, fault === recallLost ? { ...fault, repair: repairLost } : fault, exam);
+  for (const check of rowFaults) {
+    yield* findFaults(ctx, check === recallLost ? { ...check, repair: repairLost } : check, exam);
   }
   yield* examineCopies(ctx, exam);
   yield* examineStanding(ctx, exam);
@@ -81,7 +89,7 @@ async function* examineAll(ctx: Context, exam: Examination, disks: readonly Disk
       yield* examineFiles(ctx, exam, disk);
     } catch (error) {
       if (!(error instanceof TapeError)) throw error;
-      yield tellAway(exam, disk, error); // it disappeared during the check
+      yield buildUnavailable(exam, disk, error); // it disappeared during the check
     }
   }
 }
@@ -95,7 +103,7 @@ async function* examineMount(ctx: Context, { mountpoint }: DiskRow): AsyncGenera
 }
 
 /** Reports an absent disk, whose contents are not judged. */
-function tellAway(exam: Examination, disk: DiskRow, error: Error): Finding {
+function buildUnavailable(exam: Examination, disk: DiskRow, error: Error): Finding {
   exam.unavailable.add(disk.id);
   const found = messageOf(error);
   return { kind: 'disk-unavailable', thing: disk.mountpoint, expected: 'the disk', found, isRepaired: false };

@@ -1,4 +1,4 @@
-/** What the parts of the doctor share during one examination. */
+/** Options and counters that the parts of the doctor share during one examination. */
 
 export interface DoctorOptions {
   /** Repairs findings; without it nothing is changed. */

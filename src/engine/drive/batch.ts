@@ -25,15 +25,15 @@ import type { Context } from '../../domain/context.js';
 import type { RecallOutcome } from '../../domain/recalls/ends.js';
 import type { RunningRecall } from '../../domain/recalls/starts.js';
 import { wantedAttributes } from '../../restore-area/attributes.js';
-import { type FailingDisks, FullError, ofDisk } from '../../restore-area/failures.js';
+import { callDisk, type FailingDisks, FullError } from '../../restore-area/failures.js';
 import type { LinkKeeper } from '../../restore-area/links/pass.js';
-import { OpenFolders } from '../../restore-area/made-folders.js';
+import { OpenDirectories } from '../../restore-area/made-folders.js';
 import { type Budget, partialName, removePartial } from '../../restore-area/partial-file.js';
 import { type MountedVolume, VolumeError } from '../../tape/drive-library.js';
 import { NotReadyError } from '../../tape/staging.js';
 import { Confirmations, type HeldLease, NotHeldError } from './lease.js';
 import { beginCopy, finishCopy, outcomeOf, readInto, toReturned, toUnplaced, UnseenError } from './recall.js';
-import { PutOffError, toNotReady, toPutOff } from './retry.js';
+import { PostponedError, toNotReady, toPostponed } from './retry.js';
 
 export interface Batch {
   recalls: readonly RunningRecall[];
@@ -80,18 +80,18 @@ export async function runBatch(
 const REPORT_MS = 1000;
 
 /** Wait after the lease has ended: the database may hang. */
-const WAIT_MS = 1000;
+const LEASE_MARGIN_MS = 1000;
 
-/** Duration and interval of further attempts. */
-const GO_ON_MS = 60_000;
-const PAUSE_MS = 1000;
+/** Duration and interval of further removals after the lease is lost. */
+const CLEANUP_MS = 60_000;
+const CLEANUP_PAUSE_MS = 1000;
 
 class BatchRun {
   private readonly ctx: Context;
   private readonly lease: HeldLease;
   private readonly volume: MountedVolume;
   private readonly work: BatchWork;
-  private readonly folders: OpenFolders;
+  private readonly directories: OpenDirectories;
   private readonly confirmations: Confirmations;
   /** Files that are read, and still being written, synced and put in place. Never rejects. */
   private readonly finishing: Promise<void>[] = [];
@@ -107,7 +107,7 @@ class BatchRun {
     this.lease = lease;
     this.volume = volume;
     this.work = work;
-    this.folders = new OpenFolders(ctx, lease.calls);
+    this.directories = new OpenDirectories(ctx, lease.calls);
     this.confirmations = new Confirmations(ctx, lease);
     this.timer = setInterval(() => {
       this.reportNext();
@@ -134,12 +134,18 @@ class BatchRun {
     try {
       signal.throwIfAborted();
       // a stalled engine must not create directories either: its successor has already cleaned up
-      const folder = await this.folders.open(recall, () => this.confirmations.confirmOpening());
-      const how = { folder, budget: this.work.budget, attributes: wantedAttributes(this.ctx.config, recall) };
-      const copy = await beginCopy(this.lease, this.confirmations, recall, how);
-      const { noteBytes } = this.lease;
+      const directory = await this.directories.open(recall, () => this.confirmations.confirmOpening());
+      const options = {
+        folder: directory,
+        budget: this.work.budget,
+        attributes: wantedAttributes(this.ctx.config, recall),
+      };
+      const copy = await beginCopy(this.lease, this.confirmations, recall, options);
+      const { recordBytes } = this.lease;
       const reading = startPart('read', span?.traceparent);
-      const sums = await readInto(copy, this.volume, recall, { signal, noteBytes }).finally(() => reading?.end());
+      const sums = await readInto(copy, this.volume, recall, { signal, noteBytes: recordBytes }).finally(() =>
+        reading?.end(),
+      );
       count('tapegate_recalled_bytes_total', { drive: this.lease.driveName }, Number(recall.size));
       const placing = startPart('put in place', span?.traceparent);
       const placed = finishCopy(this.ctx, this.confirmations, recall, { copy, sums }).finally(() => placing?.end());
@@ -159,13 +165,13 @@ class BatchRun {
    * Syncs the directories of ended recalls. If a sync fails, the copy may be lost when its host crashes: the recall
    * then ends as unseen. The same holds if an empty directory that was created for it cannot be removed. Never rejects.
    */
-  private async settle(ended: readonly EndedRecall[]): Promise<RecallOutcome[]> {
-    const failureOf = await this.folders.sync();
-    const clear = this.clearEach();
-    const settleOne = async ({ recall, signal, outcome }: EndedRecall) => {
+  private async syncAndJudge(ended: readonly EndedRecall[]): Promise<RecallOutcome[]> {
+    const failureOf = await this.directories.sync();
+    const removeRemains = this.createRemover();
+    const judgeOne = async ({ recall, signal, outcome }: EndedRecall) => {
       const { kind, isUnseen = false } = outcome;
       const isInPlace = kind === 'standing' || kind === 'restored';
-      const isCleared = (isInPlace && !isUnseen) || (await clear(recall, isUnseen));
+      const isCleared = (isInPlace && !isUnseen) || (await removeRemains(recall, isUnseen));
       if (!isInPlace) return isCleared ? outcome : { ...outcome, isUnseen: true };
       if (outcome.kind === 'standing') return outcome;
       const failure = failureOf(recall);
@@ -173,7 +179,7 @@ class BatchRun {
       this.work.disks.succeeded(recall.diskId);
       return outcome;
     };
-    const outcomes = await Promise.all(ended.map(settleOne));
+    const outcomes = await Promise.all(ended.map(judgeOne));
     const restored = ended.filter((_, n) => outcomes[n]?.kind === 'restored');
     await this.work.links.makeEarly(restored.map(({ recall }) => recall));
     return outcomes;
@@ -190,7 +196,7 @@ class BatchRun {
     if (error instanceof UnavailableError) return toReturned(recall); // the database is unavailable: the file is not at fault
     // the file will be staged again, and delays no other
     if (error instanceof NotReadyError && recall.attempts === 0) return toNotReady(recall, error);
-    if (error instanceof PutOffError) return toPutOff(this.ctx, recall, error);
+    if (error instanceof PostponedError) return toPostponed(this.ctx, recall, error);
     if (error instanceof VolumeError) {
       this.failure = error;
       return toReturned(recall);
@@ -198,7 +204,7 @@ class BatchRun {
     try {
       const problem = await this.work.disks.blame(recall, error);
       if (error instanceof FullError) {
-        await this.work.disks.noteFull(recall, error);
+        await this.work.disks.recordFull(recall, error);
         return toUnplaced(recall, error.message);
       }
       if (problem === undefined) return outcomeOf(this.ctx, recall, error);
@@ -213,21 +219,21 @@ class BatchRun {
    * @returns a function that removes directories created for a recall without a copy, and its partial file if it may
    *   exist (`isUnseen`). It never rejects, and returns false if a later job must do this
    */
-  private clearEach(): (recall: RunningRecall, isUnseen: boolean) => Promise<boolean> {
-    const folders = new Map<string, Promise<boolean>>();
+  private createRemover(): (recall: RunningRecall, isUnseen: boolean) => Promise<boolean> {
+    const directories = new Map<string, Promise<boolean>>();
     return async (recall, isUnseen) => {
-      if (isUnseen) return await this.clearInTime(recall, isUnseen);
-      const folder = path.join(recall.mountpoint, path.dirname(recall.path));
-      const cleared = folders.get(folder) ?? this.clearInTime(recall, isUnseen);
-      folders.set(folder, cleared);
-      return await cleared;
+      if (isUnseen) return await this.removeRemainsInTime(recall, isUnseen);
+      const directory = path.join(recall.mountpoint, path.dirname(recall.path));
+      const removed = directories.get(directory) ?? this.removeRemainsInTime(recall, isUnseen);
+      directories.set(directory, removed);
+      return await removed;
     };
   }
 
-  private async clearInTime(recall: RunningRecall, isUnseen: boolean): Promise<boolean> {
+  private async removeRemainsInTime(recall: RunningRecall, isUnseen: boolean): Promise<boolean> {
     const done = new AbortController();
     const late = waitPast(this.lease.signal, done.signal);
-    return await Promise.race([this.clear(recall, isUnseen), late]).finally(() => done.abort());
+    return await Promise.race([this.removeRemains(recall, isUnseen), late]).finally(() => done.abort());
   }
 
   /**
@@ -235,27 +241,27 @@ class BatchRun {
    * a stalled engine retries for a while. Only this engine has these partial files; any process may remove an empty
    * directory.
    */
-  private async clear(recall: RunningRecall, isUnseen: boolean): Promise<boolean> {
-    const until = performance.now() + GO_ON_MS;
-    const { calls: passes } = this.work.disks;
+  private async removeRemains(recall: RunningRecall, isUnseen: boolean): Promise<boolean> {
+    const until = performance.now() + CLEANUP_MS;
+    const { calls: jobCalls } = this.work.disks;
     for (;;) {
-      if (await this.clearOnce(recall, isUnseen)) return true;
-      const isHung = this.lease.calls.hasHung || passes.hasHung; // the disk is suspended, and this process will exit
+      if (await this.removeRemainsOnce(recall, isUnseen)) return true;
+      const isHung = this.lease.calls.hasHung || jobCalls.hasHung; // the disk is suspended, and this process will exit
       if (!this.lease.signal.aborted || isHung || performance.now() >= until) return false;
-      await sleep(PAUSE_MS, undefined, { ref: false });
+      await sleep(CLEANUP_PAUSE_MS, undefined, { ref: false });
     }
   }
 
-  private async clearOnce(recall: RunningRecall, isUnseen: boolean): Promise<boolean> {
+  private async removeRemainsOnce(recall: RunningRecall, isUnseen: boolean): Promise<boolean> {
     const isLost = this.lease.signal.aborted;
     const calls = isLost ? this.work.disks.calls : this.lease.calls;
     try {
       const name = partialName({ ...this.lease, fileId: recall.fileId });
-      if (isLost && isUnseen) await ofDisk(calls, recall, () => removePartial(recall, name));
+      if (isLost && isUnseen) await callDisk(calls, recall, () => removePartial(recall, name));
     } catch {
       return false;
     }
-    return !this.folders.hasTried(recall) || (await this.folders.tidy(recall, calls));
+    return !this.directories.mayHaveCreated(recall) || (await this.directories.removeEmpty(recall, calls));
   }
 
   private reportNext(): void {
@@ -263,7 +269,7 @@ class BatchRun {
       const ended = this.ended;
       this.ended = [];
       // taken before the directories are synced: copies placed meanwhile belong to the next report
-      if (ended.length > 0) this.work.report(await this.settle(ended));
+      if (ended.length > 0) this.work.report(await this.syncAndJudge(ended));
     });
   }
 
@@ -275,7 +281,7 @@ class BatchRun {
       await this.reporting;
     } finally {
       clearInterval(this.timer);
-      await this.folders.close();
+      await this.directories.close();
     }
   }
 }
@@ -291,7 +297,7 @@ interface EndedRecall {
 async function waitPast(lease: AbortSignal, done: AbortSignal): Promise<false> {
   try {
     if (!lease.aborted) await once(lease, 'abort', { signal: done });
-    await sleep(WAIT_MS, undefined, { signal: done });
+    await sleep(LEASE_MARGIN_MS, undefined, { signal: done });
   } catch {
     // it ended in time
   }

@@ -32,10 +32,10 @@ const pauseClassOf = (errorClass: ErrorClass) =>
   errorClass === 'PERMANENT' || errorClass === 'POLICY' ? 'MEDIA' : errorClass;
 
 /** Pause before another visit to a volume on which nothing could start; doubles with each visit. */
-const IDLE_MS = { first: 1000, most: 10_000 };
+const IDLE_PAUSE_MS = { first: 1000, most: 10_000 };
 
 /** Pause before an unavailable library is tried again; doubles with each try. */
-const LIBRARY_SECONDS = { first: 1, most: 30 };
+const LIBRARY_PAUSE_SECONDS = { first: 1, most: 30 };
 
 /** Consecutive files with MEDIA errors before the volume itself is suspended. */
 const MAX_BAD_FILES = 3;
@@ -44,7 +44,7 @@ const MAX_BAD_FILES = 3;
  * After this many tries before its volume was resumed, a file no longer counts against the volume. Otherwise files that
  * stay bad would suspend it after each resume.
  */
-const MOST_EARLIER_TRIES = 3;
+const MAX_EARLIER_TRIES = 3;
 
 interface MountFailure {
   errorClass: ReturnType<typeof classifyError>['errorClass'];
@@ -64,11 +64,11 @@ export class VolumeFailures {
   /** When volumes on which nothing could start may be visited again, by `performance.now()`. */
   private readonly idle = new Map<string, { until: number; ms: number }>();
 
-  private library: { until: number; seconds: number } | undefined;
+  private libraryPause: { until: number; seconds: number } | undefined;
 
   /** Whether this process found the library unavailable, and must not try it yet. */
-  get isLibraryAway(): boolean {
-    return (this.library?.until ?? 0) > performance.now();
+  get isLibraryPaused(): boolean {
+    return (this.libraryPause?.until ?? 0) > performance.now();
   }
 
   /** Whether the next mount must wait, also for requests made after the failure. */
@@ -88,8 +88,8 @@ export class VolumeFailures {
   }
 
   /** Records a visit. A visit without a read starts a pause, regardless of the reason. */
-  noteVisit(volume: string, hasRead: boolean): void {
-    const ms = Math.min((this.idle.get(volume)?.ms ?? IDLE_MS.first / 2) * 2, IDLE_MS.most);
+  recordVisit(volume: string, hasRead: boolean): void {
+    const ms = Math.min((this.idle.get(volume)?.ms ?? IDLE_PAUSE_MS.first / 2) * 2, IDLE_PAUSE_MS.most);
     if (hasRead) this.idle.delete(volume);
     else this.idle.set(volume, { until: performance.now() + ms, ms });
   }
@@ -98,14 +98,14 @@ export class VolumeFailures {
   endPauses(): void {
     this.pauses.clear();
     this.idle.clear();
-    this.library = undefined;
+    this.libraryPause = undefined;
   }
 
   /** Called after the volume was mounted and read. */
   succeeded(volume: string): void {
     this.mounts.delete(volume);
     this.pauses.delete(volume);
-    this.library = undefined;
+    this.libraryPause = undefined;
   }
 
   /** Called if a mount failed, or the volume became unreadable. */
@@ -117,14 +117,14 @@ export class VolumeFailures {
       return { errorClass, error, notBefore, suspensionReason: undefined };
     }
     if (thrown instanceof LibraryError) {
-      const notBefore = addSeconds(at.now, this.leaveLibrary(thrown));
+      const notBefore = addSeconds(at.now, this.pauseLibrary(thrown));
       return { errorClass, error, notBefore, suspensionReason: undefined };
     }
     const before = this.mounts.get(volume) ?? 0;
-    const isWorn = before + 1 >= Math.max(MAX_MOUNTS, maxTries(errorClass));
+    const isLastTry = before + 1 >= Math.max(MAX_MOUNTS, maxTries(errorClass));
     this.mounts.delete(volume); // the count restarts, unless it is set again below
     this.pauses.delete(volume);
-    if (isWorn) {
+    if (isLastTry) {
       const suspensionReason = `it could not be mounted ${before + 1} times: ${error}`;
       return { errorClass, error, notBefore: undefined, suspensionReason };
     }
@@ -136,16 +136,16 @@ export class VolumeFailures {
   }
 
   /** Called if the library is unavailable to this host. @returns the seconds until this process tries it again */
-  leaveLibrary(thrown: LibraryError): number {
-    const seconds = this.librarySeconds(thrown);
-    this.library = { until: performance.now() + seconds * 1000, seconds };
+  pauseLibrary(thrown: LibraryError): number {
+    const seconds = this.nextLibraryPause(thrown);
+    this.libraryPause = { until: performance.now() + seconds * 1000, seconds };
     return seconds;
   }
 
   /** Seconds until the next try: as the library reports, or doubling. */
-  private librarySeconds(thrown: LibraryError): number {
+  private nextLibraryPause(thrown: LibraryError): number {
     if (thrown instanceof RetryLaterError) return thrown.retryAfterSeconds;
-    return Math.min((this.library?.seconds ?? LIBRARY_SECONDS.first / 2) * 2, LIBRARY_SECONDS.most);
+    return Math.min((this.libraryPause?.seconds ?? LIBRARY_PAUSE_SECONDS.first / 2) * 2, LIBRARY_PAUSE_SECONDS.most);
   }
 
   /**
@@ -166,7 +166,7 @@ export class VolumeFailures {
         const outcome = recall && ended.get(recall.fileId);
         if (!outcome) return suspensionReason;
         if (outcome.kind === 'restored') this.badFiles.delete(volume);
-        suspensionReason = this.noteBad(volume, recall, outcome) ?? suspensionReason;
+        suspensionReason = this.countBadFile(volume, recall, outcome) ?? suspensionReason;
       }
     };
   }
@@ -176,9 +176,9 @@ export class VolumeFailures {
    * many files are bad, good ones are read between their retries.
    * @returns why the volume must be suspended, if so
    */
-  private noteBad(volume: string, recall: RunningRecall, outcome: RecallOutcome): string | undefined {
+  private countBadFile(volume: string, recall: RunningRecall, outcome: RecallOutcome): string | undefined {
     if (outcome.kind !== 'retry' || outcome.errorClass !== 'MEDIA') return undefined;
-    if (recall.attempts > 0 || recall.earlierTries >= MOST_EARLIER_TRIES) return undefined;
+    if (recall.attempts > 0 || recall.earlierTries >= MAX_EARLIER_TRIES) return undefined;
     const bad = (this.badFiles.get(volume) ?? new Set()).add(recall.fileId);
     this.badFiles.set(volume, bad);
     if (bad.size < MAX_BAD_FILES) return undefined;
@@ -187,8 +187,11 @@ export class VolumeFailures {
   }
 }
 
-/** Charges a failed mount to the volume, or its failure later: its recalls wait for the next mount, or it is suspended. */
-export async function noteVolumeFailure(
+/**
+ * Charges a failed mount, or a later failure of the volume, to the volume. Its recalls wait for the next mount, or the
+ * volume is suspended.
+ */
+export async function recordVolumeFailure(
   ctx: Context,
   lease: HeldLease,
   { volume, volumeId, failures }: { volume: string; volumeId: number; failures: VolumeFailures },
@@ -203,7 +206,7 @@ export async function noteVolumeFailure(
 }
 
 /** Tries for lasting errors. Then an operator must act, because further tries may damage cartridges. */
-const MOST_TRIES = 3;
+const MAX_TRIALS = 3;
 const LASTING: readonly ErrorClass[] = ['MEDIA', 'POLICY', 'PERMANENT'];
 
 /** Suspends a failing drive. Called before the drive is released, so that no other engine uses it. */
@@ -211,14 +214,15 @@ export async function suspendBroken(ctx: Context, lease: HeldLease, thrown: Driv
   const failures = await countDriveFailure(ctx, lease);
   if (failures === undefined) return;
   const { errorClass, error: problem } = classifyError(thrown);
-  const isLeft = LASTING.includes(errorClass) && failures >= MOST_TRIES;
-  const retryAt = isLeft ? null : addSeconds(ctx.now(), trialSeconds(failures - 1));
+  const isFinal = LASTING.includes(errorClass) && failures >= MAX_TRIALS;
+  const retryAt = isFinal ? null : addSeconds(ctx.now(), trialSeconds(failures - 1));
   await suspendFailing(ctx, { kind: 'DRIVE', name: lease.driveName }, { problem, retryAt });
 }
 
 /**
- * Suspends a library that refuses: this host lacks a program of it, for instance. Another host may have it. So if another
- * drive reads from the library, only this process leaves it for a while. `stager` has the count, as of a staging library.
+ * Suspends a library that refuses, for example because this host lacks one of its programs. Another host may have it:
+ * if another drive reads from the library, only this process pauses. The table `stager` stores the count of refusals,
+ * as for a staging library.
  */
 export async function suspendRefusing(
   ctx: Context,
@@ -228,7 +232,7 @@ export async function suspendRefusing(
 ): Promise<void> {
   const { error: problem } = classifyError(thrown);
   if (await isReadElsewhere(ctx, lease)) {
-    const seconds = failures.leaveLibrary(thrown);
+    const seconds = failures.pauseLibrary(thrown);
     ctx.log.error({ drive: lease.driveName, seconds }, `library ${library.name}: ${problem}`);
     return;
   }
@@ -250,7 +254,7 @@ export async function openNow(
 }
 
 /** Called after a volume was mounted on the drive and read. */
-export async function noteWorks(ctx: Context, lease: HeldLease): Promise<void> {
+export async function recordSuccess(ctx: Context, lease: HeldLease): Promise<void> {
   lease.hasRead = true;
   if (lease.failures === 0) return;
   await forgetDriveFailures(ctx, lease);
@@ -275,9 +279,10 @@ export async function visitVolume(
   try {
     hasRead = await use();
   } catch (error) {
-    const isAway = error instanceof UnavailableError && error.kind === 'away';
-    const isElse = error instanceof DriveError || error instanceof LibraryError; // the volume is not at fault
-    if (!stop.aborted && !isAway && !isElse && !isExhausted(error)) await countBreakdown(ctx, volumeId, error);
+    const isDatabaseAway = error instanceof UnavailableError && error.kind === 'away';
+    const isOtherFault = error instanceof DriveError || error instanceof LibraryError; // the volume is not at fault
+    if (!stop.aborted && !isDatabaseAway && !isOtherFault && !isExhausted(error))
+      await countBreakdown(ctx, volumeId, error);
     throw error; // the drive is released, and its next holder recovers unfinished recalls
   }
   if (hasRead) await closeCircuit(ctx, { of: 'volume', id: volumeId });

@@ -10,7 +10,7 @@ import { claimDrive, type DriveRange, giveBackDrive } from '../../domain/recalls
 import { readQueues } from '../../domain/recalls/queue.js';
 import { groupByVolume, type WaitingVolume } from '../../planner/queue.js';
 import { chooseNext, defaultPolicy, openBacklog } from '../../planner/schedule.js';
-import { CallWatch, type HungError, limitsOf, type Place, tapeSeconds } from '../../restore-area/calls.js';
+import { type CallTarget, CallWatch, type HungError, limitsOf, tapeSeconds } from '../../restore-area/calls.js';
 import { DriveError, type DriveLibrary, isRefusal, type MountedVolume } from '../../tape/drive-library.js';
 import { openNow, suspendBroken, suspendRefusing, visitVolume } from './drive-failures.js';
 import { type HeldLease, holdLease } from './lease.js';
@@ -29,18 +29,18 @@ const RESTART_MS = 1000;
 export type DriveWork = (ctx: Context, lease: HeldLease, options: DriveOptions) => Promise<boolean>;
 
 export function mountVolumes(library: DriveLibrary): DriveWork {
-  return (ctx, lease, options) => workDrive(ctx, watchLibrary(library, lease, ctx.config), lease, options);
+  return (ctx, lease, options) => workDrive(ctx, followLibrary(library, lease, ctx.config), lease, options);
 }
 
 /** Runs until `stop`. After an error of the database or the library, it logs the error and restarts. */
 export async function runDrive(ctx: Context, work: DriveWork, options: DriveOptions): Promise<void> {
   while (!options.stop.aborted) {
     let restMs = RESTART_MS;
-    const tell = (error: unknown) => logFailure(ctx.log, error, 'drive');
-    await takeOver(ctx, options).catch(tell);
-    await claimAndWork(ctx, work, options).then((isLeft) => {
-      if (isLeft) restMs = options.leftMs;
-    }, tell);
+    const report = (error: unknown) => logFailure(ctx.log, error, 'drive');
+    await takeOver(ctx, options).catch(report);
+    await claimAndWork(ctx, work, options).then((isForOtherHosts) => {
+      if (isForOtherHosts) restMs = options.unusablePauseMs;
+    }, report);
     await sleep(restMs, undefined, { signal: options.stop }).catch(() => {}); // `stop` ends the pause
   }
 }
@@ -48,19 +48,19 @@ export async function runDrive(ctx: Context, work: DriveWork, options: DriveOpti
 /** Claims a drive unless other engines have priority. @returns whether the drive was left to other hosts */
 async function claimAndWork(ctx: Context, work: DriveWork, options: DriveOptions): Promise<boolean> {
   const { library, share } = options;
-  const except = await share.leftToOthers();
+  const except = await share.listReserved();
   if (!except) return false;
-  let isLeft = false;
+  let isForOtherHosts = false;
   await useDrive(ctx, options, { of: library, except }, async (lease) => {
-    isLeft = await work(ctx, lease, options).catch(async (error: unknown) => {
+    isForOtherHosts = await work(ctx, lease, options).catch(async (error: unknown) => {
       if (error instanceof DriveError) await suspendBroken(ctx, lease, error);
       else if (isRefusal(error)) await suspendRefusing(ctx, lease, options, error);
       else throw error;
       return true; // its next holder may be on another host
     });
-    if (isLeft) share.stepAside(); // before the drive is released
+    if (isForOtherHosts) share.yieldDrives(); // before the drive is released
   });
-  return isLeft;
+  return isForOtherHosts;
 }
 
 /** Recovers the drives of dead engines, including drives that the site no longer has. */
@@ -110,10 +110,10 @@ async function useDrive(
 }
 
 /** Suspends a hung disk, or both volume and drive, before the drive is released. */
-async function suspendHung(ctx: Context, { place, message }: HungError): Promise<void> {
-  if (place.kind === 'disk') return await suspendDisk(ctx, place.mountpoint, message);
-  await suspendFailing(ctx, { kind: 'VOLUME', name: place.volume }, { problem: message });
-  await suspendFailing(ctx, { kind: 'DRIVE', name: place.drive }, { problem: message });
+async function suspendHung(ctx: Context, { target, message }: HungError): Promise<void> {
+  if (target.kind === 'disk') return await suspendDisk(ctx, target.mountpoint, message);
+  await suspendFailing(ctx, { kind: 'VOLUME', name: target.volume }, { problem: message });
+  await suspendFailing(ctx, { kind: 'DRIVE', name: target.drive }, { problem: message });
 }
 
 /** Mounts volumes until another engine should have the drive. @returns as `DriveWork` */
@@ -125,7 +125,7 @@ async function workDrive(
 ): Promise<boolean> {
   const stop = AbortSignal.any([options.stop, lease.signal]);
   let verifyAt = 0;
-  while (!stop.aborted && !(await options.share.isToGiveBack(lease.driveName))) {
+  while (!stop.aborted && !(await options.share.mustRelease(lease.driveName))) {
     const seen = options.work.count;
     const opening = await openNow(ctx, lease, options.library);
     const queues = opening?.isQueued ? groupByVolume(await readQueues(ctx, lease)) : [];
@@ -133,7 +133,7 @@ async function workDrive(
     const state = { shares, now: secondsOf(ctx.now()), policy: defaultPolicy };
     const isFree = ({ volume, isMounted }: WaitingVolume) =>
       !isMounted &&
-      !options.failures.isLibraryAway &&
+      !options.failures.isLibraryPaused &&
       !options.failures.isPaused(volume, ctx.now()) &&
       !options.failures.isIdle(volume);
     const free = queues.filter(isFree);
@@ -142,8 +142,8 @@ async function workDrive(
     const use = async (next: WaitingVolume) => await workVolume(ctx, library, lease, { volume: next, options });
     const hasRead = volume && (await visitVolume(ctx, lease, { volumeId: volume.volumeId, stop }, () => use(volume)));
     if (volume && hasRead !== undefined) {
-      options.failures.noteVisit(volume.volume, hasRead);
-      if (options.failures.isLibraryAway || (!hasRead && options.gauge.hasAbsent)) return true;
+      options.failures.recordVisit(volume.volume, hasRead);
+      if (options.failures.isLibraryPaused || (!hasRead && options.gauge.hasAbsent)) return true;
     } else if (opening && performance.now() >= verifyAt) {
       if (!(await verifyNext(ctx, library, lease, { stop, failures: options.failures })))
         verifyAt = performance.now() + options.verifyMs;
@@ -155,29 +155,29 @@ async function workDrive(
 type Follow = <T>(what: 'mount' | 'read' | 'unmount', call: () => Promise<T>) => Promise<T>;
 
 /** @param limit time limit for calls, unless the library reports its own */
-function watchLibrary(
+function followLibrary(
   library: DriveLibrary,
   { calls, driveName }: HeldLease,
   limit: { tapeTimeout: number },
 ): DriveLibrary {
   return {
     mount: async (volume, drive, signal) => {
-      const place: Place = { kind: 'tape', volume, drive: driveName };
-      const follow: Follow = (what, call) => calls.follow(place, call, tapeSeconds(limit, library.ownSeconds?.[what]));
-      return watchVolume(await follow('mount', () => library.mount(volume, drive, signal)), follow);
+      const target: CallTarget = { kind: 'tape', volume, drive: driveName };
+      const follow: Follow = (what, call) => calls.follow(target, call, tapeSeconds(limit, library.ownSeconds?.[what]));
+      return followVolume(await follow('mount', () => library.mount(volume, drive, signal)), follow);
     },
   };
 }
 
-function watchVolume(volume: MountedVolume, follow: Follow): MountedVolume {
+function followVolume(volume: MountedVolume, follow: Follow): MountedVolume {
   return {
-    read: (file, signal) => watchChunks(volume.read(file, signal), follow),
+    read: (file, signal) => followChunks(volume.read(file, signal), follow),
     unmount: () => follow('unmount', () => volume.unmount()),
   };
 }
 
 /** Follows each chunk separately: the reader's time does not count as the tape's. */
-async function* watchChunks(chunks: AsyncIterable<Uint8Array>, follow: Follow): AsyncGenerator<Uint8Array> {
+async function* followChunks(chunks: AsyncIterable<Uint8Array>, follow: Follow): AsyncGenerator<Uint8Array> {
   const iterator = chunks[Symbol.asyncIterator]();
   let isOver = false;
   try {

@@ -24,7 +24,7 @@ export interface HeldLease extends Lease {
   endRenewal(): void;
   giveUp(): void;
   calls: CallWatch;
-  noteBytes(bytes: number): void;
+  recordBytes(bytes: number): void;
   /** Whether anything was read in the current visit to a volume. */
   hasRead: boolean;
 }
@@ -42,7 +42,7 @@ interface HoldOptions {
 /** Starts to renew a new lease; the caller must call `endRenewal`. */
 export function holdLease(ctx: Context, lease: Lease, options: HoldOptions): HeldLease {
   const { leaseSeconds, claimedAt, held } = options;
-  const rate = new Rate();
+  const rate = new ReadRate();
   held.add(lease.driveId);
   const renewal = new Renewal(lease.driveName, {
     leaseSeconds,
@@ -59,7 +59,7 @@ export function holdLease(ctx: Context, lease: Lease, options: HoldOptions): Hel
     endRenewal: () => renewal.end(),
     giveUp: () => renewal.lose(),
     calls: options.calls,
-    noteBytes: (bytes) => rate.add(bytes),
+    recordBytes: (bytes) => rate.add(bytes),
     hasRead: false,
   };
 }
@@ -69,12 +69,12 @@ const RENEW_PART = 1 / 4;
 const RETRY_PART = 1 / 16;
 
 /** A timer this late shows that the process was stalled, and could not renew. */
-const STANDSTILL_MS = 1000;
+const STALL_MS = 1000;
 
 /** Half-life of the read rate. */
-const HALF_MS = 10_000;
+const HALF_LIFE_MS = 10_000;
 
-class Rate {
+class ReadRate {
   private bytes = 0;
   private since = performance.now();
   private value = 0;
@@ -86,8 +86,8 @@ class Rate {
   take(): number {
     const now = performance.now();
     const tookMs = Math.max(1, now - this.since);
-    const kept = 0.5 ** (tookMs / HALF_MS);
-    this.value = kept * this.value + (1 - kept) * (this.bytes / (tookMs / 1000));
+    const decay = 0.5 ** (tookMs / HALF_LIFE_MS);
+    this.value = decay * this.value + (1 - decay) * (this.bytes / (tookMs / 1000));
     [this.bytes, this.since] = [0, now];
     return this.value < 1 ? 0 : this.value;
   }
@@ -165,7 +165,7 @@ export class Renewal {
   private expireAt(at: number): void {
     clearTimeout(this.expiry);
     this.expiry = setTimeout(() => {
-      const isLate = performance.now() - at > STANDSTILL_MS;
+      const isLate = performance.now() - at > STALL_MS;
       if (isLate && at === this.validUntil) this.expireAt(performance.now() + RENEW_PART * this.leaseMs);
       else this.lose();
     }, at - performance.now());
@@ -184,14 +184,14 @@ export class Renewal {
 /** Another engine may hold the drive: nothing may be written. */
 export class NotHeldError extends Error {}
 
-/** Partial files per confirmation, while it is fresh. A late, empty partial file overwrites nothing. */
-const OPENINGS = 32;
+/** Partial files that one confirmation covers. A partial file that is opened late is empty and overwrites nothing. */
+const OPENINGS_PER_CONFIRMATION = 32;
 const FRESH_MS = 250;
 
 /** Time to collect ready copies for one confirmation; a small part of the time for a sync. */
 const GATHER_MS = 5;
 
-interface Ready {
+interface PendingPlacement {
   copy: ReadyCopy;
   resolve: () => void;
   reject: (error: unknown) => void;
@@ -202,7 +202,7 @@ export class Confirmations {
   private readonly lease: HeldLease;
   private openings = 0;
   private openingsUntil = 0;
-  private gathered: Ready[] = [];
+  private gathered: PendingPlacement[] = [];
   private isGathering = false;
 
   constructor(ctx: Context, lease: HeldLease) {
@@ -214,14 +214,14 @@ export class Confirmations {
   async confirmOpening(): Promise<void> {
     if (this.openings === 0 || performance.now() >= this.openingsUntil) {
       this.openings = 0; // a failed query confirms nothing
-      const askedAt = performance.now();
+      const startedAt = performance.now();
       await this.confirmDisks();
       if (!(await isHeld(this.ctx, this.lease))) {
         this.lease.giveUp();
         throw this.lostError();
       }
-      this.openingsUntil = askedAt + FRESH_MS;
-      this.openings = OPENINGS;
+      this.openingsUntil = startedAt + FRESH_MS;
+      this.openings = OPENINGS_PER_CONFIRMATION;
     }
     this.openings--;
     this.checkLease();
@@ -231,34 +231,34 @@ export class Confirmations {
   async confirmPlacing(copy: ReadyCopy): Promise<void> {
     await new Promise<void>((resolve, reject) => {
       this.gathered.push({ copy, resolve, reject });
-      if (!this.isGathering) void this.answerAll();
+      if (!this.isGathering) void this.confirmGathered();
     });
     this.checkLease();
   }
 
   /** Never rejects. */
-  private async answerAll(): Promise<void> {
+  private async confirmGathered(): Promise<void> {
     this.isGathering = true;
     while (this.gathered.length > 0) {
       await sleep(GATHER_MS);
-      const asked = this.gathered;
+      const batch = this.gathered;
       this.gathered = [];
-      await this.answer(asked);
+      await this.confirmBatch(batch);
     }
     this.isGathering = false;
   }
 
-  private async answer(asked: readonly Ready[]): Promise<void> {
+  private async confirmBatch(batch: readonly PendingPlacement[]): Promise<void> {
     try {
-      const copies = asked.map(({ copy }) => copy);
+      const copies = batch.map(({ copy }) => copy);
       await this.confirmDisks();
       const confirmed = await noteReady(this.ctx, this.lease, copies);
-      for (const { copy, resolve, reject } of asked) {
+      for (const { copy, resolve, reject } of batch) {
         if (confirmed.has(copy.fileId)) resolve();
         else reject(this.lostError());
       }
     } catch (error) {
-      for (const { reject } of asked) reject(error);
+      for (const { reject } of batch) reject(error);
     }
   }
 

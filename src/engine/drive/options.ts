@@ -3,7 +3,7 @@ import type { DriveRange } from '../../domain/recalls/drives.js';
 import type { FailingDisks } from '../../restore-area/failures.js';
 import type { LinkKeeper } from '../../restore-area/links/pass.js';
 import type { DiskGauge } from '../../restore-area/space.js';
-import type { Waker } from '../jobs/passes.js';
+import type { WorkSignal } from '../jobs/passes.js';
 import type { VolumeFailures } from './drive-failures.js';
 import type { DriveShare } from './share.js';
 
@@ -26,13 +26,13 @@ export interface LeaseOptions {
 export interface DriveOptions extends LeaseOptions {
   library: DriveRange;
   share: DriveShare;
-  work: Waker;
+  work: WorkSignal;
   running: RunningRecalls;
   failures: VolumeFailures;
   /** Maximum sleep of an idle drive without a signal: the end of a recall's pause sends none. */
   idleMs: number;
-  /** Time for which a drive that this host cannot use is left to others. */
-  leftMs: number;
+  /** Pause before a drive that this host cannot use is claimed again. Other hosts may use it meanwhile. */
+  unusablePauseMs: number;
   /** Interval at which an idle drive looks for tape copies to verify. */
   verifyMs: number;
   gauge: DiskGauge;
@@ -46,7 +46,7 @@ export class RunningRecalls {
   /** @returns a signal for each recall; `signal`, which aborts when all are stopped; `end`, which ends the batch */
   begin(fileIds: readonly bigint[], outer: AbortSignal) {
     const aborts = fileIds.map(() => new AbortController());
-    const batch: BatchAbort = { abort: new AbortController(), left: fileIds.length };
+    const batch: BatchAbort = { abort: new AbortController(), remaining: fileIds.length };
     // one listener for all: a combined signal for each file costs more than reading a small file
     const abortAll = () => {
       batch.abort.abort(outer.reason);
@@ -77,7 +77,7 @@ export class RunningRecalls {
         'the recall is not to go on: nobody waits for it, what it uses is suspended, or its file was changed by an import',
       );
       recall.abort.abort(reason);
-      if (--recall.batch.left === 0) recall.batch.abort.abort(reason);
+      if (--recall.batch.remaining === 0) recall.batch.abort.abort(reason);
     }
   }
 }
@@ -85,5 +85,5 @@ export class RunningRecalls {
 interface BatchAbort {
   abort: AbortController;
   /** Recalls that have not been stopped. */
-  left: number;
+  remaining: number;
 }

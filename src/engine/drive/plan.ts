@@ -1,4 +1,4 @@
-/** Which files a drive reads next, in which order and for whom, and when it is time to leave a volume. */
+/** Plans the files that a drive reads next, their order and their users, and when the drive leaves a volume. */
 
 import { secondsOf } from '../../core/time.js';
 import type { Context } from '../../domain/context.js';
@@ -25,7 +25,7 @@ interface PlannedFile {
 export class ReadPlan<F extends PlannedFile> {
   private readonly renewMs: number;
   private readonly choose: () => Promise<F[]>;
-  private readonly noteTaken: (files: readonly F[]) => void;
+  private readonly onBatch: (files: readonly F[]) => void;
   private files: F[] = [];
   private madeAt = 0;
   private batchFiles: number | undefined;
@@ -33,20 +33,20 @@ export class ReadPlan<F extends PlannedFile> {
   /**
    * @param renewMs minimum age of a plan before it is renewed because of new files
    * @param choose returns the files, in read order
-   * @param noteTaken called with the files of each batch
+   * @param onBatch called with the files of each batch
    */
-  constructor(renewMs: number, choose: () => Promise<F[]>, noteTaken: (files: readonly F[]) => void = () => {}) {
+  constructor(renewMs: number, choose: () => Promise<F[]>, onBatch: (files: readonly F[]) => void = () => {}) {
     this.renewMs = renewMs;
     this.choose = choose;
-    this.noteTaken = noteTaken;
+    this.onBatch = onBatch;
   }
 
   get isEmpty(): boolean {
     return this.files.length === 0;
   }
 
-  /** It must be renewed before more files are taken. */
-  get isOver(): boolean {
+  /** Whether the plan must be renewed before more files are taken. */
+  get isDue(): boolean {
     return this.isEmpty || performance.now() - this.madeAt >= this.renewMs;
   }
 
@@ -59,12 +59,12 @@ export class ReadPlan<F extends PlannedFile> {
   takeFiles(): bigint[] {
     const taken = takeBatch(this.files, this.batchFiles);
     this.files = this.files.slice(taken.length);
-    this.noteTaken(taken);
+    this.onBatch(taken);
     return taken.map(({ fileId }) => fileId);
   }
 
   /** Adapts the size of the next batch to the speed of this one. */
-  noteRead(files: number, seconds: number): void {
+  adaptBatchSize(files: number, seconds: number): void {
     this.batchFiles = batchFilesAfter(files, seconds);
   }
 
@@ -90,17 +90,17 @@ export function planVolume(ctx: Context, lease: HeldLease, { volumeId }: Waiting
   const chooseRecalls = async () => {
     if (await isSuspended(ctx, lease)) return [];
     const volumes = groupByVolume(await readQueues(ctx, lease));
-    const here = volumes.find((volume) => volume.volumeId === volumeId);
-    if (!here) return [];
+    const current = volumes.find((volume) => volume.volumeId === volumeId);
+    if (!current) return [];
     const state = { shares: await readShares(ctx), now: secondsOf(ctx.now()), policy: defaultPolicy };
     const others = openBacklog(
       volumes.filter((volume) => !volume.isMounted),
       state,
     );
-    if (isTimeToLeave({ since, medium: here.medium, here: here.users }, others, state)) return [];
-    sweep = chooseSweep(here, state, sweep);
+    if (isTimeToLeave({ since, medium: current.medium, here: current.users }, others, state)) return [];
+    sweep = chooseSweep(current, state, sweep);
     const recalls = await readVolumeQueue(ctx, { volumeId, users: [...sweep.users] });
-    return orderRecalls(here.medium, head, recalls);
+    return orderRecalls(current.medium, head, recalls);
   };
   return new ReadPlan<QueuedRecall>(RENEW_MS, chooseRecalls, moveHead);
 }

@@ -67,7 +67,7 @@ export function classifyError(error: unknown): { errorClass: ErrorClass; error: 
 }
 
 /** A file is temporarily unavailable; does not count as a try. */
-export class PutOffError extends Error {
+export class PostponedError extends Error {
   readonly seconds: number;
 
   /** @param seconds until the next try */
@@ -83,10 +83,10 @@ export function toNotReady({ fileId }: RunningRecall, { message }: NotReadyError
 }
 
 /** Logs a postponed recall. @returns its outcome */
-export function toPutOff(
+export function toPostponed(
   ctx: Context,
   { fileId, logicalPath: path }: RunningRecall,
-  { message, seconds }: PutOffError,
+  { message, seconds }: PostponedError,
 ): RecallOutcome {
   const error = oneLine(message);
   ctx.log.warn({ path, seconds }, `recall put off: ${error}`);

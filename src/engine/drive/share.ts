@@ -14,33 +14,33 @@ import {
 } from '../../domain/recalls/drives.js';
 import { freeFor, freeForOthers, isToGiveBack, type SharingEngine } from '../../planner/drive-shares.js';
 
-/** A request is valid this long, and repeated after `ASK_AGAIN_MS`. An engine looks for a drive every second. */
-const ASK_SECONDS = 10;
-const ASK_AGAIN_MS = 3000;
+/** A request is valid this long, and repeated after `REQUEST_INTERVAL_MS`. An engine looks for a drive every second. */
+const REQUEST_SECONDS = 10;
+const REQUEST_INTERVAL_MS = 3000;
 
-/** Priority of other engines for a free drive. If none claims it, this engine releases no drive for `KEPT_MS`. */
-const WAIT_MS = 5000;
-const KEPT_MS = 30_000;
+/** Priority of other engines for a free drive. If none claims it, this engine releases no drive for `KEEP_MS`. */
+const PRIORITY_MS = 5000;
+const KEEP_MS = 30_000;
 
 /** Pause between two released drives, in which other engines can look again. */
-const GIVE_AGAIN_MS = 1000;
+const RELEASE_INTERVAL_MS = 1000;
 
 /** A process that could not use a drive makes no request for this time, and gives all others priority. */
-const ASIDE_MS = 120_000;
+const YIELD_MS = 120_000;
 
 /** One for all drives of a process in a library. Each library's drives are shared separately. */
 export class DriveShare {
   private readonly ctx: Context;
   private readonly process: EngineProcess;
   // all in milliseconds of `performance.now()`
-  private askedAt = Number.NEGATIVE_INFINITY;
-  private asideUntil = 0;
+  private requestedAt = Number.NEGATIVE_INFINITY;
+  private yieldsUntil = 0;
   /** Time since when drives are free for other engines, by drive id. */
   private freeSince = new Map<number, number>();
-  private keptUntil = 0;
-  private giveAgainAt = 0;
+  private keepsUntil = 0;
+  private nextReleaseAt = 0;
   private isRetiring = false;
-  private saying: Promise<void> = Promise.resolve();
+  private writing: Promise<void> = Promise.resolve();
 
   constructor(ctx: Context, process: EngineProcess) {
     this.ctx = ctx;
@@ -51,69 +51,71 @@ export class DriveShare {
    * Requests a drive; called regularly before a claim.
    * @returns ids of free drives for which other engines have priority; undefined if these are all free drives
    */
-  async leftToOthers(): Promise<number[] | undefined> {
-    if (performance.now() - this.askedAt >= ASK_AGAIN_MS) await this.say();
-    const seen = await this.look();
-    const others = freeForOthers(this.engine, seen);
+  async listReserved(): Promise<number[] | undefined> {
+    if (performance.now() - this.requestedAt >= REQUEST_INTERVAL_MS) await this.writeRequest();
+    const state = await this.readDrives();
+    const others = freeForOthers(this.engine, state);
     const now = performance.now();
     this.freeSince = new Map(others.map(({ id }) => [id, this.freeSince.get(id) ?? now]));
-    const left = [...this.freeSince].filter(([, since]) => now - since < WAIT_MS).map(([id]) => id);
-    if (left.length < others.length) this.keptUntil = now + KEPT_MS;
-    return left.length > 0 && left.length === freeFor(this.engine, seen.drives).length ? undefined : left;
+    const reserved = [...this.freeSince].filter(([, since]) => now - since < PRIORITY_MS).map(([id]) => id);
+    if (reserved.length < others.length) this.keepsUntil = now + KEEP_MS;
+    return reserved.length > 0 && reserved.length === freeFor(this.engine, state.drives).length ? undefined : reserved;
   }
 
   /** Called while nothing is mounted. @returns whether to release the drive for another engine; one drive at a time */
-  async isToGiveBack(driveName: string): Promise<boolean> {
+  async mustRelease(driveName: string): Promise<boolean> {
     const number = Number(driveName.slice(driveName.lastIndexOf('-') + 1));
-    const isOthers = isToGiveBack(this.engine, number, await this.look());
+    const isForOthers = isToGiveBack(this.engine, number, await this.readDrives());
     const now = performance.now();
-    if (!isOthers || now < this.keptUntil || now < this.giveAgainAt) return false;
-    this.giveAgainAt = now + GIVE_AGAIN_MS;
+    if (!isForOthers || now < this.keepsUntil || now < this.nextReleaseAt) return false;
+    this.nextReleaseAt = now + RELEASE_INTERVAL_MS;
     return true;
   }
 
   /** Called if the process could not use a drive. Does not wait. */
-  stepAside(): void {
-    this.asideUntil = performance.now() + ASIDE_MS;
-    this.saySoon();
+  yieldDrives(): void {
+    this.yieldsUntil = performance.now() + YIELD_MS;
+    this.writeSoon();
   }
 
   /** Called before the process stops. Does not wait. */
   retire(): void {
     this.isRetiring = true;
-    this.saySoon();
+    this.writeSoon();
   }
 
   /** Called when all drives are released. Never rejects: other processes remove stale records. */
   async leave(): Promise<void> {
-    await this.saying; // otherwise a pending write could recreate the record
+    await this.writing; // otherwise a pending write could recreate the record
     await forgetEngineProcess(this.ctx, this.process.id).catch((error) => logFailure(this.ctx.log, error, 'drives'));
   }
 
-  private get isAside(): boolean {
-    return this.isRetiring || performance.now() < this.asideUntil;
+  private get isYielding(): boolean {
+    return this.isRetiring || performance.now() < this.yieldsUntil;
   }
 
   private get engine(): SharingEngine {
     const { engineId: id, weight, reach } = this.process;
-    return { id, weight: this.isAside ? 0 : weight, reach };
+    return { id, weight: this.isYielding ? 0 : weight, reach };
   }
 
-  private async look() {
+  private async readDrives() {
     return await readDrivesAndAskers(this.ctx, this.process);
   }
 
-  private saySoon(): void {
-    this.say().catch((error) => logFailure(this.ctx.log, error, 'drives'));
+  private writeSoon(): void {
+    this.writeRequest().catch((error) => logFailure(this.ctx.log, error, 'drives'));
   }
 
   /** Writes in order, so that the latest state is written last. */
-  private say(): Promise<void> {
-    this.askedAt = performance.now(); // set before the write, so that only one of several drives writes
-    const said = this.saying.then(() => noteEngineProcess(this.ctx, this.process, this.isAside ? 0 : ASK_SECONDS));
-    this.saying = said.catch(() => {
-      this.askedAt = Number.NEGATIVE_INFINITY; // not recorded: write again before the next claim
+  private writeRequest(): Promise<void> {
+    this.requestedAt = performance.now(); // set before the write, so that only one of several drives writes
+    const written = this.writing.then(() =>
+      noteEngineProcess(this.ctx, this.process, this.isYielding ? 0 : REQUEST_SECONDS),
+    );
+    this.writing = written.catch(() => {
+      this.requestedAt = Number.NEGATIVE_INFINITY; // not recorded: write again before the next claim
     });
-    return said;
+    return written;
   }
 }

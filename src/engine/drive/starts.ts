@@ -25,7 +25,7 @@ import { outcomeOf, toReturned } from './recall.js';
 /** `stagedAt`: id of the staging library, if any; `volume`: name of that library or of the mounted volume. */
 type StartOptions = DriveOptions & { stagedAt?: number; volume: string };
 
-/** No method waits or throws; the caller awaits `written`. */
+/** Writes outcomes in order. No method waits or throws; the caller awaits `written`. */
 class OutcomeWriter {
   private readonly ctx: Context;
   private readonly lease: HeldLease;
@@ -129,7 +129,8 @@ export class BatchReader {
   }
 
   /**
-   * @returns when all is read, with `failure` if the volume became unreadable. `written` goes on, and ends the batch
+   * @returns when all files are read. `failure`: why the volume became unreadable. `written` continues, and ends the
+   *   batch
    */
   async read(batch: Batch, mounted: MountedVolume, report: Report) {
     const readAt = performance.now();
@@ -138,7 +139,7 @@ export class BatchReader {
     const { written, failure } = await runBatch(this.ctx, this.lease, mounted, work);
     const writing = written.catch((error: unknown) => this.giveUp(batch, error, report)).finally(batch.end);
     this.writing = writing;
-    if (!failure) this.plan.noteRead(batch.recalls.length, (performance.now() - readAt) / 1000);
+    if (!failure) this.plan.adaptBatchSize(batch.recalls.length, (performance.now() - readAt) / 1000);
     return { failure, written: writing };
   }
 
@@ -158,7 +159,7 @@ export class BatchReader {
 
   /** Whether there is another batch. Renews the plan if due; a batch started ahead is read first. */
   private async hasNext(): Promise<boolean> {
-    if (this.ahead || !this.plan.isOver) return true;
+    if (this.ahead || !this.plan.isDue) return true;
     if (this.plan.isEmpty && !this.hasStarted) return false; // the remaining files cannot start now
     this.hasStarted = false;
     await this.plan.renew();
@@ -170,7 +171,7 @@ export class BatchReader {
    */
   private async takeNext(): Promise<Batch> {
     const batch = await (this.takeAhead() ?? this.start());
-    this.ahead = this.plan.isOver ? undefined : this.start();
+    this.ahead = this.plan.isDue ? undefined : this.start();
     this.ahead?.catch(() => {}); // the next `takeNext` or `giveBackAhead` throws it
     if (batch.recalls.length > 0) this.hasStarted = true;
     return batch;
@@ -198,14 +199,14 @@ export class BatchReader {
       stagedAt: this.options.stagedAt,
     });
     count('tapegate_recalls_started_total', { drive: this.lease.driveName }, recalls.length);
-    if (recalls.length > 0) this.tell(recalls);
+    if (recalls.length > 0) this.logStarted(recalls);
     const fileIds = recalls.map(({ fileId }) => fileId);
     const traces = isTracing() ? await readTraceparents(this.ctx, fileIds).catch(() => undefined) : undefined;
     return { recalls, since, traces, ...this.options.running.begin(fileIds, this.lease.signal) };
   }
 
   /** Logs a line for each batch, and at `debug` for each file. */
-  private tell(recalls: readonly RunningRecall[]): void {
+  private logStarted(recalls: readonly RunningRecall[]): void {
     const at = { drive: this.lease.driveName, volume: this.options.volume };
     const bytes = recalls.reduce((sum, { size }) => sum + size, 0n);
     this.ctx.log.info(

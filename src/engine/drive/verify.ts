@@ -15,7 +15,7 @@ import { isSuspended } from '../../domain/health/suspensions.js';
 import { hasReadyRecalls } from '../../domain/recalls/queue.js';
 import { type Mismatch, readChecked } from '../../restore-area/checksum.js';
 import { DriveError, type DriveLibrary, isRefusal, type MountedVolume, VolumeError } from '../../tape/drive-library.js';
-import { noteVolumeFailure, noteWorks, type VolumeFailures, visitVolume } from './drive-failures.js';
+import { recordSuccess, recordVolumeFailure, type VolumeFailures, visitVolume } from './drive-failures.js';
 import type { HeldLease } from './lease.js';
 import { classifyError, EXHAUSTED_PAUSE_SECONDS, pauseSeconds } from './retry.js';
 
@@ -33,7 +33,7 @@ export async function verifyNext(
   how: { stop: AbortSignal; failures: VolumeFailures },
 ): Promise<boolean> {
   const { stop, failures } = how;
-  if (failures.isLibraryAway) return false;
+  if (failures.isLibraryPaused) return false;
   const volume = await findUnconfirmed(ctx, lease.libraryId, failures.pausedAt(ctx.now()));
   if (!volume) return false;
   const { volumeId } = volume;
@@ -62,19 +62,19 @@ async function verifyVolume(
         let failure: VerificationFailure | undefined;
         try {
           mounted ??= await library.mount(volume.volume, lease.driveName, lease.signal);
-          await readChecked(mounted, copy, { signal: lease.signal, tell: tellMismatch });
+          await readChecked(mounted, copy, { signal: lease.signal, describe: describeMismatch });
         } catch (error) {
           if (lease.signal.aborted) return hasRead;
           if (error instanceof DriveError || isRefusal(error)) throw error;
           if (!mounted || error instanceof VolumeError) {
-            await noteVolumeFailure(ctx, lease, { ...volume, failures }, error);
+            await recordVolumeFailure(ctx, lease, { ...volume, failures }, error);
             return hasRead;
           }
           failure = explainFailure(ctx, copy, error);
         }
         await endVerification(ctx, { ...copy, volumeId: volume.volumeId }, failure);
         failures.succeeded(volume.volume);
-        if (!failure) await noteWorks(ctx, lease);
+        if (!failure) await recordSuccess(ctx, lease);
       }
       if (copies.length < PAGE) return hasRead;
       after = copies.at(-1);
@@ -84,7 +84,7 @@ async function verifyVolume(
   }
 }
 
-export function tellMismatch({ kind, found, expected }: Mismatch): string {
+export function describeMismatch({ kind, found, expected }: Mismatch): string {
   const unit = kind === 'size' ? ' bytes' : '';
   return `the tape copy is ${found}${unit}, and the catalogue says ${expected}${unit}`;
 }
@@ -96,7 +96,7 @@ export function explainFailure(
   thrown: unknown,
 ): VerificationFailure {
   const { errorClass, error } = classifyError(thrown);
-  const isTry = !isExhausted(thrown); // which says nothing about the copy
+  const isTry = !isExhausted(thrown); // otherwise the copy is not at fault
   const pause = isTry ? pauseSeconds(errorClass, copy.attempts, Math.random()) : EXHAUSTED_PAUSE_SECONDS;
   ctx.log.warn(
     { path: copy.path, errorClass, attempts: copy.attempts + Number(isTry), pause },

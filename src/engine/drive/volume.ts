@@ -10,7 +10,7 @@ import {
   type MountedVolume,
 } from '../../tape/drive-library.js';
 import type { Batch } from './batch.js';
-import { noteVolumeFailure, noteWorks } from './drive-failures.js';
+import { recordSuccess, recordVolumeFailure } from './drive-failures.js';
 import type { HeldLease } from './lease.js';
 import type { DriveOptions } from './options.js';
 import { planVolume } from './plan.js';
@@ -26,8 +26,8 @@ export interface VolumeWork {
 /**
  * Reads the requested files of a volume, until none can start, other volumes are due, or the drive must stop.
  * @returns whether any file could start, after all outcomes are written and the volume is unmounted
- * @throws DriveError if the drive is unusable, LibraryError if the library refuses; errors of the database, the plan or the unmount. Recalls that are then
- *   still RUNNING are left to the drive's next holder
+ * @throws DriveError if the drive is unusable; LibraryError if the library refuses; errors of the database, the plan or
+ *   the unmount. The drive's next holder then recovers recalls that are still RUNNING
  */
 export async function workVolume(
   ctx: Context,
@@ -91,7 +91,7 @@ class Visit {
       else this.reader.giveUp(batch, error, (ended) => outcomes.report(ended));
       batch.end();
       // an aborted mount says nothing about the volume
-      if (isMountFailure && !batch.signal.aborted) await this.noteVolumeFailure(error);
+      if (isMountFailure && !batch.signal.aborted) await this.recordFailure(error);
     }
   }
 
@@ -103,20 +103,20 @@ class Visit {
     const { failure, written } = await this.reader.read(batch, mounted, report);
     if (failure) {
       await written; // the returned recalls wait for the next mount too
-      return await this.noteVolumeFailure(failure);
+      return await this.recordFailure(failure);
     }
     this.options.failures.succeeded(this.volume.volume);
-    await noteWorks(this.ctx, this.lease);
+    await recordSuccess(this.ctx, this.lease);
   }
 
-  private async noteVolumeFailure(thrown: unknown): Promise<void> {
+  private async recordFailure(thrown: unknown): Promise<void> {
     await this.reader.giveBackAhead();
     await this.reader.outcomes.written; // the returned recalls wait too
     if (thrown instanceof DriveError || isRefusal(thrown)) {
       this.broken = thrown;
       return this.reader.drop();
     }
-    await noteVolumeFailure(this.ctx, this.lease, { ...this.volume, failures: this.options.failures }, thrown);
+    await recordVolumeFailure(this.ctx, this.lease, { ...this.volume, failures: this.options.failures }, thrown);
     this.reader.drop();
   }
 }

@@ -4,40 +4,40 @@ import { count, time } from '../../core/signals.js';
 import type { Context } from '../../domain/context.js';
 
 /** A job that finds its own work. It may be killed at any line; the next run recovers. */
-export interface Pass {
+export interface Job {
   /** Name in log and metrics. */
   name: string;
   /** Signals that there may be work; without it, the job runs only periodically. */
-  bell?: Waker;
+  signal?: WorkSignal;
   /** Maximum pause; also the pause after a failure. */
   everyMs: number;
   /** It deletes, expires or gives up by time, so it waits while the clock of the database is implausible. */
   isByTime?: boolean;
   /** Pause as a multiple of the run time: for an expensive job whose signals are mostly irrelevant to it. */
-  restTimes?: number;
+  pauseFactor?: number;
   run: () => Promise<unknown>;
 }
 
 /** Minimum pause: there may be a signal for each batch of files, and each run costs database time. */
-const REST_MS = 200;
+const MIN_PAUSE_MS = 200;
 /** Maximum pause after a signal, because someone may be waiting. */
-const MOST_REST_MS = 1000;
+const MAX_PAUSE_MS = 1000;
 
 /** Maximum delay between the first runs of two jobs. */
-const APART_MS = 50;
+const STAGGER_MS = 50;
 
 /**
  * Runs jobs until `stop`. Logs errors and retries. Staggers their start, so that a new engine does not need a connection
  * for each.
  * @returns when all jobs have ended
  */
-export async function runPasses(ctx: Context, stop: AbortSignal, passes: readonly Pass[]): Promise<void> {
+export async function runJobs(ctx: Context, stop: AbortSignal, jobs: readonly Job[]): Promise<void> {
   const running: Promise<void>[] = [];
-  for (const pass of passes) {
+  for (const job of jobs) {
     const hasRun = new Promise<void>((resolve) => {
-      running.push(repeat(ctx, stop, pass, resolve).finally(resolve));
+      running.push(repeat(ctx, stop, job, resolve).finally(resolve));
     });
-    await Promise.race([hasRun, sleep(APART_MS, undefined, { ref: false })]);
+    await Promise.race([hasRun, sleep(STAGGER_MS, undefined, { ref: false })]);
   }
   await Promise.all(running);
 }
@@ -45,12 +45,12 @@ export async function runPasses(ctx: Context, stop: AbortSignal, passes: readonl
 async function repeat(
   ctx: Context,
   stop: AbortSignal,
-  { name, bell = new Waker(), everyMs, restTimes = 0, isByTime = false, run }: Pass,
+  { name, signal = new WorkSignal(), everyMs, pauseFactor = 0, isByTime = false, run }: Job,
   onRun: () => void,
 ): Promise<void> {
-  const rest = (ms: number) => sleep(ms, undefined, { signal: stop }).catch(() => {}); // `stop` ends the pause
+  const pause = (ms: number) => sleep(ms, undefined, { signal: stop }).catch(() => {}); // `stop` ends the pause
   while (!stop.aborted) {
-    const seen = bell.count; // before the run, so that no signal during it is lost
+    const seen = signal.count; // before the run, so that no signal during it is lost
     const startedAt = performance.now();
     try {
       if (isByTime && !ctx.db.clock.isPlausible) onRun();
@@ -58,38 +58,38 @@ async function repeat(
     } catch (error) {
       count('tapegate_pass_failures_total', { pass: name });
       logFailure(ctx.log, error, name);
-      await rest(everyMs);
+      await pause(everyMs);
       continue;
     }
     const tookMs = performance.now() - startedAt;
     time('tapegate_pass_seconds', { pass: name }, tookMs / 1000);
-    await rest(Math.max(REST_MS, Math.min(tookMs * restTimes, MOST_REST_MS)));
-    await bell.wait(seen, everyMs, stop);
+    await pause(Math.max(MIN_PAUSE_MS, Math.min(tookMs * pauseFactor, MAX_PAUSE_MS)));
+    await signal.wait(seen, everyMs, stop);
   }
 }
 
 /** A signal with a counter. Callers read `count` before they look for work, so that no signal is lost. */
-export class Waker {
+export class WorkSignal {
   count = 0;
   private readonly waiters = new Set<() => void>();
 
-  ring(): void {
+  notify(): void {
     this.count++;
     for (const wake of this.waiters) wake();
   }
 
-  /** Returns after a signal since `seen`, the time-out, or the abort of `signal`. */
-  async wait(seen: number, timeoutMs: number, signal: AbortSignal): Promise<void> {
-    if (this.count !== seen || signal.aborted) return;
+  /** Returns after a signal since `seen`, the time-out, or the abort of `stop`. */
+  async wait(seen: number, timeoutMs: number, stop: AbortSignal): Promise<void> {
+    if (this.count !== seen || stop.aborted) return;
     await new Promise<void>((resolve) => {
       const done = () => {
         clearTimeout(timer);
-        signal.removeEventListener('abort', done);
+        stop.removeEventListener('abort', done);
         this.waiters.delete(done);
         resolve();
       };
       const timer = setTimeout(done, timeoutMs);
-      signal.addEventListener('abort', done);
+      stop.addEventListener('abort', done);
       this.waiters.add(done);
     });
   }

@@ -48,10 +48,10 @@ export async function sendMail(
 ): Promise<number> {
   if (transport) await noteSender(ctx);
   else if (await hasSender(ctx)) return 0;
-  let letters = 0;
-  const sendCounted = async (letter: Letter) => {
+  let processed = 0;
+  const sendCounted = async (email: Letter) => {
     await confirmOwned(ctx);
-    const result = await send(ctx, transport, letter, abort);
+    const result = await send(ctx, transport, email, abort);
     count('tapegate_mail_total', { result: result.state.toLowerCase() });
     return result;
   };
@@ -59,29 +59,29 @@ export async function sendMail(
   while (!stop.aborted) {
     await confirmOwned(ctx); // before the claim, which delays the email
     if (!(await claimMail(ctx, claim))) break;
-    letters++;
+    processed++;
   }
-  return letters;
+  return processed;
 }
 
 async function send(
   ctx: Context,
   transport: Transporter | undefined,
-  letter: Letter,
+  email: Letter,
   abort: AbortSignal,
 ): Promise<SendResult> {
-  const body = letter.isLate ? composeLate(letter) : letter.body;
+  const body = email.isLate ? composeLate(email) : email.body;
   if (!transport) {
-    ctx.log.info({ to: letter.recipient, subject: letter.subject, body }, 'mail (SMTP_URL is not set)');
+    ctx.log.info({ to: email.recipient, subject: email.subject, body }, 'mail (SMTP_URL is not set)');
     return { state: 'LOGGED' };
   }
   const message = {
     from: ctx.config.mailFrom,
-    to: { name: '', address: letter.recipient },
-    subject: letter.subject,
+    to: { name: '', address: email.recipient },
+    subject: email.subject,
     text: body,
-    messageId: letter.messageId,
-    date: new Date(`${letter.createdAt.slice(0, 19)}Z`),
+    messageId: email.messageId,
+    date: new Date(`${email.createdAt.slice(0, 19)}Z`),
     headers: { 'Auto-Submitted': 'auto-generated' },
   };
   const deadline = startDeadline(SEND_SECONDS * 1000, abort);
@@ -90,12 +90,12 @@ async function send(
     return { state: 'SENT' };
   } catch (error) {
     const reason = describeFailure(error, ctx.config.smtpUrl);
-    ctx.log.warn({ to: letter.recipient, error: reason }, 'mail was not taken');
+    ctx.log.warn({ to: email.recipient, error: reason }, 'mail was not taken');
     if (isRefused(error)) return { state: 'REJECTED', error: reason };
-    if (isDeferred(error) && ctx.db.clock.isPlausible && isGivenUp(letter, ctx.now())) {
+    if (isDeferred(error) && ctx.db.clock.isPlausible && isGivenUp(email, ctx.now())) {
       return { state: 'REJECTED', error: `given up after ${DEFERRED_SECONDS / 86_400} days: ${reason}` };
     }
-    const failures = hasNoSocket(error) ? 0 : letter.attempts;
+    const failures = hasNoSocket(error) ? 0 : email.attempts;
     const pause = abort.aborted ? 0 : PAUSES_SECONDS[Math.min(failures, PAUSES_SECONDS.length - 1)];
     return {
       state: 'PENDING',
@@ -108,7 +108,7 @@ async function send(
   }
 }
 
-/** Whether to drop a letter that the server has deferred again. */
+/** Whether to drop an email that the server has deferred again. */
 function isGivenUp({ deferredSince, deferrals }: Letter, now: string): boolean {
   if (deferredSince === null || deferrals + 1 < DEFERRALS) return false;
   return secondsBetween(deferredSince, now) >= DEFERRED_SECONDS;
@@ -128,15 +128,15 @@ function describeFailure(error: unknown, smtpUrl: string | undefined): string {
 
 /** Whether the server rejected this recipient or email permanently. Other rejections concern the site. */
 function isRefused(error: unknown): boolean {
-  return isAboutLetter(error) && responseCodeOf(error) >= 500;
+  return isAboutEmail(error) && responseCodeOf(error) >= 500;
 }
 
 /** Whether the server deferred this recipient or email, for example because of a full mailbox or greylisting. */
 function isDeferred(error: unknown): boolean {
-  return isAboutLetter(error) && responseCodeOf(error) >= 400 && responseCodeOf(error) < 500;
+  return isAboutEmail(error) && responseCodeOf(error) >= 400 && responseCodeOf(error) < 500;
 }
 
-function isAboutLetter(error: unknown): boolean {
+function isAboutEmail(error: unknown): boolean {
   const { command = '' } = error as { command?: string };
   return command === 'RCPT TO' || command === 'DATA';
 }

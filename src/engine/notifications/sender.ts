@@ -40,7 +40,7 @@ export class WebhookSender {
   private readonly targets: WebhookTargets;
   private readonly userAgent: string;
   private readonly workers = new Set<Promise<void>>();
-  private readonly inHand = new Map<number, number>();
+  private readonly active = new Map<number, number>();
 
   constructor(ctx: Context, options: SenderOptions) {
     this.ctx = ctx;
@@ -74,7 +74,7 @@ export class WebhookSender {
 
   private async claim(): Promise<ClaimedMessage | undefined> {
     await confirmOwned(this.ctx); // before the claim, which delays the message
-    const busy = [...this.inHand].flatMap(([quotaId, count]) => (count >= AT_ONCE_OF_QUOTA ? quotaId : []));
+    const busy = [...this.active].flatMap(([quotaId, count]) => (count >= AT_ONCE_OF_QUOTA ? quotaId : []));
     const message = await claimMessage(this.ctx, busy);
     if (message) this.count(message, 1);
     return message;
@@ -82,9 +82,9 @@ export class WebhookSender {
 
   private count({ quotaId }: ClaimedMessage, more: number): void {
     if (quotaId === null) return;
-    const count = (this.inHand.get(quotaId) ?? 0) + more;
-    if (count > 0) this.inHand.set(quotaId, count);
-    else this.inHand.delete(quotaId);
+    const count = (this.active.get(quotaId) ?? 0) + more;
+    if (count > 0) this.active.set(quotaId, count);
+    else this.active.delete(quotaId);
   }
 
   get ended(): Promise<unknown> {
@@ -106,7 +106,7 @@ export class WebhookSender {
   }
 }
 
-interface Posted {
+interface OutgoingMessage {
   url: string;
   messageId: string;
   body: string;
@@ -125,13 +125,13 @@ interface PostOptions {
 }
 
 /** @returns `v1` and a signature for each secret */
-function sign({ messageId, body, secrets }: Omit<Posted, 'url'>, timestamp: number): string {
+function sign({ messageId, body, secrets }: Omit<OutgoingMessage, 'url'>, timestamp: number): string {
   const signed = `${messageId}.${timestamp}.${body}`;
   const keys = secrets.map((secret) => Buffer.from(secret.replace(/^whsec_/, ''), 'base64'));
   return keys.map((key) => `v1,${createHmac('sha256', key).update(signed).digest('base64')}`).join(' ');
 }
 
-export async function postMessage(message: Posted, options: PostOptions): Promise<WebhookResult> {
+export async function postMessage(message: OutgoingMessage, options: PostOptions): Promise<WebhookResult> {
   const problem = findTargetProblem(message.url, options.targets);
   if (problem) return { state: 'FAILED', error: `its URL ${problem}` };
   try {
@@ -159,7 +159,7 @@ function judge({ status, retryAfter }: Answer): WebhookResult {
   return { state: 'FAILED', error: `the receiver answers ${status}`, retryAfter: seconds };
 }
 
-function call(message: Posted, { targets, signal, now, userAgent, resolve }: PostOptions): Promise<Answer> {
+function call(message: OutgoingMessage, { targets, signal, now, userAgent, resolve }: PostOptions): Promise<Answer> {
   const url = new URL(message.url);
   const body = Buffer.from(message.body);
   const options: RequestOptions = {

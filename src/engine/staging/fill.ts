@@ -22,19 +22,19 @@ import type { StagerLease } from '../../domain/staging/stagers.js';
 import { estimateReading, findMedium } from '../../planner/media.js';
 import { groupByVolume, type WaitingVolume } from '../../planner/queue.js';
 import { chooseNext, chooseSweep, defaultPolicy, openBacklog, type ScheduleState } from '../../planner/schedule.js';
-import type { StagingPlace } from './place.js';
+import type { OpenStagingLibrary } from './place.js';
 
-/** Shortest possible turns: unlike a drive, requested files cannot be taken back. */
+/** Shortest possible slices: a stage request cannot be taken back, unlike the plan of a drive. */
 const policy = { ...defaultPolicy, turnSeconds: 0, sweepSeconds: 0 };
 
-/** A turn is at most this fraction (1/n) of the depth. */
-const TURN_PART = 10;
+/** A slice is at most this fraction (1/n) of the depth. */
+const SLICE_FRACTION = 10;
 
-/** Turns of one run; the next run follows soon. */
-const MOST_TURNS = 50;
+/** Maximum slices of one run; the next run follows soon. */
+const MAX_SLICES = 50;
 
 /** Above this fill level of the depth nothing is requested, so that single files are requested together. */
-const FULL_PART = 0.9;
+const FULL_FRACTION = 0.9;
 
 /** Copies to verify per run: the restore area does not limit them. */
 const READ_BACKS = 100;
@@ -43,21 +43,21 @@ const READ_BACKS = 100;
 export async function fillDepth(
   ctx: Context,
   lease: StagerLease,
-  { place, measure }: { place: StagingPlace; measure: MeasureDisks },
+  { place: staging, measure }: { place: OpenStagingLibrary; measure: MeasureDisks },
 ): Promise<number> {
-  const staged = await countStaged(ctx, place.id);
-  if (staged.files > place.depth.files * FULL_PART) return 0;
-  const entries = await readUnasked(ctx, place.id);
-  const room = Math.min(place.depth.files - staged.files, READ_BACKS);
+  const staged = await countStaged(ctx, staging.id);
+  if (staged.files > staging.depth.files * FULL_FRACTION) return 0;
+  const entries = await readUnasked(ctx, staging.id);
+  const room = Math.min(staging.depth.files - staged.files, READ_BACKS);
   if (entries.length === 0) return staged.files < READ_BACKS ? await intendReadBacks(ctx, lease, room) : 0;
-  const fill = new Fill(ctx, lease, { place, measure, staged });
+  const fill = new Fill(ctx, lease, { place: staging, measure, staged });
   return await fill.run(groupByVolume(entries));
 }
 
 class Fill {
   private readonly ctx: Context;
   private readonly lease: StagerLease;
-  private readonly place: StagingPlace;
+  private readonly staging: OpenStagingLibrary;
   private readonly measure: MeasureDisks;
   private readonly staged: Staged;
   private readonly shares = new Map<string, number>();
@@ -68,11 +68,11 @@ class Fill {
   constructor(
     ctx: Context,
     lease: StagerLease,
-    { place, measure, staged }: { place: StagingPlace; measure: MeasureDisks; staged: Staged },
+    { place: staging, measure, staged }: { place: OpenStagingLibrary; measure: MeasureDisks; staged: Staged },
   ) {
     this.ctx = ctx;
     this.lease = lease;
-    this.place = place;
+    this.staging = staging;
     this.measure = measure;
     this.staged = staged;
   }
@@ -80,22 +80,22 @@ class Fill {
   async run(all: WaitingVolume[]): Promise<number> {
     await this.readShares(all);
     let queues = all;
-    for (let turn = 0; turn < MOST_TURNS && queues.length > 0 && this.room.files > 0; turn++) {
+    for (let slice = 0; slice < MAX_SLICES && queues.length > 0 && this.room.files > 0; slice++) {
       const state: ScheduleState = { shares: this.shares, now: secondsOf(this.ctx.now()), policy };
       const volume = chooseNext(openBacklog(queues, state), state)?.queue;
       if (!volume) break;
       const { users } = chooseSweep(volume, state);
-      const limit = Math.min(this.room.files, Math.max(Math.ceil(this.place.depth.files / TURN_PART), 1));
+      const limit = Math.min(this.room.files, Math.max(Math.ceil(this.staging.depth.files / SLICE_FRACTION), 1));
       const { volumeId } = volume;
-      const found = await readUnaskedOf(this.ctx, { libraryId: this.place.id, volumeId, users: [...users], limit });
+      const found = await readUnaskedOf(this.ctx, { libraryId: this.staging.id, volumeId, users: [...users], limit });
       const { isFull, taken } = await this.intend(found);
       this.charge(volume, taken);
       if (isFull) break;
-      const rest = { ...volume, users: volume.users.filter(({ user }) => !users.has(user)) };
-      // files without room have left the queue; users with more than one turn are looked up again
+      const remaining = { ...volume, users: volume.users.filter(({ user }) => !users.has(user)) };
+      // files without room have left the queue; users with more files get another slice
       queues = queues.filter((queue) => queue !== volume);
       if (found.length === limit) queues.push({ ...volume });
-      else if (rest.users.length > 0) queues.push(rest);
+      else if (remaining.users.length > 0) queues.push(remaining);
     }
     return this.files;
   }
@@ -123,7 +123,7 @@ class Fill {
   }
 
   private get room() {
-    const { files, bytes } = this.place.depth;
+    const { files, bytes } = this.staging.depth;
     return {
       files: files - this.staged.files - this.files,
       bytes: bytes === null ? null : bytes - this.staged.bytes - this.bytes,

@@ -23,25 +23,25 @@ import type { DriveWork } from '../drive/drive.js';
 import type { HeldLease } from '../drive/lease.js';
 import type { DriveOptions } from '../drive/options.js';
 import { ReadPlan } from '../drive/plan.js';
-import { PutOffError } from '../drive/retry.js';
+import { PostponedError } from '../drive/retry.js';
 import { BatchReader } from '../drive/starts.js';
-import { explainFailure, tellMismatch } from '../drive/verify.js';
-import { type StagingPlace, writeUsage } from './place.js';
+import { describeMismatch, explainFailure } from '../drive/verify.js';
+import { type OpenStagingLibrary, writeUsage } from './place.js';
 import { restSeconds } from './rests.js';
-import { StagedSource, Unread } from './source.js';
+import { StagedSource, UndeliveredFiles } from './source.js';
 
 /** Reads ready files, also while the library drains. Returns if the library refuses: other hosts may have access. */
-export function readStaged(place: StagingPlace): DriveWork {
+export function readStaged(staging: OpenStagingLibrary): DriveWork {
   return async (ctx, lease, options) => {
     const stop = AbortSignal.any([options.stop, lease.signal]);
-    while (!stop.aborted && !(await options.share.isToGiveBack(lease.driveName))) {
+    while (!stop.aborted && !(await options.share.mustRelease(lease.driveName))) {
       const seen = options.work.count;
-      const { readRestUntil, readFailures } = await readRests(ctx, place.id);
+      const { readRestUntil, readFailures } = await readRests(ctx, staging.id);
       const mayRead = readRestUntil === null && !(await isSuspended(ctx, lease, 'reading'));
       const isDoubtful = readFailures > 0;
-      const came = mayRead ? await readWhatIsReady(ctx, place, { lease, options, isDoubtful }) : 'nothing';
-      if (came === 'refused') return true;
-      if (came === 'nothing') await options.work.wait(seen, options.idleMs, stop);
+      const result = mayRead ? await readReadyFiles(ctx, staging, { lease, options, isDoubtful }) : 'nothing';
+      if (result === 'refused') return true;
+      if (result === 'nothing') await options.work.wait(seen, options.idleMs, stop);
     }
     return false;
   };
@@ -51,12 +51,12 @@ export function readStaged(place: StagingPlace): DriveWork {
  * Reads ready files until none can start, the library is unreadable, or the drive must stop.
  * @throws errors of the database; recalls that are still RUNNING are left to the drive's next holder
  */
-async function readWhatIsReady(
+async function readReadyFiles(
   ctx: Context,
-  place: StagingPlace,
-  how: HowToVisit,
+  staging: OpenStagingLibrary,
+  options: VisitOptions,
 ): Promise<'read' | 'nothing' | 'refused'> {
-  const visit = new ReadingVisit(ctx, place, how);
+  const visit = new ReadingVisit(ctx, staging, options);
   try {
     const hasRead = (await visit.readBatches()) || (await visit.readBack());
     if (visit.isRefused) return 'refused';
@@ -71,7 +71,7 @@ const RENEW_MS = 2000;
 
 const PLANNED_FILES = 1000;
 
-interface HowToVisit {
+interface VisitOptions {
   lease: HeldLease;
   options: DriveOptions;
   /** The last visit found no readable file. */
@@ -80,24 +80,24 @@ interface HowToVisit {
 
 class ReadingVisit {
   private readonly ctx: Context;
-  private readonly place: StagingPlace;
+  private readonly staging: OpenStagingLibrary;
   private readonly lease: HeldLease;
   private readonly reader: BatchReader;
-  private readonly unread = new Unread();
+  private readonly undelivered = new UndeliveredFiles();
   private isOver = false;
-  /** The library is suspended for that: an operator must act. */
+  /** The library refused a read, and is suspended until its next try. */
   isRefused = false;
 
-  constructor(ctx: Context, place: StagingPlace, { lease, options, isDoubtful: isShuffled }: HowToVisit) {
+  constructor(ctx: Context, staging: OpenStagingLibrary, { lease, options, isDoubtful: isShuffled }: VisitOptions) {
     this.ctx = ctx;
-    this.place = place;
+    this.staging = staging;
     this.lease = lease;
     // random order finds readable files sooner among many unreadable ones
     const plan = new ReadPlan(RENEW_MS, async () => {
       const shares = await readShares(ctx);
-      return await readReady(ctx, { libraryId: place.id, shares, isShuffled, limit: PLANNED_FILES });
+      return await readReady(ctx, { libraryId: staging.id, shares, isShuffled, limit: PLANNED_FILES });
     });
-    this.reader = new BatchReader(ctx, lease, plan, { ...options, stagedAt: place.id, volume: place.name });
+    this.reader = new BatchReader(ctx, lease, plan, { ...options, stagedAt: staging.id, volume: staging.name });
   }
 
   async readBatches(): Promise<boolean> {
@@ -110,55 +110,55 @@ class ReadingVisit {
   /** @returns whether a copy was read for verification */
   async readBack(): Promise<boolean> {
     try {
-      const how = { unread: this.unread, signal: this.lease.signal };
-      return !this.isOver && (await readBackNext(this.ctx, this.place, how));
+      const options = { unread: this.undelivered, signal: this.lease.signal };
+      return !this.isOver && (await readBackNext(this.ctx, this.staging, options));
     } catch (error) {
       if (!(error instanceof LibraryError)) throw error;
-      await this.rest(error);
+      await this.pause(error);
       return false;
     }
   }
 
   async leave(): Promise<void> {
-    await this.reader.leave().finally(() => writeUsage(this.ctx, this.place));
+    await this.reader.leave().finally(() => writeUsage(this.ctx, this.staging));
   }
 
   private async workBatch(batch: Batch): Promise<void> {
     const report = (outcomes: RecallOutcome[]) => this.report(outcomes);
     try {
       const fileIds = batch.recalls.map(({ fileId }) => fileId);
-      const rows = await readStagingOf(this.ctx, { libraryId: this.place.id, fileIds });
-      const source = new StagedSource(this.ctx, this.place, rows, this.unread);
+      const rows = await readStagingOf(this.ctx, { libraryId: this.staging.id, fileIds });
+      const source = new StagedSource(this.ctx, this.staging, rows, this.undelivered);
       const { failure } = await this.reader.read(batch, source, report);
-      const problem = failure ?? this.unread.outcome;
-      if (problem) await this.rest(problem);
-      else await closeCircuit(this.ctx, { of: 'reads', id: this.place.id });
+      const problem = failure ?? this.undelivered.outcome;
+      if (problem) await this.pause(problem);
+      else await closeCircuit(this.ctx, { of: 'reads', id: this.staging.id });
     } catch (error) {
       this.reader.giveUp(batch, error, report);
       batch.end();
     }
-    await writeUsage(this.ctx, this.place);
+    await writeUsage(this.ctx, this.staging);
   }
 
   /** Releases files with MEDIA errors, so that the system stages them again before the next read. */
   private report(outcomes: readonly RecallOutcome[]): void {
-    const wrong = outcomes.filter((outcome) => outcome.kind === 'retry' && outcome.errorClass === 'MEDIA');
-    const fileIds = wrong.map(({ fileId }) => fileId);
-    if (fileIds.length > 0) this.reader.outcomes.write(() => letGoFiles(this.ctx, this.place.id, fileIds));
+    const damaged = outcomes.filter((outcome) => outcome.kind === 'retry' && outcome.errorClass === 'MEDIA');
+    const fileIds = damaged.map(({ fileId }) => fileId);
+    if (fileIds.length > 0) this.reader.outcomes.write(() => letGoFiles(this.ctx, this.staging.id, fileIds));
     this.reader.outcomes.report(outcomes);
   }
 
   /** Pauses or suspends an unreadable library; does not charge volumes or files. */
-  private async rest(error: unknown): Promise<void> {
+  private async pause(error: unknown): Promise<void> {
     this.isOver = true;
-    const { readFailures } = await readRests(this.ctx, this.place.id);
+    const { readFailures } = await readRests(this.ctx, this.staging.id);
     this.isRefused = isRefusal(error);
     const seconds = this.isRefused ? trialSeconds(readFailures) : restSeconds(error, readFailures, Math.random());
     const problem = oneLine(messageOf(error));
-    this.ctx.log.error({ drive: this.lease.driveName, seconds }, `library ${this.place.name}: ${problem}`);
+    this.ctx.log.error({ drive: this.lease.driveName, seconds }, `library ${this.staging.name}: ${problem}`);
     const until = addSeconds(this.ctx.now(), seconds);
-    await openCircuit(this.ctx, { of: 'reads', id: this.place.id }, { until, problem });
-    const key = { kind: 'LIBRARY', name: this.place.name } as const;
+    await openCircuit(this.ctx, { of: 'reads', id: this.staging.id }, { until, problem });
+    const key = { kind: 'LIBRARY', name: this.staging.name } as const;
     if (this.isRefused) await suspendFailing(this.ctx, key, { problem, retryAt: until });
   }
 }
@@ -169,35 +169,37 @@ class ReadingVisit {
  */
 async function readBackNext(
   ctx: Context,
-  place: StagingPlace,
-  { unread, signal }: { unread: Unread; signal: AbortSignal },
+  staging: OpenStagingLibrary,
+  { unread: undelivered, signal }: { unread: UndeliveredFiles; signal: AbortSignal },
 ): Promise<boolean> {
-  const copy = await takeReadBack(ctx, place.id);
+  const copy = await takeReadBack(ctx, staging.id);
   if (!copy) return false;
   const { path, size, position, checksum, isChecksumTaken, volumeId, fileId, tries } = copy;
   const expected = { path, size, position, checksum, isChecksumTaken };
-  const source = new StagedSource(ctx, place, [copy], unread);
+  const source = new StagedSource(ctx, staging, [copy], undelivered);
   let failure: VerificationFailure | undefined;
   try {
-    await readChecked(source, expected, { signal, tell: tellMismatch });
+    await readChecked(source, expected, { signal, describe: describeMismatch });
   } catch (thrown) {
     const isUnready = thrown instanceof NotReadyError;
     if (isUnready && tries === 0) return true; // it is staged again
     const error = isUnready ? new TapeError('TRANSIENT', thrown.message, { cause: thrown }) : thrown;
     if (signal.aborted || error instanceof LibraryError || isExhausted(error)) {
-      await leaveReadBack(ctx, place.id, copy);
+      await leaveReadBack(ctx, staging.id, copy);
       throw error;
     }
     failure =
-      error instanceof PutOffError ? putOff(ctx, copy, error) : explainFailure(ctx, { path, attempts: tries }, error);
-    if (failure.isTry) await letGoFiles(ctx, place.id, [fileId]); // staged again before the next try
+      error instanceof PostponedError
+        ? postpone(ctx, copy, error)
+        : explainFailure(ctx, { path, attempts: tries }, error);
+    if (failure.isTry) await letGoFiles(ctx, staging.id, [fileId]); // staged again before the next try
   }
   await endVerification(ctx, { fileId, path, size, position, checksum, attempts: tries, volumeId }, failure);
   return true;
 }
 
 /** Logs a copy that is ready, but temporarily unreadable. */
-function putOff(ctx: Context, { path }: ReadyCopy, { message, seconds }: PutOffError): VerificationFailure {
+function postpone(ctx: Context, { path }: ReadyCopy, { message, seconds }: PostponedError): VerificationFailure {
   const error = oneLine(message);
   ctx.log.warn({ path, seconds }, `read-back put off: ${error}`);
   return { errorClass: 'TRANSIENT', error, isTry: false, notBefore: addSeconds(ctx.now(), seconds) };

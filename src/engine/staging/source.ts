@@ -12,62 +12,62 @@ import { noteUnread, stageAgain } from '../../domain/staging/answers.js';
 import { tapeSeconds, within } from '../../restore-area/calls.js';
 import { type FileOnVolume, LibraryError, type MountedVolume } from '../../tape/drive-library.js';
 import { ChangedError, NotReadyError, type ReadVersion, RetryLaterError, type StagedFile } from '../../tape/staging.js';
-import { PutOffError } from '../drive/retry.js';
-import type { StagingPlace } from './place.js';
+import { PostponedError } from '../drive/retry.js';
+import type { OpenStagingLibrary } from './place.js';
 import { restSeconds } from './rests.js';
 
 /** A read that breaks off this often, each time after fewer than `LEAST_BYTES`, is abandoned. */
-const MOST_BREAKS = 3;
-const LEAST_BYTES = 64 * 1024;
+const MAX_BREAKS = 3;
+const MIN_BYTES = 64 * 1024;
 
-/** A file that is not ready when it is read is staged again this often, as no try; then each time counts as a try. */
-const MOST_RETURNS = 5;
+/** A file that is not ready when it is read is staged again this often without a try. After that, each time is a try. */
+const MAX_RETURNS = 5;
 
 export class StagedSource implements MountedVolume {
   private readonly ctx: Context;
-  private readonly place: StagingPlace;
+  private readonly staging: OpenStagingLibrary;
   private readonly rows: ReadonlyMap<string, StagingRow>;
-  private readonly unread: Unread;
+  private readonly undelivered: UndeliveredFiles;
 
   /** @param rows the staging rows of the files to read */
-  constructor(ctx: Context, place: StagingPlace, rows: readonly StagingRow[], unread: Unread) {
+  constructor(ctx: Context, staging: OpenStagingLibrary, rows: readonly StagingRow[], undelivered: UndeliveredFiles) {
     this.ctx = ctx;
-    this.place = place;
+    this.staging = staging;
     this.rows = new Map(rows.map((row) => [row.path, row]));
-    this.unread = unread;
+    this.undelivered = undelivered;
   }
 
   /**
-   * @throws PutOffError if the library may still deliver other files; LibraryError if it is unreadable; NotReadyError if
-   *   it has called the file ready too early, or too late; TapeError if it has done so often
+   * @throws PostponedError if the library may still deliver other files; LibraryError if it is unreadable; NotReadyError if
+   *   it reported the file as ready, and the file is not; TapeError if that happened often
    */
   async *read(file: FileOnVolume, signal: AbortSignal): AsyncGenerator<Uint8Array> {
     const row = this.rows.get(file.path);
-    if (!row) throw new NotReadyError(`library ${this.place.name} was asked for ${file.path} no more`);
-    if (this.unread.failure) throw this.unread.failure;
+    if (!row) throw new NotReadyError(`library ${this.staging.name} was asked for ${file.path} no more`);
+    if (this.undelivered.failure) throw this.undelivered.failure;
     try {
-      yield* this.readOn(row, file, signal);
-      this.unread.noteAnswer();
+      yield* this.readResuming(row, file, signal);
+      this.undelivered.recordAnswer();
     } catch (error) {
       signal.throwIfAborted();
       if (!(error instanceof TapeError)) throw error;
       if (error instanceof NotReadyError) {
-        this.unread.noteAnswer();
-        const told = `library ${this.place.name} called the file ready, and it was not: ${error.message}`;
-        if (row.attempts < MOST_RETURNS) throw new NotReadyError(told, { cause: error });
-        throw new TapeError('TRANSIENT', told, { cause: error });
+        this.undelivered.recordAnswer();
+        const message = `library ${this.staging.name} called the file ready, and it was not: ${error.message}`;
+        if (row.attempts < MAX_RETURNS) throw new NotReadyError(message, { cause: error });
+        throw new TapeError('TRANSIENT', message, { cause: error });
       }
       if (!(error instanceof LibraryError)) {
-        this.unread.noteAnswer();
+        this.undelivered.recordAnswer();
         throw error;
       }
-      this.unread.note(file.path, error);
-      await noteUnread(this.ctx, this.place.id, row);
-      throw new PutOffError(error.message, restSeconds(error, row.attempts, Math.random()), { cause: error });
+      this.undelivered.record(file.path, error);
+      await noteUnread(this.ctx, this.staging.id, row);
+      throw new PostponedError(error.message, restSeconds(error, row.attempts, Math.random()), { cause: error });
     }
   }
 
-  private async *readOn(
+  private async *readResuming(
     row: StagingRow,
     { path, size, ...copy }: FileOnVolume,
     signal: AbortSignal,
@@ -77,22 +77,22 @@ export class StagedSource implements MountedVolume {
     const version: ReadVersion = {};
     let from = 0n;
     for (let breaks = 0; ; ) {
-      const begun = from;
+      const start = from;
       try {
         for await (const chunk of this.follow(file, { from, version }, signal)) {
           from += BigInt(chunk.length);
           yield chunk;
         }
         // a connection that ends early may look like the end of the file
-        breaks = from - begun >= LEAST_BYTES ? 1 : breaks + 1;
-        if (from >= size || from === begun || breaks >= MOST_BREAKS) return;
+        breaks = from - start >= MIN_BYTES ? 1 : breaks + 1;
+        if (from >= size || from === start || breaks >= MAX_BREAKS) return;
       } catch (error) {
         signal.throwIfAborted();
         // recorded before the recall waits again, so that it does not count as ready
-        if (error instanceof NotReadyError) await stageAgain(this.ctx, this.place.id, row);
-        breaks = from - begun >= LEAST_BYTES ? 1 : breaks + 1;
+        if (error instanceof NotReadyError) await stageAgain(this.ctx, this.staging.id, row);
+        breaks = from - start >= MIN_BYTES ? 1 : breaks + 1;
         // after the last byte, an error means that the bytes are wrong
-        if (!isBreak(error) || from >= size || breaks >= MOST_BREAKS) throw error;
+        if (!isBreak(error) || from >= size || breaks >= MAX_BREAKS) throw error;
       }
     }
   }
@@ -108,20 +108,20 @@ export class StagedSource implements MountedVolume {
     { from, version }: { from: bigint; version: ReadVersion },
     signal: AbortSignal,
   ): AsyncGenerator<Uint8Array> {
-    const seconds = tapeSeconds(this.ctx.config, this.place.library.ownSeconds?.read);
-    const what = `a read of library ${this.place.name}`;
+    const seconds = tapeSeconds(this.ctx.config, this.staging.library.ownSeconds?.read);
+    const what = `a read of library ${this.staging.name}`;
     const over = new AbortController();
     const either = AbortSignal.any([signal, over.signal]);
-    const iterator = this.place.library.read(file, from, either, version)[Symbol.asyncIterator]();
+    const iterator = this.staging.library.read(file, from, either, version)[Symbol.asyncIterator]();
     let [waitedMs, bytes] = [0, 0];
     try {
       for (;;) {
-        const askedAt = performance.now();
+        const startedAt = performance.now();
         const next = await within({ seconds, signal, what }, () => iterator.next());
         if (next.done) return;
-        waitedMs += performance.now() - askedAt;
+        waitedMs += performance.now() - startedAt;
         bytes += next.value.length;
-        if (bytes >= LEAST_BYTES) [waitedMs, bytes] = [0, 0];
+        if (bytes >= MIN_BYTES) [waitedMs, bytes] = [0, 0];
         else if (waitedMs > seconds * 1000) {
           throw new LibraryError('TRANSIENT', `${what} has brought ${bytes} bytes in ${seconds} s`);
         }
@@ -145,28 +145,28 @@ function isBreak(error: unknown): boolean {
 }
 
 /** After this many different undelivered files in a row, the library is at fault. */
-const MOST_FILES = 3;
+const MAX_FILES = 3;
 
 /** Undelivered files of one visit. */
-export class Unread {
+export class UndeliveredFiles {
   private readonly paths = new Set<string>();
   private hasRead = false;
   private last: LibraryError | undefined;
 
-  note(path: string, error: LibraryError): void {
+  record(path: string, error: LibraryError): void {
     this.paths.add(path);
     this.last = error;
   }
 
   /** Called after a file was delivered, or the library refused that file. */
-  noteAnswer(): void {
+  recordAnswer(): void {
     this.hasRead = true;
     this.paths.clear();
   }
 
   /** Why to stop reading now, if so. */
   get failure(): LibraryError | undefined {
-    return this.paths.size >= MOST_FILES ? this.last : undefined;
+    return this.paths.size >= MAX_FILES ? this.last : undefined;
   }
 
   /** Like `failure`, at the end of the visit: if no file was delivered at all, the library may be at fault. */

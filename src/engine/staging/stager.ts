@@ -24,60 +24,60 @@ import { confirmOwned } from '../../restore-area/ownership.js';
 import { isRefusal, LibraryError } from '../../tape/drive-library.js';
 import { RetryLaterError } from '../../tape/staging.js';
 import { Renewal } from '../drive/lease.js';
-import type { Waker } from '../jobs/passes.js';
+import type { WorkSignal } from '../jobs/passes.js';
 import { fillDepth } from './fill.js';
-import { type StagingPlace, writeUsage } from './place.js';
+import { type OpenStagingLibrary, writeUsage } from './place.js';
 import { restSeconds } from './rests.js';
-import { askIntended, type MakeCall, pollDue, releaseDue } from './steps.js';
+import { type MakeCall, pollDue, releaseDue, stageIntended } from './steps.js';
 
 interface StagerOptions {
   engineId: string;
   leaseSeconds: number;
   /** Ends the loop, and aborts the current call. */
   stop: AbortSignal;
-  bells: readonly Waker[];
+  signals: readonly WorkSignal[];
   /** Poll interval without a signal: due polls, and recalls whose pause ended, send none. */
   idleMs: number;
   /** Time for which a library that refused is left to other engines, which may have access. */
-  leftMs: number;
+  unusablePauseMs: number;
   measure: MeasureDisks;
 }
 
 /** Pause between runs, proportional to the run time: there may be a signal for each batch of files. */
-const REST = { leastMs: 200, times: 5, mostMs: 2000 };
+const PAUSE = { leastMs: 200, times: 5, mostMs: 2000 };
 
-/** How long to follow and show files that a system keeps without an end. */
-const KEPT_SECONDS = 7 * 86_400;
+/** How long to track and show a file that a library keeps without an end time. */
+const MAX_KEPT_SECONDS = 7 * 86_400;
 
 /** Runs until `stop`. Logs errors and retries. */
-export async function runStager(ctx: Context, place: StagingPlace, options: StagerOptions): Promise<void> {
-  const { stop, engineId, leaseSeconds, idleMs, leftMs } = options;
+export async function runStager(ctx: Context, staging: OpenStagingLibrary, options: StagerOptions): Promise<void> {
+  const { stop, engineId, leaseSeconds, idleMs, unusablePauseMs: leftMs } = options;
   while (!stop.aborted) {
-    let restMs = idleMs;
+    let pauseMs = idleMs;
     try {
-      await ensureStager(ctx, place.id);
+      await ensureStager(ctx, staging.id);
       const claimedAt = performance.now();
-      const lease = await claimStager(ctx, { libraryId: place.id, engineId, leaseSeconds });
-      const isLeft = lease && (await runUnder(ctx, place, { lease, claimedAt, options }));
-      if (isLeft) restMs = Math.max(idleMs, leftMs);
+      const lease = await claimStager(ctx, { libraryId: staging.id, engineId, leaseSeconds });
+      const isRefused = lease && (await runUnder(ctx, staging, { lease, claimedAt, options }));
+      if (isRefused) pauseMs = Math.max(idleMs, leftMs);
     } catch (error) {
-      if (!stop.aborted) logFailure(ctx.log, error, `library ${place.name}`);
+      if (!stop.aborted) logFailure(ctx.log, error, `library ${staging.name}`);
     }
-    await sleep(restMs, undefined, { signal: stop }).catch(() => {}); // `stop` ends the pause
+    await sleep(pauseMs, undefined, { signal: stop }).catch(() => {}); // `stop` ends the pause
   }
 }
 
 /** Releases the lease at the end, so that another engine need not wait until it expires. @returns as `Stager.run` */
 async function runUnder(
   ctx: Context,
-  place: StagingPlace,
+  staging: OpenStagingLibrary,
   { lease, claimedAt, options }: { lease: StagerLease; claimedAt: number; options: StagerOptions },
 ): Promise<boolean> {
   const { leaseSeconds } = options;
   const renew = async () => ((await renewStager(ctx, lease, leaseSeconds)) ? 'renewed' : 'lost');
   const renewal = new Renewal(`library ${lease.libraryId}`, { leaseSeconds, claimedAt, renew });
   try {
-    return await new Stager(ctx, place, { lease, renewal, options }).run();
+    return await new Stager(ctx, staging, { lease, renewal, options }).run();
   } finally {
     renewal.lose();
     await giveBackStager(ctx, lease);
@@ -86,22 +86,22 @@ async function runUnder(
 
 class Stager {
   private readonly ctx: Context;
-  private readonly place: StagingPlace;
+  private readonly staging: OpenStagingLibrary;
   private readonly lease: StagerLease;
   private readonly renewal: Renewal;
   private readonly options: StagerOptions;
   private readonly signal: AbortSignal;
   /** Successful calls of this run. */
-  private answered = 0;
+  private succeeded = 0;
   private isRefused = false;
 
   constructor(
     ctx: Context,
-    place: StagingPlace,
+    staging: OpenStagingLibrary,
     { lease, renewal, options }: { lease: StagerLease; renewal: Renewal; options: StagerOptions },
   ) {
     this.ctx = ctx;
-    this.place = place;
+    this.staging = staging;
     this.lease = lease;
     this.renewal = renewal;
     this.options = options;
@@ -110,54 +110,54 @@ class Stager {
 
   /** Runs until the lease is lost, the engine stops, or the library refuses. @returns whether it refused */
   async run(): Promise<boolean> {
-    const { bells, idleMs } = this.options;
+    const { signals, idleMs } = this.options;
     while (!this.signal.aborted) {
-      const seen = bells.map(({ count }) => count);
+      const seen = signals.map(({ count }) => count);
       const startedAt = performance.now();
-      await this.pass().finally(() => writeUsage(this.ctx, this.place));
+      await this.runOnce().finally(() => writeUsage(this.ctx, this.staging));
       if (this.isRefused) return true;
       const tookMs = performance.now() - startedAt;
-      const restMs = Math.min(Math.max(REST.leastMs, tookMs * REST.times), REST.mostMs);
-      await sleep(restMs, undefined, { signal: this.signal }).catch(() => {});
+      const pauseMs = Math.min(Math.max(PAUSE.leastMs, tookMs * PAUSE.times), PAUSE.mostMs);
+      await sleep(pauseMs, undefined, { signal: this.signal }).catch(() => {});
       const waited = new AbortController();
       const over = AbortSignal.any([this.signal, waited.signal]);
-      await Promise.race(bells.map((bell, n) => bell.wait(seen[n] ?? 0, idleMs, over)));
+      await Promise.race(signals.map((signal, n) => signal.wait(seen[n] ?? 0, idleMs, over)));
       waited.abort();
     }
     return false;
   }
 
   private get key(): SuspensionKey {
-    return { kind: 'LIBRARY', name: this.place.name };
+    return { kind: 'LIBRARY', name: this.staging.name };
   }
 
-  private async pass(): Promise<void> {
-    const { ctx, place } = this;
-    if (ctx.db.clock.isPlausible) await expireStaged(ctx, place.id, addSeconds(ctx.now(), -KEPT_SECONDS));
-    await letGoUnwanted(ctx, place.id);
-    const rests = await readRests(ctx, place.id);
+  private async runOnce(): Promise<void> {
+    const { ctx, staging } = this;
+    if (ctx.db.clock.isPlausible) await expireStaged(ctx, staging.id, addSeconds(ctx.now(), -MAX_KEPT_SECONDS));
+    await letGoUnwanted(ctx, staging.id);
+    const rests = await readRests(ctx, staging.id);
     const isTried = rests.mode === 'IMMEDIATE' && (await beginTrial(ctx, this.key));
     const mode = isTried ? null : rests.mode;
     if (mode === 'IMMEDIATE' || rests.restUntil !== null) return;
-    this.answered = 0;
-    const failed = await this.turnTo({ ...rests, mode });
+    this.succeeded = 0;
+    const failed = await this.runSteps({ ...rests, mode });
     if (this.signal.aborted) return;
-    if (failed) await this.rest(failed.error, rests);
-    else if (this.answered > 0) await closeCircuit(ctx, { of: 'calls', id: place.id }); // otherwise no call was made
+    if (failed) await this.pause(failed.error, rests);
+    else if (this.succeeded > 0) await closeCircuit(ctx, { of: 'calls', id: staging.id }); // otherwise no call was made
   }
 
   /** Runs the steps in order. A failed step does not prevent the next ones, unless the library said when to retry. */
-  private async turnTo({ mode }: Rests): Promise<{ error: unknown } | undefined> {
-    const { ctx, place } = this;
-    const make: MakeCall = (what, call) => this.make(what, call);
+  private async runSteps({ mode }: Rests): Promise<{ error: unknown } | undefined> {
+    const { ctx, staging } = this;
+    const make: MakeCall = (what, call) => this.call(what, call);
     const steps = [
-      () => releaseDue(ctx, place, make),
+      () => releaseDue(ctx, staging, make),
       async () => {
         if (mode !== null) return; // draining: requested files still arrive, but nothing new is requested
-        await fillDepth(ctx, this.lease, { place, measure: this.options.measure });
-        await askIntended(ctx, place, make);
+        await fillDepth(ctx, this.lease, { place: staging, measure: this.options.measure });
+        await stageIntended(ctx, staging, make);
       },
-      () => pollDue(ctx, place, make),
+      () => pollDue(ctx, staging, make),
     ];
     let failed: { error: unknown } | undefined;
     for (const step of steps) {
@@ -171,10 +171,10 @@ class Stager {
     return failed;
   }
 
-  private async make<T>(what: string, call: (signal: AbortSignal) => Promise<T>): Promise<T> {
+  private async call<T>(what: string, call: (signal: AbortSignal) => Promise<T>): Promise<T> {
     this.renewal.confirm();
     await confirmOwned(this.ctx);
-    const { name, library } = this.place;
+    const { name, library } = this.staging;
     const seconds = tapeSeconds(this.ctx.config, library.ownSeconds?.call);
     const limit = { seconds, signal: this.signal, what: `${what} of library ${name}` };
     const answer = await within(limit, call).catch((error: unknown) => {
@@ -183,20 +183,20 @@ class Stager {
       logFailure(this.ctx.log, error, `library ${name}: ${what}`);
       throw new LibraryError('TRANSIENT', messageOf(error), { cause: error });
     });
-    this.answered++;
+    this.succeeded++;
     return answer;
   }
 
   /** Pauses the library. If other calls succeeded, the failure may concern one file: pauses do not grow then. */
-  private async rest(error: unknown, { failures }: Rests): Promise<void> {
-    const isCounted = this.answered === 0 && !(error instanceof RetryLaterError);
+  private async pause(error: unknown, { failures }: Rests): Promise<void> {
+    const isCounted = this.succeeded === 0 && !(error instanceof RetryLaterError);
     this.isRefused = isCounted && isRefusal(error);
     const before = isCounted ? failures : 0;
     const seconds = this.isRefused ? trialSeconds(before) : restSeconds(error, before, Math.random());
     const problem = oneLine(messageOf(error));
-    this.ctx.log.error({ library: this.place.name, seconds }, `library ${this.place.name}: ${problem}`);
+    this.ctx.log.error({ library: this.staging.name, seconds }, `library ${this.staging.name}: ${problem}`);
     const until = addSeconds(this.ctx.now(), seconds);
-    await openCircuit(this.ctx, { of: 'calls', id: this.place.id }, { until, problem, isCounted });
+    await openCircuit(this.ctx, { of: 'calls', id: this.staging.id }, { until, problem, isCounted });
     if (this.isRefused) await suspendFailing(this.ctx, this.key, { problem, retryAt: until });
   }
 }

@@ -24,14 +24,14 @@ import {
 import { LibraryError } from '../../tape/drive-library.js';
 import { type Demand, type FileState, RetryLaterError, type StagedFile } from '../../tape/staging.js';
 import { classifyError, describeEnd, isTry, pauseSeconds } from '../drive/retry.js';
-import type { StagingPlace } from './place.js';
+import type { OpenStagingLibrary } from './place.js';
 import { againSeconds, pollSeconds, restSeconds } from './rests.js';
 
 /** Makes a call with a time limit, while this engine holds the lease. */
 export type MakeCall = <T>(what: string, call: (signal: AbortSignal) => Promise<T>) => Promise<T>;
 
-/** Stage requests polled or released per run, and at once. */
-const CALLS = { aPass: 40, atOnce: 4 };
+/** Maximum stage requests that a run polls or releases, in all and concurrently. */
+const LIMITS = { perRun: 40, atOnce: 4 };
 
 /** Pause after a failed poll, so that other stage requests are polled first. */
 const POLL_AGAIN_SECONDS = 30;
@@ -43,37 +43,41 @@ function toStagedFile({ path, volume, position, size }: StagingRow): StagedFile 
   return { path, volume, position, size };
 }
 
-export async function askIntended(ctx: Context, place: StagingPlace, make: MakeCall): Promise<void> {
-  const { library, id: libraryId } = place;
+export async function stageIntended(ctx: Context, staging: OpenStagingLibrary, make: MakeCall): Promise<void> {
+  const { library, id: libraryId } = staging;
   for (;;) {
     const batch = randomUUID();
     const rows = await takeIntended(ctx, { libraryId, batch, limit: library.limits.stage });
     if (rows.length === 0) return;
-    const stage = async (signal: AbortSignal) => checkId(place, await library.stage(rows.map(toStagedFile), signal));
-    const asked = await make('stage', stage).catch(async (error) => {
+    const stage = async (signal: AbortSignal) => checkId(staging, await library.stage(rows.map(toStagedFile), signal));
+    const answer = await make('stage', stage).catch(async (error) => {
       const attempts = Math.min(...rows.map((row) => row.attempts));
       await notePutOff(ctx, batch, addSeconds(ctx.now(), restSeconds(error, attempts, Math.random())));
       throw error;
     });
     const pollAt = addSeconds(ctx.now(), pollSeconds(library.pollSeconds, 0, Math.random()));
-    const noted = await noteAsked(ctx, { batch, remoteId: asked.id, pollAt });
-    if (noted < rows.length) {
+    const recorded = await noteAsked(ctx, { batch, remoteId: answer.id, pollAt });
+    if (recorded < rows.length) {
       const fileIds = rows.map(({ fileId }) => fileId);
-      await noteStray(ctx, { libraryId, batch, remoteId: asked.id, fileIds });
+      await noteStray(ctx, { libraryId, batch, remoteId: answer.id, fileIds });
     }
     // states of other files are read again by the next poll
-    const said = new Set(asked.known.map(({ path }) => path));
-    await writeStates(ctx, place, { rows: rows.filter(({ path }) => said.has(path)), states: asked.known, pollAt });
+    const reported = new Set(answer.known.map(({ path }) => path));
+    await writeStates(ctx, staging, {
+      rows: rows.filter(({ path }) => reported.has(path)),
+      states: answer.known,
+      pollAt,
+    });
   }
 }
 
 /** An id may combine those of several stage requests. */
-const MOST_ID_CHARACTERS = 64 * 1024;
+const MAX_ID_CHARACTERS = 64 * 1024;
 
 /** Rejects ids that the database cannot store: otherwise each run would fail, and request the files again. */
-function checkId<A extends { id: string | null }>({ name }: StagingPlace, answer: A): A {
+function checkId<A extends { id: string | null }>({ name }: OpenStagingLibrary, answer: A): A {
   const { id } = answer;
-  if (id === null || (id.isWellFormed() && !id.includes('\0') && id.length <= MOST_ID_CHARACTERS)) return answer;
+  if (id === null || (id.isWellFormed() && !id.includes('\0') && id.length <= MAX_ID_CHARACTERS)) return answer;
   const shown = `${quote(id)} of ${id.length} characters`;
   throw new LibraryError(
     'TRANSIENT',
@@ -81,24 +85,24 @@ function checkId<A extends { id: string | null }>({ name }: StagingPlace, answer
   );
 }
 
-export async function pollDue(ctx: Context, place: StagingPlace, make: MakeCall): Promise<void> {
-  const { library, id } = place;
-  const due = await readToPoll(ctx, id, library.limits.poll * CALLS.aPass);
-  await each(groupDemands(due, library.limits.poll), async (rows) => {
+export async function pollDue(ctx: Context, staging: OpenStagingLibrary, make: MakeCall): Promise<void> {
+  const { library, id } = staging;
+  const due = await readToPoll(ctx, id, library.limits.poll * LIMITS.perRun);
+  await forEachDemand(groupDemands(due, library.limits.poll), async (rows) => {
     const states = await make('poll', (signal) => library.poll(toDemand(rows), signal)).catch(async (error) => {
-      // otherwise it would always be the first due one
+      // otherwise this stage request would always be due first
       if (isOfDemand(error)) await noteWaiting(ctx, id, rows, addSeconds(ctx.now(), POLL_AGAIN_SECONDS));
       throw error;
     });
     const now = ctx.now();
     const age = Math.max(...rows.map(({ askedAt }) => secondsBetween(askedAt, now)));
     const pollAt = addSeconds(now, pollSeconds(library.pollSeconds, age, Math.random()));
-    await writeStates(ctx, place, { rows, states, pollAt });
+    await writeStates(ctx, staging, { rows, states, pollAt });
   });
 }
 
-export async function releaseDue(ctx: Context, place: StagingPlace, make: MakeCall): Promise<void> {
-  const { library, id: libraryId } = place;
+export async function releaseDue(ctx: Context, staging: OpenStagingLibrary, make: MakeCall): Promise<void> {
+  const { library, id: libraryId } = staging;
   const { release: limit } = library.limits;
   const now = ctx.now();
   const isGathered = ({ askedAt, since }: ToRelease) => {
@@ -107,8 +111,8 @@ export async function releaseDue(ctx: Context, place: StagingPlace, make: MakeCa
   };
   const isDue = (rows: readonly ToRelease[]) =>
     rows.length >= limit || rows.some((row) => row.isWanted || !row.hasOthers || isGathered(row));
-  const found = await readToRelease(ctx, libraryId, limit * CALLS.aPass);
-  await each(groupDemands(found, limit).filter(isDue), async (rows) => {
+  const found = await readToRelease(ctx, libraryId, limit * LIMITS.perRun);
+  await forEachDemand(groupDemands(found, limit).filter(isDue), async (rows) => {
     const kept = await make('release', (signal) => library.release(toDemand(rows), signal)).catch(async (error) => {
       await putOffReleases(
         ctx,
@@ -149,15 +153,15 @@ function isOfDemand(error: unknown): boolean {
   return error instanceof LibraryError && !(error instanceof RetryLaterError);
 }
 
-/** Runs a few at once. Continues after errors, unless all concurrent ones failed. */
-async function each<T>(all: readonly T[], work: (one: T) => Promise<void>): Promise<void> {
+/** Processes a few stage requests at once. Continues after errors, unless all concurrent ones failed. */
+async function forEachDemand<T>(all: readonly T[], work: (one: T) => Promise<void>): Promise<void> {
   let first: { error: unknown } | undefined;
-  for (let n = 0; n < all.length; n += CALLS.atOnce) {
-    const ends = await Promise.allSettled(all.slice(n, n + CALLS.atOnce).map(work));
+  for (let n = 0; n < all.length; n += LIMITS.atOnce) {
+    const ends = await Promise.allSettled(all.slice(n, n + LIMITS.atOnce).map(work));
     const errors = ends.flatMap((end) => (end.status === 'rejected' ? [end.reason as unknown] : []));
     first ??= errors.length > 0 ? { error: errors[0] } : undefined;
-    const grave = errors.find((error) => !isOfDemand(error));
-    if (grave !== undefined) throw asError(grave);
+    const fatal = errors.find((error) => !isOfDemand(error));
+    if (fatal !== undefined) throw asError(fatal);
     if (errors.length === ends.length) break;
   }
   if (first) throw asError(first.error);
@@ -184,42 +188,44 @@ const FORGOTTEN = { times: 20, seconds: 7 * 24 * 3600 };
 /** @param rows the polled files; those without a reported state are polled again at `pollAt` */
 async function writeStates(
   ctx: Context,
-  place: StagingPlace,
+  staging: OpenStagingLibrary,
   { rows, states, pollAt }: { rows: readonly StagingRow[]; states: readonly FileState[]; pollAt: string },
 ): Promise<void> {
   const byPath = new Map(states.map((state) => [state.path, state]));
-  const said = rows.map((row) => ({ row, state: byPath.get(row.path) }));
+  const answers = rows.map((row) => ({ row, state: byPath.get(row.path) }));
   const now = ctx.now();
   await noteStaged(
     ctx,
-    place.id,
-    said.flatMap(({ row, state }) => (state?.state === 'ready' ? [{ ...row, until: untilOf(state.until, now) }] : [])),
+    staging.id,
+    answers.flatMap(({ row, state }) =>
+      state?.state === 'ready' ? [{ ...row, until: untilOf(state.until, now) }] : [],
+    ),
   );
-  const forgotten = said.flatMap(({ row, state }) => (state?.state === 'forgotten' ? [row] : []));
+  const forgotten = answers.flatMap(({ row, state }) => (state?.state === 'forgotten' ? [row] : []));
   const isLost = (row: StagingRow) =>
     row.attempts >= FORGOTTEN.times && secondsBetween(row.askedAt, now) > FORGOTTEN.seconds;
   await askAgain(
     ctx,
-    place.id,
+    staging.id,
     forgotten
       .filter((row) => !isLost(row))
       .map(({ fileId, batch, attempts }) => ({ fileId, batch, at: addSeconds(now, againSeconds(attempts)) })),
   );
-  const lost = forgotten.filter(isLost).map((row) => {
-    const asked = `library ${place.name} was asked for the file ${row.attempts + 1} times since ${row.askedAt.slice(0, 19)}Z`;
+  const failed = forgotten.filter(isLost).map((row) => {
+    const asked = `library ${staging.name} was asked for the file ${row.attempts + 1} times since ${row.askedAt.slice(0, 19)}Z`;
     return { row, error: new TapeError('PERMANENT', `${asked}, and does not bring it`) };
   });
-  await writeFailures(ctx, place, [
-    ...said.flatMap(({ row, state }) => (state?.state === 'failed' ? [{ row, error: state.error }] : [])),
-    ...lost,
+  await writeFailures(ctx, staging, [
+    ...answers.flatMap(({ row, state }) => (state?.state === 'failed' ? [{ row, error: state.error }] : [])),
+    ...failed,
   ]);
-  const waiting = said.filter(({ state }) => state === undefined || state.state === 'waiting').map(({ row }) => row);
-  await noteWaiting(ctx, place.id, waiting, pollAt);
+  const waiting = answers.filter(({ state }) => state === undefined || state.state === 'waiting').map(({ row }) => row);
+  await noteWaiting(ctx, staging.id, waiting, pollAt);
 }
 
 async function writeFailures(
   ctx: Context,
-  place: StagingPlace,
+  staging: OpenStagingLibrary,
   failed: readonly { row: StagingRow; error: unknown }[],
 ): Promise<void> {
   if (failed.length === 0) return;
@@ -230,10 +236,10 @@ async function writeFailures(
     const { errorClass, error } = classifyError(thrown);
     const before = attempts.get(row.fileId) ?? 0;
     const pause = pauseSeconds(errorClass, before, Math.random());
-    ctx.log.warn({ path: row.path, library: place.name, errorClass, pause }, `not staged: ${error}`);
-    const told = pause === undefined ? describeEnd(error, before + 1) : error;
+    ctx.log.warn({ path: row.path, library: staging.name, errorClass, pause }, `not staged: ${error}`);
+    const shown = pause === undefined ? describeEnd(error, before + 1) : error;
     const notBefore = pause === undefined ? null : addSeconds(now, pause);
-    return { fileId: row.fileId, batch: row.batch, errorClass, error: told, isTry: isTry(errorClass), notBefore };
+    return { fileId: row.fileId, batch: row.batch, errorClass, error: shown, isTry: isTry(errorClass), notBefore };
   });
-  await failStaged(ctx, place.id, judged);
+  await failStaged(ctx, staging.id, judged);
 }

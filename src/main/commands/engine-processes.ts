@@ -20,7 +20,7 @@ import { count, isCounting } from '../../core/signals.js';
 import type { Context } from '../../domain/context.js';
 import { FIRST_LIBRARY } from '../../domain/libraries/libraries.js';
 import { FollowedLibraries, readingKey } from '../../engine/followed-libraries.js';
-import { runPasses, Waker } from '../../engine/jobs/passes.js';
+import { runJobs, WorkSignal } from '../../engine/jobs/passes.js';
 import { forgetProcess, replay, type Told } from '../../telemetry/forwarded.js';
 
 /** Messages to an engine process. */
@@ -103,10 +103,10 @@ export async function startEngineProcesses({ ctx, connection }: Runtime): Promis
       await Promise.all(drives.map((each) => each.stop())); // active files may take some seconds
     },
   });
-  const bell = new Waker();
-  const unlisten = ctx.events.onRing('library', () => bell.ring());
+  const bell = new WorkSignal();
+  const unlisten = ctx.events.onRing('library', () => bell.notify());
   const follow = { name: 'libraries', bell, everyMs: LIBRARIES_MS, run: () => others.follow() };
-  void runPasses(ctx, stopping.signal, [follow]);
+  void runJobs(ctx, stopping.signal, [follow]);
   return {
     stop: async () => {
       stopping.abort();

@@ -11,7 +11,7 @@ import path from 'node:path';
 import { codeOf, TapeError } from '../../core/errors.js';
 import type { Link } from '../../domain/links/links.js';
 import { findProblem, type Trusted } from '../exposure.js';
-import { type Folder, ignoreReplaced, withFolder } from '../restore-area.js';
+import { type Directory, ignoreReplaced, withDirectory } from '../restore-area.js';
 
 /** Another file is at the archive path, or an untrusted link leads to its directory. */
 class InTheWayError extends TapeError {
@@ -36,7 +36,7 @@ export async function makeLink(
   for (let attempt = 1; ; attempt++) {
     try {
       const dir = await makeLinkFolder(at, mountpoints);
-      return await withFolder('/', dir, (folder) => placeLink({ at, target }, folder, { fileId, mountpoints }));
+      return await withDirectory('/', dir, (folder) => placeLink({ at, target }, folder, { fileId, mountpoints }));
     } catch (error) {
       if (codeOf(error) !== 'ENOENT' || attempt === ATTEMPTS) throw error;
     }
@@ -52,7 +52,7 @@ async function makeLinkFolder(at: string, mountpoints: readonly string[]): Promi
   if (dangling !== undefined) throw new InTheWayError(`${dangling} is a link that leads nowhere`);
   let dir = real;
   for (const name of missing) {
-    await withFolder('/', dir, (folder) => mkdir(path.join(folder.at, name))).catch((error: unknown) => {
+    await withDirectory('/', dir, (folder) => mkdir(path.join(folder.fdPath, name))).catch((error: unknown) => {
       if (codeOf(error) !== 'EEXIST') throw error; // another engine has just created it
     });
     dir = path.join(dir, name);
@@ -62,10 +62,10 @@ async function makeLinkFolder(at: string, mountpoints: readonly string[]): Promi
 
 async function placeLink(
   { at, target }: Link,
-  folder: Folder,
+  folder: Directory,
   { fileId, mountpoints }: { fileId: bigint; mountpoints: readonly string[] },
 ): Promise<void> {
-  const entry = path.join(folder.at, path.basename(at));
+  const entry = path.join(folder.fdPath, path.basename(at));
   try {
     await symlink(target, entry);
   } catch (error) {
@@ -82,8 +82,8 @@ async function placeLink(
  * @throws errors of the file system
  */
 export async function removeLink({ at, target }: Link): Promise<void> {
-  const remove = async (folder: Folder) => {
-    const entry = path.join(folder.at, path.basename(at));
+  const remove = async (folder: Directory) => {
+    const entry = path.join(folder.fdPath, path.basename(at));
     if ((await lookAtEntry(entry))?.target !== target) return; // asynchronous, so that a hung file system blocks only this call
     // check and removal are synchronous, so that a file put there meanwhile is not removed
     try {
@@ -140,7 +140,7 @@ async function resolveFolder(folder: string, from = '/', links = { left: MOST_LI
  */
 async function readTrustedLink(dir: string, name: string): Promise<string> {
   const trusted: Trusted = { users: new Set([0, process.geteuid?.() ?? 0]), group: undefined };
-  return await withFolder('/', dir, async ({ at, handle }) => {
+  return await withDirectory('/', dir, async ({ fdPath: at, handle }) => {
     const [link, entry] = [path.join(dir, name), path.join(at, name)];
     const { uid } = await lstat(entry);
     if (!trusted.users.has(uid)) {
@@ -159,15 +159,15 @@ async function readTrustedLink(dir: string, name: string): Promise<string> {
  * @returns undefined if it is missing, or something has just replaced it
  * @throws InTheWayError if an untrusted link is in its path
  */
-async function inLinkFolder<T>(dir: string, use: (folder: Folder) => Promise<T>): Promise<T | undefined> {
+async function inLinkFolder<T>(dir: string, use: (folder: Directory) => Promise<T>): Promise<T | undefined> {
   const { real, missing } = await resolveFolder(dir);
-  return missing.length > 0 ? undefined : await withFolder('/', real, use).catch(ignoreReplaced);
+  return missing.length > 0 ? undefined : await withDirectory('/', real, use).catch(ignoreReplaced);
 }
 
 /** Whether it is a link into the restore area, or a dangling link. */
 async function mayReplace(
   { target }: Standing,
-  { place }: Folder,
+  { path: place }: Directory,
   entry: string,
   mountpoints: readonly string[],
 ): Promise<boolean> {
@@ -180,12 +180,12 @@ async function mayReplace(
 /** Replaces a link atomically, so that the path never is missing; checks it again right before. */
 async function replaceLink(
   { at, target }: Link,
-  folder: Folder,
+  folder: Directory,
   there: Standing | undefined,
   fileId: bigint,
 ): Promise<void> {
-  const entry = path.join(folder.at, path.basename(at));
-  const beside = path.join(folder.at, `.tapegate-link-${fileId}`);
+  const entry = path.join(folder.fdPath, path.basename(at));
+  const beside = path.join(folder.fdPath, `.tapegate-link-${fileId}`);
   await unlink(beside).catch(ignoreNothing);
   await symlink(target, beside);
   const now = lstatSync(entry, { bigint: true, throwIfNoEntry: false });
@@ -226,7 +226,7 @@ export async function tidyLinkFolders(root: string, at: string): Promise<void> {
 
 /** @param root without links @returns whether the directory is gone */
 async function removeEmptyLinkFolder(root: string, dir: string): Promise<boolean> {
-  const remove = async ({ at, place, handle }: Folder): Promise<boolean> => {
+  const remove = async ({ fdPath: at, path: place, handle }: Directory): Promise<boolean> => {
     const entry = path.join(at, path.basename(dir));
     const [stats, above] = [await lstat(entry), await handle.stat()];
     const isOwn = stats.uid === process.geteuid?.() && [process.getegid?.(), above.gid].includes(stats.gid);
@@ -253,7 +253,7 @@ interface Standing {
 
 /** @returns undefined if there is none @throws InTheWayError if an untrusted link leads to its directory */
 export async function lookAtLink(at: string): Promise<Standing | undefined> {
-  return await inLinkFolder(path.dirname(at), (folder) => lookAtEntry(path.join(folder.at, path.basename(at))));
+  return await inLinkFolder(path.dirname(at), (folder) => lookAtEntry(path.join(folder.fdPath, path.basename(at))));
 }
 
 async function lookAtEntry(entry: string): Promise<Standing | undefined> {
