@@ -172,7 +172,7 @@ test('a read-only token may not run operators’ commands', async () => {
   const env = { ...afar, TAPEGATE_TOKEN: stdout.trimEnd() };
   for (const args of [
     ['quota', 'set', 'ann', '--size', '1'],
-    ['user', 'forget', 'ann'],
+    ['user', 'purge', 'ann'],
     ['doctor'],
     ['token', 'create', 'eve', '--role', 'operator'],
   ]) {
@@ -315,11 +315,11 @@ test('rule set reports the files that it covers, and warns of none', async () =>
   }
 });
 
-test('user forget reports what it has changed', async () => {
+test('user purge reports what it has changed', async () => {
   await addQuota(app.ctx, 'eva', 10n ** 9n);
   const said =
     /^purged-[0-9a-f]{8} stands for the user now, in 0 requests, 0 letters, 0 tokens and \d+ rows of the audit\nlogs, /;
-  expect(await run('user', 'forget', 'eva')).toEqual({ code: 0, stdout: expect.stringMatching(said), stderr: '' });
+  expect(await run('user', 'purge', 'eva')).toEqual({ code: 0, stdout: expect.stringMatching(said), stderr: '' });
 });
 
 test('doctor finds and repairs wrong rows remotely, and refers to a host with the disks for the rest', async () => {

@@ -140,7 +140,7 @@ test.each([
   [['watch'], "missing required argument 'id'"],
   [
     ['suspend', 'tape', 'x'],
-    "command-argument value 'tape' is invalid for argument 'kind'. Allowed choices are volume, drive, library, user, disk, clock, library.",
+    "command-argument value 'tape' is invalid for argument 'kind'. Allowed choices are volume, drive, library, user, disk, clock.",
   ],
   [
     ['import', '-', '--format', 'ls'],

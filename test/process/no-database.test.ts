@@ -28,7 +28,7 @@ const commands: [string, ...string[]][] = [
   ['doctor', '--repair'],
   ['quota', 'set', 'ann', '--size', '1T'],
   ['disk', 'add', 'disk', '--size', '1T'],
-  ['user', 'forget', 'ann'],
+  ['user', 'purge', 'ann'],
   ['library', 'list'],
   ['volume', 'set', '--all', '--medium', 'lto-9'],
   ['import', 'rows.csv'],

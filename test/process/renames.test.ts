@@ -331,13 +331,13 @@ test('a withdrawn file is purged by command once its copy has left', async () =>
   const plain = await startApp({ library });
   try {
     await addQuota(plain.ctx, 'alice', 10n ** 9n);
-    await forgetByCommands(plain);
+    await purgeByCommands(plain);
   } finally {
     await plain.close();
   }
 });
 
-async function forgetByCommands(plain: TestApp): Promise<void> {
+async function purgeByCommands(plain: TestApp): Promise<void> {
   await addTaped(plain.ctx, library, [{ path: '/bye/a', volume: 'F1' }]);
   const id = await ask(['/bye/a'], plain);
   await waitForState(plain, id, 'COMPLETED');
@@ -348,7 +348,7 @@ async function forgetByCommands(plain: TestApp): Promise<void> {
   expect(renamed.stderr).toBe('');
   expect(renamed.stdout).toBe('1 file, 1.00 kB, renamed\n1 live request is concerned\n');
   await withdrawFiles(plain.ctx, { path: '/bye/b' });
-  const busy = await runCli(['forget', '/bye/'], env);
+  const busy = await runCli(['purge', '/bye/'], env);
   expect([busy.code, busy.stderr]).toEqual([1, `tapegate: "/bye/b" cannot be purged yet: request ${id} has it\n`]);
   await cancel(plain, id);
   await waitFor('its copy to leave', async () => {
@@ -358,6 +358,6 @@ async function forgetByCommands(plain: TestApp): Promise<void> {
       () => false,
     );
   });
-  expect((await runCli(['forget', '/bye/'], env)).stdout).toBe('1 file, 1.00 kB, purged\n');
+  expect((await runCli(['purge', '/bye/'], env)).stdout).toBe('1 file, 1.00 kB, purged\n');
   expect((await runCli(['rename', '/bye/b', '/bye/c'], env)).stderr).toContain('there is no file "/bye/b"');
 }

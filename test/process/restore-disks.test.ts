@@ -252,7 +252,7 @@ test('a draining disk finishes its recalls, starts none, and keeps its copies wh
   const suspension = { mode: 'DRAINING' as const, reason: 'it gets a new fan' };
   await suspend(app.ctx, { kind: 'DISK', name: app.restoreDir, ...suspension });
   const second = await ask('/drain/b');
-  const error = `no restore disk has room for 1000 bytes: ${app.restoreDir} is drained (it gets a new fan)`;
+  const error = `no restore disk has room for 1000 bytes: ${app.restoreDir} is draining (it gets a new fan)`;
   expect(await waitForReason(second)).toEqual({ class: 'SPACE', error });
   reads.open();
   await waitForState(app, first, 'COMPLETED');
