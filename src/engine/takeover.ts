@@ -1,4 +1,6 @@
-/** Takes over restore disks and libraries that belong to another Tapegate, which then stops (restore-area/ownership.ts). */
+/**
+ * Takes over restore disks and libraries that belong to another Tapegate, which then stops (restore-area/ownership.ts).
+ */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../domain/context.js';
 import { beginTakeover, countWaiting, endTakeover, readIdentity } from '../domain/ownership.js';

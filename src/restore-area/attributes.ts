@@ -31,16 +31,16 @@ export function wantedAttributes(config: Context['config'], original: FileAttrib
   };
 }
 
-/** Mode and group of a restored directory; null keeps the group that the file system gives it. */
+/** Mode and group of a restored directory. A null group keeps the default of the file system. */
 export interface DirectoryAttributes {
   mode: number;
   gid: number | null;
 }
 
 /**
- * Returns the attributes of a restored directory. The configuration takes precedence: users who may read files may enter
- * their directories. Only Tapegate may write in a directory of the restore area (exposure.ts), so no user gets that
- * right from the original.
+ * Returns the attributes of a restored directory. The configuration takes precedence: users who may read files may
+ * enter their directories. Only Tapegate may write in a directory of the restore area (exposure.ts), so no user gets
+ * that right from the original.
  */
 export function wantedDirectory(
   { restoreMode, restoreGroup }: Context['config'],

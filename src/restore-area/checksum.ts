@@ -120,7 +120,7 @@ export interface Mismatch {
  * Reads one file of a mounted volume.
  * @param how.sink receives the chunks and owns them. It may wait, which delays the read, and never gets more bytes than
  *   expected. Without a sink, a copy that is too long is read completely, to report its size
- * @param how.tell returns the error text for a mismatch; users see it
+ * @param how.describe returns the error text for a mismatch; users see it
  * @returns the checksum, with the expected algorithm, and the Adler-32 if it is wanted
  * @throws TapeError MEDIA on a mismatch; errors of library and sink; the signal's reason
  */

@@ -160,7 +160,10 @@ export function matchesRecord(copy: Omit<RecordedCopy, keyof CopyLocation>, stat
   return stats.isFile() && copy.ino === ino && copy.size === stats.size && copy.mtimeNs === mtimeNs;
 }
 
-/** Whether it has the recorded times, which no user can give to another file. The inode may be another one after a mount. */
+/**
+ * Whether it has the recorded times, which no user can give to another file. The inode may be another one after a
+ * mount.
+ */
 export function matchesTimes(copy: Omit<RecordedCopy, keyof CopyLocation>, stats: BigIntStats): boolean {
   const { ino, ctimeNs } = storedStats(stats);
   return matchesRecord({ ...copy, ino }, stats) && copy.ctimeNs === ctimeNs;

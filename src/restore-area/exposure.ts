@@ -1,7 +1,7 @@
 /**
- * Decides which directories Tapegate trusts. A user with write permission in a directory can replace its entries between two
- * calls: a file by another file, a directory by a link. So Tapegate restores a file only if no other user may write in
- * the directories on its path, from the root of the file system. It trusts:
+ * Decides which directories Tapegate trusts. A user with write permission in a directory can replace its entries
+ * between two calls: a file by another file, a directory by a link. So Tapegate restores a file only if no other user
+ * may write in the directories on its path, from the root of the file system. It trusts:
  *
  * - root, the user that runs Tapegate, and the owner of the disk's marker (a file server may map the user to it);
  * - the private groups of these users, and the group of TAPEGATE_RESTORE_GROUP;

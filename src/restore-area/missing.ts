@@ -19,7 +19,7 @@ const RUN_COPIES = 1000;
 /** Copies per call, so that it ends in time on a disk that takes 20 ms for each. */
 const CALL_COPIES = 100;
 
-/** Checks all restored copies in turn, a page at each call, and records missing ones. */
+/** Checks all restored copies one after the other, a page per call, and records missing ones. */
 export class CopyCheck {
   private after = 0n;
   private afterKept = 0n;

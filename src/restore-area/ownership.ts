@@ -187,8 +187,8 @@ export class Ownership {
   }
 
   /**
-   * Waits after a late stamp, or the removal of its record, shows that a directory is no longer another Tapegate's. That
-   * Tapegate may use the directory until its next check.
+   * Waits after a late stamp, or the removal of its record, shows that a directory is no longer another Tapegate's.
+   * That Tapegate may use the directory until its next check.
    * @returns why no engine may work yet
    */
   private awaitFormerOwner({ foreign }: SiteIdentity, seen: readonly ObservedDirectory[]): string | undefined {
@@ -291,7 +291,9 @@ export class Ownership {
     if (problem !== undefined || isNoted) await noteForeign(this.ctx, mountpoint, problem ?? null);
   }
 
-  /** Takes directories without an owner, and replaces stamps. Does not wait for disks, because a busy one may take long. */
+  /**
+   * Takes directories without an owner, and replaces stamps. Does not wait for disks, because a busy one may take long.
+   */
   private async stampAll(identity: string, all: readonly ObservedDirectory[]): Promise<void> {
     const seen = all.filter(({ isFresh }) => isFresh);
     const isNew = seen.some(({ record }) => !record);

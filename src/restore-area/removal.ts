@@ -1,7 +1,7 @@
 /**
  * Removes copies that no active request contains (domain/disks/removals.ts), and files that ended recalls left
- * (domain/disks/stale-files.ts). Each step is repeatable. A file that cannot be examined or removed now delays no other,
- * and is retried later.
+ * (domain/disks/stale-files.ts). Each step is repeatable. A file that cannot be examined or removed now delays no
+ * other, and is retried later.
  */
 import path from 'node:path';
 import { logFailure, UnavailableError } from '../core/errors.js';
@@ -136,8 +136,8 @@ interface EachOptions<C extends CopyLocation> {
 }
 
 /**
- * Calls `call` for each copy, a few per disk at once. Logs failures, and omits them from the result. Logs a failing disk
- * once, and skips its remaining copies.
+ * Calls `call` for each copy, a few per disk at once. Logs failures, and omits them from the result. Logs a failing
+ * disk once, and skips its remaining copies.
  */
 export async function callEach<C extends CopyLocation, T>(
   ctx: Context,

@@ -28,7 +28,10 @@ export interface FileSystem {
 
 const MOST_BYTES = 2n ** 63n - 1n;
 
-/** Multiplies unsigned numbers of statfs: a file system without a limit may report more bytes than the database can store. */
+/**
+ * Multiplies unsigned numbers of statfs: a file system without a limit may report more bytes than the database can
+ * store.
+ */
 export function bytesOfBlocks(blocks: bigint, blockSize: bigint): bigint {
   const bytes = BigInt.asUintN(64, blocks) * BigInt.asUintN(64, blockSize);
   return bytes < MOST_BYTES ? bytes : MOST_BYTES;

@@ -1,6 +1,6 @@
 /**
- * Finds unrecorded files with the expected bytes at the paths of copies. They may belong to any user. After the database
- * was restored to an earlier state, an operator may know that they are Tapegate's copies.
+ * Finds unrecorded files with the expected bytes at the paths of copies. They may belong to any user. After the
+ * database was restored to an earlier state, an operator may know that they are Tapegate's copies.
  */
 
 import { messageOf } from '../../core/errors.js';

@@ -89,7 +89,10 @@ function recordedTimeOf(ns: bigint | null): string {
   return ns === null ? 'unknown time' : timeOf(BigInt.asUintN(64, ns - EARLIEST) + EARLIEST);
 }
 
-/** With nanoseconds, which may be the only difference of a rewritten copy. Outside the years 1 to 9999, as `date -d` reads it. */
+/**
+ * With nanoseconds, which may be the only difference of a rewritten copy. Outside the years 1 to 9999, as `date -d`
+ * reads it.
+ */
 function timeOf(ns: bigint): string {
   const rest = ((ns % SECOND) + SECOND) % SECOND; // before 1970 as well
   const seconds = timeFromMicros((ns - rest) / 1000n) ?? `@${(ns - rest) / SECOND}`;

@@ -1,6 +1,7 @@
 /**
- * A drive with a DriveError, and a library that refuses, are suspended until their next try. A volume is suspended if it
- * cannot be mounted, or if several files in a row are unreadable. The counts are in memory, for all drives of an engine.
+ * A drive with a DriveError, and a library that refuses, are suspended until their next try. A volume is suspended if
+ * it cannot be mounted, or if several files in a row are unreadable. The counts are in memory, for all drives of an
+ * engine.
  */
 
 import { type ErrorClass, isExhausted, logFailure, messageOf, oneLine, UnavailableError } from '../../core/errors.js';

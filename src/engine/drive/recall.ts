@@ -174,7 +174,8 @@ async function giveUp(copy: ActiveCopy, error: unknown): Promise<unknown> {
 }
 
 /**
- * @returns `unsure` if the partial file may remain; the file's stats if an unrecorded file with the same bytes is at the path
+ * @returns `unsure` if the partial file may remain; the file's stats if an unrecorded file with the same bytes is at
+ *   the path
  * @throws TapeError POLICY if any other file is there
  */
 async function placeCopy(

@@ -1,7 +1,7 @@
 /**
- * Recovers recalls of a drive's earlier holder. Removes their partial files, so that a stalled engine cannot put them in
- * place any more, and requeues the recalls. Their other files stay recorded: the file's next recall replaces a copy that
- * was put in place and not reported, or a job removes it (restore-area/removal.ts).
+ * Recovers recalls of a drive's earlier holder. Removes their partial files, so that a stalled engine cannot put them
+ * in place any more, and requeues the recalls. Their other files stay recorded: the file's next recall replaces a copy
+ * that was put in place and not reported, or a job removes it (restore-area/removal.ts).
  */
 
 import { logFailure, UnavailableError } from '../../core/errors.js';

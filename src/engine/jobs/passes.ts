@@ -27,8 +27,8 @@ const MAX_PAUSE_MS = 1000;
 const STAGGER_MS = 50;
 
 /**
- * Runs jobs until `stop`. Logs errors and retries. Staggers their start, so that a new engine does not need a connection
- * for each.
+ * Runs jobs until `stop`. Logs errors and retries. Staggers their start, so that a new engine does not need a
+ * connection for each.
  * @returns when all jobs have ended
  */
 export async function runJobs(ctx: Context, stop: AbortSignal, jobs: readonly Job[]): Promise<void> {

@@ -22,7 +22,9 @@ export function openStagingLibrary(ctx: Context, registered: Library, env: Site[
   return { id, name, library, depth: { files: depthFiles ?? DEPTH_FILES, bytes: depthBytes } };
 }
 
-/** Writes the usage counts; called after each piece of work. Never rejects: a failed write is repeated the next time. */
+/**
+ * Writes the usage counts; called after each piece of work. Never rejects: a failed write is repeated the next time.
+ */
 export async function writeUsage(ctx: Context, { id, library: { usage } }: OpenStagingLibrary): Promise<void> {
   if (!usage) return;
   const written = [...usage];

@@ -20,7 +20,9 @@ import { restSeconds } from './rests.js';
 const MAX_BREAKS = 3;
 const MIN_BYTES = 64 * 1024;
 
-/** A file that is not ready when it is read is staged again this often without a try. After that, each time is a try. */
+/**
+ * A file that is not ready when it is read is staged again this often without a try. After that, each time is a try.
+ */
 const MAX_RETURNS = 5;
 
 export class StagedSource implements MountedVolume {
@@ -38,8 +40,8 @@ export class StagedSource implements MountedVolume {
   }
 
   /**
-   * @throws PostponedError if the library may still deliver other files; LibraryError if it is unreadable; NotReadyError if
-   *   it reported the file as ready, and the file is not; TapeError if that happened often
+   * @throws PostponedError if the library may still deliver other files; LibraryError if it is unreadable;
+   *   NotReadyError if it reported the file as ready, and the file is not; TapeError if that happened often
    */
   async *read(file: FileOnVolume, signal: AbortSignal): AsyncGenerator<Uint8Array> {
     const row = this.rows.get(file.path);

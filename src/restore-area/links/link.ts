@@ -13,7 +13,7 @@ import type { Link } from '../../domain/links/links.js';
 import { findProblem, type Trusted } from '../exposure.js';
 import { type Directory, ignoreReplaced, withDirectory } from '../restore-area.js';
 
-/** Another file is at the archive path, or an untrusted link leads to its directory. */
+/** An error that another file is at the archive path, or that an untrusted link leads to its directory. */
 class InTheWayError extends TapeError {
   constructor(message: string) {
     super('POLICY', message);
@@ -70,21 +70,21 @@ async function placeLink(
     await symlink(target, entry);
   } catch (error) {
     if (codeOf(error) !== 'EEXIST') throw error;
-    const there = await lookAtEntry(entry);
+    const there = await readEntry(entry);
     if (there?.target === target) return;
-    if (there && !(await mayReplace(there, folder, entry, mountpoints))) throw tellInTheWay(at, there.target);
+    if (there && !(await mayReplace(there, folder, entry, mountpoints))) throw describeObstacle(at, there.target);
     await replaceLink({ at, target }, folder, there, fileId);
   }
 }
 
 /**
- * Removes a link with this target; leaves anything else alone, also what an untrusted link leads to.
+ * Removes a link with this target; leaves any other file alone, also behind an untrusted link.
  * @throws errors of the file system
  */
 export async function removeLink({ at, target }: Link): Promise<void> {
   const remove = async (folder: Directory) => {
     const entry = path.join(folder.fdPath, path.basename(at));
-    if ((await lookAtEntry(entry))?.target !== target) return; // asynchronous, so that a hung file system blocks only this call
+    if ((await readEntry(entry))?.target !== target) return; // asynchronous, so that a hung file system blocks only this call
     // check and removal are synchronous, so that a file put there meanwhile is not removed
     try {
       if (lstatSync(entry).isSymbolicLink() && readlinkSync(entry) === target) unlinkSync(entry);
@@ -105,7 +105,7 @@ interface Way {
   real: string;
   /** Names below it that do not exist. */
   missing: string[];
-  /** A link in the path that leads nowhere. */
+  /** A dangling link in the path. */
   dangling?: string;
 }
 
@@ -134,8 +134,8 @@ async function resolveFolder(folder: string, from = '/', links = { left: MOST_LI
 }
 
 /**
- * Reads a link of root or of this process's user. An untrusted link could lead to a directory in which only this process
- * may write. So could a trusted one that other users may replace or rename between two calls.
+ * Reads a link of root or of this process's user. An untrusted link could lead to a directory in which only this
+ * process may write. So could a trusted one that other users may replace or rename between two calls.
  * @throws InTheWayError if it is untrusted
  */
 async function readTrustedLink(dir: string, name: string): Promise<string> {
@@ -177,7 +177,7 @@ async function mayReplace(
   return (await stat(entry).catch(ignoreNothing)) === undefined;
 }
 
-/** Replaces a link atomically, so that the path never is missing; checks it again right before. */
+/** Replaces a link atomically, so that the path is never missing. Checks it again right before. */
 async function replaceLink(
   { at, target }: Link,
   folder: Directory,
@@ -192,12 +192,12 @@ async function replaceLink(
   if (!now || (now.ino === there?.stats.ino && now.ctimeNs === there.stats.ctimeNs)) renameSync(beside, entry);
   else {
     unlinkSync(beside);
-    throw tellInTheWay(at, null);
+    throw describeObstacle(at, null);
   }
 }
 
 /** The message does not show the target of another user's link. */
-function tellInTheWay(at: string, target: string | null): InTheWayError {
+function describeObstacle(at: string, target: string | null): InTheWayError {
   const what = target === null ? 'what is no link of Tapegate’s' : 'a link to somewhere else';
   return new InTheWayError(`${at} is ${what}, and stays`);
 }
@@ -211,11 +211,11 @@ const FOLDER_MODE = 0o777 & ~process.umask();
 
 /**
  * Removes the directories above a removed link, innermost first, while they are empty and look as `makeLink` creates
- * them: another owner, group or mode was set by someone who wants to keep them. Leaves directories behind a link that
- * leads out of the link folder.
+ * them: with another owner, group or mode, an operator wants to keep them. Leaves directories behind a link that
+ * leads out of TAPEGATE_LINK_ROOT.
  *
  * Does not sync: a directory that reappears after a crash is empty, and is removed with the next link in it.
- * @param root TAPEGATE_LINK_ROOT, which stays
+ * @param root TAPEGATE_LINK_ROOT, which is never removed
  */
 export async function tidyLinkFolders(root: string, at: string): Promise<void> {
   const { real } = await resolveFolder(root);
@@ -253,10 +253,10 @@ interface Standing {
 
 /** @returns undefined if there is none @throws InTheWayError if an untrusted link leads to its directory */
 export async function lookAtLink(at: string): Promise<Standing | undefined> {
-  return await inLinkFolder(path.dirname(at), (folder) => lookAtEntry(path.join(folder.fdPath, path.basename(at))));
+  return await inLinkFolder(path.dirname(at), (folder) => readEntry(path.join(folder.fdPath, path.basename(at))));
 }
 
-async function lookAtEntry(entry: string): Promise<Standing | undefined> {
+async function readEntry(entry: string): Promise<Standing | undefined> {
   try {
     const stats = await lstat(entry, { bigint: true });
     return { stats, target: stats.isSymbolicLink() ? await readlink(entry) : null };
@@ -270,7 +270,7 @@ export async function syncLinkFolder(folder: string): Promise<void> {
   await inLinkFolder(folder, ({ handle }) => handle.sync()).catch(ignoreReplaced);
 }
 
-/** ELOOP: a link to itself also has no target. */
+/** Whether an error means that a file is missing. ELOOP: a link to itself has no target. */
 function ignoreNothing(error: unknown): undefined {
   if (!['ENOENT', 'ENOTDIR', 'ELOOP'].includes(codeOf(error) ?? '')) throw error;
 }

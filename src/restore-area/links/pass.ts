@@ -20,7 +20,7 @@ import { waitInTime } from '../calls.js';
 import { confirmOwned } from '../ownership.js';
 import { makeLink, removeLink, syncLinkFolder, tidyLinkFolders } from './link.js';
 
-/** Few enough to settle within a claim, even if each call is slow. */
+/** Links per claim: few enough to settle before the claim expires, even if each call is slow. */
 const PAGE = 100;
 
 /** Time limit for early links, so that a hung file system does not delay a drive; the job makes the rest. */
@@ -38,7 +38,7 @@ export async function beginLinks(ctx: Context): Promise<void> {
   );
 }
 
-/** Keep one instance: while a call hangs, no other is made, because each blocks a thread. */
+/** Makes and removes links. Use one instance per process: it makes no call while another hangs and blocks a thread. */
 export class LinkKeeper {
   private readonly ctx: Context;
   private hanging: Promise<unknown> | undefined;
@@ -47,7 +47,7 @@ export class LinkKeeper {
     this.ctx = ctx;
   }
 
-  /** @throws Error once if the link directory does not respond; then does nothing until it does */
+  /** Settles all pending links. @throws Error once if the link directory hangs; then does nothing until it responds */
   async settleAll(stop: AbortSignal): Promise<void> {
     while (!stop.aborted && !this.hanging) {
       await confirmOwned(this.ctx);
@@ -113,7 +113,7 @@ export class LinkKeeper {
     );
   }
 
-  /** Never rejects: the link is gone, so its copy may go, whatever remains of its directories. */
+  /** Never rejects: the link is gone, so its copy may be removed, even if directories remain. */
   private async tidy(linkRoot: string, at: string): Promise<void> {
     await tidyLinkFolders(linkRoot, at).catch((error: unknown) => {
       this.ctx.log.warn({ error: messageOf(error), path: at }, 'empty folders of links stay');
