@@ -6,7 +6,7 @@ import { codeOf, FencedError, messageOf, UnavailableError } from '../core/errors
 import type { Context } from '../domain/context.js';
 import { checksumOf } from '../restore-area/checksum.js';
 import { storedStats } from '../restore-area/copy.js';
-import { openCopyDirectory } from '../restore-area/made-folders.js';
+import { openCopyDirectory } from '../restore-area/made-directories.js';
 import { confirmOwned } from '../restore-area/ownership.js';
 import { readSourceCopies, type SourceCopy, type TakenCopy, takeOverCopies } from './copies.js';
 import { type Adopting, readPages } from './report.js';

@@ -31,7 +31,7 @@ import { pruneStageRequests } from '../domain/stage-requests/stage-requests.js';
 import { CallWatch, limitsOf } from '../restore-area/calls.js';
 import { checkChangedCopies } from '../restore-area/changed.js';
 import { FailingDisks } from '../restore-area/failures.js';
-import { beginLinks, LinkKeeper } from '../restore-area/links/pass.js';
+import { beginLinks, LinkKeeper } from '../restore-area/links/keeper.js';
 import { CopyCheck } from '../restore-area/missing.js';
 import { CHECK_MS, ownershipOf } from '../restore-area/ownership.js';
 import { removeStaleFiles, removeUnheld, WaitingRequests } from '../restore-area/removal.js';
@@ -40,14 +40,14 @@ import { prepareDisks } from '../restore-area/setup.js';
 import { createMeasurement, DiskGauge, type readFileSystem } from '../restore-area/space.js';
 import type { DriveLibrary } from '../tape/drive-library.js';
 import type { Site } from '../tape/kind.js';
-import { DriveGroups, type SharedOptions } from './crews.js';
 import { type DriveWork, mountVolumes, takeOver } from './drive/drive.js';
 import { RunningRecalls } from './drive/options.js';
+import { DriveGroups, type SharedOptions } from './drive-groups.js';
 import { FollowedLibraries, stagingKey } from './followed-libraries.js';
-import { type Job, runJobs, WorkSignal } from './jobs/passes.js';
+import { type Job, runJobs, WorkSignal } from './jobs/jobs.js';
 import { sendMail } from './notifications/notify.js';
 import { WebhookSender } from './notifications/sender.js';
-import { openStagingLibrary } from './staging/place.js';
+import { openStagingLibrary } from './staging/open-library.js';
 import { runStager } from './staging/stager.js';
 
 export interface Engine {

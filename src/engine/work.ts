@@ -3,7 +3,7 @@ import type { Library } from '../domain/libraries/libraries.js';
 import type { Site } from '../tape/kind.js';
 import { createDriveLibrary } from '../tape/kinds.js';
 import { type DriveWork, mountVolumes } from './drive/drive.js';
-import { openStagingLibrary } from './staging/place.js';
+import { openStagingLibrary } from './staging/open-library.js';
 import { readStaged } from './staging/reader.js';
 
 /** Returns the work of a library's drives. @throws SettingsError if this program does not support the library */

@@ -28,7 +28,7 @@ import { openTls } from '../gateway/http/tls.js';
 import { type CallerLimits, keepTurn, limitCallers, limitKey, Shares } from '../gateway/limits/limits.js';
 import { createPlainServer, listen } from '../gateway/listen.js';
 import { waitInTime } from '../restore-area/calls.js';
-import { CopyReader } from '../restore-area/copy-door.js';
+import { CopyReader } from '../restore-area/copy-reader.js';
 import { tellMetrics } from '../telemetry/listener.js';
 import { type Metrics, openMetrics } from '../telemetry/metrics.js';
 

@@ -7,7 +7,7 @@ import { type ChangedCopy, type ExaminedCopy, readChanged, settleChanged } from 
 import { pagesByFile } from '../domain/page-keys.js';
 import { findStats, matchesTimes, readChecksum } from './copy.js';
 import { FailingDisks } from './failures.js';
-import { removeEmptyDirectories } from './made-folders.js';
+import { removeEmptyDirectories } from './made-directories.js';
 import { callEach } from './removal.js';
 
 /** Checks changed copies that requests need. A file with the bytes on tape satisfies them; otherwise it is recalled. */

@@ -8,7 +8,7 @@ import { returnMissing } from '../domain/disks/missing.js';
 import { forgetKept, readKeptCopies } from '../domain/disks/removals.js';
 import { waitInTime } from './calls.js';
 import { statIn } from './copy.js';
-import { removeEmptyDirectories } from './made-folders.js';
+import { removeEmptyDirectories } from './made-directories.js';
 import { type MarkedDisk, rootOf } from './marker.js';
 import { confirmOwned } from './ownership.js';
 import { openExisting } from './restore-area.js';

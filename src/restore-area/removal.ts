@@ -21,7 +21,7 @@ import {
 import { deleteStaleFiles, findStillStale, readStaleFilesAtRest, type StaleFile } from '../domain/disks/stale-files.js';
 import { type CopyState, compareCopy, recogniseCopy, removeCopy } from './copy.js';
 import { callDisk, FailingDisks } from './failures.js';
-import { removeEmptyDirectories } from './made-folders.js';
+import { removeEmptyDirectories } from './made-directories.js';
 import { confirmOwned } from './ownership.js';
 import { findPartial, partialName, removePartialSeen } from './partial-file.js';
 import type { CopyLocation } from './restore-area.js';

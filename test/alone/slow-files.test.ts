@@ -5,7 +5,7 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
 import { syncFile } from '../../src/restore-area/descriptors.js';
-import { openCopyDirectory } from '../../src/restore-area/made-folders.js';
+import { openCopyDirectory } from '../../src/restore-area/made-directories.js';
 import { createBudget, PartialFile } from '../../src/restore-area/partial-file.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';

@@ -5,7 +5,7 @@ import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
 import { listDisks } from '../../src/domain/disks/disks.js';
 import { resume } from '../../src/domain/health/suspensions.js';
 import { examine } from '../../src/engine/doctor/doctor.js';
-import { openCopyDirectory } from '../../src/restore-area/made-folders.js';
+import { openCopyDirectory } from '../../src/restore-area/made-directories.js';
 import { removeStaleFiles, removeUnheld } from '../../src/restore-area/removal.js';
 import { addDisk, removeDiskAndMarker as removeDisk } from '../../src/restore-area/setup.js';
 import type { TestApp } from '../support/app.js';

@@ -6,7 +6,7 @@ import type { DatabaseClock } from '../../src/db/clock.js';
 import { ClockWatch } from '../../src/domain/clock.js';
 import { endFarTimes } from '../../src/domain/far-times.js';
 import { claimDrive } from '../../src/domain/recalls/drives.js';
-import { runJobs } from '../../src/engine/jobs/passes.js';
+import { runJobs } from '../../src/engine/jobs/jobs.js';
 import { findFaults } from '../support/faults.js';
 import { readSuspensions, resume } from '../support/suspend.js';
 import { useApp } from '../support/use-app.js';

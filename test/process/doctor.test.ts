@@ -13,7 +13,7 @@ import path from 'node:path';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { Finding } from '../../src/domain/doctor/findings.js';
 import { examine, type Report } from '../../src/engine/doctor/doctor.js';
-import { openCopyDirectory } from '../../src/restore-area/made-folders.js';
+import { openCopyDirectory } from '../../src/restore-area/made-directories.js';
 import { startApp, type TestApp } from '../support/app.js';
 import { withEngine } from '../support/engine-by-hand.js';
 import { findIllegalMoves, readDisks, readRestored, readStage } from '../support/engine-watch.js';

@@ -22,7 +22,7 @@ import { cleanUp } from '../../src/engine/drive/stale-files.js';
 import { CallWatch, limitsOf } from '../../src/restore-area/calls.js';
 import { putInPlace } from '../../src/restore-area/copy.js';
 import { FailingDisks } from '../../src/restore-area/failures.js';
-import { OpenDirectories, openCopyDirectory } from '../../src/restore-area/made-folders.js';
+import { OpenDirectories, openCopyDirectory } from '../../src/restore-area/made-directories.js';
 import { writeMarker } from '../../src/restore-area/marker.js';
 import { partialName } from '../../src/restore-area/partial-file.js';
 import { removeUnheld } from '../../src/restore-area/removal.js';

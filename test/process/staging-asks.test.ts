@@ -4,7 +4,7 @@ import { mkdirSync } from 'node:fs';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { removeLibrary } from '../../src/domain/libraries/changes.js';
 import { cancelRequest } from '../../src/domain/requests/ends.js';
-import { WorkSignal } from '../../src/engine/jobs/passes.js';
+import { WorkSignal } from '../../src/engine/jobs/jobs.js';
 import { runStager } from '../../src/engine/staging/stager.js';
 import { addDisk } from '../../src/restore-area/setup.js';
 import { LibraryError } from '../../src/tape/drive-library.js';

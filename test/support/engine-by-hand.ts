@@ -5,7 +5,7 @@ import { claimDrive, ensureDrives, type Lease, setMount } from '../../src/domain
 import { finishRecalls, noteReady } from '../../src/domain/recalls/ends.js';
 import { type RunningRecall, startRecalls } from '../../src/domain/recalls/starts.js';
 import { type EngineOptions, startEngine } from '../../src/engine/runner.js';
-import { openCopyDirectory } from '../../src/restore-area/made-folders.js';
+import { openCopyDirectory } from '../../src/restore-area/made-directories.js';
 import { addDisk } from '../../src/restore-area/setup.js';
 import { DiskGauge } from '../../src/restore-area/space.js';
 import type { DriveLibrary } from '../../src/tape/drive-library.js';

@@ -2,7 +2,7 @@
  * Links at the archive paths of files to their copies in the restore area.
  * A row is stored before its link is made, and stays until the link is removed. A copy leaves the restore area only if
  * no link points to it (disks/removals.ts). A trigger marks the row at each change of the copy, and an engine settles
- * marked rows (restore-area/links/pass.ts). Each step is repeatable, and counts only if the row was not marked meanwhile
+ * marked rows (restore-area/links/keeper.ts). Each step is repeatable, and counts only if the row was not marked meanwhile
  * (`change`).
  * A process that was paused longer than its claim may make an unwanted link, so removed links are checked once more
  * after all claims have ended.

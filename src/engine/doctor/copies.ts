@@ -12,8 +12,8 @@ import { markLinks, type NotedLink, readChanges, readLinks } from '../../domain/
 import { pagesByFile } from '../../domain/page-keys.js';
 import { isInPlace } from '../../restore-area/changed.js';
 import { compareCopy, readChecksum, statCopy } from '../../restore-area/copy.js';
+import { LinkKeeper } from '../../restore-area/links/keeper.js';
 import { lookAtLink } from '../../restore-area/links/link.js';
-import { LinkKeeper } from '../../restore-area/links/pass.js';
 import { removeUnheld } from '../../restore-area/removal.js';
 import type { Examination } from './examination.js';
 

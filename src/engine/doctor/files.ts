@@ -12,7 +12,7 @@ import type { Finding } from '../../domain/doctor/findings.js';
 import { findStats, recogniseCopy, removeSeen } from '../../restore-area/copy.js';
 import { isSame } from '../../restore-area/entry.js';
 import { describeUntrusted, findProblem, readTrusted } from '../../restore-area/exposure.js';
-import { removeEmptyDirectories } from '../../restore-area/made-folders.js';
+import { removeEmptyDirectories } from '../../restore-area/made-directories.js';
 import { type MarkedDisk, markerName, rootOf } from '../../restore-area/marker.js';
 import { findPartial, parsePartialName } from '../../restore-area/partial-file.js';
 import type { CopyLocation } from '../../restore-area/restore-area.js';

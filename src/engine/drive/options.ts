@@ -1,9 +1,9 @@
 /** Options of a drive: its lease, its signals, and state that it shares with the engine's other drives. */
 import type { DriveRange } from '../../domain/recalls/drives.js';
 import type { FailingDisks } from '../../restore-area/failures.js';
-import type { LinkKeeper } from '../../restore-area/links/pass.js';
+import type { LinkKeeper } from '../../restore-area/links/keeper.js';
 import type { DiskGauge } from '../../restore-area/space.js';
-import type { WorkSignal } from '../jobs/passes.js';
+import type { WorkSignal } from '../jobs/jobs.js';
 import type { VolumeFailures } from './drive-failures.js';
 import type { DriveShare } from './share.js';
 

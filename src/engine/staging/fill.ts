@@ -22,7 +22,7 @@ import type { StagerLease } from '../../domain/staging/stagers.js';
 import { estimateReading, findMedium } from '../../planner/media.js';
 import { groupByVolume, type WaitingVolume } from '../../planner/queue.js';
 import { chooseNext, chooseSweep, defaultPolicy, openBacklog, type ScheduleState } from '../../planner/schedule.js';
-import type { OpenStagingLibrary } from './place.js';
+import type { OpenStagingLibrary } from './open-library.js';
 
 /** Shortest possible slices: a stage request cannot be taken back, unlike the plan of a drive. */
 const policy = { ...defaultPolicy, turnSeconds: 0, sweepSeconds: 0 };

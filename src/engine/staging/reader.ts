@@ -26,7 +26,7 @@ import { ReadPlan } from '../drive/plan.js';
 import { PostponedError } from '../drive/retry.js';
 import { BatchReader } from '../drive/starts.js';
 import { describeMismatch, explainFailure } from '../drive/verify.js';
-import { type OpenStagingLibrary, writeUsage } from './place.js';
+import { type OpenStagingLibrary, writeUsage } from './open-library.js';
 import { restSeconds } from './rests.js';
 import { StagedSource, UndeliveredFiles } from './source.js';
 

@@ -13,7 +13,7 @@ import { tapeSeconds, within } from '../../restore-area/calls.js';
 import { type FileOnVolume, LibraryError, type MountedVolume } from '../../tape/drive-library.js';
 import { ChangedError, NotReadyError, type ReadVersion, RetryLaterError, type StagedFile } from '../../tape/staging.js';
 import { PostponedError } from '../drive/retry.js';
-import type { OpenStagingLibrary } from './place.js';
+import type { OpenStagingLibrary } from './open-library.js';
 import { restSeconds } from './rests.js';
 
 /** A read that breaks off this often, each time after fewer than `LEAST_BYTES`, is abandoned. */

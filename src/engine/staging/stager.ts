@@ -24,9 +24,9 @@ import { confirmOwned } from '../../restore-area/ownership.js';
 import { isRefusal, LibraryError } from '../../tape/drive-library.js';
 import { RetryLaterError } from '../../tape/staging.js';
 import { Renewal } from '../drive/lease.js';
-import type { WorkSignal } from '../jobs/passes.js';
+import type { WorkSignal } from '../jobs/jobs.js';
 import { fillDepth } from './fill.js';
-import { type OpenStagingLibrary, writeUsage } from './place.js';
+import { type OpenStagingLibrary, writeUsage } from './open-library.js';
 import { restSeconds } from './rests.js';
 import { type MakeCall, pollDue, releaseDue, stageIntended } from './steps.js';
 

@@ -24,7 +24,7 @@ import {
 import { LibraryError } from '../../tape/drive-library.js';
 import { type Demand, type FileState, RetryLaterError, type StagedFile } from '../../tape/staging.js';
 import { classifyError, describeEnd, isTry, pauseSeconds } from '../drive/retry.js';
-import type { OpenStagingLibrary } from './place.js';
+import type { OpenStagingLibrary } from './open-library.js';
 import { againSeconds, pollSeconds, restSeconds } from './rests.js';
 
 /** Makes a call with a time limit, while this engine holds the lease. */

@@ -20,7 +20,7 @@ import { count, isCounting } from '../../core/signals.js';
 import type { Context } from '../../domain/context.js';
 import { FIRST_LIBRARY } from '../../domain/libraries/libraries.js';
 import { FollowedLibraries, readingKey } from '../../engine/followed-libraries.js';
-import { runJobs, WorkSignal } from '../../engine/jobs/passes.js';
+import { runJobs, WorkSignal } from '../../engine/jobs/jobs.js';
 import { forgetProcess, replay, type Told } from '../../telemetry/forwarded.js';
 
 /** Messages to an engine process. */
