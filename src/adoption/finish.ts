@@ -16,7 +16,7 @@ import { removeEntry } from '../restore-area/entry.js';
 import { lookAtLink, removeLink, syncLinkFolder } from '../restore-area/links/link.js';
 import { rootOf } from '../restore-area/marker.js';
 import { confirmOwned, ownershipOf } from '../restore-area/ownership.js';
-import { type CopyLocation, withCopy } from '../restore-area/restore-area.js';
+import { type CopyLocation, ignoreReplaced, withCopy } from '../restore-area/restore-area.js';
 import { forgetOldNames, type GoneName, type OldName, readOldNames, readUnheldAdopted } from './copies.js';
 import { isSameName } from './link-copies.js';
 import type { Difference } from './report.js';
@@ -120,7 +120,7 @@ async function removeOldName(name: OldName, archiveRoot: string): Promise<Fate> 
     removeEntry(folder, path.basename(at.path), (now) => matchesRecord(known, now)),
   );
   if (removed === 'other') return { fate: 'left', why: 'another file has the name by now' };
-  await removeEmptyAbove(place, at.mountpoint);
+  await removeEmptyAbove(at);
   return { fate: removed === 'removed' ? 'removed' : 'gone' };
 }
 
@@ -160,10 +160,12 @@ async function readOtherName(name: OldName): Promise<bigint | null> {
   return stats && matchesRecord(knownOf(name), stats) ? storedStats(stats).ctimeNs : null;
 }
 
-async function removeEmptyAbove(place: string, mountpoint: string): Promise<void> {
+async function removeEmptyAbove(at: CopyLocation): Promise<void> {
   try {
-    for (let dir = path.dirname(place); dir.startsWith(`${mountpoint}/`); dir = path.dirname(dir)) await rmdir(dir);
+    for (let dir = path.dirname(at.path); dir !== '/'; dir = path.dirname(dir)) {
+      await withCopy({ ...at, path: dir }, (file) => rmdir(file));
+    }
   } catch (error) {
-    if (!['ENOTEMPTY', 'EEXIST', 'EBUSY', 'EACCES', 'EPERM', 'ENOENT'].includes(codeOf(error) ?? '')) throw error;
+    if (!['ENOTEMPTY', 'EEXIST', 'EBUSY', 'EACCES', 'EPERM'].includes(codeOf(error) ?? '')) ignoreReplaced(error);
   }
 }

@@ -1,5 +1,5 @@
 /** Finds the source's copies, and hard-links each to Tapegate's path: the source keeps its own names. */
-import { link, lstat, readlink, realpath, stat } from 'node:fs/promises';
+import { link, lstat, readlink, realpath, stat, unlink } from 'node:fs/promises';
 import path from 'node:path';
 import type { PoolClient } from 'pg';
 import { codeOf, FencedError, messageOf, UnavailableError } from '../core/errors.js';
@@ -8,6 +8,7 @@ import { checksumOf } from '../restore-area/checksum.js';
 import { storedStats } from '../restore-area/copy.js';
 import { openCopyDirectory } from '../restore-area/made-directories.js';
 import { confirmOwned } from '../restore-area/ownership.js';
+import { withDirectory } from '../restore-area/restore-area.js';
 import { readSourceCopies, type SourceCopy, type TakenCopy, takeOverCopies } from './copies.js';
 import { type Adopting, readPages } from './report.js';
 
@@ -57,31 +58,46 @@ async function tryTake(
     return refuse('copy-disk', `its restore disk ${problem}`);
   }
   try {
-    const place = await findCopy(copy.path, mountpoint, archiveRoot);
-    if (place === undefined) return refuse('copy-missing', `nothing of it is found on ${mountpoint}`);
-    const before = await lstat(place, { bigint: true });
-    if (before.size !== copy.size) return refuse('copy-size', `${place} has ${before.size} bytes`);
-    const found = checksum === null ? null : await checksumOf(place, checksum);
-    if (found !== checksum) return refuse('copy-checksum', `${place} has ${found}, and not ${checksum}`);
-    if (!adopting.isTrial) {
-      await confirmOwned(ctx);
-      await giveName(ctx, { ...copy, diskId, mountpoint }, place);
-    }
-    const after = await lstat(place, { bigint: true });
-    if (after.ino !== before.ino || after.mtimeNs !== before.mtimeNs || after.size !== before.size) {
-      return refuse('copy-changing', `${place} was changed while it was looked at`);
-    }
-    const traits = { ...storedStats(after), checksum };
-    const old = (await isSameName(place, mountpoint + copy.path)) ? null : place;
-    return [{ ...copy, diskId, place: old, ...traits }];
+    const source = await findCopy(copy.path, mountpoint, archiveRoot);
+    if (source === undefined) return refuse('copy-missing', `nothing of it is found on ${mountpoint}`);
+    const { place, real } = source;
+    // users of the source may replace its directories at any moment
+    return await withDirectory('/', path.dirname(real), async (folder) => {
+      const file = path.join(folder.fdPath, path.basename(real));
+      const before = await lstat(file, { bigint: true });
+      if (before.size !== copy.size) return refuse('copy-size', `${place} has ${before.size} bytes`);
+      const found = checksum === null ? null : await checksumOf(file, checksum);
+      if (found !== checksum) return refuse('copy-checksum', `${place} has ${found}, and not ${checksum}`);
+      if (!adopting.isTrial) {
+        await confirmOwned(ctx);
+        await giveName(ctx, { ...copy, diskId, mountpoint }, { place, file, ino: before.ino });
+      }
+      const after = await lstat(file, { bigint: true });
+      if (after.ino !== before.ino || after.mtimeNs !== before.mtimeNs || after.size !== before.size) {
+        return refuse('copy-changing', `${place} was changed while it was being adopted`);
+      }
+      const traits = { ...storedStats(after), checksum };
+      const old = (await isSameName(place, mountpoint + copy.path)) ? null : place;
+      return [{ ...copy, diskId, place: old, ...traits }];
+    });
   } catch (error) {
     if (error instanceof UnavailableError || error instanceof FencedError) throw error;
     return refuse('copy-refused', messageOf(error));
   }
 }
 
+interface FoundSource {
+  place: string;
+  /** Without links. */
+  real: string;
+}
+
 /** Returns the archive path's target if it is a regular file on the disk, else a file at Tapegate's path. */
-async function findCopy(logicalPath: string, mountpoint: string, archiveRoot: string): Promise<string | undefined> {
+async function findCopy(
+  logicalPath: string,
+  mountpoint: string,
+  archiveRoot: string,
+): Promise<FoundSource | undefined> {
   const root = await realpath(mountpoint);
   const target = await targetOf(path.join(archiveRoot, logicalPath));
   for (const candidate of [target, mountpoint + logicalPath]) {
@@ -89,7 +105,7 @@ async function findCopy(logicalPath: string, mountpoint: string, archiveRoot: st
     const stats = await lstat(candidate).catch(ignoreNone);
     if (!stats?.isFile()) continue;
     const real = await realpath(candidate);
-    if (real.startsWith(`${root}/`)) return candidate;
+    if (real.startsWith(`${root}/`)) return { place: candidate, real };
   }
   return undefined;
 }
@@ -98,18 +114,23 @@ async function findCopy(logicalPath: string, mountpoint: string, archiveRoot: st
 async function giveName(
   ctx: Context,
   copy: SourceCopy & { diskId: number; mountpoint: string },
-  place: string,
+  { place, file, ino }: { place: string; file: string; ino: bigint },
 ): Promise<void> {
   if (await isSameName(place, copy.mountpoint + copy.path)) return;
   const folder = await openCopyDirectory(ctx, copy);
   try {
     const name = path.join(folder.fdPath, path.basename(copy.path));
-    try {
-      await link(place, name);
-    } catch (error) {
-      if (codeOf(error) !== 'EEXIST') throw error;
-      const [standing, own] = [await lstat(name, { bigint: true }), await lstat(place, { bigint: true })];
-      if (standing.ino !== own.ino) throw new Error(`another file stands at ${copy.mountpoint}${copy.path}`);
+    const isMade = await link(file, name).then(
+      () => true,
+      (error: unknown) => {
+        if (codeOf(error) !== 'EEXIST') throw error;
+        return false;
+      },
+    );
+    if ((await lstat(name, { bigint: true })).ino !== ino) {
+      if (!isMade) throw new Error(`another file stands at ${copy.mountpoint}${copy.path}`);
+      await unlink(name);
+      throw new Error(`${place} was replaced while it was being adopted`);
     }
     await folder.handle.sync();
   } finally {

@@ -15,7 +15,7 @@ import {
 } from 'node:fs';
 import path from 'node:path';
 import pg from 'pg';
-import { afterAll, afterEach, beforeEach, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { parseLines } from '../support/command-results.js';
 import { createDatabase, type TestDatabase } from '../support/database.js';
 import { bytesOf, createNlaSite, fillNlaSite, type NlaSite, restored, stageNumbers } from '../support/nla-control.js';
@@ -24,6 +24,16 @@ import { makeRequest, read } from '../support/rest.js';
 import { makeTempDir } from '../support/temp-dir.js';
 import { waitFor } from '../support/wait.js';
 import { workHere } from '../support/work.js';
+
+const hook = vi.hoisted(() => ({ beforeLink: (): void => {} }));
+vi.mock('node:fs/promises', async (original) => {
+  const real = await original<typeof import('node:fs/promises')>();
+  const link: typeof real.link = async (from, to) => {
+    hook.beforeLink();
+    await real.link(from, to);
+  };
+  return { ...real, link };
+});
 
 let dir: string;
 let site: NlaSite;
@@ -131,6 +141,21 @@ test('requests, users and files are answered as by the original', async () => {
   const next = await makeRequest(server, { quota: 'ada', files: [restored[0]] });
   expect(next).toBeGreaterThan(Math.max(...Object.values(ids)));
   await server.stop();
+});
+
+test('a directory of the source that is replaced during the adoption leads to no other file', async () => {
+  const source = path.dirname(readlinkSync(path.join(site.archive, restored[0])));
+  const own = statSync(path.join(source, 'a.nc')).ino;
+  const foreign = path.join(site.mountpoint, 'foreign');
+  mkdirSync(foreign);
+  for (const file of restored.slice(0, 2)) writeFileSync(path.join(foreign, path.basename(file)), bytesOf(file));
+  hook.beforeLink = () => {
+    hook.beforeLink = () => {};
+    renameSync(source, `${source}-was`);
+    symlinkSync(foreign, source);
+  };
+  await adoptSite();
+  expect(statSync(path.join(site.mountpoint, restored[0])).ino).toBe(own);
 });
 
 /** Beyond the nanoseconds of the database. */
