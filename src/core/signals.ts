@@ -8,7 +8,10 @@ const QUICK = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 
 const SLOW = [1, 10, 60, 300, 900, 3600, 14_400, 43_200, 86_400, 259_200, 604_800] as const;
 
 export const counted = {
-  tapegate_errors_total: { help: 'Errors returned to callers, by code. INTERNAL is a bug', labels: ['class'] },
+  tapegate_errors_total: {
+    help: 'Errors returned to callers, by code. INTERNAL is a bug. GraphQL failures that are a result, such as QuotaExceeded, are counted by tapegate_operation_seconds',
+    labels: ['class'],
+  },
   tapegate_recalls_started_total: { help: 'Recalls started', labels: ['drive'] },
   tapegate_recalls_ended_total: {
     help: 'Recalls ended, by outcome and error class',

@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import path from 'node:path';
 import type { SMTPServerOptions } from 'smtp-server';
-import { afterAll, afterEach, expect, test } from 'vitest';
+import { afterAll, afterEach, expect, onTestFinished, test, vi } from 'vitest';
 import { addSeconds, secondsBetween } from '../../src/core/time.js';
 import { createMailTransport } from '../../src/domain/notifications/mail/mail.js';
 import { sendMail } from '../../src/engine/notifications/notify.js';
@@ -281,7 +281,12 @@ test('sending holds no transaction open and no other engine takes the email, unl
   const { message_id } = await readEmail(app, id);
   const abort = new AbortController();
   const slow = await createMailTransport(silent.url);
+  expect(slow.options).toMatchObject({ greetingTimeout: 300_000, socketTimeout: 600_000 });
   closers.push(() => slow.close());
+  vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });
+  onTestFinished(() => {
+    vi.useRealTimers();
+  });
   const late = sendMail(app.ctx, slow, { stop: never, abort: abort.signal });
   await waitFor('the connection', async () => silent.sockets.length > 0);
   const { rows } = await app.ctx.db.pool.query(
@@ -290,7 +295,16 @@ test('sending holds no transaction open and no other engine takes the email, unl
   expect(rows).toEqual([]);
   const server = await startServer();
   expect(await sendDue(app, server.url)).toBe(0);
-  clock.advance(181);
+  const claimed = (await readEmail(app, id)).next_try_at;
+  clock.advance(100);
+  vi.advanceTimersByTime(60_000);
+  await waitFor(
+    'the claim to be renewed',
+    async () => String((await readEmail(app, id)).next_try_at) !== String(claimed),
+  );
+  clock.advance(100);
+  expect(await sendDue(app, server.url)).toBe(0);
+  clock.advance(81);
   expect(await sendDue(app, server.url)).toBe(1);
   const sent = await readEmail(app, id);
   expect(sent).toMatchObject({ state: 'SENT', attempts: 1, message_id });

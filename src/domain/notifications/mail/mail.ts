@@ -195,8 +195,8 @@ function text(lines: string[]): string {
   return `${lines.join('\n')}\n`;
 }
 
-/** A mail server that does not answer must not block. */
-const TIMEOUTS = { connectionTimeout: 10_000, greetingTimeout: 10_000, socketTimeout: 30_000 };
+/** Times for which a mail server may stay silent: RFC 5321, 4.5.3.2 asks for 5 minutes before the greeting and 10 after a message. */
+const TIMEOUTS = { connectionTimeout: 10_000, greetingTimeout: 300_000, socketTimeout: 600_000 };
 
 /**
  * A URL with a user name has a password, which is sent only over verified TLS, unless the server is on this host.

@@ -4,6 +4,7 @@
  * one user delay no other user. The times of the claims are stored, so rates apply across engines and restarts.
  */
 
+import { logFailure } from '../../../core/errors.js';
 import { addSeconds } from '../../../core/time.js';
 import { locking } from '../../../db/locks.js';
 import { allOf, empty, raw, type Sql, sql } from '../../../db/sql.js';
@@ -28,10 +29,13 @@ export type SendResult =
   | { state: 'REJECTED'; error: string }
   | { state: 'PENDING'; error: string; nextTryAt: string; isDeferred: boolean };
 
-/** Lifetime of a claim. A sender must finish earlier, with allowance for a slow database. */
+/** Lifetime of a claim, which the sender renews while it waits for the mail server. */
 const CLAIM_SECONDS = 180;
 
-export const SEND_SECONDS = 120;
+const RENEW_MS = 60_000;
+
+/** Limit for sending one email. A mail server may check a message for 10 minutes before it answers (RFC 5321, 4.5.3.2.6). */
+export const SEND_SECONDS = 900;
 
 /**
  * Claims the next email, has it sent, and records the result. No transaction is open meanwhile. If the sender dies, the
@@ -45,7 +49,7 @@ export async function claimMail(
   { inTurn, send }: { inTurn: boolean; send: (letter: Letter) => Promise<SendResult> },
 ): Promise<boolean> {
   const now = ctx.now();
-  const claimedUntil = addSeconds(now, CLAIM_SECONDS);
+  let claimedUntil = addSeconds(now, CLAIM_SECONDS);
   const letter = await transaction(ctx.db.pool, 'claimMail', async (tx) => {
     if (!inTurn) return await claimOldest(tx, { now, claimedUntil, which: sql`true` });
     const quotaId = await findTurn(ctx, tx, now);
@@ -56,8 +60,28 @@ export async function claimMail(
     await ctx.db.pool.query(sql`DELETE FROM notification WHERE id = ${letter.id} AND state = 'PENDING'`);
     return true;
   }
-  await noteMail(ctx, letter, { result: await send(letter), claimedUntil });
+  let renewal = Promise.resolve();
+  const renew = async () => {
+    claimedUntil = await renewClaim(ctx, letter, claimedUntil);
+  };
+  const timer = setInterval(() => {
+    renewal = renewal
+      .then(renew)
+      .catch((error: unknown) => logFailure(ctx.log, error, 'cannot renew the claim of an email'));
+  }, RENEW_MS);
+  const result = await send(letter).finally(() => clearInterval(timer));
+  await renewal;
+  await noteMail(ctx, letter, { result, claimedUntil });
   return true;
+}
+
+/** @returns the time until which the email is claimed; the given one if another sender has claimed it */
+async function renewClaim(ctx: Context, { id }: Letter, claimedUntil: string): Promise<string> {
+  const until = addSeconds(ctx.now(), CLAIM_SECONDS);
+  const { rowCount } = await ctx.db.pool.query(
+    sql`UPDATE notification SET next_try_at = ${until} WHERE id = ${id} AND state = 'PENDING' AND next_try_at = ${claimedUntil}`,
+  );
+  return rowCount === 1 ? until : claimedUntil;
 }
 
 /** @param choice.which a condition on the email `n` */
