@@ -70,7 +70,7 @@ async function placeLink(
     await symlink(target, entry);
   } catch (error) {
     if (codeOf(error) !== 'EEXIST') throw error;
-    const there = await readEntry(entry);
+    const there = await readLinkEntry(entry);
     if (there?.target === target) return;
     if (there && !(await mayReplace(there, folder, entry, mountpoints))) throw describeObstacle(at, there.target);
     await replaceLink({ at, target }, folder, there, fileId);
@@ -84,7 +84,7 @@ async function placeLink(
 export async function removeLink({ at, target }: Link): Promise<void> {
   const remove = async (folder: Directory) => {
     const entry = path.join(folder.fdPath, path.basename(at));
-    if ((await readEntry(entry))?.target !== target) return; // asynchronous, so that a hung file system blocks only this call
+    if ((await readLinkEntry(entry))?.target !== target) return; // asynchronous, so that a hung file system blocks only this call
     // check and removal are synchronous, so that a file put there meanwhile is not removed
     try {
       if (lstatSync(entry).isSymbolicLink() && readlinkSync(entry) === target) unlinkSync(entry);
@@ -253,10 +253,10 @@ interface Standing {
 
 /** @returns undefined if there is none @throws InTheWayError if an untrusted link leads to its directory */
 export async function lookAtLink(at: string): Promise<Standing | undefined> {
-  return await inLinkFolder(path.dirname(at), (folder) => readEntry(path.join(folder.fdPath, path.basename(at))));
+  return await inLinkFolder(path.dirname(at), (folder) => readLinkEntry(path.join(folder.fdPath, path.basename(at))));
 }
 
-async function readEntry(entry: string): Promise<Standing | undefined> {
+async function readLinkEntry(entry: string): Promise<Standing | undefined> {
   try {
     const stats = await lstat(entry, { bigint: true });
     return { stats, target: stats.isSymbolicLink() ? await readlink(entry) : null };
