@@ -7,7 +7,7 @@ import { type ExecutionArgs, type ExecutionResult, GraphQLError, getOperationAST
 import { createYoga, type Plugin, type YogaServerInstance } from 'graphql-yoga';
 import { describeCaller } from '../src/core/caller.js';
 import { UnavailableError } from '../src/core/errors.js';
-import { secondsSince, time } from '../src/core/signals.js';
+import { count, secondsSince, time } from '../src/core/signals.js';
 import type { Context } from '../src/domain/context.js';
 import { takeTurn } from '../src/domain/turn.js';
 import { sendEncoded } from '../src/gateway/http/encodings.js';
@@ -156,8 +156,9 @@ const takeChecked: Plugin<object, Exchange> = {
   onValidate: ({ context, params, setResult }) => {
     const { req } = context as Partial<Exchange>;
     const found = req && checked.get(req);
-    if (found?.document !== undefined && found.document === params.documentAST)
-      setResult(found.faults as GraphQLError[]);
+    if (found?.document === undefined || found.document !== params.documentAST) return;
+    if (found.faults.length > 0) count('tapegate_errors_total', { class: 'GRAPHQL' });
+    setResult(found.faults as GraphQLError[]);
   },
 };
 

@@ -7,6 +7,7 @@ import { routeOf } from '../../src/gateway/http/routes.js';
 import { startApp, startBeside } from '../support/app.js';
 import { createDatabase } from '../support/database.js';
 import { addFiles, addQuota } from '../support/factories.js';
+import { askErrors } from '../support/graphql.js';
 import { readMetrics, sampleOf } from '../support/metrics.js';
 import { makeRequest } from '../support/rest.js';
 import { findProgram } from '../support/run-example.js';
@@ -36,6 +37,13 @@ test('requests are counted by route, and unknown paths and methods as other', as
   expect(of('GET', 'other', '4xx')).toBeGreaterThanOrEqual(3);
   expect(of('other', '/tape_control/api/v1/quota/{user}', '4xx')).toBeGreaterThanOrEqual(1);
   expect(text).not.toMatch(/secret-|alice|\/a\/1/);
+});
+
+test('GraphQL documents that cannot be parsed or validated are counted as errors', async () => {
+  const read = async () => sampleOf(await readMetrics(app.url), 'tapegate_errors_total', { class: 'GRAPHQL' }) ?? 0;
+  const before = await read();
+  for (const query of ['{ syntax error', '{ quota(user: "alice") { colour } }']) await askErrors(app, query);
+  expect((await read()) - before).toBe(2);
 });
 
 test('the queue, the disks and the requests of the site are metrics', async () => {
