@@ -236,7 +236,7 @@ test('a missing mount point is not made: files wait for it', async () => {
     return now?.lastError != null && now;
   });
   // an engine that has looked at the disk before the recall has suspended it
-  const error = tries.lastError?.replace(/; (\S+) is held \((the restore disk \S+ is not there)\)$/, '; $2');
+  const error = tries.lastError?.replace(/; (\S+) is suspended \((the restore disk \S+ is not there)\)$/, '; $2');
   expect([tries.lastErrorClass, error]).toEqual(['TRANSIENT', `no restore disk has room for 1000 bytes: ${limits}`]);
   expect(listTree(app.dataDir)).not.toContain('mount');
   mkdirSync(mountpoint, { recursive: true });
