@@ -40,7 +40,7 @@ __all__ = ["NotOnDisk", "Refused", "Tapegate"]
 #: Fields of the schema that are BigInt: sent as texts, since numbers of JSON are not exact everywhere.
 INTEGERS = {
     "available", "bytes", "bytesAlsoRequested", "bytesAtPrimaryPlace", "bytesOnDisk", "bytesRestored", "bytesRunning",
-    "bytesToRecall", "bytesTotal", "bytesWaiting", "copyPosition", "depthBytes", "eventId", "free", "leftBytes", "maxBytes",
+    "bytesToRecall", "bytesTotal", "bytesWaiting", "copyPosition", "depthBytes", "eventId", "free", "stagedBytes", "maxBytes",
     "position", "quotaSize", "quotaUsed", "quotaUsedAfter", "refused", "requested", "reserved", "sent",
     "size", "used", "uses",
 }
