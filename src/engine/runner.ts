@@ -176,29 +176,13 @@ async function runEngine(ctx: Context, given: DriveLibrary | DriveWork, options:
   const unlisten = listen(ctx, workSignals, { crews: driveGroups, disks });
   const { library = { id: FIRST_LIBRARY, name: 'directory', drives } } = options;
   const work = typeof given === 'function' ? given : mountVolumes(given);
-  const stagerOptions = {
-    ...{ ...shared, engineId: randomUUID(), signals: [workSignals.recall, workSignals.event] },
-    measure: (rows: Parameters<DiskGauge['measure']>[0]) => gauge.measure(rows),
-  };
-  const stagers = new FollowedLibraries(ctx, {
-    contract: 'STAGING',
-    keyOf: stagingKey,
-    stop: stop.signal,
-    work: async (found, end) =>
-      await runStager(ctx, openStagingLibrary(ctx, found, options.env ?? {}), { ...stagerOptions, stop: end }),
-  });
+  const stagers = followStagers(ctx, { shared, workSignals, env: options.env ?? {} });
   const webhooks = new WebhookSender(ctx, { stop: stop.signal, abort: abort.signal });
   if (part !== 'passes') await driveGroups.start(library, work, part === 'drive' ? 1 : library.drives);
+  const repairMs = options.repairMs ?? REPAIR_MS;
   const all = [
-    ...listJobs(ctx, {
-      shared,
-      driveGroups,
-      stagers,
-      webhooks,
-      workSignals,
-      transport,
-      repairMs: options.repairMs ?? REPAIR_MS,
-    }),
+    ...listRestoreJobs(ctx, { shared, driveGroups, stagers, workSignals, repairMs }),
+    ...listNotificationJobs(ctx, { shared, webhooks, workSignals, transport }),
     createMeasureJob(ctx, disks, options),
   ];
   const jobs = runJobs(ctx, stop.signal, jobsOf(part, all));
@@ -216,6 +200,23 @@ async function runEngine(ctx: Context, given: DriveLibrary | DriveWork, options:
       transport?.close();
     },
   };
+}
+
+/** Follows the staging libraries, and runs each. */
+function followStagers(
+  ctx: Context,
+  { shared, workSignals, env }: { shared: SharedOptions; workSignals: WorkSignals; env: NodeJS.ProcessEnv },
+): FollowedLibraries {
+  const options = {
+    ...{ ...shared, engineId: randomUUID(), signals: [workSignals.recall, workSignals.event] },
+    measure: (rows: Parameters<DiskGauge['measure']>[0]) => shared.gauge.measure(rows),
+  };
+  return new FollowedLibraries(ctx, {
+    contract: 'STAGING',
+    keyOf: stagingKey,
+    stop: shared.stop,
+    work: async (found, end) => await runStager(ctx, openStagingLibrary(ctx, found, env), { ...options, stop: end }),
+  });
 }
 
 function readOptions(
@@ -293,20 +294,19 @@ function jobsOf(part: EnginePart, jobs: readonly Job[]): Job[] {
   return jobs.filter(({ name }) => name !== 'libraries' && (part === 'drive') === (name === 'abandon'));
 }
 
-function listJobs(
+/** Returns the jobs on requests, recalls, copies and disks. */
+function listRestoreJobs(
   ctx: Context,
   given: {
     shared: SharedOptions;
     driveGroups: DriveGroups;
     stagers: FollowedLibraries;
-    webhooks: WebhookSender;
     workSignals: WorkSignals;
-    transport: Transporter | undefined;
     repairMs: number;
   },
 ): Job[] {
-  const { shared, driveGroups, stagers, webhooks, workSignals, transport, repairMs } = given;
-  const { running, disks, gauge, stop, abort, leaseSeconds } = shared;
+  const { shared, driveGroups, stagers, workSignals, repairMs } = given;
+  const { running, disks, gauge, stop, leaseSeconds } = shared;
   const lease = { ...shared, engineId: randomUUID() };
   const stopAbandoned = async () => {
     if (!running.isEmpty) running.stop(await findAbandoned(ctx, driveGroups.engineIds));
@@ -347,13 +347,29 @@ function listJobs(
     { name: 'withdrawn', everyMs: repairMs, run: () => failWithdrawnRecalls(ctx) },
     { name: 'second copies', everyMs: repairMs, run: () => leaveAllUnreadable(ctx, stop) },
     { name: 'room', signal: workSignals.room, everyMs: repairMs, run: wakeRecalls },
+    { name: 'disks', everyMs: DISKS_MS, run: () => disks.retry() },
+    { name: 'new disks', signal: workSignals.room, everyMs: DISKS_MS, run: () => disks.markNew() },
+  ];
+}
+
+/** Returns the jobs that prune history, and send emails and webhooks. */
+function listNotificationJobs(
+  ctx: Context,
+  given: {
+    shared: SharedOptions;
+    webhooks: WebhookSender;
+    workSignals: WorkSignals;
+    transport: Transporter | undefined;
+  },
+): Job[] {
+  const { shared, webhooks, workSignals, transport } = given;
+  const { stop, abort } = shared;
+  return [
     { name: 'history', isByTime: true, everyMs: HISTORY_MS, run: () => pruneEvents(ctx, stop) },
     { name: 'audit', isByTime: true, everyMs: HISTORY_MS, run: () => pruneAudit(ctx, stop) },
     { name: 'curves', isByTime: true, everyMs: CURVES_MS, run: () => writeHistory(ctx, stop) },
     { name: 'emails', isByTime: true, everyMs: HISTORY_MS, run: () => pruneEmails(ctx, stop) },
     { name: 'stage requests', isByTime: true, everyMs: HISTORY_MS, run: () => pruneStageRequests(ctx, stop) },
-    { name: 'disks', everyMs: DISKS_MS, run: () => disks.retry() },
-    { name: 'new disks', signal: workSignals.room, everyMs: DISKS_MS, run: () => disks.markNew() },
     { name: 'expiring', isByTime: true, everyMs: EXPIRING_MS, run: () => queueExpiring(ctx, stop) },
     {
       name: 'webhook news',

@@ -1,3 +1,4 @@
+/** Settings: one file, because it checks one table of settings from the environment to the printed page. */
 import { chmodSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
