@@ -1,12 +1,7 @@
 /** Decides whether and when a failed recall is tried again. */
 
 import { type ErrorClass, messageOf, oneLine, TapeError } from '../../core/errors.js';
-import { addSeconds } from '../../core/time.js';
-import type { Context } from '../../domain/context.js';
-import type { RecallOutcome } from '../../domain/recalls/ends.js';
-import type { RunningRecall } from '../../domain/recalls/starts.js';
 import { diskClassOf } from '../../restore-area/failures.js';
-import type { NotReadyError } from '../../tape/staging.js';
 
 interface Rule {
   /** Including the first try; then the file fails permanently. */
@@ -75,21 +70,4 @@ export class PostponedError extends Error {
     super(message, options);
     this.seconds = seconds;
   }
-}
-
-/** Outcome of a recall whose file is staged again: no try, but users see the reason. */
-export function toNotReady({ fileId }: RunningRecall, { message }: NotReadyError): RecallOutcome {
-  return { fileId, kind: 'postponed', errorClass: 'TRANSIENT', error: oneLine(message) };
-}
-
-/** Logs a postponed recall. @returns its outcome */
-export function toPostponed(
-  ctx: Context,
-  { fileId, logicalPath: path }: RunningRecall,
-  { message, seconds }: PostponedError,
-): RecallOutcome {
-  const error = oneLine(message);
-  ctx.log.warn({ path, seconds }, `recall put off: ${error}`);
-  const notBefore = addSeconds(ctx.now(), seconds);
-  return { fileId, kind: 'postponed', errorClass: 'TRANSIENT', error, notBefore };
 }

@@ -16,11 +16,11 @@ import { type RunningRecall, startRecalls } from '../../domain/recalls/starts.js
 import { DiskError } from '../../restore-area/failures.js';
 import { createBudget } from '../../restore-area/partial-file.js';
 import type { MountedVolume } from '../../tape/drive-library.js';
-import { type Batch, runBatch } from './batch.js';
 import type { HeldLease } from './lease.js';
 import type { DriveOptions } from './options.js';
+import { outcomeOf, toReturned } from './outcomes.js';
 import type { AnyPlan } from './plan.js';
-import { outcomeOf, toReturned } from './recall.js';
+import { type Batch, runBatch } from './recall.js';
 
 /** `stagedAt`: id of the staging library, if any; `volume`: name of that library or of the mounted volume. */
 type StartOptions = DriveOptions & { stagedAt?: number; volume: string };

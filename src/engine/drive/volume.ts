@@ -9,12 +9,12 @@ import {
   type LibraryError,
   type MountedVolume,
 } from '../../tape/drive-library.js';
-import type { Batch } from './batch.js';
 import { recordSuccess, recordVolumeFailure } from './drive-failures.js';
 import type { HeldLease } from './lease.js';
 import type { DriveOptions } from './options.js';
+import { toReturned } from './outcomes.js';
 import { planVolume } from './plan.js';
-import { toReturned } from './recall.js';
+import type { Batch } from './recall.js';
 import { BatchReader } from './starts.js';
 
 /** Work for a drive; the database already records the volume as mounted. */

@@ -1,5 +1,5 @@
 /**
- * Ready files of a staging library, as a mounted volume for drive/batch.ts. An interrupted read is resumed.
+ * Ready files of a staging library, as a mounted volume for drive/recall.ts. An interrupted read is resumed.
  *
  * Distinguishes undelivered files from an unreadable library: a storage element that lost one pool fails for that
  * pool's files, and the others must not wait for them.

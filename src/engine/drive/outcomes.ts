@@ -1,0 +1,90 @@
+/** Outcomes of recalls that restored no file. */
+
+import { isExhausted, oneLine, TapeError } from '../../core/errors.js';
+import { addSeconds } from '../../core/time.js';
+import type { Context } from '../../domain/context.js';
+import type { RecallOutcome } from '../../domain/recalls/ends.js';
+import type { RunningRecall } from '../../domain/recalls/starts.js';
+import type { NotReadyError } from '../../tape/staging.js';
+import {
+  classifyError,
+  describeEnd,
+  EXHAUSTED_PAUSE_SECONDS,
+  isTry,
+  type PostponedError,
+  pauseSeconds,
+} from './retry.js';
+
+/** Wraps the reason (`cause`) of a recall's end if its copy could not be removed or examined. */
+export class UnseenError extends Error {}
+
+/** Errors of the tape, not of the restore disk: a file with a second tape copy is then read from that. */
+const tapeErrors = new WeakSet<object>();
+
+export function markTapeFault(error: TapeError): void {
+  tapeErrors.add(error);
+}
+
+function isTapeFault(thrown: unknown): boolean {
+  const error = thrown instanceof UnseenError ? thrown.cause : thrown;
+  return error instanceof TapeError && tapeErrors.has(error);
+}
+
+/** Logs a failed recall. @returns its outcome: retry after a pause, or final failure */
+export function outcomeOf(ctx: Context, recall: RunningRecall, thrown: unknown): RecallOutcome {
+  const { errorClass, error } = classifyError(thrown);
+  if (isExhausted(thrown)) {
+    ctx.log.warn({ file: String(recall.fileId), path: recall.logicalPath }, `recall put off: ${error}`);
+    const notBefore = addSeconds(ctx.now(), EXHAUSTED_PAUSE_SECONDS);
+    return { fileId: recall.fileId, kind: 'postponed', errorClass, error, notBefore };
+  }
+  const pause = pauseSeconds(errorClass, recall.attempts, Math.random());
+  const fields = {
+    file: String(recall.fileId),
+    path: recall.logicalPath,
+    errorClass,
+    attempts: recall.attempts + 1,
+    pause,
+  };
+  ctx.log.warn(fields, `recall failed: ${error}`);
+  return pause === undefined
+    ? {
+        fileId: recall.fileId,
+        kind: 'failed',
+        errorClass,
+        error: describeEnd(error, recall.attempts + 1),
+        isOfTape: isTapeFault(thrown),
+      }
+    : {
+        fileId: recall.fileId,
+        kind: isTry(errorClass) ? 'retry' : 'postponed',
+        ...{ errorClass, error, notBefore: addSeconds(ctx.now(), pause) },
+      };
+}
+
+/** Outcome of a recall that was stopped or not started. */
+export function toReturned({ fileId }: RunningRecall): RecallOutcome {
+  return { fileId, kind: 'returned' };
+}
+
+/** Outcome of a recall whose disk is full: it gets another disk, or waits for room. */
+export function toUnplaced({ fileId }: RunningRecall, error: string): RecallOutcome {
+  return { fileId, kind: 'postponed', errorClass: 'SPACE', error: oneLine(error) };
+}
+
+/** Outcome of a recall whose file is staged again: no try, but users see the reason. */
+export function toNotReady({ fileId }: RunningRecall, { message }: NotReadyError): RecallOutcome {
+  return { fileId, kind: 'postponed', errorClass: 'TRANSIENT', error: oneLine(message) };
+}
+
+/** Logs a postponed recall. @returns its outcome */
+export function toPostponed(
+  ctx: Context,
+  { fileId, logicalPath: path }: RunningRecall,
+  { message, seconds }: PostponedError,
+): RecallOutcome {
+  const error = oneLine(message);
+  ctx.log.warn({ path, seconds }, `recall put off: ${error}`);
+  const notBefore = addSeconds(ctx.now(), seconds);
+  return { fileId, kind: 'postponed', errorClass: 'TRANSIENT', error, notBefore };
+}

@@ -1,0 +1,93 @@
+/**
+ * Removes the remains of recalls that put no copy in place: partial files, and empty directories that were created for
+ * them.
+ */
+
+import { once } from 'node:events';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { RunningRecall } from '../../domain/recalls/starts.js';
+import { callDisk, type FailingDisks } from '../../restore-area/failures.js';
+import type { OpenDirectories } from '../../restore-area/made-directories.js';
+import { partialName, removePartial } from '../../restore-area/partial-file.js';
+import type { HeldLease } from './lease.js';
+
+/** Wait after the lease has ended: the database may hang. */
+const LEASE_MARGIN_MS = 1000;
+
+/** Duration and interval of further removals after the lease is lost. */
+const CLEANUP_MS = 60_000;
+const CLEANUP_PAUSE_MS = 1000;
+
+export class Remains {
+  private readonly lease: HeldLease;
+  private readonly disks: FailingDisks;
+  private readonly directories: OpenDirectories;
+
+  constructor(lease: HeldLease, { disks, directories }: { disks: FailingDisks; directories: OpenDirectories }) {
+    this.lease = lease;
+    this.disks = disks;
+    this.directories = directories;
+  }
+
+  /**
+   * Examines each directory once for recalls that end together.
+   * @returns a function that removes directories created for a recall without a copy, and its partial file if it may
+   *   exist (`isUnseen`). It never rejects, and returns false if a later job must do this
+   */
+  createRemover(): (recall: RunningRecall, isUnseen: boolean) => Promise<boolean> {
+    const directories = new Map<string, Promise<boolean>>();
+    return async (recall, isUnseen) => {
+      if (isUnseen) return await this.removeRemainsInTime(recall, isUnseen);
+      const directory = path.join(recall.mountpoint, path.dirname(recall.path));
+      const removed = directories.get(directory) ?? this.removeRemainsInTime(recall, isUnseen);
+      directories.set(directory, removed);
+      return await removed;
+    };
+  }
+
+  private async removeRemainsInTime(recall: RunningRecall, isUnseen: boolean): Promise<boolean> {
+    const done = new AbortController();
+    const late = waitPast(this.lease.signal, done.signal);
+    return await Promise.race([this.removeRemains(recall, isUnseen), late]).finally(() => done.abort());
+  }
+
+  /**
+   * Leaves failed removals to a periodic job while the lease is held. After its loss, that job may already have run, so
+   * a stalled engine retries for a while. Only this engine has these partial files; any process may remove an empty
+   * directory.
+   */
+  private async removeRemains(recall: RunningRecall, isUnseen: boolean): Promise<boolean> {
+    const until = performance.now() + CLEANUP_MS;
+    const { calls: jobCalls } = this.disks;
+    for (;;) {
+      if (await this.removeRemainsOnce(recall, isUnseen)) return true;
+      const isHung = this.lease.calls.hasHung || jobCalls.hasHung; // the disk is suspended, and this process will exit
+      if (!this.lease.signal.aborted || isHung || performance.now() >= until) return false;
+      await sleep(CLEANUP_PAUSE_MS, undefined, { ref: false });
+    }
+  }
+
+  private async removeRemainsOnce(recall: RunningRecall, isUnseen: boolean): Promise<boolean> {
+    const isLost = this.lease.signal.aborted;
+    const calls = isLost ? this.disks.calls : this.lease.calls;
+    try {
+      const name = partialName({ ...this.lease, fileId: recall.fileId });
+      if (isLost && isUnseen) await callDisk(calls, recall, () => removePartial(recall, name));
+    } catch {
+      return false;
+    }
+    return !this.directories.mayHaveCreated(recall) || (await this.directories.removeEmpty(recall, calls));
+  }
+}
+
+/** Waits until shortly after the lease ends, or until `done` aborts. @returns false */
+async function waitPast(lease: AbortSignal, done: AbortSignal): Promise<false> {
+  try {
+    if (!lease.aborted) await once(lease, 'abort', { signal: done });
+    await sleep(LEASE_MARGIN_MS, undefined, { signal: done });
+  } catch {
+    // it ended in time
+  }
+  return false;
+}
