@@ -6,6 +6,7 @@
 
 import { checkWanted } from '../core/errors.js';
 import type { Database } from '../db/client.js';
+import { type Transaction, transaction } from '../db/transaction.js';
 import type { Context } from './context.js';
 
 /** Limiters of changes, by the lock for which they may wait, and of GraphQL queries. */
@@ -32,6 +33,15 @@ export async function takeTurn<T>(
   } finally {
     leave();
   }
+}
+
+/** Runs a transaction in a slot of the caller. @throws as `takeTurn` does */
+export async function transactionInTurn<T>(
+  ctx: Context,
+  { waitsFor, name }: { waitsFor: keyof typeof places; name: string },
+  work: (tx: Transaction) => Promise<T>,
+): Promise<T> {
+  return await takeTurn(ctx, waitsFor, () => transaction(ctx.db.pool, name, work));
 }
 
 /** Call it after waiting and before any change. @throws UnavailableError if the caller has disconnected */

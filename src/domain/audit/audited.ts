@@ -52,41 +52,78 @@ const waitingForNobody: ReadonlySet<Changing> = new Set([
 /** Operations that may end the caller's own token. */
 const ending: ReadonlySet<Changing> = new Set(['revokeToken', 'removeQuota', 'purgeUser']);
 
+interface Change {
+  ctx: Context;
+  deed: Deed & { operation: Changing };
+}
+
+/** A step around a change. It calls `next` once, or throws. */
+type Middleware = <T>(change: Change, next: () => Promise<T>) => Promise<T>;
+
+/** Steps around each change; the first one is the outermost. */
+const middlewares: readonly Middleware[] = [keepInput, measure, recordRejection, checkRight, takeSlot];
+
 /**
  * Runs an operation in a limiter slot, if the caller's roles allow it. Another caller's input is not recorded. `work`
  * contains all other checks, and runs the statement of `note` once.
  * @param deed its `given` is truncated, and must contain no secrets
  */
-export async function audited<T>(
-  ctx: Context,
-  deed: Deed & { operation: Changing },
-  work: (note: Note) => Promise<T>,
-): Promise<T> {
-  const leave = ctx.keep?.(); // its input stays in memory until then
+export async function audited<T>(ctx: Context, deed: Change['deed'], work: (note: Note) => Promise<T>): Promise<T> {
   const note: Note = ({ each, ...more } = {}) => {
     checkKnown(ctx);
     const passesOverToken = ending.has(deed.operation);
     return auditRowOfChange(ctx.now(), ctx.caller, { ...deed, ...more }, { each, passesOverToken });
   };
+  const run = (index: number): Promise<T> => {
+    const step = middlewares[index];
+    return step ? step({ ctx, deed }, () => run(index + 1)) : work(note);
+  };
+  return await run(0);
+}
+
+/** Counts the memory of the input until the change has ended. */
+async function keepInput<T>({ ctx }: Change, next: () => Promise<T>): Promise<T> {
+  const leave = ctx.keep?.();
+  try {
+    return await next();
+  } finally {
+    leave?.();
+  }
+}
+
+async function measure<T>({ deed: { operation } }: Change, next: () => Promise<T>): Promise<T> {
   const startedAt = performance.now();
-  const { operation } = deed;
-  const isAllowed = may(ctx.caller, operation);
   let result = 'DONE';
   try {
-    if (!isAllowed) allow(ctx, operation);
-    if (inTheirOwnTurns.has(operation)) return await work(note);
-    const waitsFor = waitingForNobody.has(operation) ? 'nobody' : 'rows';
-    return await takeTurn(ctx, waitsFor, () => work(note));
-  } catch (caught) {
-    const error = isUnnoted(caught) ? knownNoLonger(ctx) : caught;
+    return await next();
+  } catch (error) {
     result = classOf(error);
-    const known: Deed = isAllowed ? deed : { operation, kind: 'NONE', object: '' };
-    if (error instanceof UserError) noteRefusal(ctx, known, error.code);
     throw error;
   } finally {
     time('tapegate_operation_seconds', { operation, result }, secondsSince(startedAt));
-    leave?.();
   }
+}
+
+async function recordRejection<T>({ ctx, deed }: Change, next: () => Promise<T>): Promise<T> {
+  try {
+    return await next();
+  } catch (caught) {
+    const error = isUnnoted(caught) ? knownNoLonger(ctx) : caught;
+    const { operation } = deed;
+    const recorded: Deed = may(ctx.caller, operation) ? deed : { operation, kind: 'NONE', object: '' };
+    if (error instanceof UserError) noteRefusal(ctx, recorded, error.code);
+    throw error;
+  }
+}
+
+async function checkRight<T>({ ctx, deed: { operation } }: Change, next: () => Promise<T>): Promise<T> {
+  if (!may(ctx.caller, operation)) allow(ctx, operation);
+  return await next();
+}
+
+async function takeSlot<T>({ ctx, deed: { operation } }: Change, next: () => Promise<T>): Promise<T> {
+  if (inTheirOwnTurns.has(operation)) return await next();
+  return await takeTurn(ctx, waitingForNobody.has(operation) ? 'nobody' : 'rows', next);
 }
 
 /** Checks an expiry that is not in the database. The database knows about Tapegate's own tokens. */

@@ -10,7 +10,7 @@ import { lockCatalogue, lockQuotas, triesCatalogue } from '../../db/locks.js';
 import { plannedByKeys } from '../../db/planning.js';
 import { prepared } from '../../db/prepared.js';
 import { type Sql, sql } from '../../db/sql.js';
-import { type Transaction, transaction } from '../../db/transaction.js';
+import type { Transaction } from '../../db/transaction.js';
 import { firstListed, mayPath, rulesFor } from '../access/paths.js';
 import { audited, type Note } from '../audit/audited.js';
 import { isOffered } from '../conditions.js';
@@ -27,7 +27,7 @@ import {
   findQuota,
   type QuotaRow,
 } from '../quotas/charges.js';
-import { checkAsked, takeTurn } from '../turn.js';
+import { checkAsked, transactionInTurn } from '../turn.js';
 import { endOverdue, hasOverdue, isAnyOverdue } from './ends.js';
 import { checkWithin, type Limits, type LimitsInput, readLimits } from './limits.js';
 import { logStep } from './progress.js';
@@ -92,18 +92,15 @@ async function createAudited(
   const action = { operation: 'createRequest', kind: 'REQUEST', object: '', given: input } as const;
   return await audited(ctx, action, async (auditEntry) => {
     const now = ctx.now();
-    const checked = { ...checkRequest(ctx, input, now), stageRequest };
+    const checked = { ...checkRequest(ctx, input, now), now, stageRequest };
     allow(ctx, 'createRequest', checked.user);
-    for (let checksOverdue = true; ; checksOverdue = false) {
-      const created = await takeTurn(ctx, 'catalogue', () =>
-        store(ctx, { ...checked, now, checksOverdue }, auditEntry),
-      );
-      if (created !== undefined) {
-        if (created.restored > 0) await ctx.recordMissing(ctx, isOnDiskFor(created.id));
-        return created;
-      }
+    let created = await store(ctx, checked, auditEntry, { checksOverdue: true });
+    if (!created) {
       await endOverdue(ctx, sql`r.quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${checked.user})`);
+      created = (await store(ctx, checked, auditEntry, { checksOverdue: false })) as Created;
     }
+    if (created.restored > 0) await ctx.recordMissing(ctx, isOnDiskFor(created.id));
+    return created;
   });
 }
 
@@ -112,10 +109,11 @@ type Checked = ReturnType<typeof checkRequest> & { now: string; stageRequest: St
 /** Stores a checked request. @returns undefined if the caller must end overdue requests of the quota first */
 async function store(
   ctx: Context,
-  { checksOverdue, ...checked }: Checked & { checksOverdue: boolean },
+  checked: Checked,
   auditEntry: Note,
+  { checksOverdue }: { checksOverdue: boolean },
 ): Promise<Created | undefined> {
-  return await transaction(ctx.db.pool, 'createRequest', async (tx) => {
+  return await transactionInTurn(ctx, { waitsFor: 'catalogue', name: 'createRequest' }, async (tx) => {
     const { user, now } = checked;
     const quota = await findQuota(tx, user, { isAnyOverdue: isAnyOverdue(now), isLocked: triesCatalogue });
     if (checksOverdue && quota.isAnyOverdue && (await hasOverdue(tx, quota.id, now))) return undefined;

@@ -13,7 +13,7 @@ import { isHeldByKeys, isLive, isWaiting } from '../conditions.js';
 import type { Context } from '../context.js';
 import { checkPath, checkPattern, withoutEmpty } from '../input.js';
 import { type Charge, refund, unknownPathsOf } from '../quotas/charges.js';
-import { takeTurn } from '../turn.js';
+import { transactionInTurn } from '../turn.js';
 import { releaseUnrecorded } from './excluded-paths.js';
 import { logStep, recountAndAdvance } from './progress.js';
 import { isEnded, type LockedRequest, lockOwnRequest } from './rows.js';
@@ -49,10 +49,8 @@ export async function endOverdue(ctx: Context, quota: Sql): Promise<void> {
   const which = sql`${quota} AND r.retention <= ${ctx.now()}`;
   const { rowCount } = await ctx.db.pool.query(findOverdue(which));
   if (rowCount === 0) return;
-  await takeTurn(ctx, 'rows', () =>
-    transaction(ctx.db.pool, 'endOverdue', async (tx) => {
-      await endRequests(ctx, tx, which, 'EXPIRED');
-    }),
+  await transactionInTurn(ctx, { waitsFor: 'rows', name: 'endOverdue' }, (tx) =>
+    endRequests(ctx, tx, which, 'EXPIRED'),
   );
 }
 
