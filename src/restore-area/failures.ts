@@ -10,6 +10,8 @@ import path from 'node:path';
 import { codeOf, type ErrorClass, isExhausted, messageOf, TapeError } from '../core/errors.js';
 import type { Context } from '../domain/context.js';
 import { noteMeasurements } from '../domain/disks/disks.js';
+import { listUnmarked, type UnmarkedDisk } from '../domain/disks/markings.js';
+import { describeFull, noteFull } from '../domain/health/circuits.js';
 import {
   type FailingDisk,
   leaveToOthers,
@@ -18,9 +20,7 @@ import {
   suspendAbsent,
   suspendDisk,
   takeRetries,
-} from '../domain/disks/failing.js';
-import { listUnmarked, type UnmarkedDisk } from '../domain/disks/markings.js';
-import { describeFull, noteFull } from '../domain/health/circuits.js';
+} from '../domain/health/failing-disks.js';
 import { BoundedCalls, CallWatch, HungError, limitsOf } from './calls.js';
 import { describeUntrusted, findUntrusted } from './exposure.js';
 import { AbsentError, type MarkedDisk, markerName, rootOf } from './marker.js';

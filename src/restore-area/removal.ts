@@ -7,7 +7,6 @@ import path from 'node:path';
 import { logFailure, UnavailableError } from '../core/errors.js';
 import type { Context } from '../domain/context.js';
 import type { NotedCopy } from '../domain/disks/copies.js';
-import { nameFailing } from '../domain/disks/failing.js';
 import {
   claimLeaving,
   findLeaving,
@@ -19,6 +18,7 @@ import {
   type UnclearedRequest,
 } from '../domain/disks/removals.js';
 import { deleteStaleFiles, findStillStale, readStaleFilesAtRest, type StaleFile } from '../domain/disks/stale-files.js';
+import { nameFailing } from '../domain/health/failing-disks.js';
 import { type CopyState, compareCopy, recogniseCopy, removeCopy } from './copy.js';
 import { callDisk, FailingDisks } from './failures.js';
 import { removeEmptyDirectories } from './made-directories.js';

@@ -16,8 +16,8 @@ import { reinstateVolume, retireVolume } from '../../src/domain/catalogue-change
 import { moveVolume } from '../../src/domain/catalogue-changes/volume-moves.js';
 import type { Context } from '../../src/domain/context.js';
 import { removeDisk, resizeDisk, setDisk } from '../../src/domain/disks/disks.js';
-import { suspendDisk } from '../../src/domain/disks/failing.js';
 import { repairFindings } from '../../src/domain/doctor/rows.js';
+import { suspendDisk } from '../../src/domain/health/failing-disks.js';
 import { resume, suspend, suspendFailing } from '../../src/domain/health/suspensions.js';
 import { importRows } from '../../src/domain/import/import.js';
 import { addLibrary, removeLibrary, setLibrary } from '../../src/domain/libraries/changes.js';

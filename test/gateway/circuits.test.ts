@@ -2,8 +2,8 @@
 import { expect, test } from 'vitest';
 import type { Sql } from '../../src/db/sql.js';
 import { setDisk } from '../../src/domain/disks/disks.js';
-import { putBackDisk, suspendDisk } from '../../src/domain/disks/failing.js';
 import { closeCircuit, countFailures, openCircuit, trialSeconds } from '../../src/domain/health/circuits.js';
+import { putBackDisk, suspendDisk } from '../../src/domain/health/failing-disks.js';
 import { resume, suspend } from '../../src/domain/health/suspensions.js';
 import { ensureStager, readRests } from '../../src/domain/staging/stagers.js';
 import { addFiles } from '../support/factories.js';

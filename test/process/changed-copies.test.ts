@@ -4,8 +4,8 @@ import { appendFileSync, existsSync, readFileSync, renameSync, rmSync, symlinkSy
 import path from 'node:path';
 import { beforeAll, expect, test } from 'vitest';
 import { verifyAgain } from '../../src/domain/catalogue/verifications.js';
-import { suspendDisk } from '../../src/domain/disks/failing.js';
 import { letGo, readUnheld } from '../../src/domain/disks/removals.js';
+import { suspendDisk } from '../../src/domain/health/failing-disks.js';
 import { resume } from '../../src/domain/health/suspensions.js';
 import { importRows } from '../../src/domain/import/import.js';
 import { checkChangedCopies } from '../../src/restore-area/changed.js';

@@ -2,7 +2,7 @@
 import { mkdirSync, renameSync, rmdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
-import { putBackDisk, suspendDisk } from '../../src/domain/disks/failing.js';
+import { putBackDisk, suspendDisk } from '../../src/domain/health/failing-disks.js';
 import { done, refused } from '../support/command-results.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
 import { holdReads } from '../support/held-reads.js';

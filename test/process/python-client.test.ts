@@ -5,7 +5,7 @@ import { afterAll, describe, expect, test } from 'vitest';
 import { TapeError } from '../../src/core/errors.js';
 import { packageRoot } from '../../src/core/package-root.js';
 import { createToken } from '../../src/domain/access/tokens.js';
-import { putBackDisk, suspendDisk } from '../../src/domain/disks/failing.js';
+import { putBackDisk, suspendDisk } from '../../src/domain/health/failing-disks.js';
 import { integerFields } from '../../src/generated/command-operations.js';
 import { addQuota, addTaped } from '../support/factories.js';
 import { listenAs, STRANGER } from '../support/listen-as.js';

@@ -8,11 +8,11 @@ import { transaction } from '../../db/transaction.js';
 import { moveFiles } from '../catalogue/moves.js';
 import { isChanged, placeOnDisk } from '../conditions.js';
 import type { Context } from '../context.js';
+import { isOnFailingDisk } from '../health/failing-disks.js';
 import { withdrawLetters } from '../notifications/mail/notifications.js';
 import { lockRequestsAndFiles, lockRequestsOf, settleRequests, waitAgain } from '../requests/request-files.js';
 import { copyColumns, isAsRead, type NotedCopy } from './copies.js';
 import { ringRoom } from './disks.js';
-import { isOnFailingDisk } from './failing.js';
 import { type ChangedCopy, forgetCopies, settleChanged } from './removals.js';
 
 /** Copies of a check, so that it takes milliseconds. A periodic job checks the others. */

@@ -16,6 +16,7 @@ import { deleteVerifications } from '../catalogue/verifications.js';
 import { isChanged, isHeldByKeys, isLive, isOrphan, isUnheld, placeOnDisk } from '../conditions.js';
 import type { Context } from '../context.js';
 import { takesAgain } from '../health/circuits.js';
+import { isOnFailingDisk } from '../health/failing-disks.js';
 import { isLinked } from '../links/links.js';
 import {
   lockRequestsAndFiles,
@@ -26,7 +27,6 @@ import {
 } from '../requests/request-files.js';
 import { CHANGED_BY_HAND, copyColumns, isAsRead, NOT_OURS, type NotedCopy } from './copies.js';
 import { ringRoom } from './disks.js';
-import { isOnFailingDisk } from './failing.js';
 
 export interface UnclearedRequest {
   id: number;

@@ -1,6 +1,6 @@
 /**
  * Suspensions of volumes, drives, users, libraries (kind LIBRARY), restore disks and the database's clock. IMMEDIATE stops running work, DRAINING
- * lets it finish; neither starts new work. The engine suspends failing volumes, disks (disks/failing.ts), drives and
+ * lets it finish; neither starts new work. The engine suspends failing volumes, disks (failing-disks.ts), drives and
  * libraries. A failing disk stays failing if an operator suspends it as well.
  */
 

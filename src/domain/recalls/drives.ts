@@ -140,24 +140,12 @@ export async function setMount(ctx: Context, lease: Lease, volumeId: number | nu
   }
 }
 
-/** Counts a failure. @returns consecutive failures; undefined if the lease is lost */
-export async function countDriveFailure(ctx: Context, lease: Lease): Promise<number | undefined> {
-  const rows = await ctx.db.rows<{ failures: number }>(
-    sql`UPDATE drive d SET failures = d.failures + 1 WHERE ${isHeldUnder(lease)} RETURNING d.failures`,
-  );
-  return rows[0]?.failures;
-}
-
 /** Whether other drives have read bytes from the library of this drive of late. */
 export async function isReadElsewhere(ctx: Context, { driveId, libraryId }: Lease): Promise<boolean> {
   const { rowCount } = await ctx.db.pool.query(
     sql`SELECT FROM drive d WHERE d.library_id = ${libraryId} AND d.id <> ${driveId} AND d.rate > 0 AND ${isClaimed} LIMIT 1`,
   );
   return rowCount !== 0;
-}
-
-export async function forgetDriveFailures(ctx: Context, lease: Lease): Promise<void> {
-  await ctx.db.pool.query(sql`UPDATE drive d SET failures = 0 WHERE ${isHeldUnder(lease)}`);
 }
 
 /** A process of an engine. */

@@ -9,7 +9,6 @@ import { type Sql, sql } from '../../db/sql.js';
 import type { SuspensionMode } from '../../generated/prisma/enums.js';
 import { isRunning, databaseNow as now } from '../conditions.js';
 import type { Context } from '../context.js';
-import { pauseOf } from '../health/circuits.js';
 import { allow } from '../policy.js';
 
 export interface StagerLease {
@@ -24,24 +23,6 @@ export function isStagedUnder({ libraryId, engineId, epoch }: StagerLease): Sql 
 
 export async function ensureStager(ctx: Context, libraryId: number): Promise<void> {
   await ctx.db.pool.query(sql`INSERT INTO stager (library_id) VALUES (${libraryId}) ON CONFLICT DO NOTHING`);
-}
-
-/**
- * Counts that a library with drives refused, once in a pause, however many drives notice it.
- * @returns the end of the pause, which grows
- */
-export async function countRefusal(ctx: Context, libraryId: number, problem: string): Promise<string> {
-  const at = sql`${ctx.now()}::timestamp`;
-  const isNew = sql`coalesce(y.read_rest_until <= ${at}, true)`;
-  const rows = await ctx.db.rows<{ until: string }>(
-    sql`INSERT INTO stager AS y (library_id, read_failures, read_rest_until, read_problem)
-        VALUES (${libraryId}, 1, ${at} + ${pauseOf(sql`0`)}, ${problem})
-        ON CONFLICT (library_id) DO UPDATE SET read_problem = excluded.read_problem,
-          read_failures = y.read_failures + CASE WHEN ${isNew} THEN 1 ELSE 0 END,
-          read_rest_until = CASE WHEN ${isNew} THEN ${at} + ${pauseOf(sql`y.read_failures`)} ELSE y.read_rest_until END
-        RETURNING read_rest_until AS until`,
-  );
-  return (rows[0] as { until: string }).until;
 }
 
 export async function claimStager(

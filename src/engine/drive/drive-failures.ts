@@ -7,19 +7,14 @@
 import { type ErrorClass, isExhausted, logFailure, messageOf, oneLine, UnavailableError } from '../../core/errors.js';
 import { addSeconds, isBefore } from '../../core/time.js';
 import type { Context } from '../../domain/context.js';
-import { closeCircuit, countFailures, openCircuit, trialSeconds } from '../../domain/health/circuits.js';
+import { closeCircuit, countFailures, openCircuit } from '../../domain/health/circuits.js';
+import { resetDriveFailures, suspendFailingDrive } from '../../domain/health/failing-drives.js';
+import { suspendFailingLibrary } from '../../domain/health/failing-libraries.js';
 import { beginTrial, readOpening, suspendFailing } from '../../domain/health/suspensions.js';
-import {
-  countDriveFailure,
-  type DriveRange,
-  forgetDriveFailures,
-  isReadElsewhere,
-  setMount,
-} from '../../domain/recalls/drives.js';
+import { type DriveRange, isReadElsewhere, setMount } from '../../domain/recalls/drives.js';
 import type { RecallOutcome } from '../../domain/recalls/ends.js';
 import { postponeVolume } from '../../domain/recalls/queue.js';
 import type { RunningRecall } from '../../domain/recalls/starts.js';
-import { countRefusal } from '../../domain/staging/stagers.js';
 import { DriveError, LibraryError } from '../../tape/drive-library.js';
 import { RetryLaterError } from '../../tape/staging.js';
 import type { HeldLease } from './lease.js';
@@ -206,24 +201,14 @@ export async function recordVolumeFailure(
   if (notBefore !== undefined) await postponeVolume(ctx, volumeId, { errorClass, error, notBefore });
 }
 
-/** Tries for lasting errors. Then an operator must act, because further tries may damage cartridges. */
-const MAX_TRIALS = 3;
-const LASTING: readonly ErrorClass[] = ['MEDIA', 'POLICY', 'PERMANENT'];
-
 /** Suspends a failing drive. Called before the drive is released, so that no other engine uses it. */
 export async function suspendBroken(ctx: Context, lease: HeldLease, thrown: DriveError): Promise<void> {
-  const failures = await countDriveFailure(ctx, lease);
-  if (failures === undefined) return;
-  const { errorClass, error: problem } = classifyError(thrown);
-  const isFinal = LASTING.includes(errorClass) && failures >= MAX_TRIALS;
-  const retryAt = isFinal ? null : addSeconds(ctx.now(), trialSeconds(failures - 1));
-  await suspendFailing(ctx, { kind: 'DRIVE', name: lease.driveName }, { problem, retryAt });
+  await suspendFailingDrive(ctx, lease, classifyError(thrown));
 }
 
 /**
  * Suspends a library that refuses, for example because this host lacks one of its programs. Another host may have it:
- * if another drive reads from the library, only this process pauses. The table `stager` stores the count of refusals,
- * as for a staging library.
+ * if another drive reads from the library, only this process pauses.
  */
 export async function suspendRefusing(
   ctx: Context,
@@ -237,8 +222,7 @@ export async function suspendRefusing(
     ctx.log.error({ drive: lease.driveName, seconds }, `library ${library.name}: ${problem}`);
     return;
   }
-  const retryAt = await countRefusal(ctx, library.id, problem);
-  await suspendFailing(ctx, { kind: 'LIBRARY', name: library.name }, { problem, retryAt });
+  await suspendFailingLibrary(ctx, library, problem);
 }
 
 /** Returns the result of `readOpening`. Puts drive and library back into service if their next tries are due. */
@@ -258,7 +242,7 @@ export async function openNow(
 export async function recordSuccess(ctx: Context, lease: HeldLease): Promise<void> {
   lease.hasRead = true;
   if (lease.failures === 0) return;
-  await forgetDriveFailures(ctx, lease);
+  await resetDriveFailures(ctx, lease);
   lease.failures = 0;
 }
 

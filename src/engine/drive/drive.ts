@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { logFailure } from '../../core/errors.js';
 import { secondsOf } from '../../core/time.js';
 import type { Context } from '../../domain/context.js';
-import { suspendDisk } from '../../domain/disks/failing.js';
+import { suspendDisk } from '../../domain/health/failing-disks.js';
 import { suspendFailing } from '../../domain/health/suspensions.js';
 import { readShares } from '../../domain/quotas/shares.js';
 import { claimDrive, type DriveRange, giveBackDrive } from '../../domain/recalls/drives.js';

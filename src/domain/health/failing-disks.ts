@@ -10,10 +10,10 @@ import { lockDisks, locking } from '../../db/locks.js';
 import { type Sql, sql } from '../../db/sql.js';
 import { transaction } from '../../db/transaction.js';
 import type { Context } from '../context.js';
-import { MAX_REASON, pauseOf } from '../health/circuits.js';
-import { auditSuspension, endSuspension } from '../health/suspensions.js';
-import type { DiskRow } from './disks.js';
-import { FRESH_SECONDS, isSeenElsewhere } from './disks.js';
+import type { DiskRow } from '../disks/disks.js';
+import { FRESH_SECONDS, isSeenElsewhere } from '../disks/disks.js';
+import { MAX_REASON, pauseOf } from './circuits.js';
+import { auditSuspension, endSuspension } from './suspensions.js';
 
 const pause = pauseOf(sql`k.failures`);
 

@@ -1,0 +1,39 @@
+/** Failing drives: the engine suspends and retries them. The pause grows until a volume is read on the drive. */
+
+import type { ErrorClass } from '../../core/errors.js';
+import { addSeconds } from '../../core/time.js';
+import { sql } from '../../db/sql.js';
+import type { Context } from '../context.js';
+import { isHeldUnder, type Lease } from '../recalls/drives.js';
+import { trialSeconds } from './circuits.js';
+import { suspendFailing } from './suspensions.js';
+
+/** Tries for lasting errors. Then an operator must act, because further tries may damage cartridges. */
+const MAX_TRIALS = 3;
+const LASTING: readonly ErrorClass[] = ['MEDIA', 'POLICY', 'PERMANENT'];
+
+/** Counts a failure, and suspends the drive until its next try. Does nothing if the lease is lost. */
+export async function suspendFailingDrive(
+  ctx: Context,
+  lease: Lease,
+  { errorClass, error: problem }: { errorClass: ErrorClass; error: string },
+): Promise<void> {
+  const failures = await countFailure(ctx, lease);
+  if (failures === undefined) return;
+  const isFinal = LASTING.includes(errorClass) && failures >= MAX_TRIALS;
+  const retryAt = isFinal ? null : addSeconds(ctx.now(), trialSeconds(failures - 1));
+  await suspendFailing(ctx, { kind: 'DRIVE', name: lease.driveName }, { problem, retryAt });
+}
+
+/** @returns consecutive failures; undefined if the lease is lost */
+async function countFailure(ctx: Context, lease: Lease): Promise<number | undefined> {
+  const rows = await ctx.db.rows<{ failures: number }>(
+    sql`UPDATE drive d SET failures = d.failures + 1 WHERE ${isHeldUnder(lease)} RETURNING d.failures`,
+  );
+  return rows[0]?.failures;
+}
+
+/** Called after a volume was mounted on the drive and read. */
+export async function resetDriveFailures(ctx: Context, lease: Lease): Promise<void> {
+  await ctx.db.pool.query(sql`UPDATE drive d SET failures = 0 WHERE ${isHeldUnder(lease)}`);
+}

@@ -1,0 +1,37 @@
+/**
+ * Libraries with drives that refuse: the engine suspends and retries them. The table `stager` stores the count, as for
+ * a staging library.
+ */
+
+import { sql } from '../../db/sql.js';
+import type { Context } from '../context.js';
+import { pauseOf } from './circuits.js';
+import { suspendFailing } from './suspensions.js';
+
+/** Suspends a library that refuses until its next try. */
+export async function suspendFailingLibrary(
+  ctx: Context,
+  { id, name }: { id: number; name: string },
+  problem: string,
+): Promise<void> {
+  const retryAt = await countRefusal(ctx, id, problem);
+  await suspendFailing(ctx, { kind: 'LIBRARY', name }, { problem, retryAt });
+}
+
+/**
+ * Counts a refusal once in a pause, although several drives may report it.
+ * @returns the end of the pause, which grows
+ */
+async function countRefusal(ctx: Context, libraryId: number, problem: string): Promise<string> {
+  const at = sql`${ctx.now()}::timestamp`;
+  const isNew = sql`coalesce(y.read_rest_until <= ${at}, true)`;
+  const rows = await ctx.db.rows<{ until: string }>(
+    sql`INSERT INTO stager AS y (library_id, read_failures, read_rest_until, read_problem)
+        VALUES (${libraryId}, 1, ${at} + ${pauseOf(sql`0`)}, ${problem})
+        ON CONFLICT (library_id) DO UPDATE SET read_problem = excluded.read_problem,
+          read_failures = y.read_failures + CASE WHEN ${isNew} THEN 1 ELSE 0 END,
+          read_rest_until = CASE WHEN ${isNew} THEN ${at} + ${pauseOf(sql`y.read_failures`)} ELSE y.read_rest_until END
+        RETURNING read_rest_until AS until`,
+  );
+  return (rows[0] as { until: string }).until;
+}
