@@ -34,7 +34,7 @@ const EARLIER_MODE = 0o755;
 const ATTEMPTS = 5;
 
 /** Mode of a new directory until its own is set; an engine may be killed in between. Other programs do not use it. */
-const NEW_MODE = 0o1700;
+export const NEW_MODE = 0o1700;
 
 /**
  * Opens the directory of a copy; creates it if missing. Never creates the mount point: on an unmounted disk, nothing
@@ -104,8 +104,9 @@ async function finishDirectory(at: string, { mode, gid }: DirectoryAttributes): 
   await chmod(at, hasGroup ? mode : withoutGroup(mode));
 }
 
-/** Modes that a directory has once it is finished. */
-const modesOf = ({ mode, gid }: DirectoryAttributes): number[] => (gid === null ? [mode] : [mode, withoutGroup(mode)]);
+/** Returns the modes that a directory has once it is finished. */
+export const modesOf = ({ mode, gid }: DirectoryAttributes): number[] =>
+  gid === null ? [mode] : [mode, withoutGroup(mode)];
 
 const trySetGroup = (at: string, gid: number): Promise<boolean> =>
   lchown(at, -1, gid).then(
@@ -128,7 +129,7 @@ async function createDirectory(root: string, dir: string, wanted: DirectoryAttri
 }
 
 /** Whether an engine was killed before it set the mode. The set-group-id bit may come from the parent directory. */
-function isUnfinished({ mode, uid }: Stats): boolean {
+export function isUnfinished({ mode, uid }: Stats): boolean {
   return (mode & 0o1777) === NEW_MODE && uid === process.geteuid?.();
 }
 

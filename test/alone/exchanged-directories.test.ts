@@ -2,6 +2,7 @@
 import { chmodSync, mkdirSync, readdirSync, readlinkSync, renameSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { beforeEach, expect, test, vi } from 'vitest';
+import type { AttributesOf } from '../../src/restore-area/links/directories.js';
 import { lookAtLink, makeLink, removeLink, tidyLinkFolders } from '../../src/restore-area/links/link.js';
 import { foldsNames } from '../../src/restore-area/setup.js';
 import { listTree } from '../support/engine-watch.js';
@@ -60,7 +61,10 @@ function exchangeBefore(call: string): void {
   };
 }
 
-const make = (file = link.at) => makeLink({ ...link, at: file }, { fileId: 1n, mountpoints: ['/restore'] });
+const attributesOf: AttributesOf = async (dirs) => dirs.map(() => ({ mode: 0o755, gid: null }));
+
+const make = (file = link.at) =>
+  makeLink({ ...link, at: file }, { fileId: 1n, mountpoints: ['/restore'], attributesOf });
 
 test('a directory of links is made in the directory that was checked', async () => {
   exchangeBefore('mkdir');
@@ -104,7 +108,7 @@ test('a link is examined in the directory that was checked', async () => {
 test('an empty directory of links is removed from the directory that was checked', async () => {
   for (const folder of ['sub/empty', 'own/empty']) mkdirSync(at(folder));
   exchangeBefore('rmdir');
-  await tidyLinkFolders(root, at('sub/empty/f'));
+  await tidyLinkFolders(root, at('sub/empty/f'), attributesOf);
   expect(listTree(root)).toEqual(['own', 'own/empty', 'sub', 'was']);
 });
 
@@ -126,7 +130,7 @@ test('a link of a directory is followed only if no other user may replace it', a
 
 test('a link of a directory that leads into the restore area is not followed', async () => {
   symlinkSync(at('own'), at('sub/current'));
-  const made = makeLink({ ...link, at: at('sub/current/f') }, { fileId: 1n, mountpoints: [at('own')] });
+  const made = makeLink({ ...link, at: at('sub/current/f') }, { fileId: 1n, mountpoints: [at('own')], attributesOf });
   await expect(made).rejects.toThrow('is in the restore area itself');
 });
 

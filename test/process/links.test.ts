@@ -1,5 +1,6 @@
 /** Links to restored files at their archive paths: which are made, and which files and folders of others stay. */
 import {
+  chmodSync,
   existsSync,
   lchownSync,
   lstatSync,
@@ -14,9 +15,11 @@ import {
 } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import { recordFolders } from '../../src/domain/catalogue/folder-modes.js';
 import { renameFiles } from '../../src/domain/catalogue-changes/renames.js';
 import type { Finding } from '../../src/domain/doctor/findings.js';
 import { examine } from '../../src/engine/doctor/doctor.js';
+import { linkDirectoryAttributes } from '../../src/restore-area/links/directories.js';
 import { beginLinks, LinkKeeper } from '../../src/restore-area/links/keeper.js';
 import { makeLink, removeLink, tidyLinkFolders } from '../../src/restore-area/links/link.js';
 import type { TestApp } from '../support/app.js';
@@ -57,6 +60,7 @@ async function restore(...paths: string[]) {
 }
 
 const at = (file: string) => path.join(root, file);
+const tidy = (file: string) => tidyLinkFolders(root, at(file), linkDirectoryAttributes(app.ctx));
 const copyOf = (file: string) => path.join(app.restoreDir, file);
 
 /** Returns what the doctor finds of links. @param repair repairs them */
@@ -240,7 +244,7 @@ test('two engines that settle the same link leave it right, and a late link of a
   expect(readlinkSync(at('/badc/a'))).toBe(copyOf('/badc/a'));
   await end(id, '/badc/a');
   // once more, long after, for whoever stood still meanwhile
-  mkdirSync(at('/badc'), { recursive: true });
+  mkdirSync(at('/badc'), { recursive: true, mode: 0o750 });
   symlinkSync(copyOf('/badc/a'), at('/badc/a'));
   clock.advance(600);
   await waitForNoRows();
@@ -265,7 +269,7 @@ test('a link replaces a folder of links, however deep, but no folder of others',
     `SELECT coalesce(disk_path, path) AS place FROM tape_file WHERE path = '/kk/a'`,
   );
   expect(readlinkSync(at('/kk/a'))).toBe(copyOf(copies[0]?.place ?? ''));
-  mkdirSync(at('/kk/theirs'), { mode: 0o750 });
+  mkdirSync(at('/kk/theirs'), { mode: 0o755 });
   await replaceFolder('/kk/theirs', '/kk/theirs/b/c');
   expect(await listFindings()).toEqual([['link-stuck', at('/kk/theirs')]]);
   expect(lstatSync(at('/kk/theirs')).isDirectory()).toBe(true);
@@ -280,21 +284,50 @@ test('a link replaces a folder of links, however deep, but no folder of others',
 });
 
 test('directories that look as Tapegate makes them are removed with the last link in them, and no others', async () => {
-  mkdirSync(at('/badc'), { mode: 0o750 });
+  mkdirSync(at('/badc'), { mode: 0o755 });
   const paths = ['/badc/deep/er/a', '/badc/b', '/neodc/c', '/used/by/d'];
   const { id } = await restore(...paths);
   await settleDue();
-  expect(lstatSync(at('/neodc')).mode & 0o7777).toBe(0o777 & ~process.umask());
+  expect(lstatSync(at('/neodc')).mode & 0o7777).toBe(0o750);
   writeFileSync(at('/used/mine'), 'mine');
   await end(id, ...paths);
   expect(listTree(root)).toEqual(['badc', 'used', 'used/mine']);
+});
+
+test.each([0o022, 0o077])('directories of links have the modes of the originals with umask %o', async (umask) => {
+  const before = process.umask(umask);
+  try {
+    await recordFolders(app.ctx, [
+      { path: '/open', mode: 0o755, gid: null },
+      { path: '/open/private', mode: 0o700, gid: null },
+    ]);
+    const paths = ['/open/private/a', '/unknown/b'];
+    const { id } = await restore(...paths);
+    await settleDue();
+    const modeOf = (dir: string) => lstatSync(at(dir)).mode & 0o7777;
+    expect(['/open', '/open/private', '/unknown'].map(modeOf)).toEqual([0o755, 0o700, 0o750]);
+    process.umask(0o027);
+    await end(id, ...paths);
+    expect(listTree(root)).toEqual([]);
+  } finally {
+    process.umask(before);
+  }
+});
+
+test('a directory that an engine was killed before it finished gets its mode with the next link', async () => {
+  await recordFolders(app.ctx, [{ path: '/open', mode: 0o755, gid: null }]);
+  mkdirSync(at('/open'));
+  chmodSync(at('/open'), 0o1700);
+  await restore('/open/a');
+  await settleDue();
+  expect(lstatSync(at('/open')).mode & 0o7777).toBe(0o755);
 });
 
 test('a directory that a killed process did not remove is removed when the link is checked again', async () => {
   const { id } = await restore('/badc/deep/a');
   await settleDue();
   await end(id, '/badc/deep/a');
-  mkdirSync(at('/badc/deep'), { recursive: true });
+  mkdirSync(at('/badc/deep'), { recursive: true, mode: 0o750 });
   clock.advance(600);
   await waitForNoRows();
   expect(listTree(root)).toEqual([]);
@@ -303,30 +336,34 @@ test('a directory that a killed process did not remove is removed when the link 
 test.runIf(isRoot)('an empty directory of another user stays', async () => {
   mkdirSync(at('/theirs'));
   giveToUnprivilegedUser(at('/theirs'));
-  await tidyLinkFolders(root, at('/theirs/a'));
+  await tidy('/theirs/a');
   expect(listTree(root)).toEqual(['theirs']);
 });
 
 test('a directory behind a link that leads out of the link folder stays', async () => {
   const outside = makeTempDir();
-  mkdirSync(path.join(outside, 'empty'), 0o777 & ~process.umask());
-  mkdirSync(at('/in/empty'), { recursive: true });
+  mkdirSync(path.join(outside, 'empty'), 0o750);
+  mkdirSync(at('/in/empty'), { recursive: true, mode: 0o750 });
   symlinkSync(outside, at('/out'));
   symlinkSync('in', at('/same'));
-  await tidyLinkFolders(root, at('/out/empty/a'));
-  await tidyLinkFolders(root, at('/same/empty/a'));
+  await tidy('/out/empty/a');
+  await tidy('/same/empty/a');
   expect([listTree(outside), listTree(at('/in'))]).toEqual([['empty'], []]);
 });
 
 test('links are made while another engine removes their empty folders', async () => {
   const links = Array.from({ length: 60 }, (_, n) => ({ at: at(`/busy/in/${n}`), target: copyOf(`/busy/in/${n}`) }));
   for (const link of links) {
-    const tidy = () => tidyLinkFolders(root, at('/busy/in/x'));
-    const making = makeLink(link, { fileId: 1n, mountpoints: [app.restoreDir] });
-    await Promise.all([making, tidy().then(tidy).then(tidy)]);
+    const tidyBusy = () => tidy('/busy/in/x');
+    const making = makeLink(link, {
+      fileId: 1n,
+      mountpoints: [app.restoreDir],
+      attributesOf: linkDirectoryAttributes(app.ctx),
+    });
+    await Promise.all([making, tidyBusy().then(tidyBusy).then(tidyBusy)]);
     expect(readlinkSync(link.at)).toBe(link.target);
     await removeLink(link);
   }
-  await tidyLinkFolders(root, at('/busy/in/x'));
+  await tidy('/busy/in/x');
   expect(listTree(root)).toEqual([]);
 });

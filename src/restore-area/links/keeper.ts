@@ -18,6 +18,7 @@ import {
 } from '../../domain/links/links.js';
 import { waitInTime } from '../calls.js';
 import { confirmOwned } from '../ownership.js';
+import { type AttributesOf, linkDirectoryAttributes } from './directories.js';
 import { makeLink, removeLink, syncLinkFolder, tidyLinkFolders } from './link.js';
 
 /** Links per claim: few enough to settle before the claim expires, even if each call is slow. */
@@ -41,10 +42,12 @@ export async function beginLinks(ctx: Context): Promise<void> {
 /** Makes and removes links. Use one instance per process: it makes no call while another hangs and blocks a thread. */
 export class LinkKeeper {
   private readonly ctx: Context;
+  private readonly attributesOf: AttributesOf;
   private hanging: Promise<unknown> | undefined;
 
   constructor(ctx: Context) {
     this.ctx = ctx;
+    this.attributesOf = linkDirectoryAttributes(ctx);
   }
 
   /** Settles all pending links. @throws Error once if the link directory hangs; then does nothing until it responds */
@@ -70,7 +73,8 @@ export class LinkKeeper {
     const links = await noteEarlyLinks(this.ctx, copies);
     const mountpoints = (await listDisks(this.ctx)).map(({ mountpoint }) => mountpoint);
     // the job reports obstacles
-    for (const link of links) await makeLink(link, { ...link, mountpoints }).catch(() => {});
+    const options = { mountpoints, attributesOf: this.attributesOf };
+    for (const link of links) await makeLink(link, { ...link, ...options }).catch(() => {});
   }
 
   private async settle(due: readonly DueLink[]): Promise<void> {
@@ -99,7 +103,8 @@ export class LinkKeeper {
       wanted.filter((link) => !link.isThere || !isSameLink(link, link.noted)),
     );
     const made = wanted.filter((link) => changed.has(link.fileId) || (link.isThere && isSameLink(link, link.noted)));
-    for (const { fileId, ...link } of made) await trying(fileId, () => makeLink(link, { fileId, mountpoints }));
+    const options = { mountpoints, attributesOf: this.attributesOf };
+    for (const { fileId, ...link } of made) await trying(fileId, () => makeLink(link, { fileId, ...options }));
     await this.sync(made, trying);
     const isMade = new Set(made.map(({ fileId }) => fileId));
     const settled = due.filter((link) => link.wanted === null || isMade.has(link.fileId) || problems.has(link.fileId));
@@ -115,7 +120,7 @@ export class LinkKeeper {
 
   /** Never rejects: the link is gone, so its copy may be removed, even if directories remain. */
   private async tidy(linkRoot: string, at: string): Promise<void> {
-    await tidyLinkFolders(linkRoot, at).catch((error: unknown) => {
+    await tidyLinkFolders(linkRoot, at, this.attributesOf).catch((error: unknown) => {
       this.ctx.log.warn({ error: messageOf(error), path: at }, 'empty folders of links stay');
     });
   }

@@ -6,12 +6,16 @@
  * one by a link at any moment. So each call uses an open directory, after the kernel has reported its path.
  */
 import { type BigIntStats, lstatSync, readlinkSync, renameSync, unlinkSync } from 'node:fs';
-import { lstat, mkdir, readlink, rmdir, stat, symlink, unlink } from 'node:fs/promises';
+import { lstat, readlink, rmdir, stat, symlink, unlink } from 'node:fs/promises';
 import path from 'node:path';
 import { codeOf, TapeError } from '../../core/errors.js';
+import { FOLDER_MODE } from '../../domain/catalogue/folder-modes.js';
 import type { Link } from '../../domain/links/links.js';
+import type { DirectoryAttributes } from '../attributes.js';
 import { findProblem, type Trusted } from '../exposure.js';
+import { isUnfinished, modesOf } from '../made-directories.js';
 import { type Directory, ignoreReplaced, withDirectory } from '../restore-area.js';
+import { type AttributesOf, createLinkDirectory } from './directories.js';
 
 /** An error that another file is at the archive path, or that an untrusted link leads to its directory. */
 class InTheWayError extends TapeError {
@@ -20,22 +24,28 @@ class InTheWayError extends TapeError {
   }
 }
 
+interface LinkOptions {
+  /** Used in the temporary name of a link that replaces another one. */
+  fileId: bigint;
+  /** Mount points of all restore disks. */
+  mountpoints: readonly string[];
+  attributesOf: AttributesOf;
+}
+
 /** An empty directory may be removed before the link is made. */
 const ATTEMPTS = 20;
 
 /**
  * Makes a link and its directories; leaves an existing one.
- * @param fileId used in the temporary name of a link that replaces another one
- * @param mountpoints of all restore disks
  * @throws InTheWayError; TapeError POLICY if something has just replaced a directory; errors of the file system
  */
 export async function makeLink(
   { at, target }: Link,
-  { fileId, mountpoints }: { fileId: bigint; mountpoints: readonly string[] },
+  { fileId, mountpoints, attributesOf }: LinkOptions,
 ): Promise<void> {
   for (let attempt = 1; ; attempt++) {
     try {
-      const dir = await makeLinkFolder(at, mountpoints);
+      const dir = await makeLinkFolder(at, { mountpoints, attributesOf });
       return await withDirectory('/', dir, (folder) => placeLink({ at, target }, folder, { fileId, mountpoints }));
     } catch (error) {
       if (codeOf(error) !== 'ENOENT' || attempt === ATTEMPTS) throw error;
@@ -44,17 +54,18 @@ export async function makeLink(
 }
 
 /** Creates missing directories of a link. @returns its directory, without links */
-async function makeLinkFolder(at: string, mountpoints: readonly string[]): Promise<string> {
+async function makeLinkFolder(at: string, { mountpoints, attributesOf }: Omit<LinkOptions, 'fileId'>): Promise<string> {
   const { real, missing, dangling } = await resolveFolder(path.dirname(at));
   if (mountpoints.some((mountpoint) => isBelow(at, mountpoint) || isBelow(`${real}/`, mountpoint))) {
     throw new InTheWayError(`${at} is in the restore area itself`);
   }
   if (dangling !== undefined) throw new InTheWayError(`${dangling} is a link that leads nowhere`);
+  if (missing.length === 0) return real;
+  const dirs = directoriesAbove(at).slice(0, missing.length).reverse();
+  const attributes = await attributesOf(dirs);
   let dir = real;
-  for (const name of missing) {
-    await withDirectory('/', dir, (folder) => mkdir(path.join(folder.fdPath, name))).catch((error: unknown) => {
-      if (codeOf(error) !== 'EEXIST') throw error; // another engine has just created it
-    });
+  for (const [n, name] of missing.entries()) {
+    await createLinkDirectory(dir, name, attributes[n] as DirectoryAttributes);
     dir = path.join(dir, name);
   }
   return dir;
@@ -120,7 +131,8 @@ async function resolveFolder(folder: string, from = '/', links = { left: MOST_LI
   for (const [n, part] of parts.entries()) {
     const next = path.join(real, part);
     const stats = await lstat(next).catch(ignoreNothing);
-    if (!stats) return { real, missing: parts.slice(n) };
+    // a killed engine may have left a directory without its mode: the next link finishes it
+    if (!stats || (stats.isDirectory() && isUnfinished(stats))) return { real, missing: parts.slice(n) };
     if (!stats.isSymbolicLink()) {
       real = next;
       continue;
@@ -206,9 +218,6 @@ function isBelow(file: string, folder: string): boolean {
   return file.startsWith(folder.endsWith('/') ? folder : `${folder}/`);
 }
 
-/** Mode of directories that `makeLink` creates. */
-const FOLDER_MODE = 0o777 & ~process.umask();
-
 /**
  * Removes the directories above a removed link, innermost first, while they are empty and look as `makeLink` creates
  * them: with another owner, group or mode, an operator wants to keep them. Leaves directories behind a link that
@@ -217,20 +226,31 @@ const FOLDER_MODE = 0o777 & ~process.umask();
  * Does not sync: a directory that reappears after a crash is empty, and is removed with the next link in it.
  * @param root TAPEGATE_LINK_ROOT, which is never removed
  */
-export async function tidyLinkFolders(root: string, at: string): Promise<void> {
+export async function tidyLinkFolders(root: string, at: string, attributesOf: AttributesOf): Promise<void> {
   const { real } = await resolveFolder(root);
-  for (let dir = path.dirname(at); dir !== '/' && isBelow(dir, root); dir = path.dirname(dir)) {
-    if (!(await removeEmptyLinkFolder(real, dir))) return;
+  const dirs = directoriesAbove(at).filter((dir) => isBelow(dir, root));
+  const attributes = await attributesOf(dirs);
+  for (const [n, dir] of dirs.entries()) {
+    if (!(await removeEmptyLinkFolder(real, dir, attributes[n] as DirectoryAttributes))) return;
   }
 }
 
+/** Returns the directories above a path, innermost first, without the root. */
+function directoriesAbove(at: string): string[] {
+  const dirs: string[] = [];
+  for (let dir = path.dirname(at); dir !== '/'; dir = path.dirname(dir)) dirs.push(dir);
+  return dirs;
+}
+
 /** @param root without links @returns whether the directory is gone */
-async function removeEmptyLinkFolder(root: string, dir: string): Promise<boolean> {
+async function removeEmptyLinkFolder(root: string, dir: string, wanted: DirectoryAttributes): Promise<boolean> {
+  const modes = [...modesOf(wanted), ...modesOf({ ...wanted, mode: FOLDER_MODE })]; // also before one was recorded
   const remove = async ({ fdPath: at, path: place, handle }: Directory): Promise<boolean> => {
     const entry = path.join(at, path.basename(dir));
     const [stats, above] = [await lstat(entry), await handle.stat()];
-    const isOwn = stats.uid === process.geteuid?.() && [process.getegid?.(), above.gid].includes(stats.gid);
-    if (!stats.isDirectory() || !isOwn || (stats.mode & 0o777) !== FOLDER_MODE) return false;
+    const hasGroup = [process.getegid?.(), above.gid, wanted.gid].includes(stats.gid);
+    const hasMode = modes.includes(stats.mode & 0o777) || isUnfinished(stats);
+    if (!stats.isDirectory() || stats.uid !== process.geteuid?.() || !hasGroup || !hasMode) return false;
     if (!isBelow(path.join(place, path.basename(dir)), root)) return false;
     await rmdir(entry); // refuses a directory with contents
     return true;

@@ -1,0 +1,58 @@
+/**
+ * Directories that Tapegate creates for links. They get the mode and group of the originals, as directories on restore
+ * disks do, whatever the umask is: names of files in a private directory stay private.
+ */
+import { mkdir } from 'node:fs/promises';
+import path from 'node:path';
+import { codeOf } from '../../core/errors.js';
+import { readFolderModes } from '../../domain/catalogue/folder-modes.js';
+import type { Context } from '../../domain/context.js';
+import { type DirectoryAttributes, wantedDirectory, withoutGroup } from '../attributes.js';
+import { isUnfinished, NEW_MODE } from '../made-directories.js';
+import { type Directory, withDirectory } from '../restore-area.js';
+
+/** Returns mode and group of directories at these absolute paths, in order. */
+export type AttributesOf = (dirs: readonly string[]) => Promise<DirectoryAttributes[]>;
+
+/** Mode of TAPEGATE_LINK_ROOT and the directories above it, if Tapegate creates them. */
+const ROOT_MODE = 0o755;
+
+/** Returns the attributes of directories at and above archive paths below TAPEGATE_LINK_ROOT. */
+export function linkDirectoryAttributes(ctx: Context): AttributesOf {
+  const root = (ctx.config.linkRoot ?? '/').replace(/\/+$/, '');
+  return async (dirs) => {
+    const paths = dirs.map((dir) => (dir.startsWith(`${root}/`) ? dir.slice(root.length) : undefined));
+    const modes = await readFolderModes(
+      ctx,
+      paths.filter((logicalPath) => logicalPath !== undefined),
+    );
+    return paths.map((logicalPath) =>
+      logicalPath === undefined ? { mode: ROOT_MODE, gid: null } : wantedDirectory(ctx.config, modes.get(logicalPath)),
+    );
+  };
+}
+
+/**
+ * Creates a directory, and finishes that of a killed engine. An existing one keeps its mode.
+ * @param parent an absolute path without links
+ * @throws TapeError POLICY if something has replaced a directory; code ENOENT if one was just removed
+ */
+export async function createLinkDirectory(parent: string, name: string, wanted: DirectoryAttributes): Promise<void> {
+  await withDirectory('/', parent, ({ fdPath }) => mkdir(path.join(fdPath, name), NEW_MODE)).catch((error: unknown) => {
+    if (codeOf(error) !== 'EEXIST') throw error; // another engine has just created it
+  });
+  await withDirectory('/', path.join(parent, name), (created) => finish(created, wanted));
+}
+
+/** Sets group and mode of an open directory: users who may write in its parent may have replaced its name. */
+async function finish({ handle }: Directory, { mode, gid }: DirectoryAttributes): Promise<void> {
+  const stats = await handle.stat();
+  if (!isUnfinished(stats)) return;
+  const setGroup = () =>
+    handle.chown(-1, gid ?? -1).then(
+      () => true,
+      () => false,
+    );
+  const hasGroup = gid === null || stats.gid === gid || (await setGroup());
+  await handle.chmod(hasGroup ? mode : withoutGroup(mode));
+}
