@@ -1,13 +1,17 @@
 /** Circuit breakers of volumes and staging libraries: their counts, the time of the next try, and what resets them. */
 import { expect, test } from 'vitest';
 import type { Sql } from '../../src/db/sql.js';
+import { transaction } from '../../src/db/transaction.js';
 import { setDisk } from '../../src/domain/disks/disks.js';
+import { lookAtDisks, type MeasureDisks, reserve } from '../../src/domain/disks/reservations.js';
 import { closeCircuit, countFailures, openCircuit, trialSeconds } from '../../src/domain/health/circuits.js';
 import { putBackDisk, suspendDisk } from '../../src/domain/health/failing-disks.js';
 import { resume, suspend } from '../../src/domain/health/suspensions.js';
 import { ensureStager, readRests } from '../../src/domain/staging/stagers.js';
 import { addFiles } from '../support/factories.js';
+import { waitForBlocked } from '../support/locks.js';
 import { useApp } from '../support/use-app.js';
+import { waitFor } from '../support/wait.js';
 
 const app = useApp();
 
@@ -86,4 +90,26 @@ test('calls and reads of a library rest each for itself, and a failure that is n
 
 test('pauses grow fourfold from 5 seconds to 10 minutes', () => {
   expect([0, 1, 2, 3, 4, 100].map(trialSeconds)).toEqual([5, 20, 80, 320, 600, 600]);
+});
+
+test('a recall that finds a disk suspended is checked again if the disk was resumed meanwhile', async () => {
+  const { pool } = app.ctx.db;
+  const { mountpoint } = await setDisk(app.ctx, { mountpoint: '/mnt/resumed', size: 10n });
+  await suspend(app.ctx, { kind: 'DISK', name: mountpoint, mode: 'IMMEDIATE', reason: '' });
+  const measure: MeasureDisks = async (disks) =>
+    new Map(disks.map(({ id }) => [id, { freeBytes: 10n, fileSystem: mountpoint }]));
+  const seen = await lookAtDisks(app.ctx, measure);
+  const signals: string[] = [];
+  const unlisten = app.ctx.events.onRing('room', () => signals.push('room'));
+  const resuming = await pool.connect();
+  await resuming.query('BEGIN');
+  await resuming.query('SELECT FROM restore_disk FOR UPDATE');
+  await resuming.query("DELETE FROM suspension WHERE kind = 'DISK' AND name = $1", [mountpoint]);
+  const reserving = transaction(pool, 'test', (tx) => reserve(app.ctx, tx, [{ fileId: 0n, size: 10n }], seen));
+  await waitForBlocked(app, 1);
+  await resuming.query('COMMIT');
+  resuming.release();
+  expect(await reserving).toEqual([]);
+  await waitFor('the signal', async () => signals.length > 0);
+  unlisten();
 });

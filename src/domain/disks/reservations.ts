@@ -57,6 +57,7 @@ interface Candidate extends DiskRow {
   isAway: boolean;
   /** It is missing on this host, and another one sees it. */
   isElsewhere: boolean;
+  isSuspended: boolean;
 }
 
 interface Unplaced {
@@ -125,7 +126,11 @@ export async function reserve<R extends Unplaced>(
   // a recall that fits only a disk of another host is left to that host
   const isOthers = ({ size }: R) => disks.some((disk) => disk.isElsewhere && roomByAllocation(disk) >= size);
   const aside = unplaced.filter((recall) => !isOthers(recall));
-  if (aside.length > 0) await putAside(tx, aside, disks);
+  if (aside.length > 0) {
+    await putAside(tx, aside, disks);
+    // a disk that was resumed while the statement waited for its lock is seen as suspended: engines check again
+    if (disks.some(({ isSuspended }) => isSuspended)) await ringRoom(tx);
+  }
   return placed;
 }
 
@@ -153,7 +158,7 @@ function findRoom(rows: readonly FoundDisk[], seen: SeenDisks): Candidate[] {
   const fileSystems = new Map<string, FileSystemRoom>();
   return rows.map((row) => {
     const { id, mountpoint, size, used, reserved, mode, reason } = row;
-    const disk = { id, mountpoint, size, used, reserved };
+    const disk = { id, mountpoint, size, used, reserved, isSuspended: mode !== null };
     const look = seen.get(id);
     const space = look?.space ?? { problem: `the free space of ${mountpoint} is unknown` };
     const isElsewhere = mode === null && look?.isElsewhere === true;
