@@ -1,3 +1,4 @@
+import { addSeconds } from '../core/time.js';
 import { type Sql, sql } from '../db/sql.js';
 
 /** A live request keeps its files until it expires or is cancelled. */
@@ -115,3 +116,17 @@ export function isRunning(until: Sql): Sql {
 
 /** A live engine holds the drive `d`. */
 export const isClaimed = isRunning(sql`d.lease_until`);
+
+/** The claim of the drive `d` with this epoch still holds. */
+export function isHeldUnder({ driveId, epoch, engineId }: { driveId: number; epoch: bigint; engineId: string }): Sql {
+  return sql`(d.id = ${driveId} AND d.epoch = ${epoch} AND d.engine_id = ${engineId}::uuid)`;
+}
+
+/** Older measurements are ignored; engines measure every ten seconds. */
+export const FRESH_SECONDS = 60;
+
+/** Another host has recently seen the disk `k` without a problem, apart from a full disk. */
+export function isSeenElsewhere(now: string, host: string): Sql {
+  return sql`EXISTS (SELECT FROM disk_measurement m WHERE m.disk_id = k.id AND m.host <> ${host} AND (m.problem IS NULL OR m.free IS NOT NULL)
+    AND m.measured_at >= ${addSeconds(now, -FRESH_SECONDS)}::timestamp)`;
+}

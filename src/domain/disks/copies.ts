@@ -3,11 +3,10 @@ import { addSeconds } from '../../core/time.js';
 import { prepared } from '../../db/prepared.js';
 import { empty, type Sql, sql } from '../../db/sql.js';
 import { mayPath } from '../access/paths.js';
-import { isOffered, placeOnDisk } from '../conditions.js';
+import { FRESH_SECONDS, isOffered, placeOnDisk } from '../conditions.js';
 import type { Context } from '../context.js';
 import { allow } from '../policy.js';
 import { isFolder } from '../requests/create.js';
-import { FRESH_SECONDS } from './disks.js';
 
 /** A recorded copy. If the file is not RESTORED, the copy is to be removed. */
 export interface NotedCopy {

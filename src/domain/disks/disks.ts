@@ -8,7 +8,7 @@ import { type Sql, sql } from '../../db/sql.js';
 import { type Transaction, transaction } from '../../db/transaction.js';
 import type { RestoreDisk } from '../../generated/prisma/client.js';
 import { audited, type Note } from '../audit/audited.js';
-import { isChanged } from '../conditions.js';
+import { FRESH_SECONDS, isChanged, isSeenElsewhere } from '../conditions.js';
 import type { Context } from '../context.js';
 import { describeFull, isFull, takesAgain } from '../health/circuits.js';
 import { checkBytes, checkPattern } from '../input.js';
@@ -183,8 +183,6 @@ export interface DiskMeasurement {
   problem: string | null;
 }
 
-/** Older measurements are ignored; engines measure every ten seconds. */
-export const FRESH_SECONDS = 60;
 const KEPT_SECONDS = 3600;
 const MAX_PROBLEM = 1000;
 
@@ -195,15 +193,9 @@ export async function listMeasurable(ctx: Context): Promise<Pick<DiskRow, 'id' |
   );
 }
 
-/** Another host has recently seen the disk `k` without a problem, apart from a full disk. */
-export function isSeenElsewhere(ctx: Context, host: string): Sql {
-  return sql`EXISTS (SELECT FROM disk_measurement m WHERE m.disk_id = k.id AND m.host <> ${host} AND (m.problem IS NULL OR m.free IS NOT NULL)
-    AND m.measured_at >= ${addSeconds(ctx.now(), -FRESH_SECONDS)}::timestamp)`;
-}
-
 export async function findSeenElsewhere(ctx: Context, host: string, diskIds: readonly number[]): Promise<Set<number>> {
   const rows = await ctx.db.rows<{ id: number }>(
-    sql`SELECT k.id FROM restore_disk k WHERE k.id = ANY(${diskIds}::int[]) AND ${isSeenElsewhere(ctx, host)}`,
+    sql`SELECT k.id FROM restore_disk k WHERE k.id = ANY(${diskIds}::int[]) AND ${isSeenElsewhere(ctx.now(), host)}`,
   );
   return new Set(rows.map(({ id }) => id));
 }

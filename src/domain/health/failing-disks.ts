@@ -9,9 +9,8 @@ import { addSeconds } from '../../core/time.js';
 import { lockDisks, locking } from '../../db/locks.js';
 import { type Sql, sql } from '../../db/sql.js';
 import { transaction } from '../../db/transaction.js';
+import { FRESH_SECONDS, isSeenElsewhere } from '../conditions.js';
 import type { Context } from '../context.js';
-import type { DiskRow } from '../disks/disks.js';
-import { FRESH_SECONDS, isSeenElsewhere } from '../disks/disks.js';
 import { MAX_REASON, pauseOf } from './circuits.js';
 import { auditSuspension, endSuspension } from './suspensions.js';
 
@@ -38,7 +37,7 @@ export async function suspendAbsent(
   { host, mountpoint }: { host: string; mountpoint: string },
   problem: string,
 ): Promise<void> {
-  const which = sql`k.mountpoint = ${mountpoint} AND k.marked_at IS NOT NULL AND NOT ${isSeenElsewhere(ctx, host)}`;
+  const which = sql`k.mountpoint = ${mountpoint} AND k.marked_at IS NOT NULL AND NOT ${isSeenElsewhere(ctx.now(), host)}`;
   await suspendWhere(ctx, problem, which);
 }
 
@@ -63,7 +62,10 @@ async function suspendWhere(ctx: Context, problem: string, which: Sql): Promise<
     ctx.log.error({ disk: disk.mountpoint }, `restore disk ${disk.isSuspended ? 'suspended' : 'fails'}: ${reason}`);
 }
 
-export type FailingDisk = Pick<DiskRow, 'id' | 'mountpoint'>;
+export interface FailingDisk {
+  id: number;
+  mountpoint: string;
+}
 
 /**
  * Takes the disks to retry now. Other engines wait for their next pause. @param except ids of disks left to other hosts

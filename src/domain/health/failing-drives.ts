@@ -3,8 +3,8 @@
 import type { ErrorClass } from '../../core/errors.js';
 import { addSeconds } from '../../core/time.js';
 import { sql } from '../../db/sql.js';
+import { isHeldUnder } from '../conditions.js';
 import type { Context } from '../context.js';
-import { isHeldUnder, type Lease } from '../recalls/drives.js';
 import { trialSeconds } from './circuits.js';
 import { suspendFailing } from './suspensions.js';
 
@@ -12,10 +12,17 @@ import { suspendFailing } from './suspensions.js';
 const MAX_TRIALS = 3;
 const LASTING: readonly ErrorClass[] = ['MEDIA', 'POLICY', 'PERMANENT'];
 
+interface DriveClaim {
+  driveId: number;
+  driveName: string;
+  engineId: string;
+  epoch: bigint;
+}
+
 /** Counts a failure, and suspends the drive until its next try. Does nothing if the lease is lost. */
 export async function suspendFailingDrive(
   ctx: Context,
-  lease: Lease,
+  lease: DriveClaim,
   { errorClass, error: problem }: { errorClass: ErrorClass; error: string },
 ): Promise<void> {
   const failures = await countFailure(ctx, lease);
@@ -26,7 +33,7 @@ export async function suspendFailingDrive(
 }
 
 /** @returns consecutive failures; undefined if the lease is lost */
-async function countFailure(ctx: Context, lease: Lease): Promise<number | undefined> {
+async function countFailure(ctx: Context, lease: DriveClaim): Promise<number | undefined> {
   const rows = await ctx.db.rows<{ failures: number }>(
     sql`UPDATE drive d SET failures = d.failures + 1 WHERE ${isHeldUnder(lease)} RETURNING d.failures`,
   );
@@ -34,6 +41,6 @@ async function countFailure(ctx: Context, lease: Lease): Promise<number | undefi
 }
 
 /** Called after a volume was mounted on the drive and read. */
-export async function resetDriveFailures(ctx: Context, lease: Lease): Promise<void> {
+export async function resetDriveFailures(ctx: Context, lease: DriveClaim): Promise<void> {
   await ctx.db.pool.query(sql`UPDATE drive d SET failures = 0 WHERE ${isHeldUnder(lease)}`);
 }

@@ -7,10 +7,10 @@
 
 import { codeOf } from '../../core/errors.js';
 import { locking } from '../../db/locks.js';
-import { type Sql, sql } from '../../db/sql.js';
+import { sql } from '../../db/sql.js';
 import type { Drive } from '../../generated/prisma/client.js';
 import type { DrivesAndAskers, SharedDrive, SharingEngine } from '../../planner/drive-shares.js';
-import { isClaimed, isRunning, databaseNow as now } from '../conditions.js';
+import { isClaimed, isHeldUnder, isRunning, databaseNow as now } from '../conditions.js';
 import type { Context } from '../context.js';
 import { FIRST_LIBRARY } from '../libraries/libraries.js';
 import { keyedList } from '../page-keys.js';
@@ -24,10 +24,6 @@ export interface Lease {
   epoch: bigint;
   /** Consecutive failures before the claim. */
   failures: number;
-}
-
-export function isHeldUnder({ driveId, epoch, engineId }: Pick<Lease, 'driveId' | 'epoch' | 'engineId'>): Sql {
-  return sql`(d.id = ${driveId} AND d.epoch = ${epoch} AND d.engine_id = ${engineId}::uuid)`;
 }
 
 const UNIQUE_VIOLATION = '23505';

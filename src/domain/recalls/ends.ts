@@ -17,6 +17,7 @@ import {
 } from '../catalogue/moves.js';
 import { isSameSource, isSameVersion, requeueRecall, switchToCopies } from '../catalogue/versions.js';
 import {
+  isHeldUnder,
   isLive,
   isRecalledNoMore,
   isUnheld,
@@ -33,7 +34,7 @@ import { freeReserved, type Reservation } from '../disks/reservations.js';
 import { recordStaleFiles } from '../disks/stale-files.js';
 import { advanceRequests } from '../requests/progress.js';
 import { lockRequestsAndFiles, markRequestFiles, type RequestFileOutcome } from '../requests/request-files.js';
-import { isHeldUnder, type Lease } from './drives.js';
+import type { Lease } from './drives.js';
 
 /** How a running recall ended. `isUnseen`: it may have left files on the disk, for which a job looks later. */
 export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (

@@ -12,14 +12,14 @@ import type { FileAttributes } from '../catalogue/attributes.js';
 import { RENAMED } from '../catalogue/folder-modes.js';
 import { moveFiles } from '../catalogue/moves.js';
 import { hasStalePosition, positionOfFile } from '../catalogue/versions.js';
-import { foldedPath, hasPlace, isChanged, isStagedAt, isWaiting, pathOnTape } from '../conditions.js';
+import { foldedPath, hasPlace, isChanged, isHeldUnder, isStagedAt, isWaiting, pathOnTape } from '../conditions.js';
 import type { Context } from '../context.js';
 import type { DiskRow } from '../disks/disks.js';
 import { lookAtDisks, type MeasureDisks, reserve } from '../disks/reservations.js';
 import { mayBegin } from '../health/suspensions.js';
 import { advanceRequests, logStep } from '../requests/progress.js';
 import { lockRequestsAndFiles, lockUnstartedOf, markRequestFiles } from '../requests/request-files.js';
-import { isHeldUnder, type Lease } from './drives.js';
+import type { Lease } from './drives.js';
 
 export interface RunningRecall extends FileAttributes {
   fileId: bigint;

@@ -3,9 +3,8 @@
 import { addSeconds } from '../../core/time.js';
 import { queryWithin } from '../../db/pipeline.js';
 import { type Sql, sql } from '../../db/sql.js';
-import { isClaimed, isLive, isRunning } from '../conditions.js';
+import { FRESH_SECONDS, isClaimed, isLive, isRunning } from '../conditions.js';
 import type { Context } from '../context.js';
-import { FRESH_SECONDS } from '../disks/disks.js';
 import { isFull } from '../health/circuits.js';
 import { allow } from '../policy.js';
 

@@ -61,7 +61,7 @@ async function makeLinkFolder(at: string, { mountpoints, attributesOf }: Omit<Li
   }
   if (dangling !== undefined) throw new InTheWayError(`${dangling} is a link that leads nowhere`);
   if (missing.length === 0) return real;
-  const dirs = directoriesAbove(at).slice(0, missing.length).reverse();
+  const dirs = linkDirectoriesAbove(at).slice(0, missing.length).reverse();
   const attributes = await attributesOf(dirs);
   let dir = real;
   for (const [n, name] of missing.entries()) {
@@ -228,7 +228,7 @@ function isBelow(file: string, folder: string): boolean {
  */
 export async function tidyLinkFolders(root: string, at: string, attributesOf: AttributesOf): Promise<void> {
   const { real } = await resolveFolder(root);
-  const dirs = directoriesAbove(at).filter((dir) => isBelow(dir, root));
+  const dirs = linkDirectoriesAbove(at).filter((dir) => isBelow(dir, root));
   const attributes = await attributesOf(dirs);
   for (const [n, dir] of dirs.entries()) {
     if (!(await removeEmptyLinkFolder(real, dir, attributes[n] as DirectoryAttributes))) return;
@@ -236,7 +236,7 @@ export async function tidyLinkFolders(root: string, at: string, attributesOf: At
 }
 
 /** Returns the directories above a path, innermost first, without the root. */
-function directoriesAbove(at: string): string[] {
+function linkDirectoriesAbove(at: string): string[] {
   const dirs: string[] = [];
   for (let dir = path.dirname(at); dir !== '/'; dir = path.dirname(dir)) dirs.push(dir);
   return dirs;
