@@ -48,34 +48,31 @@ function registerToken(program: Command): void {
   const token = program.command('token');
   token
     .command('create <name>')
-    .description('make a token of a user, or of a service, viewer or operator that is called so')
+    .description('Create a token for a user, service, viewer or operator')
     .addOption(
-      new Option('--role <role>', 'what its bearer is')
+      new Option('--role <role>', 'role of the token')
         .choices(['user', 'viewer', 'operator', 'service'])
         .default('user'),
     )
-    .option('--quota <users...>', 'of a service: the users for whom it acts')
-    .option('--read-only', 'it changes nothing, whatever its role')
-    .option(
-      '--expires <time>',
-      'a UTC date or time, or how long from now, such as 90d; unless given, when it is revoked',
-    )
-    .option('--note <text>', 'what it is for')
+    .option('--quota <users...>', 'users whose quotas a service may use')
+    .option('--read-only', 'allow no changes')
+    .option('--expires <time>', 'expire at a UTC date or time, or after 90d (default: never)')
+    .option('--note <text>', 'purpose of the token')
     .addHelpText('after', CREATE_HELP)
     .action((name, options) => createToken(findSite(), name, options));
   token
     .command('list')
-    .description('all tokens, without what proves them')
+    .description('List all tokens, without their secrets')
     .action((options) => listTokens(findSite(), options));
   token
     .command('revoke <id>')
-    .description('end a token: its bearer is known no longer')
+    .description('Revoke a token')
     .action((id, options) => revokeToken(findSite(), readNumber('<id>', id), options));
 }
 
 const CREATE_HELP = `
-The token is all that goes to standard output, and is shown once: "(umask 077; tapegate token create ann > ann.token)" keeps
-it, and "tapegate login < ann.token" has the commands of a user show it.`;
+The command prints only the token, and prints it once. Store it in a file: "(umask 077; tapegate token create ann > ann.token)".
+The user runs "tapegate login < ann.token".`;
 
 interface CreateOptions extends OutputOptions {
   role: string;
@@ -151,18 +148,18 @@ function registerMember(program: Command): void {
   const member = program.command('member');
   member
     .command('set <user> <name>')
-    .description('let somebody use the quota of a user')
-    .option('--group', 'the name is that of a group')
-    .option('--manager', 'let it also change what others have asked for, and say who uses the quota')
+    .description('Allow a user or group to use the quota of another user')
+    .option('--group', '<name> is a group')
+    .option('--manager', 'also allow changes to requests of others and to the members')
     .action((user, name, options) => setMember(findSite(), { user, name }, options));
   member
     .command('remove <user> <name>')
-    .description('take the quota from somebody; what was asked for with it stays')
-    .option('--group', 'the name is that of a group')
+    .description('Remove a member; requests of the member stay')
+    .option('--group', '<name> is a group')
     .action((user, name, options) => removeMember(findSite(), { user, name }, options));
   member
     .command('list <user>')
-    .description('list who may use the quota of a user')
+    .description('List the members of a quota')
     .action((user, options) => listMembers(findSite(), user, options));
 }
 
@@ -204,32 +201,32 @@ async function listMembers(url: string, user: string, options: OutputOptions): P
 function registerRule(program: Command): void {
   const rule = program.command('rule');
   for (const [verb, description, act] of [
-    ['set', 'let somebody do it, and from now on only those who are named for the folder', setRule],
-    ['remove', 'take a rule back; without any for a folder, the folder above decides', removeRule],
+    ['set', 'Allow an action below a prefix only for the callers that rules name', setRule],
+    ['remove', 'Remove a rule; a prefix without rules inherits those of the prefix above', removeRule],
   ] as const) {
     rule
       .command(verb)
       .description(description)
-      .addArgument(new Argument('<action>', 'what is done').choices(['list', 'request', 'fetch']))
-      .argument('<folder>', 'absolute; / is everything')
-      .option('--user <name>', 'a user; service:<name> for a service')
-      .option('--group <name>', 'every user of a group')
-      .option('--everybody', 'any caller')
+      .addArgument(new Argument('<action>', 'action to allow').choices(['list', 'request', 'fetch']))
+      .argument('<prefix>', 'absolute path prefix; / is everything')
+      .option('--user <name>', 'a user, or service:<name> for a service')
+      .option('--group <name>', 'all users of a group')
+      .option('--everybody', 'all callers')
       .addHelpText('after', RULE_HELP)
       .action((action, prefix, options) => act(findSite(), { action, prefix }, options));
   }
   rule
     .command('list')
-    .description('list all rules')
+    .description('List all rules')
     .action((options) => listRules(findSite(), options));
 }
 
 const RULE_HELP = `
-Of the folders above a file, the longest that has rules for what is done decides; where none has, everybody may.
-list     to see that there is a file
-request  to have it restored; files that appear later join a request only as its maker may
-fetch    to be told where its restored copy is
-Operators and viewers are under no rule. What is in a request already stays there.`;
+For each action, the rules of the longest matching prefix apply. Without a rule, all callers may perform the action.
+list     see that a file exists
+request  have a file restored; later files join a request only if its creator may request them
+fetch    see where the restored copy is
+Rules do not apply to operators and viewers. Files that a request already contains stay in it.`;
 
 interface RuleOptions extends OutputOptions {
   user?: string;
@@ -251,7 +248,7 @@ function readRule({ action, prefix }: GivenRule, { user, group, everybody }: Rul
 }
 
 const ruleArguments = ({ user }: RuleOptions) => ({
-  prefix: '<folder>',
+  prefix: '<prefix>',
   name: user === undefined ? '--group' : '--user',
 });
 

@@ -11,12 +11,12 @@ import { type OutputOptions, printJson, printLine, printResult } from './termina
 export function register(program: Command): void {
   program
     .command('adopt [source]')
-    .option('--dry-run', 'change nothing, and tell what would be')
+    .option('--dry-run', 'report the changes, and change nothing')
     .option(
-      '--archive-root <folder>',
-      'below which archive paths are links to copies there; TAPEGATE_LINK_ROOT, or / where that is unset',
+      '--archive-root <directory>',
+      'directory where archive paths are links to copies (default: TAPEGATE_LINK_ROOT, or /)',
     )
-    .option('--finish', 'the system before is no more: its names of copies go, and the copies that no request has')
+    .option('--finish', 'after the switch: remove the old names of copies, and copies without a request')
     .action((source, options) => adoptSite(source, options));
 }
 

@@ -15,11 +15,11 @@ import { noteLine, type OutputOptions, printJson, printLine } from './terminal/o
 export function register(program: Command): void {
   program
     .command('archive <dir>')
-    .option('--prefix <path>', 'put before the paths below <dir>', '/')
-    .option('--spot <name>', 'the storage spot that the files come from')
-    .option('--volume-size <size>', 'what a volume takes before a new one is begun', '100G')
-    .option('--move', 'remove each file once its tape copy was read back in this run')
-    .option('--new-library', 'make a library where there is none, although the catalogue knows volumes')
+    .option('--prefix <path>', 'archive path of <dir>', '/')
+    .option('--spot <name>', 'storage spot of the files')
+    .option('--volume-size <size>', 'start a new volume after this size', '100G')
+    .option('--move', 'remove each file after its tape copy was read back in this run')
+    .option('--new-library', 'create a missing library, even if the catalogue contains volumes')
     .action((dir, options) => archiveDirectory(dir, options));
 }
 

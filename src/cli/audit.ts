@@ -18,12 +18,12 @@ import { formatTime } from './terminal/times.js';
 export function register(program: Command): void {
   program
     .command('audit')
-    .option('--csv', 'print CSV for scripts, with a header')
-    .option('--since <date>', 'from this time on: a UTC date or time, or how long ago, such as 10m or 3d')
-    .option('--until <date>', 'before this time, or that long ago')
-    .option('--who <name>', 'of this caller only')
-    .option('--operation <name>', 'this only, such as createRequest')
-    .option('--limit <n>', limitHelp('list the latest so many', '--json, --csv'))
+    .option('--csv', 'print CSV with a header')
+    .option('--since <date>', 'list entries since a UTC date or time, or since 10m or 3d ago')
+    .option('--until <date>', 'list entries before a UTC date or time, or before 10m or 3d ago')
+    .option('--who <name>', 'list only entries of this caller')
+    .option('--operation <name>', 'list only this operation, for example createRequest')
+    .option('--limit <n>', limitHelp('list only the latest n entries', '--json or --csv'))
     .action((options: AuditOptions) => listAudit(findSite(), options));
 }
 

@@ -20,12 +20,12 @@ import { noteLine, type OutputOptions, printJson, printLine } from './terminal/o
 export function register(program: Command): void {
   program.command('migrate').action(async (options) => migrateDatabase(await readEnvironment(), options));
   program
-    .command('backup <folder>')
-    .action(async (folder, options) => backUp(await readEnvironment(), folder, options));
+    .command('backup <directory>')
+    .action(async (directory, options) => backUp(await readEnvironment(), directory, options));
   program
     .command('restore [backup]')
-    .option('--to-url [url]', 'copy the backup to an empty database of this URL, DATABASE_URL by default')
-    .option('--as-of <time>', 'without a backup: when the database was as it is now; 2026-11-21T18:00:00Z')
+    .option('--to-url [url]', 'copy the backup to an empty database at this URL (default: DATABASE_URL)')
+    .option('--as-of <time>', 'without a backup: the time of the restored state, for example 2026-11-21T18:00:00Z')
     .action(async (backup, options) => restore(await readEnvironment(), backup, options));
 }
 

@@ -17,7 +17,7 @@ import { tellRequests } from './volume.js';
 export function register(program: Command): void {
   program
     .command('withdraw <path>')
-    .option('--why <text>', 'for people: those who wait for one of the files are told')
+    .option('--why <text>', 'reason for users who wait for the files')
     .option(...dryRunOption)
     .addHelpText('after', WITHDRAW_HELP)
     .action(async (path, options) => {
@@ -33,7 +33,7 @@ export function register(program: Command): void {
     });
   program
     .command('rename <from> <to>')
-    .option('--in-library', 'a library that finds files by their paths calls them so as well by now')
+    .option('--in-library', 'the files already have the new paths in a library that finds files by path')
     .option(...dryRunOption)
     .addHelpText('after', RENAME_HELP)
     .action(async (from, to, options) => {
@@ -49,15 +49,15 @@ export function register(program: Command): void {
 }
 
 const WITHDRAW_HELP = `
-Who waits for one of the files is told why it does not come, unless a drive reads it just then. What is on disk stays there as long as
-requests have it. \`tapegate reinstate\` brings back what is withdrawn.`;
+Users who wait for a file are sent the reason, unless a drive is reading it. Copies on disk stay there as long as a request contains
+them. "tapegate reinstate" restores withdrawn files to the catalogue.`;
 
 const RENAME_HELP = `
-Requests keep the files, and copies that are on disk stay where they are. Libraries that find files by their paths are asked for
-them by the names of before, unless --in-library says that they were renamed there as well.`;
+Requests keep the files, and copies on disk stay where they are. Libraries that find files by path still receive the old paths,
+unless you give --in-library.`;
 
 const PURGE_HELP = `
-Nothing brings it back. What is still on disk, or in a live request, is passed over: ask again when it has gone.`;
+A purge cannot be undone. It skips files that are on disk or in an active request: repeat the command later.`;
 
 interface ChangeOptions extends OutputOptions {
   dryRun?: boolean;

@@ -5,7 +5,7 @@ import { printText } from './terminal/output.js';
 export function register(program: Command): void {
   program
     .command('completion')
-    .addArgument(new Argument('<shell>', 'whose').choices(SHELLS))
+    .addArgument(new Argument('<shell>', 'shell of the script').choices(SHELLS))
     .action((shell: Shell) => printText(scripts[shell](listWords(program))));
 }
 

@@ -17,27 +17,27 @@ export function register(program: Command): void {
   const disk = program.command('disk');
   disk
     .command('add <mountpoint>')
-    .description('add a restore disk, or change its allocation')
+    .description('Add a restore disk, or change its allocation')
     .requiredOption(...sizeOption)
-    .option('--create', 'make the mount point where it is not there, as a folder')
-    .option('--mark', 'what is mounted there now is the disk, even without the copies that should be on it')
+    .option('--create', 'create a missing mount point as a directory')
+    .option('--mark', 'accept the mounted file system as the disk, even if copies are missing on it')
     .action((mountpoint, options) => addDisk(mountpoint, options));
   disk
     .command('list')
-    .description('all restore disks')
+    .description('List restore disks')
     .action((options) => listDisks(options));
   disk
     .command('resize <mountpoint>')
-    .description('change the allocation of a restore disk')
+    .description('Change the allocation of a restore disk')
     .requiredOption(...sizeOption)
     .action((mountpoint, options) => resizeDisk(mountpoint, options));
   disk
     .command('remove <mountpoint>')
-    .description('take a restore disk that holds no copies out of use for good')
+    .description('Remove a restore disk without copies')
     .action((mountpoint, options) => removeDisk(mountpoint, options));
 }
 
-const sizeOption = ['--size <size>', 'bytes, such as 500G or 10T', toSize('--size')] as const;
+const sizeOption = ['--size <size>', 'allocation in bytes, for example 500G or 10T', toSize('--size')] as const;
 
 interface DiskOptions extends OutputOptions {
   size: bigint;

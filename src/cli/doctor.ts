@@ -20,12 +20,9 @@ import { noteLine, type OutputOptions, printJson, printLine } from './terminal/o
 export function register(program: Command): void {
   program
     .command('doctor')
-    .option('--repair', 'mend what can be mended, also while Tapegate runs')
+    .option('--repair', 'repair findings, also while Tapegate runs')
     .option('--checksums', 'read each restored copy and compare its checksum')
-    .option(
-      '--adopt',
-      "as --repair, and take files with the right bytes that nobody has noted for copies of Tapegate's",
-    )
+    .option('--adopt', 'repair, and record unknown files with the right bytes as copies of Tapegate')
     .action((options) => findFaults(options));
 }
 

@@ -17,28 +17,27 @@ import { dryRunOption, type OutputOptions, printJson, printLine } from './termin
 export function register(program: Command): void {
   program
     .command('import <file>')
-    .option('--progress', 'say on standard error how far it is, also where that is no terminal')
+    .option('--progress', 'report progress on standard error, also without a terminal')
     .addOption(
-      new Option(
-        '--format <name>',
-        'csv and jsonl are recognised without it; the others are lists of other systems',
-      ).choices(['csv', 'jsonl', 'find', 's3-inventory']),
+      new Option('--format <name>', 'format of the file; csv and jsonl are detected').choices([
+        'csv',
+        'jsonl',
+        'find',
+        's3-inventory',
+      ]),
     )
-    .option('--volume <name>', 'the volume of all files of a list')
-    .option('--library <name>', 'the library that a new volume of a list is in, where that is not the first one')
-    .option('--prefix <folder>', 'put before each path of a list')
-    .option('--strip <folder>', 'taken from the beginning of each path of a list first')
-    .option('--spot <name>', 'the storage spot that the files of a list come from')
-    .option('--storage-class <names>', 'of an inventory of S3, objects of these classes alone: GLACIER,DEEP_ARCHIVE')
-    .option('--skip-invalid', 'leave out files with names that cannot be restored, and list them in a file')
-    .option(
-      '--rejects <file>',
-      'with --skip-invalid: the file, which must not exist (default: beside the list, <file>.rejects)',
-    )
-    .option('--complete <folder>', 'the list has all files below the folder: others are withdrawn')
+    .option('--volume <name>', 'volume of all files in the list')
+    .option('--library <name>', 'library of a new volume (default: the first one)')
+    .option('--prefix <directory>', 'add before each path of a list')
+    .option('--strip <directory>', 'remove first from the beginning of each path of a list')
+    .option('--spot <name>', 'storage spot of the files in the list')
+    .option('--storage-class <names>', 'import only S3 objects of these classes, for example GLACIER,DEEP_ARCHIVE')
+    .option('--skip-invalid', 'skip files whose names cannot be restored, and list them in a file')
+    .option('--rejects <file>', 'with --skip-invalid: new file for the list (default: <file>.rejects)')
+    .option('--complete <directory>', 'withdraw files below the directory that the list does not contain')
     .option(
       '--max-withdrawn <percent>',
-      'with --complete: refuse to withdraw more of them (default: 5; 100: never)',
+      'with --complete: fail if more files would be withdrawn (default: 5; 100: no limit)',
       toPercent,
     )
     .option(...dryRunOption)

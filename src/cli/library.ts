@@ -20,41 +20,42 @@ import { formatTime } from './terminal/times.js';
 export function register(program: Command): void {
   const library = program.command('library');
   addSizeOptions(library.command('add <name>'))
-    .description('add a tape system; engines take it up without a restart')
-    .requiredOption('--kind <kind>', 'what it is, such as directory')
-    .option('--set <key=value...>', 'settings of its kind; a value that begins with [ or { is JSON')
+    .description('Add a tape system; engines use it without a restart')
+    .requiredOption('--kind <kind>', 'library type, for example directory')
+    .option('--set <key=value...>', 'settings of the library type; a value that begins with [ or { is JSON')
     .addHelpText('after', SECRETS)
     .action((name, options) => addLibrary(name, options));
   addSizeOptions(library.command('set <name>'))
-    .description('change a tape system: only what is given; engines follow without a restart')
-    .option('--kind <kind>', 'must be what it is: another kind could not read its volumes')
-    .option('--set <key=value...>', 'settings of its kind; one without a value is taken away')
-    .addHelpText('after', `\nWhat is read from it just now may be read again.\n${SECRETS}`)
+    .description('Change a tape system; engines use the changes without a restart')
+    .option('--kind <kind>', 'library type, for scripts; it cannot change')
+    .option('--set <key=value...>', 'settings of the library type; one without a value is removed')
+    .addHelpText('after', `\nFiles that are being read may be read again.\n${SECRETS}`)
     .action((name, options) => setLibrary(name, options));
   library
     .command('list')
-    .description('all tape systems')
+    .description('List tape systems')
     .action((options) => listLibraries(options));
   library
     .command('remove <name>')
-    .description('take a tape system of which the catalogue has no files out of use for good')
-    .option(
-      '--force',
-      'also when it cannot be told any more that nobody needs what it was asked for: tells what that is',
-    )
+    .description('Remove a tape system without files in the catalogue')
+    .option('--force', 'remove it even if staged files cannot be released there; list these files')
     .action((name, options) => removeLibrary(name, options));
 }
 
 function addSizeOptions(command: Command): Command {
-  const files = 'of one that stages: files that may be asked for at the same time, or none for the default';
+  const files = 'staging library: maximum of files requested at the same time, or none for the default';
   return command
     .option(
       '--drives <n>',
-      'number of drives; for a staging library, of concurrent reads (2 for a new one)',
+      'number of drives, or of concurrent reads of a staging library (default of a new library: 2)',
       toNumber('--drives'),
     )
     .option('--depth-files <n>', files, orNone(toNumber('--depth-files')))
-    .option('--depth-bytes <size>', 'the same in bytes, such as 10T, or none', orNone(toSize('--depth-bytes')));
+    .option(
+      '--depth-bytes <size>',
+      'staging library: the same in bytes, for example 10T, or none',
+      orNone(toSize('--depth-bytes')),
+    );
 }
 
 interface LibraryOptions extends OutputOptions {

@@ -14,23 +14,20 @@ import { noteLine, printLine } from './terminal/output.js';
 export function register(program: Command): void {
   program
     .command('login')
-    .option('--token', 'a token that you have: from the terminal, or from standard input')
-    .option('--device', "by the server's identity provider, where you log in with any browser")
-    .option('--audience <name>', 'what a token of the provider may be for, where that is not the server itself')
-    .option(
-      '--issuer <url>',
-      'of several identity providers the one that knows you; unless given, the first that can be asked',
-    )
+    .option('--token', 'read an existing token from the terminal or standard input')
+    .option('--device', "log in at the server's identity provider with any browser")
+    .option('--audience <name>', 'accept this audience of the token, if it is not the server')
+    .option('--issuer <url>', 'log in at this identity provider (default: the first available one)')
     .addHelpText('after', LOGIN_HELP)
     .action((options) => login(readUrl(), options));
   program.command('logout').action(() => logout(readUrl()));
 }
 
 const LOGIN_HELP = `
-TAPEGATE_URL names the server. In a terminal, without an option, its identity provider is asked for the token where the server
-names one, and else you are. "tapegate login < ann.token" reads the token from standard input. It is kept in tapegate/tokens.json
-of the user's own configuration (XDG_CONFIG_HOME, ~/.config), for nobody else to read; one of a provider is renewed by the commands
-as long as the provider does that.`;
+TAPEGATE_URL names the server. In a terminal, the command logs in at the identity provider that the server names. If the server
+names none, it asks for a token. "tapegate login < ann.token" reads the token from standard input. The token is stored in
+~/.config/tapegate/tokens.json (or below XDG_CONFIG_HOME), which only you can read. Commands renew a provider's token if the
+provider allows it.`;
 
 interface LoginOptions {
   token?: boolean;

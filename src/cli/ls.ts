@@ -13,9 +13,9 @@ import { noteLine, type OutputOptions, printJson, printLine, printNote } from '.
 
 export function register(program: Command): void {
   addPathsOptions(program.command('ls [match]'))
-    .option('--stages <letters>', 'only at these stages: any of U, D, T, A, R')
-    .option('--withdrawn', 'those that are withdrawn, and no others')
-    .option('--limit <n>', limitHelp('list at most so many', '--json, --print-paths'))
+    .option('--stages <letters>', 'list only files at these stages: any of U, D, T, A, R')
+    .option('--withdrawn', 'list only withdrawn files')
+    .option('--limit <n>', limitHelp('list at most n files', '--json or --print-paths'))
     .action((match, options) => listFiles(findSite(), match, options));
 }
 

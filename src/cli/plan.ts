@@ -18,7 +18,7 @@ import { formatEnd, formatFromNow, formatSpan, secondsBetween } from './terminal
 export function register(program: Command): void {
   program
     .command('plan [id]')
-    .option('--limit <n>', 'show at most so many volumes', toPageSize, 50)
+    .option('--limit <n>', 'show at most n volumes', toPageSize, 50)
     .action((id, options) => {
       const url = findSite();
       return id === undefined ? showPlan(url, options) : showPlace(url, readId(id), options);

@@ -23,33 +23,33 @@ export function register(program: Command): void {
   const quota = program.command('quota');
   quota
     .command('set <user>')
-    .description('make a quota, or change what is given of one')
-    .option('--size <size>', 'bytes, such as 500000000, 500M or 10T; a new quota needs it', toSize('--size'))
-    .option('--email <address>')
-    .option('--notes <text>')
-    .option('--weight <n>', 'part of the drives: who has 2 may have twice the drive time of who has 1', toWeight)
+    .description('Create or change a quota')
+    .option('--size <size>', 'size in bytes, for example 500M or 10T; required for a new quota', toSize('--size'))
+    .option('--email <address>', 'send email about requests of the quota to this address')
+    .option('--notes <text>', 'notes for operators')
+    .option('--weight <n>', 'share of drive time: a quota of weight 2 may use twice that of weight 1', toWeight)
     .action((user, options) => setQuota(user, options));
   quota
     .command('list')
-    .description('all quotas')
+    .description('List all quotas')
     .action((options) => listQuotas(options));
   quota
     .command('show <user>')
-    .description('one quota')
+    .description('Show a quota')
     .action((user, options) => showQuota(user, options));
   quota
     .command('history <user>')
-    .description('what was used of a quota, each hour in which that changed, and now')
-    .option('--since <date>', 'from this time on: a UTC date or time, or how long ago, such as 12h or 90d', '30d')
+    .description('Show the usage of a quota, for each hour in which it changed, and now')
+    .option('--since <date>', 'show usage since a UTC date or time, or since 12h or 90d ago', '30d')
     .action((user, options) => showHistory(user, options));
   quota
     .command('remove <user>')
-    .description('take away the quota of a user without live requests, and revoke its tokens')
+    .description('Remove a quota without active requests and revoke its tokens')
     .action((user, options) => removeQuota(user, options));
   program
     .command('user')
     .command('purge <name>')
-    .description('put a pseudonym in place of a user without live requests, and of its addresses, for good')
+    .description('Replace a user without active requests, and its addresses, by a pseudonym for good')
     .action((name, options) => purgeUser(name, options));
 }
 

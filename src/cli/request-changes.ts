@@ -31,31 +31,35 @@ import { formatWholeTime } from './terminal/times.js';
 export function register(program: Command): void {
   program
     .command('update <id>')
-    .option('--retention <date>', 'how long the files stay on disk: a UTC date, or from now 3d, 12h')
-    .option('--label <text>')
+    .option('--retention <date>', 'keep the files on disk until a UTC date, or for 3d or 12h from now')
+    .option('--label <text>', 'rename the request')
     .option(
       '--notify-first <address>',
-      'mail when the first file is on disk; own: to the address of the quota',
+      'send email when the first file is on disk; "own" is the address of the quota',
       toAddress,
     )
-    .option('--notify-last <address>', 'mail when nothing is left to do; own: to the address of the quota', toAddress)
-    .option('--max-files <n>', 'what the request may hold at most', orNone(toNumber('--max-files')))
-    .option('--max-bytes <size>', 'the same in bytes, such as 10T', orNone(toSize('--max-bytes')))
-    .addHelpText('after', '\nAn address or a limit that is "none" is taken away.')
+    .option(
+      '--notify-last <address>',
+      'send email when the request has finished; "own" is the address of the quota',
+      toAddress,
+    )
+    .option('--max-files <n>', 'limit the number of files', orNone(toNumber('--max-files')))
+    .option('--max-bytes <size>', 'limit the size of the request, for example to 10T', orNone(toSize('--max-bytes')))
+    .addHelpText('after', '\nThe value "none" removes an address or a limit.')
     .action((id, options) => updateRequest(findSite(), readId(id), options));
   program.command('cancel <ids...>').action((ids, options) => cancelRequests(findSite(), ids.map(readId), options));
   program
     .command('priority <id> <n>')
-    .addHelpText('after', '\nA negative one is given after --: tapegate priority 7 -- -5')
+    .addHelpText('after', '\nGive a negative priority after --: tapegate priority 7 -- -5')
     .action((id, priority, options) => setPriority(findSite(), { id, priority }, options));
   program
     .command('release <id>')
     .option(...fileOption)
-    .option('--match <text>', 'all files of the request whose path contains the text')
+    .option('--match <text>', 'release all files of the request whose path contains the text')
     .action((id, options) => releaseFiles(findSite(), id, options));
   program
     .command('retry <id>')
-    .option('--quota <user>', 'refuse unless the request is of this user')
+    .option('--quota <user>', 'fail if the request does not belong to this user')
     .action((id, options) => retryRequest(findSite(), readId(id), options));
 }
 

@@ -20,11 +20,13 @@ import { formatWholeTime } from './terminal/times.js';
 
 /** Adds `--print-paths` and `--null` to a command that knows where files are. */
 export function addPathsOptions(command: Command): Command {
-  const help = "print nothing but where the files are on disk, a path a line, for xargs -d '\\n'";
+  const help = "print only paths on disk, one per line, for xargs -d '\\n'";
   return command
     .addOption(new Option('--print-paths', help).conflicts('json'))
     .addOption(
-      new Option('-0, --null', 'the same, each path ended by NUL, for xargs -0').implies({ printPaths: true }),
+      new Option('-0, --null', 'print only paths on disk, each ended by NUL, for xargs -0').implies({
+        printPaths: true,
+      }),
     );
 }
 

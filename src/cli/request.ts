@@ -33,23 +33,22 @@ export function register(program: Command): void {
   addPathsOptions(program.command('request'))
     .option(
       '--quota <user>',
-      'the user whose quota is charged; that of your own settings, else your own, else that of your oldest membership',
+      'charge the quota of this user (default: from config.json, else your own, else your oldest membership)',
     )
-    .option('--pattern <text>', 'all files whose path contains the text, now and later')
+    .option('--pattern <text>', 'request all files whose path contains the text, also files added later')
     .option(...fileOption)
-    .option('--retention <date>', 'how long the files stay on disk: a UTC date, or 3d, 12h; five days unless given')
-    .option('--label <text>')
+    .option('--retention <date>', 'keep the files on disk until a UTC date, or for 3d or 12h (default: 5d)')
+    .option('--label <text>', 'name the request (default: the pattern, or the first path)')
+    .option('--max-files <n>', 'limit the number of files, including files added later', toNumber('--max-files'))
+    .option('--max-bytes <size>', 'limit the size of the request, for example to 10T', toSize('--max-bytes'))
+    .option('--notify-first <address>', 'send email when the first file is on disk')
     .option(
-      '--max-files <n>',
-      'what the request may hold at most, also of files that appear later',
-      toNumber('--max-files'),
+      '--notify-last <address>',
+      'send email when the request has finished (default: to the address of the quota)',
     )
-    .option('--max-bytes <size>', 'the same in bytes, such as 10T', toSize('--max-bytes'))
-    .option('--notify-first <address>', 'mail when the first file is on disk')
-    .option('--notify-last <address>', 'mail when nothing is left to do; to the address of the quota unless given')
-    .option('--no-mail', 'no mail to the address of the quota')
-    .option('--watch', 'draw the progress until the request has finished')
-    .option('--dry-run', 'say what it would take and when it may be done, and ask for nothing')
+    .option('--no-mail', 'send no email to the address of the quota')
+    .option('--watch', 'show the progress until the request has finished')
+    .option('--dry-run', 'print an estimate and request nothing')
     .action((options) => askForFiles(findSite(), options));
 }
 

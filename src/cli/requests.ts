@@ -12,8 +12,8 @@ import { formatShortTime } from './terminal/times.js';
 export function register(program: Command): void {
   program
     .command('requests')
-    .option('--quota <user>', 'only of this user')
-    .option('--all', 'expired and cancelled ones too')
+    .option('--quota <user>', 'list only requests of this user')
+    .option('--all', 'include expired and cancelled requests')
     .action((options) => listRequests(findSite(), options));
 }
 

@@ -18,13 +18,13 @@ export function register(program: Command): void {
     .command('scan <volume>')
     .option(
       '--library <name>',
-      'where the cartridge is; to be given for a volume that is not known, unless there is one such library alone',
+      'library of the cartridge; required for a new volume if there are several LTFS libraries',
     )
-    .option('--drive <name>', 'the drive that it is mounted in (default: one that nobody uses)')
-    .option('--prefix <path>', 'only what is below this folder, as the catalogue is to have it')
-    .option('--spot <name>', 'the storage spot that the files come from')
-    .option('--skip-invalid', 'leave out files with names that cannot be restored, and list them in a file')
-    .option('--rejects <file>', 'with --skip-invalid: the file, which must not exist')
+    .option('--drive <name>', 'mount the cartridge in this drive (default: a free drive)')
+    .option('--prefix <path>', 'register only files below this archive path')
+    .option('--spot <name>', 'storage spot of the files')
+    .option('--skip-invalid', 'skip files whose names cannot be restored, and list them in a file')
+    .option('--rejects <file>', 'with --skip-invalid: new file for the list')
     .action((volume, options) => scanVolume(volume, options));
 }
 

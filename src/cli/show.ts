@@ -31,7 +31,7 @@ import { formatTime } from './terminal/times.js';
 
 export function register(program: Command): void {
   addPathsOptions(program.command('show <id>'))
-    .option('--limit <n>', limitHelp('show at most so many files', '--json, --print-paths'))
+    .option('--limit <n>', limitHelp('show at most n files', '--json or --print-paths'))
     .action((id, options) => {
       const show = options.printPaths ? showPaths : showRequest;
       return show(findSite(), readId(id), options);

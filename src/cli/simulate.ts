@@ -15,11 +15,11 @@ export function register(program: Command): void {
         .choices(['lto-8', 'lto-9', 'linear'])
         .default('lto-8'),
     )
-    .option('--drives <n>', 'drives', toCount('--drives'), 2)
-    .option('--files <n>', 'files of the made-up load', toCount('--files'), 2000)
-    .option('--volumes <n>', 'volumes they are spread over', toCount('--volumes'), 20)
+    .option('--drives <n>', 'number of drives', toCount('--drives'), 2)
+    .option('--files <n>', 'number of generated files', toCount('--files'), 2000)
+    .option('--volumes <n>', 'number of volumes with these files', toCount('--volumes'), 20)
     .option('--size <bytes>', 'size of each file', toCount('--size'), 2_500_000_000)
-    .option('--seed <n>', 'of the random places', toCount('--seed'), 7)
+    .option('--seed <n>', 'seed of the random positions', toCount('--seed'), 7)
     .action((trace, options) => simulateLoad(trace, options));
 }
 

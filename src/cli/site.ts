@@ -11,11 +11,11 @@ export function register(program: Command): void {
   program.command('status').action((options) => showStatus(findSite(), options));
   program
     .command('mail')
-    .option('--limit <n>', limitHelp('list at most so many', '--json'))
+    .option('--limit <n>', limitHelp('list at most n entries'))
     .action((options) => listMail(findSite(), options));
   program
     .command('legacy')
-    .option('--limit <n>', limitHelp('list at most so many', '--json'))
+    .option('--limit <n>', limitHelp('list at most n entries'))
     .action((options) => listLegacy(findSite(), options));
 }
 

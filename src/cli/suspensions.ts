@@ -28,13 +28,13 @@ function registerSuspend(program: Command, command: string, mode: SuspensionMode
     .command(command)
     .addArgument(createKind())
     .argument(...nameArgument)
-    .option('--reason <text>', 'why, for people')
+    .option('--reason <text>', 'show this reason to users and operators')
     .addHelpText('after', SUSPEND_HELP)
     .action((kind, name, options) => suspend(findSite(), { kind, name, mode }, options));
 }
 
 function createKind(): Argument {
-  return new Argument('<kind>', 'what it is').choices(['volume', 'drive', 'library', 'user', 'disk', 'clock']);
+  return new Argument('<kind>', 'kind of the object').choices(['volume', 'drive', 'library', 'user', 'disk', 'clock']);
 }
 
 /** Commander has checked the kind. */
@@ -42,20 +42,20 @@ const readKind = (kind: string) => kind.toUpperCase() as SuspensionKind;
 
 const nameArgument = [
   '<name>',
-  'of the volume, drive or library; the user; the mount point of the disk; "database" for its clock',
+  'name of the volume, drive, library or user; mount point of the disk; "database" for the clock',
 ] as const;
 
 const SUSPEND_HELP = `
 Nothing new starts on a suspended or draining object until you resume it. Files that need it keep waiting.
-suspend  stops running recalls; their files return to the queue, and no try is counted
+suspend  stops running recalls; their files return to the queue, and the attempt is not counted
 drain    lets running recalls finish
 
 volume   its files wait
-drive    the other drives go on
-user     the user's files wait, but for those that another user waits for too
-disk     a restore disk: recalls go to the other disks, or wait; what is on it stays
+drive    the other drives keep working
+user     the user's files wait, unless another user waits for them too
+disk     a restore disk: recalls use the other disks, or wait; its files stay
 library  all drives of a tape system
-clock    of the database: nothing expires or is removed; \`resume\` confirms the time that it shows`;
+clock    of the database: nothing expires or is removed; "tapegate resume" confirms its present time`;
 
 async function suspend(
   url: string,

@@ -9,8 +9,8 @@ import { type OutputOptions, printJson, printLine } from './terminal/output.js';
 export function register(program: Command): void {
   program
     .command('takeover')
-    .option('--yes', 'take over; without it, only print what would be taken over')
-    .option('--skip-missing', 'leave out directories that cannot be reached from this host')
+    .option('--yes', 'take over (default: only print the plan)')
+    .option('--skip-missing', 'skip directories that this host cannot reach')
     .action((options) => takeOver(options));
 }
 

@@ -12,9 +12,9 @@ import { formatTime } from './terminal/times.js';
 export function register(program: Command): void {
   program
     .command('verify [match]')
-    .option('--again', 'have them tried again at once')
-    .option('--staged', 'with --again: also those of libraries that stage files, which may cost a mount or money each')
-    .option('--limit <n>', limitHelp('list at most so many'))
+    .option('--again', 'verify them again at once')
+    .option('--staged', 'with --again: include staging libraries, where each copy may cost a mount or money')
+    .option('--limit <n>', limitHelp('list at most n copies'))
     .action((match, options: VerifyOptions) => {
       if (options.staged && !options.again) throw new UsageError('--staged is for --again');
       return options.again

@@ -14,32 +14,32 @@ export function register(program: Command): void {
   const volume = program.command('volume');
   volume
     .command('set [names...]')
-    .description('say of which medium volumes are: the planner goes by it')
+    .description('Set the medium of volumes, for the cost model of the planner')
     .requiredOption('--medium <name>', 'lto-8, lto-9 or linear')
-    .option('--all', 'all volumes')
+    .option('--all', 'set all volumes')
     .action((names, options) => setMedium(names, options));
   volume
     .command('list')
-    .description('all volumes that are in use')
-    .option('--retired', 'those that are retired as well, and why')
+    .description('List volumes')
+    .option('--retired', 'include retired volumes, with the reasons')
     .action((options) => listVolumes(options));
   volume
     .command('move <from> <to>')
-    .description('say that a cartridge was copied 1:1 onto another one: its files are there from now on')
+    .description('Record that a cartridge was copied 1:1 to another one')
     .option(...dryRunOption)
     .addHelpText('after', MOVE_HELP)
     .action((from, to, options) => moveVolume({ from, to }, options));
   volume
     .command('retire <name>')
-    .description('take a volume out of the archive: its files are read from their other copies')
-    .option('--why <text>', 'for people: those who wait for a file that is withdrawn are told')
-    .option('--withdraw', 'withdraw the files that can be read nowhere else')
+    .description('Retire a volume: its files are read from their other copies')
+    .option('--why <text>', 'reason for users who wait for withdrawn files')
+    .option('--withdraw', 'withdraw files without another copy')
     .option(...dryRunOption)
     .addHelpText('after', RETIRE_HELP)
     .action((name, options) => retireVolume(name, options));
   volume
     .command('reinstate <name>')
-    .description('have a retired volume used again; its files do not come back by themselves')
+    .description('Use a retired volume again; its files must be imported again')
     .action((name, options) => reinstateVolume(name, options));
 }
 
@@ -84,12 +84,12 @@ function tellRetirement({ retiredAt, retiredWhy }: { retiredAt?: string | null; 
 }
 
 const MOVE_HELP = `
-Nothing is copied: the new cartridge has each file at the same position as the old one. A volume that is not known is made, in the same
-library. What waits for the old one is read from the new one.`;
+The command copies nothing: each file must have the same position on the new cartridge. An unknown volume is created in the same
+library. Waiting files are read from the new volume.`;
 
 const RETIRE_HELP = `
-Nothing is put on a retired volume any more. Without --withdraw a volume with files that can be read nowhere else is refused.
-While a drive has it, suspend or drain it first. A command that was broken off is repeated: it does the rest.`;
+No file is put on a retired volume. Without --withdraw, the command fails if a file has no other copy.
+If a drive uses the volume, suspend or drain it first. Repeat an interrupted command: it continues.`;
 
 interface ChangeOptions extends OutputOptions {
   dryRun?: boolean;

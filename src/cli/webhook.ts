@@ -25,43 +25,43 @@ export function register(program: Command): void {
   const webhook = program.command('webhook');
   webhook
     .command('add <url>')
-    .description('have a URL told of the requests of a quota, from now on')
-    .option('--quota <user>', 'whose requests; that of your own settings, else the default of `request`')
-    .option('--all', 'of all users, for operators')
+    .description('Send events of the requests of a quota to a URL')
+    .option('--quota <user>', 'send events of this quota (default: as for "tapegate request")')
+    .option('--all', 'send events of all quotas; for operators')
     .addOption(createEventOption())
-    .option('--note <text>', 'what it is for')
+    .option('--note <text>', 'purpose of the webhook')
     .addHelpText('after', SECRET_HELP)
     .action((url, options) => addWebhook(findSite(), url, options));
   webhook
     .command('list')
-    .description('list webhooks, and whether they take what they are told')
+    .description('List webhooks and whether their messages are accepted')
     .action((options) => listWebhooks(findSite(), options));
   webhook
     .command('set <id>')
-    .description('change a webhook, or switch it off or on')
-    .option('--url <url>', 'what is called from now on')
+    .description('Change, enable or disable a webhook')
+    .option('--url <url>', 'new URL')
     .addOption(createEventOption())
-    .option('--note <text>', 'what it is for')
-    .option('--on', 'send what waits and what was given up, and whatever comes')
-    .option('--off', 'send nothing, and keep nothing of what comes')
+    .option('--note <text>', 'purpose of the webhook')
+    .option('--on', 'enable: send waiting, failed and new messages')
+    .option('--off', 'disable: send nothing, and store no new messages')
     .action((id, options) => setWebhook(findSite(), readNumber('<id>', id), options));
   webhook
     .command('rotate <id>')
-    .description('exchange its secret; for a day messages are signed with both')
+    .description('Replace the secret; for a day, both secrets sign messages')
     .addHelpText('after', SECRET_HELP)
     .action((id, options) => rotate(findSite(), readNumber('<id>', id), options));
   webhook
     .command('test <id>')
-    .description('send it a message of no meaning; "webhook log" says what came of it')
+    .description('Send a test message; "tapegate webhook log" shows the result')
     .action((id, options) => test(findSite(), readNumber('<id>', id), options));
   webhook
     .command('log <id>')
-    .description('what it was told, and is to be told, newest first')
-    .option('--limit <n>', limitHelp('at most so many'))
+    .description('List sent and waiting messages, newest first')
+    .option('--limit <n>', limitHelp('list at most n messages'))
     .action((id, options) => showLog(findSite(), readNumber('<id>', id), options));
   webhook
     .command('remove <id>')
-    .description('remove a webhook, with what it was still to be told')
+    .description('Remove a webhook and its waiting messages')
     .action((id, options) => removeWebhook(findSite(), readNumber('<id>', id), options));
 }
 
@@ -77,10 +77,10 @@ const events: Record<string, WebhookEvent> = {
 };
 
 const createEventOption = () =>
-  new Option('--event <events...>', 'events to send; all by default').choices(Object.keys(events));
+  new Option('--event <events...>', 'events to send (default: all)').choices(Object.keys(events));
 
 const SECRET_HELP = `
-The secret is all that goes to standard output, and is shown once: its receiver checks with it who has sent a message.`;
+The command prints only the secret, and prints it once. The receiver verifies the signatures of messages with it.`;
 
 interface SettingOptions extends OutputOptions {
   url?: string;

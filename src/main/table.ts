@@ -55,7 +55,7 @@ export const commandFiles = {
       {
         'update [options] <id>': {
           line: 'Change the retention, label or limits of a request',
-          help: 'Change a request. Options that are not given keep their values. A later retention makes an ended request active again.',
+          help: 'Change a request. Only the given options change. A later retention makes an ended request active again.',
         },
         'cancel [options] <ids...>': 'End requests and release their files',
         'priority [options] <id> <n>': {
@@ -74,7 +74,7 @@ export const commandFiles = {
       {
         'import [options] <file>': {
           line: 'Add or update files from CSV, JSON or another list',
-          help: 'Add or update files of the catalogue from CSV, JSON Lines or a list of another system, plain or .gz. The file - is standard input.',
+          help: 'Add files to the catalogue, or update them, from CSV, JSON Lines or a list of another system, plain or .gz. Use - for standard input.',
         },
       },
     ],
@@ -100,11 +100,11 @@ export const commandFiles = {
         },
         'rename [options] <from> <to>': {
           line: 'Change the path of a file or directory',
-          help: 'Change the path of a file, or of a whole directory if both paths end in a slash.',
+          help: 'Change the path of a file, or of a directory if both paths end in a slash.',
         },
         'purge [options] <path>': {
-          line: 'Purge a withdrawn file or directory for good',
-          help: `Purge a withdrawn file or directory from the catalogue for good. Its paths are free afterwards. ${slash}`,
+          line: 'Remove a withdrawn file or directory for good',
+          help: `Remove a withdrawn file or directory from the catalogue for good. Its paths can be used again. ${slash}`,
         },
       },
     ],
@@ -129,7 +129,7 @@ export const commandFiles = {
         'login [options]': 'Store a token for the server, for all commands',
         logout: {
           line: 'Remove the stored token',
-          help: 'Remove the stored token of the server. A token of an identity provider is revoked there. An API token remains valid.',
+          help: 'Remove the stored token of the server. The identity provider revokes its token. An API token stays valid.',
         },
       },
     ],
@@ -143,7 +143,7 @@ export const commandFiles = {
           help: 'Suspend a drive, volume, library, disk or quota: no new work starts, and running work is stopped.',
         },
         'drain [options] <kind> <name>': {
-          line: 'Suspend it after its running work has finished',
+          line: 'Let running work finish, then suspend',
           help: 'Suspend a drive, volume, library, disk or quota: no new work starts, and running work is finished.',
         },
         'resume [options] <kind> <name>': 'Resume what is suspended or draining',
@@ -160,12 +160,12 @@ export const commandFiles = {
       {
         'status [options]': {
           line: 'Show the running gateways and engines',
-          help: 'Show the gateways and engines that run, their hosts and versions, and by how much they are behind. For operators.',
+          help: 'Show the running gateways and engines, with their hosts, versions and database lag. For operators.',
         },
         'mail [options]': 'List emails that wait to be sent, and why',
         'legacy [options]': {
           line: 'List requests of anonymous legacy clients',
-          help: 'List requests over HTTP of callers without credentials, allowed and refused, the latest first.',
+          help: 'List HTTP requests without credentials, accepted and rejected, latest first.',
         },
       },
     ],
@@ -173,7 +173,7 @@ export const commandFiles = {
       () => import('../cli/doctor.js'),
       { 'doctor [options]': 'Compare the database, its counters and the restore disks' },
     ],
-    audit: [() => import('../cli/audit.js'), { 'audit [options]': 'List who changed what, the oldest first' }],
+    audit: [() => import('../cli/audit.js'), { 'audit [options]': 'List who changed what, oldest first' }],
     simulate: [
       () => import('../cli/simulate.js'),
       {
@@ -204,13 +204,13 @@ export const commandFiles = {
           line: 'Update the schema of the database',
           help: 'Update the database to the schema of this version. With DATABASE_URL, create the database if it does not exist.',
         },
-        'backup [options] <folder>': {
+        'backup [options] <directory>': {
           line: 'Back up the embedded database to a new directory',
-          help: 'Back up the embedded database to a new directory, while it is used. Files on tape and on restore disks are not included.',
+          help: 'Back up the embedded database to a new directory. Tapegate may run meanwhile. Files on tape and on restore disks are not included.',
         },
         'restore [options] [backup]': {
           line: 'Restore a backup of the embedded database',
-          help: 'Restore a backup of the embedded database if DATA_DIR has none, or with --to-url to an empty database of a server. Without a backup, complete a database of DATABASE_URL that its own tools have restored. No id is used twice. Run "tapegate doctor" afterwards.',
+          help: 'Restore a backup of the embedded database to an empty DATA_DIR, or with --to-url to an empty database of a server. Without a backup, complete the restore of a DATABASE_URL database that its own tools have restored. New ids continue after all earlier ones. Run "tapegate doctor" afterwards.',
         },
       },
     ],
@@ -219,7 +219,7 @@ export const commandFiles = {
       {
         'takeover [options]': {
           line: 'Take over disks and libraries of another Tapegate',
-          help: 'Take over the restore disks and libraries of another Tapegate, for example of the one that this database was copied from. The other one stops.',
+          help: 'Take over the restore disks and libraries of another Tapegate, for example after restoring a copy of its database. The other Tapegate stops.',
         },
       },
     ],
@@ -227,8 +227,8 @@ export const commandFiles = {
       () => import('../cli/adopt.js'),
       {
         'adopt [options] [source]': {
-          line: 'Move in from django-nla_control',
-          help: 'Copy users, requests, files and restored copies of django-nla_control from its PostgreSQL database (a URL). It may be repeated until the switch, while both run.',
+          line: 'Migrate from django-nla_control',
+          help: 'Copy users, requests, files and restored copies of django-nla_control from its PostgreSQL database (a URL). Both systems may run. Repeat the command until the switch.',
         },
       },
     ],

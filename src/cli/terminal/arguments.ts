@@ -34,7 +34,7 @@ const PEOPLE_LIMIT = 1000;
 
 /** @param forScripts the options that select output for scripts */
 export function limitHelp(what: string, forScripts = '--json'): string {
-  return `${what} (default: ${PEOPLE_LIMIT}, and all for a script: ${forScripts})`;
+  return `${what} (default: ${PEOPLE_LIMIT}; no limit with ${forScripts})`;
 }
 
 /** Returns the limit of a list; no default limit for scripts. */
@@ -99,7 +99,7 @@ export async function readRetention(option: string, text: string, askNow: () => 
 /** For `.option(...fileOption)`; `readPaths` reads it. */
 export const fileOption = [
   '--file <paths...>',
-  'logical paths; @name reads them from a file, - from stdin, a path a line',
+  'archive paths; @name reads them from a file, - from standard input, one per line',
 ] as const;
 
 /**

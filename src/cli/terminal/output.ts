@@ -5,7 +5,7 @@ import { escapeUnsafe, printable } from '../../core/printable.js';
 import { padTo, truncate, widthOf } from '../text-width.js';
 import { present, stderr, stdout } from './io.js';
 
-export const dryRunOption = ['--dry-run', 'say what would be done, and do nothing'] as const;
+export const dryRunOption = ['--dry-run', 'report the changes, and change nothing'] as const;
 
 export interface OutputOptions {
   json?: boolean;
