@@ -1,4 +1,4 @@
-/** `token`, `member`, `rule`: API tokens, who may use a quota, and who may list, request and fetch files. */
+/** `token`, `member`, `rule`: API tokens, members of quotas, and rules for listing, requesting and fetching files. */
 import { fstatSync } from 'node:fs';
 import { Argument, type Command, Option } from 'commander';
 import { quote } from '../core/errors.js';
@@ -28,7 +28,7 @@ import { readNumber, readRetention } from './terminal/arguments.js';
 import { CommandError, UsageError } from './terminal/failure.js';
 import { stdout } from './terminal/io.js';
 import {
-  noteLine,
+  printToStderr,
   type OutputOptions,
   printJson,
   printLine,
@@ -90,32 +90,32 @@ async function createToken(url: string, name: string, options: CreateOptions): P
   if (options.json) return printJson({ ...token, secret });
   printLine(secret);
   const end = token.expiresAt === null ? 'until it is revoked' : `until ${formatTime(token.expiresAt)}`;
-  noteLine(
-    `token ${token.tokenId} of ${token.role.toLowerCase()} ${token.name} is good ${end}, and is not shown again`,
+  printToStderr(
+    `token ${token.tokenId} of ${token.role.toLowerCase()} ${token.name} is valid ${end}; it is not shown again`,
   );
-  warnOfReaders();
-  for (const user of token.role === 'USER' ? [token.name] : token.quotas) await warnOfUnknown(url, user);
+  warnIfReadable();
+  for (const user of token.role === 'USER' ? [token.name] : token.quotas) await warnIfUnknown(url, user);
 }
 
 /** Warns if the token was written to a file that others may read. */
-function warnOfReaders(): void {
+function warnIfReadable(): void {
   const { fd } = stdout();
   if (fd === undefined) return;
   const stats = fstatSync(fd);
   if (stats.isFile() && (stats.mode & 0o077) !== 0) {
-    noteLine(`others may read that file (mode ${(stats.mode & 0o777).toString(8)}): "chmod 600" takes that from them`);
+    printToStderr(`other users can read the file (mode ${(stats.mode & 0o777).toString(8)}): run "chmod 600"`);
   }
 }
 
-/** Warns of a user without a quota: it may get one later, but a mistyped name never does. */
-async function warnOfUnknown(url: string, user: string): Promise<void> {
+/** Warns if a user has no quota, because the name may be mistyped. */
+async function warnIfUnknown(url: string, user: string): Promise<void> {
   const { quota } = await ask(url, QuotaUser, { user });
-  if (quota === null) noteLine(`there is no quota of user ${quote(user)} now`);
+  if (quota === null) printToStderr(`user ${quote(user)} has no quota now`);
 }
 
 async function listTokens(url: string, options: OutputOptions): Promise<void> {
   printRows(await askNodes(url, Tokens, {}), options, {
-    header: ['ID', 'NAME', 'ROLE', 'MADE', 'BY', 'LAST USED', 'ENDS', 'NOTE'],
+    header: ['ID', 'NAME', 'ROLE', 'CREATED', 'BY', 'LAST USED', 'EXPIRES', 'NOTE'],
     cells: (token) => [
       token.tokenId,
       token.name,
@@ -130,8 +130,8 @@ async function listTokens(url: string, options: OutputOptions): Promise<void> {
 }
 
 function formatRole({ role, isReadOnly, quotas }: TokenRowFragment): string {
-  const ofWhom = quotas.length > 0 ? ` for ${quotas.join(', ')}` : '';
-  return `${role.toLowerCase()}${ofWhom}${isReadOnly ? ', reads only' : ''}`;
+  const users = quotas.length > 0 ? ` for ${quotas.join(', ')}` : '';
+  return `${role.toLowerCase()}${users}${isReadOnly ? ', read-only' : ''}`;
 }
 
 function formatTokenEnd({ revokedAt, expiresAt }: TokenRowFragment): string {
@@ -176,14 +176,14 @@ const describe = ({ kind, name }: MemberRowFragment) => `${kind.toLowerCase()} $
 async function setMember(url: string, given: { user: string; name: string }, options: MemberOptions): Promise<void> {
   const input = { quota: given.user, kind: kindOf(options), name: given.name, isManager: options.manager ?? false };
   const member = await askChange(url, SetMember, { input }, MEMBER_ARGUMENTS);
-  const is = member.isManager ? 'manager' : 'member';
-  printResult(member, `${describe(member)} is a ${is} of the quota of ${given.user}`, options);
+  const role = member.isManager ? 'manager' : 'member';
+  printResult(member, `${describe(member)} is a ${role} of the quota of ${given.user}`, options);
 }
 
 async function removeMember(url: string, given: { user: string; name: string }, options: MemberOptions): Promise<void> {
   const input = { quota: given.user, kind: kindOf(options), name: given.name };
   const member = await askChange(url, RemoveMember, { input }, MEMBER_ARGUMENTS);
-  printResult(member, `${describe(member)} may use the quota of ${given.user} no longer`, options);
+  printResult(member, `${describe(member)} is no longer a member of the quota of ${given.user}`, options);
 }
 
 async function listMembers(url: string, user: string, options: OutputOptions): Promise<void> {
@@ -191,9 +191,9 @@ async function listMembers(url: string, user: string, options: OutputOptions): P
   if (!quota) throw new CommandError(`there is no user ${JSON.stringify(user)}`);
   const { members } = quota;
   if (options.json) return printJson(members);
-  if (members.length === 0) return printLine(`nobody but ${user} uses its quota`);
+  if (members.length === 0) return printLine(`the quota of ${user} has no members`);
   printTable(
-    ['MEMBER', 'IS'],
+    ['MEMBER', 'ROLE'],
     members.map((member) => [describe(member), member.isManager ? 'manager' : 'member']),
   );
 }
@@ -258,30 +258,30 @@ const whoOf = ({ kind, name }: RuleRowFragment) =>
 async function setRule(url: string, given: GivenRule, options: RuleOptions): Promise<void> {
   const rule = await askChange(url, SetRule, { input: readRule(given, options) }, ruleArguments(options));
   const found = rule.filesBelow === 0 ? '' : `: ${formatCount(rule.filesBelow)} now`;
-  const may = `${whoOf(rule)} may ${rule.action.toLowerCase()} what is below ${rule.prefix}${found}`;
+  const may = `${whoOf(rule)} may ${rule.action.toLowerCase()} files below ${rule.prefix}${found}`;
   printResult(rule, may, options);
-  if (rule.kind !== 'EVERYBODY') noteLine(`nobody else may, but whom other rules for ${rule.prefix} name`);
+  if (rule.kind !== 'EVERYBODY') printToStderr(`other callers may not, unless a rule for ${rule.prefix} names them`);
   if (rule.filesBelow === 0)
-    noteLine(`the catalogue has no file below ${rule.prefix} now: see that it is the one that is meant`);
+    printToStderr(`the catalogue contains no file below ${rule.prefix} now: check the prefix`);
 }
 
-/** A gateway counts no further. */
+/** The largest count of a gateway. */
 const MOST_COUNTED = 10_000;
 
 const formatCount = (files: number): string => plural(files, 'file') + (files >= MOST_COUNTED ? ' or more' : '');
 
 async function removeRule(url: string, given: GivenRule, options: RuleOptions): Promise<void> {
   const rule = await askChange(url, RemoveRule, { input: readRule(given, options) }, ruleArguments(options));
-  const may = `${whoOf(rule)} may ${rule.action.toLowerCase()} what is below ${rule.prefix}`;
-  printResult(rule, `there is no rule any more by which ${may}`, options);
+  const may = `${whoOf(rule)} may ${rule.action.toLowerCase()} files below ${rule.prefix}`;
+  printResult(rule, `rule removed: ${may}`, options);
 }
 
 async function listRules(url: string, options: OutputOptions): Promise<void> {
   const rules = await askNodes(url, Rules, {});
   if (options.json) return printJson(rules);
-  if (rules.length === 0) return printLine('there is no rule: everybody may list, request and fetch everything');
+  if (rules.length === 0) return printLine('there are no rules: all callers may list, request and fetch all files');
   printTable(
-    ['FOLDER', 'ACTION', 'WHO'],
+    ['PREFIX', 'ACTION', 'WHO'],
     rules.map((rule) => [rule.prefix, rule.action.toLowerCase(), whoOf(rule)]),
   );
 }

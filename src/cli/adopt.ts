@@ -1,4 +1,4 @@
-/** `adopt`: a site that runs django-nla_control moves in. */
+/** `adopt`: migrates a site from django-nla_control. */
 import type { Command } from 'commander';
 import type { Adoption, Difference } from '../adoption/report.js';
 import { formatBytes } from '../core/bytes.js';
@@ -30,23 +30,23 @@ async function adoptSite(source: string | undefined, options: AdoptionOptions): 
   const isUrl = /^postgres(ql)?:\/\//.test(source ?? '');
   if (options.finish ? source !== undefined : !isUrl) {
     const isFile = source !== undefined && !options.finish;
-    const remedy = isFile ? '; a dump is restored into a database first, in UTF-8 (docs/operators/moving-in.md)' : '';
+    const remedy = isFile ? '; restore a dump to a database first, in UTF-8 (docs/operators/moving-in.md)' : '';
     throw new UsageError(`give a URL such as postgresql://nla@db.example.org/nla, or --finish${remedy}`);
   }
   const ctx = await openContext();
   const archiveRoot = options.archiveRoot ?? ctx.config.linkRoot ?? '/';
   if (options.finish) await finish(ctx, archiveRoot, options);
-  else await takeOver(ctx, archiveRoot, source ?? '', options);
+  else await adoptSource(ctx, archiveRoot, source ?? '', options);
 }
 
-async function takeOver(ctx: Context, archiveRoot: string, source: string, options: AdoptionOptions): Promise<void> {
+async function adoptSource(ctx: Context, archiveRoot: string, source: string, options: AdoptionOptions): Promise<void> {
   const { adopt } = await import('../adoption/adopt.js');
   const { json = false, dryRun: isTrial = false } = options;
-  const tell = (difference: Difference) => {
+  const print = (difference: Difference) => {
     const { kind, thing, there, here } = difference;
     printResult(difference, `${kind}: ${thing}: there ${there}; here ${here}`, { json });
   };
-  const adoption = await adopt(ctx, source, { isTrial, archiveRoot }, tell);
+  const adoption = await adopt(ctx, source, { isTrial, archiveRoot }, print);
   printResult(adoption, formatAdoption(adoption, isTrial), { json });
 }
 
@@ -59,23 +59,23 @@ function formatAdoption(adoption: Adoption, isTrial: boolean): string {
     `${plural(copies, 'copy', 'copies')} (${formatBytes(bytes)})`,
     plural(requests, 'request'),
   ];
-  const before = `adopted before: ${same} the same, ${changed} changed, ${ended} ended`;
+  const before = `earlier adoptions: ${same} unchanged, ${changed} changed, ${ended} ended`;
   return `${isTrial ? 'would adopt' : 'adopted'} ${parts.join(', ')}; ${before}; ${plural(differences, 'difference')}`;
 }
 
 async function finish(ctx: Context, archiveRoot: string, { json = false }: OutputOptions): Promise<void> {
   const { finishAdoption } = await import('../adoption/finish.js');
-  const tell = (left: Difference) => (json ? printJson(left) : printLine(`${left.kind}: ${left.thing}: ${left.here}`));
-  const done = await finishAdoption(ctx, archiveRoot, tell);
+  const print = (left: Difference) => (json ? printJson(left) : printLine(`${left.kind}: ${left.thing}: ${left.here}`));
+  const done = await finishAdoption(ctx, archiveRoot, print);
   if (json) return printJson(done);
   const { names, kept, left, released, bytes } = done;
   if (released > 0) {
     const copies = plural(released, 'copy', 'copies');
-    printLine(`${copies} (${formatBytes(bytes)}) that no request has let go; engines remove them`);
+    printLine(`${copies} (${formatBytes(bytes)}) without a request released; engines remove them`);
   }
-  printLine(`${plural(names, 'name')} of copies taken away`);
-  if (left > 0) printLine(`${plural(left, 'name')} left, as told`);
+  printLine(`${plural(names, 'name')} of copies removed`);
+  if (left > 0) printLine(`${plural(left, 'name')} left, listed above`);
   if (kept === 0) return;
-  const remedy = 'an engine with TAPEGATE_LINK_ROOT turns these links, and then --finish takes the names away';
-  printLine(`${plural(kept, 'name')} left, since the links at the archive paths lead there: ${remedy}`);
+  const remedy = 'an engine with TAPEGATE_LINK_ROOT changes these links; then run --finish again';
+  printLine(`${plural(kept, 'name')} left, because links at archive paths point there: ${remedy}`);
 }

@@ -1,4 +1,4 @@
-/** `archive`: a directory tree is written to tape, verified and registered. */
+/** `archive`: writes a directory tree to tape, verifies it and registers its files. */
 import { stat } from 'node:fs/promises';
 import path from 'node:path';
 import type { Command } from 'commander';
@@ -10,7 +10,7 @@ import { openContext } from './connection/context.js';
 import { readSize } from './terminal/arguments.js';
 import { CommandError } from './terminal/failure.js';
 import { onInterrupt, stderr } from './terminal/io.js';
-import { noteLine, type OutputOptions, printJson, printLine } from './terminal/output.js';
+import { printToStderr, type OutputOptions, printJson, printLine } from './terminal/output.js';
 
 export function register(program: Command): void {
   program
@@ -41,10 +41,10 @@ async function archiveDirectory(dir: string, options: ArchiveOptions): Promise<v
   );
   if (!isDir) throw new CommandError(`${dir} is not a directory`);
   const abort = new AbortController();
-  onInterrupt(() => abort.abort(new CommandError('stopped; run it again to go on')));
+  onInterrupt(() => abort.abort(new CommandError('interrupted; run the command again to continue')));
   const ctx = await openContext();
   const input = { ...options, dir: path.resolve(dir), volumeSize };
-  const onSkip = (file: string, kind: string) => noteLine(`skipped: ${file} is ${kind}`);
+  const onSkip = (file: string, kind: string) => printToStderr(`skipped: ${file} is ${kind}`);
   const how = { signal: abort.signal, onProgress: createProgress(), onSkip };
   const result = await archiveTree(ctx, createFirstLibrary(ctx.config), input, how);
   if (options.json) printJson(result);
@@ -52,7 +52,7 @@ async function archiveDirectory(dir: string, options: ArchiveOptions): Promise<v
   if (result.failed.length > 0) throw new CommandError(await describeFailed(result.failed));
 }
 
-/** A line each, and the way on where there is one. */
+/** Returns a line for each failed file, and the remedy if there is one. */
 async function describeFailed(failed: readonly string[]): Promise<string> {
   const { OTHER_BYTES } = await import('../engine/archive/batch.js');
   const lines = [
@@ -60,7 +60,7 @@ async function describeFailed(failed: readonly string[]): Promise<string> {
     ...failed.map((line) => `  ${printable(line)}`),
   ];
   if (failed.some((line) => line.endsWith(OTHER_BYTES))) {
-    lines.push('what is on tape is not replaced: another --prefix archives the changed files under paths of their own');
+    lines.push('files on tape are not replaced: archive the changed files with another --prefix');
   }
   return lines.join('\n');
 }
@@ -76,7 +76,7 @@ function createProgress(): (progress: ArchiveProgress) => void {
     if (now < next) return;
     next = now + everyMs;
     const rate = formatBytes(Math.round(Number(bytes) / ((now - start) / 1000)));
-    noteLine(`${plural(files, 'file')} so far, ${formatBytes(bytes)}, ${rate}/s`);
+    printToStderr(`${plural(files, 'file')} so far, ${formatBytes(bytes)}, ${rate}/s`);
   };
 }
 
@@ -84,8 +84,8 @@ function printResult(result: ArchiveResult, isMove: boolean): void {
   printLine(`${plural(result.archived, 'file')} archived, ${formatBytes(result.bytes)}`);
   if (result.unchanged > 0) {
     printLine(
-      `${plural(result.unchanged, 'file was', 'files were')} on tape already, ${isMove ? 'and were read back' : 'by the catalogue'}`,
+      `${plural(result.unchanged, 'file', 'files')} already on tape, ${isMove ? 'read back' : 'according to the catalogue'}`,
     );
   }
-  if (result.skipped > 0) printLine(`${result.skipped} skipped: links and other things that are no regular files`);
+  if (result.skipped > 0) printLine(`${result.skipped} skipped: not regular files`);
 }

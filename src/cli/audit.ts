@@ -1,4 +1,4 @@
-/** `audit`: who asked for which change, for people, and for what keeps it elsewhere. */
+/** `audit`: lists changes with their callers, as a table, CSV or JSON. */
 import type { Command } from 'commander';
 import { printable } from '../core/printable.js';
 import {
@@ -12,7 +12,7 @@ import { ask, askNow, askPages, PAGE_SIZE } from './connection/client.js';
 import { findSite } from './connection/where.js';
 import { limitHelp, readLimit, readPast } from './terminal/arguments.js';
 import { UsageError } from './terminal/failure.js';
-import { noteLine, type OutputOptions, printJson, printTable, printText } from './terminal/output.js';
+import { printToStderr, type OutputOptions, printJson, printTable, printText } from './terminal/output.js';
 import { formatTime } from './terminal/times.js';
 
 export function register(program: Command): void {
@@ -41,16 +41,16 @@ const columns = [
   ...(['objectKind', 'object', 'given', 'result', 'count'] as const),
 ];
 
-/** Page by page as it comes, however much there is: all of it, or the latest. */
+/** Prints all entries, or the latest ones. CSV and JSON are printed page by page. */
 async function listAudit(url: string, options: AuditOptions): Promise<void> {
   const { json = false, csv = false, who, operation } = options;
   if (json && csv) throw new UsageError('give one of --json and --csv');
   const since = await readBound(url, '--since', options.since);
   const until = await readBound(url, '--until', options.until);
   const limit = readLimit({ ...options, json: json || csv });
-  const wanted = { who, operation, since, until };
-  const from = limit === Number.POSITIVE_INFINITY ? null : await findLatest(url, wanted, limit);
-  const pages = askPages(url, Audit, wanted, ({ list }) => list, { limit, from });
+  const filter = { who, operation, since, until };
+  const from = limit === Number.POSITIVE_INFINITY ? null : await findLatest(url, filter, limit);
+  const pages = askPages(url, Audit, filter, ({ list }) => list, { limit, from });
   if (csv) printText(`${columns.join(',')}\n`);
   const rows: string[][] = [];
   for await (const { edges } of pages) {
@@ -60,16 +60,16 @@ async function listAudit(url: string, options: AuditOptions): Promise<void> {
       else rows.push(cellsOf(node));
     }
   }
-  if (!json && !csv) printTable(['AT', 'WHO', 'FROM', 'WHAT', 'OF', 'RESULT'], rows);
-  if (from !== null) noteLine('there is more before that; --limit shows it');
+  if (!json && !csv) printTable(['AT', 'WHO', 'FROM', 'OPERATION', 'OBJECT', 'RESULT'], rows);
+  if (from !== null) printToStderr('older entries are not shown; --limit shows more');
 }
 
 /** Returns the cursor before the latest entries; null if there are no others. */
-async function findLatest(url: string, wanted: LatestAuditQueryVariables, count: number): Promise<string | null> {
+async function findLatest(url: string, filter: LatestAuditQueryVariables, count: number): Promise<string | null> {
   let before: string | null = null;
   for (let left = count + 1; ; ) {
     const answer: LatestAuditQuery = await ask(url, LatestAudit, {
-      ...wanted,
+      ...filter,
       last: Math.min(PAGE_SIZE, left),
       before,
     });
@@ -83,13 +83,13 @@ async function findLatest(url: string, wanted: LatestAuditQueryVariables, count:
 
 function cellsOf({ at, who, way, address, operation, objectKind, object, result, count }: AuditRowFragment): string[] {
   const repeats = count > 1 ? ` (${count} times)` : '';
-  const what = objectKind === 'NONE' ? '-' : `${objectKind.toLowerCase()} ${object}`.trimEnd();
-  return [formatTime(at), who === '' ? '-' : who, `${address ?? '-'} (${way})`, operation, what, `${result}${repeats}`];
+  const target = objectKind === 'NONE' ? '-' : `${objectKind.toLowerCase()} ${object}`.trimEnd();
+  return [formatTime(at), who === '' ? '-' : who, `${address ?? '-'} (${way})`, operation, target, `${result}${repeats}`];
 }
 
 /**
- * RFC 4180, which knows no control characters: what was asked for in vain may be any text, and may move the cursor of a terminal. What a
- * spreadsheet would run as a formula is a text there.
+ * Returns a field of CSV (RFC 4180). Control characters are replaced, because rejected input may contain any text and could
+ * move the cursor of a terminal. A leading quote keeps a spreadsheet from running a formula.
  */
 function formatCsv(value: string | number | null): string {
   if (value === null) return '';

@@ -1,4 +1,4 @@
-/** `migrate`, `backup`, `restore`: the schema of the database; the embedded one as a folder of its own, and back. */
+/** `migrate`, `backup`, `restore`: migrate the schema, back up the embedded database, and restore it. */
 import { existsSync } from 'node:fs';
 import { mkdtemp, readFile, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
@@ -15,7 +15,7 @@ import type { PutBack } from '../domain/doctor/put-back.js';
 import { readEnvironment, withMigrated } from './connection/context.js';
 import { CommandError, UsageError } from './terminal/failure.js';
 import { environment } from './terminal/io.js';
-import { noteLine, type OutputOptions, printJson, printLine } from './terminal/output.js';
+import { type OutputOptions, printJson, printLine, printToStderr } from './terminal/output.js';
 
 export function register(program: Command): void {
   program.command('migrate').action(async (options) => migrateDatabase(await readEnvironment(), options));
@@ -38,10 +38,10 @@ async function migrateDatabase(config: Config, options: OutputOptions): Promise<
 
 const PROGRAM = path.join(packageRoot, 'package.json');
 
-async function backUp(config: Config, folder: string, options: OutputOptions): Promise<void> {
+async function backUp(config: Config, directory: string, options: OutputOptions): Promise<void> {
   if (config.databaseUrl !== undefined) {
     throw new CommandError(
-      'the database of DATABASE_URL is backed up by the tools of its own server, such as pg_basebackup or pg_dump',
+      'backup copies only an embedded database: back up the database of DATABASE_URL with its own tools, such as pg_basebackup or pg_dump',
     );
   }
   const { requireCluster } = await import('../db/embedded/presence.js');
@@ -53,13 +53,13 @@ async function backUp(config: Config, folder: string, options: OutputOptions): P
   const { version } = JSON.parse(await readFile(PROGRAM, 'utf8'));
   const embedded = await startEmbedded({ dataDir });
   const connection = embedded.config('postgres');
-  const manifest = await makeBackup({ dataDir, connection, target: folder, program: version }).finally(() =>
+  const manifest = await makeBackup({ dataDir, connection, target: directory, program: version }).finally(() =>
     embedded.close(),
   );
   const { startedAt, endedAt, files } = manifest;
   const bytes = sizeOf(manifest);
-  if (options.json) printJson({ backup: path.resolve(folder), startedAt, endedAt, files: files.length, bytes });
-  else printLine(`${path.resolve(folder)}: the database as of ${endedAt}, ${formatBytes(bytes)}`);
+  if (options.json) printJson({ backup: path.resolve(directory), startedAt, endedAt, files: files.length, bytes });
+  else printLine(`${path.resolve(directory)}: the database as of ${endedAt}, ${formatBytes(bytes)}`);
 }
 
 interface RestoreOptions extends OutputOptions {
@@ -70,39 +70,39 @@ interface RestoreOptions extends OutputOptions {
 
 async function restore(config: Config, backup: string | undefined, options: RestoreOptions): Promise<void> {
   if (backup === undefined && options.toUrl !== undefined)
-    throw new UsageError('--to-url: of which backup? (its folder)');
-  if (backup === undefined) return await settleGiven(config, options);
-  if (options.asOf !== undefined) throw new UsageError('--as-of: a backup says itself of when it is');
+    throw new UsageError('--to-url needs the directory of a backup');
+  if (backup === undefined) return await completeRestore(config, options);
+  if (options.asOf !== undefined) throw new UsageError('--as-of excludes a backup, which contains its own time');
   if (options.toUrl !== undefined) return await restoreTo(config, backup, options);
   if (config.databaseUrl !== undefined) {
     throw new UsageError(
-      'DATABASE_URL names a database that its own tools put back; then "tapegate restore --as-of" without a backup settles it',
+      'DATABASE_URL is set: restore its database with its own tools, then run "tapegate restore --as-of" without a backup',
     );
   }
   const { readManifest } = await import('../db/backup/manifest.js');
   const manifest = await readManifest(backup);
-  const place = path.resolve(config.dataDir, 'postgres');
-  refuseDatabase(place);
-  // all is done beside, and the one rename makes it the database: a "start" meanwhile, or a kill, meets all of it or nothing
-  await withRestored(config, { backup, manifest }, async (aside, open) => {
+  const target = path.resolve(config.dataDir, 'postgres');
+  refuseDatabase(target);
+  // the rename makes the temporary directory the database, so that a concurrent "start" or a kill finds all of it or nothing
+  await withRestored(config, { backup, manifest }, async (temporary, open) => {
     const settled = await open((ctx) => settle(ctx, stateOf(manifest)));
-    refuseDatabase(place);
-    await rename(path.join(aside, 'postgres'), place);
+    refuseDatabase(target);
+    await rename(path.join(temporary, 'postgres'), target);
     const { syncFolders } = await import('../db/backup/files.js');
-    await syncFolders(path.dirname(place), []);
-    tell(settled, `${place}: the database as of ${manifest.endedAt}`, options);
+    await syncFolders(path.dirname(target), []);
+    printRestored(settled, `${target}: the database as of ${manifest.endedAt}`, options);
   });
 }
 
-/** Copies a backup to an empty database of a server, by way of an embedded one. */
+/** Copies a backup to an empty database of a server, through an embedded one. */
 async function restoreTo(config: Config, backup: string, options: RestoreOptions): Promise<void> {
   const { readConfig } = await import('../config/config.js');
   const given = options.toUrl === true ? {} : { DATABASE_URL: options.toUrl };
   const { databaseUrl } = readConfig({ ...environment(), ...given }, { listens: false });
-  if (databaseUrl === undefined) throw new UsageError('--to-url: name the database here, or in DATABASE_URL');
+  if (databaseUrl === undefined) throw new UsageError('--to-url needs a URL, or DATABASE_URL');
   const { readManifest } = await import('../db/backup/manifest.js');
   const manifest = await readManifest(backup);
-  await withRestored(config, { backup, manifest }, async (_aside, open) => {
+  await withRestored(config, { backup, manifest }, async (_temporary, open) => {
     const settled = await open(async (from) => {
       const done = await settle(from, stateOf(manifest));
       const { copyOver } = await import('../db/backup/copy-over.js');
@@ -111,44 +111,46 @@ async function restoreTo(config: Config, backup: string, options: RestoreOptions
       return done;
     });
     const { nameOfUrl } = await import('../config/database-url.js');
-    tell(settled, `${nameOfUrl(databaseUrl)}: the database as of ${manifest.endedAt}`, options);
+    printRestored(settled, `${nameOfUrl(databaseUrl)}: the database as of ${manifest.endedAt}`, options);
   });
 }
 
 /**
- * Puts a backup back in a temporary directory of DATA_DIR, which is removed after the work.
- * @param work.open opens its database, once
+ * Restores a backup to a temporary directory of DATA_DIR, and removes the directory after the work.
+ * @param work its `open` opens the restored database, once
  */
 async function withRestored(
   config: Config,
   { backup, manifest }: { backup: string; manifest: Manifest },
-  work: (aside: string, open: <T>(use: (ctx: Context) => Promise<T>) => Promise<T>) => Promise<void>,
+  work: (temporary: string, open: <T>(use: (ctx: Context) => Promise<T>) => Promise<T>) => Promise<void>,
 ): Promise<void> {
   const { makeFolder } = await import('../db/embedded/cluster.js');
   const dataDir = path.resolve(config.dataDir);
   makeFolder(dataDir);
-  const aside = await mkdtemp(path.join(dataDir, 'restore-'));
+  const temporary = await mkdtemp(path.join(dataDir, 'restore-'));
   try {
     const { putBack } = await import('../db/backup/put-back.js');
-    await putBack(backup, manifest, path.join(aside, 'postgres'));
-    const there = { ...config, databaseUrl: undefined, dataDir: aside };
-    await work(aside, (use) => withMigrated(there, 'schema', use));
+    await putBack(backup, manifest, path.join(temporary, 'postgres'));
+    const there = { ...config, databaseUrl: undefined, dataDir: temporary };
+    await work(temporary, (use) => withMigrated(there, 'schema', use));
   } finally {
-    await rm(aside, { recursive: true, force: true }).catch((error) => noteLine(`${aside} stays: ${messageOf(error)}`));
+    await rm(temporary, { recursive: true, force: true }).catch((error) =>
+      printToStderr(`cannot remove ${temporary}: ${messageOf(error)}`),
+    );
   }
 }
 
-function refuseDatabase(place: string): void {
-  if (!existsSync(place)) return;
-  throw new CommandError(`there is a database in ${place}: stop what uses it, and move it away first`);
+function refuseDatabase(directory: string): void {
+  if (!existsSync(directory)) return;
+  throw new CommandError(`there is already a database in ${directory}: stop Tapegate and move the database away first`);
 }
 
-/** A database whose files are another program's. */
-async function settleGiven(config: Config, options: RestoreOptions): Promise<void> {
-  if (config.databaseUrl === undefined) throw new UsageError('restore which backup? (its folder)');
+/** Completes the restore of a database of DATABASE_URL that its own tools have restored. */
+async function completeRestore(config: Config, options: RestoreOptions): Promise<void> {
+  if (config.databaseUrl === undefined) throw new UsageError('give the directory of a backup');
   const earliest = parseZonedTime(options.asOf ?? '');
   if (earliest === undefined) {
-    throw new UsageError(`--as-of is to say when the database was as it is now, such as 2026-11-21T18:00:00Z`);
+    throw new UsageError(`--as-of must be the time of the restored state, such as 2026-11-21T18:00:00Z`);
   }
   const asOf = new Date(`${earliest}Z`).toISOString();
   const settled = await withMigrated(config, 'migrations', async (ctx) => {
@@ -156,12 +158,12 @@ async function settleGiven(config: Config, options: RestoreOptions): Promise<voi
     const running = await findRunning(ctx);
     if (running.length > 0) {
       throw new CommandError(
-        `the database is used by ${running.join(', ')}: stop them first, and wait a minute where they were killed`,
+        `the database is in use by ${running.join(', ')}: stop them first; after a kill, wait a minute`,
       );
     }
     return await settle(ctx, { earliest, asOf });
   });
-  tell(settled, `the database of DATABASE_URL goes on from ${asOf}`, options);
+  printRestored(settled, `the database of DATABASE_URL continues from ${asOf}`, options);
 }
 
 interface RestoredState {
@@ -169,7 +171,7 @@ interface RestoredState {
   asOf: string;
 }
 
-/** A restored server replays the WAL to the end of the backup, which `backup` and `restore` print. */
+/** Returns the state of a restored backup. PostgreSQL replays the WAL to the end of the backup. */
 const stateOf = ({ startedAt, endedAt }: Manifest): RestoredState => ({
   earliest: parseZonedTime(startedAt) ?? '',
   asOf: endedAt,
@@ -180,7 +182,7 @@ async function settle(ctx: Context, state: RestoredState): Promise<PutBack> {
   return await settlePutBack(ctx, state);
 }
 
-function tell(settled: PutBack, done: string, { json }: OutputOptions): void {
+function printRestored(settled: PutBack, done: string, { json }: OutputOptions): void {
   if (json) {
     printJson(settled);
     return;
@@ -189,17 +191,17 @@ function tell(settled: PutBack, done: string, { json }: OutputOptions): void {
   printLine(done);
   printLine(
     nextRequestId === null
-      ? '  requests made since are not in it, and none can be made: no id is left'
-      : `  requests made since are not in it; the next one has an id from ${nextRequestId} on`,
+      ? '  it lacks later requests, and no id is left for new requests'
+      : `  it lacks later requests; ids of new requests begin at ${nextRequestId}`,
   );
   if (tokens > 0)
     printLine(
-      `  ${plural(tokens, 'token is', 'tokens are')} good, with what was revoked since: see "tapegate token list"`,
+      `  ${plural(tokens, 'token is', 'tokens are')} valid, including tokens revoked later: see "tapegate token list"`,
     );
   if (letters > 0)
-    printLine(`  ${plural(letters, 'letter')} that waited then will be sent, which may have been sent since`);
+    printLine(`  ${plural(letters, 'waiting email')} will be sent, perhaps for the second time`);
   printLine('It changes no restore disk, and sends no email or webhook, until "tapegate takeover".');
   printLine(
-    'To replace the lost one, run "tapegate takeover", then "tapegate doctor --adopt", which compares the restore disks with it, and start Tapegate again.',
+    'To replace the lost database, run "tapegate takeover", then "tapegate doctor --adopt" to compare the restore disks with it, and start Tapegate.',
   );
 }

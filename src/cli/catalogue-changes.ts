@@ -1,4 +1,4 @@
-/** `withdraw`, `reinstate`, `rename`, `purge`: changes of files of the catalogue. */
+/** `withdraw`, `reinstate`, `rename`, `purge`: change files of the catalogue. */
 import type { Command } from 'commander';
 import { formatBytes } from '../core/bytes.js';
 import { plural } from '../core/plural.js';
@@ -12,7 +12,7 @@ import {
 import { askChange } from './connection/client.js';
 import { findSite } from './connection/where.js';
 import { dryRunOption, type OutputOptions, printJson, printLine, printResult } from './terminal/output.js';
-import { tellRequests } from './volume.js';
+import { printAffected } from './volume.js';
 
 export function register(program: Command): void {
   program
@@ -29,7 +29,7 @@ export function register(program: Command): void {
     .option(...dryRunOption)
     .action(async (path, options) => {
       const input = { path, dryRun: options.dryRun };
-      printChosen(await askChange(findSite(), ReinstateFiles, { input }, { path: '<path>' }), 'back', options);
+      printChosen(await askChange(findSite(), ReinstateFiles, { input }, { path: '<path>' }), 'restored to the catalogue', options);
     });
   program
     .command('rename <from> <to>')
@@ -67,7 +67,7 @@ function printChosen(chosen: ChosenFragment, done: string, { json = false, dryRu
   const { files, bytes, requests } = chosen;
   const line = `${plural(files, 'file')}, ${formatBytes(bytes)}, ${dryRun ? 'would be ' : ''}${done}`;
   printResult(chosen, line, { json });
-  if (!json) tellRequests(requests);
+  if (!json) printAffected(requests);
 }
 
 async function purgeFiles(path: string, { json, dryRun }: ChangeOptions): Promise<void> {
@@ -75,5 +75,5 @@ async function purgeFiles(path: string, { json, dryRun }: ChangeOptions): Promis
   if (json) return printJson(purged);
   const { files, bytes, kept } = purged;
   printLine(`${plural(files, 'file')}, ${formatBytes(bytes)}, ${dryRun ? 'would be ' : ''}purged`);
-  if (kept > 0) printLine(`${plural(kept, 'file is', 'files are')} still on disk or in live requests, and passed over`);
+  if (kept > 0) printLine(`${plural(kept, 'file')} skipped: still on disk or in active requests`);
 }

@@ -1,4 +1,4 @@
-/** `completion`: a script that completes commands, options and their choices in a shell. It asks no server. */
+/** `completion`: prints a script that completes commands, options and their choices in a shell. The script calls no server. */
 import { Argument, type Command, Help, type Option } from 'commander';
 import { printText } from './terminal/output.js';
 
@@ -13,9 +13,9 @@ const SHELLS = ['bash', 'zsh', 'fish'] as const;
 
 type Shell = (typeof SHELLS)[number];
 
-/** Words that may follow a command. */
+/** The words that may follow a command. */
 interface Words {
-  /** Empty for the program itself, else for example `quota set`. */
+  /** The command, such as `quota set`. Empty for the program itself. */
   path: string;
   isGroup: boolean;
   next: string[];
@@ -38,7 +38,7 @@ function listWords(command: Command, path = ''): Words[] {
 
 const namesOf = ({ long, short }: Option): string[] => [long, short].filter((name) => name !== undefined);
 
-/** The longest path of commands at the start of the line decides. zsh runs bash functions through its bashcompinit. */
+/** Completes after the longest command at the start of the line. zsh runs bash functions through its bashcompinit. */
 const shScript = (words: Words[]) => `# tapegate completion
 if [ -n "\${ZSH_VERSION-}" ]; then
   autoload -U compinit bashcompinit
@@ -67,7 +67,7 @@ ${valuesOf(words)
 complete -o default -F _tapegate tapegate
 `;
 
-/** File names are completed after a command without subcommands only. */
+/** Completes file names only after a command without subcommands. */
 const fishScript = (words: Words[]) => `# tapegate completion fish
 function __tapegate_path
   set -l path
@@ -103,6 +103,6 @@ const scripts: Record<Shell, (words: Words[]) => string> = { bash: shScript, zsh
 
 const pathsOf = (words: Words[]): string[] => words.map(({ path }) => path).filter((path) => path !== '');
 
-/** The command and option before a value. */
+/** Returns each option with a value, after its command, and the choices for the value. */
 const valuesOf = (words: Words[]): { after: string; choices: readonly string[] }[] =>
   words.flatMap(({ path, values }) => values.map(({ option, choices }) => ({ after: `${path} ${option}`, choices })));

@@ -1,4 +1,4 @@
-/** `disk add`, `disk list`, `disk resize`, `disk remove`: restore disks. */
+/** `disk`: manages restore disks. */
 import path from 'node:path';
 import type { Command } from 'commander';
 import { formatBytes } from '../core/bytes.js';
@@ -7,11 +7,11 @@ import type { DiskRow, RemovedDisk } from '../domain/disks/disks.js';
 import { DiskHosts, RemoveDisk, ResizeDisk, RestoreDisks } from '../generated/command-operations.js';
 import type { DiskState } from '../restore-area/setup.js';
 import { askChange, askNodes } from './connection/client.js';
-import { findOperatedSite, HERE, operate, runThere, withSerial } from './connection/where.js';
+import { findOperatedSite, LOCAL, operate, describeHosts, withSerial } from './connection/where.js';
 import { formatSuspension } from './suspensions.js';
 import { toSize } from './terminal/arguments.js';
 import { CommandError, UsageError } from './terminal/failure.js';
-import { noteLine, type OutputOptions, printResult, printRows } from './terminal/output.js';
+import { printToStderr, type OutputOptions, printResult, printRows } from './terminal/output.js';
 
 export function register(program: Command): void {
   const disk = program.command('disk');
@@ -45,25 +45,25 @@ interface DiskOptions extends OutputOptions {
   mark?: boolean;
 }
 
-/** What a disk needs that is new, or is to be marked, only a host that has it can do. */
+/** Adds or resizes a disk. Only a host that has the disk can add or mark it. */
 async function addDisk(mountpoint: string, options: DiskOptions): Promise<void> {
   const { size, create = false, mark = false } = options;
   const { disk, problem } = await operate<{ disk: DiskRow; problem: string | undefined }>({
-    here: async (ctx) => {
+    local: async (ctx) => {
       const setup = await import('../restore-area/setup.js');
       return await setup.addDisk(ctx, { mountpoint: path.resolve(mountpoint), size, create, mark });
     },
-    afar: async (url) => {
-      const place = readAbsolute(mountpoint);
-      const hosts = (await askHosts(url)).get(place);
+    remote: async (url) => {
+      const absolute = readAbsolute(mountpoint);
+      const hosts = (await askHosts(url)).get(absolute);
       if (hosts === undefined) {
-        throw new CommandError(runThere(`there is no restore disk ${JSON.stringify(place)} yet`));
+        throw new CommandError(describeHosts(`there is no restore disk ${JSON.stringify(absolute)} yet`));
       }
-      if (create || mark) throw new CommandError(runThere('--create and --mark touch the disk', hosts));
-      return { disk: await resizeAt(url, place, size), problem: undefined };
+      if (create || mark) throw new CommandError(describeHosts('--create and --mark need the disk', hosts));
+      return { disk: await resizeAt(url, absolute, size), problem: undefined };
     },
   });
-  tellSize(disk, options);
+  printSize(disk, options);
   if (problem !== undefined) throw new CommandError(problem);
 }
 
@@ -75,19 +75,19 @@ export async function askHosts(url: string): Promise<Map<string, string[]>> {
 
 async function resizeDisk(mountpoint: string, options: DiskOptions): Promise<void> {
   const url = findOperatedSite();
-  const place = url === HERE ? path.resolve(mountpoint) : readAbsolute(mountpoint);
-  tellSize(await resizeAt(url, place, options.size), options);
+  const absolute = url === LOCAL ? path.resolve(mountpoint) : readAbsolute(mountpoint);
+  printSize(await resizeAt(url, absolute, options.size), options);
 }
 
 async function resizeAt(url: string, mountpoint: string, size: bigint): Promise<DiskRow> {
   return withSerial(await askChange(url, ResizeDisk, { input: { mountpoint, size } }));
 }
 
-function tellSize(disk: DiskRow, options: OutputOptions): void {
+function printSize(disk: DiskRow, options: OutputOptions): void {
   printResult(disk, `restore disk ${disk.mountpoint}: ${plural(disk.size, 'byte')}`, options);
 }
 
-/** A path on another host is not below a folder of this one. */
+/** Returns an absolute mount point. A relative one would belong to this host, not to the host of the disk. */
 function readAbsolute(mountpoint: string): string {
   if (path.isAbsolute(mountpoint)) return path.resolve(mountpoint);
   throw new UsageError(`a mount point of another host must be an absolute path, not ${JSON.stringify(mountpoint)}`);
@@ -95,28 +95,28 @@ function readAbsolute(mountpoint: string): string {
 
 async function removeDisk(mountpoint: string, options: OutputOptions): Promise<void> {
   const { disk, problem } = await operate<{ disk: RemovedDisk; problem: string | undefined }>({
-    here: async (ctx) => (await import('../restore-area/setup.js')).removeDiskAndMarker(ctx, path.resolve(mountpoint)),
-    afar: async (url) => {
+    local: async (ctx) => (await import('../restore-area/setup.js')).removeDiskAndMarker(ctx, path.resolve(mountpoint)),
+    remote: async (url) => {
       const removed = await askChange(url, RemoveDisk, { mountpoint: readAbsolute(mountpoint) });
-      const problem = 'the disk is not looked at from here; "disk add --mark" would take it again';
+      const problem = 'this host does not read the disk; "tapegate disk add --mark" would add it again';
       return { disk: withSerial(removed), problem };
     },
   });
-  printResult(disk, `restore disk ${disk.mountpoint} is removed; what stands there is left alone`, options);
-  for (const path of disk.stalePartialFiles) noteLine(`it fails, and may have the rest of a recall of ${path}`);
-  if (problem !== undefined) noteLine(`its marker stays: ${problem}`);
+  printResult(disk, `restore disk ${disk.mountpoint} is removed; its directory is unchanged`, options);
+  for (const path of disk.stalePartialFiles) printToStderr(`the disk fails, and may contain a partial copy of ${path}`);
+  if (problem !== undefined) printToStderr(`the marker file stays: ${problem}`);
 }
 
 async function listDisks(options: OutputOptions): Promise<void> {
   const disks = await operate<DiskState[]>({
-    here: async (ctx) => (await import('../restore-area/setup.js')).describeDisks(ctx),
-    afar: async (url) => {
+    local: async (ctx) => (await import('../restore-area/setup.js')).describeDisks(ctx),
+    remote: async (url) => {
       const disks = (await askNodes(url, RestoreDisks, {})).map(withSerial);
       return disks.sort((a, b) => (a.mountpoint < b.mountpoint ? -1 : 1)); // as the database sorts them
     },
   });
   printRows(disks, options, {
-    header: ['MOUNTPOINT', 'SIZE', 'USED', 'RESERVED', 'REALLY FREE', 'STATE'],
+    header: ['MOUNTPOINT', 'SIZE', 'USED', 'RESERVED', 'FREE ON DISK', 'STATE'],
     cells: (disk) => [
       disk.mountpoint,
       formatBytes(disk.size),

@@ -1,4 +1,4 @@
-/** `doctor`: what is on disk, and what the database says of it. */
+/** `doctor`: compares the database, its counters and the restore disks, and repairs differences. */
 import type { Command } from 'commander';
 import { plural } from '../core/plural.js';
 import type { Finding } from '../domain/doctor/findings.js';
@@ -11,11 +11,11 @@ import {
   type RowFindingFragment,
 } from '../generated/command-operations.js';
 import { ask, askChange, askPages, type Done } from './connection/client.js';
-import { operate, runThere } from './connection/where.js';
+import { operate, describeHosts } from './connection/where.js';
 import { askHosts } from './disk.js';
 import { CommandError, exitCodes } from './terminal/failure.js';
 import { present } from './terminal/io.js';
-import { noteLine, type OutputOptions, printJson, printLine } from './terminal/output.js';
+import { printToStderr, type OutputOptions, printJson, printLine } from './terminal/output.js';
 
 export function register(program: Command): void {
   program
@@ -23,7 +23,7 @@ export function register(program: Command): void {
     .option('--repair', 'repair findings, also while Tapegate runs')
     .option('--checksums', 'read each restored copy and compare its checksum')
     .option('--adopt', 'repair, and record unknown files with the right bytes as copies of Tapegate')
-    .action((options) => findFaults(options));
+    .action((options) => runDoctor(options));
 }
 
 interface DoctorOptions extends OutputOptions {
@@ -32,21 +32,21 @@ interface DoctorOptions extends OutputOptions {
   adopt?: boolean;
 }
 
-/** Exit code 1 when something is wrong, and still is. */
-async function findFaults(options: DoctorOptions): Promise<void> {
+/** Prints findings and a summary. The exit code is 1 if a finding remains. */
+async function runDoctor(options: DoctorOptions): Promise<void> {
   const { json = false, repair = false, checksums = false, adopt = false } = options;
-  const tell = (finding: Finding) => (json ? printJson(finding) : printLine(formatFinding(finding)));
+  const print = (finding: Finding) => (json ? printJson(finding) : printLine(formatFinding(finding)));
   const report = await operate<Report>({
-    here: async (ctx) => {
+    local: async (ctx) => {
       const { examine } = await import('../engine/doctor/doctor.js');
-      return await examine(ctx, { repair: repair || adopt, checksums, adopt }, tell);
+      return await examine(ctx, { repair: repair || adopt, checksums, adopt }, print);
     },
-    afar: async (url) => {
+    remote: async (url) => {
       if (checksums || adopt) {
         const hosts = new Set([...(await askHosts(url)).values()].flat());
-        throw new CommandError(runThere('--checksums and --adopt look at the restore disks', [...hosts]));
+        throw new CommandError(describeHosts('--checksums and --adopt need the restore disks', [...hosts]));
       }
-      return await findAfar(url, { repair, tell });
+      return await examineRemotely(url, { repair, print });
     },
   });
   if (json) printJson(report);
@@ -60,30 +60,25 @@ function formatFinding({ kind, thing, expected, found, isRepaired }: Finding): s
 
 function formatReport({ lookedAt, found, repaired }: Report): string {
   const of = (name: string) => lookedAt[name] ?? 0;
-  const count = (name: string) =>
-    plural(
-      of(name),
-      ...(name === 'requestFiles'
-        ? (['request file', 'request files'] as const)
-        : ([name.replace(/s$/, ''), name] as const)),
-    );
-  const rows = `looked at ${['quotas', 'requests', 'requestFiles', 'recalls'].map(count).join(', ')}`;
-  const notAt = of('notCompared') === 0 ? '' : `, but not at ${of('notCompared')}`;
-  const noted = `${plural(of('copies'), 'noted copy', 'noted copies')} (${of('checksums')} of them read)${notAt}`;
-  const onDisks = `, ${count('disks')}, ${noted}, ${count('files')} in ${count('folders')}`;
+  const count = (name: string, one = name.replace(/s$/, ''), many = name) => plural(of(name), one, many);
+  const requestFiles = count('requestFiles', 'request file', 'request files');
+  const rows = `checked ${count('quotas')}, ${count('requests')}, ${requestFiles}, ${count('recalls')}`;
+  const skipped = of('notCompared') === 0 ? '' : `, ${of('notCompared')} not compared`;
+  const copies = `${count('copies', 'recorded copy', 'recorded copies')} (${of('checksums')} read${skipped})`;
+  const onDisks = `, ${count('disks')}, ${copies}, ${count('files')} in ${count('folders', 'directory', 'directories')}`;
   const links = of('links') === 0 ? '' : `, ${count('links')}`;
-  const looked = lookedAt.copies === undefined ? `${rows}, and at no disk` : `${rows}${onDisks}${links}`;
-  if (found === 0) return `${looked}: nothing is wrong`;
-  return `${looked}: ${plural(found, 'fault')}, ${repaired} repaired`;
+  const checked = lookedAt.copies === undefined ? `${rows}, no disk` : `${rows}${onDisks}${links}`;
+  if (found === 0) return `${checked}: no findings`;
+  return `${checked}: ${plural(found, 'finding')}, ${repaired} repaired`;
 }
 
 /**
  * Checks rows through a gateway, and reports which restore disks were not checked.
- * @param tell receives each finding at once
+ * @param print receives each finding at once
  */
-async function findAfar(
+async function examineRemotely(
   url: string,
-  { repair, tell }: { repair: boolean; tell: (finding: Finding) => void },
+  { repair, print }: { repair: boolean; print: (finding: Finding) => void },
 ): Promise<Report> {
   let [found, repaired, left] = [0, 0, 0];
   for await (const findings of repair ? repairPages(url) : findPages(url)) {
@@ -91,15 +86,15 @@ async function findAfar(
       found++;
       if (finding.isRepaired) repaired++;
       if (needsHost) left++;
-      tell(finding);
+      print(finding);
     }
   }
   const { lookedAt, notLookedAt } = (await ask(url, DoctorRows)).doctorFindings;
   if (left > 0) {
-    const mended = plural(left, 'fault is mended', 'faults are mended');
-    noteLine(`${mended} by "tapegate doctor --repair" on a host that has the restore disks`);
+    const findings = plural(left, 'finding');
+    printToStderr(`"tapegate doctor --repair" repairs ${findings} on a host that has the restore disks`);
   }
-  if (notLookedAt !== null) noteLine(notLookedAt);
+  if (notLookedAt !== null) printToStderr(notLookedAt);
   return { lookedAt, found, repaired };
 }
 

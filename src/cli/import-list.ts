@@ -1,4 +1,4 @@
-/** The file of an import, and lists of other systems, whose missing values come from options. */
+/** The file of an import. For lists of other systems, options add the missing values. */
 import { createHash, type Hash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { readFile, stat } from 'node:fs/promises';
@@ -21,27 +21,27 @@ import { stdin } from './terminal/io.js';
 export interface ImportSource {
   file: string;
   size: number | undefined;
-  /** To be called once. */
+  /** Opens the file. Called once. */
   read(): Readable;
 }
 
 export interface OpenList {
   size: number | undefined;
-  /** To be called once. @param meter what is read goes through it */
+  /** Reads the rows. Called once. @param meter counts the bytes */
   rows(meter: (source: Readable) => Readable): RowSource;
   skipped: Skipped;
-  /** A message that names lines, with the files of which they are. */
+  /** Returns a message with the names of files before its line numbers. */
   nameLines(message: string): string;
 }
 
-/** @param file `-` is standard input */
+/** Opens the file of an import. @param file `-` is standard input */
 export async function openSource(file: string): Promise<ImportSource> {
   if (file === '-') return { file, size: undefined, read: stdin };
   const stats = await stat(file);
   return { file, size: stats.isFile() ? stats.size : undefined, read: () => createReadStream(file) };
 }
 
-/** What the command was given beside the file. */
+/** Options for lists of other systems. */
 export interface ListOptions {
   volume?: string;
   library?: string;
@@ -53,12 +53,12 @@ export interface ListOptions {
 
 const LIST_OPTIONS = ['volume', 'library', 'prefix', 'strip', 'spot', 'storageClass'] as const;
 
-/** Rows of CSV and JSON Lines say all of it themselves. @throws UsageError */
+/** Rejects options for lists of other systems, because CSV and JSON Lines contain all values. @throws UsageError */
 export function refuseListOptions(options: ListOptions): void {
   const given = LIST_OPTIONS.find((option) => options[option] !== undefined);
   if (given === undefined) return;
   throw new UsageError(
-    `${optionOf(given)} is for lists of other systems: add ${listFormats.map((each) => `--format ${each}`).join(' or ')}`,
+    `${optionOf(given)} needs ${listFormats.map((each) => `--format ${each}`).join(' or ')}`,
   );
 }
 
@@ -77,37 +77,37 @@ export async function openList(source: ImportSource, format: ListFormat, options
 function readSettings(format: ListFormat, options: ListOptions): InventorySettings {
   const { volume, library, spot, storageClass } = options;
   if (!volume)
-    throw new UsageError(`--volume is missing: a list of the format ${format} does not say which volume has the files`);
+    throw new UsageError(`--volume is missing: a list of format ${format} does not name the volume`);
   if (storageClass !== undefined && format !== 's3-inventory') {
-    throw new UsageError(`--storage-class is for s3-inventory, and the list is ${format}`);
+    throw new UsageError(`--storage-class needs --format s3-inventory, not ${format}`);
   }
   const storageClasses = storageClass?.split(',').map((name) => name.trim());
   const folders = { prefix: readFolder('prefix', options), strip: readFolder('strip', options) };
   return { volume, library, spot, storageClasses, ...folders };
 }
 
-/** Without a slash at its end; empty for none. */
+/** Returns the directory of an option without a slash at its end. Empty by default. */
 function readFolder(option: 'prefix' | 'strip', options: ListOptions): string {
   const folder = options[option] ?? '/';
   if (!folder.startsWith('/')) {
-    throw new UsageError(`--${option} must begin with "/", not be ${JSON.stringify(folder)}`);
+    throw new UsageError(`--${option} must be an absolute path, not ${JSON.stringify(folder)}`);
   }
   return folder.replace(/\/+$/, '');
 }
 
-/** A manifest of 100,000 files has 20 MB. */
+/** The manifest of 100,000 files has 20 MB. */
 const MAX_MANIFEST_BYTES = 64 * 1024 * 1024;
 
 interface Part extends ManifestFile {
   file: string;
-  /** The number of its first line among those of all parts; infinite before it is read. */
+  /** The number of its first line, counted over all parts. Infinite before the part is read. */
   first: number;
 }
 
-/** @throws CommandError where the manifest, or what it lists, is not as it should be */
+/** @throws CommandError if the manifest or one of its files is invalid */
 async function openInventory({ file }: ImportSource, settings: InventorySettings, skipped: Skipped): Promise<OpenList> {
   if (file === '-')
-    throw new CommandError('an inventory of S3 is given as its manifest.json, beside which its files are');
+    throw new CommandError('an S3 inventory must be the path of its manifest.json, not standard input');
   const manifest = await readManifest(file);
   const parts: Part[] = [];
   for (const listed of manifest.files)
@@ -120,7 +120,7 @@ async function openInventory({ file }: ImportSource, settings: InventorySettings
   };
 }
 
-/** How faults begin: `line 3: …`, `lines 3 and 70000: …` */
+/** The start of an error message: `line 3: …`, `lines 3 and 70000: …` */
 const LINES = /(?<=^\s*)lines? (\d+(?: and \d+)*)(?=: )/gm;
 
 function nameLines(parts: readonly Part[], numbers: string): string {
@@ -134,18 +134,18 @@ function nameLines(parts: readonly Part[], numbers: string): string {
 async function readManifest(file: string): Promise<Manifest> {
   const { size } = await stat(file);
   if (size > MAX_MANIFEST_BYTES) {
-    throw new CommandError(`${file} is no manifest: it has ${size} bytes, more than ${MAX_MANIFEST_BYTES}`);
+    throw new CommandError(`${file} is not a manifest: ${size} bytes, at most ${MAX_MANIFEST_BYTES} expected`);
   }
   try {
     return parseManifest(await readFile(file, 'utf8'));
   } catch (error) {
-    throw new CommandError(`${file} is no manifest of an S3 inventory in CSV: ${messageOf(error)}`);
+    throw new CommandError(`${file} is not the manifest of an S3 inventory in CSV: ${messageOf(error)}`);
   }
 }
 
 /**
- * The keys of a manifest are of the bucket that it is written to. Its files are where a copy of the bucket has them, seen from the
- * manifest, or beside it.
+ * Returns the path of a file in a manifest, which names keys of its bucket. In a copy of the bucket, the file has the same path
+ * relative to the manifest. Otherwise it is in the directory of the manifest.
  */
 async function findPart(manifest: string, { key, size }: ManifestFile): Promise<string> {
   const folder = path.dirname(path.resolve(manifest));
@@ -153,19 +153,19 @@ async function findPart(manifest: string, { key, size }: ManifestFile): Promise<
   const above = key
     .split('/')
     .map((_part, depth) => path.join(folder, ...new Array<string>(depth + 1).fill('..'), key));
-  const places = [
+  const candidates = [
     path.join(folder, name),
     path.join(folder, 'data', name),
     path.join(folder, '..', 'data', name),
     ...above,
   ];
-  for (const place of places) {
-    const found = await stat(place).catch(() => undefined);
+  for (const candidate of candidates) {
+    const found = await stat(candidate).catch(() => undefined);
     if (!found?.isFile()) continue;
-    if (found.size === size) return place;
-    throw new CommandError(`${place} has ${found.size} bytes, and ${manifest} says ${size}`);
+    if (found.size === size) return candidate;
+    throw new CommandError(`${candidate} has ${found.size} bytes, ${manifest} requires ${size}`);
   }
-  throw new CommandError(`${key} of ${manifest} is not here: it was looked for beside it, and at ${places.at(-1)}`);
+  throw new CommandError(`cannot find ${key} of ${manifest} in the directory of the manifest or at ${candidates.at(-1)}`);
 }
 
 async function* readParts(
@@ -191,7 +191,7 @@ async function* readParts(
     const found = md5.digest('hex');
     if (part.md5 === null || found === part.md5) continue;
     throw new CommandError(
-      `${part.file} has the MD5 ${found}, and the manifest says ${part.md5}: it is damaged, or another one`,
+      `${part.file} has MD5 ${found}, the manifest requires ${part.md5}: the file is damaged or from another inventory`,
     );
   }
 }

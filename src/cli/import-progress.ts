@@ -1,4 +1,4 @@
-/** How far an import is: in a terminal, and if `--progress` asks for it, elsewhere: a line in half a minute. */
+/** The progress of an import: a line in a terminal, and with `--progress` a log line every half minute elsewhere. */
 import { pipeline, type Readable, Transform } from 'node:stream';
 import { formatBytes } from '../core/bytes.js';
 import { stderr } from './terminal/io.js';
@@ -8,18 +8,18 @@ import { formatSpan } from './terminal/times.js';
 const LOG_MS = 30_000;
 
 interface ImportView {
-  /** Lets the bytes of a file through, and counts them. */
+  /** Passes on the bytes of a file, and counts them. */
   meter(source: Readable): Readable;
   /** Removes the line. */
   end(): void;
 }
 
-/** @param size bytes of all files, if known @returns a view that shows nothing if nobody reads it */
+/** @param size bytes of all files, if known @returns a view, which shows nothing without a terminal or `--progress` */
 export function createImportView(
-  { size, isAsked = false }: { size: number | undefined; isAsked?: boolean | undefined },
+  { size, isRequested = false }: { size: number | undefined; isRequested?: boolean | undefined },
   out: ProgressOutput = stderr(),
 ): ImportView {
-  if (!out.isTTY && !isAsked) return { meter: (source) => source, end: () => {} };
+  if (!out.isTTY && !isRequested) return { meter: (source) => source, end: () => {} };
   let step = { isReading: true, since: performance.now() };
   let bytes = 0;
   const line = new ProgressLine(

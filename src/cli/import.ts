@@ -1,4 +1,4 @@
-/** `import`: rows of the catalogue from a file or from standard input. */
+/** `import`: imports rows of the catalogue from a file or from standard input. */
 import { Readable } from 'node:stream';
 import { type Command, Option } from 'commander';
 import { messageOf } from '../core/errors.js';
@@ -60,24 +60,24 @@ async function importFile(file: string, options: ImportOptions): Promise<void> {
   const isList = format !== 'csv' && format !== 'jsonl';
   if (!isList) refuseListOptions(options);
   const source = await openSource(file);
-  if (isList) return await importList(await openList(source, format, options), listOf(source), options);
+  if (isList) return await importList(await openList(source, format, options), pathOfList(source), options);
   const { readRows, toJsonLines } = await import('../domain/import/import-rows.js');
-  const rejects = await Rejects.open(options, listOf(source));
+  const rejects = await Rejects.open(options, pathOfList(source));
   const rows = (meter: Meter) => {
     const all = readRows(meter(source.read()));
     return rejects ? rejects.filter(all) : all;
   };
   const body = (meter: Meter) => (rejects ? toBody(toJsonLines(rows(meter))) : meter(source.read()));
   const bodySize = rejects ? undefined : source.size;
-  tell(await send(options, { size: source.size, rows, body, bodySize, rejects }), options, { rejects });
+  printImport(await send(options, { size: source.size, rows, body, bodySize, rejects }), options, { rejects });
 }
 
 const toBody = (lines: AsyncIterable<string>) => Readable.from(lines, { objectMode: false });
 
-/** The file beside which others may be written; standard input has none. */
-const listOf = ({ file }: { file: string }) => (file === '-' ? undefined : file);
+/** Returns the path of the list, which determines the path of the rejects. Undefined for standard input. */
+const pathOfList = ({ file }: { file: string }) => (file === '-' ? undefined : file);
 
-/** A gateway is sent rows as it takes them: the files of a list are here. */
+/** Imports a list of another system. A gateway receives rows, because the files of the list are on this host. */
 async function importList(
   { rows, size, skipped, nameLines }: OpenList,
   file: string | undefined,
@@ -85,14 +85,14 @@ async function importList(
 ): Promise<void> {
   const { toJsonLines } = await import('../domain/import/import-rows.js');
   const rejects = await Rejects.open(options, file, nameLines);
-  const kept = (meter: Meter) => (rejects ? rejects.filter(rows(meter)) : rows(meter));
-  const body = (meter: Meter) => toBody(toJsonLines(kept(meter)));
-  const sending = { size, rows: kept, body, bodySize: undefined, rejects };
+  const accepted = (meter: Meter) => (rejects ? rejects.filter(rows(meter)) : rows(meter));
+  const body = (meter: Meter) => toBody(toJsonLines(accepted(meter)));
+  const sending = { size, rows: accepted, body, bodySize: undefined, rejects };
   const result = await send(options, sending).catch((error: unknown) => {
     const [before, after] = [messageOf(error), nameLines(messageOf(error))];
     throw before === after ? error : new CommandError(after);
   });
-  tell(result, options, { rejects, skipped: Object.fromEntries(skipped) });
+  printImport(result, options, { rejects, skipped: Object.fromEntries(skipped) });
 }
 
 type Meter = (source: Readable) => Readable;
@@ -109,19 +109,19 @@ interface Sending {
 async function send(options: ImportOptions, { size, rows, body, bodySize, rejects }: Sending): Promise<ImportResult> {
   const { progress, dryRun: isDryRun, skipInvalid } = options;
   if (options.maxWithdrawn !== undefined && options.complete === undefined) {
-    throw new UsageError('--max-withdrawn is for --complete');
+    throw new UsageError('--max-withdrawn needs --complete');
   }
-  const view = createImportView({ size, isAsked: progress });
+  const view = createImportView({ size, isRequested: progress });
   let isImported = false;
   const sent = operate({
-    here: async (ctx) => {
+    local: async (ctx) => {
       const { importRows } = await import('../domain/import/import.js');
       const { readComplete } = await import('../domain/catalogue/withdrawals.js');
       const folder = options.complete;
       const complete = folder === undefined ? undefined : readComplete({ folder, mostPercent: options.maxWithdrawn });
       return await importRows(ctx, rows(view.meter), { complete, isDryRun, skipInvalid });
     },
-    afar: async (url) => {
+    remote: async (url) => {
       const { sendFile } = await import('./connection/send-file.js');
       const target = `${url}/import${queryOf(options)}`;
       return await sendFile<ImportResult>(target, { url, source: body(view.meter), size: bodySize });
@@ -147,7 +147,7 @@ function queryOf({ complete, maxWithdrawn, dryRun, skipInvalid }: ImportOptions)
   return query.size === 0 ? '' : `?${query}`;
 }
 
-function tell(
+function printImport(
   { rejects: _, ...result }: ImportResult,
   options: OutputOptions & { dryRun?: boolean },
   { skipped, rejects }: { skipped?: Record<string, number>; rejects: Rejects | undefined },
@@ -156,29 +156,29 @@ function tell(
     printJson({ ...result, ...(skipped && { skipped }), ...rejects?.facts });
     return;
   }
-  if (options.dryRun) printLine('nothing was imported; it would be:');
+  if (options.dryRun) printLine('nothing was imported; an import would do this:');
   printLine(`${plural(result.added, 'file')} added, ${result.updated} updated`);
   if (result.folders !== undefined) printLine(`modes of ${plural(result.folders, 'directory', 'directories')}`);
-  for (const line of tellWithdrawn(result)) printLine(line);
+  for (const line of describeWithdrawn(result)) printLine(line);
   const { addedWithoutStage, addedWithoutCopy } = result;
   if (addedWithoutStage > 0) {
     printLine(
-      `${plural(addedWithoutStage, 'new file')} without a stage: U, on disk at the primary place, not recalled`,
+      `${plural(addedWithoutStage, 'new file')} without a stage: stored as U, on disk at the primary place`,
     );
   }
   if (addedWithoutCopy > 0) {
-    printLine(`${plural(addedWithoutCopy, 'new file')} at A or R: T, without a copy in the restore area`);
+    printLine(`${plural(addedWithoutCopy, 'new file')} at A or R: stored as T, without a copy in the restore area`);
   }
-  for (const [kind, count] of Object.entries(skipped ?? {})) printLine(`left out: ${count} ${kind}`);
+  for (const [kind, count] of Object.entries(skipped ?? {})) printLine(`skipped: ${count} ${kind}`);
   rejects?.print();
 }
 
-function tellWithdrawn({ withdrawn, known, reinstated, staysWithdrawn }: ImportResult): string[] {
+function describeWithdrawn({ withdrawn, known, reinstated, staysWithdrawn }: ImportResult): string[] {
   const lines: string[] = [];
-  if (withdrawn !== undefined) lines.push(`${withdrawn} of ${known} withdrawn, since the list does not have them`);
-  if (reinstated !== undefined) lines.push(`${reinstated} back, which an earlier list did not have`);
+  if (withdrawn !== undefined) lines.push(`${withdrawn} of ${known} withdrawn: the list does not contain them`);
+  if (reinstated !== undefined) lines.push(`${reinstated} restored to the catalogue: an earlier list did not contain them`);
   if (staysWithdrawn !== undefined) {
-    lines.push(`${staysWithdrawn} withdrawn by hand, and still so: \`tapegate reinstate\` brings them back`);
+    lines.push(`${staysWithdrawn} stay withdrawn by a command: "tapegate reinstate" restores them to the catalogue`);
   }
   return lines;
 }

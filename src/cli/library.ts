@@ -86,12 +86,12 @@ async function setLibrary(name: string, options: LibraryOptions & { kind?: strin
 function printLibrary(row: LibraryRowFragment, done: string, options: OutputOptions): void {
   const library = presentLibrary(row);
   const { name, kind } = library;
-  printResult(library, `library ${name} is ${done}, of the kind ${kind}: ${formatDrives(library)}`, options);
+  printResult(library, `library ${name} is ${done}, type ${kind}: ${formatDrives(library)}`, options);
 }
 
 async function listLibraries(options: OutputOptions): Promise<void> {
   printRows((await askNodes(findOperatedSite(), Libraries, {})).map(presentLibrary), options, {
-    header: ['LIBRARY', 'KIND', 'VOLUMES', 'DRIVES', 'DEPTH', 'SENT', 'STATE'],
+    header: ['LIBRARY', 'TYPE', 'VOLUMES', 'DRIVES', 'DEPTH', 'SENT', 'STATE'],
     cells: (library) => [
       library.name,
       library.kind,
@@ -107,11 +107,11 @@ async function listLibraries(options: OutputOptions): Promise<void> {
 async function removeLibrary(name: string, { force, json }: OutputOptions & { force?: boolean }): Promise<void> {
   const removed = await askChange(findOperatedSite(), RemoveLibrary, { name, force });
   if (json) return printJson(removed);
-  const { name: was, drives, volumes, stagedFiles, stagedBytes, left } = removed;
-  printLine(`library ${was} is removed, with ${plural(drives, 'drive')} and ${volumes} empty volumes`);
+  const { name: removedName, drives, volumes, stagedFiles, stagedBytes, left } = removed;
+  printLine(`library ${removedName} is removed, with ${plural(drives, 'drive')} and ${plural(volumes, 'empty volume')}`);
   if (stagedFiles === 0) return;
   printLine(
-    `${plural(stagedFiles, 'file')} of ${formatBytes(stagedBytes)} may stay staged there: it was not told that nobody needs them`,
+    `${plural(stagedFiles, 'file')}, ${formatBytes(stagedBytes)}, may stay staged there: the library could not release them`,
   );
   printTable(
     ['FILE', 'DEMAND', 'UNTIL'],
@@ -120,18 +120,18 @@ async function removeLibrary(name: string, { force, json }: OutputOptions & { fo
   if (left.length < stagedFiles) printLine(`and ${stagedFiles - left.length} more`);
 }
 
-/** The end of the help of commands that take settings. */
+/** The end of the help of commands with settings. */
 const SECRETS = `
 Programs and secrets are files in TAPEGATE_LIBRARY_DIR on the hosts of the engines. Settings contain their names:
 --set 'read=["tape-read"]', --set tokenFile=site.token. docs/operators/libraries/README.md describes them.`;
 
-/** `key=value`, each key once. @throws UsageError, without the value, which may be a secret */
+/** Reads settings `key=value`, each key once. @throws UsageError without the value, which may be a secret */
 function readSettings(given: readonly string[]): object {
   const settings = new Map<string, unknown>();
   for (const each of given) {
     const at = each.indexOf('=');
     const key = each.slice(0, Math.max(at, 0));
-    if (key === '') throw new UsageError('--set must be key=value, with a key before the sign');
+    if (key === '') throw new UsageError('--set must be key=value');
     if (settings.has(key)) throw new UsageError(`--set gives ${key} twice`);
     settings.set(key, readValue(key, each.slice(at + 1)));
   }
@@ -143,7 +143,7 @@ function readValue(key: string, text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {
-    throw new UsageError(`--set gives ${key} a value that begins as JSON, and is none`);
+    throw new UsageError(`--set ${key}: the value begins like JSON, but is not valid JSON`);
   }
 }
 
@@ -164,7 +164,7 @@ function formatDepth({ contract, depthFiles, depthBytes }: ShownLibrary): string
   return parts.flat().join(', ') || 'default';
 }
 
-/** Formats what was sent to a library, as far as that is counted. */
+/** Returns the counted requests to a library, and the bytes read from it. */
 function formatUsage({ usage }: ShownLibrary): string {
   if (usage.length === 0) return '-';
   const sent = usage.reduce((sum, each) => sum + each.sent, 0n);

@@ -1,6 +1,6 @@
 /**
- * Checks who listens on a port of this host before a token is sent there: while the gateway is down, any local user can
- * take its port.
+ * Checks the owner of a port of this host before a token is sent there. While the gateway is down, any local user can take
+ * its port.
  */
 import { lookup } from 'node:dns/promises';
 import { readFileSync, statSync } from 'node:fs';
@@ -13,20 +13,20 @@ import { CommandError } from './terminal/failure.js';
 const LISTEN = '0A';
 
 /**
- * @param url of a server; `https` and other hosts are not checked
+ * Checks the process that listens at a URL. `https` and other hosts are not checked.
  * @throws CommandError if another user than root, the caller, the user `tapegate` or the owner of DATA_DIR listens there
  */
 export async function checkListener(url: string, env: Environment): Promise<void> {
   const { protocol, hostname, port } = new URL(url);
   if (protocol !== 'http:') return;
-  // no connection is made to a name that cannot be resolved
+  // without an address, the later connection fails
   const found = await lookup(bareHost(hostname), { all: true }).catch(() => []);
-  const own = found.map(({ address }) => HERE[address] ?? normalAddress(address)).filter(isOfThisHost);
+  const own = found.map(({ address }) => LOOPBACK[address] ?? normalAddress(address)).filter(isOfThisHost);
   const listeners = own.flatMap((address) => readListeners(Number(port || 80), address));
-  const stranger = listeners.find((uid) => !isExpected(uid, env));
-  if (stranger === undefined) return;
+  const other = listeners.find((uid) => !isExpected(uid, env));
+  if (other === undefined) return;
   throw new CommandError(
-    `${url} is a port of the user with the id ${stranger} on this host, and not of root, you, the user tapegate or the owner of DATA_DIR: no token is sent there; if it is right, use https, or set DATA_DIR to the directory of the gateway`,
+    `no token was sent to ${url}: the port belongs to user id ${other}, not to root, you, the user tapegate or the owner of DATA_DIR; if this is right, use https, or set DATA_DIR to the directory of the gateway`,
   );
 }
 
@@ -38,13 +38,13 @@ function ownerOf(dir: string | undefined): number | undefined {
   return dir ? statSync(dir, { throwIfNoEntry: false })?.uid : undefined;
 }
 
-/** Looks in the local file only: a directory service could take seconds. */
+/** Returns the id of a user in /etc/passwd. A directory service could take seconds. */
 function findAccount(name: string): number | undefined {
   const [, uid] = new RegExp(`^${name}:[^:]*:(\\d+):`, 'm').exec(tryRead('/etc/passwd')) ?? [];
   return uid === undefined ? undefined : Number(uid);
 }
 
-/** Returns the users who listen on a port at an address or at all addresses; none where there is no Linux. */
+/** Returns the users who listen on a port at an address or at all addresses. Returns none if the system is not Linux. */
 function readListeners(port: number, host: string): number[] {
   const lines = [...tryRead('/proc/net/tcp').split('\n'), ...tryRead('/proc/net/tcp6').split('\n')];
   return lines.flatMap((line) => {
@@ -55,12 +55,12 @@ function readListeners(port: number, host: string): number[] {
   });
 }
 
-/** Where a connection to all addresses leads. */
-const HERE: Record<string, string> = { '0.0.0.0': '127.0.0.1', '::': '::1' };
+/** The address that a connection to all addresses uses. */
+const LOOPBACK: Record<string, string> = { '0.0.0.0': '127.0.0.1', '::': '::1' };
 
-const accepts = (address: string, host: string): boolean => address in HERE || address === host;
+const accepts = (address: string, host: string): boolean => address in LOOPBACK || address === host;
 
-/** The kernel prints words of four bytes in the order of the processor, which is the reverse one on common ones. */
+/** Reads an address of /proc/net: words of four bytes in the byte order of the processor, little-endian on common ones. */
 function readAddress(hex: string): string {
   const bytes = (hex.match(/.{8}/g) ?? []).flatMap((word) => (word.match(/../g) ?? []).reverse());
   if (bytes.length === 4) return bytes.map((byte) => Number.parseInt(byte, 16)).join('.');

@@ -1,15 +1,15 @@
-/** `login` and `logout`: the token that a user's commands show to a server. */
+/** `login` and `logout`: store and remove the token that commands send to a server. */
 import { buffer as readAll } from 'node:stream/consumers';
 import type { Command } from 'commander';
 import { isLoopback } from '../core/address-ranges.js';
 import { Caller } from '../generated/command-operations.js';
 import { askAs } from './connection/client.js';
-import { changeKept, type Kept, keep, readKept } from './connection/kept-tokens.js';
+import { changeToken, readStoredToken, type StoredToken, storeToken } from './connection/stored-tokens.js';
 import { readUrl } from './connection/where.js';
 import { checkListener } from './listener.js';
-import { CommandError, InterruptedError, NotKnownError, UsageError } from './terminal/failure.js';
+import { CommandError, InterruptedError, UnauthenticatedError, UsageError } from './terminal/failure.js';
 import { environment, onInterrupt, stderr, stdin } from './terminal/io.js';
-import { noteLine, printLine } from './terminal/output.js';
+import { printToStderr, printLine } from './terminal/output.js';
 
 export function register(program: Command): void {
   program
@@ -38,79 +38,79 @@ interface LoginOptions {
 
 async function login(url: string, options: LoginOptions): Promise<void> {
   const isDevice = options.device || options.audience !== undefined || options.issuer !== undefined;
-  if (options.token && isDevice) throw new UsageError('give --token, or --device, --audience and --issuer');
+  if (options.token && isDevice) throw new UsageError('--token excludes --device, --audience and --issuer');
   const mayBeDevice = isDevice || (stdin().isTTY && !options.token);
-  const offer = mayBeDevice ? await findOffer(url, options) : undefined;
-  if (offer) return await loginByDevice(url, offer);
+  const deviceLogin = mayBeDevice ? await findLogin(url, options) : undefined;
+  if (deviceLogin) return await loginByDevice(url, deviceLogin);
   const token = await readToken(url);
   await checkToken(url, token);
-  await tellKept(url, { token });
+  await store(url, { token });
 }
 
 async function checkToken(url: string, token: string): Promise<void> {
   await checkListener(url, environment());
-  // a token that is not known there is told now, and not by the next command
+  // rejects an invalid token now instead of in the next command
   await askAs({ url, headers: { Authorization: `Bearer ${token}` } }, Caller).catch((error) => {
-    throw error instanceof NotKnownError ? new CommandError(error.reason) : error;
+    throw error instanceof UnauthenticatedError ? new CommandError(error.reason) : error;
   });
 }
 
-async function tellKept(url: string, kept: Kept): Promise<void> {
-  printLine(`the token for ${url} is kept in ${await keep(url, kept, environment())}`);
+async function store(url: string, token: StoredToken): Promise<void> {
+  printLine(`the token for ${url} is stored in ${await storeToken(url, token, environment())}`);
 }
 
-type Offer = import('./connection/issuer-login.js').DeviceLogin;
+type DeviceLogin = import('./connection/issuer-login.js').DeviceLogin;
 
-/** @throws CommandError where it was asked for, and there is none */
-async function findOffer(url: string, options: LoginOptions): Promise<Offer | undefined> {
+/** @throws CommandError if an option requests a device login and the gateway has none */
+async function findLogin(url: string, options: LoginOptions): Promise<DeviceLogin | undefined> {
   const { device, audience, issuer } = options;
   const { findDeviceLogin } = await import('./connection/issuer-login.js');
-  const offer = await findDeviceLogin(url, options);
-  if (offer || !(device || audience !== undefined || issuer !== undefined)) return offer;
+  const deviceLogin = await findDeviceLogin(url, options);
+  if (deviceLogin || !(device || audience !== undefined || issuer !== undefined)) return deviceLogin;
   throw new CommandError(
-    `${url} names no identity provider that is known to let a command line log in: over https, or on this host, with TAPEGATE_OIDC_CLIENT_ID`,
+    `${url} offers no device login: the gateway needs https or this host, and TAPEGATE_OIDC_CLIENT_ID`,
   );
 }
 
-/** Whoever ends it has nothing kept, and the provider takes back what it may have given. */
-async function loginByDevice(url: string, offer: Offer): Promise<void> {
+/** Logs in at the identity provider and stores the token. After an interruption, the provider revokes the token. */
+async function loginByDevice(url: string, deviceLogin: DeviceLogin): Promise<void> {
   const { logInByDevice } = await import('./connection/issuer-login.js');
   const end = new AbortController();
   onInterrupt(() => end.abort(), ['SIGINT', 'SIGTERM', 'SIGHUP']);
-  let given: Kept | undefined;
+  let given: StoredToken | undefined;
   try {
-    given = await logInByDevice(offer, end.signal);
+    given = await logInByDevice(deviceLogin, end.signal);
     await checkToken(url, given.token);
     end.signal.throwIfAborted();
   } catch (error) {
-    if (given) await offer.client.revoke(given.login?.refreshToken ?? given.token).catch(() => {}); // told below
-    throw end.signal.aborted ? new InterruptedError('the login was given up, and nothing is kept') : error;
+    if (given) await deviceLogin.client.revoke(given.login?.refreshToken ?? given.token).catch(() => {}); // reported below
+    throw end.signal.aborted ? new InterruptedError('login interrupted; no token was stored') : error;
   }
-  await tellKept(url, given);
+  await store(url, given);
   if (given.login?.refreshToken === undefined) {
-    noteLine(`${offer.client.issuer} does not renew it: log in again when it has ended`);
+    printToStderr(`${deviceLogin.client.issuer} does not renew the token: log in again when it expires`);
   }
 }
 
 async function logout(url: string): Promise<void> {
-  const known = readKept(url, environment());
-  if (!known) return printLine(`no token was kept for ${url}`);
+  const known = readStoredToken(url, environment());
+  if (!known) return printLine(`no token is stored for ${url}`);
   let problem: string | undefined;
-  await changeKept(url, environment(), async (kept) => {
-    problem = await revoke(kept);
+  await changeToken(url, environment(), async (token) => {
+    problem = await revoke(token);
     return undefined;
   });
-  printLine(`no token is kept for ${url} any more`);
-  if (problem !== undefined) noteLine(`it may be good until it ends: ${problem}`);
+  printLine(`the stored token for ${url} is removed`);
+  if (problem !== undefined) printToStderr(`the token may be valid until it expires: ${problem}`);
 }
 
-/** @returns why a provider has not taken its token back */
-async function revoke(kept: Kept | undefined): Promise<string | undefined> {
-  if (!kept?.login) return undefined;
+/** @returns why a provider has not revoked its token */
+async function revoke(token: StoredToken | undefined): Promise<string | undefined> {
+  if (!token?.login) return undefined;
   const { IssuerClient } = await import('./connection/issuer-login.js');
   try {
-    const client = await IssuerClient.open(kept.login.issuer, kept.login);
-    await client.revoke(kept.login.refreshToken ?? kept.token);
+    const client = await IssuerClient.open(token.login.issuer, token.login);
+    await client.revoke(token.login.refreshToken ?? token.token);
     return undefined;
   } catch (error) {
     if (error instanceof CommandError) return error.message;
@@ -118,19 +118,19 @@ async function revoke(kept: Kept | undefined): Promise<string | undefined> {
   }
 }
 
-/** From the terminal, without showing it; else all of standard input. @throws CommandError */
+/** Reads a token from the terminal without showing it, or else from standard input. @throws CommandError */
 async function readToken(url: string): Promise<string> {
   const { protocol, hostname } = new URL(url);
   if (protocol === 'http:' && !isLoopback(hostname.replace(/^\[|\]$/g, ''))) {
-    noteLine(`${url} is not encrypted: whoever is on the way reads the token`);
+    printToStderr(`${url} is not encrypted: others on the network can read the token`);
   }
   const text = stdin().isTTY ? await readHidden('token: ') : (await readAll(stdin())).toString('utf8');
   const token = text.trim();
   if (/^[\x21-\x7e]{1,16000}$/.test(token)) return token;
-  throw new CommandError(token === '' ? 'no token was given' : 'that is no token: one is a single word');
+  throw new CommandError(token === '' ? 'no token was given' : 'not a token: a single word is expected');
 }
 
-/** A line from the terminal, which shows nothing of it. */
+/** Reads a line from the terminal without showing it. */
 async function readHidden(prompt: string): Promise<string> {
   const { createInterface } = await import('node:readline/promises');
   const { Writable } = await import('node:stream');

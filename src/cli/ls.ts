@@ -1,4 +1,4 @@
-/** `ls`: tape files by a part of their path and by stage. */
+/** `ls`: lists tape files by a part of their path and by stage. */
 import type { Command } from 'commander';
 import { formatBytes } from '../core/bytes.js';
 import { plural } from '../core/plural.js';
@@ -6,10 +6,10 @@ import type { Stage } from '../core/stages.js';
 import { type ListedFileFragment, TapeFiles } from '../generated/command-operations.js';
 import { askPages } from './connection/client.js';
 import { findSite } from './connection/where.js';
-import { addPathsOptions, describeNoMatch, type PathsOptions, placeOf, printPath } from './request-files.js';
+import { addPathsOptions, describeNoMatch, type PathsOptions, pathOnDisk, printPath } from './request-files.js';
 import { limitHelp, readLimit } from './terminal/arguments.js';
 import { UsageError } from './terminal/failure.js';
-import { noteLine, type OutputOptions, printJson, printLine, printNote } from './terminal/output.js';
+import { printToStderr, type OutputOptions, printJson, printLine, printNote } from './terminal/output.js';
 
 export function register(program: Command): void {
   addPathsOptions(program.command('ls [match]'))
@@ -29,8 +29,8 @@ async function listFiles(url: string, match: string | undefined, options: ListOp
   const { stageLetters } = await import('../core/stages.js');
   const stages = options.stages === undefined ? undefined : await readStages(options.stages);
   const limit = readLimit(options);
-  const wanted = { match, stages, withdrawn: options.withdrawn, places: options.json };
-  const pages = askPages(url, TapeFiles, wanted, ({ list }) => list, { limit });
+  const filter = { match, stages, withdrawn: options.withdrawn, places: options.json };
+  const pages = askPages(url, TapeFiles, filter, ({ list }) => list, { limit });
   let shown = 0;
   let total = 0;
   for await (const { edges, totalCount } of pages) {
@@ -42,27 +42,27 @@ async function listFiles(url: string, match: string | undefined, options: ListOp
     shown += edges.length;
     total = totalCount;
   }
-  if (total === 0 && match !== undefined) noteLine(describeNoMatch(match, stages !== undefined));
+  if (total === 0 && match !== undefined) printToStderr(describeNoMatch(match, stages !== undefined));
   if (shown === total) return;
   printNote(`${shown} of ${plural(total, 'file')}; --limit shows more`, options);
 }
 
 function printPathOnDisk(file: ListedFileFragment, options: PathsOptions): void {
-  const path = placeOf(file);
+  const path = pathOnDisk(file);
   if (path !== null) printPath(path, options);
 }
 
-/** Volumes by their names, as lists for an import have them. */
+/** Returns a file with the names of its volumes, as lists for an import contain them. */
 const withVolumes = ({ volume, copyVolume, isAtPrimaryPlace: _, ...node }: ListedFileFragment): object => ({
   ...node,
   volume: volume?.name ?? null,
   copyVolume: copyVolume?.name ?? null,
 });
 
-/** A copy in the restore area is told where it is. */
+/** Returns the line of a file, with the path of its copy in the restore area. */
 function formatFile({ path, size, restoredPath, withdrawnWhy: why }: ListedFileFragment, letter: string): string {
-  const place = restoredPath === null ? '' : `  at ${restoredPath}`;
-  return `${letter}  ${formatBytes(size).padStart(9)}  ${path}${place}${why ? `  (${why})` : ''}`;
+  const at = restoredPath === null ? '' : `  at ${restoredPath}`;
+  return `${letter}  ${formatBytes(size).padStart(9)}  ${path}${at}${why ? `  (${why})` : ''}`;
 }
 
 async function readStages(letters: string): Promise<Stage[]> {

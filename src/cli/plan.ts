@@ -1,9 +1,9 @@
-/** `plan`: what the drives do and will do, and where a request stands in it. */
+/** `plan`: shows the current and planned work of the drives, or the position of a request in the queue. */
 import type { Command } from 'commander';
 import { formatBytes } from '../core/bytes.js';
 import { plural } from '../core/plural.js';
 import {
-  PlaceInPlan,
+  PositionInPlan,
   Plan,
   type PlannedDriveFragment,
   type PlannedVolumeFragment,
@@ -12,7 +12,7 @@ import { ask } from './connection/client.js';
 import { findSite } from './connection/where.js';
 import { requireRequest } from './request-files.js';
 import { readId, toNumber } from './terminal/arguments.js';
-import { noteLine, type OutputOptions, printJson, printLine, printTable } from './terminal/output.js';
+import { printToStderr, type OutputOptions, printJson, printLine, printTable } from './terminal/output.js';
 import { formatEnd, formatFromNow, formatSpan, secondsBetween } from './terminal/times.js';
 
 export function register(program: Command): void {
@@ -21,7 +21,7 @@ export function register(program: Command): void {
     .option('--limit <n>', 'show at most n volumes', toPageSize, 50)
     .action((id, options) => {
       const url = findSite();
-      return id === undefined ? showPlan(url, options) : showPlace(url, readId(id), options);
+      return id === undefined ? showPlan(url, options) : showPosition(url, readId(id), options);
     });
 }
 
@@ -34,11 +34,11 @@ async function showPlan(url: string, options: PlanOptions): Promise<void> {
   const volumes = plan.queue.edges.map(({ node }) => node);
   if (options.json) {
     printJson({ ...plan, queue: volumes });
-    if (plan.queue.pageInfo.hasNextPage) noteLine(`${plural(volumes.length, 'volume')} shown; --limit shows more`);
+    if (plan.queue.pageInfo.hasNextPage) printToStderr(`${plural(volumes.length, 'volume')} shown; --limit shows more`);
     return;
   }
   printTable(
-    ['DRIVE', 'HOST', 'DOES'],
+    ['DRIVE', 'HOST', 'STATUS'],
     plan.drives.map((drive) => [drive.name, drive.host, formatDrive(drive)]),
   );
   if (volumes.length > 0) {
@@ -54,17 +54,17 @@ async function showPlan(url: string, options: PlanOptions): Promise<void> {
 const toPageSize = toNumber('--limit', { from: 1, to: 1000, digits: 4, expected: 'from 1 to 1000' });
 
 function formatDrive(drive: PlannedDriveFragment): string {
-  if (!drive.isOpen) return 'is out of service';
-  if (!drive.isClaimed) return 'belongs to no engine';
-  if (drive.volume === null) return 'is idle';
+  if (!drive.isOpen) return 'suspended';
+  if (!drive.isClaimed) return 'no engine';
+  if (drive.volume === null) return 'idle';
   const rate = drive.rate ? `, ${formatBytes(Math.round(drive.rate))}/s` : '';
-  return `reads ${drive.volume}: ${plural(drive.filesRunning, 'file')}, ${formatBytes(drive.bytesRunning)} in hand${rate}`;
+  return `reading ${drive.volume}: ${plural(drive.filesRunning, 'file')}, ${formatBytes(drive.bytesRunning)}${rate}`;
 }
 
 function printVolumes(now: string, volumes: PlannedVolumeFragment[]): void {
   const fromNow = (time: string | null) => time && formatSpan(secondsBetween(now, time));
   printTable(
-    ['PLACE', 'VOLUME', 'FILES', 'SIZE', 'USERS', 'DRIVE', 'FROM', 'TO', 'WHY'],
+    ['POSITION', 'VOLUME', 'FILES', 'SIZE', 'USERS', 'DRIVE', 'START IN', 'END IN', 'WHY'],
     volumes.map((volume) => [
       volume.place,
       volume.volume,
@@ -87,25 +87,25 @@ function formatUsers(users: string[]): string {
   return `${names.slice(0, MAX_NAMED).join(', ')}${more}`;
 }
 
-async function showPlace(url: string, id: number, options: PlanOptions): Promise<void> {
-  const { plan, request } = await ask(url, PlaceInPlan, { id, first: options.limit });
+async function showPosition(url: string, id: number, options: PlanOptions): Promise<void> {
+  const { plan, request } = await ask(url, PositionInPlan, { id, first: options.limit });
   const { state, waiting } = requireRequest(id, request);
   const parts = waiting?.parts.edges.map(({ node }) => node) ?? [];
   const isCut = waiting?.parts.pageInfo.hasNextPage;
   const cut = `${plural(parts.length, 'volume')} shown; --limit shows more`;
   if (options.json) {
     printJson({ requestId: id, state, waiting: waiting && { ...waiting, parts } });
-    if (isCut) noteLine(cut);
+    if (isCut) printToStderr(cut);
     return;
   }
-  if (!waiting) return printLine(`request ${id} is ${state.toLowerCase()}: nothing of it waits`);
+  if (!waiting) return printLine(`request ${id} is ${state.toLowerCase()}: no file is waiting`);
   const nextTry = parts.find((part) => part.nextTry !== null)?.nextTry ?? null;
   const end = formatEnd(plan.at, waiting.end, { why: waiting.endUnknown, nextTry });
   printLine(
     `request ${id}: ${plural(waiting.files, 'file waits', 'files wait')}, ${formatBytes(waiting.bytes)}; ${end}`,
   );
   printTable(
-    ['PLACE', 'VOLUME', 'FILES', 'SIZE', 'NEXT TRY', 'WHY'],
+    ['POSITION', 'VOLUME', 'FILES', 'SIZE', 'NEXT TRY', 'WHY'],
     parts.map((part) => [
       part.place,
       part.volume,

@@ -1,4 +1,4 @@
-/** Which quota a command charges that was given none. */
+/** The quota that a command charges if no option names one. */
 import { OwnCaller } from '../generated/command-operations.js';
 import { ask } from './connection/client.js';
 import { ownSettingsFile, readOwnSettings } from './connection/own-settings.js';
@@ -6,9 +6,9 @@ import { UsageError } from './terminal/failure.js';
 import { environment } from './terminal/io.js';
 
 /**
- * Returns the quota of the option, of the user's own settings, or the default of the caller whose token is shown.
- * @param options that the command takes
- * @throws UsageError if none of them names one
+ * Returns the quota of the option, of the user's own settings, or the default of the authenticated caller.
+ * @param options the options that name a quota, for the message
+ * @throws UsageError if no quota is named and the caller has no default
  */
 export async function chooseQuota(url: string, given: string | undefined, options = '--quota <user>'): Promise<string> {
   const chosen = given ?? readOwnSettings(environment()).quota;

@@ -1,4 +1,4 @@
-/** `quota`, `user`: users, their quotas, and their personal data. */
+/** `quota`, `user`: manages quotas, and removes personal data of users. */
 import type { Command } from 'commander';
 import { formatBytes } from '../core/bytes.js';
 import { quote } from '../core/errors.js';
@@ -63,7 +63,7 @@ interface QuotaOptions extends OutputOptions {
 async function setQuota(user: string, options: QuotaOptions): Promise<void> {
   const { size, email, notes, weight } = options;
   if ([size, email, notes, weight].every((change) => change === undefined)) {
-    throw new UsageError('give what is to be set: --size, --email, --notes or --weight');
+    throw new UsageError('nothing to set: give --size, --email, --notes or --weight');
   }
   const input = { user, size, email, notes, weight };
   const quota = await askChange(findOperatedSite(), SetQuota, { input });
@@ -101,11 +101,11 @@ async function removeQuota(user: string, options: OutputOptions): Promise<void> 
   const quota = await askChange(findOperatedSite(), RemoveQuota, { user });
   if (options.json) return printJson(quota);
   const { user: removed, tokens, memberOf, ruledFolders } = quota;
-  printLine(`the quota of ${removed} is removed; the requests that it had are history`);
-  if (tokens > 0) printLine(`tokens that were revoked, or are not for ${removed} any more: ${tokens}`);
-  if (memberOf.length > 0) printLine(`${removed} is no member any more of the quotas of: ${memberOf.join(', ')}`);
+  printLine(`the quota of ${removed} is removed; its ended requests stay listed`);
+  if (tokens > 0) printLine(`${plural(tokens, 'token')} revoked, or no longer for ${removed}`);
+  if (memberOf.length > 0) printLine(`${removed} is no longer a member of the quotas of: ${memberOf.join(', ')}`);
   if (ruledFolders.length > 0) {
-    printLine(`rules still name ${removed}, whoever that is next, for: ${ruledFolders.join(', ')}`);
+    printLine(`rules still name ${removed}, and apply to a later user of this name, for: ${ruledFolders.join(', ')}`);
   }
 }
 
@@ -120,12 +120,12 @@ async function showHistory(user: string, options: OutputOptions & { since: strin
   const { history: points } = requireQuota(user, (await ask(site, QuotaHistory, { user, since })).quota);
   if (options.json) return points.forEach(printJson);
   printTable(
-    ['AT', 'USED', 'SIZE', 'PART'],
-    points.map(({ at, used, size }) => [formatTime(at), formatBytes(used), formatBytes(size), formatPart(used, size)]),
+    ['AT', 'USED', 'SIZE', 'USAGE'],
+    points.map(({ at, used, size }) => [formatTime(at), formatBytes(used), formatBytes(size), formatUsage(used, size)]),
   );
 }
 
-const formatPart = (used: bigint, size: bigint): string =>
+const formatUsage = (used: bigint, size: bigint): string =>
   size === 0n ? '-' : `${Math.round((Number(used) / Number(size)) * 100)}%`;
 
 async function purgeUser(user: string, options: OutputOptions): Promise<void> {
@@ -133,7 +133,7 @@ async function purgeUser(user: string, options: OutputOptions): Promise<void> {
   if (options.json) return printJson(result);
   const { pseudonym, requests, letters, tokens, auditRows } = result;
   printLine(
-    `${pseudonym} stands for the user now, in ${plural(requests, 'request')}, ${plural(letters, 'letter')}, ${plural(tokens, 'token')} and ${auditRows} rows of the audit`,
+    `the user is now ${pseudonym} in ${plural(requests, 'request')}, ${plural(letters, 'email')}, ${plural(tokens, 'token')} and ${plural(auditRows, 'audit entry', 'audit entries')}`,
   );
   printLine('logs, backups and sent emails may still contain the name: see docs/operators/personal-data.md');
 }

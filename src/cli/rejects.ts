@@ -1,4 +1,4 @@
-/** The file of rows that `--skip-invalid` leaves out, with the reason of each. */
+/** The file that lists the rows that `--skip-invalid` skips, with the reason of each. */
 import { type FileHandle, open, stat, unlink } from 'node:fs/promises';
 import { plural } from '../core/plural.js';
 import type { Reject } from '../domain/import/import-incoming.js';
@@ -14,7 +14,7 @@ export interface SkipOptions {
 
 export class Rejects {
   readonly file: string;
-  /** Names lines with the files that they are in. */
+  /** Adds the names of files to the line numbers of a message. */
   private readonly nameLines: (message: string) => string;
   private handle: FileHandle | undefined;
   count = 0;
@@ -25,7 +25,7 @@ export class Rejects {
   }
 
   /**
-   * @param source the list, beside which the file is unless an option says where
+   * @param source the list; the default file is in its directory
    * @returns undefined without `--skip-invalid`
    * @throws UsageError; CommandError if the file exists
    */
@@ -34,17 +34,17 @@ export class Rejects {
     source: string | undefined,
     nameLines = (message: string) => message,
   ): Promise<Rejects | undefined> {
-    if (!skipInvalid && rejects !== undefined) throw new UsageError('--rejects is for --skip-invalid');
+    if (!skipInvalid && rejects !== undefined) throw new UsageError('--rejects needs --skip-invalid');
     if (!skipInvalid) return undefined;
     const file = rejects ?? (source && `${source}.rejects`);
     if (file === undefined)
-      throw new UsageError('--rejects must say where the names are listed that --skip-invalid leaves out');
+      throw new UsageError('--skip-invalid needs --rejects <file> if the list is standard input or a cartridge');
     if (await stat(file).catch(() => undefined))
-      throw new CommandError(`${file} exists already: --rejects names another file`);
+      throw new CommandError(`${file} already exists: give another file with --rejects`);
     return new Rejects(file, nameLines);
   }
 
-  /** Leaves out rows with bad names, and writes them to the file. */
+  /** Yields rows with valid names, and writes the others to the file. */
   async *filter(rows: RowSource): ReturnType<typeof import('../domain/import/import-rows.js').skipBadNames> {
     const { skipBadNames } = await import('../domain/import/import-rows.js');
     yield* skipBadNames(rows, ({ line, problem }: RowError) => this.write([{ line, problem }]));
@@ -59,20 +59,20 @@ export class Rejects {
     );
   }
 
-  /** Closes the file; removes it if nothing was imported. */
+  /** Closes the file, and removes it if nothing was imported. */
   async end({ isImported }: { isImported: boolean }): Promise<void> {
     await this.handle?.sync();
     await this.handle?.close();
     if (this.handle && !isImported) await unlink(this.file);
   }
 
-  /** What `--json` prints of it. */
+  /** The fields that `--json` prints. */
   get facts(): { rejected: number; rejectsFile?: string } {
     return { rejected: this.count, ...(this.count > 0 && { rejectsFile: this.file }) };
   }
 
   print(): void {
     if (this.count === 0) return;
-    printLine(`left out: ${plural(this.count, 'name')} that cannot be restored, in ${this.file}`);
+    printLine(`skipped: ${plural(this.count, 'name')} that cannot be restored, listed in ${this.file}`);
   }
 }

@@ -1,4 +1,4 @@
-/** `update`, `cancel`, `priority`, `release`, `retry`: changes of a request. */
+/** `update`, `cancel`, `priority`, `release`, `retry`: change a request. */
 import type { Command } from 'commander';
 import { formatBytes } from '../core/bytes.js';
 import { messageOf } from '../core/errors.js';
@@ -63,7 +63,7 @@ export function register(program: Command): void {
     .action((id, options) => retryRequest(findSite(), readId(id), options));
 }
 
-/** An empty address means the quota's own. */
+/** Reads an email address. An empty address selects the address of the quota. */
 const toAddress = orNone((address) => (address === 'own' ? '' : address));
 
 interface UpdateOptions extends OutputOptions {
@@ -85,14 +85,14 @@ async function updateRequest(url: string, id: number, options: UpdateOptions): P
     maxFiles: noneToNull(maxFiles),
     maxBytes: noneToNull(maxBytes),
   };
-  if (Object.values(changes).every((change) => change === undefined)) throw new UsageError('give what is to change');
+  if (Object.values(changes).every((change) => change === undefined)) throw new UsageError('nothing to change: give at least one option');
   const request = await askChange(url, UpdateRequest, { input: { id, ...changes } });
   const state = `request ${request.requestId} is ${request.state.toLowerCase()}`;
   const files = `${plural(request.filesTotal, 'file')}, ${formatBytes(request.bytesTotal)}`;
   printResult(request, `${state}: ${files}, kept until ${formatWholeTime(request.retention)}`, options);
 }
 
-/** To the server a retention that has passed is an end. A user who types it means another year, or `cancel`. */
+/** Reads a retention in the future. The server would end the request at an earlier one, which a user probably mistyped. */
 async function readLaterRetention(url: string, id: number, text: string): Promise<string> {
   const now = await askNow(url);
   const retention = await readRetention('--retention', text, async () => now);
@@ -102,7 +102,7 @@ async function readLaterRetention(url: string, id: number, text: string): Promis
   );
 }
 
-/** A request that cannot be cancelled does not stop the others. @throws CommandError with all failures */
+/** Cancels requests, even if one of them fails. @throws CommandError with all failures */
 async function cancelRequests(url: string, ids: readonly number[], options: OutputOptions): Promise<void> {
   const failures: string[] = [];
   for (const id of ids) {
@@ -129,7 +129,7 @@ async function setPriority(
 
 function readPriority(text: string): number {
   if (/^-?\d{1,9}$/.test(text)) return Number(text);
-  throw new UsageError(`a priority is a whole number, not ${JSON.stringify(text)}`);
+  throw new UsageError(`<n> must be a whole number, not ${JSON.stringify(text)}`);
 }
 
 interface ReleaseOptions extends OutputOptions {
@@ -141,9 +141,9 @@ async function releaseFiles(url: string, id: string, options: ReleaseOptions): P
   if ((options.match === undefined) === (options.file === undefined)) {
     throw new UsageError('give either --file or --match');
   }
-  if (options.match === '') throw new UsageError('--match must not be empty; "/" is in all paths');
+  if (options.match === '') throw new UsageError('--match must not be empty; "/" matches all paths');
   const input = { id: readId(id), paths: options.file && (await readPaths(options.file)), match: options.match };
-  // a request counts all files that were released: the difference is what this call released
+  // a request counts all its released files, so the difference is the number that this call released
   const { request: before } = await ask(url, ReleasedCounts, { id: input.id });
   const left = await askChange(url, ReleaseFiles, { input });
   const files = Math.max(left.filesReleased - (before?.filesReleased ?? 0), 0);
@@ -159,6 +159,6 @@ async function retryRequest(url: string, id: number, options: OutputOptions & { 
   const { filesTotal, filesOnDisk, filesFailed } = request;
   const waiting = filesTotal - filesOnDisk - filesFailed;
   const state = `request ${request.requestId} is ${request.state.toLowerCase()}`;
-  const files = `${filesOnDisk} of ${plural(filesTotal, 'file')} on disk, ${waiting} to be tried, ${filesFailed} failed`;
+  const files = `${filesOnDisk} of ${plural(filesTotal, 'file')} on disk, ${waiting} waiting, ${filesFailed} failed`;
   printResult(request, `${state}: ${files}`, options);
 }

@@ -1,4 +1,4 @@
-/** Reports on the files of a request: where they are, which are missing or failed, and why others wait. */
+/** Reports the files of a request: their paths on disk, missing and failed files, and why others wait. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Command, Option } from 'commander';
 import { plural } from '../core/plural.js';
@@ -9,7 +9,7 @@ import {
   FilesBelow,
   FilesOnDisk,
   MissingFiles,
-  RequestPlaces,
+  RequestDirectories,
   WaitingParts,
 } from '../generated/command-operations.js';
 import { ask, askPages } from './connection/client.js';
@@ -18,7 +18,7 @@ import { stdout } from './terminal/io.js';
 import { printLine } from './terminal/output.js';
 import { formatWholeTime } from './terminal/times.js';
 
-/** Adds `--print-paths` and `--null` to a command that knows where files are. */
+/** Adds `--print-paths` and `--null` to a command that can print paths on disk. */
 export function addPathsOptions(command: Command): Command {
   const help = "print only paths on disk, one per line, for xargs -d '\\n'";
   return command
@@ -36,14 +36,14 @@ export interface PathsOptions {
 }
 
 /** Returns the path of a file on disk: its copy in the restore area, or its original place; null if it has neither. */
-export function placeOf(file: { path: string; restoredPath: string | null; isAtPrimaryPlace: boolean }): string | null {
+export function pathOnDisk(file: { path: string; restoredPath: string | null; isAtPrimaryPlace: boolean }): string | null {
   return file.isAtPrimaryPlace ? file.path : file.restoredPath;
 }
 
-/** @throws CommandError for a path of several lines, unless NUL ends each */
+/** Prints a path. @throws CommandError if it contains a line break, unless NUL ends each path */
 export function printPath(path: string, { null: endsWithNul = false }: PathsOptions): void {
   if (!endsWithNul && /[\n\r]/.test(path)) {
-    throw new CommandError(`${JSON.stringify(path)} has several lines: -0 prints paths for xargs -0`);
+    throw new CommandError(`path ${JSON.stringify(path)} contains a line break: use -0, and xargs -0`);
   }
   const text = stdout().isTTY ? printable(path) : path;
   stdout().write(`${text}${endsWithNul ? '\0' : '\n'}`);
@@ -55,30 +55,30 @@ export function requireRequest<Request>(id: number, request: Request | null): Re
   throw new CommandError(`there is no request with id ${id}`);
 }
 
-/** Prints where the files of a request are that are on disk. @returns what became of others: the number of each */
+/** Prints the paths of the files of a request on disk. @returns reasons why other paths are not available, with the number of files */
 export async function printPaths(url: string, id: number, options: PathsOptions): Promise<Map<string, number>> {
   const lost = new Map<string, number>();
   const pages = askPages(url, FilesOnDisk, { id }, ({ request }) => requireRequest(id, request).files);
   for await (const { edges } of pages) {
     for (const { node } of edges) {
-      const path = placeOf(node.file);
+      const path = pathOnDisk(node.file);
       if (path !== null) {
         printPath(path, options);
         continue;
       }
       const { mountpoint, suspension } = node.file.disk ?? {};
-      const what = suspension?.nextTry ? `on ${mountpoint}, which fails: ${suspension.reason}` : 'no longer on disk';
-      lost.set(what, (lost.get(what) ?? 0) + 1);
+      const reason = suspension?.nextTry ? `on ${mountpoint}, which fails: ${suspension.reason}` : 'no longer on disk';
+      lost.set(reason, (lost.get(reason) ?? 0) + 1);
     }
   }
   return lost;
 }
 
-/** @throws CommandError if files of a request were on disk, and are there no longer or cannot be read */
-export function requireNoneLost(id: number, lost: ReadonlyMap<string, number>): void {
+/** @throws CommandError if files of a request are no longer on disk, or cannot be read there */
+export function requireAllOnDisk(id: number, lost: ReadonlyMap<string, number>): void {
   if (lost.size === 0) return;
   const lines = [...lost].map(
-    ([what, files]) => `${plural(files, 'file')} of request ${id} ${files === 1 ? 'is' : 'are'} ${what}`,
+    ([reason, files]) => `${plural(files, 'file')} of request ${id} ${files === 1 ? 'is' : 'are'} ${reason}`,
   );
   throw new CommandError(lines.map(printable).join('\n'), exitCodes.incomplete);
 }
@@ -88,28 +88,28 @@ export function atPrimaryPlace(files: number): string {
   return files === 0 ? '' : `, ${files} of them at their primary place`;
 }
 
-/** Its files may be on disk, but no longer for this request. */
-export const hasLetGo = ({ state }: { state: string }): boolean => state === 'EXPIRED' || state === 'CANCELLED';
+/** Returns whether a request has released its files, which may still be on disk. */
+export const isReleased = ({ state }: { state: string }): boolean => state === 'EXPIRED' || state === 'CANCELLED';
 
-interface Places {
+interface Directories {
   restoredBelow: readonly string[];
   copies: number;
 }
 
 /** Prints the directories with restored files; if some were renamed, the command that lists them. */
-export function printPlaces(id: number, { restoredBelow, copies }: Places): void {
+export function printDirectories(id: number, { restoredBelow, copies }: Directories): void {
   for (const mountpoint of restoredBelow) printLine(`restored below ${mountpoint}, each at its archive path`);
-  if (restoredBelow.length === 0 && copies > 0) printLine(whereTold(id));
+  if (restoredBelow.length === 0 && copies > 0) printLine(describeOtherPaths(id));
 }
 
-export const whereTold = (id: number) =>
-  `not all of its files are at their archive paths: \`tapegate show ${id} --print-paths\` says where they are`;
+export const describeOtherPaths = (id: number) =>
+  `some files are not at their archive paths: "tapegate show ${id} --print-paths" lists the paths`;
 
-export async function tellPlaces(url: string, id: number): Promise<void> {
-  const { request } = await ask(url, RequestPlaces, { id });
+export async function printRequestDirectories(url: string, id: number): Promise<void> {
+  const { request } = await ask(url, RequestDirectories, { id });
   if (!request) return;
   const { restoredBelow, filesOnDisk, filesAtPrimaryPlace } = request;
-  printPlaces(id, { restoredBelow, copies: filesOnDisk - filesAtPrimaryPlace });
+  printDirectories(id, { restoredBelow, copies: filesOnDisk - filesAtPrimaryPlace });
 }
 
 /** Failed files that an error names; `show` lists all. */
@@ -125,7 +125,7 @@ export async function describePartial(
   const lines = [
     `request ${id} is partial: ${filesFailed} of ${plural(filesTotal, 'file')} failed`,
     ...listPaths(named, named.length > 0 ? filesFailed : 0),
-    `"tapegate show ${id}" tells of each, "tapegate retry ${id}" has them tried again`,
+    `"tapegate show ${id}" lists them, "tapegate retry ${id}" retries them`,
   ];
   return new CommandError(lines.map(printable).join('\n'), exitCodes.incomplete);
 }
@@ -136,7 +136,7 @@ const LIVE = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL'];
 
 /**
  * Returns lines about missing files: a pattern without matches, unknown paths, and files without room in the quota. For
- * an active request, says what happens to them. Files beyond the request's own limits are not missing.
+ * an active request, adds what happens to them later. Files beyond the request's own limits are not missing.
  */
 export async function findMissing(url: string, id: number): Promise<string[]> {
   const request = requireRequest(id, (await ask(url, MissingFiles, { id, first: NAMED_MISSING })).request);
@@ -148,38 +148,38 @@ export async function findMissing(url: string, id: number): Promise<string[]> {
   if (isEmpty) lines.push(describeNoMatch(pattern));
   if (filesUnknown > 0) {
     const paths = pathsOf('UNKNOWN');
-    const folders = await findFolders(url, paths);
-    const what = `${filesUnknown} of its paths ${filesUnknown === 1 ? 'is' : 'are'} not in the catalogue`;
-    lines.push(...describeUnknown(what, { paths, count: filesUnknown, folders }));
+    const directories = await findDirectories(url, paths);
+    const heading = `${filesUnknown} of its paths ${filesUnknown === 1 ? 'is' : 'are'} not in the catalogue`;
+    lines.push(...describeUnknown(heading, { paths, count: filesUnknown, directories }));
   }
   if (filesRefused > 0) {
-    lines.push(`${filesRefused} of its files found no room in the quota:`);
+    lines.push(`${filesRefused} of its files did not fit into the quota:`);
     lines.push(...listPaths(pathsOf('QUOTA_FULL'), filesRefused));
   }
   if (lines.length > 0 && LIVE.includes(state)) {
-    const joins = [isEmpty || filesUnknown > 0 ? 'appears' : '', filesRefused > 0 ? 'finds room' : ''].filter(Boolean);
-    const what = `what ${joins.join(' or ')} later joins it and is charged to its quota`;
-    lines.push(`request ${id} stays until ${formatWholeTime(retention)}: ${what}; "tapegate cancel ${id}" ends it`);
+    const joins = [isEmpty || filesUnknown > 0 ? 'appear' : '', filesRefused > 0 ? 'fit' : ''].filter(Boolean);
+    const later = `files that ${joins.join(' or ')} later are added and charged to its quota`;
+    lines.push(`request ${id} is active until ${formatWholeTime(retention)}: ${later}; "tapegate cancel ${id}" ends it`);
   }
   return lines;
 }
 
-/** Limits of `findFolders`. */
+/** Limits of `findDirectories`. */
 const CHECKED = { paths: 5, files: 20 };
 
 /** Returns those of the first unknown paths that are directories of known files. Errors are ignored. */
-export async function findFolders(url: string, paths: readonly string[]): Promise<Set<string>> {
-  const folders = new Set<string>();
+export async function findDirectories(url: string, paths: readonly string[]): Promise<Set<string>> {
+  const directories = new Set<string>();
   for (const path of paths.slice(0, CHECKED.paths)) {
     const match = `${path}/`;
     try {
       const { tapeFiles } = await ask(url, FilesBelow, { match, first: CHECKED.files });
-      if (tapeFiles.edges.some(({ node }) => node.path.startsWith(match))) folders.add(path);
+      if (tapeFiles.edges.some(({ node }) => node.path.startsWith(match))) directories.add(path);
     } catch (error) {
-      if (!(error instanceof CommandError)) throw error; // with its slash a path may be too long for a search
+      if (!(error instanceof CommandError)) throw error; // with the slash, a path may be too long for a search
     }
   }
-  return folders;
+  return directories;
 }
 
 export class IncompleteError extends CommandError {
@@ -191,29 +191,29 @@ export class IncompleteError extends CommandError {
   }
 }
 
-/** Describes a pattern, or the text of `ls`, that matches no file. */
+/** Returns the message for a pattern, or the text of `ls`, that matches no file. */
 export function describeNoMatch(text: string, hasStages = false): string {
-  const where = hasStages ? 'at these stages' : 'of the catalogue';
-  return `no file ${where} has ${JSON.stringify(text)} in its path${hintFor([text])}`;
+  const where = hasStages ? 'at these stages' : 'in the catalogue';
+  return `no file ${where} has a path that contains ${JSON.stringify(text)}${hintFor([text])}`;
 }
 
 interface UnknownPaths {
   paths: readonly string[];
   count: number;
-  folders: ReadonlySet<string>;
+  directories: ReadonlySet<string>;
 }
 
-/** Lists unknown paths below a line that counts them. */
-export function describeUnknown(what: string, { paths, count, folders }: UnknownPaths): string[] {
+/** Returns a heading, and below it the unknown paths. */
+export function describeUnknown(heading: string, { paths, count, directories }: UnknownPaths): string[] {
   const named = paths.map((path) =>
-    folders.has(path) ? `${path} (a folder: --pattern ${JSON.stringify(`${path}/`)} takes the files below it)` : path,
+    directories.has(path) ? `${path} (a directory: use --pattern ${JSON.stringify(`${path}/`)} for its files)` : path,
   );
-  return [`${what}${hintFor(paths)}:`, ...listPaths(named, count)];
+  return [`${heading}${hintFor(paths)}:`, ...listPaths(named, count)];
 }
 
 function hintFor(texts: readonly string[]): string {
-  const wildcards = texts.some((text) => /[*?[\]]/.test(text)) ? ', and * ? [ ] stand for themselves' : '';
-  return ` (upper and lower case differ${wildcards})`;
+  const wildcards = texts.some((text) => /[*?[\]]/.test(text)) ? '; * ? [ ] are literal' : '';
+  return ` (case-sensitive${wildcards})`;
 }
 
 function listPaths(paths: readonly string[], count: number): string[] {
@@ -221,7 +221,7 @@ function listPaths(paths: readonly string[], count: number): string[] {
   return [...paths.map((path) => `  ${path}`), ...more];
 }
 
-/** What the plan says of a request that waits. */
+/** The plan for a waiting request. */
 export interface WaitingView {
   /** By the server's clock. */
   at: string;
@@ -230,25 +230,25 @@ export interface WaitingView {
   reason: string | undefined;
 }
 
-/** Reasons that pass as the drives work. */
-const GOING = ['READING', 'MOUNTED', 'QUEUED'];
+/** Reasons that end while the drives work. */
+const PASSING_REASONS = ['READING', 'MOUNTED', 'QUEUED'];
 
 /** Reading the plan scans the whole queue. */
 const PAUSE_MS = 5000;
 
-/** Reports what the plan says, again and again until the signal aborts. Failed attempts report nothing. */
+/** Reports the plan for a request every few seconds until the signal aborts. A failed attempt reports undefined. */
 export async function followWaiting(
   url: string,
   id: number,
-  { signal, tell }: { signal: AbortSignal; tell: (view: WaitingView | undefined) => void },
+  { signal, report }: { signal: AbortSignal; report: (view: WaitingView | undefined) => void },
 ): Promise<void> {
   while (!signal.aborted) {
     const view = await readWaiting(url, id).catch((error: unknown) => {
       if (error instanceof CommandError) return undefined;
       throw error;
     });
-    if (!signal.aborted) tell(view);
-    await sleep(PAUSE_MS, undefined, { signal }).catch(() => {}); // woken by the end
+    if (!signal.aborted) report(view);
+    await sleep(PAUSE_MS, undefined, { signal }).catch(() => {}); // aborted
   }
 }
 
@@ -256,10 +256,10 @@ async function readWaiting(url: string, id: number): Promise<WaitingView | undef
   const waiting = await readParts(url, id);
   if (!waiting) return undefined;
   const { at, end, parts } = waiting;
-  const kept = parts.find(({ reason }) => !GOING.includes(reason)) ?? parts[0];
-  const volume = kept?.volume ? `${kept.volume}: ` : '';
+  const shown = parts.find(({ reason }) => !PASSING_REASONS.includes(reason)) ?? parts[0];
+  const volume = shown?.volume ? `${shown.volume}: ` : '';
   const isReading = parts.some(({ reason }) => reason === 'READING');
-  return { at, isReading, end, reason: kept && `${volume}${kept.explanation}` };
+  return { at, isReading, end, reason: shown && `${volume}${shown.explanation}` };
 }
 
 async function readParts(url: string, id: number) {
@@ -268,14 +268,14 @@ async function readParts(url: string, id: number) {
   return waiting ? { ...waiting, parts: waiting.parts.edges.map(({ node }) => node) } : undefined;
 }
 
-/** Reasons that concern the whole queue, not a file. */
-const OF_ALL = ['NO_DRIVE', 'NO_PLACE'];
+/** Reasons that affect the whole queue, not a single file. */
+const QUEUE_REASONS = ['NO_DRIVE', 'NO_PLACE'];
 
-/** Returns why files of a request wait without having been tried: each reason once, with the number of its files. */
+/** Returns why files of a request wait before their first try: each reason once, with the number of its files. */
 export async function readReasons(url: string, id: number): Promise<string[]> {
   const files = new Map<string, number>();
   for (const part of (await readParts(url, id))?.parts ?? []) {
-    if (OF_ALL.includes(part.reason)) files.set(part.explanation, (files.get(part.explanation) ?? 0) + part.files);
+    if (QUEUE_REASONS.includes(part.reason)) files.set(part.explanation, (files.get(part.explanation) ?? 0) + part.files);
   }
   return [...files].map(([explanation, count]) => `${explanation} (${plural(count, 'file')})`);
 }

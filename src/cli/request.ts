@@ -1,4 +1,4 @@
-/** `request`: files are asked for, or with --dry-run what asking would take. */
+/** `request`: creates a request, or estimates it with `--dry-run`. */
 import type { Command } from 'commander';
 import { formatBytes } from '../core/bytes.js';
 import { describeFullQuota } from '../core/errors.js';
@@ -17,15 +17,15 @@ import {
   atPrimaryPlace,
   describeNoMatch,
   describeUnknown,
-  findFolders,
+  findDirectories,
   findMissing,
   IncompleteError,
   type PathsOptions,
-  printPlaces,
+  printDirectories,
 } from './request-files.js';
 import { fileOption, readPaths, readRetention, toNumber, toSize } from './terminal/arguments.js';
 import { CommandError, exitCodes, UsageError } from './terminal/failure.js';
-import { noteLine, type OutputOptions, printJson, printLine } from './terminal/output.js';
+import { printToStderr, type OutputOptions, printJson, printLine } from './terminal/output.js';
 import { formatEnd, formatWholeTime } from './terminal/times.js';
 import { watchRequest } from './watch.js';
 
@@ -49,7 +49,7 @@ export function register(program: Command): void {
     .option('--no-mail', 'send no email to the address of the quota')
     .option('--watch', 'show the progress until the request has finished')
     .option('--dry-run', 'print an estimate and request nothing')
-    .action((options) => askForFiles(findSite(), options));
+    .action((options) => requestFiles(findSite(), options));
 }
 
 interface RequestOptions extends OutputOptions, PathsOptions {
@@ -67,14 +67,14 @@ interface RequestOptions extends OutputOptions, PathsOptions {
   dryRun?: boolean;
 }
 
-async function askForFiles(url: string, options: RequestOptions): Promise<void> {
+async function requestFiles(url: string, options: RequestOptions): Promise<void> {
   const input = await readInput(url, options);
   if (options.dryRun) return await estimateRequest(url, input, options);
-  const { id, mayMiss, isFinished } = await createRequest(url, input, options);
-  if (options.watch || options.printPaths) return await watchRequest(url, id, { ...options, isMade: true });
-  const missing = mayMiss ? await findMissing(url, id) : [];
+  const { id, mayLackFiles, isFinished } = await createRequest(url, input, options);
+  if (options.watch || options.printPaths) return await watchRequest(url, id, { ...options, isNew: true });
+  const missing = mayLackFiles ? await findMissing(url, id) : [];
   if (missing.length > 0 && isFinished) throw new IncompleteError(id, missing);
-  for (const line of missing) noteLine(line);
+  for (const line of missing) printToStderr(line);
 }
 
 async function readInput(url: string, options: RequestOptions): Promise<CreateRequestInput> {
@@ -83,10 +83,10 @@ async function readInput(url: string, options: RequestOptions): Promise<CreateRe
   }
   if (options.pattern === '') throw new UsageError('--pattern must not be empty');
   const files = options.file && (await readPaths(options.file));
-  const folder = files?.find((path) => path.endsWith('/'));
-  if (folder !== undefined) {
+  const directory = files?.find((path) => path.endsWith('/'));
+  if (directory !== undefined) {
     throw new UsageError(
-      `--file takes paths of files; --pattern ${JSON.stringify(folder)} takes all that are below it`,
+      `--file takes paths of files: use --pattern ${JSON.stringify(directory)} for all files below a directory`,
     );
   }
   const { retention } = options;
@@ -99,48 +99,48 @@ async function readInput(url: string, options: RequestOptions): Promise<CreateRe
     maxFiles: options.maxFiles,
     maxBytes: options.maxBytes,
     notifyOnFirstFile: options.notifyFirst,
-    notifyOnLastFile: options.notifyLast ?? (options.mail ? '' : undefined), // empty: the quota's own
+    notifyOnLastFile: options.notifyLast ?? (options.mail ? '' : undefined), // empty: the address of the quota
   };
 }
 
-/** What was made: whether files may be missing of it, and nothing is left to do. */
-interface Made {
+/** A new request: its id, whether it may lack files, and whether it has finished. */
+interface CreatedRequest {
   id: number;
-  mayMiss: boolean;
+  mayLackFiles: boolean;
   isFinished: boolean;
 }
 
-async function createRequest(url: string, input: CreateRequestInput, options: RequestOptions): Promise<Made> {
+async function createRequest(url: string, input: CreateRequestInput, options: RequestOptions): Promise<CreatedRequest> {
   const request = await askChange(url, CreateRequest, { input });
   if (options.json) printJson(request);
   else {
     const unknown =
       request.filesUnknown > 0 ? `, ${plural(request.filesUnknown, 'path')} unknown to the catalogue` : '';
-    const tell = options.printPaths ? noteLine : printLine;
-    tell(
+    const print = options.printPaths ? printToStderr : printLine;
+    print(
       `request ${request.requestId}: ${plural(request.filesTotal, 'file')}, ${formatBytes(request.bytesTotal)}${atPrimaryPlace(request.filesAtPrimaryPlace)}${unknown}, kept until ${formatWholeTime(request.retention)}`,
     );
   }
   if (!options.json && !options.watch && !options.printPaths) {
     const copies = request.state === 'COMPLETED' ? request.filesTotal - request.filesAtPrimaryPlace : 0;
-    printPlaces(request.requestId, { restoredBelow: request.restoredBelow, copies });
+    printDirectories(request.requestId, { restoredBelow: request.restoredBelow, copies });
   }
   return {
     id: request.requestId,
-    mayMiss: request.filesUnknown > 0 || request.filesTotal === 0,
+    mayLackFiles: request.filesUnknown > 0 || request.filesTotal === 0,
     isFinished: request.state === 'COMPLETED' || request.state === 'PARTIAL',
   };
 }
 
-/** Prints what a request would take. @throws CommandError if the quota is too small, or not all files are known */
+/** Prints the estimate of a request. @throws CommandError if the quota is too small, or the catalogue does not contain all files */
 async function estimateRequest(url: string, input: CreateRequestInput, options: OutputOptions): Promise<void> {
   const { plan, result } = await ask(url, EstimateRequest, { input });
   const estimate = unwrapResult(result);
   if (options.json) printJson(estimate);
   else {
-    const folders = await findFolders(url, estimate.unknownPaths);
-    for (const line of formatEstimate(plan.at, estimate, folders)) printLine(line);
-    printLine('nothing was asked for');
+    const directories = await findDirectories(url, estimate.unknownPaths);
+    for (const line of formatEstimate(plan.at, estimate, directories)) printLine(line);
+    printLine('nothing was requested');
   }
   if (!estimate.isEnough) {
     const { user, quotaSize: size, quotaUsed: used, bytes: requested } = estimate;
@@ -153,48 +153,48 @@ async function estimateRequest(url: string, input: CreateRequestInput, options: 
   }
 }
 
-function formatUnknown({ unknownPaths, filesUnknown }: EstimatedFragment, folders: ReadonlySet<string>): string[] {
-  const unknown = { paths: unknownPaths, count: filesUnknown, folders };
+function formatUnknown({ unknownPaths, filesUnknown }: EstimatedFragment, directories: ReadonlySet<string>): string[] {
+  const unknown = { paths: unknownPaths, count: filesUnknown, directories };
   const [first = '', ...named] = describeUnknown(
-    `${plural(filesUnknown, 'path')} that the catalogue does not know`,
+    `${plural(filesUnknown, 'path')} not in the catalogue`,
     unknown,
   );
   return [`unknown     ${first}`, ...named.map((line) => `          ${line}`)];
 }
 
-function formatEstimate(now: string, estimate: EstimatedFragment, folders: ReadonlySet<string>): string[] {
+function formatEstimate(now: string, estimate: EstimatedFragment, directories: ReadonlySet<string>): string[] {
   const { user, quotaSize, quotaUsed, quotaUsedAfter, volumes } = estimate;
   const lines = [
     `files       ${estimate.files}, ${formatBytes(estimate.bytes)}`,
     `on disk     ${estimate.filesOnDisk}, ${formatBytes(estimate.bytesOnDisk)}${atPrimaryPlace(estimate.filesAtPrimaryPlace)}`,
-    `from tape   ${estimate.filesToRecall}, ${formatBytes(estimate.bytesToRecall)}, on ${plural(volumes, 'volume')}; ${estimate.mounts} to be mounted`,
+    `from tape   ${estimate.filesToRecall}, ${formatBytes(estimate.bytesToRecall)}, on ${plural(volumes, 'volume')}; ${plural(estimate.mounts, 'mount')}`,
   ];
-  if (estimate.filesOnTheirWay > 0) lines.push(`            ${estimate.filesOnTheirWay} of them are asked for already`);
+  if (estimate.filesOnTheirWay > 0) lines.push(`            ${estimate.filesOnTheirWay} of them are already requested`);
   if (estimate.filesAlsoRequested > 0)
     lines.push(
-      `again       ${estimate.filesAlsoRequested}, ${formatBytes(estimate.bytesAlsoRequested)}: other requests of the quota contain and charge them already`,
+      `charged     ${estimate.filesAlsoRequested}, ${formatBytes(estimate.bytesAlsoRequested)}: already charged to the quota by other requests`,
     );
   if (estimate.volumesSuspended > 0)
     lines.push(
-      `            ${plural(estimate.volumesSuspended, 'volume is out of service', 'volumes are out of service')}`,
+      `            ${plural(estimate.volumesSuspended, 'volume is suspended', 'volumes are suspended')}`,
     );
   if (estimate.filesWithoutPlace > 0)
-    lines.push(`no place    ${estimate.filesWithoutPlace}: on no volume that is known`);
-  if (estimate.filesUnknown > 0) lines.push(...formatUnknown(estimate, folders));
-  if (!estimate.hasRoom) lines.push('no room     the restore disks have less left: files wait until others leave');
+    lines.push(`no position ${estimate.filesWithoutPlace}: the catalogue contains no position on a volume`);
+  if (estimate.filesUnknown > 0) lines.push(...formatUnknown(estimate, directories));
+  if (!estimate.hasRoom) lines.push('no room     files wait until the restore disks have enough free space');
   lines.push(
-    `quota       ${user}: ${formatBytes(quotaUsed)} used, then ${formatBytes(quotaUsedAfter)} of ${formatBytes(quotaSize)}`,
+    `quota       ${user}: ${formatBytes(quotaUsed)} used, ${formatBytes(quotaUsedAfter)} of ${formatBytes(quotaSize)} with this request`,
   );
-  lines.push(...formatPrices(estimate), `end         ${formatEnd(now, estimate.end, { why: estimate.endUnknown })}`);
+  lines.push(...formatPrices(estimate), `time        ${formatEnd(now, estimate.end, { why: estimate.endUnknown })}`);
   return lines;
 }
 
-/** By library, and all together where there are several. */
+/** Returns the price at each library, and the total if there are several. */
 function formatPrices({ prices, price }: EstimatedFragment): string[] {
   const lines = prices.map(({ library, amount, currency, files, bytes, note }) => {
-    const what = `${plural(files, 'file')}, ${formatBytes(bytes)}`;
-    return `${amount} ${currency} at ${library} for ${what}${note && `: ${note}`}`;
+    const size = `${plural(files, 'file')}, ${formatBytes(bytes)}`;
+    return `${amount} ${currency} at ${library} for ${size}${note && `: ${note}`}`;
   });
-  if (prices.length > 1) lines.push(price ? `${price.amount} ${price.currency} together` : 'in several currencies');
+  if (prices.length > 1) lines.push(price ? `${price.amount} ${price.currency} in total` : 'in several currencies');
   return lines.map((line, n) => `${n === 0 ? 'cost' : '    '}        ${line}`);
 }

@@ -1,4 +1,4 @@
-/** `requests`: the requests of a user, or of all. */
+/** `requests`: lists the requests of a user, or of all users. */
 import type { Command } from 'commander';
 import { formatBytes } from '../core/bytes.js';
 import { type RequestedFiles, tellFiles, tellMissing } from '../core/requested-files.js';
@@ -22,7 +22,7 @@ interface ListOptions extends OutputOptions {
   all?: boolean;
 }
 
-/** Rejects a user without a quota, who is not a user without requests. */
+/** Rejects a user without a quota, so that a mistyped name does not look like a user without requests. */
 async function requireUser(url: string, user: string): Promise<void> {
   const { quota } = await ask(url, QuotaUser, { user });
   if (!quota) throw new CommandError(`there is no quota for user ${JSON.stringify(user)}`);
@@ -48,7 +48,7 @@ async function listRequests(url: string, options: ListOptions): Promise<void> {
   });
 }
 
-/** `17 of 20 files, 1 failed; 2 names not found` */
+/** Returns the files on disk and the missing ones, such as `17 of 20 files, 1 failed; 2 names not found`. */
 function describeFiles(request: RequestedFiles & { filesFailed: number }): string {
   const failed = request.filesFailed > 0 ? `, ${request.filesFailed} failed` : '';
   return [tellFiles(request) + failed, tellMissing(request)].filter(Boolean).join('; ');

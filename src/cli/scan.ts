@@ -1,4 +1,4 @@
-/** `scan`: what is on a cartridge is registered, with its places there. */
+/** `scan`: registers the files of a cartridge, with their positions. */
 import { Readable } from 'node:stream';
 import type { Command } from 'commander';
 import { messageOf, quote } from '../core/errors.js';
@@ -11,7 +11,7 @@ import { openContext } from './connection/context.js';
 import { Rejects, type SkipOptions } from './rejects.js';
 import { CommandError, UsageError } from './terminal/failure.js';
 import { environment, onInterrupt } from './terminal/io.js';
-import { noteLine, type OutputOptions, printJson, printLine } from './terminal/output.js';
+import { printToStderr, type OutputOptions, printJson, printLine } from './terminal/output.js';
 
 export function register(program: Command): void {
   program
@@ -35,17 +35,17 @@ interface ScanOptions extends OutputOptions, SkipOptions {
   spot?: string;
 }
 
-/** What has become of the files of a cartridge. */
+/** Counts of the files of a cartridge. */
 interface ScanCounts {
   files: number;
-  /** The catalogue has them at this very place. */
+  /** Files that the catalogue contains at the same position. */
   unchanged: number;
   skipped: number;
 }
 
 async function scanVolume(volume: string, options: ScanOptions): Promise<void> {
   const abort = new AbortController();
-  onInterrupt(() => abort.abort(new CommandError('stopped; nothing was registered')));
+  onInterrupt(() => abort.abort(new CommandError('interrupted; nothing was registered')));
   const counts: ScanCounts = { files: 0, unchanged: 0, skipped: 0 };
   const rejects = await Rejects.open(options, undefined);
   let isImported = false;
@@ -60,7 +60,7 @@ async function scanVolume(volume: string, options: ScanOptions): Promise<void> {
   const result = { ...counts, added, updated, ...rejects?.facts };
   if (options.json) return printJson(result);
   printLine(
-    `${plural(counts.files, 'file')} on ${printable(volume)}: ${added} added, ${updated} updated, ${counts.unchanged} as they were`,
+    `${plural(counts.files, 'file')} on ${printable(volume)}: ${added} added, ${updated} updated, ${counts.unchanged} unchanged`,
   );
   rejects?.print();
 }
@@ -81,25 +81,25 @@ async function registerFiles(
   let unmounting: Promise<void> | undefined;
   const unmount = () => {
     // a failed unmount does not fail the scan: the next mount moves the cartridge back
-    unmounting ??= mounted.unmount().catch((error: unknown) => noteLine(messageOf(error)));
+    unmounting ??= mounted.unmount().catch((error: unknown) => printToStderr(messageOf(error)));
     return unmounting;
   };
   try {
     const onSkip = (file: string, why: string) => {
       counts.skipped++;
-      noteLine(`skipped: ${printable(file)} ${why}`);
+      printToStderr(`skipped: ${printable(file)} ${why}`);
     };
     const files = mounted.list({ below: options.prefix, signal, onSkip });
     const row = { volume, library: name, spot_name: options.spot };
     const lines = linesOf(ctx, files, { row, counts });
     const first = await lines.next();
-    if (first.done) return { added: 0, updated: 0 }; // an import of nothing is refused
-    const all = async function* () {
+    if (first.done) return { added: 0, updated: 0 }; // an import without rows is rejected
+    const allLines = async function* () {
       yield first.value;
       yield* lines;
       await unmount(); // the drive is free while the rows are imported
     };
-    const rows = readRows(Readable.from(all()));
+    const rows = readRows(Readable.from(allLines()));
     const { skipInvalid } = options;
     return await importRows(ctx, rejects ? rejects.filter(rows) : rows, { wanted: signal, skipInvalid });
   } finally {
@@ -107,7 +107,7 @@ async function registerFiles(
   }
 }
 
-async function findLibrary(ctx: Context, volume: string, asked: string | undefined) {
+async function findLibrary(ctx: Context, volume: string, given: string | undefined) {
   const { readLibraries } = await import('../domain/libraries/libraries.js');
   const { findVolume, describeRetired } = await import('../domain/catalogue/volumes.js');
   const { parseSettings } = await import('../tape/kind.js');
@@ -115,17 +115,17 @@ async function findLibrary(ctx: Context, volume: string, asked: string | undefin
   const libraries = await readLibraries(ctx);
   const present = await findVolume(ctx, volume);
   if (present && present.retiredAt !== null) throw new CommandError(describeRetired(volume, present.retiredWhy));
-  const able = libraries.filter(({ kind }) => kind === 'ltfs');
+  const suitable = libraries.filter(({ kind }) => kind === 'ltfs');
   const known = libraries.find((library) => library.id === present?.libraryId);
   const found =
-    asked === undefined
-      ? (known ?? (able.length === 1 ? able[0] : undefined))
-      : libraries.find(({ name }) => name === asked);
+    given === undefined
+      ? (known ?? (suitable.length === 1 ? suitable[0] : undefined))
+      : libraries.find(({ name }) => name === given);
   if (!found)
     throw new UsageError(
-      tellMissing(
-        asked,
-        able.map(({ name }) => name),
+      describeMissing(
+        given,
+        suitable.map(({ name }) => name),
       ),
     );
   if (known && known !== found) {
@@ -133,22 +133,21 @@ async function findLibrary(ctx: Context, volume: string, asked: string | undefin
   }
   if (found.kind !== 'ltfs') {
     throw new CommandError(
-      `library ${quote(found.name)} is of the kind ${found.kind}: scan is for cartridges of the kind ltfs`,
+      `library ${quote(found.name)} has type ${found.kind}: scan needs a library of type ltfs`,
     );
   }
   const site = { name: found.name, dataDir: ctx.config.dataDir, env: environment() };
   return { name: found.name, library: ltfs.create(parseSettings(ltfs.settings, found.settings), site) };
 }
 
-function tellMissing(asked: string | undefined, able: readonly string[]): string {
-  const there = able.length === 0 ? 'there is none of the kind ltfs' : `there are ${able.join(', ')}`;
-  if (asked === undefined) return `--library must say where the cartridge is; ${there}`;
-  return `there is no library ${quote(asked)}; of the kind ltfs ${able.length === 0 ? 'there is none' : there}`;
+function describeMissing(given: string | undefined, suitable: readonly string[]): string {
+  const known = suitable.length === 0 ? 'there is no library of type ltfs' : `libraries of type ltfs: ${suitable.join(', ')}`;
+  return given === undefined ? `--library is required; ${known}` : `there is no library ${quote(given)}; ${known}`;
 }
 
 const BATCH = 1000;
 
-interface Told {
+interface RowSettings {
   row: { volume: string; library: string; spot_name: string | undefined };
   counts: ScanCounts;
 }
@@ -160,8 +159,8 @@ interface Listed {
   mtimeNs: bigint;
 }
 
-/** Rows of an import, without the files that it has at this place already. */
-async function* linesOf(ctx: Context, files: AsyncIterable<Listed>, { row, counts }: Told): AsyncGenerator<Buffer> {
+/** Yields rows of an import, without the files that the catalogue contains at the same position. */
+async function* linesOf(ctx: Context, files: AsyncIterable<Listed>, { row, counts }: RowSettings): AsyncGenerator<Buffer> {
   const { readPositions } = await import('../domain/catalogue/files.js');
   for await (const batch of inBatches(files)) {
     const known = await readPositions(
@@ -181,10 +180,10 @@ async function* linesOf(ctx: Context, files: AsyncIterable<Listed>, { row, count
   }
 }
 
-/** A file that is known has its stage already: where else it is, a cartridge does not tell. */
+/** Returns the row of a file. Only a new file has a stage, because a cartridge does not show other copies of a file. */
 function lineOf(
   { path, size, position, mtimeNs }: Listed,
-  { row, isNew }: Pick<Told, 'row'> & { isNew: boolean },
+  { row, isNew }: Pick<RowSettings, 'row'> & { isNew: boolean },
 ): string {
   const { mtime } = attributesOf({ mode: 0n, mtimeNs, uid: 0n, gid: 0n });
   const line = { path, size: String(size), position: String(position), ...row, ...(mtime === null ? {} : { mtime }) };

@@ -1,4 +1,4 @@
-/** `show`: one request, and how it goes with each file of it that is not on disk. */
+/** `show`: shows a request, and the state of each of its files that is not on disk. */
 import type { Command } from 'commander';
 import { formatBytes } from '../core/bytes.js';
 import { plural } from '../core/plural.js';
@@ -15,14 +15,14 @@ import { findSite } from './connection/where.js';
 import {
   addPathsOptions,
   atPrimaryPlace,
+  describeOtherPaths,
   findMissing,
-  hasLetGo,
+  isReleased,
   type PathsOptions,
   printPaths,
   readReasons,
-  requireNoneLost,
+  requireAllOnDisk,
   requireRequest,
-  whereTold,
 } from './request-files.js';
 import { formatSuspension } from './suspensions.js';
 import { limitHelp, readId, readLimit } from './terminal/arguments.js';
@@ -39,7 +39,7 @@ export function register(program: Command): void {
 }
 
 async function showPaths(url: string, id: number, options: PathsOptions): Promise<void> {
-  requireNoneLost(id, await printPaths(url, id, options));
+  requireAllOnDisk(id, await printPaths(url, id, options));
 }
 
 interface ShowOptions extends OutputOptions, PathsOptions {
@@ -50,7 +50,7 @@ async function showRequest(url: string, id: number, options: ShowOptions): Promi
   const limit = readLimit(options);
   const request = requireRequest(id, (await ask(url, ShowRequest, { id })).request);
   if (options.json) printJson(request);
-  else printRequest(request, { reasons: await readReasons(url, id), wish: await describeWish(url, request) });
+  else printRequest(request, { reasons: await readReasons(url, id), selection: await describeSelection(url, request) });
   const { files, isWhole } = await readRequestFiles(url, id, limit);
   const cut = `the first ${files.length === 1 ? 'file that is' : `${files.length} files that are`} not on disk; --limit shows more`;
   if (options.json) {
@@ -68,11 +68,11 @@ async function showRequest(url: string, id: number, options: ShowOptions): Promi
   for (const line of missing) printLine(line);
 }
 
-/** Returns what was requested, unless the label says it: the default label is the pattern or the first path. */
-async function describeWish(url: string, request: ShownRequestFragment): Promise<string | undefined> {
+/** Returns the requested pattern or paths, unless the label contains them. The default label is the pattern or the first path. */
+async function describeSelection(url: string, request: ShownRequestFragment): Promise<string | undefined> {
   const { requestId: id, pattern, label } = request;
   if (pattern === label) return undefined;
-  if (pattern !== '') return `all files with ${JSON.stringify(pattern)} in their path`;
+  if (pattern !== '') return `all files whose path contains ${JSON.stringify(pattern)}`;
   const { request: first } = await ask(url, FirstPaths, { id });
   const path = first?.files.edges[0]?.node.file.path ?? first?.unresolved.edges[0]?.node.path;
   const { filesTotal, filesReleased, filesUnknown, filesRefused, filesOverLimit } = request;
@@ -83,25 +83,25 @@ async function describeWish(url: string, request: ShownRequestFragment): Promise
 
 function printRequest(
   request: ShownRequestFragment,
-  { reasons, wish }: { reasons: readonly string[]; wish: string | undefined },
+  { reasons, selection }: { reasons: readonly string[]; selection: string | undefined },
 ): void {
   const { suspension, user } = request.quota;
   const missing = tellMissing(request);
   const facts: [string, string][] = [
     [`REQUEST ${request.requestId}`, request.state],
     ['LABEL', request.label],
-    ...(wish === undefined ? [] : [['ASKED FOR', wish] satisfies [string, string]]),
+    ...(selection === undefined ? [] : [['FILES', selection] satisfies [string, string]]),
     ['USER', suspension ? `${user}, ${formatSuspension(suspension)}` : user],
     ['PRIORITY', String(request.priority)],
-    ['ASKED', formatTime(request.requestDate)],
+    ['CREATED', formatTime(request.requestDate)],
     ['UNTIL', formatTime(request.retention)],
     [
-      hasLetGo(request) ? 'HAD ON DISK' : 'ON DISK',
+      isReleased(request) ? 'WAS ON DISK' : 'ON DISK',
       `${tellFiles(request)}, ${formatBytes(request.bytesOnDisk)} of ${formatBytes(request.bytesTotal)}${atPrimaryPlace(request.filesAtPrimaryPlace)}${missing && `; ${missing}`}`,
     ],
-    ...(hasLetGo(request) ? [] : request.restoredBelow.map((mountpoint): [string, string] => ['BELOW', mountpoint])),
-    ...(isElsewhere(request) ? [['WHERE', whereTold(request.requestId)] satisfies [string, string]] : []),
-    ...reasons.map((reason): [string, string] => ['WAITS', reason]),
+    ...(isReleased(request) ? [] : request.restoredBelow.map((mountpoint): [string, string] => ['DIRECTORY', mountpoint])),
+    ...(hasOtherPaths(request) ? [['PATHS', describeOtherPaths(request.requestId)] satisfies [string, string]] : []),
+    ...reasons.map((reason): [string, string] => ['WAITING', reason]),
     ['FAILED', `${plural(request.filesFailed, 'file')}`],
     ['UNKNOWN', `${plural(request.filesUnknown, 'path')}`],
     ['REFUSED', `${plural(request.filesRefused, 'file')} without room in the quota`],
@@ -109,10 +109,10 @@ function printRequest(
   printFacts(facts);
 }
 
-/** Whether some copies of a live request are not at their archive paths. */
-function isElsewhere(request: ShownRequestFragment): boolean {
+/** Returns whether some copies of an active request are not at their archive paths. */
+function hasOtherPaths(request: ShownRequestFragment): boolean {
   const { restoredBelow, filesOnDisk, filesAtPrimaryPlace } = request;
-  return !hasLetGo(request) && restoredBelow.length === 0 && filesOnDisk > filesAtPrimaryPlace;
+  return !isReleased(request) && restoredBelow.length === 0 && filesOnDisk > filesAtPrimaryPlace;
 }
 
 async function readRequestFiles(url: string, id: number, limit: number) {
@@ -139,12 +139,12 @@ function printRequestFiles(files: ShownRequestFileFragment[]): void {
   );
 }
 
-/** A file that was given up has no counter: its reason ends with the tries, if there was more than one. */
+/** Returns the number of tries. A failed file has no counter, but its reason ends with the number if it is above one. */
 function formatTries({ attempts, lastError }: ShownRequestFileFragment): string {
   return attempts === null ? (/; given up after (\d+) tries$/.exec(lastError ?? '')?.[1] ?? '') : String(attempts);
 }
 
-/** Returns what keeps a file from the disk, the most important first. */
+/** Returns why a file is not on disk, the most important reason first. */
 function formatReasons({ state, lastErrorClass, lastError, file: { volume } }: ShownRequestFileFragment): string {
   const reasons: string[] = [];
   if (state === 'WAITING' && volume?.suspension) {

@@ -1,4 +1,4 @@
-/** `simulate`: Tapegate's planner and the ways of other systems on one work load, under a virtual clock. */
+/** `simulate`: compares Tapegate's planner with the strategies of other systems on one workload, under a virtual clock. */
 import { readFile } from 'node:fs/promises';
 import { type Command, Option } from 'commander';
 import type { Medium } from '../planner/media.js';
@@ -32,7 +32,7 @@ interface SimulateOptions extends OutputOptions {
   seed: number;
 }
 
-/** @param trace a CSV of arrivals; without one, a work load is generated */
+/** @param trace a CSV file of arrivals; if undefined, a workload is generated */
 async function simulateLoad(trace: string | undefined, options: SimulateOptions): Promise<void> {
   const { compareStrategies } = await import('../simulator/compare.js');
   const { findMedium } = await import('../planner/media.js');
@@ -42,7 +42,7 @@ async function simulateLoad(trace: string | undefined, options: SimulateOptions)
   if (options.json) return printJson({ rows, boundHours });
   printStrategies(rows);
   printUsers(rows);
-  if (boundHours !== undefined) printLine(`no order can be below ${formatHours(boundHours)} drive hours`);
+  if (boundHours !== undefined) printLine(`lower bound for any order: ${formatHours(boundHours)} drive hours`);
 }
 
 async function readArrivals(medium: Medium, trace: string | undefined, options: SimulateOptions): Promise<Arrival[]> {
@@ -53,7 +53,7 @@ async function readArrivals(medium: Medium, trace: string | undefined, options: 
 }
 
 function toCount(option: string): (text: string) => number {
-  return toNumber(option, { from: 1, digits: 15, expected: 'a whole number from 1 on' });
+  return toNumber(option, { from: 1, digits: 15, expected: 'a whole number of at least 1' });
 }
 
 function printStrategies(rows: Comparison[]): void {

@@ -1,10 +1,10 @@
-/** `status`, `mail`, `legacy`: what operators watch: processes, email that waits, and callers that show nothing. */
+/** `status`, `mail`, `legacy`: lists running processes, waiting email, and anonymous requests. */
 import type { Command } from 'commander';
 import { LegacyUses, Processes, WaitingMail, type WaitingMailQuery } from '../generated/command-operations.js';
 import { ask, askNodes } from './connection/client.js';
 import { findSite } from './connection/where.js';
 import { limitHelp, readLimit } from './terminal/arguments.js';
-import { noteLine, type OutputOptions, printJson, printRows } from './terminal/output.js';
+import { printToStderr, type OutputOptions, printJson, printRows } from './terminal/output.js';
 import { formatTime } from './terminal/times.js';
 
 export function register(program: Command): void {
@@ -25,22 +25,22 @@ async function showStatus(url: string, options: OutputOptions): Promise<void> {
   const { processes, suspensions, restoreDisks, fence } = await ask(url, Processes);
   for (const { node } of suspensions.edges) {
     if (node.kind === 'CLOCK')
-      noteLine(`${node.reason || 'the clock is suspended'}, since ${formatTime(node.since)} (${CONFIRM})`);
+      printToStderr(`${node.reason || 'the clock is suspended'}, since ${formatTime(node.since)} (${CONFIRM})`);
   }
   for (const { node } of restoreDisks.edges) {
-    if (node.comparison) noteLine(describeComparison(node.mountpoint, node.comparison));
+    if (node.comparison) printToStderr(describeComparison(node.mountpoint, node.comparison));
   }
-  if (fence !== null) noteLine(`this Tapegate is fenced: ${fence} ("tapegate takeover" takes over)`);
+  if (fence !== null) printToStderr(`this Tapegate is fenced: ${fence} ("tapegate takeover" takes over)`);
   if (options.json) return printJson({ fence, processes });
   printRows(processes, options, {
-    none: 'no process says that it runs',
-    header: ['KIND', 'HOST', 'PID', 'VERSION', 'STATE', 'BEHIND', 'STARTED', 'SEEN'],
+    none: 'no gateway or engine is running',
+    header: ['KIND', 'HOST', 'PID', 'VERSION', 'STATE', 'LAG', 'STARTED', 'SEEN'],
     cells: ({ kind, host, pid, version, isAlive, lagSeconds, startedAt, seenAt }) => [
       kind.toLowerCase(),
       host,
       pid,
       version,
-      isAlive ? 'lives' : 'silent',
+      isAlive ? 'alive' : 'silent',
       `${lagSeconds.toFixed(1)} s`,
       formatTime(startedAt),
       formatTime(seenAt),
@@ -58,14 +58,14 @@ interface ListOptions extends OutputOptions {
 const reasons: Record<WaitingMailQuery['list']['edges'][number]['node']['waitsFor'], string> = {
   ENGINE: 'an engine with a mail server',
   RETRY: 'the next try',
-  USER_RATE: 'the rate of the user',
-  RATE: 'the rate of all mail',
+  USER_RATE: 'the rate limit of the user',
+  RATE: 'the rate limit of all email',
 };
 
 async function listMail(url: string, options: ListOptions): Promise<void> {
   printRows(await askNodes(url, WaitingMail, {}, readLimit(options)), options, {
-    none: 'no letter waits to be sent',
-    header: ['USER', 'LETTERS', 'SINCE', 'WAIT FOR', 'NEXT', 'ERROR'],
+    none: 'no email is waiting',
+    header: ['USER', 'EMAILS', 'SINCE', 'WAITING FOR', 'NEXT', 'ERROR'],
     cells: ({ user, letters, since, waitsFor, nextAt, lastError }) => [
       user,
       letters,
@@ -79,7 +79,7 @@ async function listMail(url: string, options: ListOptions): Promise<void> {
 
 async function listLegacy(url: string, options: ListOptions): Promise<void> {
   printRows(await askNodes(url, LegacyUses, {}, readLimit(options)), options, {
-    none: 'nobody has asked without showing who it is',
+    none: 'no anonymous requests',
     header: ['DAY', 'ENDPOINT', 'FROM', 'USER', 'USES', 'REFUSED', 'LAST'],
     cells: ({ day, endpoint, address, user, uses, refused, lastAt }) => [
       day.slice(0, 10),

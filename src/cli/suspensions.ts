@@ -1,4 +1,4 @@
-/** `suspend`, `drain`, `resume`, `suspensions`: takes objects out of service and puts them back. */
+/** `suspend`, `drain`, `resume`, `suspensions`: suspends and resumes objects, and lists suspensions. */
 import { Argument, type Command } from 'commander';
 import {
   Resume,
@@ -37,7 +37,7 @@ function createKind(): Argument {
   return new Argument('<kind>', 'kind of the object').choices(['volume', 'drive', 'library', 'user', 'disk', 'clock']);
 }
 
-/** Commander has checked the kind. */
+/** Returns the kind, which commander has checked. */
 const readKind = (kind: string) => kind.toUpperCase() as SuspensionKind;
 
 const nameArgument = [
@@ -84,7 +84,7 @@ async function resume(
 
 async function listSuspensions(url: string, options: OutputOptions): Promise<void> {
   printRows(await askNodes(url, Suspensions, {}), options, {
-    none: 'everything is in service',
+    none: 'nothing is suspended',
     header: ['KIND', 'NAME', 'MODE', 'SINCE', 'REASON'],
     cells: ({ kind, name, mode, since, reason }) => [kind.toLowerCase(), name, mode, formatTime(since), reason],
   });

@@ -1,4 +1,4 @@
-/** `takeover`: the restore disks and libraries of another Tapegate become those of this one. */
+/** `takeover`: makes this Tapegate the owner of the restore disks and libraries of another one. */
 import type { Command } from 'commander';
 import { plural } from '../core/plural.js';
 import type { TakeoverPlan } from '../engine/takeover.js';

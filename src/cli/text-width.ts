@@ -1,4 +1,4 @@
-/** How many columns of a terminal a text takes: letters of East Asia and emoji take two, marks on a letter none. */
+/** The width of text in a terminal. East Asian letters and emoji take two columns, combining marks none. */
 
 const ASCII = /^[\x20-\x7e]*$/;
 const NO_WIDTH = /^[\p{Mark}\p{Format}]$/u;
@@ -18,12 +18,12 @@ function widthOfCharacter(character: string): number {
   return WIDE.test(character) ? 2 : 1;
 }
 
-/** Fills a text with blanks. */
+/** Returns a text with blanks up to a width. */
 export const padTo = (text: string, width: number): string => text + ' '.repeat(Math.max(width - widthOf(text), 0));
 
 const ELLIPSIS = '…';
 
-/** Shortens a text to a width: an ellipsis stands for its end, or for the beginning of a path. */
+/** Returns a text shortened to a width. An ellipsis replaces its end, or the beginning of a path. */
 export function truncate(text: string, width: number): string {
   if (widthOf(text) <= width) return text;
   if (!text.startsWith('/')) return takeWidth(clustersOf(text), width - 1).join('') + ELLIPSIS;
@@ -35,7 +35,7 @@ export function truncate(text: string, width: number): string {
   );
 }
 
-/** A letter and the marks on it stay together. */
+/** Splits a text into letters, each with its combining marks. */
 const clustersOf = (text: string): string[] => [...new Intl.Segmenter().segment(text)].map(({ segment }) => segment);
 
 function takeWidth(clusters: readonly string[], width: number): string[] {

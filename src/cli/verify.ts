@@ -1,4 +1,4 @@
-/** `verify`: tape copies that could not be confirmed. */
+/** `verify`: lists tape copies whose verification failed, and verifies them again. */
 import type { Command } from 'commander';
 import { plural } from '../core/plural.js';
 import { Verifications, type VerificationsQuery, VerifyAgain } from '../generated/command-operations.js';
@@ -16,7 +16,7 @@ export function register(program: Command): void {
     .option('--staged', 'with --again: include staging libraries, where each copy may cost a mount or money')
     .option('--limit <n>', limitHelp('list at most n copies'))
     .action((match, options: VerifyOptions) => {
-      if (options.staged && !options.again) throw new UsageError('--staged is for --again');
+      if (options.staged && !options.again) throw new UsageError('--staged needs --again');
       return options.again
         ? verifyAgain(findSite(), match ?? '', options)
         : listVerifications(findSite(), match, options);
@@ -38,7 +38,7 @@ async function listVerifications(url: string, match: string | undefined, options
     total = totalCount;
   }
   printRows(verifications, options, {
-    none: 'no tape copy has failed to be confirmed',
+    none: 'no verification has failed',
     header: ['PATH', 'VOLUME', 'POSITION', 'TRIES', 'NEXT TRY', 'WHY'],
     cells: ({ file, attempts, error, nextTry }) => [
       file.path,
@@ -56,5 +56,5 @@ async function listVerifications(url: string, match: string | undefined, options
 
 async function verifyAgain(url: string, match: string, options: VerifyOptions): Promise<void> {
   const again = await askChange(url, VerifyAgain, { match, staged: options.staged });
-  printResult(again, `${plural(again.files, 'file is tried again', 'files are tried again')}`, options);
+  printResult(again, `${plural(again.files, 'file is verified again', 'files are verified again')}`, options);
 }

@@ -1,4 +1,4 @@
-/** `volume`: media of cartridges, and cartridges that are copied onto others or leave the archive. */
+/** `volume`: sets the medium of volumes, moves files to copied cartridges, and retires volumes. */
 import type { Command } from 'commander';
 import { formatBytes } from '../core/bytes.js';
 import { plural } from '../core/plural.js';
@@ -54,8 +54,7 @@ async function setMedium(names: string[], options: MediumOptions): Promise<void>
   const { medium } = options;
   const input = all ? { all, medium } : { names, medium };
   const { volumes } = await askChange(findOperatedSite(), SetVolume, { input });
-  const changed = plural(volumes, 'volume is of the medium', 'volumes are of the medium');
-  printResult({ medium, volumes }, `${changed} ${medium}`, options);
+  printResult({ medium, volumes }, `${plural(volumes, 'volume')}: medium ${medium}`, options);
 }
 
 interface ListOptions extends OutputOptions {
@@ -72,13 +71,13 @@ async function listVolumes(options: ListOptions): Promise<void> {
       volume.medium,
       volume.files,
       formatBytes(volume.bytes),
-      ...(retired ? [tellRetirement(volume)] : []),
+      ...(retired ? [describeRetirement(volume)] : []),
     ],
     present: (volume) => ({ ...volume, library: volume.library.name }),
   });
 }
 
-function tellRetirement({ retiredAt, retiredWhy }: { retiredAt?: string | null; retiredWhy?: string | null }): string {
+function describeRetirement({ retiredAt, retiredWhy }: { retiredAt?: string | null; retiredWhy?: string | null }): string {
   if (!retiredAt) return '-';
   return `${formatTime(retiredAt)}${retiredWhy ? `: ${retiredWhy}` : ''}`;
 }
@@ -101,7 +100,7 @@ async function moveVolume(names: { from: string; to: string }, { json, dryRun }:
   const { files, bytes, requests } = moved;
   const done = dryRun ? 'would be' : 'now';
   printLine(`${plural(files, 'file')}, ${formatBytes(bytes)}, ${done} on ${printable(names.to)}`);
-  tellRequests(requests);
+  printAffected(requests);
 }
 
 interface RetireOptions extends ChangeOptions {
@@ -115,23 +114,23 @@ async function retireVolume(name: string, { json, dryRun, why, withdraw }: Retir
   if (json) return printJson(retired);
   const { files, bytes, elsewhere, withdrawn, requests } = retired;
   const is = dryRun ? 'would be ' : 'is ';
-  const are = (count: number) => (dryRun ? `${count} would be` : plural(count, 'is', 'are'));
+  const are = (count: number) => (dryRun ? `${plural(count, 'file')} would be` : plural(count, 'file is', 'files are'));
   printLine(`volume ${printable(name)} ${is}retired: ${plural(files, 'file')}, ${formatBytes(bytes)}`);
   if (elsewhere > 0) printLine(`${are(elsewhere)} read from other copies`);
   if (withdrawn > 0) printLine(`${are(withdrawn)} withdrawn`);
   const before = files - elsewhere - withdrawn;
-  if (before > 0) printLine(`${before} ${before === 1 ? 'was' : 'were'} withdrawn before, and on no volume any more`);
-  tellRequests(requests);
+  if (before > 0) printLine(`${plural(before, 'file was', 'files were')} withdrawn before, and no longer on a volume`);
+  printAffected(requests);
 }
 
-export function tellRequests(requests: number): void {
-  if (requests > 0) printLine(`${plural(requests, 'live request is', 'live requests are')} concerned`);
+export function printAffected(requests: number): void {
+  if (requests > 0) printLine(`${plural(requests, 'active request is', 'active requests are')} affected`);
 }
 
 async function reinstateVolume(name: string, { json }: OutputOptions): Promise<void> {
   await askChange(findOperatedSite(), ReinstateVolume, { name });
   if (json) return printJson({ name });
   printLine(
-    `volume ${printable(name)} is used again; its files do not come back by themselves: import those that are to be there, and reinstate what was withdrawn`,
+    `volume ${printable(name)} is in use again; import its files again, and reinstate withdrawn files`,
   );
 }

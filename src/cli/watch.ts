@@ -1,4 +1,4 @@
-/** `watch`: a request's progress is drawn until it has finished: a bar with files, bytes, rate and time left. */
+/** `watch`: draws the progress of a request until it finishes: a bar with files, bytes, rate and time left. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Command } from 'commander';
 import { formatBytes } from '../core/bytes.js';
@@ -16,18 +16,18 @@ import {
   describePartial,
   findMissing,
   followWaiting,
-  hasLetGo,
+  isReleased,
   IncompleteError,
   type PathsOptions,
   printPaths,
-  requireNoneLost,
-  tellPlaces,
+  requireAllOnDisk,
+  printRequestDirectories,
   type WaitingView,
 } from './request-files.js';
 import { readId } from './terminal/arguments.js';
 import { CommandError, ConnectionError, exitCodes, InterruptedError } from './terminal/failure.js';
 import { onInterrupt, stderr } from './terminal/io.js';
-import { noteLine, type OutputOptions, printJson, printLine } from './terminal/output.js';
+import { printToStderr, type OutputOptions, printJson, printLine } from './terminal/output.js';
 import { formatBar, ProgressLine } from './terminal/progress-line.js';
 import { formatEnd, formatSpan, secondsBetween } from './terminal/times.js';
 
@@ -39,20 +39,20 @@ type Progress = RequestProgressSubscription['requestProgress'];
 
 const FINISHED = ['COMPLETED', 'PARTIAL', 'EXPIRED', 'CANCELLED'];
 
-/** Without a terminal, a line in this time at most. */
+/** Interval of lines without a terminal. */
 const LOG_MS = 2000;
 
-/** How long a watch waits for a server that went away. */
+/** Attempts to reconnect to a server that does not answer. */
 const RETRIES = 60;
 const RETRY_MS = 1000;
 
 interface WatchOptions extends OutputOptions, PathsOptions {
-  /** The request was made just now: it is there, whether or not anything was heard of it. */
-  isMade?: boolean;
+  /** Set for a request that this command has created: it exists, even if no progress has been received. */
+  isNew?: boolean;
 }
 
 /**
- * Draws the progress of a request until it has finished, and says where its files are.
+ * Draws the progress of a request until it finishes, and prints the directories of its files.
  * @throws CommandError with exit code 3 when the request ended without all of its files
  */
 export async function watchRequest(url: string, id: number, options: WatchOptions): Promise<void> {
@@ -63,21 +63,21 @@ export async function watchRequest(url: string, id: number, options: WatchOption
   const ended = new AbortController();
   let view: View | undefined;
   const line = isJson ? undefined : new ProgressLine(() => view?.text, LOG_MS);
-  const tell = (waiting: WaitingView | undefined) => {
+  const showWaiting = (waiting: WaitingView | undefined) => {
     if (!view || !last || FINISHED.includes(last.state)) return;
     view.waiting = waiting;
-    if (waiting?.end) tellEnd(line, view, waiting.at, waiting.end);
+    if (waiting?.end) printEnd(line, view, waiting.at, waiting.end);
     draw(line, view, last);
   };
-  const waiting = isJson ? undefined : followWaiting(url, id, { signal: ended.signal, tell });
+  const waiting = isJson ? undefined : followWaiting(url, id, { signal: ended.signal, report: showWaiting });
   waiting?.catch(() => {}); // thrown below
   try {
     for await (const progress of followRequest(url, id, interrupt.signal)) {
       view ??= { first: progress };
-      if (progress.state !== last?.state) view.waiting = undefined; // what it waited for is over
+      if (progress.state !== last?.state) view.waiting = undefined; // the reason to wait is gone
       last = progress;
       if (isJson) printJson(progress);
-      else if (view.text || !hasLetGo(last)) draw(line, view, last);
+      else if (view.text || !isReleased(last)) draw(line, view, last);
     }
   } finally {
     ended.abort();
@@ -85,8 +85,8 @@ export async function watchRequest(url: string, id: number, options: WatchOption
     endInterrupt();
   }
   if (interrupt.signal.aborted) {
-    if (last || options.isMade) {
-      noteLine(`request ${id} goes on: "tapegate watch ${id}" shows it again, "tapegate cancel ${id}" ends it`);
+    if (last || options.isNew) {
+      printToStderr(`request ${id} continues: "tapegate watch ${id}" shows it again, "tapegate cancel ${id}" ends it`);
     }
     throw new InterruptedError();
   }
@@ -94,45 +94,45 @@ export async function watchRequest(url: string, id: number, options: WatchOption
   if (!last) return;
   let lost = new Map<string, number>();
   if (options.printPaths) {
-    noteLine(formatOutcome(last));
+    printToStderr(formatOutcome(last));
     lost = await printPaths(url, id, options);
   } else if (!isJson) {
     printLine(formatOutcome(last));
-    if (last.filesOnDisk > 0 && !hasLetGo(last)) await tellPlaces(url, id);
+    if (last.filesOnDisk > 0 && !isReleased(last)) await printRequestDirectories(url, id);
   }
   if (last.state === 'PARTIAL') throw await describePartial(url, last);
   if (last.state !== 'COMPLETED')
     throw new CommandError(`request ${id} is ${last.state.toLowerCase()}`, exitCodes.incomplete);
   const missing = await findMissing(url, id);
   if (missing.length > 0) throw new IncompleteError(id, missing);
-  requireNoneLost(id, lost);
+  requireAllOnDisk(id, lost);
 }
 
 interface View {
-  /** Since when the rate is reckoned. */
+  /** The start of the interval for the rate. */
   first: Progress;
   text?: string;
-  /** Why it waits, above the bar. */
+  /** The reason to wait, above the bar. */
   reason?: string | undefined;
   waiting?: WaitingView | undefined;
-  /** The range that was told last. */
-  told?: EndFragment;
+  /** The last printed range. */
+  printedEnd?: EndFragment;
 }
 
-/** A shorter time is not worth a line. */
-const WORTH_TELLING_SECONDS = 60;
+/** The end is printed only if it is at least this far away. */
+const MIN_END_SECONDS = 60;
 
 /**
- * A line above the bar: the range that the plan gives, and another one when the plan has left that.
- * @param now by the clock of the server: that of this host may be off
+ * Prints the range of the planned end above the bar, and a new range when the planned end leaves the last one.
+ * @param now the server's time, because this host's clock may be wrong
  */
-function tellEnd(line: ProgressLine | undefined, view: View, now: string, end: EndFragment): void {
-  if (secondsBetween(now, end.planned) < WORTH_TELLING_SECONDS) return;
-  const { told } = view;
-  if (told && secondsBetween(told.earliest, end.planned) >= 0 && secondsBetween(end.planned, told.latest) >= 0) return;
-  view.told = end;
+function printEnd(line: ProgressLine | undefined, view: View, now: string, end: EndFragment): void {
+  if (secondsBetween(now, end.planned) < MIN_END_SECONDS) return;
+  const { printedEnd: last } = view;
+  if (last && secondsBetween(last.earliest, end.planned) >= 0 && secondsBetween(end.planned, last.latest) >= 0) return;
+  view.printedEnd = end;
   const text = formatEnd(now, end);
-  line?.note(told ? `the plan has moved: ${text}` : text);
+  line?.printAbove(last ? `new estimate: ${text}` : text);
 }
 
 /** Yields progress until the request has finished or the signal aborts; reconnects to a server that answered once. */
@@ -151,7 +151,7 @@ async function* followRequest(url: string, id: number, signal: AbortSignal): Asy
       lost = error;
     }
     if (signal.aborted || (last && FINISHED.includes(last.state))) return;
-    if (!last || ++failures > RETRIES) throw lost ?? new CommandError(`request ${id}: the server ended the watch`);
+    if (!last || ++failures > RETRIES) throw lost ?? new CommandError(`request ${id}: the server closed the subscription`);
     await sleep(RETRY_MS, undefined, { signal }).catch(() => {});
   }
 }
@@ -162,14 +162,14 @@ function draw(line: ProgressLine | undefined, view: View, now: Progress): void {
   const seconds = secondsBetween(first.at, now.at);
   const rate = seconds > 0 ? Number(now.bytesOnDisk - first.bytesOnDisk) / seconds : 0;
   const left = now.eta === null ? undefined : secondsBetween(now.at, now.eta);
-  const isOver = now.filesOnDisk + now.filesFailed === now.filesTotal;
+  const isDone = now.filesOnDisk + now.filesFailed === now.filesTotal;
   const facts = [
-    `${now.filesOnDisk}/${plural(now.filesTotal, 'file')}${tellFailed(now)}`,
+    `${now.filesOnDisk}/${plural(now.filesTotal, 'file')}${describeFailed(now)}`,
     `${formatBytes(now.bytesOnDisk)} of ${formatBytes(now.bytesTotal)}`,
     `${formatBytes(Math.round(rate))}/s`,
-    hasLetGo(now) ? now.state.toLowerCase() : isOver ? tellOver(now) : tellLeft(view, now, left),
+    isReleased(now) ? now.state.toLowerCase() : isDone ? describeDone(now) : describeLeft(view, now, left),
   ];
-  const isWhole = now.bytesTotal === 0n && isOver && !hasLetGo(now);
+  const isWhole = now.bytesTotal === 0n && isDone && !isReleased(now);
   const part = isWhole ? 1 : Number(now.bytesOnDisk) / Math.max(Number(now.bytesTotal), 1);
   const isFirst = view.text === undefined;
   view.text = [...(view.reason === undefined ? [] : [printable(view.reason)]), formatBar(part, facts.join('  '))].join(
@@ -178,23 +178,23 @@ function draw(line: ProgressLine | undefined, view: View, now: Progress): void {
   if (isFirst) line?.draw();
 }
 
-const tellFailed = ({ filesFailed }: Progress): string => (filesFailed > 0 ? `, ${filesFailed} failed` : '');
+const describeFailed = ({ filesFailed }: Progress): string => (filesFailed > 0 ? `, ${filesFailed} failed` : '');
 
-const tellOver = ({ filesFailed }: Progress): string => (filesFailed > 0 ? 'ended' : 'done');
+const describeDone = ({ filesFailed }: Progress): string => (filesFailed > 0 ? 'ended' : 'done');
 
 const MAX_REASON = 80;
 
 /**
- * Returns the time that is left by what was restored so far; or why it waits, if the plan knows that it does not go on, or not when it
- * ends. In a terminal that is a line of its own above the bar, as long as it is so: behind the bar it would be cut off.
+ * Returns the remaining time at the rate so far, or the reason to wait if nothing is read or the plan has no end. A terminal
+ * shows the reason above the bar, because it would be cut off behind it.
  */
-function tellLeft(view: View, now: Progress, left: number | undefined): string {
+function describeLeft(view: View, now: Progress, left: number | undefined): string {
   const { waiting } = view;
-  const isKept = waiting !== undefined && !waiting.isReading && (left === undefined || !waiting.end);
-  if (waiting?.reason === undefined || !(isKept || !waiting.end)) {
+  const isStopped = waiting !== undefined && !waiting.isReading && (left === undefined || !waiting.end);
+  if (waiting?.reason === undefined || !(isStopped || !waiting.end)) {
     return left === undefined ? now.state.toLowerCase() : `${formatSpan(Math.max(left, 1))} left`;
   }
-  const state = waiting.isReading ? 'reads' : 'waits';
+  const state = waiting.isReading ? 'reading' : 'waiting';
   if (stderr().isTTY) {
     view.reason = `${state}; ${waiting.reason}`;
     return state;
@@ -205,9 +205,9 @@ function tellLeft(view: View, now: Progress, left: number | undefined): string {
 
 function formatOutcome(last: Progress): string {
   const [id, state] = [last.requestId, last.state.toLowerCase()];
-  if (hasLetGo(last)) {
-    const had = `${last.filesOnDisk} of ${plural(last.filesTotal, 'file')}, ${formatBytes(last.bytesOnDisk)}`;
-    return `request ${id} is ${state}: it had on disk ${had}; nothing is on disk any more on its behalf`;
+  if (isReleased(last)) {
+    const onDisk = `${last.filesOnDisk} of ${plural(last.filesTotal, 'file')}, ${formatBytes(last.bytesOnDisk)}`;
+    return `request ${id} is ${state}: ${onDisk}, were on disk and have been released`;
   }
-  return `request ${id} is ${state}: ${plural(last.filesOnDisk, 'file')} on disk, ${formatBytes(last.bytesOnDisk)}${tellFailed(last)}`;
+  return `request ${id} is ${state}: ${plural(last.filesOnDisk, 'file')} on disk, ${formatBytes(last.bytesOnDisk)}${describeFailed(last)}`;
 }

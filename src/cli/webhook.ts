@@ -1,4 +1,4 @@
-/** `webhook`: programs elsewhere that are told of requests. */
+/** `webhook`: URLs that receive events of requests. */
 import { type Command, Option } from 'commander';
 import {
   CreateWebhook,
@@ -18,7 +18,7 @@ import { findSite } from './connection/where.js';
 import { chooseQuota } from './quota-choice.js';
 import { limitHelp, readLimit, readNumber } from './terminal/arguments.js';
 import { UsageError } from './terminal/failure.js';
-import { noteLine, type OutputOptions, printResult, printRows } from './terminal/output.js';
+import { printToStderr, type OutputOptions, printResult, printRows } from './terminal/output.js';
 import { formatTime } from './terminal/times.js';
 
 export function register(program: Command): void {
@@ -65,7 +65,7 @@ export function register(program: Command): void {
     .action((id, options) => removeWebhook(findSite(), readNumber('<id>', id), options));
 }
 
-/** As messages call them, and as GraphQL does. */
+/** Events by their names in messages, with their names in GraphQL. */
 const events: Record<string, WebhookEvent> = {
   'request.started': 'REQUEST_STARTED',
   'request.first_file': 'REQUEST_FIRST_FILE',
@@ -103,17 +103,17 @@ async function readQuota({ all, quota }: AddOptions): Promise<string | undefined
 
 async function addWebhook(url: string, target: string, options: AddOptions): Promise<void> {
   const input = { url: target, quota: await readQuota(options), events: readEvents(options.event), note: options.note };
-  showSecret(await askChange(url, CreateWebhook, { input }, { url: '<url>' }), options, 'is there');
+  showSecret(await askChange(url, CreateWebhook, { input }, { url: '<url>' }), options, 'is created');
 }
 
 async function rotate(url: string, id: number, options: OutputOptions): Promise<void> {
   const rotated = await askChange(url, RotateWebhook, { id });
-  showSecret(rotated, options, 'has another secret, and for a day the old one as well');
+  showSecret(rotated, options, 'has a new secret; for a day, the old one is valid too');
 }
 
-function showSecret({ secret, webhook }: WebhookSecretFragment, options: OutputOptions, what: string): void {
+function showSecret({ secret, webhook }: WebhookSecretFragment, options: OutputOptions, state: string): void {
   printResult({ ...webhook, secret }, secret, options);
-  if (!options.json) noteLine(`webhook ${webhook.webhookId} ${what}; the secret is not shown again`);
+  if (!options.json) printToStderr(`webhook ${webhook.webhookId} ${state}; the secret is not shown again`);
 }
 
 async function setWebhook(
@@ -125,7 +125,7 @@ async function setWebhook(
   const isEnabled = options.on ? true : options.off ? false : undefined;
   const input = { id, url: options.url, events: readEvents(options.event), note: options.note, isEnabled };
   if (Object.values(input).filter((value) => value !== undefined).length === 1) {
-    throw new UsageError('give what is to change: --url, --event, --note, --on or --off');
+    throw new UsageError('nothing to change: give --url, --event, --note, --on or --off');
   }
   const webhook = await askChange(url, SetWebhook, { input });
   printResult(webhook, `webhook ${id} ${describe(webhook)}`, options);
@@ -133,7 +133,7 @@ async function setWebhook(
 
 async function test(url: string, id: number, options: OutputOptions): Promise<void> {
   const webhook = await askChange(url, TestWebhook, { id });
-  printResult(webhook, `a test waits to be sent: "tapegate webhook log ${id}" says what came of it`, options);
+  printResult(webhook, `a test message is waiting: "tapegate webhook log ${id}" shows the result`, options);
 }
 
 async function removeWebhook(url: string, id: number, options: OutputOptions): Promise<void> {
@@ -143,14 +143,14 @@ async function removeWebhook(url: string, id: number, options: OutputOptions): P
 
 function describe({ isEnabled, disabledReason, failingSince, lastError, sentAt }: WebhookRowFragment): string {
   if (!isEnabled) return `is off: ${disabledReason ?? ''}`;
-  if (failingSince !== null) return `fails since ${formatTime(failingSince)}: ${lastError ?? ''}`;
-  return sentAt === null ? 'is on, and was told nothing yet' : `took its last message at ${formatTime(sentAt)}`;
+  if (failingSince !== null) return `is failing since ${formatTime(failingSince)}: ${lastError ?? ''}`;
+  return sentAt === null ? 'is on, no message sent yet' : `accepted its last message at ${formatTime(sentAt)}`;
 }
 
 async function listWebhooks(url: string, options: OutputOptions): Promise<void> {
   printRows(await askNodes(url, Webhooks, {}), options, {
     none: 'there are no webhooks',
-    header: ['ID', 'TOLD OF', 'URL', 'WAITING', 'IT', 'NOTE'],
+    header: ['ID', 'QUOTA', 'URL', 'WAITING', 'STATE', 'NOTE'],
     cells: (webhook) => [
       webhook.webhookId,
       webhook.user ?? 'all',
@@ -162,12 +162,12 @@ async function listWebhooks(url: string, options: OutputOptions): Promise<void> 
   });
 }
 
-const outcomes: Record<WebhookMessageState, string> = { PENDING: 'waits', SENT: 'sent', GIVEN_UP: 'given up' };
+const outcomes: Record<WebhookMessageState, string> = { PENDING: 'waiting', SENT: 'sent', GIVEN_UP: 'given up' };
 
 async function showLog(url: string, id: number, options: OutputOptions & { limit?: string }): Promise<void> {
   printRows(await askNodes(url, WebhookMessages, { id }, readLimit(options)), options, {
-    none: 'it was told nothing yet',
-    header: ['WRITTEN', 'TYPE', 'REQUEST', 'IS', 'TRIES', 'NEXT', 'ERROR'],
+    none: 'no messages yet',
+    header: ['CREATED', 'TYPE', 'REQUEST', 'STATE', 'TRIES', 'NEXT', 'ERROR'],
     cells: ({ createdAt, type, requestId, state, attempts, nextTryAt, lastError }) => [
       formatTime(createdAt),
       type,

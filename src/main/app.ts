@@ -1,4 +1,4 @@
-/** The gateway: everything it serves over HTTP, put together in one place. */
+/** The gateway: composes all of its HTTP endpoints. */
 import type { IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import express, { type Express, type NextFunction, type Request, type RequestHandler, type Response } from 'express';
@@ -55,7 +55,7 @@ function createApp(ctx: Context, handlers: Handlers): Express {
   const { graphql, identifier, answers, limits, standbys, metrics, contextFor } = handlers;
   const app = express();
   app.disable('x-powered-by');
-  app.disable('etag'); // an ETag of a list would have to hold all of it
+  app.disable('etag'); // an ETag would require the whole list in memory
   const stalled = dropStalled(ctx.config.readerSeconds * 1000);
   const [headers, guard] = [createSecurityHeaders(ctx.config), createBrowserGuard(ctx.config)];
   app.use(answers.handler, stalled, headers, refuseBadTarget, guard);
@@ -67,8 +67,8 @@ function createApp(ctx: Context, handlers: Handlers): Express {
     req.path === '/' ? takeImport(req, res) : next(),
   );
   app.use(joinSlashes);
-  app.use([...DOOR_PATHS], known);
-  mountDoor(app, ctx, contextFor, answers);
+  app.use([...TRANSFER_PATHS], known);
+  mountTransferTools(app, ctx, contextFor, answers);
   app.get(METADATA_PATH, createMetadataHandler(ctx.config));
   mountHealth(app, ctx, { answers, standbys });
   app.use(METRICS_PATH, known);
@@ -82,7 +82,7 @@ function createApp(ctx: Context, handlers: Handlers): Express {
     res.status(404).json({ error: `there is nothing at ${req.path}` });
   });
   app.use(REST, createRestErrorHandler(ctx.log));
-  app.use([...DOOR_PATHS], createProblemHandler(ctx.log));
+  app.use([...TRANSFER_PATHS], createProblemHandler(ctx.log));
   app.use(GRAPHQL, graphql.onError);
   app.use(createErrorHandler(ctx.log, 'HTTP', sendError));
   return app;
@@ -94,8 +94,7 @@ const refuseBadTarget: RequestHandler = (req, _res, next) => {
 };
 
 /**
- * Returns the context of a request. Copying the object by spread took as long as a look-up in the database takes of
- * this process.
+ * Returns the context of a request. It does not spread the object, which took as much processor time as a database lookup.
  */
 function serve(ctx: Context, standbys: Standbys | undefined, req: IncomingMessage): Context {
   const { config, db, events, refusals, checkLibrary, stagingTermsOf, copies, recordMissing } = ctx;
@@ -112,13 +111,13 @@ function serve(ctx: Context, standbys: Standbys | undefined, req: IncomingMessag
     copies,
     recordMissing,
     get log() {
-      log ??= ctx.log.child(idOf(res)); // most answers say nothing
+      log ??= ctx.log.child(idOf(res)); // most requests log nothing
       return log;
     },
     caller: callerOf(req),
     share: limitKey(req),
     get reader() {
-      return readerOf(res); // short answers need none
+      return readerOf(res); // short responses need none
     },
     keep: () => keepTurn(res),
     traceparent: traceparentOf(res),
@@ -152,7 +151,7 @@ export async function startGateway(ctx: Context): Promise<Gateway> {
     url: `${createTlsServer ? 'https' : 'http'}://${family === 'IPv6' ? `[${address}]` : address}:${port}`,
     close: async () => {
       const endStreams = () => {
-        graphql.close(); // before the readers of events end, which a stream would take for the end of its operation
+        graphql.close(); // before the readers of events end, which a stream would interpret as the end of its operation
         ctx.events.endReaders();
       };
       await answers.finish(servers, { leaveMs: ctx.config.leaveSeconds * 1000, endStreams });
@@ -171,7 +170,7 @@ function openStandbys({ config, db, log }: Context): Standbys | undefined {
 }
 
 /**
- * Closes a connection whose client neither reads nor sends. A slow client may be slow, unless others wait for its slot
+ * Closes a connection whose client neither reads nor sends. A slow client is tolerated, unless other callers wait for its slot
  * (db/long-reads.ts).
  */
 function dropStalled(ms: number): RequestHandler {
@@ -184,17 +183,17 @@ function dropStalled(ms: number): RequestHandler {
   };
 }
 
-const DOOR_PATHS = [TAPE_PATH, WEBDAV_ROOT];
+const TRANSFER_PATHS = [TAPE_PATH, WEBDAV_ROOT];
 
 const SLASHES = /^\/{2,}(?=(?:webdav|tape_rest)(?:[/?]|$))/;
 
-/** Grid clients join host and path with two slashes. */
+/** Removes the second slash that grid clients put between host and path. */
 const joinSlashes: RequestHandler = (req, _res, next) => {
   req.url = req.url.replace(SLASHES, '/');
   next();
 };
 
-function mountDoor(app: Express, ctx: Context, contextFor: (req: Request) => Context, answers: AnswersInHand): void {
+function mountTransferTools(app: Express, ctx: Context, contextFor: (req: Request) => Context, answers: AnswersInHand): void {
   app.get(DISCOVERY_PATH, createDiscovery(ctx.config));
   app.use(TAPE_PATH, createTapeRouter(contextFor));
   const isStopping = () => answers.isStopping;
@@ -215,20 +214,20 @@ function mountHealth(app: Express, ctx: Context, { answers, standbys }: Pick<Han
   app.get('/health/live', (_req, res) => void res.json({ status: 'live' }));
   const fence = followFence(ctx);
   app.get('/health/ready', async (_req, res) => {
-    if (answers.isStopping) return void res.status(503).json({ status: 'the gateway stops' });
-    const isReady = ctx.db.pulse.isAnswering; // known without asking, which might not be answered
+    if (answers.isStopping) return void res.status(503).json({ status: 'the gateway is stopping' });
+    const isReady = ctx.db.pulse.isAnswering; // known without a query, which might hang
     const status = isReady ? 'ready' : 'the database does not answer';
     const clock = ctx.db.clock.isPlausible ? {} : { clock: 'implausible: nothing expires or is removed' };
-    // without the reason, which names paths: anyone may read this
+    // without the reason, which contains paths: all callers may read this
     const fenced = isReady && (await fence()) !== null ? { fenced: true } : {};
-    res.status(isReady ? 200 : 503).json({ status, ...clock, ...fenced, ...tellStandbys(standbys) });
+    res.status(isReady ? 200 : 503).json({ status, ...clock, ...fenced, ...describeStandbys(standbys) });
   });
 }
 
 const FENCE_MS = 2000;
 const FENCE_ANSWER_MS = 500;
 
-/** Returns a function that reads the fence unless it is known, and gives the last known one if that takes long. */
+/** Returns a function that reads the fence if the last value is old, and returns the last value if reading takes long. */
 function followFence(ctx: Context): () => Promise<string | null> {
   let fence: string | null = null;
   let readAt = Number.NEGATIVE_INFINITY;
@@ -240,7 +239,7 @@ function followFence(ctx: Context): () => Promise<string | null> {
   return async () => {
     if (performance.now() - readAt < FENCE_MS) return fence;
     reading ??= read()
-      .catch(() => {}) // the database does not answer, which is reported
+      .catch(() => {}) // the database does not answer, which is reported elsewhere
       .finally(() => {
         reading = undefined;
       });
@@ -249,8 +248,8 @@ function followFence(ctx: Context): () => Promise<string | null> {
   };
 }
 
-/** Standbys in use, and how far the last one is behind. */
-function tellStandbys(standbys: Standbys | undefined): object {
+/** Returns the number of standbys in use, and the lag of the slowest one. */
+function describeStandbys(standbys: Standbys | undefined): object {
   if (!standbys) return {};
   const all = standbys.status;
   const used = all.filter(({ problem }) => problem === undefined).length;

@@ -1,6 +1,6 @@
 /**
- * A small archive of real bytes on a few volumes with two users, for a first try. The bytes follow from the paths, and
- * the users are stored last: after a kill it continues.
+ * A small archive with real bytes on a few volumes, and two users, for a first try. The bytes are derived from the paths, and the
+ * users are stored last, so that the next start continues after a kill.
  */
 
 import { createCipheriv, createHash } from 'node:crypto';
@@ -28,8 +28,8 @@ const ALICE = { user: 'alice', size: 100_000_000n, email: 'alice@example.org', n
 export type Demo = 'made' | 'unused';
 
 /**
- * Does nothing if there is another user or file, or if the demo is complete.
- * @returns undefined if there is nothing to say about the demo
+ * Creates the demo. Does nothing if the database contains another user, file or request, or if the demo is complete.
+ * @returns undefined if the demo is not to be mentioned
  */
 export async function makeDemo(ctx: Context, library: WritableLibrary): Promise<Demo | undefined> {
   const client = await ctx.db.pool.connect();
@@ -53,7 +53,7 @@ export async function makeDemo(ctx: Context, library: WritableLibrary): Promise<
     await setQuota(ctx, ALICE);
     return 'made';
   } finally {
-    client.release(true); // lets go of the lock
+    client.release(true); // releases the lock
   }
 }
 
@@ -69,15 +69,15 @@ async function archiveFiles(ctx: Context, library: WritableLibrary): Promise<voi
     }
     const input = { dir, prefix: PREFIX, spot: 'spot-demo', volumeSize: VOLUME_BYTES };
     const { failed } = await archiveTree(ctx, library, input, { signal: new AbortController().signal });
-    await registerRows(ctx, [PREFIX, path.dirname(PREFIX)].map(toOpenFolder));
+    await registerRows(ctx, [PREFIX, path.dirname(PREFIX)].map(toOpenDirectory));
     if (failed.length > 0) throw new Error(`the demo archive could not be made: ${failed[0]}`);
   } finally {
     await rm(dir, { recursive: true });
   }
 }
 
-/** Everybody may read the demo, wherever its files were made. */
-function toOpenFolder(folder: string, index: number): CatalogueRow {
+/** Returns the row of a directory that all users may read, whatever the mode of the temporary directory was. */
+function toOpenDirectory(directory: string, index: number): CatalogueRow {
   const unknown = {
     verified: undefined,
     spotName: undefined,
@@ -85,7 +85,7 @@ function toOpenFolder(folder: string, index: number): CatalogueRow {
     position: undefined,
     checksum: undefined,
   };
-  return { ...unknown, line: index + 1, path: `${folder}/`, size: 0n, stage: null, mode: 0o755 };
+  return { ...unknown, line: index + 1, path: `${directory}/`, size: 0n, stage: null, mode: 0o755 };
 }
 
 function makeBytes(name: string): Buffer {

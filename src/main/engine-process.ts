@@ -1,9 +1,10 @@
 /**
- * One process of an engine: a drive of a library, or the passes. It is started, told and watched by src/main/commands/engine-processes.ts.
+ * One process of an engine: a drive of a library, or the jobs. src/main/commands/engine-processes.ts starts, controls and
+ * supervises it.
  *
- * Its own code goes on while threads hang in calls on a disk or a tape. So it finds that out, takes what hangs out of
- * service, gives the drive back, says so, and ends itself with SIGKILL: any other end would wait for the threads. It ends in
- * the same way when its keeper is gone, which loses nothing: whatever it does may be killed at any line.
+ * JavaScript keeps running while threads hang in calls on a disk or a tape. If a call hangs, the process suspends its disk or
+ * drive, releases its lease, reports the hang, and kills itself with SIGKILL, because any other exit waits for the threads. It
+ * does the same when its parent has ended. This loses nothing, because all of its work may be killed at any line.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { attach } from '../cli/connection/runtime.js';
@@ -34,23 +35,23 @@ let close: () => Promise<void> = async () => {};
 let db: Database | undefined;
 let forwarding: Forwarding | undefined;
 
-// terminals and service managers signal the whole group; the parent says when to stop
+// terminals and service managers signal the whole group, but only the parent decides when to stop
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => {});
 process.on('disconnect', end);
 process.on('message', (order: EngineOrder) => {
   if (order.kind === 'begin') engine ??= begin(order);
   else void stop();
 });
-setInterval(() => tell('alive'), ALIVE_MS);
-tell('alive');
+setInterval(() => report('alive'), ALIVE_MS);
+report('alive');
 
 function end(): void {
   process.kill(process.pid, 'SIGKILL');
 }
 
-function tell(kind: EngineReport['kind'], onTold: () => void = () => {}): void {
-  const told = forwarding?.take(db);
-  if (process.connected) process.send?.({ kind, told } satisfies EngineReport, undefined, undefined, onTold);
+function report(kind: EngineReport['kind'], onSent: () => void = () => {}): void {
+  const metrics = forwarding?.take(db);
+  if (process.connected) process.send?.({ kind, metrics } satisfies EngineReport, undefined, undefined, onSent);
   else end();
 }
 
@@ -75,7 +76,7 @@ async function begin({
     await runtime.ctx.events.open();
     const libraries = await readLibraries(runtime.ctx);
     const library = libraries.find(({ id }) => id === libraryId);
-    if (!library) return await leave('stopped'); // it was removed, which its keeper sees as well
+    if (!library) return await leave('stopped'); // the library was removed, and the parent ends this process
     const begun = await startEngine(runtime.ctx, openLibrary(runtime.ctx, library), {
       part,
       library,
@@ -83,10 +84,10 @@ async function begin({
       env: environment,
       onHang: () => void leave('hung'),
     });
-    tell('ready');
+    report('ready');
     return begun;
   } catch (error) {
-    runtime.ctx.log.error({ err: error, part }, 'an engine process cannot begin');
+    runtime.ctx.log.error({ err: error, part }, 'engine process cannot start');
     return await leave('failed');
   }
 }
@@ -102,7 +103,7 @@ async function stop(): Promise<void> {
 }
 
 async function leave(kind: 'failed' | 'hung' | 'stopped'): Promise<never> {
-  await Promise.race([close(), sleep(CLOSE_MS)]).catch(() => {}); // it ends in any case
-  tell(kind, end);
+  await Promise.race([close(), sleep(CLOSE_MS)]).catch(() => {}); // the process exits in any case
+  report(kind, end);
   return await new Promise<never>(() => {});
 }

@@ -25,9 +25,9 @@ import { hideSecretsOfCrashes } from './crash.js';
 import type { CommandFile, Commands } from './table.js';
 
 /**
- * What is set here, the commands take over.
- * @param where what the help says of the environment
- * @param args of the commands only those that are named here are loaded; the others have their lines in the help
+ * Creates the program. Its commands inherit its settings.
+ * @param where the line about the environment at the end of the help
+ * @param args only the commands that are named here are loaded; the others have only their line in the help
  */
 export async function createProgram(
   files: readonly CommandFile[],
@@ -39,7 +39,7 @@ export async function createProgram(
     .version(JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8')).version)
     .option('--utc', 'print times in UTC, as to scripts; a terminal gets local times')
     .exitOverride()
-    // each command has options
+    // each command has options, so "[options]" adds nothing
     .configureHelp({ subcommandTerm: (command) => new Help().subcommandTerm(command).replace(' [options]', '') })
     .configureOutput({
       writeOut: (text) => stdout().write(fitTerminal(text)),
@@ -58,7 +58,7 @@ export async function createProgram(
   await addCommands(program, files, args);
   showExamples(program, []);
   program.hook('preAction', (_program, command) => {
-    present().tellsPeople = stdout().isTTY === true && !program.opts().utc;
+    present().isForPeople = stdout().isTTY === true && !program.opts().utc;
     present().isWide = command.opts().wide === true;
     present().options = command.options.flatMap(({ long }) => long ?? []);
   });
@@ -88,7 +88,7 @@ const nameOf = (usage: string): string => usage.split(' ')[0] ?? '';
 
 const widthOf = ({ isTTY, columns }: Output) => (isTTY ? columns : undefined) as number;
 
-/** Notes of a help, which commander leaves as they are: lines that begin with a blank are a table or a command, and stay. */
+/** Wraps the text that follows a help, which commander does not wrap. Lines that begin with a blank belong to a table or a command and stay. */
 function fitTerminal(text: string): string {
   const columns = widthOf(stdout());
   if (!columns) return text;
@@ -144,13 +144,13 @@ export async function runProgram(given: Commands): Promise<void> {
   let unread: number | undefined;
   process.stdout.on('error', (error) => {
     if (unread !== undefined) return;
-    // its reader has seen enough; a connection that breaks off may say EPIPE as well, and is a failure
+    // the reader of standard output has closed it; an EPIPE of another connection is a failure
     unread = codeOf(error) === 'EPIPE' ? 0 : fail(error);
-    if (process.emit('SIGINT')) return; // the command ends itself
+    if (process.emit('SIGINT')) return; // the command handles the signal
     void Promise.resolve(present().close?.()).finally(() => process.exit(unread));
   });
-  process.stderr.on('error', () => {}); // nobody reads it any more
+  process.stderr.on('error', () => {}); // the reader has closed it
   const code = await run(given, process.argv.slice(2)).catch((error) => unread ?? fail(error));
   process.exitCode = unread ?? code;
-  if (code === exitCodes.interrupted) process.exit(); // an answer that is awaited may never come
+  if (code === exitCodes.interrupted) process.exit(); // a pending response may never arrive
 }

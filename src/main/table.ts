@@ -14,7 +14,7 @@ export interface CommandFile {
   commands: Record<string, Description>;
 }
 
-/** The commands of a program, in the order of its help, and what its help says of the environment. */
+/** The commands of a program, in the order of its help, and the line about the environment at the end of the help. */
 export interface Commands {
   commands: readonly CommandFile[];
   where: string;

@@ -1,10 +1,10 @@
 #!/usr/bin/env node
 /**
- * Where the program begins: a Node.js that is too old for it is told, before anything is loaded that it cannot read. So
- * this file has no static import, and no syntax that is newer than `import()`.
+ * The entry point of the program. It reports a version of Node.js that is too old before it loads code that this version
+ * cannot read. So this file has no static import, and no syntax that is newer than `import()`.
  */
 
-/** As `engines` in package.json says; a test holds the two together. */
+/** The version of `engines` in package.json. A test compares them. */
 const OLDEST = '20.19';
 
 const running = process.versions.node;
@@ -14,7 +14,7 @@ const [oldestMajor, oldestMinor] = OLDEST.split('.').map(Number);
 if (Number(major) > Number(oldestMajor) || (major === oldestMajor && Number(minor) >= Number(oldestMinor))) {
   void import('./cli.js');
 } else {
-  process.stderr.write(`tapegate: Node.js ${OLDEST} or newer is needed, and this is ${running}\n`);
+  process.stderr.write(`tapegate: Node.js ${OLDEST} or newer is required, not ${running}\n`);
   process.exitCode = 1;
 }
 

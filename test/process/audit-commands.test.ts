@@ -82,7 +82,7 @@ test('the whole audit is exported as JSON Lines and CSV, and a table is limited'
   expect(header).toBe('at,who,way,tokenId,address,operation,objectKind,object,given,result,count');
   expect(first).toMatch(/^[-:.T0-9]+Z,"'=cmd,""x""",system,,,setQuota,QUOTA,many,"\{""size"": ?""1008""\}",DONE,1$/);
   expect([second, rest]).toEqual([expect.stringMatching(/""size"": ?""1009""/), ['']]);
-  expect(csv.stderr).toBe('there is more before that; --limit shows it\n');
+  expect(csv.stderr).toBe('older entries are not shown; --limit shows more\n');
   const table = await audit(...user);
   expect([table.stdout.trim().split('\n').length, table.stderr]).toEqual([1001, csv.stderr]);
   expect(await audit(...user, '--json', '--limit', '1010')).toEqual(done(json.stdout));

@@ -137,7 +137,7 @@ test('a backup that is taken under writes is restored whole, and no id of what w
   expect((await run('doctor', '--adopt')).stderr).toContain('this Tapegate is fenced: it was restored from a backup');
   expect(await run('takeover', '--yes')).toMatchObject({ code: 0 });
   const doctor = await run('doctor', '--adopt');
-  expect(doctor.stdout).toMatch(/: 2 faults, 2 repaired\n$/); // it removes the two copies of `after`
+  expect(doctor.stdout).toMatch(/: 2 findings, 2 repaired\n$/); // it removes the two copies of `after`
   const countRestored = 'SELECT coalesce(sum(files_restored), 0)::int AS files FROM site_history';
   const [counted] = await askOnce(countRestored);
 
@@ -158,7 +158,7 @@ test('a backup that is taken under writes is restored whole, and no id of what w
     const [row] = await askOnce(countRestored);
     return row.files >= counted.files + 3;
   });
-  expect(await run('doctor')).toMatchObject({ code: 0, stdout: expect.stringContaining('nothing is wrong') });
+  expect(await run('doctor')).toMatchObject({ code: 0, stdout: expect.stringContaining('no findings') });
 });
 
 /** Loaded before the program: it kills itself before or after a call of a function of `node:fs/promises`. */
@@ -211,7 +211,7 @@ test('a backup that loses its server leaves no backup, and the next one is compl
 
 test('a restore that is killed leaves no database or all of it, and the next one restores all of it', async () => {
   await stopSite();
-  expect((await run('restore', backup('first'))).stderr).toContain(`there is a database in ${dataDir}/postgres`);
+  expect((await run('restore', backup('first'))).stderr).toContain(`there is already a database in ${dataDir}/postgres`);
   const place = path.join(dataDir, 'postgres');
   renameSync(place, `${place}-away`);
   const expectWhole = async () => {
@@ -313,9 +313,9 @@ test.each<[string, string[], number, string, Record<string, string>?]>([
   ['a target that exists', ['backup', copy], 1, `${copy} is there already: a backup is a new folder`],
   ['a target deep in the database', ['backup', path.join(dataDir, 'postgres/base/one')], 1, 'is within the database'],
   ['no database', ['backup', backup('none')], 1, 'there is no database', { DATA_DIR: `${dataDir}-2` }],
-  ['no backup', ['restore'], 2, 'restore which backup? (its folder)'],
-  ['--to-url without a backup', ['restore', '--to-url', 'postgresql:///x'], 2, '--to-url: of which backup?'],
-  ['--to-url without a URL', ['restore', backup('none'), '--to-url'], 2, '--to-url: name the database'],
+  ['no backup', ['restore'], 2, 'give the directory of a backup'],
+  ['--to-url without a backup', ['restore', '--to-url', 'postgresql:///x'], 2, '--to-url needs the directory of a backup'],
+  ['--to-url without a URL', ['restore', backup('none'), '--to-url'], 2, '--to-url needs a URL, or DATABASE_URL'],
   ['--as-of with a backup', ['restore', backup('none'), '--as-of', '2026-01-01T00:00:00Z'], 2, '--as-of'],
   ['a backup of an external database', ['backup', backup('none')], 1, 'pg_basebackup', { DATABASE_URL }],
   ['a restore to an external database', ['restore', backup('none')], 2, 'DATABASE_URL', { DATABASE_URL }],
@@ -350,12 +350,12 @@ test('a database that was restored with other tools continues with ids beyond al
     const inEmpty = { env: { ...given, DATABASE_URL: empty.url } };
     const none = await runCli(['restore', '--as-of', '2026-11-21T18:00:00Z'], inEmpty).finally(() => empty.drop());
     expect(none).toMatchObject({ code: 1, stderr: expect.stringContaining('there is no database of Tapegate') });
-    expect(await settle()).toEqual([2, expect.stringContaining('--as-of is to say when')]);
-    expect(await settle('--as-of', 'lately')).toEqual([2, expect.stringContaining('--as-of is to say when')]);
+    expect(await settle()).toEqual([2, expect.stringContaining('--as-of must be the time of the restored state')]);
+    expect(await settle('--as-of', 'lately')).toEqual([2, expect.stringContaining('--as-of must be the time of the restored state')]);
     await client.query(`INSERT INTO running_process (id, kind, host, pid, version, started_at, seen_at, lag_seconds)
       SELECT gen_random_uuid(), 'ENGINE', 'far', 7, '1', t, t, 0 FROM timezone('utc', clock_timestamp()) t`);
     const day = new Date(Date.now() - 86_400_000).toISOString();
-    expect(await settle('--as-of', day)).toEqual([1, expect.stringContaining('is used by engine 7 of far')]);
+    expect(await settle('--as-of', day)).toEqual([1, expect.stringContaining('is in use by engine 7 of far')]);
     await client.query('DELETE FROM running_process');
     const read = `SELECT sequencename AS name, data_type::text AS type, coalesce(last_value, 0)::int8::text AS last
       FROM pg_sequences WHERE schemaname = 'public' ORDER BY 1`;
@@ -382,8 +382,8 @@ test('a database that was restored with other tools continues with ids beyond al
     expect(await next(2_147_483_647, day)).toBeNull();
     const [, last] = await settle('--as-of', '2026-11-21T20:00:00.25+02:00');
     const asOf = '2026-11-21T18:00:00.250Z';
-    expect(last).toContain(`the database of DATABASE_URL goes on from ${asOf}\n`);
-    expect(last).toContain('none can be made: no id is left');
+    expect(last).toContain(`the database of DATABASE_URL continues from ${asOf}\n`);
+    expect(last).toContain('no id is left for new requests');
     const { rows } = await client.query('SELECT fenced FROM site_identity');
     expect(rows).toEqual([{ fenced: `it was restored from a backup of ${asOf}` }]);
   } finally {

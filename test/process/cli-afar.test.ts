@@ -107,7 +107,7 @@ test('quota history prints the use by the hour', async () => {
 test('volumes are listed, and volume set changes the medium of all named volumes or of none', async () => {
   const volumeOf = (volume: string, n: number) => ({ path: `/volume/${volume}/${n}`, size: 2n ** 40n, volume });
   await addFiles(app.ctx, [volumeOf('V1', 1), volumeOf('V1', 2), volumeOf('V2', 1)]);
-  expect(await run('volume', 'set', 'V1', '--medium', 'lto-9')).toEqual(done('1 volume is of the medium lto-9\n'));
+  expect(await run('volume', 'set', 'V1', '--medium', 'lto-9')).toEqual(done('1 volume: medium lto-9\n'));
   for (const bad of [
     ['V2', 'V9', '--medium', 'lto-8'],
     ['V2', '--medium', 'stone'],
@@ -149,7 +149,7 @@ test('token create prints only the token on standard output, and it is valid unt
     return result.code !== 0 && result;
   });
   expect(rejected).toEqual(
-    refused(1, 'the token is not known here, has expired or was revoked ("tapegate login" keeps a token)'),
+    refused(1, 'the token is not known here, has expired or was revoked ("tapegate login" stores a token)'),
   );
   expect((await run('token', 'list')).stdout).toContain('revoked 20');
   expect(await run('token', 'revoke', '999999')).toEqual(refused(1, 'there is no token with id 999999'));
@@ -189,7 +189,7 @@ test('login stores a token for its server that only its user can read, and logou
   const list = () => runCli(['token', 'list', '--json'], { env });
   expect((await list()).code).toBe(1);
   expect(await runCli(['login'], { env, stdin: `${TAPEGATE_TOKEN}\n` })).toEqual(
-    done(`the token for ${app.url} is kept in ${file}\n`),
+    done(`the token for ${app.url} is stored in ${file}\n`),
   );
   expect([statSync(file).mode & 0o777, statSync(path.dirname(file)).mode & 0o777]).toEqual([0o600, 0o700]);
   expect((await list()).code).toBe(0);
@@ -199,11 +199,11 @@ test('login stores a token for its server that only its user can read, and logou
   expect((await runCli(['token', 'list'], { env: bad })).stderr).toContain('the token is not known here');
   chmodSync(file, 0o640);
   expect(await list()).toEqual(
-    refused(1, `${file} must be yours, and for nobody else to read: chmod 600, and make new tokens`),
+    refused(1, `${file} must belong to you, and other users must not be able to read it: run chmod 600, and create new tokens`),
   );
   chmodSync(file, 0o600);
-  expect(await runCli(['logout'], { env })).toEqual(done(`no token is kept for ${app.url} any more\n`));
-  expect(await runCli(['logout'], { env })).toEqual(done(`no token was kept for ${app.url}\n`));
+  expect(await runCli(['logout'], { env })).toEqual(done(`the stored token for ${app.url} is removed\n`));
+  expect(await runCli(['logout'], { env })).toEqual(done(`no token is stored for ${app.url}\n`));
   expect((await list()).code).toBe(1);
 });
 
@@ -211,9 +211,9 @@ test('login refuses what is no token, or is unknown to the server', async () => 
   const { TAPEGATE_TOKEN: _, ...env } = afar;
   const logIn = (stdin: string) => runCli(['login'], { env, stdin });
   expect(await logIn('')).toEqual(refused(1, 'no token was given'));
-  expect(await logIn('two words\n')).toEqual(refused(1, 'that is no token: one is a single word'));
+  expect(await logIn('two words\n')).toEqual(refused(1, 'not a token: a single word is expected'));
   expect(await logIn('tapegate_nobody')).toEqual(refused(1, 'the token is not known here, has expired or was revoked'));
-  expect(await runCli(['logout'], { env })).toEqual(done(`no token was kept for ${app.url}\n`));
+  expect(await runCli(['logout'], { env })).toEqual(done(`no token is stored for ${app.url}\n`));
   const xdg = { ...env, XDG_CONFIG_HOME: path.join(dir, 'own') };
   expect(await runCli(['login'], { env: xdg, stdin: app.token })).toMatchObject({
     stdout: expect.stringContaining(path.join(dir, 'own/tapegate/tokens.json')),
@@ -257,7 +257,7 @@ test('a restore disk is resized, listed and removed remotely; what touches the d
   const where = 'run this on a host that has the disk (engines run on tape1, tape2), with DATABASE_URL';
   for (const option of ['--mark', '--create']) {
     expect(await run('disk', 'add', mountpoint, '--size', '1G', option)).toEqual(
-      refused(1, `--create and --mark touch the disk: ${where}`),
+      refused(1, `--create and --mark need the disk: ${where}`),
     );
   }
   const none = path.join(dir, 'new');
@@ -272,8 +272,8 @@ test('a restore disk is resized, listed and removed remotely; what touches the d
   }
   expect(await run('disk', 'remove', `${mountpoint}/`)).toEqual(
     done(
-      `restore disk ${mountpoint} is removed; what stands there is left alone\n`,
-      'its marker stays: the disk is not looked at from here; "disk add --mark" would take it again\n',
+      `restore disk ${mountpoint} is removed; its directory is unchanged\n`,
+      'the marker file stays: this host does not read the disk; "tapegate disk add --mark" would add it again\n',
     ),
   );
   expect(await run('disk', 'list', '--json')).toEqual(done(''));
@@ -299,12 +299,12 @@ test('rule set reports the files that it covers, and warns of none', async () =>
   const [nfc, nfd] = ['/\u00e9t\u00e9', '/e\u0301te\u0301'];
   await addFiles(app.ctx, [{ path: `${nfd}/it's` }]);
   expect(await run('rule', 'set', 'fetch', nfd, '--everybody')).toEqual(
-    done(`everybody may fetch what is below ${nfd}: 1 file now\n`),
+    done(`everybody may fetch files below ${nfd}: 1 file now\n`),
   );
   expect(await run('rule', 'set', 'fetch', nfc, '--user', 'ann')).toEqual(
     done(
-      `user ann may fetch what is below ${nfc}\n`,
-      `nobody else may, but whom other rules for ${nfc} name\nthe catalogue has no file below ${nfc} now: see that it is the one that is meant\n`,
+      `user ann may fetch files below ${nfc}\n`,
+      `other callers may not, unless a rule for ${nfc} names them\nthe catalogue contains no file below ${nfc} now: check the prefix\n`,
     ),
   );
   for (const [folder, who] of [
@@ -318,7 +318,7 @@ test('rule set reports the files that it covers, and warns of none', async () =>
 test('user purge reports what it has changed', async () => {
   await addQuota(app.ctx, 'eva', 10n ** 9n);
   const said =
-    /^purged-[0-9a-f]{8} stands for the user now, in 0 requests, 0 letters, 0 tokens and \d+ rows of the audit\nlogs, /;
+    /^the user is now purged-[0-9a-f]{8} in 0 requests, 0 emails, 0 tokens and \d+ audit entr(?:y|ies)\nlogs, /;
   expect(await run('user', 'purge', 'eva')).toEqual({ code: 0, stdout: expect.stringMatching(said), stderr: '' });
 });
 
@@ -332,13 +332,13 @@ test('doctor finds and repairs wrong rows remotely, and refers to a host with th
   await addQuota(app.ctx, 'faulty', 10n ** 9n);
   await app.ctx.db.pool.query(`UPDATE quota SET used = 77 WHERE "user" = 'faulty'`);
   const fault = 'quota-used: user faulty: expected 0 bytes held; found 77 bytes used';
-  const summary = /^looked at \d+ quotas?, \d+ requests?, \d+ request files?, \d+ recalls?, and at no disk: (.*)$/;
+  const summary = /^checked \d+ quotas?, \d+ requests?, \d+ request files?, \d+ recalls?, no disk: (.*)$/;
   const read = async (...args: string[]) => {
     const { code, stdout, stderr } = await run('doctor', ...args);
     const lines = stdout.trimEnd().split('\n');
     return { code, lines: lines.map((line) => summary.exec(line)?.[1] ?? line), stderr };
   };
-  expect(await read()).toEqual({ code: 1, lines: [fault, '1 fault, 0 repaired'], stderr: note });
+  expect(await read()).toEqual({ code: 1, lines: [fault, '1 finding, 0 repaired'], stderr: note });
   const [json, report] = parseLines(await run('doctor', '--json'));
   const finding = { kind: 'quota-used', thing: 'user faulty', expected: '0 bytes held', found: '77 bytes used' };
   expect(json).toEqual({ ...finding, isRepaired: false });
@@ -347,7 +347,7 @@ test('doctor finds and repairs wrong rows remotely, and refers to a host with th
   expect(lookedAt).toMatchObject({ quotas: expect.any(Number), disks: 1 });
   expect(await read('--repair')).toEqual({
     code: 0,
-    lines: [`${fault} (repaired)`, '1 fault, 1 repaired'],
+    lines: [`${fault} (repaired)`, '1 finding, 1 repaired'],
     stderr: note,
   });
   // what only a host with the disk can repair is reported too
@@ -358,14 +358,14 @@ test('doctor finds and repairs wrong rows remotely, and refers to a host with th
   ]);
   expect(await read('--repair')).toEqual({
     code: 1,
-    lines: [expect.stringMatching(/^restored-without-request: .*[^)]$/), '1 fault, 0 repaired'],
-    stderr: `1 fault is mended by "tapegate doctor --repair" on a host that has the restore disks\n${note}`,
+    lines: [expect.stringMatching(/^restored-without-request: .*[^)]$/), '1 finding, 0 repaired'],
+    stderr: `"tapegate doctor --repair" repairs 1 finding on a host that has the restore disks\n${note}`,
   });
   for (const option of ['--adopt', '--checksums']) {
     expect(await run('doctor', option)).toEqual(
       refused(
         1,
-        '--checksums and --adopt look at the restore disks: run this on a host that has the disk (engines run on tape1), with DATABASE_URL',
+        '--checksums and --adopt need the restore disks: run this on a host that has the disk (engines run on tape1), with DATABASE_URL',
       ),
     );
   }

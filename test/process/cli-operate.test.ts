@@ -27,7 +27,7 @@ afterAll(cleanUp);
 const run = (...args: string[]): Promise<Result> => runCli(args, { env });
 
 test('suspensions lists what is out of service, and each command prints the same with --json', async () => {
-  expect(await run('suspensions')).toEqual(done('everything is in service\n'));
+  expect(await run('suspensions')).toEqual(done('nothing is suspended\n'));
   expect(await run('suspensions', '--json')).toEqual(done(''));
   expect(await run('suspend', 'user', 'ann', '--reason', 'slow')).toEqual(done('user ann is suspended: slow\n'));
   expect(await run('resume', 'user', 'ann')).toEqual(done('user ann is in service again\n'));
@@ -112,7 +112,7 @@ test('show prints a request, and the tries, error and next try of each file that
   expect(files[1].attempts).toBeGreaterThanOrEqual(paused.attempts ?? 0);
   const text = parseTable(await run('show', String(id)));
   expect(text).toContainEqual([`REQUEST ${id}`, 'RESTORING']);
-  expect(text).toContainEqual(['ASKED FOR', '/show/1-good and 4 other paths']);
+  expect(text).toContainEqual(['FILES', '/show/1-good and 4 other paths']);
   expect(text).toContainEqual(['USER', 'ann, suspended: a pause']);
   expect(text).toContainEqual(['ON DISK', '1 of 5 files, 1.50 kB of 4.50 kB; 1 name not found']);
   expect(text).toContainEqual(['UNKNOWN', '1 path']);
@@ -123,9 +123,9 @@ test('show prints a request, and the tries, error and next try of each file that
     expect.arrayContaining(['/show/3-paused', 'WAITING', 'TRANSIENT: dust']),
     ['/show/4-held', 'WAITING', '0', 'volume RESTING is suspended: it is being copied'],
     [''],
-    ['1 of its paths is not in the catalogue (upper and lower case differ):'],
+    ['1 of its paths is not in the catalogue (case-sensitive):'],
     ['', '/show/later'],
-    [expect.stringMatching(/^request \d+ stays until /)],
+    [expect.stringMatching(/^request \d+ is active until /)],
     [''],
   ]);
   const some = await run('show', String(id), '--limit', '1');
@@ -144,6 +144,6 @@ test('priority sets the priority of a request, and refuses a bad one', async () 
   expect(await run('priority', String(id), '5000')).toEqual(
     refused(2, 'priority must be a whole number from -1000 to 1000, not 5000'),
   );
-  expect(await run('priority', String(id), 'high')).toEqual(refused(2, 'a priority is a whole number, not "high"'));
+  expect(await run('priority', String(id), 'high')).toEqual(refused(2, '<n> must be a whole number, not "high"'));
   expect(await run('priority', '99999', '1')).toEqual(refused(1, 'there is no request with id 99999'));
 });

@@ -60,7 +60,7 @@ test('quota set changes only what it is given, and a new quota needs a size', as
   expect(await show()).toEqual(changed);
   const weight = '--weight must be a number from 0.000001 to 1000000, not';
   for (const [args, message] of [
-    [[], 'give what is to be set: --size, --email, --notes or --weight'],
+    [[], 'nothing to set: give --size, --email, --notes or --weight'],
     [['--size', 'ten'], '--size must be bytes, such as 500000000, 500M or 10T, not "ten"'],
     [['--size', '10000P'], '--size must be bytes, such as 500000000, 500M or 10T, not "10000P"'],
     [['--email', 'nobody'], '--email must be an e-mail address, not "nobody"'],
@@ -129,7 +129,7 @@ test('disk add --create creates the directory and registers it; repeated, it cha
   expect(listed).toEqual({ ...JSON.parse(stdout), free: expect.any(Number), problem: null, suspension: null });
   expect(listed.free).toBeGreaterThan(0);
   const [header, line] = (await run('disk', 'list')).stdout.split('\n');
-  expect(header).toMatch(/^MOUNTPOINT +SIZE +USED +RESERVED +REALLY FREE +STATE$/);
+  expect(header).toMatch(/^MOUNTPOINT +SIZE +USED +RESERVED +FREE ON DISK +STATE$/);
   expect(line).toMatch(/\/disks\/one {2}6\.00 GB {2}0 bytes {2}0 bytes {3}[\d.]+ [kMGTP]?B +in service$/);
 });
 
@@ -157,7 +157,7 @@ test('archive writes a tree to tape, reports what it skipped, and leaves the sou
   const again = await run('archive', below('tree'), '--prefix', '/arch/one/', '--json');
   const skipped = `skipped: ${dir}/tree/link.nc is a link\n`;
   expect(first).toEqual(
-    done('2 files archived, 6 bytes\n1 skipped: links and other things that are no regular files\n', skipped),
+    done('2 files archived, 6 bytes\n1 skipped: not regular files\n', skipped),
   );
   expect(again).toEqual(done('{"archived":0,"bytes":0,"unchanged":2,"skipped":1,"failed":[]}\n', skipped));
   expect(await readCatalogue('/arch/one')).toEqual([
@@ -178,14 +178,14 @@ test('archive ends with 1 and reports each file that failed, in one line whateve
   expect(await run('archive', below('tree'), '--prefix', '/arch/three')).toEqual({
     code: 1,
     stdout: `0 files archived, 0 bytes
-1 file was on tape already, by the catalogue
-1 skipped: links and other things that are no regular files
+1 file already on tape, according to the catalogue
+1 skipped: not regular files
 `,
     stderr: `skipped: ${dir}/tree/link.nc is a link
 tapegate: 2 files were not archived:
   ${dir}/tree/a.nc: /arch/three/a.nc is on tape already, with other bytes
   ${dir}/tree/${shown}: /arch/three/${shown} is on tape already, with other bytes
-what is on tape is not replaced: another --prefix archives the changed files under paths of their own
+files on tape are not replaced: archive the changed files with another --prefix
 `,
   });
   const more = ['--prefix', '/arch/three/again', '--volume-size', '5', '--move'];

@@ -48,8 +48,8 @@ test('bad settings are reported with their file, name and value', async () => {
   const bad: [unknown, string][] = [
     ['{', `${file} is no JSON: `],
     [[], `${file} must be an object, such as {"server"`],
-    [{ sever: 'x' }, `${file}: "sever" is no setting; there are server, quota`],
-    [{ quota: 3 }, `${file}: quota must be a text, not 3`],
+    [{ sever: 'x' }, `${file}: unknown setting "sever"; known settings: server, quota`],
+    [{ quota: 3 }, `${file}: quota must be a string, not 3`],
     [{ server: 'ftp://x' }, `server in ${file}`],
   ];
   for (const [settings, message] of bad) {
@@ -89,7 +89,7 @@ test('tables fit a narrow terminal, and times are relative unless --utc is given
   const usual = await show(80, 'requests', '--quota', 'alice');
   expect(usual).toMatch(/^ID +USER +STATE .* UNTIL +LABEL\n(?:.*\n)*\d+ +alice .* in \d+ days +narrow\n$/);
   const shown = await show(40, 'show', String(id));
-  expect(shown).toMatch(/^REQUEST \d+ +COMPLETED\nLABEL +narrow\nASKED FOR +\/ocean\/a\nUSER +alice\n/);
+  expect(shown).toMatch(/^REQUEST \d+ +COMPLETED\nLABEL +narrow\nFILES +\/ocean\/a\nUSER +alice\n/);
   expect(shown).toMatch(/^UNTIL {6}\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \(in \d+\n {11}days\)$/m);
   expect(shown.split('\n').filter((line) => line.length > 40 && !line.includes(app.restoreDir))).toEqual([]);
   const wide = await show(200, 'requests', '--quota', 'alice');

@@ -35,7 +35,7 @@ test('request, watch, show and ls print where the restored files are', async () 
   const outcome = `request ${id} is completed: 2 files on disk, 1.50 kB\nrestored below ${app.restoreDir}, each at its archive path\n`;
   expect(made.stdout.endsWith(outcome)).toBe(true);
   expect((await run('watch', id)).stdout).toBe(outcome);
-  expect((await run('show', id)).stdout).toContain(`\nBELOW      ${app.restoreDir}\n`);
+  expect((await run('show', id)).stdout).toContain(`\nDIRECTORY  ${app.restoreDir}\n`);
   expect((await run('ls', '/place/')).stdout).toBe(
     `R    1.00 kB  /place/a b.nc  at ${restored('/place/a b.nc')}\nR  500 bytes  /place/it's.nc  at ${restored("/place/it's.nc")}\n`,
   );
@@ -140,7 +140,7 @@ test('--print-paths skips what is not on disk, and a path of several lines needs
     { path: '/lines/tape', stage: 'ONTAPE', size: 1n },
   ]);
   expect(await run('ls', '/lines/', '--print-paths')).toEqual(
-    refused(1, '"/lines/a\\nb" has several lines: -0 prints paths for xargs -0'),
+    refused(1, 'path "/lines/a\\nb" contains a line break: use -0, and xargs -0'),
   );
   expect(await run('ls', '/lines/', '--print-paths', '--null')).toEqual(done('/lines/a\nb\0'));
   expect(await run('show', '99999', '--print-paths')).toEqual(refused(1, 'there is no request with id 99999'));
@@ -170,7 +170,7 @@ test('update changes only what it is given', async () => {
   const renamed = { ...before, retention: '2100-01-02T00:00:00', label: 'new name' };
   expect(await readStored()).toEqual({ ...renamed, notifyOnLastFile: null });
 
-  expect(await run('update', id)).toEqual(refused(2, 'give what is to change'));
+  expect(await run('update', id)).toEqual(refused(2, 'nothing to change: give at least one option'));
   const stored = await readStored();
   for (const past of ['2020-01-01', '0d']) {
     expect(await run('update', id, '--retention', past)).toEqual(
@@ -203,7 +203,7 @@ test('quota remove refuses a quota with live requests, and keeps the history of 
   );
   await run('cancel', id);
   expect(await run('quota', 'remove', 'gone')).toEqual(
-    done('the quota of gone is removed; the requests that it had are history\n'),
+    done('the quota of gone is removed; its ended requests stay listed\n'),
   );
   expect(await run('quota', 'show', 'gone')).toEqual(refused(1, 'there is no user "gone"'));
   expect((await run('quota', 'list')).stdout).not.toContain('gone');
@@ -222,7 +222,7 @@ test('disk remove refuses a disk with copies, and removes the suspension of an e
   await run('disk', 'add', disk, '--size', '1G', '--create');
   await run('suspend', 'disk', disk);
   expect(await run('disk', 'remove', disk)).toEqual(
-    done(`restore disk ${disk} is removed; what stands there is left alone\n`),
+    done(`restore disk ${disk} is removed; its directory is unchanged\n`),
   );
   expect((await run('disk', 'list')).stdout).not.toContain(disk);
   expect((await run('suspensions')).stdout).not.toContain(disk);

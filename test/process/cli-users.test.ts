@@ -53,10 +53,10 @@ test('ls lists files by substring and stage, up to a limit', async () => {
   expect(await run('ls', '/ls/', '--limit', '0')).toEqual(done('0 of 3 files; --limit shows more\n'));
   expect(await run('ls', '/LS/')).toEqual({
     ...done(''),
-    stderr: 'no file of the catalogue has "/LS/" in its path (upper and lower case differ)\n',
+    stderr: 'no file in the catalogue has a path that contains "/LS/" (case-sensitive)\n',
   });
   expect((await run('ls', '/ls/*', '--stages', 'T')).stderr).toBe(
-    'no file at these stages has "/ls/*" in its path (upper and lower case differ, and * ? [ ] stand for themselves)\n',
+    'no file at these stages has a path that contains "/ls/*" (case-sensitive; * ? [ ] are literal)\n',
   );
   expect(await run('ls', '/ls/t', '--json')).toEqual(
     done(
@@ -129,14 +129,14 @@ test('request accepts paths, lists in files and a list on standard input togethe
 /** The note that a request also takes files that appear later. */
 function staysOf(made: Result): string {
   const [, id, retention] = /request (\d+): .* kept until (\S+)/.exec(made.stdout) ?? [];
-  return `request ${id} stays until ${retention}: what appears later joins it and is charged to its quota; "tapegate cancel ${id}" ends it`;
+  return `request ${id} is active until ${retention}: files that appear later are added and charged to its quota; "tapegate cancel ${id}" ends it`;
 }
 
 test('request names paths and patterns without files, and ends with 3 if no other file is to come', async () => {
   const unknown = await run('request', '--quota', 'ann', '--file', '/no/such', '/ocean/A.nc');
   const id = idOf(unknown);
   const lacks = `tapegate: request ${id} has finished without all of its files:
-2 of its paths are not in the catalogue (upper and lower case differ):
+2 of its paths are not in the catalogue (case-sensitive):
   /no/such
   /ocean/A.nc
 ${staysOf(unknown)}
@@ -161,23 +161,23 @@ ${staysOf(unknown)}
   const none = await run('request', '--quota', 'ann', '--pattern', '/Ocean/*.nc');
   expect(none).toMatchObject({ code: 3 });
   expect(none.stderr.split('\n').slice(1)).toEqual([
-    'no file of the catalogue has "/Ocean/*.nc" in its path (upper and lower case differ, and * ? [ ] stand for themselves)',
+    'no file in the catalogue has a path that contains "/Ocean/*.nc" (case-sensitive; * ? [ ] are literal)',
     staysOf(none),
     '',
   ]);
   const noneId = idOf(none);
   await run('cancel', noneId);
   const ended = (await run('show', noneId)).stdout;
-  expect(ended).toContain('\nno file of the catalogue has "/Ocean/*.nc" in its path');
-  expect(ended).not.toContain(' stays until ');
+  expect(ended).toContain('\nno file in the catalogue has a path that contains "/Ocean/*.nc"');
+  expect(ended).not.toContain(' is active until ');
   expect(await run('request', '--quota', 'ann', '--pattern', '/Ocean/', '--dry-run')).toMatchObject({
-    ...{ code: 3, stdout: expect.stringMatching(/\nnothing was asked for\n$/) },
-    stderr: 'tapegate: no file of the catalogue has "/Ocean/" in its path (upper and lower case differ)\n',
+    ...{ code: 3, stdout: expect.stringMatching(/\nnothing was requested\n$/) },
+    stderr: 'tapegate: no file in the catalogue has a path that contains "/Ocean/" (case-sensitive)\n',
   });
   expect(await run('request', '--quota', 'ann', '--file', '/no/such', '--dry-run')).toMatchObject({
     ...{ code: 3, stderr: 'tapegate: 1 path is not in the catalogue\n' },
     stdout: expect.stringContaining(
-      '\nunknown     1 path that the catalogue does not know (upper and lower case differ):\n            /no/such\n',
+      '\nunknown     1 path not in the catalogue (case-sensitive):\n            /no/such\n',
     ),
   });
 });
@@ -187,12 +187,12 @@ test('request ends with 0 if known files are still to come, and names the unknow
   const result = await run('request', '--quota', 'ann', '--file', '/later/known', '/later/unknown');
   expect(result).toMatchObject({
     code: 0,
-    stderr: `1 of its paths is not in the catalogue (upper and lower case differ):\n  /later/unknown\n${staysOf(result)}\n`,
+    stderr: `1 of its paths is not in the catalogue (case-sensitive):\n  /later/unknown\n${staysOf(result)}\n`,
   });
 });
 
 test('request suggests a pattern for a directory that is given to --file', async () => {
-  const folder = '/ocean (a folder: --pattern "/ocean/" takes the files below it)';
+  const folder = '/ocean (a directory: use --pattern "/ocean/" for its files)';
   const made = await run('request', '--quota', 'ann', '--file', '/ocean', '/ocea', '/a.nc');
   expect(made).toMatchObject({ code: 3 });
   expect(made.stderr.split('\n').slice(2, 5).sort()).toEqual(['  /a.nc', '  /ocea', `  ${folder}`]);
@@ -202,7 +202,7 @@ test('request suggests a pattern for a directory that is given to --file', async
     `\n            ${folder}\n`,
   );
   expect(await run('request', '--quota', 'ann', '--file', '/ocean/a.nc', '/ocean/')).toEqual(
-    refused(2, '--file takes paths of files; --pattern "/ocean/" takes all that are below it'),
+    refused(2, '--file takes paths of files: use --pattern "/ocean/" for all files below a directory'),
   );
 });
 
@@ -219,7 +219,7 @@ test('request refuses bad input in one line, and stores nothing', async () => {
     [ann, 2, 'give either --pattern or --file'],
     [[...ann, '--file', 'b'], 2, '--file has a path that does not begin with "/": "b"'],
     [[...ann, '--pattern', ''], 2, '--pattern must not be empty'],
-    [[...ann, '--file', '-'], 2, '--file names no path'],
+    [[...ann, '--file', '-'], 2, '--file contains no path'],
     [[...ann, '--file', '@/none'], 1, "--file @/none: ENOENT: no such file or directory, open '/none'"],
     [[...ann, '--file', `@${latin}`], 1, `--file @${latin}: the list is not valid UTF-8`],
     [[...ann, '--pattern', 'x', '--retention', 'soon'], 2, `--retention must be ${when}, not "soon"`],
@@ -270,7 +270,7 @@ test('release releases files of a request by path, by lists and by a part of the
       `{"requestId":${id},"state":"COMPLETED","filesReleased":4,"filesUnknown":0,"filesTotal":1,"bytesTotal":500,"filesReleasedNow":0}\n`,
     ),
   );
-  expect(await run('release', id, '--match', '')).toEqual(refused(2, '--match must not be empty; "/" is in all paths'));
+  expect(await run('release', id, '--match', '')).toEqual(refused(2, '--match must not be empty; "/" matches all paths'));
   expect(await run('release', id, '--file', '/ocean/a.nc')).toEqual(
     refused(2, `--file has what request ${id} does not contain: "/ocean/a.nc"`),
   );
@@ -304,7 +304,7 @@ test('requests lists the live requests of a user, and ended ones with --all', as
     done(`{"requestId":${one.requestId},"state":"CANCELLED"}\n`),
   );
   const ended = (await run('show', String(one.requestId))).stdout;
-  expect([ended.match(/^HAD ON DISK +\d of /m)?.length, ended.includes('BELOW')]).toEqual([1, false]);
+  expect([ended.match(/^WAS ON DISK +\d of /m)?.length, ended.includes('DIRECTORY')]).toEqual([1, false]);
   const left = await run('requests', '--quota', 'lister');
   const all = await run('requests', '--quota', 'lister', '--all');
   expect(two).toEqual({
@@ -349,12 +349,12 @@ test('request --watch ends with 3 if a file has failed, and reports what is on d
     stdout: expect.stringContaining(
       `\nrequest ${id} is partial: 1 file on disk, 1.00 kB, 1 failed\nrestored below ${app.restoreDir}`,
     ),
-    stderr: [`"tapegate show ${id}" tells of each, "tapegate retry ${id}" has them tried again`, ''],
+    stderr: [`"tapegate show ${id}" lists them, "tapegate retry ${id}" retries them`, ''],
   });
   const fault = [
     `tapegate: request ${id} is partial: 1 of 2 files failed`,
     '  /partly/bad: worn out',
-    `"tapegate show ${id}" tells of each, "tapegate retry ${id}" has them tried again\n`,
+    `"tapegate show ${id}" lists them, "tapegate retry ${id}" retries them\n`,
   ].join('\n');
   const again = await run('watch', id);
   expect([again.code, again.stderr.endsWith(fault)]).toEqual([3, true]);
@@ -381,7 +381,7 @@ test('watch reports a cancelled request, and watch, show and cancel refuse unkno
   await run('cancel', String(requestId));
   const cancelled = (id: number, had: string) => ({
     code: 3,
-    stdout: `request ${id} is cancelled: it had on disk ${had}; nothing is on disk any more on its behalf\n`,
+    stdout: `request ${id} is cancelled: ${had}, were on disk and have been released\n`,
     stderr: `tapegate: request ${id} is cancelled\n`,
   });
   expect(await run('watch', String(requestId))).toMatchObject(cancelled(requestId, '0 of 0 files, 0 bytes'));

@@ -43,7 +43,7 @@ test('Node.js that is too old is reported in one line', async () => {
   const { engines } = JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8'));
   const oldest = engines.node.replace('>=', '');
   const running = startProcess(process.execPath, ['--require', preload, cliFile, '--version']);
-  expect(await running.ended).toEqual(refused(1, `Node.js ${oldest} or newer is needed, and this is 20.18.3`));
+  expect(await running.ended).toEqual(refused(1, `Node.js ${oldest} or newer is required, not 20.18.3`));
   // nothing that needs a newer version is loaded before
   expect(readFileSync(path.join(packageRoot, 'src/main/tapegate.ts'), 'utf8')).not.toMatch(/^import /m);
   rmSync(dir, { recursive: true });
@@ -73,7 +73,7 @@ test('the program reads standard input', async () => {
   const env = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token };
   const args = ['request', '--quota', 'nobody', '--file', '-', '--dry-run'];
   expect((await runProgram(args, { env, stdin: '/a\n/b\n' })).stderr).toContain('nobody');
-  expect((await runProgram(args, { env })).stderr).toContain('--file names no path');
+  expect((await runProgram(args, { env })).stderr).toContain('--file contains no path');
 });
 
 /** Returns the names of all commands, such as `quota set`. */
@@ -182,7 +182,7 @@ test('a change whose answer is lost ends with 1 and warns that it may be done; a
   const read = await runCli(['requests'], { env });
   server.close();
   expect(made).toMatchObject({ code: 1, stdout: '' });
-  expect(made.stderr).toMatch(/^tapegate: .+: what was asked for may be done: look before you repeat it\n$/);
+  expect(made.stderr).toMatch(/^tapegate: .+: the change may have been made: check before you repeat it\n$/);
   expect(read).toEqual({ code: 4, stdout: '', stderr: expect.not.stringContaining('repeat') });
 });
 
@@ -193,7 +193,7 @@ test('a redirect is not followed, and both URLs are reported', async () => {
     res.end('{"data":{}}');
   });
   const server = await listen((req, res) => res.writeHead(307, { location: `${other.url}${req.url}` }).end());
-  const message = `${server.url}/graphql leads to ${other.url}/graphql, where nothing is asked: if Tapegate is there, say so by TAPEGATE_URL`;
+  const message = `${server.url}/graphql redirects to ${other.url}/graphql: if this is Tapegate, set TAPEGATE_URL to it`;
   for (const args of [['request', '--quota', 'a', '--pattern', 'b'], ['requests']])
     expect(await runCli(args, { env: { TAPEGATE_URL: server.url } })).toEqual(refused(1, message));
   expect(asked).toEqual([]);

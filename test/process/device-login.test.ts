@@ -12,7 +12,7 @@ import {
 import { hostname } from 'node:os';
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test, vi } from 'vitest';
-import { changeKept } from '../../src/cli/connection/kept-tokens.js';
+import { changeToken } from '../../src/cli/connection/stored-tokens.js';
 import { readConfig } from '../../src/config/config.js';
 import { setQuota } from '../../src/domain/quotas/quotas.js';
 import { startApp, startBeside, type TestApp } from '../support/app.js';
@@ -98,7 +98,7 @@ const LOGIN = ['login', '--device'];
 async function readPlace(running: { stderr(): string }): Promise<{ place: string; code: string }> {
   const told = await waitFor(
     'the place',
-    async () => /^or at (\S+user_code=(\S+)), which has the code\n/m.exec(running.stderr()) ?? undefined,
+    async () => /^or at (\S+user_code=(\S+)), which contains the code\n/m.exec(running.stderr()) ?? undefined,
   );
   return { place: told[1] ?? '', code: told[2] ?? '' };
 }
@@ -128,7 +128,7 @@ test('login prints where to log in, waits, and keeps a token for all commands in
   expect(existsSync(file)).toBe(false);
   await logInAt(place, { user: 'alice' });
   const { code: exitCode, stdout, stderr } = await running.ended;
-  expect([exitCode, stdout]).toEqual([0, `the token for ${app.url} is kept in ${file}\n`]);
+  expect([exitCode, stdout]).toEqual([0, `the token for ${app.url} is stored in ${file}\n`]);
   const { token, login } = readEntry();
   expect([statSync(file).mode & 0o777, statSync(path.dirname(file)).mode & 0o777]).toEqual([0o600, 0o700]);
   expect(readdirSync(path.dirname(file))).toEqual(['tokens.json']);
@@ -150,7 +150,7 @@ test('Ctrl-C ends the login and leaves no file', async () => {
   const { place } = await readPlace(running);
   running.child.kill('SIGINT');
   const { code, stderr } = await running.ended;
-  expect([code, stderr]).toEqual([130, expect.stringContaining('the login was given up, and nothing is kept\n')]);
+  expect([code, stderr]).toEqual([130, expect.stringContaining('login interrupted; no token was stored\n')]);
   await logInAt(place, { user: 'alice' });
   expect(existsSync(path.dirname(file))).toBe(false);
 });
@@ -169,7 +169,7 @@ test('a token that the gateway refuses is revoked and not kept', async () => {
 
 test('login fails if the gateway names no client of a provider, or has no TLS', async () => {
   const error = (url: string) =>
-    `${url} names no identity provider that is known to let a command line log in: over https, or on this host, with TAPEGATE_OIDC_CLIENT_ID`;
+    `${url} offers no device login: the gateway needs https or this host, and TAPEGATE_OIDC_CLIENT_ID`;
   const { TAPEGATE_OIDC_CLIENT_ID: _, ...without } = settings();
   const other = await startBeside(app, { config: { access: accessOf(without) } });
   expect(await runCli(LOGIN, { env: env(other.url) })).toEqual(refused(1, error(other.url)));
@@ -177,7 +177,7 @@ test('login fails if the gateway names no client of a provider, or has no TLS', 
   const plain = 'http://tapes.example.org'; // no request is sent there
   expect(await runCli(LOGIN, { env: env(plain) })).toEqual(refused(1, error(plain)));
   expect(await run('login', '--device', '--token')).toEqual(
-    refused(2, 'give --token, or --device, --audience and --issuer'),
+    refused(2, '--token excludes --device, --audience and --issuer'),
   );
 });
 
@@ -226,7 +226,7 @@ test('a valid token is used while the provider is down; an expired one needs the
   provider.isAway = false;
   expect((await list()).code).toBe(0);
   changeLogin({ expiresAt: 0, refreshToken: 'spent' });
-  const ended = `the login for ${app.url} has ended at ${provider.url}: log in again, by "tapegate login"`;
+  const ended = `the login for ${app.url} at ${provider.url} has expired: run "tapegate login"`;
   expect(await list()).toEqual(refused(1, ended));
   changeLogin({ expiresAt: 0, refreshToken: undefined });
   expect(await list()).toEqual(refused(1, ended));
@@ -268,7 +268,7 @@ test('a process of another container holds its lock for a minute', async () => {
   placeLock(2 ** 22 + 1, '1');
   const elapsed = vi.spyOn(performance, 'now').mockReturnValue(0);
   let isDone = false;
-  const changed = changeKept(app.url, env(), async () => ({ token: 'x' })).finally(() => {
+  const changed = changeToken(app.url, env(), async () => ({ token: 'x' })).finally(() => {
     isDone = true;
   });
   await waitFor('it to look again', async () => isDone || elapsed.mock.calls.length > 2);
@@ -281,18 +281,18 @@ test('a process of another container holds its lock for a minute', async () => {
 test('a command whose lock was taken from it keeps nothing', async () => {
   await logIn();
   const before = readFileSync(file, 'utf8');
-  const changed = changeKept(app.url, env(), async () => {
+  const changed = changeToken(app.url, env(), async () => {
     rmSync(`${file}.lock.d`, { recursive: true });
     return { token: 'late' };
   });
-  await expect(changed).rejects.toThrow('another command has taken over the change of the kept tokens');
+  await expect(changed).rejects.toThrow('the stored tokens were not changed');
   expect(readFileSync(file, 'utf8')).toBe(before);
 });
 
 test('logout revokes the token at the provider', async () => {
   await logIn();
   const { login } = readEntry();
-  expect(await run('logout')).toEqual({ code: 0, stdout: `no token is kept for ${app.url} any more\n`, stderr: '' });
+  expect(await run('logout')).toEqual({ code: 0, stdout: `the stored token for ${app.url} is removed\n`, stderr: '' });
   const body = new URLSearchParams({
     grant_type: 'refresh_token',
     refresh_token: login.refreshToken,
@@ -304,8 +304,8 @@ test('logout revokes the token at the provider', async () => {
   provider.isAway = true;
   expect(await run('logout')).toEqual({
     code: 0,
-    stdout: `no token is kept for ${app.url} any more\n`,
-    stderr: `it may be good until it ends: ${provider.url} answers 503\n`,
+    stdout: `the stored token for ${app.url} is removed\n`,
+    stderr: `the token may be valid until it expires: ${provider.url} answers 503\n`,
   });
   expect(JSON.parse(readFileSync(file, 'utf8'))).toEqual({});
 });

@@ -100,7 +100,7 @@ async function expectRepaired(faults: { kind: string }[], ...options: string[]):
   expect(await doctor('--repair', ...options)).toMatchObject({ findings: [] });
 }
 
-test('if nothing is wrong, the command reports what it checked, and ends with 0', async () => {
+test('without findings, the command reports what it checked, and ends with 0', async () => {
   const { id } = await restore('/well/a', '/well/b');
   const lookedAt = {
     ...{ quotas: 1, requests: 1, requestFiles: 2, recalls: 0, disks: 1, copies: 2 },
@@ -109,7 +109,7 @@ test('if nothing is wrong, the command reports what it checked, and ends with 0'
   const { code, stdout } = await runDoctor('--json', '--checksums');
   expect({ code, report: JSON.parse(stdout) }).toEqual({ code: 0, report: { lookedAt, found: 0, repaired: 0 } });
   expect((await runDoctor('--repair')).stdout).toBe(
-    'looked at 1 quota, 1 request, 2 request files, 0 recalls, 1 disk, 2 noted copies (0 of them read), 2 files in 2 folders: nothing is wrong\n',
+    'checked 1 quota, 1 request, 2 request files, 0 recalls, 1 disk, 2 recorded copies (0 read), 2 files in 2 directories: no findings\n',
   );
   await cancel(app, id);
 });
@@ -257,7 +257,7 @@ test('a copy that was changed outside Tapegate stays, and is UNVERIFIED once no 
     expect(held).toMatchObject({ findings: [{ ...changed, isRepaired: false }] });
   }
   const { code, stdout } = await runDoctor('--repair');
-  expect([code, stdout.split('\n').at(-2)]).toEqual([1, expect.stringMatching(/: 1 fault, 0 repaired$/)]);
+  expect([code, stdout.split('\n').at(-2)]).toEqual([1, expect.stringMatching(/: 1 finding, 0 repaired$/)]);
   expect(await readStage(app, '/changed/a')).toBe('R');
   await cancel(app, id);
   await expectRepaired([changed]);

@@ -435,7 +435,7 @@ test('a warning reports a DATA_DIR in which others may write', async () => {
     const server = await serveHere({ DATABASE_URL: database.url, DATA_DIR });
     return (await server.stop()).stderr.replace(DATA_DIR, 'DATA_DIR');
   };
-  const says = 'the database and the tapes in DATA_DIR can be replaced by another user';
+  const says = 'another user can replace the database and the tapes in DATA_DIR';
   expect(await warned(0o755)).toBe('');
   expect(await warned(0o777)).toContain(`${says}: DATA_DIR: every user may write in it (mode 0777)`);
   await database.drop();

@@ -143,11 +143,11 @@ describe.concurrent('engine processes', () => {
     await recall.open();
     await endLeases(dataDir);
     await restore('/demo/ocean/2023');
-    expect(server.stderr()).toContain('an engine process is started again: it has ended with SIGKILL');
+    expect(server.stderr()).toContain('engine process restarted: it exited with SIGKILL');
 
     await waitForGone(silent);
     await waitFor('two drives', async () => drives().length === 2);
-    expect(server.stderr()).toContain('an engine process is started again: it is silent for 20 s');
+    expect(server.stderr()).toContain('engine process restarted: it sent nothing for 20 s');
     await waitFor('the drives of the ended processes to be removed', async () => {
       const { drives: known } = await askData<{ drives: { totalCount: number } }>(server, '{ drives { totalCount } }');
       return known.totalCount === 2;
@@ -174,7 +174,7 @@ describe.concurrent('engine processes', () => {
     const { code, stderr } = await stop(server);
     expect(code).toBe(0);
     const lines = stderr.trim().split('\n');
-    expect(lines).toEqual(stopped.map(() => expect.stringContaining('an engine process does not stop: it is ended')));
+    expect(lines).toEqual(stopped.map(() => expect.stringContaining('engine process did not stop in time: killed')));
     await waitForGone(second);
   });
 

@@ -73,7 +73,7 @@ test('a wrong checksum is reported with both values and retried a few times, and
   library.onRead = read;
   expect(await runCli(['verify', '/wrong', '--again'], { env })).toMatchObject({ stdout: '1 file is tried again\n' });
   await waitForConfirmation('/wrong/1');
-  expect((await runCli(['verify'], { env })).stdout).toBe('no tape copy has failed to be confirmed\n');
+  expect((await runCli(['verify'], { env })).stdout).toBe('no verification has failed\n');
 });
 
 test('an error of the library is reported with its class, until an import corrects the file', async () => {

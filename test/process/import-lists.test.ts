@@ -96,7 +96,7 @@ test.each(ways)('names that cannot be restored are left out %s and listed in a n
   expect([code, stderr.trimEnd().split('\n').at(-1)]).toEqual([1, hint]);
   const skipped = await runImport(way, [file, ...list, '--skip-invalid']);
   expect(skipped).toEqual(
-    done(`3 files added, 0 updated\nleft out: 8 names that cannot be restored, in ${file}.rejects\n`),
+    done(`3 files added, 0 updated\nskipped: 8 names that cannot be restored, listed in ${file}.rejects\n`),
   );
   expect(statSync(`${file}.rejects`).mode & 0o777).toBe(0o600);
   const rejects = readFileSync(`${file}.rejects`, 'utf8').trimEnd().split('\n');
@@ -238,10 +238,10 @@ test.each([
   [
     'another checksum',
     { MD5checksum: '0'.repeat(32) },
-    /part-0\.csv\.gz has the MD5 .*, and the manifest says 0{32}: /,
+    /part-0\.csv\.gz has MD5 .*, the manifest requires 0{32}: /,
   ],
   ['another size', { size: 1 }, /part-0\.csv\.gz has \d+ bytes, and .*manifest\.json says 1\n$/],
-  ['another name', { key: 'to/raw/daily/data/away.csv.gz' }, /data\/away\.csv\.gz of .* is not here: /],
+  ['another name', { key: 'to/raw/daily/data/away.csv.gz' }, /cannot find .*data\/away\.csv\.gz of /],
 ])('an inventory whose file has %s is refused', async (_what, change, message) => {
   const manifest = writeInventory([object('a')], (file) => ({ ...file, ...change }));
   const { code, stderr } = await runImport('here', [manifest, ...inventory]);
@@ -250,24 +250,24 @@ test.each([
 });
 
 test.each<[string[], string]>([
-  [['--format', 'find'], '--volume is missing: a list of the format find does not say which volume has the files'],
-  [['--volume', 'V'], '--volume is for lists of other systems: add --format find or --format s3-inventory'],
-  [['--format', 'find', '--volume', 'V', '--prefix', 'a'], '--prefix must begin with "/", not be "a"'],
+  [['--format', 'find'], '--volume is missing: a list of format find does not name the volume'],
+  [['--volume', 'V'], '--volume needs --format find or --format s3-inventory'],
+  [['--format', 'find', '--volume', 'V', '--prefix', 'a'], '--prefix must be an absolute path, not "a"'],
   [
     ['--format', 'find', '--volume', 'V', '--storage-class', 'GLACIER'],
-    '--storage-class is for s3-inventory, and the list is find',
+    '--storage-class needs --format s3-inventory, not find',
   ],
 ])('an import with %j is wrong usage', async (args, problem) => {
   expect(await runImport('here', ['-', ...args], '1000 1709245801.5 ./a\n')).toEqual(refused(2, problem));
 });
 
-test('an inventory from standard input, and a file that is no manifest, are refused', async () => {
+test('an inventory from standard input, and a file that is not a manifest, are rejected', async () => {
   const manifest = '{"sourceBucket": "raw", "fileFormat": "ORC"}';
   expect(await runImport('here', ['-', ...inventory], manifest)).toEqual(
-    refused(1, 'an inventory of S3 is given as its manifest.json, beside which its files are'),
+    refused(1, 'an S3 inventory must be the path of its manifest.json, not standard input'),
   );
   const file = write('manifest.json', manifest);
   expect(await runImport('here', [file, ...inventory])).toEqual(
-    refused(1, `${file} is no manifest of an S3 inventory in CSV: fileFormat must be "CSV", not "ORC"`),
+    refused(1, `${file} is not the manifest of an S3 inventory in CSV: fileFormat must be "CSV", not "ORC"`),
   );
 });

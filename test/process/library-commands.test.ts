@@ -30,7 +30,7 @@ test('a server restores from a library that is added, and stops the processes of
   writeFileSync(path.join(folder, 'E1/00000001'), 'of the east');
   const add = (name: string) =>
     runCli(['library', 'add', name, '--kind', 'directory', '--set', `folder=${folder}`, '--drives', '1'], { env });
-  expect(await add('east')).toEqual(done('library east is added, of the kind directory: 1 drive\n'));
+  expect(await add('east')).toEqual(done('library east is added, type directory: 1 drive\n'));
   const csv = 'path,size,stage,volume,position,library\n/east/1,11,T,E1,1,east\n';
   expect(await runCli(['import', '-'], { env, stdin: csv })).toMatchObject({ code: 0 });
   expect(await runCli(['quota', 'set', 'ann', '--size', '1G'], { env })).toMatchObject({ code: 0 });
@@ -41,7 +41,7 @@ test('a server restores from a library that is added, and stops the processes of
   await waitFor('processes for its drives', async () => countDrives() === 3);
   const before = listEngineProcesses(server).map(({ pid }) => pid);
   const change = ['library', 'set', 'spare', '--drives', '2', '--set', 'folder=/nowhere'];
-  expect(await runCli(change, { env })).toEqual(done('library spare is changed, of the kind directory: 2 drives\n'));
+  expect(await runCli(change, { env })).toEqual(done('library spare is changed, type directory: 2 drives\n'));
   await waitFor('other processes in their place', async () => {
     const now = listEngineProcesses(server).map(({ pid }) => pid);
     return countDrives() === 4 && now.filter((pid) => before.includes(pid)).length === before.length - 1;
@@ -111,9 +111,9 @@ const add = ['add', 'east', '--kind', 'directory'];
 const set = ['set', 'east'];
 
 test.each([
-  [[...add, '--set', 'folder'], '--set must be key=value, with a key before the sign'],
+  [[...add, '--set', 'folder'], '--set must be key=value'],
   [[...add, '--set', 'folder=/a', 'folder=/b'], '--set gives folder twice'],
-  [[...add, '--set', 'folder=[1'], '--set gives folder a value that begins as JSON, and is none'],
+  [[...add, '--set', 'folder=[1'], '--set folder: the value begins like JSON, but is not valid JSON'],
   [[...add, '--drives', 'two'], '--drives must be a whole number, not "two"'],
   [set, 'nothing to change: give --set, --drives, --depth-files or --depth-bytes'],
   [[...set, '--depth-files', 'all'], '--depth-files must be a whole number, not "all"'],

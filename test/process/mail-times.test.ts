@@ -201,7 +201,7 @@ test('the queue shows how many emails wait and why: users see their own, operato
   const env = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token };
   const { stdout } = await runCli(['mail'], { env });
   expect(stdout).toMatch(
-    /^USER +LETTERS +SINCE +WAIT FOR +NEXT +ERROR\nalice +5 .* the rate of all mail .*\nbob +1 .*greylisted/,
+    /^USER +EMAILS +SINCE +WAITING FOR +NEXT +ERROR\nalice +5 .* the rate limit of all email .*\nbob +1 .*greylisted/,
   );
   const json = await runCli(['mail', '--json', '--limit', '1'], { env });
   expect(JSON.parse(json.stdout)).toMatchObject({ user: 'alice', letters: 5, waitsFor: 'RATE' });
@@ -213,7 +213,7 @@ test('email that goes to the log has no rate', async () => {
   expect(await sendDue(app, undefined)).toBe(3);
   expect(await readQueue()).toEqual([]);
   const { stdout } = await runCli(['mail'], { env: { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token } });
-  expect(stdout).toBe('no letter waits to be sent\n');
+  expect(stdout).toBe('no email is waiting\n');
 });
 
 describe('the notice that a request expires', () => {

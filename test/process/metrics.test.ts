@@ -61,7 +61,7 @@ test('an engine alone listens at TAPEGATE_METRICS_LISTEN only, and reports a por
   const other = await runCli(['work'], { env: { ...env, TAPEGATE_METRICS_LISTEN: new URL(url).port } });
   expect(other).toMatchObject({
     code: 1,
-    stderr: expect.stringContaining('(TAPEGATE_METRICS_LISTEN): another process has the port'),
+    stderr: expect.stringContaining('(TAPEGATE_METRICS_LISTEN): another process uses the port'),
   });
   expect((await stop(engine)).code).toBe(0);
   await database.drop();

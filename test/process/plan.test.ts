@@ -19,7 +19,7 @@ import { createGate, waitFor } from '../support/wait.js';
 
 const GB = 10n ** 9n;
 const UNKNOWN_END =
-  'when it will be done cannot be told: something is out of service, no restore disk has room, or no engine works';
+  'end unknown: an object is suspended, no restore disk has room, or no engine is running';
 
 let app: TestApp;
 
@@ -126,11 +126,11 @@ describe('while no engine works', () => {
       lines: [
         'files       4, 5.00 GB',
         'on disk     1, 1.00 GB, 1 of them at their primary place',
-        'from tape   2, 3.00 GB, on 2 volumes; 2 to be mounted',
-        'no place    1: on no volume that is known',
-        'quota       ann: 0 bytes used, then 5.00 GB of 100 GB',
+        'from tape   2, 3.00 GB, on 2 volumes; 2 mounts',
+        'no position 1: the catalogue contains no position on a volume',
+        'quota       ann: 0 bytes used, 5.00 GB of 100 GB with this request',
         `end         ${UNKNOWN_END}`,
-        'nothing was asked for',
+        'nothing was requested',
         '',
       ],
     });
@@ -155,7 +155,7 @@ describe('while no engine works', () => {
       ],
     });
     const { stdout } = await run('plan', String(id));
-    expect(stdout).toContain('cannot be told');
+    expect(stdout).toContain('end unknown: ');
     expect(stdout).toMatch(/^- +I1 +1 +2\.00 GB +- +no engine has a drive in service$/m);
     await suspend(app.ctx, { kind: 'LIBRARY', name: 'directory', mode: 'IMMEDIATE', reason: 'its program is missing' });
     expect((await readWaiting(id))?.parts.map(({ explanation }) => explanation)).toContain(
@@ -175,7 +175,7 @@ describe('while no engine works', () => {
     };
     expect(await counted('ben')).toEqual({ filesAlsoRequested: 2, bytesAlsoRequested: '3000000000' });
     expect((await dryRun('ben', '/idle')).stdout).toContain(
-      '\nagain       2, 3.00 GB: other requests of the quota contain and charge them already\n',
+      '\ncharged     2, 3.00 GB: already charged to the quota by other requests\n',
     );
     const none = { filesAlsoRequested: 0, bytesAlsoRequested: '0' };
     expect(await counted('poor')).toEqual(none);
@@ -343,7 +343,7 @@ describe('while reads and room are held back', () => {
     const planned = { planned: expect.any(String) };
     expect(await estimate({ quota: 'ann', pattern: '/room/a' })).toMatchObject({ hasRoom: true, end: planned });
     const { stdout } = await dryRun('ann', '/room/');
-    expect(stdout).toContain('\nno room     the restore disks have less left: files wait until others leave\n');
+    expect(stdout).toContain('\nno room     files wait until the restore disks have enough free space\n');
     expect(stdout).toContain(`\nend         ${UNKNOWN_END}\n`);
 
     // a file that has its room is not counted against the rest

@@ -49,7 +49,7 @@ test('the first start that can listen prints a command that restores from the de
   expect(failed).toEqual({
     code: 1,
     stdout: '',
-    stderr: `tapegate: cannot listen on port ${port} of 127.0.0.1 (PORT, HOST): another process has the port\n`,
+    stderr: `tapegate: cannot listen on port ${port} of 127.0.0.1 (PORT, HOST): another process uses the port\n`,
   });
   expect(serverPid(dataDir)).toBeUndefined();
   const server = await startServer('start', { env: { DATA_DIR: dataDir, DRIVES: '1' } });
@@ -91,7 +91,7 @@ test('a start completes a demo whose creation was killed', async () => {
   await client.end();
   await embedded.close();
   const server = await serveHere(env, { command: 'start' });
-  expect(server.stdout()).toContain('A demo archive was made');
+  expect(server.stdout()).toContain('Created a demo archive');
   const engine = await workHere(env);
   await waitForEnd(server, await makeRequest(server, { quota: 'alice', patterns: '/demo/' }));
   await engine.stop();
@@ -136,7 +136,7 @@ test('several starts at once on an empty directory, a serve and a work share one
   const env = { DATA_DIR: dataDir, ENGINE: 'off' };
   const starts = await Promise.all([1, 2].map(() => startServer('start', { env, initdb: true })));
   const [first, other] = starts as [Running & Gateway, Running & Gateway];
-  expect(starts.filter((server) => server.stdout().includes('A demo archive was made'))).toHaveLength(1);
+  expect(starts.filter((server) => server.stdout().includes('Created a demo archive'))).toHaveLength(1);
   const gateway = await serveHere(env);
   expect(await Promise.all([...starts, gateway].map(isReady))).toEqual([true, true, true]);
   await endBy('SIGTERM', first); // the others keep the database server

@@ -346,7 +346,7 @@ async function purgeByCommands(plain: TestApp): Promise<void> {
   const env = { env: { TAPEGATE_URL: plain.url, TAPEGATE_TOKEN: plain.token, ...place } };
   const renamed = await runCli(['rename', '/bye/a', '/bye/b'], env);
   expect(renamed.stderr).toBe('');
-  expect(renamed.stdout).toBe('1 file, 1.00 kB, renamed\n1 live request is concerned\n');
+  expect(renamed.stdout).toBe('1 file, 1.00 kB, renamed\n1 active request is affected\n');
   await withdrawFiles(plain.ctx, { path: '/bye/b' });
   const busy = await runCli(['purge', '/bye/'], env);
   expect([busy.code, busy.stderr]).toEqual([1, `tapegate: "/bye/b" cannot be purged yet: request ${id} has it\n`]);

@@ -70,9 +70,9 @@ test('a scan registers files with their positions once, and changes at the next 
   expect(await readStored()).toEqual(all);
   await bench.put('V1', 11n, Buffer.from('written anew'), '/a/one');
   const folder = await scan('V1', '--prefix', '/tape/b');
-  expect(folder).toMatchObject({ code: 0, stdout: '1 file on V1: 0 added, 0 updated, 1 as they were\n' });
+  expect(folder).toMatchObject({ code: 0, stdout: '1 file on V1: 0 added, 0 updated, 1 unchanged\n' });
   const again = await scan('V1', '--library', 'lto', '--drive', 'lto-2');
-  expect(again).toMatchObject({ code: 0, stdout: '3 files on V1: 0 added, 1 updated, 2 as they were\n' });
+  expect(again).toMatchObject({ code: 0, stdout: '3 files on V1: 0 added, 1 updated, 2 unchanged\n' });
   expect(await readStored()).toEqual([file('a/one', 12n, 11n), ...all.slice(1)]);
   expect(bench.readChanger().drives).toEqual(Array.from({ length: 2 }, () => ({ volume: null, source: null })));
 });
@@ -102,8 +102,8 @@ test('a scan of an unknown cartridge, drive or library, or of another library ty
   const first = 'directory';
   const refusals: [string[], number, string][] = [
     [['V9'], 1, 'the changer has no cartridge V9'],
-    [['V1', '--library', 'tapes'], 2, 'there is no library "tapes"; of the kind ltfs there are lto'],
-    [['NEW', '--library', first], 1, 'scan is for cartridges of the kind ltfs'],
+    [['V1', '--library', 'tapes'], 2, 'there is no library "tapes"; libraries of type ltfs: lto'],
+    [['NEW', '--library', first], 1, 'scan needs a library of type ltfs'],
     [['V1', '--library', first], 1, `volume "V1" is in library "lto", not in "${first}"`],
     [['V1', '--drive', 'lto-7'], 1, 'no drive lto-7'],
   ];

@@ -77,11 +77,11 @@ async function run(example: string): Promise<string> {
     return running.stdout();
   }
   if (text.includes('--device')) {
-    const readAddress = async () => /^or at (\S+), which has the code$/m.exec(running.stderr())?.[1];
+    const readAddress = async () => /^or at (\S+), which contains the code$/m.exec(running.stderr())?.[1];
     await logInAt(await waitFor('the address to log in at', readAddress), { user: 'ann' });
   }
   const { code, stdout, stderr } = await running.ended;
-  expect({ code, stderr }).toEqual({ code: 0, stderr: expect.not.stringContaining('others may read') });
+  expect({ code, stderr }).toEqual({ code: 0, stderr: expect.not.stringContaining('other users can read') });
   return stdout;
 }
 

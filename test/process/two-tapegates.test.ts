@@ -205,5 +205,5 @@ test('after a kill of the far engine in the middle of a restore, the next one co
 });
 
 test('doctor finds nothing at either site', async () => {
-  for (const site of [far.site, near.site]) expect(await site.run(['doctor'])).toMatch(/: nothing is wrong\n$/);
+  for (const site of [far.site, near.site]) expect(await site.run(['doctor'])).toMatch(/: no findings\n$/);
 });

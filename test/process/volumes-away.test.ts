@@ -129,7 +129,7 @@ test('failed files are tried again at a retry by their owner', async () => {
   const said = await runCli(['retry', String(id)], { env });
   expect(said).toEqual({
     code: 0,
-    stdout: `request ${id} is restoring: 1 of 2 files on disk, 1 to be tried, 0 failed\n`,
+    stdout: `request ${id} is restoring: 1 of 2 files on disk, 1 waiting, 0 failed\n`,
     stderr: '',
   });
   await waitThroughPauses(app, clock, id, 'COMPLETED');

@@ -180,11 +180,11 @@ test('an operator moves, retires, lists and reinstates volumes by command', asyn
   ]);
   expect(await run('volume', 'retire', 'CLI2', '--withdraw', '--dry-run')).toEqual([
     0,
-    'volume CLI2 would be retired: 2 files, 2.00 kB\n2 would be withdrawn\n',
+    'volume CLI2 would be retired: 2 files, 2.00 kB\n2 files would be withdrawn\n',
   ]);
   expect(await run('volume', 'retire', 'CLI2', '--withdraw', '--why', 'worn out')).toEqual([
     0,
-    'volume CLI2 is retired: 2 files, 2.00 kB\n2 are withdrawn\n',
+    'volume CLI2 is retired: 2 files, 2.00 kB\n2 files are withdrawn\n',
   ]);
   expect(await run('volume', 'retire', 'CLI2')).toEqual([1, 'tapegate: volume "CLI2": retired already\n']);
   expect((await run('volume', 'list'))[1]).not.toContain('CLI2');
@@ -192,7 +192,7 @@ test('an operator moves, retires, lists and reinstates volumes by command', asyn
   expect(retiredIn((await run('volume', 'list', '--retired', '--json'))[1], 'CLI2')).toMatchObject(isRetired);
   expect(await run('volume', 'reinstate', 'CLI2')).toEqual([
     0,
-    expect.stringMatching(/^volume CLI2 is used again; its files do not come back by themselves/),
+    expect.stringMatching(/^volume CLI2 is in use again; import its files again/),
   ]);
   expect(await run('volume', 'reinstate', 'CLI2')).toEqual([1, 'tapegate: volume "CLI2": not retired\n']);
 });

@@ -62,16 +62,16 @@ test.each(receivers)(
     await stop(receiver);
     // the receiver is gone
     expect((await run('webhook', 'test', id)).stdout).toBe(
-      `a test waits to be sent: "tapegate webhook log ${id}" says what came of it\n`,
+      `a test message is waiting: "tapegate webhook log ${id}" shows the result\n`,
     );
     await waitFor('the failure', async () => (await run('webhook', 'log', id)).stdout.includes('ECONNREFUSED'));
     const log = await run('webhook', 'log', id);
     expect(log.stdout).toMatch(
-      /^WRITTEN +TYPE +REQUEST +IS +TRIES +NEXT +ERROR\n.*webhook.test +- +waits +1 .*ECONNREFUSED/,
+      /^CREATED +TYPE +REQUEST +STATE +TRIES +NEXT +ERROR\n.*webhook.test +- +waiting +1 .*ECONNREFUSED/,
     );
     expect(sent(log.stdout)).toBe(2);
     expect((await run('webhook', 'list')).stdout).toMatch(
-      /ada +http:\/\/127.0.0.1:\d+\/hook +1 +fails since .*: .*ECONNREFUSED/,
+      /ada +http:\/\/127.0.0.1:\d+\/hook +1 +is failing since .*: .*ECONNREFUSED/,
     );
     expect((await run('webhook', 'set', id, '--off')).stdout).toBe(`webhook ${id} is off: switched off\n`);
     expect(JSON.parse((await run('webhook', 'set', id, '--on', '--note', 'x', '--json')).stdout)).toMatchObject({
@@ -94,7 +94,7 @@ test.each([
     2,
     /option '--event <events...>' argument 'x' is invalid. Allowed choices are request.started, /,
   ],
-  [['set', '1'], 2, /give what is to change/],
+  [['set', '1'], 2, /nothing to change: give/],
   [['set', '1', '--on', '--off'], 2, /--on and --off exclude each other/],
   [['set', '7', '--on'], 1, /there is no webhook with id 7/],
   [['log', '7'], 1, /there is no webhook with id 7/],

@@ -122,22 +122,22 @@ test('an operator withdraws, lists and reinstates files by command, and previews
     1,
     'tapegate: the list does not have 1 of 2 files below "/cli/", and at most 5 % are withdrawn at a time: nothing was imported\n',
   ]);
-  const told = '0 files added, 0 updated\n1 of 2 withdrawn, since the list does not have them\n';
+  const told = '0 files added, 0 updated\n1 of 2 withdrawn: the list does not contain them\n';
   expect(await run('import', list, '--complete', '/cli', '--max-withdrawn', '100', '--dry-run')).toEqual([
     0,
-    `nothing was imported; it would be:\n${told}`,
+    `nothing was imported; an import would do this:\n${told}`,
   ]);
   expect(await run('import', list, '--complete', '/cli', '--max-withdrawn', '50')).toEqual([0, told]);
   write(['a', 'b', 'c']);
   expect(await run('import', list)).toEqual([
     0,
-    '0 files added, 0 updated\n1 back, which an earlier list did not have\n' +
-      '1 withdrawn by hand, and still so: `tapegate reinstate` brings them back\n',
+    '0 files added, 0 updated\n1 restored to the catalogue: an earlier list did not contain them\n' +
+      '1 stay withdrawn by a command: "tapegate reinstate" restores them to the catalogue\n',
   ]);
-  expect(await run('reinstate', '/cli/')).toEqual([0, '1 file, 1.00 kB, back\n']);
+  expect(await run('reinstate', '/cli/')).toEqual([0, '1 file, 1.00 kB, restored to the catalogue\n']);
   expect(await run('import', list, '--max-withdrawn', '5')).toEqual([
     2,
-    expect.stringContaining('--max-withdrawn is for --complete'),
+    expect.stringContaining('--max-withdrawn needs --complete'),
   ]);
   expect(await run('import', list, '--complete', '/cli', '--max-withdrawn', '101')).toEqual([
     2,

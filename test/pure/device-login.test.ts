@@ -38,7 +38,7 @@ test('polls wait for the interval, longer after slow_down, and ever longer while
 });
 
 test('polling ends when the code expires or the provider refuses', async () => {
-  const expired = ['nobody has logged in while the code was good: begin again', 1];
+  const expired = ['the code has expired: run "tapegate login" again', 1];
   expect(await poll({ expires_in: 12, interval: 5 }, [pending])).toEqual({ pauses: [5, 5, 2], outcome: expired });
   for (const [answer, outcome] of [
     [away, ['away', 4]],
@@ -84,14 +84,14 @@ test('provider metadata may be of OpenID Connect or OAuth 2, and all its endpoin
   answerWith({ [GATEWAY]: METADATA, [known]: describe({ token_endpoint: places.token_endpoint }) });
   expect(await findDeviceLogin('https://tapes.example.org')).toBeUndefined();
   for (const [server, says] of [
-    [describe({ ...places, token_endpoint: 'http://iam.example.org/token' }), 'a place that is at no https:// address'],
+    [describe({ ...places, token_endpoint: 'http://iam.example.org/token' }), 'an endpoint without https://'],
     [{ ...describe(places), issuer: 'https://evil.example.org' }, '"issuer" property does not match'],
   ] as const) {
     answerWith({ [GATEWAY]: METADATA, [known]: server });
     await expect(findDeviceLogin('https://tapes.example.org')).rejects.toThrow(says);
   }
   answerWith({ [GATEWAY]: { ...METADATA, authorization_servers: ['http://iam.example.org'] } });
-  await expect(findDeviceLogin('https://tapes.example.org')).rejects.toThrow('at no https:// address');
+  await expect(findDeviceLogin('https://tapes.example.org')).rejects.toThrow('does not use https://');
 });
 
 test('a provider that is away is skipped, and the user may choose one', async () => {
@@ -111,7 +111,7 @@ test('a provider that is away is skipped, and the user may choose one', async ()
   expect([await find(), await find(`https://${second}`)]).toEqual([`https://${first}`, `https://${second}`]);
   await expect(find(`https://${away}`)).rejects.toThrow('does not describe itself');
   await expect(find('https://no.example.org')).rejects.toThrow(
-    `https://tapes.example.org takes no tokens of https://no.example.org, but of https://${away}, https://${first}, https://${second}`,
+    `https://tapes.example.org accepts no tokens of https://no.example.org; it accepts tokens of https://${away}, https://${first}, https://${second}`,
   );
 });
 
@@ -120,7 +120,7 @@ test('a gateway without TLS is not asked, and another audience than the gateway 
   expect(await findDeviceLogin('http://tapes.example.org')).toBeUndefined();
   expect(asked).toEqual([]);
   await expect(findDeviceLogin('https://tapes.example.org')).rejects.toThrow(
-    'asks for a token for "https://others.example.org": where that is right, say it by --audience',
+    'requires a token with audience "https://others.example.org": if this is right, give --audience',
   );
   expect(asked).toEqual([GATEWAY]);
   const confirmed = findDeviceLogin('https://tapes.example.org', { audience: 'https://others.example.org' });

@@ -35,11 +35,11 @@ test('the end of a request with a retry is shown as that of the retry', () => {
   const now = '2026-01-02T03:04:05Z';
   const end = { earliest: now, planned: now, latest: now };
   expect(formatEnd(now, end)).toBe('done at once');
-  expect(formatEnd(now, end, { nextTry: now })).toBe('done with its next try, which is due');
-  expect(formatEnd(now, end, { nextTry: '2026-01-02T03:09:05Z' })).toBe('done with its next try, in 5 min');
+  expect(formatEnd(now, end, { nextTry: now })).toBe('done with the next try, now');
+  expect(formatEnd(now, end, { nextTry: '2026-01-02T03:09:05Z' })).toBe('done with the next try, in 5 min');
   const later = '2026-01-02T03:14:05Z';
   const ends = { earliest: later, planned: later, latest: later };
-  expect(formatEnd(now, ends, { nextTry: now })).toMatch(/^done in 10 min by the plan/);
+  expect(formatEnd(now, ends, { nextTry: now })).toMatch(/^done in about 10 min \(/);
 });
 
 beforeEach(() => {
@@ -107,7 +107,7 @@ test('lines above a bar are drawn over with it, whatever their length, and notes
     'files of another user first',
     '0/4 files, 4 failed  0 bytes of 48.0 MB  0 bytes/s  waits',
   ]);
-  line.note('done in 5 min by the plan');
+  line.printAbove('done in 5 min by the plan');
   text = '4/4 files  done';
   line.end(true);
   out.write('request 1 is completed\n');

@@ -1,7 +1,7 @@
-/** Integers of GraphQL, which sends them as text. */
+/** Integers in GraphQL responses, which contain them as strings. */
 import { integerFields } from '../../generated/command-operations.js';
 
-/** Replaces the integers that an answer has as decimal strings by bigints, in place. */
+/** Replaces decimal strings of integer fields by bigints, in place. */
 export function readIntegers<Answer>(answer: Answer): Answer {
   if (typeof answer !== 'object' || answer === null) return answer;
   const fields = answer as Record<string, unknown>;

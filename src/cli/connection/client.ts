@@ -13,37 +13,37 @@ import {
   CommandError,
   ConnectionError,
   formatNetworkError,
-  NotKnownError,
+  UnauthenticatedError,
   nameOption,
   UsageError,
 } from '../terminal/failure.js';
 import { environment } from '../terminal/io.js';
 import { readIntegers } from './answers.js';
 import { openContext } from './context.js';
-import { isDue, readKept } from './kept-tokens.js';
-import { HERE } from './where.js';
+import { isDue, readStoredToken } from './stored-tokens.js';
+import { LOCAL } from './where.js';
 
 /**
- * Returns the header with TAPEGATE_TOKEN, or the token that `login` has kept for the server.
- * @throws CommandError if kept tokens cannot be read, or the user must log in again
+ * Returns the header with TAPEGATE_TOKEN, or with the stored token for the server.
+ * @throws CommandError if stored tokens cannot be read, or the user must log in again
  */
 export async function readCredentialHeaders(url: string, env: Environment): Promise<Record<string, string>> {
-  const token = env.TAPEGATE_TOKEN || (await findKeptToken(url, env));
+  const token = env.TAPEGATE_TOKEN || (await findStoredToken(url, env));
   if (token !== undefined) await checkListener(url, env);
   return token === undefined ? {} : { Authorization: `Bearer ${token}` };
 }
 
-/** Renews an identity provider's token before it expires. */
-async function findKeptToken(url: string, env: Environment): Promise<string | undefined> {
-  const kept = readKept(url, env);
-  if (!kept || !isDue(kept)) return kept?.token;
+/** Returns the stored token. Renews an identity provider's token before it expires. */
+async function findStoredToken(url: string, env: Environment): Promise<string | undefined> {
+  const stored = readStoredToken(url, env);
+  if (!stored || !isDue(stored)) return stored?.token;
   const { renewToken } = await import('./issuer-login.js');
   return await renewToken(url, env);
 }
 
 /**
  * Returns the answer to a query or mutation.
- * @param url of a gateway, or HERE
+ * @param url of a gateway, or LOCAL
  * @throws CommandError with one line
  */
 export async function ask<Answer, Variables>(
@@ -51,7 +51,7 @@ export async function ask<Answer, Variables>(
   operation: Operation<Answer, Variables>,
   variables?: Variables,
 ): Promise<Answer> {
-  if (url === HERE) {
+  if (url === LOCAL) {
     const { executeHere } = await import('../../../graphql/server/here.js');
     const result = await executeHere(await openContext(), operation, withStrings(variables));
     return readResult(result, operation.startsWith('mutation'));
@@ -59,7 +59,7 @@ export async function ask<Answer, Variables>(
   return await askAs({ url, headers: await readCredentialHeaders(url, environment()) }, operation, variables);
 }
 
-/** Does the same with the given authentication headers. */
+/** Returns the answer like `ask`, with the given authentication headers. */
 export async function askAs<Answer, Variables>(
   { url, headers }: { url: string; headers: Record<string, string> },
   query: Operation<Answer, Variables>,
@@ -68,7 +68,7 @@ export async function askAs<Answer, Variables>(
   const isChange = query.startsWith('mutation');
   const target = `${url}/graphql`;
   const body = JSON.stringify({ query, variables: withStrings(variables) });
-  const answer = await post(target, { ...FORMS, ...headers }, body).catch((error) => {
+  const answer = await post(target, { ...MEDIA_TYPES, ...headers }, body).catch((error) => {
     const problem = formatNetworkError(url, error);
     if (isChange && !isUnsent(error)) throw new CommandError(`${problem}: ${UNCONFIRMED}`);
     throw new ConnectionError(problem);
@@ -84,23 +84,23 @@ const CONNECT_MS = 10_000;
 
 const ANSWER_MS = 300_000;
 
-interface Posted {
+interface PostResponse {
   status: number;
   headers: IncomingHttpHeaders;
   text: string;
 }
 
 /**
- * Posts a body, and follows no redirect.
+ * Posts a body, without following redirects.
  * @throws Error with the failure of the connection as its cause, also if the response breaks off
  */
-async function post(url: string, headers: Record<string, string>, body: string): Promise<Posted> {
+async function post(url: string, headers: Record<string, string>, body: string): Promise<PostResponse> {
   const target = new URL(url);
   if (target.username || target.password)
-    throw new Error('a URL with a password is not asked: TAPEGATE_TOKEN is for a token');
+    throw new Error('the URL of the server must not contain a password: use TAPEGATE_TOKEN');
   const isTls = target.protocol === 'https:';
   const { request } = await (isTls ? import('node:https') : import('node:http'));
-  return await new Promise<Posted>((resolve, reject) => {
+  return await new Promise<PostResponse>((resolve, reject) => {
     const fail = (cause: Error) => reject(new Error(`no answer: ${cause.message}`, { cause }));
     const length = Buffer.byteLength(body);
     const req = request(target, { method: 'POST', headers: { ...headers, 'Content-Length': length } }, (answer) => {
@@ -108,10 +108,10 @@ async function post(url: string, headers: Record<string, string>, body: string):
       readText(answer).then((read) => resolve({ status, headers: given, text: read }), fail);
     });
     req.on('error', fail);
-    req.setTimeout(ANSWER_MS, () => req.destroy(new Error(`nothing comes for ${ANSWER_MS / 1000} s`)));
+    req.setTimeout(ANSWER_MS, () => req.destroy(new Error(`no data for ${ANSWER_MS / 1000} s`)));
     req.on('socket', (socket) => {
       if (!socket.connecting) return;
-      const late = Object.assign(new Error('the connection is not made in time'), { code: 'ETIMEDOUT' });
+      const late = Object.assign(new Error(`no connection within ${CONNECT_MS / 1000} s`), { code: 'ETIMEDOUT' });
       const timer = setTimeout(() => req.destroy(late), CONNECT_MS);
       const stop = () => clearTimeout(timer);
       socket.once(isTls ? 'secureConnect' : 'connect', stop).once('close', stop);
@@ -133,7 +133,7 @@ function readResult<Answer>({ data, errors = [] }: GraphqlResult, isChange = fal
   return readIntegers(data as Answer);
 }
 
-const FORMS = { 'Content-Type': 'application/json', Accept: 'application/graphql-response+json, application/json' };
+const MEDIA_TYPES = { 'Content-Type': 'application/json', Accept: 'application/graphql-response+json, application/json' };
 
 interface GraphqlResult {
   data?: unknown;
@@ -150,20 +150,20 @@ function parseAnswer(text: string): GraphqlResult {
 }
 
 /**
- * Rejects a redirect, which would send the request to another server, or twice. @throws CommandError that names both
- * URLs
+ * Rejects a redirect, which would send the request to another server, or twice.
+ * @throws CommandError that names both URLs
  */
 function refuseRedirect(from: string, status: number, location: string | null | undefined): void {
   if (status < 300 || status > 399 || !location) return;
   const to = URL.canParse(location, from) ? new URL(location, from).href : quote(location);
   throw new CommandError(
-    `${from} leads to ${to}, where nothing is asked: if Tapegate is there, say so by TAPEGATE_URL`,
+    `${from} redirects to ${to}: if this is Tapegate, set TAPEGATE_URL to it`,
   );
 }
 
-export const UNCONFIRMED = 'what was asked for may be done: look before you repeat it';
+export const UNCONFIRMED = 'the change may have been made: check before you repeat it';
 
-/** The connection failed before the request was sent. */
+/** Codes of a connection that failed before the request was sent. */
 const UNSENT_CODES = /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|UND_ERR_CONNECT_TIMEOUT)$/;
 
 function isUnsent(error: unknown): boolean {
@@ -224,7 +224,7 @@ interface PageVariables {
   after?: string | null | undefined;
 }
 
-/** The server's maximum. */
+/** The server's maximum size of a page. */
 export const PAGE_SIZE = 1000;
 
 /**
@@ -264,8 +264,8 @@ export async function askNodes<Node, Variables extends PageVariables>(
 }
 
 /**
- * Yields the values of a subscription until the server completes it or the signal aborts. @throws ConnectionError, no
- * retry
+ * Yields the values of a subscription until the server completes it or the signal aborts. Does not reconnect.
+ * @throws ConnectionError
  */
 export async function* follow<Value, Variables extends object>(
   url: string,
@@ -273,7 +273,7 @@ export async function* follow<Value, Variables extends object>(
   variables: Variables,
   signal?: AbortSignal,
 ): AsyncGenerator<Value> {
-  if (url === HERE) {
+  if (url === LOCAL) {
     const { followHere } = await import('../../../graphql/server/here.js');
     const results = followHere(await openContext(), query, withStrings(variables), signal);
     for await (const result of results) yield readResult(result);
@@ -317,7 +317,7 @@ export async function* follow<Value, Variables extends object>(
 async function readRefusal(answer: Response): Promise<CommandError> {
   const { errors = [] } = (await answer.json().catch(() => ({}))) as { errors?: GraphqlError[] };
   return toCommandError(
-    errors[0] ?? { message: 'the server asks for a token', extensions: { code: 'UNAUTHENTICATED' } },
+    errors[0] ?? { message: 'the server requires a token', extensions: { code: 'UNAUTHENTICATED' } },
   );
 }
 
@@ -328,10 +328,10 @@ interface GraphqlError {
 }
 
 function toCommandError({ message, path, extensions }: GraphqlError, isChange = false): CommandError {
-  if (extensions?.code === 'UNAUTHENTICATED') return new NotKnownError(message);
+  if (extensions?.code === 'UNAUTHENTICATED') return new UnauthenticatedError(message);
   if (extensions?.code === 'INVALID_INPUT') return new UsageError(nameOption(message, String(extensions.field)));
   if (extensions?.code !== 'UNAVAILABLE') return new CommandError(message);
-  // below the mutation's own field, the change is stored and only its answer failed
+  // for an error below the mutation's own field, the change is stored and only its answer failed
   if (isChange && (path?.length ?? 0) > 1) return new CommandError(`${message}: ${UNCONFIRMED}`);
   return new ConnectionError(message);
 }

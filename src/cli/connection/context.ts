@@ -1,4 +1,4 @@
-/** What a command needs that works on the database itself: the configuration, and the database opened. */
+/** The configuration and the database of a command that works on the database itself. */
 import { hostname, userInfo } from 'node:os';
 import type { Config } from '../../config/config.js';
 import { type Caller, SYSTEM } from '../../core/caller.js';
@@ -6,12 +6,11 @@ import type { Context } from '../../domain/context.js';
 import { environment, ownLog, present } from '../terminal/io.js';
 import type { Makes } from './runtime.js';
 
-/** Whether this program can open a database: the client that is installed alone cannot. */
+/** Whether this program can open a database. The separate client package cannot. */
 export const opensDatabases: boolean = true;
 
 /**
- * Reads the configuration of this process.
- * @param how.listens whether it has a gateway
+ * Reads the configuration of this process. `listens` is true for a process with a gateway.
  * @throws ConfigError with all faults of the environment
  */
 export async function readEnvironment({ listens = false } = {}): Promise<Config> {
@@ -21,7 +20,7 @@ export async function readEnvironment({ listens = false } = {}): Promise<Config>
 
 /**
  * Opens a database, brings it to the current schema, and closes it when the work is done.
- * @param makes what may be made where it is not there
+ * @param makes what may be created if it is missing
  * @throws NoDatabaseError
  */
 export async function withMigrated<T>(
@@ -39,8 +38,7 @@ export async function withMigrated<T>(
 }
 
 /**
- * Opens the database for the rest of the command, which closes it at its end. Its schema stays as it is: the programs
- * that run on it may be older.
+ * Opens the database until the end of the command. Does not change the schema, because an older version may be running on it.
  * @throws ConfigError; NoDatabaseError; Error if the schema is not the current one
  */
 export function openContext(): Promise<Context> {
@@ -57,12 +55,12 @@ export function openContext(): Promise<Context> {
   return command.context;
 }
 
-/** Whoever runs this program may do everything to the database that it opens; who that was, the operating system says. */
+/** Returns the user of the operating system as a caller, who may do everything with a database that this program can open. */
 function operatingUser(): Caller {
   return { ...SYSTEM, name: nameOfUser(), address: hostname() };
 }
 
-/** A user without an entry in the host's list has a number only. */
+/** Returns the name of the user, or the number of a user without an entry on this host. */
 function nameOfUser(): string {
   try {
     return userInfo().username;

@@ -10,16 +10,16 @@ import type { Environment } from '../../core/environment.js';
 import { codeOf, messageOf } from '../../core/errors.js';
 import { isTrustworthyUrl } from '../../core/issuer-urls.js';
 import { CommandError, ConnectionError, describeNetworkError, formatNetworkError } from '../terminal/failure.js';
-import { noteLine } from '../terminal/output.js';
+import { printToStderr } from '../terminal/output.js';
 import { formatSpan } from '../terminal/times.js';
-import { changeKept, isDue, type Kept, type Login, readKept } from './kept-tokens.js';
+import { changeToken, isDue, type Login, readStoredToken, type StoredToken } from './stored-tokens.js';
 
 const ANSWER_MS = 10_000;
 
 /** Requested if the provider supports them: refresh tokens, and the groups of the WLCG token profile. */
 const SCOPES = ['openid', 'offline_access', 'wlcg.groups'];
 
-/** A refusal of the provider, with its code (RFC 6749, 5.2; RFC 8628, 3.5). */
+/** An error response of the provider, with its code (RFC 6749, 5.2; RFC 8628, 3.5). */
 export class IssuerRefusal extends CommandError {
   readonly code: string;
 
@@ -54,14 +54,14 @@ export class IssuerClient {
     this.audience = target.audience;
   }
 
-  /** @throws CommandError; ConnectionError while it does not answer */
+  /** @throws CommandError; ConnectionError if the provider does not answer */
   static async open(issuer: string, target: Target): Promise<IssuerClient> {
-    if (!isTrustworthyUrl(issuer)) throw new CommandError(`the identity provider ${issuer} is at no https:// address`);
+    if (!isTrustworthyUrl(issuer)) throw new CommandError(`the identity provider ${issuer} does not use https://`);
     const oauth = await import('oauth4webapi');
     const server = await guard(oauth, issuer, (signal) => describeServer(oauth, issuer, signal));
-    const places = [server.device_authorization_endpoint, server.token_endpoint, server.revocation_endpoint];
-    const open = places.find((place) => place !== undefined && !isTrustworthyUrl(place.replace(/\?.*$/s, '')));
-    if (open !== undefined) throw new CommandError(`${issuer} names a place that is at no https:// address: ${open}`);
+    const endpoints = [server.device_authorization_endpoint, server.token_endpoint, server.revocation_endpoint];
+    const open = endpoints.find((each) => each !== undefined && !isTrustworthyUrl(each.replace(/\?.*$/s, '')));
+    if (open !== undefined) throw new CommandError(`${issuer} names an endpoint without https://: ${open}`);
     return new IssuerClient(oauth, issuer, server, target);
   }
 
@@ -84,8 +84,8 @@ export class IssuerClient {
   async askForDevice(deviceCode: string): Promise<Grant> {
     const { oauth, server } = this;
     return await this.askForGrant(async (options, client) => {
-      const asked = { ...options, additionalParameters: this.target() };
-      const response = await oauth.deviceCodeGrantRequest(server, client, oauth.None(), deviceCode, asked);
+      const extended = { ...options, additionalParameters: this.target() };
+      const response = await oauth.deviceCodeGrantRequest(server, client, oauth.None(), deviceCode, extended);
       return await oauth.processDeviceCodeResponse(server, client, response);
     });
   }
@@ -94,8 +94,8 @@ export class IssuerClient {
   async renew(refreshToken: string): Promise<Grant> {
     const { oauth, server } = this;
     const grant = await this.askForGrant(async (options, client) => {
-      const asked = { ...options, additionalParameters: this.target() };
-      const response = await oauth.refreshTokenGrantRequest(server, client, oauth.None(), refreshToken, asked);
+      const extended = { ...options, additionalParameters: this.target() };
+      const response = await oauth.refreshTokenGrantRequest(server, client, oauth.None(), refreshToken, extended);
       return await oauth.processRefreshTokenResponse(server, client, response);
     });
     return { ...grant, refreshToken: grant.refreshToken ?? refreshToken };
@@ -125,7 +125,7 @@ export class IssuerClient {
     const answer = await this.ask(work);
     const { access_token: token, refresh_token: refreshToken, token_type: type } = answer;
     if (type !== 'bearer' || !/^[\x21-\x7e]{1,16000}$/.test(token)) {
-      throw new CommandError(`${this.issuer} gives a token that cannot be shown as it is`);
+      throw new CommandError(`${this.issuer} returned a token that is not a valid bearer token`);
     }
     const lifeMs = answer.expires_in === undefined ? await readLifeMs(token) : answer.expires_in * 1000;
     return { token, refreshToken, expiresAt: lifeMs === undefined ? undefined : askedAt + lifeMs, lifeMs };
@@ -145,7 +145,7 @@ export interface Target {
 
 type Options = ReturnType<typeof optionsOf>;
 
-/** HTTP without TLS: `isTrustworthyUrl` accepts it only for this host. */
+/** Returns options of a call. HTTP without TLS is allowed, because `isTrustworthyUrl` accepts it only for this host. */
 function optionsOf(oauth: Oauth, issuer: string, signal: AbortSignal) {
   return {
     signal,
@@ -160,7 +160,7 @@ async function describeServer(oauth: Oauth, issuer: string, signal: AbortSignal)
     const response = await oauth.discoveryRequest(url, { algorithm, ...optionsOf(oauth, issuer, signal) });
     if (response.status !== 404) return await oauth.processDiscoveryResponse(url, response);
   }
-  throw new CommandError(`the identity provider ${issuer} does not describe itself`);
+  throw new CommandError(`the identity provider ${issuer} has no discovery document`);
 }
 
 /** Replaces each error by one line without parts of a token. */
@@ -172,20 +172,20 @@ async function guard<T>(oauth: Oauth, issuer: string, work: (signal: AbortSignal
   }
 }
 
-const isAway = (status: number) => status >= 500 || status === 429;
+const isUnavailable = (status: number) => status >= 500 || status === 429;
 
 function explain(oauth: Oauth, issuer: string, error: unknown): CommandError {
   const { cause } = error as { cause?: unknown };
-  if (error instanceof oauth.ResponseBodyError && !isAway(error.status)) {
+  if (error instanceof oauth.ResponseBodyError && !isUnavailable(error.status)) {
     const why = error.error_description === undefined ? '' : ` (${error.error_description.slice(0, 200)})`;
     return new IssuerRefusal(`${issuer} answers ${error.error}${why}`, error.error);
   }
   const status = error instanceof oauth.ResponseBodyError ? error.status : (cause as Response | undefined)?.status;
-  if (status !== undefined && isAway(status)) return new ConnectionError(`${issuer} answers ${status}`);
+  if (status !== undefined && isUnavailable(status)) return new ConnectionError(`${issuer} answers ${status}`);
   const code = codeOf(error) ?? '';
   // a truncated response is not JSON
   if (code.startsWith('OAUTH_') && code !== oauth.PARSE_ERROR) {
-    return new CommandError(`${issuer} does not answer as OAuth has it: ${messageOf(error)}`);
+    return new CommandError(`${issuer} returned an invalid OAuth response: ${messageOf(error)}`);
   }
   return new ConnectionError(`${issuer} does not answer: ${describeNetworkError(error)}`);
 }
@@ -197,7 +197,7 @@ async function readLifeMs(token: string): Promise<number | undefined> {
     const { exp } = decodeJwt(token);
     return exp === undefined ? undefined : exp * 1000 - Date.now();
   } catch {
-    return undefined; // it is no JWT
+    return undefined; // the token is not a JWT
   }
 }
 
@@ -215,25 +215,25 @@ export interface DeviceLogin {
  */
 export async function findDeviceLogin(
   url: string,
-  { audience, issuer: meant }: { audience?: string | undefined; issuer?: string | undefined } = {},
+  { audience, issuer: chosen }: { audience?: string | undefined; issuer?: string | undefined } = {},
 ): Promise<DeviceLogin | undefined> {
   if (!isTrustworthyUrl(url)) return undefined;
-  const told = await readMetadata(url);
-  if (!told) return undefined;
-  const { authorization_servers: issuers, tapegate_client_id: clientId, tapegate_audience: asked } = told;
-  if (typeof clientId !== 'string' || typeof asked !== 'string' || !Array.isArray(issuers)) return undefined;
-  checkAudience(url, asked, audience);
+  const metadata = await readMetadata(url);
+  if (!metadata) return undefined;
+  const { authorization_servers: issuers, tapegate_client_id: clientId, tapegate_audience: required } = metadata;
+  if (typeof clientId !== 'string' || typeof required !== 'string' || !Array.isArray(issuers)) return undefined;
+  checkAudience(url, required, audience);
   const named = issuers.map(String);
-  if (meant !== undefined && !named.includes(meant)) {
-    throw new CommandError(`${url} takes no tokens of ${meant}, but of ${named.join(', ')}`);
+  if (chosen !== undefined && !named.includes(chosen)) {
+    throw new CommandError(`${url} accepts no tokens of ${chosen}; it accepts tokens of ${named.join(', ')}`);
   }
   let failure: unknown;
-  for (const issuer of meant === undefined ? named : [meant]) {
+  for (const issuer of chosen === undefined ? named : [chosen]) {
     try {
-      const client = await IssuerClient.open(issuer, { clientId, audience: asked });
-      if (client.hasDeviceLogin) return { client, clientId, audience: asked };
+      const client = await IssuerClient.open(issuer, { clientId, audience: required });
+      if (client.hasDeviceLogin) return { client, clientId, audience: required };
     } catch (error) {
-      failure ??= error; // another one may be the user's
+      failure ??= error; // another provider may know the user
     }
   }
   if (failure !== undefined) throw failure;
@@ -246,29 +246,29 @@ async function readMetadata(url: string): Promise<Record<string, unknown> | unde
   const response = await fetchBounded(url + METADATA_PATH, { redirect: 'error' }, ANSWER_MS).catch((error) => {
     throw new ConnectionError(formatNetworkError(url, error));
   });
-  const told = response.ok ? await response.json().catch(() => undefined) : undefined;
-  return typeof told === 'object' && told !== null ? told : undefined;
+  const metadata = response.ok ? await response.json().catch(() => undefined) : undefined;
+  return typeof metadata === 'object' && metadata !== null ? metadata : undefined;
 }
 
 /** Rejects a foreign audience: a malicious gateway could use the tokens at another one. */
-function checkAudience(url: string, asked: string, audience: string | undefined): void {
+function checkAudience(url: string, required: string, audience: string | undefined): void {
   const { hostname } = new URL(url);
-  const isOwn = URL.canParse(asked) && new URL(asked).hostname === hostname;
-  if (isOwn || asked === audience || isLoopback(hostname.replace(/^\[|\]$/g, ''))) return;
+  const isOwn = URL.canParse(required) && new URL(required).hostname === hostname;
+  if (isOwn || required === audience || isLoopback(hostname.replace(/^\[|\]$/g, ''))) return;
   throw new CommandError(
-    `${url} asks for a token for ${JSON.stringify(asked)}: where that is right, say it by --audience ${JSON.stringify(asked)}`,
+    `${url} requires a token with audience ${JSON.stringify(required)}: if this is right, give --audience ${JSON.stringify(required)}`,
   );
 }
 
 /** Prints the login URL and code, and waits for the login. @throws CommandError */
-export async function logInByDevice({ client, clientId, audience }: DeviceLogin, signal: AbortSignal): Promise<Kept> {
+export async function logInByDevice({ client, clientId, audience }: DeviceLogin, signal: AbortSignal): Promise<StoredToken> {
   const device = await client.startDeviceLogin();
-  const { verification_uri: place, verification_uri_complete: whole, user_code: code } = device;
-  if (!isTrustworthyUrl(place.replace(/[?#].*$/s, ''))) {
-    throw new CommandError(`${client.issuer} has users log in at no https:// address: ${place}`);
+  const { verification_uri: page, verification_uri_complete: whole, user_code: code } = device;
+  if (!isTrustworthyUrl(page.replace(/[?#].*$/s, ''))) {
+    throw new CommandError(`${client.issuer} names a login page without https://: ${page}`);
   }
-  noteLine(`log in at ${place} with the code ${code}, within ${formatSpan(Math.round(device.expires_in))}`);
-  if (whole !== undefined) noteLine(`or at ${whole}, which has the code`);
+  printToStderr(`log in at ${page} with the code ${code}, within ${formatSpan(Math.round(device.expires_in))}`);
+  if (whole !== undefined) printToStderr(`or at ${whole}, which contains the code`);
   const { token, ...times } = await pollForGrant(device, {
     ask: () => client.askForDevice(device.device_code),
     pause: async (ms) => void (await sleep(ms, undefined, { signal })),
@@ -303,7 +303,7 @@ export async function pollForGrant(
     try {
       return await ask();
     } catch (error) {
-      if (!isPassing(error)) throw toOutcome(error);
+      if (!isRetryable(error)) throw toOutcome(error);
       if (now() >= end) throw error instanceof ConnectionError ? error : new CommandError(EXPIRED);
       if (error instanceof IssuerRefusal && error.code === 'slow_down') intervalMs += SLOWER_MS;
       const isAway = error instanceof ConnectionError;
@@ -312,9 +312,9 @@ export async function pollForGrant(
   }
 }
 
-const EXPIRED = 'nobody has logged in while the code was good: begin again';
+const EXPIRED = 'the code has expired: run "tapegate login" again';
 
-function isPassing(error: unknown): boolean {
+function isRetryable(error: unknown): boolean {
   if (error instanceof ConnectionError) return true;
   return error instanceof IssuerRefusal && ['authorization_pending', 'slow_down'].includes(error.code);
 }
@@ -331,30 +331,30 @@ function toOutcome(error: unknown): unknown {
  */
 export async function renewToken(url: string, env: Environment): Promise<string | undefined> {
   try {
-    return (await changeKept(url, env, (known) => renew(url, known)))?.token;
+    return (await changeToken(url, env, (known) => renew(url, known)))?.token;
   } catch (error) {
     // the current token may still be valid
-    const kept = readKept(url, env);
-    if (kept?.login?.expiresAt !== undefined && Date.now() < kept.login.expiresAt) return kept.token;
+    const stored = readStoredToken(url, env);
+    if (stored?.login?.expiresAt !== undefined && Date.now() < stored.login.expiresAt) return stored.token;
     throw error;
   }
 }
 
-async function renew(url: string, known: Kept | undefined): Promise<Kept | undefined> {
+async function renew(url: string, known: StoredToken | undefined): Promise<StoredToken | undefined> {
   if (!known?.login || !isDue(known)) return known;
   const { issuer, clientId, audience, refreshToken } = known.login;
-  if (refreshToken === undefined) throw ended(url, known.login);
+  if (refreshToken === undefined) throw expired(url, known.login);
   try {
     const client = await IssuerClient.open(issuer, { clientId, audience });
     const { token, ...times } = await client.renew(refreshToken);
     return { token, login: { ...known.login, ...times } };
   } catch (error) {
-    if (error instanceof IssuerRefusal && error.code === 'invalid_grant') throw ended(url, known.login);
+    if (error instanceof IssuerRefusal && error.code === 'invalid_grant') throw expired(url, known.login);
     if (!(error instanceof ConnectionError)) throw error;
     throw new ConnectionError(`the token for ${url} cannot be renewed: ${error.message}`);
   }
 }
 
-function ended(url: string, { issuer }: Login): CommandError {
-  return new CommandError(`the login for ${url} has ended at ${issuer}: log in again, by "tapegate login"`);
+function expired(url: string, { issuer }: Login): CommandError {
+  return new CommandError(`the login for ${url} at ${issuer} has expired: run "tapegate login"`);
 }

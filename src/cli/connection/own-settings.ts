@@ -1,6 +1,6 @@
 /**
- * What a user has set for all commands: `tapegate/config.json` in the user's own configuration (XDG_CONFIG_HOME, else `~/.config`), beside
- * the tokens that are kept. The environment goes before it, and options go before that.
+ * Settings of a user for all commands: `tapegate/config.json` in XDG_CONFIG_HOME (default `~/.config`). The environment takes
+ * precedence over it, and options take precedence over the environment.
  */
 import { readFileSync } from 'node:fs';
 import { homedir } from 'node:os';
@@ -10,9 +10,9 @@ import { codeOf, messageOf } from '../../core/errors.js';
 import { UsageError } from '../terminal/failure.js';
 
 export interface OwnSettings {
-  /** URL of the gateway, where TAPEGATE_URL names none. */
+  /** URL of the gateway if TAPEGATE_URL is not set. */
   server?: string;
-  /** The user whose quota is charged, where `--quota` names none. */
+  /** The quota to charge if `--quota` is not given. */
   quota?: string;
 }
 
@@ -22,7 +22,7 @@ export function ownSettingsFile(env: Environment): string {
   return path.join(readConfigDir(env, homedir()), 'tapegate', 'config.json');
 }
 
-/** @throws UsageError that names the file, and what is wrong with it */
+/** @throws UsageError with the file and all its faults */
 export function readOwnSettings(env: Environment): OwnSettings {
   const file = ownSettingsFile(env);
   let text: string;
@@ -30,13 +30,13 @@ export function readOwnSettings(env: Environment): OwnSettings {
     text = readFileSync(file, 'utf8');
   } catch (error) {
     if (['ENOENT', 'ENOTDIR'].includes(codeOf(error) ?? '')) return {};
-    throw new UsageError(`${file} cannot be read: ${messageOf(error)}`);
+    throw new UsageError(`cannot read ${file}: ${messageOf(error)}`);
   }
   const settings = parse(text, file);
   const faults = Object.entries(settings).flatMap(([name, value]) => {
-    if (!known.includes(name)) return [`${file}: ${JSON.stringify(name)} is no setting; there are ${known.join(', ')}`];
+    if (!known.includes(name)) return [`${file}: unknown setting ${JSON.stringify(name)}; known settings: ${known.join(', ')}`];
     if (typeof value === 'string' && value !== '') return [];
-    return [`${file}: ${name} must be a text, not ${JSON.stringify(value)}`];
+    return [`${file}: ${name} must be a string, not ${JSON.stringify(value)}`];
   });
   if (faults.length > 0) throw new UsageError(faults.join('\n'));
   return settings;
@@ -47,7 +47,7 @@ function parse(text: string, file: string): OwnSettings {
     const settings: unknown = JSON.parse(text);
     if (typeof settings === 'object' && settings !== null && !Array.isArray(settings)) return settings;
   } catch (error) {
-    throw new UsageError(`${file} is no JSON: ${messageOf(error)}`);
+    throw new UsageError(`${file} is not JSON: ${messageOf(error)}`);
   }
-  throw new UsageError(`${file} must be an object, such as {"server": "https://archive.example.org", "quota": "ada"}`);
+  throw new UsageError(`${file} must contain an object, such as {"server": "https://archive.example.org", "quota": "ada"}`);
 }

@@ -1,4 +1,4 @@
-/** Opens what every process needs, in order, and closes it in reverse. */
+/** Opens the database, event feed and log of a process, in order, and closes them in reverse order. */
 import path from 'node:path';
 import type { ClientConfig } from 'pg';
 import { type DestinationStream, pino } from 'pino';
@@ -26,7 +26,7 @@ import { checkLibrary, stagingTermsOf } from '../../tape/kinds.js';
 
 export interface Runtime {
   ctx: Context;
-  /** For processes that this one starts. */
+  /** Connection settings for child processes. */
   connection: ClientConfig;
   migrated: string[];
   close(): Promise<void>;
@@ -35,9 +35,9 @@ export interface Runtime {
 const DATABASE = 'tapegate';
 
 /**
- * What may be created and migrated: `database`, by `start` in an empty directory; `schema`, in a given database;
- * `migrations`, in a database of Tapegate; `nothing`, so that a command in the wrong directory does not work on another
- * database, and migrates none.
+ * The objects that a process may create: `database`, by `start` in an empty directory; `schema`, in a given database;
+ * `migrations`, in a database of Tapegate; `nothing`, so that a command in the wrong directory neither creates nor migrates a
+ * database.
  */
 export type Makes = 'database' | 'schema' | 'migrations' | 'nothing';
 
@@ -78,19 +78,19 @@ export async function openRuntime(
   }
 }
 
-/** Lines that wait until the log can be written again. */
+/** Size of the lines that wait until the log can be written again. */
 const MAX_UNWRITTEN_BYTES = 1024 * 1024;
 
 /** Opens a file of the log, standard error by default. If it cannot be written, on a full disk for instance, lines are lost. */
 export function openLogFile(descriptor = 2): DestinationStream {
   const destination = pino.destination({ dest: descriptor, sync: true, maxLength: MAX_UNWRITTEN_BYTES });
-  destination.on('error', () => {}); // otherwise the caller would fail
+  destination.on('error', () => {}); // without a handler, the caller would fail
   return destination;
 }
 
 /**
- * Opens what a process needs on an open database; call `db.pulse.start` afterwards.
- * @param bounds `poolSize`: of a process with a parent; `logTo`: standard error by default
+ * Opens the parts of a process on an existing database. Call `db.pulse.start` afterwards.
+ * @param bounds `poolSize` is set for a child process; `logTo` is standard error by default
  */
 export function attach(
   config: Config,

@@ -1,4 +1,4 @@
-/** A file on its way to a gateway: as it is read, and no faster than it is taken. */
+/** Upload of a file to a gateway, as a stream with back pressure. */
 import { once } from 'node:events';
 import type { ClientRequest, IncomingMessage } from 'node:http';
 import type { Readable } from 'node:stream';
@@ -13,10 +13,11 @@ import { readCredentialHeaders, UNCONFIRMED } from './client.js';
 const CONTINUE_MS = 1000;
 
 /**
- * @param target where it is put
- * @param sent.url of the server, for messages and credentials; `size` in bytes, where it is known
+ * Uploads a stream with PUT.
+ * @param target the URL of the upload
+ * @param sent `url` is the server, for messages and credentials; `size` is in bytes, if known
  * @returns the answer
- * @throws CommandError in one line; what reading the file throws
+ * @throws CommandError with one line; errors of reading the source
  */
 export async function sendFile<Answer>(
   target: string,
@@ -37,14 +38,14 @@ export async function sendFile<Answer>(
     return await answered;
   };
   try {
-    // the answer may come before all is sent, or before anything is
+    // the server may answer before the upload is complete, or before it begins
     const early = await Promise.race([answered, mayBegin.then(() => undefined)]);
     return await readAnswer<Answer>(url, early ?? (await Promise.race([answered, send()])));
   } catch (error) {
     if (error instanceof CommandError) throw error;
     if (source.errored) throw source.errored;
     const problem = formatNetworkError(url, error);
-    // what is not whole is not taken over
+    // the server discards an incomplete upload
     throw req.writableFinished ? new CommandError(`${problem}: ${UNCONFIRMED}`) : new ConnectionError(problem);
   } finally {
     req.destroy();

@@ -1,15 +1,15 @@
-/** Where a command works: on the database of this host, or by a gateway that may be anywhere. */
+/** Chooses where a command works: on the database of this host, or through a gateway. */
 import { statSync } from 'node:fs';
 import path from 'node:path';
 import { readDataDir, readServerUrl } from '../../core/environment.js';
 import type { Context } from '../../domain/context.js';
 import { environment } from '../terminal/io.js';
 import { openContext, opensDatabases } from './context.js';
-import { readKept } from './kept-tokens.js';
 import { ownSettingsFile, readOwnSettings } from './own-settings.js';
+import { readStoredToken } from './stored-tokens.js';
 
-/** In the place of a gateway's URL: the database of this host. */
-export const HERE = 'here:';
+/** Replaces the URL of a gateway: the database of this host. */
+export const LOCAL = 'here:';
 
 /** Returns the URL of the gateway, from TAPEGATE_URL or else the user's own settings. @throws ConfigError */
 export function readUrl(): string {
@@ -21,29 +21,29 @@ export function readUrl(): string {
 /**
  * Returns where a user's command works: through a gateway if one is named, else on the database that is named or that
  * this user can open, else through the gateway of this host.
- * @throws ConfigError; CommandError if kept tokens cannot be read
+ * @throws ConfigError; CommandError if stored tokens cannot be read
  */
 export function findSite(): string {
-  return opensDatabases && !isGatewayNamed() && hasDatabase() ? HERE : readUrl();
+  return opensDatabases && !isGatewayNamed() && hasDatabase() ? LOCAL : readUrl();
 }
 
 /**
- * Returns where an operator's command works, which can do more on the database: there if it is named or this user can
- * open it, else through a gateway if one is named, else on the database, to report that there is none.
- * @throws ConfigError; CommandError if kept tokens cannot be read
+ * Returns where an operator's command works, which can do more on the database. It works on the database if one is named or
+ * this user can open it, else through a named gateway. If there is neither, it fails on the missing database.
+ * @throws ConfigError; CommandError if stored tokens cannot be read
  */
 export function findOperatedSite(): string {
-  return opensDatabases && (hasDatabase() || !isGatewayNamed()) ? HERE : readUrl();
+  return opensDatabases && (hasDatabase() || !isGatewayNamed()) ? LOCAL : readUrl();
 }
 
-/** A token is for a gateway: a command with one works as the user whose token it is. */
+/** Returns whether a URL, token or setting names a gateway. A command with a token works as the user of the token. */
 function isGatewayNamed(): boolean {
   const { TAPEGATE_URL, TAPEGATE_TOKEN } = environment();
   if (TAPEGATE_URL || TAPEGATE_TOKEN || readOwnSettings(environment()).server) return true;
-  return readKept(readUrl(), environment()) !== undefined;
+  return readStoredToken(readUrl(), environment()) !== undefined;
 }
 
-/** The embedded database is for its owner and root; others may see its directory, but not open it. */
+/** Returns whether a database is named or this user can open the embedded one, as only its owner and root can. */
 function hasDatabase(): boolean {
   if (environment().DATABASE_URL) return true;
   const own = process.getuid?.();
@@ -55,22 +55,22 @@ function hasDatabase(): boolean {
   }
 }
 
-/** Runs an operator's command that is not one operation of GraphQL, on the database or through a gateway. */
+/** Runs an operator's command that is not a single GraphQL operation, on the database or through a gateway. */
 export async function operate<Done>(ways: {
-  here(ctx: Context): Promise<Done>;
-  afar(url: string): Promise<Done>;
+  local(ctx: Context): Promise<Done>;
+  remote(url: string): Promise<Done>;
 }): Promise<Done> {
   const url = findOperatedSite();
-  return url === HERE ? await ways.here(await openContext()) : await ways.afar(url);
+  return url === LOCAL ? await ways.local(await openContext()) : await ways.remote(url);
 }
 
-/** Returns an error message for work on restore disks. @param hosts whose engines check them */
-export function runThere(why: string, hosts: readonly string[] = []): string {
+/** Returns an error message for work that needs restore disks. @param hosts the hosts of engines that use them */
+export function describeHosts(why: string, hosts: readonly string[] = []): string {
   const known = hosts.length === 0 ? '' : ` (engines run on ${[...hosts].sort().join(', ')})`;
   return `${why}: run this on a host that has the disk${known}, with DATABASE_URL`;
 }
 
-/** Returns a node with the number of the database in place of its id. */
+/** Returns a node with the number from the database instead of its GraphQL id. */
 export function withSerial<Node extends { id: string }>(node: Node): Omit<Node, 'id'> & { id: number } {
   return { ...node, id: Number(Buffer.from(node.id, 'base64').toString().split(':').at(-1)) };
 }

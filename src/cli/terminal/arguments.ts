@@ -16,7 +16,7 @@ interface NumberRange {
   expected?: string;
 }
 
-/** A whole number of at most nine digits, unless the range says otherwise. */
+/** Reads a whole number, of at most nine digits by default. */
 export function readNumber(option: string, text: string, range: NumberRange = {}): number {
   const { from = 0, to = Number.MAX_SAFE_INTEGER, digits = 9, expected = 'a whole number' } = range;
   const value = /^\d+$/.test(text) && text.length <= digits ? Number(text) : Number.NaN;
@@ -27,7 +27,7 @@ export function readNumber(option: string, text: string, range: NumberRange = {}
 /** Reads the id of a request, as the argument `<id>`. */
 export const readId = (text: string): number => readNumber('<id>', text, { to: 0x7fffffff, digits: 10 });
 
-/** For `.option`: as `readNumber`. */
+/** Returns `readNumber` as a parser for `.option`. */
 export const toNumber = (option: string, range?: NumberRange) => (text: string) => readNumber(option, text, range);
 
 const PEOPLE_LIMIT = 1000;
@@ -43,7 +43,7 @@ export function readLimit(options: { limit?: string; json?: boolean; printPaths?
   return options.json || options.printPaths ? Number.POSITIVE_INFINITY : PEOPLE_LIMIT;
 }
 
-/** The database and GraphQL take no more. */
+/** The largest integer of the database and GraphQL. */
 const MAX_SIZE = 2n ** 63n - 1n;
 
 export function readSize(option: string, text: string): bigint {
@@ -54,7 +54,7 @@ export function readSize(option: string, text: string): bigint {
 
 export const toSize = (option: string) => (text: string) => readSize(option, text);
 
-/** For `.option`: reads a value, or keeps `none`, because commander allows no null; `noneToNull` converts it. */
+/** Returns a parser for `.option` that keeps `none`, because commander allows no null. `noneToNull` converts it. */
 export const orNone =
   <T>(read: (text: string) => T) =>
   (text: string): T | 'none' =>
@@ -77,7 +77,7 @@ export async function readPast(option: string, text: string, askNow: () => Promi
 const notATime = (option: string, text: string, span: string) =>
   new UsageError(`${option} must be YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS (UTC), or ${span}, not ${JSON.stringify(text)}`);
 
-/** In seconds; undefined if it is not a span. */
+/** Returns the seconds of a span; undefined if the text is not a span. */
 function readSpan(text: string): number | undefined {
   const [, count, unit = ''] = /^(\d{1,6})([mhdw])$/.exec(text) ?? [];
   return count === undefined ? undefined : Number(count) * (SPAN_SECONDS[unit] ?? 0);
@@ -96,7 +96,7 @@ export async function readRetention(option: string, text: string, askNow: () => 
   throw notATime(option, text, 'how long from now, such as 3d or 12h');
 }
 
-/** For `.option(...fileOption)`; `readPaths` reads it. */
+/** The option `--file`, for `.option(...fileOption)`. `readPaths` reads its value. */
 export const fileOption = [
   '--file <paths...>',
   'archive paths; @name reads them from a file, - from standard input, one per line',
@@ -125,6 +125,6 @@ export async function readPaths(given: string[]): Promise<string[]> {
       throw new CommandError(`--file ${value}: ${messageOf(error)}`);
     }
   }
-  if (paths.length === 0) throw new UsageError('--file names no path');
+  if (paths.length === 0) throw new UsageError('--file contains no path');
   return paths;
 }

@@ -2,7 +2,7 @@ import { codeOf, messageOf } from '../../core/errors.js';
 import { present } from './io.js';
 
 /**
- * 0 done; 1 failed; 2 wrong usage; 3 the request ended without all its files; 4 the server does not answer; 130
+ * Exit codes. 1: failure; 2: wrong usage; 3: a request ended without all of its files; 4: the server does not answer; 130:
  * interrupted, as shells report SIGINT.
  */
 export const exitCodes = { failed: 1, usage: 2, incomplete: 3, unavailable: 4, interrupted: 130 } as const;
@@ -24,12 +24,12 @@ export class InterruptedError extends CommandError {
   }
 }
 
-export class NotKnownError extends CommandError {
+export class UnauthenticatedError extends CommandError {
   /** The server's message. */
   readonly reason: string;
 
   constructor(reason: string) {
-    super(`${reason} ("tapegate login" keeps a token)`);
+    super(`${reason} ("tapegate login" stores a token)`);
     this.reason = reason;
   }
 }
@@ -55,7 +55,7 @@ export function describeNetworkError(error: unknown): string {
   const cause = (error as { cause?: unknown }).cause;
   const isUntrusted = UNTRUSTED_CODES.test(codeOf(cause) ?? '');
   const remedy = isUntrusted ? ' (NODE_EXTRA_CA_CERTS names the file of a private authority)' : '';
-  if (codeOf(cause) === 'ERR_SSL_WRONG_VERSION_NUMBER') return 'no TLS is spoken there: is it http://?';
+  if (codeOf(cause) === 'ERR_SSL_WRONG_VERSION_NUMBER') return 'the server does not use TLS: try http://';
   return `${messageOf(cause ?? error)}${remedy}`;
 }
 
@@ -67,7 +67,7 @@ export function formatNetworkError(url: string, error: unknown): string {
   return `${url}: ${describeNetworkError(error)}`;
 }
 
-/** Options that are not called as their fields of operations and GraphQL. */
+/** Options with other names than their fields of operations and GraphQL. */
 const OTHER_NAMES: Readonly<Record<string, string>> = {
   events: '--event',
   expiresAt: '--expires',
@@ -78,11 +78,11 @@ const OTHER_NAMES: Readonly<Record<string, string>> = {
   quotas: '--quota',
 };
 
-/** Returns the option that is called as a field: `--depth-bytes` for `depthBytes`. */
+/** Returns the option with the name of a field: `--depth-bytes` for `depthBytes`. */
 export const optionOf = (field: string): string => `--${field.replace(/[A-Z]/g, (c) => `-${c.toLowerCase()}`)}`;
 
 /**
- * Replaces a field's name at the beginning of a message by its option, if the command has that.
+ * Replaces a field's name at the beginning of a message by its option, if the command has this option.
  * @param own arguments of the command, by field
  */
 export function nameOption(message: string, field: string, own: Readonly<Record<string, string>> = {}): string {

@@ -1,7 +1,6 @@
 /**
- * The streams, environment and state of the current command: those of the process unless `runWith` replaces them, so
- * that one process can run several commands at once. Other files here do not read them from `process`, except in
- * long-running processes.
+ * The streams, environment and state of the current command. They are the process's own, unless `runWith` replaces them, so
+ * that one process can run several commands at once. Other files of commands use this one instead of `process`.
  */
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { Readable, Writable } from 'node:stream';
@@ -20,18 +19,18 @@ export interface CommandIo {
   stdin: Readable & { isTTY?: boolean };
   stdout: Output;
   stderr: Output;
-  /** Interrupts the command when it aborts; SIGINT does so unless given. */
+  /** Interrupts the command when it aborts. Default: SIGINT interrupts it. */
   signal?: AbortSignal | undefined;
 }
 
-interface Present extends CommandIo {
+interface CommandState extends CommandIo {
   hideSecrets: (text: string) => string;
   exitCode: number;
   /** The names of the command's options, such as `--quota`. */
   options: readonly string[];
-  /** Print times in the local zone, relative to now; otherwise in UTC for scripts. */
-  tellsPeople: boolean;
-  /** Print tables whole in a terminal. */
+  /** Print times in the local zone and relative to now. Otherwise times are in UTC, for scripts. */
+  isForPeople: boolean;
+  /** Print tables in full width in a terminal. */
   isWide: boolean;
   /** Set while the command has a database open. */
   context?: Promise<Context>;
@@ -39,7 +38,7 @@ interface Present extends CommandIo {
   close?: () => Promise<void>;
 }
 
-const ofProcess: Present = {
+const ownState: CommandState = {
   env: processEnvironment,
   get stdin() {
     return process.stdin;
@@ -53,19 +52,19 @@ const ofProcess: Present = {
   hideSecrets: hideSecretsOfProcess,
   exitCode: 0,
   options: [],
-  tellsPeople: false,
+  isForPeople: false,
   isWide: false,
 };
 
-/** Empty outside `runWith`: on Node.js 20 it would slow down each promise of a server. */
-const others = new AsyncLocalStorage<Present>();
+/** The state inside `runWith`. Elsewhere it is empty, because on Node.js 20 it would slow down each promise of a server. */
+const replaced = new AsyncLocalStorage<CommandState>();
 
-export const present = (): Present => others.getStore() ?? ofProcess;
+export const present = (): CommandState => replaced.getStore() ?? ownState;
 
 /** Runs a command with streams and an environment of its own. */
 export async function runWith<T>(io: CommandIo, run: () => Promise<T>): Promise<T> {
-  const fresh = { exitCode: 0, options: [], tellsPeople: false, isWide: false };
-  return await others.run({ ...io, hideSecrets: createHider(io.env), ...fresh }, run);
+  const fresh = { exitCode: 0, options: [], isForPeople: false, isWide: false };
+  return await replaced.run({ ...io, hideSecrets: createHider(io.env), ...fresh }, run);
 }
 
 export const environment = (): Environment => present().env;
@@ -76,12 +75,12 @@ export const stdout = (): Output => present().stdout;
 
 export const stderr = (): Output => present().stderr;
 
-/** Hides the secrets of the present environment in a text, and all that looks like one. */
+/** Returns a text without the secrets of the command's environment and without text that looks like a secret. */
 export const hideSecrets = (text: string): string => present().hideSecrets(text);
 
 /**
  * Calls `interrupt` once when the command is interrupted.
- * @param signals for a program of its own
+ * @param signals the signals of the process that interrupt a command
  * @returns a function that removes the handler
  */
 export function onInterrupt(interrupt: () => void, signals: readonly NodeJS.Signals[] = ['SIGINT']): () => void {
@@ -96,14 +95,14 @@ export function onInterrupt(interrupt: () => void, signals: readonly NodeJS.Sign
   };
 }
 
-/** npm repeats a Ctrl-C that the process already got from the terminal: within this time it counts once. */
+/** npm repeats a Ctrl-C that the terminal has also sent to the process. Signals within this time count once. */
 const SAME_SIGNAL_MS = 500;
 
-/** Resolves at the first signal; a second one ends the process at once, which is safe. */
+/** Resolves at the first signal. A second signal exits the process at once, which is safe. */
 export function whenStopped(): Promise<void> {
-  const { signal: given } = present();
+  const { signal: abort } = present();
   return new Promise((resolve) => {
-    if (given) return given.addEventListener('abort', () => resolve(), { once: true });
+    if (abort) return abort.addEventListener('abort', () => resolve(), { once: true });
     let stoppedAt: number | undefined;
     for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
       process.on(signal, () => {
@@ -115,7 +114,7 @@ export function whenStopped(): Promise<void> {
   });
 }
 
-/** Redirects logs to the command's standard error if it runs in another program. */
+/** Returns where logs are written if the command runs in another program: to its standard error. */
 export function ownLog(): { logTo?: { write(line: string): void } } {
   const { signal, stderr, hideSecrets } = present();
   return signal ? { logTo: { write: (line) => void stderr.write(hideSecrets(line)) } } : {};

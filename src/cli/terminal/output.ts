@@ -1,4 +1,4 @@
-/** What commands print: tables for people, JSON for scripts. */
+/** Output of commands: tables for people, JSON for scripts. */
 import { Help } from 'commander';
 import { formatJson } from '../../core/json.js';
 import { escapeUnsafe, printable } from '../../core/printable.js';
@@ -20,7 +20,7 @@ export function printLine(text: string): void {
   stdout().write(`${printable(text)}\n`);
 }
 
-export function noteLine(text: string): void {
+export function printToStderr(text: string): void {
   stderr().write(`${printable(text)}\n`);
 }
 
@@ -34,20 +34,20 @@ export function printResult(value: unknown, line: string, { json }: OutputOption
   else printLine(line);
 }
 
-/** A cell of a table. Null is a minus sign. */
+/** A cell of a table. Null is printed as a minus sign. */
 export type Cell = string | number | bigint | null;
 
-interface Rows<Row> {
+interface TableOf<Row> {
   header: string[];
   cells(row: Row): Cell[];
-  /** The line in place of an empty table. */
+  /** The line that replaces an empty table. */
   none?: string;
   /** Returns the JSON of a row. Default: the row. */
   present?(row: Row): unknown;
 }
 
-/** Prints rows: a JSON document each for scripts, or a table. */
-export function printRows<Row>(rows: readonly Row[], { json }: OutputOptions, how: Rows<Row>): void {
+/** Prints rows as a table, or for scripts as one JSON document per row. */
+export function printRows<Row>(rows: readonly Row[], { json }: OutputOptions, how: TableOf<Row>): void {
   const { header, cells, none, present = (row) => row } = how;
   if (json) for (const row of rows) printJson(present(row));
   else if (rows.length === 0 && none !== undefined) printLine(none);
@@ -56,16 +56,16 @@ export function printRows<Row>(rows: readonly Row[], { json }: OutputOptions, ho
 
 /** Prints a line, or writes it to standard error if standard output is for a script. */
 export function printNote(text: string, { json, printPaths }: OutputOptions & { printPaths?: boolean }): void {
-  if (json || printPaths) noteLine(text);
+  if (json || printPaths) printToStderr(text);
   else printLine(text);
 }
 
-/** A column of a table has so many columns of a terminal at least, if it has texts as wide. */
+/** Minimum width of a table column in a terminal, if its texts are as wide. */
 const MIN_COLUMN = 8;
 
 /**
- * Prints columns as wide as their widest cell. A terminal gets them truncated to its width, or a line for each cell if
- * it is too narrow for that; `--wide` and scripts get them whole.
+ * Prints columns as wide as their widest cell. In a terminal, columns are truncated to its width, or each cell has its own
+ * line if the terminal is too narrow. With `--wide` and for scripts, nothing is truncated.
  */
 export function printTable(header: string[], rows: Cell[][]): void {
   const cells = [header, ...rows].map((row) => row.map((cell) => printable(String(cell ?? '-'))));
@@ -103,10 +103,10 @@ function printCells([header = [], ...rows]: string[][]): void {
   stdout().write(`${blocks.join('\n\n')}\n`);
 }
 
-/** Columns that a fact has at least in a terminal, however narrow that is. */
+/** Minimum width of a fact, even in a narrower terminal. */
 const MIN_FACT = 16;
 
-/** Prints facts of one thing, each after its name, wrapped to the width of a terminal. */
+/** Prints facts of one object, each after its name, wrapped to the width of a terminal. */
 export function printFacts(facts: readonly (readonly [name: string, fact: string])[]): void {
   const { isTTY, columns = 80 } = stdout();
   const width = Math.max(...facts.map(([name]) => printable(name).length)) + 2;

@@ -1,4 +1,4 @@
-/** How far something is, on standard error: in a terminal lines that are drawn over themselves, elsewhere lines of a log. */
+/** Progress on standard error: in a terminal, lines that are redrawn in place, elsewhere lines of a log. */
 import { Help } from 'commander';
 import { printable } from '../../core/printable.js';
 import { truncate, widthOf } from '../text-width.js';
@@ -12,7 +12,7 @@ export interface ProgressOutput {
 
 const TERMINAL_MS = 200;
 
-/** A log repeats a line after this time only, as a sign of life. */
+/** A log repeats an unchanged line only after this time, as a sign of life. */
 const SAME_LINE_MS = 3_600_000;
 
 const roomOf = ({ columns = 80 }: ProgressOutput) => Math.max(columns - 1, 1);
@@ -22,12 +22,12 @@ export class ProgressLine {
   private readonly out: ProgressOutput;
   private readonly timer: NodeJS.Timeout;
   private last: { text: string; at: number } | undefined;
-  /** Lines in the terminal that are drawn over next. */
+  /** Lines in the terminal that the next drawing replaces. */
   private drawn = 1;
 
   /**
-   * @param textOf returns the present text; undefined for none
-   * @param logMs interval of the lines of a log
+   * @param textOf returns the current text; undefined draws nothing
+   * @param logMs interval of log lines
    */
   constructor(textOf: () => string | undefined, logMs: number, out: ProgressOutput = stderr()) {
     this.textOf = textOf;
@@ -56,36 +56,36 @@ export class ProgressLine {
     this.drawn = lines.length;
   }
 
-  /** Returns what clears the drawn lines, and leaves the cursor where they began. */
+  /** Returns the escape codes that clear the drawn lines and move the cursor to their start. */
   private clear(): string {
     const above = '\x1b[1A\x1b[K'.repeat(this.drawn - 1);
     this.drawn = 1;
     return `\r\x1b[K${above}`;
   }
 
-  /** Prints a line that stays, above the drawn ones. */
-  note(text: string): void {
+  /** Prints a permanent line above the drawn ones. */
+  printAbove(text: string): void {
     this.out.write(`${this.out.isTTY ? this.clear() : ''}${printable(text)}\n`);
     if (this.out.isTTY) this.draw();
   }
 
-  /** @param isKept whether the last line stays in a terminal */
-  end(isKept = false): void {
+  /** Stops drawing. @param isPermanent whether the last line stays in a terminal */
+  end(isPermanent = false): void {
     clearInterval(this.timer);
-    if (isKept || !this.out.isTTY) this.draw();
-    if (this.out.isTTY) this.out.write(isKept ? '\n' : this.clear());
+    if (isPermanent || !this.out.isTTY) this.draw();
+    if (this.out.isTTY) this.out.write(isPermanent ? '\n' : this.clear());
   }
 }
 
-/** Columns of a bar. */
+/** Width of a bar in columns. */
 const MAX_BAR = 30;
 const MIN_BAR = 5;
 
-/** Draws a bar with a text after it, which fits a terminal. @param part from 0 to 1 */
+/** Returns a bar with a text after it that fits into a terminal. @param part from 0 to 1 */
 export function formatBar(part: number, text: string, out: ProgressOutput = stderr()): string {
-  const behind = ` ${Math.floor(part * 100)}%  ${text}`;
-  const room = out.isTTY ? roomOf(out) - widthOf(behind) : MAX_BAR;
+  const after = ` ${Math.floor(part * 100)}%  ${text}`;
+  const room = out.isTTY ? roomOf(out) - widthOf(after) : MAX_BAR;
   const size = Math.max(Math.min(MAX_BAR, room), MIN_BAR);
   const done = Math.round(part * size);
-  return `${'█'.repeat(done)}${'░'.repeat(size - done)}${behind}`;
+  return `${'█'.repeat(done)}${'░'.repeat(size - done)}${after}`;
 }

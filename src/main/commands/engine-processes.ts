@@ -1,9 +1,8 @@
 /**
  * The engine of `start` and `work`: one process for each drive of each library, and one for jobs
- * (src/main/engine-process.ts). This process starts them again, and itself touches neither disks nor tapes. A hanging call
- * blocks a thread that nothing can end, and a few of them block a process. So a hang costs one drive, or the jobs,
- * until a restart.
- * The processes end with this one, however it ends: they notice that their IPC channel is closed.
+ * (src/main/engine-process.ts). This process restarts them, and uses neither disks nor tapes. A hanging call blocks a thread
+ * for ever, and a few such threads block a process. So a hang costs one drive, or the jobs, until the restart.
+ * The processes exit when this one ends, because their IPC channel closes.
  */
 import { type ChildProcess, fork } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -32,61 +31,58 @@ export type EngineOrder =
 export interface EngineReport {
   kind: 'ready' | 'alive' | keyof typeof endings;
   /** Its metrics since the last message, if requested. */
-  told?: Told | undefined;
+  metrics?: Told | undefined;
 }
 
 const endings = {
-  failed: 'it cannot begin',
+  failed: 'it cannot start',
   hung: 'a call on a disk or a tape hangs',
-  stopped: 'it has stopped',
+  stopped: 'it stopped',
 } as const;
 
 export interface EngineProcesses {
-  /** Ends all of them within `STOP_MS`. */
+  /** Stops all processes within `STOP_MS`. */
   stop(): Promise<void>;
 }
 
 /** `start` reports ready after this time at the latest. */
 const READY_MS = 15_000;
 
-/** An engine waits 5 s for active files, and a few more for what it has given up. */
+/** Maximum time to stop. An engine waits 5 s for active files, and a few seconds more for aborted reads. */
 const STOP_MS = 12_000;
 
-/** A stalled process is detected after this time; its leases have expired by then. */
+/** A stalled process is detected after this time. Its leases have expired by then. */
 const SILENT_MS = 20_000;
-const LOOK_MS = 1000;
+const CHECK_MS = 1000;
 
-/** A process may load for this long before its first sign of life: a busy host, a cold disk. */
+/** Maximum time to load before the first sign of life, on a busy host with a cold disk. */
 const LOAD_MS = 300_000;
-/** Processes that load at once; more would take each other's processor time. */
-const MOST_LOADING = Math.max(2, availableParallelism());
+/** Maximum of processes that load at the same time. More would compete for processor time. */
+const MAX_LOADING = Math.max(2, availableParallelism());
 
-/** Pause before a restart; doubles while processes end within `SOON_MS`. */
+/** Pause before a restart. Doubles while processes end within `SOON_MS`. */
 const PAUSE_MS = { first: 1000, most: 30_000 };
 const SOON_MS = 60_000;
 
-/** Threads for file calls; some may be lost to disks that do not answer. */
+/** Threads for file calls. Disks that do not answer may block some of them. */
 const THREADS = '8';
 
-/**
- * In the parent of this file's directory, in the bundle and in a build file by file; tests of the sources start the
- * bundle's.
- */
+/** The program of a child: in the parent directory of this file, bundled or not. Tests of the sources start the bundle. */
 const { dir, ext } = path.parse(fileURLToPath(import.meta.url));
 const file =
   ext === '.ts' ? path.join(packageRoot, 'dist/program/engine-process.cjs') : path.join(dir, `../engine-process${ext}`);
 
-/** @returns once the restore disks are registered, or after `READY_MS`; then the drives begin */
+/** Starts the processes. @returns when the restore disks are registered, or after `READY_MS`; then the drives begin */
 export async function startEngineProcesses({ ctx, connection }: Runtime): Promise<EngineProcesses> {
   const order = { kind: 'begin', connection, engineId: randomUUID(), isMeasured: isCounting() } as const;
-  const make = (part: 'drive' | 'passes', libraryId: number) => new KeptProcess(ctx, { ...order, libraryId }, part);
+  const make = (part: 'drive' | 'passes', libraryId: number) => new SupervisedProcess(ctx, { ...order, libraryId }, part);
   const drivesOf = ({ id, drives }: { id: number; drives: number }) =>
     Array.from({ length: drives }, () => make('drive', id));
   const passes = make('passes', FIRST_LIBRARY);
   const first = drivesOf({ id: FIRST_LIBRARY, drives: ctx.config.drives });
   const all = [passes, ...first];
   for (const each of all) each.fork();
-  // if a drive began before the disks, the first files would wait for one
+  // before the disks are registered, a drive would leave the first files waiting for one
   await passes.begin();
   for (const drive of first) void drive.begin();
   const stopping = new AbortController();
@@ -130,14 +126,14 @@ class Loading {
   private running = 0;
 
   begin(load: () => void): void {
-    if (this.running >= MOST_LOADING) this.waiting.push(load);
+    if (this.running >= MAX_LOADING) this.waiting.push(load);
     else this.run(load);
   }
 
-  /** Skips a process that no longer wants to load. */
+  /** Removes a process from the queue. */
   forget(load: () => void): void {
-    const place = this.waiting.indexOf(load);
-    if (place >= 0) this.waiting.splice(place, 1);
+    const index = this.waiting.indexOf(load);
+    if (index >= 0) this.waiting.splice(index, 1);
   }
 
   end(): void {
@@ -154,16 +150,16 @@ class Loading {
 
 const loading = new Loading();
 
-class KeptProcess {
+class SupervisedProcess {
   private readonly ctx: Context;
   private readonly order: EngineOrder;
   private readonly part: 'drive' | 'passes';
   private child: ChildProcess | undefined;
   private isOrdered = false;
-  /** Its first sign of life. */
+  /** Time of its first sign of life. */
   private aliveAt: number | undefined;
   private heardAt = 0;
-  private lookedAt = 0;
+  private checkedAt = 0;
   private pauseMs = PAUSE_MS.first;
   private isStopping = false;
   private restart: NodeJS.Timeout | undefined;
@@ -177,7 +173,7 @@ class KeptProcess {
     this.part = part;
   }
 
-  /** Loads the program when it is its turn; the process waits for its order to begin. */
+  /** Loads the program as soon as few other processes load. The process then waits for the order to begin. */
   fork(): void {
     loading.begin(this.load);
   }
@@ -189,13 +185,13 @@ class KeptProcess {
     this.child = child;
     this.aliveAt = undefined;
     this.heardAt = performance.now();
-    this.lookedAt = this.heardAt;
-    child.on('message', (report: EngineReport) => this.hear(child, report));
+    this.checkedAt = this.heardAt;
+    child.on('message', (report: EngineReport) => this.receive(child, report));
     child.on('error', (error) => this.lose(child, `it cannot be started: ${error.message}`));
-    child.on('exit', (code, signal) => this.lose(child, `it has ended with ${signal ?? code}`));
-    this.watch = setInterval(() => this.look(child), LOOK_MS);
+    child.on('exit', (code, signal) => this.lose(child, `it exited with ${signal ?? code}`));
+    this.watch = setInterval(() => this.check(child), CHECK_MS);
     this.watch.unref();
-    if (this.isOrdered) this.tell(this.order);
+    if (this.isOrdered) this.send(this.order);
   };
 
   async begin(): Promise<void> {
@@ -203,7 +199,7 @@ class KeptProcess {
       this.onReady = resolve;
     });
     this.isOrdered = true;
-    this.tell(this.order);
+    this.send(this.order);
     await within(READY_MS, ready);
   }
 
@@ -216,42 +212,42 @@ class KeptProcess {
     const gone = new Promise<void>((resolve) => {
       this.onGone = resolve;
     });
-    this.tell({ kind: 'stop' });
+    this.send({ kind: 'stop' });
     await within(STOP_MS, gone);
     if (this.child === child) {
-      this.ctx.log.warn({ part: this.part, pid: child.pid }, 'an engine process does not stop: it is ended');
+      this.ctx.log.warn({ part: this.part, pid: child.pid }, 'engine process did not stop in time: killed');
       this.lose(child, '');
     }
   }
 
-  private tell(order: EngineOrder): void {
+  private send(order: EngineOrder): void {
     this.child?.send(order, () => {}); // its exit is reported separately
   }
 
-  private hear(child: ChildProcess, { kind, told }: Partial<EngineReport>): void {
-    if (!kind) return; // from `node --watch`: every process reports the files that it loads
+  private receive(child: ChildProcess, { kind, metrics }: Partial<EngineReport>): void {
+    if (!kind) return; // a message of `node --watch`, which lists loaded files
     this.heardAt = performance.now();
-    if (this.child === child) this.noteLife();
-    if (told && child.pid !== undefined && this.child === child) replay(child.pid, this.part, told);
+    if (this.child === child) this.recordLife();
+    if (metrics && child.pid !== undefined && this.child === child) replay(child.pid, this.part, metrics);
     if (kind === 'ready') this.onReady();
     else if (kind !== 'alive') this.lose(child, endings[kind], kind);
   }
 
-  private noteLife(): void {
+  private recordLife(): void {
     if (this.aliveAt === undefined) loading.end();
     this.aliveAt ??= this.heardAt;
   }
 
-  /** Time in which this process itself stalled does not count. */
-  private look(child: ChildProcess): void {
+  /** Ends a child that is silent for too long. Time in which this process itself stalled is not counted. */
+  private check(child: ChildProcess): void {
     const now = performance.now();
-    if (now - this.lookedAt > 2 * LOOK_MS) this.heardAt = now;
-    this.lookedAt = now;
-    const mostMs = this.aliveAt === undefined ? LOAD_MS : SILENT_MS;
-    if (now - this.heardAt > mostMs) this.lose(child, `it is silent for ${mostMs / 1000} s`, 'silent');
+    if (now - this.checkedAt > 2 * CHECK_MS) this.heardAt = now;
+    this.checkedAt = now;
+    const maxMs = this.aliveAt === undefined ? LOAD_MS : SILENT_MS;
+    if (now - this.heardAt > maxMs) this.lose(child, `it sent nothing for ${maxMs / 1000} s`, 'silent');
   }
 
-  /** Counts the process as ended: one that hangs in the kernel stays until its call ends, and does nothing else. */
+  /** Treats a process as ended. A process that hangs in the kernel exits when its call returns, and does no other work. */
   private lose(child: ChildProcess, why: string, seen: keyof typeof endings | 'silent' | 'gone' = 'gone'): void {
     if (this.child !== child) return;
     this.child = undefined;
@@ -265,13 +261,13 @@ class KeptProcess {
     this.onGone();
     if (this.isStopping) return;
     count('tapegate_engine_process_ends_total', { part: this.part, why: seen });
-    this.startAgain(why);
+    this.scheduleRestart(why);
   }
 
-  private startAgain(why: string): void {
+  private scheduleRestart(why: string): void {
     const isSoon = this.aliveAt === undefined || performance.now() - this.aliveAt < SOON_MS;
     this.pauseMs = isSoon ? Math.min(this.pauseMs * 2, PAUSE_MS.most) : PAUSE_MS.first;
-    this.ctx.log.error({ part: this.part, pauseMs: this.pauseMs }, `an engine process is started again: ${why}`);
+    this.ctx.log.error({ part: this.part, pauseMs: this.pauseMs }, `engine process restarted: ${why}`);
     this.restart = setTimeout(() => this.fork(), this.pauseMs);
   }
 }

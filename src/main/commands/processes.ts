@@ -1,4 +1,4 @@
-/** `start`, `serve`, `work`: the processes that stay. */
+/** `start`, `serve`, `work`: run a gateway, an engine, or both. */
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { hostname } from 'node:os';
@@ -34,16 +34,16 @@ export function register(program: Command): void {
   }
 }
 
-/** Names all settings; a test compares them with the document. Descriptions would load the schema of the settings. */
+/** Names of all settings, which a test compares with the document. It has no descriptions, because the schema of the settings loads slowly. */
 const ENVIRONMENT_HELP = `
-Settings are variables of the environment. docs/reference/settings.md describes them:
-  HOST, PORT                       where the gateway listens: 127.0.0.1 and 8080 by default
-  TAPEGATE_AUTH                    how callers are authenticated: token, oidc, proxy, certificate, legacy, open
-  TAPEGATE_PUBLIC_URL, TAPEGATE_ALLOWED_HOSTS  where users find the gateway, and its other names
-  TAPEGATE_TLS_CERT, TAPEGATE_TLS_KEY          files of its certificate and key, for https
-  DATABASE_URL, DATA_DIR           a PostgreSQL, or the directory of an embedded one: ./data by default
-  DEMO, ENGINE                     for start: off for no demo archive, and for no engine
-  DRIVES                           drives of the first library: 2 by default
+Settings are environment variables. docs/reference/settings.md describes them:
+  HOST, PORT                       address of the gateway (default: 127.0.0.1, 8080)
+  TAPEGATE_AUTH                    authentication: token, oidc, proxy, certificate, legacy, open
+  TAPEGATE_PUBLIC_URL, TAPEGATE_ALLOWED_HOSTS  URL of the gateway for users, and its other names
+  TAPEGATE_TLS_CERT, TAPEGATE_TLS_KEY          files of the certificate and key for https
+  DATABASE_URL, DATA_DIR           PostgreSQL server, or directory of an embedded one (default: ./data)
+  DEMO, ENGINE                     "off": start without a demo archive, without an engine
+  DRIVES                           number of drives of the first library (default: 2)
 Authentication:
   TAPEGATE_OIDC_ISSUER, TAPEGATE_OIDC_AUDIENCE, TAPEGATE_OIDC_CLIENT_ID, TAPEGATE_OIDC_USER_CLAIM,
   TAPEGATE_OIDC_GROUPS_CLAIM, TAPEGATE_OIDC_ROLES, TAPEGATE_PROXY_ADDRESSES, TAPEGATE_PROXY_SECRET_FILE,
@@ -56,11 +56,11 @@ Gateway:
 Engine:
   TAPEGATE_LIBRARY_DIR, TAPEGATE_TAPE_TIMEOUT, TAPEGATE_DISK_TIMEOUT, TAPEGATE_ENGINE_WEIGHT,
   TAPEGATE_RESTORE_MODE, TAPEGATE_RESTORE_GROUP, TAPEGATE_LINK_ROOT
-Mail, webhooks and records:
+Email, webhooks and records:
   SMTP_URL, TAPEGATE_MAIL_FROM, TAPEGATE_MAIL_TO, TAPEGATE_MAIL_RATE, TAPEGATE_EXPIRY_NOTICE_HOURS,
   TAPEGATE_WEBHOOK_HOSTS, TAPEGATE_EVENT_DAYS, TAPEGATE_REQUEST_DAYS, TAPEGATE_AUDIT_DAYS, LOG_LEVEL,
   TAPEGATE_ACCESS_LOG, TAPEGATE_METRICS_LISTEN, OTEL_EXPORTER_OTLP_ENDPOINT
-Other commands use a gateway (TAPEGATE_URL, TAPEGATE_TOKEN) or the database: see docs/reference/commands.md.`;
+Other commands use a gateway (TAPEGATE_URL, TAPEGATE_TOKEN) or the database. See docs/reference/commands.md.`;
 
 interface Parts {
   makes: Makes;
@@ -76,7 +76,7 @@ async function runUntilSignal(config: Config, parts: Parts): Promise<void> {
     const { openRuntime } = await import('../../cli/connection/runtime.js');
     const runtime = await openRuntime(config, parts.makes, ownLog());
     closers.unshift(() => runtime.close());
-    await warnOfOthers(runtime.ctx);
+    await warnIfReplaceable(runtime.ctx);
     if (config.databaseUrl !== undefined) await checkConnections(runtime.ctx, parts);
     await startParts(config, parts, runtime, closers);
     await stopped;
@@ -85,19 +85,19 @@ async function runUntilSignal(config: Config, parts: Parts): Promise<void> {
   }
 }
 
-/** Closes all, also if one of them fails. */
+/** Calls all closers, even if one of them fails. */
 async function closeAll(closers: (() => Promise<void>)[]): Promise<void> {
   const errors: unknown[] = [];
   for (const close of closers) await close().catch((error) => errors.push(error));
   if (errors.length > 0) throw errors[0];
 }
 
-async function warnOfOthers({ config, log }: Context): Promise<void> {
+async function warnIfReplaceable({ config, log }: Context): Promise<void> {
   const { findUntrustedMount } = await import('../../restore-area/exposure.js');
   const found = await findUntrustedMount(config.dataDir, {});
   if (!found) return;
-  const what = 'the database and the tapes in DATA_DIR can be replaced by another user';
-  log.warn(`${what}: ${found.directory}: ${found.problem} (run chmod go-w, or change its owner)`);
+  const risk = 'another user can replace the database and the tapes in DATA_DIR';
+  log.warn(`${risk}: ${found.directory}: ${found.problem} (run chmod go-w, or change its owner)`);
 }
 
 /** Warns if the database has too few connections for this process under load. @throws Error if it cannot work */
@@ -111,7 +111,7 @@ async function checkConnections({ config, db, log }: Context, { gateway, engine 
   if (warning !== undefined) log.warn(warning);
 }
 
-/** Each loads what only it needs: a gateway has no engine, and an engine no GraphQL. */
+/** Starts the parts of a process. Each part loads its own code, so that a gateway loads no engine, and an engine no GraphQL. */
 async function startParts(
   config: Config,
   parts: Parts,
@@ -120,8 +120,8 @@ async function startParts(
 ): Promise<void> {
   const { ctx } = runtime;
   await ctx.events.open();
-  const { metrics: place } = config.telemetry;
-  if (parts.gateway || place) (await import('../../telemetry/metrics.js')).processMetrics(); // counts from now
+  const { metrics: address } = config.telemetry;
+  if (parts.gateway || address) (await import('../../telemetry/metrics.js')).processMetrics(); // counting begins here
   const { openTraces } = await import('../../telemetry/open-traces.js');
   const endTraces = await openTraces(config, ctx.log);
   if (endTraces) closers.unshift(endTraces);
@@ -139,17 +139,17 @@ async function startParts(
     const engine = await startEngineProcesses(runtime);
     closers.unshift(() => engine.stop());
   }
-  const tellAt = async (metrics?: Metrics) => {
-    if (place) closers.unshift(await tellMetricsAt(ctx, place, metrics));
+  const openListener = async (metrics?: Metrics) => {
+    if (address) closers.unshift(await serveMetrics(ctx, address, metrics));
   };
   if (!parts.gateway) {
-    await tellAt();
+    await openListener();
     printLine('Tapegate engine is working; stop it with Ctrl-C');
     return await notify(ctx);
   }
   const gateway = await listen(ctx);
   closers.unshift(() => gateway.close());
-  await tellAt(gateway.metrics);
+  await openListener(gateway.metrics);
   const { readFence } = await import('../../domain/ownership.js');
   announce(config, gateway.url, { demo, hasEngine: parts.engine, fence: await readFence(ctx) });
   await notify(ctx);
@@ -161,18 +161,18 @@ async function notify({ log }: Context): Promise<void> {
   if (problem !== undefined) log.error(problem);
 }
 
-/** @param given of a gateway, which has more to tell @returns what ends it */
-async function tellMetricsAt(
+/** Serves metrics at an address of their own. @param given metrics of a gateway, which has more of them @returns a function that closes the listener */
+async function serveMetrics(
   ctx: Context,
-  place: { port: number; host: string },
+  address: { port: number; host: string },
   given: Metrics | undefined,
 ): Promise<() => Promise<void>> {
   const { openMetrics } = await import('../../telemetry/metrics.js');
   const { listenForMetrics } = await import('../../telemetry/listener.js');
-  const listener = await listenForMetrics(ctx, given ?? openMetrics(ctx), place).catch((error) => {
-    throw cannotListen(error, { ...place, names: 'TAPEGATE_METRICS_LISTEN' });
+  const listener = await listenForMetrics(ctx, given ?? openMetrics(ctx), address).catch((error) => {
+    throw cannotListen(error, { ...address, names: 'TAPEGATE_METRICS_LISTEN' });
   });
-  ctx.log.info({ url: `${listener.url}/metrics` }, 'metrics are read here');
+  ctx.log.info({ url: `${listener.url}/metrics` }, 'metrics are served here');
   return () => listener.close();
 }
 
@@ -181,19 +181,19 @@ async function listen(ctx: Context): Promise<Gateway> {
   try {
     return await startGateway(ctx);
   } catch (error) {
-    if (codeOf(error) === undefined) throw error; // it has nothing to do with where it listens
+    if (codeOf(error) === undefined) throw error; // not an error of the address
     throw cannotListen(error, { ...ctx.config, names: 'PORT, HOST' });
   }
 }
 
 function cannotListen(error: unknown, { port, host, names }: { port: number; host: string; names: string }): Error {
-  const reason = codeOf(error) === 'EADDRINUSE' ? 'another process has the port' : messageOf(error);
+  const reason = codeOf(error) === 'EADDRINUSE' ? 'another process uses the port' : messageOf(error);
   return new Error(`cannot listen on port ${port} of ${host} (${names}): ${reason}`, { cause: error });
 }
 
 /**
- * Records that this process runs, and what it is, until it ends. A failed attempt is repeated at the next beat.
- * @returns a function that ends this
+ * Records this process as running, again at each beat. The next beat repeats a failed attempt.
+ * @returns a function that stops the heartbeat and removes the record
  */
 async function keepHeartbeat(ctx: Context, parts: Parts): Promise<() => Promise<void>> {
   const { BEAT_MS, forgetProcess, noteProcess } = await import('../../domain/site/processes.js');
@@ -203,7 +203,7 @@ async function keepHeartbeat(ctx: Context, parts: Parts): Promise<() => Promise<
   let last: Promise<unknown> = Promise.resolve();
   const beat = () => {
     last = Promise.all(processes.map((each) => noteProcess(ctx, each))).catch((error) =>
-      logFailure(ctx.log, error, 'that this process lives'),
+      logFailure(ctx.log, error, 'recording this process'),
     );
   };
   beat();
@@ -212,16 +212,16 @@ async function keepHeartbeat(ctx: Context, parts: Parts): Promise<() => Promise<
   return async () => {
     clearInterval(timer);
     await last;
-    await Promise.all(processes.map(({ id }) => forgetProcess(ctx, id))).catch(() => {}); // its last word is old soon
+    await Promise.all(processes.map(({ id }) => forgetProcess(ctx, id))).catch(() => {}); // the record becomes stale soon
   };
 }
 
-const OPEN_DOOR =
-  '  access     open to whoever reaches it; TAPEGATE_AUTH=token closes the door, see src/gateway/README.md';
+const OPEN_ACCESS =
+  '  access     open to all callers; TAPEGATE_AUTH=token requires tokens, see docs/operators/access.md';
 const NO_ENGINE =
-  '  engine     none here; "tapegate work" runs one, on a host that has the tapes and the restore disks';
+  '  engine     none here; "tapegate work" runs one on a host that has the tapes and the restore disks';
 
-/** Prints what a ready process offers; how to try the demo, until the first request. */
+/** Prints the addresses of a ready process, and before the first request a command for the demo. */
 function announce(
   config: Config,
   url: string,
@@ -229,25 +229,25 @@ function announce(
 ): void {
   const dataDir = path.resolve(config.dataDir);
   const { auth } = config.access;
-  const found = config.publicUrl ?? url; // by whoever is not on this host
-  const server = found === defaultServerUrl ? '' : `TAPEGATE_URL=${found} `;
-  const place = dataDir === path.resolve(readDataDir({})) ? '' : `DATA_DIR=${dataDir} `;
+  const publicUrl = config.publicUrl ?? url;
+  const server = publicUrl === defaultServerUrl ? '' : `TAPEGATE_URL=${publicUrl} `;
+  const directory = dataDir === path.resolve(readDataDir({})) ? '' : `DATA_DIR=${dataDir} `;
   const lines = [
     `Tapegate is ready at ${url}`,
-    `  REST       ${found}/tape_control/api/v1/requests`,
-    `  GraphQL    ${found}/graphql`,
+    `  REST       ${publicUrl}/tape_control/api/v1/requests`,
+    `  GraphQL    ${publicUrl}/graphql`,
     `  tapes      ${path.join(dataDir, 'library')}`,
     `  restored   ${path.join(dataDir, 'restore')}`,
     `  database   ${config.databaseUrl ? 'DATABASE_URL' : path.join(dataDir, 'postgres')}`,
     ...(hasEngine ? [] : [NO_ENGINE]),
     ...(fence === null ? [] : [`  fenced     ${fence}; it changes nothing until "tapegate takeover"`]),
-    auth.has('open') ? OPEN_DOOR : `  access     ${[...auth].join(', ')} (TAPEGATE_AUTH)`,
+    auth.has('open') ? OPEN_ACCESS : `  access     ${[...auth].join(', ')} (TAPEGATE_AUTH)`,
     '',
   ];
   if (demo) {
-    const what = demo === 'made' ? 'A demo archive was made' : 'There is a demo archive';
-    lines.push(`${what}: 24 files on 3 volumes, users alice and bob. In another terminal, try:`);
-    lines.push('', `  ${place}npx tapegate request --quota alice --pattern /demo/ocean/2024 --watch`, '');
+    const state = demo === 'made' ? 'Created a demo archive' : 'Demo archive';
+    lines.push(`${state}: 24 files on 3 volumes, users alice and bob. In another terminal, try:`);
+    lines.push('', `  ${directory}npx tapegate request --quota alice --pattern /demo/ocean/2024 --watch`, '');
   } else lines.push('In another terminal:', '', `  ${server}npx tapegate --help`, '');
-  printText(`${lines.map(printable).join('\n')}\n`); // at once: whoever waits for it has all of it
+  printText(`${lines.map(printable).join('\n')}\n`); // in one write, so that a reader that waits for a line has all of them
 }

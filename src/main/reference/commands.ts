@@ -9,7 +9,7 @@ const COMMON = ['--json', '--wide', '--print-paths', '--null'];
 
 /** Returns a section per group of commands: for each command its usage, description, arguments, options and examples. */
 export async function formatCommands(): Promise<string> {
-  const program = await createProgram(installation.commands, '', ['completion']); // which loads all commands
+  const program = await createProgram(installation.commands, '', ['completion']); // loads all commands
   const groups = new Map<string, string[]>();
   for (const command of program.commands) {
     const heading = command.helpGroup().replace(/:$/, '');
@@ -56,7 +56,7 @@ function formatOption({ flags, description, argChoices, defaultValue, defaultVal
   return `- \`${flags}\`${noteOf(description)}${notes.length > 0 ? ` (${notes.join('; ')})` : ''}`;
 }
 
-/** Angle brackets would be HTML. */
+/** Escapes angle brackets, which would be HTML. */
 const toMarkdown = (text: string) => text.replaceAll('<', '\\<');
 
 const noteOf = (description: string) => (description ? `: ${toMarkdown(description)}` : '');

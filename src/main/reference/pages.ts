@@ -1,6 +1,6 @@
 /**
- * The generated parts of docs/reference. A page contains a part between `<!-- name: npm run docs -->` and `<!-- end of name -->`;
- * the rest of the page is written by people.
+ * The generated parts of docs/reference. A page contains a part between `<!-- name: npm run docs -->` and `<!-- end of name -->`.
+ * People write the rest of the page.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -43,16 +43,16 @@ export async function readPages(): Promise<Page[]> {
   return pages;
 }
 
-/** @param missing loses the names of the parts that the page contains */
+/** Replaces the parts of a page. Removes their names from `missing`. */
 async function writeParts(text: string, missing: Set<string>): Promise<string> {
   let current = text;
   for (const [, name = ''] of text.matchAll(/^<!-- (\w+): npm run docs -->$/gm)) {
     const part = parts[name];
     if (!part) throw new Error(`${name} is not a generated part`);
     missing.delete(name);
-    const place = new RegExp(`(<!-- ${name}: npm run docs -->\n)[\\s\\S]*?(<!-- end of ${name} -->\n)`);
+    const between = new RegExp(`(<!-- ${name}: npm run docs -->\n)[\\s\\S]*?(<!-- end of ${name} -->\n)`);
     const written = await part();
-    current = current.replace(place, (_all, start: string, end: string) => `${start}\n${written}\n\n${end}`);
+    current = current.replace(between, (_all, start: string, end: string) => `${start}\n${written}\n\n${end}`);
   }
   return current;
 }

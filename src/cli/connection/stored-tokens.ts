@@ -1,6 +1,6 @@
 /**
- * The tokens that a user keeps for servers, by URL: `tapegate/tokens.json` in XDG_CONFIG_HOME (default `~/.config`),
- * readable only by the user.
+ * The stored tokens of a user, by the URL of the server: `tapegate/tokens.json` in XDG_CONFIG_HOME (default `~/.config`),
+ * which only the user can read.
  */
 import { randomUUID } from 'node:crypto';
 import { closeSync, fstatSync, openSync, readFileSync, readlinkSync } from 'node:fs';
@@ -12,7 +12,7 @@ import { type Environment, readConfigDir } from '../../core/environment.js';
 import { codeOf } from '../../core/errors.js';
 import { CommandError } from '../terminal/failure.js';
 
-export interface Kept {
+export interface StoredToken {
   token: string;
   /** Set if an identity provider issued the token. */
   login?: Login;
@@ -22,9 +22,9 @@ export interface Login {
   issuer: string;
   clientId: string;
   audience: string;
-  /** Unset: a new token needs a new login. */
+  /** Unset if a new token needs a new login. */
   refreshToken?: string | undefined;
-  /** Milliseconds since 1970 by this host's clock; unset if neither the provider nor the token says it. */
+  /** Milliseconds since 1970 by this host's clock; unset if neither the provider nor the token contains it. */
   expiresAt?: number | undefined;
   /** Milliseconds from its issue to its end. */
   lifeMs?: number | undefined;
@@ -33,27 +33,27 @@ export interface Login {
 /** A token is renewed this long before its end, or halfway if its lifetime is less than twice that. */
 const RENEW_MS = 60_000;
 
-export function isDue({ login }: Kept): boolean {
+export function isDue({ login }: StoredToken): boolean {
   if (login?.expiresAt === undefined) return false;
   const { expiresAt, lifeMs = Number.POSITIVE_INFINITY } = login;
   return Date.now() >= expiresAt - Math.min(RENEW_MS, lifeMs / 2);
 }
 
-type AllKept = Record<string, Kept>;
+type StoredTokens = Record<string, StoredToken>;
 
-export function keptTokensFile(env: Environment): string {
+export function storedTokensFile(env: Environment): string {
   return path.join(readConfigDir(env, homedir()), 'tapegate', 'tokens.json');
 }
 
 /** @param url of the server @throws CommandError if others may read or write the file, or it is damaged */
-export function readKept(url: string, env: Environment): Kept | undefined {
-  return readAll(keptTokensFile(env))[keyOf(url)];
+export function readStoredToken(url: string, env: Environment): StoredToken | undefined {
+  return readAll(storedTokensFile(env))[keyOf(url)];
 }
 
-/** Replaces the server's token. @returns the file @throws CommandError */
-export async function keep(url: string, kept: Kept, env: Environment): Promise<string> {
-  await changeKept(url, env, async () => kept);
-  return keptTokensFile(env);
+/** Stores a server's token. @returns the file @throws CommandError */
+export async function storeToken(url: string, token: StoredToken, env: Environment): Promise<string> {
+  await changeToken(url, env, async () => token);
+  return storedTokensFile(env);
 }
 
 /**
@@ -62,36 +62,36 @@ export async function keep(url: string, kept: Kept, env: Environment): Promise<s
  * @returns the new value
  * @throws CommandError; errors of `change`, with nothing changed
  */
-export async function changeKept(
+export async function changeToken(
   url: string,
   env: Environment,
-  change: (kept: Kept | undefined) => Promise<Kept | undefined>,
-): Promise<Kept | undefined> {
-  const file = keptTokensFile(env);
-  const folder = path.dirname(file);
-  await mkdir(folder, { recursive: true, mode: 0o700 });
+  change: (token: StoredToken | undefined) => Promise<StoredToken | undefined>,
+): Promise<StoredToken | undefined> {
+  const file = storedTokensFile(env);
+  const directory = path.dirname(file);
+  await mkdir(directory, { recursive: true, mode: 0o700 });
   const next = await lock(file);
   try {
     const { [keyOf(url)]: known, ...others } = readAll(file);
-    const kept = await change(known);
-    if (kept === known) return kept;
-    await writeNext(next, { ...others, ...(kept && { [keyOf(url)]: kept }) });
+    const token = await change(known);
+    if (token === known) return token;
+    await writeNext(next, { ...others, ...(token && { [keyOf(url)]: token }) });
     await rename(next, file).catch((error) => {
       throw codeOf(error) === 'ENOENT' ? new CommandError(LOST) : error;
     });
-    const handle = await open(folder);
+    const handle = await open(directory);
     await handle.sync().finally(() => handle.close());
-    return kept;
+    return token;
   } finally {
     await rm(next, { force: true });
     await rmdir(path.dirname(next)).catch(() => {}); // another process has the lock already
   }
 }
 
-const LOST = 'another command has taken over the change of the kept tokens, which took too long: log in again';
+const LOST = 'the stored tokens were not changed: the change took too long, and another command took the lock; log in again';
 
 /** @throws CommandError if another process has taken the lock */
-async function writeNext(next: string, all: AllKept): Promise<void> {
+async function writeNext(next: string, all: StoredTokens): Promise<void> {
   const handle = await open(next, 'r+').catch((error) => {
     throw codeOf(error) === 'ENOENT' ? new CommandError(LOST) : error;
   });
@@ -107,7 +107,7 @@ function keyOf(url: string): string {
 
 const OTHERS = 0o077;
 
-function readAll(file: string): AllKept {
+function readAll(file: string): StoredTokens {
   let fd: number;
   try {
     fd = openSync(file, 'r');
@@ -118,16 +118,16 @@ function readAll(file: string): AllKept {
   try {
     const { uid, mode } = fstatSync(fd);
     if (uid !== process.getuid?.() || (mode & OTHERS) !== 0) {
-      throw new CommandError(`${file} must be yours, and for nobody else to read: chmod 600, and make new tokens`);
+      throw new CommandError(`${file} must belong to you, and other users must not be able to read it: run chmod 600, and create new tokens`);
     }
-    return parseKept(file, readFileSync(fd, 'utf8'));
+    return parseTokens(file, readFileSync(fd, 'utf8'));
   } finally {
     closeSync(fd);
   }
 }
 
-/** Does not show the contents if they are damaged. */
-function parseKept(file: string, text: string): AllKept {
+/** Parses the file. Its error message does not contain the damaged text, which may be a token. */
+function parseTokens(file: string, text: string): StoredTokens {
   try {
     return JSON.parse(text);
   } catch {
@@ -135,39 +135,39 @@ function parseKept(file: string, text: string): AllKept {
   }
 }
 
-/** A change takes half of this time at most. */
+/** The age at which a lock is stale. A change takes at most half of this time. */
 const STALE_MS = 60_000;
 
 /**
  * Waits for the lock of a file, and takes it. The lock is a directory with one file, which names its holder and becomes
- * the next version. A directory with a file takes the place of no other that has one, so that one process gets the
- * lock. Its file has a name that no other will have: to remove that of a killed process takes the lock from no other.
- * @returns the file in the lock, which is gone if another process has taken the lock for stale
+ * the next version. A rename does not replace a directory that contains a file, so that only one process gets the lock.
+ * The name of the file is unique, so that removing the file of a killed process does not release the lock of another one.
+ * @returns the file in the lock, which does not exist if another process has removed a stale lock
  */
 async function lock(file: string): Promise<string> {
-  const place = `${file}.lock.d`; // older commands may have left a file of the name without `.d`
+  const directory = `${file}.lock.d`; // older versions may have left a file with the name without `.d`
   const own = `${process.pid}.${randomUUID()}.${readPidSpace()}`;
   let seen = { holder: '', since: 0 };
   for (;;) {
-    const [holder] = await readdir(place).catch(() => []);
+    const [holder] = await readdir(directory).catch(() => []);
     if (holder === undefined) {
-      if (await takeFree(place, own)) return path.join(place, own);
+      if (await takeFree(directory, own)) return path.join(directory, own);
       continue;
     }
     if (holder !== seen.holder) seen = { holder, since: performance.now() };
-    // nothing tells whether a process of another host or container lives
+    // this process cannot check a process of another host or container
     const isStale = hasEnded(holder) || performance.now() - seen.since > STALE_MS;
-    if (isStale) await rm(path.join(place, holder), { force: true });
+    if (isStale) await rm(path.join(directory, holder), { force: true });
     else await sleep(20 + Math.random() * 80);
   }
 }
 
-async function takeFree(place: string, own: string): Promise<boolean> {
-  const made = await mkdtemp(`${place}-`);
+async function takeFree(directory: string, own: string): Promise<boolean> {
+  const made = await mkdtemp(`${directory}-`);
   try {
     const handle = await open(path.join(made, own), 'wx', 0o600);
     await handle.close();
-    await rename(made, place);
+    await rename(made, directory);
     return true;
   } catch (error) {
     await rm(made, { recursive: true, force: true });
@@ -181,7 +181,7 @@ function readPidSpace(): string {
   try {
     return `${readlinkSync('/proc/self/ns/pid').replace(/\D/g, '')}.${hostname()}`;
   } catch {
-    return `.${hostname()}`; // no Linux
+    return `.${hostname()}`; // the system is not Linux
   }
 }
 
