@@ -28,13 +28,13 @@ import { readNumber, readRetention } from './terminal/arguments.js';
 import { CommandError, UsageError } from './terminal/failure.js';
 import { stdout } from './terminal/io.js';
 import {
-  printToStderr,
   type OutputOptions,
   printJson,
   printLine,
   printResult,
   printRows,
   printTable,
+  printToStderr,
 } from './terminal/output.js';
 import { formatTime } from './terminal/times.js';
 
@@ -71,8 +71,9 @@ function registerToken(program: Command): void {
 }
 
 const CREATE_HELP = `
-The command prints only the token, and prints it once. Store it in a file: "(umask 077; tapegate token create ann > ann.token)".
-The user runs "tapegate login < ann.token".`;
+The command prints only the token, and prints it once. Store it in a file:
+  (umask 077; tapegate token create ann > ann.token)
+The user then runs "tapegate login < ann.token".`;
 
 interface CreateOptions extends OutputOptions {
   role: string;
@@ -202,7 +203,7 @@ function registerRule(program: Command): void {
   const rule = program.command('rule');
   for (const [verb, description, act] of [
     ['set', 'Allow an action below a prefix only for the callers that rules name', setRule],
-    ['remove', 'Remove a rule; a prefix without rules inherits those of the prefix above', removeRule],
+    ['remove', 'Remove a rule; without one, the rules of the prefix above apply', removeRule],
   ] as const) {
     rule
       .command(verb)
@@ -222,11 +223,13 @@ function registerRule(program: Command): void {
 }
 
 const RULE_HELP = `
-For each action, the rules of the longest matching prefix apply. Without a rule, all callers may perform the action.
+For each action, the rules of the longest matching prefix apply. Without a rule,
+all callers may perform the action.
 list     see that a file exists
 request  have a file restored; later files join a request only if its creator may request them
 fetch    see where the restored copy is
-Rules do not apply to operators and viewers. Files that a request already contains stay in it.`;
+Rules do not apply to operators and viewers. Files that a request already
+contains stay in it.`;
 
 interface RuleOptions extends OutputOptions {
   user?: string;
@@ -261,8 +264,7 @@ async function setRule(url: string, given: GivenRule, options: RuleOptions): Pro
   const may = `${whoOf(rule)} may ${rule.action.toLowerCase()} files below ${rule.prefix}${found}`;
   printResult(rule, may, options);
   if (rule.kind !== 'EVERYBODY') printToStderr(`other callers may not, unless a rule for ${rule.prefix} names them`);
-  if (rule.filesBelow === 0)
-    printToStderr(`the catalogue contains no file below ${rule.prefix} now: check the prefix`);
+  if (rule.filesBelow === 0) printToStderr(`the catalogue contains no file below ${rule.prefix} now: check the prefix`);
 }
 
 /** The largest count of a gateway. */

@@ -10,7 +10,7 @@ import { openContext } from './connection/context.js';
 import { readSize } from './terminal/arguments.js';
 import { CommandError } from './terminal/failure.js';
 import { onInterrupt, stderr } from './terminal/io.js';
-import { printToStderr, type OutputOptions, printJson, printLine } from './terminal/output.js';
+import { type OutputOptions, printJson, printLine, printToStderr } from './terminal/output.js';
 
 export function register(program: Command): void {
   program

@@ -12,7 +12,7 @@ import { ask, askNow, askPages, PAGE_SIZE } from './connection/client.js';
 import { findSite } from './connection/where.js';
 import { limitHelp, readLimit, readPast } from './terminal/arguments.js';
 import { UsageError } from './terminal/failure.js';
-import { printToStderr, type OutputOptions, printJson, printTable, printText } from './terminal/output.js';
+import { type OutputOptions, printJson, printTable, printText, printToStderr } from './terminal/output.js';
 import { formatTime } from './terminal/times.js';
 
 export function register(program: Command): void {
@@ -84,7 +84,14 @@ async function findLatest(url: string, filter: LatestAuditQueryVariables, count:
 function cellsOf({ at, who, way, address, operation, objectKind, object, result, count }: AuditRowFragment): string[] {
   const repeats = count > 1 ? ` (${count} times)` : '';
   const target = objectKind === 'NONE' ? '-' : `${objectKind.toLowerCase()} ${object}`.trimEnd();
-  return [formatTime(at), who === '' ? '-' : who, `${address ?? '-'} (${way})`, operation, target, `${result}${repeats}`];
+  return [
+    formatTime(at),
+    who === '' ? '-' : who,
+    `${address ?? '-'} (${way})`,
+    operation,
+    target,
+    `${result}${repeats}`,
+  ];
 }
 
 /**

@@ -29,7 +29,11 @@ export function register(program: Command): void {
     .option(...dryRunOption)
     .action(async (path, options) => {
       const input = { path, dryRun: options.dryRun };
-      printChosen(await askChange(findSite(), ReinstateFiles, { input }, { path: '<path>' }), 'restored to the catalogue', options);
+      printChosen(
+        await askChange(findSite(), ReinstateFiles, { input }, { path: '<path>' }),
+        'restored to the catalogue',
+        options,
+      );
     });
   program
     .command('rename <from> <to>')
@@ -49,15 +53,17 @@ export function register(program: Command): void {
 }
 
 const WITHDRAW_HELP = `
-Users who wait for a file are sent the reason, unless a drive is reading it. Copies on disk stay there as long as a request contains
-them. "tapegate reinstate" restores withdrawn files to the catalogue.`;
+Users who wait for a file are sent the reason, unless a drive is reading it.
+Copies on disk stay there as long as a request contains them. "tapegate
+reinstate" restores withdrawn files to the catalogue.`;
 
 const RENAME_HELP = `
-Requests keep the files, and copies on disk stay where they are. Libraries that find files by path still receive the old paths,
-unless you give --in-library.`;
+Requests keep the files, and copies on disk stay where they are. Libraries that
+find files by path still receive the old paths, unless you give --in-library.`;
 
 const PURGE_HELP = `
-A purge cannot be undone. It skips files that are on disk or in an active request: repeat the command later.`;
+A purge cannot be undone. It skips files that are on disk or in an active
+request: repeat the command later.`;
 
 interface ChangeOptions extends OutputOptions {
   dryRun?: boolean;

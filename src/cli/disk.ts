@@ -7,11 +7,11 @@ import type { DiskRow, RemovedDisk } from '../domain/disks/disks.js';
 import { DiskHosts, RemoveDisk, ResizeDisk, RestoreDisks } from '../generated/command-operations.js';
 import type { DiskState } from '../restore-area/setup.js';
 import { askChange, askNodes } from './connection/client.js';
-import { findOperatedSite, LOCAL, operate, describeHosts, withSerial } from './connection/where.js';
+import { describeHosts, findOperatedSite, LOCAL, operate, withSerial } from './connection/where.js';
 import { formatSuspension } from './suspensions.js';
 import { toSize } from './terminal/arguments.js';
 import { CommandError, UsageError } from './terminal/failure.js';
-import { printToStderr, type OutputOptions, printResult, printRows } from './terminal/output.js';
+import { type OutputOptions, printResult, printRows, printToStderr } from './terminal/output.js';
 
 export function register(program: Command): void {
   const disk = program.command('disk');

@@ -11,11 +11,11 @@ import {
   type RowFindingFragment,
 } from '../generated/command-operations.js';
 import { ask, askChange, askPages, type Done } from './connection/client.js';
-import { operate, describeHosts } from './connection/where.js';
+import { describeHosts, operate } from './connection/where.js';
 import { askHosts } from './disk.js';
 import { CommandError, exitCodes } from './terminal/failure.js';
 import { present } from './terminal/io.js';
-import { printToStderr, type OutputOptions, printJson, printLine } from './terminal/output.js';
+import { type OutputOptions, printJson, printLine, printToStderr } from './terminal/output.js';
 
 export function register(program: Command): void {
   program

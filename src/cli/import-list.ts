@@ -57,9 +57,7 @@ const LIST_OPTIONS = ['volume', 'library', 'prefix', 'strip', 'spot', 'storageCl
 export function refuseListOptions(options: ListOptions): void {
   const given = LIST_OPTIONS.find((option) => options[option] !== undefined);
   if (given === undefined) return;
-  throw new UsageError(
-    `${optionOf(given)} needs ${listFormats.map((each) => `--format ${each}`).join(' or ')}`,
-  );
+  throw new UsageError(`${optionOf(given)} needs ${listFormats.map((each) => `--format ${each}`).join(' or ')}`);
 }
 
 export async function openList(source: ImportSource, format: ListFormat, options: ListOptions): Promise<OpenList> {
@@ -76,8 +74,7 @@ export async function openList(source: ImportSource, format: ListFormat, options
 
 function readSettings(format: ListFormat, options: ListOptions): InventorySettings {
   const { volume, library, spot, storageClass } = options;
-  if (!volume)
-    throw new UsageError(`--volume is missing: a list of format ${format} does not name the volume`);
+  if (!volume) throw new UsageError(`--volume is missing: a list of format ${format} does not name the volume`);
   if (storageClass !== undefined && format !== 's3-inventory') {
     throw new UsageError(`--storage-class needs --format s3-inventory, not ${format}`);
   }
@@ -106,8 +103,7 @@ interface Part extends ManifestFile {
 
 /** @throws CommandError if the manifest or one of its files is invalid */
 async function openInventory({ file }: ImportSource, settings: InventorySettings, skipped: Skipped): Promise<OpenList> {
-  if (file === '-')
-    throw new CommandError('an S3 inventory must be the path of its manifest.json, not standard input');
+  if (file === '-') throw new CommandError('an S3 inventory must be the path of its manifest.json, not standard input');
   const manifest = await readManifest(file);
   const parts: Part[] = [];
   for (const listed of manifest.files)
@@ -165,7 +161,9 @@ async function findPart(manifest: string, { key, size }: ManifestFile): Promise<
     if (found.size === size) return candidate;
     throw new CommandError(`${candidate} has ${found.size} bytes, ${manifest} requires ${size}`);
   }
-  throw new CommandError(`cannot find ${key} of ${manifest} in the directory of the manifest or at ${candidates.at(-1)}`);
+  throw new CommandError(
+    `cannot find ${key} of ${manifest} in the directory of the manifest or at ${candidates.at(-1)}`,
+  );
 }
 
 async function* readParts(

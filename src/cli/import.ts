@@ -162,9 +162,7 @@ function printImport(
   for (const line of describeWithdrawn(result)) printLine(line);
   const { addedWithoutStage, addedWithoutCopy } = result;
   if (addedWithoutStage > 0) {
-    printLine(
-      `${plural(addedWithoutStage, 'new file')} without a stage: stored as U, on disk at the primary place`,
-    );
+    printLine(`${plural(addedWithoutStage, 'new file')} without a stage: stored as U, on disk at the primary place`);
   }
   if (addedWithoutCopy > 0) {
     printLine(`${plural(addedWithoutCopy, 'new file')} at A or R: stored as T, without a copy in the restore area`);
@@ -176,7 +174,8 @@ function printImport(
 function describeWithdrawn({ withdrawn, known, reinstated, staysWithdrawn }: ImportResult): string[] {
   const lines: string[] = [];
   if (withdrawn !== undefined) lines.push(`${withdrawn} of ${known} withdrawn: the list does not contain them`);
-  if (reinstated !== undefined) lines.push(`${reinstated} restored to the catalogue: an earlier list did not contain them`);
+  if (reinstated !== undefined)
+    lines.push(`${reinstated} restored to the catalogue: an earlier list did not contain them`);
   if (staysWithdrawn !== undefined) {
     lines.push(`${staysWithdrawn} stay withdrawn by a command: "tapegate reinstate" restores them to the catalogue`);
   }

@@ -108,7 +108,9 @@ async function removeLibrary(name: string, { force, json }: OutputOptions & { fo
   const removed = await askChange(findOperatedSite(), RemoveLibrary, { name, force });
   if (json) return printJson(removed);
   const { name: removedName, drives, volumes, stagedFiles, stagedBytes, left } = removed;
-  printLine(`library ${removedName} is removed, with ${plural(drives, 'drive')} and ${plural(volumes, 'empty volume')}`);
+  printLine(
+    `library ${removedName} is removed, with ${plural(drives, 'drive')} and ${plural(volumes, 'empty volume')}`,
+  );
   if (stagedFiles === 0) return;
   printLine(
     `${plural(stagedFiles, 'file')}, ${formatBytes(stagedBytes)}, may stay staged there: the library could not release them`,
@@ -122,8 +124,9 @@ async function removeLibrary(name: string, { force, json }: OutputOptions & { fo
 
 /** The end of the help of commands with settings. */
 const SECRETS = `
-Programs and secrets are files in TAPEGATE_LIBRARY_DIR on the hosts of the engines. Settings contain their names:
---set 'read=["tape-read"]', --set tokenFile=site.token. docs/operators/libraries/README.md describes them.`;
+Programs and secrets are files in TAPEGATE_LIBRARY_DIR on the hosts of the
+engines. Settings contain their names: --set 'read=["tape-read"]', --set
+tokenFile=site.token. docs/operators/libraries/README.md describes them.`;
 
 /** Reads settings `key=value`, each key once. @throws UsageError without the value, which may be a secret */
 function readSettings(given: readonly string[]): object {

@@ -9,7 +9,7 @@ import { readUrl } from './connection/where.js';
 import { checkListener } from './listener.js';
 import { CommandError, InterruptedError, UnauthenticatedError, UsageError } from './terminal/failure.js';
 import { environment, onInterrupt, stderr, stdin } from './terminal/io.js';
-import { printToStderr, printLine } from './terminal/output.js';
+import { printLine, printToStderr } from './terminal/output.js';
 
 export function register(program: Command): void {
   program
@@ -24,10 +24,12 @@ export function register(program: Command): void {
 }
 
 const LOGIN_HELP = `
-TAPEGATE_URL names the server. In a terminal, the command logs in at the identity provider that the server names. If the server
-names none, it asks for a token. "tapegate login < ann.token" reads the token from standard input. The token is stored in
-~/.config/tapegate/tokens.json (or below XDG_CONFIG_HOME), which only you can read. Commands renew a provider's token if the
-provider allows it.`;
+TAPEGATE_URL names the server. In a terminal, the command logs in at the
+identity provider that the server names. If the server names none, it asks for a
+token. "tapegate login < ann.token" reads the token from standard input. The
+token is stored in ~/.config/tapegate/tokens.json (or below XDG_CONFIG_HOME),
+which only you can read. Commands renew a provider's token if the provider
+allows it.`;
 
 interface LoginOptions {
   token?: boolean;

@@ -9,7 +9,7 @@ import { findSite } from './connection/where.js';
 import { addPathsOptions, describeNoMatch, type PathsOptions, pathOnDisk, printPath } from './request-files.js';
 import { limitHelp, readLimit } from './terminal/arguments.js';
 import { UsageError } from './terminal/failure.js';
-import { printToStderr, type OutputOptions, printJson, printLine, printNote } from './terminal/output.js';
+import { type OutputOptions, printJson, printLine, printNote, printToStderr } from './terminal/output.js';
 
 export function register(program: Command): void {
   addPathsOptions(program.command('ls [match]'))

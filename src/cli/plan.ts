@@ -3,16 +3,16 @@ import type { Command } from 'commander';
 import { formatBytes } from '../core/bytes.js';
 import { plural } from '../core/plural.js';
 import {
-  PositionInPlan,
   Plan,
   type PlannedDriveFragment,
   type PlannedVolumeFragment,
+  PositionInPlan,
 } from '../generated/command-operations.js';
 import { ask } from './connection/client.js';
 import { findSite } from './connection/where.js';
 import { requireRequest } from './request-files.js';
 import { readId, toNumber } from './terminal/arguments.js';
-import { printToStderr, type OutputOptions, printJson, printLine, printTable } from './terminal/output.js';
+import { type OutputOptions, printJson, printLine, printTable, printToStderr } from './terminal/output.js';
 import { formatEnd, formatFromNow, formatSpan, secondsBetween } from './terminal/times.js';
 
 export function register(program: Command): void {

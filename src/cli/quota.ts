@@ -27,7 +27,11 @@ export function register(program: Command): void {
     .option('--size <size>', 'size in bytes, for example 500M or 10T; required for a new quota', toSize('--size'))
     .option('--email <address>', 'send email about requests of the quota to this address')
     .option('--notes <text>', 'notes for operators')
-    .option('--weight <n>', 'share of drive time: a quota of weight 2 may use twice that of weight 1', toWeight)
+    .option(
+      '--weight <n>',
+      'share of drive time: a quota with weight 2 may use twice as much as one with weight 1',
+      toWeight,
+    )
     .action((user, options) => setQuota(user, options));
   quota
     .command('list')

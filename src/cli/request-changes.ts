@@ -85,7 +85,8 @@ async function updateRequest(url: string, id: number, options: UpdateOptions): P
     maxFiles: noneToNull(maxFiles),
     maxBytes: noneToNull(maxBytes),
   };
-  if (Object.values(changes).every((change) => change === undefined)) throw new UsageError('nothing to change: give at least one option');
+  if (Object.values(changes).every((change) => change === undefined))
+    throw new UsageError('nothing to change: give at least one option');
   const request = await askChange(url, UpdateRequest, { input: { id, ...changes } });
   const state = `request ${request.requestId} is ${request.state.toLowerCase()}`;
   const files = `${plural(request.filesTotal, 'file')}, ${formatBytes(request.bytesTotal)}`;

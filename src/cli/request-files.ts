@@ -21,13 +21,11 @@ import { formatWholeTime } from './terminal/times.js';
 /** Adds `--print-paths` and `--null` to a command that can print paths on disk. */
 export function addPathsOptions(command: Command): Command {
   const help = "print only paths on disk, one per line, for xargs -d '\\n'";
-  return command
-    .addOption(new Option('--print-paths', help).conflicts('json'))
-    .addOption(
-      new Option('-0, --null', 'print only paths on disk, each ended by NUL, for xargs -0').implies({
-        printPaths: true,
-      }),
-    );
+  return command.addOption(new Option('--print-paths', help).conflicts('json')).addOption(
+    new Option('-0, --null', 'print only paths on disk, each ended by NUL, for xargs -0').implies({
+      printPaths: true,
+    }),
+  );
 }
 
 export interface PathsOptions {
@@ -36,7 +34,11 @@ export interface PathsOptions {
 }
 
 /** Returns the path of a file on disk: its copy in the restore area, or its original place; null if it has neither. */
-export function pathOnDisk(file: { path: string; restoredPath: string | null; isAtPrimaryPlace: boolean }): string | null {
+export function pathOnDisk(file: {
+  path: string;
+  restoredPath: string | null;
+  isAtPrimaryPlace: boolean;
+}): string | null {
   return file.isAtPrimaryPlace ? file.path : file.restoredPath;
 }
 
@@ -159,7 +161,9 @@ export async function findMissing(url: string, id: number): Promise<string[]> {
   if (lines.length > 0 && LIVE.includes(state)) {
     const joins = [isEmpty || filesUnknown > 0 ? 'appear' : '', filesRefused > 0 ? 'fit' : ''].filter(Boolean);
     const later = `files that ${joins.join(' or ')} later are added and charged to its quota`;
-    lines.push(`request ${id} is active until ${formatWholeTime(retention)}: ${later}; "tapegate cancel ${id}" ends it`);
+    lines.push(
+      `request ${id} is active until ${formatWholeTime(retention)}: ${later}; "tapegate cancel ${id}" ends it`,
+    );
   }
   return lines;
 }
@@ -167,7 +171,7 @@ export async function findMissing(url: string, id: number): Promise<string[]> {
 /** Limits of `findDirectories`. */
 const CHECKED = { paths: 5, files: 20 };
 
-/** Returns those of the first unknown paths that are directories of known files. Errors are ignored. */
+/** Returns the directories of known files among the first unknown paths. Errors are ignored. */
 export async function findDirectories(url: string, paths: readonly string[]): Promise<Set<string>> {
   const directories = new Set<string>();
   for (const path of paths.slice(0, CHECKED.paths)) {
@@ -275,7 +279,8 @@ const QUEUE_REASONS = ['NO_DRIVE', 'NO_PLACE'];
 export async function readReasons(url: string, id: number): Promise<string[]> {
   const files = new Map<string, number>();
   for (const part of (await readParts(url, id))?.parts ?? []) {
-    if (QUEUE_REASONS.includes(part.reason)) files.set(part.explanation, (files.get(part.explanation) ?? 0) + part.files);
+    if (QUEUE_REASONS.includes(part.reason))
+      files.set(part.explanation, (files.get(part.explanation) ?? 0) + part.files);
   }
   return [...files].map(([explanation, count]) => `${explanation} (${plural(count, 'file')})`);
 }

@@ -25,7 +25,7 @@ import {
 } from './request-files.js';
 import { fileOption, readPaths, readRetention, toNumber, toSize } from './terminal/arguments.js';
 import { CommandError, exitCodes, UsageError } from './terminal/failure.js';
-import { printToStderr, type OutputOptions, printJson, printLine } from './terminal/output.js';
+import { type OutputOptions, printJson, printLine, printToStderr } from './terminal/output.js';
 import { formatEnd, formatWholeTime } from './terminal/times.js';
 import { watchRequest } from './watch.js';
 
@@ -155,10 +155,7 @@ async function estimateRequest(url: string, input: CreateRequestInput, options: 
 
 function formatUnknown({ unknownPaths, filesUnknown }: EstimatedFragment, directories: ReadonlySet<string>): string[] {
   const unknown = { paths: unknownPaths, count: filesUnknown, directories };
-  const [first = '', ...named] = describeUnknown(
-    `${plural(filesUnknown, 'path')} not in the catalogue`,
-    unknown,
-  );
+  const [first = '', ...named] = describeUnknown(`${plural(filesUnknown, 'path')} not in the catalogue`, unknown);
   return [`unknown     ${first}`, ...named.map((line) => `          ${line}`)];
 }
 
@@ -175,9 +172,7 @@ function formatEstimate(now: string, estimate: EstimatedFragment, directories: R
       `charged     ${estimate.filesAlsoRequested}, ${formatBytes(estimate.bytesAlsoRequested)}: already charged to the quota by other requests`,
     );
   if (estimate.volumesSuspended > 0)
-    lines.push(
-      `            ${plural(estimate.volumesSuspended, 'volume is suspended', 'volumes are suspended')}`,
-    );
+    lines.push(`            ${plural(estimate.volumesSuspended, 'volume is suspended', 'volumes are suspended')}`);
   if (estimate.filesWithoutPlace > 0)
     lines.push(`no position ${estimate.filesWithoutPlace}: the catalogue contains no position on a volume`);
   if (estimate.filesUnknown > 0) lines.push(...formatUnknown(estimate, directories));

@@ -11,7 +11,7 @@ import { openContext } from './connection/context.js';
 import { Rejects, type SkipOptions } from './rejects.js';
 import { CommandError, UsageError } from './terminal/failure.js';
 import { environment, onInterrupt } from './terminal/io.js';
-import { printToStderr, type OutputOptions, printJson, printLine } from './terminal/output.js';
+import { type OutputOptions, printJson, printLine, printToStderr } from './terminal/output.js';
 
 export function register(program: Command): void {
   program
@@ -132,16 +132,15 @@ async function findLibrary(ctx: Context, volume: string, given: string | undefin
     throw new CommandError(`volume ${quote(volume)} is in library ${quote(known.name)}, not in ${quote(found.name)}`);
   }
   if (found.kind !== 'ltfs') {
-    throw new CommandError(
-      `library ${quote(found.name)} has type ${found.kind}: scan needs a library of type ltfs`,
-    );
+    throw new CommandError(`library ${quote(found.name)} has type ${found.kind}: scan needs a library of type ltfs`);
   }
   const site = { name: found.name, dataDir: ctx.config.dataDir, env: environment() };
   return { name: found.name, library: ltfs.create(parseSettings(ltfs.settings, found.settings), site) };
 }
 
 function describeMissing(given: string | undefined, suitable: readonly string[]): string {
-  const known = suitable.length === 0 ? 'there is no library of type ltfs' : `libraries of type ltfs: ${suitable.join(', ')}`;
+  const known =
+    suitable.length === 0 ? 'there is no library of type ltfs' : `libraries of type ltfs: ${suitable.join(', ')}`;
   return given === undefined ? `--library is required; ${known}` : `there is no library ${quote(given)}; ${known}`;
 }
 
@@ -160,7 +159,11 @@ interface Listed {
 }
 
 /** Yields rows of an import, without the files that the catalogue contains at the same position. */
-async function* linesOf(ctx: Context, files: AsyncIterable<Listed>, { row, counts }: RowSettings): AsyncGenerator<Buffer> {
+async function* linesOf(
+  ctx: Context,
+  files: AsyncIterable<Listed>,
+  { row, counts }: RowSettings,
+): AsyncGenerator<Buffer> {
   const { readPositions } = await import('../domain/catalogue/files.js');
   for await (const batch of inBatches(files)) {
     const known = await readPositions(

@@ -99,7 +99,9 @@ function printRequest(
       isReleased(request) ? 'WAS ON DISK' : 'ON DISK',
       `${tellFiles(request)}, ${formatBytes(request.bytesOnDisk)} of ${formatBytes(request.bytesTotal)}${atPrimaryPlace(request.filesAtPrimaryPlace)}${missing && `; ${missing}`}`,
     ],
-    ...(isReleased(request) ? [] : request.restoredBelow.map((mountpoint): [string, string] => ['DIRECTORY', mountpoint])),
+    ...(isReleased(request)
+      ? []
+      : request.restoredBelow.map((mountpoint): [string, string] => ['DIRECTORY', mountpoint])),
     ...(hasOtherPaths(request) ? [['PATHS', describeOtherPaths(request.requestId)] satisfies [string, string]] : []),
     ...reasons.map((reason): [string, string] => ['WAITING', reason]),
     ['FAILED', `${plural(request.filesFailed, 'file')}`],

@@ -4,7 +4,7 @@ import { LegacyUses, Processes, WaitingMail, type WaitingMailQuery } from '../ge
 import { ask, askNodes } from './connection/client.js';
 import { findSite } from './connection/where.js';
 import { limitHelp, readLimit } from './terminal/arguments.js';
-import { printToStderr, type OutputOptions, printJson, printRows } from './terminal/output.js';
+import { type OutputOptions, printJson, printRows, printToStderr } from './terminal/output.js';
 import { formatTime } from './terminal/times.js';
 
 export function register(program: Command): void {

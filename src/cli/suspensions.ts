@@ -46,7 +46,8 @@ const nameArgument = [
 ] as const;
 
 const SUSPEND_HELP = `
-Nothing new starts on a suspended or draining object until you resume it. Files that need it keep waiting.
+Nothing new starts on a suspended or draining object until you resume it. Files
+that need it keep waiting.
 suspend  stops running recalls; their files return to the queue, and the attempt is not counted
 drain    lets running recalls finish
 

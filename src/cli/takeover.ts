@@ -29,7 +29,7 @@ async function takeOver({ yes = false, skipMissing = false, json = false }: Take
     return;
   }
   if (!json) printPlan(plan);
-  if (!yes) throw new CommandError('nothing was taken over: run "tapegate takeover --yes" to take over');
+  if (!yes) throw new CommandError('nothing has changed: run "tapegate takeover --yes" to take over');
   const { taken, missing } = await takeOverSite(ctx, { skipsMissing: skipMissing });
   if (json) return printJson({ taken, missing });
   printLine(`taken over: ${taken.join(', ') || 'only the database'}. Another Tapegate that used it has stopped`);
@@ -44,5 +44,5 @@ function printPlan({ reason, directories, waiting: { emails, messages } }: Takeo
     printLine(`  ${mountpoint}: ${problem ?? used}`);
   }
   const waiting = `${plural(emails, 'email')} and ${plural(messages, 'webhook message')}`;
-  printLine(`Then its engines remove, restore and send what its database contains: ${waiting} wait to be sent.`);
+  printLine(`Then its engines work on the requests of its database and send ${waiting}.`);
 }

@@ -77,18 +77,26 @@ async function listVolumes(options: ListOptions): Promise<void> {
   });
 }
 
-function describeRetirement({ retiredAt, retiredWhy }: { retiredAt?: string | null; retiredWhy?: string | null }): string {
+function describeRetirement({
+  retiredAt,
+  retiredWhy,
+}: {
+  retiredAt?: string | null;
+  retiredWhy?: string | null;
+}): string {
   if (!retiredAt) return '-';
   return `${formatTime(retiredAt)}${retiredWhy ? `: ${retiredWhy}` : ''}`;
 }
 
 const MOVE_HELP = `
-The command copies nothing: each file must have the same position on the new cartridge. An unknown volume is created in the same
-library. Waiting files are read from the new volume.`;
+The command copies nothing: each file must have the same position on the new
+cartridge. An unknown volume is created in the same library. Waiting files are
+read from the new volume.`;
 
 const RETIRE_HELP = `
-No file is put on a retired volume. Without --withdraw, the command fails if a file has no other copy.
-If a drive uses the volume, suspend or drain it first. Repeat an interrupted command: it continues.`;
+No file is put on a retired volume. Without --withdraw, the command fails if a
+file has no other copy. If a drive uses the volume, suspend or drain it first.
+Repeat an interrupted command: it continues.`;
 
 interface ChangeOptions extends OutputOptions {
   dryRun?: boolean;
@@ -130,7 +138,5 @@ export function printAffected(requests: number): void {
 async function reinstateVolume(name: string, { json }: OutputOptions): Promise<void> {
   await askChange(findOperatedSite(), ReinstateVolume, { name });
   if (json) return printJson({ name });
-  printLine(
-    `volume ${printable(name)} is in use again; import its files again, and reinstate withdrawn files`,
-  );
+  printLine(`volume ${printable(name)} is in use again; import its files again, and reinstate withdrawn files`);
 }

@@ -16,18 +16,18 @@ import {
   describePartial,
   findMissing,
   followWaiting,
-  isReleased,
   IncompleteError,
+  isReleased,
   type PathsOptions,
   printPaths,
-  requireAllOnDisk,
   printRequestDirectories,
+  requireAllOnDisk,
   type WaitingView,
 } from './request-files.js';
 import { readId } from './terminal/arguments.js';
 import { CommandError, ConnectionError, exitCodes, InterruptedError } from './terminal/failure.js';
 import { onInterrupt, stderr } from './terminal/io.js';
-import { printToStderr, type OutputOptions, printJson, printLine } from './terminal/output.js';
+import { type OutputOptions, printJson, printLine, printToStderr } from './terminal/output.js';
 import { formatBar, ProgressLine } from './terminal/progress-line.js';
 import { formatEnd, formatSpan, secondsBetween } from './terminal/times.js';
 
@@ -74,7 +74,7 @@ export async function watchRequest(url: string, id: number, options: WatchOption
   try {
     for await (const progress of followRequest(url, id, interrupt.signal)) {
       view ??= { first: progress };
-      if (progress.state !== last?.state) view.waiting = undefined; // the reason to wait is gone
+      if (progress.state !== last?.state) view.waiting = undefined; // the request no longer waits
       last = progress;
       if (isJson) printJson(progress);
       else if (view.text || !isReleased(last)) draw(line, view, last);
@@ -151,7 +151,8 @@ async function* followRequest(url: string, id: number, signal: AbortSignal): Asy
       lost = error;
     }
     if (signal.aborted || (last && FINISHED.includes(last.state))) return;
-    if (!last || ++failures > RETRIES) throw lost ?? new CommandError(`request ${id}: the server closed the subscription`);
+    if (!last || ++failures > RETRIES)
+      throw lost ?? new CommandError(`request ${id}: the server closed the subscription`);
     await sleep(RETRY_MS, undefined, { signal }).catch(() => {});
   }
 }

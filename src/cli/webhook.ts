@@ -18,7 +18,7 @@ import { findSite } from './connection/where.js';
 import { chooseQuota } from './quota-choice.js';
 import { limitHelp, readLimit, readNumber } from './terminal/arguments.js';
 import { UsageError } from './terminal/failure.js';
-import { printToStderr, type OutputOptions, printResult, printRows } from './terminal/output.js';
+import { type OutputOptions, printResult, printRows, printToStderr } from './terminal/output.js';
 import { formatTime } from './terminal/times.js';
 
 export function register(program: Command): void {
@@ -80,7 +80,8 @@ const createEventOption = () =>
   new Option('--event <events...>', 'events to send (default: all)').choices(Object.keys(events));
 
 const SECRET_HELP = `
-The command prints only the secret, and prints it once. The receiver verifies the signatures of messages with it.`;
+The command prints only the secret, and prints it once. The receiver verifies
+the signatures of messages with it.`;
 
 interface SettingOptions extends OutputOptions {
   url?: string;

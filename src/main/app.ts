@@ -193,7 +193,12 @@ const joinSlashes: RequestHandler = (req, _res, next) => {
   next();
 };
 
-function mountTransferTools(app: Express, ctx: Context, contextFor: (req: Request) => Context, answers: AnswersInHand): void {
+function mountTransferTools(
+  app: Express,
+  ctx: Context,
+  contextFor: (req: Request) => Context,
+  answers: AnswersInHand,
+): void {
   app.get(DISCOVERY_PATH, createDiscovery(ctx.config));
   app.use(TAPE_PATH, createTapeRouter(contextFor));
   const isStopping = () => answers.isStopping;

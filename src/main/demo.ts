@@ -76,7 +76,7 @@ async function archiveFiles(ctx: Context, library: WritableLibrary): Promise<voi
   }
 }
 
-/** Returns the row of a directory that all users may read, whatever the mode of the temporary directory was. */
+/** Returns the row of a directory that all users may read. The temporary directory had another mode. */
 function toOpenDirectory(directory: string, index: number): CatalogueRow {
   const unknown = {
     verified: undefined,

@@ -37,7 +37,7 @@ export async function createProgram(
   const program = new Command('tapegate')
     .description('Restores files from tape to disk, on request, within per-user quotas.')
     .version(JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8')).version)
-    .option('--utc', 'print times in UTC, as to scripts; a terminal gets local times')
+    .option('--utc', 'print times in UTC (default: local in a terminal)')
     .exitOverride()
     // each command has options, so "[options]" adds nothing
     .configureHelp({ subcommandTerm: (command) => new Help().subcommandTerm(command).replace(' [options]', '') })

@@ -46,10 +46,7 @@ export const commandFiles = {
       () => import('../cli/watch.js'),
       { 'watch [options] <id>': 'Show the progress of a request until it ends' },
     ],
-    plan: [
-      () => import('../cli/plan.js'),
-      { 'plan [options] [id]': 'Show what the drives will recall, or why a request waits' },
-    ],
+    plan: [() => import('../cli/plan.js'), { 'plan [options] [id]': 'Show planned recalls, or why a request waits' }],
     requestChanges: [
       () => import('../cli/request-changes.js'),
       {
@@ -60,7 +57,7 @@ export const commandFiles = {
         'cancel [options] <ids...>': 'End requests and release their files',
         'priority [options] <id> <n>': {
           line: 'Set the priority of a request',
-          help: 'Recall the files of a request before those of requests with a lower priority. The default is 0.',
+          help: 'Set the priority of a request. Files of a request with a higher priority are recalled first. The default is 0.',
         },
         'release [options] <id>': 'Release single files of a request before it ends',
         'retry [options] <id>': 'Retry the failed files of a request',
@@ -115,14 +112,11 @@ export const commandFiles = {
       () => import('../cli/access.js'),
       {
         token: 'Manage API tokens',
-        member: 'Manage who may use the quota of another user',
-        rule: 'Manage who may list, request and read directories',
+        member: 'Manage the members of quotas',
+        rule: 'Manage access rules for paths',
       },
     ],
-    webhook: [
-      () => import('../cli/webhook.js'),
-      { webhook: 'Manage webhooks, which report requests to other programs' },
-    ],
+    webhook: [() => import('../cli/webhook.js'), { webhook: 'Send events of requests to other programs' }],
     login: [
       () => import('../cli/login.js'),
       {
@@ -146,8 +140,8 @@ export const commandFiles = {
           line: 'Let running work finish, then suspend',
           help: 'Suspend a drive, volume, library, disk or quota: no new work starts, and running work is finished.',
         },
-        'resume [options] <kind> <name>': 'Resume what is suspended or draining',
-        'suspensions [options]': 'List what is suspended or draining, and why',
+        'resume [options] <kind> <name>': 'Resume a suspended or draining object',
+        'suspensions [options]': 'List suspensions and their reasons',
       },
     ],
     volume: [() => import('../cli/volume.js'), { volume: 'Manage volumes' }],
@@ -171,9 +165,14 @@ export const commandFiles = {
     ],
     doctor: [
       () => import('../cli/doctor.js'),
-      { 'doctor [options]': 'Compare the database, its counters and the restore disks' },
+      {
+        'doctor [options]': {
+          line: 'Compare the database with the restore disks',
+          help: 'Compare the database with its counters and the restore disks, and report differences as findings.',
+        },
+      },
     ],
-    audit: [() => import('../cli/audit.js'), { 'audit [options]': 'List who changed what, oldest first' }],
+    audit: [() => import('../cli/audit.js'), { 'audit [options]': 'List changes and their callers, oldest first' }],
     simulate: [
       () => import('../cli/simulate.js'),
       {

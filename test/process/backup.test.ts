@@ -211,7 +211,9 @@ test('a backup that loses its server leaves no backup, and the next one is compl
 
 test('a restore that is killed leaves no database or all of it, and the next one restores all of it', async () => {
   await stopSite();
-  expect((await run('restore', backup('first'))).stderr).toContain(`there is already a database in ${dataDir}/postgres`);
+  expect((await run('restore', backup('first'))).stderr).toContain(
+    `there is already a database in ${dataDir}/postgres`,
+  );
   const place = path.join(dataDir, 'postgres');
   renameSync(place, `${place}-away`);
   const expectWhole = async () => {
@@ -314,7 +316,12 @@ test.each<[string, string[], number, string, Record<string, string>?]>([
   ['a target deep in the database', ['backup', path.join(dataDir, 'postgres/base/one')], 1, 'is within the database'],
   ['no database', ['backup', backup('none')], 1, 'there is no database', { DATA_DIR: `${dataDir}-2` }],
   ['no backup', ['restore'], 2, 'give the directory of a backup'],
-  ['--to-url without a backup', ['restore', '--to-url', 'postgresql:///x'], 2, '--to-url needs the directory of a backup'],
+  [
+    '--to-url without a backup',
+    ['restore', '--to-url', 'postgresql:///x'],
+    2,
+    '--to-url needs the directory of a backup',
+  ],
   ['--to-url without a URL', ['restore', backup('none'), '--to-url'], 2, '--to-url needs a URL, or DATABASE_URL'],
   ['--as-of with a backup', ['restore', backup('none'), '--as-of', '2026-01-01T00:00:00Z'], 2, '--as-of'],
   ['a backup of an external database', ['backup', backup('none')], 1, 'pg_basebackup', { DATABASE_URL }],
@@ -351,7 +358,10 @@ test('a database that was restored with other tools continues with ids beyond al
     const none = await runCli(['restore', '--as-of', '2026-11-21T18:00:00Z'], inEmpty).finally(() => empty.drop());
     expect(none).toMatchObject({ code: 1, stderr: expect.stringContaining('there is no database of Tapegate') });
     expect(await settle()).toEqual([2, expect.stringContaining('--as-of must be the time of the restored state')]);
-    expect(await settle('--as-of', 'lately')).toEqual([2, expect.stringContaining('--as-of must be the time of the restored state')]);
+    expect(await settle('--as-of', 'lately')).toEqual([
+      2,
+      expect.stringContaining('--as-of must be the time of the restored state'),
+    ]);
     await client.query(`INSERT INTO running_process (id, kind, host, pid, version, started_at, seen_at, lag_seconds)
       SELECT gen_random_uuid(), 'ENGINE', 'far', 7, '1', t, t, 0 FROM timezone('utc', clock_timestamp()) t`);
     const day = new Date(Date.now() - 86_400_000).toISOString();

@@ -199,7 +199,10 @@ test('login stores a token for its server that only its user can read, and logou
   expect((await runCli(['token', 'list'], { env: bad })).stderr).toContain('the token is not known here');
   chmodSync(file, 0o640);
   expect(await list()).toEqual(
-    refused(1, `${file} must belong to you, and other users must not be able to read it: run chmod 600, and create new tokens`),
+    refused(
+      1,
+      `${file} must belong to you, and other users must not be able to read it: run chmod 600, and create new tokens`,
+    ),
   );
   chmodSync(file, 0o600);
   expect(await runCli(['logout'], { env })).toEqual(done(`the stored token for ${app.url} is removed\n`));

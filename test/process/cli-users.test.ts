@@ -270,7 +270,9 @@ test('release releases files of a request by path, by lists and by a part of the
       `{"requestId":${id},"state":"COMPLETED","filesReleased":4,"filesUnknown":0,"filesTotal":1,"bytesTotal":500,"filesReleasedNow":0}\n`,
     ),
   );
-  expect(await run('release', id, '--match', '')).toEqual(refused(2, '--match must not be empty; "/" matches all paths'));
+  expect(await run('release', id, '--match', '')).toEqual(
+    refused(2, '--match must not be empty; "/" matches all paths'),
+  );
   expect(await run('release', id, '--file', '/ocean/a.nc')).toEqual(
     refused(2, `--file has what request ${id} does not contain: "/ocean/a.nc"`),
   );

@@ -18,8 +18,7 @@ import { openClient, subscribe } from '../support/streams.js';
 import { createGate, waitFor } from '../support/wait.js';
 
 const GB = 10n ** 9n;
-const UNKNOWN_END =
-  'end unknown: an object is suspended, no restore disk has room, or no engine is running';
+const UNKNOWN_END = 'end unknown: an object is suspended, no restore disk has room, or no engine is running';
 
 let app: TestApp;
 

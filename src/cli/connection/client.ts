@@ -13,8 +13,8 @@ import {
   CommandError,
   ConnectionError,
   formatNetworkError,
-  UnauthenticatedError,
   nameOption,
+  UnauthenticatedError,
   UsageError,
 } from '../terminal/failure.js';
 import { environment } from '../terminal/io.js';
@@ -133,7 +133,10 @@ function readResult<Answer>({ data, errors = [] }: GraphqlResult, isChange = fal
   return readIntegers(data as Answer);
 }
 
-const MEDIA_TYPES = { 'Content-Type': 'application/json', Accept: 'application/graphql-response+json, application/json' };
+const MEDIA_TYPES = {
+  'Content-Type': 'application/json',
+  Accept: 'application/graphql-response+json, application/json',
+};
 
 interface GraphqlResult {
   data?: unknown;
@@ -156,9 +159,7 @@ function parseAnswer(text: string): GraphqlResult {
 function refuseRedirect(from: string, status: number, location: string | null | undefined): void {
   if (status < 300 || status > 399 || !location) return;
   const to = URL.canParse(location, from) ? new URL(location, from).href : quote(location);
-  throw new CommandError(
-    `${from} redirects to ${to}: if this is Tapegate, set TAPEGATE_URL to it`,
-  );
+  throw new CommandError(`${from} redirects to ${to}: if this is Tapegate, set TAPEGATE_URL to it`);
 }
 
 export const UNCONFIRMED = 'the change may have been made: check before you repeat it';

@@ -261,7 +261,10 @@ function checkAudience(url: string, required: string, audience: string | undefin
 }
 
 /** Prints the login URL and code, and waits for the login. @throws CommandError */
-export async function logInByDevice({ client, clientId, audience }: DeviceLogin, signal: AbortSignal): Promise<StoredToken> {
+export async function logInByDevice(
+  { client, clientId, audience }: DeviceLogin,
+  signal: AbortSignal,
+): Promise<StoredToken> {
   const device = await client.startDeviceLogin();
   const { verification_uri: page, verification_uri_complete: whole, user_code: code } = device;
   if (!isTrustworthyUrl(page.replace(/[?#].*$/s, ''))) {

@@ -34,7 +34,8 @@ export function readOwnSettings(env: Environment): OwnSettings {
   }
   const settings = parse(text, file);
   const faults = Object.entries(settings).flatMap(([name, value]) => {
-    if (!known.includes(name)) return [`${file}: unknown setting ${JSON.stringify(name)}; known settings: ${known.join(', ')}`];
+    if (!known.includes(name))
+      return [`${file}: unknown setting ${JSON.stringify(name)}; known settings: ${known.join(', ')}`];
     if (typeof value === 'string' && value !== '') return [];
     return [`${file}: ${name} must be a string, not ${JSON.stringify(value)}`];
   });
@@ -49,5 +50,7 @@ function parse(text: string, file: string): OwnSettings {
   } catch (error) {
     throw new UsageError(`${file} is not JSON: ${messageOf(error)}`);
   }
-  throw new UsageError(`${file} must contain an object, such as {"server": "https://archive.example.org", "quota": "ada"}`);
+  throw new UsageError(
+    `${file} must contain an object, such as {"server": "https://archive.example.org", "quota": "ada"}`,
+  );
 }

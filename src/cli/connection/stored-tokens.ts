@@ -88,7 +88,8 @@ export async function changeToken(
   }
 }
 
-const LOST = 'the stored tokens were not changed: the change took too long, and another command took the lock; log in again';
+const LOST =
+  'the stored tokens were not changed: the change took too long, and another command took the lock; log in again';
 
 /** @throws CommandError if another process has taken the lock */
 async function writeNext(next: string, all: StoredTokens): Promise<void> {
@@ -118,7 +119,9 @@ function readAll(file: string): StoredTokens {
   try {
     const { uid, mode } = fstatSync(fd);
     if (uid !== process.getuid?.() || (mode & OTHERS) !== 0) {
-      throw new CommandError(`${file} must belong to you, and other users must not be able to read it: run chmod 600, and create new tokens`);
+      throw new CommandError(
+        `${file} must belong to you, and other users must not be able to read it: run chmod 600, and create new tokens`,
+      );
     }
     return parseTokens(file, readFileSync(fd, 'utf8'));
   } finally {
@@ -176,7 +179,7 @@ async function takeFree(directory: string, own: string): Promise<boolean> {
   }
 }
 
-/** Returns a name for all processes that this one can look up by their id: those of its host and PID namespace. */
+/** Returns a name for all processes that this one can look up by their id: its host and PID namespace. */
 function readPidSpace(): string {
   try {
     return `${readlinkSync('/proc/self/ns/pid').replace(/\D/g, '')}.${hostname()}`;

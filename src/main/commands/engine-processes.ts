@@ -75,7 +75,8 @@ const file =
 /** Starts the processes. @returns when the restore disks are registered, or after `READY_MS`; then the drives begin */
 export async function startEngineProcesses({ ctx, connection }: Runtime): Promise<EngineProcesses> {
   const order = { kind: 'begin', connection, engineId: randomUUID(), isMeasured: isCounting() } as const;
-  const make = (part: 'drive' | 'passes', libraryId: number) => new SupervisedProcess(ctx, { ...order, libraryId }, part);
+  const make = (part: 'drive' | 'passes', libraryId: number) =>
+    new SupervisedProcess(ctx, { ...order, libraryId }, part);
   const drivesOf = ({ id, drives }: { id: number; drives: number }) =>
     Array.from({ length: drives }, () => make('drive', id));
   const passes = make('passes', FIRST_LIBRARY);

@@ -218,8 +218,7 @@ async function keepHeartbeat(ctx: Context, parts: Parts): Promise<() => Promise<
 
 const OPEN_ACCESS =
   '  access     open to all callers; TAPEGATE_AUTH=token requires tokens, see docs/operators/access.md';
-const NO_ENGINE =
-  '  engine     none here; "tapegate work" runs one on a host that has the tapes and the restore disks';
+const NO_ENGINE = '  engine     none here; "tapegate work" runs one on a host that has the tapes and the restore disks';
 
 /** Prints the addresses of a ready process, and before the first request a command for the demo. */
 function announce(
