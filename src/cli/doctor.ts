@@ -14,7 +14,7 @@ import { ask, askChange, askPages, type Done } from './connection/client.js';
 import { describeHosts, operate } from './connection/where.js';
 import { askHosts } from './disk.js';
 import { CommandError, exitCodes } from './terminal/failure.js';
-import { present } from './terminal/io.js';
+import { commandState } from './terminal/io.js';
 import { type OutputOptions, printJson, printLine, printToStderr } from './terminal/output.js';
 
 export function register(program: Command): void {
@@ -51,7 +51,7 @@ async function runDoctor(options: DoctorOptions): Promise<void> {
   });
   if (json) printJson(report);
   else printLine(formatReport(report));
-  if (report.repaired < report.found) present().exitCode = exitCodes.failed;
+  if (report.repaired < report.found) commandState().exitCode = exitCodes.failed;
 }
 
 function formatFinding({ kind, thing, expected, found, isRepaired }: Finding): string {

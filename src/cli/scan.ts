@@ -113,10 +113,10 @@ async function findLibrary(ctx: Context, volume: string, given: string | undefin
   const { parseSettings } = await import('../tape/kind.js');
   const { ltfs } = await import('../tape/ltfs/index.js');
   const libraries = await readLibraries(ctx);
-  const present = await findVolume(ctx, volume);
-  if (present && present.retiredAt !== null) throw new CommandError(describeRetired(volume, present.retiredWhy));
+  const record = await findVolume(ctx, volume);
+  if (record && record.retiredAt !== null) throw new CommandError(describeRetired(volume, record.retiredWhy));
   const suitable = libraries.filter(({ kind }) => kind === 'ltfs');
-  const known = libraries.find((library) => library.id === present?.libraryId);
+  const known = libraries.find((library) => library.id === record?.libraryId);
   const found =
     given === undefined
       ? (known ?? (suitable.length === 1 ? suitable[0] : undefined))

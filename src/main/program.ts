@@ -6,10 +6,10 @@ import { examples } from '../cli/terminal/examples.js';
 import { CommandError, exitCodes, InterruptedError, nameOption } from '../cli/terminal/failure.js';
 import {
   type CommandIo,
+  commandState,
   environment,
   hideSecrets,
   type Output,
-  present,
   runWith,
   stderr,
   stdout,
@@ -58,9 +58,9 @@ export async function createProgram(
   await addCommands(program, files, args);
   showExamples(program, []);
   program.hook('preAction', (_program, command) => {
-    present().isForPeople = stdout().isTTY === true && !program.opts().utc;
-    present().isWide = command.opts().wide === true;
-    present().options = command.options.flatMap(({ long }) => long ?? []);
+    commandState().isForPeople = stdout().isTTY === true && !program.opts().utc;
+    commandState().isWide = command.opts().wide === true;
+    commandState().options = command.options.flatMap(({ long }) => long ?? []);
   });
   return program;
 }
@@ -134,8 +134,8 @@ export async function runCommand(given: Commands, args: readonly string[], io: C
 
 async function run({ commands, where }: Commands, args: readonly string[]): Promise<number> {
   const program = await createProgram(commands, where, args);
-  await program.parseAsync(args, { from: 'user' }).finally(() => present().close?.());
-  return present().exitCode;
+  await program.parseAsync(args, { from: 'user' }).finally(() => commandState().close?.());
+  return commandState().exitCode;
 }
 
 /** Runs the command that the arguments of this process name. */
@@ -147,7 +147,7 @@ export async function runProgram(given: Commands): Promise<void> {
     // the reader of standard output has closed it; an EPIPE of another connection is a failure
     unread = codeOf(error) === 'EPIPE' ? 0 : fail(error);
     if (process.emit('SIGINT')) return; // the command handles the signal
-    void Promise.resolve(present().close?.()).finally(() => process.exit(unread));
+    void Promise.resolve(commandState().close?.()).finally(() => process.exit(unread));
   });
   process.stderr.on('error', () => {}); // the reader has closed it
   const code = await run(given, process.argv.slice(2)).catch((error) => unread ?? fail(error));

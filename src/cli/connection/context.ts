@@ -3,7 +3,7 @@ import { hostname, userInfo } from 'node:os';
 import type { Config } from '../../config/config.js';
 import { type Caller, SYSTEM } from '../../core/caller.js';
 import type { Context } from '../../domain/context.js';
-import { environment, ownLog, present } from '../terminal/io.js';
+import { commandState, environment, ownLog } from '../terminal/io.js';
 import type { Makes } from './runtime.js';
 
 /** Whether this program can open a database. The separate client package cannot. */
@@ -42,7 +42,7 @@ export async function withMigrated<T>(
  * @throws ConfigError; NoDatabaseError; Error if the schema is not the current one
  */
 export function openContext(): Promise<Context> {
-  const command = present();
+  const command = commandState();
   const open = async () => {
     const { openRuntime } = await import('./runtime.js');
     const config = await readEnvironment();

@@ -1,5 +1,5 @@
 import { codeOf, messageOf } from '../../core/errors.js';
-import { present } from './io.js';
+import { commandState } from './io.js';
 
 /**
  * Exit codes. 1: failure; 2: wrong usage; 3: a request ended without all of its files; 4: the server does not answer; 130:
@@ -87,6 +87,6 @@ export const optionOf = (field: string): string => `--${field.replace(/[A-Z]/g, 
  */
 export function nameOption(message: string, field: string, own: Readonly<Record<string, string>> = {}): string {
   const option = OTHER_NAMES[field] ?? optionOf(field);
-  const name = own[field] ?? (present().options.includes(option) ? option : field);
+  const name = own[field] ?? (commandState().options.includes(option) ? option : field);
   return message.startsWith(`${field} `) ? `${name}${message.slice(field.length)}` : message;
 }

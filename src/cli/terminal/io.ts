@@ -59,7 +59,7 @@ const ownState: CommandState = {
 /** The state inside `runWith`. Elsewhere it is empty, because on Node.js 20 it would slow down each promise of a server. */
 const replaced = new AsyncLocalStorage<CommandState>();
 
-export const present = (): CommandState => replaced.getStore() ?? ownState;
+export const commandState = (): CommandState => replaced.getStore() ?? ownState;
 
 /** Runs a command with streams and an environment of its own. */
 export async function runWith<T>(io: CommandIo, run: () => Promise<T>): Promise<T> {
@@ -67,16 +67,16 @@ export async function runWith<T>(io: CommandIo, run: () => Promise<T>): Promise<
   return await replaced.run({ ...io, hideSecrets: createHider(io.env), ...fresh }, run);
 }
 
-export const environment = (): Environment => present().env;
+export const environment = (): Environment => commandState().env;
 
-export const stdin = (): CommandIo['stdin'] => present().stdin;
+export const stdin = (): CommandIo['stdin'] => commandState().stdin;
 
-export const stdout = (): Output => present().stdout;
+export const stdout = (): Output => commandState().stdout;
 
-export const stderr = (): Output => present().stderr;
+export const stderr = (): Output => commandState().stderr;
 
 /** Returns a text without the secrets of the command's environment and without text that looks like a secret. */
-export const hideSecrets = (text: string): string => present().hideSecrets(text);
+export const hideSecrets = (text: string): string => commandState().hideSecrets(text);
 
 /**
  * Calls `interrupt` once when the command is interrupted.
@@ -84,7 +84,7 @@ export const hideSecrets = (text: string): string => present().hideSecrets(text)
  * @returns a function that removes the handler
  */
 export function onInterrupt(interrupt: () => void, signals: readonly NodeJS.Signals[] = ['SIGINT']): () => void {
-  const { signal } = present();
+  const { signal } = commandState();
   if (signal) {
     signal.addEventListener('abort', interrupt, { once: true });
     return () => signal.removeEventListener('abort', interrupt);
@@ -100,7 +100,7 @@ const SAME_SIGNAL_MS = 500;
 
 /** Resolves at the first signal. A second signal exits the process at once, which is safe. */
 export function whenStopped(): Promise<void> {
-  const { signal: abort } = present();
+  const { signal: abort } = commandState();
   return new Promise((resolve) => {
     if (abort) return abort.addEventListener('abort', () => resolve(), { once: true });
     let stoppedAt: number | undefined;
@@ -116,6 +116,6 @@ export function whenStopped(): Promise<void> {
 
 /** Returns where logs are written if the command runs in another program: to its standard error. */
 export function ownLog(): { logTo?: { write(line: string): void } } {
-  const { signal, stderr, hideSecrets } = present();
+  const { signal, stderr, hideSecrets } = commandState();
   return signal ? { logTo: { write: (line) => void stderr.write(hideSecrets(line)) } } : {};
 }

@@ -3,7 +3,7 @@ import { Help } from 'commander';
 import { formatJson } from '../../core/json.js';
 import { escapeUnsafe, printable } from '../../core/printable.js';
 import { padTo, truncate, widthOf } from '../text-width.js';
-import { present, stderr, stdout } from './io.js';
+import { commandState, stderr, stdout } from './io.js';
 
 export const dryRunOption = ['--dry-run', 'report the changes, and change nothing'] as const;
 
@@ -71,7 +71,7 @@ export function printTable(header: string[], rows: Cell[][]): void {
   const cells = [header, ...rows].map((row) => row.map((cell) => printable(String(cell ?? '-'))));
   const whole = header.map((_, column) => Math.max(...cells.map((row) => widthOf(row[column] ?? ''))));
   const { isTTY, columns = 80 } = stdout();
-  const widths = isTTY && !present().isWide ? fitWidths(whole, columns) : whole;
+  const widths = isTTY && !commandState().isWide ? fitWidths(whole, columns) : whole;
   if (!widths && rows.length > 0) {
     printCells(cells);
     return;

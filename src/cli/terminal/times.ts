@@ -2,7 +2,7 @@
 
 import { parseZonedTime, secondsBetween as secondsBetweenUtc } from '../../core/time.js';
 import type { EndFragment } from '../../generated/command-operations.js';
-import { present } from './io.js';
+import { commandState } from './io.js';
 
 export function secondsBetween(from: string, to: string): number {
   const [start, end] = [from, to].map((time) => parseZonedTime(time) ?? time) as [string, string];
@@ -12,7 +12,7 @@ export function secondsBetween(from: string, to: string): number {
 let local: Intl.DateTimeFormat | undefined;
 
 export function formatTime(time: string): string {
-  if (!present().isForPeople) return time.slice(0, 19);
+  if (!commandState().isForPeople) return time.slice(0, 19);
   const at = readTime(time);
   const fromNow = formatFromNow((at.getTime() - Date.now()) / 1000);
   // sv-SE formats times like ISO 8601; creating the formatter takes a seventh of the start of a command
@@ -22,12 +22,12 @@ export function formatTime(time: string): string {
 
 /** Returns the same as `formatTime` for people, and the server's unchanged time for scripts. */
 export function formatWholeTime(time: string): string {
-  return present().isForPeople ? formatTime(time) : time;
+  return commandState().isForPeople ? formatTime(time) : time;
 }
 
 /** Returns a time for a narrow column: for people, only the span from now. */
 export function formatShortTime(time: string): string {
-  return present().isForPeople ? formatFromNow((readTime(time).getTime() - Date.now()) / 1000) : time.slice(0, 19);
+  return commandState().isForPeople ? formatFromNow((readTime(time).getTime() - Date.now()) / 1000) : time.slice(0, 19);
 }
 
 const readTime = (time: string): Date => new Date(time.replace(/Z?$/, 'Z'));

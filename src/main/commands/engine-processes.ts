@@ -268,7 +268,7 @@ class SupervisedProcess {
   private scheduleRestart(why: string): void {
     const isSoon = this.aliveAt === undefined || performance.now() - this.aliveAt < SOON_MS;
     this.pauseMs = isSoon ? Math.min(this.pauseMs * 2, PAUSE_MS.most) : PAUSE_MS.first;
-    this.ctx.log.error({ part: this.part, pauseMs: this.pauseMs }, `engine process restarted: ${why}`);
+    this.ctx.log.error({ part: this.part, pauseMs: this.pauseMs }, `restarting an engine process: ${why}`);
     this.restart = setTimeout(() => this.fork(), this.pauseMs);
   }
 }
