@@ -88,7 +88,7 @@ test('the whole audit is exported as JSON Lines and CSV, and a table is limited'
   expect(await audit(...user, '--json', '--limit', '1010')).toEqual(done(json.stdout));
   expect((await audit(...user, '--csv', '--since', '30m')).stdout.split('\n')).toHaveLength(1012);
   expect((await audit(...user, '--csv', '--until', '1w')).stdout.split('\n')).toHaveLength(2);
-  expect((await audit('--until', '2000-01-01')).stdout.trim()).toBe('AT  WHO  FROM  WHAT  OF  RESULT');
+  expect((await audit('--until', '2000-01-01')).stdout.trim()).toBe('AT  WHO  FROM  OPERATION  OBJECT  RESULT');
 });
 
 test.each([
