@@ -90,7 +90,7 @@ test('quota history prints the use by the hour', async () => {
      SELECT id, date_trunc('hour', now() AT TIME ZONE 'UTC') - interval '3 days', 1000, 2000 FROM quota WHERE "user" = 'hal'`,
   );
   expect((await run('quota', 'history', 'hal')).stdout).toMatch(
-    /^AT +USED +SIZE +PART\n\d{4}-\S+ +1\.00 kB +2\.00 kB +50%\n\d{4}-\S+ +0 bytes +4\.00 kB +0%\n$/,
+    /^AT +USED +SIZE +USAGE\n\d{4}-\S+ +1\.00 kB +2\.00 kB +50%\n\d{4}-\S+ +0 bytes +4\.00 kB +0%\n$/,
   );
   const at = expect.stringMatching(/Z$/);
   expect(parseLines(await run('quota', 'history', 'hal', '--since', '1d', '--json'))).toEqual([

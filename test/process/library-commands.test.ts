@@ -51,7 +51,7 @@ test('a server restores from a library that is added, and stops the processes of
   await waitFor('the processes to end', async () => countDrives() === 2);
 
   const table = (await runCli(['library', 'list'], { env })).stdout;
-  expect(table).toBe(`LIBRARY    KIND       VOLUMES  DRIVES  DEPTH  SENT  STATE
+  expect(table).toBe(`LIBRARY    TYPE       VOLUMES  DRIVES  DEPTH  SENT  STATE
 directory  directory  0        1       -      -     in service
 east       directory  1        1       -      -     in service
 `);
