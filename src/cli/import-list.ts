@@ -79,17 +79,17 @@ function readSettings(format: ListFormat, options: ListOptions): InventorySettin
     throw new UsageError(`--storage-class needs --format s3-inventory, not ${format}`);
   }
   const storageClasses = storageClass?.split(',').map((name) => name.trim());
-  const folders = { prefix: readFolder('prefix', options), strip: readFolder('strip', options) };
-  return { volume, library, spot, storageClasses, ...folders };
+  const prefixes = { prefix: readPrefix('prefix', options), strip: readPrefix('strip', options) };
+  return { volume, library, spot, storageClasses, ...prefixes };
 }
 
 /** Returns the directory of an option without a slash at its end. Empty by default. */
-function readFolder(option: 'prefix' | 'strip', options: ListOptions): string {
-  const folder = options[option] ?? '/';
-  if (!folder.startsWith('/')) {
-    throw new UsageError(`--${option} must be an absolute path, not ${JSON.stringify(folder)}`);
+function readPrefix(option: 'prefix' | 'strip', options: ListOptions): string {
+  const prefix = options[option] ?? '/';
+  if (!prefix.startsWith('/')) {
+    throw new UsageError(`--${option} must be an absolute path, not ${JSON.stringify(prefix)}`);
   }
-  return folder.replace(/\/+$/, '');
+  return prefix.replace(/\/+$/, '');
 }
 
 /** The manifest of 100,000 files has 20 MB. */
@@ -144,15 +144,15 @@ async function readManifest(file: string): Promise<Manifest> {
  * relative to the manifest. Otherwise it is in the directory of the manifest.
  */
 async function findPart(manifest: string, { key, size }: ManifestFile): Promise<string> {
-  const folder = path.dirname(path.resolve(manifest));
+  const directory = path.dirname(path.resolve(manifest));
   const name = path.posix.basename(key);
   const above = key
     .split('/')
-    .map((_part, depth) => path.join(folder, ...new Array<string>(depth + 1).fill('..'), key));
+    .map((_part, depth) => path.join(directory, ...new Array<string>(depth + 1).fill('..'), key));
   const candidates = [
-    path.join(folder, name),
-    path.join(folder, 'data', name),
-    path.join(folder, '..', 'data', name),
+    path.join(directory, name),
+    path.join(directory, 'data', name),
+    path.join(directory, '..', 'data', name),
     ...above,
   ];
   for (const candidate of candidates) {
