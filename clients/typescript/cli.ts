@@ -7,5 +7,5 @@ const { processes, backup, adopt, archive, scan, simulate, ...commands } = comma
 
 await runProgram({
   commands: Object.values(commands),
-  where: 'TAPEGATE_URL names the server, TAPEGATE_TOKEN what is shown to it; "tapegate login" keeps a token.',
+  where: 'TAPEGATE_URL names the server, and TAPEGATE_TOKEN contains a token for it. "tapegate login" stores one.',
 });

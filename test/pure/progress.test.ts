@@ -179,7 +179,7 @@ test('elsewhere nothing is shown, unless asked for: then the last figures, and a
   expect(await readText(createImportView({ size: 10 }, quiet).meter(bytes()))).toBe('a'.repeat(10));
   expect(quiet.text).toBe('');
   const out = createOutput();
-  const view = createImportView({ size: 20, isAsked: true }, out);
+  const view = createImportView({ size: 20, isRequested: true }, out);
   vi.advanceTimersByTime(1000);
   for (let part = 0; part < 2; part++) await readText(view.meter(bytes()));
   vi.advanceTimersByTime(31_000);
