@@ -109,7 +109,7 @@ test('a provider that is away is skipped, and the user may choose one', async ()
   const find = async (issuer?: string) =>
     (await findDeviceLogin('https://tapes.example.org', { issuer }))?.client.issuer;
   expect([await find(), await find(`https://${second}`)]).toEqual([`https://${first}`, `https://${second}`]);
-  await expect(find(`https://${away}`)).rejects.toThrow('does not describe itself');
+  await expect(find(`https://${away}`)).rejects.toThrow('has no discovery document');
   await expect(find('https://no.example.org')).rejects.toThrow(
     `https://tapes.example.org accepts no tokens of https://no.example.org; it accepts tokens of https://${away}, https://${first}, https://${second}`,
   );
@@ -124,5 +124,5 @@ test('a gateway without TLS is not asked, and another audience than the gateway 
   );
   expect(asked).toEqual([GATEWAY]);
   const confirmed = findDeviceLogin('https://tapes.example.org', { audience: 'https://others.example.org' });
-  await expect(confirmed).rejects.toThrow('does not describe itself'); // the check after that of the audience
+  await expect(confirmed).rejects.toThrow('has no discovery document'); // the check after that of the audience
 });
