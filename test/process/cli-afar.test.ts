@@ -130,7 +130,7 @@ test('token create prints only the token on standard output, and it is valid unt
   const made = await run('token', 'create', 'ann', '--expires', '90d', '--note', 'her laptop');
   const [secret, id] = [made.stdout.trimEnd(), /^token (\d+) /.exec(made.stderr)?.[1] ?? ''];
   expect(secret).toMatch(/^tapegate_[\w-]{43}$/);
-  expect(made).toMatchObject({ code: 0, stderr: expect.stringContaining(' of user ann is good until 20') });
+  expect(made).toMatchObject({ code: 0, stderr: expect.stringContaining(' of user ann is valid until 20') });
   const env = { ...afar, TAPEGATE_TOKEN: secret };
   expect(await runCli(['quota', 'list', '--json'], { env })).toMatchObject({
     code: 0,

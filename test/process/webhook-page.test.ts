@@ -37,7 +37,7 @@ test.each(receivers)(
     const port = await findFreePort();
     const url = `http://127.0.0.1:${port}/hook`;
     const added = await run('webhook', 'add', url, '--quota', 'ada', '--event', 'request.finished', 'request.ended');
-    expect(added.stderr).toMatch(/^webhook \d+ is there; the secret is not shown again\n$/);
+    expect(added.stderr).toMatch(/^webhook \d+ is created; the secret is not shown again\n$/);
     const id = /\d+/.exec(added.stderr)?.[0] ?? '';
     const env = { ...process.env, PORT: String(port), WEBHOOK_SECRET: added.stdout.trim() };
     const receiver = startProcess(program, [path.join(dir, file)], { env: env as Record<string, string>, cwd: dir });
