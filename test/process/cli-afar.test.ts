@@ -285,8 +285,8 @@ test('a restore disk is resized, listed and removed remotely; what touches the d
 test('an argument or option that the gateway refuses is reported by its name, and ends with 2', async () => {
   const told = (message: string): Result => refused(2, message);
   const set = (...args: string[]) => run('rule', 'set', 'request', ...args);
-  expect(await set('demo', '--user', 'ann')).toEqual(told('<folder> has a path that does not begin with "/": "demo"'));
-  expect(await set('', '--user', 'ann')).toEqual(told('<folder> must not be empty: / is everything'));
+  expect(await set('demo', '--user', 'ann')).toEqual(told('<prefix> has a path that does not begin with "/": "demo"'));
+  expect(await set('', '--user', 'ann')).toEqual(told('<prefix> must not be empty: / is everything'));
   expect(await set('/demo', '--user', '')).toEqual(told('--user must not be empty'));
   expect(await set('/demo', '--group', '')).toEqual(told('--group must not be empty'));
   expect(await run('token', 'create', '')).toEqual(told('<name> must not be empty'));

@@ -46,7 +46,7 @@ test('the settings file names a server and a quota, and the environment and opti
 test('bad settings are reported with their file, name and value', async () => {
   const file = set('{');
   const bad: [unknown, string][] = [
-    ['{', `${file} is no JSON: `],
+    ['{', `${file} is not JSON: `],
     [[], `${file} must contain an object, such as {"server"`],
     [{ sever: 'x' }, `${file}: unknown setting "sever"; known settings: server, quota`],
     [{ quota: 3 }, `${file}: quota must be a string, not 3`],

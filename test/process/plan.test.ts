@@ -128,7 +128,7 @@ describe('while no engine works', () => {
         'from tape   2, 3.00 GB, on 2 volumes; 2 mounts',
         'no position 1: the catalogue contains no position on a volume',
         'quota       ann: 0 bytes used, 5.00 GB of 100 GB with this request',
-        `end         ${UNKNOWN_END}`,
+        `time        ${UNKNOWN_END}`,
         'nothing was requested',
         '',
       ],
@@ -343,7 +343,7 @@ describe('while reads and room are held back', () => {
     expect(await estimate({ quota: 'ann', pattern: '/room/a' })).toMatchObject({ hasRoom: true, end: planned });
     const { stdout } = await dryRun('ann', '/room/');
     expect(stdout).toContain('\nno room     files wait until the restore disks have enough free space\n');
-    expect(stdout).toContain(`\nend         ${UNKNOWN_END}\n`);
+    expect(stdout).toContain(`\ntime        ${UNKNOWN_END}\n`);
 
     // a file that has its room is not counted against the rest
     library.log.length = 0;
