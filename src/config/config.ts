@@ -111,7 +111,7 @@ function findUnknown(env: Environment): string[] {
     ([variable, value = '']) =>
       variable.startsWith('TAPEGATE_') && !known.has(variable) && !OF_SERVICE.test(variable) && !ADDRESS.test(value),
   );
-  return unknown.map(([variable]) => `unknown setting ${variable}: the README lists all settings`);
+  return unknown.map(([variable]) => `unknown setting ${variable}: docs/reference/settings.md lists all settings`);
 }
 
 function toInput(env: Environment, except: ReadonlySet<string> = new Set()): object {

@@ -78,7 +78,7 @@ test('an empty environment gives the defaults, and an empty variable counts as u
 });
 
 test('an unknown variable that begins with TAPEGATE_ is a fault, except those of commands and of Kubernetes', () => {
-  const unknown = 'unknown setting TAPEGATE_RESTORE_MODUS: the README lists all settings';
+  const unknown = 'unknown setting TAPEGATE_RESTORE_MODUS: docs/reference/settings.md lists all settings';
   expect(faultsOf({ TAPEGATE_RESTORE_MODUS: '0640', PORT: 'x' })).toEqual([unknown, expect.stringMatching(/^PORT /)]);
   expect(faultsOf({ TAPEGATE_PORT: '8080' })).toHaveLength(1);
   const others = { TAPEGATE_URL: 'http://a', TAPEGATE_TOKEN: 'secret', RESTORE_MODUS: '0640' };
