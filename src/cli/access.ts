@@ -27,15 +27,7 @@ import { findSite } from './connection/where.js';
 import { readNumber, readRetention } from './terminal/arguments.js';
 import { CommandError, UsageError } from './terminal/failure.js';
 import { stdout } from './terminal/io.js';
-import {
-  type OutputOptions,
-  printJson,
-  printLine,
-  printResult,
-  printRows,
-  printTable,
-  printToStderr,
-} from './terminal/output.js';
+import { type OutputOptions, printJson, printLine, printResult, printRows, printToStderr } from './terminal/output.js';
 import { formatTime } from './terminal/times.js';
 
 export function register(program: Command): void {
@@ -191,12 +183,11 @@ async function listMembers(url: string, user: string, options: OutputOptions): P
   const { quota } = await ask(url, Members, { user });
   if (!quota) throw new CommandError(`there is no user ${JSON.stringify(user)}`);
   const { members } = quota;
-  if (options.json) return printJson(members);
-  if (members.length === 0) return printLine(`the quota of ${user} has no members`);
-  printTable(
-    ['MEMBER', 'ROLE'],
-    members.map((member) => [describe(member), member.isManager ? 'manager' : 'member']),
-  );
+  printRows(members, options, {
+    none: `the quota of ${user} has no members`,
+    header: ['MEMBER', 'ROLE'],
+    cells: (member) => [describe(member), member.isManager ? 'manager' : 'member'],
+  });
 }
 
 function registerRule(program: Command): void {
@@ -279,11 +270,9 @@ async function removeRule(url: string, given: GivenRule, options: RuleOptions): 
 }
 
 async function listRules(url: string, options: OutputOptions): Promise<void> {
-  const rules = await askNodes(url, Rules, {});
-  if (options.json) return printJson(rules);
-  if (rules.length === 0) return printLine('there are no rules: all callers may list, request and fetch all files');
-  printTable(
-    ['PREFIX', 'ACTION', 'WHO'],
-    rules.map((rule) => [rule.prefix, rule.action.toLowerCase(), whoOf(rule)]),
-  );
+  printRows(await askNodes(url, Rules, {}), options, {
+    none: 'there are no rules: all callers may list, request and fetch all files',
+    header: ['PREFIX', 'ACTION', 'WHO'],
+    cells: (rule) => [rule.prefix, rule.action.toLowerCase(), whoOf(rule)],
+  });
 }

@@ -298,6 +298,20 @@ test('an argument or option that the gateway refuses is reported by its name, an
   expect(await run('request', '--quota', 'nobody', '--pattern', '/a')).toMatchObject({ code: 1 });
 });
 
+test('member list and rule list print an object a line with --json, and nothing if there is none', async () => {
+  const [members, rules] = [
+    ['member', 'list', 'ann', '--json'],
+    ['rule', 'list', '--json'],
+  ];
+  for (const list of [members, rules]) expect(await run(...list)).toEqual(done(''));
+  for (const user of ['bob', 'eve']) {
+    expect(await run('member', 'set', 'ann', user)).toMatchObject({ code: 0 });
+    expect(await run('rule', 'set', 'fetch', '/listed', '--user', user)).toMatchObject({ code: 0 });
+  }
+  const namesOf = async (list: string[]) => parseLines(await run(...list)).map(({ name }) => name);
+  for (const list of [members, rules]) expect(await namesOf(list)).toEqual(['bob', 'eve']);
+});
+
 test('rule set reports the files that it covers, and warns of none', async () => {
   const [nfc, nfd] = ['/\u00e9t\u00e9', '/e\u0301te\u0301'];
   await addFiles(app.ctx, [{ path: `${nfd}/it's` }]);
