@@ -2,10 +2,9 @@
  * Trusted documents, which a client names instead of sending them. They pass the same checks as sent documents.
  * Yoga's plugin does not handle event streams, callers or the text of trusted documents.
  */
-import { readFileSync } from 'node:fs';
 import { type Caller, hasRole } from '../../src/core/caller.js';
-import { messageOf, quote } from '../../src/core/errors.js';
-import { isObject } from '../../src/core/json.js';
+import { quote } from '../../src/core/errors.js';
+import { readTrusted, withoutAlgorithm } from '../../src/core/trusted-documents.js';
 import type { Context } from '../../src/domain/context.js';
 import { HttpError } from '../../src/gateway/http/http-body.js';
 
@@ -69,34 +68,4 @@ function readId({ documentId, extensions }: Named): { name: string; isHash: bool
   if (typeof documentId === 'string') return { name: withoutAlgorithm(documentId), isHash: false };
   const named = extensions?.persistedQuery as { sha256Hash?: unknown } | null | undefined;
   return typeof named?.sha256Hash === 'string' ? { name: withoutAlgorithm(named.sha256Hash), isHash: true } : undefined;
-}
-
-const withoutAlgorithm = (id: string) => id.replace(/^sha(1|256|512):/i, '').toLowerCase();
-
-/** A JSON object of documents by id, as code generators write it. */
-function readTrusted(file: string): Map<string, string> {
-  let found: unknown;
-  try {
-    found = JSON.parse(readFileSync(file, 'utf8'));
-  } catch (error) {
-    throw new Error(`TAPEGATE_TRUSTED_DOCUMENTS: ${file} cannot be read: ${messageOf(error)}`);
-  }
-  const entries = isObject(found) ? Object.entries(found) : [];
-  const documents = entries.filter((entry): entry is [string, string] => typeof entry[1] === 'string');
-  if (documents.length === 0 || documents.length < entries.length) {
-    throw new Error(
-      `TAPEGATE_TRUSTED_DOCUMENTS: ${file} must be a JSON object with the texts of documents by their ids`,
-    );
-  }
-  const byName = new Map<string, string>();
-  for (const [id, text] of documents) {
-    const name = withoutAlgorithm(id);
-    if ((byName.get(name) ?? text) !== text) {
-      throw new Error(
-        `TAPEGATE_TRUSTED_DOCUMENTS: ${file} has two documents for the id ${quote(name)}, in which case does not count`,
-      );
-    }
-    byName.set(name, text);
-  }
-  return byName;
 }

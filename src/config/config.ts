@@ -3,7 +3,9 @@ import { readFileSync } from 'node:fs';
 import type * as z from 'zod';
 import { isLocalRange, isLoopback } from '../core/address-ranges.js';
 import { ConfigError, describeFault, type Environment } from '../core/environment.js';
+import { messageOf } from '../core/errors.js';
 import { bareHost, namesOfIssuer } from '../core/issuer-urls.js';
+import { readTrusted } from '../core/trusted-documents.js';
 import type { AuthMethod, Proxies } from './setting-values.js';
 import { listSettings, schema, variableOf } from './settings.js';
 import { findTlsFaults } from './tls-files.js';
@@ -138,7 +140,7 @@ function complete(settings: Settings, env: Environment): Config {
     ...others,
     dashboard: pages.has('dashboard'),
     graphiql: pages.has('graphiql'),
-    trustedDocuments: trustedDocuments?.replace(/^only:/, ''),
+    trustedDocuments: trustedDocuments && fileOfDocuments(trustedDocuments),
     trustedOnly: trustedDocuments?.startsWith('only:') ?? false,
     access: { ...access, legacy: access.auth.has('legacy') ? access.legacy : [] },
     door: { ...door, diskCalls: Math.max(1, Math.floor(threads / 2)) },
@@ -200,7 +202,7 @@ const grantsIfEmpty: { variable: string; methods: readonly AuthMethod[]; effect:
   },
 ];
 
-/** Returns the faults of a gateway: its certificate, and access that is open without a setting for it. */
+/** Returns the faults of a gateway: its certificate, its trusted documents, and access that is open without a setting for it. */
 function findGatewayFaults(settings: Settings, env: Environment, faulty: ReadonlySet<string>): string[] {
   const { access, tlsCert, tlsKey } = settings;
   const faults: string[] = [];
@@ -208,6 +210,7 @@ function findGatewayFaults(settings: Settings, env: Environment, faulty: Readonl
     const files = { cert: tlsCert, key: tlsKey };
     faults.push(...findTlsFaults(files, { cert: tryRead(tlsCert), key: tryRead(tlsKey) }));
   }
+  faults.push(...findDocumentFaults(settings));
   for (const { variable, methods, effect } of grantsIfEmpty) {
     if (env[variable] === '' && methods.some((method) => access.auth.has(method)))
       faults.push(`${variable} must not be empty: without it, ${effect}`);
@@ -233,6 +236,17 @@ function findGatewayFaults(settings: Settings, env: Environment, faulty: Readonl
   }
   return faults;
 }
+
+function findDocumentFaults({ trustedDocuments }: Settings): string[] {
+  try {
+    if (trustedDocuments !== undefined) readTrusted(fileOfDocuments(trustedDocuments));
+    return [];
+  } catch (error) {
+    return [messageOf(error)];
+  }
+}
+
+const fileOfDocuments = (setting: string): string => setting.replace(/^only:/, '');
 
 const describeLocalProxy = (range: string): string =>
   `TAPEGATE_PROXY_ADDRESSES contains ${JSON.stringify(range)}, from which every user of this host could send the headers of a proxy: replace it by a socket that only the proxy may open, such as unix:/run/tapegate/proxy.sock:www-data, or have the proxy send the secret of TAPEGATE_PROXY_SECRET_FILE`;

@@ -47,6 +47,7 @@ const parsedParts = <T>(parse: (part: string) => T | undefined, expected: string
 const oneOf = <const Word extends string>(...words: Word[]) => z.enum(words, `one of ${words.join(', ')}`);
 const onOff = z.stringbool({ truthy: ['on'], falsy: ['off'], case: 'sensitive', error: 'one of on, off' });
 const text = z.string();
+const directory = parsed(values.parseDirectory, 'an absolute path without "." or ".."');
 const days = (low: number) => integer(low, 36_500);
 const seconds = integer(1, 86_400);
 
@@ -247,7 +248,7 @@ export const schema = z.object({
   diskTimeout: setting('TAPEGATE_DISK_TIMEOUT', seconds, '120').describe(
     'seconds without progress after which a call on a restore disk counts as stalled',
   ),
-  libraryDir: setting('TAPEGATE_LIBRARY_DIR', text, LIBRARY_DIR).describe(
+  libraryDir: setting('TAPEGATE_LIBRARY_DIR', directory, LIBRARY_DIR).describe(
     'for engines: a directory of the administrator of the host with `programs`, which libraries may run, and `secrets`, which they may send. Settings of a library contain the names of these files ([Libraries](../operators/libraries/README.md#programs-and-secrets))',
   ),
   tapeTimeout: setting('TAPEGATE_TAPE_TIMEOUT', seconds, '900').describe(
@@ -299,10 +300,7 @@ export const schema = z.object({
   ).describe(
     'group of restored files, by name or number; unset: that of the original. This group may also [write on restore disks](../operators/restore-disks.md#other-users-of-the-host)',
   ),
-  linkRoot: optional(
-    'TAPEGATE_LINK_ROOT',
-    parsed(values.parseDirectory, 'an absolute path without "." or ".."'),
-  ).describe(
+  linkRoot: optional('TAPEGATE_LINK_ROOT', directory).describe(
     'an absolute directory, `/` for the root, in which each restored file also appears at its archive path, as a link ([Restore disks](../operators/restore-disks.md#links-at-archive-paths)). The same for all engines',
   ),
   publicUrl: optional(

@@ -1,5 +1,5 @@
 /** Settings: one file, because it checks one table of settings from the environment to the printed page. */
-import { chmodSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { type Config, readConfig, settingsOfMethods } from '../../src/config/config.js';
@@ -388,7 +388,11 @@ test.each<[name: string, must: string, values: string[]]>([
     'three octal digits such as 0640, without set-id bits',
     ['4755', '0888', '64', 'rw-r-----'],
   ],
-  ['TAPEGATE_LINK_ROOT', 'an absolute path without "." or ".."', ['archive', '/a/../b', '//a', '/a//', '/./a']],
+  ...['TAPEGATE_LINK_ROOT', 'TAPEGATE_LIBRARY_DIR'].map((name): [string, string, string[]] => [
+    name,
+    'an absolute path without "." or ".."',
+    ['archive', '/a/../b', '//a', '/a//', '/./a'],
+  ]),
   ['TAPEGATE_RESTORE_GROUP', 'a group of this host, or its number', ['no-such-group', '-1', 'a b']],
   [
     'TAPEGATE_PUBLIC_URL',
@@ -470,8 +474,9 @@ test('an unknown sslmode is refused', () => {
 });
 
 test('only: before TAPEGATE_TRUSTED_DOCUMENTS refuses all other documents', () => {
-  expect(read({ TAPEGATE_TRUSTED_DOCUMENTS: 'only:/a' })).toMatchObject({ trustedDocuments: '/a', trustedOnly: true });
-  expect(read({ TAPEGATE_TRUSTED_DOCUMENTS: '/a' })).toMatchObject({ trustedDocuments: '/a', trustedOnly: false });
+  const [all, only] = ['/a', 'only:/a'].map((value) => readAsEngine({ TAPEGATE_TRUSTED_DOCUMENTS: value }));
+  expect(all).toMatchObject({ trustedDocuments: '/a', trustedOnly: false });
+  expect(only).toMatchObject({ trustedDocuments: '/a', trustedOnly: true });
 });
 
 const faulty = {
@@ -510,6 +515,20 @@ test('a command with a faulty environment exits with 2 and reports every fault',
   const env = { ...faulty, DATA_DIR: `${makeDataDir()}/data` };
   const refused = { code: 2, stdout: '', stderr: `tapegate: ${new ConfigError(faultsOf(faulty)).message}\n` };
   for (const command of ['work', 'migrate']) expect(await runCli([command], { env })).toEqual(refused);
+});
+
+test('a gateway whose file of trusted documents is invalid exits with 2 and creates nothing', async () => {
+  const DATA_DIR = `${makeDataDir()}/data`;
+  for (const [value, problem] of [
+    ['/nosuch', /: \/nosuch cannot be read: ENOENT/],
+    ['only:/etc/passwd', /: \/etc\/passwd cannot be read: .*JSON/],
+    ['only:', /cannot be read: ENOENT/],
+  ] as const) {
+    const env = { TAPEGATE_TRUSTED_DOCUMENTS: value, DATA_DIR };
+    expect(await runCli(['start'], { env })).toEqual({ code: 2, stdout: '', stderr: expect.stringMatching(problem) });
+    expect(() => readAsEngine(env)).not.toThrow();
+  }
+  expect(existsSync(DATA_DIR)).toBe(false);
 });
 
 test('commands that listen, and no others, refuse an environment that opens the gateway to other hosts', async () => {

@@ -1,0 +1,35 @@
+/** The file of trusted GraphQL documents (TAPEGATE_TRUSTED_DOCUMENTS). */
+import { readFileSync } from 'node:fs';
+import { messageOf, quote } from './errors.js';
+import { isObject } from './json.js';
+
+/** Returns the id of a document without the name of its hash function, in lower case. */
+export const withoutAlgorithm = (id: string) => id.replace(/^sha(1|256|512):/i, '').toLowerCase();
+
+/** Reads a JSON object of documents by id, as code generators write it. @throws Error if the file is invalid */
+export function readTrusted(file: string): Map<string, string> {
+  let found: unknown;
+  try {
+    found = JSON.parse(readFileSync(file, 'utf8'));
+  } catch (error) {
+    throw new Error(`TAPEGATE_TRUSTED_DOCUMENTS: ${file} cannot be read: ${messageOf(error)}`);
+  }
+  const entries = isObject(found) ? Object.entries(found) : [];
+  const documents = entries.filter((entry): entry is [string, string] => typeof entry[1] === 'string');
+  if (documents.length === 0 || documents.length < entries.length) {
+    throw new Error(
+      `TAPEGATE_TRUSTED_DOCUMENTS: ${file} must be a JSON object with the texts of documents by their ids`,
+    );
+  }
+  const byName = new Map<string, string>();
+  for (const [id, text] of documents) {
+    const name = withoutAlgorithm(id);
+    if ((byName.get(name) ?? text) !== text) {
+      throw new Error(
+        `TAPEGATE_TRUSTED_DOCUMENTS: ${file} has two documents for the id ${quote(name)}, in which case does not count`,
+      );
+    }
+    byName.set(name, text);
+  }
+  return byName;
+}
