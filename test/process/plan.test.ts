@@ -156,10 +156,16 @@ describe('while no engine works', () => {
     const { stdout } = await run('plan', String(id));
     expect(stdout).toContain('end unknown: ');
     expect(stdout).toMatch(/^- +I1 +1 +2\.00 GB +- +no engine has a drive in service$/m);
-    await suspend(app.ctx, { kind: 'LIBRARY', name: 'directory', mode: 'IMMEDIATE', reason: 'its program is missing' });
-    expect((await readWaiting(id))?.parts.map(({ explanation }) => explanation)).toContain(
-      'no engine has a drive in service: the library directory is suspended: its program is missing',
-    );
+    for (const [mode, reason, state] of [
+      ['IMMEDIATE', 'its program is missing', 'suspended: its program is missing'],
+      ['IMMEDIATE', '', 'suspended'],
+      ['DRAINING', '', 'draining'],
+    ] as const) {
+      await suspend(app.ctx, { kind: 'LIBRARY', name: 'directory', mode, reason });
+      expect((await readWaiting(id))?.parts.map(({ explanation }) => explanation)).toContain(
+        `no engine has a drive in service: the library directory is ${state}`,
+      );
+    }
     await resume(app.ctx, { kind: 'LIBRARY', name: 'directory' });
   });
 

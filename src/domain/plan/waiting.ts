@@ -147,7 +147,8 @@ async function readParts(ctx: Context, requestIds: readonly number[]): Promise<P
               || CASE WHEN sg.attempts > 0 THEN ', and again ' || sg.attempts || CASE sg.attempts WHEN 1 THEN ' time' ELSE ' times' END ELSE '' END
               || coalesce('; ' || c.error, '') AS asked_note,
             b.name || coalesce(CASE WHEN ${isLibraryResting} THEN ' could not answer: ' || st.problem END, '; ' || c.error, '') AS library_note,
-            'the library ' || b.name || ' is suspended: ' || sb.reason AS suspension_note,
+            'the library ' || b.name || CASE sb.mode WHEN 'DRAINING' THEN ' is draining' WHEN 'IMMEDIATE' THEN ' is suspended' END
+              || coalesce(': ' || nullif(sb.reason, ''), '') AS suspension_note,
             CASE
               WHEN c.state = 'RUNNING' THEN 'READING'
               WHEN ${isUnplaced} THEN 'NO_PLACE'
@@ -180,7 +181,7 @@ async function readParts(ctx: Context, requestIds: readonly number[]): Promise<P
  */
 function changedCopies(requestIds: readonly number[]): Sql {
   return sql`SELECT h.request_id, q."user", NULL::int, h.size, NULL::timestamp,
-      CASE WHEN g.disk_id IS NOT NULL THEN k.mountpoint || ' fails: ' || coalesce(s.reason, '') END, NULL, NULL, NULL::timestamp, NULL, NULL, NULL, 'CHANGED_COPY'
+      CASE WHEN g.disk_id IS NOT NULL THEN k.mountpoint || ' fails' || coalesce(': ' || nullif(s.reason, ''), '') END, NULL, NULL, NULL::timestamp, NULL, NULL, NULL, 'CHANGED_COPY'
     FROM live_request_file l JOIN request_file h ON h.request_id = l.request_id AND h.file_id = l.file_id
       JOIN tape_file f ON f.id = h.file_id JOIN restore_disk k ON k.id = f.changed_disk_id JOIN quota q ON q.id = l.quota_id
       LEFT JOIN failing_disk g ON g.disk_id = k.id LEFT JOIN suspended_disk s ON s.disk_id = k.id
