@@ -268,6 +268,19 @@ test('a draining disk finishes its recalls, starts none, and keeps its copies wh
   await waitFor('the draining disk to be empty', async () => listTree(app.restoreDir).length === 0);
 });
 
+test('a file that waited for room reports that no more once there is room, also if something else delays it', async () => {
+  await tape('/room/a');
+  await suspend(app.ctx, { kind: 'DISK', name: app.restoreDir, mode: 'IMMEDIATE', reason: 'disk check' });
+  const id = await ask('/room/a');
+  expect((await waitForReason(id)).error).toContain('is suspended (disk check)');
+  const user = { kind: 'USER', name: 'alice' } as const;
+  await suspend(app.ctx, { ...user, mode: 'IMMEDIATE', reason: '' });
+  await resume(app.ctx, { kind: 'DISK', name: app.restoreDir });
+  await eventually('the reason to end', async () => Object.values(await readTries(app, id))[0]?.lastError === null);
+  await resume(app.ctx, user);
+  await completes(id);
+});
+
 test('a mount point where nothing is mounted gets no files, and copies of the disk are not given up', async () => {
   const mountpoint = await addDisk('mounted', 10n ** 9n);
   await setDisk(app.ctx, { mountpoint: app.restoreDir, size: 0n });

@@ -202,7 +202,7 @@ async function putAside(tx: Transaction, unplaced: readonly Unplaced[], disks: r
 /** The next run wakes the others. */
 const WOKEN_RECALLS = 5000;
 
-/** Wakes the oldest recalls that wait for room, as far as there is room. Safe at any time. @returns how many */
+/** Wakes the oldest recalls that wait for room, as far as there is room, and clears that reason. Safe at any time. @returns how many */
 export async function wakeForRoom(ctx: Context, measure: MeasureDisks): Promise<number> {
   const isAwaited = sql`EXISTS (SELECT FROM recall c WHERE ${needsRoom})`;
   const rows = await ctx.db.rows<FoundDisk>(sql`${allDisks(ctx)} WHERE ${isAwaited}`);
@@ -212,7 +212,7 @@ export async function wakeForRoom(ctx: Context, measure: MeasureDisks): Promise<
   const total = rooms.reduce((sum, room) => sum + room);
   const { rows: woken } = await ctx.db.pool.query(
     sql`WITH woken AS (
-          UPDATE recall SET not_before = NULL WHERE file_id IN (
+          UPDATE recall SET not_before = NULL, error_class = NULL, error = NULL WHERE file_id IN (
             SELECT c.file_id FROM recall c JOIN (
               SELECT c.file_id, sum(c.size) OVER (ORDER BY c.created_at, c.file_id) AS bytes
               FROM recall c WHERE c.state = 'WAITING' AND ${needsRoom} AND c.size <= (SELECT max(room) FROM unnest(${rooms}::bigint[]) AS r (room))
