@@ -33,7 +33,7 @@ export interface LocatedCopy {
 
 /** Looks at the restore disks of this host (src/restore-area/missing.ts). */
 export interface CopyLook {
-  /** Returns the missing ones. A copy on a disk that is absent or does not answer is not missing. */
+  /** Returns those without a plain file in their place. A copy on a disk that is absent or does not answer is not missing. */
   findMissing<C extends LocatedCopy>(copies: readonly C[]): Promise<C[]>;
 }
 

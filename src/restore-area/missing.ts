@@ -5,9 +5,9 @@ import { Limiter } from '../core/limiter.js';
 import type { Context, CopyLook, LocatedCopy } from '../domain/context.js';
 import { readCopies } from '../domain/disks/copies.js';
 import { returnMissing } from '../domain/disks/missing.js';
-import { forgetKept, readKeptCopies } from '../domain/disks/removals.js';
+import { forgetKept, type KeptCopy, readKeptCopies } from '../domain/disks/removals.js';
 import { waitInTime } from './calls.js';
-import { statIn } from './copy.js';
+import { findStats, statIn } from './copy.js';
 import { removeEmptyDirectories } from './made-directories.js';
 import { type MarkedDisk, rootOf } from './marker.js';
 import { confirmOwned } from './ownership.js';
@@ -42,8 +42,10 @@ export class CopyCheck {
   private async checkKept(ctx: Context): Promise<void> {
     const kept = await readKeptCopies(ctx, { after: this.afterKept, limit: CALL_COPIES });
     this.afterKept = kept.length < CALL_COPIES ? 0n : (kept.at(-1)?.id ?? 0n);
-    const gone = await ctx.copies.findMissing(kept);
-    for (const copy of gone) {
+    const gone: KeptCopy[] = [];
+    for (const copy of await ctx.copies.findMissing(kept)) {
+      if (await findStats(copy)) continue; // a directory or a link is there
+      gone.push(copy);
       await confirmOwned(ctx);
       await removeEmptyDirectories(ctx, copy);
     }
@@ -113,7 +115,7 @@ async function findInDirectory<C extends LocatedCopy>(root: string, copies: read
   try {
     const missing: C[] = [];
     for (const copy of copies) {
-      if ((await statIn(directory, path.basename(copy.path))) === undefined) missing.push(copy);
+      if (!(await statIn(directory, path.basename(copy.path)))?.isFile()) missing.push(copy);
     }
     return missing;
   } finally {

@@ -1,6 +1,15 @@
 /** Copies in the restore area that somebody changed: they are never removed, and their files are restored at other paths. */
 import { randomBytes } from 'node:crypto';
-import { appendFileSync, existsSync, readFileSync, renameSync, rmSync, symlinkSync } from 'node:fs';
+import {
+  appendFileSync,
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+} from 'node:fs';
 import path from 'node:path';
 import { beforeAll, expect, test } from 'vitest';
 import { verifyAgain } from '../../src/domain/catalogue/verifications.js';
@@ -269,6 +278,24 @@ test.each([
   expect((await movesOf(file)).slice(0, 4)).toEqual(['TA', 'AR', 'RU', 'UT']);
   const left = await query('SELECT FROM verification w JOIN tape_file f ON f.id = w.file_id WHERE f.path = $1', [file]);
   expect(left).toEqual([]);
+});
+
+test.each([
+  ['a directory', (at: string) => mkdirSync(at)],
+  ['a symbolic link', (at: string) => symlinkSync('/etc/hostname', at)],
+])('a restored path where %s is now is not reported, and what is there stays', async (what, put) => {
+  const file = `/replaced/${what}`;
+  const id = await restore(file);
+  rmSync(place(file));
+  put(place(file));
+  const read = () => askData(app, `{ tapeFile(path: "${file}") { restoredPath stage } }`);
+  expect(await read()).toMatchObject({ tapeFile: { restoredPath: null } });
+  expect(await read()).toEqual({ tapeFile: { restoredPath: null, stage: 'ONTAPE' } });
+  expect(lstatSync(place(file)).isFile()).toBe(false);
+  rmSync(place(file), { recursive: true });
+  await complete(id);
+  expect(lstatSync(place(file)).isFile()).toBe(true);
+  await cancel(app, id);
 });
 
 test('a directory that cannot be read hides no missing copies in other directories of the disk', async () => {
