@@ -82,6 +82,31 @@ test('copies on a disk that numbers inodes at each mount are known by their time
   expect([readRestored(app, '/mounted/a'), await readStage(app, '/mounted/a')]).toEqual([undefined, 'T']);
 });
 
+test('doctor --checksums --repair records the new inode of a single copy with the same bytes, and of no other', async () => {
+  const [same, other] = ['/single/same', '/single/other'];
+  for (const file of [same, other]) await restore(file);
+  const before = await readIno(same);
+  await copyAnew(same);
+  await copyAnew(other, new Uint8Array(1000));
+  const after = statSync(place(same), { bigint: true }).ino;
+  const env = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir };
+  const lines = async (...options: string[]) =>
+    (await runCli(['doctor', ...options, '--json'], { env })).stdout
+      .split('\n')
+      .filter((line) => line.includes('/single/'))
+      .map((line) => JSON.parse(line));
+  const expected = expect.stringMatching(`, inode ${before}$`);
+  expect(await lines()).toContainEqual(
+    expect.objectContaining({ thing: place(same), expected, found: expect.stringMatching(`, inode ${after}$`) }),
+  );
+  expect(await lines('--checksums', '--repair')).toEqual([
+    expect.objectContaining({ thing: place(same), found: expect.stringMatching('same checksum$'), isRepaired: true }),
+    expect.objectContaining({ thing: place(other), found: expect.stringMatching('other bytes$'), isRepaired: false }),
+  ]);
+  expect(await readIno(same)).toBe(after);
+  expect((await lines('--checksums')).map(({ thing }) => thing)).toEqual([place(other)]);
+});
+
 test('one engine compares the copies of a disk, and "status" reports its progress', async () => {
   await restore('/progress/a');
   await copyAnew('/progress/a');

@@ -1,4 +1,5 @@
 /** Compares recorded copies and links with the disk. Leaves pending links to the engine. */
+import type { BigIntStats } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { messageOf, TapeError } from '../../core/errors.js';
 import { timeFromMicros } from '../../core/time.js';
@@ -6,12 +7,13 @@ import type { Context } from '../../domain/context.js';
 import { findHeld, type NotedCopy, readCopies, readCopiesOf } from '../../domain/disks/copies.js';
 import { returnMissing } from '../../domain/disks/missing.js';
 import { type ChangedCopy, letGo, readChanged, settleChanged } from '../../domain/disks/removals.js';
+import { adoptRenumbered, type Renumbered } from '../../domain/disks/renumbered.js';
 import { restoredUnheld } from '../../domain/doctor/copies.js';
 import { type Finding, findFaults } from '../../domain/doctor/findings.js';
 import { markLinks, type NotedLink, readChanges, readLinks } from '../../domain/links/links.js';
 import { pagesByFile } from '../../domain/page-keys.js';
 import { isInPlace } from '../../restore-area/changed.js';
-import { compareCopy, readChecksum, statCopy } from '../../restore-area/copy.js';
+import { compareCopy, matchesRecord, readChecksum, statCopy, storedStats } from '../../restore-area/copy.js';
 import { LinkKeeper } from '../../restore-area/links/keeper.js';
 import { lookAtLink } from '../../restore-area/links/link.js';
 import { removeUnheld } from '../../restore-area/removal.js';
@@ -35,6 +37,8 @@ interface CopyFinding {
   copy: NotedCopy;
   expected: string;
   found: string;
+  /** Set if the file has the recorded bytes, size and time, but another inode. */
+  renumbered?: Renumbered;
 }
 
 async function examineCopy(copy: NotedCopy, exam: Examination): Promise<CopyFinding | null> {
@@ -48,7 +52,9 @@ async function examineCopy(copy: NotedCopy, exam: Examination): Promise<CopyFind
   try {
     if ((await compareCopy(copy)) === 'same') return exam.checksums ? await compareChecksum(copy, exam, build) : null;
     const found = await findInPlace(copy);
-    return found === undefined ? build('copy-missing', due, 'nothing') : build('copy-changed', due, found);
+    if (found === undefined) return build('copy-missing', due, 'nothing');
+    if (typeof found === 'string') return build('copy-changed', due, found);
+    return { kind: 'copy-changed', copy, ...(await compareStats(copy, { stats: found, due }, exam)) };
   } catch (error) {
     return build('copy-unreadable', due, messageOf(error));
   }
@@ -67,12 +73,33 @@ async function compareChecksum(
   return digest === due ? null : build('copy-damaged', due, digest);
 }
 
-/** Describes the file at a copy's path; undefined if there is none. */
-async function findInPlace(copy: NotedCopy): Promise<string | undefined> {
+/** Says in what a file differs from the recorded copy. It may have the same size and time. */
+async function compareStats(
+  copy: NotedCopy,
+  { stats, due }: { stats: BigIntStats; due: string },
+  exam: Examination,
+): Promise<Pick<CopyFinding, 'expected' | 'found' | 'renumbered'>> {
+  const found = `${stats.size} bytes of ${timeOf(stats.mtimeNs)}`;
+  const { ino, ctimeNs } = storedStats(stats);
+  if (!matchesRecord({ ...copy, ino }, stats)) return { expected: due, found };
+  if (copy.ino === ino) return { expected: due, found: `${found}, with other bytes` };
+  const expected = `${due}, inode ${copy.ino}`;
+  const { copyChecksum } = copy;
+  if (!exam.checksums || copyChecksum === null) return { expected, found: `${found}, inode ${ino}` };
+  exam.counts.checksums++;
+  const isEqual = (await readChecksum(copy, copyChecksum)) === copyChecksum;
+  if (!isEqual) return { expected, found: `${found}, inode ${ino}, with other bytes` };
+  const { fileId, version } = copy;
+  // an Adler-32 cannot prove the bytes equal
+  const renumbered = copyChecksum.startsWith('adler32:') ? {} : { renumbered: { fileId, version, ino, ctimeNs } };
+  return { expected, found: `${found}, inode ${ino}, with the same checksum`, ...renumbered };
+}
+
+/** Returns the file at a copy's path, or describes what is there instead; undefined if there is nothing. */
+async function findInPlace(copy: NotedCopy): Promise<BigIntStats | string | undefined> {
   try {
     const stats = await statCopy(copy);
-    if (!stats) return undefined;
-    return stats.isFile() ? `${stats.size} bytes of ${timeOf(stats.mtimeNs)}` : 'no plain file';
+    return !stats || stats.isFile() ? stats : 'no plain file';
   } catch (error) {
     if (error instanceof TapeError && error.errorClass === 'POLICY') return error.message;
     throw error;
@@ -119,21 +146,27 @@ async function* reportCopies(
 }
 
 /**
- * Recalls missing copies again. Leaves changed copies alone; their files become UNVERIFIED if no request contains them.
+ * Recalls missing copies again. Records the inodes of files with the bytes of their copies. Leaves changed copies alone;
+ * their files become UNVERIFIED if no request contains them.
  * @returns ids of repaired files; others may have changed since the check
  */
 async function repairCopies(ctx: Context, findings: readonly CopyFinding[]): Promise<Set<bigint>> {
-  const copiesOf = (kind: string) => findings.filter((fault) => fault.kind === kind).map(({ copy }) => copy);
-  const missing = await stillMissing(copiesOf('copy-missing'));
+  const gone = findings.filter(({ kind }) => kind === 'copy-missing').map(({ copy }) => copy);
+  const missing = await stillMissing(gone);
   const returned = await returnMissing(ctx, missing);
-  const changed = copiesOf('copy-changed');
+  const adopted: bigint[] = [];
+  for (const { renumbered } of findings) {
+    if (renumbered && (await adoptRenumbered(ctx, [renumbered])) === 1) adopted.push(renumbered.fileId);
+  }
+  const isOther = ({ kind, renumbered }: CopyFinding) => kind === 'copy-changed' && !renumbered;
+  const changed = findings.filter(isOther).map(({ copy }) => copy);
   const held = await findHeld(
     ctx,
     changed.map(({ fileId }) => fileId),
   );
   const unheld = changed.filter(({ fileId }) => !held.has(fileId));
   const unverified = await letGo(ctx, { unchanged: [], changed: unheld });
-  return new Set([...returned, ...unverified]);
+  return new Set([...returned, ...adopted, ...unverified]);
 }
 
 /** Checks again: a copy may be back, or its disk absent. */
