@@ -66,10 +66,26 @@ export interface Kept {
   until: Date | null;
 }
 
-/** Version of a file across several reads. Starts empty; the library fills it in, and rejects other versions. */
+/**
+ * Version of a file across several reads. Starts empty; the library fills it in at the first, and rejects other
+ * versions. All members are absent if the library cannot recognise the version in a later read.
+ */
 export interface ReadVersion {
   /** Strong entity tag. */
-  tag?: string;
+  tag?: string | undefined;
+  /** Last-Modified, if it is a strong validator. */
+  modified?: string | undefined;
+  /** Digest of the whole file, with its algorithm. */
+  digest?: string | undefined;
+  /** Condition for the next read: a Last-Modified without an entity tag. */
+  ifRange?: string | undefined;
+  /** Size of the file at the library, which identifies no version, but may rule one out. */
+  size?: bigint | undefined;
+}
+
+/** Returns whether a later read would reveal another version. */
+export function hasValidator({ tag, modified, digest }: ReadVersion): boolean {
+  return (tag ?? modified ?? digest) !== undefined;
 }
 
 /** Price of a stage request: the sum of its parts. */
@@ -142,7 +158,7 @@ export interface StagingLibrary {
    * Reads the bytes of a ready file in order, starting at `from`. A chunk belongs to the reader, which may stop early.
    * @param version from the earlier reads that this one continues
    * @throws TapeError PERMANENT if there is no such file; NotReadyError if it is no longer on disk; ChangedError if it
-   *   has another version. Without versions, only the checksum reveals a file replaced between two reads
+   *   has another version. A file with neither a checksum nor a version is never read on: it is read from 0 again
    */
   read(file: StagedFile, from: bigint, signal: AbortSignal, version?: ReadVersion): AsyncIterable<Uint8Array>;
 

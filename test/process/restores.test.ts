@@ -4,7 +4,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { startApp, type TestApp } from '../support/app.js';
 import { createClock } from '../support/clock.js';
 import { findIllegalMoves, listTree, readDisks, readRestored } from '../support/engine-watch.js';
-import { addQuota, addTaped } from '../support/factories.js';
+import { addQuota, addTaped, checksumOf } from '../support/factories.js';
 import { askData, type Edges } from '../support/graphql.js';
 import { createMemoryLibrary } from '../support/memory-library.js';
 import { cancel } from '../support/mutations.js';
@@ -223,24 +223,31 @@ test('an object that S3 replaces during a read is restored as the new object', a
   server.onRequest = others;
 });
 
-test('a file that a storage element replaces during a read that breaks off is restored as the new file', async () => {
+test.each<[string, older: Record<string, string>, newer: Record<string, string>]>([
+  ['tag', { etag: '"older"' }, { etag: '"newer"' }],
+  ['date', { 'last-modified': 'Mon, 01 Jan 2024 00:00:00 GMT' }, { 'last-modified': 'Tue, 02 Jan 2024 00:00:00 GMT' }],
+  ['nothing', {}, {}],
+])('a file that is replaced during a read that breaks off is restored as the new file: %s', async (by, ...headers) => {
   const eos = await openWlcg('eos');
-  await addKind(app, 'eos', eos);
+  const [name, path] = [`replaced-${by}`, `/replaced/${by}/a`];
+  await addKind(app, name, eos);
   const { server } = eos.bench;
   const size = 3_000_000;
   const newer = randomBytes(size);
   const reads: number[] = [];
   server.onBytes = (asked, response, bytes) => {
     const from = Number(/^bytes=(\d+)-$/.exec(asked.headers.range ?? '')?.[1] ?? 0);
-    const [etag, given] = reads.push(from) === 1 ? ['"older"', bytes] : ['"newer"', newer];
+    const [told, given] = reads.push(from) === 1 ? [headers[0], bytes] : [headers[1], newer];
     const range = from === 0 ? {} : { 'content-range': `bytes ${from}-${size - 1}/${size}` };
-    response.writeHead(from === 0 ? 200 : 206, { etag, 'content-length': String(size - from), ...range });
+    response.writeHead(from === 0 ? 200 : 206, { ...told, 'content-length': String(size - from), ...range });
     if (reads.length === 1) response.write(given.subarray(0, 1_000_003), () => response.destroy());
     else response.end(given.subarray(from));
     return true;
   };
-  expect((await restoreUnchecked('eos', eos, '/replaced/eos/a', size))?.equals(newer)).toBe(true);
-  expect(reads).toEqual([0, expect.any(Number), 0]);
+  expect((await restoreUnchecked(name, eos, path, size))?.equals(newer)).toBe(true);
+  expect(reads).toEqual(by === 'nothing' ? [0, 0] : [0, expect.any(Number), 0]);
+  const query = 'SELECT checksum FROM tape_file WHERE path = $1';
+  expect((await app.ctx.db.pool.query(query, [path])).rows).toEqual([{ checksum: checksumOf(newer) }]);
   await eos.bench.close();
 });
 

@@ -2,6 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { setTimeout } from 'node:timers/promises';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { secondsBetween } from '../../src/cli/terminal/times.js';
 import { TapeError } from '../../src/core/errors.js';
 import { StagedSource, UndeliveredFiles } from '../../src/engine/staging/source.js';
 import { type FileOnVolume, LibraryError } from '../../src/tape/drive-library.js';
@@ -56,15 +57,20 @@ const readAttempts = async (folder: string) => {
   return (await app.ctx.db.pool.query<{ n: number }>(query, [`/${folder}/%`])).rows[0]?.n;
 };
 
+async function readParts(id: number) {
+  type Part = { reason: string; explanation: string; files: number };
+  const query = `{ request(id: ${id}) { waiting { end { planned } parts { edges { node { reason explanation files } } } } } }`;
+  type Waiting = { end: { planned: string } | null; parts: Edges<Part> } | null;
+  const { waiting } = (await askData<{ request: { waiting: Waiting } }>(app, query)).request;
+  return { end: waiting?.end?.planned, parts: waiting?.parts.edges.map(({ node }) => node) ?? [] };
+}
+
 test('a request that waits says at which library and since when', async () => {
   system.onStaged = () => {};
   await put('why', 2);
   const id = await request('why');
-  type Part = { reason: string; explanation: string; files: number };
-  const query = `{ request(id: ${id}) { waiting { parts { edges { node { reason explanation files } } } } } }`;
   const parts = await waitFor('the files to be requested', async () => {
-    const answer = await askData<{ request: { waiting: { parts: Edges<Part> } | null } }>(app, query);
-    const found = answer.request.waiting?.parts.edges.map(({ node }) => node) ?? [];
+    const found = (await readParts(id)).parts;
     return found[0]?.reason === 'STAGING' && found;
   });
   const since = /^its library brings it to disk: asked for at silo since \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/;
@@ -148,6 +154,21 @@ test('a read does not continue in another version of the file', async () => {
   };
   await expect(readStaged(read)).rejects.toThrow('it is another one by now');
   expect(versions).toEqual([{}, { tag: '"one"' }]);
+});
+
+test('a read that no validator or checksum protects does not continue after a break', async () => {
+  const starts: bigint[] = [];
+  const read: Read = async function* (from) {
+    starts.push(from);
+    yield Buffer.alloc(3);
+    if (starts.length === 1) throw new LibraryError('TRANSIENT', 'it broke off');
+    yield Buffer.alloc(3);
+  };
+  await expect(readStaged(read)).rejects.toThrow('it broke off');
+  await readStaged(read);
+  expect(starts).toEqual([0n, 0n]);
+  await readStaged(read, { checksum: 'adler32:00030001' });
+  expect(starts).toEqual([0n, 0n, 0n, 6n]);
 });
 
 test('a read that takes too long is aborted', async () => {
@@ -278,6 +299,28 @@ test('a library that cannot be read rests, and neither its volume nor its files 
   await ring(app, 'recall');
   await waitForState(app, id, 'COMPLETED');
   expect(await readSuspensions(app)).toEqual([]);
+});
+
+test('a request that waits because reads of its library pause says why, and ends after the pause', async () => {
+  await put('paused', 20);
+  let isAway = true;
+  system.onRead = async () => {
+    if (isAway) throw new RetryLaterError('the endpoint for bytes is busy', 300);
+  };
+  const id = await request('paused');
+  const explanation = await waitFor('the reason', async () => {
+    const { parts, end } = await readParts(id);
+    const part = parts.find(({ reason }) => reason === 'STAGED');
+    const isLate = end !== undefined && secondsBetween(clock.now(), end) > 200;
+    return isLate && part && / pause /.test(part.explanation) && part.explanation;
+  });
+  expect(explanation).toMatch(
+    /^it is on disk at its library, .*: reads of silo pause until \d{4}-\S+Z: the endpoint for bytes is busy$/,
+  );
+  isAway = false;
+  clock.advance(4000);
+  await ring(app, 'recall');
+  await waitForState(app, id, 'COMPLETED');
 });
 
 test('a library that is suspended stops its reads, and one that drains finishes what it was asked for', async () => {

@@ -148,6 +148,36 @@ benchTest('an object that is replaced during a read, or before it continues, fai
   await expectFailure(begin(1n).next(), ChangedError, 'TRANSIENT');
 });
 
+benchTest('an object that is replaced fails as changed even if the server ignores If-Match', async (bench) => {
+  put(bench, 8 * MB);
+  bench.server.onRequest = async ({ operation, headers }) => {
+    delete headers['if-match'];
+    if (operation === 'GetObject' && bench.server.count('GetObject') === 2) put(bench, 8 * MB);
+    return undefined;
+  };
+  await expectFailure(readStaged(bench.library, staged('/a', 8 * MB)), ChangedError, 'TRANSIENT', 'was replaced');
+  const reading = bench.library.read(staged('/a', 8 * MB), 1n, quiet(), { tag: '"older"' });
+  await expectFailure(reading[Symbol.asyncIterator]().next(), ChangedError, 'TRANSIENT', 'was replaced');
+});
+
+benchTest('a read that continues fails if the server ignores its range', async (bench) => {
+  put(bench, MB);
+  bench.server.onRequest = async ({ headers }) => void delete headers.range;
+  const read = readStaged(bench.library, staged('/a', MB), 9n);
+  await expectFailure(read, LibraryError, 'TRANSIENT', 'answers with the range ""');
+});
+
+benchTest('parts are not joined if S3 sends neither a tag nor a checksum', async (bench) => {
+  for (const size of [MB, 3 * MB]) {
+    const { bytes, file } = put(bench, size);
+    Object.assign(bench.server.store.find(keyIn('/a')), { etag: '' });
+    const read = readStaged(bench.library, file);
+    if (size === MB) expect(await read).toEqual(bytes);
+    else await expectFailure(read, TapeError, 'TRANSIENT', 'neither an ETag nor a checksum');
+    expect(await readStaged(bench.library, { ...file, checksum: 'adler32:00000001' })).toEqual(bytes);
+  }
+});
+
 benchTest('a refusal of S3 to a reader has its type and class', async (bench) => {
   put(bench, 100);
   const cases: [S3Error, object][] = [

@@ -4,7 +4,13 @@ import http from 'node:http';
 import { afterEach, expect, test } from 'vitest';
 import { TapeError } from '../../src/core/errors.js';
 import { LibraryError } from '../../src/tape/drive-library.js';
-import { ChangedError, NotReadyError, type ReadVersion, RetryLaterError } from '../../src/tape/staging.js';
+import {
+  ChangedError,
+  hasValidator,
+  NotReadyError,
+  type ReadVersion,
+  RetryLaterError,
+} from '../../src/tape/staging.js';
 import { expectFailure } from '../support/failure.js';
 import { closeServer, listen } from '../support/ports.js';
 import { errorOf, makeReady, readStaged, staged } from '../support/staging-bench.js';
@@ -88,10 +94,65 @@ test('a read that continues fails if the strong entity tag has changed', async (
     response.writeHead(200, { 'content-length': bytes.length, ...(etag !== undefined && { etag }) }).end(bytes);
   });
   const version: ReadVersion = {};
-  const next = (from: bigint) => bench.library.read(FILE, from, quiet(), version)[Symbol.asyncIterator]().next();
+  const file = { ...FILE, checksum: `adler32:${adler}` }; // reveals another version if the server sends no tag
+  const next = (from: bigint) => bench.library.read(file, from, quiet(), version)[Symbol.asyncIterator]().next();
   for (const from of [0n, 1n, 2n, 3n]) expect((await next(from)).done).toBe(false);
-  expect(version).toEqual({ tag: '"one"' });
+  expect(version).toMatchObject({ tag: '"one"' });
   await expectFailure(next(4n), ChangedError, 'TRANSIENT', /it has the tag "two", and had "one"$/);
+});
+
+const OLD = { 'last-modified': 'Mon, 01 Jan 2024 00:00:00 GMT' };
+const NEW = { 'last-modified': 'Tue, 02 Jan 2024 00:00:00 GMT' };
+const total = (bytes: number) => ({ 'content-range': `bytes 9-${bytes - 1}/${bytes}` });
+const REST = total(BYTES.length);
+const EXCHANGED = / was exchanged while it was read: it has the /;
+const UNSURE = /sends neither the ETag, the Last-Modified nor the digest that it sent before/;
+
+test.each<[string, first: Record<string, string>, next: Record<string, string>, problem?: RegExp]>([
+  ['the same Last-Modified', OLD, { ...REST, ...OLD }],
+  ['the same digest', { digest: `adler32=${adler}` }, { ...REST, digest: `adler32=${adler}` }],
+  ['a Last-Modified instead of the tag', { ...OLD, etag: '"one"' }, { ...REST, ...OLD }],
+  ['another Last-Modified', OLD, { ...REST, ...NEW }, EXCHANGED],
+  [
+    'another digest',
+    { ...OLD, digest: `adler32=${adler}` },
+    { ...REST, ...OLD, digest: 'adler32=00000001' },
+    EXCHANGED,
+  ],
+  ['another size', { ...OLD, 'content-length': '300000' }, { ...total(300_001), ...OLD }, EXCHANGED],
+  ['no validator', OLD, REST, UNSURE],
+  ['another tag than none', OLD, { ...REST, etag: '"one"' }, UNSURE],
+])('a read that continues compares the validators: %s', async (_what, first, next, problem) => {
+  const conditions: unknown[] = [];
+  const bench = await withFile({}, (response, bytes, { headers: asked }) => {
+    conditions.push(asked['if-range']);
+    const [status, headers] = asked.range === undefined ? [200, first] : [206, next];
+    response.writeHead(status, headers).end(asked.range === undefined ? bytes : bytes.subarray(9));
+  });
+  const version: ReadVersion = {};
+  const read = async (from: bigint) => {
+    let length = 0;
+    for await (const chunk of bench.library.read(FILE, from, quiet(), version)) length += chunk.length;
+    return length;
+  };
+  expect(hasValidator(version)).toBe(false);
+  await read(0n);
+  expect(hasValidator(version)).toBe(true);
+  const type = problem === EXCHANGED ? ChangedError : LibraryError;
+  if (problem) await expectFailure(read(9n), type, 'TRANSIENT', problem);
+  else expect(await read(9n)).toBeGreaterThan(0);
+  expect(conditions).toEqual([undefined, first.etag ? undefined : first['last-modified']]);
+});
+
+test.each([
+  [5, false],
+  [120, true],
+])('a Last-Modified of %i s before the answer is a validator: %s', async (seconds, isStrong) => {
+  const modified = new Date(Date.now() - seconds * 1000).toUTCString();
+  const { library } = await withFile({}, whole({ 'last-modified': modified }));
+  const version: ReadVersion = {};
+  for await (const _chunk of library.read(FILE, 0n, quiet(), version));
+  expect([hasValidator(version), version.ifRange]).toEqual([isStrong, isStrong ? modified : undefined]);
 });
 
 test('if a server ignores ranges, the bytes before the range are skipped', async () => {

@@ -166,7 +166,7 @@ function describe(
   const date = restore?.until && restoreHeader === 'dated' ? `, expiry-date="${restore.until.toUTCString()}"` : '';
   const expiry = restore?.until && `ongoing-request="false"${date}`;
   return {
-    ETag: etag,
+    ...(etag && { ETag: etag }),
     'Accept-Ranges': 'bytes',
     ...(storageClass !== 'STANDARD' && { 'x-amz-storage-class': storageClass }),
     ...(archiveStatus && { 'x-amz-archive-status': archiveStatus }),

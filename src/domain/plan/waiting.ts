@@ -129,13 +129,15 @@ function presentWaiting(plan: Plan, rows: readonly PartRow[], canEnd: boolean): 
 async function readParts(ctx: Context, requestIds: readonly number[]): Promise<PartRow[]> {
   const isPaused = sql`c.not_before > ${ctx.now()} AND c.state = 'WAITING'`;
   const isLibraryResting = sql`coalesce(st.rest_until > ${ctx.now()}, false)`;
+  const isReadingPaused = sql`(b.contract = 'STAGING' AND sg.state = 'READY' AND st.read_rest_until > ${ctx.now()} AND c.state = 'WAITING')`;
   const isAlone = sql`(c.state = 'WAITING' AND ${isResting(ctx.now())})`;
   return await ctx.db.rows<PartRow>(
     sql`SELECT w."requestId", w."user", w."volumeId", v.library_id AS "libraryId", v.name AS volume, coalesce(v.medium, 'linear') AS medium, w.reason,
-          count(*)::int AS files, sum(w.size) AS bytes, min(w.not_before) AS "nextTry",
+          count(*)::int AS files, sum(w.size) AS bytes, greatest(min(w.not_before), min(w.read_pause) FILTER (WHERE w.reason = 'STAGED')) AS "nextTry",
           max(w.asked_at) FILTER (WHERE w.reason = 'STAGING') AS "askedAt",
           coalesce(min(CASE w.reason WHEN 'USER_SUSPENDED' THEN w.user_note WHEN 'VOLUME_SUSPENDED' THEN w.volume_note
               WHEN 'STAGING' THEN w.asked_note WHEN 'UNASKED' THEN w.library_note
+              WHEN 'STAGED' THEN w.read_note
               WHEN 'QUEUED' THEN w.suspension_note WHEN 'MOUNTED' THEN w.suspension_note END),
             min(w.error)) AS note
         FROM (
@@ -149,6 +151,8 @@ async function readParts(ctx: Context, requestIds: readonly number[]): Promise<P
             b.name || coalesce(CASE WHEN ${isLibraryResting} THEN ' could not answer: ' || st.problem END, '; ' || c.error, '') AS library_note,
             'the library ' || b.name || CASE sb.mode WHEN 'DRAINING' THEN ' is draining' WHEN 'IMMEDIATE' THEN ' is suspended' END
               || coalesce(': ' || nullif(sb.reason, ''), '') AS suspension_note,
+            CASE WHEN ${isReadingPaused} THEN st.read_rest_until END AS read_pause,
+            CASE WHEN ${isReadingPaused} THEN 'reads of ' || b.name || ' pause until ' || to_char(st.read_rest_until, 'YYYY-MM-DD"T"HH24:MI:SS"Z"') || ': ' || st.read_problem END AS read_note,
             CASE
               WHEN c.state = 'RUNNING' THEN 'READING'
               WHEN ${isUnplaced} THEN 'NO_PLACE'
@@ -181,7 +185,7 @@ async function readParts(ctx: Context, requestIds: readonly number[]): Promise<P
  */
 function changedCopies(requestIds: readonly number[]): Sql {
   return sql`SELECT h.request_id, q."user", NULL::int, h.size, NULL::timestamp,
-      CASE WHEN g.disk_id IS NOT NULL THEN k.mountpoint || ' fails' || coalesce(': ' || nullif(s.reason, ''), '') END, NULL, NULL, NULL::timestamp, NULL, NULL, NULL, 'CHANGED_COPY'
+      CASE WHEN g.disk_id IS NOT NULL THEN k.mountpoint || ' fails' || coalesce(': ' || nullif(s.reason, ''), '') END, NULL, NULL, NULL::timestamp, NULL, NULL, NULL, NULL::timestamp, NULL, 'CHANGED_COPY'
     FROM live_request_file l JOIN request_file h ON h.request_id = l.request_id AND h.file_id = l.file_id
       JOIN tape_file f ON f.id = h.file_id JOIN restore_disk k ON k.id = f.changed_disk_id JOIN quota q ON q.id = l.quota_id
       LEFT JOIN failing_disk g ON g.disk_id = k.id LEFT JOIN suspended_disk s ON s.disk_id = k.id

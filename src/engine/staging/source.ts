@@ -1,5 +1,6 @@
 /**
- * Ready files of a staging library, as a mounted volume for drive/recall.ts. An interrupted read is resumed.
+ * Ready files of a staging library, as a mounted volume for drive/recall.ts. An interrupted read is resumed, if a
+ * validator or the checksum would reveal that the file was replaced meanwhile.
  *
  * Distinguishes undelivered files from an unreadable library: a storage element that lost one pool fails for that
  * pool's files, and the others must not wait for them.
@@ -11,7 +12,14 @@ import type { StagingRow } from '../../domain/staging/answers.js';
 import { noteUnread, stageAgain } from '../../domain/staging/answers.js';
 import { tapeSeconds, within } from '../../restore-area/calls.js';
 import { type FileOnVolume, LibraryError, type MountedVolume } from '../../tape/drive-library.js';
-import { ChangedError, NotReadyError, type ReadVersion, RetryLaterError, type StagedFile } from '../../tape/staging.js';
+import {
+  ChangedError,
+  hasValidator,
+  NotReadyError,
+  type ReadVersion,
+  RetryLaterError,
+  type StagedFile,
+} from '../../tape/staging.js';
 import { PostponedError } from '../drive/retry.js';
 import type { OpenStagingLibrary } from './open-library.js';
 import { restSeconds } from './rests.js';
@@ -78,6 +86,7 @@ export class StagedSource implements MountedVolume {
     const file = { path, size, checksum, volume: row.volume, position: row.position };
     const version: ReadVersion = {};
     let from = 0n;
+    const canResume = () => from === 0n || Boolean(checksum) || hasValidator(version);
     for (let breaks = 0; ; ) {
       const start = from;
       try {
@@ -87,14 +96,14 @@ export class StagedSource implements MountedVolume {
         }
         // a connection that ends early may look like the end of the file
         breaks = from - start >= MIN_BYTES ? 1 : breaks + 1;
-        if (from >= size || from === start || breaks >= MAX_BREAKS) return;
+        if (from >= size || from === start || breaks >= MAX_BREAKS || !canResume()) return;
       } catch (error) {
         signal.throwIfAborted();
         // recorded before the recall waits again, so that it does not count as ready
         if (error instanceof NotReadyError) await stageAgain(this.ctx, this.staging.id, row);
         breaks = from - start >= MIN_BYTES ? 1 : breaks + 1;
         // after the last byte, an error means that the bytes are wrong
-        if (!isBreak(error) || from >= size || breaks >= MAX_BREAKS) throw error;
+        if (!isBreak(error) || !canResume() || from >= size || breaks >= MAX_BREAKS) throw error;
       }
     }
   }

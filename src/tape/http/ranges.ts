@@ -3,7 +3,7 @@ import { giveBack, joinPieces } from '../../core/blocks.js';
 import { TapeError } from '../../core/errors.js';
 import { startHash } from '../../core/running-hash.js';
 import { LibraryError } from '../drive-library.js';
-import { ChangedError, type ReadVersion } from '../staging.js';
+import { ChangedError, hasValidator, type ReadVersion } from '../staging.js';
 import type { Reply, SiteClient } from './client.js';
 import { type Problem, readProblem } from './problems.js';
 
@@ -38,26 +38,32 @@ export async function* readRange(
   url: URL,
   { from, size, signal, version = {}, checksum }: ReadOptions,
 ): AsyncGenerator<Uint8Array> {
-  const range: Record<string, string> = from > 0n ? { range: `bytes=${from}-` } : {};
+  const condition = version.ifRange === undefined ? {} : { 'if-range': version.ifRange };
+  const range: Record<string, string> = from > 0n ? { range: `bytes=${from}-`, ...condition } : {};
   const wanted = checksum ? {} : WANTED_DIGESTS; // a server may have to compute it
   const reply = await client.send({ url, headers: { ...range, ...wanted }, signal });
   let toSkip: bigint;
   let expected: bigint | undefined;
+  let last: Digest | undefined;
   try {
     if (endsAt(reply, from)) return;
     if (reply.response.statusCode !== 200 && reply.response.statusCode !== 206) {
       throw new RefusedError(await readProblem(reply, signal));
     }
-    ({ toSkip, expected } = readExtent(reply, from));
+    const extent = readExtent(reply, from);
+    ({ toSkip, expected } = extent);
     refusePage(reply, { url, size, expected });
-    checkVersion(reply, version);
+    last = reply.ways
+      .concat(reply.response)
+      .flatMap(({ headers }) => findDigest(headers) ?? [])
+      .at(-1);
+    const seen = { size: extent.total, digest: last && `${last.algorithm} ${last.value}` };
+    checkVersion(reply, version, { seen, from, checksum });
   } catch (error) {
     reply.destroy();
     throw error;
   }
-  const digest = from === 0n ? reply.ways.concat(reply.response).map(({ headers }) => findDigest(headers)) : [];
-  const last = digest.findLast((each) => each !== undefined);
-  const told = checksum ? undefined : last;
+  const told = checksum || from > 0n ? undefined : last;
   const hash = told && (await startHash(told.algorithm));
   let bytes = 0n;
   for await (const chunk of joinPieces(reply.read())) {
@@ -79,17 +85,43 @@ export async function* readRange(
   }
 }
 
+/** A file may change again within the second of its Last-Modified, and clocks differ: then it is no strong validator. */
+const STRONG_AFTER_MS = 60_000;
+
+const VALIDATORS = { tag: 'tag', size: 'size', modified: 'Last-Modified', digest: 'digest' } as const;
+
 /**
- * Records or compares the entity tag. A weak tag says nothing about bytes. The request has no If-Match header: some
- * servers reject their own tags, or then send the whole file.
- * @throws ChangedError
+ * Records the validators of the first answer, or compares those of a later one. A weak tag says nothing about bytes. The
+ * request has no If-Match header: some servers reject their own tags, or then send the whole file.
+ * @throws ChangedError; LibraryError if neither a validator nor the checksum could reveal another version
  */
-function checkVersion({ response, name }: Reply, version: ReadVersion): void {
-  const { etag } = response.headers;
-  if (etag === undefined || !etag.startsWith('"')) return;
-  version.tag ??= etag;
-  if (etag !== version.tag)
-    throw new ChangedError(`${name} was exchanged while it was read: it has the tag ${etag}, and had ${version.tag}`);
+function checkVersion(
+  { response, name }: Reply,
+  version: ReadVersion,
+  { seen, from, checksum }: { seen: Pick<ReadVersion, 'size' | 'digest'> } & Pick<ReadOptions, 'from' | 'checksum'>,
+): void {
+  const { etag, date, 'last-modified': modified } = response.headers;
+  const now: ReadVersion = { ...seen, modified, tag: etag?.startsWith('"') ? etag : undefined };
+  if (from === 0n || !hasValidator(version)) {
+    const isStrong = Date.parse(date ?? '') - Date.parse(modified ?? '') >= STRONG_AFTER_MS;
+    const strong = isStrong ? modified : undefined;
+    Object.assign(version, now, { modified: strong, ifRange: etag === undefined ? strong : undefined });
+    return;
+  }
+  let isSame = Boolean(checksum);
+  for (const key of ['tag', 'size', 'modified', 'digest'] as const) {
+    const [has, had] = [now[key], version[key]];
+    if (has === undefined || had === undefined) continue;
+    if (has !== had) {
+      const text = `it has the ${VALIDATORS[key]} ${has}, and had ${had}`;
+      throw new ChangedError(`${name} was exchanged while it was read: ${text}`);
+    }
+    if (key === 'tag') return;
+    isSame ||= key !== 'size';
+  }
+  if (isSame) return;
+  const text = 'sends neither the ETag, the Last-Modified nor the digest that it sent before';
+  throw new LibraryError('TRANSIENT', `${name} ${text}: the file may have been replaced`);
 }
 
 /** Rejects an HTML page that a proxy or login page sends with status 200: no file is at fault. */
@@ -116,8 +148,16 @@ function tellEnd({ name }: Reply, from: bigint, total: bigint): TapeError {
   return new TapeError('MEDIA', `${name} has ${total} bytes, and is to be read from byte ${from} on`);
 }
 
-/** @returns the bytes to skip before `from`, and the file's size if the server reports it */
-function readExtent({ response, name }: Reply, from: bigint): { toSkip: bigint; expected: bigint | undefined } {
+interface Extent {
+  /** Bytes to skip before `from`. */
+  toSkip: bigint;
+  /** Length of the body; undefined if the server does not report it. */
+  expected: bigint | undefined;
+  /** Size of the file; undefined if the server does not report it. */
+  total: bigint | undefined;
+}
+
+function readExtent({ response, name }: Reply, from: bigint): Extent {
   const refuse = (what: string) =>
     new LibraryError(
       'TRANSIENT',
@@ -127,7 +167,7 @@ function readExtent({ response, name }: Reply, from: bigint): { toSkip: bigint; 
   if (encoding !== 'identity') throw refuse(`in the encoding ${encoding}`);
   const length = response.headers['content-length'];
   const expected = length === undefined ? undefined : BigInt(length);
-  if (response.statusCode === 200) return { toSkip: from, expected };
+  if (response.statusCode === 200) return { toSkip: from, expected, total: expected };
   const [, first, last, total] = /^bytes (\d+)-(\d+)\/(\d+|\*)$/.exec(range) ?? [];
   if (first === undefined || last === undefined || BigInt(first) !== from)
     throw refuse(`the range ${JSON.stringify(range)}`);
@@ -135,7 +175,7 @@ function readExtent({ response, name }: Reply, from: bigint): { toSkip: bigint; 
   const count = BigInt(last) - from + 1n;
   if (!isWhole || (expected !== undefined && expected !== count))
     throw refuse(`the range ${JSON.stringify(range)} in ${length} bytes`);
-  return { toSkip: 0n, expected: count };
+  return { toSkip: 0n, expected: count, total: total === '*' ? undefined : BigInt(last) + 1n };
 }
 
 /** Preferred digests: Grid storage usually stores Adler-32; it may have to compute others. */

@@ -71,7 +71,9 @@ class Reading {
     if (!answer) return;
     const { version } = this.wanted;
     if (answer.ETag !== undefined) version.tag ??= answer.ETag;
-    const size = answer.ContentRange === undefined ? (answer.ContentLength ?? 0) : this.sizeOf(answer, this.from);
+    this.checkTag(answer, version.tag);
+    const isWhole = this.from === 0 && answer.ContentRange === undefined;
+    const size = isWhole ? (answer.ContentLength ?? 0) : this.sizeOf(answer, this.from);
     const lengthFrom = (from: number) => Math.min(this.options.partBytes, size - from);
     const parts: Promise<Buffer[]>[] = [];
     let next = this.from;
@@ -87,6 +89,8 @@ class Reading {
     };
     askAhead();
     const expected = await this.findChecksum(answer);
+    const isRevealed = answer.ETag !== undefined || expected || this.wanted.checksum;
+    if (!isRevealed && size - this.from > this.options.partBytes) throw this.hasNoTag();
     const hash = expected && (await startHash(hashOf(expected)));
     for (let part = parts.shift(); part; part = parts.shift()) {
       for (const chunk of await part) {
@@ -119,7 +123,15 @@ class Reading {
     const range = { Range: this.rangeFrom(from), ...conditionOf(etag) };
     const answer = await this.calls.get({ Key: this.wanted.key, ...range }, this.signal);
     this.sizeOf(answer, from);
+    this.checkTag(answer, etag);
     return answer;
+  }
+
+  /** Some servers ignore If-Match. @throws ChangedError */
+  private checkTag({ ETag }: GetObjectCommandOutput, expected: string | undefined): void {
+    if (ETag === expected) return;
+    const name = this.calls.nameOf(this.wanted.key);
+    throw new ChangedError(`${name} was replaced while it was read: it has the ETag ${ETag}, and had ${expected}`);
   }
 
   /** Receives a part at full speed. Closes the connection if the body is longer. */
@@ -155,6 +167,12 @@ class Reading {
     if (answer.ContentRange === undefined) return checksumOf(answer);
     const head = await this.calls.head({ Key: this.wanted.key }, this.signal);
     return head.ETag === answer.ETag ? checksumOf(head) : undefined;
+  }
+
+  private hasNoTag(): TapeError {
+    const name = this.calls.nameOf(this.wanted.key);
+    const text = 'S3 sends neither an ETag nor a checksum, so its parts may be of different versions';
+    return new TapeError('TRANSIENT', `${name}: ${text}; register its checksum`);
   }
 
   private differs({ algorithm, value }: Expected, found: string | undefined): TapeError {
