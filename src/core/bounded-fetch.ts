@@ -17,7 +17,7 @@ const EMPTY = [204, 205, 304];
 export async function fetchBounded(url: string | URL, options: RequestInit, ms: number): Promise<Response> {
   const end = new AbortController();
   const abort = (reason: unknown) => end.abort(reason);
-  const timer = setTimeout(abort, ms, new Error(`the answer has not come within ${ms / 1000} s`));
+  const timer = setTimeout(abort, ms, new Error(`no answer within ${ms / 1000} s`));
   const { signal } = options;
   const onAbort = () => abort(signal?.reason);
   if (signal?.aborted) onAbort();

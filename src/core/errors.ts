@@ -12,14 +12,14 @@ import { plural } from './plural.js';
 /** Code and meaning of every user error. */
 export const userErrorCodes = {
   INVALID_INPUT: 'a value is missing, malformed or out of range',
-  UNKNOWN_USER: 'there is no quota for the user named',
-  QUOTA_EXCEEDED: 'the files asked for do not fit into the quota',
-  LIMIT_REACHED: 'the user has as much of something at once as the site allows',
+  UNKNOWN_USER: 'the named user has no quota',
+  QUOTA_EXCEEDED: 'the requested files do not fit into the quota',
+  LIMIT_REACHED: 'the user has reached a limit of the site',
   WRONG_QUOTA: 'the request belongs to another quota',
-  NOT_FOUND: 'there is no such thing',
-  FORBIDDEN: 'the caller may not do that',
-  IN_USE: 'something else still needs it',
-  EVENTS_GONE: 'the events that are asked for are kept no longer',
+  NOT_FOUND: 'the object does not exist',
+  FORBIDDEN: 'the caller lacks the rights for the operation',
+  IN_USE: 'the object is still in use',
+  EVENTS_GONE: 'the requested events are no longer stored',
 } as const;
 
 export type UserErrorCode = keyof typeof userErrorCodes;
@@ -100,7 +100,7 @@ export class LimitReachedError extends UserError {
     const { user, limit, allowed, present, added } = figures;
     super(
       'LIMIT_REACHED',
-      `user ${quote(user)} would have ${present + added} ${what}, and may have ${allowed} at once (${limit})`,
+      `user ${quote(user)} would have ${present + added} ${what}: the limit is ${allowed} at once (${limit})`,
     );
     this.user = user;
     this.limit = limit;
@@ -130,7 +130,10 @@ export class ForbiddenError extends UserError {
 
 export class EventsGoneError extends UserError {
   constructor(after: bigint, last: bigint) {
-    super('EVENTS_GONE', `the events up to ${last} are kept no longer: begin again without after, not after ${after}`);
+    super(
+      'EVENTS_GONE',
+      `the events up to ${last} are no longer stored: subscribe again without after, not after ${after}`,
+    );
   }
 }
 
@@ -154,7 +157,8 @@ export class UnavailableError extends Error {
   }
 }
 
-export const unwanted = (): UnavailableError => new UnavailableError('busy', 'nobody waits for it any more');
+export const unwanted = (): UnavailableError =>
+  new UnavailableError('busy', 'the client no longer waits for the answer');
 
 export function checkWanted(wanted: AbortSignal | undefined): void {
   if (wanted?.aborted) throw unwanted();
@@ -170,7 +174,7 @@ export class OverShareError extends UnavailableError {
 /** The database was lost before it confirmed a commit: the change may be stored. */
 export class UnconfirmedError extends UnavailableError {
   constructor(cause: unknown) {
-    super('away', 'the database has not confirmed the change, which may be stored', cause, 'look before you repeat it');
+    super('away', 'the database did not confirm the change, which may be stored', cause, 'check before you repeat it');
   }
 }
 
@@ -198,7 +202,7 @@ export class TapeError extends Error {
 /** Another Tapegate owns the restore disks or libraries, or may own them: nothing may be changed there. */
 export class FencedError extends Error {
   constructor(reason: string) {
-    super(`this Tapegate is fenced: ${reason} ("tapegate takeover" takes over)`);
+    super(`this Tapegate is fenced: ${reason}; run "tapegate takeover" to take over`);
   }
 }
 

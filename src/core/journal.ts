@@ -57,6 +57,6 @@ export async function notifyReady(env: Environment): Promise<string | undefined>
     await promisify(execFile)('systemd-notify', ['--ready'], { env, timeout: NOTIFY_MS });
     return undefined;
   } catch (error) {
-    return `systemd cannot be told that this process is ready: ${messageOf(error)}`;
+    return `cannot notify systemd that this process is ready: ${messageOf(error)}`;
   }
 }

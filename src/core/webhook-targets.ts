@@ -100,14 +100,14 @@ export function findTargetProblem(text: string, targets: WebhookTargets): string
   const url = new URL(text);
   const host = hostOf(url);
   if (url.protocol !== 'https:' && url.protocol !== 'http:') return 'must begin with https://';
-  if (url.username !== '' || url.password !== '') return 'must be without user and password';
-  if (url.hash !== '' || text.includes('#')) return 'must be without a fragment (#)';
+  if (url.username !== '' || url.password !== '') return 'must not contain a user or a password';
+  if (url.hash !== '' || text.includes('#')) return 'must not contain a fragment (#)';
   const isClosed = isIP(host) === 0 ? isLoopback(host) || host.endsWith('.localhost') : !targets.mayCall(host, host);
   if (isClosed && !targets.isListed(host)) {
-    return 'must not lead to an address of a private network, unless the site lists it (TAPEGATE_WEBHOOK_HOSTS)';
+    return 'must not point to a private network, unless the site lists it (TAPEGATE_WEBHOOK_HOSTS)';
   }
   if (isIP(host) !== 0 && isForbidden(normalAddress(host)))
-    return 'must not lead to a link-local address or a metadata service, even if the site lists it';
+    return 'must not point to a link-local address or a metadata service, even if the site lists it';
   if (url.protocol === 'http:' && !targets.isListed(host)) {
     return 'must begin with https://, unless the site lists its host (TAPEGATE_WEBHOOK_HOSTS)';
   }

@@ -64,7 +64,7 @@ export class ClockWatch {
       if (this.isChecking) return;
       this.isChecking = true;
       await this.check()
-        .catch((error) => logFailure(this.ctx.log, error, 'check of the clock'))
+        .catch((error) => logFailure(this.ctx.log, error, 'cannot check the clock'))
         .finally(() => {
           this.isChecking = false;
         });
@@ -84,7 +84,8 @@ export class ClockWatch {
     if (!this.isJudged) this.judge(readings, suspension);
     else if (this.madeAt !== undefined && own?.madeAt !== this.madeAt) this.accept('an operator has confirmed it');
     this.madeAt = own?.madeAt;
-    if (clock.aheadSeconds !== 0 && this.isSettled(clock.aheadSeconds, own)) this.accept('it has been steady since');
+    if (clock.aheadSeconds !== 0 && this.isSettled(clock.aheadSeconds, own))
+      this.accept('it has been steady since the jump');
     const isSuspended = suspension.isSuspended && !(await this.release(suspension));
     if (clock.aheadSeconds !== 0) await this.report(suspension, own);
     else if (!suspension.isSuspended && !(own && this.isRecent(own))) await this.note(own);
@@ -128,7 +129,7 @@ export class ClockWatch {
   private accept(why: string): void {
     const { db, log } = this.ctx;
     if (db.clock.aheadSeconds !== 0)
-      log.warn({ aheadSeconds: db.clock.aheadSeconds }, `the time of the database is taken: ${why}`);
+      log.warn({ aheadSeconds: db.clock.aheadSeconds }, `the database clock is accepted: ${why}`);
     db.clock.accept();
     this.jump = undefined;
   }
@@ -173,7 +174,7 @@ export class ClockWatch {
             UPDATE clock_reading SET ahead_seconds = 0 WHERE ahead_seconds <> 0 AND EXISTS (SELECT FROM ended)
           ) SELECT FROM ended`,
     );
-    if (rowCount !== 0) this.ctx.log.warn('the clock of the database is plausible again');
+    if (rowCount !== 0) this.ctx.log.warn('the database clock is plausible again');
     return true;
   }
 
@@ -223,5 +224,5 @@ const seconds = (): number => performance.now() / 1000;
 
 function describeJump(ahead: number): string {
   const amount = Math.round(Math.abs(ahead)).toLocaleString('en-US');
-  return `the clock of the database is ${amount} s ${ahead > 0 ? 'ahead of' : 'behind'} the time that has passed: nothing expires or is removed`;
+  return `the database clock is ${amount} s ${ahead > 0 ? 'ahead of' : 'behind'} the elapsed time: nothing expires or is removed`;
 }

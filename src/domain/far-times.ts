@@ -123,7 +123,7 @@ function endFar(times: Times, now: Sql, keys: Sql): Sql {
 export const farTimeFaults: readonly FaultKind[] = all.map((times) => ({
   kind: times.kind,
   find: (after, limit, now) => sql`SELECT ${times.key}::bigint AS key, ${times.thing} AS thing,
-      'a time that may be, now being ' || to_char(${now}, 'YYYY-MM-DD"T"HH24:MI:SS') AS expected,
+      'a plausible time, which is now ' || to_char(${now}, 'YYYY-MM-DD"T"HH24:MI:SS') AS expected,
       to_char(greatest(${times.columns.map(([name]) => sql`t.${raw(name)}`).reduce((a, b) => sql`${a}, ${b}`)}), 'YYYY-MM-DD"T"HH24:MI:SS') AS found
     FROM ${times.table} WHERE ${times.key} > ${after} AND ${isFar(times, now)} ORDER BY 1 LIMIT ${limit}`,
   repair: async (ctx, keys) => {
@@ -136,7 +136,7 @@ export async function endFarTimes(ctx: Context): Promise<void> {
   let ended = 0;
   for (const times of all) ended += (await ctx.db.pool.query(endFar(times, nowOf(ctx), sql`true`))).rowCount ?? 0;
   if (ended === 0) return;
-  ctx.log.warn({ times: ended }, 'leases and retry times far in the future count as over: the clock was set back');
+  ctx.log.warn({ times: ended }, 'leases and retry times far in the future were ended: the clock was set back');
   await ctx.db.pool.query(sql`SELECT pg_notify('tapegate', 'recall')`);
 }
 

@@ -46,7 +46,7 @@ export function checkCallerName(field: string, value: string): string {
   if (isPlainName(name)) return name;
   throw new InvalidInputError(
     field,
-    `must be in normal form (NFC), without marks that are not seen and spaces at its ends: ${quote(name)}`,
+    `must be normalized (NFC), without invisible characters and spaces at its ends: ${quote(name)}`,
   );
 }
 
@@ -86,14 +86,14 @@ export const withoutEmpty = (paths: readonly string[] | null | undefined): strin
 
 /** Returns the fault of a path, as the rest of a sentence. */
 export function findPathProblem(value: string): string | undefined {
-  if (value.includes('\0') || !value.isWellFormed()) return `is taken by no disk: ${quote(value)}`;
+  if (value.includes('\0') || !value.isWellFormed()) return `contains NUL or invalid Unicode: ${quote(value)}`;
   if (!value.startsWith('/')) return `does not begin with "/": ${quote(value)}`;
   if (Buffer.byteLength(value) > MAX_PATH_BYTES) return `is longer than ${MAX_PATH_BYTES} bytes: ${quote(value)}`;
   for (const part of value.slice(1).split('/')) {
-    if (part.startsWith('.tapegate-')) return `has a name that Tapegate keeps for itself: ${quote(value)}`;
-    if (part === '' || part === '.' || part === '..') return `has the part ${quote(part)}: ${quote(value)}`;
+    if (part.startsWith('.tapegate-')) return `contains a reserved name (.tapegate-…): ${quote(value)}`;
+    if (part === '' || part === '.' || part === '..') return `contains the part ${quote(part)}: ${quote(value)}`;
     if (part.length > MAX_NAME_BYTES / 3 && Buffer.byteLength(part) > MAX_NAME_BYTES) {
-      return `has a part longer than ${MAX_NAME_BYTES} bytes: ${quote(value)}`;
+      return `contains a part longer than ${MAX_NAME_BYTES} bytes: ${quote(value)}`;
     }
   }
   return undefined;
@@ -108,11 +108,11 @@ export function findNamesake(value: string): string | undefined {
 /** Checks one plain email address without anything that could start another one or a header, or that is not seen. */
 export function checkAddress(field: string, value: string): string {
   if (value.length > MAX_ADDRESS || CONTROL.test(value) || !value.isWellFormed() || !ADDRESS.test(value)) {
-    throw new InvalidInputError(field, `must be an e-mail address, not ${quote(value)}`);
+    throw new InvalidInputError(field, `must be an email address, not ${quote(value)}`);
   }
   const seen = value.replace(INVISIBLE, '\ufffd');
   if (seen !== value) {
-    throw new InvalidInputError(field, `must be an e-mail address without invisible characters, not ${quote(seen)}`);
+    throw new InvalidInputError(field, `must be an email address without invisible characters, not ${quote(seen)}`);
   }
   if (value.replace(/.*@/, '').split('.').includes('')) {
     throw new InvalidInputError(field, `must not have an empty label in its domain: ${quote(value)}`);

@@ -126,22 +126,22 @@ export function isChanging(operation: Operation): operation is Changing {
 
 /** The roles that have a right, and the text of the refusal after "may not". */
 const rights: Record<Right, { roles: readonly Role[]; what: string }> = {
-  read: { roles: ['user', 'viewer', 'operator', 'service', 'legacy'], what: 'read that' },
+  read: { roles: ['user', 'viewer', 'operator', 'service', 'legacy'], what: 'read this' },
   ask: {
     roles: ['user', 'operator', 'service', 'legacy'],
-    what: 'ask for files: it has no quota to ask for them with',
+    what: 'request files: it has no quota',
   },
-  change: { roles: ['user', 'operator', 'service', 'legacy'], what: 'change requests: it may read only' },
+  change: { roles: ['user', 'operator', 'service', 'legacy'], what: 'change requests: it may only read' },
   // a service uses quotas, but must not give others access to them
   manage: {
     roles: ['user', 'operator'],
-    what: "say who uses quotas, or is told of them: it takes a user's or an operator's token",
+    what: "manage members and webhooks: this requires a user's or an operator's token",
   },
-  look: { roles: ['viewer', 'operator'], what: "see that: it takes a viewer's or an operator's token" },
-  operate: { roles: ['operator'], what: "do that: it takes an operator's token" },
+  look: { roles: ['viewer', 'operator'], what: "read this: it requires a viewer's or an operator's token" },
+  operate: { roles: ['operator'], what: "do this: it requires an operator's token" },
 };
 
-const READ_ONLY = "do that: it reads only, and nothing that is an operator's";
+const READ_ONLY = 'do this: its token may only read, without the rights of an operator';
 
 export function may(caller: Caller, operation: Operation): boolean {
   const right = policy[operation];
@@ -167,7 +167,7 @@ export function allow({ caller, refusals }: Asking, operation: Operation, user?:
   }
   if (user === undefined || hasQuota(caller.acts, user)) return;
   if (caller.isReadOnly) throw refusal(caller, operation);
-  throw new ForbiddenError(caller.name, `ask for files with the quota of user ${quote(user)}`);
+  throw new ForbiddenError(caller.name, `use the quota of user ${quote(user)}`);
 }
 
 interface OwnedRequest {
@@ -186,7 +186,7 @@ export function allowChange(ctx: Asking, operation: Operation, request: OwnedReq
   if (caller.isReadOnly) throw refusal(caller, operation);
   throw new ForbiddenError(
     caller.name,
-    `change request ${request.id} of user ${quote(request.user)}, which somebody else has made`,
+    `change request ${request.id} of user ${quote(request.user)}: another caller created it`,
   );
 }
 
@@ -197,7 +197,7 @@ export function allowManage(ctx: Asking, operation: Operation, user: string): vo
   if (!hasQuota(caller.reads, user)) throw new NotFoundError(`there is no user ${quote(user)}`);
   if (hasQuota(caller.manages, user)) return;
   if (caller.isReadOnly) throw refusal(caller, operation);
-  throw new ForbiddenError(caller.name, `say who uses the quota of user ${quote(user)}, or is told of it`);
+  throw new ForbiddenError(caller.name, `manage the members and webhooks of user ${quote(user)}`);
 }
 
 /**

@@ -263,7 +263,7 @@ test.each(Object.entries(changes))('%s is audited once, or refused and not done'
   expect(await readEverything()).toEqual(before);
 
   if (!['revokeToken', 'removeQuota', 'purgeUser', 'repairFindings'].includes(operation)) {
-    await expect(run(revoked)).rejects.toThrow('by a token that is good no longer');
+    await expect(run(revoked)).rejects.toThrow('its token is no longer valid');
     expect(await readEverything()).toEqual(before);
   }
 
@@ -450,7 +450,7 @@ test('a path rule is recorded under its normalized prefix', async () => {
   await setPathRule(app.ctx, { ...everybody, prefix: '/' });
   await removePathRule(app.ctx, { ...everybody, prefix: '/' });
   await expect(setPathRule(app.ctx, { ...everybody, prefix: '' })).rejects.toThrow(
-    'prefix must not be empty: / is everything',
+    'prefix must not be empty: use / for all paths',
   );
   const rows = (await rowsAfter(before)).map(({ operation, object, result }) => [operation, object, result]);
   expect(rows).toEqual([
@@ -472,7 +472,7 @@ test('filters with an unknown operation or an empty time span are refused', asyn
     /^operation "creatRequest" is unknown; the operations are addLibrary, adopt, .*, createRequest, .*, verifyAgain/,
   );
   expect(await refusalOf('since: "2026-02-01", until: "2026-01-01"')).toMatchObject(
-    told('until must be later than where it begins, 2026-02-01T00:00:00, and is 2026-01-01T00:00:00', 'until'),
+    told('until must be after since, which is 2026-02-01T00:00:00, not 2026-01-01T00:00:00', 'until'),
   );
   await askData(app, '{ audit(operation: "identify", since: "2026-01-01", until: "2026-01-02") { totalCount } }');
 });

@@ -116,7 +116,7 @@ test('the result counts what was checked, and names unchecked disks with the hos
   const { doctorFindings } = await askData<{ doctorFindings: { notLookedAt: string; lookedAt: object } }>(app, read);
   expect(doctorFindings.lookedAt).toEqual({ ...lookedAt, quotas: 1, disks: 30 });
   expect(doctorFindings.notLookedAt).toMatch(
-    /^not looked at here: \/mnt\/0 \(tape1, tape2\), \/mnt\/1, .*, and more; run "tapegate doctor" on a host that has them, with DATABASE_URL$/,
+    /^not checked here: \/mnt\/0 \(tape1, tape2\), \/mnt\/1, .*, and more; run "tapegate doctor" with DATABASE_URL on a host that mounts them$/,
   );
   expect(doctorFindings.notLookedAt.match(/\/mnt\/\d+/g)).toHaveLength(20);
 });

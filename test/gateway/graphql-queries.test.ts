@@ -249,12 +249,12 @@ test('the user name of a new quota must be valid, and that of an existing one ma
     return (await askData<{ setQuota: object }>(app, text, { input: { user, size, notes } })).setQuota;
   };
   for (const user of [' vera', 'vera ', 've\u200bra', 'vera\u00a0', 'zoe\u0308', '']) {
-    const message = expect.stringMatching(/must be in normal form|must not be empty/);
+    const message = expect.stringMatching(/must be normalized|must not be empty/);
     expect([user, await set(user, '5')]).toEqual([user, { field: 'user', message }]);
   }
   const refused = {
     field: 'user',
-    message: 'user must not begin with service:, as the names of services do: "service:mover"',
+    message: 'user must not begin with service:, which is reserved for services: "service:mover"',
   };
   expect(await set('service:mover', '5')).toEqual(refused);
   for (const user of [' wim', 'service:wim']) {

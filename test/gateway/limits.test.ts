@@ -36,12 +36,12 @@ test('a request over its own limit is refused with both values, and nothing is s
     expect(await create(app, { quota: 'much', ...wish, maxFiles: 2 })).toEqual({
       __typename: 'InvalidInput',
       field: 'maxFiles',
-      message: 'maxFiles is 2, and the request takes 3 files',
+      message: 'maxFiles is 2, but the request would contain 3 files',
     });
     expect(await create(app, { quota: 'much', ...wish, maxBytes: 599 })).toEqual({
       __typename: 'InvalidInput',
       field: 'maxBytes',
-      message: 'maxBytes is 599, and the files of the request have 600 bytes',
+      message: 'maxBytes is 599, but the files of the request have 600 bytes',
     });
   }
   expect(await dumpTables(app.ctx)).toEqual(before);
@@ -158,7 +158,7 @@ test('a request over its limit is revived only with a higher limit', async () =>
   expect(await update(app, { id, retention: later })).toEqual({
     __typename: 'InvalidInput',
     field: 'maxFiles',
-    message: 'maxFiles is 2, and the request takes 3 files',
+    message: 'maxFiles is 2, but the request would contain 3 files',
   });
   expect(await dumpTables(app.ctx)).toEqual(before);
   expect(await update(app, { id, retention: later, maxFiles: 3 })).toMatchObject({ filesTotal: 3, state: 'COMPLETED' });

@@ -133,7 +133,7 @@ test('a disk with possible stale files is removed only after an engine has looke
   const mutation =
     'mutation ($m: String!) { removeDisk(mountpoint: $m) { ... on RemovedDisk { stalePartialFiles } ... on InUse { message } } }';
   const remove = () => askData(app, mutation, { m: mountpoint });
-  const message = expect.stringContaining('1 file have left there, such as "/race/known"');
+  const message = expect.stringContaining('stale partial files of 1 file, such as "/race/known"');
   expect(await remove()).toEqual({ removeDisk: { message } });
   await app.ctx.db.pool.query('UPDATE restore_disk SET retry_at = $2 WHERE id = $1', [id, app.ctx.now()]);
   expect(await remove()).toEqual({ removeDisk: { stalePartialFiles: ['/race/known'] } });

@@ -142,26 +142,32 @@ test('a path that waited for quota is unknown after its request is revived, if i
 });
 
 test.each([
-  ['a directory without its slash', '/bad', '/bad2', 'NotFound', '"/bad/" are the files below it'],
-  ['the same path', '/bad/a', '/bad/a', 'InvalidInput', 'must be another path than "/bad/a"'],
+  ['a directory without its slash', '/bad', '/bad2', 'NotFound', 'to select the files below it, use "/bad/"'],
+  ['the same path', '/bad/a', '/bad/a', 'InvalidInput', 'must be a path other than "/bad/a"'],
   [
     'a directory to a file',
     '/bad/',
     '/worse',
     'InvalidInput',
-    'must be a folder, with a slash at its end, as "/bad/" is',
+    'must be a directory, with a trailing slash, like "/bad/"',
   ],
   [
     'a file to a directory',
     '/bad/a',
     '/worse/',
     'InvalidInput',
-    'must be a file, without a slash at its end, as "/bad/a"',
+    'must be a file, without a trailing slash, like "/bad/a"',
   ],
-  ['a directory into itself', '/bad/', '/bad/in/', 'InvalidInput', 'must not be in "/bad/": "/bad/in/"'],
+  ['a directory into itself', '/bad/', '/bad/in/', 'InvalidInput', 'must not be below "/bad/": "/bad/in/"'],
   ['a path that is taken', '/bad/a', '/bad/b', 'InUse', '1 path is taken: "/bad/b"; nothing was renamed'],
   ['a path of a withdrawn file', '/bad/a', '/bad/gone', 'InUse', '"/bad/gone" (withdrawn)'],
-  ['a file below a file', '/bad/a', '/bad/b/c', 'InUse', '"/bad/b" cannot be a file and a folder, of "/bad/b/c"'],
+  [
+    'a file below a file',
+    '/bad/a',
+    '/bad/b/c',
+    'InUse',
+    '"/bad/b" cannot be a file and also the directory of "/bad/b/c"',
+  ],
   ['a file where a directory is', '/bad/a', '/bad/deep', 'InUse', '"/bad/deep" cannot be a file and a folder'],
   ['a directory onto another', '/bad/deep/', '/bad/', 'InUse', '"/bad/b"'],
   ['a path that is too long', '/bad/', `/${'long/'.repeat(409)}`, 'InvalidInput', 'longer than 2048 bytes'],
@@ -178,7 +184,7 @@ test.each([
 
 test('a rename that would put a path below its own source again is refused before it starts', async () => {
   await add('/up/y/1', '/up/y/y/2');
-  expect((await rename('/up/y/', '/up/')).message).toContain('"/up/y/2" would be in "/up/y/" again');
+  expect((await rename('/up/y/', '/up/')).message).toContain('the new path "/up/y/2" would be below "/up/y/" again');
   expect(await list('/up/')).toEqual(['/up/y/1', '/up/y/y/2']);
 });
 
@@ -215,12 +221,14 @@ test('a list of a library of names finds a renamed file by its name there', asyn
   expect(await rename('/east/a', '/east/b')).toMatchObject({ files: 1 });
   expect(await tapePathOf('/east/b')).toBe('/east/a');
   await expect(importRows(app.ctx, [row('/east/a')])).rejects.toThrow(
-    /line 1: the library has one file of the name "\/east\/a", which was renamed to "\/east\/b" here/,
+    /line 1: "\/east\/a" is the name in its library of "\/east\/b", which was renamed only here/,
   );
   // another file may have the old path, and gets none of the bytes
   await addFiles(app.ctx, [{ path: '/east/a', volume: 'V00009', position: 5n }]);
   expect((await readPositions(app.ctx, ['/east/a'], 'EAST1')).get('/east/a')).toMatchObject({ volume: 'EAST1' });
-  await expect(importRows(app.ctx, [{ ...row('/east/a'), stage: null }])).rejects.toThrow('which was renamed to');
+  await expect(importRows(app.ctx, [{ ...row('/east/a'), stage: null }])).rejects.toThrow(
+    'which was renamed only here',
+  );
   await rename('/east/a', '/west/a');
   expect(await rename('/east/b', '/east/c')).toMatchObject({ files: 1 });
   expect(await tapePathOf('/east/c')).toBe('/east/a');
@@ -231,7 +239,7 @@ test('a list of a library of names finds a renamed file by its name there', asyn
   await importRows(app.ctx, [row('/east/a')]);
   await rename('/east/a', '/east/e');
   expect((await rename('/east/d', '/east/a', { inLibrary: true })).message).toContain(
-    '1 file has such a name in its library, and another one here: "/east/e"',
+    '1 other file has the new name in its library: "/east/e"',
   );
   // a renamed file with the old name of another one may return, like one that the list has always had
   await importRows(app.ctx, [row('/east/x'), row('/east/y')]);
@@ -260,11 +268,11 @@ test('a library with names for some directories only accepts no rename to others
   await addLibrary(app.ctx, { name: 'deep', kind: 's3', settings: { ...place, prefixes: ['/deep/=', '/e/='] } });
   await addFiles(app.ctx, [{ path: '/deep/1', volume: 'DEEP1', library: 'deep' }]);
   expect((await rename('/deep/1', '/other/1', { inLibrary: true })).message).toBe(
-    'to must have names in library deep, and "/other/1" is below none of "/deep/", "/e/"',
+    'to must be below a prefix of library deep ("/deep/", "/e/"), and "/other/1" is not',
   );
   const set = (prefixes: string[]) => setLibrary(app.ctx, { name: 'deep', settings: { prefixes } });
-  await expect(set(['/e/='])).rejects.toThrow('"/deep/1" is below none of "/e/"');
+  await expect(set(['/e/='])).rejects.toThrow('"/deep/1" is not below "/e/"');
   expect(await rename('/deep/1', '/e/1')).toMatchObject({ files: 1 });
-  await expect(set(['/e/='])).rejects.toThrow('"/deep/1" is below none of "/e/"');
+  await expect(set(['/e/='])).rejects.toThrow('"/deep/1" is not below "/e/"');
   expect(await set(['/deep/='])).toMatchObject({ settings: { prefixes: ['/deep/='] } });
 });

@@ -32,12 +32,12 @@ test('R64 an unknown user returns 403 and is named', async () => {
 });
 
 test('R65 a request without patterns and files returns 400', async () => {
-  await expectInvalid({ label: 'mine' }, 'patterns or files must be given, and neither is');
+  await expectInvalid({ label: 'mine' }, 'patterns or files must be given');
 });
 
 test('R66 a request with patterns and files returns 400', async () => {
   for (const files of [['/a/one.nc'], '/a/one.nc']) {
-    await expectInvalid({ patterns: '/a/', files }, 'patterns and files exclude each other: give one of them');
+    await expectInvalid({ patterns: '/a/', files }, 'patterns and files exclude each other: give only one');
   }
 });
 
@@ -58,7 +58,7 @@ test('R67 empty patterns and files are ignored', async () => {
     { files: ['', ''] },
     { patterns: '', files: '' },
   ]) {
-    await expectInvalid({ ...fields }, 'patterns or files must be given, and neither is');
+    await expectInvalid({ ...fields }, 'patterns or files must be given');
   }
 });
 
@@ -119,7 +119,7 @@ test('R74 a path that is not absolute, or has an empty, . or .. part, returns 40
   }
   const parts = { '/': '', '//a': '', '/a//b': '', '/a/': '', '/./a': '.', '/a/.': '.', '/a/../b': '..', '/..': '..' };
   for (const [path, part] of Object.entries(parts)) {
-    const message = `files has a path that has the part ${JSON.stringify(part)}: ${JSON.stringify(path)}`;
+    const message = `files has a path that contains the part ${JSON.stringify(part)}: ${JSON.stringify(path)}`;
     await expectInvalid({ files: ['/fine', path] }, message);
   }
   expect((await post(app, { quota: 'alice', files: ['/...', '/.a', '/a..b', '/~'] })).status).toBe(200);
@@ -131,7 +131,7 @@ test('R75 a path of over 2,048 bytes, or with a part of over 255, returns 400', 
   expect((await post(app, { quota: 'alice', files: [path, part] })).status).toBe(200);
   expect(Buffer.byteLength(path)).toBe(2048);
   const isLong = (what: string) => expect.stringContaining(`files has a path that ${what}: "/ä`);
-  await expectInvalid({ files: [`${part}x`] }, isLong('has a part longer than 255 bytes'));
+  await expectInvalid({ files: [`${part}x`] }, isLong('contains a part longer than 255 bytes'));
   await expectInvalid({ files: [`${path}/z`] }, isLong('is longer than 2048 bytes'));
 });
 
@@ -213,7 +213,7 @@ test('R87 anything but one plain email address returns 400', async () => {
   ];
   for (const address of [...texts, ...more, ...others, 'a\ud800@x.org']) {
     for (const field of ['notify_on_first_file', 'notify_on_last_file']) {
-      const message = `${field} must be an e-mail address, not ${JSON.stringify(address)}`;
+      const message = `${field} must be an email address, not ${JSON.stringify(address)}`;
       await expectInvalid({ patterns: '/a/', [field]: address }, message);
     }
   }

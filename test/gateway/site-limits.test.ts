@@ -45,7 +45,7 @@ test('the number of files of a request is limited, with a list and with a patter
   await start({ requestFiles: 2 });
   await addPaths(app.ctx, '/all/a', '/all/b', '/all/c');
   const before = await dumpTables(app.ctx);
-  const message = 'files of a request may be 2 (TAPEGATE_REQUEST_FILES), and it takes 3';
+  const message = 'files must be at most 2 in a request (TAPEGATE_REQUEST_FILES), not 3';
   const files = ['/all/a', '/all/b', '/all/c', '/all/never'];
   for (const [input, contract] of [
     [{ files }, { files }] as const,
@@ -90,7 +90,7 @@ test.each([
 ] as const)('email addresses must be allowed by TAPEGATE_MAIL_TO: %s', async (mailTo, allowed, refused, others) => {
   await start({ mailTo });
   const id = await makeRequest(app, { quota: 'alice', patterns: '/a/' });
-  const says = (address: string) => `must be the address of the quota itself${others}, not "${address}"`;
+  const says = (address: string) => `must be the quota's own address${others}, not "${address}"`;
   for (const address of refused) {
     const bad = `notify_on_first_file ${says(address)}`;
     await expectError(post(app, { quota: 'alice', patterns: '/a/', notify_on_first_file: address }), 400, bad);

@@ -43,7 +43,7 @@ test('first and second copies move to the same positions of the other volume, an
   ]);
   const volume = `SELECT medium, used::int, next_position::int AS next, library_id AS library FROM volume WHERE name = 'B1'`;
   expect(await sql(volume)).toEqual([{ medium: 'lto-8', used: 4000, next: 7, library: 1 }]);
-  expect(await move('A1', 'B1')).toEqual({ __typename: 'NotFound', message: 'nothing is on volume "A1"' });
+  expect(await move('A1', 'B1')).toEqual({ __typename: 'NotFound', message: 'volume "A1" contains no files' });
 });
 
 test('archive never assigns a position twice after a move', async () => {
@@ -95,12 +95,12 @@ test('an impossible move is refused by name, and changes nothing', async () => {
   const before = await dumpTables(app.ctx);
   const gone = (reason: string) => `to must not be retired: ${reason}`;
   const taken = (at: string, by: string, other: string) =>
-    `position ${at} has file "${by}", and would have ${other} as well`;
+    `position ${at} already contains file "${by}": file ${other} has the same position`;
   const twice = 'file "/four/twice" has one copy on volume "A9" and the other on "B9": both would be on "B9"';
   const refused: [Told, type: string, message: string][] = [
     [await move('A6', 'GONE1'), 'InvalidInput', gone('volume "GONE1" was retired: worn out')],
-    [await move('A6', 'GONE2'), 'InvalidInput', gone('volume "GONE2" was retired: nothing is put there any more')],
-    [await move('GONE2', 'B6'), 'NotFound', 'nothing is on volume "GONE2"'],
+    [await move('A6', 'GONE2'), 'InvalidInput', gone('volume "GONE2" was retired: it accepts no new files')],
+    [await move('GONE2', 'B6'), 'NotFound', 'volume "GONE2" contains no files'],
     [await move('A6', 'B6'), 'InUse', taken('2 of volume "B6"', '/four/there', '"/four/b" of volume "A6"')],
     [await move('A7', 'B7'), 'InUse', taken('5 of volume "B7"', '/four/second', '"/four/c" of volume "A7"')],
     [await move('A9', 'B9'), 'InUse', twice],
@@ -117,7 +117,7 @@ test('a move to a volume of another library is refused', async () => {
     buildRow({ line: 2, path: '/five/b', volume: 'D1', position: 8n }),
   ]);
   const refused = await move('S1', 'D1');
-  const message = expect.stringContaining('to must be of the library of "S1"');
+  const message = expect.stringContaining('to must be in the library of "S1"');
   expect(refused).toEqual({ __typename: 'InvalidInput', message });
   expect(await move('S1', 'D1', { dryRun: true })).toEqual(refused);
   expect(await move('S1', 'S2')).toMatchObject({ files: 1 });

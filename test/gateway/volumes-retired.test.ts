@@ -62,7 +62,7 @@ test('files of a retired volume are read from their other copies, and its second
     { path: '/one/second', volume: 'B1', position: 4, attempts: 0 },
   ]);
   expect((await viewRequest(app, id)).files.map(({ state }) => state)).toEqual(['WAITING', 'WAITING', 'WAITING']);
-  expect(await retire('A1')).toEqual({ __typename: 'NotFound', message: 'volume "A1": retired already' });
+  expect(await retire('A1')).toEqual({ __typename: 'NotFound', message: 'volume "A1": already retired' });
   expect(await retire('A1', { dryRun: true })).toMatchObject({ __typename: 'NotFound' });
 });
 
@@ -75,7 +75,7 @@ test('files without another copy are reported, and withdrawn only if asked for',
   const id = await makeRequest(app, { quota: 'ann', files: ['/two/a', '/two/d', '/two/safe'] });
   const before = await dumpTables(app.ctx);
   const message =
-    'volume "A2" has 6 files of 6000 bytes that can be read nowhere else: "/two/a", "/two/b", "/two/bad" and 3 more; withdraw them with it, or say where else they are';
+    'volume "A2" has the only usable copy of 6 files (6000 bytes): "/two/a", "/two/b", "/two/bad" and 3 more; withdraw them with the volume, or import their other positions first';
   for (const more of [{}, { dryRun: true }]) {
     expect(await retire('A2', more)).toEqual({ __typename: 'InUse', message });
   }
@@ -146,7 +146,7 @@ test('a volume in use is refused with the name of the drive, and nothing is stor
   await sql(
     `INSERT INTO drive (name, volume_id, lease_until) SELECT 'drive-7', id, timezone('utc', now()) + interval '10 minutes' FROM volume WHERE name = 'A4'`,
   );
-  const refusal = (does: string, way = 'suspend or drain the volume first, and try again when nothing runs on it') => ({
+  const refusal = (does: string, way = 'suspend or drain the volume, and try again when no drive uses it') => ({
     __typename: 'InUse',
     message: `volume "A4" is in use: drive-7 ${does}; ${way}`,
   });
@@ -161,7 +161,7 @@ test('a volume in use is refused with the name of the drive, and nothing is stor
   await sql(`UPDATE drive SET volume_id = NULL WHERE name = 'drive-7'`);
   expect(await retire('A4')).toEqual(refusal('reads 1 file from it'));
   await sql(`UPDATE drive SET lease_until = now() - interval '1 day' WHERE name = 'drive-7'`);
-  const abandoned = 'no engine holds that drive any more, and the next one puts it in order: try again then';
+  const abandoned = 'the engine of the drive has stopped: try again when another engine has recovered the drive';
   expect(await retire('A4')).toEqual(refusal('reads 1 file from it', abandoned));
   await sql(`UPDATE ${recall}`, ['WAITING', null]);
   expect(await retire('A4')).toMatchObject({ files: 2 });
@@ -188,7 +188,7 @@ test('imports, archive and moves put no file on a retired volume', async () => {
   });
   expect([status, (body as { faults: string[] }).faults]).toEqual([
     400,
-    [`line 3: volume "${volume}" was retired: torn`, 'line 4: volume "A5" was retired: nothing is put there any more'],
+    [`line 3: volume "${volume}" was retired: torn`, 'line 4: volume "A5" was retired: it accepts no new files'],
   ]);
   expect(await placed('/five/')).toEqual([]);
   await addFiles(app.ctx, [{ path: '/five/e', volume: 'V5' }]);

@@ -96,9 +96,12 @@ test('a withdrawal that matches nothing, or was made already, is refused and cha
   await addPaths(app.ctx, '/three/a', '/three/b');
   await withdraw('/three/b');
   const refused: [Chosen, string][] = [
-    [await withdraw('/three'), 'there is no file "/three"; it is a folder, and "/three/" are the files below it'],
+    [
+      await withdraw('/three'),
+      'there is no file "/three"; it is a directory: to select the files below it, use "/three/"',
+    ],
     [await withdraw('/nowhere/'), 'there is no file below "/nowhere/"'],
-    [await withdraw('/three/b'), 'file "/three/b": withdrawn already'],
+    [await withdraw('/three/b'), 'file "/three/b": already withdrawn'],
     [await reinstate('/three/a'), 'file "/three/a": not withdrawn'],
   ];
   for (const [{ message }, expected] of refused) expect(message).toBe(expected);
@@ -174,7 +177,7 @@ test('files missing in a complete list are withdrawn, and restored by a list tha
   expect(await countListed('/six/')).toBe(39);
   expect(await countListed('/sixty')).toBe(1);
   const gone = (await viewRequest(app, id)).files.filter(({ state }) => state === 'FAILED');
-  const missing = failed(': a complete list of the archive does not have it');
+  const missing = failed(': missing from a complete list of the archive');
   expect(gone).toMatchObject(['/six/f138', '/six/f139'].map((path) => ({ path, ...missing })));
   // only an operator restores a file that an operator has withdrawn
   await withdraw('/six/f100');
@@ -188,7 +191,7 @@ test('a list that misses more than maxWithdrawn percent of the files changes not
   const paths = Array.from({ length: 20 }, (_, n) => `/seven/f${100 + n}`);
   await importList(paths);
   const half = [...paths.slice(0, 10), '/seven/other'];
-  const error = expect.stringContaining('the list does not have 10 of 20 files below "/seven/"');
+  const error = expect.stringContaining('the list omits 10 of 20 files below "/seven/"');
   expect(await importList(half, '?complete=/seven/')).toMatchObject({ status: 409, body: { error } });
   expect((await importList([], '?complete=/seven/')).status).toBe(409);
   expect((await importList(half, '?complete=/seven/&maxWithdrawn=49')).status).toBe(409);
@@ -201,10 +204,10 @@ test('bad parameters of an import are refused', async () => {
   const refused: [string, string][] = [
     ['?complet=/a/', 'complet is nothing that an import takes: there are complete, maxWithdrawn, dryRun, skipInvalid'],
     ['?complete=/a/&complete=/b/', 'complete must be given once'],
-    ['?complete=/', 'complete must be a file or a folder, and not all there is: "/"'],
-    ['?complete=%00', 'complete has a path that is taken by no disk: "\\u0000"'],
+    ['?complete=/', 'complete must be a file or a directory, not "/"'],
+    ['?complete=%00', 'complete has a path that contains NUL or invalid Unicode: "\\u0000"'],
     ['?maxWithdrawn=5', 'maxWithdrawn is for an import that is complete'],
-    ['?complete=/a&maxWithdrawn=-1', 'maxWithdrawn must be from 0 to 100, in percent, not "-1"'],
+    ['?complete=/a&maxWithdrawn=-1', 'maxWithdrawn must be a percentage from 0 to 100, not "-1"'],
     ['?dryRun=yes', 'dryRun must be true or false, not "yes"'],
   ];
   for (const [query, error] of refused) {
@@ -290,7 +293,7 @@ test('a purged file that is in requests stays in them under a path of its own', 
   });
   expect(await countListed('/purged-nine/', 'withdrawn: true')).toBe(0);
   const hidden = files[0]?.path ?? '';
-  expect((await reinstate(hidden)).message).toContain('that Tapegate keeps for itself');
+  expect((await reinstate(hidden)).message).toContain('contains a reserved name');
   await cancel(app, id);
   expect((await get(app, `/requests/${id}`)).text).toContain(hidden);
 });

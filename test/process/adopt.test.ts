@@ -246,7 +246,7 @@ test('files whose paths are directories of others are reported and left out, by 
       kind: 'file-refused',
       thing: '/badc/clash',
       there: 'ON TAPE, 1 bytes',
-      here: 'nothing: "/badc/clash" cannot be a file and a folder, of "/badc/clash/new.nc"',
+      here: 'nothing: "/badc/clash" cannot be a file and also the directory of "/badc/clash/new.nc"',
     },
   ]);
   const paths = await ask(`SELECT path FROM tape_file WHERE path LIKE '/badc/clash%'`);

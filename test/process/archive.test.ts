@@ -439,7 +439,7 @@ test('a file whose path is imported while it is written is refused, and the next
   expect(first).toMatchObject({ archived: 1, bytes: 11n, unchanged: 0 });
   const unused = (n: number) => ` (at TG0001, position ${n} are bytes that nothing refers to)`;
   expect(first.failed).toEqual([
-    `${dir}/b/folder: while it was written, "/b/folder" cannot be a file and a folder, of "/b/folder/below": give one of them another name, and run it again${unused(2)}`,
+    `${dir}/b/folder: while it was written, "/b/folder" cannot be a file and also the directory of "/b/folder/below": give one of them another name, and run it again${unused(2)}`,
     `${dir}/c/taken: while it was written, /c/taken came to be on tape; run it again, which compares the two${unused(3)}`,
   ]);
   expect(await readCatalogue()).toMatchObject([

@@ -157,14 +157,14 @@ test('token create prints only the token on standard output, and it is valid unt
 
 test('token create refuses bad options by name', async () => {
   expect(await run('token', 'create', 'robot', '--role', 'service')).toEqual(
-    refused(2, '--quota must name the users for whom the service acts'),
+    refused(2, '--quota must list the users for whom the service acts'),
   );
   expect(await run('token', 'create', 'ann', '--expires', '2001-01-01')).toMatchObject({
     code: 2,
     stderr: expect.stringContaining('tapegate: --expires must be in the future'),
   });
   expect(await run('token', 'create', 'ann', '--expires', 'soon')).toMatchObject({ code: 2 });
-  expect(await run('token', 'create', 'a:b')).toEqual(refused(2, '<name> must be without a colon, not "a:b"'));
+  expect(await run('token', 'create', 'a:b')).toEqual(refused(2, '<name> must not contain a colon: "a:b"'));
 });
 
 test('a read-only token may not run operators’ commands', async () => {
@@ -178,7 +178,7 @@ test('a read-only token may not run operators’ commands', async () => {
   ]) {
     expect([args, await runCli(args, { env })]).toEqual([
       args,
-      refused(1, `"vera" may not do that: it reads only, and nothing that is an operator's`),
+      refused(1, `"vera" may not do this: its token may only read, without the rights of an operator`),
     ]);
   }
 });
@@ -286,7 +286,7 @@ test('an argument or option that the gateway refuses is reported by its name, an
   const told = (message: string): Result => refused(2, message);
   const set = (...args: string[]) => run('rule', 'set', 'request', ...args);
   expect(await set('demo', '--user', 'ann')).toEqual(told('<prefix> has a path that does not begin with "/": "demo"'));
-  expect(await set('', '--user', 'ann')).toEqual(told('<prefix> must not be empty: / is everything'));
+  expect(await set('', '--user', 'ann')).toEqual(told('<prefix> must not be empty: use / for all paths'));
   expect(await set('/demo', '--user', '')).toEqual(told('--user must not be empty'));
   expect(await set('/demo', '--group', '')).toEqual(told('--group must not be empty'));
   expect(await run('token', 'create', '')).toEqual(told('<name> must not be empty'));
@@ -343,12 +343,12 @@ test('doctor finds and repairs wrong rows remotely, and refers to a host with th
   const mountpoint = path.join(dir, 'disk');
   await runHere('disk', 'add', mountpoint, '--size', '5G', '--create');
   const { id } = await app.ctx.db.prisma.restoreDisk.findUniqueOrThrow({ where: { mountpoint } });
-  const note = `not looked at here: ${mountpoint} (tape1); run "tapegate doctor" on a host that has them, with DATABASE_URL\n`;
+  const note = `not checked here: ${mountpoint} (tape1); run "tapegate doctor" with DATABASE_URL on a host that mounts them\n`;
   await noteMeasurements(app.ctx, 'tape1', [{ diskId: id, free: 1n, problem: null }]);
   await keepMeasurements();
   await addQuota(app.ctx, 'faulty', 10n ** 9n);
   await app.ctx.db.pool.query(`UPDATE quota SET used = 77 WHERE "user" = 'faulty'`);
-  const fault = 'quota-used: user faulty: expected 0 bytes held; found 77 bytes used';
+  const fault = 'quota-used: user faulty: expected 0 bytes in requests; found 77 bytes used';
   const summary = /^checked \d+ quotas?, \d+ requests?, \d+ request files?, \d+ recalls?, no disk: (.*)$/;
   const read = async (...args: string[]) => {
     const { code, stdout, stderr } = await run('doctor', ...args);
@@ -357,7 +357,7 @@ test('doctor finds and repairs wrong rows remotely, and refers to a host with th
   };
   expect(await read()).toEqual({ code: 1, lines: [fault, '1 finding, 0 repaired'], stderr: note });
   const [json, report] = parseLines(await run('doctor', '--json'));
-  const finding = { kind: 'quota-used', thing: 'user faulty', expected: '0 bytes held', found: '77 bytes used' };
+  const finding = { kind: 'quota-used', thing: 'user faulty', expected: '0 bytes in requests', found: '77 bytes used' };
   expect(json).toEqual({ ...finding, isRepaired: false });
   const { lookedAt, ...counts } = report;
   expect(counts).toEqual({ found: 1, repaired: 0 });

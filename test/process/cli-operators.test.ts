@@ -48,7 +48,7 @@ zoë   16.0 PB  0 bytes  1       zoe@example.org  a note
 
 test('quota set changes only what it is given, and a new quota needs a size', async () => {
   const show = async () => JSON.parse((await run('quota', 'show', 'kim', '--json')).stdout);
-  const missing = refused(2, '--size must be given for a new quota, and user "kim" has none yet');
+  const missing = refused(2, '--size is required: user "kim" has no quota yet');
   expect(await run('quota', 'set', 'kim', '--email', 'kim@example.org')).toEqual(missing);
   await run('quota', 'set', 'kim', '--size', '1T', '--notes', 'kept');
   const before = await show();
@@ -63,7 +63,7 @@ test('quota set changes only what it is given, and a new quota needs a size', as
     [[], 'nothing to set: give --size, --email, --notes or --weight'],
     [['--size', 'ten'], '--size must be bytes, such as 500000000, 500M or 10T, not "ten"'],
     [['--size', '10000P'], '--size must be bytes, such as 500000000, 500M or 10T, not "10000P"'],
-    [['--email', 'nobody'], '--email must be an e-mail address, not "nobody"'],
+    [['--email', 'nobody'], '--email must be an email address, not "nobody"'],
     [['--weight=much'], '--weight must be a number, not "much"'],
     [['--weight=0'], `${weight} 0`],
     [['--weight=1000001'], `${weight} 1000001`],

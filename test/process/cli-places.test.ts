@@ -231,7 +231,7 @@ test('disk remove refuses a disk with copies, and removes the suspension of an e
   expect(await run('disk', 'remove', app.restoreDir)).toEqual(
     refused(
       1,
-      `the restore disk ${JSON.stringify(app.restoreDir)} holds 2 copies of 1500 bytes and has 0 recalls under way: drain it, and remove it once nothing is left there`,
+      `restore disk ${JSON.stringify(app.restoreDir)} contains 2 copies of 1500 bytes and has 0 running recalls: drain it, and remove it when it is empty`,
     ),
   );
 });

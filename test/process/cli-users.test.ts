@@ -247,7 +247,7 @@ test('request refuses more files than --max-files', async () => {
   const stored = await app.ctx.db.prisma.request.findUnique({ where: { id: made.requestId } });
   expect(stored).toMatchObject({ maxFiles: 2, maxBytes: 10n ** 13n, filesTotal: 2 });
   expect(await run(...ocean, '--max-files', '1')).toEqual(
-    refused(2, '--max-files is 1, and the request takes 2 files'),
+    refused(2, '--max-files is 1, but the request would contain 2 files'),
   );
 });
 
@@ -274,17 +274,17 @@ test('release releases files of a request by path, by lists and by a part of the
     refused(2, '--match must not be empty; "/" matches all paths'),
   );
   expect(await run('release', id, '--file', '/ocean/a.nc')).toEqual(
-    refused(2, `--file has what request ${id} does not contain: "/ocean/a.nc"`),
+    refused(2, `--file must be in request ${id}, not "/ocean/a.nc"`),
   );
   for (const args of [[], ['--file', '/x', '--match', 'x']]) {
     expect(await run('release', id, ...args)).toEqual(refused(2, 'give either --file or --match'));
   }
   expect(await run('release', id, '--match', 'nowhere')).toEqual(
-    refused(2, `--match is in no path of request ${id}: "nowhere"`),
+    refused(2, `--match must match a path of request ${id}, not "nowhere"`),
   );
   await run('cancel', id);
   expect(await run('release', id, '--match', 'let-go')).toEqual(
-    refused(2, `id ${id} is a request that has ended: its files are let go already`),
+    refused(2, `id ${id} is a request that has ended: its files are already released`),
   );
   const [waiting] = parseLines(await run('request', '--quota', 'ann', '--file', '/let-go/x', '/let-go/y', '--json'));
   expect((await run('release', String(waiting.requestId), '--file', '/let-go/x')).stdout).toBe(

@@ -130,7 +130,7 @@ test('a watch reports why a request does not go on, and no time left, also on a 
       .stderr()
       .split('\n')
       .filter((line) => line.includes('1/4 files  1.00 kB of 4.00 kB'));
-  const reason = /waiting; OTHERS\/kept: its volume is out of service: cleaning/;
+  const reason = /waiting; OTHERS\/kept: its volume is suspended: cleaning/;
   await waitFor('the reason', async () => lines().some((line) => reason.test(line)));
   const first = lines().findIndex((line) => reason.test(line));
   expect(
@@ -138,7 +138,7 @@ test('a watch reports why a request does not go on, and no time left, also on a 
       .slice(first)
       .filter((line) => !reason.test(line)),
   ).toEqual([]);
-  await terminal.waitForOutput(/waiting; OTHERS\/kept: its volume is out of service: cleaning\n/);
+  await terminal.waitForOutput(/waiting; OTHERS\/kept: its volume is suspended: cleaning\n/);
   await terminal.waitForOutput(/\u2588+\u2591+ 25% {2}1\/4 files {2}1\.00 kB of 4\.00 kB {2}\S+ \S+\/s {2}waiting/);
   await resume(app, 'VOLUME', 'OTHERS/kept');
   letAllGo();

@@ -132,12 +132,12 @@ test('wrong counters are found and recalculated', async () => {
   ]);
   await sql(`UPDATE request SET state = 'RESTORING' WHERE id = $1`, [id]);
   await expectRepaired([
-    parseFault(`disk-used | ${app.restoreDir} | ${used} bytes of noted copies | ${used + 7n} bytes used`),
+    parseFault(`disk-used | ${app.restoreDir} | ${used} bytes of recorded copies | ${used + 7n} bytes used`),
     parseFault(`disk-reserved | ${app.restoreDir} | 0 bytes of running recalls | 9 bytes reserved`),
     parseFault(
       `request-counts | request ${id} | 2 files, 2 on disk, 0 failed, 2000 bytes, 2000 bytes on disk | 3 files, 2 on disk, 0 failed, 2000 bytes, 1000 bytes on disk`,
     ),
-    parseFault('quota-used | user alice | 2000 bytes held | 2005 bytes used'),
+    parseFault('quota-used | user alice | 2000 bytes in requests | 2005 bytes used'),
     parseFault('quota-counts | user alice | 0 unresolved paths | 3 counted'),
   ]);
   expect((await viewRequest(app, id)).state).toBe('COMPLETED');

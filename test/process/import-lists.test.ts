@@ -57,7 +57,7 @@ const readPaths = async () => (await readCatalogue()).map((row) => (row as { pat
 const list = ['--format', 'find', '--volume', 'HSM'];
 const inventory = ['--format', 's3-inventory', '--volume', 'raw'];
 const entry = (name: string) => `1000 1709245801.5 640 1000 1000 ${name}\n`;
-const hint = '--skip-invalid leaves out names that cannot be restored';
+const hint = 'use --skip-invalid to skip names that cannot be restored';
 const refusedRows = (...faults: string[]) => refused(1, ['nothing was imported:', ...faults].join('\n  '));
 /** Some faults are names. */
 const refusedNames = (...faults: string[]) =>
@@ -101,14 +101,14 @@ test.each(ways)('names that cannot be restored are left out %s and listed in a n
   expect(statSync(`${file}.rejects`).mode & 0o777).toBe(0o600);
   const rejects = readFileSync(`${file}.rejects`, 'utf8').trimEnd().split('\n');
   expect(rejects).toEqual([
-    'line 2: path has the part "": "/a//b"',
-    'line 3: path has the part "..": "/a/../c"',
-    'line 4: path has the part ".": "/a/./d"',
-    expect.stringContaining('line 5: path has a part longer than 255 bytes'),
+    'line 2: path contains the part "": "/a//b"',
+    'line 3: path contains the part "..": "/a/../c"',
+    'line 4: path contains the part ".": "/a/./d"',
+    expect.stringContaining('line 5: path contains a part longer than 255 bytes'),
     expect.stringContaining('line 10: is not valid UTF-8: "1000 1709245801.5 640 1000 1000 /a/caf\\\\xe9"'),
-    'line 6: "/e" cannot be a file and a folder, of "/e/f"',
-    'line 8: "/z/known" cannot be a file and a folder, of "/z/known/below"',
-    'line 9: "/z/x" cannot be a file and a folder, of "/z/x/deep"',
+    'line 6: "/e" cannot be a file and also the directory of "/e/f"',
+    'line 8: "/z/known" cannot be a file and also the directory of "/z/known/below"',
+    'line 9: "/z/x" cannot be a file and also the directory of "/z/x/deep"',
   ]);
   expect(await readPaths()).toEqual(['/a/last', '/a/ok', '/e/f', '/z/known', '/z/x/deep']);
   expect(await runImport(way, [file, ...list, '--skip-invalid'])).toMatchObject({ code: 1 });
@@ -142,11 +142,11 @@ test('keys of an S3 inventory that are no paths are left out', async () => {
   expect([code, await readPaths()]).toEqual([0, ['/a/b', '/ok']]);
   expect(readFileSync(rejects, 'utf8')).toBe(
     [
-      `${partOf(0)} line 2: path has the part "": "//lead"`,
-      `${partOf(0)} line 3: path has the part "": "/a//b"`,
+      `${partOf(0)} line 2: path contains the part "": "//lead"`,
+      `${partOf(0)} line 3: path contains the part "": "/a//b"`,
       `${partOf(1)} line 2: the key "%FF" is not URL-encoded UTF-8`,
-      `${partOf(1)} line 4: path has the part "": "/dir/"`,
-      `${partOf(0)} line 1: "/a" cannot be a file and a folder, of "/a/b"\n`,
+      `${partOf(1)} line 4: path contains the part "": "/dir/"`,
+      `${partOf(0)} line 1: "/a" cannot be a file and also the directory of "/a/b"\n`,
     ].join('\n'),
   );
 });
@@ -162,8 +162,8 @@ test.each(ways)('bad entries of a list are reported with its own lines %s, and n
   const bad = write('bad', `1 1 /a\nnonsense\n2 2 /c\n3 3 /d/../e\n`);
   expect(await runImport(way, [bad, ...list])).toEqual(
     refusedNames(
-      `line 2: "nonsense" is not what find -printf '%s %T@ %m %U %G %p\\n' prints`,
-      'line 4: path has the part "..": "/d/../e"',
+      `line 2: "nonsense" is not in the format of find -printf '%s %T@ %m %U %G %p\\n'`,
+      'line 4: path contains the part "..": "/d/../e"',
     ),
   );
   const twice = write('twice', entry('/a/x') + entry('/b/y') + entry('/a/x'));

@@ -240,7 +240,7 @@ const outcomeOf = (input: string | Uint8Array) =>
   );
 const importPaths = (...paths: string[]) => outcomeOf(['path,size', ...paths.map((file) => `${file},1`)].join('\n'));
 const refusalOfNames = (...faults: string[]) =>
-  `${refusal(...faults)}\n--skip-invalid leaves out names that cannot be restored`;
+  `${refusal(...faults)}\nuse --skip-invalid to skip names that cannot be restored`;
 const refusal = (...faults: string[]) => ['nothing was imported:', ...faults.map((fault) => `  ${fault}`)].join('\n');
 
 const good = Array.from({ length: 3000 }, (_, n) => `/good/${n},${n},T`);
@@ -307,7 +307,7 @@ test('an import whose database connection breaks ends with 4 and stores nothing'
 
 test('a path that is a file and a directory in one import is refused with its lines', async () => {
   expect(await importPaths('/one/p/q/r', '/one/x', '/one/p')).toBe(
-    refusalOfNames('lines 2 and 4: "/one/p" cannot be a file and a folder, of "/one/p/q/r"'),
+    refusalOfNames('lines 2 and 4: "/one/p" cannot be a file and also the directory of "/one/p/q/r"'),
   );
 });
 
@@ -315,8 +315,8 @@ test('a path below or above a file of the catalogue is refused; one with the sam
   expect(await importPaths('/two/p', '/two/d/e/f')).toBe('2 added');
   expect(await importPaths('/two/new', '/two/p/q', '/two/d')).toBe(
     refusalOfNames(
-      'line 3: "/two/p" cannot be a file and a folder, of "/two/p/q"',
-      'line 4: "/two/d" cannot be a file and a folder, of "/two/d/e/f"',
+      'line 3: "/two/p" cannot be a file and also the directory of "/two/p/q"',
+      'line 4: "/two/d" cannot be a file and also the directory of "/two/d/e/f"',
     ),
   );
   expect(await importPaths('/two/p-q', '/two/p.q', '/two/p0', '/two/d/e/f0', '/two/D')).toBe('5 added');
@@ -336,8 +336,8 @@ test('archive names the files whose paths conflict, writes none of them to tape,
   for (const name of ['a.nc', 'b.nc', 'sub/c.nc']) writeFileSync(path.join(dir, name), name);
   const { code, stderr } = await runCli(['archive', dir, '--prefix', '/arc', '--new-library'], { env });
   expect(code).toBe(1);
-  expect(stderr).toContain(`${dir}/a.nc: "/arc/a.nc" cannot be a file and a folder, of "/arc/a.nc/deep"`);
-  expect(stderr).toContain(`${dir}/sub/c.nc: "/arc/sub" cannot be a file and a folder, of "/arc/sub/c.nc"`);
+  expect(stderr).toContain(`${dir}/a.nc: "/arc/a.nc" cannot be a file and also the directory of "/arc/a.nc/deep"`);
+  expect(stderr).toContain(`${dir}/sub/c.nc: "/arc/sub" cannot be a file and also the directory of "/arc/sub/c.nc"`);
   const { rows } = await app.ctx.db.pool.query(
     `SELECT f.path, v.used::int AS bytes FROM tape_file f JOIN volume v ON v.id = f.volume_id WHERE starts_with(path, '/arc/')`,
   );

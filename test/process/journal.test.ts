@@ -41,7 +41,7 @@ test('the program of systemd reports that a service is ready, and a failure of i
   const env = { NOTIFY_SOCKET: '/run/notify', PATH: `${dir}:${process.env.PATH}` };
   expect(await notifyReady(env)).toBeUndefined();
   expect(readFileSync(told, 'utf8')).toBe('/run/notify --ready\n');
-  expect(await notifyReady({ ...env, PATH: path.join(dir, 'none') })).toMatch(/^systemd cannot be told .*ENOENT/);
+  expect(await notifyReady({ ...env, PATH: path.join(dir, 'none') })).toMatch(/^cannot notify systemd .*ENOENT/);
   expect(await notifyReady({ PATH: path.join(dir, 'none') })).toBeUndefined();
 });
 

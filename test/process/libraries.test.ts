@@ -198,7 +198,7 @@ test('a volume shows its library, and an import that names another library is re
     `line 1: volume "EAST${serial}" is in library "east", not in "west"`,
   );
   await expect(addFiles(app.ctx, [{ ...row, volume: 'NEW1', library: 'nowhere' }])).rejects.toThrow(
-    'line 1: there is no library "nowhere"; there are directory, east, west',
+    'line 1: there is no library "nowhere"; the libraries are directory, east, west',
   );
   const mixed = [
     { path: '/mixed/1', volume: 'NEW2', library: 'east' },
@@ -286,11 +286,11 @@ test('a change of a library changes only the given settings, and none if one is 
   expect(await set({ name: 'plain', kind: 'ltfs', drives: 5 })).toEqual({
     __typename: 'InvalidInput',
     message: expect.stringMatching(
-      /^kind must stay "directory", not become "ltfs": what is on its volumes could not be /,
+      /^kind must stay "directory", not become "ltfs": its volumes would become unreadable/,
     ),
   });
   expect(await set({ name: 'plain', depthFiles: 5, drives: 5 })).toMatchObject({
-    message: expect.stringMatching(/^depthFiles is of libraries that stage files, /),
+    message: expect.stringMatching(/^depthFiles must not be set to \d+: it applies only to staging libraries, /),
   });
   expect(await set({ name: 'plain', settings: { folder: '' }, drives: 5 })).toMatchObject({
     message: expect.stringMatching(/^settings\.folder must be given/),

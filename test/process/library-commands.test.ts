@@ -68,15 +68,13 @@ east       directory  1        1       -      -     in service
     );
   expect(await runCli(['library', 'set', 'east', '--kind', 's3'], { env: remote })).toMatchObject({
     code: 2,
-    stderr: expect.stringContaining(
-      'kind must stay "directory", not become "s3": what is on its volumes could not be read',
-    ),
+    stderr: expect.stringContaining('kind must stay "directory", not become "s3": its volumes would become unreadable'),
   });
   expect(await runCli(['library', 'remove', 'east'], { env: remote })).toEqual({
     code: 1,
     stdout: '',
     stderr:
-      'tapegate: the library "east" has 1 file of 11 bytes on 1 volume, and 0 recalls from it: import what it has with other places first\n',
+      'tapegate: library "east" contains 1 file of 11 bytes on 1 volume, and has 0 recalls: import its files with positions in another library first\n',
   });
 });
 

@@ -188,7 +188,7 @@ test('an email that is sent after its request has ended says so, and when it was
     (address) => server.mails.find(({ to }) => to.includes(address))?.body.split('\n')[0],
   );
   expect(lives).toMatch(/^Your request \d+ \("\/lives"\) matches no file/);
-  expect(ended).toMatch(/^This was written at [-:0-9 ]{19} UTC\. The request has ended since/);
+  expect(ended).toMatch(/^This email was written at [-:0-9 ]{19} UTC\. The request has ended since then/);
 });
 
 test('an engine without a mail server leaves email to one that has had it within a week, and logs it after that', async () => {

@@ -76,27 +76,27 @@ test('the first and the last email are sent once each, when their files can be r
   expect(first.headers.get('to')).toContain('all@first.example');
   expect(first.headers.get('auto-submitted')).toBe('auto-generated');
   expect(first.headers.get('message-id')).toMatch(/^<[0-9a-f-]{36}@archive\.example>$/);
-  expect(first.body).toBe(`The first file of your request ${id} ("ocean run 7", pattern "/all/") can be read now:
+  expect(first.body).toBe(`The first file of your request ${id} ("ocean run 7", pattern "/all/") is on disk:
 
   ${app.restoreDir}/all/a
 
-1 file is still to come, of 2 in all.
+1 more file will follow, of 2 in total.
 Restored files stay on disk until 2099-01-02 03:04:05 UTC.
 `);
   expect(subjectsTo('all@last.example')).toEqual([]);
 
   gate.open();
   const last = await server.waitForMail('all@last.example', 'Restored: ocean run 7');
-  expect(last.body).toBe(`Nothing is left to do for your request ${id} ("ocean run 7", pattern "/all/").
+  expect(last.body).toBe(`Your request ${id} ("ocean run 7", pattern "/all/") has finished.
 
   on disk:  2 files, 2.00 MB
 
-Until 2099-01-02 03:04:05 UTC you find them here:
+The restored files are available until 2099-01-02 03:04:05 UTC:
 
   ${app.restoreDir}/all/a
   ${app.restoreDir}/all/b
 
-Below these directories each file has its archive path:
+Each file has its archive path below one of these directories:
   ${app.restoreDir}
 `);
   expect(readable).toEqual({ 'all@first.example': ['/all/a'], 'all@last.example': ['/all/a', '/all/b'] });
@@ -136,13 +136,13 @@ test('the last email lists unknown paths, and the own paths of files that were o
   const files = ['/known/żółw\n2', '/known/on-disk', '/known/never'];
   await request('known', { files, label: 'three' });
   const first = await server.waitForMail('known@first.example', 'First file restored: three');
-  expect(first.body).toContain('\n  /known/on-disk\n\nNo other file is to come.\n');
+  expect(first.body).toContain('\n  /known/on-disk\n\nNo more files will follow.\n');
   const last = await server.waitForMail('known@last.example', 'Restored 1 of 3 files; 2 names not found: three');
   expect(last.body).toContain('\n  on disk:  1 of 3 files, 0 bytes\n  unknown:  2 names not found\n');
   expect(last.body).not.toContain('Below these directories');
   expect(last.body).toContain(`  /known/on-disk
 
-These have no restored file; what appears in the catalogue later is restored without another mail:
+These paths have no restored file. Files that appear in the catalogue later are restored without another email:
 
   /known/żółw\uFFFD2 (not in the catalogue)
   /known/never (not in the catalogue)
@@ -152,7 +152,7 @@ These have no restored file; what appears in the catalogue later is restored wit
 test('a request that matches nothing gets its last email at once, and no first one', async () => {
   const id = await request('nothing', { patterns: 'no such file' });
   const last = await server.waitForMail('nothing@last.example', 'No files: no such file');
-  expect(last.body).toBe(`Your request ${id} ("no such file") matches no file that the catalogue knows.
+  expect(last.body).toBe(`Your request ${id} ("no such file") matches no file in the catalogue.
 
   on disk:  0 files, 0 bytes
 `);
@@ -168,18 +168,11 @@ test('the subject says if all files failed, and there is no first email', async 
 
 test.each([
   [
-    ...(['quota', 'erin', 2500n, 3, 'quota:    3 files found', 'no room in your quota'] as const),
+    ...(['quota', 'erin', 2500n, 3, 'quota:    3 files with', 'no room in your quota'] as const),
     ...(['2 of 5 files', ' 2 of 5 files; 3 files without room in the quota'] as const),
   ],
   [
-    ...([
-      'limit of the request',
-      'fred',
-      99_000n,
-      2,
-      'limit:    3 files are',
-      'beyond the limit of the request',
-    ] as const),
+    ...(['limit of the request', 'fred', 99_000n, 2, 'limit:    3 files', 'beyond the limit of the request'] as const),
     ...(['2 files', ''] as const),
   ],
 ] as const)('the last email lists the files beyond the %s', async (...row) => {
@@ -216,7 +209,7 @@ test('a release that completes a request sends the last email, and a later relea
   await release(app, { id, match: 'freed/b' });
   gate.open();
   const last = await server.waitForMail('freed@last.example', 'Restored: /freed/');
-  expect(last.body).toContain('\n  on disk:  1 file, 1.00 kB\n  released: 1 file, as you asked\n');
+  expect(last.body).toContain('\n  on disk:  1 file, 1.00 kB\n  released: 1 file, as you requested\n');
   await release(app, { id, match: 'freed/a' });
   await waitUntilSent();
   expect(subjectsTo('freed@last.example')).toHaveLength(1);
@@ -328,7 +321,7 @@ test.each([
   const [first, last] = ['first', 'last'].map((name) => `link-${dashboard}@${name}.example`);
   const addresses = { notify_on_first_file: first, notify_on_last_file: last };
   const id = await makeRequest(other, { quota: 'alice', patterns: '/link/', ...addresses });
-  const link = `\n\nThe request as it is now: https://archive.example/tapes/${path}${id}\n`;
+  const link = `\n\nCurrent state of the request: https://archive.example/tapes/${path}${id}\n`;
   for (const [address = '', subject = ''] of [
     [first, 'First file restored: /link/'],
     [last, 'Restored: /link/'],

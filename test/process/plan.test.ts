@@ -105,13 +105,13 @@ describe('while no engine works', () => {
     const pattern = '/idle';
     const rejected: [input: object, type: string, message: unknown][] = [
       [{ quota: 'nobody', pattern }, 'UnknownUser', 'there is no quota for user "nobody"'],
-      [{ quota: 'ann' }, 'InvalidInput', 'pattern or files must be given, and neither is'],
+      [{ quota: 'ann' }, 'InvalidInput', 'pattern or files must be given'],
       [
         { quota: 'ann', pattern, retention: '2020-01-01' },
         'InvalidInput',
         expect.stringContaining('retention must be in the future: 2020-01-01T00:00:00 is not after '),
       ],
-      [{ quota: 'ann', pattern, maxFiles: 3 }, 'InvalidInput', 'maxFiles is 3, and the request takes 4 files'],
+      [{ quota: 'ann', pattern, maxFiles: 3 }, 'InvalidInput', 'maxFiles is 3, but the request would contain 4 files'],
     ];
     for (const [input, __typename, message] of rejected) expect(await estimate(input)).toEqual({ __typename, message });
     const poor = { isEnough: false, quotaUsedAfter: '5000000000' };
@@ -243,7 +243,7 @@ describe('while an engine works', () => {
     const failed = await waitFor('a failure', async () =>
       (await readWaiting(bad))?.parts.find(({ reason }) => reason === 'RETRY'),
     );
-    expect(failed.explanation).toBe('it has failed, and is tried again later: the arm is stuck');
+    expect(failed.explanation).toBe('it has failed, and will be retried: the arm is stuck');
     const busy = await makeRequest(app, { quota: 'ann', files: ['/busy'] });
     await waitFor('a read', async () => library.log.some(({ what, volume }) => what === 'read' && volume === 'BUSY'));
     const many = await makeRequest(app, { quota: 'ann', patterns: '/many/' });
@@ -279,7 +279,7 @@ describe('while an engine works', () => {
     expect(await readWaiting(busy)).toMatchObject({ files: 1, parts: [{ volume: 'BUSY', reason: 'READING' }] });
     expect(await readWaiting(held)).toMatchObject({
       ...{ end: null, place: null },
-      parts: [{ volume: 'HELD', reason: 'VOLUME_SUSPENDED', explanation: 'its volume is out of service: it squeaks' }],
+      parts: [{ volume: 'HELD', reason: 'VOLUME_SUSPENDED', explanation: 'its volume is suspended: it squeaks' }],
     });
     const [first, second] = [await readWaiting(many), await readWaiting(one)];
     expect(first).toMatchObject({ files: 12, parts: [{ volume: 'MANY', reason: 'QUEUED', files: 12 }] });

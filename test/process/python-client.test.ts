@@ -80,7 +80,7 @@ describe.skipIf(!PYTHON)('the client in Python', () => {
     expect(await first('release', id)).toMatchObject({ filesTotal: 0, filesReleased: 1 });
     expect(await command('release', id, '--match', '')).toMatchObject({
       code: 1,
-      stderr: 'tapegate: match or paths must be given, and neither is\n',
+      stderr: 'tapegate: match or paths must be given\n',
     });
     const byModule = `print(tapes.release(${id})["filesReleased"], tapes.update(${id}, label="two")["label"])`;
     expect(await script(byModule).ended).toMatchObject({ stdout: '1 two\n', stderr: '' });

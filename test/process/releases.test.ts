@@ -214,19 +214,19 @@ test('a release of files that the request does not contain, or of an ended reque
   await cancel(app, ended);
   await waitUntilCleared();
   const cases: [input: object, field: string, message: string][] = [
-    [{ paths: ['/own/a', '/alien/b'] }, 'paths', `paths has what request ${id} does not contain: "/alien/b"`],
+    [{ paths: ['/own/a', '/alien/b'] }, 'paths', `paths must be in request ${id}, not "/alien/b"`],
     [
       { paths: ['/nowhere', '/own/a', '/alien/c', '/alien/b'] },
       'paths',
-      `paths has what request ${id} does not contain: "/alien/b" and 2 more`,
+      `paths must be in request ${id}, not "/alien/b" and 2 more`,
     ],
-    [{ match: '/alien/' }, 'match', `match is in no path of request ${id}: "/alien/"`],
+    [{ match: '/alien/' }, 'match', `match must match a path of request ${id}, not "/alien/"`],
     [{ paths: ['own/a'] }, 'paths', 'paths has a path that does not begin with "/": "own/a"'],
     [{ match: 'a\0' }, 'match', 'match must not contain the character NUL: "a\\u0000"'],
-    [{ match: 'a', paths: ['/own/a'] }, 'match', 'match and paths exclude each other: give one of them'],
-    [{}, 'match', 'match or paths must be given, and neither is'],
-    [{ match: '', paths: [] }, 'match', 'match or paths must be given, and neither is'],
-    [{ id: ended, paths: ['/own/a'] }, 'id', `id ${ended} is a request that has ended: its files are let go already`],
+    [{ match: 'a', paths: ['/own/a'] }, 'match', 'match and paths exclude each other: give only one'],
+    [{}, 'match', 'match or paths must be given'],
+    [{ match: '', paths: [] }, 'match', 'match or paths must be given'],
+    [{ id: ended, paths: ['/own/a'] }, 'id', `id ${ended} is a request that has ended: its files are already released`],
   ];
   const before = await dump();
   for (const [input, field, message] of cases) {

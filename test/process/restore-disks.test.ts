@@ -140,7 +140,7 @@ test('a recall beyond the allocation of the disks waits with the reason, delays 
   const first = await ask('/space/0');
   await waitForState(app, first, 'COMPLETED');
   const second = await ask('/space/1');
-  const error = `no restore disk has room for 501 bytes: ${app.restoreDir} has 500 of its allocation of 1500 bytes left`;
+  const error = `no restore disk has room for 501 bytes: ${app.restoreDir} has 500 bytes left of its allocation of 1500 bytes`;
   expect(await waitForReason(second)).toEqual({ class: 'SPACE', error });
   expect((await readTries(app, second))['/space/1']).toMatchObject({ recallState: 'WAITING', attempts: 0 });
   const waiting = { state: 'QUEUED', filesFailed: 0, tapestoreRequestStart: null };
@@ -165,13 +165,13 @@ test('a recall beyond the real free space of the disk waits, and reports what is
   const second = await ask('/free/b');
   expect(await waitForReason(second)).toEqual({
     class: 'SPACE',
-    error: `no restore disk has room for 1000 bytes: ${app.restoreDir} has 500 bytes really free: 1500, of which 1000 are reserved`,
+    error: `no restore disk has room for 1000 bytes: ${app.restoreDir} has 500 free bytes: 1500 in its file system, with 1000 reserved`,
   });
   reads.open();
   await waitForState(app, first, 'COMPLETED');
   // what the first one has written is neither free nor reserved any more, and leaves no room for another one
   const third = await ask('/free/c');
-  expect((await waitForReason(third)).error).toContain(': 500, of which 0 are reserved');
+  expect((await waitForReason(third)).error).toContain(': 500 in its file system, with 0 reserved');
   await cancel(app, third); // or it might get the room
   await cancel(app, first);
   await waitForState(app, second, 'COMPLETED');

@@ -446,7 +446,7 @@ test.each([
   const { path: file, id } = await exchange(first);
   await importCopy({ path: file, volume, position });
   expect(await placesOf(file)).toBe(`${volume}:${position} -`);
-  await expect(retireVolume(app.ctx, { name: volume })).rejects.toThrow(/can be read nowhere else/);
+  await expect(retireVolume(app.ctx, { name: volume })).rejects.toThrow(/has the only usable copy/);
   await complete(id);
 });
 

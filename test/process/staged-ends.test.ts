@@ -76,11 +76,11 @@ test('there is no estimate for a library without restores and settings, and the 
   await working();
   expect(await estimate('/none/')).toEqual({
     end: null,
-    endUnknown: 'library silo has brought no file yet, and its settings do not say how long it takes',
+    endUnknown: 'library silo has not staged a file yet, and its settings do not say how long staging takes',
   });
   const env = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token };
   const { stdout } = await runCli(['request', '--dry-run', '--quota', 'alice', '--pattern', '/none/'], { env });
-  expect(stdout).toContain('end unknown: library silo has brought no file yet, and its settings do not say');
+  expect(stdout).toContain('end unknown: library silo has not staged a file yet, and its settings do not say');
 });
 
 test('the estimate follows the wait in the settings, and is shorter for files that were requested before', async () => {
@@ -123,7 +123,7 @@ test('there is no estimate while the library does not answer, and the answer say
   await makeRequest(app, { ...alice, patterns: '/away/' });
   await waitFor(
     'the reason',
-    async () => (await estimate('/none/')).endUnknown === 'library silo could not answer lately',
+    async () => (await estimate('/none/')).endUnknown === 'library silo did not answer recently',
   );
   expect((await estimate('/none/')).end).toBeNull();
   system.onCall = async () => {};

@@ -158,7 +158,7 @@ test('no more is requested than fits into the restore area; a file that no disk 
   const large = await waitFor('the large file to say why it waits', async () => (await sql(read))[0]);
   expect(large).toEqual({
     errorClass: 'SPACE',
-    error: `no restore disk has room for 6000 bytes: ${app.restoreDir} has 5500 of its allocation of 5500 bytes left`,
+    error: `no restore disk has room for 6000 bytes: ${app.restoreDir} has 5500 bytes left of its allocation of 5500 bytes`,
   });
   expect((await viewRequest(app, id)).filesFailed).toBe(0);
 });
@@ -362,7 +362,7 @@ test('a library is not removed before its files are released, even if they are i
   await askFor(['/a/000']);
   await failRelease();
   await expect(removeLibrary(app.ctx, 'silo')).rejects.toThrow(
-    'the library "silo" was asked for 1 file, and is still to be told that nobody needs it; try again when it was, or force it where it cannot be told any more',
+    'library "silo" still stages 1 file for Tapegate: try again when it is released, or force the removal if the library no longer answers',
   );
   system.onCall = async () => {};
   await waitForStates({}, 20);

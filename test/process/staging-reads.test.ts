@@ -73,7 +73,7 @@ test('a request that waits says at which library and since when', async () => {
     const found = (await readParts(id)).parts;
     return found[0]?.reason === 'STAGING' && found;
   });
-  const since = /^its library brings it to disk: asked for at silo since \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/;
+  const since = /^its library is staging it: asked for at silo since \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/;
   expect(parts).toEqual([{ reason: 'STAGING', files: 2, explanation: expect.stringMatching(since) }]);
   system.arrive(['/why/00', '/why/01']);
   await waitForState(app, id, 'COMPLETED');

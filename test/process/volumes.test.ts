@@ -169,14 +169,14 @@ test('an operator moves, retires, lists and reinstates volumes by command', asyn
   ]);
   expect(await run('volume', 'move', 'CLI1', 'CLI2', '--dry-run')).toEqual([0, '2 files, 2.00 kB, would be on CLI2\n']);
   expect(await run('volume', 'move', 'CLI1', 'CLI2')).toEqual([0, '2 files, 2.00 kB, now on CLI2\n']);
-  expect(await run('volume', 'move', 'CLI1', 'CLI2')).toEqual([1, 'tapegate: nothing is on volume "CLI1"\n']);
+  expect(await run('volume', 'move', 'CLI1', 'CLI2')).toEqual([1, 'tapegate: volume "CLI1" contains no files\n']);
   expect(await run('volume', 'move', 'CLI1', 'CLI1')).toEqual([
     2,
-    'tapegate: to must be another volume than from, and both are "CLI1"\n',
+    'tapegate: to must be a volume other than from: both are "CLI1"\n',
   ]);
   expect(await run('volume', 'retire', 'CLI2')).toEqual([
     1,
-    'tapegate: volume "CLI2" has 2 files of 2000 bytes that can be read nowhere else: "/cli/1", "/cli/2"; withdraw them with it, or say where else they are\n',
+    'tapegate: volume "CLI2" has the only usable copy of 2 files (2000 bytes): "/cli/1", "/cli/2"; withdraw them with the volume, or import their other positions first\n',
   ]);
   expect(await run('volume', 'retire', 'CLI2', '--withdraw', '--dry-run')).toEqual([
     0,
@@ -186,7 +186,7 @@ test('an operator moves, retires, lists and reinstates volumes by command', asyn
     0,
     'volume CLI2 is retired: 2 files, 2.00 kB\n2 files are withdrawn\n',
   ]);
-  expect(await run('volume', 'retire', 'CLI2')).toEqual([1, 'tapegate: volume "CLI2": retired already\n']);
+  expect(await run('volume', 'retire', 'CLI2')).toEqual([1, 'tapegate: volume "CLI2": already retired\n']);
   expect((await run('volume', 'list'))[1]).not.toContain('CLI2');
   expect((await run('volume', 'list', '--retired'))[1]).toMatch(/CLI2 .*worn out/);
   expect(retiredIn((await run('volume', 'list', '--retired', '--json'))[1], 'CLI2')).toMatchObject(isRetired);

@@ -86,7 +86,7 @@ test.each(receivers)(
 );
 
 test.each([
-  [['add', 'https://127.0.0.2/', '--quota', 'ada'], 2, /<url> must not lead to an address of a private network/],
+  [['add', 'https://127.0.0.2/', '--quota', 'ada'], 2, /<url> must not point to a private network/],
   [['add', 'https://example.org/'], 2, /give --quota <user> or --all, or set "quota" in /],
   [['add', 'https://example.org/', '--all', '--quota', 'ada'], 2, /--all and --quota exclude each other/],
   [

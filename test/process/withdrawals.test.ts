@@ -111,16 +111,16 @@ test('an operator withdraws, lists and reinstates files by command, and previews
   expect(await run('ls', '/cli/', '--withdrawn')).toEqual([0, 'T    1.00 kB  /cli/a  (wrong)\n']);
   expect(await run('withdraw', '/cli')).toEqual([
     1,
-    'tapegate: there is no file "/cli"; it is a folder, and "/cli/" are the files below it\n',
+    'tapegate: there is no file "/cli"; it is a directory: to select the files below it, use "/cli/"\n',
   ]);
   expect(await run('withdraw', '/cli/b', '--why', 'a@b')).toEqual([
     2,
-    'tapegate: --why must not contain an address of mail: "a@b"\n',
+    'tapegate: --why must not contain an email address: "a@b"\n',
   ]);
   write(['b']);
   expect(await run('import', list, '--complete', '/cli')).toEqual([
     1,
-    'tapegate: the list does not have 1 of 2 files below "/cli/", and at most 5 % are withdrawn at a time: nothing was imported\n',
+    'tapegate: nothing was imported: the list omits 1 of 2 files below "/cli/", and at most 5 % may be withdrawn\n',
   ]);
   const told = '0 files added, 0 updated\n1 of 2 withdrawn: the list does not contain them\n';
   expect(await run('import', list, '--complete', '/cli', '--max-withdrawn', '100', '--dry-run')).toEqual([

@@ -31,18 +31,18 @@ test.each([
   ['a', 'does not begin with "/": "a"'],
   ['../a', 'does not begin with "/"'],
   ['C:\\a', 'does not begin with "/"'],
-  ['//', 'has the part ""'],
-  ['//a', 'has the part ""'],
-  ['/a//b', 'has the part ""'],
-  ['/a/../b', 'has the part ".."'],
-  ['/..', 'has the part ".."'],
-  ['/./a', 'has the part "."'],
-  ['/a/.', 'has the part "."'],
-  ['/a\0b', 'is taken by no disk'],
-  ['/\ud800', 'is taken by no disk'],
-  ['/.tapegate-purged/1/a', 'has a name that Tapegate keeps for itself'],
-  [`/${'x'.repeat(256)}`, 'has a part longer than 255 bytes'],
-  [`/${'ä'.repeat(128)}`, 'has a part longer than 255 bytes'],
+  ['//', 'contains the part ""'],
+  ['//a', 'contains the part ""'],
+  ['/a//b', 'contains the part ""'],
+  ['/a/../b', 'contains the part ".."'],
+  ['/..', 'contains the part ".."'],
+  ['/./a', 'contains the part "."'],
+  ['/a/.', 'contains the part "."'],
+  ['/a\0b', 'contains NUL or invalid Unicode'],
+  ['/\ud800', 'contains NUL or invalid Unicode'],
+  ['/.tapegate-purged/1/a', 'contains a reserved name (.tapegate-…)'],
+  [`/${'x'.repeat(256)}`, 'contains a part longer than 255 bytes'],
+  [`/${'ä'.repeat(128)}`, 'contains a part longer than 255 bytes'],
   [`/${'a/'.repeat(1024)}a`, 'is longer than 2048 bytes'],
 ])('the path %# is refused as one of a file and as one that chooses files', (path, says) => {
   for (const check of [() => checkPath('files', path), () => chosenFiles(path, 'files')]) {
@@ -52,15 +52,15 @@ test.each([
 
 test('a path of a file does not end with a slash, and the root chooses no files', () => {
   for (const path of ['/', '/a/']) {
-    expect(refusalOf(() => checkPath('files', path))).toMatch(/^files has a path that has the part ""/);
+    expect(refusalOf(() => checkPath('files', path))).toMatch(/^files has a path that contains the part ""/);
   }
-  const says = 'from must be a file or a folder, and not all there is: "/"';
+  const says = 'from must be a file or a directory, not "/"';
   expect(refusalOf(() => chosenFiles('/', 'from'))).toBe(says);
 });
 
 test.each([
-  ['a\u202eb@x.org', 'must be an e-mail address without invisible characters, not "a\ufffdb@x.org"'],
-  ['a@x\u200b.org', 'must be an e-mail address without invisible characters, not "a@x\ufffd.org"'],
+  ['a\u202eb@x.org', 'must be an email address without invisible characters, not "a\ufffdb@x.org"'],
+  ['a@x\u200b.org', 'must be an email address without invisible characters, not "a@x\ufffd.org"'],
   ['a@b..c', 'must not have an empty label in its domain: "a@b..c"'],
   ['a@.b', 'must not have an empty label in its domain: "a@.b"'],
   ['a@b.', 'must not have an empty label in its domain: "a@b."'],

@@ -61,7 +61,7 @@ test('a listed file is on tape, with its time in UTC, its mode, and its owners',
   expect(await firstRow('1 2 ./a')).toMatchObject({ path: '/a', mode: undefined, uid: undefined, gid: undefined });
 });
 
-const FIND_STYLE = `is not what find -printf '%s %T@ %m %U %G %p\\n' prints`;
+const FIND_STYLE = `is not in the format of find -printf '%s %T@ %m %U %G %p\\n'`;
 const hugeSize = '9'.repeat(20);
 
 test.each([
@@ -69,8 +69,8 @@ test.each([
   ['a line without a time', '1 2 /a\n1 /b\n', `line 2: "1 /b" ${FIND_STYLE}`],
   ['CRLF', '1 2 /a\r\n', 'line 1: "1 2 /a\\r" ends with a carriage return'],
   ['a time too large', '1 999999999999 /a\n', 'line 1: mtime must be a UTC date-time'],
-  ['a parent directory', '1 2 ../a\n', 'line 1: path has the part "..": "/../a"'],
-  ['a reserved name', '1 2 /.tapegate-x\n', 'line 1: path has a name that Tapegate keeps for itself'],
+  ['a parent directory', '1 2 ../a\n', 'line 1: path contains the part "..": "/../a"'],
+  ['a reserved name', '1 2 /.tapegate-x\n', 'line 1: path contains a reserved name (.tapegate-…)'],
   ['a size over 64 bits', `${hugeSize} 2 /a\n`, `line 1: size must be a whole number of bytes, not "${hugeSize}"`],
   ['an owner over 32 bits', '1 2 644 4294967295 0 /a\n', 'line 1: uid must be a number from 0 to 4294967294'],
   ['no lines', '\n\n', 'line 1: the list is empty'],
@@ -136,7 +136,7 @@ test('an S3 inventory is read: the latest versions of its objects, with decoded 
   ];
   expect(await readObjects(objects)).toEqual({
     rows: ['1: /a file+with,"é\n 1000', '5: /folder/c 1000'],
-    skipped: { 'versions that are not the latest': 1, 'marks of deletion': 1, folders: 1 },
+    skipped: { 'versions that are not the latest': 1, 'delete markers': 1, folders: 1 },
   });
   expect(await readObjects(objects, { storageClasses: ['GLACIER', 'DEEP_ARCHIVE'] })).toMatchObject({
     rows: ['1: /a file+with,"é\n 1000'],
@@ -163,9 +163,9 @@ test.each<[string, Record<string, string>, string]>([
   ['of another bucket', { Bucket: 'other' }, 'the bucket must be "raw", not "other"'],
   ['a key that is no URL', { Key: '%zz' }, 'the key "%zz" is not URL-encoded UTF-8'],
   ['a key that is no UTF-8', { Key: '%E9' }, 'the key "%E9" is not URL-encoded UTF-8'],
-  ['a key that begins with a slash', { Key: '/a' }, 'path has the part "": "//a"'],
-  ['a key with a parent directory', { Key: 'a/../b' }, 'path has the part "..": "/a/../b"'],
-  ['a key with a trailing slash and bytes', { Key: 'a/' }, 'path has the part "": "/a/"'],
+  ['a key that begins with a slash', { Key: '/a' }, 'path contains the part "": "//a"'],
+  ['a key with a parent directory', { Key: 'a/../b' }, 'path contains the part "..": "/a/../b"'],
+  ['a key with a trailing slash and bytes', { Key: 'a/' }, 'path contains the part "": "/a/"'],
   ['no size', { Size: '' }, 'size must be a whole number of bytes, not ""'],
   ['a malformed time', { LastModifiedDate: 'yesterday' }, 'LastModifiedDate must be a time, not "yesterday"'],
 ])('an inventory row with %s is refused by its line', async (_what, object, problem) => {
@@ -175,7 +175,7 @@ test.each<[string, Record<string, string>, string]>([
 test('an inventory row with another number of columns than its manifest is refused by its line', async () => {
   const reader = createInventoryReader(parseManifest(manifestOf()), settings, new Map());
   expect((await readAll('"raw","a"\n', reader, new Map())).rows).toEqual([
-    'line 1: there must be 11 fields, as in fileSchema, not 2',
+    'line 1: expected 11 fields, as in fileSchema, not 2',
   ]);
 });
 

@@ -94,7 +94,7 @@ describe('bad rows', () => {
   test.each([
     [',1,T,,,,,', 'path must be given, not ""'],
     ['a/b,1,T,,,,,', 'path does not begin with "/": "a/b"'],
-    ['/a/../b,1,T,,,,,', 'path has the part "..": "/a/../b"'],
+    ['/a/../b,1,T,,,,,', 'path contains the part "..": "/a/../b"'],
     ['/a,,T,,,,,', 'size must be a whole number of bytes, not ""'],
     ['/a,-1,T,,,,,', 'size must be a whole number of bytes, not "-1"'],
     ['/a,1e3,T,,,,,', 'size must be a whole number of bytes, not "1e3"'],
@@ -110,24 +110,18 @@ describe('bad rows', () => {
       `volume must be a name of at most 255 characters, not "${'v'.repeat(99)}…" (256 characters)`,
     ],
     ['/a,1,T,,,V1,-1,', 'position must be a whole number, not "-1"'],
-    [
-      '/a,1,T,,,,,md5:0a',
-      'checksum must be md5: and 32 digits in hex, zeros in front included, of which it has 2, not "md5:0a"',
-    ],
+    ['/a,1,T,,,,,md5:0a', 'checksum must be md5: and 32 hex digits with leading zeros (found 2,) not "md5:0a"'],
     [
       '/a,1,T,,,,,adler32:1A2B3C4',
-      'checksum must be adler32: and 8 digits in hex, zeros in front included, of which it has 7, not "adler32:1A2B3C4"',
+      'checksum must be adler32: and 8 hex digits with leading zeros (found 7,) not "adler32:1A2B3C4"',
     ],
-    [
-      '/a,1,T,,,,,sha256:',
-      `checksum must be sha256: and 64 digits in hex, zeros in front included, of which it has 0, not "sha256:"`,
-    ],
+    ['/a,1,T,,,,,sha256:', `checksum must be sha256: and 64 hex digits with leading zeros (found 0,) not "sha256:"`],
     ['/a,1,T,,,,,adler32:1a2b3c4g', `${CHECKSUM} "adler32:1a2b3c4g"`],
     ['/a,1,T,,,,,crc32:0a0b0c0d', `${CHECKSUM} "crc32:0a0b0c0d"`],
-    ['/a,1', 'there must be 8 fields, as in the first line, not 2'],
-    ['/a,1,T,,,,,,', 'there must be 8 fields, as in the first line, not 9'],
+    ['/a,1', 'expected 8 fields, as in the first line, not 2'],
+    ['/a,1,T,,,,,,', 'expected 8 fields, as in the first line, not 9'],
     ['/a"b,1,T,,,,,', 'a field that contains a quote must be quoted, with the quote written twice'],
-    ['"/a"b,1,T,,,,,', 'a quoted field is followed by "b" and not by a comma'],
+    ['"/a"b,1,T,,,,,', 'expected a comma after a quoted field, not "b"'],
     ['"/never closed,1,T,,,,,', 'a quoted field that begins in this row is not closed'],
   ])('the CSV row %j is reported with its line', async (row, problem) => {
     const good = '/good,1,T,2026-01-02,spot,V1,1,';
@@ -154,11 +148,11 @@ describe('bad rows', () => {
       '\n',
     );
     expect(await readFaults(text)).toEqual([
-      'line 2: copy_volume must be another volume than that of the file, not "V1"',
+      'line 2: copy_volume must be different from the volume of the file, not "V1"',
       'line 3: copy_position must be a whole number, not "x"',
-      'line 4: copy_position must be left out where no copy_volume is given, not "2"',
+      'line 4: copy_position must be empty without a copy_volume, not "2"',
       'line 5: copy_volume must be a name of at most 255 characters, not "V\\u00072"',
-      'line 6: copy_volume must be left out where no volume is given, not "V2"',
+      'line 6: copy_volume must be empty without a volume, not "V2"',
     ]);
   });
 
@@ -178,7 +172,7 @@ describe('bad rows', () => {
     ['{"path":"/a","size":1,"mode":416}', /^line 2: mode must be text/],
     ['{"path":["/a"],"size":1}', 'path must be text or a number, not "[\\"/a\\"]"'],
     ['{"path":"/a","size":1,"Stage":"T"}', `there is no column "Stage"; the columns are ${COLUMNS}`],
-    ['{"path":"/\\ud800","size":1}', 'path is taken by no disk: "/\\ud800"'],
+    ['{"path":"/\\ud800","size":1}', 'path contains NUL or invalid Unicode: "/\\ud800"'],
     [
       '{"path":"/a","size":1,"spot_name":"\\ud800"}',
       'spot_name must be a name of at most 255 characters, not "\\ud800"',
@@ -190,14 +184,14 @@ describe('bad rows', () => {
   });
 
   test.each([
-    ['', `the file is empty; the first line names the columns: ${COLUMNS}`],
-    ['\n\r\n \n', `the file is empty; the first line names the columns: ${COLUMNS}`],
-    ['\uFEFF', `the file is empty; the first line names the columns: ${COLUMNS}`],
+    ['', `the file is empty; its first line must name the columns: ${COLUMNS}`],
+    ['\n\r\n \n', `the file is empty; its first line must name the columns: ${COLUMNS}`],
+    ['\uFEFF', `the file is empty; its first line must name the columns: ${COLUMNS}`],
     ['path,size,colour\n/a,1,red', `there is no column "colour"; the columns are ${COLUMNS}`],
     ['Path,size\n/a,1', `there is no column "Path"; the columns are ${COLUMNS}`],
     ['path,stage\n/a,T', 'the column size is missing'],
     ['path,size,path\n/a,1,/b', 'the column path is given twice'],
-    ['[{"path":"/a","size":1}]', /^line 1: a JSON array; a row must be an object on a line of its own/],
+    ['[{"path":"/a","size":1}]', /^line 1: a JSON array; write each row as an object on its own line/],
     ['[\n{"path":"/a","size":1}\n]', /^line 1: a JSON array; /],
     [`[${'{"path":"/a","size":1},'.repeat(50_000)}]`, /^line 1: a JSON array; /],
     ['path,"size\n/a,1', 'a quoted field that begins in this row is not closed'],
@@ -238,7 +232,7 @@ describe('bad rows', () => {
 
   test('gzipped data that are cut off, or have a wrong checksum, are reported', async () => {
     const zipped = gzipSync('path,size\n/a,1\n');
-    const head = /^line \d+: the gzipped data are damaged here: /;
+    const head = /^line \d+: the gzip data is damaged here: /;
     const expectDamage = async (bytes: Uint8Array, why: string) =>
       expect((await readFaults(bytes)).map((fault) => fault.replace(head, ''))).toEqual([why]);
     await expectDamage(zipped.subarray(0, -10), 'unexpected end of file');

@@ -91,7 +91,12 @@ describe('a request with a quota', () => {
       'lab',
       /^FORBIDDEN: .*of user "lab"/,
     ],
-    ['is refused to a viewer', buildCaller(['viewer'], { acts: none }), 'ann', /^FORBIDDEN: .*no quota to ask/],
+    [
+      'is refused to a viewer',
+      buildCaller(['viewer'], { acts: none }),
+      'ann',
+      /^FORBIDDEN: .*request files: it has no quota/,
+    ],
     ['is refused to a read-only caller', reader, 'ann', /^FORBIDDEN: .*reads only/],
   ])('%s', (_what, caller, user, expected) => {
     expect(refusalOf(() => allow(asking(caller), 'createRequest', user))).toMatch(expected);
@@ -102,7 +107,11 @@ describe('a change of the members of a quota', () => {
   const manager = buildCaller(['user'], { reads: lab, manages: lab });
   test.each<[what: string, Caller, RegExp]>([
     ['is allowed to its manager', manager, /^allowed$/],
-    ['is refused to a caller that sees it', seeing('lab'), /^FORBIDDEN: .*say who uses the quota of user "lab"/],
+    [
+      'is refused to a caller that sees it',
+      seeing('lab'),
+      /^FORBIDDEN: .*manage the members and webhooks of user "lab"/,
+    ],
     ['finds no quota for a caller that does not see it', seeing('ann'), /^NOT_FOUND: there is no user "lab"$/],
     ['is refused to a service first', buildCaller(['service']), /^FORBIDDEN: .*takes a user's or an operator's token/],
   ])('%s', (_what, caller, expected) => {
@@ -115,11 +124,7 @@ describe('a change of a request', () => {
   const acting = (name: string, given: Partial<Caller> = {}) => seeing('lab', { name, acts: lab, ...given });
   test.each<[what: string, Caller, RegExp]>([
     ['is allowed to its creator', acting('ann'), /^allowed$/],
-    [
-      'is refused to another member',
-      acting('ben'),
-      /^FORBIDDEN: .*request 7 of user "lab", which somebody else has made/,
-    ],
+    ['is refused to another member', acting('ben'), /^FORBIDDEN: .*request 7 of user "lab": another caller created it/],
     ['is allowed to a manager', seeing('lab', { name: 'ben', manages: lab }), /^allowed$/],
     ['is refused to a creator that is no member any more', seeing('lab'), /^FORBIDDEN/],
     [
@@ -128,7 +133,7 @@ describe('a change of a request', () => {
       /^FORBIDDEN/,
     ],
     ['is refused to a read-only caller', seeing('lab', { isReadOnly: true }), /^FORBIDDEN: .*reads only/],
-    ['is refused to a viewer', buildCaller(['viewer']), /^FORBIDDEN: .*change requests: it may read only/],
+    ['is refused to a viewer', buildCaller(['viewer']), /^FORBIDDEN: .*change requests: it may only read/],
   ])('%s', (_what, caller, expected) => {
     expect(refusalOf(() => allowChange(asking(caller), 'cancelRequest', request))).toMatch(expected);
   });

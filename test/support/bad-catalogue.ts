@@ -25,7 +25,7 @@ export const badCatalogue: readonly BadInput[] = [
   mutate('renameFiles', 'of an unknown file', NO_FILE, { from: '/none', to: '/b' }),
   mutate('renameFiles', 'without a new path', /"to" of required type/, { from: '/none' }, 400),
   mutate('renameFiles', 'to a number', /String cannot represent/, { from: '/none', to: 5 }, 400),
-  mutate('withdrawFiles', 'with an email address as reason', /^why must not contain an address of mail/, {
+  mutate('withdrawFiles', 'with an email address as reason', /^why must not contain an email address/, {
     ...{ path: '/none', why: 'ask a@b.example' },
   }),
   mutate('withdrawFiles', 'with a reason of two lines', CONTROL, { path: '/none', why: 'a\nb' }),
@@ -34,7 +34,7 @@ export const badCatalogue: readonly BadInput[] = [
   ),
   mutate('moveVolume', 'from a name of two lines', /^from must /, { from: 'a\nb', to: 'V2' }),
   mutate('moveVolume', 'of an unknown volume', NO_VOLUME, { from: 'NONE', to: 'V2' }),
-  mutate('moveVolume', 'to itself', /^to must be another volume than from, and both are "V00001"$/, {
+  mutate('moveVolume', 'to itself', /^to must be a volume other than from: both are "V00001"$/, {
     ...{ from: 'V00001', to: 'V00001' },
   }),
   mutate('retireVolume', 'of an unknown volume', NO_VOLUME, { name: 'NONE' }),

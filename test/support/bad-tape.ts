@@ -56,7 +56,7 @@ const stages: BadTape[] = [
   ]),
   stage(
     'too many lifetimes',
-    /^diskLifetime must have at most 100 values in a request, not 101$/,
+    /^diskLifetime must have at most 100 different values in a request, not 101$/,
     many(101, (n) => ({ diskLifetime: `PT${n + 1}S`, ...ofQuota('alice') })),
   ),
   stage('two quotas', /\.quota must name one quota in a request, not "alice" and "bob"$/, [

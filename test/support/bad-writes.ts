@@ -53,9 +53,9 @@ const requests: BadInput[] = [
   ...writers('a label of two lines', 'label', 'a\nb', '^label must not contain control characters'),
   ...writers('a retention that is no date', 'retention', '2027-02-29', 'a date YYYY-MM-DD or .*, not "', 400),
   ...NOTIFY.flatMap((field) =>
-    writers(`${field} with two headers`, field, TWO_HEADERS, `^${named(field)} must be an e-mail address, not `),
+    writers(`${field} with two headers`, field, TWO_HEADERS, `^${named(field)} must be an email address, not `),
   ),
-  ...writers('a parent directory', 'files', ['/fine', '/a/../b'], '^files has a path that has the part ".."'),
+  ...writers('a parent directory', 'files', ['/fine', '/a/../b'], '^files has a path that contains the part ".."'),
   ...writers('a retention in the past', 'retention', '2001-01-01', '^retention must be in the future').slice(0, 2),
   mutate('createRequest', 'with both pattern and files', /^pattern and files exclude/, {
     ...{ quota: 'alice', pattern: 'a', files: ['/a'] },
@@ -96,7 +96,7 @@ const libraries: BadInput[] = [
     changed(`with ${drives} drives`, DRIVES, { drives }),
   ]),
   ...['depthFiles', 'depthBytes'].map((depth) =>
-    added(`of drives with ${depth}`, new RegExp(`^${depth} is of libraries that stage`), { [depth]: 5 }),
+    added(`of drives with ${depth}`, new RegExp(`^${depth} must not be set to`), { [depth]: 5 }),
   ),
   changed('named directory', /^name must /, { name: 'directory' }),
   changed('of an unknown name', /^there is no library "nowhere"$/, { name: 'nowhere' }),
@@ -119,8 +119,8 @@ const tokens: BadInput[] = [
     mutate('createToken', `for ${shorten(name)}`, /^name must /, { name, role: 'USER' }),
   ),
   mutate('createToken', 'with an unknown role', /TokenRole/, { name: 'a', role: 'ROOT' }, 400),
-  mutate('createToken', 'for a service without quotas', /^quotas must name the users/, { name: 'a', role: 'SERVICE' }),
-  mutate('createToken', 'for a user with quotas', /^quotas are for services only$/, {
+  mutate('createToken', 'for a service without quotas', /^quotas must list the users/, { name: 'a', role: 'SERVICE' }),
+  mutate('createToken', 'for a user with quotas', /^quotas are only for services$/, {
     ...{ name: 'a', role: 'USER', quotas: ['alice'] },
   }),
   mutate('createToken', 'for 100,001 users', /^quotas must have at most 1000 users, not 100001$/, {
@@ -144,12 +144,12 @@ const webhooks: BadInput[] = [
   ...(
     [
       ['http://example.org/', /^url must begin with https:/],
-      ['https://127.0.0.1/', /^url must not lead to an address of a private network/],
+      ['https://127.0.0.1/', /^url must not point to a private network/],
       ['https://example.org/\n', /^url must not contain control characters/],
       [`https://example.org/${'x'.repeat(2000)}`, /^url must have at most 2000 characters/],
     ] as const
   ).map(([url, says]) => hook(`for ${shorten(url)}`, says, { url })),
-  hook('for no events', /^events must name one event at least$/, { events: [] }),
+  hook('for no events', /^events must name at least one event$/, { events: [] }),
   hook('for an unknown event', /WebhookEvent/, { events: ['NONE'] }, 400),
   hook('for an unknown quota', /^there is no quota for user "zaphod"$/, { quota: 'zaphod' }),
   hook('with a note of two lines', /^note must not contain control characters/, { note: 'a\nb' }),
@@ -168,7 +168,7 @@ const SIZE = /^size must be from 0 to 9223372036854775807 bytes, not /;
 const NO_SIZES = ['-1', '9223372036854775808'];
 
 const quotas: BadInput[] = [
-  mutate('setQuota', 'without a size for a new user', /^size must be given for a new quota/, { user: 'new' }),
+  mutate('setQuota', 'without a size for a new user', /^size is required/, { user: 'new' }),
   ...NO_SIZES.map((size) => mutate('setQuota', `of ${size} bytes`, SIZE, { user: 'new', size })),
   ...[0, -1, 1e-7, 1e300].map((weight) =>
     mutate('setQuota', `with the weight ${weight}`, /^weight must be a number from 0.000001 to 1000000, not /, {
@@ -176,7 +176,7 @@ const quotas: BadInput[] = [
     }),
   ),
   ...['', 'a\nb', 'a\0b'].map((user) => mutate('setQuota', `of ${shorten(user)}`, /^user must /, { user, size: 1 })),
-  mutate('setQuota', 'with a bad address', /^email must be an e-mail address/, { user: 'alice', email: TWO_HEADERS }),
+  mutate('setQuota', 'with a bad address', /^email must be an email address/, { user: 'alice', email: TWO_HEADERS }),
   mutate('setQuota', 'with notes of two lines', /^notes must not contain control characters/, {
     ...{ user: 'alice', notes: 'a\nb' },
   }),
@@ -186,7 +186,7 @@ const quotas: BadInput[] = [
   ...mutateEach('purgeUser', 'user', /^user must /, [
     ...['', 'a\nb', 'a\0b', '\ud800', 'x'.repeat(2001), 'system', 'anybody'],
   ]),
-  ...mutateEach('purgeUser', 'user', /^there is nothing of user "nobody at all"$/, ['nobody at all']),
+  ...mutateEach('purgeUser', 'user', /^there is no data of user "nobody at all"$/, ['nobody at all']),
 ];
 
 const NO_DISK = /^there is no restore disk "\/nowhere"$/;

@@ -65,7 +65,7 @@ export async function setMember(ctx: Context, input: MemberInput & { isManager: 
     if (made.isFull) {
       throw new InvalidInputError(
         'name',
-        `has no room: the quota of ${quote(quota)} has ${MAX_MEMBERS} members, and that many at most`,
+        `cannot be added: the quota of ${quote(quota)} already has the maximum of ${MAX_MEMBERS} members`,
       );
     }
     return { kind: made.kind, name: made.name, isManager: made.isManager };
@@ -84,7 +84,7 @@ export async function removeMember(ctx: Context, input: MemberInput): Promise<Me
           ), noted AS (${note({ each: sql`SELECT ${quota}::text FROM removed` })}) SELECT m.*, ${ring} AS rung FROM removed m`,
     );
     if (!removed)
-      throw new NotFoundError(`${kind.toLowerCase()} ${quote(name)} is no member of the quota of ${quote(quota)}`);
+      throw new NotFoundError(`${kind.toLowerCase()} ${quote(name)} is not a member of the quota of ${quote(quota)}`);
     return { kind: removed.kind, name: removed.name, isManager: removed.isManager };
   });
 }

@@ -37,7 +37,7 @@ function checkRule(input: PathRuleInput): Omit<PathRule, 'id'> {
   if ((name === '') !== (kind === 'EVERYBODY')) {
     throw new InvalidInputError('name', kind === 'EVERYBODY' ? 'is for users and groups only' : 'must not be empty');
   }
-  if (input.prefix === '') throw new InvalidInputError('prefix', 'must not be empty: / is everything');
+  if (input.prefix === '') throw new InvalidInputError('prefix', 'must not be empty: use / for all paths');
   const prefix = keptFolder(input.prefix);
   if (prefix !== '') checkPath('prefix', prefix);
   return { prefix, action, kind, name };

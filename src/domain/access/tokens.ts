@@ -64,11 +64,11 @@ function checkToken(input: CreateTokenInput, now: string) {
   // an operator may be called so
   if (isReserved(name) && !(name === 'operator' && input.role === 'OPERATOR'))
     throw new InvalidInputError('name', `must not be a reserved name: ${quote(name)}`);
-  if (name.includes(':')) throw new InvalidInputError('name', `must be without a colon, not ${quote(name)}`);
+  if (name.includes(':')) throw new InvalidInputError('name', `must not contain a colon: ${quote(name)}`);
   const quotas = [...new Set(input.quotas ?? [])].map((user) => checkText('quotas', user));
   if ((input.role === 'SERVICE') !== quotas.length > 0) {
     const problem =
-      input.role === 'SERVICE' ? 'must name the users for whom the service acts' : 'are for services only';
+      input.role === 'SERVICE' ? 'must list the users for whom the service acts' : 'are only for services';
     throw new InvalidInputError('quotas', problem);
   }
   if (quotas.length > MAX_QUOTAS) {

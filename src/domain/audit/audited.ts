@@ -133,7 +133,7 @@ function checkKnown(ctx: Context): void {
 }
 
 const knownNoLonger = ({ caller }: Context) =>
-  new ForbiddenError(caller.name, 'change anything by a token that is good no longer');
+  new ForbiddenError(caller.name, 'change anything: its token is no longer valid');
 
 export function noteRefusal(ctx: Context, deed: Deed, code: string): void {
   ctx.refusals.note(ctx.caller, deed, code);

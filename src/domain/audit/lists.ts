@@ -33,7 +33,7 @@ function checkInput({ operation, since, until }: ListAuditInput): void {
   const unknown = operation ? findUnknownOperation(operation) : undefined;
   if (unknown !== undefined) throw new InvalidInputError('operation', unknown);
   if (since && until && !isBefore(since, until)) {
-    throw new InvalidInputError('until', `must be later than where it begins, ${since}, and is ${until}`);
+    throw new InvalidInputError('until', `must be after since, which is ${since}, not ${until}`);
   }
 }
 

@@ -89,14 +89,14 @@ export async function renameFiles(ctx: Context, input: RenameFilesInput): Promis
 function readRenaming(from: string, to: string): Pick<Renaming, 'which' | 'newPath'> {
   const which = chosenFiles(from, 'from');
   chosenFiles(to, 'to');
-  if (from === to) throw new InvalidInputError('to', `must be another path than ${quote(from)}`);
+  if (from === to) throw new InvalidInputError('to', `must be a path other than ${quote(from)}`);
   if (from.endsWith('/') !== to.endsWith('/')) {
-    const kind = from.endsWith('/') ? 'a folder, with a slash at its end,' : 'a file, without a slash at its end,';
-    throw new InvalidInputError('to', `must be ${kind} as ${quote(from)} is: ${quote(to)}`);
+    const kind = from.endsWith('/') ? 'a directory, with a trailing slash,' : 'a file, without a trailing slash,';
+    throw new InvalidInputError('to', `must be ${kind} like ${quote(from)}, not ${quote(to)}`);
   }
   if (!from.endsWith('/')) return { which, newPath: sql`${checkPath('to', to)}::text` };
   // the next step would rename such a file again
-  if (to.startsWith(from)) throw new InvalidInputError('to', `must not be in ${quote(from)}: ${quote(to)}`);
+  if (to.startsWith(from)) throw new InvalidInputError('to', `must not be below ${quote(from)}: ${quote(to)}`);
   const length = [...from].length;
   return { which, newPath: sql`(${to}::text || substr(f.path, ${length + 1}))` };
 }
@@ -113,7 +113,7 @@ async function refuseTakenPaths(tx: Transaction, { isInLibrary, before }: Renami
   const [again] = await tx.query<{ path: string }>(
     sql`SELECT new_path AS path FROM leaving WHERE ${from.endsWith('/')} AND starts_with(new_path, ${from}) LIMIT 1`,
   );
-  if (again) throw new InUseError(`${quote(again.path)} would be in ${quote(from)} again`);
+  if (again) throw new InUseError(`the new path ${quote(again.path)} would be below ${quote(from)} again`);
   const taken = await tx.query<{ path: string; isWithdrawn: boolean; files: number }>(
     sql`SELECT f.path, NOT ${isOffered} AS "isWithdrawn", (count(*) OVER ())::int AS files FROM leaving l JOIN tape_file f ON f.path = l.new_path
         ORDER BY f.path LIMIT ${MAX_NAMED}`,
@@ -141,7 +141,7 @@ async function refuseNoNames(ctx: Context, { which, newPath }: Renaming): Promis
     const known = prefixes.map((each) => quote(each)).join(', ');
     throw new InvalidInputError(
       'to',
-      `must have names in library ${library.name}, and ${quote(rows[0].path)} is below none of ${known}`,
+      `must be below a prefix of library ${library.name} (${known}), and ${quote(rows[0].path)} is not`,
     );
   }
 }
@@ -157,16 +157,16 @@ async function refuseInLibrary(tx: Transaction, before: number): Promise<void> {
         WHERE f.stage = 'RESTORING' OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id) ORDER BY f.path LIMIT ${MAX_NAMED}`,
   );
   refuseNamed(busy, { files: busy[0]?.files ?? 0, before }, [
-    'file is being brought by its library',
-    'files are being brought by their library',
+    'file is being staged by its library',
+    'files are being staged by their library',
   ]);
   const names = await tx.query<{ text: string; files: number }>(
     sql`SELECT to_json(f.path)::text AS text, (count(*) OVER ())::int AS files FROM leaving l JOIN tape_file f ON f.tape_path = l.new_path AND f.id <> l.id
         ORDER BY f.path LIMIT ${MAX_NAMED}`,
   );
   refuseNamed(names, { files: names[0]?.files ?? 0, before }, [
-    'file has such a name in its library, and another one here',
-    'files have such names in their library, and others here',
+    'other file has the new name in its library',
+    'other files have the new names in their library',
   ]);
 }
 

@@ -115,7 +115,7 @@ async function computeRetirement(
 ): Promise<RetiredVolume> {
   const { id, retiredAt } = volume;
   const figures = await readFigures(tx, id);
-  if (retiredAt !== null && figures.files === 0) throw new NotFoundError(`volume ${quote(name)}: retired already`);
+  if (retiredAt !== null && figures.files === 0) throw new NotFoundError(`volume ${quote(name)}: already retired`);
   await refuseInDrive(tx, { id, name });
   if (figures.withdrawn > 0 && !withdraw) throw await describeLostFiles(tx, { id, name });
   return figures;
@@ -159,8 +159,8 @@ async function refuseInDrive(tx: Transaction, { id, name }: { id: number; name: 
   const reads = `reads ${plural(files, 'file')} from it`;
   const does = files === 0 ? 'has it mounted' : `${isMounted ? 'has it mounted and ' : ''}${reads}`;
   const advice = hasEngine
-    ? 'suspend or drain the volume first, and try again when nothing runs on it'
-    : 'no engine holds that drive any more, and the next one puts it in order: try again then';
+    ? 'suspend or drain the volume, and try again when no drive uses it'
+    : 'the engine of the drive has stopped: try again when another engine has recovered the drive';
   throw new InUseError(`volume ${quote(name)} is in use: ${drive} ${does}; ${advice}`);
 }
 
@@ -177,9 +177,9 @@ async function describeLostFiles(tx: Transaction, { id, name }: { id: number; na
   const { files = 0, bytes = '0' } = sum ?? {};
   const more = files > MAX_NAMED ? ` and ${files - MAX_NAMED} more` : '';
   return new InUseError(
-    `volume ${quote(name)} has ${plural(files, 'file')} of ${bytes} bytes that can be read nowhere else: ${first
+    `volume ${quote(name)} has the only usable copy of ${plural(files, 'file')} (${bytes} bytes): ${first
       .map(({ path }) => quote(path))
-      .join(', ')}${more}; withdraw them with it, or say where else they are`,
+      .join(', ')}${more}; withdraw them with the volume, or import their other positions first`,
   );
 }
 
@@ -220,8 +220,7 @@ async function readRetired(tx: Transaction, { id, name }: { id: number; name: st
   const [volume] = await tx.query<{ why: string | null }>(
     sql`SELECT v.retired_why AS why FROM volume v WHERE v.id = ${id} AND v.retired_at IS NOT NULL`,
   );
-  if (!volume)
-    throw new InUseError(`volume ${quote(name)} was brought back meanwhile, and keeps the files that it still has`);
+  if (!volume) throw new InUseError(`volume ${quote(name)} was reinstated meanwhile, and keeps its remaining files`);
   return { id, name, why: volume.why };
 }
 
@@ -262,7 +261,7 @@ async function rejectRemaining(ctx: Context, { id, name }: { id: number; name: s
   const { files = 0, path = null } = rows[0] ?? {};
   if (files === 0) return;
   throw new InUseError(
-    `volume ${quote(name)} is retired, and still has ${plural(files, 'file')} that were read or changed meanwhile, such as ${quote(path ?? '')}: retire it once more`,
+    `volume ${quote(name)} is retired, and still has ${plural(files, 'file')} that were read or changed meanwhile, such as ${quote(path ?? '')}: retire it again`,
   );
 }
 

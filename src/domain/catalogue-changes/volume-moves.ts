@@ -39,13 +39,13 @@ export async function moveVolume(ctx: Context, input: MoveVolumeInput): Promise<
     async (auditEntry) => {
       const names = { from: checkVolumeName('from', from), to: checkVolumeName('to', to) };
       if (names.from === names.to) {
-        throw new InvalidInputError('to', `must be another volume than from, and both are ${quote(names.to)}`);
+        throw new InvalidInputError('to', `must be a volume other than from: both are ${quote(names.to)}`);
       }
       const query: Query = async <Row extends object>(statement: Sql) => (await ctx.db.pool.query<Row>(statement)).rows;
       const volumes = await findVolumes(query, names);
       const which = isOn(volumes.from.id);
       const chosen = await countChosen(ctx, which);
-      if (chosen.files === 0) throw new NotFoundError(`nothing is on volume ${quote(names.from)}`);
+      if (chosen.files === 0) throw new NotFoundError(`volume ${quote(names.from)} contains no files`);
       await refuseTaken(query, volumes);
       if (isDryRun) return chosen;
       const done = await inSteps(
@@ -178,13 +178,13 @@ async function refuseTaken(
   );
   if (taken) {
     throw new InUseError(
-      `position ${taken.position} of volume ${quote(names.to)} has file ${quote(taken.other)}, and would have ${quote(taken.path)} of volume ${quote(names.from)} as well`,
+      `position ${taken.position} of volume ${quote(names.to)} already contains file ${quote(taken.other)}: file ${quote(taken.path)} of volume ${quote(names.from)} has the same position`,
     );
   }
   if (to.libraryId !== from.libraryId) {
     throw new InvalidInputError(
       'to',
-      `must be of the library of ${quote(names.from)}, where cartridges are copied, and ${quote(names.to)} is of another one: import says where files are there`,
+      `must be in the library of ${quote(names.from)}, and ${quote(names.to)} is in another one: import the new positions of the files instead`,
     );
   }
 }

@@ -29,7 +29,7 @@ export const stepSize = { files: 10_000 };
 
 /** Returns a condition on the file `f`. @param field the name of the input in errors @throws InvalidInputError */
 export function chosenFiles(path: string, field = 'path'): Sql {
-  if (path === '/') throw new InvalidInputError(field, 'must be a file or a folder, and not all there is: "/"');
+  if (path === '/') throw new InvalidInputError(field, 'must be a file or a directory, not "/"');
   if (!path.endsWith('/')) return sql`f.path = ${checkPath(field, path)}`;
   const prefix = checkPath(field, path.slice(0, -1));
   // `0` is the character after the slash, so it ends the range of paths
@@ -65,7 +65,7 @@ export async function whyNone(
   const { isKnown, isFolder } = rows[0] ?? {};
   const what = path.endsWith('/') ? `the files below ${quote(path)}` : `file ${quote(path)}`;
   if (isKnown) return new NotFoundError(`${what}: ${done}`);
-  const hint = isFolder ? `; it is a folder, and ${quote(`${path}/`)} are the files below it` : '';
+  const hint = isFolder ? `; it is a directory: to select the files below it, use ${quote(`${path}/`)}` : '';
   return new NotFoundError(`there is no ${path.endsWith('/') ? 'file below' : 'file'} ${quote(path)}${hint}`);
 }
 

@@ -174,4 +174,4 @@ export async function verifyAgain(ctx: Context, { match: given, staged }: Verify
   });
 }
 
-const TO_BE_READ = 'it is to be read back: its library is asked for it when no recall is';
+const TO_BE_READ = 'it waits to be read back: its library stages it when no recall needs the library';

@@ -44,7 +44,7 @@ export async function withdrawFiles(ctx: Context, input: WithdrawFilesInput): Pr
       // includes files that a list has withdrawn, since the next list would reinstate them
       const isAffected = sql`${which} AND (${isOffered} OR f.is_unlisted)`;
       const chosen = await countChosen(ctx, isAffected);
-      if (chosen.files === 0) throw await whyNone(ctx, { path, which, done: 'withdrawn already' });
+      if (chosen.files === 0) throw await whyNone(ctx, { path, which, done: 'already withdrawn' });
       if (isDryRun) return chosen;
       const done = await inSteps(
         ctx,
@@ -88,8 +88,7 @@ export async function reinstateFiles(ctx: Context, input: ChosenPaths): Promise<
  * @throws InvalidInputError
  */
 export function checkReason(why: string): string {
-  if (/[^\s@]@[^\s@]/.test(why))
-    throw new InvalidInputError('why', `must not contain an address of mail: ${quote(why)}`);
+  if (/[^\s@]@[^\s@]/.test(why)) throw new InvalidInputError('why', `must not contain an email address: ${quote(why)}`);
   return checkText('why', why);
 }
 
@@ -169,7 +168,7 @@ export function readComplete(given: { folder: string; mostPercent?: number | und
   chosenFiles(prefix, 'complete');
   const { mostPercent = MOST_PERCENT } = given;
   if (mostPercent >= 0 && mostPercent <= 100) return { prefix, mostPercent };
-  throw new InvalidInputError('maxWithdrawn', `must be from 0 to 100, in percent, not ${given.mostPercent}`);
+  throw new InvalidInputError('maxWithdrawn', `must be a percentage from 0 to 100, not ${given.mostPercent}`);
 }
 
 /**
@@ -196,7 +195,7 @@ export async function findUnlisted(
   const { withdrawn, known } = row ?? { withdrawn: 0, known: 0 };
   if (withdrawn * 100 > known * complete.mostPercent) {
     throw new InUseError(
-      `the list does not have ${withdrawn} of ${plural(known, 'file')} below ${quote(complete.prefix)}, and at most ${complete.mostPercent} % are withdrawn at a time: nothing was imported`,
+      `nothing was imported: the list omits ${withdrawn} of ${plural(known, 'file')} below ${quote(complete.prefix)}, and at most ${complete.mostPercent} % may be withdrawn`,
     );
   }
   return { withdrawn, known };
@@ -274,14 +273,14 @@ async function countPurgeable(ctx: Context, which: Sql): Promise<PurgedFiles> {
 async function inUse(ctx: Context, path: string, kept: number): Promise<Error> {
   const rows = await ctx.db.rows<{ path: string; why: string }>(
     sql`SELECT f.path, coalesce(
-            (SELECT 'request ' || min(h.request_id) || ' has it' FROM live_request_file h WHERE h.file_id = f.id AND h.state IN ('WAITING', 'ON_DISK')),
-            (SELECT 'its library is still to be told that nobody needs it' FROM staging s WHERE s.file_id = f.id LIMIT 1),
-            (SELECT 'the link at its archive path is still looked after' FROM archive_link a WHERE a.file_id = f.id),
-            'its copy is still to leave the disk') AS why
+            (SELECT 'request ' || min(h.request_id) || ' contains it' FROM live_request_file h WHERE h.file_id = f.id AND h.state IN ('WAITING', 'ON_DISK')),
+            (SELECT 'its library has not released it yet' FROM staging s WHERE s.file_id = f.id LIMIT 1),
+            (SELECT 'the link at its archive path is not removed yet' FROM archive_link a WHERE a.file_id = f.id),
+            'its copy is not removed from the disk yet') AS why
         FROM tape_file f WHERE ${chosenFiles(path)} AND ${isPurgeable} AND ${isInUse} ORDER BY f.path LIMIT 1`,
   );
   const first = rows[0];
-  if (!first) return new InUseError(`${quote(path)} is in use just now`);
+  if (!first) return new InUseError(`${quote(path)} is in use: try again later`);
   const others = kept > 1 ? `, and ${kept - 1} more ${kept === 2 ? 'is' : 'are'} in use` : '';
   return new InUseError(`${quote(first.path)} cannot be purged yet: ${first.why}${others}`);
 }

@@ -38,7 +38,7 @@ export function isAsRead(copies: readonly Pick<NotedCopy, 'fileId' | 'version'>[
 }
 
 /** Error of the tape copy (table `verification`) of a file whose copy in the restore area was changed. */
-export const CHANGED_BY_HAND = 'its copy in the restore area was changed: it is not the file that is on tape';
+export const CHANGED_BY_HAND = 'its copy in the restore area was changed, and differs from the file on tape';
 
 /** The same for an unrecorded file with the same bytes at the path of its file. */
 export const NOT_OURS = "a file with the same bytes stands in its place, and is not known to be Tapegate's";

@@ -89,7 +89,7 @@ export async function refuseNested(
   for (const other of disks) {
     const otherPlace = await real(other.mountpoint);
     if (!liesIn(place, otherPlace) && !liesIn(otherPlace, place)) continue;
-    const problem = `must not lie in another restore disk, or have one in it: ${other.mountpoint}, not ${quote(mountpoint)}`;
+    const problem = `must not overlap with restore disk ${other.mountpoint}: ${quote(mountpoint)}`;
     throw new InvalidInputError('mountpoint', problem);
   }
 }
@@ -313,21 +313,21 @@ interface Contents {
 }
 
 function refuseInUse(disk: RemovedDisk & Contents): void {
-  const name = `the restore disk ${quote(disk.mountpoint)}`;
+  const name = `restore disk ${quote(disk.mountpoint)}`;
   const { copies, copyBytes, running, changed, stalePartialFiles, isFailing } = disk;
   if (copies > 0 || running > 0) {
     throw new InUseError(
-      `${name} holds ${plural(copies, 'copy', 'copies')} of ${plural(copyBytes, 'byte')} and has ${plural(running, 'recall')} under way: drain it, and remove it once nothing is left there`,
+      `${name} contains ${plural(copies, 'copy', 'copies')} of ${plural(copyBytes, 'byte')} and has ${plural(running, 'running recall')}: drain it, and remove it when it is empty`,
     );
   }
   if (changed > 0) {
     throw new InUseError(
-      `${name} has ${plural(changed, 'copy that was', 'copies that were')} changed by hand, and nothing else on disk stands for ${changed === 1 ? 'its file' : 'their files'}: take ${changed === 1 ? 'it' : 'them'} away, and have doctor --repair look`,
+      `${name} contains ${plural(changed, 'copy that was', 'copies that were')} changed outside Tapegate, with no other copy on disk: move ${changed === 1 ? 'it' : 'them'} away, and run "tapegate doctor --repair"`,
     );
   }
   if (stalePartialFiles.length > 0 && !isFailing) {
     throw new InUseError(
-      `${name} may have what ended recalls of ${plural(stalePartialFiles.length, 'file')} have left there, such as ${quote(stalePartialFiles[0] ?? '')}: engines look for it within a minute, and it can be removed then`,
+      `${name} may contain stale partial files of ${plural(stalePartialFiles.length, 'file')}, such as ${quote(stalePartialFiles[0] ?? '')}: engines remove them within a minute; try again then`,
     );
   }
 }

@@ -230,18 +230,18 @@ const NAMED_DISKS = 4;
 function describeLimits(size: bigint, disks: readonly Candidate[]): string {
   const reasons = disks.slice(0, NAMED_DISKS).map((disk) => limitOf(disk, size));
   const more = disks.length > NAMED_DISKS ? [`and ${disks.length - NAMED_DISKS} more`] : [];
-  const all = reasons.length > 0 ? [...reasons, ...more] : ['there is none'];
+  const all = reasons.length > 0 ? [...reasons, ...more] : ['none is registered'];
   return `no restore disk has room for ${size} bytes: ${all.join('; ')}`;
 }
 
 function limitOf(disk: Candidate, size: bigint): string {
   const { mountpoint, fileSystem } = disk;
   if (roomByAllocation(disk) < size) {
-    return `${mountpoint} has ${positive(roomByAllocation(disk))} of its allocation of ${disk.size} bytes left`;
+    return `${mountpoint} has ${positive(roomByAllocation(disk))} bytes left of its allocation of ${disk.size} bytes`;
   }
   if (disk.problem !== undefined || !fileSystem) return disk.problem ?? `${mountpoint} is unknown`;
   const { freeBytes, reserved } = fileSystem;
-  return `${mountpoint} has ${positive(roomByFreeSpace(fileSystem))} bytes really free: ${freeBytes}, of which ${reserved} are reserved`;
+  return `${mountpoint} has ${positive(roomByFreeSpace(fileSystem))} free bytes: ${freeBytes} in its file system, with ${reserved} reserved`;
 }
 
 function positive(bytes: bigint): bigint {

@@ -44,7 +44,7 @@ function counterFault(
 const quotaUsed = counterFault('quota-used', 'quota', {
   column: 'used',
   definition: sql`(SELECT coalesce(sum(h.size), 0) FROM live_request_file h WHERE h.quota_id = q.id)`,
-  words: ['bytes held', 'bytes used'],
+  words: ['bytes in requests', 'bytes used'],
 });
 
 const quotaCounts = counterFault('quota-counts', 'quota', {
@@ -56,7 +56,7 @@ const quotaCounts = counterFault('quota-counts', 'quota', {
 const diskUsed = counterFault('disk-used', 'restore_disk', {
   column: 'used',
   definition: sql`(SELECT coalesce(sum(f.size), 0) FROM tape_file f WHERE f.disk_id = k.id)`,
-  words: ['bytes of noted copies', 'bytes used'],
+  words: ['bytes of recorded copies', 'bytes used'],
 });
 
 const diskReserved = counterFault('disk-reserved', 'restore_disk', {

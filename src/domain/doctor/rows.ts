@@ -112,7 +112,7 @@ async function walk(ctx: Context, { after, limit, ms = PAGE_MS }: PageInput, how
 function startOfWalk(after: FindingPlace | undefined): [index: number, key: bigint] {
   if (!after) return [0, -1n];
   const index = allFaults.findIndex(({ kind }) => kind === after.kind);
-  if (index < 0) throw new InvalidInputError('after', `must be a place among the findings, not ${quote(after.kind)}`);
+  if (index < 0) throw new InvalidInputError('after', `must be a cursor of the findings, not ${quote(after.kind)}`);
   return [index, after.key];
 }
 
@@ -162,5 +162,5 @@ export async function tellUnseen(ctx: Context): Promise<string | null> {
     return on.length === 0 ? mountpoint : `${mountpoint} (${on.join(', ')})`;
   });
   const more = rows.length > NAMED ? ', and more' : '';
-  return `not looked at here: ${disks.join(', ')}${more}; run "tapegate doctor" on a host that has them, with DATABASE_URL`;
+  return `not checked here: ${disks.join(', ')}${more}; run "tapegate doctor" with DATABASE_URL on a host that mounts them`;
 }

@@ -124,5 +124,5 @@ export async function putBackDisk(ctx: Context, mountpoint: string): Promise<voi
   });
   if (ended) ctx.log.warn({ disk: mountpoint }, `restore disk in service again; it was suspended: ${ended.reason}`);
   else if (cleared.length > 0)
-    ctx.log.warn({ disk: mountpoint }, 'restore disk works again, and is out of service still');
+    ctx.log.warn({ disk: mountpoint }, 'restore disk works again, but an operator has suspended it');
 }

@@ -75,7 +75,7 @@ export async function applyIncoming(
   await storeJoining(ctx, tx); // checks limits by the counts of the requests
   await settleFollowed(ctx, tx, changed);
   if (unlisted) {
-    const why = 'a complete list of the archive does not have it';
+    const why = 'missing from a complete list of the archive';
     await withdrawLeaving(ctx, tx, { requestIds, why, isUnlisted: true });
   }
   return { added, updated, ...(await countWithoutStage(tx)), ...relisted, ...unlisted };
@@ -363,8 +363,8 @@ async function refuseCopies(tx: Transaction): Promise<void> {
           AND i.copy_volume IS NOT NULL AND (i.volume IS NULL OR i.volume = i.copy_volume) ORDER BY i.line`,
     ({ line, copy, volume }) =>
       volume === null
-        ? `line ${line}: copy_volume must be left out where the file has no volume, not ${quote(copy)}`
-        : `line ${line}: copy_volume must be another volume than that of the file, not ${quote(copy)}`,
+        ? `line ${line}: copy_volume must be empty if the file has no volume, not ${quote(copy)}`
+        : `line ${line}: copy_volume must be different from the volume of the file, not ${quote(copy)}`,
   );
 }
 
@@ -429,6 +429,6 @@ async function refuseUncountable(tx: Transaction): Promise<void> {
         FROM known k JOIN tape_file f ON f.id = k.id JOIN live_request_file h ON h.file_id = f.id JOIN quota q ON q.id = h.quota_id
         WHERE f.size <> h.size GROUP BY q.id HAVING q.used + sum(f.size - h.size) > ${MAX_BYTES}::numeric ORDER BY q."user"`,
     ({ user, used, grown }) =>
-      `the files that user ${quote(user)} holds would be ${grown} bytes together, and are ${used} now: at most ${MAX_BYTES} can be charged`,
+      `the files in requests of user ${quote(user)} would have ${grown} bytes instead of ${used}, and at most ${MAX_BYTES} can be charged`,
   );
 }

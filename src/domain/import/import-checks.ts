@@ -54,7 +54,7 @@ export async function refuseChanged(tx: Transaction, expected: readonly Expected
           SELECT FROM tape_file f LEFT JOIN volume v ON v.id = f.volume_id WHERE f.id = s.id AND f.path = s.path AND f.withdrawn_at IS NULL
             AND (s.volume, s.position) IS NOT DISTINCT FROM (CASE WHEN f.position IS NOT NULL THEN v.name END, f.position))
         ORDER BY s.path`,
-    ({ path }) => `${quote(path)} was renamed, withdrawn, or is elsewhere by now`,
+    ({ path }) => `${quote(path)} was renamed, withdrawn or moved meanwhile`,
   );
 }
 
@@ -65,7 +65,7 @@ export async function addVolumes(tx: Transaction): Promise<void> {
     tx,
     sql`SELECT min(i.line) AS line, i.library, (SELECT string_agg(b.name, ', ' ORDER BY b.id) FROM library b) AS names FROM incoming i
         WHERE i.library IS NOT NULL AND NOT EXISTS (SELECT FROM library b WHERE b.name = i.library) GROUP BY i.library ORDER BY 1`,
-    ({ line, library, names }) => `line ${line}: there is no library ${quote(library)}; there are ${names}`,
+    ({ line, library, names }) => `line ${line}: there is no library ${quote(library)}; the libraries are ${names}`,
   );
   await tx.query(
     sql`INSERT INTO volume (name, library_id)
@@ -115,7 +115,7 @@ export async function refuseTapeNames(tx: Transaction): Promise<void> {
               OR i.checksum <> f.checksum))
         ORDER BY i.line`,
     ({ line, path, name }) =>
-      `line ${line}: the library has one file of the name ${quote(name)}, which was renamed to ${quote(path)} here (\`rename --in-library\` says that it was renamed there as well)`,
+      `line ${line}: ${quote(name)} is the name in its library of ${quote(path)}, which was renamed only here; if it was renamed in the library too, use \`rename --in-library\``,
   );
 }
 
@@ -215,7 +215,7 @@ export async function findClash(tx: Transaction, paths: Sql): Promise<string | u
 }
 
 function describeClash({ outer, inner }: Clash): string {
-  return `${quote(outer)} cannot be a file and a folder, of ${quote(inner)}`;
+  return `${quote(outer)} cannot be a file and also the directory of ${quote(inner)}`;
 }
 
 /**

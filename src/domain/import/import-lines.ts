@@ -28,7 +28,7 @@ export class ImportError extends Error {
   constructor(faults: string[], { hasNames = false } = {}) {
     const listed = faults.slice(0, MAX_FAULTS);
     const more = faults.length > MAX_FAULTS ? `\n  … (only the first ${MAX_FAULTS} are listed)` : '';
-    const hint = hasNames ? '\n--skip-invalid leaves out names that cannot be restored' : '';
+    const hint = hasNames ? '\nuse --skip-invalid to skip names that cannot be restored' : '';
     super(`nothing was imported:\n${listed.map((fault) => `  ${fault}`).join('\n')}${more}${hint}`);
     this.faults = listed;
   }
@@ -91,7 +91,7 @@ export async function* readLines(input: Readable, offset = 0): AsyncGenerator<Li
 }
 
 export const JSON_ARRAY =
-  'a JSON array; a row must be an object on a line of its own (JSON Lines), as jq -c ".[]" writes it';
+  'a JSON array; write each row as an object on its own line (JSON Lines), for example with jq -c ".[]"';
 
 const describeLongLine = (line: Buffer): string =>
   /^(\uFEFF)?\s*\[/.test(line.toString('utf8', 0, 64)) ? JSON_ARRAY : `longer than ${MAX_LINE_BYTES} bytes`;
@@ -135,7 +135,7 @@ async function* unzip(input: Readable): AsyncGenerator<Buffer> {
     yield* pipeline(whole, gunzip, () => {}) as AsyncIterable<Buffer>; // the reader gets the error
   } catch (error) {
     if (input.errored) throw error;
-    throw new GzipError(`the gzipped data are damaged here: ${messageOf(error)}`);
+    throw new GzipError(`the gzip data is damaged here: ${messageOf(error)}`);
   }
 }
 
@@ -182,7 +182,7 @@ export function createCsvReader<Column extends string>(columns: CsvColumns<Colum
       }
       const { fields } = record;
       if (fields.length !== header.length) {
-        const problem = `there must be ${header.length} fields, as in ${from}, not ${fields.length}`;
+        const problem = `expected ${header.length} fields, as in ${from}, not ${fields.length}`;
         return new RowError(record.line, problem);
       }
       const row: CsvRow<Column> = { line: record.line, fields: {} };
@@ -192,7 +192,7 @@ export function createCsvReader<Column extends string>(columns: CsvColumns<Colum
     end: () => {
       const fault = splitter.end();
       if (header || fault) return fault;
-      return new RowError(1, `the file is empty; the first line names the columns: ${known.join(',')}`);
+      return new RowError(1, `the file is empty; its first line must name the columns: ${known.join(',')}`);
     },
   };
 }
@@ -257,7 +257,7 @@ function readFields(record: CsvRecord, line: string, end: string): string | unde
     record.fields.push(record.open);
     record.open = undefined;
     if (at === line.length) return undefined;
-    if (line[at] !== ',') return `a quoted field is followed by ${JSON.stringify(line[at])} and not by a comma`;
+    if (line[at] !== ',') return `expected a comma after a quoted field, not ${JSON.stringify(line[at])}`;
     at++;
   }
 }

@@ -217,13 +217,13 @@ export function checkRow(line: number, fields: Fields): CatalogueRow | RowError 
     gid: read('gid', parseOwner, OWNER),
   };
   if (row.library && !row.volume) {
-    fault ??= new RowError(line, `library ${quote(row.library)} is that of a volume, and none is given`);
+    fault ??= new RowError(line, `library ${quote(row.library)} requires a volume`);
   }
   const { copyVolume, copyPosition, volume } = row;
-  if (copyVolume && volume === null) fail('copy_volume', 'left out where no volume is given');
-  if (copyVolume && copyVolume === volume) fail('copy_volume', 'another volume than that of the file');
+  if (copyVolume && volume === null) fail('copy_volume', 'empty without a volume');
+  if (copyVolume && copyVolume === volume) fail('copy_volume', 'different from the volume of the file');
   if (copyVolume === null && copyPosition === undefined) row.copyPosition = null;
-  if (typeof copyPosition === 'bigint' && !copyVolume) fail('copy_position', 'left out where no copy_volume is given');
+  if (typeof copyPosition === 'bigint' && !copyVolume) fail('copy_position', 'empty without a copy_volume');
   return fault ?? row;
 }
 
@@ -253,7 +253,7 @@ function expectChecksum(text: string): string {
   const [, algorithm = '', digits = ''] = CHECKSUM.exec(text.toLowerCase()) ?? [];
   const count = DIGITS[algorithm];
   if (count === undefined) return 'sha256:…, adler32:… or md5:… in hex';
-  return `${algorithm}: and ${count} digits in hex, zeros in front included, of which it has ${digits.length}`;
+  return `${algorithm}: and ${count} hex digits with leading zeros (found ${digits.length})`;
 }
 
 /** Skips rows whose name is at fault. @param reject gets each skipped row */

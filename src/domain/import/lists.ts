@@ -64,7 +64,7 @@ export function createFindReader(settings: ListSettings): RowReader {
       if (text.endsWith('\r')) return new RowError(number, `${quote(text)} ends with a carriage return`);
       const { path = '', type, ...fields } = FIND_LINE.exec(text)?.groups ?? {};
       if (path === '') {
-        return new RowError(number, `${quote(text)} is not what find -printf '%s %T@ %m %U %G %p\\n' prints`);
+        return new RowError(number, `${quote(text)} is not in the format of find -printf '%s %T@ %m %U %G %p\\n'`);
       }
       if (type === 'd') return makeFolderRow(number, { path, mode: fields.mode, gid: fields.gid }, settings);
       // for the directory ".", find prints "./a"

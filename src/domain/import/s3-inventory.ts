@@ -32,7 +32,7 @@ const manifestSchema = z.object(
     fileSchema: z.string('must be the names of the columns'),
     files: z.array(manifestFile, 'must be a list'),
   },
-  'it is no JSON object',
+  'not a JSON object',
 );
 
 export type ManifestFile = z.infer<typeof manifestFile>;
@@ -92,7 +92,7 @@ function readObject(
     return new RowError(line, `the key ${quote(Key ?? '')} is not URL-encoded UTF-8`, { namesake: undefined });
   }
   if (object.IsLatest === 'false') return countSkipped(skipped, 'versions that are not the latest');
-  if (object.IsDeleteMarker === 'true') return countSkipped(skipped, 'marks of deletion');
+  if (object.IsDeleteMarker === 'true') return countSkipped(skipped, 'delete markers');
   if (key.endsWith('/') && Size === '0') return countSkipped(skipped, 'folders');
   const { storageClasses } = settings;
   if (storageClasses && !storageClasses.includes(StorageClass ?? '')) {

@@ -59,8 +59,7 @@ export async function addLibrary(ctx: Context, input: AddLibraryInput): Promise<
             ON CONFLICT (name) DO NOTHING
             RETURNING ${libraryColumns}`,
       );
-      if (!library)
-        throw new InvalidInputError('name', `must be of no other library, and there is ${quote(name)} already`);
+      if (!library) throw new InvalidInputError('name', `must be unique: library ${quote(name)} already exists`);
       await tx.query(
         sql`INSERT INTO drive (name, library_id) SELECT ${name} || '-' || n, ${library.id} FROM generate_series(1, ${drives}::int) AS n`,
       );
@@ -81,11 +80,11 @@ function deedOf(operation: 'addLibrary' | 'setLibrary', input: SetLibraryInput) 
 function checkName(given: string): string {
   const name = checkText('name', given);
   if (!NAME.test(name)) {
-    const problem = `must begin with a letter or a digit, and have at most 63 of these, ".", "_" and "-", not ${quote(name)}`;
+    const problem = `must begin with a letter or a digit, and contain at most 63 letters, digits, ".", "_" and "-", not ${quote(name)}`;
     throw new InvalidInputError('name', problem);
   }
   if (name !== KEPT_NAME) return name;
-  throw new InvalidInputError('name', `must not be ${quote(name)}, which is kept for the first library`);
+  throw new InvalidInputError('name', `must not be ${quote(name)}, which is reserved for the first library`);
 }
 
 /**
@@ -138,7 +137,7 @@ async function lockOne(tx: Transaction, name: string): Promise<Library> {
 function change(ctx: Context, before: Library, input: SetLibraryInput) {
   const { kind } = before;
   if ((input.kind ?? kind) !== kind) {
-    const problem = `must stay ${quote(kind)}, not become ${quote(input.kind ?? '')}: what is on its volumes could not be read; add another library, and import its files with places there`;
+    const problem = `must stay ${quote(kind)}, not become ${quote(input.kind ?? '')}: its volumes would become unreadable; add another library, and import the files with positions there`;
     throw new InvalidInputError('kind', problem);
   }
   const settings = mergeSettings(before.settings, input.settings ?? {});
@@ -169,7 +168,7 @@ async function refuseNameless(
   );
   if (!lost) return;
   const known = prefixes.map((each) => quote(each)).join(', ');
-  const problem = `must have a name for each file of the library, and ${quote(lost.path)} is below none of ${known}`;
+  const problem = `must have a prefix for each file of the library, and ${quote(lost.path)} is not below ${known}`;
   throw new InvalidInputError('settings', problem);
 }
 
@@ -261,7 +260,7 @@ async function lockLibrary(tx: Transaction, name: string): Promise<number> {
   const [id] = await lockLibraries(tx, sql`b.name = ${name}`);
   if (id === undefined) throw new NotFoundError(`there is no library ${quote(name)}`);
   if (id !== FIRST_LIBRARY) return id;
-  throw new InvalidInputError('name', `must not be ${quote(name)}: it is the first library, which stays`);
+  throw new InvalidInputError('name', `must not be ${quote(name)}: the first library cannot be removed`);
 }
 
 async function refuseUsed(tx: Transaction, { id, name }: { id: number; name: string }): Promise<void> {
@@ -272,7 +271,7 @@ async function refuseUsed(tx: Transaction, { id, name }: { id: number; name: str
   );
   if (!use || (use.files === 0 && use.recalls === 0)) return;
   throw new InUseError(
-    `the library ${quote(name)} has ${plural(use.files, 'file')} of ${plural(use.bytes, 'byte')} on ${plural(use.volumes, 'volume')}, and ${plural(use.recalls, 'recall')} from it: import what it has with other places first`,
+    `library ${quote(name)} contains ${plural(use.files, 'file')} of ${plural(use.bytes, 'byte')} on ${plural(use.volumes, 'volume')}, and has ${plural(use.recalls, 'recall')}: import its files with positions in another library first`,
   );
 }
 
@@ -285,7 +284,7 @@ async function refuseLeft(tx: Transaction, { id, name }: { id: number; name: str
   );
   if (!open?.files) return { stagedFiles: 0, stagedBytes: 0n, left: [] };
   throw new InUseError(
-    `the library ${quote(name)} was asked for ${plural(open.files, 'file')}, and is still to be told that nobody needs ${open.files === 1 ? 'it' : 'them'}; try again when it was, or force it where it cannot be told any more`,
+    `library ${quote(name)} still stages ${plural(open.files, 'file')} for Tapegate: try again when ${open.files === 1 ? 'it is' : 'they are'} released, or force the removal if the library no longer answers`,
   );
 }
 
@@ -315,7 +314,7 @@ async function refuseReading(tx: Transaction, { id, name }: { id: number; name: 
   if (!rows[0]) return;
   const { drive, recalls } = rows[0];
   throw new InUseError(
-    `the library ${quote(name)} is read: ${plural(recalls, 'recall runs', 'recalls run')} on ${drive}; try again when ${recalls === 1 ? 'it has' : 'they have'} ended`,
+    `library ${quote(name)} is in use: ${plural(recalls, 'recall runs', 'recalls run')} on ${drive}; try again when ${recalls === 1 ? 'it has' : 'they have'} ended`,
   );
 }
 
@@ -340,12 +339,12 @@ function checkDepth(
 ): { files: number | null; bytes: bigint | null } {
   for (const [field, value] of Object.entries({ depthFiles: files, depthBytes: bytes })) {
     if (value === null || contract === 'STAGING') continue;
-    const problem = `is of libraries that stage files, and this one has drives: ${value} says nothing of it`;
+    const problem = `must not be set to ${value}: it applies only to staging libraries, and this library has drives`;
     throw new InvalidInputError(field, problem);
   }
   if (files !== null) checkCount('depthFiles', files, MOST_DEPTH_FILES);
   if (bytes !== null && checkBytes('depthBytes', bytes) === 0n) {
-    throw new InvalidInputError('depthBytes', 'must be 1 byte at least, not 0');
+    throw new InvalidInputError('depthBytes', 'must be at least 1 byte, not 0');
   }
   return { files, bytes };
 }

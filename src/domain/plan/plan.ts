@@ -173,7 +173,7 @@ async function readSuspended(ctx: Context): Promise<PlanVolume[]> {
     users: [],
     drive: null,
     isMounted: false,
-    reason: `out of service${why && `: ${why}`}`,
+    reason: `suspended${why && `: ${why}`}`,
     problem: null,
     start: null,
     end: null,

@@ -15,18 +15,18 @@ import { isWorking, type Plan, readPlan } from './plan.js';
 
 /** Reasons for which files wait, the most important one first. */
 export const waitingReasons = {
-  READING: 'a drive reads it now',
-  MOUNTED: 'its volume is in a drive, and its turn comes there',
+  READING: 'a drive is reading it',
+  MOUNTED: 'its volume is mounted, and other files are read first',
   QUEUED: 'its volume waits for a drive',
-  STAGED: 'it is on disk at its library, and its turn to be read comes',
-  STAGING: 'its library brings it to disk',
-  UNASKED: 'its library is to be asked for it',
-  RETRY: 'it has failed, and is tried again later',
+  STAGED: 'it is staged at its library, and waits to be read',
+  STAGING: 'its library is staging it',
+  UNASKED: 'it waits to be requested from its library',
+  RETRY: 'it has failed, and will be retried',
   SPACE: 'no restore disk has room for it',
-  CHANGED_COPY: 'its copy in the restore area was changed by hand, and no engine has looked yet whether it is there',
+  CHANGED_COPY: 'its copy in the restore area was changed outside Tapegate, and an engine must check it first',
   NO_DRIVE: 'no engine has a drive in service',
-  VOLUME_SUSPENDED: 'its volume is out of service',
-  USER_SUSPENDED: 'the recalls of its user are out of service',
+  VOLUME_SUSPENDED: 'its volume is suspended',
+  USER_SUSPENDED: 'the recalls of its user are suspended',
   NO_PLACE: 'the catalogue has no volume and position for it',
 } as const;
 
@@ -230,8 +230,8 @@ export function whyNoEnd(plan: Plan, parts: readonly EndPart[]): string | undefi
     const { staged, isReading, ...partAhead } = toPartAhead(plan, part);
     const library = plan.staged.get(partAhead.libraryId);
     if (!library || !staged || isReading || waitOf(library, { ...staged, ...partAhead })) continue;
-    if (library.isAway) return `library ${library.name} could not answer lately`;
-    return `library ${library.name} has brought no file yet, and its settings do not say how long it takes`;
+    if (library.isAway) return `library ${library.name} did not answer recently`;
+    return `library ${library.name} has not staged a file yet, and its settings do not say how long staging takes`;
   }
   return undefined;
 }

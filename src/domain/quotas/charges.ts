@@ -110,8 +110,8 @@ export function refund(tx: Transaction, charges: readonly Charge[]): void {
 
 /** The limited objects, as messages name them, and the name of the limit. */
 const limitKinds = {
-  openPatterns: ['requests by a pattern', 'OPEN_PATTERNS'],
-  unresolvedPaths: ['paths that the catalogue does not know', 'UNRESOLVED_PATHS'],
+  openPatterns: ['requests with a pattern', 'OPEN_PATTERNS'],
+  unresolvedPaths: ['unresolved paths', 'UNRESOLVED_PATHS'],
   unstagedPaths: ['paths of stage requests that could not be staged', 'UNSTAGED_PATHS'],
 } as const;
 

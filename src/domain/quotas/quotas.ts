@@ -63,7 +63,7 @@ export async function setQuota(ctx: Context, input: SetQuotaInput) {
               ON CONFLICT ("user") DO UPDATE SET size = excluded.size, removed_at = NULL, ${changes} RETURNING q.id`,
       );
       if (changed.length === 0) {
-        throw new InvalidInputError('size', `must be given for a new quota, and user ${quote(user)} has none yet`);
+        throw new InvalidInputError('size', `is required: user ${quote(user)} has no quota yet`);
       }
       await tx.query(auditEntry());
     });
@@ -80,7 +80,7 @@ async function checkNewUser(tx: Transaction, user: string): Promise<void> {
   const known = await tx.query(sql`SELECT q.id FROM quota q WHERE q."user" = ${user} AND q.removed_at IS NULL`);
   if (known.length > 0) return;
   checkCallerName('user', user);
-  throw new InvalidInputError('user', `must not begin with ${SERVICE}, as the names of services do: ${quote(user)}`);
+  throw new InvalidInputError('user', `must not begin with ${SERVICE}, which is reserved for services: ${quote(user)}`);
 }
 
 /** Lists quotas by user: their count, or a page of them. */

@@ -56,7 +56,7 @@ export interface CreateRequestInput extends LimitsInput {
  */
 export async function createRequest(ctx: Context, input: CreateRequestInput): Promise<number> {
   const { id } = await createAudited(ctx, input, undefined);
-  if (id === undefined) throw new Error('no request was made');
+  if (id === undefined) throw new Error('no request was created');
   return id;
 }
 
@@ -175,9 +175,8 @@ function checkSelection(ctx: Context, input: CreateRequestInput): FileSelection 
   const pattern = checkPattern('pattern', input.pattern ?? '');
   const files = withoutEmpty(input.files);
   if (pattern !== '' && files.length > 0)
-    throw new InvalidInputError('pattern', 'and files exclude each other: give one of them');
-  if (pattern === '' && files.length === 0)
-    throw new InvalidInputError('pattern', 'or files must be given, and neither is');
+    throw new InvalidInputError('pattern', 'and files exclude each other: give only one');
+  if (pattern === '' && files.length === 0) throw new InvalidInputError('pattern', 'or files must be given');
   checkSelectionSize(ctx, pattern, files); // before the check of each path
   for (const file of files) checkPath('files', file);
   return files.length > 0 ? { pattern: '', files } : { pattern, files: undefined };
@@ -216,8 +215,8 @@ export function addressOf(
   const domain = address.slice(address.lastIndexOf('@') + 1).toLowerCase();
   const isOwn = quota.email !== '' && address.toLowerCase() === quota.email.toLowerCase();
   if (isOwn || mailTo === 'anywhere' || (mailTo !== 'quota' && mailTo.includes(domain))) return address;
-  const allowed = mailTo === 'quota' ? '' : `, or one of ${mailTo.join(', ')}`;
-  throw new InvalidInputError(field, `must be the address of the quota itself${allowed}, not ${quote(address)}`);
+  const allowed = mailTo === 'quota' ? '' : `, or be in one of the domains ${mailTo.join(', ')}`;
+  throw new InvalidInputError(field, `must be the quota's own address${allowed}, not ${quote(address)}`);
 }
 
 interface Stored {

@@ -133,7 +133,7 @@ export async function releaseFiles(
       const request = await lockOwnRequest(ctx, tx, 'releaseFiles', id);
       const isOver = isEnded(request.state) || !isBefore(ctx.now(), request.retention);
       if (isOver && !mayHaveEnded) {
-        throw new InvalidInputError('id', `${request.id} is a request that has ended: its files are let go already`);
+        throw new InvalidInputError('id', `${request.id} is a request that has ended: its files are already released`);
       }
       const releasedUnrecorded = 'match' in choice && !isOver ? await releaseUnrecorded(tx, request, choice.match) : 0;
       tx.send(plannedByKeys());
@@ -159,10 +159,9 @@ function checkChoice(input: ReleaseFilesInput): Choice {
   const match = checkPattern('match', input.match ?? '');
   const paths = withoutEmpty(input.paths);
   if (match !== '' && paths.length > 0) {
-    throw new InvalidInputError('match', 'and paths exclude each other: give one of them');
+    throw new InvalidInputError('match', 'and paths exclude each other: give only one');
   }
-  if (match === '' && paths.length === 0)
-    throw new InvalidInputError('match', 'or paths must be given, and neither is');
+  if (match === '' && paths.length === 0) throw new InvalidInputError('match', 'or paths must be given');
   for (const path of paths) checkPath('paths', path);
   return match === '' ? { paths } : { match };
 }
@@ -179,7 +178,7 @@ async function chooseFiles(tx: Transaction, { id: requestId }: LockedRequest, ch
        SELECT path, NULL, true FROM unresolved_path WHERE request_id = ${requestId} AND strpos(path, ${choice.match}) > 0`,
     );
     if ((await tx.query(sql`SELECT FROM chosen LIMIT 1`)).length > 0) return;
-    throw new InvalidInputError('match', `is in no path of request ${requestId}: ${quote(choice.match)}`);
+    throw new InvalidInputError('match', `must match a path of request ${requestId}, not ${quote(choice.match)}`);
   }
   await tx.query(
     sql`CREATE TEMP TABLE chosen ON COMMIT DROP AS
@@ -194,7 +193,7 @@ async function chooseFiles(tx: Transaction, { id: requestId }: LockedRequest, ch
   );
   if (!foreign) return;
   const more = foreign.count === 1 ? '' : ` and ${foreign.count - 1} more`;
-  throw new InvalidInputError('paths', `has what request ${requestId} does not contain: ${quote(foreign.path)}${more}`);
+  throw new InvalidInputError('paths', `must be in request ${requestId}, not ${quote(foreign.path)}${more}`);
 }
 
 async function releaseRequestFiles(tx: Transaction, requestId: number): Promise<{ files: number; bytes: bigint }> {

@@ -40,14 +40,14 @@ export function checkWithin({ config }: Context, limits: Limits, taken: { files:
   if (taken.files > requestFiles) {
     throw new InvalidInputError(
       'files',
-      `of a request may be ${requestFiles} (TAPEGATE_REQUEST_FILES), and it takes ${taken.files}`,
+      `must be at most ${requestFiles} in a request (TAPEGATE_REQUEST_FILES), not ${taken.files}`,
     );
   }
   if (maxFiles !== null && taken.files > maxFiles) {
-    throw new InvalidInputError('maxFiles', `is ${maxFiles}, and the request takes ${taken.files} files`);
+    throw new InvalidInputError('maxFiles', `is ${maxFiles}, but the request would contain ${taken.files} files`);
   }
   if (maxBytes !== null && taken.bytes > maxBytes) {
-    throw new InvalidInputError('maxBytes', `is ${maxBytes}, and the files of the request have ${taken.bytes} bytes`);
+    throw new InvalidInputError('maxBytes', `is ${maxBytes}, but the files of the request have ${taken.bytes} bytes`);
   }
 }
 

@@ -228,7 +228,10 @@ export async function retryRequest(ctx: Context, input: RetryRequestInput): Prom
       const request = await lockOwnRequest(ctx, tx, 'retryRequest', input.id);
       await findQuotaOf(ctx, tx, request, user);
       if (isEnded(request.state) || !isBefore(ctx.now(), request.retention)) {
-        throw new InvalidInputError('id', `${request.id} is a request that has ended: a later retention revives it`);
+        throw new InvalidInputError(
+          'id',
+          `${request.id} is a request that has ended: set a later retention to revive it`,
+        );
       }
       const failed = await tx.query<{ fileId: bigint }>(
         sql`UPDATE request_file SET state = 'WAITING', error_class = NULL, error = NULL

@@ -108,13 +108,13 @@ class Watchers<Item> {
 }
 
 export const siteParts = {
-  DRIVES: 'Drives: what they have mounted and in hand, and who holds them',
-  QUEUE: 'What waits, and the plan with it',
-  DISKS: 'Restore disks: their room, and what engines see there',
-  SUSPENSIONS: 'What is out of service',
-  LIBRARIES: 'Libraries: their settings, and whether they answer',
-  PROCESSES: 'Gateways and engines: which of them live',
-  HISTORY: 'Curves of what the site does',
+  DRIVES: 'Drives: mounted volumes, active recalls and engines',
+  QUEUE: 'Waiting recalls, and the plan',
+  DISKS: 'Restore disks: their room and the measurements of engines',
+  SUSPENSIONS: 'Suspensions',
+  LIBRARIES: 'Libraries: their settings and availability',
+  PROCESSES: 'Running gateways and engines',
+  HISTORY: 'Curves of the activity of the site',
   AUDIT: 'The audit, for operators',
 } as const;
 
@@ -174,7 +174,7 @@ function createSiteMarks(ctx: Context): Source<SitePart> {
       const changed = PARTS.filter((part) => now[part] !== last[part] || (part === 'QUEUE' && isQueueChanged));
       return new Map(changed.map((part) => [part, part]));
     },
-    onError: (error) => logFailure(ctx.log, error, 'what of the site has changed'),
+    onError: (error) => logFailure(ctx.log, error, 'cannot read the changes of the site'),
   };
 }
 
@@ -230,7 +230,7 @@ function createRequestMarks(ctx: Pick<Context, 'db' | 'events' | 'log'>): Source
     },
     onError: (error) => {
       last = undefined; // the range may be too large to read: watchers read everything again
-      logFailure(ctx.log, error, 'which requests have changed');
+      logFailure(ctx.log, error, 'cannot read the changed requests');
     },
   };
 }

@@ -35,7 +35,7 @@ export async function createStageRequest(ctx: Context, { quota, files }: CreateS
   allow(ctx, 'createRequest', checkText('quota', quota));
   const { parts, invalid } = partsOf(files);
   if (parts.size > MAX_LIFETIMES) {
-    const problem = `must have at most ${MAX_LIFETIMES} values in a request, not ${parts.size}`;
+    const problem = `must have at most ${MAX_LIFETIMES} different values in a request, not ${parts.size}`;
     throw new InvalidInputError('diskLifetime', problem);
   }
   const id = randomUUID();
@@ -381,7 +381,7 @@ async function groupByRequest(ctx: Context, id: string, paths: readonly string[]
   if (foreign[0]) {
     const more = foreign.length === 1 ? '' : ` and ${foreign.length - 1} more`;
     const first = quote(given.get(foreign[0].path) ?? foreign[0].path);
-    throw new InvalidInputError('paths', `has what stage request ${id} does not contain: ${first}${more}`);
+    throw new InvalidInputError('paths', `must be in stage request ${id}, not ${first}${more}`);
   }
   const byRequest = new Map<number, string[]>();
   for (const { name, requestId } of rows) {

@@ -44,10 +44,7 @@ export async function purgeUser(ctx: Context, given: string): Promise<PurgeResul
     const user = checkText('user', given);
     if (user === '') throw new InvalidInputError('user', 'must not be empty');
     if (isReserved(user)) {
-      throw new InvalidInputError(
-        'user',
-        `must be somebody, and ${quote(user)} is what Tapegate calls nobody in person`,
-      );
+      throw new InvalidInputError('user', `must be a user, not the reserved name ${quote(user)}`);
     }
     await ctx.refusals.settle(); // counts contain the name as well
     await takeTurn(ctx, 'catalogue', () => closeUser(ctx, user, { ...deed, object: pseudonym }));
@@ -122,7 +119,7 @@ async function purgePerson(
   const requests = await purgeRequests(tx, person);
   const quotas = await purgeQuota(ctx, tx, person);
   if (quotas + requests + letters + tokens + others + webhooks + auditRows === 0) {
-    throw new NotFoundError(`there is nothing of user ${quote(user)}`);
+    throw new NotFoundError(`there is no data of user ${quote(user)}`);
   }
   await tx.query(note({ object: pseudonym, given: { requests, letters, tokens, auditRows } }));
   return { pseudonym, requests, letters, tokens, auditRows };

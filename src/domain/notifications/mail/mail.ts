@@ -61,7 +61,7 @@ export function composeMail(kind: NotificationKind, facts: MailFacts): Mail {
 /** Returns the text of an email whose request ended before it was sent. */
 export function composeLate({ body, createdAt }: { body: string; createdAt: string }): string {
   return text([
-    `This was written at ${formatTime(createdAt)}. The request has ended since, and its files may be on disk no longer.`,
+    `This email was written at ${formatTime(createdAt)}. The request has ended since then, and its files may no longer be on disk.`,
     '',
     body.trimEnd(),
   ]);
@@ -70,13 +70,13 @@ export function composeLate({ body, createdAt }: { body: string; createdAt: stri
 function composeFirst(facts: MailFacts): Mail {
   const rest = facts.filesTotal - facts.filesOnDisk - facts.filesFailed;
   const lines = [
-    `The first file of your request ${nameRequest(facts)} can be read now:`,
+    `The first file of your request ${nameRequest(facts)} is on disk:`,
     '',
     ...listCopies(facts).slice(0, 1),
     '',
     rest > 0
-      ? `${plural(rest, 'file is', 'files are')} still to come, of ${facts.filesTotal} in all.`
-      : 'No other file is to come.',
+      ? `${plural(rest, 'more file')} will follow, of ${facts.filesTotal} in total.`
+      : 'No more files will follow.',
     `Restored files stay on disk until ${formatTime(facts.retention)}.`,
     ...nameLink(facts),
   ];
@@ -86,12 +86,12 @@ function composeFirst(facts: MailFacts): Mail {
 function composeExpiring(facts: MailFacts): Mail {
   const rest = facts.filesTotal - facts.filesOnDisk - facts.filesFailed;
   const lines = [
-    `Your request ${nameRequest(facts)} expires at ${formatTime(facts.retention)}, and its files leave the disk then:`,
+    `Your request ${nameRequest(facts)} expires at ${formatTime(facts.retention)}. Its files are then released:`,
     '',
     `  on disk:  ${plural(facts.filesOnDisk, 'file')}, ${formatBytes(facts.bytesOnDisk)}`,
-    ...(rest > 0 ? [`  to come:  ${plural(rest, 'file')}`] : []),
+    ...(rest > 0 ? [`  waiting:  ${plural(rest, 'file')}`] : []),
     '',
-    'Nothing is to be done if they are not needed any more. To keep them for another week from now:',
+    'If you no longer need them, do nothing. To keep them for another week from now:',
     '',
     `  tapegate update ${facts.requestId} --retention 7d`,
     ...nameLink(facts),
@@ -112,27 +112,25 @@ function composeLast(facts: MailFacts): Mail {
   const excluded = facts.filesRefused + facts.filesOverLimit;
   const lines = [
     facts.filesTotal === 0 && excluded === 0
-      ? `Your request ${nameRequest(facts)} matches no file that the catalogue knows.`
-      : `Nothing is left to do for your request ${nameRequest(facts)}.`,
+      ? `Your request ${nameRequest(facts)} matches no file in the catalogue.`
+      : `Your request ${nameRequest(facts)} has finished.`,
     '',
     `  on disk:  ${missing ? tellFiles(facts) : plural(facts.filesOnDisk, 'file')}, ${formatBytes(facts.bytesOnDisk)}`,
     ...(facts.filesFailed > 0 ? [`  failed:   ${plural(facts.filesFailed, 'file')}`] : []),
     ...(facts.filesUnknown > 0 ? [`  unknown:  ${plural(facts.filesUnknown, 'name')} not found`] : []),
-    ...(facts.filesRefused > 0
-      ? [`  quota:    ${plural(facts.filesRefused, 'file')} found no room in your quota`]
-      : []),
+    ...(facts.filesRefused > 0 ? [`  quota:    ${plural(facts.filesRefused, 'file')} with no room in your quota`] : []),
     ...(facts.filesOverLimit > 0
-      ? [`  limit:    ${plural(facts.filesOverLimit, 'file is', 'files are')} beyond the limit of the request`]
+      ? [`  limit:    ${plural(facts.filesOverLimit, 'file')} beyond the limit of the request`]
       : []),
-    ...(facts.filesReleased > 0 ? [`  released: ${plural(facts.filesReleased, 'file')}, as you asked`] : []),
+    ...(facts.filesReleased > 0 ? [`  released: ${plural(facts.filesReleased, 'file')}, as you requested`] : []),
   ];
   if (facts.filesOnDisk > 0) {
-    lines.push('', `Until ${formatTime(facts.retention)} you find them here:`, '', ...listCopies(facts));
+    lines.push('', `The restored files are available until ${formatTime(facts.retention)}:`, '', ...listCopies(facts));
     addMore(lines, facts.filesOnDisk - facts.copies.length);
     if (facts.mountpoints.length > 0) {
       lines.push(
         '',
-        'Below these directories each file has its archive path:',
+        'Each file has its archive path below one of these directories:',
         ...facts.mountpoints.map((m) => `  ${m}`),
       );
     }
@@ -145,7 +143,7 @@ function composeLast(facts: MailFacts): Mail {
   if (facts.unresolved.length > 0) {
     lines.push(
       '',
-      'These have no restored file; what appears in the catalogue later is restored without another mail:',
+      'These paths have no restored file. Files that appear in the catalogue later are restored without another email:',
       '',
     );
     for (const { path, reason } of facts.unresolved) {
@@ -172,7 +170,7 @@ function shortLabel({ label }: MailFacts): string {
 const MAX_LABEL = 200;
 
 function nameLink({ link }: MailFacts): string[] {
-  return link === undefined ? [] : ['', `The request as it is now: ${link}`];
+  return link === undefined ? [] : ['', `Current state of the request: ${link}`];
 }
 
 function listCopies(facts: MailFacts): string[] {

@@ -39,7 +39,8 @@ async function lookThroughNext(ctx: Context, tx: Transaction): Promise<boolean> 
   const table = new EventTable((statement) => tx.query(statement));
   const range = await table.nextRange(cursor.last);
   if (!range) return false;
-  if (range.isBroken) ctx.log.error({ after: String(cursor.last) }, 'events went before webhooks were told of them');
+  if (range.isBroken)
+    ctx.log.error({ after: String(cursor.last) }, 'events were removed before they were sent to webhooks');
   const events = await table.readRange(range, isWatched);
   const ofRequests = events.filter((event): event is ProgressEvent => !isStageEvent(event));
   await tellOf(ctx, tx, ofRequests);

@@ -76,7 +76,7 @@ function checkQuota(ctx: Context, quota: string | undefined): string | undefined
     return checkText('quota', quota);
   }
   if (ctx.caller.manages === 'all') return undefined;
-  throw new ForbiddenError(ctx.caller.name, "be told of all users: it takes an operator's token, or name a quota");
+  throw new ForbiddenError(ctx.caller.name, "receive events of all users: name a quota, or use an operator's token");
 }
 
 interface Settings {
@@ -101,7 +101,7 @@ function checkUrl(ctx: Context, given: string): string {
 }
 
 function checkEvents(events: readonly WebhookEvent[]): WebhookEvent[] {
-  if (events.length === 0) throw new InvalidInputError('events', 'must name one event at least');
+  if (events.length === 0) throw new InvalidInputError('events', 'must name at least one event');
   return Object.values(WebhookEvent).filter((event) => events.includes(event));
 }
 
@@ -119,7 +119,7 @@ async function checkRoomFor(tx: Transaction, quotaId: number | null, user: strin
   );
   if (!row || row.count < MAX_WEBHOOKS) return;
   const whose = user === undefined ? 'for all users' : `for the quota of ${quote(user)}`;
-  throw new InvalidInputError('url', `has no room: there are ${row.count} webhooks ${whose}, and that many at most`);
+  throw new InvalidInputError('url', `cannot be added: there are already ${row.count} webhooks ${whose}, the maximum`);
 }
 
 /**
