@@ -200,19 +200,19 @@ export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions):
 
 /** For pools of so many connections. */
 function createLimiters(connections: number, streams: number, options: DatabaseOptions) {
-  const places = { least: options.leastPace ?? LEAST_PACE, what: 'long lists' };
+  const common = { least: options.leastPace ?? LEAST_PACE, what: 'long lists' };
   // lists get half of the connections, so that other work never waits for them
   const half = Math.max(Math.ceil(connections / 2), 1);
   // a third for each kind of change that may wait long, a fifth for the others, so that reads never wait for changes
   const part = (parts: number) => Math.max(Math.floor(connections / parts), 1);
-  const changes = { ...places, waitMs: options.statementMs ?? STATEMENT_MS, what: 'changes', doing: 'making' };
+  const changes = { ...common, waitMs: options.statementMs ?? STATEMENT_MS, what: 'changes' };
   return {
-    longReads: new LongReads({ ...places, places: streams, waitMs: options.longListWaitMs ?? LONG_READ_WAIT_MS }),
-    looks: new LongReads({ ...places, places: half, waitMs: CONNECT_MS, what: 'lists' }),
-    takers: new LongReads({ ...changes, places: part(3), what: 'requests' }),
-    changers: new LongReads({ ...changes, places: part(3) }),
-    keepers: new LongReads({ ...changes, places: part(5) }),
-    queries: new LongReads({ ...places, places: QUERIES, waitMs: QUERY_WAIT_MS, what: 'queries', doing: 'executing' }),
+    longReads: new LongReads({ ...common, slots: streams, waitMs: options.longListWaitMs ?? LONG_READ_WAIT_MS }),
+    looks: new LongReads({ ...common, slots: half, waitMs: CONNECT_MS, what: 'lists' }),
+    takers: new LongReads({ ...changes, slots: part(3), what: 'requests' }),
+    changers: new LongReads({ ...changes, slots: part(3) }),
+    keepers: new LongReads({ ...changes, slots: part(5) }),
+    queries: new LongReads({ ...common, slots: QUERIES, waitMs: QUERY_WAIT_MS, what: 'queries' }),
   };
 }
 

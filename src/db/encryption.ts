@@ -70,7 +70,7 @@ export const isOfNoTls = (error: unknown): boolean => /^The server does not supp
 function explainNoTls(mode: string, cause: unknown): Error {
   const demand = mode === '' ? 'its URL' : `sslmode=${mode}`;
   const remedy = 'enable ssl there, or use sslmode=prefer or disable';
-  return new Error(`the server of the database has no TLS, and ${demand} demands it: ${remedy}`, { cause });
+  return new Error(`the database server does not support TLS, and ${demand} requires it: ${remedy}`, { cause });
 }
 
 /** `28000`: pg_hba.conf has no entry for a connection with encryption, or without it. */

@@ -130,7 +130,7 @@ export async function connect<Client extends pg.Client>(make: () => Client): Pro
 
 const WRONG_PASSWORD = '28P01';
 const NO_PASSWORD =
-  'the database asks for a password, and its URL has none: add it behind the user, percent-encoded, or set PGPASSWORD';
+  'the database requires a password, and its URL has none: add it after the user, percent-encoded, or set PGPASSWORD';
 
 /** Names the command for a setting of the site that this role may not change for itself. */
 function withRemedy(error: unknown): unknown {
@@ -151,8 +151,8 @@ export function destroy(client: pg.Client, error: Error = away()): void {
 
 function refuseOther(found: unknown, expected: string): void {
   if (found === expected) return;
-  const problem = `another database is in the place of this process's one: its identity is ${found}, not ${expected}`;
-  throw new UnavailableError('away', problem, undefined, 'start the process again');
+  const problem = `the database was replaced by another one: its identity is ${found}, not ${expected}`;
+  throw new UnavailableError('away', problem, undefined, 'restart the process');
 }
 
 const DATABASE_OF = 'SELECT database::text AS database FROM public.site_identity';
@@ -298,7 +298,7 @@ const BUSY_TEXTS = /^Query read timeout|^timeout exceeded when trying to connect
 export function toUnavailable(error: unknown): unknown {
   if (error instanceof UnavailableError) return error;
   // the database answers, and open connections stay open
-  if (isExhausted(error)) return new UnavailableError('busy', 'the server has too many files open', error);
+  if (isExhausted(error)) return new UnavailableError('busy', 'too many open files', error);
   const [code, text] = [codeOf(error) ?? '', messageOf(error)];
   const isOfServer = error instanceof pg.DatabaseError;
   if (isOfServer ? BUSY_CODES.test(code) || isWaitOver(error) : BUSY_TEXTS.test(text)) {

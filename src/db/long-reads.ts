@@ -26,26 +26,25 @@ interface Waiting {
 }
 
 interface Options {
-  places: number;
+  slots: number;
   waitMs: number;
   least: LeastPace;
+  /** The limited work, for error messages. */
   what: string;
-  /** The activity, unless it is reading. */
-  doing?: string;
 }
 
 /** Interval of checks for slow readers while another one waits. */
 const LOOK_MS = 500;
 
 export class LongReads {
-  readonly places: number;
+  readonly slots: number;
   private readonly options: Options;
   private readonly waiting = new Set<Waiting>();
   private readonly readers = new Set<Reader>();
   private look: NodeJS.Timeout | undefined;
 
   constructor(options: Options) {
-    this.places = options.places;
+    this.slots = options.slots;
     this.options = options;
   }
 
@@ -59,7 +58,7 @@ export class LongReads {
   async enter(share?: string, wanted?: AbortSignal): Promise<LongRead> {
     checkWanted(wanted);
     const reader = { share, pace: new ReaderPace(this.options.least), lost: new AbortController() };
-    if (this.hasPlace(share)) this.readers.add(reader);
+    if (this.hasSlot(share)) this.readers.add(reader);
     else await this.queue(reader, wanted);
     const leave = () => {
       if (this.readers.delete(reader)) this.admit();
@@ -67,8 +66,8 @@ export class LongReads {
     return { pace: reader.pace, signal: reader.lost.signal, leave };
   }
 
-  private hasPlace(share: string | undefined): boolean {
-    const left = this.places - this.readers.size;
+  private hasSlot(share: string | undefined): boolean {
+    const left = this.slots - this.readers.size;
     return left > 0 && this.countOf(share) < left;
   }
 
@@ -80,7 +79,7 @@ export class LongReads {
   /** Admits at once, so that no other caller gets a slot that has become free. */
   private admit(): void {
     for (const { reader, take } of [...this.waiting]) {
-      if (this.hasPlace(reader.share)) take();
+      if (this.hasSlot(reader.share)) take();
     }
   }
 
@@ -114,11 +113,10 @@ export class LongReads {
   }
 
   private refusal({ share }: Reader): UnavailableError {
-    const { what, doing } = this.options;
+    const { what } = this.options;
     const own = this.countOf(share);
-    const who = doing === undefined ? 'readers' : 'others';
-    if (own === 0) return new UnavailableError('busy', `too many ${who} are at ${what}`);
-    return new OverShareError(`you are ${doing ?? 'reading'} ${own} ${what} already`);
+    if (own === 0) return new UnavailableError('busy', `too many concurrent ${what}`);
+    return new OverShareError(`you already have ${own} ${what} in progress`);
   }
 
   /** Drops as many slow readers as others wait: those with the most slots first, or the waiting caller's own. */
@@ -140,7 +138,7 @@ export class LongReads {
   private tooSlow(): UnavailableError {
     const { least, what } = this.options;
     const pace = `less than ${least.bytesPerSecond} bytes a second for ${least.windowMs / 1000} s`;
-    return new UnavailableError('busy', `a reader of ${what} took ${pace}, and others wait`);
+    return new UnavailableError('busy', `the client read ${pace} while others waited`);
   }
 }
 

@@ -54,7 +54,7 @@ export async function requireCurrent(
   const pending = await withClient(config, Client, (client) => findPending(client, dir));
   if (pending.length === 0) return [];
   throw new Error(
-    `the schema of the database is not current: it lacks ${pending.map(({ name }) => name).join(', ')}; "tapegate migrate" or the next start of this version brings it up to date`,
+    `the database schema is out of date: it lacks ${pending.map(({ name }) => name).join(', ')}; run "tapegate migrate", or start this version`,
   );
 }
 
@@ -143,7 +143,7 @@ async function refuseOlder(client: pg.Client, program: string): Promise<void> {
   );
   if (!rows[0]) return;
   throw new Error(
-    `this Tapegate is too old for the database: migration ${rows[0].migration} needs a program from ${rows[0].program} on, and this one is from ${program}`,
+    `this Tapegate is too old for the database: migration ${rows[0].migration} requires version ${rows[0].program} or newer, and this is version ${program}`,
   );
 }
 

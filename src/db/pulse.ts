@@ -123,7 +123,7 @@ export class Pulse {
       ),
     );
     // a single server has no other primary, and a standby can still serve reads
-    if (rows[0]?.isStandby && this.options.hosts.areSeveral) throw new Error('it takes no writes any more');
+    if (rows[0]?.isStandby && this.options.hosts.areSeveral) throw new Error('it no longer accepts writes');
     this.options.clock.set(Number(rows[0]?.micros), { from, until: performance.now() });
   }
 
@@ -184,7 +184,7 @@ export class Pulse {
     const { hosts, line, log } = this.options;
     const { host, client } = await this.within(findWritable(hosts, Math.min(HOST_MS, this.lostMs / 2)));
     if (host === hosts.current) return client;
-    log.warn({ host: hostName(host) }, 'the database is at another server');
+    log.warn({ host: hostName(host) }, 'another server accepts writes now');
     hosts.current = host;
     line.drop();
     return client;
@@ -291,7 +291,7 @@ async function findWritable(
   const all = Promise.allSettled(attempts);
   const first = await Promise.any(attempts).catch(() => undefined);
   if (first) await Promise.race([all, sleep(GRACE_MS, undefined, { ref: false })]);
-  giveUp(new Error('another server takes writes'));
+  giveUp(new Error('another server accepts writes'));
   const ends = await all;
   clearTimeout(timer);
   const found = ends.flatMap((end) => (end.status === 'fulfilled' ? [end.value] : []));
@@ -299,7 +299,7 @@ async function findWritable(
   if (chosen && found.length === 1) return chosen;
   for (const { client } of found) destroy(client);
   if (chosen)
-    throw new Error(`only one server may take writes, not ${found.map(({ host }) => hostName(host)).join(' and ')}`);
+    throw new Error(`only one server may accept writes, not ${found.map(({ host }) => hostName(host)).join(' and ')}`);
   const errors = ends.flatMap((end) => (end.status === 'rejected' ? [end.reason] : []));
   throw new AggregateError(errors, errors.map(({ message }) => message).join(', '));
 }
@@ -307,7 +307,7 @@ async function findWritable(
 async function refuseStandby(client: pg.Client): Promise<void> {
   await client.connect();
   const { rows } = await client.query<{ isStandby: boolean }>(sql`SELECT pg_is_in_recovery() AS "isStandby"`);
-  if (rows[0]?.isStandby) throw new Error('is a standby, and takes no writes');
+  if (rows[0]?.isStandby) throw new Error('is a standby, and accepts no writes');
 }
 
 /** Adds the server's name to an error, and keeps its code. */

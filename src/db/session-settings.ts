@@ -65,11 +65,11 @@ export const requiredSettings: readonly SessionSetting[] = [
     restrict_nonsystem_relation_kind: '',
   }),
   ...settings('A search must find all rows, or fail.', { gin_fuzzy_search_limit: '0', row_security: 'off' }),
-  ...settings('A transaction that another one refuses is repeated on the same connection.', { exit_on_error: 'off' }),
+  ...settings('A transaction that conflicts with another one is retried on the same connection.', { exit_on_error: 'off' }),
   ...settings('New tables have row locks and updates.', { default_table_access_method: 'heap' }),
-  ...settings('Nobody reads notices.', { client_min_messages: 'warning' }),
-  ...settings('The code says where one plan is for all values.', { plan_cache_mode: 'auto' }),
-  ...settings('Limits of time rely on the plans of indexes, joins and sorts.', {
+  ...settings('Notices are not read.', { client_min_messages: 'warning' }),
+  ...settings('The code marks statements whose plan suits all values.', { plan_cache_mode: 'auto' }),
+  ...settings('Time limits rely on plans with indexes, joins and sorts.', {
     ...all('on', 'enable_bitmapscan enable_gathermerge enable_hashagg enable_hashjoin enable_incremental_sort'),
     ...all('on', 'enable_indexonlyscan enable_indexscan enable_material enable_memoize enable_mergejoin'),
     ...all('on', 'enable_nestloop enable_parallel_append enable_parallel_hash enable_seqscan enable_sort'),
@@ -79,7 +79,7 @@ export const requiredSettings: readonly SessionSetting[] = [
     name: 'synchronous_commit',
     value: 'on',
     replaces: 'off',
-    why: 'A copy is put in place, and a source removed, only after the database has written that down for good.',
+    why: 'A copy is published, and a source removed, only after the database has stored that durably.',
   },
   {
     name: 'session_replication_role',

@@ -90,7 +90,7 @@ export type ListPages<Row> = Paced<Row[]>;
 /**
  * Passes the rows of a list to `consume`, which reads at its own pace.
  * @param list a query that ends with its ORDER BY
- * @throws UnavailableError if too many readers, or too many of the same caller's, are at lists
+ * @throws UnavailableError if the limiter of lists has no free slot for the caller
  */
 export async function readList<Row extends object, T>(
   { db, share, reader }: Asker,
@@ -153,7 +153,7 @@ const isLate = (error: unknown) => error instanceof UnavailableError && codeOf(e
  * Returns the rows of a statement that may take long, such as a search by a pattern. It runs on the shared connections
  * for a second, and after that on those of long lists.
  * @param reader aborts when no client waits for the answer; this cancels the statement
- * @throws UnavailableError if too many readers, or too many of the same caller's, are at lists, or `reader` aborts
+ * @throws UnavailableError if the limiter of lists has no free slot for the caller, or `reader` aborts
  */
 export async function askAtLength<Row extends object>(
   { db, share }: Asker,

@@ -33,7 +33,7 @@ export type TextPages = Paced<Buffer[]>;
 
 /**
  * Passes the count of a list and its texts to `consume`, which reads at its own pace.
- * @throws UnavailableError if too many readers, or too many of the same caller's, are at lists
+ * @throws UnavailableError if the limiter of lists has no free slot for the caller
  */
 export async function readTextList<T>(
   asker: Asker,

@@ -117,7 +117,7 @@ export async function runTransaction<T>(
     } catch (error) {
       const code = codeOf(error);
       if (code !== DEADLOCK && code !== LOCK_NOT_AVAILABLE && !isUseless(error)) throw error;
-      if (attempt === MAX_ATTEMPTS) throw new UnavailableError('busy', 'others use what this needs', error);
+      if (attempt === MAX_ATTEMPTS) throw new UnavailableError('busy', 'conflict with a concurrent transaction', error);
       // the holder of the lock is about to commit
       if (code === LOCK_NOT_AVAILABLE) await sleep(PAUSE_MS * attempt * Math.random());
     }

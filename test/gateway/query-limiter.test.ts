@@ -16,7 +16,7 @@ const schema = buildSchema('type Query { ok: Boolean } type Mutation { ok: Boole
 /** Returns the limiter of queries, as a context has it. */
 function openSlots({ slots, waitMs }: { slots: number; waitMs: number }) {
   const least = { windowMs: 60_000, bytesPerSecond: 1 };
-  return { queries: new LongReads({ places: slots, waitMs, least, what: 'queries', doing: 'executing' }) };
+  return { queries: new LongReads({ slots, waitMs, least, what: 'queries' }) };
 }
 
 /** Returns a function that executes an operation as a caller, the number of operations that wait for `gate`, and the gate. */

@@ -71,7 +71,7 @@ test('while readers of long lists are stalled, short lists are served, and one m
   expect([refused.status, refused.headers.get('retry-after'), refused.body]).toEqual([
     503,
     expect.stringMatching(/^\d+$/),
-    errorBody('too many readers are at long lists: try again later'),
+    errorBody('too many concurrent long lists: try again later'),
   ]);
   for (const response of open) response.destroy();
   await waitFor('a list to be served', async () => (await beginList(app)).statusCode === 200);
@@ -81,7 +81,7 @@ test('a caller who stalls long lists gets no more than four, and others still ge
   const lists = await Promise.all(Array.from({ length: 6 }, () => beginList(app, '127.0.0.1')));
   expect(lists.map(({ statusCode }) => statusCode).sort()).toEqual([...Array(4).fill(200), ...Array(2).fill(429)]);
   const [refused] = lists.filter(({ statusCode }) => statusCode === 429);
-  const message = 'you are reading 4 long lists already: try again later';
+  const message = 'you already have 4 long lists in progress: try again later';
   expect(refused?.headers['retry-after']).toBe('5');
   expect(JSON.parse(await text(refused as http.IncomingMessage))).toEqual(errorBody(message));
   const { errors } = await whileLocked(app, 'LOCK TABLE request IN ACCESS EXCLUSIVE MODE', () =>

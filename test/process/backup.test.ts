@@ -240,22 +240,22 @@ const damaged = Buffer.alloc(8192, 1);
 const edited = (part: object) => (text: string) => JSON.stringify({ ...JSON.parse(text), ...part });
 
 test.each<[string, (text: string, bytes: Buffer) => string | Uint8Array | undefined, RegExp]>([
-  [control, () => damaged, /the backup is damaged: \S+pg_control has checksum [0-9a-f]{64}, and had [0-9a-f]{64}/],
-  [control, (_, bytes) => bytes.subarray(0, 100), /pg_control has 100 bytes, and had 8192/],
+  [control, () => damaged, /the backup is damaged: \S+pg_control has checksum [0-9a-f]{64} instead of [0-9a-f]{64}/],
+  [control, (_, bytes) => bytes.subarray(0, 100), /pg_control has 100 bytes instead of 8192/],
   [control, () => undefined, /is not whole: \S+pg_control is missing/],
-  ['manifest.json', () => undefined, /is no backup: it has no manifest.json/],
-  ['manifest.json', (text) => text.slice(0, -20), /manifest.json cannot be read: /],
+  ['manifest.json', () => undefined, /is not a complete backup: it has no manifest.json/],
+  ['manifest.json', (text) => text.slice(0, -20), /cannot read \S+manifest.json: /],
   ['manifest.json', () => '{}', /it lists no files/],
-  ['manifest.json', edited({ format: 2 }), /its format is 2, and this Tapegate knows format 1/],
-  ['manifest.json', edited({ platform: 'aix-ppc' }), /was made on aix-ppc, and this is \w+-\w+/],
-  ['manifest.json', edited({ postgres: '17.1' }), /is of PostgreSQL 17.1, and this Tapegate brings 18/],
-  ['manifest.json', edited({ startedAt: 'yesterday' }), /does not say when it was made/],
-  ['manifest.json', edited({ endedAt: '1 May (noon)' }), /does not say when it was made/],
-  ['manifest.json', edited({ folders: ['../../etc'] }), /"..\/..\/etc" is no path below a folder/],
+  ['manifest.json', edited({ format: 2 }), /its format is 2, and this Tapegate supports format 1/],
+  ['manifest.json', edited({ platform: 'aix-ppc' }), /was created on aix-ppc, and this host is \w+-\w+/],
+  ['manifest.json', edited({ postgres: '17.1' }), /is of PostgreSQL 17.1, and this Tapegate includes PostgreSQL 18/],
+  ['manifest.json', edited({ startedAt: 'yesterday' }), /it has no creation time/],
+  ['manifest.json', edited({ endedAt: '1 May (noon)' }), /it has no creation time/],
+  ['manifest.json', edited({ folders: ['../../etc'] }), /"..\/..\/etc" is not a relative path/],
   [
     'manifest.json',
     edited({ files: [{ path: '/etc/passwd', size: 1, sha256: '' }] }),
-    /"\/etc\/passwd" is no path below/,
+    /"\/etc\/passwd" is not a relative path/,
   ],
 ])('a restore refuses a backup that was changed: %s, %j, %s', async (name, change, message) => {
   const file = path.join(copy, name);
@@ -311,9 +311,9 @@ test('a restore runs no program that the settings of the backup name', async () 
 const DATABASE_URL = 'postgresql://nobody@127.0.0.1:1/none';
 
 test.each<[string, string[], number, string, Record<string, string>?]>([
-  ['a missing parent directory', ['backup', backup('no/such')], 1, 'there is no folder'],
-  ['a target that exists', ['backup', copy], 1, `${copy} is there already: a backup is a new folder`],
-  ['a target deep in the database', ['backup', path.join(dataDir, 'postgres/base/one')], 1, 'is within the database'],
+  ['a missing parent directory', ['backup', backup('no/such')], 1, 'there is no directory'],
+  ['a target that exists', ['backup', copy], 1, `${copy} already exists: name a new directory`],
+  ['a target deep in the database', ['backup', path.join(dataDir, 'postgres/base/one')], 1, 'is within the directory of the database'],
   ['no database', ['backup', backup('none')], 1, 'there is no database', { DATA_DIR: `${dataDir}-2` }],
   ['no backup', ['restore'], 2, 'give the directory of a backup'],
   [
@@ -409,7 +409,7 @@ test('a backup is restored to an empty database of a server, with all rows and i
   const put = await runCli(['restore', backup('first'), '--to-url', several], { env: { DATA_DIR: to.DATA_DIR } });
   expect(put).toMatchObject({
     code: 0,
-    stderr: expect.stringMatching(/^[^\n]*the database is at another server[^\n]*\n$/),
+    stderr: expect.stringMatching(/^[^\n]*another server accepts writes now[^\n]*\n$/),
   });
   expect(put.stdout).toContain(`/${database.connection.database}: the database as of `);
   expect(readdirSync(to.DATA_DIR)).toEqual([]);
@@ -432,7 +432,7 @@ test('a backup is restored to an empty database of a server, with all rows and i
   });
   expect(again).toMatchObject({
     code: 1,
-    stderr: expect.stringContaining('the database of the URL is used: its table tape_file is not empty'),
+    stderr: expect.stringContaining('the target database is not empty: its table tape_file contains rows'),
   });
   expect(readdirSync(to.DATA_DIR)).toEqual([]);
   await database.drop();

@@ -189,7 +189,7 @@ test('without a free descriptor, requests that need a new connection get 503, an
   });
   const bodies = new Map((await Promise.all(answers)).map(({ status, body }) => [status, body]));
   expect([...bodies.keys()].sort()).toEqual([200, 503]);
-  expect(bodies.get(503)).toEqual(errorBody('the server has too many files open: try again later'));
+  expect(bodies.get(503)).toEqual(errorBody('too many open files: try again later'));
   // the check of the database needs a new connection as well
   const before = refused;
   await breakConnections();

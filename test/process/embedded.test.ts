@@ -353,7 +353,7 @@ test.each<[string, (cluster: string) => void, number | null, string]>([
     const results = await Promise.allSettled([startIn(DATA_DIR), startIn(DATA_DIR)]);
     for (const result of results) {
       const message = result.status === 'rejected' ? String(result.reason.message) : 'started';
-      expect(message).toMatch(new RegExp(`^PostgreSQL exited with code ${code ?? '[12]'} at its start: `));
+      expect(message).toMatch(new RegExp(`^PostgreSQL exited with code ${code ?? '[12]'} during its start: `));
       expect(message).toContain(reason.replace('CLUSTER', cluster));
       expect(message.endsWith(`; see ${cluster}/server.log`)).toBe(true);
     }
@@ -367,7 +367,7 @@ test('a command reports a server that ends at its start in one line', async () =
   for (const args of [['start'], ['backup', path.join(makeTempDir(), 'backup')]]) {
     const result = await runCli(args, { env: { DATA_DIR, DEMO: 'off', ENGINE: 'off', PORT: '0' } });
     expect(result).toMatchObject({ code: 1, stdout: '' });
-    expect(result.stderr).toMatch(/^tapegate: PostgreSQL exited with code 1 at its start: [^\n]*server\.log\n$/);
+    expect(result.stderr).toMatch(/^tapegate: PostgreSQL exited with code 1 during its start: [^\n]*server\.log\n$/);
   }
 }, 30_000);
 
@@ -410,12 +410,12 @@ test('what is in the way of a database is left alone, and reported with what to 
   writeFileSync(file, 'secret');
   const flat = makeTempDir();
   writeFileSync(path.join(flat, 'postgres'), 'mine');
-  const remedy = 'move it away, or name another folder as DATA_DIR';
+  const remedy = 'move it away, or set DATA_DIR to another directory';
   const wrong: [string, string][] = [
-    [foreign, `${path.join(foreign, 'postgres')} is there already, and is no database: ${remedy}`],
-    [file, `${file} is no folder: ${remedy}`],
-    [path.join(file, 'below'), `there can be no folder ${path.join(file, 'below')} (DATA_DIR): a part of it is a file`],
-    [flat, `${path.join(flat, 'postgres')} is no folder: ${remedy}`],
+    [foreign, `${path.join(foreign, 'postgres')} already exists, and is not a database: ${remedy}`],
+    [file, `${file} is not a directory: ${remedy}`],
+    [path.join(file, 'below'), `cannot use directory ${path.join(file, 'below')} (DATA_DIR): a part of the path is a file`],
+    [flat, `${path.join(flat, 'postgres')} is not a directory: ${remedy}`],
   ];
   for (const [DATA_DIR, message] of wrong) {
     const env = { DATA_DIR, DEMO: 'off', ENGINE: 'off', PORT: '0' };
@@ -506,7 +506,7 @@ test.runIf(isRoot)(
     const log = path.join(cluster, 'server.log');
     rmSync(log);
     symlinkSync(victim, log);
-    await expect(startIn(dataDir, 2000)).rejects.toThrow(/server\.log is no plain file of its own/);
+    await expect(startIn(dataDir, 2000)).rejects.toThrow(/server\.log is not a regular file/);
     rmSync(log);
     expect([readFileSync(victim, 'utf8'), statSync(victim).uid]).toEqual(['secret', 0]);
   },
@@ -524,7 +524,7 @@ test.each(['postmaster.pid', 'server.log', 'pg_ident.conf'])(
     const { code, stderr } = await starting.ended;
     expect({ code, stderr }).toMatchObject({
       code: 1,
-      stderr: expect.stringContaining(`${name} is no plain file of its own`),
+      stderr: expect.stringContaining(`${name} is not a regular file`),
     });
     expect(lstatSync(place).isFIFO()).toBe(true);
     rmSync(place);

@@ -84,7 +84,7 @@ test('while no server takes writes gateways answer 503, and then continue with t
   await waitFor('the gateway to be back', () => isReady(server));
   expect(await readRequest(server, kept)).toMatchObject({ files: ['/failover/kept'] });
   expect(await makeRequest(server, fields('after'))).toBeGreaterThan(restoring + 1_000_000);
-  expect(server.stderr()).toContain('the database is at another server');
+  expect(server.stderr()).toContain('another server accepts writes now');
 });
 
 test('engines continue with the standby: no copy is lost or doubled, and nothing is written to the old server', async () => {
@@ -115,7 +115,7 @@ test('engines continue with the standby: no copy is lost or doubled, and nothing
 
 test('if two servers take writes, no command starts: writes to the one that was cut off would be lost', async () => {
   const { code, stderr } = await runCli(['quota', 'list'], { env });
-  const expected = /only one server may take writes, not 127\.0\.0\.1:\d+ and 127\.0\.0\.1:\d+/;
+  const expected = /only one server may accept writes, not 127\.0\.0\.1:\d+ and 127\.0\.0\.1:\d+/;
   expect([code, stderr]).toEqual([1, expect.stringMatching(expected)]);
   await pair.primary.refuse();
   expect(await runCli(['quota', 'list'], { env })).toMatchObject({ code: 0 });

@@ -93,7 +93,7 @@ test('a second run applies nothing', async () => {
 test('a command refuses a database of an older version, and only migrate changes its schema', async () => {
   await migrate(database.connection);
   await query(`DELETE FROM _prisma_migrations WHERE migration_name = '${names.at(-1)}'`);
-  const reason = `the schema of the database is not current: it lacks ${names.at(-1)}; "tapegate migrate" or the next start of this version brings it up to date`;
+  const reason = `the database schema is out of date: it lacks ${names.at(-1)}; run "tapegate migrate", or start this version`;
   for (const args of [['quota', 'list'], ['requests'], ['doctor']]) {
     expect(await runCli(args, { env })).toEqual(refused(1, reason));
   }
@@ -184,7 +184,7 @@ test('a version that is too old for a newer migration does not start, and report
 
   await query(`UPDATE oldest_program SET program = '2999_newer' WHERE migration = '2999_newer'`);
   const before = await query('SELECT * FROM oldest_program ORDER BY 1');
-  const refusal = `this Tapegate is too old for the database: migration 2999_newer needs a program from 2999_newer on, and this one is from ${names.at(-1)}`;
+  const refusal = `this Tapegate is too old for the database: migration 2999_newer requires version 2999_newer or newer, and this is version ${names.at(-1)}`;
   await expect(migrate(database.connection)).rejects.toThrow(refusal);
   const commands = [['serve'], ['work'], ['quota', 'list']].map((args) => runCli(args, { env }));
   expect(await Promise.all(commands)).toEqual(commands.map(() => refused(1, refusal)));

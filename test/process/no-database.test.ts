@@ -63,7 +63,7 @@ test.each<[string, ...string[]]>([...commands, ['migrate'], ['serve'], ['work']]
     expect(await ended).toEqual({
       code: 1,
       stdout: '',
-      stderr: `tapegate: there is no database: DATABASE_URL is not set, and there is none in ${place} (DATA_DIR); "tapegate start" makes one there, and TAPEGATE_URL names the server of one elsewhere\n`,
+      stderr: `tapegate: there is no database: DATABASE_URL is not set, and ${place} (DATA_DIR) does not exist; run "tapegate start" to create one there, or set TAPEGATE_URL to use a remote server\n`,
     });
     expect(readdirSync(cwd, { recursive: true })).toEqual(before);
   },
@@ -78,7 +78,7 @@ test('a database without the tables of Tapegate is refused until migrate makes t
     expect(await runFor(cwd, args, env)).toEqual({
       code: 1,
       stdout: '',
-      stderr: `tapegate: there is no database of Tapegate in ${name} (DATABASE_URL); "tapegate migrate" makes it\n`,
+      stderr: `tapegate: there is no database of Tapegate in ${name} (DATABASE_URL); run "tapegate migrate" to create it\n`,
     });
   }
   expect(await queryOnce(database.connection, `SELECT FROM pg_tables WHERE schemaname = 'public'`)).toEqual([]);
@@ -92,7 +92,7 @@ test('a database that the server does not have is reported as missing; migrate m
   const database = await createDatabase({ empty: true });
   await database.drop();
   const env = { DATABASE_URL: database.url, DATA_DIR: makeDataDir(), PORT: '0' };
-  const missing = `tapegate: there is no database ${database.connection.host}/${database.connection.database} (DATABASE_URL); "tapegate migrate" makes it\n`;
+  const missing = `tapegate: there is no database ${database.connection.host}/${database.connection.database} (DATABASE_URL); run "tapegate migrate" to create it\n`;
   for (const command of ['doctor', 'serve', 'work']) {
     expect(await runCli([command], { env })).toEqual({ code: 1, stdout: '', stderr: missing });
   }
@@ -150,7 +150,7 @@ test('sslmode allow and prefer work on a server without TLS, and the others say 
     expect(await run(mode)).toEqual({
       code: 1,
       stdout: '',
-      stderr: `tapegate: the server of the database has no TLS, and sslmode=${mode} demands it: enable ssl there, or use sslmode=prefer or disable\n`,
+      stderr: `tapegate: the database server does not support TLS, and sslmode=${mode} requires it: enable ssl there, or use sslmode=prefer or disable\n`,
     });
   }
   await drop();

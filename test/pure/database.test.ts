@@ -282,11 +282,11 @@ const standby: Position = { ...primary, isStandby: true, reached: 90n };
 
 test.each<[string | undefined, Partial<Position>]>([
   [undefined, {}],
-  ['it is no standby', { isStandby: false }],
-  ['it is no copy of the server that takes writes', { system: 8n }],
-  ['it was asked for database other, not tapes', { database: 'other' }],
-  ['it follows timeline 1, and the server that takes writes is on 2', { timeline: 1 }],
-  ['it follows timeline 3, and the server that takes writes is on 2', { timeline: 3 }],
+  ['it is not a standby', { isStandby: false }],
+  ['it is not a standby of the primary', { system: 8n }],
+  ['its URL names database other, not tapes', { database: 'other' }],
+  ['it follows timeline 1, and the primary is on 2', { timeline: 1 }],
+  ['it follows timeline 3, and the primary is on 2', { timeline: 3 }],
 ])('the problem of a standby is: %s', (problem, is) => {
   expect(findMismatch({ ...standby, ...is }, primary)).toBe(problem);
 });

@@ -114,7 +114,7 @@ describe('whatever arrives, ends and gives up, no call waits forever', () => {
   test('at a limiter of queries, whose callers may disconnect', async () => {
     const least = { windowMs: 60_000, bytesPerSecond: 1 };
     const property = fc.asyncProperty(fc.array(call, { maxLength: 30 }), async (calls) => {
-      const reads = new LongReads({ places: 4, waitMs: 100_000, least, what: 'queries', doing: 'executing' });
+      const reads = new LongReads({ slots: 4, waitMs: 100_000, least, what: 'queries' });
       await expectNoneLeft(calls, async ({ stays, key, patience }) => {
         const reader = new AbortController();
         if (patience !== undefined) setTimeout(() => reader.abort(new Error('gone')), patience);
@@ -136,8 +136,8 @@ describe('long lists', () => {
     vi.useRealTimers();
   });
 
-  const createReads = (places: number) =>
-    new LongReads({ places, waitMs: 5000, least: { windowMs: 1000, bytesPerSecond: 100 }, what: 'long lists' });
+  const createReads = (slots: number) =>
+    new LongReads({ slots, waitMs: 5000, least: { windowMs: 1000, bytesPerSecond: 100 }, what: 'long lists' });
 
   /** Advances the clock while each reader takes so many bytes a second. */
   async function pass(seconds: number, readers: readonly (readonly [LongRead, number])[]): Promise<void> {
@@ -159,7 +159,7 @@ describe('long lists', () => {
     expect([quick.signal.aborted, slow.signal.aborted]).toEqual([false, false]); // nobody waits
     const next = reads.enter('cem');
     expect([quick.signal.aborted, slow.signal.aborted]).toEqual([false, true]);
-    expect(slow.signal.reason.message).toContain('took less than 100 bytes a second for 1 s, and others wait');
+    expect(slow.signal.reason.message).toContain('read less than 100 bytes a second for 1 s while others waited');
     await pass(1, taking);
     expect(quick.signal.aborted).toBe(false);
     slow.leave();
@@ -170,11 +170,11 @@ describe('long lists', () => {
     const reads = createReads(3);
     const first = await reads.enter('ann');
     await reads.enter('ann');
-    const over = expect(reads.enter('ann')).rejects.toThrow('you are reading 2 long lists already');
+    const over = expect(reads.enter('ann')).rejects.toThrow('you already have 2 long lists in progress');
     await vi.advanceTimersByTimeAsync(5000);
     await over;
     await reads.enter('ben');
-    const late = expect(reads.enter('cem')).rejects.toThrow('too many readers are at long lists');
+    const late = expect(reads.enter('cem')).rejects.toThrow('too many concurrent long lists');
     await vi.advanceTimersByTimeAsync(5000);
     await late;
     first.leave();

@@ -62,7 +62,7 @@ function inOrder(tables: readonly Table[]): Table[] {
   const isDone = (name: string) => ordered.some((table) => table.name === name);
   while (ordered.length < tables.length) {
     const next = tables.find((table) => !isDone(table.name) && table.needs.every(isDone));
-    if (!next) throw new Error('tables of the database refer to each other');
+    if (!next) throw new Error('tables of the database refer to each other in a cycle');
     ordered.push(next);
   }
   return ordered;
@@ -71,7 +71,7 @@ function inOrder(tables: readonly Table[]): Table[] {
 async function refuseUsed(target: pg.Client): Promise<void> {
   for (const name of USED) {
     const { rows } = await target.query(`SELECT FROM ${name} LIMIT 1`);
-    if (rows.length > 0) throw new Error(`the database of the URL is used: its table ${name} is not empty`);
+    if (rows.length > 0) throw new Error(`the target database is not empty: its table ${name} contains rows`);
   }
 }
 

@@ -45,12 +45,12 @@ async function listInto(listed: Listed, dataDir: string, folder: string): Promis
   for (const entry of entries) {
     const name = folder === '' ? entry.name : `${folder}/${entry.name}`;
     if (LEFT_OUT.test(entry.name)) continue;
-    if (folder === 'pg_tblspc') throw new Error(`the database has a tablespace (${name}), which a backup cannot take`);
+    if (folder === 'pg_tblspc') throw new Error(`the database has a tablespace (${name}), which backups do not support`);
     if (entry.isDirectory()) {
       listed.folders.push(name);
       if (!EMPTY.has(name)) await listInto(listed, dataDir, name);
     } else if (entry.isFile()) listed.files.push(name);
-    else if (!EMPTY.has(name)) throw new Error(`${path.join(dataDir, name)} is no file and no folder`);
+    else if (!EMPTY.has(name)) throw new Error(`${path.join(dataDir, name)} is neither a file nor a directory`);
     else listed.folders.push(name); // a link: the WAL on its own disk
   }
 }

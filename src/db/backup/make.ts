@@ -25,12 +25,12 @@ interface BackupTask {
 /** If it is killed, there is nothing at `target`, and at most a directory `<target>.partial-…`. */
 export async function makeBackup(task: BackupTask): Promise<Manifest> {
   const target = path.resolve(task.target);
-  if (existsSync(target)) throw new Error(`${target} is there already: a backup is a new folder`);
+  if (existsSync(target)) throw new Error(`${target} already exists: name a new directory`);
   refuseWithin(target, task.dataDir);
   const partial = await mkdtemp(`${target}.partial-`).catch((error) => {
     const isMissing = codeOf(error) === 'ENOENT';
-    const reason = isMissing ? `there is no folder ${path.dirname(target)}` : messageOf(error);
-    throw new Error(`no backup can be made at ${target}: ${reason}`, { cause: error });
+    const reason = isMissing ? `there is no directory ${path.dirname(target)}` : messageOf(error);
+    throw new Error(`cannot create a backup at ${target}: ${reason}`, { cause: error });
   });
   const client = new SocketClient(task.connection);
   client.on('error', () => {}); // the running query fails
@@ -53,7 +53,7 @@ function refuseWithin(target: string, dataDir: string): void {
   const above = path.dirname(target);
   if (!existsSync(above)) return; // creating it reports that
   const isWithin = !path.relative(realpathSync(dataDir), realpathSync(above)).startsWith('..');
-  if (isWithin) throw new Error(`${target} is within the database that it is to be a backup of (${dataDir})`);
+  if (isWithin) throw new Error(`${target} is within the directory of the database (${dataDir}): name a directory outside`);
 }
 
 async function copyCluster(client: pg.Client, { dataDir, program }: BackupTask, to: string): Promise<Manifest> {
@@ -76,7 +76,7 @@ async function copyCluster(client: pg.Client, { dataDir, program }: BackupTask, 
   const { label = '', last = '', postgres = '', segment = '' } = rows[0] ?? {};
   for (const file of await listLog(client, label, last, Number(segment))) {
     const copied = await copyFile({ folder: dataDir, path: `pg_wal/${file}` }, { folder: to });
-    if (!copied) throw new Error(`${file} of the log of the database was gone before the backup had it`);
+    if (!copied) throw new Error(`WAL file ${file} was removed before the backup could copy it`);
     files.push(copied);
   }
   await writeSynced(path.join(to, 'backup_label'), label);
@@ -98,7 +98,7 @@ async function listLog(client: pg.Client, label: string, last: string, segmentBy
   const expected = numberOf(last) - numberOf(first) + 1;
   if (rows.length !== expected) {
     throw new Error(
-      `the log of the database from ${first} to ${last} has ${rows.length} files, and should have ${expected}`,
+      `the WAL from ${first} to ${last} has ${rows.length} files instead of ${expected}`,
     );
   }
   return rows.map((row) => row.name);

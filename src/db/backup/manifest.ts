@@ -44,19 +44,19 @@ export async function readManifest(backup: string): Promise<Manifest> {
   const file = path.join(backup, MANIFEST);
   const text = await readFile(file, 'utf8').catch((error) => {
     if (!['ENOENT', 'ENOTDIR'].includes(codeOf(error) ?? '')) throw error;
-    throw new Error(`${backup} is no backup: it has no ${MANIFEST}, which is written when all the rest is there`);
+    throw new Error(`${backup} is not a complete backup: it has no ${MANIFEST}, which is written last`);
   });
   const manifest = parse(text, file);
   if (manifest.format !== FORMAT) {
-    throw new Error(`${file}: its format is ${manifest.format}, and this Tapegate knows format ${FORMAT}`);
+    throw new Error(`${file}: its format is ${manifest.format}, and this Tapegate supports format ${FORMAT}`);
   }
   if (manifest.platform !== platformHere()) {
-    throw new Error(`${backup} was made on ${manifest.platform}, and this is ${platformHere()}`);
+    throw new Error(`${backup} was created on ${manifest.platform}, and this host is ${platformHere()}`);
   }
   for (const name of [...manifest.folders, ...manifest.files.map((each) => each.path)]) {
     const parts = name.split('/');
     if (parts.some((part) => part === '' || part === '.' || part === '..')) {
-      throw new Error(`${file}: ${JSON.stringify(name)} is no path below a folder`);
+      throw new Error(`${file}: ${JSON.stringify(name)} is not a relative path`);
     }
   }
   return manifest;
@@ -68,10 +68,10 @@ function parse(text: string, file: string): Manifest {
     if (!Array.isArray(manifest.folders) || !Array.isArray(manifest.files)) throw new Error('it lists no files');
     const times = [manifest.startedAt, manifest.endedAt];
     if (times.some((time) => parseZonedTime(String(time)) === undefined))
-      throw new Error('it does not say when it was made');
+      throw new Error('it has no creation time');
     return manifest;
   } catch (error) {
-    throw new Error(`${file} cannot be read: ${messageOf(error)}`, { cause: error });
+    throw new Error(`cannot read ${file}: ${messageOf(error)}`, { cause: error });
   }
 }
 

@@ -12,7 +12,7 @@ import { CLUSTER, type Manifest } from './manifest.js';
  * Tapegate sets all other options on the server's command line.
  */
 const SETTINGS = {
-  'postgresql.conf': `# Written by "tapegate restore": what the server of the backup was set to is in the backup.
+  'postgresql.conf': `# Written by "tapegate restore". The backup contains the settings of the original server.
 datestyle = 'iso, mdy'
 default_text_search_config = 'pg_catalog.english'
 `,
@@ -35,12 +35,12 @@ export async function putBack(backup: string, manifest: Manifest, dataDir: strin
     const from = { folder: path.join(backup, CLUSTER), path: expected.path };
     const found = await copyFile(from, { folder: dataDir, owner });
     const file = path.join(from.folder, from.path);
-    if (!found) throw new Error(`the backup is not whole: ${file} is missing`);
+    if (!found) throw new Error(`the backup is incomplete: ${file} is missing`);
     if (found.size !== expected.size) {
-      throw new Error(`the backup is damaged: ${file} has ${found.size} bytes, and had ${expected.size}`);
+      throw new Error(`the backup is damaged: ${file} has ${found.size} bytes instead of ${expected.size}`);
     }
     if (found.sha256 !== expected.sha256) {
-      throw new Error(`the backup is damaged: ${file} has checksum ${found.sha256}, and had ${expected.sha256}`);
+      throw new Error(`the backup is damaged: ${file} has checksum ${found.sha256} instead of ${expected.sha256}`);
     }
   }
   for (const name of LEADING) await rm(path.join(dataDir, name), { force: true, recursive: true });
@@ -53,5 +53,5 @@ function refuseOtherPostgres({ postgres }: Manifest, program: string): void {
   const said = execFileSync(program, ['--version'], { encoding: 'utf8' });
   const here = /(\d+)(\.\d+)*/.exec(said)?.[0] ?? said.trim();
   if (here.split('.')[0] === postgres.split('.')[0]) return;
-  throw new Error(`the backup is of PostgreSQL ${postgres}, and this Tapegate brings ${here}`);
+  throw new Error(`the backup is of PostgreSQL ${postgres}, and this Tapegate includes PostgreSQL ${here}`);
 }

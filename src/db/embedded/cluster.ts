@@ -14,7 +14,7 @@ import path from 'node:path';
 import { promisify } from 'node:util';
 import { codeOf, messageOf } from '../../core/errors.js';
 
-const REMEDY = 'move it away, or name another folder as DATA_DIR';
+const REMEDY = 'move it away, or set DATA_DIR to another directory';
 
 /** @throws Error if `dataDir` or its parent is not a directory */
 export function findCluster(dataDir: string): boolean {
@@ -24,10 +24,10 @@ export function findCluster(dataDir: string): boolean {
       if (!stats) return false;
       if (stats.isDirectory()) continue;
     } catch (error) {
-      const problem = codeOf(error) === 'ENOTDIR' ? 'a part of it is a file' : messageOf(error);
-      throw new Error(`there can be no folder ${folder} (DATA_DIR): ${problem}`, { cause: error });
+      const problem = codeOf(error) === 'ENOTDIR' ? 'a part of the path is a file' : messageOf(error);
+      throw new Error(`cannot use directory ${folder} (DATA_DIR): ${problem}`, { cause: error });
     }
-    throw new Error(`${folder} is no folder: ${REMEDY}`);
+    throw new Error(`${folder} is not a directory: ${REMEDY}`);
   }
   return true;
 }
@@ -49,7 +49,7 @@ export async function prepareCluster(dataDir: string): Promise<Server & { hasNew
   makeFolder(path.dirname(dataDir));
   const isCluster = fs.existsSync(path.join(dataDir, 'PG_VERSION'));
   if (isThere && !isCluster && fs.readdirSync(dataDir).length > 0)
-    throw new Error(`${dataDir} is there already, and is no database: ${REMEDY}`);
+    throw new Error(`${dataDir} already exists, and is not a database: ${REMEDY}`);
   const server = { dataDir, bin: findBinaries(user), user };
   if (!isCluster) await initialise(server);
   return { ...server, hasNewUser: isCluster && admitUser(dataDir, user) };
@@ -66,7 +66,7 @@ export function makeFolder(dir: string): void {
     fs.mkdirSync(dir, { mode: 0o755 });
   } catch (error) {
     if (codeOf(error) === 'EEXIST') return;
-    throw new Error(`${dir} cannot be made (DATA_DIR): ${messageOf(error)}`, { cause: error });
+    throw new Error(`cannot create directory ${dir} (DATA_DIR): ${messageOf(error)}`, { cause: error });
   }
 }
 
@@ -78,7 +78,7 @@ async function initialise(server: Server): Promise<void> {
     partial = fs.mkdtempSync(`${dataDir}.init-`);
   } catch (error) {
     const problem = messageOf(error);
-    throw new Error(`no database can be made in ${path.dirname(dataDir)} (DATA_DIR): ${problem}`, { cause: error });
+    throw new Error(`cannot create a database in ${path.dirname(dataDir)} (DATA_DIR): ${problem}`, { cause: error });
   }
   try {
     if (user.uid !== undefined && user.gid !== undefined) fs.chownSync(partial, user.uid, user.gid);
@@ -220,7 +220,7 @@ export function openPlainFile(file: string): number | undefined {
     if (codeOf(error) === 'ENOENT') return undefined;
     if (!['ELOOP', 'ENXIO'].includes(codeOf(error) ?? '')) throw error;
   }
-  throw new Error(`${file} is no plain file of its own: somebody has put something else in its place`);
+  throw new Error(`${file} is not a regular file with a single link: another user may have replaced it`);
 }
 
 const require = createRequire(import.meta.url);
@@ -245,7 +245,7 @@ export function findServerUser(dataDir: string): ServerUser {
     const above = fs.statSync(parent);
     if (above.uid === owner.uid || (above.mode & 0o022) === 0) return { uid: owner.uid, gid: owner.gid };
     throw new Error(
-      `${dataDir} belongs to another user (uid ${owner.uid}), and others may write in ${parent}: nobody can tell who has made it`,
+      `${dataDir} belongs to another user (uid ${owner.uid}), and other users may write in ${parent}: another user may have created it`,
     );
   }
   for (const name of ['postgres', 'nobody']) {
@@ -315,5 +315,5 @@ function copyPackage(root: string): string {
   }
   const stats = fs.lstatSync(copy);
   if (stats.isDirectory() && stats.uid === process.getuid?.() && (stats.mode & 0o022) === 0) return copy;
-  throw new Error(`${copy} belongs to another user, or others may write in it: remove it`);
+  throw new Error(`${copy} belongs to another user, or other users may write in it: remove it`);
 }

@@ -113,7 +113,7 @@ export async function startEmbedded(options: {
  */
 function openSocketFolder(dataDir: string): { folder: string; close(): void } {
   if (Buffer.byteLength(dataDir) <= 80) return { folder: dataDir, close: () => {} };
-  if (process.platform !== 'linux') throw new Error(`${dataDir} is too long for a socket: name a shorter DATA_DIR`);
+  if (process.platform !== 'linux') throw new Error(`${dataDir} is too long for a socket: use a shorter DATA_DIR`);
   const fd = fs.openSync(dataDir, fs.constants.O_RDONLY | fs.constants.O_DIRECTORY);
   return { folder: `/proc/${process.pid}/fd/${fd}`, close: () => fs.closeSync(fd) };
 }
@@ -206,7 +206,7 @@ async function startServer(server: StartedServer, deadline: number): Promise<str
   const { dataDir } = server;
   const log = logOf(dataDir);
   const logged = fs.lstatSync(log, { throwIfNoEntry: false });
-  if (logged?.isFile() === false) throw new Error(`${log} is no plain file of its own`);
+  if (logged?.isFile() === false) throw new Error(`${log} is not a regular file`);
   removeStaleLocks(dataDir);
   const child = spawnServer(server);
   let errors = '';
@@ -230,7 +230,7 @@ async function startServer(server: StartedServer, deadline: number): Promise<str
   const isFull = fs.statfsSync(dataDir).bavail === 0; // then the log may lack the reason
   const reason = findReason(output, dataDir) ?? (isFull ? 'no space is left on its disk' : 'it logged no reason');
   if (end.isPassing || PASSING.test(output) || findServer(dataDir)) return `it ${end.text}: ${reason}`;
-  throw new Error(`PostgreSQL ${end.text} at its start: ${reason}; see ${log}`);
+  throw new Error(`PostgreSQL ${end.text} during its start: ${reason}; see ${log}`);
 }
 
 /** `pg_ctl start` would not report how the server ended. */

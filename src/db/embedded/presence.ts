@@ -15,7 +15,7 @@ export function requireCluster(dataDir: string): void {
   // a directory is enough: another user may not see what it contains, and gets an error later
   if (findCluster(dataDir)) return;
   throw new NoDatabaseError(
-    `there is no database: DATABASE_URL is not set, and there is none in ${path.resolve(dataDir)} (DATA_DIR); "tapegate start" makes one there, and TAPEGATE_URL names the server of one elsewhere`,
+    `there is no database: DATABASE_URL is not set, and ${path.resolve(dataDir)} (DATA_DIR) does not exist; run "tapegate start" to create one there, or set TAPEGATE_URL to use a remote server`,
   );
 }
 
@@ -30,7 +30,7 @@ export async function requireDatabase(
   where: { name: string; remedy: string },
   mayBeEmpty: boolean,
 ): Promise<void> {
-  const remedy = `; "tapegate ${where.remedy}" makes it`;
+  const remedy = `; run "tapegate ${where.remedy}" to create it`;
   let client: pg.Client | undefined;
   try {
     if (connection.connectionString !== undefined) await requireSessions(connection);

@@ -27,7 +27,7 @@ interface StandbyStatus {
 }
 
 /** The problem of a standby that is only behind, which is not logged. */
-const BEHIND = 'it is behind';
+const BEHIND = 'it lags behind';
 const CHECK_MS = 1000;
 /** A standby that does not answer for this long is lost. */
 const LOST_MS = 5000;
@@ -85,8 +85,8 @@ export class Standbys {
     const { host, problem, reported } = standby;
     if (problem === BEHIND || reported === (problem ?? 'none')) return;
     standby.reported = problem ?? 'none';
-    if (problem === undefined) this.options.log.warn({ host }, 'lists are read at this standby');
-    else this.options.log.warn({ host, problem }, 'no list is read at this standby');
+    if (problem === undefined) this.options.log.warn({ host }, 'lists are read from this standby');
+    else this.options.log.warn({ host, problem }, 'lists are not read from this standby');
   }
 }
 
@@ -175,17 +175,17 @@ const STANDBY = sql`SELECT pg_is_in_recovery() AS "isStandby", s.system_identifi
 async function readPosition(pool: pg.Pool, statement: Sql): Promise<Position> {
   const { rows } = await pool.query<Position>(statement);
   const [position] = rows;
-  if (!position) throw new Error('a server did not say how far it is');
+  if (!position) throw new Error('a server did not report its WAL position');
   return position;
 }
 
 /** Returns why lists can never be read there; undefined if they can. */
 export function findMismatch(standby: Position, primary: Position): string | undefined {
-  if (!standby.isStandby) return 'it is no standby';
-  if (standby.system !== primary.system) return 'it is no copy of the server that takes writes';
+  if (!standby.isStandby) return 'it is not a standby';
+  if (standby.system !== primary.system) return 'it is not a standby of the primary';
   if (standby.database !== primary.database)
-    return `it was asked for database ${standby.database}, not ${primary.database}`;
+    return `its URL names database ${standby.database}, not ${primary.database}`;
   if (standby.timeline !== primary.timeline)
-    return `it follows timeline ${standby.timeline}, and the server that takes writes is on ${primary.timeline}`;
+    return `it follows timeline ${standby.timeline}, and the primary is on ${primary.timeline}`;
   return undefined;
 }
