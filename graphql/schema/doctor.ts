@@ -4,13 +4,13 @@ import { GraphQLError } from 'graphql';
 import { ForbiddenError, InvalidInputError } from '../../src/core/errors.js';
 import type { LookedAt } from '../../src/domain/doctor/findings.js';
 import {
+  describeUnchecked,
   type FindingPage,
   type FindingPlace,
   listFindings,
   type RowFinding,
   readLookedAt,
   repairFindings,
-  tellUnseen,
 } from '../../src/domain/doctor/rows.js';
 import { builder, MAX_PAGE_SIZE, nullable, PAGE_SIZE, pageComplexity } from './builder.js';
 import { createCursors } from './pages.js';
@@ -73,7 +73,7 @@ builder.queryFields((t) => ({
           ...nullable(
             'Which restore disks are not looked at here, with the hosts whose engines look at them, and what is to be done, for people; the first 20. Null: there is none.',
           ),
-          resolve: (_page, _args, ctx) => tellUnseen(ctx),
+          resolve: (_page, _args, ctx) => describeUnchecked(ctx),
         }),
       }),
     },

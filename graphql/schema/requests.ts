@@ -9,7 +9,7 @@ import {
   UnknownUserError,
   WrongQuotaError,
 } from '../../src/core/errors.js';
-import { tellFiles, tellMissing } from '../../src/core/requested-files.js';
+import { formatFiles, formatMissing } from '../../src/core/requested-files.js';
 import type { Context } from '../../src/domain/context.js';
 import type { PageWish } from '../../src/domain/page-keys.js';
 import { visibleQuotas } from '../../src/domain/policy.js';
@@ -69,7 +69,7 @@ function summarize(
   { unknown: filesUnknown = 0, refused: filesRefused = 0 }: { unknown?: number; refused?: number } = {},
 ): string {
   const files = { ...request, filesUnknown, filesRefused };
-  return [tellFiles(files), tellMissing(files)].filter(Boolean).join('; ');
+  return [formatFiles(files), formatMissing(files)].filter(Boolean).join('; ');
 }
 
 export const RequestType = builder.prismaNode('Request', {

@@ -1,7 +1,7 @@
 /** Adopts data of a django-nla_control, and reports differences. Repeatable: unchanged source data is left alone. */
 import type { PoolClient } from 'pg';
 import { messageOf, UnavailableError } from '../core/errors.js';
-import type { Deed } from '../domain/audit/audit.js';
+import type { AuditedAction } from '../domain/audit/audit.js';
 import { auditedRun } from '../domain/audit/audited.js';
 import type { Context } from '../domain/context.js';
 import { ownershipOf } from '../restore-area/ownership.js';
@@ -31,7 +31,7 @@ export async function adopt(
   return await withLoadedSource(ctx, source, async (client) => {
     if (options.isTrial) return await adoptLoaded(ctx, client, options, tell);
     await ownershipOf(ctx).require();
-    const deed: Deed = { operation: 'adopt', kind: 'NONE', object: '' };
+    const deed: AuditedAction = { operation: 'adopt', kind: 'NONE', object: '' };
     const work = () => adoptLoaded(ctx, client, options, tell);
     return await auditedRun(ctx, deed, work, ({ bytes, ...counts }) => ({ ...counts, bytes: String(bytes) }));
   });

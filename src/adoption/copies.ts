@@ -12,7 +12,7 @@ import { moveFiles, type NewCopy } from '../domain/catalogue/moves.js';
 import { deleteVerifications } from '../domain/catalogue/verifications.js';
 import { isUnheld, placeOnDisk } from '../domain/conditions.js';
 import type { Context } from '../domain/context.js';
-import { copyColumns, isAsRead, type NotedCopy } from '../domain/disks/copies.js';
+import { copyColumns, isAsRead, type RecordedCopy } from '../domain/disks/copies.js';
 import { isUnheldForGood } from '../domain/disks/removals.js';
 import { lockRequestsAndFiles, markOnDisk } from '../domain/requests/request-files.js';
 import { type Adopting, digestOf } from './report.js';
@@ -122,8 +122,8 @@ export async function tellUnheld({ db }: Context, { tell }: Adopting): Promise<v
 }
 
 /** Reads copies that no request contains, by file id. */
-export async function readUnheldAdopted(ctx: Context, page: { after: bigint; limit: number }): Promise<NotedCopy[]> {
-  return await ctx.db.rows<NotedCopy>(
+export async function readUnheldAdopted(ctx: Context, page: { after: bigint; limit: number }): Promise<RecordedCopy[]> {
+  return await ctx.db.rows<RecordedCopy>(
     sql`SELECT ${copyColumns} FROM ${ofAdopted} WHERE ${isRestoredAdopted} AND ${isUnheld} AND f.id > ${page.after}
         ORDER BY f.id LIMIT ${page.limit}`,
   );

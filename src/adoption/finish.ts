@@ -5,10 +5,10 @@
 import { realpath, rmdir } from 'node:fs/promises';
 import path from 'node:path';
 import { codeOf, messageOf, UnavailableError } from '../core/errors.js';
-import type { Deed } from '../domain/audit/audit.js';
+import type { AuditedAction } from '../domain/audit/audit.js';
 import { auditedRun } from '../domain/audit/audited.js';
 import type { Context } from '../domain/context.js';
-import type { NotedCopy } from '../domain/disks/copies.js';
+import type { RecordedCopy } from '../domain/disks/copies.js';
 import { letGo } from '../domain/disks/removals.js';
 import { pagesByFile } from '../domain/page-keys.js';
 import { compareCopy, matchesRecord, statCopy, storedStats } from '../restore-area/copy.js';
@@ -38,7 +38,7 @@ export async function finishAdoption(
   tell: (left: Difference) => void,
 ): Promise<Finish> {
   await ownershipOf(ctx).require();
-  const deed: Deed = { operation: 'adopt', kind: 'NONE', object: '', given: { finish: true } };
+  const deed: AuditedAction = { operation: 'adopt', kind: 'NONE', object: '', given: { finish: true } };
   const work = async () => {
     const done: Finish = { names: 0, kept: 0, left: 0, released: 0, bytes: 0n };
     await releaseUnheld(ctx, done, tell);
@@ -51,7 +51,7 @@ export async function finishAdoption(
 /** Moves the files back to ONTAPE. An engine removes the copies, as at the end of a request. */
 async function releaseUnheld(ctx: Context, done: Finish, tell: (left: Difference) => void): Promise<void> {
   for await (const copies of pagesByFile((page) => readUnheldAdopted(ctx, page))) {
-    const [unchanged, changed]: [NotedCopy[], NotedCopy[]] = [[], []];
+    const [unchanged, changed]: [RecordedCopy[], RecordedCopy[]] = [[], []];
     for (const copy of copies) {
       try {
         ((await compareCopy(copy)) === 'changed' ? changed : unchanged).push(copy);

@@ -1,7 +1,7 @@
 /** `requests`: lists the requests of a user, or of all users. */
 import type { Command } from 'commander';
 import { formatBytes } from '../core/bytes.js';
-import { type RequestedFiles, tellFiles, tellMissing } from '../core/requested-files.js';
+import { formatFiles, formatMissing, type RequestedFiles } from '../core/requested-files.js';
 import { QuotaUser, type RequestState, Requests } from '../generated/command-operations.js';
 import { ask, askNodes } from './connection/client.js';
 import { findSite } from './connection/where.js';
@@ -51,5 +51,5 @@ async function listRequests(url: string, options: ListOptions): Promise<void> {
 /** Returns the files on disk and the missing ones, such as `17 of 20 files, 1 failed; 2 names not found`. */
 function describeFiles(request: RequestedFiles & { filesFailed: number }): string {
   const failed = request.filesFailed > 0 ? `, ${request.filesFailed} failed` : '';
-  return [tellFiles(request) + failed, tellMissing(request)].filter(Boolean).join('; ');
+  return [formatFiles(request) + failed, formatMissing(request)].filter(Boolean).join('; ');
 }

@@ -2,7 +2,7 @@
 import type { Command } from 'commander';
 import { formatBytes } from '../core/bytes.js';
 import { plural } from '../core/plural.js';
-import { tellFiles, tellMissing } from '../core/requested-files.js';
+import { formatFiles, formatMissing } from '../core/requested-files.js';
 import {
   FirstPaths,
   type ShownRequestFileFragment,
@@ -86,7 +86,7 @@ function printRequest(
   { reasons, selection }: { reasons: readonly string[]; selection: string | undefined },
 ): void {
   const { suspension, user } = request.quota;
-  const missing = tellMissing(request);
+  const missing = formatMissing(request);
   const facts: [string, string][] = [
     [`REQUEST ${request.requestId}`, request.state],
     ['LABEL', request.label],
@@ -97,7 +97,7 @@ function printRequest(
     ['UNTIL', formatTime(request.retention)],
     [
       isReleased(request) ? 'WAS ON DISK' : 'ON DISK',
-      `${tellFiles(request)}, ${formatBytes(request.bytesOnDisk)} of ${formatBytes(request.bytesTotal)}${atPrimaryPlace(request.filesAtPrimaryPlace)}${missing && `; ${missing}`}`,
+      `${formatFiles(request)}, ${formatBytes(request.bytesOnDisk)} of ${formatBytes(request.bytesTotal)}${atPrimaryPlace(request.filesAtPrimaryPlace)}${missing && `; ${missing}`}`,
     ],
     ...(isReleased(request)
       ? []

@@ -267,7 +267,7 @@ function tryRead(file: string): unknown {
 
 /**
  * Returns a setting, with its value, that shows that other hosts reach the gateway. Behind a proxy or a tunnel, all
- * callers seem to be on this host. A gateway for this host only has none of these settings.
+ * callers seem to be on this host. A gateway for this host only does not have these settings.
  */
 function findOtherHosts({ host, publicUrl, allowedHosts, access }: Settings): [string, string] | undefined {
   if (!isLoopback(host)) return ['HOST', host];

@@ -24,10 +24,10 @@ export function findTlsFaults(files: TlsFiles, contents: Record<keyof TlsFiles, 
   });
   if (faults.length > 0) return faults;
   if (isPair(contents as Record<keyof TlsFiles, Buffer>)) return [];
-  return [`the key of TAPEGATE_TLS_KEY ${files.key} is not that of the certificate in TAPEGATE_TLS_CERT ${files.cert}`];
+  return [`the key of TAPEGATE_TLS_KEY ${files.key} does not match the certificate of TAPEGATE_TLS_CERT ${files.cert}`];
 }
 
-/** A secure context accepts a key whose type is not that of the certificate. */
+/** A secure context accepts a key whose type differs from the certificate. */
 function isPair({ cert, key }: Record<keyof TlsFiles, Buffer>): boolean {
   try {
     return new X509Certificate(cert).checkPrivateKey(createPrivateKey(key));
@@ -43,6 +43,6 @@ function problemOf(part: keyof TlsFiles, content: unknown): string | undefined {
     createSecureContext({ [part]: content });
     return undefined;
   } catch (error) {
-    return `it is no ${parts[part].is} (${messageOf(error)})`;
+    return `it is not a ${parts[part].is} (${messageOf(error)})`;
   }
 }

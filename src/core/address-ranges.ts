@@ -42,7 +42,7 @@ export function isLoopback(host: string): boolean {
 }
 
 /**
- * Returns whether an address is one of this host now: interfaces come and go. Every user of the host can connect from
+ * Returns whether an address is one of this host now: interfaces may change. Every user of the host can connect from
  * these.
  */
 export function isOfThisHost(address: string): boolean {
@@ -59,7 +59,7 @@ export function isLocalRange(range: string): boolean {
   return prefix === undefined && isOfThisHost(normalAddress(address));
 }
 
-/** Returns IPv4 addresses that came as IPv6 as IPv4. */
+/** Returns an IPv4 address that is written as IPv6 in its IPv4 form. */
 export function normalAddress(address: string): string {
   return address.replace(/^::ffff:(?=\d+\.\d+\.\d+\.\d+$)/i, '').toLowerCase();
 }

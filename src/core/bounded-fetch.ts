@@ -25,7 +25,7 @@ export async function fetchBounded(url: string | URL, options: RequestInit, ms: 
   const aborted = new Promise<never>((_, reject) => {
     end.signal.addEventListener('abort', () => reject(end.signal.reason), { once: true });
   });
-  aborted.catch(() => {}); // nobody waits for it after the answer
+  aborted.catch(() => {}); // not awaited after the answer
   try {
     end.signal.throwIfAborted();
     const response = await Promise.race([fetch(url, { ...options, signal: end.signal }), aborted]);

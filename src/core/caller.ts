@@ -26,7 +26,7 @@ export interface Caller {
   reads: Quotas;
   /** May change nothing, regardless of its roles. */
   isReadOnly?: boolean;
-  /** Its token permits only what its scopes name: not the right `manage`. */
+  /** Its token has only the rights of its scopes, which never include `manage`. */
   isScoped?: boolean;
   /** Users for whom it may request files, and change its own requests. */
   acts: Quotas;

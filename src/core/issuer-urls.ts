@@ -9,7 +9,7 @@ export function isTrustworthyUrl(text: string): boolean {
   return protocol === 'https:' || (protocol === 'http:' && isLoopback(bareHost(hostname)));
 }
 
-/** Returns the suffix that distinguishes the users of an issuer from those of others: its address without a scheme and without an @. */
+/** Returns the suffix that distinguishes the users of an issuer from the users of other issuers: its address without a scheme and without an @. */
 export function namesOfIssuer(issuer: string): string {
   const { host, pathname } = new URL(issuer);
   return `${host}${pathname.replace(/\/+$/, '')}`.replaceAll('@', '%40');

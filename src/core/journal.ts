@@ -1,4 +1,4 @@
-/** What a service reports to systemd: the priority of each journal line, and when it is ready. */
+/** Reports of a service to systemd: the priority of each journal line, and when it is ready. */
 import { execFile } from 'node:child_process';
 import { fstatSync } from 'node:fs';
 import { promisify } from 'node:util';
@@ -47,7 +47,7 @@ export const levelOfLine = (line: string): number => Number(/^\{"level":(\d+)/.e
 const NOTIFY_MS = 10_000;
 
 /**
- * Tells systemd that a service of `Type=notify` is ready. Node.js cannot send to its socket, so `systemd-notify` does,
+ * Notifies systemd that a service of `Type=notify` is ready. Node.js cannot send to its socket, so `systemd-notify` does,
  * which the unit must allow by `NotifyAccess=all`.
  * @returns why that failed, if so
  */

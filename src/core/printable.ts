@@ -1,7 +1,7 @@
 /** Text of users in lines that people read: on a terminal, in an email, in an error message. */
 
 /** Control characters (C0, C1), separators of lines, and characters that change the direction of text (Bidi_Control). */
-// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is replaced
+// biome-ignore lint/suspicious/noControlCharactersInRegex: the pattern must contain control characters
 const UNSAFE = /[\u0000-\u001f\u007f-\u009f\u2028\u2029]|\p{Bidi_Control}/gu;
 
 /**

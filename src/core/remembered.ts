@@ -1,6 +1,6 @@
 /**
- * A cache for results of short texts that come with every request, such as hosts and addresses. It is small, since
- * anybody may send others.
+ * A cache for results of short texts that are in every request, such as hosts and addresses. It is small, since
+ * any client may send new texts.
  */
 
 const MOST = 200;

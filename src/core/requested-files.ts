@@ -15,13 +15,13 @@ export interface RequestedFiles {
 export const countMissing = ({ filesUnknown, filesRefused }: Pick<RequestedFiles, 'filesUnknown' | 'filesRefused'>) =>
   filesUnknown + filesRefused;
 
-/** `18 of 20 files`, of which two are missing. @param count formats a number with its noun */
-export function tellFiles(request: RequestedFiles, count: Count = plural): string {
+/** `18 of 20 files`; two are missing. @param count formats a number with its noun */
+export function formatFiles(request: RequestedFiles, count: Count = plural): string {
   return `${request.filesOnDisk} of ${count(request.filesTotal + countMissing(request), 'file')}`;
 }
 
 /** `2 names not found, 1 file without room in the quota`; empty if nothing is missing. */
-export function tellMissing(
+export function formatMissing(
   { filesUnknown, filesRefused }: Pick<RequestedFiles, 'filesUnknown' | 'filesRefused'>,
   count: Count = plural,
 ): string {

@@ -1,4 +1,4 @@
-/** Hashes of bytes that arrive in chunks: from Node.js where it has them, else from hash-wasm. */
+/** Hashes of bytes that arrive in chunks: from Node.js if it has them, else from hash-wasm. */
 import { createHash } from 'node:crypto';
 import { crc32 } from 'node:zlib';
 import { createAdler32, createCRC32, createCRC64, type IHasher } from 'hash-wasm';

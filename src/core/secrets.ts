@@ -25,7 +25,7 @@ const KEYWORDS = /\b((?:ssl)?(?:password|passwd|pwd)\s*=\s*)('(?:\\.|[^'\\])*'?|
 const LEAST_LENGTH = 4;
 
 /**
- * Returns a function that hides secrets in a text: in known forms, and those of the environment anywhere.
+ * Returns a function that hides secrets in a text: in known forms, and secrets of the environment anywhere.
  * @param env passwords in variables `…_URL`, and values of variables named after a secret
  */
 export function createHider(env: Readonly<Record<string, string | undefined>>): (text: string) => string {

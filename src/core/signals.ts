@@ -1,6 +1,6 @@
 /**
  * Counters and timings of a process, sent to its recorder, if any (src/telemetry/metrics.ts). Labels have few values,
- * whatever callers send: never a user, a path or an address.
+ * regardless of the input of callers: never a user, a path or an address.
  */
 
 const QUICK = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60] as const;

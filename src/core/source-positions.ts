@@ -10,7 +10,7 @@ const POSITION = /(?:file:\/\/)?(\/[^\s"()]+\.c?js):(\d+):(\d+)/g;
 
 const maps = new Map<string, SourceMap | undefined>();
 
-/** Replaces the positions in stacks by those of the sources, if there are source maps. */
+/** Replaces the positions in stacks by positions in the sources, if there are source maps. */
 export function showSources(text: string): string {
   if (!text.includes(FOLDER)) return text;
   return text.replace(POSITION, (position, file: string, line: string, column: string) => {

@@ -36,8 +36,8 @@ function isPublic(address: string): boolean {
 }
 
 /**
- * Link-local addresses and metadata services of clouds, which give credentials to each caller: never called, whatever is
- * listed, also if a listed name leads there.
+ * Link-local addresses and metadata services of clouds, which give credentials to each caller. They are never called,
+ * even if they are listed or a listed name resolves to one.
  */
 const FORBIDDEN_4 = ['169.254.0.0/16', '100.100.100.200', '192.0.0.192', '168.63.129.16'];
 const isForbidden4 = createRangeTest(FORBIDDEN_4);

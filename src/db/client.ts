@@ -40,7 +40,7 @@ export interface Database {
   changers: LongReads;
   /** Limiter of transactions in `pool` that never wait long for a lock. */
   keepers: LongReads;
-  /** Limiter of GraphQL queries, most of which are short. */
+  /** Limiter of GraphQL queries; most are short. */
   queries: LongReads;
   /** Opens a connection while `pool` has none, for statements that must not wait for other work. */
   vitalPool: pg.Pool;
@@ -107,7 +107,7 @@ const IMPORTS = 4;
 const SHORT_WORK = 20;
 /** For short work of a process of an engine. */
 export const ENGINE_POOL = 6;
-/** Notifications and whether the database answers; heartbeats beside a pool without a free connection. */
+/** Notifications and whether the database answers; heartbeats while the pool has no free connection. */
 const VITAL_CONNECTIONS = 2;
 const LONG_READ_WAIT_MS = 5000;
 /** Queries that are executed at once. */
@@ -116,7 +116,7 @@ const QUERY_WAIT_MS = 10_000;
 /** At 256 kB/s, a slow line, ten million files take some hours. */
 const LEAST_PACE: LeastPace = { windowMs: 60_000, bytesPerSecond: 16 * 1024 };
 
-/** The most connections of a process, by what it does. */
+/** The maximum number of connections of a process, by kind. */
 export const mostConnections = {
   gateway: (longLists: number): number => SHORT_WORK + longLists + IMPORTS + VITAL_CONNECTIONS,
   /** A process of an engine: a drive, or the jobs. */
@@ -198,7 +198,7 @@ export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions):
   };
 }
 
-/** For pools of so many connections. */
+/** Creates the limiters for pools of the given sizes. */
 function createLimiters(connections: number, streams: number, options: DatabaseOptions) {
   const common = { least: options.leastPace ?? LEAST_PACE, what: 'long lists' };
   // lists get half of the connections, so that other work never waits for them

@@ -1,7 +1,7 @@
 /**
- * The database server's clock, read from this process without asking each time. A reading that contradicts the time that
- * has passed in this process does not count: the clock goes on from the readings before, until the server's clock is
- * right again, or its new time is accepted (operations/health/clock.ts).
+ * The database server's clock, kept in this process between readings. A reading that contradicts the elapsed time of
+ * this process is ignored. The clock then continues from earlier readings, until the server's clock is plausible again
+ * or its new time is accepted (domain/clock.ts).
  */
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -112,14 +112,14 @@ export class DatabaseClock {
     return this.read.origin / 1e6 + performance.now() / 1000;
   }
 
-  /** Goes on from a time that is known otherwise. @param seconds since 1970 */
+  /** Continues from a time that another source gives. @param seconds since 1970 */
   hold(seconds: number): void {
     this.origin = Math.round(seconds * 1e6 - performance.now() * 1000);
     this.anchor = { origin: this.origin, at: performance.now(), host: readHostTime() };
     this.aheadMicros = this.read.origin - this.origin;
   }
 
-  /** Takes the server's time, whatever it is. */
+  /** Accepts the server's time, plausible or not. */
   accept(): void {
     const { origin, doubt } = this.read;
     this.origin = origin;

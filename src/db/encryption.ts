@@ -24,7 +24,7 @@ export interface Encryption {
   /** @returns whether the server refused the connection for the way it was made, and another way is next */
   learn(error: unknown): boolean;
   /** Called after a connection was made. */
-  noteConnected(): void;
+  recordConnected(): void;
   /** Returns an error with the remedy if the server has no TLS and never had it in this process: no retry helps. */
   explain(error: unknown): unknown;
 }
@@ -33,15 +33,15 @@ export function readEncryption(url: string): Encryption {
   const parsed = new URL(url);
   const mode = parsed.searchParams.get('sslmode') ?? '';
   const name = nameOf(parsed);
-  const noteConnected = () => void reached.add(name);
+  const recordConnected = () => void reached.add(name);
   const [first, second] = ways[mode] ?? [];
   if (first === undefined || second === undefined) {
     const explain = (error: unknown) => (isOfNoTls(error) && !reached.has(name) ? explainNoTls(mode, error) : error);
-    return { url: asPgReads(url, parsed, mode), learn: () => false, noteConnected, explain };
+    return { url: asPgReads(url, parsed, mode), learn: () => false, recordConnected, explain };
   }
   const isSecond = onSecondWay.has(name);
   return {
-    noteConnected,
+    recordConnected,
     explain: (error) => error,
     url: withMode(url, isSecond ? second : first),
     learn: (error) => {

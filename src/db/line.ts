@@ -59,7 +59,7 @@ export class SocketClient extends pg.Client {
   override connect(callback?: any): any {
     const connected = super.connect().then(
       () => {
-        this.encryption?.noteConnected();
+        this.encryption?.recordConnected();
         return this.begin();
       },
       (error) => this.fail(error),
@@ -83,7 +83,7 @@ export class SocketClient extends pg.Client {
 
   protected async begin(): Promise<this> {
     try {
-      // one message; its results are those of its statements
+      // one message; it has a result for each statement
       const results = await super.query(`${this.setUp}; ${this.question()}`);
       this.check(([results].flat() as pg.QueryResult[]).at(-1));
       return this;
@@ -93,7 +93,7 @@ export class SocketClient extends pg.Client {
     }
   }
 
-  /** A statement after those of the settings, so that it takes no round trip of its own. */
+  /** A statement that follows the settings in the same message, without a round trip of its own. */
   protected question(): string {
     return '';
   }
@@ -248,7 +248,7 @@ export class Line {
     this.database = (await pool.query(DATABASE_OF)).rows[0]?.database;
   }
 
-  /** Ends all connections, whatever they wait for, and opens none until `mend`. */
+  /** Ends all connections, busy or not, and opens none until `mend`. */
   cut(): void {
     this.isCut = true;
     this.drop();

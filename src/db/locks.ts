@@ -43,7 +43,7 @@ export const locking = {
   disk: sql`FOR NO KEY UPDATE OF k`,
   /** Chooses the next email to send. */
   turns: sql`FOR UPDATE OF s`,
-  freeLetter: sql`FOR UPDATE OF n SKIP LOCKED`,
+  freeEmail: sql`FOR UPDATE OF n SKIP LOCKED`,
   webhook: sql`FOR NO KEY UPDATE OF w`,
   freeWebhook: sql`FOR NO KEY UPDATE OF w SKIP LOCKED`,
   freeLink: sql`FOR UPDATE OF l SKIP LOCKED`,

@@ -1,6 +1,6 @@
 /**
  * Slots for readers of lists. A reader that finds no free slot waits for a limited time.
- * Nobody gets more slots than remain free for others: the first caller gets at most half, the second half of the rest.
+ * A caller never gets more slots than remain free for others: the first caller gets at most half, the second half of the rest.
  * While others wait, the slowest readers lose their slots: each holds a snapshot, and a few could block all long lists.
  * Transactions that change something have slots of the same kind, but never lose them: a wait for a lock may be long.
  */
@@ -136,7 +136,7 @@ export class LongReads {
   }
 
   private tooSlow(): UnavailableError {
-    const { least, what } = this.options;
+    const { least } = this.options;
     const pace = `less than ${least.bytesPerSecond} bytes a second for ${least.windowMs / 1000} s`;
     return new UnavailableError('busy', `the client read ${pace} while others waited`);
   }

@@ -1,11 +1,12 @@
 /**
- * Applies pending migrations at start-up; commands only require that there are none. Its table, checksums and advisory lock are those of `prisma migrate deploy`:
- * either works on a database, and several processes may start at once. A migration and its record are one transaction,
- * so a killed process leaves nothing of it.
- * Old and new versions run side by side during an upgrade. A migration adds (expand), and only a later one removes what
- * no version reads (contract). `compatibility.json` names the oldest version that works with each migration. The
- * database keeps that, so an older version refuses to start. All others start, even if the database has newer
- * migrations.
+ * Applies pending migrations at start-up. Commands only require that none is pending.
+ * - The table, the checksums and the advisory lock are the same as for `prisma migrate deploy`. So either program works on
+ * a database, and several processes may start at once.
+ * - A migration and its record are one transaction, so a killed process leaves no part of it.
+ * - Old and new versions run side by side during an upgrade. A migration only adds (expand). A later one removes columns
+ * and tables that no version reads any more (contract).
+ * - `compatibility.json` names the oldest version that works with each migration. The database stores it, so an older
+ * version refuses to start. All other versions start, even if the database has newer migrations.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
@@ -22,7 +23,7 @@ const RECORDS = `CREATE TABLE IF NOT EXISTS "_prisma_migrations" (
 
 /**
  * Has no time limit: it fails when the database is lost.
- * @param Client the class of the connection; that of `Database` is closed when the database is lost
+ * @param Client the class of the connection; `Database` has one that is closed when the database is lost
  * @param dir the directory of the migrations
  * @returns the names of the migrations it applied
  */
@@ -36,7 +37,7 @@ export async function migrate(
     if (!(await hasTable(client, '_prisma_migrations'))) await client.query(RECORDS); // requires a privilege in any case
     const pending = await findPending(client, dir);
     for (const migration of pending) await apply(client, migration);
-    await noteOldest(client, dir);
+    await recordOldest(client, dir);
     return pending.map(({ name }) => name);
   });
 }
@@ -148,7 +149,7 @@ async function refuseOlder(client: pg.Client, program: string): Promise<void> {
 }
 
 /** Records compatibility.json for versions that do not have these migrations. */
-async function noteOldest(client: pg.Client, dir: string): Promise<void> {
+async function recordOldest(client: pg.Client, dir: string): Promise<void> {
   const oldest: Record<string, string> = JSON.parse(await readFile(path.join(dir, 'compatibility.json'), 'utf8'));
   await client.query(
     `INSERT INTO oldest_program (migration, program) SELECT * FROM unnest($1::text[], $2::text[])

@@ -24,7 +24,7 @@ const LOST_MS = 10_000;
 const BEAT_MS = 2000;
 const FIRST_BEATS = 3;
 const SEARCH_MS = 500;
-/** Of several servers, one that does not answer in this time is skipped, unless it is the only one. */
+/** Of several servers, one that does not answer in this time is skipped. */
 const HOST_MS = 3000;
 /** Number of steps in which silence is measured. */
 const STEPS = 10;

@@ -1,4 +1,4 @@
-/** What Tapegate requires of a database that the site has made, and what to run if it is missing. */
+/** Requirements for a database that the site has created, with the statement that fulfils each. */
 import pg from 'pg';
 import { sql } from './sql.js';
 

@@ -28,7 +28,7 @@ export const defaultSettings: readonly SessionSetting[] = settings(
   { work_mem: '64MB' },
 );
 
-/** They hold in every session, whatever the site sets. A setting that the server does not know is skipped. */
+/** They apply in every session, regardless of settings of the site. A setting that the server does not know is skipped. */
 export const requiredSettings: readonly SessionSetting[] = [
   ...settings('Locks, not retries, order concurrent writes. Statements must see what was committed before them.', {
     default_transaction_isolation: 'read committed',
@@ -65,7 +65,9 @@ export const requiredSettings: readonly SessionSetting[] = [
     restrict_nonsystem_relation_kind: '',
   }),
   ...settings('A search must find all rows, or fail.', { gin_fuzzy_search_limit: '0', row_security: 'off' }),
-  ...settings('A transaction that conflicts with another one is retried on the same connection.', { exit_on_error: 'off' }),
+  ...settings('A transaction that conflicts with another one is retried on the same connection.', {
+    exit_on_error: 'off',
+  }),
   ...settings('New tables have row locks and updates.', { default_table_access_method: 'heap' }),
   ...settings('Notices are not read.', { client_min_messages: 'warning' }),
   ...settings('The code marks statements whose plan suits all values.', { plan_cache_mode: 'auto' }),
@@ -143,7 +145,7 @@ function parseOptions(options: string): { settings: SessionSetting[]; rest: stri
 }
 
 /**
- * One message, which PostgreSQL runs as one transaction, whatever the defaults are. A standby would refuse a SELECT in a transaction of the level
+ * One message, which PostgreSQL runs as one transaction, regardless of the defaults. A standby would refuse a SELECT in a transaction of the level
  * `serializable`, and a `search_path` could replace functions.
  */
 function statementOf(list: readonly SessionSetting[]): string {

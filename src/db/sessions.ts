@@ -13,9 +13,9 @@ const NO_SESSIONS =
 const ANSWER_MS = 10_000;
 
 /**
- * Compares the server processes of one idle client with those of two clients that each have an open transaction. A pooler in
+ * Compares the server process of an idle client with the processes of two clients that each have an open transaction. A pooler in
  * transaction mode gives the server connection of the idle client to another client, or moves the idle client.
- * Changes nothing and leaves nothing behind on a shared connection.
+ * Changes nothing and leaves no state on a shared connection.
  * @throws Error unless each session has a server connection for itself
  */
 export async function requireSessions(config: pg.ClientConfig): Promise<void> {
@@ -36,7 +36,7 @@ export async function requireSessions(config: pg.ClientConfig): Promise<void> {
       if (isShared) throw new Error(NO_SESSIONS);
     }
   } catch (error) {
-    // what PgBouncer says of BEGIN in statement mode
+    // PgBouncer's error for BEGIN in statement mode
     if (/statement pooling/.test(messageOf(error))) throw new Error(NO_SESSIONS, { cause: error });
     throw error;
   } finally {

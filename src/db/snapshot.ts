@@ -151,7 +151,7 @@ const isLate = (error: unknown) => error instanceof UnavailableError && codeOf(e
 
 /**
  * Returns the rows of a statement that may take long, such as a search by a pattern. It runs on the shared connections
- * for a second, and after that on those of long lists.
+ * for a second, and after that on the connections of long lists.
  * @param reader aborts when no client waits for the answer; this cancels the statement
  * @throws UnavailableError if the limiter of lists has no free slot for the caller, or `reader` aborts
  */

@@ -57,7 +57,7 @@ export async function readTextList<T>(
   }
 }
 
-/** Keys of up to so many rows are kept, ten bytes each. */
+/** Up to this many keys are kept in memory, ten bytes each. */
 const KEPT = raw('200000');
 const ONE_MORE_THAN_KEPT = raw('200001');
 

@@ -19,7 +19,7 @@ export interface Transaction {
   /** Runs once, just before the commit. A second call with the same key is ignored. */
   beforeCommit(key: string, work: () => Promise<void>): void;
   /** Runs after the commit of the run that succeeds. Must not throw. */
-  afterCommit(tell: () => void): void;
+  afterCommit(callback: () => void): void;
 }
 
 /** One run of a transaction; a retry is a new run. */
@@ -126,7 +126,7 @@ export async function runTransaction<T>(
 
 async function runOnce<T>(client: pg.PoolClient, name: string, work: (tx: Transaction) => Promise<T>): Promise<T> {
   const last = new Map<string, () => Promise<void>>();
-  const tellings: (() => void)[] = [];
+  const callbacks: (() => void)[] = [];
   const session = new TransactionSession(client, { name });
   const tx: Transaction = {
     query: (statement) => session.query(statement),
@@ -134,13 +134,13 @@ async function runOnce<T>(client: pg.PoolClient, name: string, work: (tx: Transa
     beforeCommit: (key, task) => {
       if (!last.has(key)) last.set(key, task);
     },
-    afterCommit: (tell) => void tellings.push(tell),
+    afterCommit: (callback) => void callbacks.push(callback),
   };
   try {
     const result = await work(tx);
     for (const task of last.values()) await task();
     await session.commit();
-    for (const tell of tellings) tell();
+    for (const callback of callbacks) callback();
     return result;
   } catch (error) {
     await session.rollBack();
@@ -234,12 +234,12 @@ class TransactionSession {
       });
   }
 
-  private sendNow(statement: Sql, isTold = true): Promise<pg.QueryResult> {
+  private sendNow(statement: Sql, isObserved = true): Promise<pg.QueryResult> {
     const answer: Promise<pg.QueryResult> = this.client.query(statement);
     answer.catch((error) => {
       this.failure ??= { error };
     });
-    return isTold && observers.size > 0 ? answer.then((result) => this.tell(statement, result)) : answer;
+    return isObserved && observers.size > 0 ? answer.then((result) => this.observe(statement, result)) : answer;
   }
 
   /** Throws the first failure, or else `other`. */
@@ -255,7 +255,7 @@ class TransactionSession {
     return error instanceof UnavailableError && !(error.kind === 'busy' && error.cause instanceof pg.DatabaseError);
   }
 
-  private async tell(statement: Sql, result: pg.QueryResult): Promise<pg.QueryResult> {
+  private async observe(statement: Sql, result: pg.QueryResult): Promise<pg.QueryResult> {
     const ask = async <Row extends object>(question: Sql) => (await this.client.query<Row>(question)).rows;
     for (const observer of observers) await observer.onStatement(this.run, statement, ask);
     return result;

@@ -1,10 +1,11 @@
 /**
- * Watches the database server's clock. Each process compares it with the time that has passed on its host
- * (db/clock.ts), and after a start with the last reading of its host, or of another one, which the database keeps.
- * After a jump, all processes go on by the time from before, and the clock is suspended (kind CLOCK): jobs that delete,
- * expire or give up wait. The suspension ends after some minutes without a process that contradicts the clock, or when an
- * operator resumes it: that deletes the readings, by which every process knows that it must take the time as it is.
- * May be killed anywhere: all that is needed is in two rows, each written in one statement.
+ * Watches the database server's clock. Each process compares it with the elapsed time of its host (db/clock.ts). After a
+ * start, a process compares it with the last reading that the database stores for its host, or for another one.
+ * - After a jump, all processes continue with the time before it. The clock is suspended (kind CLOCK): jobs that delete,
+ * expire or give up wait.
+ * - The suspension ends after some minutes in which no process contradicts the clock, or when an operator resumes it.
+ * Resuming deletes the readings, which makes every process accept the present time.
+ * - The process may be killed at any point: the state is in two rows, each written in one statement.
  */
 
 import { logFailure } from '../core/errors.js';
@@ -16,11 +17,11 @@ import { suspendFailing } from './health/suspensions.js';
 
 export const DATABASE_CLOCK = { kind: 'CLOCK', name: 'database' } as const;
 
-/** The clock must be plausible for this long before destructive jobs go on. */
+/** The clock must be plausible for this long before destructive jobs continue. */
 const STEADY_SECONDS = 300;
 /** A jump up to this is accepted once the clock has been steady again: a suspended virtual machine, or a late NTP. */
 const SMALL_JUMP_SECONDS = 3600;
-const NOTE_SECONDS = 10;
+const RECORD_SECONDS = 10;
 const KEPT_DAYS = 30;
 
 interface Reading extends HostTime {
@@ -44,7 +45,7 @@ export class ClockWatch {
   private isJudged = false;
   private isChecking = false;
   private madeAt: string | undefined;
-  private notedAt = Number.NEGATIVE_INFINITY;
+  private recordedAt = Number.NEGATIVE_INFINITY;
   private settlesUntil = Number.NEGATIVE_INFINITY;
   /** A jump, and since when it has had this size. */
   private jump: { ahead: number; since: number } | undefined;
@@ -88,7 +89,7 @@ export class ClockWatch {
       this.accept('it has been steady since the jump');
     const isSuspended = suspension.isSuspended && !(await this.release(suspension));
     if (clock.aheadSeconds !== 0) await this.report(suspension, own);
-    else if (!suspension.isSuspended && !(own && this.isRecent(own))) await this.note(own);
+    else if (!suspension.isSuspended && !(own && this.isRecent(own))) await this.record(own);
     clock.isPlausible = clock.aheadSeconds === 0 && !isSuspended && seconds() >= this.settlesUntil;
   }
 
@@ -148,11 +149,11 @@ export class ClockWatch {
 
   /** Records a jump for all processes. */
   private async report({ isSuspended, suspendedUntil }: ClockSuspension, own: Reading | undefined): Promise<void> {
-    if (seconds() - this.notedAt < NOTE_SECONDS && isSuspended) return;
-    this.notedAt = seconds();
+    if (seconds() - this.recordedAt < RECORD_SECONDS && isSuspended) return;
+    this.recordedAt = seconds();
     const { db } = this.ctx;
     const retryAt = addSeconds(this.ctx.db.clock.now(), this.steadySeconds);
-    await this.note(own, db.clock.aheadSeconds);
+    await this.record(own, db.clock.aheadSeconds);
     if (!isSuspended)
       await suspendFailing(this.ctx, DATABASE_CLOCK, { problem: describeJump(db.clock.aheadSeconds), retryAt });
     else if (suspendedUntil !== null)
@@ -179,11 +180,11 @@ export class ClockWatch {
   }
 
   private isRecent({ at }: Reading): boolean {
-    return Math.abs(secondsBetween(at, this.ctx.db.clock.now())) < NOTE_SECONDS;
+    return Math.abs(secondsBetween(at, this.ctx.db.clock.now())) < RECORD_SECONDS;
   }
 
   /** Records the present reading of this host, for processes that start later. */
-  private async note(own: Reading | undefined, ahead = 0): Promise<void> {
+  private async record(own: Reading | undefined, ahead = 0): Promise<void> {
     const { running, elapsed } = readHostTime();
     // after a jump, nothing shows whether this host's clock jumped as well
     const hostSeconds = hostSecondsNow(own) ?? (ahead === 0 ? Date.now() / 1000 : null);
@@ -199,9 +200,9 @@ export class ClockWatch {
 }
 
 /**
- * Judges the server's time after a start of this host, when only readings of before are known.
+ * Judges the server's time after a start of this host, when only earlier readings are known.
  * @param known seconds since 1970: of the last reading, and by this host's clock; `ahead`: of a known jump
- * @returns the time to go on with; undefined: that of the server; `unknown`: that of the server, if it stays so
+ * @returns the time to continue with; undefined: the server's time; `unknown`: the server's time, if it stays steady
  */
 export function expectedAfterStart(
   server: number,
@@ -215,7 +216,7 @@ export function expectedAfterStart(
   return sinceByHost >= -JUMP_SECONDS && sinceByHost < gap - SMALL_JUMP_SECONDS ? host : 'unknown';
 }
 
-/** What this host's clock shows if it was not set since its first reading; null if that is unknown. */
+/** Returns the time of this host's clock if it was not set since its first reading; null if that is unknown. */
 function hostSecondsNow(own: Reading | undefined): number | null {
   return own && own.hostSeconds !== null ? own.hostSeconds + secondsPassed(own, readHostTime()) : null;
 }

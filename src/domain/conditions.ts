@@ -13,7 +13,7 @@ export const isOrphan = sql`(f.stage = 'RESTORING'
 /** The restore disk with a readable copy of the file `f`, which is not being removed. */
 export const diskOfCopy = sql`(CASE f.stage WHEN 'RESTORED' THEN f.disk_id WHEN 'UNVERIFIED' THEN f.changed_disk_id END)`;
 
-/** Path of the copy of the file `f` below its mount point. Copies of renamed files stay where they are. */
+/** Path of the copy of the file `f` below its mount point. Copies of renamed files keep their paths. */
 export const placeOnDisk = sql`coalesce(f.disk_path, f.path)`;
 
 /**
@@ -83,7 +83,7 @@ export function isReadyBy(time: string | Sql): Sql {
   return sql`c.state = 'WAITING' AND ${isReadable} AND (c.not_before IS NULL OR c.not_before <= ${time})`;
 }
 
-/** The recall `c` waits, and its staging library is to be asked for the file. */
+/** The recall `c` waits, and its staging library must still be asked to stage the file. */
 export function isUnasked(time: string, libraryId: number): Sql {
   return sql`(c.state = 'WAITING' AND (c.not_before IS NULL OR c.not_before <= ${time}) AND NOT EXISTS (
     SELECT FROM staging s WHERE s.file_id = c.file_id AND s.library_id = ${libraryId} AND s.state <> 'KEPT'))`;
@@ -95,7 +95,7 @@ export function isStagedAt(time: string, libraryId: number): Sql {
       AND (s.ready_until IS NULL OR s.ready_until > ${time}))`;
 }
 
-/** A recall of `s.file_id` belongs to the library that was asked for it, or its copy there is to be read back. */
+/** A recall of `s.file_id` belongs to the library that stages it, or its copy there must be read back. */
 export const isStagingWanted = sql`(EXISTS (SELECT FROM recall c JOIN volume v ON v.id = c.volume_id
   WHERE c.file_id = s.file_id AND v.library_id = s.library_id)
   OR EXISTS (SELECT FROM verification w JOIN tape_file f ON f.id = w.file_id JOIN volume v ON v.id = f.volume_id

@@ -1,5 +1,5 @@
 /**
- * Leases and retry times that lie further in the future than they may: the clock was set back after they were written.
+ * Leases and retry times that are further in the future than the longest pause, since the clock was set back after they were written.
  * They count as expired. Leases are compared in place (`isRunning`); retry times, which indexes find, are set to now
  * when an engine starts, when the database's clock is plausible again, and by the doctor.
  */
@@ -24,7 +24,7 @@ interface Times {
   isLease?: boolean;
 }
 
-/** Longer than any pause that is used: an hour, or a day for webhooks and what a library keeps. */
+/** Longer than any pause in use: an hour, or a day for webhooks and for files that a library keeps. */
 const [RETRY, LONG_RETRY] = ['2 hours', '2 days'];
 
 const all: readonly Times[] = [

@@ -8,7 +8,7 @@ const MAX_PATH_BYTES = 2048;
 const MAX_NAME_BYTES = 255;
 const MAX_ADDRESS = 254;
 
-// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is looked for
+// biome-ignore lint/suspicious/noControlCharactersInRegex: the pattern must contain control characters
 const CONTROL = /[\u0000-\u001f\u007f-\u009f\u2028\u2029]/;
 
 /** Checks a line of text that PostgreSQL, a header and a terminal accept. */

@@ -36,7 +36,7 @@ const STATEMENT_TIMED_OUT = '57014';
 
 /**
  * Returns whether the primary may answer a read that failed at a standby: replay has cancelled it, or the standby is
- * down. A read that took too long, or whose caller has no slot or has gone, would fail again.
+ * down. A read that took too long, or whose caller has no slot or has disconnected, would fail again.
  */
 export function isOfStandby(error: unknown): boolean {
   if (error instanceof UserError) return false;

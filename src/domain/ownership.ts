@@ -56,7 +56,7 @@ const FOREIGN_SECONDS = 60;
 const isDisk = sql`EXISTS (SELECT FROM restore_disk k WHERE k.mountpoint = o.path)`;
 
 /**
- * Directories that the site no longer uses do not count, nor do those that only hosts found that are gone. Each host has
+ * Directories that the site no longer uses do not count, nor do directories that only former hosts found. Each host has
  * a library directory of its own, which says nothing about other hosts.
  */
 const isForeign =
@@ -104,7 +104,7 @@ export async function acceptPlace(ctx: Context, place: Place): Promise<void> {
   await ctx.db.pool.query(sql`UPDATE site_identity SET place = ${JSON.stringify(place)}::jsonb, is_stamping = false`);
 }
 
-export async function noteProblem(ctx: Context, problem: string | null): Promise<void> {
+export async function recordProblem(ctx: Context, problem: string | null): Promise<void> {
   await ctx.db.pool.query(
     sql`UPDATE site_identity SET problem = ${problem} WHERE problem IS DISTINCT FROM ${problem}::text`,
   );
@@ -130,14 +130,14 @@ export async function recordStamp(ctx: Context, { epoch, number }: Stamp): Promi
   );
 }
 
-/** Returns whether this database recorded the stamp. A copy lacks those of its original since. */
+/** Returns whether this database recorded the stamp. A copy lacks the later ones of its original. */
 export async function isRecorded(ctx: Context, { epoch, number }: Stamp): Promise<boolean> {
   const rows = await ctx.db.rows(sql`SELECT FROM owner_stamp WHERE epoch = ${epoch}::uuid AND number >= ${number}`);
   return rows.length > 0;
 }
 
-/** Records what this host found. @param problem null if the directory is this Tapegate's, or the host has none there */
-export async function noteForeign(ctx: Context, path: string, problem: string | null): Promise<void> {
+/** Records the findings of this host. @param problem null if the directory is this Tapegate's, or the host has none there */
+export async function recordForeignDirectories(ctx: Context, path: string, problem: string | null): Promise<void> {
   await ctx.db.pool.query(
     problem === null
       ? sql`DELETE FROM foreign_directory o WHERE o.path = ${path} AND (o.host = ${hostname()} OR ${isDisk})`
@@ -169,9 +169,9 @@ export async function endTakeover(ctx: Context, place: Place, taken: readonly st
     await tx.query(
       sql`UPDATE site_identity SET fenced = NULL, problem = NULL, place = ${JSON.stringify(place)}::jsonb, is_stamping = false`,
     );
-    await tx.query(sql`DELETE FROM foreign_directory`); // engines find again what is still foreign
-    const deed = { operation: 'takeover', kind: 'NONE', object: '', given: { directories: taken } } as const;
-    await tx.query(auditRow(ctx.now(), ctx.caller, deed));
+    await tx.query(sql`DELETE FROM foreign_directory`); // engines find foreign directories again
+    const action = { operation: 'takeover', kind: 'NONE', object: '', given: { directories: taken } } as const;
+    await tx.query(auditRow(ctx.now(), ctx.caller, action));
   });
 }
 

@@ -132,7 +132,7 @@ const COUNTED = 10_000;
 const SAMPLED = 200_000;
 
 /**
- * Counts files if they are few and found quickly, else estimates their number, which is never below what was counted.
+ * Counts files if they are few and found quickly, else estimates their number, which is never below the counted part.
  * @param list.where a condition on the file `f`
  * @param list.isSecret whether an estimate would reveal hidden files; then all are counted
  */

@@ -155,14 +155,14 @@ function refusal(caller: Caller, operation: Operation): ForbiddenError {
   return new ForbiddenError(caller.name, rights[policy[operation]].what);
 }
 
-/** What a refusal needs to know, and where that of a read is recorded: `audited` records those of changes. */
+/** The caller, and the record of refused reads. `audited` records refused changes. */
 type Asking = Pick<Context, 'caller' | 'refusals'>;
 
 /** @param user of the quota to be charged @throws ForbiddenError, the same whether that user exists or not */
 export function allow({ caller, refusals }: Asking, operation: Operation, user?: string): void {
   if (!may(caller, operation)) {
     const error = refusal(caller, operation);
-    if (!isChanging(operation)) refusals.note(caller, { operation, kind: 'NONE', object: '' }, error.code);
+    if (!isChanging(operation)) refusals.record(caller, { operation, kind: 'NONE', object: '' }, error.code);
     throw error;
   }
   if (user === undefined || hasQuota(caller.acts, user)) return;

@@ -9,11 +9,11 @@ import type { Database } from '../db/client.js';
 import { type Transaction, transaction } from '../db/transaction.js';
 import type { Context } from './context.js';
 
-/** Limiters of changes, by the lock for which they may wait, and of GraphQL queries. */
-const places = {
+/** Limiters of changes, by the lock that they may wait for; `short` never waits long, and of GraphQL queries. */
+const limiters = {
   catalogue: 'takers',
   rows: 'changers',
-  nobody: 'keepers',
+  short: 'keepers',
   queries: 'queries',
 } as const satisfies Record<string, keyof Database>;
 
@@ -21,13 +21,13 @@ const places = {
  * Runs work in a slot of the caller. Gives up if the caller disconnects before. Calls must not nest.
  * @throws UnavailableError, OverShareError if the caller has too many at once, and errors of the work
  */
-export async function takeTurn<T>(
+export async function withSlot<T>(
   { db, share, reader }: Context,
-  waitsFor: keyof typeof places,
+  waitsFor: keyof typeof limiters,
   work: () => Promise<T>,
 ): Promise<T> {
   if (share === undefined) return await work(); // the process itself, without callers on the same connections
-  const { leave } = await db[places[waitsFor]].enter(share, reader);
+  const { leave } = await db[limiters[waitsFor]].enter(share, reader);
   try {
     return await work();
   } finally {
@@ -35,16 +35,16 @@ export async function takeTurn<T>(
   }
 }
 
-/** Runs a transaction in a slot of the caller. @throws as `takeTurn` does */
+/** Runs a transaction in a slot of the caller. @throws as `withSlot` does */
 export async function transactionInTurn<T>(
   ctx: Context,
   { waitsFor, name }: { waitsFor: keyof typeof places; name: string },
   work: (tx: Transaction) => Promise<T>,
 ): Promise<T> {
-  return await takeTurn(ctx, waitsFor, () => transaction(ctx.db.pool, name, work));
+  return await withSlot(ctx, waitsFor, () => transaction(ctx.db.pool, name, work));
 }
 
 /** Call it after waiting and before any change. @throws UnavailableError if the caller has disconnected */
-export function checkAsked({ reader }: Context): void {
+export function checkConnected({ reader }: Context): void {
   checkWanted(reader);
 }

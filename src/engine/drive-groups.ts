@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
 import type { Context } from '../domain/context.js';
-import { type DriveRange, forgetGoneProcesses } from '../domain/recalls/drives.js';
+import { type DriveRange, deleteGoneProcesses } from '../domain/recalls/drives.js';
 import type { Site } from '../tape/kind.js';
 import { type DriveWork, runDrive } from './drive/drive.js';
 import { VolumeFailures } from './drive/drive-failures.js';
@@ -66,7 +66,7 @@ export class DriveGroups {
       reach: library.drives,
       weight: this.ctx.config.engineWeight,
     });
-    await forgetGoneProcesses(this.ctx);
+    await deleteGoneProcesses(this.ctx);
     stop.addEventListener('abort', () => share.retire());
     const options: DriveOptions = { ...this.shared, stop, engineId, library, share, failures };
     const drives = Array.from({ length: count }, () => runDrive(this.ctx, work, options));

@@ -273,12 +273,12 @@ function listen(
   workSignals: WorkSignals,
   { crews: driveGroups, disks }: { crews: DriveGroups; disks: FailingDisks },
 ): () => void {
-  const ends = Object.entries(workSignals).map(([table, signal]) => ctx.events.onRing(table, () => signal.notify()));
+  const ends = Object.entries(workSignals).map(([table, signal]) => ctx.events.onNotify(table, () => signal.notify()));
   // after an operator's change there may be more to do, or something to stop
   for (const signal of [workSignals.recall, workSignals.event, workSignals.room])
-    ends.push(ctx.events.onRing('suspension', () => signal.notify()));
+    ends.push(ctx.events.onNotify('suspension', () => signal.notify()));
   ends.push(
-    ctx.events.onRing('suspension', () => {
+    ctx.events.onNotify('suspension', () => {
       driveGroups.endPauses();
       disks.clearCache();
     }),

@@ -1,5 +1,5 @@
 /**
- * The event feed of a process: rows of an append-only table, read once for all readers. NOTIFY only wakes up the feed.
+ * The event feed of a process: rows of an append-only table, read once for all readers. NOTIFY only wakes the feed.
  * Writers wait for no lock: the feed numbers events after their commit (event-table.ts). A reader that resumes after a
  * number misses none.
  */
@@ -26,7 +26,7 @@ const AT_ONCE = 100;
 /** Delay after a lost notification. */
 const POLL_MS = 5000;
 const RETRY_MS = 200;
-const BELLS = ['event', 'recall', 'notification', 'room', 'access', 'rights', 'purged', 'webhook'];
+const TOPICS = ['event', 'recall', 'notification', 'room', 'access', 'rights', 'purged', 'webhook'];
 
 export class EventFeed {
   private readonly db: Database;
@@ -34,13 +34,13 @@ export class EventFeed {
   private readonly listeners = new Set<(event: AnyEvent) => void>();
   readonly numbers: EventNumbers;
   readonly shared = new SharedReads();
-  /** New events are read beside the pool if all of its connections are in use: they may wait for locks. */
+  /** New events are read outside the pool if all of its connections are in use: they may wait for locks. */
   private readonly news: EventTable;
   private readonly table: EventTable;
   private turn: Promise<unknown> = Promise.resolve();
   private last: bigint | undefined;
   private isReading = false;
-  private hasRung = false;
+  private isNotified = false;
   private isClosed = false;
   private poll: NodeJS.Timeout | undefined;
   private unlisten = () => {};
@@ -60,22 +60,22 @@ export class EventFeed {
     this.last = await this.newestId();
     this.unlisten = await this.db.pulse.listen({
       onBegin: () => {
-        for (const bell of BELLS) this.emitter.emit(`ring:${bell}`);
-        this.ring(); // for events that came before LISTEN
+        for (const topic of TOPICS) this.emitter.emit(`notify:${topic}`);
+        this.notify(); // for events before LISTEN
       },
       onNotification: (payload) => {
-        this.emitter.emit(`ring:${payload}`);
-        if (payload === 'event') this.ring();
+        this.emitter.emit(`notify:${payload}`);
+        if (payload === 'event') this.notify();
       },
       onEnd: () => this.numbers.forget(), // the next server may lack the last transactions of this one
     });
-    this.poll = setInterval(() => this.ring(), POLL_MS).unref();
+    this.poll = setInterval(() => this.notify(), POLL_MS).unref();
   }
 
   /** Calls `listener` when rows were added to a table (`event`, `recall`, `notification`), or disks may have `room`. */
-  onRing(table: string, listener: () => void): () => void {
-    this.emitter.on(`ring:${table}`, listener);
-    return () => this.emitter.off(`ring:${table}`, listener);
+  onNotify(topic: string, listener: () => void): () => void {
+    this.emitter.on(`notify:${topic}`, listener);
+    return () => this.emitter.off(`notify:${topic}`, listener);
   }
 
   get readers(): number {
@@ -145,7 +145,7 @@ export class EventFeed {
     clearInterval(this.poll);
   }
 
-  /** Runs one statement at a time. One that fails beside the pool, where its time is short, waits for the pool. */
+  /** Runs one statement at a time. One that fails outside the pool, with its short time limit, is retried in the pool. */
   private async ask<Row extends object>(statement: Sql): Promise<Row[]> {
     const { db } = this;
     const answer = this.turn.then(() =>
@@ -158,8 +158,8 @@ export class EventFeed {
     return (await answer).rows;
   }
 
-  private ring(): void {
-    this.hasRung = true;
+  private notify(): void {
+    this.isNotified = true;
     this.behindSince ??= performance.now();
     if (!this.isReading && !this.isClosed) void this.read();
   }
@@ -167,24 +167,24 @@ export class EventFeed {
   private async read(): Promise<void> {
     this.isReading = true;
     try {
-      while (this.hasRung && !this.isClosed) {
-        this.hasRung = false;
+      while (this.isNotified && !this.isClosed) {
+        this.isNotified = false;
         await this.numbers.number();
-        if (!(await this.passOver())) await this.readNew();
-        this.behindSince = this.hasRung ? performance.now() : undefined;
+        if (!(await this.skipUnread())) await this.readNew();
+        this.behindSince = this.isNotified ? performance.now() : undefined;
       }
     } catch {
-      setTimeout(() => this.ring(), RETRY_MS).unref(); // no connection now
+      setTimeout(() => this.notify(), RETRY_MS).unref(); // no connection now
     } finally {
       this.isReading = false;
     }
   }
 
   /** Skips new events while there are no readers: a later reader begins with the table. */
-  private async passOver(): Promise<boolean> {
+  private async skipUnread(): Promise<boolean> {
     if (this.readers > 0) return false;
     const newest = await this.numbers.newest();
-    if (this.readers > 0) return false; // a reader that came meanwhile may have read the table before `newest`
+    if (this.readers > 0) return false; // a reader that began meanwhile may have read the table before `newest`
     this.last = newest;
     return true;
   }
@@ -192,7 +192,7 @@ export class EventFeed {
   private async readNew(): Promise<void> {
     const range = await this.news.nextRange(this.last ?? 0n);
     if (!range) return;
-    this.hasRung = true; // there may be more
+    this.isNotified = true; // there may be more
     // each reader reads a large batch itself, so that none waits for the events of others
     if (range.batchEnd > range.upTo || range.isBroken) {
       this.emitter.emit('gap');
@@ -208,10 +208,10 @@ export class EventFeed {
 
   /** A listener that is added meanwhile finds the event in the table. */
   private async deliver(event: AnyEvent): Promise<void> {
-    let told = 0;
+    let delivered = 0;
     for (const listener of this.listeners) {
       listener(event);
-      if (++told % AT_ONCE === 0) await nextTurn();
+      if (++delivered % AT_ONCE === 0) await nextTurn();
     }
   }
 
@@ -243,7 +243,7 @@ export class EventFeed {
 
 /** A bounded queue for one reader. */
 class Queue<Item> {
-  /** An item came when the queue was full. It and all later ones are missing. */
+  /** An item was dropped because the queue was full. It and all later ones are missing. */
   hasOverflowed = false;
   private readonly waiting: Item[] = [];
   private readonly limit: number;

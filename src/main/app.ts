@@ -29,7 +29,7 @@ import { type CallerLimits, keepTurn, limitCallers, limitKey, Shares } from '../
 import { createPlainServer, listen } from '../gateway/listen.js';
 import { waitInTime } from '../restore-area/calls.js';
 import { CopyReader } from '../restore-area/copy-reader.js';
-import { tellMetrics } from '../telemetry/listener.js';
+import { sendMetrics } from '../telemetry/listener.js';
 import { type Metrics, openMetrics } from '../telemetry/metrics.js';
 
 export interface Gateway {
@@ -74,7 +74,7 @@ function createApp(ctx: Context, handlers: Handlers): Express {
   app.use(METRICS_PATH, known);
   app.get(METRICS_PATH, async (req, res) => {
     allowMetrics(contextFor(req));
-    await tellMetrics(metrics, res);
+    await sendMetrics(metrics, res);
   });
   app.all('/openapi.json', createOpenapi(ctx.config.publicUrl));
   app.use(createDashboard(ctx.config));

@@ -9,14 +9,14 @@ import { hostname } from 'node:os';
 import path from 'node:path';
 import { codeOf, type ErrorClass, isExhausted, messageOf, TapeError } from '../core/errors.js';
 import type { Context } from '../domain/context.js';
-import { noteMeasurements } from '../domain/disks/disks.js';
+import { recordMeasurements } from '../domain/disks/disks.js';
 import { listUnmarked, type UnmarkedDisk } from '../domain/disks/markings.js';
-import { describeFull, noteFull } from '../domain/health/circuits.js';
+import { describeFull, recordFullDisk } from '../domain/health/circuits.js';
 import {
   type FailingDisk,
   leaveToOthers,
-  noteStillFailing,
-  putBackDisk,
+  recordStillFailing,
+  returnDisk,
   suspendAbsent,
   suspendDisk,
   takeRetries,
@@ -160,7 +160,7 @@ export class FailingDisks {
 
   /** Records that a disk is full. When this returns, no new copy is assigned to it. */
   async recordFull({ diskId, mountpoint }: MarkedDisk, { message }: FullError): Promise<void> {
-    await noteFull(this.ctx, diskId, message);
+    await recordFullDisk(this.ctx, diskId, message);
     this.full.set(diskId, { at: performance.now(), error: `${mountpoint} is ${describeFull(message)}` });
   }
 
@@ -206,12 +206,12 @@ export class FailingDisks {
       await tryWriting({ diskId: id, mountpoint }, this.ctx.config.restoreGroup);
       // first, so that hosts without the disk see that it is present elsewhere
       const free = 'freeBytes' in space ? space.freeBytes : null;
-      await noteMeasurements(this.ctx, this.host, [{ diskId: id, free, problem: null }]);
-      await putBackDisk(this.ctx, mountpoint); // also if the response arrives after the pause
+      await recordMeasurements(this.ctx, this.host, [{ diskId: id, free, problem: null }]);
+      await returnDisk(this.ctx, mountpoint); // also if the response arrives after the pause
     });
     if (problem === undefined) this.absent.delete(id);
     else if (isAbsent && (await leaveToOthers(this.ctx, { host: this.host, mountpoint }))) this.pauseAbsent(id);
-    else await noteStillFailing(this.ctx, mountpoint, problem);
+    else await recordStillFailing(this.ctx, mountpoint, problem);
   }
 
   /** Records that the disk is absent on this host. The pause before the next try doubles. */

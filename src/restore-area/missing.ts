@@ -5,7 +5,7 @@ import { Limiter } from '../core/limiter.js';
 import type { Context, CopyLook, LocatedCopy } from '../domain/context.js';
 import { readCopies } from '../domain/disks/copies.js';
 import { returnMissing } from '../domain/disks/missing.js';
-import { forgetKept, type KeptCopy, readKeptCopies } from '../domain/disks/removals.js';
+import { freeKeptPaths, type KeptCopy, readKeptCopies } from '../domain/disks/removals.js';
 import { waitInTime } from './calls.js';
 import { findStats, statIn } from './copy.js';
 import { removeEmptyDirectories } from './made-directories.js';
@@ -49,7 +49,7 @@ export class CopyCheck {
       await confirmOwned(ctx);
       await removeEmptyDirectories(ctx, copy);
     }
-    await forgetKept(ctx, gone);
+    await freeKeptPaths(ctx, gone);
   }
 }
 

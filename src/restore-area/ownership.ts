@@ -23,11 +23,11 @@ import {
   boot,
   endStamping,
   isRecorded,
-  noteForeign,
-  noteProblem,
   type Place,
   readIdentity,
   readSystem,
+  recordForeignDirectories,
+  recordProblem,
   recordStamp,
   type SiteIdentity,
   type Stamp,
@@ -175,10 +175,11 @@ export class Ownership {
       problem = this.watch(site, seen);
       if (problem === undefined) await acceptPlace(this.ctx, place);
     } else this.watchedSince = undefined;
-    if ((problem ?? null) !== site.problem) await noteProblem(this.ctx, problem ?? null);
+    if ((problem ?? null) !== site.problem) await recordProblem(this.ctx, problem ?? null);
     for (const each of seen)
       if (each.problem !== undefined || returned === undefined) await this.recordForeign(site, each);
-    for (const { path: library, isDisk } of unseen) if (!isDisk) await noteForeign(this.ctx, library, null); // it is gone
+    for (const { path: library, isDisk } of unseen)
+      if (!isDisk) await recordForeignDirectories(this.ctx, library, null); // it is gone
     this.reason = reason();
     if (this.reason === undefined) this.isAccepted = true;
     this.checkedAt = startedAt;
@@ -288,7 +289,7 @@ export class Ownership {
     { directory: { mountpoint }, problem }: ObservedDirectory,
   ): Promise<void> {
     const isNoted = foreign.some((each) => each.path === mountpoint);
-    if (problem !== undefined || isNoted) await noteForeign(this.ctx, mountpoint, problem ?? null);
+    if (problem !== undefined || isNoted) await recordForeignDirectories(this.ctx, mountpoint, problem ?? null);
   }
 
   /**

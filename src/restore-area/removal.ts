@@ -6,11 +6,11 @@
 import path from 'node:path';
 import { logFailure, UnavailableError } from '../core/errors.js';
 import type { Context } from '../domain/context.js';
-import type { NotedCopy } from '../domain/disks/copies.js';
+import type { RecordedCopy } from '../domain/disks/copies.js';
 import {
   claimLeaving,
   findLeaving,
-  forgetGone,
+  deleteRemovedCopies,
   letGo,
   listUncleared,
   markCleared,
@@ -173,7 +173,7 @@ async function removeCopies(ctx: Context, disks: FailingDisks, stop: AbortSignal
   for (let after = 0n; !stop.aborted; ) {
     const { copies, seen, last } = await claimLeaving(ctx, { after, limit: PAGE });
     const { gone, changed } = await removeClaimed(ctx, disks, copies);
-    if (copies.length > 0) count += (await forgetGone(ctx, { gone, changed, claimed: copies })).length;
+    if (copies.length > 0) count += (await deleteRemovedCopies(ctx, { gone, changed, claimed: copies })).length;
     if (seen < PAGE) break;
     after = last ?? after;
   }
@@ -184,8 +184,8 @@ async function removeCopies(ctx: Context, disks: FailingDisks, stop: AbortSignal
 async function removeClaimed(
   ctx: Context,
   disks: FailingDisks,
-  copies: readonly NotedCopy[],
-): Promise<{ gone: NotedCopy[]; changed: NotedCopy[] }> {
+  copies: readonly RecordedCopy[],
+): Promise<{ gone: RecordedCopy[]; changed: RecordedCopy[] }> {
   const examined = await callEach(ctx, disks, { copies, what: 'looked at' }, recogniseCopy);
   const leaving = await findLeaving(
     ctx,

@@ -7,15 +7,15 @@
 import { randomUUID } from 'node:crypto';
 import { codeOf, TapeError } from '../core/errors.js';
 import type { Context } from '../domain/context.js';
-import type { NotedCopy } from '../domain/disks/copies.js';
+import type { RecordedCopy } from '../domain/disks/copies.js';
 import {
   adoptRenumbered,
   claimComparison,
   type KnownMarker,
-  noteCompared,
   type Renumbered,
   readCopiesOn,
   readMarkers,
+  recordCompared,
   recordMarker,
 } from '../domain/disks/renumbered.js';
 import { recogniseCopy, storedStats } from './copy.js';
@@ -74,7 +74,7 @@ export class Renumbering {
       adopted += await adoptRenumbered(ctx, renumbered);
       const isLast = copies.length === page.length && page.length < PAGE;
       after = copies.at(-1)?.fileId ?? after;
-      if (!(await noteCompared(ctx, comparison, { after, copies: copies.length }))) return false;
+      if (!(await recordCompared(ctx, comparison, { after, copies: copies.length }))) return false;
       const what = { disk: mountpoint, adopted, bytes: run.bytes, isComplete: isLast };
       const log = renumbered.length > 0 ? 'warn' : 'debug';
       ctx.log[log](what, 'the inodes of a restore disk have changed, and its copies are compared with their checksums');
@@ -99,7 +99,7 @@ async function runOnDisk<T>(
 }
 
 /** Returns the first copies of a page, up to `RUN_BYTES`, because progress is recorded only after all of them. */
-function limitBytes(page: readonly NotedCopy[]): readonly NotedCopy[] {
+function limitBytes(page: readonly RecordedCopy[]): readonly RecordedCopy[] {
   let bytes = 0n;
   const end = page.findIndex(({ size }, n) => {
     bytes += size;
@@ -109,7 +109,7 @@ function limitBytes(page: readonly NotedCopy[]): readonly NotedCopy[] {
 }
 
 /** Counts the bytes of a copy that were compared. A copy that is known by its times needs no other record. */
-function toRenumbered(copy: NotedCopy, found: Awaited<ReturnType<typeof recogniseCopy>>, run: Run): Renumbered[] {
+function toRenumbered(copy: RecordedCopy, found: Awaited<ReturnType<typeof recogniseCopy>>, run: Run): Renumbered[] {
   if (typeof found === 'string') return [];
   const { ino, ctimeNs } = storedStats(found);
   if (ctimeNs === copy.ctimeNs) return [];

@@ -6,7 +6,7 @@ import { lstat, mkdir, mkdtemp, realpath, rmdir, stat, unlink, writeFile } from 
 import path from 'node:path';
 import { codeOf, InvalidInputError, messageOf, quote } from '../core/errors.js';
 import type { Context } from '../domain/context.js';
-import type { NotedCopy } from '../domain/disks/copies.js';
+import type { RecordedCopy } from '../domain/disks/copies.js';
 import {
   type DiskRow,
   ensureDisk,
@@ -17,7 +17,7 @@ import {
   removeDisk,
   setDisk,
 } from '../domain/disks/disks.js';
-import { isProbed, noteMarked, readTraces, recordFolding } from '../domain/disks/markings.js';
+import { isProbed, readTraces, recordFolding, recordMarked } from '../domain/disks/markings.js';
 import { listSuspensions, type SuspensionMode } from '../domain/health/suspensions.js';
 import { BoundedCalls } from './calls.js';
 import { matchesRecord } from './copy.js';
@@ -195,7 +195,7 @@ export async function ensureMarked(
     const foreign = await findForeign(ctx, mountpoint, root);
     if (foreign !== undefined) return foreign;
     if (hasMarker) {
-      await noteMarked(ctx, id, null);
+      await recordMarked(ctx, id, null);
       await probeNames(ctx, id, root);
       return undefined;
     }
@@ -249,7 +249,7 @@ export async function foldsNames(root: string): Promise<boolean> {
 async function markFirst(ctx: Context, disk: MarkedDisk): Promise<void> {
   const name = await prepareMarker(disk);
   // an error may come after the name is recorded: then the next call puts the marker in place
-  if (!(await noteMarked(ctx, disk.diskId, name))) await dropMarker(disk, name);
+  if (!(await recordMarked(ctx, disk.diskId, name))) await dropMarker(disk, name);
   const { markedAs } = await readTraces(ctx, disk.diskId, 0);
   // another process of this host that was first may still be about to put its marker in place
   if (markedAs !== null) await placeMarker(disk, markedAs);
@@ -257,10 +257,10 @@ async function markFirst(ctx: Context, disk: MarkedDisk): Promise<void> {
 
 async function markDisk(ctx: Context, { id, mountpoint }: { id: number; mountpoint: string }): Promise<void> {
   await writeMarker({ diskId: id, mountpoint });
-  await noteMarked(ctx, id, null);
+  await recordMarked(ctx, id, null);
 }
 
-async function hasAnyCopy(root: string, copies: readonly NotedCopy[]): Promise<boolean> {
+async function hasAnyCopy(root: string, copies: readonly RecordedCopy[]): Promise<boolean> {
   const found = await Promise.all(
     copies.map(async (copy) => {
       const stats = await lstat(path.join(root, copy.path), { bigint: true }).catch(() => undefined); // missing

@@ -9,7 +9,7 @@ import { stat, statfs } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { messageOf } from '../core/errors.js';
 import type { Context } from '../domain/context.js';
-import { type DiskMeasurement, listMeasurable, noteMeasurements } from '../domain/disks/disks.js';
+import { type DiskMeasurement, listMeasurable, recordMeasurements } from '../domain/disks/disks.js';
 import type { DiskSpace, MeasuredDisk } from '../domain/disks/reservations.js';
 import { describeFull } from '../domain/health/circuits.js';
 import { BoundedCalls, type CallWatch } from './calls.js';
@@ -192,6 +192,6 @@ export function createMeasurement(
         calls.follow({ kind: 'disk', mountpoint }, async () => read(await rootOf({ diskId: id, mountpoint })));
       return { diskId: id, ...(await measureDisk(bounded, { id, mountpoint }, ctx.config.restoreGroup, follow)) };
     };
-    await noteMeasurements(ctx, host, await Promise.all(disks.map(measure)));
+    await recordMeasurements(ctx, host, await Promise.all(disks.map(measure)));
   };
 }

@@ -1,4 +1,4 @@
-/** An engine process reports what it counts to its parent every second, since the parent outlives it. */
+/** An engine process reports its counts to its parent every second, since the parent outlives it. */
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { type Counted, count, type Recorder, recordBy, type Timed, time } from '../core/signals.js';
 import type { Database } from '../db/client.js';
@@ -62,7 +62,7 @@ export function replay(pid: number, part: string, { counts, times, figures }: To
   engineFigures.set(pid, { part, ...figures });
 }
 
-export function forgetProcess(pid: number | undefined): void {
+export function deleteProcess(pid: number | undefined): void {
   if (pid !== undefined) engineFigures.delete(pid);
 }
 

@@ -1,6 +1,6 @@
 /**
- * A port for metrics alone (TAPEGATE_METRICS_LISTEN), of an engine or beside a gateway. It needs no authentication: metrics name
- * drives, libraries and disks, but no user, path or address.
+ * A port for metrics only (TAPEGATE_METRICS_LISTEN), of an engine, or in addition to the port of a gateway. It requires
+ * no authentication: metrics name drives, libraries and disks, but no user, path or address.
  */
 import { once } from 'node:events';
 import { createServer, type ServerResponse } from 'node:http';
@@ -24,10 +24,10 @@ export async function listenForMetrics(
 ): Promise<MetricsListener> {
   const server = createServer({ requestTimeout: REQUEST_MS, headersTimeout: REQUEST_MS }, (req, res) => {
     const [path] = (req.url ?? '/').split('?');
-    if (path !== '/metrics') return end(res, 404, `there is nothing at ${path}, only /metrics`);
-    if (req.method !== 'GET' && req.method !== 'HEAD') return end(res, 405, 'metrics are read by GET');
-    tellMetrics(metrics, res).catch((error) => {
-      logFailure(log, error, 'metrics');
+    if (path !== '/metrics') return end(res, 404, `there is nothing at ${path}: metrics are at /metrics`);
+    if (req.method !== 'GET' && req.method !== 'HEAD') return end(res, 405, 'metrics support only GET and HEAD');
+    sendMetrics(metrics, res).catch((error) => {
+      logFailure(log, error, 'cannot send metrics');
       end(res, 500, 'Internal error');
     });
   });
@@ -45,7 +45,7 @@ export async function listenForMetrics(
   };
 }
 
-export async function tellMetrics(metrics: Metrics, res: ServerResponse): Promise<void> {
+export async function sendMetrics(metrics: Metrics, res: ServerResponse): Promise<void> {
   const text = await metrics.text();
   res.setHeader('Content-Type', metrics.contentType);
   res.setHeader('Cache-Control', 'no-store');

@@ -1,4 +1,4 @@
-/** All metrics of a process for Prometheus: what it counts, its connections and events, Node.js, and the site. */
+/** All metrics of a process for Prometheus: its counters, its connections and events, Node.js, and the site. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
@@ -22,11 +22,11 @@ export function openMetrics(ctx: Context, gateway?: GatewayFigures): Metrics {
   const common = processMetrics();
   const own = new Registry();
   addGauges(ctx, own, gateway);
-  const lookAtSite = addSiteGauges(ctx, own);
+  const updateSite = addSiteGauges(ctx, own);
   return {
     contentType: common.contentType,
     text: async () => {
-      await lookAtSite();
+      await updateSite();
       return `${await common.metrics()}\n${await own.metrics()}`;
     },
   };
@@ -51,7 +51,7 @@ export function describeMetrics(): MetricDescription[] {
   });
 }
 
-/** Returns what adds a gauge that is set anew by each scrape. */
+/** Returns a function that adds a gauge, which each scrape sets anew. */
 const createGauges =
   (registers: Registry[]) => (name: string, help: string, labelNames: string[], set: (to: Gauge) => void) =>
     new Gauge({
@@ -134,8 +134,8 @@ function create(): Registry {
 
 function addEngineGauges(registers: Registry[]): void {
   const gauge = createGauges(registers);
-  const each = (tell: (figures: EngineFigures) => void) => {
-    for (const figures of engineFigures.values()) tell(figures);
+  const each = (visit: (figures: EngineFigures) => void) => {
+    for (const figures of engineFigures.values()) visit(figures);
   };
   gauge('tapegate_engine_processes', 'Running processes of the engine', ['part'], (to) =>
     each(({ part }) => to.inc({ part })),

@@ -8,11 +8,11 @@ import type { Config } from '../config/config.js';
 import { traceBy } from '../core/traces.js';
 
 /** Failures are logged once in so long. */
-const TOLD_MS = 60_000;
+const REPORT_MS = 60_000;
 
 const FLUSH_MS = 2000;
 
-/** @returns a function that sends what is left; undefined if no collector is configured */
+/** @returns a function that sends the remaining spans; undefined if no collector is configured */
 export async function openTraces(config: Config, log: Logger): Promise<(() => Promise<void>) | undefined> {
   if (!config.telemetry.traces) return undefined;
   const [api, sdk, { OTLPTraceExporter }, { defaultResource, detectResources, envDetector, resourceFromAttributes }] =
@@ -22,7 +22,7 @@ export async function openTraces(config: Config, log: Logger): Promise<(() => Pr
       import('@opentelemetry/exporter-trace-otlp-http'),
       import('@opentelemetry/resources'),
     ]);
-  tellFailures(api.diag, log);
+  reportFailures(api.diag, log);
   const named = resourceFromAttributes({ 'service.name': 'tapegate' });
   const resource = defaultResource()
     .merge(named)
@@ -39,13 +39,13 @@ export async function openTraces(config: Config, log: Logger): Promise<(() => Pr
   };
 }
 
-function tellFailures(diag: DiagAPI, log: Logger): void {
-  let toldAt = Number.NEGATIVE_INFINITY;
-  const tell = (message: string) => {
-    if (performance.now() - toldAt < TOLD_MS) return;
-    toldAt = performance.now();
+function reportFailures(diag: DiagAPI, log: Logger): void {
+  let reportedAt = Number.NEGATIVE_INFINITY;
+  const report = (message: string) => {
+    if (performance.now() - reportedAt < REPORT_MS) return;
+    reportedAt = performance.now();
     log.warn({ reason: message.slice(0, 500) }, 'traces are not sent');
   };
   const none = () => {};
-  diag.setLogger({ error: tell, warn: tell, info: none, debug: none, verbose: none });
+  diag.setLogger({ error: report, warn: report, info: none, debug: none, verbose: none });
 }

@@ -14,7 +14,7 @@ const REST_TIMES = 20;
 const WAIT_MS = 3000;
 const STALE_MS = 120_000;
 
-type Tell = (name: string, labels: Readonly<Record<string, string>>, value: number) => void;
+type SetGauge = (name: string, labels: Readonly<Record<string, string>>, value: number) => void;
 
 const gauges: Record<string, [help: string, ...labels: string[]]> = {
   tapegate_site_look_success: ['1 if the last read of the site metrics succeeded'],
@@ -46,17 +46,17 @@ const gauges: Record<string, [help: string, ...labels: string[]]> = {
   tapegate_site_event_batches_unseen: ['Batches of events that no process has read yet'],
 };
 
-interface Seen {
+interface SiteReading {
   figures: SiteFigures;
   at: number;
   tookMs: number;
 }
 
-class SiteLook {
+class SiteReader {
   private readonly ctx: Context;
-  private last: Seen | undefined;
+  private last: SiteReading | undefined;
   private restUntil = 0;
-  private looking: Promise<void> | undefined;
+  private reading: Promise<void> | undefined;
   isGood = false;
 
   constructor(ctx: Context) {
@@ -64,19 +64,19 @@ class SiteLook {
   }
 
   /** @returns undefined if nothing is known, or only older figures */
-  async get(): Promise<Seen | undefined> {
-    if (performance.now() >= this.restUntil) this.looking ??= this.look();
+  async get(): Promise<SiteReading | undefined> {
+    if (performance.now() >= this.restUntil) this.reading ??= this.read();
     let timer: NodeJS.Timeout | undefined;
     const late = new Promise<void>((resolve) => {
       timer = setTimeout(resolve, WAIT_MS).unref();
     });
-    await Promise.race([this.looking, late]);
+    await Promise.race([this.reading, late]);
     clearTimeout(timer);
     const isKnown = this.last !== undefined && performance.now() - this.last.at < STALE_MS;
     return isKnown ? this.last : undefined;
   }
 
-  private async look(): Promise<void> {
+  private async read(): Promise<void> {
     const startedAt = performance.now();
     try {
       const figures = await readSiteFigures(this.ctx);
@@ -84,11 +84,11 @@ class SiteLook {
       this.isGood = true;
     } catch (error) {
       this.isGood = false;
-      logFailure(this.ctx.log, error, 'metrics of the site');
+      logFailure(this.ctx.log, error, 'cannot read the metrics of the site');
     } finally {
       const tookMs = performance.now() - startedAt;
       this.restUntil = performance.now() + Math.max(REST_MS, tookMs * REST_TIMES);
-      this.looking = undefined;
+      this.reading = undefined;
     }
   }
 }
@@ -106,64 +106,67 @@ export function addSiteGauges(ctx: Context, registry: Registry): () => Promise<v
       }),
     ]),
   );
-  const look = new SiteLook(ctx);
-  const tell: Tell = (name, labels, value) => made.get(name)?.set(labels, value);
+  const reader = new SiteReader(ctx);
+  const setGauge: SetGauge = (name, labels, value) => made.get(name)?.set(labels, value);
   return async () => {
-    const seen = await look.get();
+    const seen = await reader.get();
     for (const [name, gauge] of made) {
       gauge.reset();
       if (gauges[name]?.length === 1) gauge.remove(); // it would be 0, as if that had been seen
     }
-    tell('tapegate_site_look_success', {}, look.isGood && seen ? 1 : 0);
+    setGauge('tapegate_site_look_success', {}, reader.isGood && seen ? 1 : 0);
     if (!seen) return;
-    tell('tapegate_site_look_seconds', {}, seen.tookMs / 1000);
-    tellFigures(seen.figures, tell);
+    setGauge('tapegate_site_look_seconds', {}, seen.tookMs / 1000);
+    setFigures(seen.figures, setGauge);
   };
 }
 
-function tellFigures({ queue, drives, libraries, disks, suspensions, mail, ...site }: SiteFigures, tell: Tell): void {
+function setFigures(
+  { queue, drives, libraries, disks, suspensions, mail, ...site }: SiteFigures,
+  setGauge: SetGauge,
+): void {
   for (const state of ['WAITING', 'RUNNING']) {
     const { files = 0, bytes = 0 } = queue.find((part) => part.state === state) ?? {};
-    tell('tapegate_site_queue_files', { state: state.toLowerCase() }, files);
-    tell('tapegate_site_queue_bytes', { state: state.toLowerCase() }, bytes);
+    setGauge('tapegate_site_queue_files', { state: state.toLowerCase() }, files);
+    setGauge('tapegate_site_queue_bytes', { state: state.toLowerCase() }, bytes);
   }
   const waiting = queue.find(({ state }) => state === 'WAITING');
-  tell('tapegate_site_queue_oldest_seconds', {}, waiting?.seconds ?? 0);
-  tell('tapegate_site_open_requests', {}, Number(site.openRequests));
-  tell('tapegate_site_engines', {}, site.engines);
+  setGauge('tapegate_site_queue_oldest_seconds', {}, waiting?.seconds ?? 0);
+  setGauge('tapegate_site_open_requests', {}, Number(site.openRequests));
+  setGauge('tapegate_site_engines', {}, site.engines);
   for (const { library, isSuspended, hasProblem } of libraries) {
-    tell('tapegate_site_library_suspended', { library }, Number(isSuspended));
-    tell('tapegate_site_library_problem', { library }, Number(hasProblem));
+    setGauge('tapegate_site_library_suspended', { library }, Number(isSuspended));
+    setGauge('tapegate_site_library_problem', { library }, Number(hasProblem));
     for (const state of ['suspended', 'working', 'idle', 'free']) {
       const number = drives.filter((drive) => drive.library === library && drive.state === state).length;
-      tell('tapegate_site_drives', { library, state }, number);
+      setGauge('tapegate_site_drives', { library, state }, number);
     }
   }
   for (const { library, drive, state } of drives) {
-    tell('tapegate_site_drive_suspended', { library, drive }, Number(state === 'suspended'));
+    setGauge('tapegate_site_drive_suspended', { library, drive }, Number(state === 'suspended'));
   }
-  for (const disk of disks) tellDisk(disk, tell);
+  for (const disk of disks) setDiskFigures(disk, setGauge);
   for (const { kind, mode, number } of suspensions) {
-    tell('tapegate_site_suspended', { kind: kind.toLowerCase(), mode: mode.toLowerCase() }, number);
+    setGauge('tapegate_site_suspended', { kind: kind.toLowerCase(), mode: mode.toLowerCase() }, number);
   }
-  tell('tapegate_site_mail_waiting', {}, mail.waiting);
-  tell('tapegate_site_mail_failing', {}, mail.failing);
-  tell('tapegate_site_mail_oldest_seconds', {}, mail.oldestSeconds);
-  tell('tapegate_site_event_batches_unseen', {}, site.unnumberedBatches);
+  setGauge('tapegate_site_mail_waiting', {}, mail.waiting);
+  setGauge('tapegate_site_mail_failing', {}, mail.failing);
+  setGauge('tapegate_site_mail_oldest_seconds', {}, mail.oldestSeconds);
+  setGauge('tapegate_site_event_batches_unseen', {}, site.unnumberedBatches);
 }
 
-function tellDisk(seen: SiteFigures['disks'][number], tell: Tell): void {
+function setDiskFigures(seen: SiteFigures['disks'][number], setGauge: SetGauge): void {
   const { disk, size, used, reserved, free } = seen;
-  tell('tapegate_site_disk_size_bytes', { disk }, size);
-  tell('tapegate_site_disk_used_bytes', { disk }, used);
-  tell('tapegate_site_disk_reserved_bytes', { disk }, reserved);
+  setGauge('tapegate_site_disk_size_bytes', { disk }, size);
+  setGauge('tapegate_site_disk_used_bytes', { disk }, used);
+  setGauge('tapegate_site_disk_reserved_bytes', { disk }, reserved);
   const room = Math.max(0, size - used - reserved);
   if (free !== null) {
-    tell('tapegate_site_disk_free_bytes', { disk }, free);
+    setGauge('tapegate_site_disk_free_bytes', { disk }, free);
     // reserved bytes are mostly not written yet
-    tell('tapegate_site_disk_room_bytes', { disk }, Math.min(room, Math.max(0, free - reserved)));
+    setGauge('tapegate_site_disk_room_bytes', { disk }, Math.min(room, Math.max(0, free - reserved)));
   }
-  tell('tapegate_site_disk_problem', { disk }, Number(seen.hasProblem));
-  tell('tapegate_site_disk_suspended', { disk }, Number(seen.isSuspended));
-  tell('tapegate_site_disk_full', { disk }, Number(seen.isFull));
+  setGauge('tapegate_site_disk_problem', { disk }, Number(seen.hasProblem));
+  setGauge('tapegate_site_disk_suspended', { disk }, Number(seen.isSuspended));
+  setGauge('tapegate_site_disk_full', { disk }, Number(seen.isFull));
 }

@@ -365,9 +365,9 @@ test('many refusals of one caller do not hide those of another', async () => {
   const asker = (name: string) => ({ name, way: 'token', tokenId: undefined, address: '192.0.2.1' }) as const;
   const operations = Object.keys(policy) as (keyof typeof policy)[];
   for (const operation of operations) {
-    app.ctx.refusals.note(asker('mallory'), { operation, kind: 'NONE', object: '' }, 'FORBIDDEN');
+    app.ctx.refusals.record(asker('mallory'), { operation, kind: 'NONE', object: '' }, 'FORBIDDEN');
   }
-  app.ctx.refusals.note(asker('carol'), { operation: 'suspend', kind: 'NONE', object: 'V1' }, 'FORBIDDEN');
+  app.ctx.refusals.record(asker('carol'), { operation: 'suspend', kind: 'NONE', object: 'V1' }, 'FORBIDDEN');
   const rows = await rowsAfter(before);
   expect(rows.filter(({ who }) => who === 'carol')).toMatchObject([
     { operation: 'suspend', object: 'V1', address: '192.0.2.1' },

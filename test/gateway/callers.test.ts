@@ -268,7 +268,7 @@ test('the rate-limit key of a user is its name, whatever its token, address and 
   expect([await ask(bearer(one)), await ask(bearer(other)), await ask({ 'X-Remote-User': 'alice' })]).toEqual([
     429, 429, 429,
   ]);
-  const rung = new Promise<void>((resolve) => narrow.ctx.events.onRing('rights', resolve));
+  const rung = new Promise<void>((resolve) => narrow.ctx.events.onNotify('rights', resolve));
   await setMember(narrow.ctx, { quota: 'lab', kind: 'USER', name: 'alice', isManager: false });
   await rung;
   expect(await ask(bearer(one))).toBe(429);

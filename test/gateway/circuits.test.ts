@@ -3,9 +3,9 @@ import { expect, test } from 'vitest';
 import type { Sql } from '../../src/db/sql.js';
 import { transaction } from '../../src/db/transaction.js';
 import { setDisk } from '../../src/domain/disks/disks.js';
-import { lookAtDisks, type MeasureDisks, reserve } from '../../src/domain/disks/reservations.js';
+import { measureDisks, type MeasureDisks, reserve } from '../../src/domain/disks/reservations.js';
 import { closeCircuit, countFailures, openCircuit, trialSeconds } from '../../src/domain/health/circuits.js';
-import { putBackDisk, suspendDisk } from '../../src/domain/health/failing-disks.js';
+import { returnDisk, suspendDisk } from '../../src/domain/health/failing-disks.js';
 import { resume, suspend } from '../../src/domain/health/suspensions.js';
 import { ensureStager, readRests } from '../../src/domain/staging/stagers.js';
 import { addFiles } from '../support/factories.js';
@@ -67,10 +67,10 @@ test('a failing disk is suspended and retried together, whatever happens meanwhi
     return answer;
   };
   const late = { query, connect: () => pool.connect() };
-  await putBackDisk({ ...app.ctx, db: Object.create(app.ctx.db, { pool: { value: late } }) }, mountpoint);
+  await returnDisk({ ...app.ctx, db: Object.create(app.ctx.db, { pool: { value: late } }) }, mountpoint);
   expect(await read()).toEqual({ exists: true, retried: true });
   await suspend(app.ctx, { kind: 'DISK', name: mountpoint, mode: 'IMMEDIATE', reason: '' });
-  await putBackDisk(app.ctx, mountpoint);
+  await returnDisk(app.ctx, mountpoint);
   expect(await read()).toEqual({ exists: true, retried: false });
 });
 
@@ -98,9 +98,9 @@ test('a recall that finds a disk suspended is checked again if the disk was resu
   await suspend(app.ctx, { kind: 'DISK', name: mountpoint, mode: 'IMMEDIATE', reason: '' });
   const measure: MeasureDisks = async (disks) =>
     new Map(disks.map(({ id }) => [id, { freeBytes: 10n, fileSystem: mountpoint }]));
-  const seen = await lookAtDisks(app.ctx, measure);
+  const seen = await measureDisks(app.ctx, measure);
   const signals: string[] = [];
-  const unlisten = app.ctx.events.onRing('room', () => signals.push('room'));
+  const unlisten = app.ctx.events.onNotify('room', () => signals.push('room'));
   const resuming = await pool.connect();
   await resuming.query('BEGIN');
   await resuming.query('SELECT FROM restore_disk FOR UPDATE');

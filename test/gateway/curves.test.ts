@@ -4,7 +4,7 @@ import { addSeconds } from '../../src/core/time.js';
 import { createToken } from '../../src/domain/access/tokens.js';
 import { createRequest } from '../../src/domain/requests/create.js';
 import { writeHistory } from '../../src/domain/site/curves.js';
-import { forgetProcess, noteProcess } from '../../src/domain/site/processes.js';
+import { deleteProcess, recordProcess } from '../../src/domain/site/processes.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { ask, askData } from '../support/graphql.js';
 import { useApp } from '../support/use-app.js';
@@ -125,9 +125,9 @@ test('the history of a quota shows its use by the hour, if it changed', async ()
 test('the list of processes shows what they reported, until they end or are silent for a day', async () => {
   const [id, other] = ['3b1f5cfe-0000-4000-8000-000000000001', '3b1f5cfe-0000-4000-8000-000000000002'];
   const own = { host: 'tape-1', pid: 4711, version: '1.2.3' };
-  await noteProcess(app.ctx, { ...own, id, kind: 'GATEWAY' });
-  await noteProcess(app.ctx, { ...own, id: other, kind: 'ENGINE' });
-  await noteProcess(app.ctx, { ...own, id, kind: 'GATEWAY' });
+  await recordProcess(app.ctx, { ...own, id, kind: 'GATEWAY' });
+  await recordProcess(app.ctx, { ...own, id: other, kind: 'ENGINE' });
+  await recordProcess(app.ctx, { ...own, id, kind: 'GATEWAY' });
   await app.ctx.db.pool.query(`UPDATE running_process SET seen_at = seen_at - interval '1 hour' WHERE kind = 'ENGINE'`);
   const query = '{ processes { kind host pid version isAlive lagSeconds } }';
   const read = async () => (await askData<{ processes: object[] }>(viewer, query)).processes;
@@ -137,8 +137,8 @@ test('the list of processes shows what they reported, until they end or are sile
     { ...told, kind: 'GATEWAY', isAlive: true },
   ]);
   await app.ctx.db.pool.query(`UPDATE running_process SET seen_at = seen_at - interval '1 day' WHERE kind = 'ENGINE'`);
-  await noteProcess(app.ctx, { ...own, id, kind: 'GATEWAY' });
+  await recordProcess(app.ctx, { ...own, id, kind: 'GATEWAY' });
   expect(await read()).toHaveLength(1);
-  await forgetProcess(app.ctx, id);
+  await deleteProcess(app.ctx, id);
   expect(await read()).toEqual([]);
 });

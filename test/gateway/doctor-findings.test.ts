@@ -1,6 +1,6 @@
 /** Findings of the doctor that need only the database, by GraphQL: pages, repair, and one check at a time. */
 import { beforeEach, expect, test } from 'vitest';
-import { noteMeasurements, setDisk } from '../../src/domain/disks/disks.js';
+import { recordMeasurements, setDisk } from '../../src/domain/disks/disks.js';
 import { type FindingPlace, listFindings, rowFaults } from '../../src/domain/doctor/rows.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { askData, type Connection, PAGE_INFO } from '../support/graphql.js';
@@ -111,7 +111,7 @@ test('the result counts what was checked, and names unchecked disks with the hos
   const { id } = await setDisk(app.ctx, { mountpoint: '/mnt/0', size: 1n });
   for (let n = 1; n < 30; n++) await setDisk(app.ctx, { mountpoint: `/mnt/${n}`, size: 1n });
   for (const host of ['tape2', 'tape1'])
-    await noteMeasurements(app.ctx, host, [{ diskId: id, free: 1n, problem: null }]);
+    await recordMeasurements(app.ctx, host, [{ diskId: id, free: 1n, problem: null }]);
   await addQuota(app.ctx, 'ann', 1n);
   const { doctorFindings } = await askData<{ doctorFindings: { notLookedAt: string; lookedAt: object } }>(app, read);
   expect(doctorFindings.lookedAt).toEqual({ ...lookedAt, quotas: 1, disks: 30 });

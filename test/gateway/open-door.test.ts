@@ -65,7 +65,7 @@ test('a caller can query how it is known, and so try a token before access is cl
   // credentials of another system are ignored
   for (const shown of [undefined, basic('wrong'), 'Bearer other']) expect(await known(shown)).toEqual(anybody);
   expect(await known(basic(`${secret.slice(0, -1)}_`))).toBe(401);
-  const rung = new Promise<void>((resolve) => app.ctx.events.onRing('access', resolve));
+  const rung = new Promise<void>((resolve) => app.ctx.events.onNotify('access', resolve));
   await revokeToken(app.ctx, token.id);
   await rung;
   expect(await known(basic(secret))).toBe(401);

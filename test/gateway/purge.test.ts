@@ -190,10 +190,10 @@ test('refusals that another process has counted do not store the name again', as
   const { ctx } = app;
   await setQuota(ctx, { user: 'agrajag', size: 1n });
   const other = new Refusals(ctx.db, ctx.log, ctx.now);
-  const unlisten = ctx.events.onRing('purged', () => other.clearNames());
+  const unlisten = ctx.events.onNotify('purged', () => other.clearNames());
   const asker = { name: 'agrajag', way: 'proxy', tokenId: undefined, address: '192.0.2.45' } as const;
   for (let n = 0; n < 3; n++) other.note(asker, { operation: 'cancelRequest', kind: 'NONE', object: '' }, 'NOT_FOUND');
-  const rung = new Promise<void>((resolve) => ctx.events.onRing('purged', resolve));
+  const rung = new Promise<void>((resolve) => ctx.events.onNotify('purged', resolve));
   await purgeUser(ctx, 'agrajag');
   await rung;
   unlisten();

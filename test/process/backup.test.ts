@@ -313,7 +313,12 @@ const DATABASE_URL = 'postgresql://nobody@127.0.0.1:1/none';
 test.each<[string, string[], number, string, Record<string, string>?]>([
   ['a missing parent directory', ['backup', backup('no/such')], 1, 'there is no directory'],
   ['a target that exists', ['backup', copy], 1, `${copy} already exists: name a new directory`],
-  ['a target deep in the database', ['backup', path.join(dataDir, 'postgres/base/one')], 1, 'is within the directory of the database'],
+  [
+    'a target deep in the database',
+    ['backup', path.join(dataDir, 'postgres/base/one')],
+    1,
+    'is within the directory of the database',
+  ],
   ['no database', ['backup', backup('none')], 1, 'there is no database', { DATA_DIR: `${dataDir}-2` }],
   ['no backup', ['restore'], 2, 'give the directory of a backup'],
   [

@@ -278,7 +278,7 @@ test('a library from which another drive reads is not suspended: only this engin
 test('a statement that changes no suspension ends no pause: it signals nothing', async () => {
   await start(1);
   const rung: string[] = [];
-  for (const bell of ['suspension', 'library']) app.ctx.events.onRing(bell, () => rung.push(bell));
+  for (const bell of ['suspension', 'library']) app.ctx.events.onNotify(bell, () => rung.push(bell));
   await removeSurplusDrives(app.ctx);
   await app.ctx.db.pool.query(`SELECT pg_notify('tapegate', 'library')`);
   await waitFor('the later signal', async () => rung.includes('library'));

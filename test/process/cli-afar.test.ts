@@ -2,7 +2,7 @@
 import { chmodSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { noteMeasurements } from '../../src/domain/disks/disks.js';
+import { recordMeasurements } from '../../src/domain/disks/disks.js';
 import { done, parseLines, parseTable, refused } from '../support/command-results.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { cleanUp, makeDataDir, type Result, runCli } from '../support/process.js';
@@ -249,8 +249,8 @@ test('a restore disk is resized, listed and removed remotely; what touches the d
   // no engine has measured it yet
   const unseen = { ...listed, free: null, problem: null, suspension: null };
   expect(JSON.parse((await run('disk', 'list', '--json')).stdout)).toEqual(unseen);
-  await noteMeasurements(app.ctx, 'tape2', [{ diskId: id, free: null, problem: 'it is away' }]);
-  await noteMeasurements(app.ctx, 'tape1', [{ diskId: id, free: 3n * 10n ** 9n, problem: null }]);
+  await recordMeasurements(app.ctx, 'tape2', [{ diskId: id, free: null, problem: 'it is away' }]);
+  await recordMeasurements(app.ctx, 'tape1', [{ diskId: id, free: 3n * 10n ** 9n, problem: null }]);
   await keepMeasurements();
   await run('drain', 'disk', mountpoint, '--reason', 'a new fan');
   expect(parseTable(await run('disk', 'list'))[1]).toEqual([
@@ -344,7 +344,7 @@ test('doctor finds and repairs wrong rows remotely, and refers to a host with th
   await runHere('disk', 'add', mountpoint, '--size', '5G', '--create');
   const { id } = await app.ctx.db.prisma.restoreDisk.findUniqueOrThrow({ where: { mountpoint } });
   const note = `not checked here: ${mountpoint} (tape1); run "tapegate doctor" with DATABASE_URL on a host that mounts them\n`;
-  await noteMeasurements(app.ctx, 'tape1', [{ diskId: id, free: 1n, problem: null }]);
+  await recordMeasurements(app.ctx, 'tape1', [{ diskId: id, free: 1n, problem: null }]);
   await keepMeasurements();
   await addQuota(app.ctx, 'faulty', 10n ** 9n);
   await app.ctx.db.pool.query(`UPDATE quota SET used = 77 WHERE "user" = 'faulty'`);

@@ -2,7 +2,7 @@
 import { mkdirSync, renameSync, rmdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
-import { putBackDisk, suspendDisk } from '../../src/domain/health/failing-disks.js';
+import { returnDisk, suspendDisk } from '../../src/domain/health/failing-disks.js';
 import { done, refused } from '../support/command-results.js';
 import { addFiles, addQuota, addTaped } from '../support/factories.js';
 import { holdReads } from '../support/held-reads.js';
@@ -96,7 +96,7 @@ test('no path on a restore disk that is not mounted is printed, and --print-path
   const results = [await run('show', id, '--print-paths'), await run('ls', '/place/')];
   rmdirSync(app.restoreDir);
   renameSync(`${app.restoreDir}-away`, app.restoreDir);
-  await putBackDisk(app.ctx, app.restoreDir);
+  await returnDisk(app.ctx, app.restoreDir);
   expect(results).toEqual([
     refused(3, `2 files of request ${id} are on ${app.restoreDir}, which fails: ${reason}`),
     done("R    1.00 kB  /place/a b.nc\nR  500 bytes  /place/it's.nc\n"),

@@ -414,7 +414,10 @@ test('what is in the way of a database is left alone, and reported with what to 
   const wrong: [string, string][] = [
     [foreign, `${path.join(foreign, 'postgres')} already exists, and is not a database: ${remedy}`],
     [file, `${file} is not a directory: ${remedy}`],
-    [path.join(file, 'below'), `cannot use directory ${path.join(file, 'below')} (DATA_DIR): a part of the path is a file`],
+    [
+      path.join(file, 'below'),
+      `cannot use directory ${path.join(file, 'below')} (DATA_DIR): a part of the path is a file`,
+    ],
     [flat, `${path.join(flat, 'postgres')} is not a directory: ${remedy}`],
   ];
   for (const [DATA_DIR, message] of wrong) {

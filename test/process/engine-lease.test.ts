@@ -5,12 +5,12 @@ import { expect, onTestFinished, test } from 'vitest';
 import {
   claimDrive,
   ensureDrives,
-  giveBackDrive,
   type Lease,
+  releaseDrive,
   renewLease,
   setMount,
 } from '../../src/domain/recalls/drives.js';
-import { finishRecalls, isHeld, noteReady } from '../../src/domain/recalls/ends.js';
+import { finishRecalls, isHeld, recordReady } from '../../src/domain/recalls/ends.js';
 import { Confirmations, holdLease, NotHeldError } from '../../src/engine/drive/lease.js';
 import { type EngineOptions, startEngine } from '../../src/engine/runner.js';
 import { CallWatch } from '../../src/restore-area/calls.js';
@@ -279,7 +279,7 @@ test('a drive reports its read rate with its lease, and none without one', async
   const lease = await claim(app);
   expect(await renewLease(app.ctx, lease, 600, 250e6)).toBe('renewed');
   expect(await readRate()).toBe(250e6);
-  await giveBackDrive(app.ctx, lease);
+  await releaseDrive(app.ctx, lease);
   expect(await readRate()).toBeNull();
   expect(await renewLease(app.ctx, lease, 600, 7)).toBe('lost');
   await addTaped(app.ctx, library, [{ path: '/fast/a', volume: 'FAST', size: 5_000_000 }]);
@@ -313,7 +313,7 @@ test('a database that has lost a claim does not assign its epoch again', async (
   const next = await claimAs(randomUUID());
   expect(next.epoch).toBeGreaterThan(lost.epoch);
   expect(await renewLease(app.ctx, lost, 600)).toBe('lost');
-  await giveBackDrive(app.ctx, next);
+  await releaseDrive(app.ctx, next);
 });
 
 test('epochs grow if the clock of the database goes back', async () => {
@@ -321,7 +321,7 @@ test('epochs grow if the clock of the database goes back', async () => {
   await query('UPDATE drive SET epoch = $1', [ahead]);
   const lease = await claim(app);
   expect(lease.epoch).toBe(ahead + 1n);
-  await giveBackDrive(app.ctx, lease);
+  await releaseDrive(app.ctx, lease);
   await query('UPDATE drive SET epoch = 0');
 });
 
@@ -335,18 +335,18 @@ test('if an epoch is assigned twice, its other holder can change nothing', async
   const state = async () => [await readDrive(), await query('SELECT * FROM recall')];
   const before = await state();
   expect(await isHeld(app.ctx, other)).toBe(false);
-  expect(await noteReady(app.ctx, other, [{ fileId, ino: 1n, mtimeNs: 1n }])).toEqual(new Set());
+  expect(await recordReady(app.ctx, other, [{ fileId, ino: 1n, mtimeNs: 1n }])).toEqual(new Set());
   expect(await setMount(app.ctx, other, null)).toBe(false);
   expect(await startByHand(app, other, ['/twice/a'])).toEqual([]);
   expect(await renewLease(app.ctx, other, 1)).toBe('lost');
   await finishRecalls(app.ctx, other, [{ fileId, kind: 'failed', errorClass: 'PERMANENT', error: 'not mine' }]);
-  await giveBackDrive(app.ctx, other);
+  await releaseDrive(app.ctx, other);
   expect(await state()).toEqual(before);
   const unlock = await lock(app, 'SELECT FROM drive FOR UPDATE');
   expect(await renewLease(app.ctx, other, 1)).toBe('lost');
   await unlock();
   await finishRecalls(app.ctx, holder, [{ fileId, kind: 'returned' }]);
-  await giveBackDrive(app.ctx, holder);
+  await releaseDrive(app.ctx, holder);
   await withEngine(app, library, () => waitForState(app, id, 'COMPLETED'));
 });
 
@@ -354,7 +354,7 @@ test('nothing starts on a drive that was given back', async () => {
   await tape('/back/a');
   const id = await ask('/back/a');
   const lease = await claim(app);
-  await giveBackDrive(app.ctx, lease);
+  await releaseDrive(app.ctx, lease);
   await query(`UPDATE drive SET volume_id = (SELECT volume_id FROM tape_file WHERE path = '/back/a') WHERE id = 1`);
   expect(await startByHand(app, lease, ['/back/a'])).toEqual([]);
   await withEngine(app, library, () => waitForState(app, id, 'COMPLETED'));
@@ -371,13 +371,13 @@ test('recalls that start while their drive is given back are recovered by an eng
   const { starting, leaving } = await whileLocked(app, 'SELECT FROM restore_disk FOR UPDATE', async (waiters) => {
     const starting = startByHand(app, lease, ['/late/a']);
     await waiters(1);
-    const leaving = giveBackDrive(app.ctx, lease); // its engine waits for no start
+    const leaving = releaseDrive(app.ctx, lease); // its engine waits for no start
     await waiters(2);
     return { starting, leaving };
   });
   await leaving;
   expect(await starting).toHaveLength(1);
-  await giveBackDrive(app.ctx, first);
+  await releaseDrive(app.ctx, first);
   expect([await readStage(app, '/late/a'), await readDisks(app)]).toEqual(['A', { used, reserved: 1000n }]);
   await withEngine(app, library, () => waitForState(app, id, 'COMPLETED'));
   expect(await readDisks(app)).toEqual({ used: used + 1000n, reserved: 0n });

@@ -4,7 +4,7 @@ import { expect, test } from 'vitest';
 import { TapeError } from '../../src/core/errors.js';
 import { importRows } from '../../src/domain/import/import.js';
 import type { CatalogueRow } from '../../src/domain/import/import-rows.js';
-import { giveBackDrive, setMount } from '../../src/domain/recalls/drives.js';
+import { releaseDrive, setMount } from '../../src/domain/recalls/drives.js';
 import { finishRecalls } from '../../src/domain/recalls/ends.js';
 import { startRecalls } from '../../src/domain/recalls/starts.js';
 import { claim, dieAfterPlacing, idOf, measure, startByHand, withEngine } from '../support/engine-by-hand.js';
@@ -112,7 +112,7 @@ test('a file that is moved to another volume before its recall starts is not rea
   await tape(moving, versionOf('START2', 7n, newer));
   const started = await startRecalls(app.ctx, lease, { fileIds, measure });
   expect(started.map((recall) => recall.path)).toEqual([staying]);
-  await giveBackDrive(app.ctx, lease);
+  await releaseDrive(app.ctx, lease);
   await complete(id);
   expect(readRestored(app, moving)).toEqual(newer);
 });
@@ -293,7 +293,7 @@ async function startFailing(file: string): Promise<() => Promise<void>> {
   return async () => {
     const { fileId } = started;
     await finishRecalls(app.ctx, lease, [{ fileId, kind: 'failed', errorClass: 'MEDIA', error: 'it is worn' }]);
-    await giveBackDrive(app.ctx, lease);
+    await releaseDrive(app.ctx, lease);
   };
 }
 

@@ -16,7 +16,7 @@ import { beforeAll, expect, test } from 'vitest';
 import { observeTransactions } from '../../src/db/transaction.js';
 import { renameFiles } from '../../src/domain/catalogue-changes/renames.js';
 import { setDisk } from '../../src/domain/disks/disks.js';
-import { finishRecalls, isHeld, noteReady } from '../../src/domain/recalls/ends.js';
+import { finishRecalls, isHeld, recordReady } from '../../src/domain/recalls/ends.js';
 import { holdLease } from '../../src/engine/drive/lease.js';
 import { cleanUp } from '../../src/engine/drive/stale-files.js';
 import { CallWatch, limitsOf } from '../../src/restore-area/calls.js';
@@ -177,7 +177,7 @@ test.each([
     const partial = partialName({ ...lease, fileId });
     writeFileSync(path.join(folder.fdPath, partial), contents.get(file) ?? '');
     const { ino, mtimeNs } = statSync(path.join(folder.fdPath, partial), { bigint: true });
-    expect(await noteReady(app.ctx, lease, [{ fileId, ino, mtimeNs }])).toEqual(new Set([fileId]));
+    expect(await recordReady(app.ctx, lease, [{ fileId, ino, mtimeNs }])).toEqual(new Set([fileId]));
     // it stalls here
     if (isRestored) await withEngine(app, library, () => waitForState(app, id, 'COMPLETED'));
     else {
@@ -190,7 +190,7 @@ test.each([
     }
     const before = isRestored ? statSync(place(file)).ino : undefined;
     await expect(putInPlace(folder, partial, path.basename(file))).rejects.toMatchObject({ code: 'ENOENT' });
-    expect(await noteReady(app.ctx, lease, [{ fileId, ino, mtimeNs }])).toEqual(new Set());
+    expect(await recordReady(app.ctx, lease, [{ fileId, ino, mtimeNs }])).toEqual(new Set());
     expect(await isHeld(app.ctx, lease)).toBe(false);
     expect(statSync(place(file), { throwIfNoEntry: false })?.ino).toBe(before);
     await folder.handle.close();
@@ -280,7 +280,7 @@ test('files of a dead engine on a disk that was away are removed when the disk i
   mkdirSync(place('away'));
   writeFileSync(place('away/placed'), contents.get('/away/placed') ?? '');
   const { ino, mtimeNs } = statSync(place('away/placed'), { bigint: true });
-  await noteReady(app.ctx, lease, [{ fileId: placed, ino, mtimeNs }]);
+  await recordReady(app.ctx, lease, [{ fileId: placed, ino, mtimeNs }]);
   writeFileSync(place(`away/${partialName({ ...lease, fileId: partial })}`), 'half');
   writeFileSync(place('away/own'), contents.get('/away/own') ?? '');
 

@@ -4,7 +4,7 @@ import type { Limits } from '../../src/config/config.js';
 import { addSeconds } from '../../src/core/time.js';
 import { createToken } from '../../src/domain/access/tokens.js';
 import { queueExpiring } from '../../src/domain/notifications/mail/notifications.js';
-import { claimMail, type Letter, noteSender } from '../../src/domain/notifications/mail/outbox.js';
+import { type ClaimedMail, claimMail, recordSender } from '../../src/domain/notifications/mail/outbox.js';
 import { cancelRequest } from '../../src/domain/requests/ends.js';
 import type { TestApp } from '../support/app.js';
 import { currentTime } from '../support/clock.js';
@@ -85,12 +85,12 @@ test.each([true, false])(
   async (inTurn) => {
     await start({ mailRate: 1000, userMailRate: 1000 });
     for (const user of ['alice', 'bob']) await write(user, 12);
-    await noteSender(app.ctx);
+    await recordSender(app.ctx);
     const sent: bigint[] = [];
     const claimAll = async () => {
       const claim = {
         inTurn,
-        send: async ({ id }: Letter) => ({ state: sent.push(id) > 0 ? 'SENT' : 'LOGGED' }) as const,
+        send: async ({ id }: ClaimedMail) => ({ state: sent.push(id) > 0 ? 'SENT' : 'LOGGED' }) as const,
       };
       while (await claimMail(app.ctx, claim));
     };

@@ -3,8 +3,8 @@ import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync }
 import { hostname } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { listDisks, noteMeasurements } from '../../src/domain/disks/disks.js';
-import { noteMarked } from '../../src/domain/disks/markings.js';
+import { listDisks, recordMeasurements } from '../../src/domain/disks/disks.js';
+import { recordMarked } from '../../src/domain/disks/markings.js';
 import { type Engine, type EngineOptions, startEngine } from '../../src/engine/runner.js';
 import { AbsentError, markerName, prepareMarker } from '../../src/restore-area/marker.js';
 import { ensureMarked } from '../../src/restore-area/setup.js';
@@ -181,8 +181,8 @@ test('of two hosts that meet a new disk at the same time one marks it, and the o
   await forgetMarkers();
   unmount();
   const disk = await findDisk();
-  expect(await noteMarked(app.ctx, disk.id, `${markerName}-of-the-other`)).toBe(true);
-  expect(await noteMarked(app.ctx, disk.id, 'late')).toBe(false);
+  expect(await recordMarked(app.ctx, disk.id, `${markerName}-of-the-other`)).toBe(true);
+  expect(await recordMarked(app.ctx, disk.id, 'late')).toBe(false);
   await expectUnmarked();
   // the other host was killed before the marker was in its place
   const content = `${JSON.stringify({ disk: disk.id, mountpoint: disk.mountpoint })}\n`;
@@ -300,8 +300,8 @@ describe('the free space of a disk', () => {
   test('is the least that a host reports, beside what each host misses', async () => {
     await withLooks(async () => system, measured);
     const { id: diskId } = await findDisk();
-    await noteMeasurements(app.ctx, 'zeta', [{ diskId, free: 7n, problem: null }]);
-    await noteMeasurements(app.ctx, 'eta', [{ diskId, free: null, problem: 'the disk is\nnot there' }]);
+    await recordMeasurements(app.ctx, 'zeta', [{ diskId, free: 7n, problem: null }]);
+    await recordMeasurements(app.ctx, 'eta', [{ diskId, free: null, problem: 'the disk is\nnot there' }]);
     expect(await readDisk()).toEqual({ free: '7', problem: 'eta: the disk is not there' });
     const env = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir };
     const list = async () => JSON.parse((await runCli(['disk', 'list', '--json'], { env })).stdout);

@@ -6,7 +6,7 @@ import { addSeconds } from '../../src/core/time.js';
 import { setDisk } from '../../src/domain/disks/disks.js';
 import {
   claimLeaving,
-  forgetGone,
+  deleteRemovedCopies,
   letGo,
   listUncleared,
   markCleared,
@@ -61,7 +61,7 @@ test('a copy that one engine is removing is left to it by the others, until it g
   expect(first.copies.map((copy) => copy.path)).toEqual(['/busy/a']);
   expect(await removeCopies()).toBe(1);
   expect([readRestored(app, '/busy/a')?.length, readRestored(app, '/busy/b')]).toEqual([1000, undefined]);
-  expect(await forgetGone(app.ctx, { gone: [], changed: [], claimed: first.copies })).toEqual([]);
+  expect(await deleteRemovedCopies(app.ctx, { gone: [], changed: [], claimed: first.copies })).toEqual([]);
   expect((await readDisks(app)).used).toBe(1000n);
   expect(await removeCopies()).toBe(1);
   expect((await readDisks(app)).used).toBe(0n);
@@ -82,7 +82,7 @@ test('a file is not recalled before its old copy is removed', async () => {
   const work = async () => {
     const waits = 'SELECT FROM recall WHERE not_before IS NOT NULL';
     await waitFor('a drive to leave the file for later', async () => (await query(waits)).length > 0);
-    await forgetGone(app.ctx, { gone: [], changed: [], claimed });
+    await deleteRemovedCopies(app.ctx, { gone: [], changed: [], claimed });
     expect(await removeCopies()).toBe(1);
     await waitForState(app, again, 'COMPLETED');
   };

@@ -4,7 +4,7 @@ import { copyFileSync, existsSync, renameSync, statSync, utimesSync, writeFileSy
 import path from 'node:path';
 import { beforeAll, expect, test } from 'vitest';
 import { recordFolding } from '../../src/domain/disks/markings.js';
-import { claimComparison, noteCompared } from '../../src/domain/disks/renumbered.js';
+import { claimComparison, recordCompared } from '../../src/domain/disks/renumbered.js';
 import { FailingDisks } from '../../src/restore-area/failures.js';
 import { writeMarker } from '../../src/restore-area/marker.js';
 import { removeUnheld } from '../../src/restore-area/removal.js';
@@ -117,7 +117,7 @@ test('one engine compares the copies of a disk, and "status" reports its progres
   const { ino, birthtimeNs } = statSync(place('.tapegate-disk'), { bigint: true });
   const comparison = { diskId: 1, markerId: `${ino}:${birthtimeNs}`, owner: randomUUID() };
   expect(await claimComparison(app.ctx, comparison)).toBe(0n);
-  expect(await noteCompared(app.ctx, comparison, { after: 0n, copies: 1 })).toBe(true);
+  expect(await recordCompared(app.ctx, comparison, { after: 0n, copies: 1 })).toBe(true);
   const before = await readIno('/progress/a');
   await look(); // another engine
   expect(await readIno('/progress/a')).toBe(before);

@@ -10,7 +10,7 @@ import { listSuspensions, resume, suspend } from '../../src/domain/health/suspen
 import { importRows } from '../../src/domain/import/import.js';
 import { type CatalogueRow, checkRow } from '../../src/domain/import/import-rows.js';
 import { endStaleFiles, failUnplaced, finishRecalls } from '../../src/domain/recalls/ends.js';
-import { leaveUnreadable } from '../../src/domain/recalls/queue.js';
+import { switchUnreadable } from '../../src/domain/recalls/queue.js';
 import { readLocalities } from '../../src/domain/stage-requests/stage-requests.js';
 import { failStaged } from '../../src/domain/staging/answers.js';
 import { claim, idOf, restoreByHand, startByHand, withEngine } from '../support/engine-by-hand.js';
@@ -154,7 +154,7 @@ test('a copy that failed before is tried again while the other one is away', asy
     await waitFor('the file to wait for its second copy', async () => (await placesOf(twice.path))?.startsWith('B3B'));
     isMended = true;
     await retry(app, { id });
-    await leaveUnreadable(app.ctx);
+    await switchUnreadable(app.ctx);
     await waitThroughPauses(app, clock, id, 'COMPLETED');
   });
   expect(readsOf('B3')).toBe(2);
@@ -223,7 +223,7 @@ test('files of two bad volumes fail in the end, even if both volumes are resumed
   const id = await request(...contents.keys());
   await withEngine(app, library, () =>
     waitFor('files to fail', async () => {
-      await leaveUnreadable(app.ctx);
+      await switchUnreadable(app.ctx);
       for (const name of ['D2', 'D2B']) await release(name).catch(() => {}); // it may not be suspended yet
       clock.advance(600);
       await ring(app, 'recall');
@@ -236,8 +236,8 @@ test('files that wait for a suspended volume are read from their other copies, u
   const [one, other] = [await addTwice('E1'), await addTwice('E2')];
   for (const name of ['E1', 'E2', 'E2B']) await takeOut(name);
   const id = await request(one.path, other.path);
-  expect(await leaveUnreadable(app.ctx)).toBe(1);
-  expect(await leaveUnreadable(app.ctx)).toBe(0);
+  expect(await switchUnreadable(app.ctx)).toBe(1);
+  expect(await switchUnreadable(app.ctx)).toBe(0);
   expect([await placesOf(one.path), await placesOf(other.path)]).toEqual(['E1B:2 E1:1', 'E2:1 E2B:2']);
   await release('E2B');
   await complete(id);
@@ -249,7 +249,7 @@ test('a file waits for its suspended first copy if its second has no position', 
   const twice = await addTwice('E3', { copyPosition: null });
   await takeOut('E3');
   const id = await request(twice.path);
-  await leaveUnreadable(app.ctx);
+  await switchUnreadable(app.ctx);
   await failUnplaced(app.ctx);
   expect(await readRequestFile(id)).toMatchObject({ state: 'WAITING', error: null });
   expect(await placesOf(twice.path)).toBe('E3:1 E3B:-');
@@ -267,7 +267,7 @@ test('a file leaves a library whose drives are all suspended, and does not enter
   const [entering, leaving] = [await addTwice('E4'), await addTwice('E5')];
   await takeOut('E4');
   await request(entering.path, leaving.path);
-  expect(await leaveUnreadable(app.ctx)).toBe(1);
+  expect(await switchUnreadable(app.ctx)).toBe(1);
   expect([await placesOf(entering.path), await placesOf(leaving.path)]).toEqual(['E4:1 E4B:2', 'E5B:2 E5:1']);
 });
 
@@ -277,7 +277,7 @@ test('a file keeps its first copy while the volume rests after a failure', async
   await sql(
     `UPDATE volume SET failures = 1, failing_since = now(), problem = 'x', retry_at = timezone('utc', now()) + interval '1 s' WHERE name = 'E6'`,
   );
-  expect(await leaveUnreadable(app.ctx)).toBe(0);
+  expect(await switchUnreadable(app.ctx)).toBe(0);
   expect(await placesOf(twice.path)).toBe('E6:1 E6B:2');
 });
 
@@ -327,7 +327,7 @@ test('if both copies are in one staging library, the second is requested when th
 test('a file that a staging library has ready is read there while the library drains', async () => {
   await addStaged('pool', 'READY', { copyVolume: 'F2B', copyPosition: 1n });
   await suspend(app.ctx, { kind: 'LIBRARY', name: 'pool', mode: 'DRAINING', reason: 'planned' });
-  expect(await leaveUnreadable(app.ctx)).toBe(0);
+  expect(await switchUnreadable(app.ctx)).toBe(0);
 });
 
 test.each<[string, string, (place: string) => void]>([
@@ -383,7 +383,7 @@ test('after copies were exchanged, a list of second copies does not make both th
   const { path: file } = await addTwice('I5');
   await takeOut('I5');
   await request(file);
-  expect(await leaveUnreadable(app.ctx)).toBe(1);
+  expect(await switchUnreadable(app.ctx)).toBe(1);
   await importRows(app.ctx, [partial({ path: file, copyVolume: 'I5B', copyPosition: 2n })]);
   expect(await placesOf(file)).toBe('I5B:2 I5:1');
 });
@@ -392,7 +392,7 @@ test('a list in the old order that names another second copy leaves the restored
   const twice = await addTwice('I6', { checksum: null });
   await takeOut('I6');
   const id = await request(twice.path);
-  await leaveUnreadable(app.ctx);
+  await switchUnreadable(app.ctx);
   await complete(id);
   const row = { ...rowOf(twice), checksum: undefined, stage: null, copyVolume: 'I6C', copyPosition: 5n };
   await importRows(app.ctx, [row]);

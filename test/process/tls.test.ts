@@ -115,7 +115,7 @@ async function waitForLog(): Promise<void> {
   await new Promise<void>((resolve) => {
     log.warn = ((_files: object, message: string) => {
       if (
-        /^the last certificate is served on: the key of TAPEGATE_TLS_KEY .* is not that of the certificate/.test(
+        /^the last certificate is served on: the key of TAPEGATE_TLS_KEY .* does not match the certificate/.test(
           message,
         )
       )
@@ -150,13 +150,16 @@ test('start reports files that it cannot use before it makes a database', async 
   const { privateKey } = generateKeyPairSync('rsa', { modulusLength: 2048 });
   writeFileSync(rsa, privateKey.export({ type: 'pkcs8', format: 'pem' }));
   const notPair = (key: string) =>
-    `  the key of TAPEGATE_TLS_KEY ${key} is not that of the certificate in TAPEGATE_TLS_CERT ${files.tlsCert}`;
+    `  the key of TAPEGATE_TLS_KEY ${key} does not match the certificate of TAPEGATE_TLS_CERT ${files.tlsCert}`;
   const DATA_DIR = makeTempDir();
   const none = path.join(dir, 'none.pem');
   const settings = { ...environment, DATA_DIR: path.join(DATA_DIR, 'new'), PORT: '0', DEMO: 'off', ENGINE: 'off' };
   for (const [TAPEGATE_TLS_KEY, error] of [
     [none, `  TAPEGATE_TLS_KEY ${none} cannot be used: ENOENT`],
-    [files.tlsCert, `  TAPEGATE_TLS_KEY ${files.tlsCert} cannot be used: it is no key in PEM without a passphrase (`],
+    [
+      files.tlsCert,
+      `  TAPEGATE_TLS_KEY ${files.tlsCert} cannot be used: it is not a key in PEM without a passphrase (`,
+    ],
     [other, notPair(other)],
     [rsa, notPair(rsa)],
   ] as const) {

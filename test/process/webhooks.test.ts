@@ -3,7 +3,7 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import { TapeError } from '../../src/core/errors.js';
 import { addSeconds } from '../../src/core/time.js';
 import { queueNearEnds } from '../../src/domain/notifications/webhooks/news.js';
-import { claimMessage, noteMessage, pruneMessages } from '../../src/domain/notifications/webhooks/outbox.js';
+import { claimMessage, pruneMessages, recordMessage } from '../../src/domain/notifications/webhooks/outbox.js';
 import {
   createWebhook,
   listWebhookMessages,
@@ -367,7 +367,7 @@ test('a message is sent again after a crash during the call, and several engines
   // it was claimed here, or by an engine, by one of them; what is claimed here goes no further
   if (claimed) await goOn(100);
   const first = await receiver.waitFor('webhook.test');
-  if (claimed) await noteMessage(app.ctx, claimed, { state: 'FAILED', error: 'too late' });
+  if (claimed) await recordMessage(app.ctx, claimed, { state: 'FAILED', error: 'too late' });
   await waitFor('its note', async () => (await messagesOf(webhook.id))[0]?.state === 'SENT');
   expect(first.id).toBe((await messagesOf(webhook.id))[0]?.messageId);
   const ids = await Promise.all(Array.from({ length: 20 }, () => request({ patterns: '/d/' })));

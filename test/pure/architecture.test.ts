@@ -317,7 +317,7 @@ const unchecked = new Set(
   getRequestWithPaths isListed keyOf listFolder parseRequestId readAllowed readUnresolved readStageRequest
   readClaimed readComparisons readDriveSecondsOf readEntry readFilesBelow readRequestFiles readLocalities readListed readLookedAt readMeasurements
   readDisks readDefaultQuota readMembers readMountpoints readQuotaHistory readQuotasOfCaller readRequestsOf readSuspensionsOf readTries readUsed readUsedOf
-  readVolumes readWaiting recordMissingFiles releaseInAllStageRequests releaseStageRequestFiles removeStageRequest showFolder siteParts streamRequestPaths takeTurn tellUnseen waitingReasons`.match(
+  readVolumes readWaiting recordMissingFiles releaseInAllStageRequests releaseStageRequestFiles removeStageRequest showFolder siteParts streamRequestPaths withSlot describeUnchecked waitingReasons`.match(
     /\w+/g,
   ),
 );

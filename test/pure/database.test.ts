@@ -111,7 +111,7 @@ test('a server without TLS needs an operator, unless this process was connected 
   const error = new Error('The server does not support SSL connections');
   const message = expect.stringContaining('has no TLS, and sslmode=require demands it: enable ssl there');
   expect(readEncryption(url).explain(error)).toMatchObject({ message });
-  readEncryption(url).noteConnected();
+  readEncryption(url).recordConnected();
   expect(readEncryption(url).explain(error)).toBe(error);
 });
 

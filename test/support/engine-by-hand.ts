@@ -2,7 +2,7 @@
 import { mkdirSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { claimDrive, ensureDrives, type Lease, setMount } from '../../src/domain/recalls/drives.js';
-import { finishRecalls, noteReady } from '../../src/domain/recalls/ends.js';
+import { finishRecalls, recordReady } from '../../src/domain/recalls/ends.js';
 import { type RunningRecall, startRecalls } from '../../src/domain/recalls/starts.js';
 import { type EngineOptions, startEngine } from '../../src/engine/runner.js';
 import { openCopyDirectory } from '../../src/restore-area/made-directories.js';
@@ -74,7 +74,7 @@ async function placeByHand(app: TestApp, lease: Lease, file: string, bytes: Uint
   await (await openCopyDirectory(app.ctx, started)).handle.close();
   writeFileSync(place, bytes);
   const { ino, mtimeNs, ctimeNs } = statSync(place, { bigint: true });
-  const ready = await noteReady(app.ctx, lease, [{ fileId: started.fileId, ino, mtimeNs }]);
+  const ready = await recordReady(app.ctx, lease, [{ fileId: started.fileId, ino, mtimeNs }]);
   if (ready.size !== 1) throw new Error(`the copy of ${file} cannot be recorded`);
   return { fileId: started.fileId, ino, mtimeNs, ctimeNs };
 }

@@ -4,7 +4,7 @@ import { UnavailableError } from '../../src/core/errors.js';
 import { openDatabase } from '../../src/db/client.js';
 import { importRows } from '../../src/domain/import/import.js';
 import { chargeDriveTime, readShares } from '../../src/domain/quotas/shares.js';
-import { ensureDrives, giveBackDrive, type Lease } from '../../src/domain/recalls/drives.js';
+import { ensureDrives, type Lease, releaseDrive } from '../../src/domain/recalls/drives.js';
 import { finishRecalls } from '../../src/domain/recalls/ends.js';
 import { joinUnresolved } from '../../src/domain/requests/joins.js';
 import { type Engine, startEngine } from '../../src/engine/runner.js';
@@ -106,7 +106,7 @@ test('a recall that stayed RUNNING on a drive that is no longer used is done on 
   const leases = [await claim(app, 3, 60), await claim(app, 3, 60), await claim(app, 3)];
   expect(leases.map((lease) => lease.driveName)).toEqual(['drive-1', 'drive-2', 'drive-3']);
   await startByHand(app, leases[2] as Lease, ['/left/drive-3']);
-  for (const lease of leases.slice(0, 2)) await giveBackDrive(app.ctx, lease);
+  for (const lease of leases.slice(0, 2)) await releaseDrive(app.ctx, lease);
   await work();
   await waitForState(app, id, 'COMPLETED');
   expect(library.log.map(({ what, drive }) => ({ what, drive }))[0]).toEqual({ what: 'mount', drive: 'drive-1' });
@@ -131,7 +131,7 @@ test('a request is completed by a recall that starts and ends while the request 
   const started = await startByHand(app, lease, [first]);
   if (started.length > 0) await finishRecalls(app.ctx, lease, [{ fileId, kind: 'restored', ...traits }]);
   await unlock();
-  await giveBackDrive(app.ctx, lease);
+  await releaseDrive(app.ctx, lease);
   await work();
   await waitForState(app, await late, 'COMPLETED');
   await waitForState(app, early, 'COMPLETED');

@@ -114,7 +114,7 @@ export function attach(
   const events = new EventFeed(db);
   const now = () => db.clock.now();
   const refusals = new Refusals(db, log, now);
-  events.onRing('purged', () => refusals.clearNames());
+  events.onNotify('purged', () => refusals.clearNames());
   return {
     ctx: {
       ...{ config, db, events, refusals, checkLibrary, stagingTermsOf, log, now },

@@ -45,7 +45,8 @@ async function listInto(listed: Listed, dataDir: string, folder: string): Promis
   for (const entry of entries) {
     const name = folder === '' ? entry.name : `${folder}/${entry.name}`;
     if (LEFT_OUT.test(entry.name)) continue;
-    if (folder === 'pg_tblspc') throw new Error(`the database has a tablespace (${name}), which backups do not support`);
+    if (folder === 'pg_tblspc')
+      throw new Error(`the database has a tablespace (${name}), which backups do not support`);
     if (entry.isDirectory()) {
       listed.folders.push(name);
       if (!EMPTY.has(name)) await listInto(listed, dataDir, name);

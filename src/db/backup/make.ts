@@ -43,7 +43,7 @@ export async function makeBackup(task: BackupTask): Promise<Manifest> {
     await syncFolders(path.dirname(target), []);
     return manifest;
   } finally {
-    await client.end().catch(() => {}); // the server may be gone; it drops an unfinished backup with the connection
+    await client.end().catch(() => {}); // the server may have ended; it drops an unfinished backup with the connection
     await rm(partial, { recursive: true, force: true });
   }
 }
@@ -53,7 +53,8 @@ function refuseWithin(target: string, dataDir: string): void {
   const above = path.dirname(target);
   if (!existsSync(above)) return; // creating it reports that
   const isWithin = !path.relative(realpathSync(dataDir), realpathSync(above)).startsWith('..');
-  if (isWithin) throw new Error(`${target} is within the directory of the database (${dataDir}): name a directory outside`);
+  if (isWithin)
+    throw new Error(`${target} is within the directory of the database (${dataDir}): name a directory outside`);
 }
 
 async function copyCluster(client: pg.Client, { dataDir, program }: BackupTask, to: string): Promise<Manifest> {
@@ -97,9 +98,7 @@ async function listLog(client: pg.Client, label: string, last: string, segmentBy
     Number.parseInt(name.slice(8, 16), 16) * (2 ** 32 / segmentBytes) + Number.parseInt(name.slice(16), 16);
   const expected = numberOf(last) - numberOf(first) + 1;
   if (rows.length !== expected) {
-    throw new Error(
-      `the WAL from ${first} to ${last} has ${rows.length} files instead of ${expected}`,
-    );
+    throw new Error(`the WAL from ${first} to ${last} has ${rows.length} files instead of ${expected}`);
   }
   return rows.map((row) => row.name);
 }

@@ -67,8 +67,7 @@ function parse(text: string, file: string): Manifest {
     const manifest: Manifest = JSON.parse(text);
     if (!Array.isArray(manifest.folders) || !Array.isArray(manifest.files)) throw new Error('it lists no files');
     const times = [manifest.startedAt, manifest.endedAt];
-    if (times.some((time) => parseZonedTime(String(time)) === undefined))
-      throw new Error('it has no creation time');
+    if (times.some((time) => parseZonedTime(String(time)) === undefined)) throw new Error('it has no creation time');
     return manifest;
   } catch (error) {
     throw new Error(`cannot read ${file}: ${messageOf(error)}`, { cause: error });

@@ -124,7 +124,7 @@ interface StartedServer extends Server {
 }
 
 /**
- * The only place that waits for the server, whichever process starts it.
+ * Waits for the server, whether this process or another one starts it; no other function does.
  * @returns undefined if cancelled
  */
 async function connectOrStart(

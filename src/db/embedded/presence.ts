@@ -12,7 +12,7 @@ class NoDatabaseError extends Error {}
 
 /** @param dataDir of the embedded server @throws NoDatabaseError, or Error if it is not a directory */
 export function requireCluster(dataDir: string): void {
-  // a directory is enough: another user may not see what it contains, and gets an error later
+  // a directory is enough: another user may not see its contents, and gets an error later
   if (findCluster(dataDir)) return;
   throw new NoDatabaseError(
     `there is no database: DATABASE_URL is not set, and ${path.resolve(dataDir)} (DATA_DIR) does not exist; run "tapegate start" to create one there, or set TAPEGATE_URL to use a remote server`,

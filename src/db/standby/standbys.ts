@@ -20,7 +20,7 @@ interface StandbysOptions extends Omit<DatabaseOptions, 'log' | 'lostMs'> {
 
 interface StandbyStatus {
   host: string;
-  /** Why lists are not read there; undefined if they are. */
+  /** Why lists are not read from it; undefined if they are. */
   problem: string | undefined;
   /** Bytes of WAL that it had not replayed at the last check; undefined if it did not answer. */
   behindBytes: bigint | undefined;
@@ -46,7 +46,7 @@ export class Standbys {
   private readonly checking: Promise<void>;
   private turn = 0;
 
-  /** @param primary the database that they are copies of */
+  /** @param primary the database that the standbys replicate */
   constructor(primary: Database, options: StandbysOptions) {
     this.primary = primary;
     this.options = options;
@@ -164,8 +164,8 @@ const PRIMARY = sql`SELECT pg_is_in_recovery() AS "isStandby", s.system_identifi
   FROM pg_control_system() s`;
 
 /**
- * The timeline of the server that the standby follows. If the role may not see it, that of the last restart point,
- * which may be older for some minutes after a promotion, but never newer.
+ * The timeline of the server that the standby follows. If the role may not see it, the timeline of the last restart
+ * point, which may be older for some minutes after a promotion, but never newer.
  */
 const STANDBY = sql`SELECT pg_is_in_recovery() AS "isStandby", s.system_identifier AS system, current_database()::text AS database,
     coalesce((SELECT received_tli FROM pg_stat_wal_receiver), r.min_recovery_end_timeline) AS timeline,

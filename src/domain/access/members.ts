@@ -46,7 +46,7 @@ function checkMember(ctx: Context, operation: 'setMember' | 'removeMember', inpu
  */
 export async function setMember(ctx: Context, input: MemberInput & { isManager: boolean }): Promise<Member> {
   const { quota, ...given } = input;
-  return await audited(ctx, { operation: 'setMember', kind: 'QUOTA', object: quota, given }, async (note) => {
+  return await audited(ctx, { operation: 'setMember', kind: 'QUOTA', object: quota, given }, async (auditEntry) => {
     const { kind, name } = checkMember(ctx, 'setMember', input);
     const [made] = await ctx.db.rows<Member & { isFull: boolean }>(
       sql`WITH q AS (SELECT id FROM quota WHERE "user" = ${quota} AND removed_at IS NULL), made AS (
@@ -58,7 +58,7 @@ export async function setMember(ctx: Context, input: MemberInput & { isManager: 
           ), changed AS (
             SELECT FROM q JOIN made m ON true WHERE NOT EXISTS (
               SELECT FROM quota_member b WHERE b.quota_id = q.id AND b.kind = m.kind AND b.name = m.name AND b.is_manager = m."isManager")
-          ), noted AS (${note({ each: sql`SELECT ${quota}::text FROM changed` })}) SELECT m.*, m.kind IS NULL AS "isFull",
+          ), entry AS (${auditEntry({ each: sql`SELECT ${quota}::text FROM changed` })}) SELECT m.*, m.kind IS NULL AS "isFull",
             CASE WHEN EXISTS (SELECT FROM changed) THEN ${ring} END AS rung FROM q LEFT JOIN made m ON true`,
     );
     if (!made) throw new NotFoundError(`there is no user ${quote(quota)}`);
@@ -75,13 +75,13 @@ export async function setMember(ctx: Context, input: MemberInput & { isManager: 
 /** @throws InvalidInputError, NotFoundError, ForbiddenError */
 export async function removeMember(ctx: Context, input: MemberInput): Promise<Member> {
   const { quota: object, ...given } = input;
-  return await audited(ctx, { operation: 'removeMember', kind: 'QUOTA', object, given }, async (note) => {
+  return await audited(ctx, { operation: 'removeMember', kind: 'QUOTA', object, given }, async (auditEntry) => {
     const { quota, kind, name } = checkMember(ctx, 'removeMember', input);
     const [removed] = await ctx.db.rows<Member>(
       sql`WITH removed AS (
             DELETE FROM quota_member WHERE kind = ${kind}::"MemberKind" AND name = ${name}
               AND quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${quota} AND q.removed_at IS NULL) RETURNING ${columns}
-          ), noted AS (${note({ each: sql`SELECT ${quota}::text FROM removed` })}) SELECT m.*, ${ring} AS rung FROM removed m`,
+          ), entry AS (${auditEntry({ each: sql`SELECT ${quota}::text FROM removed` })}) SELECT m.*, ${ring} AS rung FROM removed m`,
     );
     if (!removed)
       throw new NotFoundError(`${kind.toLowerCase()} ${quote(name)} is not a member of the quota of ${quote(quota)}`);

@@ -48,31 +48,31 @@ function checkRule(input: PathRuleInput): Omit<PathRule, 'id'> {
  * InvalidInputError
  */
 export async function setPathRule(ctx: Context, input: PathRuleInput): Promise<PathRule> {
-  return await audited(ctx, deedOf('setPathRule', input), async (note) => {
+  return await audited(ctx, actionOf('setPathRule', input), async (auditEntry) => {
     const { prefix, action, kind, name } = checkRule(input);
     const rows = await ctx.db.rows<PathRule>(
       sql`WITH made AS (
             INSERT INTO path_rule (prefix, action, kind, name)
             VALUES (${prefix}, ${action}::"PathAction", ${kind}::"RuleKind", ${name})
             ON CONFLICT (prefix, action, kind, name) DO UPDATE SET name = excluded.name RETURNING ${columns}
-          ), noted AS (${note()}) SELECT m.*, ${ring} FROM made m`,
+          ), entry AS (${auditEntry()}) SELECT m.*, ${ring} FROM made m`,
     );
     return rows[0] as PathRule;
   });
 }
 
-const deedOf = (operation: 'setPathRule' | 'removePathRule', { prefix, ...given }: PathRuleInput) =>
+const actionOf = (operation: 'setPathRule' | 'removePathRule', { prefix, ...given }: PathRuleInput) =>
   ({ operation, kind: 'RULE', object: shownFolder(prefix), given }) as const;
 
 /** @throws NotFoundError, InvalidInputError */
 export async function removePathRule(ctx: Context, input: PathRuleInput): Promise<PathRule> {
-  return await audited(ctx, deedOf('removePathRule', input), async (note) => {
+  return await audited(ctx, actionOf('removePathRule', input), async (auditEntry) => {
     const { prefix, action, kind, name } = checkRule(input);
     const [removed] = await ctx.db.rows<PathRule>(
       sql`WITH removed AS (
             DELETE FROM path_rule WHERE prefix = ${prefix} AND action = ${action}::"PathAction" AND kind = ${kind}::"RuleKind"
               AND name = ${name} RETURNING ${columns}
-          ), noted AS (${note({ each: sql`SELECT ${shownFolder(prefix)}::text FROM removed` })}) SELECT m.*, ${ring} FROM removed m`,
+          ), entry AS (${auditEntry({ each: sql`SELECT ${shownFolder(prefix)}::text FROM removed` })}) SELECT m.*, ${ring} FROM removed m`,
     );
     if (!removed) throw new NotFoundError(`there is no such rule for ${quote(shownFolder(prefix))}`);
     return removed;

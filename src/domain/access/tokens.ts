@@ -36,8 +36,8 @@ const shown = { hash: true } as const;
 /** @returns the token, which cannot be shown again @throws InvalidInputError */
 export async function createToken(ctx: Context, input: CreateTokenInput): Promise<{ token: Token; secret: string }> {
   const secret = PREFIX + randomBytes(SECRET_BYTES).toString('base64url');
-  const deed = { operation: 'createToken', kind: 'TOKEN', object: '', given: input } as const;
-  const id = await audited(ctx, deed, async (record) => {
+  const action = { operation: 'createToken', kind: 'TOKEN', object: '', given: input } as const;
+  const id = await audited(ctx, action, async (record) => {
     const { name, quotas, expiresAt, note } = checkToken(input, ctx.now());
     return await transaction(ctx.db.pool, 'createToken', async (tx) => {
       const [row] = await tx.query<{ id: number }>(
@@ -97,14 +97,14 @@ const MAX_ID = 2 ** 31 - 1;
 
 /** Revokes a token and ends streams opened with it. Calling it twice is safe. @throws NotFoundError */
 export async function revokeToken(ctx: Context, id: number): Promise<Token> {
-  await audited(ctx, { operation: 'revokeToken', kind: 'TOKEN', object: id }, async (note) => {
+  await audited(ctx, { operation: 'revokeToken', kind: 'TOKEN', object: id }, async (auditEntry) => {
     await transaction(ctx.db.pool, 'revokeToken', async (tx) => {
       const known = await tx.query(
         sql`UPDATE api_token SET revoked_at = coalesce(revoked_at, ${ctx.now()}) WHERE id = ${id} RETURNING id`,
       );
       if (known.length === 0) throw new NotFoundError(`there is no token with id ${id}`);
       await tx.query(sql`SELECT pg_notify('tapegate', 'access')`);
-      await tx.query(note());
+      await tx.query(auditEntry());
     });
   });
   return await ctx.db.prisma.apiToken.findUniqueOrThrow({ where: { id }, omit: shown });
@@ -131,12 +131,12 @@ export async function findToken(ctx: Context, secret: string): Promise<Token | u
         FROM api_token t WHERE t.hash = ${hashOf(secret)} AND t.revoked_at IS NULL
           AND (t.expires_at IS NULL OR t.expires_at > ${ctx.now()})`,
   );
-  if (token) await noteUse(ctx, token);
+  if (token) await recordUse(ctx, token);
   return token;
 }
 
 /** Records the use by the hour, so that few requests write. Does not wait for a locked token. */
-async function noteUse(ctx: Context, { id }: Token): Promise<void> {
+async function recordUse(ctx: Context, { id }: Token): Promise<void> {
   await ctx.db.pool.query(
     sql`UPDATE api_token SET used_at = ${ctx.now()}
         WHERE id IN (SELECT t.id FROM api_token t WHERE t.id = ${id}
@@ -144,7 +144,7 @@ async function noteUse(ctx: Context, { id }: Token): Promise<void> {
   );
 }
 
-/** Returns those of some tokens that are no longer valid. */
+/** Returns the tokens of a list that are no longer valid. */
 export async function findEnded(ctx: Context, ids: readonly number[]): Promise<Set<number>> {
   const rows = await ctx.db.rows<{ id: number }>(
     sql`SELECT i.id FROM unnest(${ids}::int[]) AS i (id) WHERE NOT EXISTS (

@@ -27,7 +27,7 @@ export type AuditKind =
   | 'NONE';
 
 /** An action that a caller requests. */
-export interface Deed {
+export interface AuditedAction {
   /** Its name in the policy table, or another name such as `identify`. */
   operation: string;
   kind: AuditKind;
@@ -44,19 +44,25 @@ type AuditResult = string;
 type Asker = Pick<Caller, 'name' | 'tokenId' | 'address'> & { way: Way | 'unknown' };
 
 /** Returns the statement that writes a row. @param count refusals that the row stands for */
-export function auditRow(now: string, asker: Asker, deed: Deed, result: AuditResult = 'DONE', count = 1): Sql {
-  return insertRows(now, asker, deed, { objects: objectOf(deed), result: sql`${result}::text`, count });
+export function auditRow(
+  now: string,
+  asker: Asker,
+  action: AuditedAction,
+  result: AuditResult = 'DONE',
+  count = 1,
+): Sql {
+  return insertRows(now, asker, action, { objects: objectOf(action), result: sql`${result}::text`, count });
 }
 
 /**
  * Returns the row of a change, for its transaction. If the caller's token has become invalid, the statement fails and
- * rolls the change back (`isUnnoted`), unless `passesOverToken`.
+ * rolls the change back (`isInvalidToken`), unless `passesOverToken`.
  * @param each a query for the objects of one row each, such as the rows that the same statement has changed
  */
 export function auditRowOfChange(
   now: string,
   asker: Asker,
-  deed: Deed,
+  action: AuditedAction,
   { each, passesOverToken }: { each?: Sql | undefined; passesOverToken: boolean },
 ): Sql {
   const isGood = sql`EXISTS (SELECT FROM api_token t WHERE t.id = ${asker.tokenId ?? null}::int AND t.revoked_at IS NULL
@@ -64,28 +70,28 @@ export function auditRowOfChange(
   // an invalid token makes the result null, which the column rejects
   const result =
     asker.tokenId === undefined || passesOverToken ? sql`'DONE'` : sql`CASE WHEN ${isGood} THEN 'DONE' END`;
-  return insertRows(now, asker, deed, { objects: each ?? objectOf(deed), result, count: 1 });
+  return insertRows(now, asker, action, { objects: each ?? objectOf(action), result, count: 1 });
 }
 
 /** Does the same for a statement outside an operation. */
-export function auditRowOfEach(now: string, asker: Asker, deed: Omit<Deed, 'object'>, objects: Sql): Sql {
-  return auditRowOfChange(now, asker, { ...deed, object: '' }, { each: objects, passesOverToken: false });
+export function auditRowOfEach(now: string, asker: Asker, action: Omit<AuditedAction, 'object'>, objects: Sql): Sql {
+  return auditRowOfChange(now, asker, { ...action, object: '' }, { each: objects, passesOverToken: false });
 }
 
 const NOT_NULL = '23502';
 
 /** Returns whether a change failed because its token has become invalid. */
-export function isUnnoted(error: unknown): boolean {
+export function isInvalidToken(error: unknown): boolean {
   if (codeOf(error) === NOT_NULL) return (error as { table?: unknown }).table === 'audit';
   return messageOf(error).includes(`Code: \`${NOT_NULL}\``); // Prisma's form of the error
 }
 
-const objectOf = ({ object }: Deed) => sql`SELECT ${plain(String(object))}::text`;
+const objectOf = ({ object }: AuditedAction) => sql`SELECT ${plain(String(object))}::text`;
 
 function insertRows(
   now: string,
   { name, way, tokenId, address }: Asker,
-  { operation, kind, given = {} }: Omit<Deed, 'object'>,
+  { operation, kind, given = {} }: Omit<AuditedAction, 'object'>,
   { objects, result, count }: { objects: Sql; result: Sql; count: number },
 ): Sql {
   return sql`INSERT INTO audit (at, who, way, token_id, address, operation, kind, object, given, result, count)
@@ -127,7 +133,7 @@ function cut(value: unknown, depth: number): unknown {
 }
 
 /**
- * First refusals in a minute that are single rows: for each authenticated caller, and for all others together. Nobody
+ * First refusals in a minute that are single rows: for each authenticated caller, and for all others together. No caller
  * can create more tokens and users to get more rows.
  */
 const MAX_ROWS = 20;
@@ -135,7 +141,7 @@ const MINUTE_MS = 60_000;
 
 interface Repeats {
   asker: Asker;
-  deed: Deed;
+  action: AuditedAction;
   code: string;
   count: number;
 }
@@ -162,7 +168,7 @@ export class Refusals {
   }
 
   /** Does not wait. @param code of the error */
-  note(asker: Asker, deed: Deed, code: string): void {
+  record(asker: Asker, action: AuditedAction, code: string): void {
     const now = this.now();
     const minute = now.slice(0, 'YYYY-MM-DDTHH:MM'.length);
     if (minute !== this.minute) this.flush();
@@ -171,20 +177,20 @@ export class Refusals {
     const isKnown = name !== '' && way !== 'open' && way !== 'legacy';
     const group = isKnown ? JSON.stringify([way, name, tokenId]) : '';
     // an authenticated caller counts once, from all its addresses; others count by address
-    const own = JSON.stringify([group || [way, name, asker.address], deed.operation, code]);
+    const own = JSON.stringify([group || [way, name, asker.address], action.operation, code]);
     const rows = this.rows.get(group) ?? 0;
     const isFirst = !this.repeats.has(own);
     if (isFirst && rows < MAX_ROWS) {
       this.rows.set(group, rows + 1);
-      this.repeats.set(own, { asker, deed: { ...deed, object: '', given: {} }, code, count: 0 });
-      this.write(auditRow(now, asker, deed, code));
+      this.repeats.set(own, { asker, action: { ...action, object: '', given: {} }, code, count: 0 });
+      this.write(auditRow(now, asker, action, code));
       return;
     }
     // beyond the limit, refusals are counted together
-    const key = isFirst ? JSON.stringify(['others', group || way, deed.operation, code]) : own;
+    const key = isFirst ? JSON.stringify(['others', group || way, action.operation, code]) : own;
     const others = isKnown ? asker : { ...asker, name: '', address: undefined };
-    const blank = { operation: deed.operation, kind: 'NONE', object: '' } as const;
-    const repeats = this.repeats.get(key) ?? { asker: others, deed: blank, code, count: 0 };
+    const blank = { operation: action.operation, kind: 'NONE', object: '' } as const;
+    const repeats = this.repeats.get(key) ?? { asker: others, action: blank, code, count: 0 };
     repeats.count++;
     this.repeats.set(key, repeats);
     this.wait();
@@ -208,7 +214,7 @@ export class Refusals {
     const counted = [...this.repeats.values()].filter(({ count }) => count > 0);
     this.repeats.clear();
     this.rows.clear();
-    for (const { asker, deed, code, count } of counted) this.write(auditRow(this.now(), asker, deed, code, count));
+    for (const { asker, action, code, count } of counted) this.write(auditRow(this.now(), asker, action, code, count));
   }
 
   private write(row: Sql): void {

@@ -9,17 +9,17 @@ import { isBefore } from '../../core/time.js';
 import type { Sql } from '../../db/sql.js';
 import type { Context } from '../context.js';
 import { allow, type Changing, may } from '../policy.js';
-import { takeTurn } from '../turn.js';
-import { auditRow, auditRowOfChange, type Deed, isUnnoted } from './audit.js';
+import { withSlot } from '../turn.js';
+import { auditRow, auditRowOfChange, type AuditedAction, isInvalidToken } from './audit.js';
 
 /**
  * Returns the statement that audits a success, for the transaction of the change, or a part of its one statement.
  * @param more known only after the change; `each` selects the objects of a statement that may change nothing
  */
-export type Note = (more?: Partial<Pick<Deed, 'object' | 'given'>> & { each?: Sql }) => Sql;
+export type AuditEntry = (more?: Partial<Pick<AuditedAction, 'object' | 'given'>> & { each?: Sql }) => Sql;
 
 /** Operations that take their slots in parts, or lock no shared rows. Revoking a stolen token must not wait. */
-const inTheirOwnTurns: ReadonlySet<Changing> = new Set([
+const takesOwnSlots: ReadonlySet<Changing> = new Set([
   'createRequest',
   'updateRequest',
   'importRows',
@@ -35,7 +35,7 @@ const inTheirOwnTurns: ReadonlySet<Changing> = new Set([
 ]);
 
 /** Operations whose rows no import or new request locks until its commit, so that they never wait for users. */
-const waitingForNobody: ReadonlySet<Changing> = new Set([
+const neverWaiting: ReadonlySet<Changing> = new Set([
   'suspend',
   'resume',
   'setPathRule',
@@ -54,7 +54,7 @@ const ending: ReadonlySet<Changing> = new Set(['revokeToken', 'removeQuota', 'pu
 
 interface Change {
   ctx: Context;
-  deed: Deed & { operation: Changing };
+  action: AuditedAction & { operation: Changing };
 }
 
 /** A step around a change. It calls `next` once, or throws. */
@@ -65,18 +65,18 @@ const middlewares: readonly Middleware[] = [keepInput, measure, recordRejection,
 
 /**
  * Runs an operation in a limiter slot, if the caller's roles allow it. Another caller's input is not recorded. `work`
- * contains all other checks, and runs the statement of `note` once.
- * @param deed its `given` is truncated, and must contain no secrets
+ * contains all other checks, and runs the statement of `auditEntry` once.
+ * @param action its `given` is truncated, and must contain no secrets
  */
-export async function audited<T>(ctx: Context, deed: Change['deed'], work: (note: Note) => Promise<T>): Promise<T> {
-  const note: Note = ({ each, ...more } = {}) => {
-    checkKnown(ctx);
-    const passesOverToken = ending.has(deed.operation);
-    return auditRowOfChange(ctx.now(), ctx.caller, { ...deed, ...more }, { each, passesOverToken });
+export async function audited<T>(ctx: Context, action: Change['action'], work: (auditEntry: AuditEntry) => Promise<T>): Promise<T> {
+  const auditEntry: AuditEntry = ({ each, ...more } = {}) => {
+    checkValid(ctx);
+    const passesOverToken = ending.has(action.operation);
+    return auditRowOfChange(ctx.now(), ctx.caller, { ...action, ...more }, { each, passesOverToken });
   };
   const run = (index: number): Promise<T> => {
     const step = middlewares[index];
-    return step ? step({ ctx, deed }, () => run(index + 1)) : work(note);
+    return step ? step({ ctx, action }, () => run(index + 1)) : work(auditEntry);
   };
   return await run(0);
 }
@@ -91,7 +91,7 @@ async function keepInput<T>({ ctx }: Change, next: () => Promise<T>): Promise<T>
   }
 }
 
-async function measure<T>({ deed: { operation } }: Change, next: () => Promise<T>): Promise<T> {
+async function measure<T>({ action: { operation } }: Change, next: () => Promise<T>): Promise<T> {
   const startedAt = performance.now();
   let result = 'DONE';
   try {
@@ -104,50 +104,50 @@ async function measure<T>({ deed: { operation } }: Change, next: () => Promise<T
   }
 }
 
-async function recordRejection<T>({ ctx, deed }: Change, next: () => Promise<T>): Promise<T> {
+async function recordRejection<T>({ ctx, action }: Change, next: () => Promise<T>): Promise<T> {
   try {
     return await next();
   } catch (caught) {
-    const error = isUnnoted(caught) ? knownNoLonger(ctx) : caught;
-    const { operation } = deed;
-    const recorded: Deed = may(ctx.caller, operation) ? deed : { operation, kind: 'NONE', object: '' };
-    if (error instanceof UserError) noteRefusal(ctx, recorded, error.code);
+    const error = isInvalidToken(caught) ? noLongerValid(ctx) : caught;
+    const { operation } = action;
+    const recorded: AuditedAction = may(ctx.caller, operation) ? action : { operation, kind: 'NONE', object: '' };
+    if (error instanceof UserError) recordRefusal(ctx, recorded, error.code);
     throw error;
   }
 }
 
-async function checkRight<T>({ ctx, deed: { operation } }: Change, next: () => Promise<T>): Promise<T> {
+async function checkRight<T>({ ctx, action: { operation } }: Change, next: () => Promise<T>): Promise<T> {
   if (!may(ctx.caller, operation)) allow(ctx, operation);
   return await next();
 }
 
-async function takeSlot<T>({ ctx, deed: { operation } }: Change, next: () => Promise<T>): Promise<T> {
-  if (inTheirOwnTurns.has(operation)) return await next();
-  return await takeTurn(ctx, waitingForNobody.has(operation) ? 'nobody' : 'rows', next);
+async function takeSlot<T>({ ctx, action: { operation } }: Change, next: () => Promise<T>): Promise<T> {
+  if (takesOwnSlots.has(operation)) return await next();
+  return await withSlot(ctx, neverWaiting.has(operation) ? 'short' : 'rows', next);
 }
 
 /** Checks an expiry that is not in the database. The database knows about Tapegate's own tokens. */
-function checkKnown(ctx: Context): void {
+function checkValid(ctx: Context): void {
   const { tokenId, expiresAt } = ctx.caller;
-  if (tokenId === undefined && expiresAt !== undefined && !isBefore(ctx.now(), expiresAt)) throw knownNoLonger(ctx);
+  if (tokenId === undefined && expiresAt !== undefined && !isBefore(ctx.now(), expiresAt)) throw noLongerValid(ctx);
 }
 
-const knownNoLonger = ({ caller }: Context) =>
+const noLongerValid = ({ caller }: Context) =>
   new ForbiddenError(caller.name, 'change anything: its token is no longer valid');
 
-export function noteRefusal(ctx: Context, deed: Deed, code: string): void {
-  ctx.refusals.note(ctx.caller, deed, code);
+export function recordRefusal(ctx: Context, action: AuditedAction, code: string): void {
+  ctx.refusals.record(ctx.caller, action, code);
 }
 
 /** Audits work in several transactions: its start before the first one, and its result after the last one. */
 export async function auditedRun<T extends object>(
   ctx: Context,
-  deed: Deed,
+  action: AuditedAction,
   work: () => Promise<T>,
   describe: (result: T) => object,
 ): Promise<T> {
-  await ctx.db.pool.query(auditRow(ctx.now(), ctx.caller, deed, 'BEGUN'));
+  await ctx.db.pool.query(auditRow(ctx.now(), ctx.caller, action, 'BEGUN'));
   const result = await work();
-  await ctx.db.pool.query(auditRow(ctx.now(), ctx.caller, { ...deed, given: { ...deed.given, ...describe(result) } }));
+  await ctx.db.pool.query(auditRow(ctx.now(), ctx.caller, { ...action, given: { ...action.given, ...describe(result) } }));
   return result;
 }

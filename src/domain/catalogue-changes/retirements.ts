@@ -11,13 +11,13 @@ import { lockCatalogue } from '../../db/locks.js';
 import { type Sql, sql } from '../../db/sql.js';
 import { type Transaction, transaction } from '../../db/transaction.js';
 import type { Volume } from '../../generated/prisma/client.js';
-import { audited, type Note } from '../audit/audited.js';
+import { type AuditEntry, audited } from '../audit/audited.js';
 import { affectedRequests, inSteps } from '../catalogue/chosen-files.js';
 import { checkReason, withdrawLeaving } from '../catalogue/withdrawals.js';
 import { hasPlace, isByPath, isClaimed, isLive, isOffered, isWithdrawn } from '../conditions.js';
 import type { Context } from '../context.js';
 import { checkText } from '../input.js';
-import { takeTurn } from '../turn.js';
+import { withSlot } from '../turn.js';
 import { followPositions, isOn, lockMoving, volumeColumns } from './volume-moves.js';
 
 interface RetireVolumeInput {
@@ -53,7 +53,7 @@ export async function retireVolume(ctx: Context, input: RetireVolumeInput): Prom
       const name = checkText('name', given);
       const retirement = { name, why: why ? checkReason(why) : null, withdraw: withdraw ?? false };
       if (isDryRun) return await computeDryRun(ctx, retirement);
-      const { id, figures } = await takeTurn(ctx, 'catalogue', () => markRetired(ctx, retirement, auditEntry));
+      const { id, figures } = await withSlot(ctx, 'catalogue', () => markRetired(ctx, retirement, auditEntry));
       const stepEntry = (step: object) => auditEntry({ given: { ...step, why, withdraw } });
       const removal: RetireStep = [
         sql`${isOn(id)} AND (${isElsewhere(id)} OR ${isWithdrawn})`,
@@ -190,7 +190,7 @@ async function describeLostFiles(tx: Transaction, { id, name }: { id: number; na
 async function markRetired(
   ctx: Context,
   retirement: Retirement,
-  auditEntry: Note,
+  auditEntry: AuditEntry,
 ): Promise<{ id: number; figures: RetiredVolume }> {
   return await transaction(ctx.db.pool, 'retireVolume', async (tx) => {
     const [volume] = await tx.query<Pick<Volume, 'id' | 'retiredAt'>>(

@@ -10,7 +10,7 @@ import type { Transaction } from '../../db/transaction.js';
 import { isLive } from '../conditions.js';
 import type { Context } from '../context.js';
 import { checkPath } from '../input.js';
-import { takeTurn } from '../turn.js';
+import { withSlot } from '../turn.js';
 
 export interface ChosenPaths {
   /** Path of a file. A trailing slash selects all files below the prefix. */
@@ -110,7 +110,7 @@ export async function inSteps(
       const isLast = (chosen?.count ?? 0) < stepSize.files;
       return { files, bytes: BigInt(bytes), last: isLast ? null : (chosen?.last ?? null) };
     };
-    const { files, bytes, last } = await takeTurn(ctx, 'catalogue', () => run(work));
+    const { files, bytes, last } = await withSlot(ctx, 'catalogue', () => run(work));
     done.files += files;
     done.bytes += bytes;
     if (last === null && (after === '' || done.files === doneBeforeRound)) return done;

@@ -20,7 +20,7 @@ import type { TapePosition } from './volumes.js';
 export interface ListFilesInput {
   match?: string | null | undefined;
   stages?: readonly Stage[] | null | undefined;
-  /** Lists only withdrawn files. Default: lists none of them. */
+  /** Lists only withdrawn files. Default: only other files. */
   withdrawn?: boolean | null | undefined;
 }
 

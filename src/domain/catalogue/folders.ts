@@ -38,7 +38,7 @@ export async function listFolder(ctx: Context, path: string, limit: number): Pro
   allow(ctx, 'listFiles');
   const name = sql`split_part(substr(e.path, length(${path}::text) + 2), '/', 1)`;
   const child = sql`${path}::text || '/' || ${name}`;
-  // the next entry comes after all paths that begin with this one and a slash
+  // the next entry follows all paths that begin with this one and a slash
   const next = sql`CASE WHEN e.path = ${child} THEN e.path || chr(1) ELSE ${child} || '0' END`;
   return await askAtLength<Entry>(
     ctx,

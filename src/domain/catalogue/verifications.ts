@@ -69,7 +69,7 @@ export interface UnconfirmedCopy {
   attempts: number;
 }
 
-/** Reads the next copies of a volume to verify, in order of position. Copies without a position come last. */
+/** Reads the next copies of a volume to verify, in order of position. Copies without a position are last. */
 export async function readUnconfirmed(
   ctx: Context,
   page: { volumeId: number; after: Pick<UnconfirmedCopy, 'position' | 'fileId'> | undefined; limit: number },

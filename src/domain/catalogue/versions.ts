@@ -36,7 +36,7 @@ export function isSameSource(was: string, is: string): Sql {
   return sql`(${a}.size = ${b}.size AND ${a}.checksum IS NOT DISTINCT FROM ${b}.checksum AND ${isSamePosition(was, is)})`;
 }
 
-/** Assignments of an update that set the position and size of a recall to those of its file `f`. */
+/** Assignments of an update that copy the position and size of a file `f` to its recall. */
 export const positionOfFile = sql`volume_id = f.volume_id, position = f.position, size = f.size`;
 
 /** Assignments of an update that requeue the recall `c` of the file `f`. */

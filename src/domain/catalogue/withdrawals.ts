@@ -287,7 +287,7 @@ async function inUse(ctx: Context, path: string, kept: number): Promise<Error> {
 
 async function purgeStep(ctx: Context, tx: Transaction): Promise<void> {
   await lockLeaving(tx);
-  // a file may have come into use before the lock
+  // a file may be in use since before the lock
   await tx.query(
     sql`DELETE FROM leaving l USING tape_file f WHERE f.id = l.id AND NOT (${isPurgeable} AND NOT ${isInUse})`,
   );

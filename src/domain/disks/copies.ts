@@ -9,7 +9,7 @@ import { allow } from '../policy.js';
 import { isFolder } from '../requests/create.js';
 
 /** A recorded copy. If the file is not RESTORED, the copy is to be removed. */
-export interface NotedCopy {
+export interface RecordedCopy {
   fileId: bigint;
   path: string;
   size: bigint;
@@ -31,7 +31,7 @@ export interface NotedCopy {
 }
 
 /** Selects the files `f` whose rows have not changed since their copies were read. */
-export function isAsRead(copies: readonly Pick<NotedCopy, 'fileId' | 'version'>[]): Sql {
+export function isAsRead(copies: readonly Pick<RecordedCopy, 'fileId' | 'version'>[]): Sql {
   const [ids, versions] = [copies.map((copy) => copy.fileId), copies.map((copy) => copy.version)];
   return sql`(f.id = ANY(${ids}::bigint[])
     AND (f.id, f.xmin::text) IN (SELECT * FROM unnest(${ids}::bigint[], ${versions}::text[])))`;
@@ -40,16 +40,16 @@ export function isAsRead(copies: readonly Pick<NotedCopy, 'fileId' | 'version'>[
 /** Error of the tape copy (table `verification`) of a file whose copy in the restore area was changed. */
 export const CHANGED_BY_HAND = 'its copy in the restore area was changed, and differs from the file on tape';
 
-/** The same for an unrecorded file with the same bytes at the path of its file. */
+/** The same for an unrecorded file with the same bytes at its path. Rows are found by this text: it must not change. */
 export const NOT_OURS = "a file with the same bytes stands in its place, and is not known to be Tapegate's";
 
-/** Columns of a NotedCopy; `f` is the file, `k` its disk. */
+/** Columns of a RecordedCopy; `f` is the file, `k` its disk. */
 export const copyColumns = sql`f.id AS "fileId", ${placeOnDisk} AS path, f.size, f.checksum, f.adler32, f.stage, k.id AS "diskId", k.mountpoint,
   f.disk_ino AS ino, f.disk_mtime_ns AS "mtimeNs", f.disk_ctime_ns AS "ctimeNs", f.disk_checksum AS "copyChecksum", k.marker_id AS "markerId",
   f.xmin::text AS version`;
 
-export async function sampleCopies(ctx: Context, diskId: number, limit: number): Promise<NotedCopy[]> {
-  return await ctx.db.rows<NotedCopy>(
+export async function sampleCopies(ctx: Context, diskId: number, limit: number): Promise<RecordedCopy[]> {
+  return await ctx.db.rows<RecordedCopy>(
     sql`SELECT ${copyColumns} FROM tape_file f JOIN restore_disk k ON k.id = f.disk_id
      WHERE f.disk_id = ${diskId} LIMIT ${limit}`,
   );
@@ -59,17 +59,17 @@ export async function sampleCopies(ctx: Context, diskId: number, limit: number):
 export async function readCopies(
   ctx: Context,
   page: { after: bigint; limit: number; isWorking?: boolean },
-): Promise<NotedCopy[]> {
+): Promise<RecordedCopy[]> {
   const working = page.isWorking ? sql`AND NOT EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id)` : empty;
-  return await ctx.db.rows<NotedCopy>(
+  return await ctx.db.rows<RecordedCopy>(
     sql`SELECT ${copyColumns} FROM tape_file f JOIN restore_disk k ON k.id = f.disk_id
      WHERE f.disk_id IS NOT NULL AND f.stage = 'RESTORED' AND f.id > ${page.after} ${working}
      ORDER BY f.id LIMIT ${page.limit}`,
   );
 }
 
-export async function readCopiesOf(ctx: Context, fileIds: readonly bigint[]): Promise<NotedCopy[]> {
-  return await ctx.db.rows<NotedCopy>(
+export async function readCopiesOf(ctx: Context, fileIds: readonly bigint[]): Promise<RecordedCopy[]> {
+  return await ctx.db.rows<RecordedCopy>(
     sql`SELECT ${copyColumns} FROM tape_file f JOIN restore_disk k ON k.id = f.disk_id WHERE f.id = ANY(${fileIds}::bigint[])
      ORDER BY f.id`,
   );
@@ -86,7 +86,7 @@ export async function findHeld(ctx: Context, fileIds: readonly bigint[]): Promis
 export type Unserved = 'UNKNOWN' | 'FOLDER' | 'NOT_YOURS' | 'ON_TAPE' | 'ELSEWHERE' | 'DISK_FAILS';
 
 export type ServedCopy = Pick<
-  NotedCopy,
+  RecordedCopy,
   | 'fileId'
   | 'path'
   | 'size'
@@ -121,7 +121,7 @@ export async function findServed(ctx: Context, path: string): Promise<{ copy: Se
   return { copy };
 }
 
-/** What the catalogue has of a file that is not served. */
+/** Properties of a file that is not served. */
 export interface Listed {
   size: bigint;
   mtime: string | null;

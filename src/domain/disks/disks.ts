@@ -7,7 +7,7 @@ import { lockDisks } from '../../db/locks.js';
 import { type Sql, sql } from '../../db/sql.js';
 import { type Transaction, transaction } from '../../db/transaction.js';
 import type { RestoreDisk } from '../../generated/prisma/client.js';
-import { audited, type Note } from '../audit/audited.js';
+import { audited, type AuditEntry } from '../audit/audited.js';
 import { FRESH_SECONDS, isChanged, isSeenElsewhere } from '../conditions.js';
 import type { Context } from '../context.js';
 import { describeFull, isFull, takesAgain } from '../health/circuits.js';
@@ -31,31 +31,31 @@ interface Allocation {
  */
 export async function setDisk(ctx: Context, input: Allocation): Promise<DiskRow> {
   const { mountpoint: object, size } = input;
-  return await audited(ctx, { operation: 'setDisk', kind: 'DISK', object, given: { size } }, async (note) => {
+  return await audited(ctx, { operation: 'setDisk', kind: 'DISK', object, given: { size } }, async (auditEntry) => {
     const { mountpoint } = checkAllocation(input);
     await refuseNested(ctx, mountpoint);
     const change = sql`INSERT INTO restore_disk AS k (mountpoint, size) VALUES (${mountpoint}, ${size})
       ON CONFLICT (mountpoint) DO UPDATE SET size = excluded.size, fulls = 0, ${takesAgain}`;
-    return await changeDisk(ctx, mountpoint, change, note);
+    return await changeDisk(ctx, mountpoint, change, auditEntry);
   });
 }
 
 /** Changes the allocation of a known restore disk. @throws InvalidInputError, NotFoundError */
 export async function resizeDisk(ctx: Context, input: Allocation): Promise<DiskRow> {
   const { mountpoint: object, size } = input;
-  return await audited(ctx, { operation: 'resizeDisk', kind: 'DISK', object, given: { size } }, async (note) => {
+  return await audited(ctx, { operation: 'resizeDisk', kind: 'DISK', object, given: { size } }, async (auditEntry) => {
     const { mountpoint } = checkAllocation(input);
     const change = sql`UPDATE restore_disk k SET size = ${size}, fulls = 0, ${takesAgain} WHERE k.mountpoint = ${mountpoint}`;
-    return await changeDisk(ctx, mountpoint, change, note);
+    return await changeDisk(ctx, mountpoint, change, auditEntry);
   });
 }
 
-async function changeDisk(ctx: Context, mountpoint: string, change: Sql, note: Note): Promise<DiskRow> {
+async function changeDisk(ctx: Context, mountpoint: string, change: Sql, auditEntry: AuditEntry): Promise<DiskRow> {
   return await transaction(ctx.db.pool, 'changeDisk', async (tx) => {
     const [disk] = await tx.query<DiskRow>(sql`${change} RETURNING ${diskColumns}`);
     if (!disk) throw new NotFoundError(`there is no restore disk ${quote(mountpoint)}`);
-    await tx.query(note({ object: mountpoint }));
-    await ringRoom(tx);
+    await tx.query(auditEntry({ object: mountpoint }));
+    await notifyRoom(tx);
     return disk;
   });
 }
@@ -69,7 +69,7 @@ function checkMountpoint(given: string): string {
   throw new InvalidInputError('mountpoint', `must be an absolute path, not ${quote(given)}`);
 }
 
-export async function ringRoom(tx: Transaction): Promise<void> {
+export async function notifyRoom(tx: Transaction): Promise<void> {
   await tx.query(sql`SELECT pg_notify('tapegate', 'room')`);
 }
 
@@ -200,7 +200,7 @@ export async function findSeenElsewhere(ctx: Context, host: string, diskIds: rea
   return new Set(rows.map(({ id }) => id));
 }
 
-export async function noteMeasurements(
+export async function recordMeasurements(
   ctx: Context,
   host: string,
   seen: readonly (DiskMeasurement & { diskId: number })[],
@@ -276,7 +276,7 @@ const MOST_STALE = 100;
  * @throws InvalidInputError; NotFoundError; InUseError with the figures
  */
 export async function removeDisk(ctx: Context, given: string): Promise<RemovedDisk> {
-  return await audited(ctx, { operation: 'removeDisk', kind: 'DISK', object: given }, async (note) => {
+  return await audited(ctx, { operation: 'removeDisk', kind: 'DISK', object: given }, async (auditEntry) => {
     const mountpoint = checkMountpoint(given);
     return await transaction(ctx.db.pool, 'removeDisk', async (tx) => {
       // lock first, check in a second statement, which sees the copies of earlier lock holders
@@ -298,7 +298,7 @@ export async function removeDisk(ctx: Context, given: string): Promise<RemovedDi
       refuseInUse(disk);
       await tx.query(sql`DELETE FROM restore_disk k WHERE k.id = ${row.id}`);
       await tx.query(sql`DELETE FROM suspension WHERE kind = 'DISK' AND name = ${mountpoint}`);
-      await tx.query(note());
+      await tx.query(auditEntry());
       return row;
     });
   });

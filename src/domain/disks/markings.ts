@@ -5,7 +5,7 @@ import { sql } from '../../db/sql.js';
 import { transaction } from '../../db/transaction.js';
 import { foldedPath, placeOnDisk } from '../conditions.js';
 import type { Context } from '../context.js';
-import { type NotedCopy, sampleCopies } from './copies.js';
+import { type RecordedCopy, sampleCopies } from './copies.js';
 import type { DiskRow } from './disks.js';
 
 export type UnmarkedDisk = Pick<DiskRow, 'id' | 'mountpoint'>;
@@ -18,10 +18,10 @@ export async function listUnmarked(ctx: Context): Promise<UnmarkedDisk[]> {
 }
 
 /**
- * Records that the disk has its marker, or will have that of the name. Notifies recalls that wait for room.
+ * Records that the disk has its marker, or will have the marker with the given name. Notifies recalls that wait for room.
  * @param name of a marker that is not in its place yet; null if it is @returns false if one was recorded before
  */
-export async function noteMarked(ctx: Context, diskId: number, name: string | null): Promise<boolean> {
+export async function recordMarked(ctx: Context, diskId: number, name: string | null): Promise<boolean> {
   const { rowCount } = await ctx.db.pool.query(
     sql`WITH marked AS (
           UPDATE restore_disk SET marked_at = ${ctx.now()}, marked_as = ${name} WHERE id = ${diskId} AND marked_at IS NULL RETURNING id
@@ -57,7 +57,7 @@ interface DiskTraces {
   /** Name of a recorded marker that may not be in its place yet. */
   markedAs: string | null;
   isUsed: boolean;
-  copies: NotedCopy[];
+  copies: RecordedCopy[];
 }
 
 export async function readTraces(ctx: Context, diskId: number, limit: number): Promise<DiskTraces> {

@@ -9,11 +9,11 @@ import { moveFiles } from '../catalogue/moves.js';
 import { isChanged, placeOnDisk } from '../conditions.js';
 import type { Context } from '../context.js';
 import { isOnFailingDisk } from '../health/failing-disks.js';
-import { withdrawLetters } from '../notifications/mail/notifications.js';
+import { deleteUnsentMail } from '../notifications/mail/notifications.js';
 import { lockRequestsAndFiles, lockRequestsOf, settleRequests, waitAgain } from '../requests/request-files.js';
-import { copyColumns, isAsRead, type NotedCopy } from './copies.js';
-import { ringRoom } from './disks.js';
-import { type ChangedCopy, forgetCopies, settleChanged } from './removals.js';
+import { copyColumns, isAsRead, type RecordedCopy } from './copies.js';
+import { notifyRoom } from './disks.js';
+import { type ChangedCopy, clearCopies, settleChanged } from './removals.js';
 
 /** Copies of a check, so that it takes milliseconds. A periodic job checks the others. */
 const MOST_CHECKED = 1000;
@@ -24,7 +24,7 @@ const MOST_CHECKED = 1000;
  * @returns the ids of the files whose copies are missing
  */
 export async function recordMissing(ctx: Context, which: Sql): Promise<Set<bigint>> {
-  const copies = await ctx.db.rows<NotedCopy>(
+  const copies = await ctx.db.rows<RecordedCopy>(
     sql`SELECT ${copyColumns} FROM tape_file f JOIN restore_disk k ON k.id = f.disk_id
         WHERE ${which} AND f.stage = 'RESTORED' AND NOT ${isOnFailingDisk} LIMIT ${MOST_CHECKED}`,
   );
@@ -56,7 +56,7 @@ export async function recordMissingFiles(ctx: Context, fileIds: readonly bigint[
  */
 export async function returnMissing(
   ctx: Context,
-  gone: readonly Pick<NotedCopy, 'fileId' | 'version'>[],
+  gone: readonly Pick<RecordedCopy, 'fileId' | 'version'>[],
 ): Promise<bigint[]> {
   if (gone.length === 0) return [];
   return await transaction(ctx.db.pool, 'returnMissing', async (tx) => {
@@ -74,9 +74,9 @@ export async function returnMissing(
     const requestIds = await lockRequestsOf(tx, moved); // a part of the locked ones
     await waitAgain(tx, requestIds, moved);
     await settleRequests(ctx, tx, requestIds);
-    await forgetCopies(tx, moved);
-    await withdrawLetters(tx, requestIds);
-    await ringRoom(tx);
+    await clearCopies(tx, moved);
+    await deleteUnsentMail(tx, requestIds);
+    await notifyRoom(tx);
     return moved;
   });
 }

@@ -25,8 +25,8 @@ import {
   settleRequests,
   waitAgain,
 } from '../requests/request-files.js';
-import { CHANGED_BY_HAND, copyColumns, isAsRead, NOT_OURS, type NotedCopy } from './copies.js';
-import { ringRoom } from './disks.js';
+import { CHANGED_BY_HAND, copyColumns, isAsRead, NOT_OURS, type RecordedCopy } from './copies.js';
+import { notifyRoom } from './disks.js';
 
 export interface UnclearedRequest {
   id: number;
@@ -52,8 +52,8 @@ const isLeft = sql`(o.state = 'RELEASED' OR NOT (${isLive})) AND NOT ${isHeldByK
 export async function readUnheld(
   ctx: Context,
   page: { requestId: number; after: number; limit: number },
-): Promise<{ copies: NotedCopy[]; last: number | undefined }> {
-  const rows = await ctx.db.rows<{ seen: number; last: number } & (NotedCopy | { fileId: null })>(
+): Promise<{ copies: RecordedCopy[]; last: number | undefined }> {
+  const rows = await ctx.db.rows<{ seen: number; last: number } & (RecordedCopy | { fileId: null })>(
     sql`WITH page AS MATERIALIZED (
           SELECT o.ordinal, o.file_id, o.state FROM request_file o
           WHERE o.request_id = ${page.requestId} AND o.ordinal > 0 AND o.ordinal > ${page.after}
@@ -66,7 +66,7 @@ export async function readUnheld(
           WHERE ${isLeft} AND NOT ${isOnFailingDisk} ORDER BY o.ordinal
         ) c ON true`,
   );
-  const copies = rows.filter((row): row is { seen: number; last: number } & NotedCopy => row.fileId !== null);
+  const copies = rows.filter((row): row is { seen: number; last: number } & RecordedCopy => row.fileId !== null);
   const [first] = rows;
   return { copies, last: first && first.seen === page.limit ? first.last : undefined };
 }
@@ -118,7 +118,7 @@ async function markEnded(ctx: Context, requestId: number): Promise<void> {
 export const isUnheldForGood = sql`(${isUnheld} AND f.id NOT IN (SELECT o.file_id FROM request r CROSS JOIN LATERAL (
   SELECT h.file_id FROM request_file h WHERE h.request_id = r.id OFFSET 0) o WHERE NOT r.is_released))`;
 
-type SeenCopy = Pick<NotedCopy, 'fileId' | 'version'>;
+type SeenCopy = Pick<RecordedCopy, 'fileId' | 'version'>;
 
 /**
  * Moves restored files that no request contains out of the restore area. A changed copy stays: its file becomes
@@ -140,14 +140,14 @@ export async function letGo(
     const pick = (seen: readonly SeenCopy[]) => seen.map(({ fileId }) => fileId).filter((id) => unheld.has(id));
     const unchanged = await moveFiles(ctx, tx, pick(copies.unchanged), { from: 'RESTORED', to: 'ONTAPE' });
     const changed = await moveFiles(ctx, tx, pick(copies.changed), { from: 'RESTORED', to: 'UNVERIFIED' });
-    await noteChanged(tx, changed);
-    await forgetCopies(tx, changed);
+    await recordChanged(tx, changed);
+    await clearCopies(tx, changed);
     await keepUnverified(ctx, tx, changed, CHANGED_BY_HAND);
     return [...unchanged, ...changed];
   });
 }
 
-async function noteChanged(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
+async function recordChanged(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   await tx.query(sql`UPDATE tape_file f SET changed_disk_id = f.disk_id WHERE f.id = ANY(${fileIds}::bigint[])`);
 }
 
@@ -174,9 +174,9 @@ const CLAIM_SECONDS = 10;
 export async function claimLeaving(
   ctx: Context,
   page: { after: bigint; limit: number },
-): Promise<{ copies: NotedCopy[]; seen: number; last: bigint | undefined }> {
+): Promise<{ copies: RecordedCopy[]; seen: number; last: bigint | undefined }> {
   const now = ctx.now();
-  const rows = await ctx.db.rows<NotedCopy & { isClaimed: boolean }>(
+  const rows = await ctx.db.rows<RecordedCopy & { isClaimed: boolean }>(
     sql`WITH due AS (
           SELECT f.id FROM tape_file f JOIN restore_disk k ON k.id = f.disk_id
           WHERE f.stage <> 'RESTORED' AND f.id > ${page.after} AND NOT ${isOnFailingDisk} AND NOT ${isBeingRemoved(now)}
@@ -200,7 +200,7 @@ function isBeingRemoved(now: string): Sql {
   return sql`EXISTS (SELECT FROM removal m WHERE m.file_id = f.id AND m.claimed_until > ${now}::timestamp)`;
 }
 
-export async function findLeaving(ctx: Context, copies: readonly NotedCopy[]): Promise<Set<bigint>> {
+export async function findLeaving(ctx: Context, copies: readonly RecordedCopy[]): Promise<Set<bigint>> {
   const rows = await ctx.db.rows<{ id: bigint }>(
     sql`SELECT f.id FROM tape_file f WHERE ${isAsRead(copies)} AND f.disk_id IS NOT NULL AND f.stage <> 'RESTORED'`,
   );
@@ -213,13 +213,13 @@ export async function findLeaving(ctx: Context, copies: readonly NotedCopy[]): P
  *   of another version.
  * @returns the ids of the files whose records were deleted and that have nothing on disk
  */
-export async function forgetGone(
+export async function deleteRemovedCopies(
   ctx: Context,
-  { gone, changed, claimed }: Record<'gone' | 'changed' | 'claimed', readonly NotedCopy[]>,
+  { gone, changed, claimed }: Record<'gone' | 'changed' | 'claimed', readonly RecordedCopy[]>,
 ): Promise<bigint[]> {
   const over = [...gone, ...changed];
   const ids = over.map((copy) => copy.fileId);
-  return await transaction(ctx.db.pool, 'forgetGone', async (tx) => {
+  return await transaction(ctx.db.pool, 'deleteRemovedCopies', async (tx) => {
     // files locked by others, perhaps for as long as an import, are left to a later run
     const free = await tx.query<{ id: bigint }>(
       sql`SELECT f.id FROM tape_file f WHERE f.id = ANY(${ids}::bigint[]) ORDER BY f.id ${locking.freeFile}`,
@@ -233,8 +233,8 @@ export async function forgetGone(
     if (forgotten.length === 0) return [];
     const changedIds = changed.map((copy) => copy.fileId).filter((id) => forgotten.includes(id));
     await keepChanged(ctx, tx, changedIds);
-    await forgetCopies(tx, forgotten);
-    await ringRoom(tx);
+    await clearCopies(tx, forgotten);
+    await notifyRoom(tx);
     return forgotten.filter((id) => !changedIds.includes(id));
   });
 }
@@ -247,12 +247,12 @@ async function keepChanged(ctx: Context, tx: Transaction, fileIds: readonly bigi
   );
   const same = rows.map((row) => row.id);
   const kept = await moveFiles(ctx, tx, same, { from: 'ONTAPE', to: 'UNVERIFIED' });
-  await noteChanged(tx, kept);
+  await recordChanged(tx, kept);
   await keepUnverified(ctx, tx, kept, CHANGED_BY_HAND);
 }
 
 /** The files are locked, and not RESTORED any more. */
-export async function forgetCopies(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
+export async function clearCopies(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   await tx.query(
     sql`WITH copy AS (
           SELECT f.id, f.disk_id, f.size FROM tape_file f
@@ -300,7 +300,7 @@ export interface ChangedCopy {
 }
 
 /** A changed copy, or another file with the bytes on tape. */
-export interface ExaminedCopy extends ChangedCopy, Pick<NotedCopy, 'size' | 'mtimeNs' | 'ctimeNs' | 'copyChecksum'> {
+export interface ExaminedCopy extends ChangedCopy, Pick<RecordedCopy, 'size' | 'mtimeNs' | 'ctimeNs' | 'copyChecksum'> {
   /** It had the bytes on tape at these times. */
   isStanding: boolean;
 }
@@ -376,7 +376,7 @@ export async function readKeptCopies(ctx: Context, page: { after: bigint; limit:
 }
 
 /** Makes the paths of such copies free again, because they were removed. */
-export async function forgetKept(ctx: Context, gone: readonly KeptCopy[]): Promise<void> {
+export async function freeKeptPaths(ctx: Context, gone: readonly KeptCopy[]): Promise<void> {
   if (gone.length === 0) return;
   await ctx.db.pool.query(sql`DELETE FROM kept_copy WHERE id = ANY(${gone.map(({ id }) => id)}::bigint[])`);
 }

@@ -5,7 +5,7 @@ import { lockFiles } from '../../db/locks.js';
 import { sql } from '../../db/sql.js';
 import { transaction } from '../../db/transaction.js';
 import type { Context } from '../context.js';
-import { copyColumns, isAsRead, type NotedCopy } from './copies.js';
+import { copyColumns, isAsRead, type RecordedCopy } from './copies.js';
 
 export interface KnownMarker {
   diskId: number;
@@ -66,7 +66,7 @@ export async function claimComparison(
 }
 
 /** @returns whether the engine still owns the comparison */
-export async function noteCompared(
+export async function recordCompared(
   ctx: Context,
   { diskId, markerId, owner }: Comparison,
   done: { after: bigint; copies: number },
@@ -97,14 +97,14 @@ export async function readComparisons(
 export async function readCopiesOn(
   ctx: Context,
   page: { diskId: number; after: bigint; limit: number },
-): Promise<NotedCopy[]> {
-  return await ctx.db.rows<NotedCopy>(
+): Promise<RecordedCopy[]> {
+  return await ctx.db.rows<RecordedCopy>(
     sql`SELECT ${copyColumns} FROM tape_file f JOIN restore_disk k ON k.id = f.disk_id
         WHERE f.disk_id = ${page.diskId} AND f.id > ${page.after} ORDER BY f.id LIMIT ${page.limit}`,
   );
 }
 
-export type Renumbered = Pick<NotedCopy, 'fileId' | 'version'> & { ino: bigint; ctimeNs: bigint };
+export type Renumbered = Pick<RecordedCopy, 'fileId' | 'version'> & { ino: bigint; ctimeNs: bigint };
 
 /** Records the new inodes of copies whose bytes were compared. @returns how many; the other rows have changed */
 export async function adoptRenumbered(ctx: Context, copies: readonly Renumbered[]): Promise<number> {

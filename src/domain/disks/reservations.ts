@@ -19,7 +19,7 @@ import {
   type DiskRow,
   type FileSystemRoom,
   findSeenElsewhere,
-  ringRoom,
+  notifyRoom,
   roomByAllocation,
   roomByFreeSpace,
   roomOf,
@@ -72,7 +72,7 @@ export interface Reservation extends Unplaced {
 const suspensionWords: Record<SuspensionMode, string> = { IMMEDIATE: 'suspended', DRAINING: 'draining' };
 
 /** Measures the disks in service. Call it with nothing locked: a slow disk delays it. */
-export async function lookAtDisks(ctx: Context, measure: MeasureDisks): Promise<SeenDisks> {
+export async function measureDisks(ctx: Context, measure: MeasureDisks): Promise<SeenDisks> {
   const rows = await ctx.db.rows<FoundDisk>(allDisks(ctx));
   return await seeDisks(ctx, rows, measure);
 }
@@ -95,7 +95,7 @@ async function seeDisks(ctx: Context, rows: readonly FoundDisk[], measure: Measu
 
 /**
  * Reserves room for each recall. A recall without room stays in the queue with the limits of each disk as its error.
- * @param seen by `lookAtDisks`, before the transaction began
+ * @param seen by `measureDisks`, before the transaction began
  * @returns those with a disk, in the given order
  */
 export async function reserve<R extends Unplaced>(
@@ -129,7 +129,7 @@ export async function reserve<R extends Unplaced>(
   if (aside.length > 0) {
     await putAside(tx, aside, disks);
     // a disk that was resumed while the statement waited for its lock is seen as suspended: engines check again
-    if (disks.some(({ isSuspended }) => isSuspended)) await ringRoom(tx);
+    if (disks.some(({ isSuspended }) => isSuspended)) await notifyRoom(tx);
   }
   return placed;
 }
@@ -267,7 +267,7 @@ export async function freeReserved(
           failures = CASE WHEN s.used > 0 THEN 0 ELSE k.failures END, fulls = CASE WHEN s.used > 0 THEN 0 ELSE k.fulls END
         FROM sums s, locked l WHERE k.id = s.disk_id AND l.id = k.id`,
   );
-  if (isUsed.includes(false)) await ringRoom(tx);
+  if (isUsed.includes(false)) await notifyRoom(tx);
 }
 
 /**

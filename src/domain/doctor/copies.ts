@@ -8,7 +8,7 @@ import { moveFiles, type NewCopy, newCopies, setCopy } from '../catalogue/moves.
 import { deleteVerifications } from '../catalogue/verifications.js';
 import { isChanged, placeOnDisk } from '../conditions.js';
 import type { Context } from '../context.js';
-import { isAsRead, NOT_OURS, type NotedCopy } from '../disks/copies.js';
+import { isAsRead, NOT_OURS, type RecordedCopy } from '../disks/copies.js';
 import type { ChangedCopy } from '../disks/removals.js';
 import { isUnheldForGood } from '../disks/removals.js';
 import { lockRequestsAndFiles, markOnDisk } from '../requests/request-files.js';
@@ -21,7 +21,7 @@ export interface Adoption extends NewCopy {
 }
 
 /**
- * Records such files as copies. A file for which one stood becomes RESTORED; for other files it is to be removed.
+ * Records such files as copies. A file with such a copy becomes RESTORED; for other files it is to be removed.
  * @returns the ids of the files with a new copy
  */
 export async function adoptCopies(ctx: Context, all: readonly Adoption[]): Promise<bigint[]> {
@@ -59,8 +59,8 @@ async function restoreStanding(ctx: Context, tx: Transaction, copies: readonly A
 export async function readStanding(
   ctx: Context,
   page: { after: bigint; limit: number },
-): Promise<(ChangedCopy & Pick<NotedCopy, 'size' | 'checksum' | 'version'>)[]> {
-  return await ctx.db.rows<ChangedCopy & Pick<NotedCopy, 'size' | 'checksum' | 'version'>>(
+): Promise<(ChangedCopy & Pick<RecordedCopy, 'size' | 'checksum' | 'version'>)[]> {
+  return await ctx.db.rows<ChangedCopy & Pick<RecordedCopy, 'size' | 'checksum' | 'version'>>(
     sql`SELECT f.id AS "fileId", ${placeOnDisk} AS path, f.size, f.checksum, f.xmin::text AS version, k.id AS "diskId", k.mountpoint
         FROM verification w JOIN tape_file f ON f.id = w.file_id JOIN restore_disk k ON k.id = f.changed_disk_id
         WHERE ${isChanged} AND w.error = ${NOT_OURS} AND w.file_id > ${page.after} ORDER BY w.file_id LIMIT ${page.limit}`,
@@ -90,18 +90,18 @@ export interface PlaceNote {
   version: string;
 }
 
-const noteColumns = sql`f.id AS "fileId", ${placeOnDisk} AS path, f.stage, f.size, f.checksum, f.disk_id AS "diskId", f.xmin::text AS version`;
+const recordColumns = sql`f.id AS "fileId", ${placeOnDisk} AS path, f.stage, f.size, f.checksum, f.disk_id AS "diskId", f.xmin::text AS version`;
 
 export async function readNotes(ctx: Context, paths: readonly string[]): Promise<Map<string, PlaceNote>> {
   const rows = await ctx.db.rows<PlaceNote>(
-    sql`SELECT ${noteColumns} FROM tape_file f WHERE f.path = ANY(${paths}::text[]) AND f.disk_path IS NULL
-        UNION ALL SELECT ${noteColumns} FROM tape_file f WHERE f.disk_path = ANY(${paths}::text[])`,
+    sql`SELECT ${recordColumns} FROM tape_file f WHERE f.path = ANY(${paths}::text[]) AND f.disk_path IS NULL
+        UNION ALL SELECT ${recordColumns} FROM tape_file f WHERE f.disk_path = ANY(${paths}::text[])`,
   );
   return new Map(rows.map((row) => [row.path, row]));
 }
 
 export async function readNote(ctx: Context, fileId: bigint): Promise<PlaceNote | undefined> {
-  const rows = await ctx.db.rows<PlaceNote>(sql`SELECT ${noteColumns} FROM tape_file f WHERE f.id = ${fileId}`);
+  const rows = await ctx.db.rows<PlaceNote>(sql`SELECT ${recordColumns} FROM tape_file f WHERE f.id = ${fileId}`);
   return rows[0];
 }
 

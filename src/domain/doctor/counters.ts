@@ -7,7 +7,7 @@ import { lockDisks, lockQuotas, lockRequests } from '../../db/locks.js';
 import { raw, type Sql, sql } from '../../db/sql.js';
 import { transaction } from '../../db/transaction.js';
 import { isLive } from '../conditions.js';
-import { ringRoom } from '../disks/disks.js';
+import { notifyRoom } from '../disks/disks.js';
 import { unknownPathsOfQuota } from '../quotas/charges.js';
 import { advanceRequests, dueState, recountRequests, requestFileCounts } from '../requests/progress.js';
 import type { FaultKind } from './findings.js';
@@ -36,7 +36,7 @@ function counterFault(
         const isOne = sql`${row}.id = ANY(${keys}::int[])`;
         await lock(tx, isOne);
         await tx.query(sql`UPDATE ${of} ${row} SET ${counter} = ${definition} WHERE ${isOne}`);
-        await ringRoom(tx);
+        await notifyRoom(tx);
       }),
   };
 }

@@ -96,8 +96,8 @@ const recallAstray: FaultKind = {
 const recallMisplaced: FaultKind = {
   kind: 'recall-misplaced',
   find: (after, limit) => sql`SELECT c.file_id AS key, f.path AS thing,
-      ${tellPlace('f')} || ', as the file says' AS expected,
-      ${tellPlace('c')} AS found
+      ${describePosition('f')} || ', as the file says' AS expected,
+      ${describePosition('c')} AS found
     FROM recall c JOIN tape_file f ON f.id = c.file_id
     WHERE c.state = 'WAITING' AND c.file_id > ${after} AND ${hasStalePosition} ORDER BY c.file_id LIMIT ${limit}`,
   repair: async (ctx, keys) =>
@@ -112,7 +112,7 @@ const recallMisplaced: FaultKind = {
     }),
 };
 
-function tellPlace(row: 'f' | 'c'): Sql {
+function describePosition(row: 'f' | 'c'): Sql {
   const alias = raw(row);
   return sql`format('volume %s, position %s, %s bytes',
     coalesce((SELECT v.name FROM volume v WHERE v.id = ${alias}.volume_id), 'unknown'),
@@ -142,7 +142,7 @@ const holdAhead: FaultKind = {
     }),
 };
 
-/** Must come first: other repairs would repair it without a report. An engine checks changed copies first. */
+/** Must be first: other repairs would repair it without a report. An engine checks changed copies first. */
 export const holdUnserved: FaultKind = {
   kind: 'request-file-without-recall',
   find: (after, limit) => sql`SELECT f.id AS key, f.path AS thing,
@@ -165,7 +165,7 @@ const longBefore = (now: Sql) => sql`${now} - make_interval(mins => ${PATIENCE_M
 
 const nothing = async () => {};
 
-/** The text tells the operator what to repair; no row is wrong. */
+/** The text names the repair for the operator; no row is wrong. */
 const volumeFailing: FaultKind = {
   kind: 'volume-failing',
   find: (after, limit, now) => sql`SELECT v.id::bigint AS key, 'volume ' || v.name AS thing,

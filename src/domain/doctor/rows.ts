@@ -38,7 +38,7 @@ export const rowFaults: readonly FaultKind[] = [
 type AnyFault = FoundKind & Partial<Pick<FaultKind, 'repair'>>;
 const allFaults: readonly AnyFault[] = [...rowFaults, restoredUnheld];
 
-/** Their repair needs the restore disks; that of the first only if its drive must be taken over. */
+/** Their repair needs the restore disks; the first one only if its drive must be recovered. */
 const hostFaults: readonly AnyFault[] = [recallLost, restoredUnheld];
 
 export interface FindingPlace {
@@ -76,15 +76,15 @@ export async function listFindings(ctx: Context, page: PageInput, reader?: Abort
 
 /** Lists findings and repairs each as far as the database is wrong. Calling it twice is safe. */
 export async function repairFindings(ctx: Context, page: PageInput, reader?: AbortSignal): Promise<FindingPage> {
-  const deed = { operation: 'repairFindings', kind: 'NONE', object: '', given: { after: page.after } } as const;
+  const action = { operation: 'repairFindings', kind: 'NONE', object: '', given: { after: page.after } } as const;
   const describe = ({ findings }: FindingPage) => ({
     found: findings.length,
     repaired: findings.filter(({ isRepaired }) => isRepaired).length,
     kinds: [...new Set(findings.map(({ kind }) => kind))], // no names: these would outlive the removal of a user
   });
-  return await audited(ctx, deed, async () => {
+  return await audited(ctx, action, async () => {
     startOfWalk(page.after);
-    return await auditedRun(ctx, deed, () => walk(ctx, page, { repair: true, reader }), describe);
+    return await auditedRun(ctx, action, () => walk(ctx, page, { repair: true, reader }), describe);
   });
 }
 
@@ -116,7 +116,7 @@ function startOfWalk(after: FindingPlace | undefined): [index: number, key: bigi
   return [index, after.key];
 }
 
-/** @returns undefined if the reader has gone during a repair: earlier repairs are still audited */
+/** @returns undefined if the reader has disconnected during a repair: earlier repairs are still audited */
 async function examineKind(
   ctx: Context,
   fault: AnyFault,
@@ -146,7 +146,7 @@ export async function readLookedAt(ctx: Context, reader?: AbortSignal): Promise<
 const NAMED = 20;
 
 /** Names unexamined restore disks and the host for their check; null if there are none. */
-export async function tellUnseen(ctx: Context): Promise<string | null> {
+export async function describeUnchecked(ctx: Context): Promise<string | null> {
   allow(ctx, 'listFindings');
   const rows = await ctx.db.rows<{ id: number; mountpoint: string }>(
     sql`SELECT k.id, k.mountpoint FROM restore_disk k ORDER BY k.mountpoint LIMIT ${NAMED + 1}`,

@@ -104,7 +104,7 @@ export function describeFull(reason: string): string {
  * Records that a disk rejects data, although it may report free space. It takes nothing new until a pause ends, a copy leaves
  * it, or by `disk add` and `resume`. Recalls that are running on it count once.
  */
-export async function noteFull(ctx: Context, diskId: number, problem: string): Promise<void> {
+export async function recordFullDisk(ctx: Context, diskId: number, problem: string): Promise<void> {
   const [now, reason] = [ctx.now(), oneLine(problem, MAX_REASON)];
   const rows = await ctx.db.rows<{ mountpoint: string }>(
     sql`UPDATE restore_disk k SET fulls = k.fulls + 1, full_at = ${now}, full_until = ${now}::timestamp + ${pauseOf(sql`k.fulls`)}, full_reason = ${reason}

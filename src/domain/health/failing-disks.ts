@@ -99,7 +99,7 @@ export async function leaveToOthers(
   return rowCount !== 0;
 }
 
-export async function noteStillFailing(ctx: Context, mountpoint: string, problem: string): Promise<void> {
+export async function recordStillFailing(ctx: Context, mountpoint: string, problem: string): Promise<void> {
   await ctx.db.pool.query(
     sql`WITH failing AS (
           UPDATE restore_disk SET failures = failures + 1 WHERE mountpoint = ${mountpoint} AND retry_at IS NOT NULL
@@ -110,10 +110,10 @@ export async function noteStillFailing(ctx: Context, mountpoint: string, problem
 }
 
 /** Ends the suspension of a working disk. An operator's suspension stays, but the disk may be accessed. */
-export async function putBackDisk(ctx: Context, mountpoint: string): Promise<void> {
+export async function returnDisk(ctx: Context, mountpoint: string): Promise<void> {
   // first, since it ends both at once
   const ended = await endSuspension(ctx, sql`kind = 'DISK' AND name = ${mountpoint} AND retry_at IS NOT NULL`);
-  const cleared = await transaction(ctx.db.pool, 'putBackDisk', async (tx) => {
+  const cleared = await transaction(ctx.db.pool, 'returnDisk', async (tx) => {
     // lock first, check in a second statement, which sees a suspension that another engine has added meanwhile
     await lockDisks(tx, sql`k.mountpoint = ${mountpoint}`);
     return await tx.query(

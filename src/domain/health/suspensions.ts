@@ -9,7 +9,7 @@ import { locking } from '../../db/locks.js';
 import { allOf, empty, raw, type Sql, sql } from '../../db/sql.js';
 import type { Suspension as SuspensionRow } from '../../generated/prisma/client.js';
 import { SuspensionKind, type SuspensionMode } from '../../generated/prisma/enums.js';
-import { type AuditKind, auditRowOfEach, type Deed } from '../audit/audit.js';
+import { type AuditedAction, type AuditKind, auditRowOfEach } from '../audit/audit.js';
 import { audited } from '../audit/audited.js';
 import { needsRoom } from '../conditions.js';
 import type { Context } from '../context.js';
@@ -36,7 +36,7 @@ interface Place {
 /** A drive that is `reading` staged files continues while its library drains. */
 type DriveUse = 'mounting' | 'reading';
 
-/** The recall `c` may begin: its volume, drive and library are in service, and so is a user who waits for it. */
+/** The recall `c` may begin: its volume, drive, library and at least one waiting user are in service. */
 export function mayBegin(place: Place, use: DriveUse = 'mounting'): Sql {
   return sql`${isOpen(place, use)}
     AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = c.volume_id)
@@ -54,12 +54,12 @@ function isOpen({ driveName, libraryId }: Place, use: DriveUse): Sql {
 /** Suspends an object, or changes mode and reason. @throws NotFoundError, InvalidInputError */
 export async function suspend(ctx: Context, input: Omit<Suspension, 'since' | 'nextTry'>): Promise<Suspension> {
   const { kind, name, mode, reason } = input;
-  const deed = { operation: 'suspend', kind: auditKind(kind), object: name, given: { mode, reason } } as const;
-  return await audited(ctx, deed, async (note) => {
+  const action = { operation: 'suspend', kind: auditKind(kind), object: name, given: { mode, reason } } as const;
+  return await audited(ctx, action, async (auditEntry) => {
     const key = await checkKey(ctx, input);
     const why = checkText('reason', reason);
     const rows = await ctx.db.rows<Suspension>(
-      sql`WITH noted AS (${note()})
+      sql`WITH entry AS (${auditEntry()})
           INSERT INTO suspension (kind, name, mode, reason, since)
           VALUES (${key.kind}, ${key.name}, ${mode}, ${why}, ${ctx.now()})
           ON CONFLICT (kind, name) DO UPDATE SET mode = excluded.mode, reason = excluded.reason, retry_at = NULL
@@ -139,12 +139,12 @@ function auditKind(kind: SuspensionKind): AuditKind {
  */
 export async function resume(ctx: Context, input: SuspensionKey): Promise<Suspension> {
   const { kind, name: given } = input;
-  const deed = { operation: 'resume', kind: auditKind(kind), object: given } as const;
-  return await audited(ctx, deed, async () => {
+  const action = { operation: 'resume', kind: auditKind(kind), object: given } as const;
+  return await audited(ctx, action, async () => {
     const name = checkText('name', given);
-    const ended = await endSuspension(ctx, sql`kind = ${kind} AND name = ${name}`, deed);
-    if (ended) await forgetFailures(ctx, ended);
-    const full = kind === 'DISK' ? await endFull(ctx, name, deed) : undefined;
+    const ended = await endSuspension(ctx, sql`kind = ${kind} AND name = ${name}`, action);
+    if (ended) await resetFailures(ctx, ended);
+    const full = kind === 'DISK' ? await endFull(ctx, name, action) : undefined;
     const over = ended ?? full;
     if (over) return over;
     const key = await checkKey(ctx, input);
@@ -152,7 +152,7 @@ export async function resume(ctx: Context, input: SuspensionKey): Promise<Suspen
   });
 }
 
-async function forgetFailures(ctx: Context, { kind, name }: SuspensionKey): Promise<void> {
+async function resetFailures(ctx: Context, { kind, name }: SuspensionKey): Promise<void> {
   const forget: Partial<Record<SuspensionKind, Sql>> = {
     DISK: sql`UPDATE restore_disk SET failures = 0 WHERE mountpoint = ${name}`,
     DRIVE: sql`UPDATE drive SET failures = 0 WHERE name = ${name} AND failures > 0`,
@@ -168,11 +168,11 @@ export async function endTrials(ctx: Context, library: { id: number; name: strin
   const isTried = sql`retry_at IS NOT NULL AND (kind = 'LIBRARY' AND name = ${library.name} OR kind = 'DRIVE' AND name IN (${ofDrives}))`;
   await endSuspension(ctx, isTried);
   await ctx.db.pool.query(sql`UPDATE drive SET failures = 0 WHERE library_id = ${library.id} AND failures > 0`);
-  await forgetFailures(ctx, { kind: 'LIBRARY', name: library.name });
+  await resetFailures(ctx, { kind: 'LIBRARY', name: library.name });
 }
 
 /** Ends the pause of a full disk (health/circuits.ts). @returns it as a suspension */
-async function endFull(ctx: Context, mountpoint: string, deed: Deed): Promise<Suspension | undefined> {
+async function endFull(ctx: Context, mountpoint: string, action: AuditedAction): Promise<Suspension | undefined> {
   const rows = await ctx.db.rows<Suspension>(
     sql`WITH full_disk AS (
           SELECT k.id, k.mountpoint, k.full_reason, k.full_at, k.full_until FROM restore_disk k
@@ -180,7 +180,7 @@ async function endFull(ctx: Context, mountpoint: string, deed: Deed): Promise<Su
         ), ended AS (
           UPDATE restore_disk k SET fulls = 0, ${takesAgain} FROM full_disk e WHERE k.id = e.id
         ), rung AS (SELECT pg_notify('tapegate', 'room') FROM full_disk),
-        audited AS (${auditRowOfEach(ctx.now(), ctx.caller, deed, sql`SELECT mountpoint FROM full_disk`)})
+        audited AS (${auditRowOfEach(ctx.now(), ctx.caller, action, sql`SELECT mountpoint FROM full_disk`)})
         SELECT 'DISK' AS kind, e.mountpoint AS name, 'DRAINING' AS mode, e.full_reason AS reason, e.full_at AS since,
           e.full_until AS "nextTry" FROM full_disk e LEFT JOIN rung ON true`,
   );
@@ -191,8 +191,9 @@ async function endFull(ctx: Context, mountpoint: string, deed: Deed): Promise<Su
  * Ends a suspension and its pauses, and notifies engines. After a failure of the volume, tries of its files do not
  * count.
  */
-export async function endSuspension(ctx: Context, which: Sql, deed?: Deed): Promise<Suspension | undefined> {
-  const audit = deed && sql`, audited AS (${auditRowOfEach(ctx.now(), ctx.caller, deed, sql`SELECT name FROM ended`)})`;
+export async function endSuspension(ctx: Context, which: Sql, action?: AuditedAction): Promise<Suspension | undefined> {
+  const audit =
+    action && sql`, audited AS (${auditRowOfEach(ctx.now(), ctx.caller, action, sql`SELECT name FROM ended`)})`;
   const rows = await ctx.db.rows<Suspension>(
     // without a condition on the disk's old retry, which this statement may not see: an engine may just have set it
     sql`WITH disk AS (

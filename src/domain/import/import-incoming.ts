@@ -92,7 +92,7 @@ const splitFolders = sql`CREATE TEMP TABLE incoming_folder AS
     SELECT DISTINCT ON (path) rtrim(path, '/') AS path, mode, gid FROM incoming WHERE path LIKE '%/' ORDER BY path, line DESC;
   DELETE FROM incoming WHERE path LIKE '%/'`;
 
-/** Replaces the modes of directories by those of the import. @returns the number of directories in the import */
+/** Replaces the modes of directories by the modes of the import. @returns the number of directories in the import */
 export async function applyFolders(tx: Transaction): Promise<number> {
   const rows = await tx.query<{ path: string }>(
     sql`INSERT INTO folder (path, mode, gid) SELECT path, mode & 511, gid FROM incoming_folder ORDER BY path

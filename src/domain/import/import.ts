@@ -7,7 +7,7 @@
 import { codeOf } from '../../core/errors.js';
 import { sql } from '../../db/sql.js';
 import { runTransaction } from '../../db/transaction.js';
-import { audited, type Note, noteRefusal } from '../audit/audited.js';
+import { type AuditEntry, audited, recordRefusal } from '../audit/audited.js';
 import type { Complete } from '../catalogue/withdrawals.js';
 import type { Context } from '../context.js';
 import { applyIncoming } from './import-apply.js';
@@ -37,7 +37,7 @@ export async function importRows(ctx: Context, rows: RowSource, options: ImportO
       return await loadAndApply(ctx, rows, { auditEntry, ...options });
     } catch (error) {
       if (error instanceof ImportError)
-        noteRefusal(ctx, { ...action, given: { faults: error.faults } }, 'INVALID_INPUT');
+        recordRefusal(ctx, { ...action, given: { faults: error.faults } }, 'INVALID_INPUT');
       throw error;
     }
   });
@@ -70,7 +70,15 @@ export async function registerWithoutClashes(
 async function loadAndApply(
   ctx: Context,
   rows: RowSource,
-  { auditEntry, wanted, complete, expected, isDryRun, skipInvalid, onClash }: ImportOptions & { auditEntry?: Note },
+  {
+    auditEntry,
+    wanted,
+    complete,
+    expected,
+    isDryRun,
+    skipInvalid,
+    onClash,
+  }: ImportOptions & { auditEntry?: AuditEntry },
 ): Promise<ImportResult> {
   const client = await ctx.db.importPool.connect();
   try {

@@ -17,7 +17,7 @@ const MOST_DRIVES = 256;
 const MOST_DEPTH_FILES = 1_000_000;
 const MOST_SETTINGS_BYTES = 64 * 1024;
 
-/** Undefined keeps a value, and of a new library is the default. */
+/** Undefined keeps a value, or sets the default of a new library. */
 interface SetLibraryInput {
   name: string;
   kind?: string | null | undefined;
@@ -39,14 +39,14 @@ const DRIVES = 2;
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
 
 /** The first library has drives `drive-1`, `drive-2`, … */
-const KEPT_NAME = 'drive';
+const RESERVED_NAME = 'drive';
 
 /**
  * Adds a library for engines to use without a restart. This process does not connect to it. @throws InvalidInputError
  */
 export async function addLibrary(ctx: Context, input: AddLibraryInput): Promise<Library> {
-  const deed = deedOf('addLibrary', input);
-  return await audited(ctx, deed, async (note) => {
+  const action = actionOf('addLibrary', input);
+  return await audited(ctx, action, async (auditEntry) => {
     const name = checkName(input.name);
     const contract = checkSettings(ctx, input);
     const drives = checkCount('drives', input.drives ?? DRIVES, MOST_DRIVES);
@@ -63,15 +63,15 @@ export async function addLibrary(ctx: Context, input: AddLibraryInput): Promise<
       await tx.query(
         sql`INSERT INTO drive (name, library_id) SELECT ${name} || '-' || n, ${library.id} FROM generate_series(1, ${drives}::int) AS n`,
       );
-      await tx.query(note({ given: { ...deed.given, settings: input.settings } }));
+      await tx.query(auditEntry({ given: { ...action.given, settings: input.settings } }));
       await tx.query(sql`SELECT pg_notify('tapegate', 'library')`);
       return library;
     });
   });
 }
 
-/** A refused value may be a secret in the wrong place, so a refusal records only the names of settings. */
-function deedOf(operation: 'addLibrary' | 'setLibrary', input: SetLibraryInput) {
+/** Returns the action for the audit. A rejected value may be a secret in the wrong field, so a refusal records only the names of settings. */
+function actionOf(operation: 'addLibrary' | 'setLibrary', input: SetLibraryInput) {
   const { name, kind, settings, drives, depthFiles, depthBytes } = input;
   const given = { kind, settings: settings && Object.keys(settings), drives, depthFiles, depthBytes };
   return { operation, kind: 'LIBRARY', object: name, given } as const;
@@ -83,7 +83,7 @@ function checkName(given: string): string {
     const problem = `must begin with a letter or a digit, and contain at most 63 letters, digits, ".", "_" and "-", not ${quote(name)}`;
     throw new InvalidInputError('name', problem);
   }
-  if (name !== KEPT_NAME) return name;
+  if (name !== RESERVED_NAME) return name;
   throw new InvalidInputError('name', `must not be ${quote(name)}, which is reserved for the first library`);
 }
 
@@ -92,8 +92,8 @@ function checkName(given: string): string {
  * @throws NotFoundError; InvalidInputError, also for the first library and for another type
  */
 export async function setLibrary(ctx: Context, input: SetLibraryInput): Promise<Library> {
-  const deed = deedOf('setLibrary', input);
-  const after = await audited(ctx, deed, async (note) => {
+  const action = actionOf('setLibrary', input);
+  const after = await audited(ctx, action, async (auditEntry) => {
     const name = checkText('name', input.name);
     return await transaction(ctx.db.pool, 'setLibrary', async (tx) => {
       const before = await lockOne(tx, name);
@@ -114,12 +114,12 @@ export async function setLibrary(ctx: Context, input: SetLibraryInput): Promise<
         // waiting times of another tier do not apply
         await tx.query(sql`UPDATE stager SET waits = '{}' WHERE library_id = ${id}`);
       }
-      await tx.query(note({ given: { ...deed.given, settings: input.settings } }));
+      await tx.query(auditEntry({ given: { ...action.given, settings: input.settings } }));
       await tx.query(sql`SELECT pg_notify('tapegate', 'library')`);
       return after;
     });
   });
-  // after the commit: if the process dies before, the next trial comes after the pause
+  // after the commit: if the process dies before, the next trial follows after the pause
   if (input.settings) await endTrials(ctx, after);
   return after;
 }
@@ -230,8 +230,8 @@ export async function removeLibrary(
   given: string,
   { force = false }: { force?: boolean | null | undefined } = {},
 ): Promise<RemovedLibrary> {
-  const deed = { operation: 'removeLibrary', kind: 'LIBRARY', object: given, given: force ? { force } : {} } as const;
-  return await audited(ctx, deed, async (note) => {
+  const action = { operation: 'removeLibrary', kind: 'LIBRARY', object: given, given: force ? { force } : {} } as const;
+  return await audited(ctx, action, async (auditEntry) => {
     const name = checkText('name', given);
     return await transaction(ctx.db.pool, 'removeLibrary', async (tx) => {
       const id = await lockLibrary(tx, name);
@@ -249,7 +249,7 @@ export async function removeLibrary(
       const left = force ? await readLeftFiles(tx, id) : await refuseLeft(tx, { id, name });
       await tx.query(sql`DELETE FROM staging WHERE library_id = ${id}`);
       await tx.query(sql`DELETE FROM library WHERE id = ${id}`);
-      await tx.query(note({ given: { ...deed.given, ...describeLeft(left) } }));
+      await tx.query(auditEntry({ given: { ...action.given, ...describeLeft(left) } }));
       await tx.query(sql`SELECT pg_notify('tapegate', 'library')`);
       return { id, name, drives: drives.length, volumes: volumes.length, ...left };
     });

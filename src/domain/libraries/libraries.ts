@@ -13,7 +13,7 @@ import { columnsOf } from '../row-columns.js';
 /** Id of the library that every site has, in its data directory. */
 export const FIRST_LIBRARY = 1;
 
-/** Default number of files that a staging library is asked for at a time, enough for it to find a good order. */
+/** Default number of files that a staging library stages at a time, enough for it to find a good order. */
 export const DEPTH_FILES = 10_000;
 
 export interface Library extends Omit<LibraryRow, 'addedAt' | 'drives' | 'settings'> {

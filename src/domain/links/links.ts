@@ -110,7 +110,7 @@ function toLink(at: string | null, target: string | null): Link | null {
 }
 
 /** Stores links that are about to be made. @returns the ids of those not marked since */
-export async function noteLinks(
+export async function recordLinks(
   ctx: Context,
   links: readonly (Link & Pick<DueLink, 'fileId' | 'change'>)[],
 ): Promise<Set<bigint>> {
@@ -126,7 +126,7 @@ export async function noteLinks(
 }
 
 /** Stores the results of claimed rows. @returns the ids of those not marked or settled meanwhile */
-export async function noteSettled(ctx: Context, settled: readonly SettledLink[]): Promise<Set<bigint>> {
+export async function recordSettled(ctx: Context, settled: readonly SettledLink[]): Promise<Set<bigint>> {
   const noted: { id: bigint }[] = [];
   const now = ctx.now();
   const next = { right: null, gone: addSeconds(now, LATE_SECONDS), stuck: addSeconds(now, RETRY_SECONDS) };
@@ -175,7 +175,7 @@ function freeOf(links: readonly Pick<DueLink, 'fileId' | 'change'>[]): Sql {
  * notified. Other links of these files are left to the engine's job.
  * @returns the links that may be made
  */
-export async function noteEarlyLinks(
+export async function recordEarlyLinks(
   ctx: Context,
   copies: readonly { fileId: bigint; diskId: number }[],
 ): Promise<(Link & Pick<DueLink, 'fileId'>)[]> {
@@ -202,10 +202,10 @@ export async function readNoted(ctx: Context, fileIds: readonly bigint[]): Promi
 }
 
 /** A link that needs no settling now. */
-export type NotedLink = Link & Pick<DueLink, 'fileId' | 'change'> & Pick<SettledLink, 'problem'>;
+export type RecordedLink = Link & Pick<DueLink, 'fileId' | 'change'> & Pick<SettledLink, 'problem'>;
 
-export async function readLinks(ctx: Context, page: { after: bigint; limit: number }): Promise<NotedLink[]> {
-  return await ctx.db.rows<NotedLink>(
+export async function readLinks(ctx: Context, page: { after: bigint; limit: number }): Promise<RecordedLink[]> {
+  return await ctx.db.rows<RecordedLink>(
     sql`SELECT l.file_id AS "fileId", l.change, l.at, l.target, l.problem FROM archive_link l
         WHERE l.is_there AND (l.look_at IS NULL OR l.problem IS NOT NULL) AND l.file_id > ${page.after}
         ORDER BY l.file_id LIMIT ${page.limit}`,

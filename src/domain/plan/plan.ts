@@ -180,7 +180,7 @@ async function readSuspended(ctx: Context): Promise<PlanVolume[]> {
   }));
 }
 
-/** Orders volumes by start. Volumes that no drive can mount come last, by name. */
+/** Orders volumes by start. Volumes that no drive can mount are last, by name. */
 function orderVolumes(
   entries: readonly QueueEntry[],
   ahead: Ahead,

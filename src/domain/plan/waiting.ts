@@ -284,7 +284,7 @@ export async function* watchEnd(ctx: Context, id: number, signal: AbortSignal): 
 async function* pollEnd(ctx: Context, id: number, signal: AbortSignal): AsyncGenerator<EndRange | undefined> {
   const read = async () => (await readWaiting(ctx, [id])).get(id)?.end;
   let changed = new AbortController();
-  const unlisten = ctx.events.onRing('suspension', () => changed.abort());
+  const unlisten = ctx.events.onNotify('suspension', () => changed.abort());
   try {
     yield await read();
     while (!signal.aborted) {

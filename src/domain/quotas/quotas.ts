@@ -72,7 +72,7 @@ export async function setQuota(ctx: Context, input: SetQuotaInput) {
 }
 
 /**
- * Checks the name of a new quota. Adopted quotas and those of older versions may have any name.
+ * Checks the name of a new quota. Adopted quotas and quotas of older versions may have any name.
  * @throws InvalidInputError
  */
 async function checkNewUser(tx: Transaction, user: string): Promise<void> {

@@ -115,7 +115,7 @@ export async function renewLease(
 }
 
 /** Releases the drive. With running recalls the lease only expires, so that the next holder recovers them. */
-export async function giveBackDrive(ctx: Context, lease: Lease): Promise<void> {
+export async function releaseDrive(ctx: Context, lease: Lease): Promise<void> {
   await ctx.db.pool.query(
     sql`UPDATE drive d SET engine_id = NULL, volume_id = NULL, rate = NULL, lease_until = CASE
        WHEN EXISTS (SELECT FROM recall c WHERE c.drive_id = d.id AND c.state = 'RUNNING') THEN timezone('utc', clock_timestamp())
@@ -162,7 +162,7 @@ export interface EngineProcess {
 const KEPT_SECONDS = 60;
 
 /** Records the process, and for how many seconds it asks for a drive; 0: it has enough. */
-export async function noteEngineProcess(ctx: Context, process: EngineProcess, askSeconds: number): Promise<void> {
+export async function recordEngineProcess(ctx: Context, process: EngineProcess, askSeconds: number): Promise<void> {
   const { id, engineId, host, library, drives, reach, weight } = process;
   await ctx.db.pool.query(
     sql`INSERT INTO engine_process (id, engine_id, host, library_id, drives, reach, weight, asks_until)
@@ -171,12 +171,12 @@ export async function noteEngineProcess(ctx: Context, process: EngineProcess, as
   );
 }
 
-export async function forgetEngineProcess(ctx: Context, id: string): Promise<void> {
+export async function deleteEngineProcess(ctx: Context, id: string): Promise<void> {
   await ctx.db.pool.query(sql`DELETE FROM engine_process WHERE id = ${id}::uuid`);
 }
 
 /** Deletes processes that were killed. A paused process records itself again before it claims a drive. */
-export async function forgetGoneProcesses(ctx: Context): Promise<void> {
+export async function deleteGoneProcesses(ctx: Context): Promise<void> {
   await ctx.db.pool.query(
     sql`DELETE FROM engine_process WHERE id IN (
           SELECT p.id FROM engine_process p

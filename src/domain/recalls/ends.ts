@@ -79,7 +79,7 @@ export async function finishRecalls(
 ): Promise<Set<bigint>> {
   return await transaction(ctx.db.pool, 'finishRecalls', async (begun) => {
     const tx = byKeys(begun);
-    // until the commit none of these requests may end, or their files would stay
+    // until the commit these requests must not end, or their files would stay
     await lockRequestsAndFiles(
       tx,
       reported.map(({ fileId }) => fileId),
@@ -89,12 +89,12 @@ export async function finishRecalls(
     const outcomes = reported.filter(({ fileId }) => held.has(fileId));
     await dateLateRequests(ctx, tx, [...held]);
     const judged = await turnFailed(ctx, tx, await judgeOutcomes(ctx, tx, outcomes));
-    await noteUnseen(tx, outcomes);
+    await recordUnseen(tx, outcomes);
     const reservations = await endRecalls(tx, judged);
     const ended = new Map(reservations.map((reservation) => [reservation.fileId, reservation]));
     const written = judged.filter((outcome) => ended.has(outcome.fileId));
-    const placedIds = await placeFinished(ctx, tx, written, ended);
-    await placeStanding(ctx, tx, written, ended);
+    const placedIds = await moveFinished(ctx, tx, written, ended);
+    await acceptUnrecorded(ctx, tx, written, ended);
     await markRequestFiles(ctx, tx, written.flatMap(toRequestFileOutcome));
     // last, since recalls that start wait for the disks
     await freeReserved(tx, reservations, new Set(placedIds));
@@ -161,7 +161,7 @@ async function turnFailed(ctx: Context, tx: Transaction, outcomes: readonly Judg
 /**
  * Moves files to the stages of their results. Unneeded files and copies of other versions leave at once. @returns ids
  */
-async function placeFinished(
+async function moveFinished(
   ctx: Context,
   tx: Transaction,
   outcomes: readonly Judged[],
@@ -175,8 +175,8 @@ async function placeFinished(
   const stale = outcomes.flatMap((outcome) =>
     outcome.kind === 'superseded' && outcome.copy ? toCopy(outcome.copy) : [],
   );
-  await noteCopies(ctx, tx, copies, { from: 'RESTORING', to: 'RESTORED' });
-  await noteCopies(ctx, tx, stale, { from: 'RESTORING', to: 'ONTAPE' });
+  await recordCopies(ctx, tx, copies, { from: 'RESTORING', to: 'RESTORED' });
+  await recordCopies(ctx, tx, stale, { from: 'RESTORING', to: 'ONTAPE' });
   const placed = new Set([...copies, ...stale].map((copy) => copy.fileId));
   const isElsewhere = ({ fileId, kind }: Judged) => kind !== 'standing' && !placed.has(fileId);
   const others = outcomes.filter(isElsewhere).map((outcome) => outcome.fileId);
@@ -191,7 +191,7 @@ async function placeFinished(
 }
 
 /** Lets an unrecorded file stand for the restored one while it exists. It is neither counted nor removed. */
-async function placeStanding(
+async function acceptUnrecorded(
   ctx: Context,
   tx: Transaction,
   outcomes: readonly Judged[],
@@ -214,7 +214,7 @@ async function placeStanding(
 }
 
 /** Moves files and records their copies, even if a file is not RESTORING. */
-async function noteCopies(
+async function recordCopies(
   ctx: Context,
   tx: Transaction,
   copies: readonly (NewCopy & { fileId: bigint })[],
@@ -259,7 +259,7 @@ async function endRecalls(tx: Transaction, outcomes: readonly Judged[]): Promise
   return back.length === 0 ? gone : [...gone, ...(await requeue(tx, back))];
 }
 
-async function noteUnseen(tx: Transaction, outcomes: readonly RecallOutcome[]): Promise<void> {
+async function recordUnseen(tx: Transaction, outcomes: readonly RecallOutcome[]): Promise<void> {
   const unseen = outcomes.filter((outcome) => outcome.isUnseen);
   if (unseen.length === 0) return;
   const fileIds = unseen.map((outcome) => outcome.fileId);
@@ -304,7 +304,7 @@ export async function isHeld(ctx: Context, lease: Lease): Promise<boolean> {
 export type ReadyCopy = Pick<CopyTraits, 'ino' | 'mtimeNs'> & { fileId: bigint };
 
 /** Records inodes before copies are put in place, for the next holder of the drive. @returns ids to put in place */
-export async function noteReady(ctx: Context, lease: Lease, copies: readonly ReadyCopy[]): Promise<Set<bigint>> {
+export async function recordReady(ctx: Context, lease: Lease, copies: readonly ReadyCopy[]): Promise<Set<bigint>> {
   const fileIds = copies.map((copy) => copy.fileId);
   const [inos, mtimes] = [copies.map((copy) => copy.ino), copies.map((copy) => copy.mtimeNs)];
   const rows = await queryByKeys<{ fileId: bigint }>(
@@ -341,7 +341,7 @@ export async function readStaleFiles(ctx: Context, lease: Lease): Promise<StaleF
   );
 }
 
-/** Queues recalls of earlier holders again, under their epochs. A job looks for what they left on disk. */
+/** Queues recalls of earlier holders again, under their epochs. A job looks for their stale partial files. */
 export async function endStaleFiles(
   ctx: Context,
   lease: Lease,

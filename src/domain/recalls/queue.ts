@@ -27,7 +27,7 @@ const isQueuedForRoom = sql`(c.state = 'WAITING' AND ${isReadable} AND ${needsRo
 /**
  * Reads the queue by volume and user. A file that two users wait for counts for both.
  * @param which.libraryId default: all libraries
- * @param which.until includes retries due by then, and recalls that wait for room; default: what a drive could try now
+ * @param which.until includes retries due by then, and recalls that wait for room; default: the recalls that a drive could try now
  */
 export async function readQueues(
   ctx: Context,
@@ -217,7 +217,7 @@ const PATIENCE_SECONDS = 300;
 const TURNED = 1000;
 
 /** Switches files on an unreadable volume to their other copies, without an error for the first. @returns how many */
-export async function leaveUnreadable(ctx: Context): Promise<number> {
+export async function switchUnreadable(ctx: Context): Promise<number> {
   const now = ctx.now();
   const away = sql`SELECT v.id FROM volume v WHERE (${isAway} OR (${isResting(now)} AND v.failing_since < ${addSeconds(now, -PATIENCE_SECONDS)}::timestamp)) AND EXISTS (SELECT FROM recall c WHERE c.volume_id = v.id AND c.state = 'WAITING')`;
   const which = sql`${isWaiting} AND ${hasOther} AND c.volume_id = f.volume_id AND f.volume_id IN (${away})
@@ -230,7 +230,7 @@ export async function leaveUnreadable(ctx: Context): Promise<number> {
   );
   if (rows.length === 0) return 0;
   const ids = rows.map(({ id }) => id);
-  return await transaction(ctx.db.pool, 'leaveUnreadable', async (tx) => {
+  return await transaction(ctx.db.pool, 'switchUnreadable', async (tx) => {
     await lockFiles(tx, sql`f.id = ANY(${ids}::bigint[])`);
     await lockRecalls(tx, sql`c.file_id = ANY(${ids}::bigint[])`);
     const turned = await tx.query<{ id: bigint }>(
@@ -245,5 +245,5 @@ export async function leaveUnreadable(ctx: Context): Promise<number> {
 }
 
 export async function leaveAllUnreadable(ctx: Context, stop: AbortSignal): Promise<void> {
-  while (!stop.aborted && (await leaveUnreadable(ctx)) > 0);
+  while (!stop.aborted && (await switchUnreadable(ctx)) > 0);
 }

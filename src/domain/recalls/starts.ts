@@ -15,7 +15,7 @@ import { hasStalePosition, positionOfFile } from '../catalogue/versions.js';
 import { foldedPath, hasPlace, isChanged, isHeldUnder, isStagedAt, isWaiting, pathOnTape } from '../conditions.js';
 import type { Context } from '../context.js';
 import type { DiskRow } from '../disks/disks.js';
-import { lookAtDisks, type MeasureDisks, reserve } from '../disks/reservations.js';
+import { type MeasureDisks, measureDisks, reserve } from '../disks/reservations.js';
 import { mayBegin } from '../health/suspensions.js';
 import { advanceRequests, logStep } from '../requests/progress.js';
 import { lockRequestsAndFiles, lockUnstartedOf, markRequestFiles } from '../requests/request-files.js';
@@ -52,7 +52,7 @@ export async function startRecalls(
   lease: Lease,
   { fileIds, measure, stagedAt }: { fileIds: readonly bigint[]; measure: MeasureDisks; stagedAt?: number | undefined },
 ): Promise<RunningRecall[]> {
-  const seen = await lookAtDisks(ctx, measure); // before anything is locked
+  const seen = await measureDisks(ctx, measure); // before anything is locked
   const { started, queuedAt, idle } = await transaction(ctx.db.pool, 'startRecalls', async (begun) => {
     const tx = byKeys(begun);
     // started requests are not locked, so that their other recalls can end meanwhile
@@ -82,12 +82,12 @@ export async function startRecalls(
       idle: waiting.filter(isOnDisk).map(toFileId),
     };
   });
-  for (const at of queuedAt) noteWait(at, ctx.now());
+  for (const at of queuedAt) recordWait(at, ctx.now());
   await dropIdle(ctx, idle);
   return started;
 }
 
-function noteWait(queuedAt: string, now: string): void {
+function recordWait(queuedAt: string, now: string): void {
   time('tapegate_recall_wait_seconds', {}, Math.max(0, secondsBetween(queuedAt, now)));
 }
 
@@ -281,7 +281,7 @@ async function findTaken(tx: Transaction, files: readonly Wanted[]): Promise<Set
 }
 
 /**
- * Finds files whose path, on a disk that folds names, is that of another file on such a disk. Records their folded paths,
+ * Finds files whose path, on a disk that folds names, equals the path of another file on such a disk. Records their folded paths,
  * by which other starts find them: the disks are locked.
  */
 async function findFolded(tx: Transaction, files: readonly Wanted[]): Promise<bigint[]> {

@@ -12,7 +12,7 @@ import { prepared } from '../../db/prepared.js';
 import { type Sql, sql } from '../../db/sql.js';
 import type { Transaction } from '../../db/transaction.js';
 import { firstListed, mayPath, rulesFor } from '../access/paths.js';
-import { audited, type Note } from '../audit/audited.js';
+import { audited, type AuditEntry } from '../audit/audited.js';
 import { isOffered } from '../conditions.js';
 import type { Context } from '../context.js';
 import { checkAddress, checkPath, checkPattern, checkText, checkTime, withoutEmpty } from '../input.js';
@@ -27,7 +27,7 @@ import {
   findQuota,
   type QuotaRow,
 } from '../quotas/charges.js';
-import { checkAsked, transactionInTurn } from '../turn.js';
+import { checkConnected, transactionInTurn } from '../turn.js';
 import { endOverdue, hasOverdue, isAnyOverdue } from './ends.js';
 import { checkWithin, type Limits, type LimitsInput, readLimits } from './limits.js';
 import { logStep } from './progress.js';
@@ -110,7 +110,7 @@ type Checked = ReturnType<typeof checkRequest> & { now: string; stageRequest: St
 async function store(
   ctx: Context,
   checked: Checked,
-  auditEntry: Note,
+  auditEntry: AuditEntry,
   { checksOverdue }: { checksOverdue: boolean },
 ): Promise<Created | undefined> {
   return await transactionInTurn(ctx, { waitsFor: 'catalogue', name: 'createRequest' }, async (tx) => {
@@ -118,7 +118,7 @@ async function store(
     const quota = await findQuota(tx, user, { isAnyOverdue: isAnyOverdue(now), isLocked: triesCatalogue });
     if (checksOverdue && quota.isAnyOverdue && (await hasOverdue(tx, quota.id, now))) return undefined;
     if (!quota.isLocked) await lockCatalogue(tx, 'shared');
-    checkAsked(ctx);
+    checkConnected(ctx);
     const addresses = addressesOf(ctx, quota, checked);
     const request: NewRequest = { ...checked, ...addresses, quota };
     if (checked.selection.files) tx.send(plannedByKeys()); // patterns need their own plan

@@ -4,8 +4,8 @@
  * be created while they are written.
  *
  * So each user has at most `limits.excludedPaths` recorded paths. A request that excludes more files stores only the
- * smallest of their sizes (`excluded_size`). An import adds files to such a request while there is room, and records
- * none of the others. When there is room for the stored size, joins.ts searches the catalogue for the request's
+ * smallest of their sizes (`excluded_size`). An import adds files to such a request while there is room, and does not
+ * record the others. When there is room for the stored size, joins.ts searches the catalogue for the request's
  * pattern, even if recorded paths still wait for room.
  *
  * Files that fit need rows too. So an import adds at most `limits.importJoins` files to a user's requests. joins.ts

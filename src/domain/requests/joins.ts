@@ -274,7 +274,7 @@ const searchable = (ctx: Context) => sql`
 
 const MAX_SEARCHED = 10_000;
 
-/** Adds unrecorded files of a request, or updates `excluded_size` so that no later call searches it in vain. */
+/** Adds unrecorded files of a request, or updates `excluded_size` so that later calls do not search it again. */
 async function joinUnrecorded(ctx: Context, tx: Transaction, request: { id: number; pattern: string }): Promise<void> {
   const which = sql`r.id = ${request.id}`;
   await lockCatalogue(tx, 'shared');

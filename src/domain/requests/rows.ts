@@ -23,7 +23,7 @@ import { atListServer } from '../list-server.js';
 import { countRows, type KeyPage, type PageItem, type PageWish, readInnerPages, readPage } from '../page-keys.js';
 import { allow, allowChange, isVisibleQuota, type Operation } from '../policy.js';
 import { columnsOf, commonFileFields, rowTaker } from '../row-columns.js';
-import { checkAsked } from '../turn.js';
+import { checkConnected } from '../turn.js';
 
 export interface LockedRequest extends Request {
   user: string;
@@ -46,7 +46,7 @@ export async function lockOwnRequest(
         FROM request r JOIN quota q ON q.id = r.quota_id WHERE r.id = ${id} AND ${isVisibleQuota(ctx)} ${locking.request}`,
   );
   if (!request) throw notFound(id);
-  checkAsked(ctx);
+  checkConnected(ctx);
   allowChange(ctx, operation, request);
   return request;
 }

@@ -6,7 +6,7 @@ import { lockCatalogue, lockFiles, lockQuotas } from '../../db/locks.js';
 import { empty, type Sql, sql } from '../../db/sql.js';
 import { type Transaction, transaction } from '../../db/transaction.js';
 import { rulesFor } from '../access/paths.js';
-import { audited, type Note } from '../audit/audited.js';
+import { type AuditEntry, audited } from '../audit/audited.js';
 import { isLive } from '../conditions.js';
 import type { Context } from '../context.js';
 import { checkText, checkTime } from '../input.js';
@@ -21,7 +21,7 @@ import {
   type QuotaRow,
   refund,
 } from '../quotas/charges.js';
-import { takeTurn } from '../turn.js';
+import { withSlot } from '../turn.js';
 import { addressOf, checkNotification } from './create.js';
 import { endOverdue, endRequests } from './ends.js';
 import { joinRequest, joinUnresolvedOf, resetMissingPaths } from './joins.js';
@@ -45,7 +45,7 @@ interface UpdateRequestInput extends LimitsInput {
 /**
  * Changes the given fields of a request. A retention in the past ends the request. A retention in the future revives an
  * ended one, and charges its files again. If a limit is raised, excluded files join at once. A limit below the files of
- * a live request removes none of them.
+ * a live request does not remove files.
  * @param how.isGranted another system granted the request, so its quota cannot reject the revival
  * @returns the id of the request
  * @throws NotFoundError, UnknownUserError, WrongQuotaError, InvalidInputError, QuotaExceededError, LimitReachedError
@@ -63,9 +63,9 @@ export async function updateRequest(
     // only such updates add files; the others need not wait for an import
     const joins = given.hasLimits || (given.retention !== undefined && (await isEndedOrOverdue(ctx, id)));
     // tryUpdate checks again, since the request may end after this check
-    if (!joins && (await takeTurn(ctx, 'rows', () => tryUpdate(ctx, input, { given, joins, auditEntry, isGranted }))))
+    if (!joins && (await withSlot(ctx, 'rows', () => tryUpdate(ctx, input, { given, joins, auditEntry, isGranted }))))
       return;
-    await takeTurn(ctx, 'catalogue', () => tryUpdate(ctx, input, { given, joins: true, auditEntry, isGranted }));
+    await withSlot(ctx, 'catalogue', () => tryUpdate(ctx, input, { given, joins: true, auditEntry, isGranted }));
   });
   return id;
 }
@@ -86,7 +86,7 @@ async function isEndedOrOverdue(ctx: Context, id: number): Promise<boolean> {
 async function tryUpdate(
   ctx: Context,
   input: UpdateRequestInput,
-  how: { given: ReturnType<typeof checkUpdate>; joins: boolean; auditEntry: Note; isGranted: boolean },
+  how: { given: ReturnType<typeof checkUpdate>; joins: boolean; auditEntry: AuditEntry; isGranted: boolean },
 ): Promise<boolean> {
   const { given, joins, auditEntry, isGranted } = how;
   const now = ctx.now();

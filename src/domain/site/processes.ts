@@ -39,7 +39,7 @@ const isReplaced = sql`(NOT ${isSeen} AND (
   SELECT count(*) FILTER (WHERE o.started_at > p.seen_at AND o.id <> p.id) >= count(*) FILTER (WHERE o.seen_at >= p.seen_at AND NOT ${isRunning(sql`o.seen_at + make_interval(secs => ${SILENT_SECONDS})`)})
   FROM running_process o WHERE o.host = p.host AND o.kind = p.kind))`;
 
-export async function noteProcess(ctx: Context, { id, kind, host, pid, version }: OwnProcess): Promise<void> {
+export async function recordProcess(ctx: Context, { id, kind, host, pid, version }: OwnProcess): Promise<void> {
   await ctx.db.pool.query(
     sql`WITH gone AS (DELETE FROM running_process WHERE seen_at < ${now} - make_interval(secs => ${FORGOTTEN_SECONDS}))
         INSERT INTO running_process (id, kind, host, pid, version, started_at, seen_at, lag_seconds)
@@ -48,7 +48,7 @@ export async function noteProcess(ctx: Context, { id, kind, host, pid, version }
   );
 }
 
-export async function forgetProcess(ctx: Context, id: string): Promise<void> {
+export async function deleteProcess(ctx: Context, id: string): Promise<void> {
   await ctx.db.pool.query(sql`DELETE FROM running_process WHERE id = ${id}::uuid`);
 }
 

@@ -21,7 +21,7 @@ export async function pruneEmails(ctx: Context, stop: AbortSignal): Promise<void
       sql`UPDATE notification SET body = '' WHERE id IN (
             SELECT n.id FROM notification n JOIN request r ON r.id = n.request_id
             WHERE n.state <> 'PENDING' AND n.body <> '' AND NOT (${isLive}) AND r.retention <= ${before}::timestamp
-            LIMIT ${EMAILS} ${locking.freeLetter})`,
+            LIMIT ${EMAILS} ${locking.freeEmail})`,
     );
     if ((rowCount ?? 0) < EMAILS) return;
   }

@@ -16,25 +16,25 @@ import { isSeen } from './processes.js';
 
 const EVERY_MS = 1000;
 /** The pause after a slow check, as a multiple of its time. */
-const REST_TIMES = 10;
-/** Changes kept for a slow watcher. Beyond this it must read everything again. */
-const MOST_KEPT = 1000;
+const REST_FACTOR = 10;
+/** Maximum number of pending changes for a slow watcher. Beyond this it must read everything again. */
+const MAX_PENDING = 1000;
 
 interface Source<Item> {
   /** Returns the changes since the last check by key; undefined if unknown, as at the first check. */
-  look(): Promise<ReadonlyMap<string | number, Item> | undefined>;
+  check(): Promise<ReadonlyMap<string | number, Item> | undefined>;
   onError(error: unknown): void;
   end?(): void;
 }
 
-interface Told<Item> {
+interface Changes<Item> {
   items: Item[];
   /** Other items may have changed, as before the first check. */
   hasMore: boolean;
 }
 
 interface Watcher<Item> {
-  kept: Map<string | number, Item>;
+  pending: Map<string | number, Item>;
   hasMore: boolean;
   wake(): void;
 }
@@ -43,7 +43,7 @@ class Watchers<Item> {
   private readonly open: () => Source<Item>;
   private readonly watchers = new Set<Watcher<Item>>();
   private isRunning = false;
-  private hasLooked = false;
+  private hasChecked = false;
 
   /** @param open called for the first watcher; the source ends with the last one */
   constructor(open: () => Source<Item>) {
@@ -51,19 +51,19 @@ class Watchers<Item> {
   }
 
   /** Yields `hasMore` first, so that a client which then reads everything misses no change. */
-  async *watch(isFor: (item: Item) => boolean, signal: AbortSignal): AsyncGenerator<Told<Item>> {
-    const watcher: Watcher<Item> = { kept: new Map(), hasMore: this.hasLooked, wake: () => {} };
+  async *watch(isFor: (item: Item) => boolean, signal: AbortSignal): AsyncGenerator<Changes<Item>> {
+    const watcher: Watcher<Item> = { pending: new Map(), hasMore: this.hasChecked, wake: () => {} };
     this.watchers.add(watcher);
     if (!this.isRunning) void this.run();
     const wake = () => watcher.wake();
     signal.addEventListener('abort', wake);
     try {
       while (!signal.aborted) {
-        const told = { items: [...watcher.kept.values()].filter(isFor), hasMore: watcher.hasMore };
-        watcher.kept.clear();
+        const changes = { items: [...watcher.pending.values()].filter(isFor), hasMore: watcher.hasMore };
+        watcher.pending.clear();
         watcher.hasMore = false;
-        if (told.hasMore || told.items.length > 0) {
-          yield told;
+        if (changes.hasMore || changes.items.length > 0) {
+          yield changes;
           continue;
         }
         await new Promise<void>((resolve) => {
@@ -82,27 +82,27 @@ class Watchers<Item> {
     while (this.watchers.size > 0) {
       const startedAt = performance.now();
       try {
-        this.tell(await source.look());
-        this.hasLooked = true;
+        this.deliver(await source.check());
+        this.hasChecked = true;
       } catch (error) {
         source.onError(error);
       }
       const tookMs = performance.now() - startedAt;
-      await sleep(Math.max(EVERY_MS, tookMs * REST_TIMES), undefined, { ref: false });
+      await sleep(Math.max(EVERY_MS, tookMs * REST_FACTOR), undefined, { ref: false });
     }
-    this.hasLooked = false;
+    this.hasChecked = false;
     this.isRunning = false;
     source.end?.();
   }
 
-  private tell(changed: ReadonlyMap<string | number, Item> | undefined): void {
+  private deliver(changed: ReadonlyMap<string | number, Item> | undefined): void {
     for (const watcher of this.watchers) {
-      for (const [key, item] of changed ?? []) watcher.kept.set(key, item);
-      if (!changed || watcher.kept.size > MOST_KEPT) {
-        watcher.kept.clear();
+      for (const [key, item] of changed ?? []) watcher.pending.set(key, item);
+      if (!changed || watcher.pending.size > MAX_PENDING) {
+        watcher.pending.clear();
         watcher.hasMore = true;
       }
-      if (watcher.hasMore || watcher.kept.size > 0) watcher.wake();
+      if (watcher.hasMore || watcher.pending.size > 0) watcher.wake();
     }
   }
 }
@@ -157,16 +157,16 @@ const MARKS = sql`SELECT ${drives} AS "DRIVES", (SELECT max(e.id)::text FROM eve
 
 function createSiteMarks(ctx: Context): Source<SitePart> {
   let before: Record<SitePart, string> | undefined;
-  let hasRung = false;
+  let isNotified = false;
   // changes of only the order of the queue, such as a priority, write no event
-  const end = ctx.events.onRing('recall', () => {
-    hasRung = true;
+  const end = ctx.events.onNotify('recall', () => {
+    isNotified = true;
   });
   return {
     end,
-    look: async () => {
-      const isQueueChanged = hasRung;
-      hasRung = false;
+    check: async () => {
+      const isQueueChanged = isNotified;
+      isNotified = false;
       const [now] = (await ctx.db.pool.query<Record<SitePart, string>>(MARKS)).rows;
       const last = before;
       before = now;
@@ -199,7 +199,7 @@ export interface RequestChange {
   state: RequestState;
 }
 
-export interface RequestChanges extends Told<RequestChange> {
+export interface RequestChanges extends Changes<RequestChange> {
   at: string;
 }
 
@@ -220,7 +220,7 @@ const changedRequests = (after: bigint, upTo: bigint): Sql => sql`
 function createRequestMarks(ctx: Pick<Context, 'db' | 'events' | 'log'>): Source<RequestChange> {
   let last: bigint | undefined;
   return {
-    look: async () => {
+    check: async () => {
       const [after, newest] = [last, await ctx.events.newestId()];
       if (after === newest) return new Map();
       const { rows } =
@@ -244,5 +244,5 @@ export async function* watchRequests(ctx: Context, signal: AbortSignal): AsyncGe
   const watchers = requestWatchers.get(events) ?? new Watchers(() => createRequestMarks({ db, events, log }));
   requestWatchers.set(events, watchers);
   const isVisible = ({ quota }: RequestChange) => hasQuota(ctx.caller.reads, quota);
-  for await (const told of watchers.watch(isVisible, signal)) yield { ...told, at: ctx.now() };
+  for await (const changes of watchers.watch(isVisible, signal)) yield { ...changes, at: ctx.now() };
 }

@@ -7,7 +7,7 @@ import { askAtLength, type ListPages, readList } from '../../db/snapshot.js';
 import { type Sql, sql } from '../../db/sql.js';
 import type { StageRequestProblem } from '../../generated/prisma/enums.js';
 import { mayPath } from '../access/paths.js';
-import { noteRefusal } from '../audit/audited.js';
+import { recordRefusal } from '../audit/audited.js';
 import { hasOther, isLive, isOffered } from '../conditions.js';
 import type { Context } from '../context.js';
 import { checkText, findPathProblem } from '../input.js';
@@ -364,7 +364,7 @@ function checkChange(ctx: Context, request: Parameters<typeof allowChange>[2]): 
     allowChange(ctx, 'cancelRequest', request);
   } catch (error) {
     const action = { operation: 'cancelRequest', kind: 'REQUEST', object: request.id } as const;
-    if (error instanceof UserError) noteRefusal(ctx, action, error.code);
+    if (error instanceof UserError) recordRefusal(ctx, action, error.code);
     throw error;
   }
 }

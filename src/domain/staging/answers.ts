@@ -38,9 +38,9 @@ export const stagingColumns = sql`s.file_id AS "fileId", ${pathOnTape} AS path, 
 export const stagingFiles = sql`JOIN tape_file f ON f.id = s.file_id LEFT JOIN volume v ON v.id = f.volume_id`;
 
 /**
- * Gives due files a new batch. Call it before the library is asked. Files that were postponed least come first, and
- * often postponed ones in smaller batches, so that a bad file does not block others. Files that may have been asked for
- * before are included even if no request waits: only the answer names them for the release.
+ * Gives due files a new batch. Call it before the library is asked. Files that were postponed least are first, and
+ * often postponed ones in smaller batches, so that a bad file does not block others. Files that may already be
+ * requested from the library are included even if no request waits: only the answer names them for the release.
  */
 export async function takeIntended(
   ctx: Context,
@@ -64,7 +64,7 @@ export async function takeIntended(
 }
 
 /** Records that the library has accepted the batch. @returns how many files still have it */
-export async function noteAsked(
+export async function recordAsked(
   ctx: Context,
   { batch, remoteId, pollAt }: { batch: string; remoteId: string | null; pollAt: string },
 ): Promise<number> {
@@ -75,8 +75,8 @@ export async function noteAsked(
   return rowCount ?? 0;
 }
 
-/** Releases files that were asked for after the lease was lost, unless another engine asked for them. */
-export async function noteStray(
+/** Releases files that were requested after the lease was lost, unless another engine requested them. */
+export async function recordStray(
   ctx: Context,
   asked: { libraryId: number; batch: string; remoteId: string | null; fileIds: readonly bigint[] },
 ): Promise<void> {
@@ -103,7 +103,7 @@ function answered(rows: readonly Answered[]): Sql {
   return sql`unnest(${rows.map(({ fileId }) => fileId)}::bigint[], ${rows.map(({ batch }) => batch)}::uuid[]) AS n (file_id, batch)`;
 }
 
-export async function noteWaiting(
+export async function recordWaiting(
   ctx: Context,
   libraryId: number,
   rows: readonly Answered[],
@@ -120,7 +120,7 @@ export async function noteWaiting(
 const WAITS = { kept: 100, ofOne: 10 };
 
 /** Records that files can be read, and until when if known. Notifies readers. */
-export async function noteStaged(
+export async function recordStaged(
   ctx: Context,
   libraryId: number,
   rows: readonly (Answered & { until: string | null })[],
@@ -158,7 +158,7 @@ export async function askAgain(ctx: Context, libraryId: number, files: readonly 
   );
 }
 
-export async function notePutOff(ctx: Context, batch: string, at: string): Promise<void> {
+export async function recordPutOff(ctx: Context, batch: string, at: string): Promise<void> {
   await ctx.db.pool.query(
     sql`UPDATE staging SET attempts = attempts + 1, due_at = ${at} WHERE batch = ${batch}::uuid AND state = 'INTENDED'`,
   );
@@ -195,7 +195,7 @@ export async function stageAgain(ctx: Context, libraryId: number, { fileId, batc
   );
 }
 
-export async function noteUnread(ctx: Context, libraryId: number, { fileId, batch }: Answered): Promise<void> {
+export async function recordUnread(ctx: Context, libraryId: number, { fileId, batch }: Answered): Promise<void> {
   await ctx.db.pool.query(
     sql`UPDATE staging SET attempts = attempts + 1
         WHERE library_id = ${libraryId} AND file_id = ${fileId} AND batch = ${batch}::uuid AND state = 'READY'`,
@@ -251,9 +251,9 @@ export type KeptRow = Answered & { until: string | null };
 
 /**
  * Stores the results of a release. A file that was missing when read, and is still needed, is intended again after a
- * growing pause. Kept files stay in the table until they are gone; others are deleted.
+ * growing pause. Kept files stay in the table until the library removes them; others are deleted.
  */
-export async function noteReleased(
+export async function recordReleased(
   ctx: Context,
   libraryId: number,
   { released, kept }: { released: readonly Answered[]; kept: readonly KeptRow[] },
@@ -315,7 +315,7 @@ export async function readAttempts(ctx: Context, fileIds: readonly bigint[]): Pr
   return new Map(rows.map((row) => [row.fileId, row.attempts]));
 }
 
-/** Ends or retries recalls of files that do not come, if they wait for this library. Kept files are released first. */
+/** Ends or retries recalls of files that the library does not stage, if they wait for this library. Kept files are released first. */
 export async function failStaged(ctx: Context, libraryId: number, failed: readonly FailedStaging[]): Promise<void> {
   if (failed.length === 0) return;
   await transaction(ctx.db.pool, 'failStaged', async (tx) => {

@@ -11,7 +11,7 @@ import type { QueueEntry } from '../../planner/queue.js';
 import { isReadBackDue } from '../catalogue/verifications.js';
 import { isServed, isUnasked } from '../conditions.js';
 import type { Context } from '../context.js';
-import { findPlaceable, lookAtDisks, type MeasureDisks } from '../disks/reservations.js';
+import { findPlaceable, type MeasureDisks, measureDisks } from '../disks/reservations.js';
 import { firstRequestOf, readQueueOf } from '../recalls/queue.js';
 import { KEPT_BEFORE, NEVER_ASKED, type StagingRow, stagingColumns, stagingFiles } from './answers.js';
 import { isStagedUnder, type StagerLease } from './stagers.js';
@@ -91,7 +91,7 @@ export interface Room {
   files: number;
   /** Null: as many as the restore area has room for. */
   bytes: bigint | null;
-  /** Nothing is staged: one file of any size may be asked for. */
+  /** Nothing is staged: one file of any size may be requested. */
   isEmpty: boolean;
 }
 
@@ -106,7 +106,7 @@ export async function intendFiles(
   lease: StagerLease,
   { fileIds, room, measure }: { fileIds: readonly bigint[]; room: Room; measure: MeasureDisks },
 ): Promise<{ intended: Set<bigint>; isFull: boolean }> {
-  const seen = await lookAtDisks(ctx, measure); // before anything is locked
+  const seen = await measureDisks(ctx, measure); // before anything is locked
   const { unplacedBytes } = await countStaged(ctx, lease.libraryId);
   const now = ctx.now();
   return await transaction(ctx.db.pool, 'intendStaging', async (tx) => {
@@ -148,7 +148,7 @@ function takeWithin<F extends { size: bigint }>(files: readonly F[], room: Room,
   return chosen;
 }
 
-/** Intends copies to be read back (catalogue/verifications.ts), if no recall is to be asked for. @returns how many */
+/** Intends copies to be read back (catalogue/verifications.ts), if no recall must be requested. @returns how many */
 export async function intendReadBacks(ctx: Context, lease: StagerLease, limit: number): Promise<number> {
   const now = ctx.now();
   const { rowCount } = await ctx.db.pool.query(

@@ -11,13 +11,13 @@ import { plural } from '../../core/plural.js';
 import { lockAdvisory, lockCatalogue, lockQuotas, lockRequests } from '../../db/locks.js';
 import { type Sql, sql } from '../../db/sql.js';
 import { type Transaction, transaction } from '../../db/transaction.js';
-import { auditRow, type Deed } from '../audit/audit.js';
-import { audited, type Note } from '../audit/audited.js';
+import { type AuditedAction, auditRow } from '../audit/audit.js';
+import { type AuditEntry, audited } from '../audit/audited.js';
 import { isLive } from '../conditions.js';
 import type { Context } from '../context.js';
 import { checkText, isReserved } from '../input.js';
 import { purgeWebhooks } from '../notifications/webhooks/webhooks.js';
-import { takeTurn } from '../turn.js';
+import { withSlot } from '../turn.js';
 
 /** Other processes have written or dropped their counts with the name by then. */
 const ON_ITS_WAY_MS = 500;
@@ -39,21 +39,21 @@ export interface PurgeResult {
 export async function purgeUser(ctx: Context, given: string): Promise<PurgeResult> {
   // the audit row, of success or rejection, must not contain the name
   const pseudonym = `purged-${randomBytes(4).toString('hex')}`;
-  const deed = { operation: 'purgeUser', kind: 'USER', object: '' } as const;
-  return await audited(ctx, deed, async (note) => {
+  const action = { operation: 'purgeUser', kind: 'USER', object: '' } as const;
+  return await audited(ctx, action, async (auditEntry) => {
     const user = checkText('user', given);
     if (user === '') throw new InvalidInputError('user', 'must not be empty');
     if (isReserved(user)) {
-      throw new InvalidInputError('user', `must be a user, not the reserved name ${quote(user)}`);
+      throw new InvalidInputError('user', `must be the name of a user, not the reserved name ${quote(user)}`);
     }
     await ctx.refusals.settle(); // counts contain the name as well
-    await takeTurn(ctx, 'catalogue', () => closeUser(ctx, user, { ...deed, object: pseudonym }));
+    await withSlot(ctx, 'catalogue', () => closeUser(ctx, user, { ...action, object: pseudonym }));
     await sleep(ON_ITS_WAY_MS);
     const person = await findPerson(ctx, user, pseudonym);
     const { changed: auditRows, newest } = await purgeInAudit(ctx, person);
-    // work that has begun is completed, even if the caller is gone
-    const result = await takeTurn({ ...ctx, reader: undefined }, 'catalogue', () =>
-      transaction(ctx.db.pool, 'purgeUser', (tx) => purgePerson(ctx, tx, person, { auditRows, note })),
+    // work that has begun is completed, even if the caller disconnects
+    const result = await withSlot({ ...ctx, reader: undefined }, 'catalogue', () =>
+      transaction(ctx.db.pool, 'purgeUser', (tx) => purgePerson(ctx, tx, person, { auditRows, auditEntry })),
     );
     await purgeInAudit(ctx, person, newest + 1n); // rows that were written meanwhile
     return result;
@@ -64,7 +64,7 @@ interface Person {
   user: string;
   /** Names of the user as a maker of things. */
   owners: readonly string[];
-  /** Mail address of the quota, if no other quota has it. It is removed everywhere, including requests and mail of others. */
+  /** Email address of the quota, if no other quota has it. It is removed everywhere, including requests and mail of others. */
   address: string | null;
   pseudonym: string;
   /** Ids of the requests charged to the user, or made by the user. Audit rows about them may mention the user. */
@@ -81,8 +81,8 @@ async function findPerson(ctx: Context, user: string, pseudonym: string): Promis
   return { user, owners: ownerNamesOf(user), address, pseudonym, requests };
 }
 
-/** Ends access and new requests. @param deed audited if there was any access */
-async function closeUser(ctx: Context, user: string, deed: Deed): Promise<void> {
+/** Ends access and new requests. @param action audited if there was any access */
+async function closeUser(ctx: Context, user: string, action: AuditedAction): Promise<void> {
   await transaction(ctx.db.pool, 'closeUser', async (tx) => {
     await lockCatalogue(tx, 'alone'); // pending requests, which may be the user's, are created or rejected before
     await lockQuotas(tx, sql`q."user" = ${user}`, 'quotaAlone');
@@ -96,7 +96,7 @@ async function closeUser(ctx: Context, user: string, deed: Deed): Promise<void> 
     );
     await tx.query(sql`SELECT pg_notify('tapegate', 'access')`);
     await tx.query(sql`SELECT pg_notify('tapegate', 'purged')`); // counts of other processes contain the name as well
-    if (closed && closed.count > 0) await tx.query(auditRow(ctx.now(), ctx.caller, deed, 'BEGUN'));
+    if (closed && closed.count > 0) await tx.query(auditRow(ctx.now(), ctx.caller, action, 'BEGUN'));
   });
 }
 
@@ -104,7 +104,7 @@ async function purgePerson(
   ctx: Context,
   tx: Transaction,
   person: Person,
-  { auditRows, note }: { auditRows: number; note: Note },
+  { auditRows, auditEntry }: { auditRows: number; auditEntry: AuditEntry },
 ): Promise<PurgeResult> {
   const { user, pseudonym } = person;
   await lockAdvisory(tx, 'webhooks'); // an engine may be queueing messages
@@ -121,7 +121,7 @@ async function purgePerson(
   if (quotas + requests + letters + tokens + others + webhooks + auditRows === 0) {
     throw new NotFoundError(`there is no data of user ${quote(user)}`);
   }
-  await tx.query(note({ object: pseudonym, given: { requests, letters, tokens, auditRows } }));
+  await tx.query(auditEntry({ object: pseudonym, given: { requests, letters, tokens, auditRows } }));
   return { pseudonym, requests, letters, tokens, auditRows };
 }
 

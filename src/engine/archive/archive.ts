@@ -3,7 +3,7 @@
  * back gave the same checksum, then ONTAPE. May be killed anywhere and rerun: it skips files on tape, and writes a
  * partly written file to a new position.
  */
-import type { Deed } from '../../domain/audit/audit.js';
+import type { AuditedAction } from '../../domain/audit/audit.js';
 import { auditedRun } from '../../domain/audit/audited.js';
 import { type FolderMode, recordFolders } from '../../domain/catalogue/folder-modes.js';
 import { archiveVolumes, hasVolumes, skipUsedPositions } from '../../domain/catalogue/volumes.js';
@@ -46,7 +46,7 @@ export async function archiveTree(
   await openLibrary(ctx, library, input.newLibrary ?? false);
   const last = await library.findLast?.(archiveVolumes);
   if (last) await skipUsedPositions(ctx, last);
-  const action: Deed = { operation: 'archive', kind: 'CATALOGUE', object: input.dir, given: input };
+  const action: AuditedAction = { operation: 'archive', kind: 'CATALOGUE', object: input.dir, given: input };
   return await auditedRun(ctx, action, () => archiveAll(ctx, library, input, how), describe);
 }
 

@@ -4,13 +4,13 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { messageOf, TapeError } from '../../core/errors.js';
 import { timeFromMicros } from '../../core/time.js';
 import type { Context } from '../../domain/context.js';
-import { findHeld, type NotedCopy, readCopies, readCopiesOf } from '../../domain/disks/copies.js';
+import { findHeld, type RecordedCopy, readCopies, readCopiesOf } from '../../domain/disks/copies.js';
 import { returnMissing } from '../../domain/disks/missing.js';
 import { type ChangedCopy, letGo, readChanged, settleChanged } from '../../domain/disks/removals.js';
 import { adoptRenumbered, type Renumbered } from '../../domain/disks/renumbered.js';
 import { restoredUnheld } from '../../domain/doctor/copies.js';
 import { type Finding, findFaults } from '../../domain/doctor/findings.js';
-import { markLinks, type NotedLink, readChanges, readLinks } from '../../domain/links/links.js';
+import { markLinks, type RecordedLink, readChanges, readLinks } from '../../domain/links/links.js';
 import { pagesByFile } from '../../domain/page-keys.js';
 import { isInPlace } from '../../restore-area/changed.js';
 import { compareCopy, matchesRecord, readChecksum, statCopy, storedStats } from '../../restore-area/copy.js';
@@ -34,14 +34,14 @@ export async function* examineCopies(ctx: Context, exam: Examination): AsyncGene
 
 interface CopyFinding {
   kind: 'copy-missing' | 'copy-changed' | 'copy-damaged' | 'copy-unreadable';
-  copy: NotedCopy;
+  copy: RecordedCopy;
   expected: string;
   found: string;
   /** Set if the file has the recorded bytes, size and time, but another inode. */
   renumbered?: Renumbered;
 }
 
-async function examineCopy(copy: NotedCopy, exam: Examination): Promise<CopyFinding | null> {
+async function examineCopy(copy: RecordedCopy, exam: Examination): Promise<CopyFinding | null> {
   if (exam.unavailable.has(copy.diskId)) {
     exam.counts.notCompared++;
     return null;
@@ -61,7 +61,7 @@ async function examineCopy(copy: NotedCopy, exam: Examination): Promise<CopyFind
 }
 
 async function compareChecksum(
-  copy: NotedCopy,
+  copy: RecordedCopy,
   exam: Examination,
   build: (kind: CopyFinding['kind'], expected: string, found: string) => CopyFinding,
 ): Promise<CopyFinding | null> {
@@ -75,7 +75,7 @@ async function compareChecksum(
 
 /** Says in what a file differs from the recorded copy. It may have the same size and time. */
 async function compareStats(
-  copy: NotedCopy,
+  copy: RecordedCopy,
   { stats, due }: { stats: BigIntStats; due: string },
   exam: Examination,
 ): Promise<Pick<CopyFinding, 'expected' | 'found' | 'renumbered'>> {
@@ -96,7 +96,7 @@ async function compareStats(
 }
 
 /** Returns the file at a copy's path, or describes what is there instead; undefined if there is nothing. */
-async function findInPlace(copy: NotedCopy): Promise<BigIntStats | string | undefined> {
+async function findInPlace(copy: RecordedCopy): Promise<BigIntStats | string | undefined> {
   try {
     const stats = await statCopy(copy);
     return !stats || stats.isFile() ? stats : 'no plain file';
@@ -170,7 +170,7 @@ async function repairCopies(ctx: Context, findings: readonly CopyFinding[]): Pro
 }
 
 /** Checks again: a copy may be back, or its disk absent. */
-async function stillMissing(copies: readonly NotedCopy[]): Promise<NotedCopy[]> {
+async function stillMissing(copies: readonly RecordedCopy[]): Promise<RecordedCopy[]> {
   const states = await Promise.all(copies.map((copy) => compareCopy(copy).catch(() => 'unknown')));
   return copies.filter((_, n) => states[n] === 'missing');
 }
@@ -229,12 +229,12 @@ export async function* examineLinks(ctx: Context, exam: Examination): AsyncGener
 }
 
 interface LinkFinding {
-  link: NotedLink;
+  link: RecordedLink;
   kind: 'link-missing' | 'link-changed' | 'link-stuck';
   found: string;
 }
 
-async function examineLink(link: NotedLink): Promise<LinkFinding | undefined> {
+async function examineLink(link: RecordedLink): Promise<LinkFinding | undefined> {
   try {
     const found = await lookAtLink(link.at);
     if (found?.target === link.target) return undefined;

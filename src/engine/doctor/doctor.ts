@@ -4,7 +4,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import { messageOf, TapeError } from '../../core/errors.js';
-import type { Deed } from '../../domain/audit/audit.js';
+import type { AuditedAction } from '../../domain/audit/audit.js';
 import { auditedRun } from '../../domain/audit/audited.js';
 import type { Context } from '../../domain/context.js';
 import { type DiskRow, listDisks } from '../../domain/disks/disks.js';
@@ -38,7 +38,7 @@ export async function examine(
   if (!options.repair) return await examineDisks(ctx, options, onFinding);
   await ownershipOf(ctx).require();
   const { checksums, adopt } = options;
-  const action: Deed = { operation: 'repair', kind: 'NONE', object: '', given: { checksums, adopt } };
+  const action: AuditedAction = { operation: 'repair', kind: 'NONE', object: '', given: { checksums, adopt } };
   const describe = ({ found, repaired }: Report) => ({ found, repaired });
   return await auditedRun(ctx, action, () => examineDisks(ctx, options, onFinding), describe);
 }

@@ -6,7 +6,7 @@ import type { Context } from '../../domain/context.js';
 import { suspendDisk } from '../../domain/health/failing-disks.js';
 import { suspendFailing } from '../../domain/health/suspensions.js';
 import { readShares } from '../../domain/quotas/shares.js';
-import { claimDrive, type DriveRange, giveBackDrive } from '../../domain/recalls/drives.js';
+import { claimDrive, type DriveRange, releaseDrive } from '../../domain/recalls/drives.js';
 import { readQueues } from '../../domain/recalls/queue.js';
 import { groupByVolume, type WaitingVolume } from '../../planner/queue.js';
 import { chooseNext, defaultPolicy, openBacklog } from '../../planner/schedule.js';
@@ -102,7 +102,7 @@ async function useDrive(
   } finally {
     options.leave.removeEventListener('abort', onLeave);
     lease.endRenewal();
-    await giveBackDrive(ctx, claimed).finally(() => {
+    await releaseDrive(ctx, claimed).finally(() => {
       if (calls.hasHung) options.onHang();
     });
   }

@@ -10,7 +10,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { FencedError } from '../../core/errors.js';
 import type { Context } from '../../domain/context.js';
 import { type Lease, renewLease } from '../../domain/recalls/drives.js';
-import { isHeld, noteReady, type ReadyCopy } from '../../domain/recalls/ends.js';
+import { isHeld, type ReadyCopy, recordReady } from '../../domain/recalls/ends.js';
 import type { CallWatch } from '../../restore-area/calls.js';
 import { confirmOwned } from '../../restore-area/ownership.js';
 
@@ -252,7 +252,7 @@ export class Confirmations {
     try {
       const copies = batch.map(({ copy }) => copy);
       await this.confirmDisks();
-      const confirmed = await noteReady(this.ctx, this.lease, copies);
+      const confirmed = await recordReady(this.ctx, this.lease, copies);
       for (const { copy, resolve, reject } of batch) {
         if (confirmed.has(copy.fileId)) resolve();
         else reject(this.lostError());

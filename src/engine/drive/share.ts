@@ -7,10 +7,10 @@
 import { logFailure } from '../../core/errors.js';
 import type { Context } from '../../domain/context.js';
 import {
+  deleteEngineProcess,
   type EngineProcess,
-  forgetEngineProcess,
-  noteEngineProcess,
   readDrivesAndAskers,
+  recordEngineProcess,
 } from '../../domain/recalls/drives.js';
 import { freeFor, freeForOthers, isToGiveBack, type SharingEngine } from '../../planner/drive-shares.js';
 
@@ -87,7 +87,7 @@ export class DriveShare {
   /** Called when all drives are released. Never rejects: other processes remove stale records. */
   async leave(): Promise<void> {
     await this.writing; // otherwise a pending write could recreate the record
-    await forgetEngineProcess(this.ctx, this.process.id).catch((error) => logFailure(this.ctx.log, error, 'drives'));
+    await deleteEngineProcess(this.ctx, this.process.id).catch((error) => logFailure(this.ctx.log, error, 'drives'));
   }
 
   private get isYielding(): boolean {
@@ -111,7 +111,7 @@ export class DriveShare {
   private writeRequest(): Promise<void> {
     this.requestedAt = performance.now(); // set before the write, so that only one of several drives writes
     const written = this.writing.then(() =>
-      noteEngineProcess(this.ctx, this.process, this.isYielding ? 0 : REQUEST_SECONDS),
+      recordEngineProcess(this.ctx, this.process, this.isYielding ? 0 : REQUEST_SECONDS),
     );
     this.writing = written.catch(() => {
       this.requestedAt = Number.NEGATIVE_INFINITY; // not recorded: write again before the next claim

@@ -11,10 +11,10 @@ import { addSeconds, secondsBetween } from '../../core/time.js';
 import type { Context } from '../../domain/context.js';
 import { composeLate } from '../../domain/notifications/mail/mail.js';
 import {
+  type ClaimedMail,
   claimMail,
   hasSender,
-  type Letter,
-  noteSender,
+  recordSender,
   SEND_SECONDS,
   type SendResult,
 } from '../../domain/notifications/mail/outbox.js';
@@ -46,10 +46,10 @@ export async function sendMail(
   transport: Transporter | undefined,
   { stop, abort }: MailSignals,
 ): Promise<number> {
-  if (transport) await noteSender(ctx);
+  if (transport) await recordSender(ctx);
   else if (await hasSender(ctx)) return 0;
   let processed = 0;
-  const sendCounted = async (email: Letter) => {
+  const sendCounted = async (email: ClaimedMail) => {
     await confirmOwned(ctx);
     const result = await send(ctx, transport, email, abort);
     count('tapegate_mail_total', { result: result.state.toLowerCase() });
@@ -67,7 +67,7 @@ export async function sendMail(
 async function send(
   ctx: Context,
   transport: Transporter | undefined,
-  email: Letter,
+  email: ClaimedMail,
   abort: AbortSignal,
 ): Promise<SendResult> {
   const body = email.isLate ? composeLate(email) : email.body;
@@ -109,7 +109,7 @@ async function send(
 }
 
 /** Whether to drop an email that the server has deferred again. */
-function isGivenUp({ deferredSince, deferrals }: Letter, now: string): boolean {
+function isGivenUp({ deferredSince, deferrals }: ClaimedMail, now: string): boolean {
   if (deferredSince === null || deferrals + 1 < DEFERRALS) return false;
   return secondsBetween(deferredSince, now) >= DEFERRED_SECONDS;
 }

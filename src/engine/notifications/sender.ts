@@ -19,7 +19,7 @@ import type { Context } from '../../domain/context.js';
 import {
   type ClaimedMessage,
   claimMessage,
-  noteMessage,
+  recordMessage,
   WEBHOOK_SECONDS,
   type WebhookResult,
 } from '../../domain/notifications/webhooks/outbox.js';
@@ -99,7 +99,7 @@ export class WebhookSender {
       const now = Math.floor(secondsOf(this.ctx.now()));
       const result = await postMessage(message, { targets: this.targets, signal, now, userAgent: this.userAgent });
       if (result.state !== 'LEFT') count('tapegate_webhooks_total', { result: result.state.toLowerCase() });
-      await noteMessage(this.ctx, message, result);
+      await recordMessage(this.ctx, message, result);
     } finally {
       deadline.end();
     }

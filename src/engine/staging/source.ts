@@ -9,7 +9,7 @@
 import { TapeError } from '../../core/errors.js';
 import type { Context } from '../../domain/context.js';
 import type { StagingRow } from '../../domain/staging/answers.js';
-import { noteUnread, stageAgain } from '../../domain/staging/answers.js';
+import { recordUnread, stageAgain } from '../../domain/staging/answers.js';
 import { tapeSeconds, within } from '../../restore-area/calls.js';
 import { type FileOnVolume, LibraryError, type MountedVolume } from '../../tape/drive-library.js';
 import {
@@ -72,7 +72,7 @@ export class StagedSource implements MountedVolume {
         throw error;
       }
       this.undelivered.record(file.path, error);
-      await noteUnread(this.ctx, this.staging.id, row);
+      await recordUnread(this.ctx, this.staging.id, row);
       throw new PostponedError(error.message, restSeconds(error, row.attempts, Math.random()), { cause: error });
     }
   }

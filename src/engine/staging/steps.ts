@@ -7,16 +7,16 @@ import {
   askAgain,
   type FailedStaging,
   failStaged,
-  noteAsked,
-  notePutOff,
-  noteReleased,
-  noteStaged,
-  noteStray,
-  noteWaiting,
   putOffReleases,
   readAttempts,
   readToPoll,
   readToRelease,
+  recordAsked,
+  recordPutOff,
+  recordReleased,
+  recordStaged,
+  recordStray,
+  recordWaiting,
   type StagingRow,
   type ToRelease,
   takeIntended,
@@ -52,14 +52,14 @@ export async function stageIntended(ctx: Context, staging: OpenStagingLibrary, m
     const stage = async (signal: AbortSignal) => checkId(staging, await library.stage(rows.map(toStagedFile), signal));
     const answer = await make('stage', stage).catch(async (error) => {
       const attempts = Math.min(...rows.map((row) => row.attempts));
-      await notePutOff(ctx, batch, addSeconds(ctx.now(), restSeconds(error, attempts, Math.random())));
+      await recordPutOff(ctx, batch, addSeconds(ctx.now(), restSeconds(error, attempts, Math.random())));
       throw error;
     });
     const pollAt = addSeconds(ctx.now(), pollSeconds(library.pollSeconds, 0, Math.random()));
-    const recorded = await noteAsked(ctx, { batch, remoteId: answer.id, pollAt });
+    const recorded = await recordAsked(ctx, { batch, remoteId: answer.id, pollAt });
     if (recorded < rows.length) {
       const fileIds = rows.map(({ fileId }) => fileId);
-      await noteStray(ctx, { libraryId, batch, remoteId: answer.id, fileIds });
+      await recordStray(ctx, { libraryId, batch, remoteId: answer.id, fileIds });
     }
     // states of other files are read again by the next poll
     const reported = new Set(answer.known.map(({ path }) => path));
@@ -91,7 +91,7 @@ export async function pollDue(ctx: Context, staging: OpenStagingLibrary, make: M
   await forEachDemand(groupDemands(due, library.limits.poll), async (rows) => {
     const states = await make('poll', (signal) => library.poll(toDemand(rows), signal)).catch(async (error) => {
       // otherwise this stage request would always be due first
-      if (isOfDemand(error)) await noteWaiting(ctx, id, rows, addSeconds(ctx.now(), POLL_AGAIN_SECONDS));
+      if (isOfDemand(error)) await recordWaiting(ctx, id, rows, addSeconds(ctx.now(), POLL_AGAIN_SECONDS));
       throw error;
     });
     const now = ctx.now();
@@ -124,7 +124,7 @@ export async function releaseDue(ctx: Context, staging: OpenStagingLibrary, make
     });
     const keptUntil = new Map(kept.map(({ path, until }) => [path, timeOfDate(until)]));
     const isKept = ({ path }: StagingRow) => keptUntil.has(path);
-    await noteReleased(ctx, libraryId, {
+    await recordReleased(ctx, libraryId, {
       released: rows.filter((row) => !isKept(row)),
       kept: rows.filter(isKept).map((row) => ({ ...row, until: keptUntil.get(row.path) ?? null })),
     });
@@ -194,7 +194,7 @@ async function writeStates(
   const byPath = new Map(states.map((state) => [state.path, state]));
   const answers = rows.map((row) => ({ row, state: byPath.get(row.path) }));
   const now = ctx.now();
-  await noteStaged(
+  await recordStaged(
     ctx,
     staging.id,
     answers.flatMap(({ row, state }) =>
@@ -220,7 +220,7 @@ async function writeStates(
     ...failed,
   ]);
   const waiting = answers.filter(({ state }) => state === undefined || state.state === 'waiting').map(({ row }) => row);
-  await noteWaiting(ctx, staging.id, waiting, pollAt);
+  await recordWaiting(ctx, staging.id, waiting, pollAt);
 }
 
 async function writeFailures(

@@ -32,7 +32,7 @@ export class KnownCallers {
 
   constructor(ctx: Context) {
     this.ctx = ctx;
-    for (const bell of ['access', 'rights']) ctx.events.onRing(bell, () => this.recent.clear());
+    for (const bell of ['access', 'rights']) ctx.events.onNotify(bell, () => this.recent.clear());
   }
 
   async get(identity: Identity, address: string | undefined): Promise<Caller> {

@@ -85,7 +85,7 @@ export function createIdentifier(ctx: Context): Identifier {
 function noteUnknown(ctx: Context, req: Request, { message }: HttpError): void {
   const asker = { name: '', way: 'unknown', tokenId: undefined, address: addressOf(req) } as const;
   const given = { problem: message, endpoint: endpointOf(req) };
-  ctx.refusals.note(asker, { operation: 'identify', kind: 'NONE', object: '', given }, 'UNAUTHENTICATED');
+  ctx.refusals.record(asker, { operation: 'identify', kind: 'NONE', object: '', given }, 'UNAUTHENTICATED');
 }
 
 /** A proxy makes every client local, so its clients must authenticate. */

@@ -38,8 +38,8 @@ export class OpenAnswers {
     this.ctx = ctx;
     this.timer = setInterval(() => this.look(), LOOK_MS).unref();
     const bells = [
-      ctx.events.onRing('access', () => this.look()),
-      ctx.events.onRing('rights', () => {
+      ctx.events.onNotify('access', () => this.look()),
+      ctx.events.onNotify('rights', () => {
         this.haveRightsChanged = true;
         this.look();
       }),

@@ -29,7 +29,7 @@ export class TokenCallers {
 
   constructor(ctx: Context) {
     this.ctx = ctx;
-    for (const bell of ['access', 'rights']) ctx.events.onRing(bell, () => this.recent.clear());
+    for (const bell of ['access', 'rights']) ctx.events.onNotify(bell, () => this.recent.clear());
   }
 
   /**

@@ -20,7 +20,7 @@ import type { Context } from '../../domain/context.js';
 import { FIRST_LIBRARY } from '../../domain/libraries/libraries.js';
 import { FollowedLibraries, readingKey } from '../../engine/followed-libraries.js';
 import { runJobs, WorkSignal } from '../../engine/jobs/jobs.js';
-import { forgetProcess, replay, type Told } from '../../telemetry/forwarded.js';
+import { deleteProcess, replay, type Told } from '../../telemetry/forwarded.js';
 
 /** Messages to an engine process. */
 export type EngineOrder =
@@ -101,7 +101,7 @@ export async function startEngineProcesses({ ctx, connection }: Runtime): Promis
     },
   });
   const bell = new WorkSignal();
-  const unlisten = ctx.events.onRing('library', () => bell.notify());
+  const unlisten = ctx.events.onNotify('library', () => bell.notify());
   const follow = { name: 'libraries', bell, everyMs: LIBRARIES_MS, run: () => others.follow() };
   void runJobs(ctx, stopping.signal, [follow]);
   return {
@@ -253,7 +253,7 @@ class SupervisedProcess {
     if (this.child !== child) return;
     this.child = undefined;
     if (this.aliveAt === undefined) loading.end();
-    forgetProcess(child.pid);
+    deleteProcess(child.pid);
     clearInterval(this.watch);
     child.kill('SIGKILL');
     if (child.connected) child.disconnect();

@@ -196,13 +196,13 @@ function cannotListen(error: unknown, { port, host, names }: { port: number; hos
  * @returns a function that stops the heartbeat and removes the record
  */
 async function keepHeartbeat(ctx: Context, parts: Parts): Promise<() => Promise<void>> {
-  const { BEAT_MS, forgetProcess, noteProcess } = await import('../../domain/site/processes.js');
+  const { BEAT_MS, deleteProcess, recordProcess } = await import('../../domain/site/processes.js');
   const { version } = JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8'));
   const kinds = [...(parts.gateway ? ['GATEWAY' as const] : []), ...(parts.engine ? ['ENGINE' as const] : [])];
   const processes = kinds.map((kind) => ({ id: randomUUID(), kind, host: hostname(), pid: process.pid, version }));
   let last: Promise<unknown> = Promise.resolve();
   const beat = () => {
-    last = Promise.all(processes.map((each) => noteProcess(ctx, each))).catch((error) =>
+    last = Promise.all(processes.map((each) => recordProcess(ctx, each))).catch((error) =>
       logFailure(ctx.log, error, 'recording this process'),
     );
   };
@@ -212,7 +212,7 @@ async function keepHeartbeat(ctx: Context, parts: Parts): Promise<() => Promise<
   return async () => {
     clearInterval(timer);
     await last;
-    await Promise.all(processes.map(({ id }) => forgetProcess(ctx, id))).catch(() => {}); // the record becomes stale soon
+    await Promise.all(processes.map(({ id }) => deleteProcess(ctx, id))).catch(() => {}); // the record becomes stale soon
   };
 }
 

@@ -9,10 +9,10 @@ import {
   type DueLink,
   type Link,
   markLinks,
-  noteEarlyLinks,
-  noteLinks,
-  noteSettled,
   readNoted,
+  recordEarlyLinks,
+  recordLinks,
+  recordSettled,
   type SettledLink,
   setLinkRoot,
 } from '../../domain/links/links.js';
@@ -70,7 +70,7 @@ export class LinkKeeper {
   }
 
   private async makeNoted(copies: readonly { fileId: bigint; diskId: number }[]): Promise<void> {
-    const links = await noteEarlyLinks(this.ctx, copies);
+    const links = await recordEarlyLinks(this.ctx, copies);
     const mountpoints = (await listDisks(this.ctx)).map(({ mountpoint }) => mountpoint);
     // the job reports obstacles
     const options = { mountpoints, attributesOf: this.attributesOf };
@@ -98,7 +98,7 @@ export class LinkKeeper {
     const wanted = due.flatMap((link) =>
       link.wanted && !problems.has(link.fileId) ? [{ ...link, ...link.wanted }] : [],
     );
-    const changed = await noteLinks(
+    const changed = await recordLinks(
       this.ctx,
       wanted.filter((link) => !link.isThere || !isSameLink(link, link.noted)),
     );
@@ -108,7 +108,7 @@ export class LinkKeeper {
     await this.sync(made, trying);
     const isMade = new Set(made.map(({ fileId }) => fileId));
     const settled = due.filter((link) => link.wanted === null || isMade.has(link.fileId) || problems.has(link.fileId));
-    const noted = await noteSettled(
+    const noted = await recordSettled(
       this.ctx,
       settled.map((link) => toSettled(link, problems.get(link.fileId) ?? null)),
     );

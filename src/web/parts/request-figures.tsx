@@ -1,6 +1,6 @@
 /** How far a request is, in its view and in the list. */
 import type { ComponentChildren } from 'preact';
-import { tellFiles, tellMissing } from '../../core/requested-files.js';
+import { formatFiles, formatMissing } from '../../core/requested-files.js';
 import type { RequestLineFragment } from '../../generated/web-operations';
 import { count, formatBytes, share } from '../format';
 import { Bar } from './bar';
@@ -38,7 +38,7 @@ export function RequestFigures({ request, name, isTold = false, why, children }:
 
 function tellFigures(request: RequestLineFragment): string {
   const { state, bytesOnDisk, bytesTotal } = request;
-  const missing = tellMissing(request, count);
+  const missing = formatMissing(request, count);
   const bytes = `${formatBytes(bytesOnDisk)} of ${formatBytes(bytesTotal)}`;
-  return `${isOver(state) ? 'Had ' : ''}${tellFiles(request, count)}, ${bytes}${missing && `; ${missing}`}`;
+  return `${isOver(state) ? 'Had ' : ''}${formatFiles(request, count)}, ${bytes}${missing && `; ${missing}`}`;
 }

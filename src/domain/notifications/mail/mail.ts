@@ -4,7 +4,7 @@ import { isLoopback } from '../../../core/address-ranges.js';
 import { formatBytes } from '../../../core/bytes.js';
 import { plural } from '../../../core/plural.js';
 import { printable } from '../../../core/printable.js';
-import { tellFiles, tellMissing } from '../../../core/requested-files.js';
+import { formatFiles, formatMissing } from '../../../core/requested-files.js';
 import type { NotificationKind, UnresolvedReason } from '../../../generated/prisma/enums.js';
 
 export interface MailFacts {
@@ -100,12 +100,12 @@ function composeExpiring(facts: MailFacts): Mail {
 }
 
 function composeLast(facts: MailFacts): Mail {
-  const missing = tellMissing(facts);
+  const missing = formatMissing(facts);
   const outcome =
     facts.filesTotal === 0
       ? 'No files'
       : facts.filesFailed === 0
-        ? (missing && `Restored ${tellFiles(facts)}`) || 'Restored'
+        ? (missing && `Restored ${formatFiles(facts)}`) || 'Restored'
         : facts.filesOnDisk === 0
           ? 'Restore failed'
           : 'Partly restored';
@@ -115,7 +115,7 @@ function composeLast(facts: MailFacts): Mail {
       ? `Your request ${nameRequest(facts)} matches no file in the catalogue.`
       : `Your request ${nameRequest(facts)} has finished.`,
     '',
-    `  on disk:  ${missing ? tellFiles(facts) : plural(facts.filesOnDisk, 'file')}, ${formatBytes(facts.bytesOnDisk)}`,
+    `  on disk:  ${missing ? formatFiles(facts) : plural(facts.filesOnDisk, 'file')}, ${formatBytes(facts.bytesOnDisk)}`,
     ...(facts.filesFailed > 0 ? [`  failed:   ${plural(facts.filesFailed, 'file')}`] : []),
     ...(facts.filesUnknown > 0 ? [`  unknown:  ${plural(facts.filesUnknown, 'name')} not found`] : []),
     ...(facts.filesRefused > 0 ? [`  quota:    ${plural(facts.filesRefused, 'file')} with no room in your quota`] : []),
@@ -186,7 +186,7 @@ function formatTime(time: string): string {
   return `${time.slice(0, 19).replace('T', ' ')} UTC`;
 }
 
-/** A path may contain line breaks, and characters that change what a reader sees. */
+/** A path may contain line breaks, and characters that change the displayed text. */
 const oneLine = printable;
 
 function text(lines: string[]): string {

@@ -42,11 +42,11 @@ export async function queueMail(ctx: Context, tx: Transaction, requestIds: reado
      ORDER BY r.id, d.kind`,
   );
   if (due.length > 0) tx.send(plannedFreely()); // the figures cover all files of a request
-  for (const letter of due) await writeLetter(ctx, tx, letter);
+  for (const letter of due) await writeEmail(ctx, tx, letter);
 }
 
-/** Deletes emails that nobody has begun to send, if their reason no longer applies to the locked requests. */
-export async function withdrawLetters(tx: Transaction, requestIds: readonly number[]): Promise<void> {
+/** Deletes emails that no engine has begun to send, if their reason no longer applies to the locked requests. */
+export async function deleteUnsentMail(tx: Transaction, requestIds: readonly number[]): Promise<void> {
   await tx.query(
     sql`DELETE FROM notification n USING request r
         WHERE n.request_id = ANY(${requestIds}::int[]) AND r.id = n.request_id AND n.state = 'PENDING' AND n.claimed_at IS NULL
@@ -55,11 +55,7 @@ export async function withdrawLetters(tx: Transaction, requestIds: readonly numb
 }
 
 /** Writes an email unless the request has one of this kind. */
-async function writeLetter(
-  ctx: Context,
-  tx: Transaction,
-  { id, kind, recipient, expiresAt }: DueLetter,
-): Promise<void> {
+async function writeEmail(ctx: Context, tx: Transaction, { id, kind, recipient, expiresAt }: DueLetter): Promise<void> {
   const { subject, body } = composeMail(kind, { ...(await readFacts(tx, id)), link: linkToRequest(ctx.config, id) });
   const [messageId, now] = [createMessageId(ctx.config.mailFrom), ctx.now()];
   await tx.query(
@@ -137,7 +133,7 @@ export async function queueExpiring(ctx: Context, stop: AbortSignal): Promise<nu
         sql`DELETE FROM notification WHERE kind = 'EXPIRING' AND request_id = ANY(${due.map(({ id }) => id)}::int[])`,
       );
       tx.send(plannedFreely()); // the figures cover all files of a request
-      for (const letter of due) await writeLetter(ctx, tx, letter);
+      for (const letter of due) await writeEmail(ctx, tx, letter);
       return due.length;
     });
   }

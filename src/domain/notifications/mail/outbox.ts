@@ -1,6 +1,6 @@
 /**
  * The sending side of the outbox. Each user and the whole site have a rate: emails claimed in the last minute count,
- * and emails over the rate wait in order. The user whose last email is the oldest goes first, so that many emails of
+ * and emails over the rate wait in order. The user whose last email is the oldest is first, so that many emails of
  * one user delay no other user. The times of the claims are stored, so rates apply across engines and restarts.
  */
 
@@ -15,12 +15,12 @@ import type { Context } from '../../context.js';
 import { boundsOf, type KeyPage } from '../../page-keys.js';
 import { allow, isVisibleQuota } from '../../policy.js';
 
-export interface Letter
+export interface ClaimedMail
   extends Pick<Notification, 'id' | 'recipient' | 'subject' | 'body' | 'messageId' | 'attempts' | 'createdAt'>,
     Pick<Notification, 'deferredSince' | 'deferrals'> {
   /** Its request has ended since it was written. */
   isLate: boolean;
-  /** It announces an expiry that has come, or was postponed. */
+  /** It announces an expiry that has passed, or was postponed. */
   isMoot: boolean;
 }
 
@@ -46,13 +46,13 @@ export const SEND_SECONDS = 900;
  */
 export async function claimMail(
   ctx: Context,
-  { inTurn, send }: { inTurn: boolean; send: (letter: Letter) => Promise<SendResult> },
+  { inTurn, send }: { inTurn: boolean; send: (letter: ClaimedMail) => Promise<SendResult> },
 ): Promise<boolean> {
   const now = ctx.now();
   let claimedUntil = addSeconds(now, CLAIM_SECONDS);
   const letter = await transaction(ctx.db.pool, 'claimMail', async (tx) => {
     if (!inTurn) return await claimOldest(tx, { now, claimedUntil, which: sql`true` });
-    const quotaId = await findTurn(ctx, tx, now);
+    const quotaId = await findNextQuota(ctx, tx, now);
     return quotaId && (await claimOldest(tx, { now, claimedUntil, which: sql`n.quota_id = ${quotaId}` }));
   });
   if (!letter) return false;
@@ -71,12 +71,12 @@ export async function claimMail(
   }, RENEW_MS);
   const result = await send(letter).finally(() => clearInterval(timer));
   await renewal;
-  await noteMail(ctx, letter, { result, claimedUntil });
+  await recordMail(ctx, letter, { result, claimedUntil });
   return true;
 }
 
 /** @returns the time until which the email is claimed; the given one if another sender has claimed it */
-async function renewClaim(ctx: Context, { id }: Letter, claimedUntil: string): Promise<string> {
+async function renewClaim(ctx: Context, { id }: ClaimedMail, claimedUntil: string): Promise<string> {
   const until = addSeconds(ctx.now(), CLAIM_SECONDS);
   const { rowCount } = await ctx.db.pool.query(
     sql`UPDATE notification SET next_try_at = ${until} WHERE id = ${id} AND state = 'PENDING' AND next_try_at = ${claimedUntil}`,
@@ -88,11 +88,11 @@ async function renewClaim(ctx: Context, { id }: Letter, claimedUntil: string): P
 async function claimOldest(
   tx: Transaction,
   { now, claimedUntil, which }: { now: string; claimedUntil: string; which: Sql },
-): Promise<Letter | undefined> {
-  const [found] = await tx.query<Letter>(
+): Promise<ClaimedMail | undefined> {
+  const [found] = await tx.query<ClaimedMail>(
     sql`UPDATE notification m SET next_try_at = ${claimedUntil}, claimed_at = ${now} FROM (
           SELECT n.id FROM notification n WHERE n.state = 'PENDING' AND n.next_try_at <= ${now} AND ${which}
-          ORDER BY n.next_try_at, n.id LIMIT 1 ${locking.freeLetter}
+          ORDER BY n.next_try_at, n.id LIMIT 1 ${locking.freeEmail}
         ) due WHERE m.id = due.id
         RETURNING m.id, m.recipient, m.subject, m.body, m.message_id AS "messageId", m.attempts, m.created_at AS "createdAt",
           m.deferred_since AS "deferredSince", m.deferrals,
@@ -103,10 +103,10 @@ async function claimOldest(
   return found;
 }
 
-/** Records an accepted email as sent, regardless of who holds the claim. Other results count only from the last claimant. */
-async function noteMail(
+/** Records an accepted email as sent, even if another engine holds the claim by now. Other results count only from the last claimant. */
+async function recordMail(
   ctx: Context,
-  letter: Letter,
+  letter: ClaimedMail,
   { result, claimedUntil }: { result: SendResult; claimedUntil: string },
 ): Promise<void> {
   const none = { error: null, nextTryAt: null, isDeferred: false };
@@ -125,7 +125,7 @@ async function noteMail(
 const NOTE_SECONDS = 60;
 
 /** Records that an engine with a mail server is running, so that engines without one leave the mail to it. */
-export async function noteSender(ctx: Context): Promise<void> {
+export async function recordSender(ctx: Context): Promise<void> {
   const now = ctx.now();
   await ctx.db.pool.query(
     sql`INSERT INTO mail_sender (id, seen_at) VALUES (1, ${now}) ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at
@@ -168,7 +168,7 @@ const waitingUsers: Sql = sql`WITH RECURSIVE waiting AS (
       ORDER BY n.quota_id, n.next_try_at LIMIT 1) o)`;
 
 /** Finds the quota whose email is sent next, until the commit for this process alone; undefined if none may be sent. */
-async function findTurn(ctx: Context, tx: Transaction, now: string): Promise<number | undefined> {
+async function findNextQuota(ctx: Context, tx: Transaction, now: string): Promise<number | undefined> {
   const { mailRate, userMailRate } = ctx.config.limits;
   const isOfUser = sql`m.quota_id = w.quota_id`;
   await tx.query(sql`SELECT FROM mail_sender s ${locking.turns}`);

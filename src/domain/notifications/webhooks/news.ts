@@ -16,10 +16,10 @@ import type { Context } from '../../context.js';
 import { linkToRequest } from '../mail/mail.js';
 
 /** A condition on webhooks `w` that receive events of the quota. */
-const tellsOf = (quotaId: Sql): Sql => sql`(w.quota_id IS NULL OR w.quota_id = ${quotaId})`;
+const receivesFrom = (quotaId: Sql): Sql => sql`(w.quota_id IS NULL OR w.quota_id = ${quotaId})`;
 
 /** A webhook may receive the event `e`. Disabled ones count: they may be enabled before the next event. */
-const isWatched = sql`e.request_id IS NOT NULL AND EXISTS (SELECT FROM request r JOIN webhook w ON ${tellsOf(sql`r.quota_id`)}
+const isWatched = sql`e.request_id IS NOT NULL AND EXISTS (SELECT FROM request r JOIN webhook w ON ${receivesFrom(sql`r.quota_id`)}
   WHERE r.id = e.request_id)`;
 
 /** Processes new events step by step in one engine. */
@@ -28,11 +28,11 @@ export async function queueWebhooks(ctx: Context, stop: AbortSignal): Promise<vo
   if (rowCount === 0) return;
   await ctx.events.newestId(); // numbers all committed events
   for (let isMore = true; isMore && !stop.aborted; ) {
-    isMore = await transaction(ctx.db.pool, 'queueWebhooks', async (tx) => await lookThroughNext(ctx, tx));
+    isMore = await transaction(ctx.db.pool, 'queueWebhooks', async (tx) => await processNext(ctx, tx));
   }
 }
 
-async function lookThroughNext(ctx: Context, tx: Transaction): Promise<boolean> {
+async function processNext(ctx: Context, tx: Transaction): Promise<boolean> {
   if (!(await tryAdvisory(tx, 'webhooks'))) return false;
   const [cursor] = await tx.query<{ last: bigint }>(sql`SELECT last FROM webhook_cursor`);
   if (!cursor) return false;
@@ -43,7 +43,7 @@ async function lookThroughNext(ctx: Context, tx: Transaction): Promise<boolean> 
     ctx.log.error({ after: String(cursor.last) }, 'events were removed before they were sent to webhooks');
   const events = await table.readRange(range, isWatched);
   const ofRequests = events.filter((event): event is ProgressEvent => !isStageEvent(event));
-  await tellOf(ctx, tx, ofRequests);
+  await reportEvents(ctx, tx, ofRequests);
   await tx.query(sql`UPDATE webhook_cursor SET last = ${range.upTo}`);
   return true;
 }
@@ -78,7 +78,7 @@ const states: Partial<Record<RequestState, WebhookEvent>> = {
   CANCELLED: 'REQUEST_ENDED',
 };
 
-async function tellOf(ctx: Context, tx: Transaction, events: readonly ProgressEvent[]): Promise<void> {
+async function reportEvents(ctx: Context, tx: Transaction, events: readonly ProgressEvent[]): Promise<void> {
   if (events.length === 0) return;
   const requests = await readRequests(tx, [...new Set(events.map(({ requestId }) => requestId))]);
   const quotas = [...new Set([...requests.values()].map(({ quotaId }) => quotaId))];
@@ -93,7 +93,7 @@ async function tellOf(ctx: Context, tx: Transaction, events: readonly ProgressEv
     for (const news of newsOf(event, request)) messages.push(...tell(ctx, webhooks, { news, event, request }));
   }
   await queueMessages(ctx, tx, messages);
-  await noteSeen(tx, requests);
+  await recordSeen(tx, requests);
 }
 
 async function readRequests(tx: Transaction, ids: readonly number[]): Promise<Map<number, Request>> {
@@ -150,7 +150,7 @@ function tell(
   }));
 }
 
-async function noteSeen(tx: Transaction, requests: ReadonlyMap<number, Request>): Promise<void> {
+async function recordSeen(tx: Transaction, requests: ReadonlyMap<number, Request>): Promise<void> {
   const rows = [...requests].flatMap(([id, { seen }]) => (seen ? [{ id, ...seen }] : []));
   await tx.query(
     sql`INSERT INTO webhook_request (request_id, state, is_started, has_first_file)
@@ -169,7 +169,7 @@ const ROOM_AGAIN = 0.8;
 
 /** Only one engine does so at a time. */
 export async function queueNearEnds(ctx: Context, stop: AbortSignal): Promise<void> {
-  for (const step of [tellExpiring, tellNearlyFull]) {
+  for (const step of [reportExpiring, reportNearlyFull]) {
     for (let told = BATCH; told === BATCH && !stop.aborted; ) {
       told = await transaction(ctx.db.pool, 'queueWebhooks', async (tx) => {
         return (await tryAdvisory(tx, 'webhooks')) ? await step(ctx, tx) : 0;
@@ -179,13 +179,13 @@ export async function queueNearEnds(ctx: Context, stop: AbortSignal): Promise<vo
 }
 
 const toldOf = (event: WebhookEvent, quotaId: Sql): Sql => sql`ARRAY(SELECT w.id FROM webhook w
-  WHERE w.disabled_at IS NULL AND ${event}::"WebhookEvent" = ANY(w.events) AND ${tellsOf(quotaId)} ORDER BY w.id)`;
+  WHERE w.disabled_at IS NULL AND ${event}::"WebhookEvent" = ANY(w.events) AND ${receivesFrom(quotaId)} ORDER BY w.id)`;
 
 /** Reports requests that expire soon, except those created with a shorter lifetime than the notice. */
-async function tellExpiring(ctx: Context, tx: Transaction): Promise<number> {
+async function reportExpiring(ctx: Context, tx: Transaction): Promise<number> {
   const now = ctx.now();
   const seconds = ctx.config.expiryNoticeHours * 3600;
-  const rows = await tx.query<ToldRequest & { quotaId: number; webhooks: number[] }>(
+  const rows = await tx.query<ReportedRequest & { quotaId: number; webhooks: number[] }>(
     sql`SELECT * FROM (
           SELECT r.id AS "requestId", r.quota_id AS "quotaId", q."user", r.label, r.state, r.files_total AS "filesTotal",
             r.files_on_disk AS "filesOnDisk", r.files_failed AS "filesFailed", r.bytes_total AS "bytesTotal",
@@ -215,7 +215,7 @@ async function tellExpiring(ctx: Context, tx: Transaction): Promise<number> {
   return rows.length;
 }
 
-async function tellNearlyFull(ctx: Context, tx: Transaction): Promise<number> {
+async function reportNearlyFull(ctx: Context, tx: Transaction): Promise<number> {
   const now = ctx.now();
   const usedOf = (part: number) => sql`q.size::numeric * ${part}::numeric`;
   await tx.query(
@@ -258,7 +258,7 @@ export const eventTypes: Record<WebhookEvent, string> = {
 export const TEST_TYPE = 'webhook.test';
 
 /** A request in a message, at the time of the event; sizes are bytes. */
-interface ToldRequest {
+interface ReportedRequest {
   requestId: number;
   user: string;
   label: string;
@@ -289,7 +289,7 @@ interface NewMessage {
   data: object;
 }
 
-function describeRequest({ config }: Context, request: ToldRequest): object {
+function describeRequest({ config }: Context, request: ReportedRequest): object {
   const { requestId, user, label, state, retention } = request;
   const { filesTotal, filesOnDisk, filesFailed, bytesTotal, bytesOnDisk } = request;
   const figures = { filesTotal, filesOnDisk, filesFailed, bytesTotal, bytesOnDisk };

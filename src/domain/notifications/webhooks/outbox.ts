@@ -72,8 +72,8 @@ export async function claimMessage(ctx: Context, busy: readonly number[] = []): 
   return rows[0];
 }
 
-/** Records an accepted message as sent, regardless of who holds the claim. Other results count only from the last claimant. */
-export async function noteMessage(ctx: Context, message: ClaimedMessage, result: WebhookResult): Promise<void> {
+/** Records an accepted message as sent, even if another engine holds the claim by now. Other results count only from the last claimant. */
+export async function recordMessage(ctx: Context, message: ClaimedMessage, result: WebhookResult): Promise<void> {
   const now = ctx.now();
   const isMine = sql`w.id = ${message.webhookId} AND w.next_try_at = ${message.claimedUntil}`;
   if (result.state === 'SENT') {
@@ -88,14 +88,14 @@ export async function noteMessage(ctx: Context, message: ClaimedMessage, result:
     const mine = await tx.query(sql`SELECT FROM webhook w WHERE ${isMine} ${locking.webhook}`);
     if (mine.length === 0) return;
     if (result.state === 'LEFT') await tx.query(sql`UPDATE webhook w SET next_try_at = ${now} WHERE ${isMine}`);
-    else await noteFailedTry(ctx, tx, { message, result, isMine });
+    else await recordFailedTry(ctx, tx, { message, result, isMine });
   });
 }
 
 const took = (now: string): Sql =>
   sql`failures = 0, failing_since = NULL, last_error = NULL, sent_at = ${now}, next_try_at = ${now}`;
 
-async function noteFailedTry(
+async function recordFailedTry(
   ctx: Context,
   tx: Transaction,
   failed: { message: ClaimedMessage; result: Extract<WebhookResult, { error: string }>; isMine: Sql },

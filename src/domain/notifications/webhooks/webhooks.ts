@@ -41,26 +41,30 @@ export interface WebhookWithSecret {
 /** @throws InvalidInputError, NotFoundError, ForbiddenError */
 export async function createWebhook(ctx: Context, input: CreateWebhookInput): Promise<WebhookWithSecret> {
   const secret = makeSecret();
-  const given = { ...input, url: UNTOLD };
-  const id = await audited(ctx, { operation: 'createWebhook', kind: 'WEBHOOK', object: '', given }, async (note) => {
-    const quota = checkQuota(ctx, input.quota ?? undefined);
-    const checked = checkWebhook(ctx, input);
-    const events = checked.events ?? Object.values(WebhookEvent);
-    return await transaction(ctx.db.pool, 'createWebhook', async (tx) => {
-      await lockAdvisory(tx, 'webhooks');
-      const quotaId = quota === undefined ? null : await findQuotaId(tx, quota);
-      await checkRoomFor(tx, quotaId, quota);
-      await beginWatching(tx, quotaId);
-      const [row] = await tx.query<{ id: number }>(
-        sql`INSERT INTO webhook (quota_id, url, events, note, secret, made_at, made_by, next_try_at)
+  const given = { ...input, url: HIDDEN };
+  const id = await audited(
+    ctx,
+    { operation: 'createWebhook', kind: 'WEBHOOK', object: '', given },
+    async (auditEntry) => {
+      const quota = checkQuota(ctx, input.quota ?? undefined);
+      const checked = checkWebhook(ctx, input);
+      const events = checked.events ?? Object.values(WebhookEvent);
+      return await transaction(ctx.db.pool, 'createWebhook', async (tx) => {
+        await lockAdvisory(tx, 'webhooks');
+        const quotaId = quota === undefined ? null : await findQuotaId(tx, quota);
+        await checkRoomFor(tx, quotaId, quota);
+        await beginWatching(tx, quotaId);
+        const [row] = await tx.query<{ id: number }>(
+          sql`INSERT INTO webhook (quota_id, url, events, note, secret, made_at, made_by, next_try_at)
             VALUES (${quotaId}, ${checked.url}, ${events}::"WebhookEvent"[], ${checked.note ?? ''}, ${secret}, ${ctx.now()},
               ${ctx.caller.name}, ${ctx.now()}) RETURNING id`,
-      );
-      const { id } = row as { id: number };
-      await tx.query(note({ object: id }));
-      return id;
-    });
-  });
+        );
+        const { id } = row as { id: number };
+        await tx.query(auditEntry({ object: id }));
+        return id;
+      });
+    },
+  );
   return { webhook: await readWebhook(ctx, id), secret };
 }
 
@@ -68,7 +72,7 @@ export async function createWebhook(ctx: Context, input: CreateWebhookInput): Pr
 const makeSecret = (): string => `whsec_${randomBytes(32).toString('base64')}`;
 
 /** Replaces URLs in the audit, which may name a person or contain a secret. */
-const UNTOLD = '…';
+const HIDDEN = '…';
 
 function checkQuota(ctx: Context, quota: string | undefined): string | undefined {
   if (quota !== undefined) {
@@ -150,8 +154,8 @@ interface SetWebhookInput extends Settings {
 /** Changes the given fields. @throws InvalidInputError, NotFoundError, ForbiddenError */
 export async function setWebhook(ctx: Context, input: SetWebhookInput): Promise<ShownWebhook> {
   const { id, ...settings } = input;
-  const given = { ...settings, ...(settings.url ? { url: UNTOLD } : {}) };
-  await audited(ctx, { operation: 'setWebhook', kind: 'WEBHOOK', object: id, given }, async (note) => {
+  const given = { ...settings, ...(settings.url ? { url: HIDDEN } : {}) };
+  await audited(ctx, { operation: 'setWebhook', kind: 'WEBHOOK', object: id, given }, async (auditEntry) => {
     const { url, events, note: words } = checkWebhook(ctx, settings);
     await transaction(ctx.db.pool, 'setWebhook', async (tx) => {
       await lockWebhook(ctx, tx, id);
@@ -163,7 +167,7 @@ export async function setWebhook(ctx: Context, input: SetWebhookInput): Promise<
       if (input.isEnabled === true || url !== null) await tx.query(beginAnew(ctx, id, input.isEnabled === true));
       if (input.isEnabled === false) await tx.query(switchOff(ctx, id));
       if (input.isEnabled === true) await tx.query(tryAgain(ctx, id));
-      await tx.query(note());
+      await tx.query(auditEntry());
       await tx.query(sql`SELECT pg_notify('tapegate', 'webhook')`);
     });
   });
@@ -186,14 +190,14 @@ const tryAgain = (ctx: Context, id: number): Sql =>
 /** Signs messages with both secrets for a day, so that receivers can switch. @throws NotFoundError, ForbiddenError */
 export async function rotateWebhookSecret(ctx: Context, id: number): Promise<WebhookWithSecret> {
   const secret = makeSecret();
-  await audited(ctx, { operation: 'rotateWebhookSecret', kind: 'WEBHOOK', object: id }, async (note) => {
+  await audited(ctx, { operation: 'rotateWebhookSecret', kind: 'WEBHOOK', object: id }, async (auditEntry) => {
     await transaction(ctx.db.pool, 'rotateWebhookSecret', async (tx) => {
       await lockWebhook(ctx, tx, id);
       const until = addSeconds(ctx.now(), OLD_SECRET_SECONDS);
       await tx.query(
         sql`UPDATE webhook w SET old_secret = w.secret, old_secret_until = ${until}, secret = ${secret} WHERE w.id = ${id}`,
       );
-      await tx.query(note());
+      await tx.query(auditEntry());
     });
   });
   return { webhook: await readWebhook(ctx, id), secret };
@@ -201,7 +205,7 @@ export async function rotateWebhookSecret(ctx: Context, id: number): Promise<Web
 
 /** Sends a test message, unless one is pending. @throws NotFoundError, ForbiddenError */
 export async function testWebhook(ctx: Context, id: number): Promise<ShownWebhook> {
-  await audited(ctx, { operation: 'testWebhook', kind: 'WEBHOOK', object: id }, async (note) => {
+  await audited(ctx, { operation: 'testWebhook', kind: 'WEBHOOK', object: id }, async (auditEntry) => {
     await transaction(ctx.db.pool, 'testWebhook', async (tx) => {
       await lockWebhook(ctx, tx, id);
       const waiting = await tx.query(
@@ -209,7 +213,7 @@ export async function testWebhook(ctx: Context, id: number): Promise<ShownWebhoo
       );
       const about = { key: randomUUID(), at: ctx.now(), quotaId: null, requestId: null, data: {} };
       if (waiting.length === 0) await queueMessages(ctx, tx, [{ webhookId: id, type: TEST_TYPE, ...about }]);
-      await tx.query(note());
+      await tx.query(auditEntry());
     });
   });
   return await readWebhook(ctx, id);
@@ -217,12 +221,12 @@ export async function testWebhook(ctx: Context, id: number): Promise<ShownWebhoo
 
 /** Removes a webhook with its pending messages. @throws NotFoundError, ForbiddenError */
 export async function removeWebhook(ctx: Context, id: number): Promise<ShownWebhook> {
-  return await audited(ctx, { operation: 'removeWebhook', kind: 'WEBHOOK', object: id }, async (note) => {
+  return await audited(ctx, { operation: 'removeWebhook', kind: 'WEBHOOK', object: id }, async (auditEntry) => {
     const removed = await readWebhook(ctx, id);
     await transaction(ctx.db.pool, 'removeWebhook', async (tx) => {
       await lockWebhook(ctx, tx, id);
       await tx.query(sql`DELETE FROM webhook WHERE id = ${id}`);
-      await tx.query(note());
+      await tx.query(auditEntry());
     });
     return removed;
   });
