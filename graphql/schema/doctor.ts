@@ -5,8 +5,8 @@ import { ForbiddenError, InvalidInputError } from '../../src/core/errors.js';
 import type { LookedAt } from '../../src/domain/doctor/findings.js';
 import {
   describeUnchecked,
+  type FindingCursor,
   type FindingPage,
-  type FindingPlace,
   listFindings,
   type RowFinding,
   readLookedAt,
@@ -102,11 +102,11 @@ function toConnection({ after }: DefaultConnectionArguments, { findings, next }:
   return { edges, pageInfo };
 }
 
-function readPlace(cursor: string | null | undefined): FindingPlace | undefined {
+function readPlace(cursor: string | null | undefined): FindingCursor | undefined {
   return cursor == null ? undefined : cursors.read(cursor);
 }
 
-const cursors = createCursors<FindingPlace>('finding', {
+const cursors = createCursors<FindingCursor>('finding', {
   format: ({ kind, key }) => `${kind}:${key}`,
   parse: (text) => {
     const [, kind = '', key] = /^([a-z-]{1,50}):(-1|\d{1,18})$/.exec(text) ?? [];

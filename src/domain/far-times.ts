@@ -7,7 +7,7 @@
 import { raw, type Sql, sql } from '../db/sql.js';
 import { databaseNow, isRunning } from './conditions.js';
 import type { Context } from './context.js';
-import type { FaultKind } from './doctor/findings.js';
+import type { RepairableKind } from './doctor/findings.js';
 
 interface Times {
   kind: string;
@@ -120,7 +120,7 @@ function endFar(times: Times, now: Sql, keys: Sql): Sql {
   return sql`UPDATE ${times.table} SET ${changes} WHERE ${isFar(times, now)} AND ${keys}`;
 }
 
-export const farTimeFaults: readonly FaultKind[] = all.map((times) => ({
+export const farTimeKinds: readonly RepairableKind[] = all.map((times) => ({
   kind: times.kind,
   find: (after, limit, now) => sql`SELECT ${times.key}::bigint AS key, ${times.thing} AS thing,
       'a plausible time, which is now ' || to_char(${now}, 'YYYY-MM-DD"T"HH24:MI:SS') AS expected,

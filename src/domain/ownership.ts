@@ -19,7 +19,7 @@ import { allow } from './policy.js';
 export const boot = readBoot();
 
 /** Null: unknown here. */
-export interface Place {
+export interface DatabaseLocation {
   system: string | null;
   database: string;
   /** Start time of the server, which a copy does not share. It changes with each restart too. */
@@ -33,7 +33,7 @@ export interface Place {
 
 export interface SiteIdentity {
   identity: string;
-  place: Place | null;
+  place: DatabaseLocation | null;
   /** An engine writes stamps, or ended without a chance to release the directories. */
   isStamping: boolean;
   /** Why no engine may work until a takeover. */
@@ -42,7 +42,7 @@ export interface SiteIdentity {
   problem: string | null;
   /** Directories that belong to another Tapegate, as engines found. A library counts on its own host only. */
   foreign: { path: string; problem: string; isDisk: boolean }[];
-  /** As `Place.started`, now. */
+  /** As `DatabaseLocation.started`, now. */
   started: string;
   database: string;
   disks: { id: number; mountpoint: string; isFailing: boolean }[];
@@ -100,7 +100,7 @@ export async function readFence(ctx: Context): Promise<string | null> {
 }
 
 /** Records that the database works at this place. An engine that writes stamps says so with the next one. */
-export async function acceptPlace(ctx: Context, place: Place): Promise<void> {
+export async function acceptLocation(ctx: Context, place: DatabaseLocation): Promise<void> {
   await ctx.db.pool.query(sql`UPDATE site_identity SET place = ${JSON.stringify(place)}::jsonb, is_stamping = false`);
 }
 
@@ -164,7 +164,7 @@ export async function beginTakeover(ctx: Context, isNew: boolean): Promise<strin
   });
 }
 
-export async function endTakeover(ctx: Context, place: Place, taken: readonly string[]): Promise<void> {
+export async function endTakeover(ctx: Context, place: DatabaseLocation, taken: readonly string[]): Promise<void> {
   await transaction(ctx.db.pool, 'endTakeover', async (tx) => {
     await tx.query(
       sql`UPDATE site_identity SET fenced = NULL, problem = NULL, place = ${JSON.stringify(place)}::jsonb, is_stamping = false`,

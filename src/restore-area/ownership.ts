@@ -19,11 +19,11 @@ import path from 'node:path';
 import { codeOf, FencedError } from '../core/errors.js';
 import type { Context } from '../domain/context.js';
 import {
-  acceptPlace,
+  acceptLocation,
   boot,
+  type DatabaseLocation,
   endStamping,
   isRecorded,
-  type Place,
   readIdentity,
   readSystem,
   recordForeignDirectories,
@@ -173,7 +173,7 @@ export class Ownership {
     const reason = () => site.fenced ?? problem ?? foreign?.problem ?? returned;
     if (reason() === undefined && !isSamePlace(site.place, place)) {
       problem = this.watch(site, seen);
-      if (problem === undefined) await acceptPlace(this.ctx, place);
+      if (problem === undefined) await acceptLocation(this.ctx, place);
     } else this.watchedSince = undefined;
     if ((problem ?? null) !== site.problem) await recordProblem(this.ctx, problem ?? null);
     for (const each of seen)
@@ -222,7 +222,7 @@ export class Ownership {
   }
 
   /** Returns the cluster and the directory of the database. */
-  async findPlace({ started, database }: SiteIdentity): Promise<Place> {
+  async findPlace({ started, database }: SiteIdentity): Promise<DatabaseLocation> {
     this.system ??= await readSystem(this.ctx);
     return { system: this.system, database, started, ...(await findDirectory(this.ctx)) };
   }
@@ -347,7 +347,7 @@ export async function findOwnedRoot({ id, mountpoint }: OwnedDirectory): Promise
   }
 }
 
-async function findDirectory({ config }: Context): Promise<Pick<Place, 'directory' | 'inode' | 'boot'>> {
+async function findDirectory({ config }: Context): Promise<Pick<DatabaseLocation, 'directory' | 'inode' | 'boot'>> {
   const unknown = { directory: null, inode: null, boot: null };
   if (config.databaseUrl !== undefined) return unknown;
   const directory = await realpath(path.join(config.dataDir, 'postgres')).catch(() => null); // the database of a test
@@ -358,16 +358,16 @@ async function findDirectory({ config }: Context): Promise<Pick<Place, 'director
 }
 
 const FIELDS = ['system', 'database', 'directory', 'inode'] as const;
-const differ = (from: Place, to: Place, field: keyof Place) =>
+const differ = (from: DatabaseLocation, to: DatabaseLocation, field: keyof DatabaseLocation) =>
   from[field] !== null && to[field] !== null && from[field] !== to[field];
 
-function isSamePlace(from: Place | null, to: Place): boolean {
+function isSamePlace(from: DatabaseLocation | null, to: DatabaseLocation): boolean {
   if (from === null || FIELDS.some((field) => differ(from, to, field))) return false;
   return from.started === to.started || (to.boot !== null && from.boot === to.boot);
 }
 
 /** Returns how the database shows that it was copied or moved; undefined if it does not. */
-function findMove(from: Place | null, to: Place): string | undefined {
+function findMove(from: DatabaseLocation | null, to: DatabaseLocation): string | undefined {
   if (from === null) return undefined;
   if (differ(from, to, 'directory'))
     return `the database was copied or moved from ${from.directory} to ${to.directory}`;

@@ -2,8 +2,8 @@
 import { expect, test } from 'vitest';
 import type { Limits } from '../../src/config/config.js';
 import { addSeconds } from '../../src/core/time.js';
-import { counterFaults } from '../../src/domain/doctor/counters.js';
-import { findFaults } from '../../src/domain/doctor/findings.js';
+import { counterKinds } from '../../src/domain/doctor/counters.js';
+import { findRepairable } from '../../src/domain/doctor/findings.js';
 import { expireRequests } from '../../src/domain/requests/ends.js';
 import { joinUnresolved } from '../../src/domain/requests/joins.js';
 import { startGateway } from '../../src/main/app.js';
@@ -37,8 +37,8 @@ const paths = (name: string, count: number) => Array.from({ length: count }, (_,
 
 /** Returns the stored count of unresolved paths of a quota, in which the doctor must find no fault. */
 async function readPaths(): Promise<number | undefined> {
-  for (const fault of counterFaults) {
-    for await (const found of findFaults(app.ctx, fault, { repair: false })) expect(found).toBeUndefined();
+  for (const fault of counterKinds) {
+    for await (const found of findRepairable(app.ctx, fault, { repair: false })) expect(found).toBeUndefined();
   }
   const { rows } = await app.ctx.db.pool.query<{ paths: number }>(
     `SELECT unresolved_paths AS paths FROM quota WHERE "user" = 'alice'`,

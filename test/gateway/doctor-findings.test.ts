@@ -1,7 +1,7 @@
 /** Findings of the doctor that need only the database, by GraphQL: pages, repair, and one check at a time. */
 import { beforeEach, expect, test } from 'vitest';
 import { recordMeasurements, setDisk } from '../../src/domain/disks/disks.js';
-import { type FindingPlace, listFindings, rowFaults } from '../../src/domain/doctor/rows.js';
+import { type FindingCursor, listFindings, rowKinds } from '../../src/domain/doctor/rows.js';
 import { addFiles, addQuota } from '../support/factories.js';
 import { askData, type Connection, PAGE_INFO } from '../support/graphql.js';
 import { request } from '../support/http.js';
@@ -67,14 +67,14 @@ test('a page ends when its time is over, and the next one continues', async () =
   await plant();
   const found: string[] = [];
   let pages = 0;
-  for (let after: FindingPlace | undefined; ; pages++) {
+  for (let after: FindingCursor | undefined; ; pages++) {
     const page = await listFindings(app.ctx, { after, limit: 100, ms: 0 });
     found.push(...page.findings.map(describeFinding));
     after = page.next;
     if (!after) break;
   }
   expect(found).toEqual(planted);
-  expect(pages).toBeGreaterThanOrEqual(rowFaults.length);
+  expect(pages).toBeGreaterThanOrEqual(rowKinds.length);
 });
 
 test('findings are repaired in pages if only rows are wrong, and the audit records their kinds', async () => {

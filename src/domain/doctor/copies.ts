@@ -12,7 +12,7 @@ import { isAsRead, NOT_OURS, type RecordedCopy } from '../disks/copies.js';
 import type { ChangedCopy } from '../disks/removals.js';
 import { isUnheldForGood } from '../disks/removals.js';
 import { lockRequestsAndFiles, markOnDisk } from '../requests/request-files.js';
-import type { FoundKind } from './findings.js';
+import type { FindingKind } from './findings.js';
 
 /** An unrecorded file at the path of a file, with its bytes. */
 export interface Adoption extends NewCopy {
@@ -68,7 +68,7 @@ export async function readStanding(
 }
 
 /** Restored files that no request contains and no job removes. The engine removes them. */
-export const restoredUnheld: FoundKind = {
+export const restoredUnheld: FindingKind = {
   kind: 'restored-without-request',
   find: (
     after,

@@ -10,7 +10,7 @@ import { isLive } from '../conditions.js';
 import { notifyRoom } from '../disks/disks.js';
 import { unknownPathsOfQuota } from '../quotas/charges.js';
 import { advanceRequests, dueState, recountRequests, requestFileCounts } from '../requests/progress.js';
-import type { FaultKind } from './findings.js';
+import type { RepairableKind } from './findings.js';
 
 const counted = {
   quota: { row: raw('q'), thing: sql`'user ' || q."user"`, lock: lockQuotas },
@@ -18,11 +18,11 @@ const counted = {
 };
 
 /** @param words after the expected and the found number */
-function counterFault(
+function counterKind(
   kind: string,
   table: keyof typeof counted,
   { column, definition, words: [expected, found] }: { column: string; definition: Sql; words: [string, string] },
-): FaultKind {
+): RepairableKind {
   const { row, thing, lock } = counted[table];
   const [of, counter] = [raw(table), raw(column)];
   return {
@@ -41,25 +41,25 @@ function counterFault(
   };
 }
 
-const quotaUsed = counterFault('quota-used', 'quota', {
+const quotaUsed = counterKind('quota-used', 'quota', {
   column: 'used',
   definition: sql`(SELECT coalesce(sum(h.size), 0) FROM live_request_file h WHERE h.quota_id = q.id)`,
   words: ['bytes in requests', 'bytes used'],
 });
 
-const quotaCounts = counterFault('quota-counts', 'quota', {
+const quotaCounts = counterKind('quota-counts', 'quota', {
   column: 'unresolved_paths',
   definition: unknownPathsOfQuota,
   words: ['unresolved paths', 'counted'],
 });
 
-const diskUsed = counterFault('disk-used', 'restore_disk', {
+const diskUsed = counterKind('disk-used', 'restore_disk', {
   column: 'used',
   definition: sql`(SELECT coalesce(sum(f.size), 0) FROM tape_file f WHERE f.disk_id = k.id)`,
   words: ['bytes of recorded copies', 'bytes used'],
 });
 
-const diskReserved = counterFault('disk-reserved', 'restore_disk', {
+const diskReserved = counterKind('disk-reserved', 'restore_disk', {
   column: 'reserved',
   definition: sql`(SELECT coalesce(sum(c.size), 0) FROM recall c WHERE c.disk_id = k.id AND c.state = 'RUNNING')`,
   words: ['bytes of running recalls', 'bytes reserved'],
@@ -67,7 +67,7 @@ const diskReserved = counterFault('disk-reserved', 'restore_disk', {
 
 const figures = sql`'%s files, %s on disk, %s failed, %s bytes, %s bytes on disk'`;
 
-const requestCounts: FaultKind = {
+const requestCounts: RepairableKind = {
   kind: 'request-counts',
   find: (after, limit) => sql`SELECT r.id::bigint AS key, 'request ' || r.id AS thing,
       format(${figures}, c.files, c.on_disk, c.failed, c.bytes, c.bytes_on_disk) AS expected,
@@ -86,7 +86,7 @@ const requestCounts: FaultKind = {
     }),
 };
 
-const requestState: FaultKind = {
+const requestState: RepairableKind = {
   kind: 'request-state',
   find: (after, limit) => sql`SELECT r.id::bigint AS key, 'request ' || r.id AS thing, ${dueState} AS expected,
       r.state::text AS found
@@ -99,7 +99,7 @@ const requestState: FaultKind = {
 };
 
 /** Ordered so that no repair depends on a counter that is still wrong. */
-export const counterFaults: readonly FaultKind[] = [
+export const counterKinds: readonly RepairableKind[] = [
   diskUsed,
   diskReserved,
   requestCounts,

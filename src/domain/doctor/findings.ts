@@ -11,74 +11,75 @@ export interface Finding {
   isRepaired: boolean;
 }
 
-/** `key` is the row's id. Faults are found in its order. */
-export interface Fault {
+/** A row with a finding. `key` is its id, and the order of findings. */
+export interface FoundRow {
   key: bigint;
   thing: string;
   expected: string;
   found: string;
 }
 
-export interface FoundKind {
+/** A kind of finding in the database. */
+export interface FindingKind {
   kind: string;
   /**
-   * Selects the next faults in one statement, which sees no half-finished step. @param now of the clock that dates the
+   * Selects the next rows in one statement, which sees no half-finished step. @param now of the clock that dates the
    * rows
    */
   find(after: Sql, limit: number, now: Sql): Sql;
 }
 
-export interface FaultKind extends FoundKind {
-  /** Checks again under locks and repairs remaining faults. Calling it twice is safe. */
+export interface RepairableKind extends FindingKind {
+  /** Checks again under locks and repairs remaining rows. Calling it twice is safe. */
   repair(ctx: Context, keys: readonly bigint[]): Promise<void>;
 }
 
 const PAGE = 500;
 
-export async function* findFaults(
+export async function* findRepairable(
   ctx: Context,
-  fault: FaultKind,
+  kind: RepairableKind,
   { repair }: { repair: boolean },
 ): AsyncGenerator<Finding> {
-  const ask = async (statement: Sql) => (await ctx.db.pool.query<Fault>(statement)).rows;
-  const mend = repair ? (keys: readonly bigint[]) => fault.repair(ctx, keys) : undefined;
+  const ask = async (statement: Sql) => (await ctx.db.pool.query<FoundRow>(statement)).rows;
+  const mend = repair ? (keys: readonly bigint[]) => kind.repair(ctx, keys) : undefined;
   for (let after: bigint | undefined = -1n; after !== undefined; ) {
-    const page: FaultPage = await findPage(fault, { after, limit: PAGE }, { ask, mend, now: ctx.now });
+    const page: KindPage = await findPage(kind, { after, limit: PAGE }, { ask, mend, now: ctx.now });
     for (const { key: _, ...finding } of page.findings) yield finding;
     after = page.next;
   }
 }
 
-interface FaultPage {
-  findings: (Finding & Pick<Fault, 'key'>)[];
-  /** Undefined if all of the kind was checked. */
+interface KindPage {
+  findings: (Finding & Pick<FoundRow, 'key'>)[];
+  /** Undefined if all rows were checked. */
   next: bigint | undefined;
 }
 
-interface FaultWays {
-  ask(statement: Sql): Promise<Fault[]>;
+interface FindingAccess {
+  ask(statement: Sql): Promise<FoundRow[]>;
   mend?: ((keys: readonly bigint[]) => Promise<void>) | undefined;
   now(): string;
 }
 
 export async function findPage(
-  fault: FoundKind,
+  kind: FindingKind,
   { after, limit }: { after: bigint; limit: number },
-  { ask, mend, now }: FaultWays,
-): Promise<FaultPage> {
-  const find = () => ask(fault.find(sql`${after}::bigint`, limit, sql`${now()}::timestamp`));
-  const faults = await find();
-  const isMended = mend !== undefined && faults.length > 0;
-  if (isMended) await mend(faults.map(({ key }) => key));
+  { ask, mend, now }: FindingAccess,
+): Promise<KindPage> {
+  const find = () => ask(kind.find(sql`${after}::bigint`, limit, sql`${now()}::timestamp`));
+  const rows = await find();
+  const isMended = mend !== undefined && rows.length > 0;
+  if (isMended) await mend(rows.map(({ key }) => key));
   const left = isMended ? keysOf(await find()) : undefined;
-  const findings = faults.map(({ key, thing, expected, found }) => {
-    return { key, kind: fault.kind, thing, expected, found, isRepaired: left !== undefined && !left.has(key) };
+  const findings = rows.map(({ key, thing, expected, found }) => {
+    return { key, kind: kind.kind, thing, expected, found, isRepaired: left !== undefined && !left.has(key) };
   });
-  return { findings, next: faults.length < limit ? undefined : faults.at(-1)?.key };
+  return { findings, next: rows.length < limit ? undefined : rows.at(-1)?.key };
 }
 
-function keysOf(faults: readonly Fault[]): Set<bigint> {
-  return new Set(faults.map(({ key }) => key));
+function keysOf(rows: readonly FoundRow[]): Set<bigint> {
+  return new Set(rows.map(({ key }) => key));
 }
 
 /** Numbers of checked rows, so that an empty result is not mistaken for health. */

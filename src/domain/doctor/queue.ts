@@ -12,7 +12,7 @@ import { freeReserved } from '../disks/reservations.js';
 import { recordStaleFiles } from '../disks/stale-files.js';
 import { dropRecalls } from '../requests/ends.js';
 import { lockRequestsAndFiles, lockRequestsOf, settleRequests, waitAgain } from '../requests/request-files.js';
-import type { FaultKind } from './findings.js';
+import type { RepairableKind } from './findings.js';
 
 const isOnDisk = sql`f.stage = ANY(${onDiskStages}::"Stage"[])`;
 
@@ -21,7 +21,7 @@ const isLost = sql`(c.disk_id IS NULL OR d.id IS NULL OR d.epoch IS DISTINCT FRO
 const isOverdue = sql`(d.lease_until IS NOT NULL AND NOT ${isClaimed})`;
 
 /** The engine repairs the others first: it takes over drives with expired leases (engine/drive/drive.ts). */
-export const recallLost: FaultKind = {
+export const recallLost: RepairableKind = {
   kind: 'recall-lost',
   find: (after, limit) => sql`SELECT c.file_id AS key, f.path AS thing,
       'a drive that runs the recall in epoch ' || coalesce(c.epoch::text, 'none') AS expected,
@@ -53,7 +53,7 @@ function idsOf(fileIds: readonly bigint[]): Sql {
   return sql`SELECT unnest(${fileIds}::bigint[])`;
 }
 
-const recallUnheld: FaultKind = {
+const recallUnheld: RepairableKind = {
   kind: 'recall-without-request',
   find: (after, limit) => sql`SELECT c.file_id AS key, f.path AS thing,
       'a file in a live request, which the recall is for' AS expected,
@@ -65,7 +65,7 @@ const recallUnheld: FaultKind = {
     await transaction(ctx.db.pool, 'repairUnheld', async (tx) => await dropRecalls(tx, idsOf(keys))),
 };
 
-const fileOrphaned: FaultKind = {
+const fileOrphaned: RepairableKind = {
   kind: 'restoring-without-recall',
   find: (after, limit) => sql`SELECT f.id AS key, f.path AS thing,
       'a recall that runs, the file being RESTORING' AS expected,
@@ -76,7 +76,7 @@ const fileOrphaned: FaultKind = {
   },
 };
 
-const recallAstray: FaultKind = {
+const recallAstray: RepairableKind = {
   kind: 'recall-astray',
   find: (after, limit) => sql`SELECT c.file_id AS key, f.path AS thing,
       'RESTORING, since its recall runs' AS expected, f.stage::text AS found
@@ -93,7 +93,7 @@ const recallAstray: FaultKind = {
     }),
 };
 
-const recallMisplaced: FaultKind = {
+const recallMisplaced: RepairableKind = {
   kind: 'recall-misplaced',
   find: (after, limit) => sql`SELECT c.file_id AS key, f.path AS thing,
       ${describePosition('f')} || ', as the file says' AS expected,
@@ -122,7 +122,7 @@ function describePosition(row: 'f' | 'c'): Sql {
 const requestNames = sql`'request' || CASE WHEN count(*) > 1 THEN 's ' ELSE ' ' END
   || string_agg(h.request_id::text, ', ' ORDER BY h.request_id)`;
 
-const holdAhead: FaultKind = {
+const holdAhead: RepairableKind = {
   kind: 'request-file-ahead',
   find: (after, limit) => sql`SELECT f.id AS key, f.path AS thing,
       'on disk, as the files of ' || ${requestNames} || ' say' AS expected,
@@ -143,7 +143,7 @@ const holdAhead: FaultKind = {
 };
 
 /** Must be first: other repairs would repair it without a report. An engine checks changed copies first. */
-export const holdUnserved: FaultKind = {
+export const holdUnserved: RepairableKind = {
   kind: 'request-file-without-recall',
   find: (after, limit) => sql`SELECT f.id AS key, f.path AS thing,
       'a recall, since ' || ${requestNames} || ' wait' AS expected,
@@ -158,7 +158,13 @@ export const holdUnserved: FaultKind = {
     }),
 };
 
-export const queueFaults: readonly FaultKind[] = [fileOrphaned, recallAstray, recallMisplaced, holdAhead, recallUnheld];
+export const queueKinds: readonly RepairableKind[] = [
+  fileOrphaned,
+  recallAstray,
+  recallMisplaced,
+  holdAhead,
+  recallUnheld,
+];
 
 const PATIENCE_MINUTES = 15;
 const longBefore = (now: Sql) => sql`${now} - make_interval(mins => ${PATIENCE_MINUTES})`;
@@ -166,7 +172,7 @@ const longBefore = (now: Sql) => sql`${now} - make_interval(mins => ${PATIENCE_M
 const nothing = async () => {};
 
 /** The text names the repair for the operator; no row is wrong. */
-const volumeFailing: FaultKind = {
+const volumeFailing: RepairableKind = {
   kind: 'volume-failing',
   find: (after, limit, now) => sql`SELECT v.id::bigint AS key, 'volume ' || v.name AS thing,
       'drives that can work on it, since files wait' AS expected,
@@ -181,7 +187,7 @@ const volumeFailing: FaultKind = {
 const isUsed = sql`EXISTS (SELECT FROM tape_file f WHERE f.volume_id = v.id OR f.copy_volume_id = v.id)`;
 
 /** A retirement was interrupted. The repair reinstates the volume so that no positions are lost; retire it again. */
-const volumeRetired: FaultKind = {
+const volumeRetired: RepairableKind = {
   kind: 'volume-retired',
   find: (after, limit, now) => sql`SELECT v.id::bigint AS key, 'volume ' || v.name AS thing,
       'no file on it, since it was retired at ' || to_char(v.retired_at, 'YYYY-MM-DD"T"HH24:MI:SS') AS expected,
@@ -199,7 +205,7 @@ const volumeRetired: FaultKind = {
   },
 };
 
-export const volumeFaults: readonly FaultKind[] = [volumeFailing, volumeRetired];
+export const volumeKinds: readonly RepairableKind[] = [volumeFailing, volumeRetired];
 
 /** An engine examines each of its files far more often. */
 const UNHELD_MINUTES = 15;
@@ -220,7 +226,7 @@ const isStuck = (now: Sql) => sql`(s.state IN ('INTENDED', 'RELEASING')
   AND s.since < ${now} - make_interval(hours => ${STUCK_HOURS})
   AND NOT EXISTS (SELECT FROM suspended_library x WHERE x.library_id = s.library_id))`;
 
-const stagingUnheld: FaultKind = {
+const stagingUnheld: RepairableKind = {
   kind: 'staging-without-recall',
   find: (after, limit, now) => sql`SELECT s.file_id AS key, ${thing} AS thing,
       'a recall that it was asked for' AS expected,
@@ -230,7 +236,7 @@ const stagingUnheld: FaultKind = {
 };
 
 /** Its repair makes the next try due. */
-const stagingStuck: FaultKind = {
+const stagingStuck: RepairableKind = {
   kind: 'staging-stuck',
   find: (after, limit, now) => sql`SELECT s.file_id AS key, ${thing} AS thing,
       CASE s.state WHEN 'INTENDED' THEN 'that the library was asked for it' ELSE 'that the library was told to let it go' END AS expected,
@@ -240,7 +246,7 @@ const stagingStuck: FaultKind = {
   repair: repairStaging((now) => sql`attempts = 0, due_at = ${now}`, isStuck),
 };
 
-function repairStaging(changes: (now: Sql) => Sql, which: (now: Sql) => Sql): FaultKind['repair'] {
+function repairStaging(changes: (now: Sql) => Sql, which: (now: Sql) => Sql): RepairableKind['repair'] {
   return async (ctx, keys) =>
     await transaction(ctx.db.pool, 'repairStaging', async (tx) => {
       const [now, ids] = [sql`${ctx.now()}::timestamp`, sql`${keys}::bigint[]`];
@@ -251,4 +257,4 @@ function repairStaging(changes: (now: Sql) => Sql, which: (now: Sql) => Sql): Fa
     });
 }
 
-export const stagingFaults: readonly FaultKind[] = [stagingUnheld, stagingStuck];
+export const stagingKinds: readonly RepairableKind[] = [stagingUnheld, stagingStuck];

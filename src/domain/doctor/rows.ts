@@ -1,6 +1,6 @@
 /**
  * Reads the findings that show in the database alone, for gateways, which may not access a disk: by page, with a time
- * limit. The repair of some needs a host with the restore disks.
+ * limit. The repair of some findings needs a host with the restore disks.
  */
 import { performance } from 'node:perf_hooks';
 import { InvalidInputError, quote } from '../../core/errors.js';
@@ -9,55 +9,55 @@ import { type Sql, sql } from '../../db/sql.js';
 import { audited, auditedRun } from '../audit/audited.js';
 import type { Context } from '../context.js';
 import { readHostsOf } from '../disks/disks.js';
-import { farTimeFaults } from '../far-times.js';
+import { farTimeKinds } from '../far-times.js';
 import { allow } from '../policy.js';
 import { restoredUnheld } from './copies.js';
-import { counterFaults } from './counters.js';
+import { counterKinds } from './counters.js';
 import {
-  type Fault,
-  type FaultKind,
   type Finding,
-  type FoundKind,
+  type FindingKind,
+  type FoundRow,
   findPage,
   type LookedAt,
   lookedAt,
+  type RepairableKind,
 } from './findings.js';
-import { holdUnserved, queueFaults, recallLost, stagingFaults, volumeFaults } from './queue.js';
+import { holdUnserved, queueKinds, recallLost, stagingKinds, volumeKinds } from './queue.js';
 
 /** In this order, since repairs change the findings of later kinds. */
-export const rowFaults: readonly FaultKind[] = [
-  ...counterFaults,
+export const rowKinds: readonly RepairableKind[] = [
+  ...counterKinds,
   holdUnserved,
   recallLost,
-  ...queueFaults,
-  ...volumeFaults,
-  ...stagingFaults,
-  ...farTimeFaults,
+  ...queueKinds,
+  ...volumeKinds,
+  ...stagingKinds,
+  ...farTimeKinds,
 ];
 
-type AnyFault = FoundKind & Partial<Pick<FaultKind, 'repair'>>;
-const allFaults: readonly AnyFault[] = [...rowFaults, restoredUnheld];
+type AnyKind = FindingKind & Partial<Pick<RepairableKind, 'repair'>>;
+const allKinds: readonly AnyKind[] = [...rowKinds, restoredUnheld];
 
 /** Their repair needs the restore disks; the first one only if its drive must be recovered. */
-const hostFaults: readonly AnyFault[] = [recallLost, restoredUnheld];
+const hostKinds: readonly AnyKind[] = [recallLost, restoredUnheld];
 
-export interface FindingPlace {
+export interface FindingCursor {
   kind: string;
   key: bigint;
 }
 
-export interface RowFinding extends Finding, FindingPlace {
+export interface RowFinding extends Finding, FindingCursor {
   /** A host with the restore disks may repair it. */
   needsHost: boolean;
 }
 
 export interface FindingPage {
   findings: RowFinding[];
-  next: FindingPlace | undefined;
+  next: FindingCursor | undefined;
 }
 
 interface PageInput {
-  after?: FindingPlace | undefined;
+  after?: FindingCursor | undefined;
   limit: number;
   /** Time after which the page ends, with at least one step. */
   ms?: number;
@@ -74,7 +74,7 @@ export async function listFindings(ctx: Context, page: PageInput, reader?: Abort
   return await walk(ctx, page, { repair: false, reader });
 }
 
-/** Lists findings and repairs each as far as the database is wrong. Calling it twice is safe. */
+/** Lists findings, and repairs the rows of each. Calling it twice is safe. */
 export async function repairFindings(ctx: Context, page: PageInput, reader?: AbortSignal): Promise<FindingPage> {
   const action = { operation: 'repairFindings', kind: 'NONE', object: '', given: { after: page.after } } as const;
   const describe = ({ findings }: FindingPage) => ({
@@ -97,21 +97,21 @@ async function walk(ctx: Context, { after, limit, ms = PAGE_MS }: PageInput, how
   const begun = performance.now();
   const findings: RowFinding[] = [];
   let [index, key] = startOfWalk(after);
-  for (let fault = allFaults[index]; fault && findings.length < limit; fault = allFaults[index]) {
-    const step = await examineKind(ctx, fault, { after: key, limit: limit - findings.length }, how);
+  for (let kind = allKinds[index]; kind && findings.length < limit; kind = allKinds[index]) {
+    const step = await examineKind(ctx, kind, { after: key, limit: limit - findings.length }, how);
     if (!step) break;
     findings.push(...step.findings);
     if (step.next === undefined) index++;
     key = step.next ?? -1n;
     if (performance.now() - begun >= ms) break;
   }
-  const kind = allFaults[index]?.kind;
+  const kind = allKinds[index]?.kind;
   return { findings, next: kind === undefined ? undefined : { kind, key } };
 }
 
-function startOfWalk(after: FindingPlace | undefined): [index: number, key: bigint] {
+function startOfWalk(after: FindingCursor | undefined): [index: number, key: bigint] {
   if (!after) return [0, -1n];
-  const index = allFaults.findIndex(({ kind }) => kind === after.kind);
+  const index = allKinds.findIndex(({ kind }) => kind === after.kind);
   if (index < 0) throw new InvalidInputError('after', `must be a cursor of the findings, not ${quote(after.kind)}`);
   return [index, after.key];
 }
@@ -119,16 +119,16 @@ function startOfWalk(after: FindingPlace | undefined): [index: number, key: bigi
 /** @returns undefined if the reader has disconnected during a repair: earlier repairs are still audited */
 async function examineKind(
   ctx: Context,
-  fault: AnyFault,
+  kind: AnyKind,
   page: { after: bigint; limit: number },
   { repair, reader }: Walk,
 ): Promise<{ findings: RowFinding[]; next: bigint | undefined } | undefined> {
-  const { repair: repairFault } = fault;
-  const ask = (statement: Sql) => askAtLength<Fault>(ctx, statement, reader);
-  const mend = repair && repairFault ? (keys: readonly bigint[]) => repairFault(ctx, keys) : undefined;
+  const { repair: repairRows } = kind;
+  const ask = (statement: Sql) => askAtLength<FoundRow>(ctx, statement, reader);
+  const mend = repair && repairRows ? (keys: readonly bigint[]) => repairRows(ctx, keys) : undefined;
   try {
-    const { findings, next } = await findPage(fault, page, { ask, mend, now: ctx.now });
-    const isForHost = hostFaults.includes(fault);
+    const { findings, next } = await findPage(kind, page, { ask, mend, now: ctx.now });
+    const isForHost = hostKinds.includes(kind);
     return { next, findings: findings.map((each) => ({ ...each, needsHost: isForHost && !each.isRepaired })) };
   } catch (error) {
     if (repair && reader?.aborted) return undefined;

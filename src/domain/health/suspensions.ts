@@ -28,7 +28,7 @@ export type SuspensionKey = Pick<Suspension, 'kind' | 'name'>;
 
 const columns = sql`kind, name, mode, reason, since, retry_at AS "nextTry"`;
 
-interface Place {
+interface DriveLocation {
   driveName: string;
   libraryId: number;
 }
@@ -37,7 +37,7 @@ interface Place {
 type DriveUse = 'mounting' | 'reading';
 
 /** The recall `c` may begin: its volume, drive, library and at least one waiting user are in service. */
-export function mayBegin(place: Place, use: DriveUse = 'mounting'): Sql {
+export function mayBegin(place: DriveLocation, use: DriveUse = 'mounting'): Sql {
   return sql`${isOpen(place, use)}
     AND NOT EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = c.volume_id)
     AND (NOT EXISTS (SELECT FROM suspended_quota) OR EXISTS (
@@ -45,7 +45,7 @@ export function mayBegin(place: Place, use: DriveUse = 'mounting'): Sql {
         AND NOT EXISTS (SELECT FROM suspended_quota s WHERE s.quota_id = h.quota_id)))`;
 }
 
-function isOpen({ driveName, libraryId }: Place, use: DriveUse): Sql {
+function isOpen({ driveName, libraryId }: DriveLocation, use: DriveUse): Sql {
   const stops = use === 'mounting' ? sql`true` : sql`s.mode = 'IMMEDIATE'`;
   return sql`(NOT EXISTS (SELECT FROM suspension s WHERE s.kind = 'DRIVE' AND s.name = ${driveName})
     AND NOT EXISTS (SELECT FROM suspended_library s WHERE s.library_id = ${libraryId}::int AND ${stops}))`;
@@ -260,14 +260,14 @@ export async function readSuspensionsOf(
 }
 
 /** Reads whether a recall waits; undefined if drive or library is suspended. Idle drives send this every second. */
-export async function readOpening(ctx: Context, place: Place): Promise<{ isQueued: boolean } | undefined> {
+export async function readOpening(ctx: Context, place: DriveLocation): Promise<{ isQueued: boolean } | undefined> {
   const rows = await ctx.db.rows<{ isQueued: boolean }>(
     sql`SELECT EXISTS (SELECT FROM recall c WHERE c.state = 'WAITING') AS "isQueued" WHERE ${isOpen(place, 'mounting')}`,
   );
   return rows[0];
 }
 
-export async function isSuspended(ctx: Context, place: Place, use: DriveUse = 'mounting'): Promise<boolean> {
+export async function isSuspended(ctx: Context, place: DriveLocation, use: DriveUse = 'mounting'): Promise<boolean> {
   const { rowCount } = await ctx.db.pool.query(sql`SELECT WHERE ${isOpen(place, use)}`);
   return rowCount === 0;
 }

@@ -9,7 +9,7 @@ import { returnMissing } from '../../domain/disks/missing.js';
 import { type ChangedCopy, letGo, readChanged, settleChanged } from '../../domain/disks/removals.js';
 import { adoptRenumbered, type Renumbered } from '../../domain/disks/renumbered.js';
 import { restoredUnheld } from '../../domain/doctor/copies.js';
-import { type Finding, findFaults } from '../../domain/doctor/findings.js';
+import { type Finding, findRepairable } from '../../domain/doctor/findings.js';
 import { markLinks, type RecordedLink, readChanges, readLinks } from '../../domain/links/links.js';
 import { pagesByFile } from '../../domain/page-keys.js';
 import { isInPlace } from '../../restore-area/changed.js';
@@ -207,7 +207,7 @@ export async function* examineUnheld(ctx: Context, exam: Examination): AsyncGene
     await letGo(ctx, { unchanged: pick('same', 'missing'), changed: pick('changed') });
     await removeUnheld(ctx, new AbortController().signal);
   };
-  yield* findFaults(ctx, { ...restoredUnheld, repair }, { repair: exam.repair });
+  yield* findRepairable(ctx, { ...restoredUnheld, repair }, { repair: exam.repair });
 }
 
 /** Reports links that cannot be made, then links that differ from their record. */

@@ -8,9 +8,9 @@ import type { AuditedAction } from '../../domain/audit/audit.js';
 import { auditedRun } from '../../domain/audit/audited.js';
 import type { Context } from '../../domain/context.js';
 import { type DiskRow, listDisks } from '../../domain/disks/disks.js';
-import { countLookedAt, type Finding, findFaults } from '../../domain/doctor/findings.js';
+import { countLookedAt, type Finding, findRepairable } from '../../domain/doctor/findings.js';
 import { recallLost } from '../../domain/doctor/queue.js';
-import { rowFaults } from '../../domain/doctor/rows.js';
+import { rowKinds } from '../../domain/doctor/rows.js';
 import { describeUntrusted, findUntrustedMount } from '../../restore-area/exposure.js';
 import { FailingDisks } from '../../restore-area/failures.js';
 import { rootOf } from '../../restore-area/marker.js';
@@ -76,8 +76,8 @@ async function* examineAll(ctx: Context, exam: Examination, disks: readonly Disk
     if (absence instanceof Error) yield buildUnavailable(exam, disk, absence);
     else yield* examineMount(ctx, disk);
   }
-  for (const check of rowFaults) {
-    yield* findFaults(ctx, check === recallLost ? { ...check, repair: repairLost } : check, exam);
+  for (const check of rowKinds) {
+    yield* findRepairable(ctx, check === recallLost ? { ...check, repair: repairLost } : check, exam);
   }
   yield* examineCopies(ctx, exam);
   yield* examineStanding(ctx, exam);
