@@ -9,7 +9,7 @@ import type { AuditedAction } from '../domain/audit/audit.js';
 import { auditedRun } from '../domain/audit/audited.js';
 import type { Context } from '../domain/context.js';
 import type { RecordedCopy } from '../domain/disks/copies.js';
-import { letGo } from '../domain/disks/removals.js';
+import { releaseCopies } from '../domain/disks/removals.js';
 import { pagesByFile } from '../domain/page-keys.js';
 import { compareCopy, matchesRecord, statCopy, storedStats } from '../restore-area/copy.js';
 import { removeEntry } from '../restore-area/entry.js';
@@ -60,7 +60,7 @@ async function releaseUnheld(ctx: Context, done: Finish, tell: (left: Difference
         tell({ kind: 'copy-left', thing, there: 'no request', here: messageOf(error) });
       }
     }
-    const gone = new Set(await letGo(ctx, { unchanged, changed }));
+    const gone = new Set(await releaseCopies(ctx, { unchanged, changed }));
     for (const { size } of unchanged.filter(({ fileId }) => gone.has(fileId))) {
       done.released++;
       done.bytes += size;

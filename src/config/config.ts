@@ -17,7 +17,7 @@ type Settings = Explicit<Omit<Parsed, 'access' | 'door'>> & {
   door: Explicit<Parsed['door']>;
 };
 
-/** Limits that are no settings, because normal use does not reach them. Errors name those that they report. */
+/** Limits that are not settings, because normal use does not reach them. Errors contain the limit that was exceeded. */
 const fixedLimits = {
   /** MB of bodies in memory; one caller gets at most three eighths. */
   bodiesMb: 256,

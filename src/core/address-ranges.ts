@@ -17,7 +17,7 @@ export function isRange(text: string): boolean {
 }
 
 /**
- * Returns a test whether an address is in one of the ranges. It remembers answers, since a look-up creates an object.
+ * Returns a test whether an address is in one of the ranges. It caches results, since a lookup creates an object.
  */
 export function createRangeTest(ranges: AddressRanges): (address: string) => boolean {
   if (ranges.length === 0) return () => false;

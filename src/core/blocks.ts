@@ -1,6 +1,6 @@
 /**
  * A pool of buffers for bytes in flight: a new buffer for each chunk made an engine four times slower (garbage
- * collection). A block has one owner, which gives back the same object, or leaves it to garbage collection.
+ * collection). A block has one owner, which returns the same object to the pool, or leaves it to garbage collection.
  */
 
 /** Chunks of TLS and the kernel are joined up to this size, which fits processor caches. */

@@ -11,7 +11,7 @@ export interface RequestedFiles {
   filesRefused: number;
 }
 
-/** Names and files that a request asks for and does not contain. Files beyond its own limits are not missing. */
+/** Number of requested paths and files that a request does not contain. Files beyond its own limits are not missing. */
 export const countMissing = ({ filesUnknown, filesRefused }: Pick<RequestedFiles, 'filesUnknown' | 'filesRefused'>) =>
   filesUnknown + filesRefused;
 

@@ -4,7 +4,7 @@ import type { Transaction } from './transaction.js';
 
 /** The end of a SELECT that locks rows, with the usual alias of their table. */
 export const locking = {
-  /** Takes the library out of use. */
+  /** Removes the library. */
   library: sql`FOR UPDATE OF b`,
   libraryKept: sql`FOR KEY SHARE OF b`,
   /** Changes the library; imports continue. */

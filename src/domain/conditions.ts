@@ -18,7 +18,7 @@ export const placeOnDisk = sql`coalesce(f.disk_path, f.path)`;
 
 /**
  * The text of a path as the broadest file system compares names: without case, normalisation, and all that is not
- * ASCII. So more paths are equal than on any disk, which costs only another place.
+ * ASCII. So more paths are equal than on any disk; the only cost is another path for a copy.
  */
 export const foldedPath = (path: Sql): Sql =>
   sql`regexp_replace(replace(lower(normalize(${path}, NFKD)), 'ß', 'ss'), '[^\\x01-\\x7F]+', '', 'g')`;

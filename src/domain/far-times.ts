@@ -16,7 +16,7 @@ interface Times {
   /** A number. */
   key: Sql;
   thing: Sql;
-  /** Each is the time of a row, and the most that it may be ahead. */
+  /** Columns with times, and the maximum that each may be ahead. */
   columns: readonly [name: string, most: string][];
   /** The rows that count. */
   which?: Sql;

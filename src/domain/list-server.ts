@@ -7,7 +7,7 @@ import { codeOf, UnavailableError, UserError } from '../core/errors.js';
 import type { Paced } from '../db/snapshot.js';
 import type { Context } from './context.js';
 
-/** Reads a list at a standby, else at the primary. Repeats a failed `work` at the primary if it delivered no page. */
+/** Reads a list at a standby, else at the primary. Retries a failed `work` at the primary if it delivered no page. */
 export async function atListServer<T>(
   ctx: Context,
   work: (at: Context, given: <Page>(pages: Paced<Page>) => Paced<Page>) => Promise<T>,

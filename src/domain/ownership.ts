@@ -2,7 +2,7 @@
  * The identity of this database, as the owner records of restore disks and libraries name it (restore-area/ownership.ts).
  *
  * A copy of the database has the same identity. These show that it is a copy:
- * - It is in another place: another cluster, or another directory.
+ * - It is at another location: another cluster, or another directory.
  * - A directory has a stamp that this database never recorded. An engine records each stamp before it writes it.
  */
 import { randomUUID } from 'node:crypto';
@@ -18,7 +18,7 @@ import { allow } from './policy.js';
 /** The start of this host. */
 export const boot = readBoot();
 
-/** Null: unknown here. */
+/** Where a database runs. Null: unknown here. */
 export interface DatabaseLocation {
   system: string | null;
   database: string;
@@ -99,7 +99,7 @@ export async function readFence(ctx: Context): Promise<string | null> {
   return row?.reason ?? null;
 }
 
-/** Records that the database works at this place. An engine that writes stamps says so with the next one. */
+/** Records that the database works at this location. An engine that writes stamps says so with the next one. */
 export async function acceptLocation(ctx: Context, place: DatabaseLocation): Promise<void> {
   await ctx.db.pool.query(sql`UPDATE site_identity SET place = ${JSON.stringify(place)}::jsonb, is_stamping = false`);
 }

@@ -11,7 +11,7 @@ import {
   claimLeaving,
   findLeaving,
   deleteRemovedCopies,
-  letGo,
+  releaseCopies,
   listUncleared,
   markCleared,
   readUnheld,
@@ -118,7 +118,7 @@ async function clearRequest(
       const pick = (isPicked: (state: CopyState) => boolean) =>
         examined.filter(({ result }) => isPicked(result)).map(({ copy }) => copy);
       const [unchanged, changed] = [pick((state) => state !== 'changed'), pick((state) => state === 'changed')];
-      const released = await letGo(ctx, { unchanged, changed });
+      const released = await releaseCopies(ctx, { unchanged, changed });
       if (released.length < copies.length) isComplete = false;
     }
     if (stop.aborted) return false; // the request stays marked

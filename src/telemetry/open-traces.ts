@@ -7,7 +7,7 @@ import type { Logger } from 'pino';
 import type { Config } from '../config/config.js';
 import { traceBy } from '../core/traces.js';
 
-/** Failures are logged once in so long. */
+/** Failures are logged at most once in this time. */
 const REPORT_MS = 60_000;
 
 const FLUSH_MS = 2000;

@@ -13,7 +13,7 @@ import {
 import path from 'node:path';
 import { beforeAll, expect, test } from 'vitest';
 import { verifyAgain } from '../../src/domain/catalogue/verifications.js';
-import { letGo, readUnheld } from '../../src/domain/disks/removals.js';
+import { releaseCopies, readUnheld } from '../../src/domain/disks/removals.js';
 import { suspendDisk } from '../../src/domain/health/failing-disks.js';
 import { resume } from '../../src/domain/health/suspensions.js';
 import { importRows } from '../../src/domain/import/import.js';
@@ -166,7 +166,7 @@ async function letGoOnly(file: string): Promise<void> {
   const id = await restore(file);
   await cancel(app, id);
   const { copies } = await readUnheld(app.ctx, { requestId: id, after: 0, limit: 1 });
-  await letGo(app.ctx, { unchanged: copies, changed: [] });
+  await releaseCopies(app.ctx, { unchanged: copies, changed: [] });
   expect(await readStage(app, file)).toBe('T');
   library.log.length = 0;
 }

@@ -7,10 +7,10 @@ import { setDisk } from '../../src/domain/disks/disks.js';
 import {
   claimLeaving,
   deleteRemovedCopies,
-  letGo,
   listUncleared,
   markCleared,
   readUnheld,
+  releaseCopies,
 } from '../../src/domain/disks/removals.js';
 import { resume } from '../../src/domain/health/suspensions.js';
 import { FailingDisks } from '../../src/restore-area/failures.js';
@@ -52,7 +52,7 @@ const complete = (id: number) => withEngine(app, library, () => waitForState(app
 async function leave(...files: string[]): Promise<void> {
   const id = await restore(...files);
   await cancel(app, id);
-  await letGo(app.ctx, { unchanged: await readCopies(id), changed: [] });
+  await releaseCopies(app.ctx, { unchanged: await readCopies(id), changed: [] });
 }
 
 test('a copy that one engine is removing is left to it by the others, until it gives up', async () => {
@@ -257,7 +257,7 @@ test('a copy stays if another request takes its released file before the removal
   const copies = await readCopies(id);
   expect(copies.map((copy) => copy.path)).toEqual(['/stays/a']);
   const other = await made(app, { quota: 'bob', files: ['/stays/a'] });
-  await letGo(app.ctx, { unchanged: copies, changed: [] });
+  await releaseCopies(app.ctx, { unchanged: copies, changed: [] });
   expect(await removeCopies()).toBe(0);
   expect(await viewRequest(app, other)).toMatchObject({ state: 'COMPLETED', filesOnDisk: 1 });
   expect([readRestored(app, '/stays/a')?.length, await readStage(app, '/stays/a')]).toEqual([1000, 'R']);
@@ -272,7 +272,7 @@ test('a late look at a copy says nothing of the next copy of its file', async ()
   await complete(next);
   await cancel(app, next);
   // the late look found the first copy changed
-  expect(await letGo(app.ctx, { unchanged: [], changed: copies })).toEqual([]);
+  expect(await releaseCopies(app.ctx, { unchanged: [], changed: copies })).toEqual([]);
   expect(await removeCopies()).toBe(1);
   expect(readRestored(app, '/again/a')).toBeUndefined();
 });
@@ -284,7 +284,7 @@ test.each([true, false])(
     const id = await restore(...names);
     await release(app, { id, match: '/a' });
     expect(await findUncleared()).toBe(id);
-    await letGo(app.ctx, { unchanged: await readCopies(id), changed: [] });
+    await releaseCopies(app.ctx, { unchanged: await readCopies(id), changed: [] });
     await update(app, { id, label: 'changed meanwhile' });
     if (isMoreReleased) await release(app, { id, match: '/b' });
     await markCleared(app.ctx, id);

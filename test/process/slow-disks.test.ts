@@ -3,7 +3,7 @@ import { chmodSync, statSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { addSeconds } from '../../src/core/time.js';
 import { readCopiesOf } from '../../src/domain/disks/copies.js';
-import { letGo, readUnheld } from '../../src/domain/disks/removals.js';
+import { readUnheld, releaseCopies } from '../../src/domain/disks/removals.js';
 import { finishRecalls } from '../../src/domain/recalls/ends.js';
 import { startRecalls } from '../../src/domain/recalls/starts.js';
 import { CallWatch, HungError } from '../../src/restore-area/calls.js';
@@ -91,7 +91,7 @@ async function leave(file: string): Promise<void> {
   const id = await restore(file);
   await cancel(app, id);
   const { copies } = await readUnheld(app.ctx, { requestId: id, after: 0, limit: 10 });
-  await letGo(app.ctx, { unchanged: copies, changed: [] });
+  await releaseCopies(app.ctx, { unchanged: copies, changed: [] });
 }
 
 test('a disk that hangs while a copy is removed delays neither an import nor other removals', async () => {

@@ -4,7 +4,7 @@ import pg from 'pg';
 import { from as copyFrom, to as copyTo } from 'pg-copy-streams';
 import { connect, SocketClient } from '../line.js';
 
-/** `migrate` has filled them. */
+/** Tables that `migrate` has filled. */
 const OF_SCHEMA = ['_prisma_migrations', 'oldest_program'];
 
 interface Table {

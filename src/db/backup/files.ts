@@ -17,7 +17,7 @@ const EMPTY = new Set([
   ...['pg_wal', 'pg_replslot', 'pg_dynshmem', 'pg_notify', 'pg_serial', 'pg_snapshots', 'pg_stat_tmp', 'pg_subtrans'],
 ]);
 /** Files of a running process, and files that are useless in another place. */
-const LEFT_OUT =
+const EXCLUDED =
   /^(postmaster\.(pid|opts)|server\.log|current_logfiles\S*|backup_label(\.old)?|tablespace_map|\.s\.PGSQL.*|pg_internal\.init.*|pgsql_tmp.*)$/;
 
 /** Copied last, so that it is not older than the files it describes. */
@@ -44,7 +44,7 @@ async function listInto(listed: Listed, dataDir: string, folder: string): Promis
   });
   for (const entry of entries) {
     const name = folder === '' ? entry.name : `${folder}/${entry.name}`;
-    if (LEFT_OUT.test(entry.name)) continue;
+    if (EXCLUDED.test(entry.name)) continue;
     if (folder === 'pg_tblspc')
       throw new Error(`the database has a tablespace (${name}), which backups do not support`);
     if (entry.isDirectory()) {

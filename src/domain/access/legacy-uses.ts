@@ -22,8 +22,8 @@ export interface CountedUses {
 }
 
 /**
- * Adds counts in one statement. Leaves out users without a quota, whose names callers could invent. Locks the others,
- * so that no user is forgotten meanwhile.
+ * Adds counts in one statement. Skips users without a quota, whose names callers could invent. Locks the others,
+ * so that no user is purged meanwhile.
  */
 export async function addLegacyUses(ctx: Context, counted: readonly CountedUses[]): Promise<void> {
   await ctx.db.pool.query(

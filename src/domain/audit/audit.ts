@@ -196,7 +196,7 @@ export class Refusals {
     this.wait();
   }
 
-  /** Removes the names from pending counts: a user was forgotten, and may be among them. */
+  /** Removes the names from pending counts, since a purged user may be among them. */
   clearNames(): void {
     for (const repeats of this.repeats.values()) {
       repeats.asker = { ...repeats.asker, name: '', tokenId: undefined, address: undefined };

@@ -8,7 +8,7 @@ import type { Context } from '../context.js';
 import { allow } from '../policy.js';
 import { isFolder } from '../requests/create.js';
 
-/** A recorded copy. If the file is not RESTORED, the copy is to be removed. */
+/** A recorded copy. If the file is not RESTORED, the copy must be removed. */
 export interface RecordedCopy {
   fileId: bigint;
   path: string;
@@ -55,7 +55,7 @@ export async function sampleCopies(ctx: Context, diskId: number, limit: number):
   );
 }
 
-/** @param page.isWorking leaves out those on failing disks */
+/** Reads a page of copies by file id. @param page.isWorking excludes copies on failing disks */
 export async function readCopies(
   ctx: Context,
   page: { after: bigint; limit: number; isWorking?: boolean },

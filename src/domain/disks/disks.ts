@@ -15,7 +15,7 @@ import { checkBytes, checkPattern } from '../input.js';
 import { keyedList } from '../page-keys.js';
 import { allow } from '../policy.js';
 
-/** With bytes of the allocation, of copies, and reserved by running recalls. */
+/** A restore disk with the bytes of its allocation, of its copies, and of reservations by running recalls. */
 export type DiskRow = Pick<RestoreDisk, 'id' | 'mountpoint' | 'size' | 'used' | 'reserved'>;
 
 const diskColumns = sql`k.id, k.mountpoint, k.size, k.used, k.reserved`;
@@ -74,7 +74,8 @@ export async function notifyRoom(tx: Transaction): Promise<void> {
 }
 
 /**
- * Rejects a disk within another one, which would take its copies for its own files. A registered disk is accepted.
+ * Rejects a disk that is inside another one or contains one, since the outer disk would mistake the copies of the inner
+ * one for its own files. A registered disk is accepted.
  * @param real resolves links. Operations access no disk; without it only the paths are compared.
  * @throws InvalidInputError
  */
@@ -133,7 +134,7 @@ interface DiskFigures {
   fileSystem?: FileSystemRoom | undefined;
 }
 
-/** Free bytes of a file system, and those reserved on all disks that share it. */
+/** Free bytes of a file system, and reserved bytes of all disks that share it. */
 export interface FileSystemRoom {
   freeBytes: bigint;
   reserved: bigint;
@@ -265,14 +266,15 @@ export async function readHostsOf(ctx: Context, diskIds: readonly number[]): Pro
 }
 
 export interface RemovedDisk extends DiskRow {
-  /** The first 100 paths of files that recalls may have left there unexamined. */
+  /** Paths of the first 100 files that may have stale partial files there. */
   stalePartialFiles: string[];
 }
 
 const MOST_STALE = 100;
 
 /**
- * Removes a disk without copies. Engines look for files left by recalls first, unless it fails. Files on it stay.
+ * Removes a disk without copies. Unless the disk fails, engines must remove stale partial files first. Other files on
+ * the disk stay.
  * @throws InvalidInputError; NotFoundError; InUseError with the figures
  */
 export async function removeDisk(ctx: Context, given: string): Promise<RemovedDisk> {

@@ -19,7 +19,8 @@ export async function listUnmarked(ctx: Context): Promise<UnmarkedDisk[]> {
 
 /**
  * Records that the disk has its marker, or will have the marker with the given name. Notifies recalls that wait for room.
- * @param name of a marker that is not in its place yet; null if it is @returns false if one was recorded before
+ * @param name name of a marker that is about to be written; null if it is written already
+ * @returns false if a marker was recorded before
  */
 export async function recordMarked(ctx: Context, diskId: number, name: string | null): Promise<boolean> {
   const { rowCount } = await ctx.db.pool.query(
@@ -38,7 +39,7 @@ export async function isProbed(ctx: Context, diskId: number): Promise<boolean> {
 }
 
 /**
- * Records it with the folded paths of the copies that are there already.
+ * Records whether the disk folds names, with the folded paths of the copies that are there already.
  * @param folds whether names that differ only in case or normalisation are the same file on the disk
  */
 export async function recordFolding(ctx: Context, diskId: number, folds: boolean): Promise<void> {
@@ -54,7 +55,7 @@ export async function recordFolding(ctx: Context, diskId: number, folds: boolean
 
 interface DiskTraces {
   isMarked: boolean;
-  /** Name of a recorded marker that may not be in its place yet. */
+  /** Name of a recorded marker that may not be written yet. */
   markedAs: string | null;
   isUsed: boolean;
   copies: RecordedCopy[];

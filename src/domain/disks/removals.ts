@@ -42,7 +42,7 @@ export async function listUncleared(ctx: Context, page: { after: number; limit: 
 const inRequestFile = (stages: Sql) => sql`CROSS JOIN LATERAL (
   SELECT f.*, f.xmin FROM tape_file f WHERE f.id = o.file_id AND f.stage IN (${stages}) OFFSET 0) f`;
 
-/** The request `r` released `f` (request file `o`), and no request contains it. The first part skips most lookups. */
+/** The request `r` released the file `f` (request file `o`), and no request contains it. The first part avoids most lookups. */
 const isLeft = sql`(o.state = 'RELEASED' OR NOT (${isLive})) AND NOT ${isHeldByKeys(sql`f.id`)}`;
 
 /**
@@ -125,12 +125,12 @@ type SeenCopy = Pick<RecordedCopy, 'fileId' | 'version'>;
  * UNVERIFIED, and its room is no longer counted.
  * @returns the ids of the moved files; the rows of the others have changed
  */
-export async function letGo(
+export async function releaseCopies(
   ctx: Context,
   copies: { unchanged: readonly SeenCopy[]; changed: readonly SeenCopy[] },
 ): Promise<bigint[]> {
   const all = [...copies.unchanged, ...copies.changed];
-  return await transaction(ctx.db.pool, 'letGo', async (tx) => {
+  return await transaction(ctx.db.pool, 'releaseCopies', async (tx) => {
     // lock first, check in a second statement, which sees request files of earlier lock holders
     await lockFiles(tx, sql`f.id = ANY(${all.map(({ fileId }) => fileId)}::bigint[])`);
     const rows = await tx.query<{ id: bigint }>(
@@ -375,7 +375,7 @@ export async function readKeptCopies(ctx: Context, page: { after: bigint; limit:
   );
 }
 
-/** Makes the paths of such copies free again, because they were removed. */
+/** Makes the paths of removed copies available again. */
 export async function freeKeptPaths(ctx: Context, gone: readonly KeptCopy[]): Promise<void> {
   if (gone.length === 0) return;
   await ctx.db.pool.query(sql`DELETE FROM kept_copy WHERE id = ANY(${gone.map(({ id }) => id)}::bigint[])`);

@@ -1,5 +1,5 @@
 /**
- * Remains of recalls whose engine died, or whose disk failed when they ended. Recorded inodes prevent mistakes: a job
+ * Stale partial files of recalls whose engine died, or whose disk failed when they ended. Recorded inodes prevent mistakes: a job
  * removes exactly the recognised copy, or nothing.
  */
 
@@ -17,7 +17,7 @@ export interface StaleFile {
   /** Drive and epoch of the recall make the name of its partial file. */
   driveId: number;
   epoch: bigint;
-  /** Null if no copy was about to be put in place. */
+  /** Null if no copy was about to be published. */
   ino: bigint | null;
   mtimeNs: bigint | null;
   /** Unknown: the bytes are compared, if their checksum is known. */
@@ -46,7 +46,7 @@ export async function readStaleFilesOn(ctx: Context, place: { fileId: bigint; di
   );
 }
 
-/** Reads a page of remains of files that are not being restored, except on failing disks. */
+/** Reads a page of stale partial files of files that are not being restored, except on failing disks. */
 export async function readStaleFilesAtRest(ctx: Context, page: { after: bigint; limit: number }): Promise<StaleFile[]> {
   return await ctx.db.rows<StaleFile>(
     sql`SELECT ${staleColumns} FROM ${staleRows} WHERE l.id > ${page.after} AND ${isAtRest}
@@ -58,7 +58,7 @@ export async function readStaleFilesAtRest(ctx: Context, page: { after: bigint; 
 const isAtRest = sql`f.stage <> 'RESTORING'`;
 
 /**
- * Call between the look at the disk and a removal. @returns ids of remains; `isNoted`: a recorded copy, which must stay
+ * Call it after the check of the disk and before a removal. @returns ids of stale partial files; `isNoted`: a recorded copy, which must stay
  */
 export async function findStillStale(
   ctx: Context,

@@ -43,7 +43,7 @@ export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (
   | { kind: 'standing'; checksum: string; adler32: string | null; mtimeNs: bigint; ctimeNs: bigint }
   | { kind: 'failed'; errorClass: ErrorClass; error: string; isOfTape?: boolean }
   | { kind: 'retry'; errorClass: ErrorClass; error: string; notBefore: string }
-  /** The file is not at fault: this counts as no try. */
+  /** The file did not cause it, so it does not count as a try. */
   | { kind: 'postponed'; errorClass: ErrorClass; error: string; notBefore?: string }
   | { kind: 'returned' }
 );
@@ -139,7 +139,7 @@ async function judgeOutcomes(ctx: Context, tx: Transaction, outcomes: readonly R
       return { fileId, kind: 'failed', errorClass: 'POLICY', error: change.withdrawn, isUnseen };
     }
     if (!change?.isOther) return outcome;
-    // the same bytes elsewhere count, but an error at the old place says nothing about the new one
+    // the same bytes at another position count, but an error at the old position says nothing about the new one
     if (change.isSame && (kind === 'restored' || kind === 'standing')) return outcome;
     return { fileId, kind: 'superseded', copy: kind === 'restored' ? outcome : undefined, notBefore };
   });
@@ -159,7 +159,7 @@ async function turnFailed(ctx: Context, tx: Transaction, outcomes: readonly Judg
 }
 
 /**
- * Moves files to the stages of their results. Unneeded files and copies of other versions leave at once. @returns ids
+ * Moves files to the stages of their results. Files that no request needs, and copies of other versions, are removed at once. @returns ids
  */
 async function moveFinished(
   ctx: Context,
@@ -190,7 +190,7 @@ async function moveFinished(
   return [...placed];
 }
 
-/** Lets an unrecorded file stand for the restored one while it exists. It is neither counted nor removed. */
+/** Accepts an unrecorded file with the same bytes as restored while it exists. It is neither counted nor removed. */
 async function acceptUnrecorded(
   ctx: Context,
   tx: Transaction,
@@ -294,7 +294,7 @@ async function requeue(tx: Transaction, back: readonly Judged[]): Promise<Reserv
   return queued;
 }
 
-/** Asks the database whether the lease holds the drive: after a pause of the machine no local clock knows. */
+/** Asks the database whether the lease still holds the drive, since local clocks do not know after a pause of the host. */
 export async function isHeld(ctx: Context, lease: Lease): Promise<boolean> {
   const rows = await queryByKeys(ctx.db.pool, sql`SELECT FROM drive d WHERE ${isHeldUnder(lease)}`);
   return rows.length === 1;
@@ -303,7 +303,7 @@ export async function isHeld(ctx: Context, lease: Lease): Promise<boolean> {
 /** A complete copy at its temporary path. */
 export type ReadyCopy = Pick<CopyTraits, 'ino' | 'mtimeNs'> & { fileId: bigint };
 
-/** Records inodes before copies are put in place, for the next holder of the drive. @returns ids to put in place */
+/** Records inodes before copies are published, for the next holder of the drive. @returns ids of files to publish */
 export async function recordReady(ctx: Context, lease: Lease, copies: readonly ReadyCopy[]): Promise<Set<bigint>> {
   const fileIds = copies.map((copy) => copy.fileId);
   const [inos, mtimes] = [copies.map((copy) => copy.ino), copies.map((copy) => copy.mtimeNs)];

@@ -216,7 +216,7 @@ const PATIENCE_SECONDS = 300;
 
 const TURNED = 1000;
 
-/** Switches files on an unreadable volume to their other copies, without an error for the first. @returns how many */
+/** Switches files on an unreadable volume to their other copies, without an error of the first copy. @returns how many */
 export async function switchUnreadable(ctx: Context): Promise<number> {
   const now = ctx.now();
   const away = sql`SELECT v.id FROM volume v WHERE (${isAway} OR (${isResting(now)} AND v.failing_since < ${addSeconds(now, -PATIENCE_SECONDS)}::timestamp)) AND EXISTS (SELECT FROM recall c WHERE c.volume_id = v.id AND c.state = 'WAITING')`;

@@ -12,7 +12,7 @@ import type { FileAttributes } from '../catalogue/attributes.js';
 import { RENAMED } from '../catalogue/folder-modes.js';
 import { moveFiles } from '../catalogue/moves.js';
 import { hasStalePosition, positionOfFile } from '../catalogue/versions.js';
-import { foldedPath, hasPlace, isChanged, isHeldUnder, isStagedAt, isWaiting, pathOnTape } from '../conditions.js';
+import { foldedPath, hasPosition, isChanged, isHeldUnder, isStagedAt, isWaiting, pathOnTape } from '../conditions.js';
 import type { Context } from '../context.js';
 import type { DiskRow } from '../disks/disks.js';
 import { type MeasureDisks, measureDisks, reserve } from '../disks/reservations.js';
@@ -68,7 +68,7 @@ export async function startRecalls(
     const placed = await reserve(
       ctx,
       tx,
-      startable.filter(({ hasPlace }) => hasPlace),
+      startable.filter(({ hasPosition }) => hasPosition),
       seen,
     );
     const places = await storeStarts(ctx, tx, lease, placed);
@@ -128,14 +128,14 @@ async function storeStarts(
         WHERE c.file_id = p.file_id`,
   );
   await moveFiles(ctx, tx, fileIds, { from: 'ONTAPE', to: 'RESTORING' });
-  return await choosePlaces(
+  return await chooseOtherPaths(
     tx,
     placed.map(({ recall }) => recall),
   );
 }
 
 function toRunning(
-  { recall: { stage, volumeId, queuedAt, hasPlace, hasCopy, mayBegin, isStaged, ...recall }, disk }: Placed,
+  { recall: { stage, volumeId, queuedAt, hasPosition, hasCopy, mayBegin, isStaged, ...recall }, disk }: Placed,
   places: ReadonlyMap<bigint, string>,
 ): RunningRecall {
   const path = places.get(recall.fileId) ?? recall.logicalPath;
@@ -147,7 +147,7 @@ interface WaitingRecall extends Omit<RunningRecall, 'diskId' | 'mountpoint' | 'p
   volumeId: number | null;
   queuedAt: string;
   /** Its position is known, if the library needs one. */
-  hasPlace: boolean;
+  hasPosition: boolean;
   /** Its last copy has not left the restore area. */
   hasCopy: boolean;
   mayBegin: boolean;
@@ -163,7 +163,7 @@ async function lockWaiting(
 ): Promise<WaitingRecall[]> {
   const isStaged = stagedAt === undefined ? sql`false` : isStagedAt(ctx.now(), stagedAt);
   const rows = await tx.query<WaitingRecall>(
-    sql`SELECT c.file_id AS "fileId", f.path AS "logicalPath", ${pathOnTape} AS "tapePath", f.size, f.volume_id AS "volumeId", c.created_at AS "queuedAt", f.position, ${hasPlace} AS "hasPlace", f.checksum,
+    sql`SELECT c.file_id AS "fileId", f.path AS "logicalPath", ${pathOnTape} AS "tapePath", f.size, f.volume_id AS "volumeId", c.created_at AS "queuedAt", f.position, ${hasPosition} AS "hasPosition", f.checksum,
           f.checksum_taken AS "isChecksumTaken", f.adler32 IS NOT NULL AS "hasAdler32", c.attempts,
           c.earlier_tries AS "earlierTries", f.stage, f.mode, f.mtime, f.uid, f.gid,
           f.disk_id IS NOT NULL AS "hasCopy", ${mayBegin(lease, stagedAt === undefined ? 'mounting' : 'reading')} AS "mayBegin", ${isStaged} AS "isStaged"
@@ -238,7 +238,7 @@ interface Wanted {
  * these (findPathProblem in input.ts). The files are locked.
  * @returns the paths below any mount point
  */
-export async function choosePlaces(tx: Transaction, files: readonly Wanted[]): Promise<Map<bigint, string>> {
+export async function chooseOtherPaths(tx: Transaction, files: readonly Wanted[]): Promise<Map<bigint, string>> {
   const [any] = await tx.query<{ isRenamed: boolean; isFolded: boolean }>(
     sql`SELECT EXISTS (SELECT FROM renamed_place) AS "isRenamed", EXISTS (SELECT FROM restore_disk WHERE folds_names) AS "isFolded"`,
   );

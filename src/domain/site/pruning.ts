@@ -58,7 +58,7 @@ async function prune(ctx: Context, change: Sql): Promise<number> {
   });
 }
 
-/** All webhooks have processed the batch `b`. Until then it is kept, however old it is. */
+/** All webhooks have processed the batch `b`. Until then it is kept, even if it is old. */
 const isLookedThrough = sql`(NOT EXISTS (SELECT FROM webhook) OR b.last_number <= (SELECT last FROM webhook_cursor))`;
 
 const markBatches = (before: string) => sql`

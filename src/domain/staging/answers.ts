@@ -1,7 +1,7 @@
 /**
  * Calls to staging libraries and their answers. Each call is stored with its own batch before it is made. Its result is
- * written only for files that still have that batch, so a late answer changes nothing after another engine has taken
- * over.
+ * written only for files that still have that batch. So a late answer changes nothing if another engine holds the
+ * library by then.
  */
 
 import type { ErrorClass } from '../../core/errors.js';
@@ -165,7 +165,7 @@ export async function recordPutOff(ctx: Context, batch: string, at: string): Pro
 }
 
 /** Releases files that no recall of the library needs. Deletes those never asked for, since a call may cost money. */
-export async function letGoUnwanted(ctx: Context, libraryId: number): Promise<void> {
+export async function releaseUnwanted(ctx: Context, libraryId: number): Promise<void> {
   const now = ctx.now();
   await ctx.db.pool.query(
     sql`UPDATE staging s SET state = 'RELEASING', since = ${now}, due_at = ${now}
@@ -179,8 +179,8 @@ export async function letGoUnwanted(ctx: Context, libraryId: number): Promise<vo
   );
 }
 
-/** Releases files that were read wrongly, before their next try asks for them again. */
-export async function letGoFiles(ctx: Context, libraryId: number, fileIds: readonly bigint[]): Promise<void> {
+/** Releases files whose read failed, before their next try requests them again. */
+export async function releaseStaged(ctx: Context, libraryId: number, fileIds: readonly bigint[]): Promise<void> {
   await ctx.db.pool.query(
     sql`UPDATE staging SET state = 'RELEASING', since = ${ctx.now()}, due_at = ${ctx.now()}
         WHERE library_id = ${libraryId} AND file_id = ANY(${fileIds}::bigint[]) AND state IN ('ASKED', 'READY')`,
@@ -203,7 +203,7 @@ export async function recordUnread(ctx: Context, libraryId: number, { fileId, ba
 }
 
 /**
- * Stages files again that have left the library's disk unread, and deletes kept ones that have left.
+ * Stages files again that the library removed from its disk unread, and deletes kept files that it removed.
  * @param keptSince kept files without a date are deleted if they are older
  */
 export async function expireStaged(ctx: Context, libraryId: number, keptSince: string): Promise<void> {

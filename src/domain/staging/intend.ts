@@ -16,7 +16,7 @@ import { firstRequestOf, readQueueOf } from '../recalls/queue.js';
 import { KEPT_BEFORE, NEVER_ASKED, type StagingRow, stagingColumns, stagingFiles } from './answers.js';
 import { isStagedUnder, type StagerLease } from './stagers.js';
 
-/** Reads waiting files that were not asked for, by volume and user. A file that two users wait for counts for both. */
+/** Reads waiting files that are not requested from the library yet, by volume and user. A file that two users wait for counts for both. */
 export async function readUnasked(ctx: Context, libraryId: number): Promise<QueueEntry[]> {
   const isHere = sql`c.volume_id IN (SELECT v.id FROM volume v WHERE v.library_id = ${libraryId})`;
   return await readQueueOf(ctx, sql`${isHere} AND ${isUnasked(ctx.now(), libraryId)}`, sql`true`);

@@ -74,7 +74,7 @@ export async function readRests(ctx: Context, libraryId: number): Promise<Rests>
 }
 
 export interface StagingFigures {
-  /** Asked for, or about to be. */
+  /** Requested, or about to be. */
   asked: number;
   ready: number;
   releasing: number;
@@ -84,7 +84,7 @@ export interface StagingFigures {
   /** End of the pause after failures, and its error. */
   restUntil: string | null;
   problem: string | null;
-  /** Files that leave its disk first. */
+  /** Files that the library removes from its disk first. */
   nextKept: KeptCopy[];
 }
 

@@ -33,7 +33,7 @@ export interface PurgeResult {
 
 /**
  * Draws a pseudonym and stores it nowhere with the name. Revokes the user's tokens, which ends their streams.
- * @throws NotFoundError if there is nothing of the user, as in a second call; InUseError with the figures, while
+ * @throws NotFoundError if there is no data of the user, as in a second call; InUseError with the figures, while
  *   requests of the user are live
  */
 export async function purgeUser(ctx: Context, given: string): Promise<PurgeResult> {
@@ -62,7 +62,7 @@ export async function purgeUser(ctx: Context, given: string): Promise<PurgeResul
 
 interface Person {
   user: string;
-  /** Names of the user as a maker of things. */
+  /** Owner names of the user. */
   owners: readonly string[];
   /** Email address of the quota, if no other quota has it. It is removed everywhere, including requests and mail of others. */
   address: string | null;

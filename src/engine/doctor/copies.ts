@@ -204,7 +204,7 @@ export async function* examineUnheld(ctx: Context, exam: Examination): AsyncGene
     const copies = await readCopiesOf(ctx, keys);
     const states = await Promise.all(copies.map((copy) => compareCopy(copy).catch(() => 'unknown'))); // the disk is absent
     const pick = (...wanted: string[]) => copies.filter((_, n) => wanted.includes(states[n] ?? ''));
-    await letGo(ctx, { unchanged: pick('same', 'missing'), changed: pick('changed') });
+    await releaseCopies(ctx, { unchanged: pick('same', 'missing'), changed: pick('changed') });
     await removeUnheld(ctx, new AbortController().signal);
   };
   yield* findRepairable(ctx, { ...restoredUnheld, repair }, { repair: exam.repair });

@@ -12,7 +12,7 @@ import { closeCircuit, openCircuit, trialSeconds } from '../../domain/health/cir
 import { isSuspended, suspendFailing } from '../../domain/health/suspensions.js';
 import { readShares } from '../../domain/quotas/shares.js';
 import type { RecallOutcome } from '../../domain/recalls/ends.js';
-import { letGoFiles } from '../../domain/staging/answers.js';
+import { releaseStaged } from '../../domain/staging/answers.js';
 import { leaveReadBack, type ReadyCopy, readReady, readStagingOf, takeReadBack } from '../../domain/staging/intend.js';
 import { readRests } from '../../domain/staging/stagers.js';
 import { readChecked } from '../../restore-area/checksum.js';
@@ -144,7 +144,7 @@ class ReadingVisit {
   private report(outcomes: readonly RecallOutcome[]): void {
     const damaged = outcomes.filter((outcome) => outcome.kind === 'retry' && outcome.errorClass === 'MEDIA');
     const fileIds = damaged.map(({ fileId }) => fileId);
-    if (fileIds.length > 0) this.reader.outcomes.write(() => letGoFiles(this.ctx, this.staging.id, fileIds));
+    if (fileIds.length > 0) this.reader.outcomes.write(() => releaseStaged(this.ctx, this.staging.id, fileIds));
     this.reader.outcomes.report(outcomes);
   }
 
@@ -192,7 +192,7 @@ async function readBackNext(
       error instanceof PostponedError
         ? postpone(ctx, copy, error)
         : explainFailure(ctx, { path, attempts: tries }, error);
-    if (failure.isTry) await letGoFiles(ctx, staging.id, [fileId]); // staged again before the next try
+    if (failure.isTry) await releaseStaged(ctx, staging.id, [fileId]); // staged again before the next try
   }
   await endVerification(ctx, { fileId, path, size, position, checksum, attempts: tries, volumeId }, failure);
   return true;

@@ -9,7 +9,7 @@ import type { Context } from '../../domain/context.js';
 import type { MeasureDisks } from '../../domain/disks/reservations.js';
 import { closeCircuit, openCircuit, trialSeconds } from '../../domain/health/circuits.js';
 import { beginTrial, type SuspensionKey, suspendFailing } from '../../domain/health/suspensions.js';
-import { expireStaged, letGoUnwanted } from '../../domain/staging/answers.js';
+import { expireStaged, releaseUnwanted } from '../../domain/staging/answers.js';
 import {
   claimStager,
   ensureStager,
@@ -134,7 +134,7 @@ class Stager {
   private async runOnce(): Promise<void> {
     const { ctx, staging } = this;
     if (ctx.db.clock.isPlausible) await expireStaged(ctx, staging.id, addSeconds(ctx.now(), -MAX_KEPT_SECONDS));
-    await letGoUnwanted(ctx, staging.id);
+    await releaseUnwanted(ctx, staging.id);
     const rests = await readRests(ctx, staging.id);
     const isTried = rests.mode === 'IMMEDIATE' && (await beginTrial(ctx, this.key));
     const mode = isTried ? null : rests.mode;

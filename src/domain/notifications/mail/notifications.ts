@@ -1,6 +1,6 @@
 /**
  * The outbox: emails are stored in the transaction of their cause, and sent later (src/engine/notifications/notify.ts). So a mail
- * server that is down delays mail but loses none. A request gets one of each kind; expiry notices (`queueExpiring`),
+ * server that is down delays emails but loses none. A request gets one of each kind; expiry notices (`queueExpiring`),
  * one for each retention.
  */
 import { randomUUID } from 'node:crypto';
