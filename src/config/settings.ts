@@ -128,7 +128,7 @@ const access = z.object({
     parsed((value) => values.parseWords(value, values.authMethods), `a list of ${values.authMethods.join(', ')}`),
     'token,open',
   ).describe(
-    'how callers are authenticated, a list: `token`, an API token; `oidc`, a token of an identity provider; `proxy`, the user name that a reverse proxy sends; `certificate`, a client certificate that it has verified; `legacy`, callers without credentials, for some endpoints of the REST contract; `open`, every caller, with all rights except those of an operator. `start` and `serve` require it if other hosts reach the gateway: if `HOST` is not a loopback address, or `TAPEGATE_PUBLIC_URL`, `TAPEGATE_ALLOWED_HOSTS`, `TAPEGATE_PROXY_ADDRESSES` or `TAPEGATE_OIDC_ISSUER` names another host. [Access](../operators/access.md) shows how to set up each method',
+    'how callers are authenticated, a list: `token`, an API token; `oidc`, a token of an identity provider; `proxy`, the user name that a reverse proxy sends; `certificate`, a client certificate that it has verified; `legacy`, callers without credentials, for some endpoints of the REST contract; `open`, every caller, with all rights except the rights of an operator. `start` and `serve` require it if other hosts reach the gateway: if `HOST` is not a loopback address, or `TAPEGATE_PUBLIC_URL`, `TAPEGATE_ALLOWED_HOSTS`, `TAPEGATE_PROXY_ADDRESSES` or `TAPEGATE_OIDC_ISSUER` names another host. [Access](../operators/access.md) shows how to set up each method',
   ),
   oidcIssuers: listed(
     'TAPEGATE_OIDC_ISSUER',
@@ -175,7 +175,7 @@ const access = z.object({
     'for `proxy` and `certificate`: as `TAPEGATE_OIDC_ROLES`',
   ),
   legacy: setting('TAPEGATE_LEGACY', legacy, 'read').describe(
-    'for `legacy`: what callers without credentials may use, a list of `read`, `all` or endpoints, each with the addresses from which it is open, if not from everywhere: `read, POST /requests from 192.0.2.0/24 192.0.3.7`; `none` closes all',
+    'for `legacy`: endpoints for callers without credentials, a list of `read`, `all` or endpoints, each with the addresses from which it is open, if not from everywhere: `read, POST /requests from 192.0.2.0/24 192.0.3.7`; `none` closes all',
   ),
 });
 
@@ -214,10 +214,10 @@ const limits = z.object({
     parsed(values.parseMailTo, 'anywhere, quota, or a list of domains such as example.org,example.com'),
     'anywhere',
   ).describe(
-    'where mail of a request may go: `anywhere`; `quota`: to the address of the quota only; a list of domains such as `example.org,example.com`: also to addresses of these (400)',
+    'addresses to which emails of a request may be sent: `anywhere`; `quota`: only the address of the quota; a list of domains such as `example.org,example.com`: also addresses of these domains (400)',
   ),
   mailRate: setting('TAPEGATE_MAIL_RATE', integer(1, MOST), '120').describe(
-    'emails in a minute; half of that for the quota of one user. Emails over the limit are sent later, in turns of the users (`tapegate mail` lists them), and say so if the request has ended by then',
+    'emails in a minute; half of that for the quota of one user. Emails over the limit are sent later, in turn for each user (`tapegate mail` lists them), and say so if the request has ended by then',
   ),
 });
 
@@ -240,7 +240,7 @@ export const schema = z.object({
   demo: setting('DEMO', onOff, 'on').describe('`off`: no demo archive on an empty embedded database'),
   engine: setting('ENGINE', onOff, 'on').describe('`off`: `start` runs the gateway only'),
   drives: setting('DRIVES', integer(1, 256), '2').describe(
-    'drives of the first library that all engines together use at the same time; `library add` sets those of other libraries',
+    'drives of the first library that all engines together use at the same time; `library add` sets the drives of other libraries',
   ),
   engineWeight: setting('TAPEGATE_ENGINE_WEIGHT', integer(1, 1000), '1').describe(
     'share of this engine if engines want more drives than there are: an engine of weight 2 has twice as many as one of weight 1',
@@ -272,17 +272,17 @@ export const schema = z.object({
     'days after the end of a request for which the text of its emails, and WLCG stage requests, are kept',
   ),
   expiryNoticeHours: setting('TAPEGATE_EXPIRY_NOTICE_HOURS', integer(0, 8760), '48').describe(
-    'hours before a request expires at which an email says so, once for each retention, with the command that extends it; 0: none. It goes to the address of the last email of the request, or of the first; a request that is kept for less than that gets none. For engines',
+    'hours before a request expires at which an email announces it, once for each retention, with the command that extends it; 0: none. It is sent to the last-file address of the request, or else to the first-file address; a request with a shorter retention gets none. For engines',
   ),
   webhookHosts: listed(
     'TAPEGATE_WEBHOOK_HOSTS',
     parsed(parseWebhookHosts, 'a list of names, addresses and ranges'),
     [],
   ).describe(
-    'names, addresses and ranges of the own network to which [webhooks](webhooks.md) may go, also without TLS, such as `hooks.example.org 10.1.0.0/16`; all others must have a public address. For gateways and engines',
+    'names, addresses and ranges of the private network to which [webhooks](webhooks.md) may be sent, also without TLS, such as `hooks.example.org 10.1.0.0/16`; all others must have a public address. For gateways and engines',
   ),
   auditDays: setting('TAPEGATE_AUDIT_DAYS', days(1), '400').describe(
-    'days for which the audit records who requested which change (`audit`)',
+    'days for which the audit keeps changes and their callers (`audit`)',
   ),
   logLevel: setting('LOG_LEVEL', oneOf('fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'), 'info').describe(
     '`fatal`, `error`, `warn`, `info`, `debug`, `trace` or `silent`; JSON lines on standard error',
@@ -292,13 +292,13 @@ export const schema = z.object({
     'TAPEGATE_RESTORE_MODE',
     parsed(values.parsePermissions, 'three octal digits such as 0640, without set-id bits'),
   ).describe(
-    'permissions of restored files, such as 0640, and with the right to enter instead of each right to read those of their directories; unset: those of the originals, or 0644 and 0750 if they are unknown',
+    'permissions of restored files, such as 0640; their directories also get the right to enter for each right to read. Unset: the permissions of the originals, or 0644 and 0750 if they are unknown',
   ),
   restoreGroup: optional(
     'TAPEGATE_RESTORE_GROUP',
     parsed(values.findGroup, 'a group of this host, or its number'),
   ).describe(
-    'group of restored files, by name or number; unset: that of the original. This group may also [write on restore disks](../operators/restore-disks.md#other-users-of-the-host)',
+    'group of restored files, by name or number; unset: the group of the original. This group may also [write on restore disks](../operators/restore-disks.md#other-users-of-the-host)',
   ),
   linkRoot: optional('TAPEGATE_LINK_ROOT', directory).describe(
     'an absolute directory, `/` for the root, in which each restored file also appears at its archive path, as a link ([Restore disks](../operators/restore-disks.md#links-at-archive-paths)). The same for all engines',
@@ -310,14 +310,14 @@ export const schema = z.object({
       'a URL that begins with http:// or https://, without user, query, or a path of the gateway',
     ),
   ).describe(
-    'where users find the gateway, if not where it listens, such as `https://archive.example.org/tapes`: pages of that origin are its own, and mail contains links to requests. A proxy may remove its path or keep it. Set it for engines, too',
+    'URL of the gateway for users, if it differs from the address on which it listens, such as `https://archive.example.org/tapes`: pages of that origin are its own, and mail contains links to requests. A proxy may remove its path or keep it. Set it for engines, too',
   ),
   allowedHosts: listed(
     'TAPEGATE_ALLOWED_HOSTS',
     parsedParts(values.parseHost, 'a list of names and addresses, without ports'),
     [],
   ).describe(
-    'names and addresses of the gateway, without ports, in addition to those of `TAPEGATE_PUBLIC_URL`, `HOST` and this host, such as `tapes.example.org,tapes`',
+    'names and addresses of the gateway, without ports, in addition to `TAPEGATE_PUBLIC_URL`, `HOST` and this host, such as `tapes.example.org,tapes`',
   ),
   corsOrigins: listed(
     'TAPEGATE_CORS_ORIGINS',
