@@ -53,7 +53,7 @@ export async function writeFiles(dir: string, count: number, sizeBytes: number):
 export async function untilFinished(ctx: Context, requestId: number): Promise<string> {
   for (;;) {
     const rung = new Promise<void>((resolve) => {
-      const off = ctx.events.onRing('event', () => {
+      const off = ctx.events.onNotify('event', () => {
         off();
         resolve();
       });

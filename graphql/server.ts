@@ -9,7 +9,7 @@ import { describeCaller } from '../src/core/caller.js';
 import { UnavailableError } from '../src/core/errors.js';
 import { count, secondsSince, time } from '../src/core/signals.js';
 import type { Context } from '../src/domain/context.js';
-import { takeTurn } from '../src/domain/turn.js';
+import { withSlot } from '../src/domain/turn.js';
 import { sendEncoded } from '../src/gateway/http/encodings.js';
 import { checkMethod, HttpError } from '../src/gateway/http/http-body.js';
 import { limitStreams } from '../src/gateway/limits/limits.js';
@@ -136,7 +136,7 @@ function createCheck(contextOf: (req: Request) => Context, config: Context['conf
   return async (req: Request, text: string): Promise<void> => {
     const known = cache.get(text);
     if (known) return void checked.set(req, known);
-    const found = await takeTurn(contextOf(req), 'queries', async () => checkDocument(text, schema, rules));
+    const found = await withSlot(contextOf(req), 'queries', async () => checkDocument(text, schema, rules));
     checked.set(req, found);
     if (found.document) cache.set(text, found);
   };
@@ -195,7 +195,7 @@ export function limitQueries(execute: Execute): Execute {
   return async (args) => {
     const operation = getOperationAST(args.document, args.operationName)?.operation;
     if (operation !== 'query') return await execute(args);
-    return await takeTurn(args.contextValue as Context, 'queries', async () => await execute(args)).catch((error) => {
+    return await withSlot(args.contextValue as Context, 'queries', async () => await execute(args)).catch((error) => {
       if (!(error instanceof UnavailableError)) throw error;
       const { message, retryAfterSeconds } = error;
       const http = { status: 503, headers: { 'Retry-After': String(retryAfterSeconds) } };

@@ -67,7 +67,7 @@ export const isByPath = (volumeId: Sql): Sql => sql`EXISTS (SELECT FROM volume o
 
 export const isUnplaced = sql`(c.volume_id IS NULL OR (c.position IS NULL AND NOT ${isByPath(sql`c.volume_id`)}))`;
 
-export const hasPlace = sql`(f.volume_id IS NOT NULL AND (f.position IS NOT NULL OR ${isByPath(sql`f.volume_id`)}))`;
+export const hasPosition = sql`(f.volume_id IS NOT NULL AND (f.position IS NOT NULL OR ${isByPath(sql`f.volume_id`)}))`;
 
 const hasCopyPlace = sql`(f.copy_volume_id IS NOT NULL AND (f.copy_position IS NOT NULL OR ${isByPath(sql`f.copy_volume_id`)}))`;
 

@@ -181,21 +181,21 @@ test('a queue that does not match the requests is repaired, and the files are re
       `recall-lost | /queue/lost | a drive that runs the recall in epoch ${epoch - 1n} | drive-1 in epoch ${epoch}`,
     ),
     parseFault(
-      `recall-lost | /queue/astray | a drive that runs the recall in epoch ${epoch} | drive-1, whose lease ran out at 2020-01-01T00:00:00`,
+      `recall-lost | /queue/astray | a drive that runs the recall in epoch ${epoch} | drive-1, whose lease expired at 2020-01-01T00:00:00`,
     ),
     parseFault(
-      'restoring-without-recall | /queue/orphan | a recall that runs, the file being RESTORING | one that is WAITING',
+      'restoring-without-recall | /queue/orphan | a running recall, since the file is RESTORING | a recall that is WAITING',
     ),
     parseFault('recall-astray | /queue/astray | RESTORING, since its recall runs | ONTAPE'),
     parseFault(
-      `recall-misplaced | /queue/elsewhere | volume V${volumes}, position 6, 1000 bytes, as the file says | volume unknown, position 77, 1000 bytes`,
+      `recall-misplaced | /queue/elsewhere | volume V${volumes}, position 6, 1000 bytes, as in the catalogue | volume unknown, position 77, 1000 bytes`,
     ),
-    parseFault(`request-file-ahead | /queue/ahead | on disk, as the files of request ${first} say | ONTAPE`),
+    parseFault(`request-file-ahead | /queue/ahead | on disk, as in request ${first} | ONTAPE`),
     parseFault(
       `request-file-without-recall | /queue/unserved | a recall, since request ${second} wait | none, and the file is ONTAPE`,
     ),
     parseFault(
-      'recall-without-request | /queue/nobody | a file in a live request, which the recall is for | none, and a recall made at 2026-01-02T00:00:00',
+      'recall-without-request | /queue/nobody | a live request that waits for the file | none, and a recall created at 2026-01-02T00:00:00',
     ),
   ];
   expect(sorted((await doctor()).findings)).toEqual(sorted(as(due, false)));

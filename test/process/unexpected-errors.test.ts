@@ -96,7 +96,7 @@ test('after an unexpected error a volume is tried again after growing pauses, wi
 
   await query(`UPDATE volume SET failing_since = failing_since - interval '1 day' WHERE name = 'BROKEN'`);
   expect(await findFindings()).toEqual([
-    expect.stringMatching(/^volume-failing volume BROKEN: 10 visits since .* that have broken down: planted$/),
+    expect.stringMatching(/^volume-failing volume BROKEN: 10 failed visits since .*: planted$/),
   ]);
   await query('DROP TRIGGER break_start ON recall');
   clock.goOn();

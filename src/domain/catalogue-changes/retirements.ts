@@ -14,7 +14,7 @@ import type { Volume } from '../../generated/prisma/client.js';
 import { type AuditEntry, audited } from '../audit/audited.js';
 import { affectedRequests, inSteps } from '../catalogue/chosen-files.js';
 import { checkReason, withdrawLeaving } from '../catalogue/withdrawals.js';
-import { hasPlace, isByPath, isClaimed, isLive, isOffered, isWithdrawn } from '../conditions.js';
+import { hasPosition, isByPath, isClaimed, isLive, isOffered, isWithdrawn } from '../conditions.js';
 import type { Context } from '../context.js';
 import { checkText } from '../input.js';
 import { withSlot } from '../turn.js';
@@ -91,7 +91,7 @@ const hasFailedAtBoth = sql`(f.copy_error IS NOT NULL AND f.stage = 'ONTAPE' AND
 const isElsewhere = (volumeId: number): Sql => sql`(CASE WHEN f.volume_id = ${volumeId}
   THEN f.copy_error IS NULL AND EXISTS (SELECT FROM volume o WHERE o.id = f.copy_volume_id AND o.id <> ${volumeId} AND o.retired_at IS NULL)
     AND (f.copy_position IS NOT NULL OR ${isByPath(sql`f.copy_volume_id`)})
-  ELSE EXISTS (SELECT FROM volume o WHERE o.id = f.volume_id AND o.retired_at IS NULL) AND ${hasPlace} AND NOT ${hasFailedAtBoth} END)`;
+  ELSE EXISTS (SELECT FROM volume o WHERE o.id = f.volume_id AND o.retired_at IS NULL) AND ${hasPosition} AND NOT ${hasFailedAtBoth} END)`;
 
 /** Assignments of an update that remove the copy on the volume. The other copy becomes the first one. */
 const removeCopyOn = (volumeId: number): Sql => {

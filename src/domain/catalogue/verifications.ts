@@ -10,7 +10,7 @@ import { type Sql, sql } from '../../db/sql.js';
 import { type Transaction, transaction } from '../../db/transaction.js';
 import type { Verification } from '../../generated/prisma/client.js';
 import { audited } from '../audit/audited.js';
-import { hasPlace, isOffered, isOfStaging, isResting, pathOnTape } from '../conditions.js';
+import { hasPosition, isOffered, isOfStaging, isResting, pathOnTape } from '../conditions.js';
 import type { Context } from '../context.js';
 import { checkPattern } from '../input.js';
 import { holdsText } from '../match.js';
@@ -21,7 +21,7 @@ import { moveFiles } from './moves.js';
 /**
  * The tape copy of `f` was never verified. A file that was verified, or has a changed copy, was modified on disk since.
  */
-const isUnconfirmed = sql`f.stage = 'UNVERIFIED' AND f.verified IS NULL AND f.checksum IS NOT NULL AND ${hasPlace}
+const isUnconfirmed = sql`f.stage = 'UNVERIFIED' AND f.verified IS NULL AND f.checksum IS NOT NULL AND ${hasPosition}
   AND f.changed_disk_id IS NULL AND ${isOffered}`;
 
 /** The copy of `f` is due by its row `w`. A copy in a staging library needs such a row, since reads may cost money. */

@@ -26,8 +26,8 @@ export const recallLost: RepairableKind = {
   find: (after, limit) => sql`SELECT c.file_id AS key, f.path AS thing,
       'a drive that runs the recall in epoch ' || coalesce(c.epoch::text, 'none') AS expected,
       CASE WHEN d.id IS NULL THEN 'no drive' WHEN d.epoch IS DISTINCT FROM c.epoch THEN d.name || ' in epoch ' || d.epoch
-        WHEN d.lease_until IS NULL THEN d.name || ', which nobody holds' WHEN c.disk_id IS NULL THEN d.name || ', without a disk'
-        ELSE d.name || ', whose lease ran out at ' || to_char(d.lease_until, 'YYYY-MM-DD"T"HH24:MI:SS') END AS found
+        WHEN d.lease_until IS NULL THEN d.name || ' without an engine' WHEN c.disk_id IS NULL THEN d.name || ', without a disk'
+        ELSE d.name || ', whose lease expired at ' || to_char(d.lease_until, 'YYYY-MM-DD"T"HH24:MI:SS') END AS found
     FROM recall c JOIN tape_file f ON f.id = c.file_id LEFT JOIN drive d ON d.id = c.drive_id
     WHERE c.state = 'RUNNING' AND c.file_id > ${after} AND (${isLost} OR ${isOverdue}) ORDER BY c.file_id LIMIT ${limit}`,
   repair: async (ctx, keys) =>
@@ -56,8 +56,8 @@ function idsOf(fileIds: readonly bigint[]): Sql {
 const recallUnheld: RepairableKind = {
   kind: 'recall-without-request',
   find: (after, limit) => sql`SELECT c.file_id AS key, f.path AS thing,
-      'a file in a live request, which the recall is for' AS expected,
-      'none, and a recall made at ' || to_char(c.created_at, 'YYYY-MM-DD"T"HH24:MI:SS') AS found
+      'a live request that waits for the file' AS expected,
+      'none, and a recall created at ' || to_char(c.created_at, 'YYYY-MM-DD"T"HH24:MI:SS') AS found
     FROM recall c JOIN tape_file f ON f.id = c.file_id
     WHERE c.state = 'WAITING' AND c.file_id > ${after} AND NOT EXISTS (SELECT FROM live_request_file h WHERE h.file_id = c.file_id)
     ORDER BY c.file_id LIMIT ${limit}`,
@@ -68,8 +68,8 @@ const recallUnheld: RepairableKind = {
 const fileOrphaned: RepairableKind = {
   kind: 'restoring-without-recall',
   find: (after, limit) => sql`SELECT f.id AS key, f.path AS thing,
-      'a recall that runs, the file being RESTORING' AS expected,
-      coalesce((SELECT 'one that is ' || c.state FROM recall c WHERE c.file_id = f.id), 'none') AS found
+      'a running recall, since the file is RESTORING' AS expected,
+      coalesce((SELECT 'a recall that is ' || c.state FROM recall c WHERE c.file_id = f.id), 'none') AS found
     FROM tape_file f WHERE f.id > ${after} AND ${isOrphan} ORDER BY f.id LIMIT ${limit}`,
   repair: async (ctx) => {
     while ((await returnOrphans(ctx)) > 0);
@@ -96,7 +96,7 @@ const recallAstray: RepairableKind = {
 const recallMisplaced: RepairableKind = {
   kind: 'recall-misplaced',
   find: (after, limit) => sql`SELECT c.file_id AS key, f.path AS thing,
-      ${describePosition('f')} || ', as the file says' AS expected,
+      ${describePosition('f')} || ', as in the catalogue' AS expected,
       ${describePosition('c')} AS found
     FROM recall c JOIN tape_file f ON f.id = c.file_id
     WHERE c.state = 'WAITING' AND c.file_id > ${after} AND ${hasStalePosition} ORDER BY c.file_id LIMIT ${limit}`,
@@ -122,10 +122,10 @@ function describePosition(row: 'f' | 'c'): Sql {
 const requestNames = sql`'request' || CASE WHEN count(*) > 1 THEN 's ' ELSE ' ' END
   || string_agg(h.request_id::text, ', ' ORDER BY h.request_id)`;
 
-const holdAhead: RepairableKind = {
+const requestFileAhead: RepairableKind = {
   kind: 'request-file-ahead',
   find: (after, limit) => sql`SELECT f.id AS key, f.path AS thing,
-      'on disk, as the files of ' || ${requestNames} || ' say' AS expected,
+      'on disk, as in ' || ${requestNames} AS expected,
       f.stage::text AS found
     FROM live_request_file h JOIN tape_file f ON f.id = h.file_id
     WHERE h.file_id > ${after} AND h.state = 'ON_DISK' AND NOT (${isOnDisk})
@@ -143,7 +143,7 @@ const holdAhead: RepairableKind = {
 };
 
 /** Must be first: other repairs would repair it without a report. An engine checks changed copies first. */
-export const holdUnserved: RepairableKind = {
+export const requestFileUnserved: RepairableKind = {
   kind: 'request-file-without-recall',
   find: (after, limit) => sql`SELECT f.id AS key, f.path AS thing,
       'a recall, since ' || ${requestNames} || ' wait' AS expected,
@@ -162,7 +162,7 @@ export const queueKinds: readonly RepairableKind[] = [
   fileOrphaned,
   recallAstray,
   recallMisplaced,
-  holdAhead,
+  requestFileAhead,
   recallUnheld,
 ];
 
@@ -175,8 +175,8 @@ const nothing = async () => {};
 const volumeFailing: RepairableKind = {
   kind: 'volume-failing',
   find: (after, limit, now) => sql`SELECT v.id::bigint AS key, 'volume ' || v.name AS thing,
-      'drives that can work on it, since files wait' AS expected,
-      v.failures || ' visits since ' || to_char(v.failing_since, 'YYYY-MM-DD"T"HH24:MI:SS') || ' that have broken down: ' || v.problem AS found
+      'successful visits of drives, since files wait' AS expected,
+      v.failures || ' failed visits since ' || to_char(v.failing_since, 'YYYY-MM-DD"T"HH24:MI:SS') || ': ' || v.problem AS found
     FROM volume v
     WHERE v.id > ${after} AND v.failing_since < ${longBefore(now)}
       AND EXISTS (SELECT FROM recall c WHERE c.volume_id = v.id AND c.state = 'WAITING')
@@ -229,7 +229,7 @@ const isStuck = (now: Sql) => sql`(s.state IN ('INTENDED', 'RELEASING')
 const stagingUnheld: RepairableKind = {
   kind: 'staging-without-recall',
   find: (after, limit, now) => sql`SELECT s.file_id AS key, ${thing} AS thing,
-      'a recall that it was asked for' AS expected,
+      'a recall that needs it' AS expected,
       'none, and it is ' || s.state || ' there since ' || to_char(s.since, 'YYYY-MM-DD"T"HH24:MI:SS') AS found
     FROM ${tables} WHERE s.file_id > ${after} AND ${isUnheldLong(now)} ORDER BY s.file_id LIMIT ${limit}`,
   repair: repairStaging((now) => sql`state = 'RELEASING', since = ${now}, due_at = ${now}`, isUnheldLong),
@@ -239,8 +239,8 @@ const stagingUnheld: RepairableKind = {
 const stagingStuck: RepairableKind = {
   kind: 'staging-stuck',
   find: (after, limit, now) => sql`SELECT s.file_id AS key, ${thing} AS thing,
-      CASE s.state WHEN 'INTENDED' THEN 'that the library was asked for it' ELSE 'that the library was told to let it go' END AS expected,
-      'not so since ' || to_char(s.since, 'YYYY-MM-DD"T"HH24:MI:SS') || ', after ' || s.attempts || ' tries'
+      CASE s.state WHEN 'INTENDED' THEN 'a library that accepts the request to stage it' ELSE 'a library that accepts the request to release it' END AS expected,
+      'not accepted since ' || to_char(s.since, 'YYYY-MM-DD"T"HH24:MI:SS') || ', after ' || s.attempts || ' tries'
         || coalesce(': ' || (SELECT t.problem FROM stager t WHERE t.library_id = s.library_id), '') AS found
     FROM ${tables} WHERE s.file_id > ${after} AND ${isStuck(now)} ORDER BY s.file_id LIMIT ${limit}`,
   repair: repairStaging((now) => sql`attempts = 0, due_at = ${now}`, isStuck),

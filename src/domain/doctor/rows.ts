@@ -22,12 +22,12 @@ import {
   lookedAt,
   type RepairableKind,
 } from './findings.js';
-import { holdUnserved, queueKinds, recallLost, stagingKinds, volumeKinds } from './queue.js';
+import { queueKinds, recallLost, requestFileUnserved, stagingKinds, volumeKinds } from './queue.js';
 
 /** In this order, since repairs change the findings of later kinds. */
 export const rowKinds: readonly RepairableKind[] = [
   ...counterKinds,
-  holdUnserved,
+  requestFileUnserved,
   recallLost,
   ...queueKinds,
   ...volumeKinds,

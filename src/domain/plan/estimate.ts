@@ -8,7 +8,7 @@ import type { AskDatabase } from '../../events/event-table.js';
 import type { EndRange } from '../../planner/end-range.js';
 import type { QueueEntry } from '../../planner/queue.js';
 import { mayPath } from '../access/paths.js';
-import { hasPlace, isAtPrimaryPlace, isLive, isOffered } from '../conditions.js';
+import { hasPosition, isAtPrimaryPlace, isLive, isOffered } from '../conditions.js';
 import type { Context } from '../context.js';
 import { readRoom } from '../disks/disks.js';
 import { type Library, readLibraries } from '../libraries/libraries.js';
@@ -71,7 +71,7 @@ interface FileGroup {
   isAtPrimaryPlace: boolean;
   isOnItsWay: boolean;
   isAlsoRequested: boolean;
-  hasPlace: boolean;
+  hasPosition: boolean;
   /** Their recalls have reserved room on a restore disk. */
   isReserved: boolean;
   isStaged: boolean;
@@ -108,7 +108,7 @@ export async function estimateRequest(
   const atPrimaryPlace = sum(groups.filter((group) => group.isAtPrimaryPlace));
   const alsoRequested = sum(groups.filter((group) => group.isAlsoRequested));
   const onTape = groups.filter((group) => !group.isOnDisk);
-  const placed = onTape.filter((group) => group.hasPlace);
+  const placed = onTape.filter((group) => group.hasPosition);
   const toRecall = sum(placed);
   const parts = joinByVolume(placed);
   const isFree = ({ isOnItsWay, isStaged, askedAt }: FileGroup) => isOnItsWay || isStaged || askedAt !== null;
@@ -169,7 +169,7 @@ async function readGroups(
         FROM (
           SELECT f.volume_id AS "volumeId", f.stage = ANY(${onDiskStages}::"Stage"[]) AS "isOnDisk",
             ${isAtPrimaryPlace} AS "isAtPrimaryPlace",
-            c.file_id IS NOT NULL AS "isOnItsWay", ${isRequestedBy(quotaId)} AS "isAlsoRequested", ${hasPlace} AS "hasPlace",
+            c.file_id IS NOT NULL AS "isOnItsWay", ${isRequestedBy(quotaId)} AS "isAlsoRequested", ${hasPosition} AS "hasPosition",
             c.disk_id IS NOT NULL AS "isReserved", coalesce(g.state IN ('READY', 'KEPT'), false) AS "isStaged",
             max(g.since) FILTER (WHERE g.state IN ('INTENDED', 'ASKED')) AS "askedAt",
             count(*)::int AS files, sum(f.size) AS bytes
