@@ -55,7 +55,7 @@ test.each<[Role[], Partial<Caller>, string]>([
 });
 
 const noted: string[] = [];
-const refusals: Pick<Refusals, 'note'> = { note: (_asker, { operation }) => void noted.push(operation) };
+const refusals: Pick<Refusals, 'record'> = { record: (_asker, { operation }) => void noted.push(operation) };
 const asking = (caller: Caller) => ({ caller, refusals: refusals as Refusals });
 
 test('the refusal of a read is recorded; that of a change is left to the audit of changes', () => {
