@@ -3,7 +3,7 @@ import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { type Counted, count, type Recorder, recordBy, type Timed, time } from '../core/signals.js';
 import type { Database } from '../db/client.js';
 
-export interface Told {
+export interface ForwardedSignals {
   counts: [name: Counted, labels: Record<string, string>, by: number][];
   times: [name: Timed, labels: Record<string, string>, seconds: number[]][];
   figures: Omit<EngineFigures, 'part'>;
@@ -17,8 +17,8 @@ export function connectionsOf({ totalCount, idleCount, waitingCount }: Database[
 
 export class Forwarding implements Recorder {
   private readonly part: string;
-  private counts = new Map<string, Told['counts'][number]>();
-  private times = new Map<string, Told['times'][number]>();
+  private counts = new Map<string, ForwardedSignals['counts'][number]>();
+  private times = new Map<string, ForwardedSignals['times'][number]>();
   private readonly loop = monitorEventLoopDelay({ resolution: 20 });
   private cpu = process.cpuUsage();
 
@@ -42,7 +42,7 @@ export class Forwarding implements Recorder {
     else if (known[2].length < MOST_TIMES) known[2].push(seconds);
   }
 
-  take(db: Database | undefined): Told {
+  take(db: Database | undefined): ForwardedSignals {
     const spent = process.cpuUsage(this.cpu);
     this.cpu = process.cpuUsage();
     this.count('tapegate_engine_cpu_seconds_total', { part: this.part }, (spent.user + spent.system) / 1e6);
@@ -56,7 +56,7 @@ export class Forwarding implements Recorder {
   }
 }
 
-export function replay(pid: number, part: string, { counts, times, figures }: Told): void {
+export function replay(pid: number, part: string, { counts, times, figures }: ForwardedSignals): void {
   for (const [name, labels, by] of counts) count(name, labels as never, by);
   for (const [name, labels, all] of times) for (const seconds of all) time(name, labels as never, seconds);
   engineFigures.set(pid, { part, ...figures });

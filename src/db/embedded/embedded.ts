@@ -289,15 +289,15 @@ function removeStaleLocks(dataDir: string): void {
     const stale = readSmall(file);
     const pid = Number(stale?.split('\n')[0]);
     if (!isRunning(pid) || isServer(pid, dataDir)) continue;
-    const aside = `${file}.${randomUUID()}`;
+    const temporary = `${file}.${randomUUID()}`;
     try {
-      fs.renameSync(file, aside);
+      fs.renameSync(file, temporary);
     } catch (error) {
       if (codeOf(error) === 'ENOENT') continue; // another process was faster
       throw error;
     }
-    if (readSmall(aside) === stale) fs.rmSync(aside);
-    else fs.renameSync(aside, file);
+    if (readSmall(temporary) === stale) fs.rmSync(temporary);
+    else fs.renameSync(temporary, file);
   }
 }
 

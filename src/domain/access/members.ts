@@ -26,7 +26,7 @@ const MAX_MEMBERS = 1000;
 
 const columns = raw('kind, name, is_manager AS "isManager"');
 /** Notifies gateways to drop cached rights. Statements that change nothing do not notify. */
-const ring = sql`pg_notify('tapegate', 'rights')::text`;
+const notifyRights = sql`pg_notify('tapegate', 'rights')::text`;
 
 /** Members are not asked for consent, so each may leave. @throws InvalidInputError, NotFoundError, ForbiddenError */
 function checkMember(ctx: Context, operation: 'setMember' | 'removeMember', input: MemberInput): MemberInput {
@@ -59,7 +59,7 @@ export async function setMember(ctx: Context, input: MemberInput & { isManager: 
             SELECT FROM q JOIN made m ON true WHERE NOT EXISTS (
               SELECT FROM quota_member b WHERE b.quota_id = q.id AND b.kind = m.kind AND b.name = m.name AND b.is_manager = m."isManager")
           ), entry AS (${auditEntry({ each: sql`SELECT ${quota}::text FROM changed` })}) SELECT m.*, m.kind IS NULL AS "isFull",
-            CASE WHEN EXISTS (SELECT FROM changed) THEN ${ring} END AS rung FROM q LEFT JOIN made m ON true`,
+            CASE WHEN EXISTS (SELECT FROM changed) THEN ${notifyRights} END AS notified FROM q LEFT JOIN made m ON true`,
     );
     if (!made) throw new NotFoundError(`there is no user ${quote(quota)}`);
     if (made.isFull) {
@@ -81,7 +81,7 @@ export async function removeMember(ctx: Context, input: MemberInput): Promise<Me
       sql`WITH removed AS (
             DELETE FROM quota_member WHERE kind = ${kind}::"MemberKind" AND name = ${name}
               AND quota_id = (SELECT q.id FROM quota q WHERE q."user" = ${quota} AND q.removed_at IS NULL) RETURNING ${columns}
-          ), entry AS (${auditEntry({ each: sql`SELECT ${quota}::text FROM removed` })}) SELECT m.*, ${ring} AS rung FROM removed m`,
+          ), entry AS (${auditEntry({ each: sql`SELECT ${quota}::text FROM removed` })}) SELECT m.*, ${notifyRights} AS notified FROM removed m`,
     );
     if (!removed)
       throw new NotFoundError(`${kind.toLowerCase()} ${quote(name)} is not a member of the quota of ${quote(quota)}`);

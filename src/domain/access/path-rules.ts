@@ -20,13 +20,13 @@ interface PathRuleInput {
 
 const columns = raw('id, prefix, action, kind, name');
 
-const ring = sql`pg_notify('tapegate', 'rights')::text AS rung`;
+const notifyRights = sql`pg_notify('tapegate', 'rights')::text AS notified`;
 
 /** Returns the stored form, without a trailing slash; empty for `/`. */
-const keptFolder = (folder: string): string => folder.replace(/\/$/, '');
+const storedPrefix = (folder: string): string => folder.replace(/\/$/, '');
 
 /** Returns the form in lists and in the audit. */
-export const shownFolder = (folder: string): string => keptFolder(folder) || '/';
+export const shownFolder = (folder: string): string => storedPrefix(folder) || '/';
 
 /** @throws InvalidInputError */
 function checkRule(input: PathRuleInput): Omit<PathRule, 'id'> {
@@ -38,7 +38,7 @@ function checkRule(input: PathRuleInput): Omit<PathRule, 'id'> {
     throw new InvalidInputError('name', kind === 'EVERYBODY' ? 'is for users and groups only' : 'must not be empty');
   }
   if (input.prefix === '') throw new InvalidInputError('prefix', 'must not be empty: use / for all paths');
-  const prefix = keptFolder(input.prefix);
+  const prefix = storedPrefix(input.prefix);
   if (prefix !== '') checkPath('prefix', prefix);
   return { prefix, action, kind, name };
 }
@@ -55,7 +55,7 @@ export async function setPathRule(ctx: Context, input: PathRuleInput): Promise<P
             INSERT INTO path_rule (prefix, action, kind, name)
             VALUES (${prefix}, ${action}::"PathAction", ${kind}::"RuleKind", ${name})
             ON CONFLICT (prefix, action, kind, name) DO UPDATE SET name = excluded.name RETURNING ${columns}
-          ), entry AS (${auditEntry()}) SELECT m.*, ${ring} FROM made m`,
+          ), entry AS (${auditEntry()}) SELECT m.*, ${notifyRights} FROM made m`,
     );
     return rows[0] as PathRule;
   });
@@ -72,7 +72,7 @@ export async function removePathRule(ctx: Context, input: PathRuleInput): Promis
       sql`WITH removed AS (
             DELETE FROM path_rule WHERE prefix = ${prefix} AND action = ${action}::"PathAction" AND kind = ${kind}::"RuleKind"
               AND name = ${name} RETURNING ${columns}
-          ), entry AS (${auditEntry({ each: sql`SELECT ${shownFolder(prefix)}::text FROM removed` })}) SELECT m.*, ${ring} FROM removed m`,
+          ), entry AS (${auditEntry({ each: sql`SELECT ${shownFolder(prefix)}::text FROM removed` })}) SELECT m.*, ${notifyRights} FROM removed m`,
     );
     if (!removed) throw new NotFoundError(`there is no such rule for ${quote(shownFolder(prefix))}`);
     return removed;

@@ -78,8 +78,8 @@ export async function readPathFilter(
         FROM path_rule r WHERE r.action = ${action} GROUP BY r.prefix ORDER BY length(r.prefix) DESC`,
   );
   if (rows.length === 0) return undefined;
-  return (told) => {
-    const path = told.replace(/^\/\.tapegate-purged\/\d+/, '');
+  return (candidate) => {
+    const path = candidate.replace(/^\/\.tapegate-purged\/\d+/, '');
     const rule = rows.find(({ prefix }) => path === prefix || path.startsWith(`${prefix}/`));
     return rule?.isAllowed ?? true;
   };

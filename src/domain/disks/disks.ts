@@ -86,10 +86,10 @@ export async function refuseNested(
 ): Promise<void> {
   const disks = await listDisks(ctx);
   if (disks.some((disk) => disk.mountpoint === mountpoint)) return;
-  const place = await real(mountpoint);
+  const realPath = await real(mountpoint);
   for (const other of disks) {
-    const otherPlace = await real(other.mountpoint);
-    if (!liesIn(place, otherPlace) && !liesIn(otherPlace, place)) continue;
+    const otherPath = await real(other.mountpoint);
+    if (!liesIn(realPath, otherPath) && !liesIn(otherPath, realPath)) continue;
     const problem = `must not overlap with restore disk ${other.mountpoint}: ${quote(mountpoint)}`;
     throw new InvalidInputError('mountpoint', problem);
   }

@@ -79,7 +79,7 @@ export const restoredUnheld: FindingKind = {
     ORDER BY f.id LIMIT ${limit}`,
 };
 
-export interface PlaceNote {
+export interface PathRecord {
   fileId: bigint;
   /** Below a mount point. */
   path: string;
@@ -92,16 +92,16 @@ export interface PlaceNote {
 
 const recordColumns = sql`f.id AS "fileId", ${placeOnDisk} AS path, f.stage, f.size, f.checksum, f.disk_id AS "diskId", f.xmin::text AS version`;
 
-export async function readNotes(ctx: Context, paths: readonly string[]): Promise<Map<string, PlaceNote>> {
-  const rows = await ctx.db.rows<PlaceNote>(
+export async function readPathRecords(ctx: Context, paths: readonly string[]): Promise<Map<string, PathRecord>> {
+  const rows = await ctx.db.rows<PathRecord>(
     sql`SELECT ${recordColumns} FROM tape_file f WHERE f.path = ANY(${paths}::text[]) AND f.disk_path IS NULL
         UNION ALL SELECT ${recordColumns} FROM tape_file f WHERE f.disk_path = ANY(${paths}::text[])`,
   );
   return new Map(rows.map((row) => [row.path, row]));
 }
 
-export async function readNote(ctx: Context, fileId: bigint): Promise<PlaceNote | undefined> {
-  const rows = await ctx.db.rows<PlaceNote>(sql`SELECT ${recordColumns} FROM tape_file f WHERE f.id = ${fileId}`);
+export async function readPathRecord(ctx: Context, fileId: bigint): Promise<PathRecord | undefined> {
+  const rows = await ctx.db.rows<PathRecord>(sql`SELECT ${recordColumns} FROM tape_file f WHERE f.id = ${fileId}`);
   return rows[0];
 }
 

@@ -179,10 +179,10 @@ async function endFull(ctx: Context, mountpoint: string, action: AuditedAction):
           WHERE k.mountpoint = ${mountpoint} AND ${isFull(ctx)}
         ), ended AS (
           UPDATE restore_disk k SET fulls = 0, ${takesAgain} FROM full_disk e WHERE k.id = e.id
-        ), rung AS (SELECT pg_notify('tapegate', 'room') FROM full_disk),
+        ), notified AS (SELECT pg_notify('tapegate', 'room') FROM full_disk),
         audited AS (${auditRowOfEach(ctx.now(), ctx.caller, action, sql`SELECT mountpoint FROM full_disk`)})
         SELECT 'DISK' AS kind, e.mountpoint AS name, 'DRAINING' AS mode, e.full_reason AS reason, e.full_at AS since,
-          e.full_until AS "nextTry" FROM full_disk e LEFT JOIN rung ON true`,
+          e.full_until AS "nextTry" FROM full_disk e LEFT JOIN notified ON true`,
   );
   return rows.map((row) => ({ ...row, reason: describeFull(row.reason) }))[0];
 }

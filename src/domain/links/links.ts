@@ -127,7 +127,7 @@ export async function recordLinks(
 
 /** Stores the results of claimed rows. @returns the ids of those not marked or settled meanwhile */
 export async function recordSettled(ctx: Context, settled: readonly SettledLink[]): Promise<Set<bigint>> {
-  const noted: { id: bigint }[] = [];
+  const recorded: { id: bigint }[] = [];
   const now = ctx.now();
   const next = { right: null, gone: addSeconds(now, LATE_SECONDS), stuck: addSeconds(now, RETRY_SECONDS) };
   const kept = settled.filter((link) => link.result !== 'forgotten');
@@ -141,16 +141,16 @@ export async function recordSettled(ctx: Context, settled: readonly SettledLink[
             AS m (id, look_at, is_gone, problem)
           WHERE a.file_id = free.id AND m.id = free.id RETURNING a.file_id AS id`,
     );
-    noted.push(...rows);
+    recorded.push(...rows);
   }
   const over = settled.filter((link) => link.result === 'forgotten');
   if (over.length > 0) {
     const rows = await ctx.db.rows<{ id: bigint }>(
       sql`DELETE FROM archive_link a USING (${freeOf(over)}) free WHERE a.file_id = free.id RETURNING a.file_id AS id`,
     );
-    noted.push(...rows);
+    recorded.push(...rows);
   }
-  return new Set(noted.map(({ id }) => id));
+  return new Set(recorded.map(({ id }) => id));
 }
 
 export async function markLinks(ctx: Context, fileIds: readonly bigint[]): Promise<void> {

@@ -268,11 +268,13 @@ async function recordUnseen(tx: Transaction, outcomes: readonly RecallOutcome[])
 
 /** Requeues files. One that is to be read as another version gets all its tries. */
 async function requeue(tx: Transaction, back: readonly Judged[]): Promise<Reservation[]> {
-  const told = back.map((outcome) => (outcome.kind === 'retry' || outcome.kind === 'postponed' ? outcome : undefined));
+  const retried = back.map((outcome) =>
+    outcome.kind === 'retry' || outcome.kind === 'postponed' ? outcome : undefined,
+  );
   const isTry = back.map((outcome) => outcome.kind === 'retry');
   const isOther = back.map((outcome) => outcome.kind === 'superseded');
   const fileIds = back.map((outcome) => outcome.fileId);
-  const [classes, errors] = [told.map((o) => o?.errorClass ?? null), told.map((o) => o?.error ?? null)];
+  const [classes, errors] = [retried.map((o) => o?.errorClass ?? null), retried.map((o) => o?.error ?? null)];
   const notBefore = back.map((o) => ('notBefore' in o ? (o.notBefore ?? null) : null));
   const queued = await tx.query<Reservation>(
     sql`UPDATE recall c SET ${requeueRecall}, not_before = b.not_before,

@@ -102,10 +102,10 @@ export async function readVolumeQueue(
   const fileIds = rows.map(({ fileId }) => fileId);
   const starts = await readStarts(ctx, queue.volumeId, fileIds);
   // also for a file that an import has just moved: its start notices that
-  const placeOf = (fileId: bigint): Start => starts.get(fileId) ?? { start: 0n, path: '' };
+  const startOf = (fileId: bigint): Start => starts.get(fileId) ?? { start: 0n, path: '' };
   return rows
-    .map((recall) => ({ ...recall, start: placeOf(recall.fileId).start }))
-    .sort((a, b) => comparePaths(placeOf(a.fileId), placeOf(b.fileId)));
+    .map((recall) => ({ ...recall, start: startOf(recall.fileId).start }))
+    .sort((a, b) => comparePaths(startOf(a.fileId), startOf(b.fileId)));
 }
 
 /** Joins user and priority `w` of the first request for the recall `c`, of these users without a suspension. */

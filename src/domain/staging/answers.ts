@@ -263,25 +263,25 @@ export async function recordReleased(
     ...released.map((row) => ({ ...row, isKept: false, until: null })),
     ...kept.map((row) => ({ ...row, isKept: true })),
   ];
-  const told = sql`unnest(${all.map(({ fileId }) => fileId)}::bigint[], ${all.map(({ batch }) => batch)}::uuid[],
+  const answers = sql`unnest(${all.map(({ fileId }) => fileId)}::bigint[], ${all.map(({ batch }) => batch)}::uuid[],
     ${all.map(({ isKept }) => isKept)}::boolean[], ${all.map(({ until }) => until)}::timestamp[]) AS n (file_id, batch, is_kept, until)`;
-  const isTold = sql`(s.library_id = ${libraryId} AND s.file_id = n.file_id AND s.batch = n.batch AND (s.state = 'RELEASING' OR ${isUndated}))`;
+  const isAnswered = sql`(s.library_id = ${libraryId} AND s.file_id = n.file_id AND s.batch = n.batch AND (s.state = 'RELEASING' OR ${isUndated}))`;
   await ctx.db.pool.query(
     sql`WITH again AS (
           UPDATE staging s SET state = 'INTENDED', batch = gen_random_uuid(), since = ${now}, ready_until = NULL,
             due_at = ${now}::timestamp + make_interval(secs => CASE WHEN s.attempts > 1 THEN least(2 ^ least(s.attempts - 2, 20), ${MOST_PAUSE_SECONDS}) ELSE 0 END)
-          FROM ${told}
-          WHERE ${isTold} AND s.state = 'RELEASING' AND s.attempts > 0
+          FROM ${answers}
+          WHERE ${isAnswered} AND s.state = 'RELEASING' AND s.attempts > 0
             AND ${isStagingWanted} AND NOT EXISTS (SELECT FROM recall c WHERE c.file_id = s.file_id AND c.not_before > ${now})
           RETURNING s.file_id
         ), gone AS (
-          DELETE FROM staging s USING ${told}
-          WHERE ${isTold} AND NOT n.is_kept AND s.file_id NOT IN (SELECT file_id FROM again)
+          DELETE FROM staging s USING ${answers}
+          WHERE ${isAnswered} AND NOT n.is_kept AND s.file_id NOT IN (SELECT file_id FROM again)
         )
         UPDATE staging s SET state = 'KEPT', since = CASE s.state WHEN 'KEPT' THEN s.since ELSE ${now}::timestamp END, ready_until = coalesce(n.until, CASE WHEN s.ready_until > ${now} THEN s.ready_until END),
           due_at = ${now}::timestamp + CASE s.state WHEN 'KEPT'
             THEN least(greatest((${now}::timestamp - s.since) / 2, ${KEPT_PAUSE.least}), ${KEPT_PAUSE.most}) ELSE ${KEPT_PAUSE.least} END
-        FROM ${told} WHERE ${isTold} AND n.is_kept AND s.file_id NOT IN (SELECT file_id FROM again)`,
+        FROM ${answers} WHERE ${isAnswered} AND n.is_kept AND s.file_id NOT IN (SELECT file_id FROM again)`,
   );
 }
 
@@ -329,9 +329,9 @@ export async function failStaged(ctx: Context, libraryId: number, failed: readon
           RETURNING s.file_id AS "fileId"`,
     );
     const endedIds = new Set(ended.map(({ fileId }) => fileId));
-    const told = failed.filter(({ fileId }) => endedIds.has(fileId));
+    const affected = failed.filter(({ fileId }) => endedIds.has(fileId));
     const isHere = sql`${isWaiting} AND c.volume_id IN (SELECT v.id FROM volume v WHERE v.library_id = ${libraryId})`;
-    const again = told.filter(({ notBefore }) => notBefore !== null);
+    const again = affected.filter(({ notBefore }) => notBefore !== null);
     await tx.query(
       sql`UPDATE recall c SET attempts = c.attempts + n.is_try::int, not_before = n.not_before, error_class = n.error_class, error = n.error
           FROM unnest(${again.map((f) => f.fileId)}::bigint[], ${again.map((f) => f.notBefore)}::timestamp[],
@@ -339,18 +339,18 @@ export async function failStaged(ctx: Context, libraryId: number, failed: readon
             AS n (file_id, not_before, error_class, error, is_try)
           WHERE c.file_id = n.file_id AND ${isHere}`,
     );
-    await tx.query(failReadBacks(told, now));
+    await tx.query(failReadBacks(affected, now));
     const { switched, bothFailed } = await switchToCopies(
       ctx,
       tx,
       await stillHere(
         tx,
-        told.filter(({ notBefore }) => notBefore === null).map((file) => ({ ...file, isOfTape: true })),
+        affected.filter(({ notBefore }) => notBefore === null).map((file) => ({ ...file, isOfTape: true })),
         isHere,
       ),
     );
     const isOver = ({ fileId, notBefore }: FailedStaging) => notBefore === null && !switched.has(fileId);
-    const over = new Map(told.filter(isOver).map((file) => [file.fileId, file]));
+    const over = new Map(affected.filter(isOver).map((file) => [file.fileId, file]));
     const gone = await tx.query<{ fileId: bigint }>(
       sql`DELETE FROM recall c WHERE c.file_id = ANY(${[...over.keys()]}::bigint[]) AND ${isHere} RETURNING c.file_id AS "fileId"`,
     );
@@ -371,10 +371,10 @@ async function stillHere(tx: Transaction, failed: readonly FailedStaging[], isHe
   return failed.filter(({ fileId }) => here.has(fileId));
 }
 
-function failReadBacks(told: readonly FailedStaging[], now: string): Sql {
+function failReadBacks(affected: readonly FailedStaging[], now: string): Sql {
   return sql`UPDATE verification w SET attempts = w.attempts + n.is_try::int, not_before = n.not_before, error_class = n.error_class, error = n.error, at = ${now}
-    FROM unnest(${told.map((f) => f.fileId)}::bigint[], ${told.map((f) => f.notBefore)}::timestamp[],
-      ${told.map((f) => f.errorClass)}::"ErrorClass"[], ${told.map((f) => f.error)}::text[], ${told.map((f) => f.isTry)}::bool[])
+    FROM unnest(${affected.map((f) => f.fileId)}::bigint[], ${affected.map((f) => f.notBefore)}::timestamp[],
+      ${affected.map((f) => f.errorClass)}::"ErrorClass"[], ${affected.map((f) => f.error)}::text[], ${affected.map((f) => f.isTry)}::bool[])
       AS n (file_id, not_before, error_class, error, is_try)
     WHERE w.file_id = n.file_id AND w.not_before IS NOT NULL AND NOT EXISTS (SELECT FROM recall c WHERE c.file_id = w.file_id)`;
 }

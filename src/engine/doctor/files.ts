@@ -7,7 +7,13 @@ import type { Context } from '../../domain/context.js';
 import type { DiskRow } from '../../domain/disks/disks.js';
 import { findKept } from '../../domain/disks/removals.js';
 import { readStaleFilesOn, type StaleFile } from '../../domain/disks/stale-files.js';
-import { type PlaceNote, type RunningPart, readNote, readNotes, readRunning } from '../../domain/doctor/copies.js';
+import {
+  type PathRecord,
+  type RunningPart,
+  readPathRecord,
+  readPathRecords,
+  readRunning,
+} from '../../domain/doctor/copies.js';
 import type { Finding } from '../../domain/doctor/findings.js';
 import { findStats, recogniseCopy, removeSeen } from '../../restore-area/copy.js';
 import { isSame } from '../../restore-area/entry.js';
@@ -92,7 +98,7 @@ async function* examineEntries(
   disk: MarkedDisk,
   entries: readonly Entry[],
 ): AsyncGenerator<Finding> {
-  const records = await readNotes(
+  const records = await readPathRecords(
     ctx,
     entries.map((entry) => entry.path),
   );
@@ -111,7 +117,7 @@ async function* examineEntries(
 }
 
 /** Whether a file may be in place on this disk: a recorded or changed copy, or one that is being restored. */
-function isExpected(record: PlaceNote, disk: MarkedDisk): boolean {
+function isExpected(record: PathRecord, disk: MarkedDisk): boolean {
   return record.diskId === disk.diskId || record.stage === 'RESTORING' || record.stage === 'UNVERIFIED';
 }
 
@@ -120,11 +126,11 @@ async function* examineOrphan(
   ctx: Context,
   exam: Examination,
   location: CopyLocation,
-  { fileId }: PlaceNote,
+  { fileId }: PathRecord,
 ): AsyncGenerator<Finding> {
   const stale = exam.repair ? await readStaleFilesOn(ctx, { ...location, fileId }) : [];
   const stats = await findStats(location);
-  const current = stats && (await readNote(ctx, fileId)); // after the lookup, so that the file seen is not a newer copy
+  const current = stats && (await readPathRecord(ctx, fileId)); // after the lookup, so that the file seen is not a newer copy
   if (!stats || !current || isExpected(current, location) || !(await isStillThere(location, stats))) return;
   const isRepaired =
     ((await isStaleFile(stale, stats)) && (await tryRemove(ctx, location, stats))) ||

@@ -20,7 +20,7 @@ import type { Context } from '../../domain/context.js';
 import { FIRST_LIBRARY } from '../../domain/libraries/libraries.js';
 import { FollowedLibraries, readingKey } from '../../engine/followed-libraries.js';
 import { runJobs, WorkSignal } from '../../engine/jobs/jobs.js';
-import { deleteProcess, replay, type Told } from '../../telemetry/forwarded.js';
+import { deleteProcess, type ForwardedSignals, replay } from '../../telemetry/forwarded.js';
 
 /** Messages to an engine process. */
 export type EngineOrder =
@@ -31,7 +31,7 @@ export type EngineOrder =
 export interface EngineReport {
   kind: 'ready' | 'alive' | keyof typeof endings;
   /** Its metrics since the last message, if requested. */
-  metrics?: Told | undefined;
+  metrics?: ForwardedSignals | undefined;
 }
 
 const endings = {

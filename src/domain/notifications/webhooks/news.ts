@@ -90,7 +90,7 @@ async function reportEvents(ctx: Context, tx: Transaction, events: readonly Prog
   for (const event of events) {
     const request = requests.get(event.requestId);
     if (!request) continue;
-    for (const news of newsOf(event, request)) messages.push(...tell(ctx, webhooks, { news, event, request }));
+    for (const news of newsOf(event, request)) messages.push(...messagesOf(ctx, webhooks, { news, event, request }));
   }
   await queueMessages(ctx, tx, messages);
   await recordSeen(tx, requests);
@@ -129,17 +129,17 @@ function newsOf({ state, filesOnDisk }: ProgressEvent, request: Request): Webhoo
 
 const isEnd = (state: RequestState): boolean => states[state] === 'REQUEST_ENDED';
 
-function tell(
+function messagesOf(
   ctx: Context,
   webhooks: readonly Webhook[],
   { news, event, request }: { news: WebhookEvent; event: ProgressEvent; request: Request },
 ): NewMessage[] {
-  const told = webhooks.filter(
+  const receivers = webhooks.filter(
     ({ quotaId, events, madeAt }) =>
       (quotaId === null || quotaId === request.quotaId) && events.includes(news) && !isBefore(event.at, madeAt),
   );
   const { quotaId, user, label, retention } = request;
-  return told.map(({ id }) => ({
+  return receivers.map(({ id }) => ({
     webhookId: id,
     type: eventTypes[news],
     key: String(event.id),
@@ -170,15 +170,15 @@ const ROOM_AGAIN = 0.8;
 /** Only one engine does so at a time. */
 export async function queueNearEnds(ctx: Context, stop: AbortSignal): Promise<void> {
   for (const step of [reportExpiring, reportNearlyFull]) {
-    for (let told = BATCH; told === BATCH && !stop.aborted; ) {
-      told = await transaction(ctx.db.pool, 'queueWebhooks', async (tx) => {
+    for (let count = BATCH; count === BATCH && !stop.aborted; ) {
+      count = await transaction(ctx.db.pool, 'queueWebhooks', async (tx) => {
         return (await tryAdvisory(tx, 'webhooks')) ? await step(ctx, tx) : 0;
       });
     }
   }
 }
 
-const toldOf = (event: WebhookEvent, quotaId: Sql): Sql => sql`ARRAY(SELECT w.id FROM webhook w
+const receiversOf = (event: WebhookEvent, quotaId: Sql): Sql => sql`ARRAY(SELECT w.id FROM webhook w
   WHERE w.disabled_at IS NULL AND ${event}::"WebhookEvent" = ANY(w.events) AND ${receivesFrom(quotaId)} ORDER BY w.id)`;
 
 /** Reports requests that expire soon, except those created with a shorter lifetime than the notice. */
@@ -189,7 +189,7 @@ async function reportExpiring(ctx: Context, tx: Transaction): Promise<number> {
     sql`SELECT * FROM (
           SELECT r.id AS "requestId", r.quota_id AS "quotaId", q."user", r.label, r.state, r.files_total AS "filesTotal",
             r.files_on_disk AS "filesOnDisk", r.files_failed AS "filesFailed", r.bytes_total AS "bytesTotal",
-            r.bytes_on_disk AS "bytesOnDisk", r.retention, ${toldOf('REQUEST_EXPIRING', sql`r.quota_id`)} AS webhooks
+            r.bytes_on_disk AS "bytesOnDisk", r.retention, ${receiversOf('REQUEST_EXPIRING', sql`r.quota_id`)} AS webhooks
           FROM request r JOIN quota q ON q.id = r.quota_id JOIN webhook_request s ON s.request_id = r.id
           WHERE r.retention > ${now}::timestamp AND r.retention <= ${addSeconds(now, seconds)}::timestamp AND ${isLive}
             AND r.retention > r.request_date + ${seconds}::float8 * interval '1 second' AND r.files_total > r.files_failed
@@ -224,7 +224,7 @@ async function reportNearlyFull(ctx: Context, tx: Transaction): Promise<number> 
   );
   const rows = await tx.query<ToldQuota & { id: number; webhooks: number[] }>(
     sql`SELECT * FROM (
-          SELECT q.id, q."user", q.size, q.used, ${toldOf('QUOTA_NEARLY_FULL', sql`q.id`)} AS webhooks FROM quota q
+          SELECT q.id, q."user", q.size, q.used, ${receiversOf('QUOTA_NEARLY_FULL', sql`q.id`)} AS webhooks FROM quota q
           WHERE q.removed_at IS NULL AND q.used > 0 AND q.used >= ${usedOf(NEARLY_FULL)}
             AND NOT EXISTS (SELECT FROM nearly_full_quota n WHERE n.quota_id = q.id)
         ) q WHERE q.webhooks <> '{}' ORDER BY q.id LIMIT ${BATCH}`,
