@@ -168,7 +168,13 @@ test.each([
     'InUse',
     '"/bad/b" cannot be a file and also the directory of "/bad/b/c"',
   ],
-  ['a file where a directory is', '/bad/a', '/bad/deep', 'InUse', '"/bad/deep" cannot be a file and a folder'],
+  [
+    'a file where a directory is',
+    '/bad/a',
+    '/bad/deep',
+    'InUse',
+    '"/bad/deep" cannot be a file and also the directory of',
+  ],
   ['a directory onto another', '/bad/deep/', '/bad/', 'InUse', '"/bad/b"'],
   ['a path that is too long', '/bad/', `/${'long/'.repeat(409)}`, 'InvalidInput', 'longer than 2048 bytes'],
 ])('a rename with %s is refused and changes nothing', async (_what, from, to, type, message) => {

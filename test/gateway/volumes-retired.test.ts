@@ -125,7 +125,7 @@ test('a copy that has failed does not count as another copy, until a retry', asy
     id,
   ]);
   await sql(`UPDATE request SET files_failed = 2, state = 'PARTIAL' WHERE id = $1`, [id]);
-  const message = expect.stringContaining('nowhere else: "/both/a"');
+  const message = expect.stringContaining('bytes): "/both/a"');
   for (const volume of ['KB2', 'K1']) expect(await retire(volume)).toMatchObject({ __typename: 'InUse', message });
   const retry = await app.ctx.db.pool.connect();
   await retry.query('BEGIN');

@@ -450,7 +450,7 @@ test('a file whose path is imported while it is written is refused, and the next
   expect(['a/plain', 'b/folder', 'c/taken'].map(isLeft)).toEqual([false, true, true]);
   const second = await archive(library, { move: true });
   expect(second.failed).toEqual([
-    expect.stringContaining('cannot be a file and a folder'),
+    expect.stringContaining('cannot be a file and also the directory of'),
     expect.stringContaining('on tape already, with other bytes'),
   ]);
   expect([second.archived, writes]).toEqual([0, 3]);
@@ -481,7 +481,7 @@ test('an import that commits just before a written file is registered is noticed
     const result = await archive(createMemoryLibrary());
     expect(result).toMatchObject({
       archived: 1,
-      failed: [expect.stringContaining('"/d/late" cannot be a file and a folder')],
+      failed: [expect.stringContaining('"/d/late" cannot be a file and also the directory of')],
     });
   } finally {
     end();

@@ -139,7 +139,7 @@ test('the last email lists unknown paths, and the own paths of files that were o
   expect(first.body).toContain('\n  /known/on-disk\n\nNo more files will follow.\n');
   const last = await server.waitForMail('known@last.example', 'Restored 1 of 3 files; 2 names not found: three');
   expect(last.body).toContain('\n  on disk:  1 of 3 files, 0 bytes\n  unknown:  2 names not found\n');
-  expect(last.body).not.toContain('Below these directories');
+  expect(last.body).not.toContain('Each file has its archive path');
   expect(last.body).toContain(`  /known/on-disk
 
 These paths have no restored file. Files that appear in the catalogue later are restored without another email:
@@ -297,7 +297,7 @@ test('email shows where a file was restored whose earlier copy was changed outsi
   expect(tapeFile.disk).toEqual({ mountpoint: app.restoreDir });
   const place = expect.stringContaining(`\n  ${tapeFile.restoredPath}\n`);
   expect([first.body, last.body]).toEqual([place, place]);
-  expect(last.body).not.toContain('Below these directories');
+  expect(last.body).not.toContain('Each file has its archive path');
 });
 
 test('an email lists no path of a file that is not on disk any more', async () => {

@@ -151,7 +151,7 @@ describe('a site with one engine', () => {
     await site.query('UPDATE site_identity SET database = gen_random_uuid()');
     const client = new db.Client(db.config);
     client.on('error', () => {});
-    await expect(client.connect()).rejects.toThrow(/another database is in the place of this process's one/);
+    await expect(client.connect()).rejects.toThrow(/the database was replaced by another one/);
     await db.keepDatabase();
     const other = new db.Client(db.config);
     await other.connect();

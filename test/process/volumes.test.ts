@@ -114,7 +114,7 @@ test('a volume that is read is retired only once it is suspended, and waiting fi
   await withEngine(app, library, async () => {
     await waitFor('a read', async () => readsOf('A4') > 0);
     await expect(retireVolume(app.ctx, { name: 'A4' })).rejects.toThrow(
-      /^volume "A4" is in use: drive-\d has it mounted and reads \d+ files? from it; suspend or drain the volume first/,
+      /^volume "A4" is in use: drive-\d has it mounted and reads \d+ files? from it; suspend or drain the volume, and/,
     );
     await suspend(app.ctx, { kind: 'VOLUME', name: 'A4', mode: 'IMMEDIATE', reason: 'it leaves' });
     gate.open();

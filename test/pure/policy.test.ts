@@ -97,7 +97,7 @@ describe('a request with a quota', () => {
       'ann',
       /^FORBIDDEN: .*request files: it has no quota/,
     ],
-    ['is refused to a read-only caller', reader, 'ann', /^FORBIDDEN: .*reads only/],
+    ['is refused to a read-only caller', reader, 'ann', /^FORBIDDEN: .*its token may only read/],
   ])('%s', (_what, caller, user, expected) => {
     expect(refusalOf(() => allow(asking(caller), 'createRequest', user))).toMatch(expected);
   });
@@ -113,7 +113,11 @@ describe('a change of the members of a quota', () => {
       /^FORBIDDEN: .*manage the members and webhooks of user "lab"/,
     ],
     ['finds no quota for a caller that does not see it', seeing('ann'), /^NOT_FOUND: there is no user "lab"$/],
-    ['is refused to a service first', buildCaller(['service']), /^FORBIDDEN: .*takes a user's or an operator's token/],
+    [
+      'is refused to a service first',
+      buildCaller(['service']),
+      /^FORBIDDEN: .*requires a user's or an operator's token/,
+    ],
   ])('%s', (_what, caller, expected) => {
     expect(refusalOf(() => allowManage(asking(caller), 'setMember', 'lab'))).toMatch(expected);
   });
@@ -132,7 +136,7 @@ describe('a change of a request', () => {
       acting('ann', { roles: new Set(['service']) }),
       /^FORBIDDEN/,
     ],
-    ['is refused to a read-only caller', seeing('lab', { isReadOnly: true }), /^FORBIDDEN: .*reads only/],
+    ['is refused to a read-only caller', seeing('lab', { isReadOnly: true }), /^FORBIDDEN: .*its token may only read/],
     ['is refused to a viewer', buildCaller(['viewer']), /^FORBIDDEN: .*change requests: it may only read/],
   ])('%s', (_what, caller, expected) => {
     expect(refusalOf(() => allowChange(asking(caller), 'cancelRequest', request))).toMatch(expected);

@@ -16,7 +16,7 @@ const CONTROL = /^why must not contain control characters/;
 
 export const badCatalogue: readonly BadInput[] = [
   ...paths.flatMap(([field, name, rest]) => {
-    const says = new RegExp(`^${name} (has a path that|must be a file or a folder)`);
+    const says = new RegExp(`^${name} (has a path that|must be a file or a directory)`);
     return ['/a/../b', '/'].map((path) => mutate(field, `with ${name} ${path}`, says, { ...rest, [name]: path }));
   }),
   ...['withdrawFiles', 'reinstateFiles', 'purgeFiles'].map((field) =>
