@@ -192,7 +192,8 @@ test('refusals that another process has counted do not store the name again', as
   const other = new Refusals(ctx.db, ctx.log, ctx.now);
   const unlisten = ctx.events.onNotify('purged', () => other.clearNames());
   const asker = { name: 'agrajag', way: 'proxy', tokenId: undefined, address: '192.0.2.45' } as const;
-  for (let n = 0; n < 3; n++) other.record(asker, { operation: 'cancelRequest', kind: 'NONE', object: '' }, 'NOT_FOUND');
+  for (let n = 0; n < 3; n++)
+    other.record(asker, { operation: 'cancelRequest', kind: 'NONE', object: '' }, 'NOT_FOUND');
   const rung = new Promise<void>((resolve) => ctx.events.onNotify('purged', resolve));
   await purgeUser(ctx, 'agrajag');
   await rung;

@@ -85,7 +85,7 @@ test.each([
     ['site.org', 'other.org'],
     ['eve@SITE.org', 'bob@other.org', ''],
     ['eve@sub.site.org', 'e@nosite.org'],
-    ', or one of site.org, other.org',
+    ', or be in one of the domains site.org, other.org',
   ],
 ] as const)('email addresses must be allowed by TAPEGATE_MAIL_TO: %s', async (mailTo, allowed, refused, others) => {
   await start({ mailTo });

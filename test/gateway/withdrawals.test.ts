@@ -302,7 +302,9 @@ test('a file in a live request is not purged until that has ended', async () => 
   await addFiles(app.ctx, [{ path: '/purged-ten/a', stage: 'ONDISK' }, { path: '/purged-ten/b' }]);
   const id = await makeRequest(app, { quota: 'ann', files: ['/purged-ten/a'] });
   await withdraw('/purged-ten/', wrong);
-  expect((await purge('/purged-ten/a')).message).toBe(`"/purged-ten/a" cannot be purged yet: request ${id} has it`);
+  expect((await purge('/purged-ten/a')).message).toBe(
+    `"/purged-ten/a" cannot be purged yet: request ${id} contains it`,
+  );
   expect(await purge('/purged-ten/')).toMatchObject({ files: 1, kept: 1 });
   await cancel(app, id);
   expect(await purge('/purged-ten/')).toMatchObject({ files: 1, kept: 0 });

@@ -349,7 +349,7 @@ async function purgeByCommands(plain: TestApp): Promise<void> {
   expect(renamed.stdout).toBe('1 file, 1.00 kB, renamed\n1 active request is affected\n');
   await withdrawFiles(plain.ctx, { path: '/bye/b' });
   const busy = await runCli(['purge', '/bye/'], env);
-  expect([busy.code, busy.stderr]).toEqual([1, `tapegate: "/bye/b" cannot be purged yet: request ${id} has it\n`]);
+  expect([busy.code, busy.stderr]).toEqual([1, `tapegate: "/bye/b" cannot be purged yet: request ${id} contains it\n`]);
   await cancel(plain, id);
   await waitFor('its copy to leave', async () => {
     await ring(plain, 'event');

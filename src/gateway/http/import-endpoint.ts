@@ -97,7 +97,7 @@ function readQuery({ url = '' }: IncomingMessage): { complete?: Complete; isDryR
     throw new InvalidInputError('maxWithdrawn', 'is for an import that is complete');
   }
   if (most !== null && !/^\d{1,3}$/.test(most)) {
-    throw new InvalidInputError('maxWithdrawn', `must be from 0 to 100, in percent, not ${quote(most)}`);
+    throw new InvalidInputError('maxWithdrawn', `must be a percentage from 0 to 100, not ${quote(most)}`);
   }
   if (folder === null) return flags;
   return { ...flags, complete: readComplete({ folder, mostPercent: most === null ? undefined : Number(most) }) };
