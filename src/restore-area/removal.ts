@@ -9,12 +9,12 @@ import type { Context } from '../domain/context.js';
 import type { RecordedCopy } from '../domain/disks/copies.js';
 import {
   claimLeaving,
-  findLeaving,
   deleteRemovedCopies,
-  releaseCopies,
+  findLeaving,
   listUncleared,
   markCleared,
   readUnheld,
+  releaseCopies,
   type UnclearedRequest,
 } from '../domain/disks/removals.js';
 import { deleteStaleFiles, findStillStale, readStaleFilesAtRest, type StaleFile } from '../domain/disks/stale-files.js';

@@ -3,7 +3,7 @@ import { expect, test } from 'vitest';
 import type { Sql } from '../../src/db/sql.js';
 import { transaction } from '../../src/db/transaction.js';
 import { setDisk } from '../../src/domain/disks/disks.js';
-import { measureDisks, type MeasureDisks, reserve } from '../../src/domain/disks/reservations.js';
+import { type MeasureDisks, measureDisks, reserve } from '../../src/domain/disks/reservations.js';
 import { closeCircuit, countFailures, openCircuit, trialSeconds } from '../../src/domain/health/circuits.js';
 import { returnDisk, suspendDisk } from '../../src/domain/health/failing-disks.js';
 import { resume, suspend } from '../../src/domain/health/suspensions.js';

@@ -13,7 +13,7 @@ import {
 import path from 'node:path';
 import { beforeAll, expect, test } from 'vitest';
 import { verifyAgain } from '../../src/domain/catalogue/verifications.js';
-import { releaseCopies, readUnheld } from '../../src/domain/disks/removals.js';
+import { readUnheld, releaseCopies } from '../../src/domain/disks/removals.js';
 import { suspendDisk } from '../../src/domain/health/failing-disks.js';
 import { resume } from '../../src/domain/health/suspensions.js';
 import { importRows } from '../../src/domain/import/import.js';

@@ -10,7 +10,7 @@ import type { Sql } from '../../db/sql.js';
 import type { Context } from '../context.js';
 import { allow, type Changing, may } from '../policy.js';
 import { withSlot } from '../turn.js';
-import { auditRow, auditRowOfChange, type AuditedAction, isInvalidToken } from './audit.js';
+import { type AuditedAction, auditRow, auditRowOfChange, isInvalidToken } from './audit.js';
 
 /**
  * Returns the statement that audits a success, for the transaction of the change, or a part of its one statement.
@@ -68,7 +68,11 @@ const middlewares: readonly Middleware[] = [keepInput, measure, recordRejection,
  * contains all other checks, and runs the statement of `auditEntry` once.
  * @param action its `given` is truncated, and must contain no secrets
  */
-export async function audited<T>(ctx: Context, action: Change['action'], work: (auditEntry: AuditEntry) => Promise<T>): Promise<T> {
+export async function audited<T>(
+  ctx: Context,
+  action: Change['action'],
+  work: (auditEntry: AuditEntry) => Promise<T>,
+): Promise<T> {
   const auditEntry: AuditEntry = ({ each, ...more } = {}) => {
     checkValid(ctx);
     const passesOverToken = ending.has(action.operation);
@@ -148,6 +152,8 @@ export async function auditedRun<T extends object>(
 ): Promise<T> {
   await ctx.db.pool.query(auditRow(ctx.now(), ctx.caller, action, 'BEGUN'));
   const result = await work();
-  await ctx.db.pool.query(auditRow(ctx.now(), ctx.caller, { ...action, given: { ...action.given, ...describe(result) } }));
+  await ctx.db.pool.query(
+    auditRow(ctx.now(), ctx.caller, { ...action, given: { ...action.given, ...describe(result) } }),
+  );
   return result;
 }

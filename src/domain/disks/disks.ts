@@ -7,7 +7,7 @@ import { lockDisks } from '../../db/locks.js';
 import { type Sql, sql } from '../../db/sql.js';
 import { type Transaction, transaction } from '../../db/transaction.js';
 import type { RestoreDisk } from '../../generated/prisma/client.js';
-import { audited, type AuditEntry } from '../audit/audited.js';
+import { type AuditEntry, audited } from '../audit/audited.js';
 import { FRESH_SECONDS, isChanged, isSeenElsewhere } from '../conditions.js';
 import type { Context } from '../context.js';
 import { describeFull, isFull, takesAgain } from '../health/circuits.js';

@@ -12,7 +12,7 @@ import { prepared } from '../../db/prepared.js';
 import { type Sql, sql } from '../../db/sql.js';
 import type { Transaction } from '../../db/transaction.js';
 import { firstListed, mayPath, rulesFor } from '../access/paths.js';
-import { audited, type AuditEntry } from '../audit/audited.js';
+import { type AuditEntry, audited } from '../audit/audited.js';
 import { isOffered } from '../conditions.js';
 import type { Context } from '../context.js';
 import { checkAddress, checkPath, checkPattern, checkText, checkTime, withoutEmpty } from '../input.js';
