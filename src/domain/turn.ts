@@ -38,7 +38,7 @@ export async function withSlot<T>(
 /** Runs a transaction in a slot of the caller. @throws as `withSlot` does */
 export async function transactionInTurn<T>(
   ctx: Context,
-  { waitsFor, name }: { waitsFor: keyof typeof places; name: string },
+  { waitsFor, name }: { waitsFor: keyof typeof limiters; name: string },
   work: (tx: Transaction) => Promise<T>,
 ): Promise<T> {
   return await withSlot(ctx, waitsFor, () => transaction(ctx.db.pool, name, work));
