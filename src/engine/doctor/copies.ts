@@ -6,7 +6,7 @@ import { timeFromMicros } from '../../core/time.js';
 import type { Context } from '../../domain/context.js';
 import { findHeld, type RecordedCopy, readCopies, readCopiesOf } from '../../domain/disks/copies.js';
 import { returnMissing } from '../../domain/disks/missing.js';
-import { type ChangedCopy, letGo, readChanged, settleChanged } from '../../domain/disks/removals.js';
+import { type ChangedCopy, readChanged, releaseCopies, settleChanged } from '../../domain/disks/removals.js';
 import { adoptRenumbered, type Renumbered } from '../../domain/disks/renumbered.js';
 import { restoredUnheld } from '../../domain/doctor/copies.js';
 import { type Finding, findRepairable } from '../../domain/doctor/findings.js';
@@ -165,7 +165,7 @@ async function repairCopies(ctx: Context, findings: readonly CopyFinding[]): Pro
     changed.map(({ fileId }) => fileId),
   );
   const unheld = changed.filter(({ fileId }) => !held.has(fileId));
-  const unverified = await letGo(ctx, { unchanged: [], changed: unheld });
+  const unverified = await releaseCopies(ctx, { unchanged: [], changed: unheld });
   return new Set([...returned, ...adopted, ...unverified]);
 }
 
