@@ -25,7 +25,7 @@ export async function* readFileChunks(
     // nonblocking: opening a pipe would wait for a writer
     fd = await openFd(file, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
     const stats = fs.fstatSync(fd); // fast after open: the inode is cached
-    if (!stats.isFile()) throw new TapeError('PERMANENT', `${file} is not a plain file`);
+    if (!stats.isFile()) throw new TapeError('PERMANENT', `${file} is not a regular file`);
     let left = stats.size;
     ahead = left > 0 ? readChunk(fd, left) : undefined;
     while (ahead) {

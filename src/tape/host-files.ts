@@ -16,7 +16,8 @@ const HOSTS = '.hosts';
 export const PLAIN_NAME = /^(?!.*\.hosts$)[A-Za-z0-9][\w.-]{0,99}$/;
 
 /** Setting: the name of a file in `secrets`. */
-export const secretName = () => text('the plain name of a file in "secrets" of TAPEGATE_LIBRARY_DIR', PLAIN_NAME);
+export const secretName = () =>
+  text('the name, without directories, of a file in "secrets" of TAPEGATE_LIBRARY_DIR', PLAIN_NAME);
 
 const placeOf = (env: Site['env'], kind: 'programs' | 'secrets', name: string): string =>
   path.join(env.TAPEGATE_LIBRARY_DIR || LIBRARY_DIR, kind, path.basename(name));
@@ -36,7 +37,7 @@ export async function checkHost(secret: string, { hostname, port, protocol }: UR
   try {
     listed = (await readFile(file, 'utf8')).split('\n').map((line) => line.trim().toLowerCase());
   } catch (error) {
-    const problem = `the hosts that may get ${secret} cannot be read from ${file}: ${messageOf(error)}`;
+    const problem = `cannot read the hosts that may receive ${secret} from ${file}: ${messageOf(error)}`;
     throw new LibraryError('POLICY', problem, { cause: error });
   }
   const host = `${hostname}:${port || (protocol === 'https:' ? 443 : 80)}`;

@@ -59,7 +59,7 @@ type Issue = Pick<z.core.$ZodRawIssue, 'code' | 'input' | 'path'>;
 const NAMES_SECRET = /(secret|password|token|credentials|key)/i;
 
 function show({ input, path = [] }: Issue): string {
-  if (path.some((part) => NAMES_SECRET.test(String(part)))) return 'what is given';
+  if (path.some((part) => NAMES_SECRET.test(String(part)))) return 'the given value';
   return showValue(input);
 }
 
@@ -84,7 +84,7 @@ export function settingsOf<Shape extends z.ZodRawShape>(shape: Shape) {
   const names = Object.keys(shape);
   const error = (issue: Issue) =>
     issue.code === 'unrecognized_keys'
-      ? `is no setting of this kind; the settings are ${names.join(', ')}`
+      ? `is not a setting of this library type; its settings are ${names.join(', ')}`
       : `must be an object, not ${show(issue)}`;
   const isBlank = ([name, value]: [string, unknown]) => names.includes(name) && (value === '' || value === null);
   const withoutBlank = (given: unknown) => {
@@ -98,7 +98,7 @@ export function settingsOf<Shape extends z.ZodRawShape>(shape: Shape) {
 const CONTROL = /[\u0000-\u001f\u007f]/;
 
 /** @param form pattern for the whole value */
-export function text(expected = 'a text of one line', form = /^/) {
+export function text(expected = 'a string of one line', form = /^/) {
   const isRight = (value: string) => !CONTROL.test(value) && value.isWellFormed() && form.test(value);
   const rule = expects(expected);
   return z.preprocess(
@@ -130,7 +130,7 @@ export const flag = () =>
     z.boolean(expects('true or false')),
   );
 
-const LIST = 'a list of texts';
+const LIST = 'a list of strings';
 
 /** A list with at least one item. */
 export const listOf = <Item extends z.ZodType>(item: Item) => z.array(item, expects(LIST)).min(1, expects(LIST));
@@ -143,7 +143,7 @@ export const webUrl = () =>
     const url = URL.canParse(value) ? new URL(value) : undefined;
     const isWeb = url && ['http:', 'https:'].includes(url.protocol);
     if (isWeb && [url.username, url.password, url.search, url.hash].every((part) => part === '')) return url;
-    ctx.addIssue('must be an http or https URL without credentials and query, not what is given');
+    ctx.addIssue('must be an http or https URL without credentials and query');
     return z.NEVER;
   });
 
@@ -159,7 +159,7 @@ const MOST_MINUTES = 30 * 24 * 60;
 export const waitSettings = {
   waitMinutes: integer(0, MOST_MINUTES)
     .optional()
-    .describe('minutes until a file is on disk, for estimates: the least'),
+    .describe('shortest time until a file is on disk, in minutes, for estimates'),
   waitMinutesMost: integer(0, MOST_MINUTES).optional().describe('the most'),
 };
 
@@ -182,5 +182,5 @@ type Named = readonly [setting: string, value: number | undefined];
 
 export function refuseLess(ctx: z.RefinementCtx, [name, value]: Named, [leastName, least]: Named): void {
   if (value === undefined || least === undefined || value >= least) return;
-  refuse(ctx, name, `must be ${leastName} (${least}) at least, not ${value}`);
+  refuse(ctx, name, `must be at least ${leastName} (${least}), not ${value}`);
 }

@@ -43,7 +43,7 @@ export function createDriveLibrary(
 ): DriveLibrary {
   const found = findKind(kind);
   if (found.contract === 'drive') return found.create(parseSettings(found.settings, settings), { ...where, name });
-  throw new SettingsError('kind', `must be one of libraries with drives, not ${quote(kind)}`);
+  throw new SettingsError('kind', `must be a library type with drives, not ${quote(kind)}`);
 }
 
 /** Creates a library that stages files; opens nothing. @throws SettingsError */
@@ -53,7 +53,7 @@ export function createStagingLibrary(
 ): StagingLibrary {
   const found = findKind(kind);
   if (found.contract === 'staging') return found.create(parseSettings(found.settings, settings), { ...where, name });
-  throw new SettingsError('kind', `must be one of libraries that stage files, not ${quote(kind)}`);
+  throw new SettingsError('kind', `must be a library type that stages files, not ${quote(kind)}`);
 }
 
 /** Validates a library before its registration, also on hosts that cannot reach it. @throws SettingsError */

@@ -86,14 +86,14 @@ test('a script that cannot be started is reported with what to mend', async () =
   const mount = () =>
     errorOf(createDrives({ ...driveSettings(root), mount: ['to-be-mended'] }).mount('V1', 'drive-1', quiet()));
   const told = (why: string) => ({ errorClass: 'POLICY', message: `${script} could not be started: ${why}` });
-  expect(await mount()).toMatchObject(told('there is no such program on this host (ENOENT)'));
+  expect(await mount()).toMatchObject(told('the program does not exist on this host (ENOENT)'));
   writeFileSync(script, '#!/bin/sh\r\nexit 0\r\n', { mode: 0o755 });
   expect(await mount()).toMatchObject(
-    told('the program that its first line names is not on this host, or its lines end with CR LF (ENOENT)'),
+    told('the interpreter in its first line does not exist on this host, or its lines end with CR LF (ENOENT)'),
   );
   chmodSync(script, 0o644);
   expect(await mount()).toMatchObject(
-    told("Tapegate's user may not run it: look at its mode, and at the folders above it (EACCES)"),
+    told("Tapegate's user may not run it: check its mode and the directories above it (EACCES)"),
   );
   rmSync(root, { recursive: true });
 });

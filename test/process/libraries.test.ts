@@ -135,7 +135,7 @@ test('a library that is away delays no other, suspends no volume, and is read wh
     return parts[0]?.reason === 'RETRY' ? parts : undefined;
   });
   expect(part?.explanation).toContain(
-    `the library ${folderOf('west')}, which should have the volume WEST${serial}, is not there`,
+    `the library ${folderOf('west')}, which should contain the volume WEST${serial}, is not there`,
   );
   await waitForState(app, await ask(east), 'COMPLETED');
   expect(await readSuspensions(app)).toEqual([]);

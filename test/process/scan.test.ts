@@ -64,7 +64,7 @@ test('a scan registers files with their positions once, and changes at the next 
   expect(first.stderr.split('\n').sort()).toEqual([
     '',
     'skipped: /tape/b/caf\\xe9 has a name that is not UTF-8',
-    'skipped: /tape/b/link is neither a file nor a folder',
+    'skipped: /tape/b/link is neither a file nor a directory',
   ]);
   const all = [file('a/one', 13n, 9n), file('a/two words', 6n, 4n), file('b/empty', 0n, 0n)];
   expect(await readStored()).toEqual(all);

@@ -72,9 +72,9 @@ test('the last line of each file counts; a file without one has no state', async
 test.each<[what: 'stage' | 'poll' | 'release', line: string, problem: string]>([
   ['poll', 'ready', 'a line is not a JSON object: "ready"'],
   ['poll', '["/a"]', 'a line is not a JSON object'],
-  ['poll', '{"path":"/c","state":"ready"}', '"path" must be one of those that were asked for, not "/c"'],
+  ['poll', '{"path":"/c","state":"ready"}', '"path" must be one of the requested paths, not "/c"'],
   ['poll', '{"path":7,"state":"ready"}', 'not 7'],
-  ['poll', '{"state":"ready"}', '"path" must be one of those that were asked for, not nothing'],
+  ['poll', '{"state":"ready"}', '"path" must be one of the requested paths, not nothing'],
   ['poll', '{"path":"/a","state":"done"}', 'must be one of waiting, ready, failed, forgotten, not "done"'],
   ['stage', '{"path":"/a","state":"forgotten"}', 'must be one of waiting, ready, failed, not "forgotten"'],
   ['release', '{"path":"/a","state":"ready"}', 'must be one of kept, not "ready"'],
@@ -96,7 +96,7 @@ test.each<[what: 'stage' | 'poll' | 'release', line: string, problem: string]>([
 
 test('the exit code of a script counts before its lines', async () => {
   const poll = createSaying(['usage: poll'], 'exit 105').poll(DEMAND, quiet());
-  await expectFailure(poll, LibraryError, 'TRANSIENT', /^poll: it said nothing \(exit code 105\)$/);
+  await expectFailure(poll, LibraryError, 'TRANSIENT', /^poll: no output \(exit code 105\)$/);
 });
 
 test('a script need not read its input', async () => {
@@ -108,7 +108,7 @@ test('a script need not read its input', async () => {
 test('a very long answer fails the library, and is not kept in memory', async () => {
   const long = createScripted('yes xxxxxxxxxxxxxxxx | head -c 150000000');
   const before = process.memoryUsage().rss;
-  await expectFailure(long.stage(FILES, quiet()), LibraryError, 'TRANSIENT', 'it wrote more than 33554432 bytes');
+  await expectFailure(long.stage(FILES, quiet()), LibraryError, 'TRANSIENT', 'more than 33554432 bytes of output');
   expect(process.memoryUsage().rss - before).toBeLessThan(110_000_000);
 });
 
@@ -155,7 +155,7 @@ test.each(['/bin/cat', '..', '../cat', '.cat', 'a/cat', 'cat.hosts', '-cat'])(
   'the program %s is refused, because it is no plain name',
   (program) => {
     const parse = () => parseSettings(command.settings, { read: [program] });
-    const message = `read must begin with the plain name of a program in "programs" of TAPEGATE_LIBRARY_DIR, not "${program}"`;
+    const message = `read must begin with the name, without directories, of a program in "programs" of TAPEGATE_LIBRARY_DIR, not "${program}"`;
     expect(parse).toThrow(expect.objectContaining({ setting: 'read', message }));
   },
 );

@@ -98,7 +98,7 @@ test.each([
 });
 
 test.each([
-  ['exit 3', 'it said nothing (exit code 3)'],
+  ['exit 3', 'no output (exit code 3)'],
   ['echo "going" >&2; kill -9 $$', 'going (ended by SIGKILL)'],
 ])('the error of `%s` is "%s"', async (script, says) => {
   expect(await errorOf(readDrive(script))).toMatchObject({ message: `read of "/a" at "V1", position 3: ${says}` });
@@ -189,7 +189,7 @@ test('a script is ended after silenceSeconds without a byte', async () => {
     expect(String((await next).value)).toBe('a');
   }
   const last = reading.next();
-  const failure = expectFailure(last, TapeError, 'TRANSIENT', /^fetch of "\/a" from byte 0: no byte came for 60 s$/);
+  const failure = expectFailure(last, TapeError, 'TRANSIENT', /^fetch of "\/a" from byte 0: no output for 60 s$/);
   await vi.advanceTimersByTimeAsync(60_000);
   await failure;
 });

@@ -86,5 +86,5 @@ test('a server that accepts a connection and does not begin TLS fails after its 
   const { url } = await serve(() => {});
   url.protocol = 'https:';
   const pools = new Pools({ limits: { ...limits, connectMs: 500 }, sockets: 1, secure: async () => ({}) });
-  await expectFailure(ask(pools, url), SilentServerError, 'TRANSIENT', /\/a took no connection within 0\.5 s$/);
+  await expectFailure(ask(pools, url), SilentServerError, 'TRANSIENT', /\/a accepted no connection within 0\.5 s$/);
 });

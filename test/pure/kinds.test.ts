@@ -22,7 +22,7 @@ test.each([
   [{}, 'folder', 'folder must be given: an absolute path'],
   [{ folder: 'tapes' }, 'folder', 'folder must be an absolute path, not "tapes"'],
   [['/a'], 'settings', 'settings must be an object, not [\\"/a\\"]'],
-  [{ folder: '/a', token: 'hush' }, 'token', 'token is no setting of this kind; the settings are folder'],
+  [{ folder: '/a', token: 'hush' }, 'token', 'token is not a setting of this library type; its settings are folder'],
 ])('settings %j of a directory library are refused', (settings, setting, message) => {
   expect(refusal(() => checkLibrary('directory', settings))).toEqual([setting, message]);
 });
@@ -42,18 +42,18 @@ test('settings are read as texts or as values of JSON, and all faults are report
   const wrong = { text: 'a\nb', number: 13, flag: 'yes', list: 'a', choice: 'z', other: 1 };
   expect(refusal(() => parseSettings(schema, wrong))).toEqual([
     'text',
-    'text must be a text of one line, not "a\\nb"; number must be a whole number from 0 to 12, not 13; ' +
+    'text must be a string of one line, not "a\\nb"; number must be a whole number from 0 to 12, not 13; ' +
       'flag must be true or false, not "yes"; list must be a list of texts, not "a"; choice must be one of x, y, not "z"; ' +
-      'other is no setting of this kind; the settings are text, number, flag, list, choice',
+      'other is not a setting of this library type; its settings are text, number, flag, list, choice',
   ]);
 });
 
 test('a library that is away can be created, and fails when it is used', async () => {
   const where = { dataDir: '/data', env: {} };
   const library = { name: 'east', kind: 'directory', settings: { folder: '/nowhere/tapes' } };
-  const says = 'kind must be one of libraries that stage files, not "directory"';
+  const says = 'kind must be a library type that stages files, not "directory"';
   expect(refusal(() => createStagingLibrary(library, where))).toEqual(['kind', says]);
   await expect(createDriveLibrary(library, where).mount('V1', 'east-1', new AbortController().signal)).rejects.toThrow(
-    'the library /nowhere/tapes, which should have the volume V1, is not there',
+    'the library /nowhere/tapes, which should contain the volume V1, is not there',
   );
 });

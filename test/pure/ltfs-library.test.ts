@@ -79,7 +79,7 @@ describe('a cartridge', () => {
   test('stays in a drive that is not of this library', async () => {
     const bench = await makeBench();
     moveToDrive(bench, 2);
-    const says = 'the cartridge V1 is in drive 2 of the changer, which is none of this library';
+    const says = 'the cartridge V1 is in drive 2 of the changer, which does not belong to this library';
     await expectFailure(mount(bench.library, 'V1'), VolumeError, 'TRANSIENT', says);
     expect(volumesIn(bench).drives).toEqual([null, null, 'V1']);
   });
@@ -141,7 +141,7 @@ describe('failures', () => {
       slots[3] = { volume: '?' };
       slots[4] = { volume: 'V1' };
     });
-    await expectFailure(mount(bench.library, 'V3'), TapeError, 'MEDIA', 'V3; of 1 cartridges it knows no barcode');
+    await expectFailure(mount(bench.library, 'V3'), TapeError, 'MEDIA', 'V3; 1 cartridges have no known barcode');
     const twice = 'the changer has several cartridges V1, in slot 1 and slot 5';
     await expectFailure(mount(bench.library, 'V1'), VolumeError, 'MEDIA', twice);
   });
@@ -180,7 +180,7 @@ describe('failures', () => {
     const bench = await makeBench();
     const missing = mount(withCommands(bench, { load: ['no-such-mtx', '{slot}'] }), 'V1');
     await expectFailure(missing, LibraryError, 'POLICY', /programs\/no-such-mtx 1" cannot be run: .*ENOENT/);
-    const says = 'the settings of the library have no drive drive-9, only drive-1, drive-2';
+    const says = 'the library has no drive drive-9 in its settings, only drive-1, drive-2';
     await expectFailure(mount(bench.library, 'V1', 'drive-9'), DriveError, 'POLICY', says);
   });
 
@@ -219,7 +219,7 @@ describe('failures', () => {
     const bench = await makeBench();
     bench.behave('mount', { hold: 'before' });
     const late = mount(bench.reopen({}, { mount: 0.2 }), 'V1');
-    await expectFailure(late, VolumeError, 'TRANSIENT', 'has not ended within 0.2 s');
+    await expectFailure(late, VolumeError, 'TRANSIENT', 'did not exit within 0.2 s');
     bench.goOn('mount');
     expect(volumesIn(bench).drives).toEqual([null, null]);
     await visit(bench.library, 'V1');
@@ -263,7 +263,7 @@ describe('failures', () => {
     mkdirSync(place);
     writeFileSync(path.join(bench.state, 'mounts'), '');
     rmSync(path.join(bench.state, 'cartridges/V1'), { recursive: true });
-    await expectFailure(readAll(mounted, 1n), VolumeError, 'TRANSIENT', 'the mount of V1 has gone');
+    await expectFailure(readAll(mounted, 1n), VolumeError, 'TRANSIENT', 'V1 is no longer mounted');
     await mounted.unmount();
   });
 
@@ -334,7 +334,7 @@ describe('paths', () => {
     const others = ['/archives/a/b', '/a/b', '/archive', '/archive/../data/a/b', '/archive//a/b', '/archive/a/c'];
     for (const other of [...others, '/archive/a']) await expectFailure(read(other), TapeError, 'PERMANENT');
     await mounted.unmount();
-    await expectFailure(mount(bench.reopen({ root: '/other' }), 'V1'), VolumeError, 'MEDIA', 'has no folder /other');
+    await expectFailure(mount(bench.reopen({ root: '/other' }), 'V1'), VolumeError, 'MEDIA', 'has no directory /other');
     expect(volumesIn(bench).drives).toEqual([null, null]);
   });
 
@@ -348,7 +348,7 @@ describe('paths', () => {
     const mounted = await mount(bench.library, 'V1');
     const open = (file: string) =>
       mounted.read({ path: file, position: 1n, size: 0n }, quiet())[Symbol.asyncIterator]();
-    const says = 'leads out of the cartridge';
+    const says = 'outside the cartridge';
     await expectFailure(open('/suite/out/secret').next(), TapeError, 'PERMANENT', says);
     await expectFailure(readAll(mounted, 4n), TapeError, 'PERMANENT');
     const linked = open('/suite/in/5');

@@ -22,7 +22,7 @@ test('a placeholder is replaced by one argument, whatever its value contains', (
   expect(filled).toEqual(['a', 'x={file} "', '/a b/$(c) {device}']);
 });
 
-const FIELDS = 'an object that has device, element and mountPoint for the name of each drive';
+const FIELDS = 'an object that maps the name of each drive to device, element and mountPoint';
 
 test.each<[settings: object, message: string | RegExp]>([
   [{ changer: undefined }, 'changer must be given: a device, without spaces and commas'],
@@ -33,20 +33,23 @@ test.each<[settings: object, message: string | RegExp]>([
   [{ drives: { a: { ...drive, element: -1 } } }, 'drives.a.element must be a whole number from 0 to 9999, not -1'],
   [{ drives: { a: 'x' } }, 'drives.a must be an object, not "x"'],
   [{ drives: { a: { ...drive, mountPoint: 'x' } } }, 'drives.a.mountPoint must be an absolute path, not "x"'],
-  [{ drives: { a: drive, b: { ...drive, device: '/dev/sg4' } } }, 'drives.b.element is "0", as is that of a'],
+  [{ drives: { a: drive, b: { ...drive, device: '/dev/sg4' } } }, 'drives.b.element is "0", like that of a'],
   [{ root: 'data' }, 'root must be an absolute path, not "data"'],
-  [{ commands: { eject: ['mt'] } }, 'commands.eject is no setting of this kind'],
+  [{ commands: { eject: ['mt'] } }, 'commands.eject is not a setting of this library type'],
   [{ commands: { load: 'mtx load' } }, 'commands.load must be a list of texts, not "mtx load"'],
   [{ commands: { load: ['mtx', '{drive}'] } }, 'commands.load has no placeholder {drive}; it has {changer}, '],
   [
     { commands: { load: ['mtx', 'tag={volume}'] } },
-    'commands.load must have {volume} as an argument of its own, not in "tag={volume}"',
+    'commands.load must have {volume} as a separate argument, not in "tag={volume}"',
   ],
   [
     { commands: { load: ['{device}'] } },
-    'commands.load must begin with the plain name of a program in "programs" of TAPEGATE_LIBRARY_DIR, not "{device}"',
+    'commands.load must begin with the name, without directories, of a program in "programs" of TAPEGATE_LIBRARY_DIR, not "{device}"',
   ],
-  [{ commands: { load: ['/bin/sh', '-c', 'id'] } }, 'commands.load must begin with the plain name of a program'],
+  [
+    { commands: { load: ['/bin/sh', '-c', 'id'] } },
+    'commands.load must begin with the name, without directories, of a program',
+  ],
   [{ changer: 'a b' }, 'changer must be a device, without spaces and commas, not "a b"'],
   [{ seconds: { mount: 0 } }, 'seconds.mount must be a whole number from 1 to 86400, not 0'],
 ])('settings %j are refused', (settings, message) => {
@@ -84,11 +87,11 @@ test('the output of mtx is parsed: drives, slots, import/export slots, barcodes 
 });
 
 test.each([
-  ['', 'the changer tells of no drive: it says nothing'],
-  ['mtx: no such device', 'the changer tells of no drive: mtx: no such device'],
+  ['', 'the changer reports no drive: no output'],
+  ['mtx: no such device', 'the changer reports no drive: mtx: no such device'],
   [
     STATUS.replace('2:Empty', '2:Broken'),
-    'the changer says of an element what is not understood: Data Transfer Element 2:Broken',
+    "cannot parse the changer's report of an element: Data Transfer Element 2:Broken",
   ],
 ])('an output of mtx without a list of elements is refused', (status, message) => {
   expect(() => parseElements(status)).toThrow(message);

@@ -58,27 +58,27 @@ test.each<[settings: object, message: string]>([
   [{ tier: 'Fast' }, 'tier must be one of Expedited, Standard, Bulk, not "Fast"'],
   [{ fallbackTiers: ['Slow'] }, 'fallbackTiers must be of Expedited, Standard, Bulk, not "Slow"'],
   [{ days: 0 }, 'days must be a whole number from 1 to 3650, not 0'],
-  [{ day: 1 }, 'day is no setting of this kind'],
-  [{ prefixes: ['a/=x'] }, 'prefixes must each be a beginning of paths, "=", and that of keys, not "a/=x"'],
+  [{ day: 1 }, 'day is not a setting of this library type'],
+  [{ prefixes: ['a/=x'] }, 'prefixes must each be a path prefix, "=" and a key prefix, not "a/=x"'],
   [{ endpoint: 'https://me:hush@s3.example.org' }, 'endpoint must be an http or https URL without credentials'],
   [{ endpoint: 'ftp://s3.example.org' }, 'endpoint must be an http or https URL'],
-  [{ profile: 'tapes' }, 'profile "tapes" is a section of credentialsFile, which is not given'],
+  [{ profile: 'tapes' }, 'profile "tapes" is a section of credentialsFile, which is not set'],
   ...['/etc/passwd', '../keys', 'a/b', '.keys', 'keys.hosts', ...secrets.map((secret) => `${secret}/`)].map(
     (credentialsFile): [object, string] => [
       { credentialsFile },
-      'credentialsFile must be the plain name of a file in "secrets" of TAPEGATE_LIBRARY_DIR, not what is given',
+      'credentialsFile must be the name, without directories, of a file in "secrets" of TAPEGATE_LIBRARY_DIR, not the given value',
     ],
   ),
   [
     { endpoint: 'https://s3.example.org' },
-    'credentialsFile must be given beside endpoint: only AWS gets the credentials of the host',
+    "credentialsFile is required with endpoint: the host's own credentials are sent only to AWS",
   ],
-  [{ accessKeyIdEnv: 'PGPASSWORD' }, 'accessKeyIdEnv is no setting of this kind'],
-  [{ pollSeconds: 60, pollSecondsMost: 30 }, 'pollSecondsMost must be pollSeconds (60) at least, not 30'],
-  [{ waitMinutes: 9, waitMinutesMost: 8 }, 'waitMinutesMost must be waitMinutes (9) at least, not 8'],
+  [{ accessKeyIdEnv: 'PGPASSWORD' }, 'accessKeyIdEnv is not a setting of this library type'],
+  [{ pollSeconds: 60, pollSecondsMost: 30 }, 'pollSecondsMost must be at least pollSeconds (60), not 30'],
+  [{ waitMinutes: 9, waitMinutesMost: 8 }, 'waitMinutesMost must be at least waitMinutes (9), not 8'],
   [{ waitMinutes: 'long' }, 'waitMinutes must be a whole number from 0 to 43200, not "long"'],
   [{ currency: 'euro' }, 'currency must be three letters, such as EUR, not "euro"'],
-  [{ pricePerGb: '0.01' }, 'currency must be given, such as EUR, where there is a pricePerGb'],
+  [{ pricePerGb: '0.01' }, 'currency is required with pricePerGb, for example EUR'],
   [{ currency: 'EUR', pricePerGb: '-1' }, 'pricePerGb must be an amount such as 0.0025, not "-1"'],
 ])('settings %j are refused without a secret in the message', (settings, message) => {
   expect(() => parseSettings(s3Settings, { ...LEAST, ...settings })).toThrow(message);
@@ -102,7 +102,7 @@ test('each call reads the credentials from a section of their file, which must b
   expect(await refusal()).toContain(`cannot be read from ${file}: ENOENT`);
   writeFileSync(file, sections);
   chmodSync(file, 0o640);
-  expect(await refusal()).toContain('others may use it (mode 0640): chmod 600');
+  expect(await refusal()).toContain('other users can access it (mode 0640): run chmod 600 on it');
   chmodSync(file, 0o600);
   expect(await poll()).toEqual([{ path: '/a', state: 'forgotten' }]);
   const folder = addSecret('');
@@ -111,8 +111,10 @@ test('each call reads the credentials from a section of their file, which must b
   const refusalOf = (profile: string) => refusal(bench.open({ ...byFile, profile }));
   expect(await refusalOf('other')).toContain('the profile "other" has no aws_access_key_id');
   expect(await refusalOf('default')).toContain('the profile "default" has no aws_secret_access_key');
-  expect(await refusalOf('run')).toMatch(/: the profile "run" has no aws_access_key_id \(keys only, [^{]*$/);
-  expect(await refusal(bench.open({ credentialsFile: folder }))).toContain('no regular file');
+  expect(await refusalOf('run')).toMatch(
+    /: the profile "run" has no aws_access_key_id \(only keys are supported, [^{]*$/,
+  );
+  expect(await refusal(bench.open({ credentialsFile: folder }))).toContain('not a regular file');
   truncateSync(file, 2 ** 20 + 1);
   expect(await refusalOf('tapes')).toContain('at most 1048576 are read');
   await bench.close();
@@ -142,7 +144,9 @@ test('a library of the type s3 sends its credentials only to the hosts of their 
     message: expect.stringContaining(`${hosts} does not list "${new URL(bench.server.url).host}"`),
   });
   rmSync(hosts);
-  expect(await errorOf(poll())).toMatchObject({ message: expect.stringContaining(`cannot be read from ${hosts}`) });
+  expect(await errorOf(poll())).toMatchObject({
+    message: expect.stringContaining(`cannot read the hosts that may receive ${bench.files.tokenFile} from ${hosts}`),
+  });
   expect(bench.server.asked.length).toBe(asked);
   writeFileSync(hosts, `s3.example.org\n${new URL(bench.server.url).host}\n`);
   expect(await poll()).toEqual([{ path: '/a', state: 'forgotten' }]);

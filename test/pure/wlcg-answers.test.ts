@@ -52,10 +52,10 @@ test.each<[file: object, expected: string]>([
   [{ state: 'COMPLETED', finishedAt: 1_800_000_000 }, 'ready until 2027-01-16T08:00:00.000Z'],
   [{ state: 'COMPLETED', finishedAt: 1_800_000_000_000 }, 'ready until 2027-01-16T08:00:00.000Z'],
   [{ state: 'COMPLETED', finishedAt: 0 }, 'ready'],
-  [{ state: 'FAILED' }, failed('TRANSIENT', 'the library does not say why')],
+  [{ state: 'FAILED' }, failed('TRANSIENT', 'the library gave no reason')],
   ...['CANCELLED', 'CANCELED', 'SKIPPED'].map((state): [object, string] => [
     { state },
-    failed('TRANSIENT', `the library says ${state}`),
+    failed('TRANSIENT', `the library reports ${state}`),
   ]),
   [{ onDisk: false, error: 'drive is down' }, failed('TRANSIENT', 'drive is down')],
   [{ error: 'Input/output error' }, failed('MEDIA', 'Input/output error')],
@@ -75,11 +75,11 @@ test.each<[localities: object[], expected: string]>([
   [at('DISK'), 'ready'],
   [at('disk_and_tape'), 'ready'],
   [at('LOST'), 'PERMANENT: "/a" is lost there: it broke'],
-  [at('UNAVAILABLE'), 'TRANSIENT: "/a" is not available for now: it broke'],
-  [at('NONE'), 'PERMANENT: "/a" has no bytes there, as a folder or an empty file: it broke'],
+  [at('UNAVAILABLE'), 'TRANSIENT: "/a" is temporarily unavailable: it broke'],
+  [at('NONE'), 'PERMANENT: "/a" has no data there, like a directory or an empty file: it broke'],
   [
     [{ path: '/a', error: 'No such file or directory' }],
-    'PERMANENT: "/a" cannot be had: it broke; No such file or directory',
+    'PERMANENT: "/a" is not available: it broke; No such file or directory',
   ],
   [[], 'TRANSIENT: "/a" could not be staged: it broke'],
 ])('the locality %j decides what a failed file is: %s', async (localities, expected) => {
@@ -118,7 +118,7 @@ test('paths in an answer match those of the request, in whatever form the server
 test('an answer without JSON, or over 32 MiB, fails the call; JSON of another shape says nothing of files', async () => {
   const call = () => bench.library.poll({ id: 'one', files: ONE }, quiet());
   bench.server.onCall = () => ({ status: 200, headers: { 'content-encoding': 'identity' } });
-  await expectFailure(call(), LibraryError, 'TRANSIENT', /what is no JSON: ""$/);
+  await expectFailure(call(), LibraryError, 'TRANSIENT', /did not return JSON: ""$/);
   bench.server.onCall = () => ({ status: 200, body: { files: 'x'.repeat(33 * 1024 * 1024) } });
   await expectFailure(call(), LibraryError, 'TRANSIENT', /more than 33554432 bytes$/);
   for (const body of [null, 7, 'text', [], { files: 7 }]) expect(await poll(body)).toEqual([]);
@@ -159,8 +159,8 @@ test.each<[requestId: unknown, location: string | undefined, expected: string | 
   [17, undefined, '17'],
   ['..', '/api/v1/stage/of%20place/', 'of place'],
   ['', '/api/v1/stage/%zz', '%zz'],
-  ['.', undefined, /does not say by which name$/],
-  ['\ud800', undefined, /does not say by which name$/],
+  ['.', undefined, /returned no request id$/],
+  ['\ud800', undefined, /returned no request id$/],
 ])(
   'the id of a stage request is one that a URL can contain: %j, Location %j',
   async (requestId, location, expected) => {
@@ -203,7 +203,7 @@ test.each([{ 'content-type': 'text/html; charset=utf-8', 'content-length': '20' 
   'a page of HTML instead of the bytes fails the library: %j',
   async (headers) => {
     const read = readAnswered((response) => response.writeHead(200, headers).end('<html>log in</html>\n'));
-    const says = /answers with a page of HTML in the place of the file of 15 bytes$/;
+    const says = /returned an HTML page instead of the file of 15 bytes$/;
     await expectFailure(read, LibraryError, 'TRANSIENT', says);
   },
 );
@@ -234,7 +234,7 @@ test('a discovery document that never ends fails the call after its time limit, 
     const library = bench.open({ discoveryUrl, connectSeconds: 1, answerSeconds: 1, silenceSeconds: 60 });
     const files = await putFiles(bench, ['/a']);
     const error = await errorOf(library.stage(files, quiet()));
-    expect(String(error)).toMatch(/has not told within 2 s where the tape API is$/);
+    expect(String(error)).toMatch(/did not report the address of the tape API within 2 s$/);
     const endpoints = [{ uri: `${bench.server.origin}/api/v1`, version: 'v1' }];
     answer = (response) => void response.end(JSON.stringify({ endpoints }));
     expect((await library.stage(files, quiet())).id).not.toBeNull();

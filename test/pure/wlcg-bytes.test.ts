@@ -98,28 +98,28 @@ test('a read that continues fails if the strong entity tag has changed', async (
   const next = (from: bigint) => bench.library.read(file, from, quiet(), version)[Symbol.asyncIterator]().next();
   for (const from of [0n, 1n, 2n, 3n]) expect((await next(from)).done).toBe(false);
   expect(version).toMatchObject({ tag: '"one"' });
-  await expectFailure(next(4n), ChangedError, 'TRANSIENT', /it has the tag "two", and had "one"$/);
+  await expectFailure(next(4n), ChangedError, 'TRANSIENT', /its ETag is "two", and was "one"$/);
 });
 
 const OLD = { 'last-modified': 'Mon, 01 Jan 2024 00:00:00 GMT' };
 const NEW = { 'last-modified': 'Tue, 02 Jan 2024 00:00:00 GMT' };
 const total = (bytes: number) => ({ 'content-range': `bytes 9-${bytes - 1}/${bytes}` });
 const REST = total(BYTES.length);
-const EXCHANGED = / was exchanged while it was read: it has the /;
+const REPLACED = / was replaced while it was being read: its /;
 const UNSURE = /sends neither the ETag, the Last-Modified nor the digest that it sent before/;
 
 test.each<[string, first: Record<string, string>, next: Record<string, string>, problem?: RegExp]>([
   ['the same Last-Modified', OLD, { ...REST, ...OLD }],
   ['the same digest', { digest: `adler32=${adler}` }, { ...REST, digest: `adler32=${adler}` }],
   ['a Last-Modified instead of the tag', { ...OLD, etag: '"one"' }, { ...REST, ...OLD }],
-  ['another Last-Modified', OLD, { ...REST, ...NEW }, EXCHANGED],
+  ['another Last-Modified', OLD, { ...REST, ...NEW }, REPLACED],
   [
     'another digest',
     { ...OLD, digest: `adler32=${adler}` },
     { ...REST, ...OLD, digest: 'adler32=00000001' },
-    EXCHANGED,
+    REPLACED,
   ],
-  ['another size', { ...OLD, 'content-length': '300000' }, { ...total(300_001), ...OLD }, EXCHANGED],
+  ['another size', { ...OLD, 'content-length': '300000' }, { ...total(300_001), ...OLD }, REPLACED],
   ['no validator', OLD, REST, UNSURE],
   ['another tag than none', OLD, { ...REST, etag: '"one"' }, UNSURE],
 ])('a read that continues compares the validators: %s', async (_what, first, next, problem) => {
@@ -138,7 +138,7 @@ test.each<[string, first: Record<string, string>, next: Record<string, string>, 
   expect(hasValidator(version)).toBe(false);
   await read(0n);
   expect(hasValidator(version)).toBe(true);
-  const type = problem === EXCHANGED ? ChangedError : LibraryError;
+  const type = problem === REPLACED ? ChangedError : LibraryError;
   if (problem) await expectFailure(read(9n), type, 'TRANSIENT', problem);
   else expect(await read(9n)).toBeGreaterThan(0);
   expect(conditions).toEqual([undefined, first.etag ? undefined : first['last-modified']]);
@@ -162,7 +162,7 @@ test('if a server ignores ranges, the bytes before the range are skipped', async
   await expectFailure(read(whole({}), BigInt(BYTES.length + 1)), TapeError, 'MEDIA', says);
 });
 
-const GZIP = /answers in the encoding gzip, where the whole file was asked for$/;
+const GZIP = /returned the encoding gzip instead of the whole file$/;
 
 test.each<[string, Reply, from: bigint, message: RegExp]>([
   ['another range', whole({ 'content-range': 'bytes 0-299999/300000' }, 206), 9n, /range "bytes 0-299999\/300000"/],
@@ -176,7 +176,7 @@ test.each<[string, Reply, from: bigint, message: RegExp]>([
       response.write(bytes.subarray(0, 1000), () => response.destroy());
     },
     0n,
-    /broke off: other side closed$/,
+    /was interrupted: other side closed$/,
   ],
   [
     'less than its range',
@@ -192,7 +192,7 @@ test.each<[string, Reply, from: bigint, message: RegExp]>([
       response.socket?.write('zz\r\n', () => response.destroy());
     },
     0n,
-    /broke off: /,
+    /was interrupted: /,
   ],
 ])('an answer with %s fails the library', async (_what, reply, from, message) => {
   await expectFailure(read(reply, from), LibraryError, 'TRANSIENT', message);
@@ -225,7 +225,7 @@ test('bytes of a slow server arrive within seconds, and all that came before a b
   const reading = async () => {
     for await (const { length } of library.read(FILE, 0n, quiet())) if (lengths.push(length) === 1) cut();
   };
-  await expectFailure(reading(), LibraryError, 'TRANSIENT', /broke off/);
+  await expectFailure(reading(), LibraryError, 'TRANSIENT', /was interrupted/);
   expect(lengths).toEqual([101_000, 500]);
 });
 
@@ -292,7 +292,7 @@ test('the digest of a redirect counts if the final answer has none', async () =>
 test.each<[string, Reply, RegExp]>([
   ['a circle', (...args) => redirectTo(`${args[2].url}`)(...args), /redirects for the 6th time/],
   ['ftp', redirectTo('ftp://127.0.0.1/a'), /which is not followed$/],
-  ['no URL', (response) => void response.writeHead(302).end(), /which is no URL$/],
+  ['no URL', (response) => void response.writeHead(302).end(), /which is not a URL$/],
 ])('a redirect to %s fails', async (_what, reply, message) => {
   expect(await errorOf(read(reply))).toMatchObject({ message: expect.stringMatching(message) });
 });

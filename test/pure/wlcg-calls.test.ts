@@ -170,14 +170,14 @@ test.each<[string, object, RegExp]>([
   [
     'no version that is known',
     { endpoints: [{ uri: '/api', version: 'v2' }] },
-    /tells versions "v2" of the tape API, and Tapegate knows v1$/,
+    /reports versions "v2" of the tape API, but Tapegate supports v1$/,
   ],
-  ['no endpoints', { endpoints: null }, /does not tell endpoints of a tape API/],
-  ['a URI that is none', { endpoints: [{ uri: 'http://[', version: 'v1' }] }, /which is no URL$/],
+  ['no endpoints', { endpoints: null }, /reports no endpoints of a tape API/],
+  ['a URI that is none', { endpoints: [{ uri: 'http://[', version: 'v1' }] }, /which is not a URL$/],
   [
     'another origin',
     { endpoints: [{ uri: 'https://other.example.org/api', version: 'v1' }] },
-    /gets no token before tokenOrigins has "https:\/\/other.example.org"$/,
+    /gets the token only if tokenOrigins contains "https:\/\/other.example.org"$/,
   ],
 ])('discovery that returns %s fails the call', async (_what, body, message) => {
   const bench = await open('eos');
@@ -213,15 +213,15 @@ test('each call reads the token from its file, which must be private', async () 
   writeFileSync(tokenFile, 'a.newer.token');
   await makeReady(bench, files);
   for (const [text, problem] of [
-    ['', 'has nothing in it'],
-    ['two words', 'has more than one word in it'],
+    ['', 'is empty'],
+    ['two words', 'contains more than one word'],
   ]) {
     writeFileSync(tokenFile, text ?? '');
     const error = (await errorOf(bench.library.stage(files, quiet()))) as Error;
-    expect(error.message).toBe(`the file ${tokenFile} ${problem}, where a token should be`);
+    expect(error.message).toBe(`the token file ${tokenFile} ${problem}; it must contain one token`);
   }
   chmodSync(tokenFile, 0o644);
-  const message = `the token's file ${tokenFile} cannot be used: everybody on this host may read or change it (mode 0644): chmod o= is needed`;
+  const message = `the token file ${tokenFile} cannot be used: every user of this host can read or change it (mode 0644): run chmod o= on it`;
   await expectFailure(bench.library.stage(files, quiet()), LibraryError, 'POLICY', message);
 });
 
@@ -245,7 +245,12 @@ test('a token goes only to the hosts that the administrator of the host lists, w
   const says = `${hosts} does not list "${host}", so ${bench.files.tokenFile} is not sent there`;
   await expectFailure(stage(), LibraryError, 'POLICY', says);
   rmSync(hosts);
-  await expectFailure(stage(), LibraryError, 'POLICY', `cannot be read from ${hosts}`);
+  await expectFailure(
+    stage(),
+    LibraryError,
+    'POLICY',
+    `cannot read the hosts that may receive ${bench.files.tokenFile} from ${hosts}`,
+  );
   expect(bench.server.calls).toEqual([]);
   writeFileSync(hosts, `element.example.org\n${host}\n`);
   expect((await stage()).id).toEqual(expect.any(String));
@@ -289,7 +294,7 @@ test('a client certificate replaces the token, and its file must be private', as
   const anonymous = bench.open({ certFile: undefined });
   expect(await errorOf(anonymous.stage(files, quiet()))).toMatchObject({ errorClass: 'POLICY' });
   chmodSync(secretFile(certFile), 0o644);
-  const says = `cannot be used: everybody on this host may read ${secretFile(certFile)}: chmod o= is needed`;
+  const says = `cannot be used: every user of this host can read ${secretFile(certFile)}: run chmod o= on it`;
   await expectFailure(bench.open().stage(files, quiet()), LibraryError, 'POLICY', says);
 });
 
@@ -308,7 +313,7 @@ test('paths below pathPrefix are looked for below remotePathPrefix, and all othe
     { path: '/archive/a/b', state: 'ready' },
   ]);
   expect((await readStaged(bench.library, staged('/archive/a/b'))).toString()).toBe('bytes');
-  const says = '"/archived/c" is not below "/archive" (pathPrefix), which the library has';
+  const says = '"/archived/c" is not below the pathPrefix of the library, "/archive"';
   await expectFailure(readStaged(bench.library, staged('/archived/c')), TapeError, 'PERMANENT', says);
   await bench.library.release({ id, files: files.slice(0, 1) }, quiet());
   expect(bench.server.storage.requests.size).toBe(0);

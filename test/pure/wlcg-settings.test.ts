@@ -5,12 +5,12 @@ import { wlcg } from '../../src/tape/wlcg/index.js';
 
 const url = 'https://door.example.org:2880/data';
 
-const URL_PROBLEM = 'must be an http or https URL without credentials and query, not what is given';
+const URL_PROBLEM = 'must be an http or https URL without credentials and query';
 const DURATION = 'must be a duration like P2D or PT36H, not';
 const METADATA = 'must be an object with an object for each site, not';
 
 test.each<[settings: object, setting: string, problem: string]>([
-  [{ url: undefined }, 'url', 'must be given: a text of one line'],
+  [{ url: undefined }, 'url', 'must be given: a string of one line'],
   [
     { url: 'http://door.example.org/' },
     'url',
@@ -27,12 +27,12 @@ test.each<[settings: object, setting: string, problem: string]>([
     ['tokenFile', 'caFile', 'certFile', 'keyFile'].map((setting) => [
       { certFile: 'proxy', [setting]: name },
       setting,
-      'must be the plain name of a file in "secrets" of TAPEGATE_LIBRARY_DIR, not ',
+      'must be the name, without directories, of a file in "secrets" of TAPEGATE_LIBRARY_DIR, not ',
     ]),
   ),
-  [{ tokenEnv: 'PGPASSWORD' }, 'tokenEnv', 'is no setting of this kind'],
+  [{ tokenEnv: 'PGPASSWORD' }, 'tokenEnv', 'is not a setting of this library type'],
   [{ tokenOrigins: ['https://a.org/v1'] }, 'tokenOrigins', 'must be like https://host:port, not "https://a.org/v1"'],
-  [{ keyFile: 'key' }, 'certFile', 'must be given beside keyFile, which is "key"'],
+  [{ keyFile: 'key' }, 'certFile', 'is required with keyFile, which is "key"'],
   ...['P1Y', 'PT0S', '2'].map((diskLifetime): [object, string, string] => [
     { diskLifetime },
     'diskLifetime',
@@ -43,14 +43,14 @@ test.each<[settings: object, setting: string, problem: string]>([
   [
     { targetedMetadata: { site: { a: 'x'.repeat(5000) } } },
     'targetedMetadata',
-    'must have 4096 characters at most, not 5017',
+    'must have at most 4096 characters, not 5017',
   ],
   [{ releases: 'perhaps' }, 'releases', 'must be true or false, not "perhaps"'],
   [{ stageFiles: 0 }, 'stageFiles', 'must be a whole number from 1 to 10000, not 0'],
   [{ infoFiles: 'many' }, 'infoFiles', 'must be a whole number from 1 to 10000, not "many"'],
-  [{ pollLeastSeconds: 60, pollMostSeconds: 30 }, 'pollMostSeconds', 'must be pollLeastSeconds (60) at least, not 30'],
+  [{ pollLeastSeconds: 60, pollMostSeconds: 30 }, 'pollMostSeconds', 'must be at least pollLeastSeconds (60), not 30'],
   [{ silenceSeconds: 1.5 }, 'silenceSeconds', 'must be a whole number from 1 to 86400, not 1.5'],
-  [{ tokens: '/token' }, 'tokens', 'is no setting of this kind'],
+  [{ tokens: '/token' }, 'tokens', 'is not a setting of this library type'],
 ])('settings %j are refused', (settings, setting, problem) => {
   const message = expect.stringContaining(`${setting} ${problem}`);
   expect(() => parseSettings(wlcg.settings, { url, ...settings })).toThrow(

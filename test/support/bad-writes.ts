@@ -85,7 +85,7 @@ const libraries: BadInput[] = [
   ...['', '[]', '{"folder": '].map((settings) => added(`with settings ${settings}`, SETTINGS, { settings })),
   changed('with settings []', SETTINGS, { settings: '[]' }),
   added('with a bad setting', /^settings\.folder must /, { settings: '{"folder":"tapes"}' }),
-  changed('with the setting of another type', /^settings\.folder is no setting of this kind; /, {
+  changed('with the setting of another type', /^settings\.folder is not a setting of this library type; /, {
     settings: '{"folder":"/tapes"}',
   }),
   added('with settings that are too long', /^settings must have at most 65536 bytes as JSON, not 1000\d\d$/, {

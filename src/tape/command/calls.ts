@@ -66,7 +66,7 @@ export async function runScript(
     for await (const chunk of script.output()) {
       bytes += chunk.length;
       const isTooLong = bytes > MAX_ANSWER;
-      if (isTooLong) script.stop(new LibraryError('TRANSIENT', `${what}: it wrote more than ${MAX_ANSWER} bytes`));
+      if (isTooLong) script.stop(new LibraryError('TRANSIENT', `${what}: more than ${MAX_ANSWER} bytes of output`));
       else chunks.push(chunk);
     }
     const failure = findExitError(what, await script.finish(), concern);
@@ -93,7 +93,7 @@ export async function* streamScript(
   signal.throwIfAborted();
   const script = startScript({ ...caller, command: caller.locate(command), isRead: true });
   const release = stopWith(script, signal);
-  const silence = new TapeError('TRANSIENT', `${what}: no byte came for ${silenceSeconds} s`);
+  const silence = new TapeError('TRANSIENT', `${what}: no output for ${silenceSeconds} s`);
   let isWaiting = true;
   const timer = setTimeout(() => isWaiting && script.stop(silence), silenceSeconds * 1000);
   try {
@@ -149,7 +149,7 @@ function describe({ code, signal, said }: ScriptEnd): string {
   const how = code !== null ? `exit code ${code}` : `ended by ${signal}`;
   const lines = said.split('\n').filter((line) => line.trim() !== '' && !RETRY_AFTER.test(line));
   const last = lines.at(-1);
-  return last === undefined ? `it said nothing (${how})` : `${oneLine(last, MAX_SAID).trim()} (${how})`;
+  return last === undefined ? `no output (${how})` : `${oneLine(last, MAX_SAID).trim()} (${how})`;
 }
 
 function findRetrySeconds(said: string): number {

@@ -30,7 +30,7 @@ import { Answer, ProtocolFault, writeFiles } from './lines.js';
 const script = () =>
   texts().refine(([program = '']) => PLAIN_NAME.test(program), {
     error: ({ input }) =>
-      `must begin with the plain name of a program in "programs" of TAPEGATE_LIBRARY_DIR, not ${JSON.stringify((input as string[])[0])}`,
+      `must begin with the name, without directories, of a program in "programs" of TAPEGATE_LIBRARY_DIR, not ${JSON.stringify((input as string[])[0])}`,
   });
 
 /** Variable names that suggest a secret, which the database would store. */
@@ -47,15 +47,15 @@ const variable = z.string({ error: 'must be a list of NAME=value' }).transform((
     name !== undefined && !SAFE.test(name)
       ? `must have variables whose names begin with TAPE, such as TAPE_ROOT, not ${name}`
       : name === undefined
-        ? `must be a list of NAME=value, and has a line that is not so, of ${line.length} characters`
-        : `must not have the secret ${name}, which would stand in the database: a script reads it from a file`,
+        ? `must be a list of NAME=value; a line of ${line.length} characters is not`
+        : `must not contain the secret ${name}, which would be stored in the database: let the script read it from a file`,
   );
   return z.NEVER;
 });
 
 const common = {
-  environment: listOf(variable).default([]).describe('variables of the scripts, beside those that each has'),
-  killSeconds: seconds(300).default(10).describe('after SIGTERM, until SIGKILL'),
+  environment: listOf(variable).default([]).describe('additional environment variables of the scripts'),
+  killSeconds: seconds(300).default(10).describe('time between SIGTERM and SIGKILL'),
 };
 
 const driveSettings = settingsOf({
@@ -64,7 +64,7 @@ const driveSettings = settingsOf({
   unmount: script().optional().describe('unmounts a volume'),
   mountSeconds: seconds().default(900).describe('of `mount`'),
   unmountSeconds: seconds().default(900).describe('of `unmount`'),
-  silenceSeconds: seconds().default(600).describe('until the next byte of `read`'),
+  silenceSeconds: seconds().default(600).describe('timeout of the next byte of `read`'),
   ...common,
 });
 
@@ -76,15 +76,15 @@ const stagingSettings = settingsOf({
   stage: script().describe('requests files'),
   poll: script().describe('reports the states of files'),
   fetch: script().describe('prints the bytes of a file'),
-  release: script().optional().describe('releases files; without it they leave after some time'),
-  offsets: flag().default(true).describe('whether `fetch` can begin at any byte; else it prints the whole file'),
-  stageBatch: filesOfCall().describe('files in one call of `stage`'),
-  pollBatch: filesOfCall().describe('files in one call of `poll`'),
-  releaseBatch: filesOfCall().describe('files in one call of `release`'),
-  pollLeastSeconds: seconds().default(30).describe('between two calls of `poll`: the least'),
+  release: script().optional().describe('releases files; without it, they expire'),
+  offsets: flag().default(true).describe('whether `fetch` can begin at any byte; otherwise it prints the whole file'),
+  stageBatch: filesOfCall().describe('files per call of `stage`'),
+  pollBatch: filesOfCall().describe('files per call of `poll`'),
+  releaseBatch: filesOfCall().describe('files per call of `release`'),
+  pollLeastSeconds: seconds().default(30).describe('shortest time between two calls of `poll`'),
   pollMostSeconds: seconds().default(600).describe('the most'),
   callSeconds: seconds().default(300).describe('of `stage`, `poll` and `release`'),
-  silenceSeconds: seconds().default(600).describe('until the next byte of `fetch`'),
+  silenceSeconds: seconds().default(600).describe('timeout of the next byte of `fetch`'),
   ...waitSettings,
   ...common,
 }).transform((settings, ctx) => ({ ...settings, waitSeconds: readWait(ctx, settings) }));

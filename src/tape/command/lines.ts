@@ -46,7 +46,7 @@ export class Answer {
   private takeState(said: Record<string, unknown>): void {
     const { path, state } = said;
     if (typeof path !== 'string' || !this.paths.has(path)) {
-      throw new ProtocolFault(`"path" must be one of those that were asked for, not ${show(path)}`);
+      throw new ProtocolFault(`"path" must be one of the requested paths, not ${show(path)}`);
     }
     if (typeof state !== 'string' || !this.words.includes(state)) {
       throw new ProtocolFault(`"state" of ${quote(path)} must be one of ${this.words.join(', ')}, not ${show(state)}`);
@@ -82,7 +82,7 @@ function parseObject(line: string): Record<string, unknown> {
 
 function readId(id: unknown): string {
   const isFit = typeof id === 'string' && id !== '' && id.length <= MAX_ID && id.isWellFormed() && !id.includes('\0');
-  if (!isFit) throw new ProtocolFault(`"id" must be a text of 1 to ${MAX_ID} characters, not ${show(id)}`);
+  if (!isFit) throw new ProtocolFault(`"id" must be a string of 1 to ${MAX_ID} characters, not ${show(id)}`);
   return id;
 }
 
@@ -103,8 +103,5 @@ function readError(path: string, { class: given, message }: Record<string, unkno
   if (!errorClass)
     throw new ProtocolFault(`"class" of ${quote(path)} must be one of ${CLASSES.join(', ')}, not ${show(given)}`);
   const text = typeof message === 'string' ? oneLine(message, 1000).trim() : '';
-  return new TapeError(
-    errorClass,
-    text === '' ? `the library does not have ${quote(path)}, and says nothing of why` : text,
-  );
+  return new TapeError(errorClass, text === '' ? `the library does not have ${quote(path)}, and gave no reason` : text);
 }

@@ -54,17 +54,16 @@ const NOT_HERE = ['ENOENT', 'EACCES', 'EPERM', 'ENOEXEC', 'ENOTDIR'];
 
 function notStarted(program: string, cause: unknown): LibraryError {
   const errorClass = NOT_HERE.includes(codeOf(cause) ?? '') ? 'POLICY' : 'TRANSIENT';
-  return new LibraryError(errorClass, `${program} could not be started: ${whyNotStarted(program, cause)}`, { cause });
+  return new LibraryError(errorClass, `${program} cannot be started: ${whyNotStarted(program, cause)}`, { cause });
 }
 
 /** Explains the error: ENOENT means a missing script or a missing interpreter. */
 function whyNotStarted(program: string, cause: unknown): string {
   const code = codeOf(cause);
   if (code === 'ENOENT' && isAbsolute(program) && existsSync(program))
-    return 'the program that its first line names is not on this host, or its lines end with CR LF (ENOENT)';
-  if (code === 'ENOENT') return 'there is no such program on this host (ENOENT)';
-  if (code === 'EACCES')
-    return "Tapegate's user may not run it: look at its mode, and at the folders above it (EACCES)";
+    return 'the interpreter in its first line does not exist on this host, or its lines end with CR LF (ENOENT)';
+  if (code === 'ENOENT') return 'the program does not exist on this host (ENOENT)';
+  if (code === 'EACCES') return "Tapegate's user may not run it: check its mode and the directories above it (EACCES)";
   return messageOf(cause);
 }
 

@@ -38,7 +38,7 @@ export function createDirectoryLibrary(dir: string): WritableLibrary {
       const folder = folderOf(root, volume);
       if (!(await isFolder(folder))) {
         await library.expect(volume);
-        throw new TapeError('MEDIA', `the library has no volume ${volume} (looked for ${folder})`);
+        throw new TapeError('MEDIA', `the library has no volume ${volume} (no ${folder})`);
       }
       return {
         read: ({ position }, readSignal) => readFile(library, folder, position, readSignal),
@@ -94,7 +94,7 @@ async function findLast(root: string, names: RegExp): Promise<{ volume: string; 
 /** Rejects volume names that lead outside the library: they come from the catalogue. */
 function folderOf(root: string, volume: string): string {
   if (volume.includes('/') || volume.includes('\0') || volume.startsWith('.') || volume === '') {
-    throw new TapeError('PERMANENT', `${JSON.stringify(volume)} cannot be a volume of a directory library`);
+    throw new TapeError('PERMANENT', `${JSON.stringify(volume)} is not a valid volume name of a directory library`);
   }
   return path.join(root, volume);
 }
@@ -120,7 +120,7 @@ async function isFolder(folder: string): Promise<boolean> {
 /** @returns why the volume is unreadable; undefined if it is readable */
 async function findProblem(folder: string): Promise<string | undefined> {
   try {
-    if (!(await isFolder(folder))) return `the volume ${folder} is gone`;
+    if (!(await isFolder(folder))) return `the volume ${folder} no longer exists`;
     await access(folder, constants.X_OK);
     return undefined;
   } catch (error) {
@@ -151,7 +151,7 @@ async function* markErrors(bytes: AsyncIterable<Uint8Array>): AsyncGenerator<Uin
   try {
     yield* bytes;
   } catch (error) {
-    throw new SourceError('the bytes to be written failed', { cause: error });
+    throw new SourceError('reading the bytes to write failed', { cause: error });
   }
 }
 
@@ -188,7 +188,7 @@ async function syncFiles(files: readonly string[], signal: AbortSignal): Promise
       // nonblocking: opening a pipe in the file's place would wait for a writer
       const fd = await openFd(file, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
       try {
-        if (!fs.fstatSync(fd).isFile()) throw new TapeError('PERMANENT', `${file} is not a plain file`);
+        if (!fs.fstatSync(fd).isFile()) throw new TapeError('PERMANENT', `${file} is not a regular file`);
         await syncFd(fd);
       } finally {
         fs.closeSync(fd);
@@ -199,7 +199,7 @@ async function syncFiles(files: readonly string[], signal: AbortSignal): Promise
 }
 
 function classify(error: unknown, where: string): unknown {
-  return classifyFileError(error, where, 'there is no file at this position');
+  return classifyFileError(error, where, 'no file at this position');
 }
 
 /** File in each created library: an empty directory may be an unmounted mount point. Not a valid volume name. */
@@ -237,15 +237,15 @@ class LibraryFolder {
     const bits = (mode & 0o7777).toString(8).padStart(4, '0');
     throw new LibraryError(
       'POLICY',
-      `everybody may write in ${folder} (mode ${bits}), and exchange what is on tape: nothing is written there before chmod o-w`,
+      `every user may write to ${folder} (mode ${bits}) and replace tape files: run chmod o-w on it before archiving`,
     );
   }
 
   /** @throws LibraryError if the library is empty */
   async expect(volume: string): Promise<void> {
-    const isEmpty = await this.isEmpty(`, which should have the volume ${volume},`);
+    const isEmpty = await this.isEmpty(`, which should contain the volume ${volume},`);
     if (isEmpty)
-      throw new LibraryError('TRANSIENT', `the library ${this.root} has no volume at all, and not ${volume}: ${AWAY}`);
+      throw new LibraryError('TRANSIENT', `the library ${this.root} contains no volumes, not even ${volume}: ${AWAY}`);
   }
 
   /** @throws LibraryError if another directory has replaced the opened one */
@@ -253,7 +253,7 @@ class LibraryFolder {
     if (!this.opened) return;
     const { dev, ino } = await this.look();
     if (dev === this.opened.dev && ino === this.opened.ino) return;
-    throw new LibraryError('TRANSIENT', `the library ${this.root} is not the folder that it was: ${AWAY}`);
+    throw new LibraryError('TRANSIENT', `the library ${this.root} is a different directory than before: ${AWAY}`);
   }
 
   /** Creates a volume's directory durably; never creates the library. */
@@ -323,7 +323,7 @@ async function isEmpty(library: Dir): Promise<boolean> {
 }
 
 const AWAY = 'it may not be mounted';
-const EMPTY = `has no volume at all: ${AWAY}`;
+const EMPTY = `contains no volumes: ${AWAY}`;
 
 async function syncFolder(folder: string): Promise<void> {
   const handle = await open(folder, constants.O_RDONLY | constants.O_DIRECTORY);

@@ -85,9 +85,9 @@ export class SiteClient {
 function follow(from: URL, location: string | undefined, { method, count }: { method: string; count: number }): URL {
   const refuse = (why: string) => new LibraryError('TRANSIENT', `${nameOf(from)} redirects ${why}`);
   if (location === undefined || !URL.canParse(location, from))
-    throw refuse(`to ${quote(location ?? '')}, which is no URL`);
+    throw refuse(`to ${quote(location ?? '')}, which is not a URL`);
   const to = new URL(location, from);
-  if (method !== 'GET') throw refuse(`${method} to ${nameOf(to)}, which is followed for GET alone`);
+  if (method !== 'GET') throw refuse(`${method} to ${nameOf(to)}, but only redirects of GET are followed`);
   if (count > MAX_REDIRECTS) throw refuse(`for the ${count}th time, to ${nameOf(to)}`);
   if (to.protocol !== from.protocol && to.protocol !== 'https:') {
     throw refuse(`from ${from.protocol.slice(0, -1)} to ${nameOf(to)}, which is not followed`);
@@ -109,7 +109,7 @@ export interface IdentityFiles {
 async function readIdentity(files: IdentityFiles): Promise<SecureContextOptions> {
   try {
     const { mode } = files.key ? await stat(files.key) : { mode: 0 };
-    if ((mode & 0o007) !== 0) throw new Error(`everybody on this host may read ${files.key}: chmod o= is needed`);
+    if ((mode & 0o007) !== 0) throw new Error(`every user of this host can read ${files.key}: run chmod o= on it`);
     const parts = Object.entries(files).map(async ([part, file]) => [part, await readFile(file)] as const);
     const options: SecureContextOptions = Object.fromEntries(await Promise.all(parts));
     createSecureContext(options); // reports an invalid file
@@ -131,8 +131,8 @@ const MAX_TOKEN_BYTES = 64 * 1024;
 async function readToken(file: string): Promise<string> {
   const token = await readTokenFile(file);
   if (/^[\x21-\x7e]+$/.test(token)) return token;
-  const problem = token === '' ? 'nothing in it' : 'more than one word in it';
-  throw new LibraryError('POLICY', `the file ${file} has ${problem}, where a token should be`);
+  const problem = token === '' ? 'is empty' : 'contains more than one word';
+  throw new LibraryError('POLICY', `the token file ${file} ${problem}; it must contain one token`);
 }
 
 async function readTokenFile(file: string): Promise<string> {
@@ -143,7 +143,7 @@ async function readTokenFile(file: string): Promise<string> {
       const { mode } = await handle.stat();
       if ((mode & 0o007) !== 0) {
         const bits = (mode & 0o7777).toString(8).padStart(4, '0');
-        throw new Error(`everybody on this host may read or change it (mode ${bits}): chmod o= is needed`);
+        throw new Error(`every user of this host can read or change it (mode ${bits}): run chmod o= on it`);
       }
       const { bytesRead, buffer } = await handle.read(Buffer.alloc(MAX_TOKEN_BYTES), 0, MAX_TOKEN_BYTES, 0);
       return buffer.toString('utf8', 0, bytesRead).trim();
@@ -151,6 +151,6 @@ async function readTokenFile(file: string): Promise<string> {
       await handle.close();
     }
   } catch (error) {
-    throw new LibraryError('POLICY', `the token's file ${file} cannot be used: ${messageOf(error)}`, { cause: error });
+    throw new LibraryError('POLICY', `the token file ${file} cannot be used: ${messageOf(error)}`, { cause: error });
   }
 }

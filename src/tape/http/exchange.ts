@@ -141,7 +141,7 @@ async function* readBody(
     signal.throwIfAborted();
     if (codeOf(error) === 'UND_ERR_BODY_TIMEOUT')
       throw new SilentServerError(`${name} sent nothing for ${silenceMs / 1000} s`);
-    throw new LibraryError('TRANSIENT', `${name} broke off: ${messageOf(error)}`, { cause: error });
+    throw new LibraryError('TRANSIENT', `${name} was interrupted: ${messageOf(error)}`, { cause: error });
   }
 }
 
@@ -156,8 +156,7 @@ export async function readText(answer: Answer, maxBytes: number): Promise<string
   let bytes = 0;
   for await (const chunk of answer.read()) {
     bytes += chunk.length;
-    if (bytes > maxBytes)
-      throw new LibraryError('TRANSIENT', `${answer.name} answers with more than ${maxBytes} bytes`);
+    if (bytes > maxBytes) throw new LibraryError('TRANSIENT', `${answer.name} returned more than ${maxBytes} bytes`);
     chunks.push(chunk);
   }
   return Buffer.concat(chunks).toString();
@@ -171,7 +170,7 @@ function joined(headers: IncomingHttpHeaders): Record<string, string> {
 function explain(name: string, method: string, limits: TimeLimits, error: unknown): LibraryError {
   const code = codeOf(error);
   if (code === 'UND_ERR_CONNECT_TIMEOUT')
-    return new SilentServerError(`${name} took no connection within ${limits.connectMs / 1000} s`);
+    return new SilentServerError(`${name} accepted no connection within ${limits.connectMs / 1000} s`);
   if (code === 'UND_ERR_HEADERS_TIMEOUT')
     return new SilentServerError(`${name} did not answer ${method} within ${limits.answerMs / 1000} s`);
   const errorClass = isUntrusted(error) ? 'POLICY' : 'TRANSIENT';

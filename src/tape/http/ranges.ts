@@ -80,7 +80,7 @@ export async function* readRange(
   if (toSkip > 0n) throw tellEnd(reply, from, bytes);
   const found = hash?.digest().toString('hex');
   if (told && found !== told.value) {
-    const text = `${reply.name} came with ${told.algorithm} ${found}, and the server says ${told.value}`;
+    const text = `${reply.name} has ${told.algorithm} ${found}, but the server reports ${told.value}`;
     throw new TapeError('MEDIA', text); // a retry from the end of the file would accept the bytes
   }
 }
@@ -88,7 +88,7 @@ export async function* readRange(
 /** A file may change again within the second of its Last-Modified, and clocks differ: then it is no strong validator. */
 const STRONG_AFTER_MS = 60_000;
 
-const VALIDATORS = { tag: 'tag', size: 'size', modified: 'Last-Modified', digest: 'digest' } as const;
+const VALIDATORS = { tag: 'ETag', size: 'size', modified: 'Last-Modified', digest: 'digest' } as const;
 
 /**
  * Records the validators of the first answer, or compares those of a later one. A weak tag says nothing about bytes. The
@@ -113,8 +113,8 @@ function checkVersion(
     const [has, had] = [now[key], version[key]];
     if (has === undefined || had === undefined) continue;
     if (has !== had) {
-      const text = `it has the ${VALIDATORS[key]} ${has}, and had ${had}`;
-      throw new ChangedError(`${name} was exchanged while it was read: ${text}`);
+      const text = `its ${VALIDATORS[key]} is ${has}, and was ${had}`;
+      throw new ChangedError(`${name} was replaced while it was being read: ${text}`);
     }
     if (key === 'tag') return;
     isSame ||= key !== 'size';
@@ -131,7 +131,7 @@ function refusePage(
 ): void {
   if (response.statusCode !== 200 || !/\bhtml\b/i.test(response.headers['content-type'] ?? '')) return;
   if (expected === undefined ? /html?$/i.test(url.pathname) : expected === size) return;
-  throw new LibraryError('TRANSIENT', `${name} answers with a page of HTML in the place of the file of ${size} bytes`);
+  throw new LibraryError('TRANSIENT', `${name} returned an HTML page instead of the file of ${size} bytes`);
 }
 
 /** Whether the file ends exactly at `from`. @throws TapeError if it ends before */
@@ -145,7 +145,7 @@ function endsAt(reply: Reply, from: bigint): boolean {
 }
 
 function tellEnd({ name }: Reply, from: bigint, total: bigint): TapeError {
-  return new TapeError('MEDIA', `${name} has ${total} bytes, and is to be read from byte ${from} on`);
+  return new TapeError('MEDIA', `cannot read ${name} from byte ${from}: it has ${total} bytes`);
 }
 
 interface Extent {
@@ -161,10 +161,10 @@ function readExtent({ response, name }: Reply, from: bigint): Extent {
   const refuse = (what: string) =>
     new LibraryError(
       'TRANSIENT',
-      `${name} answers ${what}, where ${from > 0n ? `the bytes from ${from} on` : 'the whole file'} was asked for`,
+      `${name} returned ${what} instead of ${from > 0n ? `the bytes from ${from}` : 'the whole file'}`,
     );
   const { 'content-encoding': encoding = 'identity', 'content-range': range = '' } = response.headers;
-  if (encoding !== 'identity') throw refuse(`in the encoding ${encoding}`);
+  if (encoding !== 'identity') throw refuse(`the encoding ${encoding}`);
   const length = response.headers['content-length'];
   const expected = length === undefined ? undefined : BigInt(length);
   if (response.statusCode === 200) return { toSkip: from, expected, total: expected };

@@ -43,8 +43,9 @@ export class Changer {
       // the cartridge may be there: the response was lost, or another process made the move
       const now = findDrive(await this.readElements(signal), element);
       if (now.volume === volume) return;
-      const text = `the cartridge ${volume} could not be loaded into ${drive.name}: ${error.message}`;
-      if (now.isFull) throw new DriveError('TRANSIENT', `${text}; another one is in there`, { cause: error });
+      const text = `cannot load the cartridge ${volume} into ${drive.name}: ${error.message}`;
+      if (now.isFull)
+        throw new DriveError('TRANSIENT', `${text}; the drive contains another cartridge`, { cause: error });
       throw new VolumeError('TRANSIENT', text, { cause: error });
     }
   }
@@ -68,7 +69,7 @@ export class Changer {
       } catch (error) {
         if (!(error instanceof CommandFailure)) throw error;
         if (performance.now() + pauseMs > deadline) {
-          const text = `drive ${element} of the changer does not give ${drive.volume ?? 'its cartridge'}: ${error.message}`;
+          const text = `the changer cannot unload ${drive.volume ?? 'the cartridge'} from drive ${element}: ${error.message}`;
           throw new DriveError('TRANSIENT', text, { cause: error });
         }
       }
@@ -123,10 +124,7 @@ export function parseElements(status: string): Element[] {
   for (const line of status.split('\n')) {
     const groups = (DRIVE.exec(line) ?? SLOT.exec(line))?.groups;
     if (!groups && /^\s*(Data Transfer|Storage) Element /.test(line)) {
-      throw new LibraryError(
-        'TRANSIENT',
-        `the changer says of an element what is not understood: ${oneLine(line, 200)}`,
-      );
+      throw new LibraryError('TRANSIENT', `cannot parse the changer's report of an element: ${oneLine(line, 200)}`);
     }
     if (!groups) continue;
     const isDrive = DRIVE.test(line);
@@ -139,7 +137,7 @@ export function parseElements(status: string): Element[] {
     });
   }
   if (elements.some(({ kind }) => kind === 'drive')) return elements;
-  throw new LibraryError('TRANSIENT', `the changer tells of no drive: ${oneLine(status, 200) || 'it says nothing'}`);
+  throw new LibraryError('TRANSIENT', `the changer reports no drive: ${oneLine(status, 200) || 'no output'}`);
 }
 
 /** @throws TapeError MEDIA if the changer has no such cartridge, or several */
@@ -151,7 +149,7 @@ export function findVolume(elements: readonly Element[], volume: string): Elemen
   }
   if (found[0]) return found[0];
   const unread = elements.filter(({ isFull, volume: barcode }) => isFull && barcode === undefined).length;
-  const more = unread > 0 ? `; of ${unread} cartridges it knows no barcode` : '';
+  const more = unread > 0 ? `; ${unread} cartridges have no known barcode` : '';
   throw new TapeError('MEDIA', `the changer has no cartridge ${volume}${more}`);
 }
 

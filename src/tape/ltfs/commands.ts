@@ -59,21 +59,21 @@ function run(args: readonly string[], { seconds, lock }: CommandOptions): Promis
       setTimeout(() => killGroup(child.pid, 'SIGKILL'), KILL_MS).unref();
     };
     const limit = setTimeout(() => {
-      stop(`has not ended within ${seconds} s`);
+      stop(`did not exit within ${seconds} s`);
       // a process that hangs in the kernel ignores signals
       setTimeout(() => settle(null), 2 * KILL_MS).unref();
     }, seconds * 1000);
     const settle = (code: number | null, signalName?: string | null) => {
       clearTimeout(limit);
       const all = output.stderr + output.stdout;
-      const how = problem ?? (signalName ? `was ended by ${signalName}` : `ended with ${code}`);
+      const how = problem ?? (signalName ? `was killed by ${signalName}` : `exited with ${code}`);
       if (problem === undefined && code === 0) return resolve(output.stdout);
       const message = `${shown(args)} ${how}${describeOutput(all)}`;
       reject(new CommandFailure(message, { isTimeout: problem !== undefined, output: all }));
     };
     for (const name of ['stdout', 'stderr'] as const) {
       child[name]?.setEncoding('utf8').on('data', (text: string) => {
-        if (output[name].length + text.length > MAX_OUTPUT) stop(`has said more than ${MAX_OUTPUT} characters`);
+        if (output[name].length + text.length > MAX_OUTPUT) stop(`wrote more than ${MAX_OUTPUT} characters`);
         else output[name] += text;
       });
     }
@@ -104,7 +104,7 @@ function describeOutput(text: string): string {
   const lines = text.split('\n').filter((line) => line.trim() !== '');
   const errors = lines.filter((line) => /\bLTFS\d{5}E\b/.test(line));
   const told = errors.length > 0 ? errors.slice(0, 3) : lines.slice(-3);
-  return told.length === 0 ? ', and has said nothing' : `: ${oneLine(told.join(' | '), 600)}`;
+  return told.length === 0 ? ', without output' : `: ${oneLine(told.join(' | '), 600)}`;
 }
 
 const openFd = promisify(fs.open);
@@ -187,7 +187,7 @@ function flock(fd: number, file: string, seconds: number, signal: AbortSignal): 
       else if (code === BUSY) resolve(false);
       else
         reject(
-          new LibraryError('POLICY', `the lock ${file} cannot be taken: flock ended with ${code}: ${said.trim()}`),
+          new LibraryError('POLICY', `the lock ${file} cannot be taken: flock exited with ${code}: ${said.trim()}`),
         );
     });
   });

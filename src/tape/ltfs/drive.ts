@@ -99,7 +99,7 @@ export class Drive {
       if (ltfs && !(await this.isMounted())) return ltfs;
       ltfs?.close();
     } while (performance.now() < deadline);
-    throw new DriveError('TRANSIENT', `LTFS of ${name} (${device}) has not ended within ${seconds.unmount} s`);
+    throw new DriveError('TRANSIENT', `LTFS of ${name} (${device}) did not exit within ${seconds.unmount} s`);
   }
 
   private async unmount(signal: AbortSignal): Promise<void> {
@@ -139,7 +139,7 @@ export class Drive {
     const { settings, changer } = this.shop;
     const there = [...settings.drives.values()].find(({ element }) => element === at.number);
     const where = `the cartridge ${volume} is in drive ${at.number} of the changer`;
-    if (!there) throw new VolumeError('TRANSIENT', `${where}, which is none of this library`);
+    if (!there) throw new VolumeError('TRANSIENT', `${where}, which does not belong to this library`);
     const other = new Drive(there, this.shop);
     const inUse = await other.lock(0, signal); // never wait: two drives could wait for each other
     if (!inUse) throw new VolumeError('TRANSIENT', `${where}, ${there.name}, which another process uses`);
@@ -153,7 +153,7 @@ export class Drive {
     } catch (error) {
       // a DriveError of the other drive must not count against this drive
       if (!(error instanceof DriveError)) throw error;
-      throw new VolumeError('TRANSIENT', `${where}, ${there.name}, which does not give it: ${error.message}`, {
+      throw new VolumeError('TRANSIENT', `${where}, ${there.name}, which does not release it: ${error.message}`, {
         cause: error,
       });
     } finally {
@@ -173,12 +173,15 @@ export class Drive {
     }
     // without this check, all files would be missing from an empty directory, and fail
     if (await this.isMounted()) return;
-    throw new DriveError('POLICY', `nothing is mounted at ${mountPoint}, though ${name} has done as if ${volume} were`);
+    throw new DriveError(
+      'POLICY',
+      `nothing is mounted at ${mountPoint}, although ${name} reported that it mounted ${volume}`,
+    );
   }
 }
 
 function explainMount(failure: CommandFailure, volume: string, drive: string): TapeError {
-  const text = `the cartridge ${volume} cannot be mounted in ${drive}: ${failure.message}`;
+  const text = `cannot mount the cartridge ${volume} in ${drive}: ${failure.message}`;
   if (failure.isTimeout) return new VolumeError('TRANSIENT', text, { cause: failure });
   if (NO_FUSE.test(failure.output)) return new LibraryError('TRANSIENT', text, { cause: failure });
   if (BUSY.test(failure.output) || FUSE.test(failure.output))
@@ -192,7 +195,7 @@ function explainMount(failure: CommandFailure, volume: string, drive: string): T
  */
 async function isMounted(table: string, mountPoint: string): Promise<boolean> {
   const tell = (error: unknown) =>
-    [`what is mounted at ${mountPoint} is not known: ${messageOf(error)}`, { cause: error }] as const;
+    [`cannot read what is mounted at ${mountPoint}: ${messageOf(error)}`, { cause: error }] as const;
   // a dead file system cannot resolve its own mount point, but the parent directory can be resolved
   const folder = await realpath(path.dirname(mountPoint)).catch((error: unknown) => {
     throw new DriveError('POLICY', ...tell(error));

@@ -70,7 +70,7 @@ export class LtfsLibrary implements DriveLibrary {
     signal.throwIfAborted();
     const { settings, locks, changer } = this;
     if (!BARCODE.test(volume))
-      throw new TapeError('PERMANENT', `${quote(volume)} cannot be the barcode of a cartridge`);
+      throw new TapeError('PERMANENT', `${quote(volume)} is not a valid barcode of a cartridge`);
     const how = { drive: new Drive(drive, { settings, locks, changer }), settings, waitSeconds };
     return await LtfsVolume.open(volume, how, signal);
   }
@@ -80,6 +80,6 @@ export class LtfsLibrary implements DriveLibrary {
     const drive = drives.get(name);
     if (drive) return drive;
     const names = [...drives.keys()].join(', ');
-    throw new DriveError('POLICY', `the settings of the library have no drive ${name}, only ${names}`);
+    throw new DriveError('POLICY', `the library has no drive ${name} in its settings, only ${names}`);
   }
 }

@@ -9,19 +9,19 @@ const WHOLE = ['volume', 'file'];
 
 /** Setting for the command of a step. @param known allowed placeholders */
 function commandOf(usual: string, known: readonly string[]) {
-  const has = `it has ${known.map((each) => `{${each}}`).join(', ')}`;
+  const has = `known are ${known.map((each) => `{${each}}`).join(', ')}`;
   const findFault = (command: readonly string[]): string | undefined => {
     for (const argument of command) {
       for (const [placeholder, name = ''] of argument.matchAll(/\{(\w*)\}/g)) {
         if (!known.includes(name)) return `has no placeholder ${placeholder}; ${has}`;
         if (WHOLE.includes(name) && argument !== placeholder)
-          return `must have ${placeholder} as an argument of its own, not in ${quote(argument)}`;
+          return `must have ${placeholder} as a separate argument, not in ${quote(argument)}`;
       }
     }
     const [program = ''] = command;
     return PLAIN_NAME.test(program)
       ? undefined
-      : `must begin with the plain name of a program in "programs" of TAPEGATE_LIBRARY_DIR, not ${quote(program)}`;
+      : `must begin with the name, without directories, of a program in "programs" of TAPEGATE_LIBRARY_DIR, not ${quote(program)}`;
   };
   return texts()
     .superRefine((command, ctx) => {
@@ -51,7 +51,7 @@ const timeLimits = settingsOf({
   mount: seconds().default(600),
   unmount: seconds().default(300),
   startBlock: seconds().default(60),
-  lock: seconds().default(60).describe('how long a drive or the changer is waited for while another process uses it'),
+  lock: seconds().default(60).describe('longest wait for a drive or the changer while another process uses it'),
 });
 
 /** The value of an option of `ltfs`, which commas would end. */
@@ -59,7 +59,7 @@ const device = () => text('a device, without spaces and commas', /^[^-\s,][^\s,]
 
 const driveSettings = settingsOf({
   device: device().describe('as `ltfs` knows it'),
-  element: integer(0, 9999).describe("the changer's number of it: its data transfer element"),
+  element: integer(0, 9999).describe('number of its data transfer element in the changer'),
   mountPoint: file().transform((place) => path.resolve(place)),
 });
 
@@ -67,7 +67,7 @@ export interface LtfsDrive extends z.output<typeof driveSettings> {
   name: string;
 }
 
-const DRIVES = expects('an object that has device, element and mountPoint for the name of each drive');
+const DRIVES = expects('an object that maps the name of each drive to device, element and mountPoint');
 
 const folder = () => file().transform((given) => path.posix.normalize(given).replace(/(?<=.)\/$/, ''));
 
@@ -77,13 +77,13 @@ export const ltfsSettings = settingsOf({
     .record(z.string(), driveSettings, DRIVES)
     .refine((drives) => Object.keys(drives).length > 0, DRIVES)
     .transform((drives, ctx) => nameDrives(drives, ctx))
-    .describe('by the name of each drive'),
-  root: folder().default('/').describe('the directory of a cartridge that contains what is below `prefix`'),
-  prefix: folder().default('/').describe('the logical directory that `root` stands for'),
-  locks: file().optional().describe('the directory of the locks; in the data directory unless given'),
-  mountTable: file().default('/proc/self/mountinfo').describe('where the system shows what is mounted'),
-  commands: commands.prefault({}).describe('the command of each step'),
-  seconds: timeLimits.prefault({}).describe('how long each step may take'),
+    .describe('drives by name'),
+  root: folder().default('/').describe('directory of a cartridge that contains the files below `prefix`'),
+  prefix: folder().default('/').describe('catalogue prefix that corresponds to `root`'),
+  locks: file().optional().describe('directory of the lock files; default: in the data directory'),
+  mountTable: file().default('/proc/self/mountinfo').describe('mount table of the system'),
+  commands: commands.prefault({}).describe('command of each step'),
+  seconds: timeLimits.prefault({}).describe('time limit of each step, in seconds'),
 });
 
 /** The commands of a library that sets none, whose programs are those of the system. */
@@ -96,7 +96,7 @@ function nameDrives(drives: Record<string, z.output<typeof driveSettings>>, ctx:
   for (const [name, drive] of Object.entries(drives)) {
     for (const other of named.values()) {
       for (const part of ['device', 'element', 'mountPoint'] as const) {
-        const message = `is ${quote(String(drive[part]))}, as is that of ${other.name}`;
+        const message = `is ${quote(String(drive[part]))}, like that of ${other.name}`;
         if (drive[part] === other[part]) ctx.addIssue({ code: 'custom', path: [name, part], message });
       }
     }

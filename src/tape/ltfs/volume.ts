@@ -125,7 +125,7 @@ export class LtfsVolume implements ListableVolume {
     const args = fill(commands.startBlock, { file: place });
     const said = await runCommand(args, { seconds: seconds.startBlock, signal }).catch((error: unknown) => {
       if (!(error instanceof CommandFailure)) throw error;
-      throw new TapeError('TRANSIENT', `the start block of ${place} is not known: ${error.message}`, { cause: error });
+      throw new TapeError('TRANSIENT', `cannot read the start block of ${place}: ${error.message}`, { cause: error });
     });
     if (/^\d{1,18}$/.test(said.trim())) return BigInt(said.trim());
     const shown = JSON.stringify(oneLine(said, 100));
@@ -145,7 +145,7 @@ export class LtfsVolume implements ListableVolume {
       const stats = await lstat(place, { bigint: true });
       if (stats.isDirectory()) yield* this.walk(place, signal, onSkip);
       else if (stats.isFile()) yield { place, file: { path: logical, size: stats.size, mtimeNs: stats.mtimeNs } };
-      else onSkip?.(logical, 'is neither a file nor a folder');
+      else onSkip?.(logical, 'is neither a file nor a directory');
     }
   }
 
@@ -172,7 +172,7 @@ export class LtfsVolume implements ListableVolume {
     const parts = logical.slice(top.length + 1).split('/');
     const isPlain = logical === prefix || parts.every((part) => !['', '.', '..'].includes(part));
     if (isBelow && isPlain && !logical.includes('\0')) return parts.join('/');
-    const why = isBelow ? 'is no path of a file' : `is not below ${prefix}, where the files of this library are`;
+    const why = isBelow ? 'is not a path of a file' : `is not below ${prefix}, the prefix of this library`;
     throw new TapeError('PERMANENT', `${quote(logical)} ${why}`);
   }
 
@@ -180,15 +180,15 @@ export class LtfsVolume implements ListableVolume {
   private async expectInside(folder: string): Promise<void> {
     const real = await realpath(folder);
     if (real === this.base || real.startsWith(`${this.base}/`)) return;
-    throw new TapeError('PERMANENT', `${folder} leads out of the cartridge, to ${real}`);
+    throw new TapeError('PERMANENT', `${folder} links to ${real}, outside the cartridge`);
   }
 
   /** Checks the mount first: if it is gone, no file is at fault. */
   private async explain(error: unknown, place: string): Promise<unknown> {
     if (error instanceof TapeError || codeOf(error) === undefined) return error;
     const problem = GONE.includes(codeOf(error) ?? '') ? messageOf(error) : await this.findProblem();
-    if (problem === undefined) return classifyFileError(error, place, 'there is no such file on the cartridge');
-    return new VolumeError('TRANSIENT', `the mount of ${this.name} has gone: ${problem}`, { cause: error });
+    if (problem === undefined) return classifyFileError(error, place, 'no such file on the cartridge');
+    return new VolumeError('TRANSIENT', `${this.name} is no longer mounted: ${problem}`, { cause: error });
   }
 
   private async findProblem(): Promise<string | undefined> {
@@ -207,7 +207,7 @@ async function findBase(mountPoint: string, root: string): Promise<string> {
   const [mounted, base] = [await realpath(mountPoint), await realpath(path.join(mountPoint, root))];
   await access(base, constants.R_OK | constants.X_OK);
   if (base === mounted || base.startsWith(`${mounted}/`)) return base;
-  throw new VolumeError('PERMANENT', `the folder ${root} of the cartridge leads out of it, to ${base}`);
+  throw new VolumeError('PERMANENT', `the directory ${root} of the cartridge links to ${base}, outside the cartridge`);
 }
 
 function explainRoot(name: string, root: string, error: unknown): TapeError {
@@ -217,12 +217,12 @@ function explainRoot(name: string, root: string, error: unknown): TapeError {
   if (code === 'ENOENT' || code === 'ENOTDIR') {
     return new VolumeError(
       'MEDIA',
-      `the cartridge ${name} has no folder ${root}: it may not be one of this library`,
+      `the cartridge ${name} has no directory ${root}: it may not belong to this library`,
       options,
     );
   }
   if (code === 'EACCES' || code === 'EPERM') {
-    const advice = 'who mounts it for others gives -o allow_other, or -o uid= and -o gid=';
+    const advice = 'if another user mounts it, use the options -o allow_other, or -o uid= and -o gid=';
     return new LibraryError(
       'POLICY',
       `the cartridge ${name} may not be read: ${messageOf(error)} (${advice})`,

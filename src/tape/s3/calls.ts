@@ -164,7 +164,7 @@ async function readProfile(file: string, profile: string): Promise<S3Credentials
     const read = (name: string): string => {
       const value = section?.[name];
       if (value) return value;
-      throw new Error(`the profile ${quote(profile)} has no ${name} (keys only, no roles and no commands)`);
+      throw new Error(`the profile ${quote(profile)} has no ${name} (only keys are supported, not roles or commands)`);
     };
     const sessionToken = section?.aws_session_token;
     return {
@@ -173,7 +173,7 @@ async function readProfile(file: string, profile: string): Promise<S3Credentials
       ...(sessionToken && { sessionToken }),
     };
   } catch (error) {
-    throw new LibraryError('POLICY', `the credentials of S3 cannot be read from ${file}: ${messageOf(error)}`, {
+    throw new LibraryError('POLICY', `cannot read the S3 credentials from ${file}: ${messageOf(error)}`, {
       cause: error,
     });
   }
@@ -185,10 +185,11 @@ async function readSections(file: string): Promise<ParsedIniData> {
   const handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK); // a pipe would wait for a writer
   try {
     const stats = await handle.stat();
-    if (!stats.isFile()) throw new Error('it is no regular file');
-    if (stats.size > MAX_FILE_BYTES) throw new Error(`it has ${stats.size} bytes, at most ${MAX_FILE_BYTES} are read`);
+    if (!stats.isFile()) throw new Error('it is not a regular file');
+    if (stats.size > MAX_FILE_BYTES)
+      throw new Error(`it has ${stats.size} bytes, but at most ${MAX_FILE_BYTES} are allowed`);
     const bits = (stats.mode & 0o7777).toString(8).padStart(4, '0');
-    if ((stats.mode & 0o077) !== 0) throw new Error(`others may use it (mode ${bits}): chmod 600`);
+    if ((stats.mode & 0o077) !== 0) throw new Error(`other users can access it (mode ${bits}): run chmod 600 on it`);
     // the SDK's configuration file does not count
     const files = { filepath: `/dev/fd/${handle.fd}`, configFilepath: '/dev/null', ignoreCache: true };
     return await parseKnownFiles(files);

@@ -138,7 +138,7 @@ async function restoreOne(
   const what = `RestoreObject of ${calls.nameOf(key)}`;
   let error = new TapeError(
     'POLICY',
-    `${what}: Expedited is not to be had for ${seen.storageClass}, and no other tier is set`,
+    `${what}: Expedited is not available for ${seen.storageClass}, and no other tier is configured`,
   );
   for (const tier of tiers) {
     const outcome = await ask(calls, { key, what, seen, tier, days: options.days }, signal);
@@ -190,6 +190,6 @@ async function lookAgain(
   const state = stateOf(path, seen, what);
   if (state.state !== 'forgotten') return state;
   // neither restored nor restoring: an immediate retry would get the same answer
-  const error = new TapeError('TRANSIENT', `${what}: S3 says that nothing is to be restored, and has no copy`);
+  const error = new TapeError('TRANSIENT', `${what}: S3 reports that there is nothing to restore, but has no copy`);
   return { path, state: 'failed', error };
 }

@@ -134,7 +134,7 @@ function seeHead(head: HeadObjectCommandOutput, archiveClasses: readonly string[
 
 /** @param seen undefined if there is no such object @param what its name, for messages */
 export function stateOf(path: string, seen: Seen | undefined, what: string): FileState {
-  if (!seen) return { path, state: 'failed', error: new TapeError('PERMANENT', `${what}: there is no such object`) };
+  if (!seen) return { path, state: 'failed', error: new TapeError('PERMANENT', `${what}: no such object`) };
   if (seen.access === 'restoring') return { path, state: 'waiting' };
   if (seen.access === 'archived') return { path, state: 'forgotten' };
   return { path, state: 'ready', until: seen.until };
@@ -179,14 +179,14 @@ export function keyOf(path: string, prefixes: readonly Prefix[]): string {
   const prefix = prefixes.find((each) => path.startsWith(each.path));
   if (!prefix) {
     const known = prefixes.map((each) => quote(each.path)).join(', ');
-    throw new TapeError('PERMANENT', `${quote(path)} is below none of the library's prefixes (${known})`);
+    throw new TapeError('PERMANENT', `${quote(path)} does not match a prefix of the library (${known})`);
   }
   const key = prefix.key + path.slice(prefix.path.length);
   const bytes = Buffer.byteLength(key);
   if (bytes === 0 || bytes > MAX_KEY_BYTES || !key.isWellFormed())
     throw new TapeError(
       'PERMANENT',
-      `${quote(key)} can be no key of S3: ${bytes} bytes, from 1 to ${MAX_KEY_BYTES} can be`,
+      `${quote(key)} is not a valid S3 key: ${bytes} bytes, must be 1 to ${MAX_KEY_BYTES}`,
     );
   return key;
 }

@@ -157,7 +157,7 @@ class Reading {
     const [, start, total] = /^bytes (\d+)-\d+\/(\d+)$/.exec(ContentRange) ?? [];
     if (start === String(from) && total !== undefined) return Number(total);
     const given = JSON.stringify(ContentRange);
-    const problem = `asked for ${this.rangeFrom(from)}, S3 answers with the range ${given}`;
+    const problem = `S3 returned the range ${given} instead of ${this.rangeFrom(from)}`;
     throw new LibraryError('TRANSIENT', `${this.calls.nameOf(this.wanted.key)}: ${problem}`);
   }
 
@@ -177,7 +177,7 @@ class Reading {
 
   private differs({ algorithm, value }: Expected, found: string | undefined): TapeError {
     const name = this.calls.nameOf(this.wanted.key);
-    const text = `the bytes that came of ${name} are not those that S3 has: their ${algorithm} is ${found}, not ${value}`;
+    const text = `the bytes received of ${name} have ${algorithm} ${found}, but S3 reports ${value}`;
     return new TapeError('TRANSIENT', text);
   }
 }

@@ -68,7 +68,7 @@ const WAIT_SECONDS: Record<Tier, Wait> = {
 const prefix = text().transform((given, ctx): Prefix => {
   const [, path, key] = /^(\/[^=]*)=(.*)$/s.exec(given) ?? [];
   if (path !== undefined && key !== undefined) return { path, key };
-  ctx.addIssue(`must each be a beginning of paths, "=", and that of keys, not ${quote(given)}`);
+  ctx.addIssue(`must each be a path prefix, "=" and a key prefix, not ${quote(given)}`);
   return z.NEVER;
 });
 
@@ -82,35 +82,35 @@ const amount = () =>
     .optional();
 
 const given = settingsOf({
-  bucket: text('the name of a bucket', /^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$/).describe('where the objects are'),
-  region: text('the name of a region', /^[A-Za-z0-9-]{1,64}$/).describe('its region'),
-  endpoint: webUrl().optional().describe('the URL of another provider than AWS'),
+  bucket: text('the name of a bucket', /^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$/).describe('bucket of the objects'),
+  region: text('the name of a region', /^[A-Za-z0-9-]{1,64}$/).describe('region of the bucket'),
+  endpoint: webUrl().optional().describe('endpoint URL of a provider other than AWS'),
   forcePathStyle: flag().default(false).describe("whether the bucket is in the path instead of the host's name"),
   prefixes: listOf(prefix)
     .default([{ path: '/', key: '' }])
-    .describe('beginnings of paths, each with the beginning of keys that stands for it; the longest one decides'),
-  tier: choice(TIERS).default('Standard').describe('how soon, and how dear'),
+    .describe('path prefixes with their key prefixes; the longest match applies'),
+  tier: choice(TIERS).default('Standard').describe('retrieval tier, which sets speed and price'),
   fallbackTiers: listOf(z.enum(TIERS, expects(`of ${TIERS.join(', ')}`)))
     .default([])
-    .describe('requested in this order if the tier is not available'),
-  days: integer(1, 3650).default(3).describe('how long a copy stays'),
-  credentialsFile: secretName().optional().describe('a file as AWS writes them, which only its owner may read'),
-  profile: text().optional().describe('the section of `credentialsFile`; `default` unless given'),
+    .describe('other tiers, in order of preference, if the tier is not available'),
+  days: integer(1, 3650).default(3).describe('days that a restored copy stays'),
+  credentialsFile: secretName().optional().describe('AWS credentials file, readable only by its owner'),
+  profile: text().optional().describe('section of `credentialsFile`; default `default`'),
   archiveClasses: listOf(text('the name of a storage class', /^[A-Za-z0-9_.-]{1,64}$/))
     .default(['GLACIER', 'DEEP_ARCHIVE'])
-    .describe('storage classes whose objects must be restored; of other classes, a read of one byte finds out'),
-  pollSeconds: seconds().optional().describe('between two looks: the least; by the tier unless given'),
+    .describe('storage classes whose objects must be restored; others are tested by reading one byte'),
+  pollSeconds: seconds().optional().describe('shortest time between two polls; default by tier'),
   pollSecondsMost: seconds().optional().describe('the most'),
-  concurrency: integer(1, 256).default(16).describe('requests at once within one call'),
-  readParts: integer(1, 32).default(4).describe('parts of a file that are read at once'),
-  partMegabytes: integer(1, 256).default(4).describe('the size of a part: a reader takes the product as memory'),
-  timeoutSeconds: seconds(600).default(60).describe('for an answer, and between two pieces of a body'),
+  concurrency: integer(1, 256).default(16).describe('concurrent requests per call'),
+  readParts: integer(1, 32).default(4).describe('concurrent parts per file read'),
+  partMegabytes: integer(1, 256).default(4).describe('size of a part; a reader uses readParts times this much memory'),
+  timeoutSeconds: seconds(600).default(60).describe('timeout of a response and of the next bytes of a body'),
   currency: text('three letters, such as EUR', /^[A-Z]{3}$/)
     .optional()
-    .describe('of the prices'),
-  pricePerGb: amount().describe('to retrieve a GB'),
-  pricePerThousandRequests: amount().describe('for 1000 restore requests'),
-  pricePerGbMonth: amount().describe('to keep a GB of copies for a month'),
+    .describe('currency of the prices'),
+  pricePerGb: amount().describe('price to retrieve a GB'),
+  pricePerThousandRequests: amount().describe('price of 1000 restore requests'),
+  pricePerGbMonth: amount().describe('price of storing a GB of copies for a month'),
   ...waitSettings,
 });
 
@@ -141,9 +141,9 @@ function findCredentials(ctx: z.RefinementCtx, settings: Given): CredentialsPlac
   const { credentialsFile: file, profile, endpoint } = settings;
   if (file !== undefined) return { file, profile: profile ?? 'default' };
   if (profile !== undefined)
-    refuse(ctx, 'profile', `${quote(profile)} is a section of credentialsFile, which is not given`);
+    refuse(ctx, 'profile', `${quote(profile)} is a section of credentialsFile, which is not set`);
   if (endpoint !== undefined)
-    refuse(ctx, 'credentialsFile', 'must be given beside endpoint: only AWS gets the credentials of the host');
+    refuse(ctx, 'credentialsFile', "is required with endpoint: the host's own credentials are sent only to AWS");
   return undefined;
 }
 
@@ -153,7 +153,7 @@ function findCharges(ctx: z.RefinementCtx, settings: Given): Charges | undefined
   if (currency === undefined) {
     const prices = { pricePerGb, pricePerThousandRequests, pricePerGbMonth };
     const [priced] = Object.entries(prices).find(([, price]) => price !== undefined) ?? [];
-    if (priced !== undefined) refuse(ctx, 'currency', `must be given, such as EUR, where there is a ${priced}`);
+    if (priced !== undefined) refuse(ctx, 'currency', `is required with ${priced}, for example EUR`);
     return undefined;
   }
   return {

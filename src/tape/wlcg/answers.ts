@@ -60,7 +60,7 @@ function readWord({ error, onDisk, state }: Fields): Omit<StageAnswer, 'finished
   if (typeof onDisk === 'boolean') return { word: onDisk ? 'done' : 'waiting', said };
   const name = textOf(state)?.toUpperCase() ?? '';
   const word = ENDED[name] ?? 'waiting';
-  return { word, said: word === 'failed' && name !== 'FAILED' ? `the library says ${name}` : undefined };
+  return { word, said: word === 'failed' && name !== 'FAILED' ? `the library reports ${name}` : undefined };
 }
 
 /** Larger values are milliseconds; as seconds, this is the year 5138. */
@@ -110,9 +110,9 @@ export function findFailure(
   const tell = (errorClass: TapeError['errorClass'], what: string) =>
     new TapeError(errorClass, `${JSON.stringify(file.path)} ${what}${words === '' ? '' : `: ${words}`}`);
   if (locality === 'LOST') return tell('PERMANENT', 'is lost there');
-  if (locality === 'NONE') return tell('PERMANENT', 'has no bytes there, as a folder or an empty file');
-  if (locality === 'UNAVAILABLE') return tell('TRANSIENT', 'is not available for now');
-  if (locality === undefined) return tell(classOf(words), 'cannot be had');
+  if (locality === 'NONE') return tell('PERMANENT', 'has no data there, like a directory or an empty file');
+  if (locality === 'UNAVAILABLE') return tell('TRANSIENT', 'is temporarily unavailable');
+  if (locality === undefined) return tell(classOf(words), 'is not available');
   if (said === undefined) return undefined;
   // the file is on tape, so "no such file" refers to something else, such as a pool, a route or another replica
   const errorClass = classOf(said);
@@ -124,7 +124,7 @@ export function judge(file: StagedFile, { answer, hasOthers, isForgotten, info }
   const { path } = file;
   if (info && isOnDisk(info, file)) return { path, state: 'ready', until: null };
   if (answer) {
-    const said = answer.said ?? 'the library does not say why';
+    const said = answer.said ?? 'the library gave no reason';
     const error = findFailure(file, info ?? { locality: 'TAPE', said: undefined }, said);
     return error && { path, state: 'failed', error };
   }

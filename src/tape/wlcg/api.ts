@@ -48,7 +48,7 @@ export class TapeApi {
     const { requestId } = ((await readJson(reply)) ?? {}) as { requestId?: unknown };
     const id = toId(requestId) ?? toId(lastOf(reply.response.headers.location ?? ''));
     if (id !== undefined) return id;
-    throw new LibraryError('TRANSIENT', `${reply.name} has taken the files and does not say by which name`);
+    throw new LibraryError('TRANSIENT', `${reply.name} accepted the files but returned no request id`);
   }
 
   /** @returns states by remote path; undefined if the server does not know the stage request */
@@ -170,11 +170,9 @@ async function readJson(reply: Reply): Promise<unknown> {
   try {
     return JSON.parse(text);
   } catch (error) {
-    throw new LibraryError(
-      'TRANSIENT',
-      `${reply.name} answers what is no JSON: ${JSON.stringify(text.slice(0, 100))}`,
-      { cause: error },
-    );
+    throw new LibraryError('TRANSIENT', `${reply.name} did not return JSON: ${JSON.stringify(text.slice(0, 100))}`, {
+      cause: error,
+    });
   }
 }
 
@@ -224,7 +222,7 @@ class Discovery {
       return await this.ask(signal);
     } catch (error) {
       if (!signal.aborted) throw error;
-      const text = `${nameOf(discoveryUrl)} has not told within ${ms / 1000} s where the tape API is`;
+      const text = `${nameOf(discoveryUrl)} did not report the address of the tape API within ${ms / 1000} s`;
       throw new LibraryError('TRANSIENT', text, { cause: error });
     }
   }
@@ -243,26 +241,32 @@ class Discovery {
     const where = nameOf(this.settings.discoveryUrl);
     const endpoints = readEndpoints(text);
     if (!endpoints)
-      throw new LibraryError('TRANSIENT', `${where} does not tell endpoints of a tape API, but ${quote(text)}`);
+      throw new LibraryError('TRANSIENT', `${where} reports no endpoints of a tape API, but ${quote(text)}`);
     const found = endpoints.find(({ version }) => VERSION.test(version));
     if (!found) {
       const versions = endpoints.map(({ version }) => quote(version)).join(', ') || 'none';
-      throw new LibraryError('PERMANENT', `${where} tells versions ${versions} of the tape API, and Tapegate knows v1`);
+      throw new LibraryError(
+        'PERMANENT',
+        `${where} reports versions ${versions} of the tape API, but Tapegate supports v1`,
+      );
     }
     if (!URL.canParse(found.uri, this.settings.discoveryUrl)) {
-      throw new LibraryError('PERMANENT', `${where} says that the tape API is at ${quote(found.uri)}, which is no URL`);
+      throw new LibraryError('PERMANENT', `${where} reports the tape API at ${quote(found.uri)}, which is not a URL`);
     }
     return this.check(new URL(found.uri, this.settings.discoveryUrl));
   }
 
   private check(url: URL): string {
-    const where = `${nameOf(this.settings.discoveryUrl)} says that the tape API is at ${nameOf(url)}`;
+    const where = `${nameOf(this.settings.discoveryUrl)} reports the tape API at ${nameOf(url)}`;
     if (url.protocol !== 'https:' && url.protocol !== this.settings.discoveryUrl.protocol) {
-      throw new LibraryError('POLICY', `${where}, which is not asked: it is no https`);
+      throw new LibraryError('POLICY', `${where}, which is not used because it is not https`);
     }
     const { token, identity, trusted } = this.settings;
     if ((token || identity.cert) && !trusted.has(url.origin)) {
-      throw new LibraryError('POLICY', `${where}, which gets no token before tokenOrigins has ${quote(url.origin)}`);
+      throw new LibraryError(
+        'POLICY',
+        `${where}, which gets the token only if tokenOrigins contains ${quote(url.origin)}`,
+      );
     }
     return nameOf(url).replace(/\/+$/, '');
   }

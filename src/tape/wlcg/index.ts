@@ -200,7 +200,7 @@ function tellRefused(
   const errorClass = hasTaken ? 'PERMANENT' : 'TRANSIENT';
   return [...refused].flatMap(([remote, { message }]) =>
     (byRemote.get(remote) ?? []).map(({ path }): FileState => {
-      const error = new TapeError(errorClass, `${JSON.stringify(path)} is not taken: ${message}`);
+      const error = new TapeError(errorClass, `${JSON.stringify(path)} was not accepted: ${message}`);
       return { path, state: 'failed', error };
     }),
   );

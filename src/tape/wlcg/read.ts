@@ -50,7 +50,7 @@ async function explain(
   const text = `${JSON.stringify(file.path)}: ${problem?.text ?? (error as Error).message}`;
   const options = { cause: error };
   const info = await findInfo(api, remote, signal);
-  if (info?.locality === 'TAPE') return new NotReadyError(`${text} (it is on tape alone)`, options);
+  if (info?.locality === 'TAPE') return new NotReadyError(`${text} (it is on tape only)`, options);
   const isThere = info !== undefined && isOnDisk(info, file);
   const failure = info && !isThere ? findFailure(file, info) : undefined;
   if (failure) return new TapeError(failure.errorClass, `${failure.message} (${text})`, options);
@@ -60,9 +60,10 @@ async function explain(
   // if the tape API has no answer either, the token expired or the site is down: the file is not at fault
   if (isDenied && info) return new TapeError('POLICY', text, options);
   if (problem.status !== 404 && problem.status !== 410) return toLibraryError(problem);
-  if (!info) return new LibraryError('TRANSIENT', `${text}, and the tape API does not tell where the file is`, options);
+  if (!info)
+    return new LibraryError('TRANSIENT', `${text}, and the tape API does not report where the file is`, options);
   if (!isThere) return new TapeError('PERMANENT', text, options);
-  const hint = 'though the tape API has it on disk: do url and remotePathPrefix belong together?';
+  const hint = 'although the tape API reports it on disk: check that url and remotePathPrefix match';
   return new LibraryError('TRANSIENT', `${text}, ${hint}`, options);
 }
 

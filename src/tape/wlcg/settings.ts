@@ -58,7 +58,7 @@ const metadata = z.unknown().transform((given, ctx) => {
   if (read.success && length <= MAX_METADATA) return read.data;
   ctx.addIssue(
     read.success
-      ? `must have ${MAX_METADATA} characters at most, not ${length}`
+      ? `must have at most ${MAX_METADATA} characters, not ${length}`
       : `must be an object with an object for each site, not ${quote(shown)}`,
   );
   return z.NEVER;
@@ -75,30 +75,30 @@ function parseJson(given: unknown): unknown {
 const filesOfCall = () => integer(1, 10_000).default(500);
 
 const given = settingsOf({
-  url: safeUrl().describe('the endpoint for the bytes; its path comes before each path of a file'),
-  pathPrefix: file().default('/').describe('what paths of this library begin with in the catalogue'),
-  remotePathPrefix: file().optional().describe('what stands in its place there; `pathPrefix` unless given'),
-  discoveryUrl: safeUrl().optional().describe('where the tape API is looked up; on the host of `url` unless given'),
-  tokenFile: secretName().optional().describe('a file that contains a bearer token, read anew for each call'),
-  tokenOrigins: listOf(origin).default([]).describe('more servers that get the token and the certificate'),
-  caFile: secretName().optional().describe("authorities that are trusted instead of the system's, in PEM"),
-  certFile: secretName().optional().describe('a certificate to show'),
-  keyFile: secretName().optional().describe('its key; in `certFile` unless given'),
+  url: safeUrl().describe('endpoint for file data; its path precedes each file path'),
+  pathPrefix: file().default('/').describe('prefix of the paths of this library in the catalogue'),
+  remotePathPrefix: file().optional().describe('prefix of the same paths at the endpoint; default `pathPrefix`'),
+  discoveryUrl: safeUrl().optional().describe('discovery document of the tape API; default on the host of `url`'),
+  tokenFile: secretName().optional().describe('file that contains a bearer token, read for each call'),
+  tokenOrigins: listOf(origin).default([]).describe('further servers that receive the token and the certificate'),
+  caFile: secretName().optional().describe("certificate authorities in PEM, instead of the system's"),
+  certFile: secretName().optional().describe('client certificate in PEM'),
+  keyFile: secretName().optional().describe('private key of the certificate; default: in `certFile`'),
   diskLifetime: text()
     .refine((duration) => lifetimeMs(duration) > 0, DURATION)
     .optional()
-    .describe("how long files are to stay there; the server's own unless given"),
-  targetedMetadata: metadata.optional().describe('sent with each file, by the names of sites'),
-  releases: flag().default(true).describe('whether the system releases files'),
-  stageFiles: filesOfCall().describe('files in one call that requests them'),
-  infoFiles: filesOfCall().describe('files in one call that asks where they are'),
-  releaseFiles: filesOfCall().describe('files in one call that releases them'),
-  pollLeastSeconds: seconds().default(60).describe('between two looks: the least'),
+    .describe("how long staged files stay on disk there; default: the server's"),
+  targetedMetadata: metadata.optional().describe('metadata sent with each file, by site name'),
+  releases: flag().default(true).describe('whether files are released there'),
+  stageFiles: filesOfCall().describe('files per stage request'),
+  infoFiles: filesOfCall().describe('files per locality query'),
+  releaseFiles: filesOfCall().describe('files per release request'),
+  pollLeastSeconds: seconds().default(60).describe('shortest time between two polls'),
   pollMostSeconds: seconds().optional().describe('the most'),
-  connectSeconds: seconds().default(30).describe('for a connection'),
-  answerSeconds: seconds().default(120).describe('for the head of an answer'),
-  silenceSeconds: seconds().default(120).describe('for the next bytes of an answer'),
-  sockets: integer(1, 1024).default(64).describe('connections for bytes at once'),
+  connectSeconds: seconds().default(30).describe('timeout of a connection'),
+  answerSeconds: seconds().default(120).describe('timeout of a response header'),
+  silenceSeconds: seconds().default(120).describe('timeout of the next bytes of a response'),
+  sockets: integer(1, 1024).default(64).describe('concurrent connections for file data'),
   ...waitSettings,
 });
 
@@ -132,7 +132,7 @@ export type WlcgSettings = z.output<typeof wlcgSettings>;
 
 function findIdentity(ctx: z.RefinementCtx, { caFile: ca, certFile: cert, keyFile: key }: Given): IdentityFiles {
   if (key !== undefined && cert === undefined)
-    refuse(ctx, 'certFile', `must be given beside keyFile, which is ${quote(key)}`);
+    refuse(ctx, 'certFile', `is required with keyFile, which is ${quote(key)}`);
   // a proxy certificate file also contains its key
   return { ...(ca !== undefined && { ca }), ...(cert !== undefined && { cert, key: key ?? cert }) };
 }
@@ -158,13 +158,16 @@ export function toRemotePath({ own, remote }: PathPrefixes, path: string): strin
   if (!normal.startsWith(`${own}/`)) {
     throw new TapeError(
       'PERMANENT',
-      `${quote(path)} is not below ${quote(own === '' ? '/' : own)} (pathPrefix), which the library has`,
+      `${quote(path)} is not below the pathPrefix of the library, ${quote(own === '' ? '/' : own)}`,
     );
   }
   // a server may resolve dot segments to another file
   if (/\/\.{1,2}(\/|$)/.test(normal))
-    throw new TapeError('PERMANENT', `${quote(path)} has a dot for a name, which no path of the library has`);
-  if (!normal.isWellFormed()) throw new TapeError('PERMANENT', `${quote(path)} is no text that can be sent`);
+    throw new TapeError(
+      'PERMANENT',
+      `${quote(path)} has a component "." or "..", which a path of the library cannot have`,
+    );
+  if (!normal.isWellFormed()) throw new TapeError('PERMANENT', `${quote(path)} is not valid Unicode`);
   return remote + normal.slice(own.length);
 }
 
