@@ -18,9 +18,9 @@ import {
   getOperationAST,
 } from 'graphql';
 import { createHandler, type OperationResult, type Response as SseResponse } from 'graphql-sse';
-import { readerOf } from '../../src/gateway/http/answers-in-hand.js';
 import { checkMethod, HttpError, sizeOfBody } from '../../src/gateway/http/http-body.js';
-import { endTurn, keepTurn } from '../../src/gateway/limits/limits.js';
+import { disconnectSignalOf } from '../../src/gateway/http/unfinished-responses.js';
+import { holdLimits, stopCountingRequest } from '../../src/gateway/limits/limits.js';
 import type { EventPlace } from '../schema/event-place.js';
 import { readVariables } from '../server/documents.js';
 import { acceptedOf, notAcceptable, type Params } from '../server/http.js';
@@ -234,14 +234,14 @@ export class EventStreams {
       if (variables.errors) return refuse(exchange, variables.errors);
       const contextValue = (await steps.contextFactory()) as Record<PropertyKey, unknown>;
       // the POST of an operation ends before its stream
-      if (stream?.token) Object.assign(contextValue, { reader: readerOf(stream.res) });
+      if (stream?.token) Object.assign(contextValue, { reader: disconnectSignalOf(stream.res) });
       const { operationName = null, variables: variableValues = null } = params;
       const args = { schema, document, contextValue, operationName, variableValues };
       const isSubscription = operation.operation === 'subscription';
       const rootValue = async (): Promise<Result> => {
         if (isSubscription) this.admit(exchange);
         // a client may abandon the POST of a query, which continues for its stream and still holds the body
-        const end = isSubscription ? undefined : keepTurn(res);
+        const end = isSubscription ? undefined : holdLimits(res);
         try {
           if (!isSubscription) {
             const result = await steps.execute(args);
@@ -305,8 +305,8 @@ export class EventStreams {
   private send(stream: Stream, messages: AsyncGenerator<string, void>, headers: Record<string, string>): void {
     const { res } = stream;
     this.open.add(res);
-    endTurn(res);
-    res.locals.isStream = true; // it ends when the caller's rights change (gateway/http/answers-in-hand.ts)
+    stopCountingRequest(res);
+    res.locals.isStream = true; // it ends when the caller's rights change (gateway/http/unfinished-responses.ts)
     whenClosed(res, () => {
       this.open.delete(res);
       void messages.return();

@@ -1,15 +1,15 @@
-/** How a gateway listens: what comes over its connections becomes requests, in turn, or is refused where it is none. */
+/** Listens for connections, passes their requests on in order, and rejects malformed ones. */
 import { once } from 'node:events';
 import { createServer, maxHeaderSize, type RequestListener, type Server } from 'node:http';
 import type { Socket } from 'node:net';
 import { codeOf, messageOf } from '../core/errors.js';
 import type { Context } from '../domain/context.js';
 import { listenForProxy } from './auth/proxy-socket.js';
-import { createAddressNote } from './http/address.js';
+import { createAddressRecorder } from './http/address.js';
 import { dropPrefix, prefixOf, toOriginForm } from './http/http-target.js';
 import { isImport } from './http/import-endpoint.js';
 import { createObserver } from './http/observed.js';
-import { answerInTurn, isAnswering } from './limits/limits.js';
+import { answerInOrder, isAnswering } from './limits/limits.js';
 
 const PARSER_ANSWERS: Record<string, [status: string, message: string]> = {
   HPE_HEADER_OVERFLOW: [
@@ -17,15 +17,15 @@ const PARSER_ANSWERS: Record<string, [status: string, message: string]> = {
     `the target and the header must have at most ${maxHeaderSize} bytes`,
   ],
   HPE_CHUNK_EXTENSIONS_OVERFLOW: ['413 Payload Too Large', 'the extensions of a chunk are too long'],
-  ERR_HTTP_REQUEST_TIMEOUT: ['408 Request Timeout', 'the request did not come in time'],
+  ERR_HTTP_REQUEST_TIMEOUT: ['408 Request Timeout', 'the request did not arrive in time'],
 };
 
-/** Answers what is not HTTP in the form of REST, and closes the connection. */
+/** Answers a malformed request with a REST error, and closes the connection. */
 function refuseMalformed(error: Error, socket: Socket): void {
   if (!socket.writable || isAnswering(socket)) return void socket.destroy();
   const [status, message] = PARSER_ANSWERS[codeOf(error) ?? ''] ?? [
     '400 Bad Request',
-    `the request is not HTTP: ${messageOf(error)}`,
+    `the request is not valid HTTP: ${messageOf(error)}`,
   ];
   const body = JSON.stringify([{ error: message, error_msg: message }]);
   const head = [
@@ -53,10 +53,10 @@ export async function listen(
   const { port, host, publicUrl, access } = ctx.config;
   const observe = createObserver(ctx);
   const prefix = prefixOf(publicUrl);
-  const noteAddress = createAddressNote(access);
+  const recordAddress = createAddressRecorder(access);
   const answer = (isOfSocket: boolean): RequestListener =>
-    answerInTurn((req, res) => {
-      noteAddress(req, isOfSocket);
+    answerInOrder((req, res) => {
+      recordAddress(req, isOfSocket);
       toOriginForm(req);
       dropPrefix(req, prefix);
       observe(req, res);

@@ -18,14 +18,14 @@ import { createMetadataHandler, METADATA_PATH } from '../gateway/auth/credential
 import { callerOf, createIdentifier, type Identifier } from '../gateway/auth/identify.js';
 import { createBrowserGuard, createSecurityHeaders } from '../gateway/browser/browsers.js';
 import { createDashboard } from '../gateway/browser/dashboard.js';
-import { AnswersInHand, readerOf } from '../gateway/http/answers-in-hand.js';
 import { answerOf, createErrorHandler } from '../gateway/http/http-errors.js';
 import { checkTarget } from '../gateway/http/http-target.js';
 import { createImportHandler, IMPORT_PATH, isImport } from '../gateway/http/import-endpoint.js';
 import { traceparentOf } from '../gateway/http/observed.js';
 import { idOf } from '../gateway/http/request-ids.js';
 import { openTls } from '../gateway/http/tls.js';
-import { type CallerLimits, keepTurn, limitCallers, limitKey, Shares } from '../gateway/limits/limits.js';
+import { disconnectSignalOf, UnfinishedResponses } from '../gateway/http/unfinished-responses.js';
+import { type CallerLimits, holdLimits, limitCallers, limitKey, Shares } from '../gateway/limits/limits.js';
 import { createPlainServer, listen } from '../gateway/listen.js';
 import { waitInTime } from '../restore-area/calls.js';
 import { CopyReader } from '../restore-area/copy-reader.js';
@@ -41,7 +41,7 @@ export interface Gateway {
 interface Handlers {
   graphql: GraphqlHandlers;
   identifier: Identifier;
-  answers: AnswersInHand;
+  answers: UnfinishedResponses;
   limits: CallerLimits;
   standbys: Standbys | undefined;
   metrics: Metrics;
@@ -117,9 +117,9 @@ function serve(ctx: Context, standbys: Standbys | undefined, req: IncomingMessag
     caller: callerOf(req),
     share: limitKey(req),
     get reader() {
-      return readerOf(res); // short responses need none
+      return disconnectSignalOf(res); // short responses need none
     },
-    keep: () => keepTurn(res),
+    keep: () => holdLimits(res),
     traceparent: traceparentOf(res),
     now: () => ctx.now(),
   };
@@ -136,7 +136,7 @@ export async function startGateway(ctx: Context): Promise<Gateway> {
   const contextFor = (req: IncomingMessage): Context => serve(ctx, standbys, req);
   const identifier = createIdentifier(ctx);
   const graphql = createGraphqlHandlers(contextFor, ctx);
-  const answers = new AnswersInHand();
+  const answers = new UnfinishedResponses();
   const limits = limitCallers(ctx.config);
   const metrics = openMetrics(ctx, { answers: () => answers.number });
   const app = createApp(ctx, { graphql, identifier, answers, limits, standbys, metrics, contextFor });
@@ -197,7 +197,7 @@ function mountTransferTools(
   app: Express,
   ctx: Context,
   contextFor: (req: Request) => Context,
-  answers: AnswersInHand,
+  answers: UnfinishedResponses,
 ): void {
   app.get(DISCOVERY_PATH, createDiscovery(ctx.config));
   app.use(TAPE_PATH, createTapeRouter(contextFor));

@@ -129,9 +129,9 @@ test.each([
     'two lengths',
     `${FILES} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n`,
     400,
-    /^the request is not HTTP: /,
+    /^the request is not valid HTTP: /,
   ],
-  ['a line that is not HTTP', 'nonsense\r\n\r\n', 400, /^the request is not HTTP: /],
+  ['a line that is not HTTP', 'nonsense\r\n\r\n', 400, /^the request is not valid HTTP: /],
 ])('%s is refused in the form of every error', async (_name, text, status, says) => {
   const [head = '', body = ''] = (await sendBytes(app, text)).split('\r\n\r\n');
   const { error } = JSON.parse(body)[0];

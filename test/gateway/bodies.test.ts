@@ -79,7 +79,7 @@ test('stalled bodies may take only so much memory, for each caller and in all, a
     const own = await until(429, ['127.0.0.1']);
     expect([own.headers.get('retry-after'), own.body]).toEqual([
       expect.stringMatching(/^\d+$/),
-      errorBody('you have 1572864 bytes of request bodies already: try again later'),
+      errorBody('you already have 1572864 bytes of request bodies: try again later'),
     ]);
     const asked = await sendGraphql({ url: narrow.url }, `{"query":"{ __typename }"}`.padEnd(MB, ' '));
     expect([asked.status, asked.body.errors?.[0]?.extensions]).toEqual([429, { code: 'TOO_MANY_REQUESTS' }]);
@@ -88,7 +88,7 @@ test('stalled bodies may take only so much memory, for each caller and in all, a
     const all = await until(503, ['127.0.0.2', '127.0.0.3', '127.0.0.4']);
     expect([all.headers.get('retry-after'), all.body]).toEqual([
       expect.stringMatching(/^\d+$/),
-      errorBody('there are too many bytes of request bodies: try again later'),
+      errorBody('too many bytes of request bodies: try again later'),
     ]);
     expect((await post(narrow, '[{"quota":"alice","patterns":"/small/"}]')).status).toBe(200);
     end();

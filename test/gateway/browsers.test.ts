@@ -132,8 +132,8 @@ const own: Record<string, string>[] = [
   { Origin: LISTED },
 ];
 const link = { 'Sec-Fetch-Site': 'cross-site', 'Sec-Fetch-Mode': 'navigate', 'Sec-Fetch-Dest': 'document' };
-const BY_ORIGIN = /^a page of another origin may not ask here \((Origin|Sec-)/;
-const BY_HOST = /^this gateway is not ".*": it goes by the names of TAPEGATE_PUBLIC_URL and TAPEGATE_ALLOWED_HOSTS$/;
+const BY_ORIGIN = /^pages of another origin are not allowed \((Origin|Sec-)/;
+const BY_HOST = /^unknown host ".*": use a host of TAPEGATE_PUBLIC_URL or TAPEGATE_ALLOWED_HOSTS$/;
 /** The headers that a page of a rebound name sends. */
 const reboundTo = (Host: string) => ({ Host, Origin: `http://${Host}`, 'Sec-Fetch-Site': 'same-origin' });
 
@@ -189,7 +189,7 @@ test('the host of an absolute target takes precedence over the header', async ()
   const list = endpoint('GET', `${REST}/requests`);
   const ask = (base: string, Host: string) => send({ ...list, target: base + list.target }, { Host });
   expect((await ask('http://localhost', 'evil.example')).status).toBe(200);
-  expectRefusal(list, await ask('http://evil.example', 'localhost'), 421, /^this gateway is not "evil.example"/);
+  expectRefusal(list, await ask('http://evil.example', 'localhost'), 421, /^unknown host "evil.example"/);
 });
 
 test('a gateway that listens on all addresses accepts each of them as host, and no name', async () => {
@@ -216,8 +216,7 @@ test('if each caller must authenticate, any host is accepted', async () => {
 
 test('R145 what is asked of another host is answered 421', async () => {
   const answer = await sendAsIs(app, `${REST}/requests`, { headers: { Host: 'evil.example' } });
-  const message =
-    'this gateway is not "evil.example": it goes by the names of TAPEGATE_PUBLIC_URL and TAPEGATE_ALLOWED_HOSTS';
+  const message = 'unknown host "evil.example": use a host of TAPEGATE_PUBLIC_URL or TAPEGATE_ALLOWED_HOSTS';
   expect([answer.status, answer.text]).toEqual([421, JSON.stringify([{ error: message, error_msg: message }])]);
 });
 
@@ -225,7 +224,7 @@ test('R144 what a page of another origin asks for is answered 403, and stores no
   const headers = { Origin: EVIL, 'Content-Type': 'text/plain' };
   await whileUnchanged(async () => {
     const answer = await sendAsIs(app, `${REST}/requests`, { method: 'POST', headers, body: request });
-    const message = `a page of another origin may not ask here (Origin: "${EVIL}"): only one of this gateway (TAPEGATE_PUBLIC_URL), or of TAPEGATE_CORS_ORIGINS`;
+    const message = `pages of another origin are not allowed (Origin: "${EVIL}"): use TAPEGATE_PUBLIC_URL, or list the origin in TAPEGATE_CORS_ORIGINS`;
     expect([answer.status, answer.body]).toEqual([403, [{ error: message, error_msg: message }]]);
   });
 });

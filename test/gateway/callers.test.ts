@@ -141,7 +141,7 @@ test('responses report the rate limit, and beyond it return 429 in the form of t
   ]);
   await get(narrow, '/quota/alice');
   expect((await sendGraphql(anonymous(narrow), { query: '{ __typename }' })).status).toBe(200);
-  const message = 'you have sent more than 3 requests within a minute: try again later';
+  const message = 'more than 3 requests in a minute: try again later';
   const refused = await post(narrow, { quota: 'alice', patterns: '/a/' });
   expect([refused.status, refused.headers.get('retry-after'), refused.body]).toEqual([
     429,
@@ -171,7 +171,7 @@ test('a caller over its limit of simultaneous requests gets 429', async () => {
     const refused = await get(narrow, '/requests');
     expect([refused.headers.get('retry-after'), refused.body]).toEqual([
       '5',
-      errorBody('you have 3 requests that are being answered already: try again later'),
+      errorBody('you already have 3 concurrent requests: try again later'),
     ]);
     expect((await send(narrow, '/health/live')).status).toBe(200);
     return { answers };
@@ -191,7 +191,7 @@ test('streams have their own limits, and release their slots when they end', asy
     return await request(narrow, '/graphql/stream', { headers, signal: leaving.signal });
   };
   expect((await open()).status).toBe(200);
-  const message = 'you have 3 streams already: try again later';
+  const message = 'you already have 3 streams: try again later';
   const errors = [{ message, extensions: { code: 'TOO_MANY_REQUESTS' } }];
   for (const answer of [await watch('/graphql'), await open()]) {
     expect([answer.status, answer.headers.get('retry-after'), await answer.json()]).toEqual([429, '5', { errors }]);

@@ -139,7 +139,7 @@ test('the clock of an issuer may differ by a minute', async () => {
   expect(await sees(await provider.sign({ exp: epoch(-45) }), 'alice')).toEqual([200]);
   expect(await sees(await provider.sign({ ...hour, nbf: epoch(45) }), 'alice')).toEqual([200]);
   await expectRefused(await provider.sign({ exp: epoch(-75) }), 'the token has expired');
-  await expectRefused(await provider.sign({ ...hour, nbf: epoch(75) }), 'the token is not good yet (nbf)');
+  await expectRefused(await provider.sign({ ...hour, nbf: epoch(75) }), 'the token is not yet valid (nbf)');
   const token = await provider.sign(hour);
   expect(await sees(token, 'alice')).toEqual([200]);
   offset = 3670;
@@ -149,7 +149,7 @@ test('the clock of an issuer may differ by a minute', async () => {
 test('a token with a missing, wrong or foreign signature is refused', async () => {
   const [header, payload] = (await provider.sign(hour)).split('.');
   const none = Buffer.from(JSON.stringify({ alg: 'none', kid: 'first' })).toString('base64url');
-  const algorithm = 'the token is not signed as is asked for here (alg)';
+  const algorithm = 'the signature algorithm of the token is not accepted (alg)';
   await expectRefused(`${none}.${payload}.`, algorithm);
   const secret = Buffer.from(await exportSPKI(provider.key.publicKey));
   const claims = { iss: provider.url, aud: AUDIENCE, sub: 'alice', ...hour };
@@ -166,20 +166,23 @@ test('a token with a missing, wrong or foreign signature is refused', async () =
   const [, , signature] = (await provider.sign(hour)).split('.');
   await expectRefused(`${header}.${changed}.${signature}`, wrongKey);
   const withoutKid = await provider.sign(hour, { kid: undefined });
-  await expectRefused(withoutKid, 'the token does not say by which key it is signed (kid)');
+  await expectRefused(withoutKid, 'the token does not name its key (kid)');
   await expectRefused(await provider.sign(hour, { kid: 'unknown' }), wrongKey);
-  await expectRefused(await provider.sign(hour, { typ: 'logout+jwt' }), 'the token is no access token (typ)');
+  await expectRefused(await provider.sign(hour, { typ: 'logout+jwt' }), 'the token is not an access token (typ)');
 });
 
 test('a token with another audience or issuer, without an expiry or without a valid subject is refused', async () => {
-  await expectRefused(await provider.sign({ ...hour, aud: 'https://other' }), 'the token is for somebody else (aud)');
-  await expectRefused(await provider.sign({ ...hour, aud: [] }), 'the token is for somebody else (aud)');
-  const unknown = 'the token is of an issuer that is not known here';
+  await expectRefused(
+    await provider.sign({ ...hour, aud: 'https://other' }),
+    'the token is for another audience (aud)',
+  );
+  await expectRefused(await provider.sign({ ...hour, aud: [] }), 'the token is for another audience (aud)');
+  const unknown = 'the issuer of the token is not trusted (iss)';
   for (const iss of ['https://elsewhere.example', `${provider.url}/`, '']) {
     await expectRefused(await provider.sign({ ...hour, iss }), unknown);
   }
-  await expectRefused(await provider.sign({}), 'the token does not say when it expires (exp)');
-  for (const token of ['a.b.c', `${'x'.repeat(3000)}.y.z`]) await expectRefused(token, 'the token is no JWT');
+  await expectRefused(await provider.sign({}), 'the token has no expiration time (exp)');
+  for (const token of ['a.b.c', `${'x'.repeat(3000)}.y.z`]) await expectRefused(token, 'the token is not a JWT');
   for (const sub of ['', 'a\nb', 'x'.repeat(256)]) {
     expect((await get('/quota/alice', await provider.sign({ ...hour, sub }))).status).toBe(401);
   }
@@ -236,7 +239,7 @@ test('while an issuer is unavailable its known keys count, and unknown ones retu
   later(700_000);
   expect(await sees(await provider.sign({ ...hour, jti: '1' }), 'alice')).toEqual([200]);
   const { status, headers, body } = await get('/quota/alice', await provider.sign(hour, { kid: 'third' }));
-  const message = `the issuer ${provider.url} does not say by which keys it signs: try again later`;
+  const message = `cannot read the keys of the issuer ${provider.url}: try again later`;
   expect([status, headers.get('retry-after'), body]).toEqual([503, '5', errorBody(message)]);
   provider.isAway = false;
   await provider.rotate('third');

@@ -12,7 +12,7 @@ const app = useApp();
 
 const PATH = '/tape_control/api/v1/requests';
 const refusal = (sign: string) =>
-  errorBody(`who comes through a proxy (${sign}) must say who it is: the open way is for this host alone`);
+  errorBody(`requests through a proxy (${sign}) must be authenticated: anonymous access is only for this host`);
 
 const signs = `Forwarded Forwarded-For X-Forwarded X-Forwarded-For X-Forwarded-Proto X-Forward-For Via X-Real-IP Client-IP
   X-Client-IP True-Client-IP X-Cluster-Client-IP WL-Proxy-Client-IP CF-Connecting-IP CF-Ray CDN-Loop Fastly-Client-IP
@@ -36,7 +36,7 @@ test('a request like those of nginx came through a proxy', async () => {
   const [status, body] = await speak('HTTP/1.0\r\nHost: localhost\r\nConnection: close');
   expect([status, JSON.parse(body)]).toEqual([
     401,
-    refusal('HTTP/1.0 with Connection: close, as nginx asks; programs of this host are served by HTTP/1.1'),
+    refusal('HTTP/1.0 with Connection: close, as nginx sends by default'),
   ]);
 });
 

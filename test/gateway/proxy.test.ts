@@ -44,7 +44,7 @@ const sees = async (app: TestApp, headers: Record<string, string>) => {
   return answers.map(({ status }) => status);
 };
 
-const OVER_TLS = 'a password is taken over TLS, or from the same host, only';
+const OVER_TLS = 'a password is accepted only over TLS or from the same host';
 
 async function expectRefused(app: TestApp, headers: Record<string, string>, message: string): Promise<void> {
   const answer = await get(app, '/quota/alice', headers);
@@ -69,13 +69,13 @@ test('a request without a user is refused', async () => {
   for (const headers of [{}, { 'X-Remote-User': '' }, { 'X-Remote-User': '(null)' }]) {
     expect((await get(app, '/quota/alice', headers)).status).toBe(401);
   }
-  const message = 'there are groups (x-remote-groups) and no user (x-remote-user)';
+  const message = 'the request has groups (x-remote-groups) but no user (x-remote-user)';
   await expectRefused(app, { 'X-Remote-Groups': 'ops' }, message);
 });
 
 test('a repeated header and an invalid name are refused', async () => {
   const twice = { 'X-Remote-User': ['alice', 'bob'] as unknown as string };
-  await expectRefused(app, twice, 'the header x-remote-user is there 2 times');
+  await expectRefused(app, twice, 'the header x-remote-user must be sent once, not 2 times');
   const bytes = (name: string) => Buffer.from(name).toString('latin1');
   const unseen = ['alice\u00a0', '\ufeffalice', 'al\u200bice', 'alice\u2003', 'zoe\u0301'].map(bytes);
   for (const user of ['\u00ff', 'a'.repeat(256), ...unseen]) {
@@ -97,15 +97,15 @@ test('a verified certificate is the user of its common name, or of the file', as
   expect(await sees(app, certificate('CN=eve'))).toEqual([200, 200]);
   const subjects = ['/DC=org/CN=alice', 'CN=bob,CN=alice', 'O=x', 'O="CN=alice"', 'O=x\\,CN=alice', 'CN=#0c01'];
   for (const subject of subjects) {
-    const message = `no user is known for the client certificate of ${JSON.stringify(subject)}: it has not one common name`;
+    const message = `the client certificate of ${JSON.stringify(subject)} maps to no user: it must have exactly one common name`;
     await expectRefused(app, certificate(subject), message);
   }
   for (const verify of ['FAILED:expired', '', 'success', 'GENEROUS']) {
-    const message = 'the client certificate is not verified: x-ssl-client-verify must say SUCCESS';
+    const message = 'the client certificate is not verified: x-ssl-client-verify must be SUCCESS';
     await expectRefused(app, certificate('CN=alice', verify), message);
   }
   const missing = await get(app, '/quota/alice', certificate('', 'NONE'));
-  expect([missing.status, missing.text]).toEqual([401, expect.stringContaining('say who you are')]);
+  expect([missing.status, missing.text]).toEqual([401, expect.stringContaining('authentication required')]);
 });
 
 test.each([
@@ -160,7 +160,7 @@ test('behind a proxy that is not listed its headers are refused, not ignored, an
   try {
     expect((await get(other, '/quota/alice')).status).toBe(200);
     for (const name of ['x-remote-user', 'x-ssl-client-s-dn', 'x-ssl-client-verify']) {
-      const message = `the header ${name} is taken from a listed proxy only, and 127.0.0.1 is none`;
+      const message = `the header ${name} is accepted only from a listed proxy, not from 127.0.0.1`;
       await expectRefused(other, { [name]: 'alice' }, message);
     }
     const { secret } = await createToken(app.ctx, { name: 'alice', role: 'USER' });
@@ -176,7 +176,7 @@ test('a local program that does not have the secret is no proxy', async () => {
   for (const sent of ['', 'a-secret-of-the-prox', 'another-secret-of-it']) {
     const headers = { 'X-Tapegate-Proxy-Secret': sent, 'X-Remote-User': 'eve', 'X-Forwarded-For': '192.0.2.66' };
     const message =
-      'the header x-remote-user is taken from a listed proxy only, and the request does not have its x-tapegate-proxy-secret';
+      'the header x-remote-user is accepted only from a listed proxy, but the request has no valid x-tapegate-proxy-secret';
     await expectRefused(app, headers, message);
   }
   await app.ctx.refusals.settle();

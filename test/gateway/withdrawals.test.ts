@@ -202,11 +202,14 @@ test('a list that misses more than maxWithdrawn percent of the files changes not
 
 test('bad parameters of an import are refused', async () => {
   const refused: [string, string][] = [
-    ['?complet=/a/', 'complet is nothing that an import takes: there are complete, maxWithdrawn, dryRun, skipInvalid'],
+    [
+      '?complet=/a/',
+      'complet is not a parameter of an import; the parameters are complete, maxWithdrawn, dryRun, skipInvalid',
+    ],
     ['?complete=/a/&complete=/b/', 'complete must be given once'],
     ['?complete=/', 'complete must be a file or a directory, not "/"'],
     ['?complete=%00', 'complete has a path that contains NUL or invalid Unicode: "\\u0000"'],
-    ['?maxWithdrawn=5', 'maxWithdrawn is for an import that is complete'],
+    ['?maxWithdrawn=5', 'maxWithdrawn requires "complete"'],
     ['?complete=/a&maxWithdrawn=-1', 'maxWithdrawn must be a percentage from 0 to 100, not "-1"'],
     ['?dryRun=yes', 'dryRun must be true or false, not "yes"'],
   ];

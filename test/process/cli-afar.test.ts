@@ -149,7 +149,7 @@ test('token create prints only the token on standard output, and it is valid unt
     return result.code !== 0 && result;
   });
   expect(rejected).toEqual(
-    refused(1, 'the token is not known here, has expired or was revoked ("tapegate login" stores a token)'),
+    refused(1, 'the token is unknown, has expired or was revoked ("tapegate login" stores a token)'),
   );
   expect((await run('token', 'list')).stdout).toContain('revoked 20');
   expect(await run('token', 'revoke', '999999')).toEqual(refused(1, 'there is no token with id 999999'));
@@ -196,7 +196,7 @@ test('login stores a token for its server that only its user can read, and logou
   // no other server gets it, and TAPEGATE_TOKEN takes precedence
   expect(Object.keys(JSON.parse(readFileSync(file, 'utf8')))).toEqual([app.url]);
   const bad = { ...env, TAPEGATE_TOKEN: 'tapegate_nobody' };
-  expect((await runCli(['token', 'list'], { env: bad })).stderr).toContain('the token is not known here');
+  expect((await runCli(['token', 'list'], { env: bad })).stderr).toContain('the token is unknown');
   chmodSync(file, 0o640);
   expect(await list()).toEqual(
     refused(
@@ -215,7 +215,7 @@ test('login refuses what is no token, or is unknown to the server', async () => 
   const logIn = (stdin: string) => runCli(['login'], { env, stdin });
   expect(await logIn('')).toEqual(refused(1, 'no token was given'));
   expect(await logIn('two words\n')).toEqual(refused(1, 'not a token: a single word is expected'));
-  expect(await logIn('tapegate_nobody')).toEqual(refused(1, 'the token is not known here, has expired or was revoked'));
+  expect(await logIn('tapegate_nobody')).toEqual(refused(1, 'the token is unknown, has expired or was revoked'));
   expect(await runCli(['logout'], { env })).toEqual(done(`no token is stored for ${app.url}\n`));
   const xdg = { ...env, XDG_CONFIG_HOME: path.join(dir, 'own') };
   expect(await runCli(['login'], { env: xdg, stdin: app.token })).toMatchObject({

@@ -163,7 +163,7 @@ test('a token that the gateway refuses is revoked and not kept', async () => {
   await logInAt(place, { user: 'alice' });
   const { code, stderr } = await running.ended;
   app.ctx.config.access = access;
-  expect([code, stderr]).toEqual([1, expect.stringContaining('tapegate: the token is for somebody else (aud)\n')]);
+  expect([code, stderr]).toEqual([1, expect.stringContaining('tapegate: the token is for another audience (aud)\n')]);
   expect([provider.asked.slice(since).includes('/token/revocation'), existsSync(file)]).toEqual([true, false]);
 });
 

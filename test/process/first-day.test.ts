@@ -71,7 +71,7 @@ test('a script without credentials runs, is counted, is refused after the close,
     return stdout;
   };
   expect(await run('all')).toMatch(/^\[\{"req_id":\d+\}\] 200\n200\n$/);
-  expect(await run('none')).toMatch(/^\[\{"error":"say who you are: [^\n]* 401\n401\n$/);
+  expect(await run('none')).toMatch(/^\[\{"error":"authentication required: [^\n]* 401\n401\n$/);
   const env = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token };
   const { stdout } = await runCli(['legacy', '--json'], { env });
   const rows = stdout.split('\n').flatMap((line) => (line === '' ? [] : [JSON.parse(line)]));
@@ -228,7 +228,7 @@ test('refusals of callers without credentials are counted separately, and are in
   expect(first).toMatchObject({
     who: '',
     way: 'unknown',
-    given: { endpoint: 'POST /requests', problem: expect.stringMatching(/^say who you are/) },
+    given: { endpoint: 'POST /requests', problem: expect.stringMatching(/^authentication required/) },
     result: 'UNAUTHENTICATED',
   });
 });

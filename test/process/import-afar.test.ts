@@ -165,7 +165,9 @@ test('a bad import request is refused in JSON', async () => {
   expect(await send(app, '/import/x', put({}))).toMatchObject({ status: 404 });
   expect(await send(app, '/import?format=csv', put({}))).toMatchObject({
     status: 400,
-    body: { error: 'format is nothing that an import takes: there are complete, maxWithdrawn, dryRun, skipInvalid' },
+    body: {
+      error: 'format is not a parameter of an import; the parameters are complete, maxWithdrawn, dryRun, skipInvalid',
+    },
   });
   expect(await send(app, '/import?dryRun=false', put({}))).toMatchObject({ status: 200, body: { added: 0 } });
 });
@@ -218,7 +220,9 @@ test('a second import at the same time is refused, and the first one completes',
   await waitForActive(true);
   const second = await runCli(['import', '-'], { env: afar, stdin: rowsOf('second', 1) });
   expect(second).toMatchObject({ code: 4, stdout: '' });
-  expect(second.stderr).toMatch(/: another import is under way, of "operator", since 2[\dT:.-]+Z: try again later\n$/);
+  expect(second.stderr).toMatch(
+    /: another import by "operator" has been running since 2[\dT:.-]+Z: try again later\n$/,
+  );
   req.end();
   expect(await answer).toMatchObject({ status: 200, body: { added: 2 } });
 });

@@ -84,7 +84,7 @@ test('a response has the X-Request-Id of its request, or a new one if that is ma
     expect(await idOf(bad)).toMatch(/^[\da-f]{8}-[\da-f-]{27}$/);
   const missing = await fetch(`${app.url}/nothing`, { headers: { 'X-Request-Id': 'mine' } });
   expect([missing.status, missing.headers.get('x-request-id')]).toEqual([404, 'mine']);
-  expect(lines.filter(({ msg }) => msg === 'answered')).toEqual([]);
+  expect(lines.filter(({ msg }) => msg === 'HTTP request completed')).toEqual([]);
 });
 
 test('an internal error is logged with the id of the request, in REST and GraphQL', async () => {

@@ -45,7 +45,7 @@ beforeAll(async () => {
   writeFileSync(path.join(dir, 'key.pem'), key);
   const lines = [
     { request: 7, files: 1, msg: 'request made' },
-    { xRequestId: 'job-7', msg: 'answered' },
+    { xRequestId: 'job-7', msg: 'HTTP request completed' },
   ];
   const log = lines.map((line) => `${JSON.stringify({ level: 30, ...line, n: 1 })}\n`).join('');
   writeFileSync(path.join(dir, 'tapegate.log'), log);

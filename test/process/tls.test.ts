@@ -115,7 +115,7 @@ async function waitForLog(): Promise<void> {
   await new Promise<void>((resolve) => {
     log.warn = ((_files: object, message: string) => {
       if (
-        /^the last certificate is served on: the key of TAPEGATE_TLS_KEY .* does not match the certificate/.test(
+        /^still serving the previous certificate: the key of TAPEGATE_TLS_KEY .* does not match the certificate/.test(
           message,
         )
       )

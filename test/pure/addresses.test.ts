@@ -3,7 +3,7 @@ import type { IncomingMessage } from 'node:http';
 import { expect, test } from 'vitest';
 import { parseProxies } from '../../src/config/setting-values.js';
 import { isLocalRange, isLoopback } from '../../src/core/address-ranges.js';
-import { addressOf, createAddressNote, isProxied } from '../../src/gateway/http/address.js';
+import { addressOf, createAddressRecorder, isProxied } from '../../src/gateway/http/address.js';
 import { OF_PROXY, PROXY_SECRET } from '../support/proxy.js';
 
 /** Returns the address of a request from `peer`, and whether it came through a trusted proxy. */
@@ -16,7 +16,7 @@ function find(
   const [name = ''] = Object.keys(OF_PROXY);
   const headersDistinct = { [name.toLowerCase()]: sent };
   const req = { socket: { remoteAddress: peer }, headers, headersDistinct } as unknown as IncomingMessage;
-  createAddressNote({ proxies: { ranges, sockets: [] }, proxySecret: PROXY_SECRET })(req, isOfSocket);
+  createAddressRecorder({ proxies: { ranges, sockets: [] }, proxySecret: PROXY_SECRET })(req, isOfSocket);
   return [addressOf(req), isProxied(req)];
 }
 

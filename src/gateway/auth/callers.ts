@@ -32,7 +32,7 @@ export class KnownCallers {
 
   constructor(ctx: Context) {
     this.ctx = ctx;
-    for (const bell of ['access', 'rights']) ctx.events.onNotify(bell, () => this.recent.clear());
+    for (const signal of ['access', 'rights']) ctx.events.onNotify(signal, () => this.recent.clear());
   }
 
   async get(identity: Identity, address: string | undefined): Promise<Caller> {
@@ -45,7 +45,7 @@ export class KnownCallers {
 
 const NONE: Quotas = new Set<string>();
 
-/** Adds roles and memberships to an identity. */
+/** Makes a caller: an identity with its rights. */
 export async function toCaller(ctx: Context, identity: Identity): Promise<Caller> {
   const { name, way, groups = [], isReadOnly = false, isScoped = false, tokenId, expiresAt, address } = identity;
   const roles = isReadOnly ? withoutWriting(identity.roles) : identity.roles;
@@ -102,20 +102,20 @@ export function checkName(name: string, source: string): string {
   if (isReserved(name)) throw unauthenticated(`the user that ${source} names has a reserved name: ${quote(name)}`);
   if (name.length <= MAX_NAME && isPlainName(name)) return name;
   throw unauthenticated(
-    `the user that ${source} names must have 1 to ${MAX_NAME} characters in normal form (NFC), none of them unseen, and no space at its ends`,
+    `the user that ${source} names must have 1 to ${MAX_NAME} visible characters in normal form (NFC), without spaces at its ends`,
   );
 }
 
 /**
- * Returns the name of an issuer's user or group. Names are unique within an issuer: those of the first are unchanged,
- * those of others end in the issuer's name.
+ * Returns the name of an issuer's user or group. The first issuer's names are unchanged; other names end in their
+ * issuer's name, because names are unique only within an issuer.
  */
 export function nameOfIssuer({ oidcIssuers }: AccessConfig, issuer: string, given: string): string {
   return issuer === oidcIssuers[0] ? given : `${given}@${namesOfIssuer(issuer)}`;
 }
 
 /**
- * Other sources of names must not use those of an issuer's users and groups, so that they cannot be confused.
+ * Rejects names of an issuer's users and groups from any other source.
  * @throws HttpError 401
  */
 export function checkNoIssuers({ auth, oidcIssuers }: AccessConfig, names: readonly string[], source: string): void {
@@ -124,23 +124,23 @@ export function checkNoIssuers({ auth, oidcIssuers }: AccessConfig, names: reado
   // no issuer's name contains an @
   const taken = names.find((name) => name.includes('@') && ends.has(name.slice(name.lastIndexOf('@') + 1)));
   if (taken === undefined) return;
-  throw unauthenticated(`${source} names ${quote(taken)}, as only a listed issuer (TAPEGATE_OIDC_ISSUER) may`);
+  throw unauthenticated(`${source} names ${quote(taken)}, which only a listed issuer (TAPEGATE_OIDC_ISSUER) may use`);
 }
 
 const MAX_ENTRIES = 10_000;
 
-/** A cache with foreign keys, limited in time and number. */
+/** A cache whose keys clients choose, limited in time and number of entries. */
 export class Recent<Value> {
-  private readonly keptMs: number;
+  private readonly ttlMs: number;
   private entries: LRUCache<string, Promise<Value>>;
 
-  constructor(keptMs: number) {
-    this.keptMs = keptMs;
+  constructor(ttlMs: number) {
+    this.ttlMs = ttlMs;
     this.entries = this.create();
   }
 
   private create(): LRUCache<string, Promise<Value>> {
-    return new LRUCache({ max: MAX_ENTRIES, ttl: this.keptMs });
+    return new LRUCache({ max: MAX_ENTRIES, ttl: this.ttlMs });
   }
 
   /** A failed load is retried by the next call; a load during `clear` is repeated at once. */

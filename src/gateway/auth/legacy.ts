@@ -49,15 +49,15 @@ export class LegacyCallers {
     if (endpoint === undefined || !isOpen) return undefined;
     const forwarded = findForwarded(req);
     if (forwarded !== undefined && !isProxied(req)) {
-      throw unauthenticated(`who comes through a proxy (${forwarded}) that is not listed must show a token`);
+      throw unauthenticated(`requests through an unlisted proxy (${forwarded}) must have a token`);
     }
     // the body's user is known only at the end
     res.once('close', () => this.count('uses', endpoint, req, nameUser(req, res)));
     return await toCaller(this.ctx, { name: 'anybody', way: 'legacy', roles: new Set(['legacy']), address });
   }
 
-  /** Counts a rejected request without credentials, so that operators see which callers a closed endpoint affects. */
-  noteRefused(req: Request): void {
+  /** Counts a rejected request without credentials: operators see which callers a closed endpoint affects. */
+  recordRefused(req: Request): void {
     const endpoint = endpointOf(req);
     // the body, which may also name a user, was not read
     if (endpoint !== undefined && req.headers.authorization === undefined)
@@ -72,10 +72,14 @@ export class LegacyCallers {
 
   private count(what: 'uses' | 'refused', endpoint: Endpoint, req: Request, user: string): void {
     const address = addressOf(req) ?? '';
-    this.ctx.log.debug({ endpoint, address, user, what }, 'a caller has shown nothing');
+    this.ctx.log.debug({ endpoint, address, user, what }, 'request without credentials');
     const lastAt = this.ctx.now();
-    const isToldApart = this.isToldApart(what, lastAt.slice(0, 10), JSON.stringify([endpoint, address, user]));
-    const use = isToldApart ? { endpoint, address, user } : { endpoint, address: '', user: '' };
+    const isCountedSeparately = this.isCountedSeparately(
+      what,
+      lastAt.slice(0, 10),
+      JSON.stringify([endpoint, address, user]),
+    );
+    const use = isCountedSeparately ? { endpoint, address, user } : { endpoint, address: '', user: '' };
     this.add({ ...use, uses: 0, refused: 0, [what]: 1, lastAt });
     this.timer ??= setTimeout(() => this.write(), WRITE_MS).unref();
   }
@@ -88,7 +92,7 @@ export class LegacyCallers {
     this.counted.set(key, { ...use, uses, refused, lastAt });
   }
 
-  private isToldApart(what: 'uses' | 'refused', day: string, kind: string): boolean {
+  private isCountedSeparately(what: 'uses' | 'refused', day: string, kind: string): boolean {
     if (day !== this.kindsDay) this.kinds = { uses: new Set(), refused: new Set() };
     this.kindsDay = day;
     const kinds = this.kinds[what];
@@ -106,10 +110,10 @@ export class LegacyCallers {
         await addLegacyUses(this.ctx, [...counted.values()]);
         this.ctx.log.info(
           { uses: [...counted.values()].slice(0, 20), kinds: counted.size },
-          'callers have shown nothing',
+          'requests without credentials',
         );
       } catch (error) {
-        logFailure(this.ctx.log, error, 'what callers without credentials do is not counted');
+        logFailure(this.ctx.log, error, 'cannot record the requests without credentials; retrying');
         this.putBack(counted);
       }
     });
@@ -127,8 +131,8 @@ const CONTRACT = '/tape_control/api/v1';
 export function endpointOf({ baseUrl, path, method }: Request): Endpoint | undefined {
   if (baseUrl.toLowerCase() !== CONTRACT) return undefined;
   const route = routeOf(CONTRACT + path).slice(CONTRACT.length);
-  const asked = `${method === 'HEAD' ? 'GET' : method} ${route}`;
-  return endpoints.find((endpoint) => endpoint === asked);
+  const request = `${method === 'HEAD' ? 'GET' : method} ${route}`;
+  return endpoints.find((endpoint) => endpoint === request);
 }
 
 /** Returns the user in the path or the body. */
@@ -145,7 +149,7 @@ function nameInPath({ path }: Request): string {
   }
 }
 
-/** Makes a text that the database accepts; no quota has a longer name. */
+/** Returns a name that the database accepts, or an empty one. No quota has a longer name. */
 function clean(user: string): string {
   return user.length <= 1000 && !user.includes('\0') ? user.toWellFormed() : '';
 }

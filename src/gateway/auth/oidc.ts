@@ -84,7 +84,7 @@ export class OidcCallers {
       });
       return this.identify(payload, issuer);
     } catch (error) {
-      throw error instanceof HttpError ? error : invalidToken(describeFault(error));
+      throw error instanceof HttpError ? error : invalidToken(describeProblem(error));
     }
   }
 
@@ -93,13 +93,13 @@ export class OidcCallers {
     let issuer: Issuer | undefined;
     try {
       const { kid, typ = 'JWT' } = decodeProtectedHeader(token);
-      if (typeof kid !== 'string') throw invalidToken('the token does not say by which key it is signed (kid)');
-      if (!TYPES.test(typ)) throw invalidToken('the token is no access token (typ)');
+      if (typeof kid !== 'string') throw invalidToken('the token does not name its key (kid)');
+      if (!TYPES.test(typ)) throw invalidToken('the token is not an access token (typ)');
       issuer = this.issuers.get(decodeJwt(token).iss ?? '');
     } catch (error) {
-      throw error instanceof HttpError ? error : invalidToken('the token is no JWT');
+      throw error instanceof HttpError ? error : invalidToken('the token is not a JWT');
     }
-    if (!issuer) throw invalidToken('the token is of an issuer that is not known here');
+    if (!issuer) throw invalidToken('the issuer of the token is not trusted (iss)');
     return issuer;
   }
 
@@ -107,11 +107,11 @@ export class OidcCallers {
     const { access } = this.ctx.config;
     const { oidcUserClaim, oidcGroupsClaims, oidcRoles } = access;
     const user = readClaim(payload, oidcUserClaim);
-    const told = checkName(typeof user === 'string' ? user : '', `the claim ${oidcUserClaim}`);
+    const userName = checkName(typeof user === 'string' ? user : '', `the claim ${oidcUserClaim}`);
     const named = readWords(
       oidcGroupsClaims.map((claim) => readClaim(payload, claim)).find((found) => found !== undefined),
     );
-    const [name = '', ...groups] = [told, ...named].map((given) => nameOfIssuer(access, issuer.url, given));
+    const [name = '', ...groups] = [userName, ...named].map((given) => nameOfIssuer(access, issuer.url, given));
     if (issuer.url === access.oidcIssuers[0]) checkNoIssuers(access, [name, ...groups], 'the token');
     const limited = limitRoles(rolesOf(oidcRoles, name, groups), readWords(payload.scope));
     return { name, way: 'oidc', ...limited, groups, expiresAt: timeOf((payload.exp ?? 0) + CLOCK_SKEW_SECONDS) };
@@ -129,7 +129,7 @@ function readClaim(payload: JWTPayload, claim: string): unknown {
   return value;
 }
 
-/** A list of texts, or one text with words. */
+/** Returns the words of a claim: a list of strings, or one string. */
 function readWords(value: unknown): string[] {
   if (typeof value === 'string') return value.split(/[\s,]+/).filter((word) => word !== '');
   return Array.isArray(value) ? value.filter((word) => typeof word === 'string') : [];
@@ -139,8 +139,8 @@ function readWords(value: unknown): string[] {
 const CAPABILITY = /^(storage|compute)\./;
 
 /**
- * A token with scopes of the WLCG profile permits only these: `storage.stage` requests files, `storage.read` reads, and
- * neither operates. It gives nobody else access to quotas. A token that is limited to a path is rejected.
+ * Limits a token with scopes of the WLCG profile: `storage.stage` permits requests, `storage.read` permits reading. Such
+ * a token has no operator's rights and no rights in other users' quotas. A token limited to a path is rejected.
  * @throws HttpError 403
  */
 function limitRoles(
@@ -150,7 +150,7 @@ function limitRoles(
   if (!scopes.some((scope) => CAPABILITY.test(scope))) return { roles };
   const has = (scope: string) => scopes.includes(scope) || scopes.includes(`${scope}:/`);
   if (!has('storage.stage') && !has('storage.read')) {
-    throw new HttpError(403, 'the token is for other things: it takes the scope storage.read or storage.stage, of /', {
+    throw new HttpError(403, 'the token lacks a scope: storage.read or storage.stage for / is required', {
       'WWW-Authenticate': 'Bearer error="insufficient_scope", scope="storage.read:/ storage.stage:/"',
     });
   }
@@ -158,24 +158,24 @@ function limitRoles(
   return { roles: new Set(own), isReadOnly: !has('storage.stage'), isScoped: true };
 }
 
-const FAULTS: Record<string, string> = {
+const TOKEN_PROBLEMS: Record<string, string> = {
   [errors.JWTExpired.code]: 'the token has expired',
-  [errors.JOSEAlgNotAllowed.code]: 'the token is not signed as is asked for here (alg)',
+  [errors.JOSEAlgNotAllowed.code]: 'the signature algorithm of the token is not accepted (alg)',
   [errors.JWKSNoMatchingKey.code]: 'the token is not signed by a key of its issuer',
   [errors.JWSSignatureVerificationFailed.code]: 'the token is not signed by a key of its issuer',
 };
 
-const CLAIM_FAULTS: Record<string, string> = {
-  aud: 'the token is for somebody else (aud)',
-  exp: 'the token does not say when it expires (exp)',
-  nbf: 'the token is not good yet (nbf)',
+const CLAIM_PROBLEMS: Record<string, string> = {
+  aud: 'the token is for another audience (aud)',
+  exp: 'the token has no expiration time (exp)',
+  nbf: 'the token is not yet valid (nbf)',
 };
 
-/** For people; repeats no part of the token. */
-function describeFault(error: unknown): string {
+/** Describes an invalid token without any part of it. */
+function describeProblem(error: unknown): string {
   const fallback = 'the token is not valid';
-  if (error instanceof errors.JWTClaimValidationFailed) return CLAIM_FAULTS[error.claim] ?? fallback;
-  return error instanceof errors.JOSEError ? (FAULTS[error.code] ?? fallback) : fallback;
+  if (error instanceof errors.JWTClaimValidationFailed) return CLAIM_PROBLEMS[error.claim] ?? fallback;
+  return error instanceof errors.JOSEError ? (TOKEN_PROBLEMS[error.code] ?? fallback) : fallback;
 }
 
 const ANSWER_MS = 5000;
@@ -192,7 +192,7 @@ const FAILED_MS = 5000;
 type Keys = ReturnType<typeof createRemoteJWKSet>;
 
 /** A missing key with these codes is the token's fault, otherwise the issuer's. */
-const FAULTS_OF_TOKEN = new Set<string>([
+const TOKEN_ERRORS = new Set<string>([
   errors.JWKSNoMatchingKey.code,
   errors.JWKSMultipleMatchingKeys.code,
   errors.JOSENotSupported.code,
@@ -204,7 +204,7 @@ class Issuer {
   private keys: Promise<Keys> | undefined;
   /** Time of `performance.now()`. */
   private askedAt = 0;
-  private isAway = false;
+  private isUnavailable = false;
   private failure: { error: unknown; until: number } | undefined;
 
   /** @param url exactly as in its tokens and metadata */
@@ -223,10 +223,10 @@ class Issuer {
       this.refresh(keys);
       return await keys(header, token);
     } catch (error) {
-      if (FAULTS_OF_TOKEN.has(codeOf(error) ?? '')) throw error;
-      this.tellAway(error);
+      if (TOKEN_ERRORS.has(codeOf(error) ?? '')) throw error;
+      this.logUnavailable(error);
       if (!this.isFailing()) this.failure = { error, until: performance.now() + FAILED_MS };
-      throw new HttpError(503, `the issuer ${this.url} does not say by which keys it signs: try again later`, {
+      throw new HttpError(503, `cannot read the keys of the issuer ${this.url}: try again later`, {
         'Retry-After': String(FAILED_MS / 1000),
       });
     }
@@ -256,14 +256,14 @@ class Issuer {
   private async discover(): Promise<Keys> {
     const { origin, pathname } = new URL(this.url);
     const path = pathname.replace(/\/$/, '');
-    const places = [`${path}/.well-known/openid-configuration`, `/.well-known/oauth-authorization-server${path}`];
-    for (const place of places) {
-      const answer = await this.ask(origin + place, { redirect: 'error' });
+    const paths = [`${path}/.well-known/openid-configuration`, `/.well-known/oauth-authorization-server${path}`];
+    for (const path of paths) {
+      const answer = await this.ask(origin + path, { redirect: 'error' });
       if (answer.status === 404) continue;
-      if (!answer.ok) throw new Error(`${origin}${place} answers ${answer.status}`);
+      if (!answer.ok) throw new Error(`${origin}${path} answers ${answer.status}`);
       const { issuer, jwks_uri: uri } = (await answer.json()) as { issuer?: unknown; jwks_uri?: unknown };
-      if (issuer !== this.url) throw new Error(`it calls itself ${JSON.stringify(issuer)}`);
-      if (typeof uri !== 'string' || !isTrustworthyUrl(uri)) throw new Error('its keys are at no https:// address');
+      if (issuer !== this.url) throw new Error(`its metadata names the issuer ${JSON.stringify(issuer)}`);
+      if (typeof uri !== 'string' || !isTrustworthyUrl(uri)) throw new Error('the address of its keys is not https://');
       this.askedAt = performance.now();
       return createRemoteJWKSet(new URL(uri), {
         timeoutDuration: ANSWER_MS,
@@ -272,7 +272,7 @@ class Issuer {
         cacheMaxAge: Number.POSITIVE_INFINITY, // otherwise known keys would become invalid while the issuer does not answer
       });
     }
-    throw new Error('it does not describe itself');
+    throw new Error('it has no metadata document');
   }
 
   /** Runs in the background. */
@@ -281,18 +281,18 @@ class Issuer {
     this.askedAt = performance.now();
     keys.reload().then(
       () => {
-        this.isAway = false;
+        this.isUnavailable = false;
       },
       (error) => {
         this.askedAt = performance.now() - KEYS_MS + PAUSE_MS;
-        this.tellAway(error);
+        this.logUnavailable(error);
       },
     );
   }
 
   /** Logs the failure once, until the issuer answers again. */
-  private tellAway(error: unknown): void {
-    if (!this.isAway) this.log.warn(`the issuer ${this.url} is not to be had: ${messageOf(error)}`);
-    this.isAway = true;
+  private logUnavailable(error: unknown): void {
+    if (!this.isUnavailable) this.log.warn(`the issuer ${this.url} is unavailable: ${messageOf(error)}`);
+    this.isUnavailable = true;
   }
 }

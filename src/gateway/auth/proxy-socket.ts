@@ -1,4 +1,4 @@
-/** Unix sockets on which a gateway listens for its proxies: their permissions decide who may speak for users. */
+/** Unix sockets on which a gateway listens for its proxies. Their permissions decide which processes may name users. */
 import { once } from 'node:events';
 import { statSync, unlinkSync } from 'node:fs';
 import { chmod, chown, lstat, mkdtemp, rename, rmdir } from 'node:fs/promises';
@@ -13,35 +13,35 @@ import { codeOf, messageOf } from '../../core/errors.js';
  * a process that was killed is replaced.
  * @throws Error with the path
  */
-export async function listenForProxy(server: Server, { path: place, group }: ProxySocket): Promise<void> {
+export async function listenForProxy(server: Server, { path: file, group }: ProxySocket): Promise<void> {
   try {
-    await checkFree(place);
-    // a private directory, so that nobody connects before the permissions are set
-    const dir = await mkdtemp(path.join(path.dirname(place), '.new-'));
+    await checkFree(file);
+    // in a private directory, so that no other process connects before the permissions are set
+    const dir = await mkdtemp(path.join(path.dirname(file), '.new-'));
     const made = path.join(dir, 's');
     try {
       await once(server.listen(made), 'listening');
       if (group !== undefined) await chown(made, process.getuid?.() ?? -1, group);
       await chmod(made, group === undefined ? 0o600 : 0o660);
-      await rename(made, place);
+      await rename(made, file);
     } finally {
       await rmdir(dir).catch(() => {}); // it is not empty if the socket could not be moved; closing the server removes that
     }
-    const { ino } = statSync(place);
-    server.once('close', () => removeSocket(place, ino));
+    const { ino } = statSync(file);
+    server.once('close', () => removeSocket(file, ino));
   } catch (error) {
-    throw new Error(`cannot listen on ${place} (TAPEGATE_PROXY_ADDRESSES): ${messageOf(error)}`, { cause: error });
+    throw new Error(`cannot listen on ${file} (TAPEGATE_PROXY_ADDRESSES): ${messageOf(error)}`, { cause: error });
   }
 }
 
-/** @throws Error if a process listens there, or if it is no socket */
-async function checkFree(place: string): Promise<void> {
-  const found = await lstat(place).catch((error) => {
+/** @throws Error if another process listens on the socket, or if the file is not a socket */
+async function checkFree(file: string): Promise<void> {
+  const found = await lstat(file).catch((error) => {
     if (codeOf(error) !== 'ENOENT') throw error;
   });
   if (!found) return;
-  if (!found.isSocket()) throw new Error('there is a file that is not a socket: remove it');
-  const client = connect(place);
+  if (!found.isSocket()) throw new Error('the file there is not a socket: remove it');
+  const client = connect(file);
   try {
     await once(client, 'connect');
   } catch (error) {
@@ -53,11 +53,11 @@ async function checkFree(place: string): Promise<void> {
   throw new Error('another process listens there');
 }
 
-/** Leaves the socket of a process that has taken the place. */
-function removeSocket(place: string, ino: number): void {
+/** Removes the socket unless another process has replaced it. */
+function removeSocket(file: string, ino: number): void {
   try {
-    if (statSync(place).ino === ino) unlinkSync(place);
+    if (statSync(file).ino === ino) unlinkSync(file);
   } catch {
-    // somebody has removed it
+    // it was already removed
   }
 }

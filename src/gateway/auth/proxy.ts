@@ -18,7 +18,7 @@ export function readProxyUser(access: AccessConfig, req: IncomingMessage): Ident
   const groups = proxyHeaders.groups === undefined ? undefined : readHeader(access, req, proxyHeaders.groups);
   if (user === undefined && groups === undefined) return undefined;
   if (user === undefined)
-    throw unauthenticated(`there are groups (${proxyHeaders.groups}) and no user (${proxyHeaders.user})`);
+    throw unauthenticated(`the request has groups (${proxyHeaders.groups}) but no user (${proxyHeaders.user})`);
   const name = checkName(user, `the header ${proxyHeaders.user}`);
   const named = (groups ?? '').split(/[,;]/).map((group) => group.replace(/^ +| +$/g, ''));
   const own = named.filter((group) => group !== '');
@@ -33,7 +33,7 @@ export function readCertificateUser(access: AccessConfig, req: IncomingMessage):
   const verified = readHeader(access, req, proxyHeaders.verified);
   if (subject === undefined || verified === 'NONE') return undefined;
   if (verified !== 'SUCCESS') {
-    throw unauthenticated(`the client certificate is not verified: ${proxyHeaders.verified} must say SUCCESS`);
+    throw unauthenticated(`the client certificate is not verified: ${proxyHeaders.verified} must be SUCCESS`);
   }
   const name = checkName(userOfSubject(access, subject), 'the client certificate');
   return { name, way: 'certificate', roles: rolesOf(proxyRoles, name, []), groups: [] };
@@ -48,31 +48,31 @@ function userOfSubject(access: AccessConfig, subject: string): string {
     checkNoIssuers(access, [user], 'the client certificate');
     return user;
   }
-  throw unauthenticated(`no user is known for the client certificate of ${quote(subject)}: it has not one common name`);
+  throw unauthenticated(
+    `the client certificate of ${quote(subject)} maps to no user: it must have exactly one common name`,
+  );
 }
 
 /** Every authenticated caller is a user, unless the rules assign that role. */
 export function rolesOf(rules: readonly RoleRule[], name: string, groups: readonly string[]): ReadonlySet<Role> {
-  const has = ({ kind, name: wanted }: RoleRule) => (kind === 'user' ? wanted === name : groups.includes(wanted));
-  const given: Role[] = rules.filter(has).map(({ role }) => role);
+  const matches = ({ kind, name: wanted }: RoleRule) => (kind === 'user' ? wanted === name : groups.includes(wanted));
+  const given: Role[] = rules.filter(matches).map(({ role }) => role);
   return new Set(rules.some(({ role }) => role === 'user') ? given : ['user', ...given]);
 }
 
 /**
  * Returns a header that a proxy sets; undefined if empty.
- * @throws HttpError 401 if another sender has set it, or if it is there twice: one of them is the client's
+ * @throws HttpError 401 if the sender is not a listed proxy, or if the header occurs twice: one may be the client's
  */
 function readHeader({ proxySecret }: AccessConfig, req: IncomingMessage, name: string): string | undefined {
   const values = req.headersDistinct[name] ?? [];
   if (values.length === 0) return undefined;
   if (!isProxied(req)) {
     const reason =
-      proxySecret !== undefined
-        ? `and the request does not have its ${SECRET_HEADER}`
-        : `and ${addressOf(req)} is none`;
-    throw unauthenticated(`the header ${name} is taken from a listed proxy only, ${reason}`);
+      proxySecret !== undefined ? `but the request has no valid ${SECRET_HEADER}` : `not from ${addressOf(req)}`;
+    throw unauthenticated(`the header ${name} is accepted only from a listed proxy, ${reason}`);
   }
-  if (values.length > 1) throw unauthenticated(`the header ${name} is there ${values.length} times`);
+  if (values.length > 1) throw unauthenticated(`the header ${name} must be sent once, not ${values.length} times`);
   // Node.js has removed the white space of HTTP; other space is part of a name
   const value = Buffer.from(values[0] ?? '', 'latin1').toString('utf8');
   return value === '' || value === '(null)' ? undefined : value;
@@ -80,7 +80,7 @@ function readHeader({ proxySecret }: AccessConfig, req: IncomingMessage, name: s
 
 const TYPE = /^(?:[A-Za-z][A-Za-z0-9-]*|\d+(?:\.\d+)*)$/;
 
-/** Parts of a subject: an escape, one of the special characters, or text. In a time that is linear in the length. */
+/** Parts of a subject: an escape, a special character, or text. Matches in linear time. */
 const PARTS = /\\[\s\S]|[^\\",+;<>]+|[\s\S]/g;
 
 /**

@@ -11,7 +11,7 @@ import { type Credentials, unauthenticated } from './credentials.js';
 
 const roleOf: Record<TokenRole, Role> = { USER: 'user', VIEWER: 'viewer', OPERATOR: 'operator', SERVICE: 'service' };
 
-const UNKNOWN = 'the token is not known here, has expired or was revoked';
+const UNKNOWN = 'the token is unknown, has expired or was revoked';
 
 /** A valid token is cached for this time; revocation clears the cache at once. */
 const KNOWN_MS = 2000;
@@ -29,7 +29,7 @@ export class TokenCallers {
 
   constructor(ctx: Context) {
     this.ctx = ctx;
-    for (const bell of ['access', 'rights']) ctx.events.onNotify(bell, () => this.recent.clear());
+    for (const signal of ['access', 'rights']) ctx.events.onNotify(signal, () => this.recent.clear());
   }
 
   /**
@@ -39,17 +39,17 @@ export class TokenCallers {
   async find(req: IncomingMessage, shown: Credentials, address: string | undefined): Promise<Caller | undefined> {
     if (!isMeantAsToken(shown.secret)) return undefined;
     if (!isToken(shown.secret)) throw unauthenticated(UNKNOWN);
-    const found = await this.recent.get(shown.secret, () => this.loadInTurn(shown.secret, addressKey(address)));
+    const found = await this.recent.get(shown.secret, () => this.loadLimited(shown.secret, addressKey(address)));
     if (shown.scheme === 'basic') {
-      if (!isConfidential(req)) throw unauthenticated('a password is taken over TLS, or from the same host, only');
-      if (shown.name !== found.token.name) throw unauthenticated('the token is not that of the user who is named');
+      if (!isConfidential(req)) throw unauthenticated('a password is accepted only over TLS or from the same host');
+      if (shown.name !== found.token.name) throw unauthenticated('the token does not belong to the given user name');
     }
     return { ...found.caller, address };
   }
 
-  private async loadInTurn(secret: string, key: string): Promise<{ token: Token; caller: Caller }> {
-    const leave = await this.lookups.take({ key });
-    return await this.load(secret).finally(leave);
+  private async loadLimited(secret: string, key: string): Promise<{ token: Token; caller: Caller }> {
+    const release = await this.lookups.take({ key });
+    return await this.load(secret).finally(release);
   }
 
   /** Invalid tokens are not cached. */

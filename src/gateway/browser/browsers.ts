@@ -10,7 +10,7 @@ import { bareHost } from '../../core/issuer-urls.js';
 import { HttpError } from '../http/http-body.js';
 import { hostnameOf } from '../http/http-target.js';
 
-/** Load balancers check the health by any address and name; the response contains next to nothing. */
+/** Load balancers check the health under any host name; the response contains almost nothing. */
 const HEALTH = /^\/health(\/|$)/i;
 
 type GuardConfig = BrowserConfig & HostConfig & { access: AccessConfig };
@@ -52,7 +52,7 @@ function createHostCheck({ host, publicUrl, allowedHosts }: HostConfig): (req: R
     if (isLoopbackName(name) || known.has(name) || name === addressOf(req)) return;
     throw new HttpError(
       421,
-      `this gateway is not ${quote(given)}: it goes by the names of TAPEGATE_PUBLIC_URL and TAPEGATE_ALLOWED_HOSTS`,
+      `unknown host ${quote(given)}: use a host of TAPEGATE_PUBLIC_URL or TAPEGATE_ALLOWED_HOSTS`,
     );
   };
 }
@@ -79,7 +79,7 @@ function refuseForeignPage(req: Request, config: BrowserConfig): void {
   if (page === undefined || isLinkFollowed(req)) return;
   throw new HttpError(
     403,
-    `a page of another origin may not ask here (${page}): only one of this gateway (TAPEGATE_PUBLIC_URL), or of TAPEGATE_CORS_ORIGINS`,
+    `pages of another origin are not allowed (${page}): use TAPEGATE_PUBLIC_URL, or list the origin in TAPEGATE_CORS_ORIGINS`,
   );
 }
 

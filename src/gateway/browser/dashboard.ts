@@ -1,4 +1,4 @@
-/** The page for people at `/`: a few files that `npm run build` makes of `src/web/`, and keeps in `dist/web/`. */
+/** Serves the dashboard at `/`: files that `npm run build` makes from `src/web/` in `dist/web/`. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { RequestHandler } from 'express';
@@ -9,7 +9,7 @@ import { prefixOf } from '../http/http-target.js';
 
 type DashboardConfig = Pick<BrowserConfig, 'publicUrl' | 'dashboard'> & { access: AccessConfig };
 
-const FOLDER = path.join(packageRoot, 'dist/web');
+const DIRECTORY = path.join(packageRoot, 'dist/web');
 
 const types: Record<string, string> = {
   '.html': 'text/html; charset=utf-8',
@@ -19,10 +19,10 @@ const types: Record<string, string> = {
 };
 
 /** Names of assets change with their contents. */
-const ASSET = /^\/assets\//;
-const FOR_GOOD = 'public, max-age=31536000, immutable';
+const HASHED = /^\/assets\//;
+const IMMUTABLE = 'public, max-age=31536000, immutable';
 
-interface Piece {
+interface Asset {
   body: KeptBody;
   type: string;
 }
@@ -30,29 +30,29 @@ interface Piece {
 export function createDashboard(config: DashboardConfig): RequestHandler {
   if (!config.dashboard) return (_req, _res, next) => next();
   const policy = policyFor(config.access);
-  let pieces: Map<string, Piece> | undefined;
+  let assets: Map<string, Asset> | undefined;
   return (req, res, next) => {
     if (req.method !== 'GET' && req.method !== 'HEAD') return next();
-    pieces ??= readPieces(config.publicUrl);
-    const piece = pieces.get(req.path);
-    if (!piece) return next();
-    res.setHeader('Content-Type', piece.type);
+    assets ??= readAssets(config.publicUrl);
+    const asset = assets.get(req.path);
+    if (!asset) return next();
+    res.setHeader('Content-Type', asset.type);
     res.setHeader('Content-Security-Policy', policy);
-    piece.body.send(res, ASSET.test(req.path) ? FOR_GOOD : undefined).catch(next);
+    asset.body.send(res, HASHED.test(req.path) ? IMMUTABLE : undefined).catch(next);
   };
 }
 
-function readPieces(publicUrl: string | undefined): Map<string, Piece> {
-  const pieces = new Map<string, Piece>();
-  if (!existsSync(FOLDER)) return pieces; // not built: there is nothing at `/` then
-  for (const name of readdirSync(FOLDER, { recursive: true, encoding: 'utf8' })) {
+function readAssets(publicUrl: string | undefined): Map<string, Asset> {
+  const assets = new Map<string, Asset>();
+  if (!existsSync(DIRECTORY)) return assets; // not built: there is nothing at `/` then
+  for (const name of readdirSync(DIRECTORY, { recursive: true, encoding: 'utf8' })) {
     const type = types[path.extname(name)];
     if (type === undefined) continue; // a directory
-    const bytes = readFileSync(path.join(FOLDER, name));
+    const bytes = readFileSync(path.join(DIRECTORY, name));
     const isPage = name === 'index.html';
-    pieces.set(isPage ? '/' : `/${name}`, { body: new KeptBody(isPage ? withBase(bytes, publicUrl) : bytes), type });
+    assets.set(isPage ? '/' : `/${name}`, { body: new KeptBody(isPage ? withBase(bytes, publicUrl) : bytes), type });
   }
-  return pieces;
+  return assets;
 }
 
 /** Behind a path prefix, the page is served with and without a trailing slash. */

@@ -14,7 +14,7 @@ import { remember } from '../../core/remembered.js';
 interface Origin {
   /** Undefined if the connection has ended, or a proxy does not report the client. */
   address: string | undefined;
-  /** The request came through a listed proxy. */
+  /** Whether the request passed a listed proxy. */
   isProxied: boolean;
 }
 
@@ -22,14 +22,14 @@ const origins = new WeakMap<IncomingMessage, Origin>();
 
 function originOf(req: IncomingMessage): Origin {
   const origin = origins.get(req);
-  if (!origin) throw new Error('nobody has asked where the request comes from');
+  if (!origin) throw new Error('the address of the request was not recorded');
   return origin;
 }
 
 export const SECRET_HEADER = 'x-tapegate-proxy-secret';
 
 /** @returns a function that records the address, before the first call of `addressOf` */
-export function createAddressNote({
+export function createAddressRecorder({
   proxies,
   proxySecret,
 }: Pick<AccessConfig, 'proxies' | 'proxySecret'>): (req: IncomingMessage, isOfSocket: boolean) => void {
@@ -92,7 +92,7 @@ export function addressOf(req: IncomingMessage): string | undefined {
   return originOf(req).address;
 }
 
-/** Only a listed proxy is trusted about its client. */
+/** Whether the request passed a listed proxy, which is trusted to report its client. */
 export function isProxied(req: IncomingMessage): boolean {
   return originOf(req).isProxied;
 }
@@ -108,10 +108,10 @@ const FORWARDED = [
 
 const isForwarding = remember((name) => FORWARDED.some((form) => form.test(name)));
 
-/** nginx by default adds no header, but requests like this. */
-const OLD_HOP = 'HTTP/1.0 with Connection: close, as nginx asks; programs of this host are served by HTTP/1.1';
+/** By default nginx adds no header, but sends such requests; programs on this host send HTTP/1.1. */
+const OLD_HOP = 'HTTP/1.0 with Connection: close, as nginx sends by default';
 
-/** Returns the sign, mostly a header, that a request came through a proxy, listed or not. */
+/** Returns the evidence, mostly a header, that a request passed a proxy, listed or not; undefined without any. */
 export function findForwarded(req: IncomingMessage): string | undefined {
   const header = Object.keys(req.headers).find(isForwarding);
   if (header !== undefined) return header;
@@ -131,10 +131,10 @@ export function isConfidential(req: IncomingMessage): boolean {
   return isLoopback(peerOf(req) ?? '') && findForwarded(req) === undefined;
 }
 
-/** A client with an IPv6 address mostly controls its whole network, which counts together. */
+/** A client with an IPv6 address usually controls its whole network, so all addresses of it share one key. */
 const IPV6_NETWORK_BITS = 56;
 
-/** @param address of a connection; one that has ended has none */
+/** Returns the rate-limit key of an address. @param address undefined if the connection has ended */
 export function addressKey(address: string | undefined): string {
   const plain = (address ?? '').replace(/^::ffff:(?=\d+\.)/, '');
   return plain.includes(':') ? ipKeyGenerator(plain, IPV6_NETWORK_BITS) : plain;

@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import { messageOf, quote } from '../../core/errors.js';
 
-/** 100,000 paths fit. */
+/** Room for 100,000 paths. */
 export const MAX_BODY_BYTES = 32 * 1024 * 1024;
 
 const MAX_DISCARDED_BYTES = 16 * MAX_BODY_BYTES;
@@ -27,7 +27,7 @@ export function checkMethod({ method = '' }: IncomingMessage, allowed: readonly 
 export interface BodyRoom {
   /** Reserves room for a part. @throws HttpError if there is none */
   take(bytes: number): void;
-  give(): void;
+  release(): void;
 }
 
 const rooms = new WeakMap<IncomingMessage, () => BodyRoom>();
@@ -65,7 +65,7 @@ function parse(bytes: Buffer): unknown {
 
 const utf8 = new TextDecoder('utf-8', { fatal: true });
 
-/** The smallest paths would make six million values. Lists and objects cost ten times as much as paths. */
+/** A body of the shortest paths has six million values. Lists and objects cost ten times as much as paths. */
 const MAX_VALUES = 1_000_000;
 const MAX_CONTAINERS = 10_000;
 const MAX_DEPTH = 100;
@@ -122,7 +122,7 @@ async function readBytes(req: IncomingMessage): Promise<Buffer> {
       if (!(error instanceof HttpError)) throw error;
       refusal = error;
       chunks.length = 0;
-      room?.give();
+      room?.release();
     }
   }
   if (refusal) throw refusal;

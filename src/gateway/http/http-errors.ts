@@ -1,4 +1,4 @@
-/** What an HTTP request gets if it fails: the same statuses in all protocols, which differ in the body. */
+/** Maps errors to HTTP statuses, which are the same in all protocols; each protocol formats its own body. */
 import type { ErrorRequestHandler, Response } from 'express';
 import type { Logger } from 'pino';
 import {
@@ -50,20 +50,20 @@ export function createErrorHandler(
   present: (res: Response, error: unknown) => void,
 ): ErrorRequestHandler {
   return (error, req, res, _next) => {
-    const figures = { url: req.originalUrl, ...idOf(res) };
-    const isGone = res.destroyed || res.closed;
-    if (res.headersSent || isGone) {
+    const fields = { url: req.originalUrl, ...idOf(res) };
+    const isDisconnected = res.destroyed || res.closed;
+    if (res.headersSent || isDisconnected) {
       // the client must see that the answer is incomplete
-      if (!isGone) logFailure(log, error, `${protocol}: an answer broke off`, figures);
+      if (!isDisconnected) logFailure(log, error, `${protocol}: a response was interrupted`, fields);
       res.destroy();
       return;
     }
     // express throws this for invalid percent-encoding
     const known = error instanceof URIError ? new HttpError(400, `the path is not valid: ${req.path}`) : error;
     count('tapegate_errors_total', { class: classOf(known) });
-    // an HttpError of 5xx was meant
+    // an HttpError with 5xx was thrown on purpose
     if (!(known instanceof HttpError) && answerOf(known).status >= 500) {
-      logFailure(log, error, `${protocol}: internal error`, figures);
+      logFailure(log, error, `${protocol}: internal error`, fields);
     }
     present(res, known);
   };

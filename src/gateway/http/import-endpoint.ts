@@ -1,9 +1,9 @@
 /**
  * `PUT /import` imports rows of the catalogue, CSV or JSON Lines, plain or gzipped, for operators. It imports all rows
  * or none, and none if the client disconnects before the response. The response is a JSON object: the counts, or
- * `error`, with `faults` of rows. `skipInvalid=true` leaves out rows with names that cannot be restored, and returns them
- * as `rejects`. `?complete=/prefix/` withdraws files below the prefix that the rows do not contain,
- * at most `maxWithdrawn` percent of them (default 5). `dryRun=true` changes nothing.
+ * `error`, with `faults` of rows. `skipInvalid=true` skips rows with names that cannot be restored, and returns them as
+ * `rejects`. `?complete=/prefix/` withdraws files below the prefix that the rows do not contain, at most `maxWithdrawn`
+ * percent of them (default 5). `dryRun=true` changes nothing.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';
@@ -21,7 +21,7 @@ import { answerOf } from './http-errors.js';
 
 export const IMPORT_PATH = '/import';
 
-/** Such a request's body has no time limit, and is read only after authentication. */
+/** Whether a request is an import, whose body has no time limit and is read only after authentication. */
 export function isImport({ url = '' }: IncomingMessage): boolean {
   return url === IMPORT_PATH || url.startsWith(`${IMPORT_PATH}?`);
 }
@@ -32,48 +32,51 @@ interface Import {
 }
 
 export function createImportHandler(contextOf: (req: IncomingMessage) => Context, log: Logger) {
-  const turn: { taken?: Import | undefined } = {};
+  const slot: { current?: Import | undefined } = {};
   return async (req: IncomingMessage, res: ServerResponse): Promise<void> => {
-    const gone = new AbortController();
-    res.once('close', () => gone.abort(new Error('the client has disconnected')));
+    const disconnected = new AbortController();
+    res.once('close', () => disconnected.abort(new Error('the client has disconnected')));
     try {
-      answer(res, { status: 200, body: await takeImport(contextOf(req), { req, res, turn, gone: gone.signal }) });
+      answer(res, {
+        status: 200,
+        body: await runImport(contextOf(req), { req, res, slot, disconnected: disconnected.signal }),
+      });
     } catch (error) {
-      if (gone.signal.aborted || hasLeft(req, error)) return;
-      if (isFailure(error)) logFailure(log, error, 'an import fails');
+      if (disconnected.signal.aborted || hasDisconnected(req, error)) return;
+      if (isFailure(error)) logFailure(log, error, 'import failed');
       answer(res, describeError(error));
     }
-    await readRest(req);
+    await discardRest(req);
     res.end();
   };
 }
 
 /** Whether the connection broke within the body. The request notices it before the response does. */
-const hasLeft = (req: IncomingMessage, error: unknown) => req.destroyed && codeOf(error) === 'ECONNRESET';
+const hasDisconnected = (req: IncomingMessage, error: unknown) => req.destroyed && codeOf(error) === 'ECONNRESET';
 
 interface Exchange {
   req: IncomingMessage;
   res: ServerResponse;
   /** One import at a time: each has its own database connection, and their transactions wait for each other anyway. */
-  turn: { taken?: Import | undefined };
-  gone: AbortSignal;
+  slot: { current?: Import | undefined };
+  disconnected: AbortSignal;
 }
 
-async function takeImport(ctx: Context, { req, res, turn, gone }: Exchange): Promise<ImportResult> {
+async function runImport(ctx: Context, { req, res, slot, disconnected }: Exchange): Promise<ImportResult> {
   checkRequest(req);
   if (!may(ctx.caller, 'importRows')) return await importRows(ctx, []); // rejects and audits it before the body is read
   const importing = readQuery(req);
-  if (turn.taken) {
-    const { caller, since } = turn.taken;
-    throw new UnavailableError('busy', `another import is under way, of ${quote(caller)}, since ${since}Z`);
+  if (slot.current) {
+    const { caller, since } = slot.current;
+    throw new UnavailableError('busy', `another import by ${quote(caller)} has been running since ${since}Z`);
   }
-  turn.taken = { caller: ctx.caller.name, since: ctx.now() };
+  slot.current = { caller: ctx.caller.name, since: ctx.now() };
   try {
     if (req.headers.expect !== undefined) res.writeContinue();
     const body = Readable.from(readBody(req, ctx.config.readerSeconds), { objectMode: false });
-    return await importRows(ctx, readRows(body), { wanted: gone, ...importing });
+    return await importRows(ctx, readRows(body), { wanted: disconnected, ...importing });
   } finally {
-    turn.taken = undefined;
+    slot.current = undefined;
   }
 }
 
@@ -82,7 +85,7 @@ function readQuery({ url = '' }: IncomingMessage): { complete?: Complete; isDryR
   for (const name of query.keys()) {
     if (!['complete', 'maxWithdrawn', 'dryRun', 'skipInvalid'].includes(name)) {
       const known = 'complete, maxWithdrawn, dryRun, skipInvalid';
-      throw new InvalidInputError(name, `is nothing that an import takes: there are ${known}`);
+      throw new InvalidInputError(name, `is not a parameter of an import; the parameters are ${known}`);
     }
     if (query.getAll(name).length > 1) throw new InvalidInputError(name, 'must be given once');
   }
@@ -94,7 +97,7 @@ function readQuery({ url = '' }: IncomingMessage): { complete?: Complete; isDryR
   };
   const flags = { isDryRun: readFlag('dryRun'), skipInvalid: readFlag('skipInvalid') };
   if (most !== null && folder === null) {
-    throw new InvalidInputError('maxWithdrawn', 'is for an import that is complete');
+    throw new InvalidInputError('maxWithdrawn', 'requires "complete"');
   }
   if (most !== null && !/^\d{1,3}$/.test(most)) {
     throw new InvalidInputError('maxWithdrawn', `must be a percentage from 0 to 100, not ${quote(most)}`);
@@ -108,7 +111,7 @@ function checkRequest(req: IncomingMessage): void {
   checkMethod(req, ['PUT']);
   const encoding = req.headers['content-encoding'] ?? 'identity';
   if (['identity', 'gzip'].includes(encoding.toLowerCase())) return; // the first bytes show whether it is gzipped
-  throw new HttpError(415, `Content-Encoding must be gzip, or left out, not ${quote(encoding)}`);
+  throw new HttpError(415, `Content-Encoding must be gzip or absent, not ${quote(encoding)}`);
 }
 
 /** Reads the body, and keeps the connection for the response even if the body is not read to its end. */
@@ -116,8 +119,8 @@ async function* readBody(req: IncomingMessage, seconds: number): AsyncGenerator<
   const chunks = req.iterator({ destroyOnReturn: false }) as AsyncIterator<Buffer>;
   for (;;) {
     // the timeout runs only while the client is slow, not the database
-    const patience = setTimeout(() => req.destroy(new Error(`nothing came for ${seconds} s`)), seconds * 1000);
-    const next = await chunks.next().finally(() => clearTimeout(patience));
+    const timeout = setTimeout(() => req.destroy(new Error(`no data for ${seconds} s`)), seconds * 1000);
+    const next = await chunks.next().finally(() => clearTimeout(timeout));
     if (next.done) return;
     yield next.value;
   }
@@ -149,19 +152,19 @@ function answer(res: ServerResponse, { status, headers = {}, body }: ImportAnswe
 }
 
 /** Limits of reading the rest of a rejected body before closing the connection. */
-const REST = { bytes: 512 * 1024 * 1024, ms: 30_000 };
+const DISCARD = { bytes: 512 * 1024 * 1024, ms: 30_000 };
 
-async function readRest(req: IncomingMessage): Promise<void> {
-  const patience = setTimeout(() => req.destroy(), REST.ms);
+async function discardRest(req: IncomingMessage): Promise<void> {
+  const timeout = setTimeout(() => req.destroy(), DISCARD.ms);
   let bytes = 0;
   try {
     for await (const chunk of req.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
       bytes += chunk.length;
-      if (bytes > REST.bytes) break;
+      if (bytes > DISCARD.bytes) break;
     }
   } catch {
     // the client has disconnected after the response
   } finally {
-    clearTimeout(patience);
+    clearTimeout(timeout);
   }
 }

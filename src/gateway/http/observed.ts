@@ -26,8 +26,8 @@ export function createObserver({ config, log }: Pick<Context, 'config' | 'log'>)
       if (!accessLog) return;
       const status = res.headersSent ? res.statusCode : undefined;
       const ms = Math.round(seconds * 10_000) / 10;
-      const asked = { method: req.method, path: pathOf(target), route, status, ms, address: addressOf(req) };
-      log.info({ ...asked, ...idOf(res) }, 'answered');
+      const fields = { method: req.method, path: pathOf(target), route, status, ms, address: addressOf(req) };
+      log.info({ ...fields, ...idOf(res) }, 'HTTP request completed');
     });
   };
 }

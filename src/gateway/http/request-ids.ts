@@ -1,4 +1,4 @@
-/** The id of an HTTP request in logs and answers: `X-Request-Id` of its sender, or a new one. */
+/** The id of an HTTP request in logs and responses: the client's `X-Request-Id`, or a new one. */
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 

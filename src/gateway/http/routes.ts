@@ -1,6 +1,6 @@
-/** Names routes in metrics, traces and logs: one of a few templates for any target. */
+/** Names routes in metrics, traces and logs by one of a few templates. */
 
-/** The gateway's own paths; a test compares those of REST with its routes. */
+/** Paths of the gateway; a test compares the REST paths with their routes. */
 const templates = [
   '/',
   '/graphql',
@@ -41,7 +41,7 @@ export function routeOf(target: string): string {
 
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'OPTIONS', 'PROPFIND']);
 
-/** One of a few values, regardless of what the client sends. */
+/** Returns a known method, or `other`, so that clients cannot add values to metrics. */
 export function methodOf(method: string | undefined): string {
   return method !== undefined && METHODS.has(method) ? method : 'other';
 }

@@ -1,4 +1,4 @@
-/** TLS with certificate files, reloaded while the gateway runs, so that a renewed certificate needs no restart. */
+/** TLS with certificate files that are reloaded when they change, so that a renewed certificate needs no restart. */
 import { readFile } from 'node:fs/promises';
 import type { RequestListener } from 'node:http';
 import { createServer, type Server } from 'node:https';
@@ -21,7 +21,7 @@ interface TlsConfig {
 const HANDSHAKE_MS = 20_000;
 
 /** Polls both files: a watcher does not notice a renewal by a changed link. */
-const LOOK_MS = 2000;
+const POLL_MS = 2000;
 
 /**
  * @returns a function that creates a TLS server, which follows the files while it listens; undefined without TLS
@@ -67,21 +67,21 @@ async function follow(
   { files, first, log, signal }: { files: TlsFiles; first: TlsCredentials; log: Logger; signal: AbortSignal },
 ): Promise<void> {
   let served = first;
-  let told: string | undefined;
+  let lastProblem: string | undefined;
   for (;;) {
-    await sleep(LOOK_MS, undefined, { signal, ref: false }).catch(() => {}); // checked below
+    await sleep(POLL_MS, undefined, { signal, ref: false }).catch(() => {}); // checked below
     if (signal.aborted) return;
     try {
       const next = await readCredentials(files);
-      told = undefined;
+      lastProblem = undefined;
       if (next.cert.equals(served.cert) && next.key.equals(served.key)) continue;
       server.setSecureContext(next);
       served = next;
-      log.info(files, 'another certificate is served');
+      log.info(files, 'serving a new certificate');
     } catch (error) {
       const problem = messageOf(error);
-      if (problem !== told) log.warn(files, `the last certificate is served on: ${problem}`);
-      told = problem;
+      if (problem !== lastProblem) log.warn(files, `still serving the previous certificate: ${problem}`);
+      lastProblem = problem;
     }
   }
 }

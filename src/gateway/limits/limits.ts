@@ -28,7 +28,7 @@ export function limitCallers(config: Config): CallerLimits {
   const { limits } = config;
   const bytes = limits.bodiesMb * MB;
   const bodies = new Shares('bytes of request bodies', { all: bytes, one: Math.floor(bytes * SHARE_OF_BODIES) });
-  const turns = new Shares('requests that are being answered', {
+  const requests = new Shares('concurrent requests', {
     all: Number.POSITIVE_INFINITY,
     one: limits.callerRequests,
   });
@@ -40,16 +40,16 @@ export function limitCallers(config: Config): CallerLimits {
     standardHeaders: 'draft-8',
     legacyHeaders: false,
     identifier: 'caller',
-    validate: false, // it would look for proxies, of which only the configuration knows
+    validate: false, // it would check for proxies, which only the configuration knows
     keyGenerator: limitKey,
     handler: (_req, res, next) => {
-      const message = `you have sent more than ${limits.rateLimit} requests within a minute: try again later`;
+      const message = `more than ${limits.rateLimit} requests in a minute: try again later`;
       next(new HttpError(429, message, { 'Retry-After': String(res.getHeader('Retry-After') ?? 60) }));
     },
   });
   const enter: RequestHandler = (req, res, next) => {
     const key = limitKey(req);
-    beginTurn(res, turns.take(key));
+    countRequest(res, requests.take(key));
     limitBody(req, () => createRoom(res, (size) => bodies.take(key, size)));
     next();
   };
@@ -61,11 +61,11 @@ export function limitCallers(config: Config): CallerLimits {
 /** Counts a body's memory until its request is answered and its work is done. */
 function createRoom(res: ServerResponse, take: (bytes: number) => () => void): BodyRoom {
   const taken: (() => void)[] = [];
-  const give = () => {
+  const release = () => {
     for (const each of taken.splice(0)) each();
   };
-  onceOver(res, give);
-  return { take: (bytes) => void taken.push(take(bytes)), give };
+  onceClosed(res, release);
+  return { take: (bytes) => void taken.push(take(bytes)), release };
 }
 
 type Take = (req: IncomingMessage) => () => void;
@@ -122,16 +122,16 @@ export class Shares {
 
   /** @returns a function that releases it; a second call does nothing. @throws HttpError 429, 503 */
   take(caller: string, amount = 1): () => void {
-    const give = this.tryTake(caller, amount);
-    if (give) return give;
+    const release = this.tryTake(caller, amount);
+    if (release) return release;
     const headers = { 'Retry-After': '5' };
     if ((this.counts.get(caller) ?? 0) + amount > this.most.one) {
-      throw new HttpError(429, `you have ${this.most.one} ${this.what} already: try again later`, headers);
+      throw new HttpError(429, `you already have ${this.most.one} ${this.what}: try again later`, headers);
     }
-    throw new HttpError(503, `there are too many ${this.what}: try again later`, headers);
+    throw new HttpError(503, `too many ${this.what}: try again later`, headers);
   }
 
-  /** Does the same; undefined if there is no room. */
+  /** Returns undefined instead of throwing. */
   tryTake(caller: string, amount = 1): (() => void) | undefined {
     const own = (this.counts.get(caller) ?? 0) + amount;
     if (own > this.most.one || this.count + amount > this.most.all) return undefined;
@@ -149,32 +149,32 @@ export class Shares {
   }
 }
 
-const turns = new WeakMap<ServerResponse, () => void>();
+const counted = new WeakMap<ServerResponse, () => void>();
 
 /** Counts a request until its response. */
-function beginTurn(res: ServerResponse, give: () => void): void {
-  turns.set(res, give);
-  onceOver(res, give);
+function countRequest(res: ServerResponse, release: () => void): void {
+  counted.set(res, release);
+  onceClosed(res, release);
 }
 
 /** Ends the count of a request that becomes a stream, which has its own limit. */
-export function endTurn(res: ServerResponse): void {
-  turns.get(res)?.();
+export function stopCountingRequest(res: ServerResponse): void {
+  counted.get(res)?.();
 }
 
-interface Kept {
+interface HeldLimits {
   count: number;
-  gives: (() => void)[];
+  releases: (() => void)[];
 }
 
-const keeping = new WeakMap<ServerResponse, Kept>();
+const holding = new WeakMap<ServerResponse, HeldLimits>();
 
-/** Releases a request's resources once it is answered, unless `keepTurn` keeps them longer. */
-function onceOver(res: ServerResponse, give: () => void): void {
+/** Releases a request's resources when its response closes, unless `holdLimits` keeps them longer. */
+function onceClosed(res: ServerResponse, release: () => void): void {
   res.once('close', () => {
-    const kept = keeping.get(res);
-    if (kept) kept.gives.push(give);
-    else give();
+    const kept = holding.get(res);
+    if (kept) kept.releases.push(release);
+    else release();
   });
 }
 
@@ -182,29 +182,29 @@ function onceOver(res: ServerResponse, give: () => void): void {
  * Keeps a request's resources while its work continues after the response or a disconnect.
  * @returns a function that ends that; a second call does nothing
  */
-export function keepTurn(res: ServerResponse): () => void {
-  const kept = keeping.get(res) ?? { count: 0, gives: [] };
-  keeping.set(res, kept);
+export function holdLimits(res: ServerResponse): () => void {
+  const kept = holding.get(res) ?? { count: 0, releases: [] };
+  holding.set(res, kept);
   kept.count++;
   let isKept = true;
   return () => {
     if (!isKept) return;
     isKept = false;
     if (--kept.count > 0) return;
-    keeping.delete(res);
-    for (const give of kept.gives.splice(0)) give();
+    holding.delete(res);
+    for (const release of kept.releases.splice(0)) release();
   };
 }
 
-/** Descriptors other than connections: 24 to the database, the process's own, and some for each drive. */
-const KEPT_DESCRIPTORS = 100;
-const KEPT_FOR_DRIVE = 4;
+/** Descriptors for other uses: 24 database connections, the process itself, and some for each drive. */
+const RESERVED_DESCRIPTORS = 100;
+const RESERVED_FOR_DRIVE = 4;
 
 const LEAST_CONNECTIONS = 16;
 
-/** Returns how many connections may be open. @param descriptors what the process may have open; undefined if that is unknown */
+/** Returns the limit of open connections. @param descriptors limit of open files; undefined if unknown */
 export function countConnections({ limits, drives }: Pick<Config, 'limits' | 'drives'>, descriptors?: number): number {
-  const kept = KEPT_DESCRIPTORS + limits.longLists + KEPT_FOR_DRIVE * drives;
+  const kept = RESERVED_DESCRIPTORS + limits.longLists + RESERVED_FOR_DRIVE * drives;
   const free = (descriptors ?? Number.POSITIVE_INFINITY) - kept;
   return Math.max(LEAST_CONNECTIONS, Math.min(limits.connections, free));
 }
@@ -226,8 +226,8 @@ function limitConnections(server: Server, config: Config): void {
   server.on('connection', (socket: Socket) => {
     // a listed proxy's connections belong to all its clients
     if (isOfProxies || isProxy(normalAddress(socket.remoteAddress ?? ''))) return;
-    const give = shares.tryTake(addressKey(socket.remoteAddress));
-    if (give) socket.once('close', give);
+    const release = shares.tryTake(addressKey(socket.remoteAddress));
+    if (release) socket.once('close', release);
     else socket.destroy();
   });
 }
@@ -245,34 +245,34 @@ function readDescriptorLimit(): number | undefined {
 /**
  * Requests of one connection that may wait. Node.js parses all of one read, some thousands, before it can be paused.
  */
-const MOST_WAITING = 100;
+const MAX_WAITING = 100;
 
-interface Line {
+interface Pipeline {
   current: ServerResponse;
   waiting: { req: IncomingMessage; res: ServerResponse }[];
 }
 
-const lines = new WeakMap<Socket, Line>();
+const pipelines = new WeakMap<Socket, Pipeline>();
 
 /** Returns whether a connection has an incomplete response. */
 export function isAnswering(socket: Socket): boolean {
-  return lines.get(socket)?.current.headersSent === true;
+  return pipelines.get(socket)?.current.headersSent === true;
 }
 
 /**
- * Starts the requests of a connection one after another, as they are answered (RFC 9112, 9.3.2). Node.js starts all
- * pipelined requests. A response behind one that breaks off would never close, and never release its limits. A
- * connection with more than `MOST_WAITING` waiting requests is closed.
+ * Starts the requests of a connection one after another (RFC 9112, 9.3.2). Node.js starts all pipelined requests at
+ * once. If one response were interrupted, the next would never close and never release its limits. Closes a connection
+ * with more than `MAX_WAITING` waiting requests.
  */
-export function answerInTurn(answer: RequestListener): RequestListener {
-  const begin = (req: IncomingMessage, res: ServerResponse, { waiting }: Pick<Line, 'waiting'>) => {
+export function answerInOrder(answer: RequestListener): RequestListener {
+  const begin = (req: IncomingMessage, res: ServerResponse, { waiting }: Pick<Pipeline, 'waiting'>) => {
     const { socket } = req;
     const line = { current: res, waiting };
-    lines.set(socket, line);
+    pipelines.set(socket, line);
     res.once('close', () => {
       const next = isOver(socket) ? undefined : waiting.shift();
       if (next) begin(next.req, next.res, line);
-      else lines.delete(socket);
+      else pipelines.delete(socket);
       if (waiting.length === 0) socket.resume();
     });
     answer(req, res);
@@ -282,9 +282,9 @@ export function answerInTurn(answer: RequestListener): RequestListener {
   return (req, res) => {
     const { socket } = req;
     if (isOver(socket)) return;
-    const line = lines.get(socket);
+    const line = pipelines.get(socket);
     if (!line) return begin(req, res, { waiting: [] });
-    if (line.waiting.length >= MOST_WAITING) return void socket.destroy();
+    if (line.waiting.length >= MAX_WAITING) return void socket.destroy();
     line.waiting.push({ req, res });
     socket.pause();
   };

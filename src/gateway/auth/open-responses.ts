@@ -1,0 +1,113 @@
+/** Ends open responses, such as lists and streams, when their caller is no longer valid. */
+import type { Response } from 'express';
+import type { Caller } from '../../core/caller.js';
+import { logFailure } from '../../core/errors.js';
+import { addSeconds, isBefore } from '../../core/time.js';
+import { type Rights, readRights } from '../../domain/access/members.js';
+import { findEnded } from '../../domain/access/tokens.js';
+import type { Context } from '../../domain/context.js';
+
+/** Half of the documented delay, because a check may fail. */
+const CHECK_MS = 2000;
+
+/**
+ * A proxy's authentication, groups included, is valid for one request; a stream must reconnect after this time. Its
+ * client misses no event.
+ */
+const PROXIED_SECONDS = 900;
+
+interface Followed {
+  caller: Caller;
+  streamsUntil: string | undefined;
+}
+
+const isStream = ({ locals }: Response): boolean => locals.isStream === true;
+
+export class OpenResponses {
+  private readonly ctx: Context;
+  private readonly open = new Map<Response, Followed>();
+  private readonly timer: NodeJS.Timeout;
+  private readonly unsubscribe: () => void;
+  private checking: Promise<void> = Promise.resolve();
+  /** Since the last check. */
+  private haveRightsChanged = false;
+  /** The version of the rights of anonymous callers at the last check. */
+  private openRights: string | undefined;
+
+  constructor(ctx: Context) {
+    this.ctx = ctx;
+    this.timer = setInterval(() => this.checkSoon(), CHECK_MS).unref();
+    const unsubscribes = [
+      ctx.events.onRing('access', () => this.checkSoon()),
+      ctx.events.onRing('rights', () => {
+        this.haveRightsChanged = true;
+        this.checkSoon();
+      }),
+    ];
+    this.unsubscribe = () => {
+      for (const unsubscribe of unsubscribes) unsubscribe();
+    };
+  }
+
+  follow(res: Response, caller: Caller): void {
+    const isProxied = caller.way === 'proxy' || caller.way === 'certificate';
+    this.open.set(res, { caller, streamsUntil: isProxied ? addSeconds(this.ctx.now(), PROXIED_SECONDS) : undefined });
+    res.once('close', () => this.open.delete(res));
+    if (res.closed) this.open.delete(res);
+  }
+
+  close(): void {
+    clearInterval(this.timer);
+    this.unsubscribe();
+  }
+
+  /** Ends the streams of callers whose rights have changed: they reconnect with their new rights. */
+  private async endChanged(): Promise<void> {
+    const known = new Map<string, Promise<Rights>>();
+    // anonymous callers have no stored version, so the last check's is compared; the first check may end a stream
+    // needlessly
+    const seen = this.openRights;
+    const { version: open } = await readRights(this.ctx, 'anybody', []);
+    for (const [res, { caller }] of this.open) {
+      const { way, name, groups, rights } = caller;
+      const key = JSON.stringify([name, groups]);
+      const found = known.get(key) ?? readRights(this.ctx, name, groups);
+      known.set(key, found);
+      if ((await found).version === (way === 'open' ? seen : rights)) continue;
+      // a response that becomes a stream later ends then; other responses finish with the old rights
+      if (isStream(res)) res.destroy();
+      else res.locals.isStale = true;
+    }
+    this.openRights = open;
+  }
+
+  private checkSoon(): void {
+    this.checking = this.checking.then(() => this.endInvalid());
+  }
+
+  /** Both parts are tried again at the next check if they fail. */
+  private async endInvalid(): Promise<void> {
+    try {
+      await this.endUnknown();
+      if (!this.haveRightsChanged) return;
+      this.haveRightsChanged = false;
+      await this.endChanged();
+    } catch (error) {
+      this.haveRightsChanged = true;
+      logFailure(this.ctx.log, error, 'cannot check whether callers are still valid; retrying');
+    }
+  }
+
+  private async endUnknown(): Promise<void> {
+    const now = this.ctx.now();
+    const ids = new Set([...this.open.values()].flatMap(({ caller }) => caller.tokenId ?? []));
+    const ended = ids.size > 0 ? await findEnded(this.ctx, [...ids]) : new Set<number>();
+    const isPast = (time: string | undefined) => time !== undefined && !isBefore(now, time);
+    for (const [res, { caller, streamsUntil }] of this.open) {
+      const { tokenId, expiresAt } = caller;
+      const isOver = isPast(expiresAt) || (isStream(res) && isPast(streamsUntil));
+      // the client sees that the response is incomplete, and gets the reason when it reconnects
+      if (isOver || (tokenId !== undefined && ended.has(tokenId))) res.destroy();
+    }
+  }
+}
