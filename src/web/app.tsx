@@ -1,11 +1,11 @@
 import { Provider } from '@urql/preact';
 import { useEffect, useState } from 'preact/hooks';
 import { CallerGate } from './caller';
-import { type Line, openClient } from './client';
+import { type ConnectionState, openClient } from './client';
 import { Frame } from './frame';
 import { watchSession } from './session';
 
-/** Whoever signs in or out begins anew: nothing that one user was shown is there for the next. */
+/** The dashboard. Each sign-in or sign-out discards all state, so that no user sees data of another one. */
 export function App() {
   const [round, setRound] = useState(0);
   useEffect(() => watchSession(() => setRound((before) => before + 1)), []);
@@ -13,13 +13,13 @@ export function App() {
 }
 
 function Connected() {
-  const [line, setLine] = useState<Line>('open');
-  const [opened] = useState(() => openClient(setLine));
+  const [connection, setConnection] = useState<ConnectionState>('open');
+  const [opened] = useState(() => openClient(setConnection));
   useEffect(() => () => opened.close(), [opened]);
   return (
     <Provider value={opened.client}>
       <CallerGate>
-        <Frame line={line} />
+        <Frame connection={connection} />
       </CallerGate>
     </Provider>
   );

@@ -1,19 +1,19 @@
-/** Who uses the page: the gateway says it, and what the page shows follows from it. What a caller may do is decided there, not here. */
+/** The signed-in user, as the gateway reports it. Views depend on it, but the gateway alone decides what a user may do. */
 import { type ComponentChildren, createContext } from 'preact';
 import { useContext } from 'preact/hooks';
 import { CallerDocument, type CallerQuery } from '../generated/web-operations';
-import { useLook } from './look';
 import { Problem } from './parts/problem';
 import { SignIn } from './sign-in';
+import { useViewQuery } from './view-query';
 
 export interface Caller {
   name: string;
   way: string;
   isReadOnly: boolean;
   isOperator: boolean;
-  /** May see all that operators see. */
+  /** Whether the user may see the views of operators. */
   seesSite: boolean;
-  /** Quotas that may be used, or seen, the first hundred by name. */
+  /** The first hundred quotas that the user may use or see, by name. */
   quotas: { user: string; size: string; used: string }[];
 }
 
@@ -21,12 +21,12 @@ const CallerContext = createContext<Caller | undefined>(undefined);
 
 export function useCaller(): Caller {
   const caller = useContext(CallerContext);
-  if (!caller) throw new Error('the caller is not known here');
+  if (!caller) throw new Error('useCaller needs a CallerGate above it');
   return caller;
 }
 
 export function CallerGate({ children }: { children: ComponentChildren }) {
-  const { data, error, isFetching, again } = useLook(CallerDocument, {});
+  const { data, error, isFetching, again } = useViewQuery(CallerDocument, {});
   if (error?.response?.status === 401) return <SignIn />;
   if (data) return <CallerContext.Provider value={toCaller(data)}>{children}</CallerContext.Provider>;
   if (isFetching || !error) return <p class="lone">…</p>;

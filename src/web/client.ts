@@ -4,14 +4,14 @@ import { createClient as createStream } from 'graphql-sse';
 import { messageOf } from './parts/problem';
 import { dropToken, isSignedIn, readToken } from './session';
 
-/** Relative to the page, wherever it is served. */
+/** Returns the URL of a path relative to the page. */
 export const at = (path: string): string => new URL(path, document.baseURI).href;
 
-/** State of the connection to the gateway, for people. */
-export type Line = 'open' | 'broken';
+/** State of the connection to the gateway. */
+export type ConnectionState = 'open' | 'broken';
 
-/** All pages of a restarted gateway reconnect within seconds, but not all at once. */
-const LONGEST_PAUSE_MS = 10_000;
+/** After a restart of the gateway, all pages reconnect within this time, at random moments. */
+const MAX_PAUSE_MS = 10_000;
 
 /** The first header prevents the browser's own login dialog. */
 export const sentHeaders = async (): Promise<Record<string, string>> => {
@@ -21,12 +21,12 @@ export const sentHeaders = async (): Promise<Record<string, string>> => {
 };
 
 /** The gateway rejects the token: the user must sign in again. */
-function leave(why: string): void {
+function signOut(why: string): void {
   if (isSignedIn()) dropToken(why);
 }
 
-/** @param onLine called when the stream breaks and when it is back */
-export function openClient(onLine: (line: Line) => void): { client: Client; close(): void } {
+/** @param onConnection called when the stream breaks and when it is back */
+export function openClient(onConnection: (connection: ConnectionState) => void): { client: Client; close(): void } {
   const stream = createStream({
     url: at('graphql/stream'),
     singleConnection: true,
@@ -35,16 +35,16 @@ export function openClient(onLine: (line: Line) => void): { client: Client; clos
     headers: sentHeaders,
     fetchFn: async (input: RequestInfo, init?: RequestInit) => {
       const response = await fetch(input, init);
-      if (response.status === 401) leave('Your sign-in is not known any more.');
+      if (response.status === 401) signOut('Your sign-in is no longer valid.');
       return response;
     },
     retryAttempts: Number.POSITIVE_INFINITY,
     retry: async (retries) => {
-      onLine('broken');
-      const ms = Math.min(LONGEST_PAUSE_MS, 250 * 2 ** retries);
+      onConnection('broken');
+      const ms = Math.min(MAX_PAUSE_MS, 250 * 2 ** retries);
       await new Promise((resolve) => setTimeout(resolve, ms * (0.5 + Math.random() / 2)));
     },
-    on: { connected: () => onLine('open') },
+    on: { connected: () => onConnection('open') },
   });
   const options: ClientOptions = {
     url: at('graphql'),
@@ -54,7 +54,7 @@ export function openClient(onLine: (line: Line) => void): { client: Client; clos
     exchanges: [
       mapExchange({
         onError(error) {
-          if (error.response?.status === 401) leave(messageOf(error));
+          if (error.response?.status === 401) signOut(messageOf(error));
         },
       }),
       fetchExchange,

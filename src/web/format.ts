@@ -29,14 +29,14 @@ export function formatSpanEnd(at: number, lengthMs: number): string {
   return new Date(at).toLocaleDateString(undefined, { dateStyle: 'medium' });
 }
 
-/** Units, their seconds, and how many of them are told as such. */
+/** Units, their seconds, and the largest number that is shown in each. */
 const STEPS: [Intl.RelativeTimeFormatUnit, number, number][] = [
   ['second', 1, 60],
   ['minute', 60, 60],
   ['hour', 3600, 48],
 ];
 
-/** A number this small would be outdated before it is read. */
+/** Shorter spans are shown without a number, which would soon be outdated. */
 const NOW_SECONDS = 30;
 
 /** `in 3 hours`, `2 days ago`, to the nearest; `just now`, `in a moment`. @param at @param now milliseconds */

@@ -1,11 +1,10 @@
-/** What stands around every view: where one can go, who one is, and whether the line to the gateway holds. */
+/** The frame of every view: navigation, the user, and the state of the connection to the gateway. */
 import type { JSX } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import { FenceDocument } from '../generated/web-operations';
 import { useCaller } from './caller';
-import type { Line } from './client';
+import type { ConnectionState } from './client';
 import { useRequestChanges } from './live-site';
-import { useLook } from './look';
 import { FilesPage } from './pages/files';
 import { QuotasPage } from './pages/quotas';
 import { RequestPage } from './pages/request';
@@ -19,11 +18,12 @@ import { Title } from './parts/title';
 import { linkTo, replaceRoute, useRoute } from './route';
 import { dropToken, isSignedIn } from './session';
 import { SignIn } from './sign-in';
+import { useViewQuery } from './view-query';
 
 interface View {
   name: string;
   title: string;
-  /** @param rest what follows the name in the address */
+  /** @param rest parts of the address after the name */
   show(rest: string[]): JSX.Element;
   isForSite?: boolean;
   isForOperators?: boolean;
@@ -38,7 +38,7 @@ const views: View[] = [
   },
   { name: 'quotas', title: 'Quotas', show: ([user]) => <QuotasPage user={user} /> },
   { name: 'plan', title: 'Drives and queue', show: () => <PlanPage />, isForSite: true },
-  { name: 'curves', title: 'Curves', show: () => <CurvesPage />, isForSite: true },
+  { name: 'curves', title: 'Charts', show: () => <CurvesPage />, isForSite: true },
   { name: 'volumes', title: 'Volumes', show: () => <VolumesPage />, isForSite: true },
   { name: 'disks', title: 'Disks', show: () => <DisksPage />, isForSite: true },
   { name: 'libraries', title: 'Libraries', show: () => <LibrariesPage />, isForSite: true },
@@ -49,10 +49,10 @@ const views: View[] = [
   { name: 'audit', title: 'Audit', show: () => <AuditPage />, isForSite: true, isForOperators: true },
 ];
 
-/** A view with nothing live in it has a line to the gateway as well, so that whoever looks at it is told when that breaks. */
+/** Views without live data subscribe too, so that a lost connection is shown in every view. */
 const ignore = () => {};
 
-export function Frame({ line }: { line: Line }) {
+export function Frame({ connection }: { connection: ConnectionState }) {
   const caller = useCaller();
   const { parts, search } = useRoute();
   useRequestChanges(ignore);
@@ -69,21 +69,23 @@ export function Frame({ line }: { line: Line }) {
           Tapegate
         </a>
         <Views label="Views" views={shown.filter(({ isForSite }) => !isForSite)} current={view} />
-        <Who />
+        <CurrentUser />
         {caller.seesSite && <Views label="Site" views={shown.filter(({ isForSite }) => isForSite)} current={view} />}
       </header>
       <p class="line" role="status">
-        {line === 'broken' ? 'The line to the gateway is broken: what you see may be old. It is tried again.' : ''}
+        {connection === 'broken'
+          ? 'The connection to the gateway is lost: this page may be out of date. Reconnecting …'
+          : ''}
       </p>
       <Fence />
       <Main place={parts.join('/')}>
-        {view ? view.show(parts.slice(1)) : <Title text="There is nothing at this address." />}
+        {view ? view.show(parts.slice(1)) : <Title text="This page does not exist." />}
       </Main>
     </>
   );
 }
 
-/** Returns to the view from which the user went to sign in. */
+/** Returns to the view that led to the sign-in. */
 function SignedIn({ from }: { from: string }) {
   useEffect(() => replaceRoute(from.startsWith('#') ? from : '#/'), [from]);
   return null;
@@ -92,7 +94,7 @@ function SignedIn({ from }: { from: string }) {
 const FENCE_MS = 10_000;
 
 function Fence() {
-  const { data, again } = useLook(FenceDocument, {});
+  const { data, again } = useViewQuery(FenceDocument, {});
   useEffect(() => {
     const timer = setInterval(again, FENCE_MS);
     return () => clearInterval(timer);
@@ -100,7 +102,7 @@ function Fence() {
   if (!data?.fence) return null;
   return (
     <p class="line" role="alert">
-      This Tapegate is fenced: {data.fence}. It takes requests, but restores, removes and sends nothing until an
+      This Tapegate is fenced: {data.fence}. It accepts requests, but does not restore, remove or send anything until an
       operator runs “tapegate takeover”.
     </p>
   );
@@ -118,7 +120,7 @@ function Views({ label, views, current }: { label: string; views: readonly View[
   );
 }
 
-/** Whoever cannot see is told of a new view by its title, and goes on reading there. */
+/** Moves the focus to a new view, so that a screen reader reads its title. */
 function Main({ place, children }: { place: string; children: JSX.Element }) {
   const main = useRef<HTMLElement>(null);
   const before = useRef(place);
@@ -133,7 +135,7 @@ function Main({ place, children }: { place: string; children: JSX.Element }) {
   );
 }
 
-function Who() {
+function CurrentUser() {
   const { name, isOperator, way } = useCaller();
   const isUnknown = way === 'open' || way === 'legacy';
   return (

@@ -1,18 +1,18 @@
-/** What is live beside single requests: lists are read again when the gateway says that something in them is new. */
+/** Reloads lists when the gateway reports a change of their contents. */
 import type { AnyVariables, TypedDocumentNode } from '@urql/core';
 import { useClient } from '@urql/preact';
 import { useEffect } from 'preact/hooks';
 import { RequestChangesDocument, SiteChangesDocument, type SitePart } from '../generated/web-operations';
-import { type Look, useLook } from './look';
+import { useViewQuery, type ViewQuery } from './view-query';
 
-/** A look at some parts of the site, which is taken again when one of them has changed. */
-export function useSiteLook<Data, Variables extends AnyVariables>(
+/** Runs a query, and repeats it when one of the parts of the site has changed. */
+export function useSiteQuery<Data, Variables extends AnyVariables>(
   query: TypedDocumentNode<Data, Variables>,
   variables: Variables,
   ...parts: SitePart[]
-): Look<Data> {
+): ViewQuery<Data> {
   const client = useClient();
-  const look = useLook(query, variables);
+  const look = useViewQuery(query, variables);
   const { again } = look;
   const key = parts.join();
   useEffect(() => {
@@ -25,15 +25,18 @@ export function useSiteLook<Data, Variables extends AnyVariables>(
 }
 
 /**
- * Calls when a request that the caller may see was made, was changed or has ended.
- * @param id only of this one
+ * Calls back when a request that the user may see was made, was changed or has ended.
+ * @param id limits this to one request
  */
 export function useRequestChanges(again: () => void, id?: number): void {
   const client = useClient();
   useEffect(() => {
     const { unsubscribe } = client.subscription(RequestChangesDocument, {}).subscribe(({ data }) => {
-      const told = data?.requestChanges;
-      if (told && (id === undefined || told.hasMore || told.requests.some(({ requestId }) => requestId === id)))
+      const changes = data?.requestChanges;
+      if (
+        changes &&
+        (id === undefined || changes.hasMore || changes.requests.some(({ requestId }) => requestId === id))
+      )
         again();
     });
     return unsubscribe;

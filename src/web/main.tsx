@@ -1,13 +1,13 @@
 /** Starts the page, and completes a sign-in after the redirect of an identity provider. */
 import { render } from 'preact';
 import { App } from './app';
-import { dropToken, keepToken } from './session';
+import { dropToken, storeToken } from './session';
 
 async function start(root: Element): Promise<void> {
   // the code for sign-in is loaded only if the address shows a redirect
   if (new URLSearchParams(location.search).has('state')) {
     const { finishSignIn } = await import('./oidc');
-    const problem = await finishSignIn(keepToken);
+    const problem = await finishSignIn(storeToken);
     if (problem !== undefined) dropToken(problem);
   }
   render(<App />, root);

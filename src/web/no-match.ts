@@ -1,11 +1,11 @@
-/** Why there may be no file, for whoever has mistyped something. */
+/** Explains why a search finds no file, in case the text was mistyped. */
 
-/** Of a text that was looked for in paths. */
-export const tellNoMatch = (text: string): string =>
-  `no file of the catalogue has ${JSON.stringify(text)} in its path ${tellExactness(text)}`;
+/** Describes a search for a text in paths that found nothing. */
+export const describeNoMatch = (text: string): string =>
+  `no file in the catalogue has ${JSON.stringify(text)} in its path ${describeMatching(text)}`;
 
-/** @param text as it was typed */
-export function tellExactness(text: string): string {
-  const wildcards = /[*?[\]]/.test(text) ? ', and * ? [ ] stand for themselves' : '';
-  return `(upper and lower case differ${wildcards})`;
+/** Describes how text matches paths. @param text as it was typed */
+export function describeMatching(text: string): string {
+  const wildcards = /[*?[\]]/.test(text) ? '; * ? [ ] are literal' : '';
+  return `(case-sensitive${wildcards})`;
 }

@@ -1,9 +1,9 @@
-/** The time that passes while somebody looks at the page. */
+/** The current time, updated while a page is open. */
 import { useEffect, useState } from 'preact/hooks';
 
 const STEP_MS = 10_000;
 
-/** The browser's time in milliseconds, as it is whenever something is shown anew, for what is told as a span. */
+/** Returns the browser's time in milliseconds, and renders again every 10 s so that relative times stay correct. */
 export function useNow(): number {
   const [, step] = useState(0);
   useEffect(() => {

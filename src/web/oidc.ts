@@ -19,15 +19,15 @@ export interface Providers {
   audience: string;
 }
 
-/** Kept while the user is at the provider. */
-interface Started {
+/** State that is stored while the user is at the provider. */
+interface PendingSignIn {
   issuer: string;
   verifier: string;
   state: string;
   nonce: string;
   /** The page's location to return to. */
   hash: string;
-  isForLong: boolean;
+  isPersistent: boolean;
 }
 
 const KEY = 'tapegate.sign-in';
@@ -49,13 +49,13 @@ const ISSUER = 'issuer';
 export async function findProviders(): Promise<Providers | undefined> {
   const response = await fetch(new URL('.well-known/oauth-protected-resource', document.baseURI));
   if (!response.ok) return undefined;
-  const told = await response.json();
-  const { authorization_servers: issuers, tapegate_client_id: clientId, tapegate_audience: audience } = told;
+  const metadata = await response.json();
+  const { authorization_servers: issuers, tapegate_client_id: clientId, tapegate_audience: audience } = metadata;
   return Array.isArray(issuers) && clientId && audience ? { issuers, clientId, audience } : undefined;
 }
 
 /** Redirects to the provider. @throws Error with a message for people */
-export async function startSignIn(providers: Providers, issuer: string, isForLong: boolean): Promise<void> {
+export async function startSignIn(providers: Providers, issuer: string, isPersistent: boolean): Promise<void> {
   const oauth = await import('oauth4webapi');
   const server = await describe(issuer);
   const [verifier, state, nonce] = [
@@ -63,10 +63,10 @@ export async function startSignIn(providers: Providers, issuer: string, isForLon
     oauth.generateRandomState(),
     oauth.generateRandomNonce(),
   ];
-  if (server.authorization_endpoint === undefined) throw new Error(`${issuer} has no page to sign in at.`);
+  if (server.authorization_endpoint === undefined) throw new Error(`${issuer} has no sign-in page.`);
   const url = new URL(server.authorization_endpoint);
   const known = server.scopes_supported;
-  const asked = {
+  const parameters = {
     client_id: providers.clientId,
     response_type: 'code',
     redirect_uri: redirectUri(providers, issuer),
@@ -75,46 +75,46 @@ export async function startSignIn(providers: Providers, issuer: string, isForLon
     code_challenge_method: 'S256',
     state,
     nonce,
-    prompt: 'consent', // without it, many give no token that lasts
+    prompt: 'consent', // many providers return a refresh token only after consent
     ...targetOf(providers),
   };
-  for (const [name, value] of Object.entries(asked)) url.searchParams.set(name, value);
-  const started: Started = { issuer, verifier, state, nonce, hash: location.hash, isForLong };
-  sessionStorage.setItem(KEY, JSON.stringify(started));
+  for (const [name, value] of Object.entries(parameters)) url.searchParams.set(name, value);
+  const pending: PendingSignIn = { issuer, verifier, state, nonce, hash: location.hash, isPersistent };
+  sessionStorage.setItem(KEY, JSON.stringify(pending));
   location.assign(url);
 }
 
 /**
  * Completes a sign-in after the provider's redirect.
- * @param keep stores the token, for this tab or for long
+ * @param store stores the token, for this tab or for long
  * @returns the error for people; undefined after success, or without a redirect
  */
 export async function finishSignIn(
-  keep: (token: StoredToken, isForLong: boolean) => void,
+  store: (token: StoredToken, isPersistent: boolean) => void,
 ): Promise<string | undefined> {
-  const kept = sessionStorage.getItem(KEY);
+  const stored = sessionStorage.getItem(KEY);
   const here = new URL(location.href);
   const isBack = here.searchParams.has('state') && (here.searchParams.has('code') || here.searchParams.has('error'));
-  if (kept === null || !isBack) return undefined;
+  if (stored === null || !isBack) return undefined;
   sessionStorage.removeItem(KEY);
-  const started = JSON.parse(kept) as Started;
+  const pending = JSON.parse(stored) as PendingSignIn;
   // a code is valid once, and must not be in a copied URL
-  history.replaceState(null, '', `${here.pathname}${started.hash}`);
+  history.replaceState(null, '', `${here.pathname}${pending.hash}`);
   try {
     const providers = await findProviders();
-    if (!providers) return 'The gateway takes nobody who signs in that way any more.';
+    if (!providers) return 'The gateway no longer accepts this way of signing in.';
     const answering = here.searchParams.get(ISSUER);
-    if (providers.issuers.length > 1 && answering !== started.issuer)
-      throw new Error(`the answer is from ${answering ?? 'an unknown provider'}`);
-    keep(await exchange(providers, started, here), started.isForLong);
+    if (providers.issuers.length > 1 && answering !== pending.issuer)
+      throw new Error(`the response is from ${answering ?? 'an unknown provider'}`);
+    store(await exchange(providers, pending, here), pending.isPersistent);
     return undefined;
   } catch (error) {
-    return `Signing in at ${started.issuer} did not work: ${error instanceof Error ? error.message : error}`;
+    return `Signing in at ${pending.issuer} failed: ${error instanceof Error ? error.message : error}`;
   }
 }
 
-async function exchange(providers: Providers, started: Started, here: URL): Promise<StoredToken> {
-  const { issuer, verifier, state, nonce } = started;
+async function exchange(providers: Providers, pending: PendingSignIn, here: URL): Promise<StoredToken> {
+  const { issuer, verifier, state, nonce } = pending;
   const { oauth, server, client, options } = await prepare(providers, issuer);
   const parameters = oauth.validateAuthResponse(server, client, here, state);
   const response = await oauth.authorizationCodeGrantRequest(
@@ -127,27 +127,27 @@ async function exchange(providers: Providers, started: Started, here: URL): Prom
     options,
   );
   const answer = await oauth.processAuthorizationCodeResponse(server, client, response, { expectedNonce: nonce });
-  return toKept(answer, issuer);
+  return toStored(answer, issuer);
 }
 
 /** Exchanges a refresh token. @throws Error if the provider rejects it */
 export async function renew({ issuer, refreshToken }: StoredToken): Promise<StoredToken> {
   const providers = await findProviders();
-  if (!providers || issuer === undefined || refreshToken === undefined) throw new Error('there is no next token');
+  if (!providers || issuer === undefined || refreshToken === undefined) throw new Error('the token cannot be renewed');
   const { oauth, server, client, options } = await prepare(providers, issuer);
   const response = await oauth.refreshTokenGrantRequest(server, client, oauth.None(), refreshToken, options);
-  const next = toKept(await oauth.processRefreshTokenResponse(server, client, response), issuer);
+  const next = toStored(await oauth.processRefreshTokenResponse(server, client, response), issuer);
   return { ...next, refreshToken: next.refreshToken ?? refreshToken };
 }
 
-/** Returns what a request for a token of an issuer needs. */
+/** Prepares a token request to an issuer. */
 async function prepare(providers: Providers, issuer: string) {
   const oauth = await import('oauth4webapi');
   const options = { ...(await optionsFor(issuer)), additionalParameters: targetOf(providers) };
   return { oauth, server: await describe(issuer), client: { client_id: providers.clientId }, options };
 }
 
-function toKept(answer: TokenEndpointResponse, issuer: string): StoredToken {
+function toStored(answer: TokenEndpointResponse, issuer: string): StoredToken {
   const { access_token: token, refresh_token: refreshToken, expires_in: seconds } = answer;
   const expiresAt = seconds === undefined ? undefined : Date.now() + seconds * 1000;
   return { token, issuer, refreshToken, expiresAt };

@@ -1,10 +1,10 @@
-/** Where in the page somebody is: what stands behind `#` in the address, so that a link or a bookmark leads there again. */
+/** The current view and its search, stored after `#` in the address so that links and bookmarks work. */
 import { useEffect, useState } from 'preact/hooks';
 
 export interface Route {
   /** `['requests', '12']`; empty for the first page. */
   parts: string[];
-  /** What was chosen there. */
+  /** Filters of the view. */
   search: URLSearchParams;
 }
 
@@ -13,7 +13,7 @@ export function parseRoute(hash: string): Route {
   return { parts: path.split('/').filter(Boolean).map(decode), search: new URLSearchParams(search) };
 }
 
-/** What is typed by hand may be no encoding at all. */
+/** Returns an invalid encoding, such as one typed by a user, unchanged. */
 function decode(part: string): string {
   try {
     return decodeURIComponent(part);
@@ -42,7 +42,7 @@ export function useRoute(): Route {
 
 const TYPED = 'typed';
 
-/** Changes what is chosen in a view. Each choice is a step in the browser's history; letters typed in a row are one. */
+/** Changes the filters of a view. Each change is a step in the browser's history; letters typed in a row are one step. */
 export function chooseHere(
   parts: readonly (string | number)[],
   search: Record<string, string | undefined>,
@@ -55,7 +55,7 @@ export function chooseHere(
   dispatchEvent(new HashChangeEvent('hashchange'));
 }
 
-/** Goes elsewhere, and leaves no step back to the present view in the browser's history. */
+/** Replaces the current view, without a step in the browser's history. */
 export function replaceRoute(hash: string): void {
   history.replaceState(null, '', hash);
   dispatchEvent(new HashChangeEvent('hashchange'));

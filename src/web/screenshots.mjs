@@ -1,4 +1,4 @@
-/** Pictures of the main views for the documents: `npm run screenshots`, of a demo archive that is made for it, in Debian's Chromium or the one that CHROMIUM names. */
+/** Takes the screenshots for the documents (`npm run screenshots`) of a new demo archive, with the browser of CHROMIUM or Debian's Chromium. */
 import { execFileSync, spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import os from 'node:os';
@@ -28,7 +28,7 @@ try {
   const page = await browser.newPage({ viewport: { width: 1000, height: 620 }, locale: 'en-GB' });
   const keep = (name) => page.screenshot({ path: at(`screenshots/${name}.png`) });
   await page.goto(`${url}/#/files?match=%2Fdemo%2Focean%2F2024`);
-  await page.getByRole('button', { name: 'What would it take?' }).click();
+  await page.getByRole('button', { name: 'Estimate' }).click();
   await page.getByRole('button', { name: /^Restore / }).waitFor();
   await keep('files');
   await page.getByRole('button', { name: /^Restore / }).click();
@@ -36,7 +36,7 @@ try {
   await page.getByRole('cell', { name: 'Waiting' }).first().waitFor({ state: 'detached' });
   await keep('request');
 
-  // what operators see: a volume that is out of service, with work that waits for it
+  // the view of operators: a suspended volume, with files that wait for it
   const made = [program, 'token', 'create', 'operator', '--role', 'operator'];
   const token = execFileSync(process.execPath, made, { env, encoding: 'utf8' }).trim();
   await page.goto(`${url}/#/sign-in`);
@@ -44,9 +44,9 @@ try {
   await page.getByRole('button', { name: 'Sign in' }).click();
   await page.getByRole('button', { name: 'Sign out' }).waitFor();
   await page.goto(`${url}/#/volumes`);
-  await page.getByRole('button', { name: 'Hold TG0003' }).click();
-  await page.getByLabel('Why is TG0003 taken out of service?').fill('its label came off');
-  await page.getByRole('button', { name: 'Hold TG0003' }).click();
+  await page.getByRole('button', { name: 'Suspend TG0003' }).click();
+  await page.getByLabel('Reason for taking TG0003 out of service').fill('its label came off');
+  await page.getByRole('button', { name: 'Suspend TG0003' }).click();
   await page.getByText('its label came off').waitFor();
   const query = 'mutation { createRequest(input: { quota: "alice", pattern: "/demo" }) { __typename } }';
   const headers = { 'Content-Type': 'application/json', Authorization: `Bearer ${token}` };

@@ -1,4 +1,4 @@
-/** The token of the user, kept for this tab, or for the browser if the user chooses so. */
+/** The token of the user, stored for this tab, or for the browser if the user chooses so. */
 
 import type { StoredToken } from './oidc';
 
@@ -12,7 +12,7 @@ const RENEW_MS = 60_000;
 
 const read = (): string | null => sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY);
 
-function readKept(): StoredToken | undefined {
+function readStored(): StoredToken | undefined {
   const text = read();
   return text === null ? undefined : (JSON.parse(text) as StoredToken);
 }
@@ -23,45 +23,45 @@ let renewing: Promise<void> | undefined;
 
 /** Returns the token, renewed if it is about to expire. */
 export async function readToken(): Promise<string | undefined> {
-  const kept = readKept();
+  const kept = readStored();
   const isEnding = kept?.expiresAt !== undefined && kept.expiresAt - RENEW_MS < Date.now();
   if (!isEnding || kept?.refreshToken === undefined) return kept?.token;
-  renewing ??= renewKept(kept).finally(() => {
+  renewing ??= renewStored(kept).finally(() => {
     renewing = undefined;
   });
   await renewing;
-  return readKept()?.token;
+  return readStored()?.token;
 }
 
 /** If the provider does not answer, the next call retries; the gateway decides whether the old token is valid. */
-async function renewKept(kept: StoredToken): Promise<void> {
+async function renewStored(kept: StoredToken): Promise<void> {
   const { renew } = await import('./oidc');
   const next = await renew(kept).catch(() => undefined);
-  // not if the user has signed out meanwhile
-  if (next && readKept()?.token === kept.token) write(next, localStorage.getItem(KEY) !== null);
+  // the user may have signed out meanwhile
+  if (next && readStored()?.token === kept.token) write(next, localStorage.getItem(KEY) !== null);
 }
 
-export function keepToken(kept: StoredToken, isForLong: boolean): void {
-  refusal = undefined;
-  write(kept, isForLong);
-  tell();
+export function storeToken(kept: StoredToken, isPersistent: boolean): void {
+  signOutReason = undefined;
+  write(kept, isPersistent);
+  notifyListeners();
 }
 
-function write(kept: StoredToken, isForLong: boolean): void {
-  forget();
-  (isForLong ? localStorage : sessionStorage).setItem(KEY, JSON.stringify(kept));
+function write(kept: StoredToken, isPersistent: boolean): void {
+  clear();
+  (isPersistent ? localStorage : sessionStorage).setItem(KEY, JSON.stringify(kept));
 }
 
 /** @param why for the sign-in page; undefined if the user signed out */
 export function dropToken(why?: string): void {
-  refusal = why;
-  forget();
-  tell();
+  signOutReason = why;
+  clear();
+  notifyListeners();
 }
 
-let refusal: string | undefined;
+let signOutReason: string | undefined;
 
-export const readRefusal = (): string | undefined => refusal;
+export const readSignOutReason = (): string | undefined => signOutReason;
 
 /** Reports that another tab has signed in or out. */
 export function watchSession(listener: Listener): () => void {
@@ -76,11 +76,11 @@ export function watchSession(listener: Listener): () => void {
   };
 }
 
-function forget(): void {
+function clear(): void {
   sessionStorage.removeItem(KEY);
   localStorage.removeItem(KEY);
 }
 
-function tell(): void {
+function notifyListeners(): void {
   for (const listener of listeners) listener();
 }

@@ -1,21 +1,21 @@
-/** Asks who is there, where the gateway does not know it. */
+/** The sign-in page, for callers whom the gateway rejects. */
 import { useEffect, useState } from 'preact/hooks';
 import type { Providers } from './oidc';
 import { Refused } from './parts/problem';
 import { Title } from './parts/title';
-import { keepToken, readRefusal } from './session';
+import { readSignOutReason, storeToken } from './session';
 
 export function SignIn() {
   const [providers, setProviders] = useState<Providers>();
-  const [problem, setProblem] = useState(readRefusal());
-  const [isForLong, setForLong] = useState(false);
+  const [problem, setProblem] = useState(readSignOutReason());
+  const [isPersistent, setPersistent] = useState(false);
   useEffect(() => {
-    import('./oidc').then(({ findProviders }) => findProviders()).then(setProviders, () => {}); // a token can still be shown
+    import('./oidc').then(({ findProviders }) => findProviders()).then(setProviders, () => {}); // the user can still enter a token
   }, []);
-  const leave = (issuer: string) => {
+  const signInAt = (issuer: string) => {
     if (!providers) return;
     import('./oidc')
-      .then(({ startSignIn }) => startSignIn(providers, issuer, isForLong))
+      .then(({ startSignIn }) => startSignIn(providers, issuer, isPersistent))
       .catch((error) => setProblem(`${issuer}: ${error.message}`));
   };
   return (
@@ -23,19 +23,23 @@ export function SignIn() {
       <Title text="Tapegate" />
       {providers?.issuers.map((issuer) => (
         <p key={issuer}>
-          <button type="button" class="main" onClick={() => leave(issuer)}>
+          <button type="button" class="main" onClick={() => signInAt(issuer)}>
             Sign in at {new URL(issuer).host}
           </button>
         </p>
       ))}
-      <TokenForm onToken={(token) => keepToken({ token }, isForLong)} />
+      <TokenForm onToken={(token) => storeToken({ token }, isPersistent)} />
       <label class="check">
-        <input type="checkbox" checked={isForLong} onChange={(event) => setForLong(event.currentTarget.checked)} />
+        <input
+          type="checkbox"
+          checked={isPersistent}
+          onChange={(event) => setPersistent(event.currentTarget.checked)}
+        />
         Stay signed in on this computer
       </label>
       <Refused why={problem} />
       <p class="hint">
-        A token is made by an operator: <code>tapegate token create</code>.
+        Operators create tokens with <code>tapegate token create</code>.
       </p>
     </main>
   );

@@ -67,31 +67,31 @@ const waitUntilGone = async (page: Page, text: string) => await page.getByText(t
 test('chosen files stay chosen during another search, and can be removed one by one or all together', async () => {
   const window = await openView('files?match=/ice', narrow);
   const { page, faults } = window;
-  await page.getByLabel('Choose /ice/north.nc').check();
-  await page.getByLabel('Choose /ice/south.nc').check();
+  await page.getByLabel('Select /ice/north.nc').check();
+  await page.getByLabel('Select /ice/south.nc').check();
   await page.getByLabel('Part of a path').fill('/wind');
   await page.getByText('1 file', { exact: true }).waitFor();
-  await page.getByText('2 files chosen: which').click();
+  await page.getByText('2 files selected: show').click();
   await page.getByRole('listitem').filter({ hasText: '/ice/south.nc' }).waitFor();
   await expectAccessible(window);
   await expectToFit(window);
-  await page.getByRole('button', { name: 'Leave /ice/south.nc' }).click();
-  await page.getByRole('heading', { name: 'Ask for 1 chosen file' }).waitFor();
-  await page.getByRole('button', { name: 'Choose none' }).click();
-  await page.getByRole('heading', { name: 'Ask for all with "/wind" in their path' }).waitFor();
-  expect(await page.getByText('chosen').count()).toBe(0);
+  await page.getByRole('button', { name: 'Remove /ice/south.nc' }).click();
+  await page.getByRole('heading', { name: 'Request 1 selected file' }).waitFor();
+  await page.getByRole('button', { name: 'Clear selection' }).click();
+  await page.getByRole('heading', { name: 'Request all files with "/wind" in their path' }).waitFor();
+  expect(await page.getByText('selected').count()).toBe(0);
   expect(faults).toEqual([]);
 });
 
 test('a disabled main button looks different, and signing in returns to the view where it began', async () => {
   const { page } = await openView('files?match=/ice');
-  await page.getByRole('button', { name: 'What would it take?' }).click();
+  await page.getByRole('button', { name: 'Estimate' }).click();
   const restore = page.getByRole('button', { name: 'Restore 2 files' });
   const colour = async () =>
     await page.evaluate("getComputedStyle(document.querySelector('button.main')).backgroundColor");
   await restore.waitFor();
   const enabled = await colour();
-  await page.getByLabel('Days kept').fill('a week');
+  await page.getByLabel('Days to keep').fill('a week');
   await page.getByText('A number up to 3650').waitFor();
   expect(await colour()).not.toBe(enabled);
   await page.getByRole('link', { name: 'Sign in' }).click();
@@ -105,25 +105,25 @@ test('a disabled main button looks different, and signing in returns to the view
 test('the view and the list of a request say how many of its names are not found', async () => {
   const id = await ask({ files: ['/ice/north.nc', '/ice/none', '/ice/nothing'], label: 'not all' });
   const { page } = await open(id);
-  await waitForHeading(page, 'Ended, not all found');
+  await waitForHeading(page, 'Ended, some files not found');
   await page.getByText(/^1 of 3 files, .*; 2 names not found$/).waitFor();
   await page.getByRole('link', { name: 'Requests', exact: true }).click();
   const card = page.getByRole('listitem').filter({ hasText: 'not all' });
-  await card.getByText('Ended, not all found').waitFor();
+  await card.getByText('Ended, some files not found').waitFor();
   await card.getByText(/1 of 3 files, .*; 2 names not found/).waitFor();
 });
 
 test('a request has the retention and the email address of the form, and is listed among the ended ones after it is cancelled', async () => {
   const window = await openView('files?match=/ice', narrow);
   const { page, faults } = window;
-  await page.getByRole('button', { name: 'What would it take?' }).click();
+  await page.getByRole('button', { name: 'Estimate' }).click();
   const restore = page.getByRole('button', { name: 'Restore 2 files' });
   await page.getByLabel('Label').fill('for the atlas');
-  await page.getByLabel('Days kept').fill('a week');
+  await page.getByLabel('Days to keep').fill('a week');
   await page.getByText('A number up to 3650').waitFor();
   expect(await restore.isDisabled()).toBe(true);
-  await page.getByLabel('Days kept').fill('12');
-  await page.getByLabel('Mail when it is done').check();
+  await page.getByLabel('Days to keep').fill('12');
+  await page.getByLabel('Email when complete').check();
   await page.getByLabel('To', { exact: true }).fill('atlas@example.org');
   await expectAccessible(window);
   await expectToFit(window);
@@ -132,13 +132,13 @@ test('a request has the retention and the email address of the form, and is list
   for (const shown of ['All files with "/ice" in their path', '(in 12 days)', 'atlas@example.org']) {
     await page.getByText(shown).waitFor();
   }
-  await page.getByRole('button', { name: 'Cancel the request' }).click();
+  await page.getByRole('button', { name: 'Cancel request' }).click();
   await page.getByRole('button', { name: 'Yes, cancel it' }).click();
   await page.getByRole('heading', { name: 'Cancelled' }).waitFor();
   await page.getByRole('link', { name: 'Requests', exact: true }).click();
   const card = page.getByRole('listitem').filter({ hasText: 'for the atlas' });
   await card.waitFor({ state: 'detached' });
-  await page.getByLabel('With those that have ended').check();
+  await page.getByLabel('Include ended requests').check();
   await card.getByText('ended just now').waitFor();
   await card.getByText('Cancelled').waitFor();
   expect(faults).toEqual([]);
@@ -146,8 +146,8 @@ test('a request has the retention and the email address of the form, and is list
 
 test('email goes to the address of the quota unless the form names another one', async () => {
   const { page } = await openView('files?match=/wind');
-  await page.getByRole('button', { name: 'What would it take?' }).click();
-  await page.getByLabel('Mail when it is done').check();
+  await page.getByRole('button', { name: 'Estimate' }).click();
+  await page.getByLabel('Email when complete').check();
   await page.getByRole('button', { name: 'Restore 1 file' }).click();
   await page.getByText('alice@example.org').waitFor();
 });
@@ -170,7 +170,7 @@ test('the curve of a quota spans thirty days, shows their dates, and is availabl
     );
   await page.locator('.ends').getByText(day(30)).waitFor();
   await page.locator('.ends').getByText(day(0)).waitFor();
-  await page.getByText('The same as a table').click();
+  await page.getByText('Show as a table').click();
   await page.getByRole('cell', { name: '500 kB' }).waitFor();
   await expectAccessible(window);
   await expectToFit(window);
@@ -183,15 +183,15 @@ test('files are released after a confirmation, and leave the disk', async () => 
   await waitForHeading(page, 'Complete');
   const kept = `${app.restoreDir}/sets/whole/a.nc`;
   await page.getByText(kept).waitFor();
-  await press(page, 'Let its files go');
-  await page.getByText('Let all of its files go?').waitFor();
+  await press(page, 'Release files');
+  await page.getByText('Release all files?').waitFor();
   await expectAccessible(window);
   expect(existsSync(kept)).toBe(true);
   await page.keyboard.press('Enter'); // the focus is at "No"
-  await waitUntilGone(page, 'Let all of its files go?');
-  await press(page, 'Let its files go');
-  await press(page, 'Yes, let them go');
-  await page.getByText('No file is left in it: 2 files let go').waitFor();
+  await waitUntilGone(page, 'Release all files?');
+  await press(page, 'Release files');
+  await press(page, 'Yes, release them');
+  await page.getByText('The request contains no files: 2 files released').waitFor();
   await waitForHeading(page, 'No files');
   await waitFor('the file to leave the disk', async () => !existsSync(kept));
   expect(faults).toEqual([]);
@@ -211,7 +211,7 @@ test('a retry, an extension and a cancellation in one window show in all windows
     await page.getByText('2 of 3 files, 2.00 kB of 3.00 kB, 1 file failed').waitFor();
   }
   isBroken = false;
-  await press(doing.page, 'Try the failed ones again');
+  await press(doing.page, 'Retry failed files');
   for (const { page } of windows) {
     await waitForHeading(page, 'Complete');
     await page.getByText('3 of 3 files').waitFor();
@@ -219,16 +219,16 @@ test('a retry, an extension and a cancellation in one window show in all windows
     await page.getByText(`${app.restoreDir}${BROKEN}`).waitFor();
     await page.getByText('in 5 days').waitFor();
   }
-  await press(watching.page, 'Keep 30 days longer');
+  await press(watching.page, 'Extend by 30 days');
   for (const { page } of windows) await page.getByText('in 35 days').waitFor();
-  await press(doing.page, 'Cancel the request');
+  await press(doing.page, 'Cancel request');
   await press(doing.page, 'Yes, cancel it');
   for (const { page } of windows) {
     await waitForHeading(page, 'Cancelled');
     await page.getByText('Had 3 of 3 files').waitFor();
     await page.getByText('(just now)').first().waitFor();
-    for (const gone of ['Kept until', 'On disk below']) expect(await page.getByText(gone).count()).toBe(0);
-    expect(await page.getByRole('button').allTextContents()).not.toContain('Let its files go');
+    for (const gone of ['Expires', 'Directory on disk']) expect(await page.getByText(gone).count()).toBe(0);
+    expect(await page.getByRole('button').allTextContents()).not.toContain('Release files');
   }
   await waitUntilGone(list.page, 'all of it');
   for (const { faults } of [...windows, list]) expect(faults).toEqual([]);
@@ -240,7 +240,7 @@ test('a retried request shows its progress file by file in all windows', async (
   const windows = [await open(id), await open(id)];
   for (const { page } of windows) await page.getByText('0 of 3 files, 0 bytes of 3.00 kB, 3 files failed').waitFor();
   isBroken = false;
-  await press((windows[0] as Window).page, 'Try the failed ones again');
+  await press((windows[0] as Window).page, 'Retry failed files');
   for (const [number, gate] of [
     [1, gates.get(11n)],
     [2, gates.get(12n)],
@@ -256,14 +256,14 @@ test('an expired request offers to restore it again, and does so', async () => {
   const id = await ask({ pattern: '/sets/whole/' });
   const { page } = await open(id);
   await waitForHeading(page, 'Complete');
-  await page.getByText('On disk below').waitFor();
+  await page.getByText('Directory on disk').waitFor();
   clock.advance(6 * 86_400);
   await expireRequests(app.ctx);
   await waitForHeading(page, 'Expired');
   await waitUntilGone(page, 'On disk below');
   const buttons = await page.getByRole('main').getByRole('button').allTextContents();
-  expect(buttons).toEqual(['Restore it again for 30 days', 'Copy a link to it']);
-  await press(page, 'Restore it again for 30 days');
+  expect(buttons).toEqual(['Restore again for 30 days', 'Copy link']);
+  await press(page, 'Restore again for 30 days');
   await waitForHeading(page, 'Complete');
   await page.getByText(`${app.restoreDir}/sets/whole/a.nc`).waitFor();
 });
@@ -287,13 +287,12 @@ test('a narrow window shows the path of a failed file and the whole error', asyn
 test('the view of a request, the list and the file search explain that nothing matched', async () => {
   const id = await ask({ pattern: '/SETS/*' });
   const { page } = await open(id);
-  const told =
-    'no file of the catalogue has "/SETS/*" in its path (upper and lower case differ, and * ? [ ] stand for themselves)';
-  await page.getByText(`Nothing matched: ${told}`).waitFor();
+  const told = 'no file in the catalogue has "/SETS/*" in its path (case-sensitive; * ? [ ] are literal)';
+  await page.getByText(`No match: ${told}`).waitFor();
   await waitForHeading(page, 'No files');
   expect(await page.getByRole('progressbar').count()).toBe(0);
   await page.goto(`${app.url}/#/requests`);
-  await page.getByRole('listitem').filter({ hasText: '/SETS/*' }).getByText('No file is in it').waitFor();
+  await page.getByRole('listitem').filter({ hasText: '/SETS/*' }).getByText('The request contains no files').waitFor();
   await page.goto(`${app.url}/#/files?match=${encodeURIComponent('/SETS/*')}`);
   await page.getByText(told, { exact: false }).waitFor();
 });

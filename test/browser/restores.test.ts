@@ -68,28 +68,28 @@ test('windows follow a restore over a restart of the gateway, and a change durin
   const asking = await openAs(alice);
   await asking.page.getByLabel('Part of a path').fill(`${folder}/`);
   await asking.page.getByText(`${FILES} files`, { exact: true }).waitFor();
-  await asking.page.getByRole('button', { name: 'What would it take?' }).click();
+  await asking.page.getByRole('button', { name: 'Estimate' }).click();
   await asking.page.getByRole('button', { name: `Restore ${FILES} files` }).click();
   const heading = asking.page.getByRole('heading', { name: /^Request \d+/ });
   const [, id] = /Request (\d+)/.exec((await heading.textContent()) ?? '') ?? [];
   const watching = await openAs(alice, `#/requests/${id}`);
   const resting = await openAs(alice, '#/quotas/alice');
-  await resting.page.getByText('Its requests').waitFor();
+  await resting.page.getByText('Requests of this quota').waitFor();
   openReads(1, 2);
   for (const { page } of [asking, watching]) await page.getByText(`2 of ${FILES} files`).waitFor();
 
   await gateway.stop();
   const windows = [asking, watching, resting];
-  for (const { page } of windows) await page.getByText('The line to the gateway is broken').waitFor();
-  const extend = watching.page.getByRole('button', { name: 'Keep 30 days longer' });
+  for (const { page } of windows) await page.getByText('The connection to the gateway is lost').waitFor();
+  const extend = watching.page.getByRole('button', { name: 'Extend by 30 days' });
   await extend.click();
-  const failure = watching.page.getByText('The gateway does not answer; nothing is known to be changed.');
+  const failure = watching.page.getByText('The gateway does not respond; it is unknown whether the change was made.');
   await failure.waitFor();
   await expectAccessible(watching);
   openReads(3, 4);
   gateway = await start();
   for (const { page } of windows) {
-    await page.getByText('The line to the gateway is broken').waitFor({ state: 'detached' });
+    await page.getByText('The connection to the gateway is lost').waitFor({ state: 'detached' });
   }
   for (const { page } of [asking, watching]) await page.getByText(`4 of ${FILES} files`).waitFor();
   await extend.click();
@@ -135,9 +135,9 @@ test('a restored file can be downloaded with a token and without, unless WebDAV 
 test('a user sees no request of another user, and an unknown token does not sign in', async () => {
   const id = await createRequest(app.ctx, { quota: 'alice', pattern: '/wind' });
   const { page } = await openAs(await createSecret('bob'), `#/requests/${id}`);
-  await page.getByText(`There is no request ${id} that you may see.`).waitFor();
+  await page.getByText(`Request ${id} does not exist, or you may not see it.`).waitFor();
   await page.getByRole('link', { name: 'Requests', exact: true }).click();
-  await page.getByText('There is none.').waitFor();
+  await page.getByText('No requests.').waitFor();
   expect(await page.getByText('alice').count()).toBe(0);
   await page.getByRole('button', { name: 'Sign out' }).click();
   await page.getByLabel('Token').fill('none-that-was-made');
@@ -148,8 +148,8 @@ test('a user sees no request of another user, and an unknown token does not sign
 test('a user whose token is revoked is asked to sign in again, and told why', async () => {
   const { secret, token } = await createToken(app.ctx, { name: 'carol', role: 'USER' });
   const { page } = await openAs(secret, '#/requests');
-  await page.getByText('There is none.').waitFor();
+  await page.getByText('No requests.').waitFor();
   await revokeToken(app.ctx, token.id);
   await page.getByLabel('Token').waitFor();
-  await page.getByRole('alert').getByText('not known').waitFor();
+  await page.getByRole('alert').getByText('no longer valid').waitFor();
 });

@@ -79,7 +79,7 @@ test('a cancelled sign-in and an unavailable provider are reported with the reas
   const { page } = await openWindow(`${gateway.url}/`);
   await page.getByRole('button', { name: /^Sign in at/ }).click();
   await page.getByRole('link', { name: '[ Cancel ]' }).click();
-  await page.getByRole('alert').getByText('did not work').waitFor();
+  await page.getByRole('alert').getByText('failed:').waitFor();
   provider.isAway = true;
   await page.getByRole('button', { name: /^Sign in at/ }).click();
   await page.getByRole('alert').getByText(provider.url).waitFor();

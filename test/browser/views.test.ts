@@ -52,18 +52,18 @@ type View = [address: string, text: string | RegExp];
 
 const userViews: View[] = [
   ['#/', '6 files'],
-  ['#/files?match=%2Farchive', 'all with "/archive" in their path'],
+  ['#/files?match=%2Farchive', 'all files with "/archive" in their path'],
   ['#/requests', '2 requests'],
-  ['#/requests/1', 'Not in the request yet'],
-  ['#/requests/99', 'There is no request 99 that you may see.'],
+  ['#/requests/1', 'Paths not yet included'],
+  ['#/requests/99', 'Request 99 does not exist, or you may not see it.'],
   ['#/quotas', 'alice'],
-  ['#/quotas/alice', 'Its requests'],
-  ['#/nothing', 'There is nothing at this address.'],
+  ['#/quotas/alice', 'Requests of this quota'],
+  ['#/nothing', 'This page does not exist.'],
 ];
 
 const operatorViews: View[] = [
   ['#/plan', 'SITE02'],
-  ['#/curves', 'Curves'],
+  ['#/curves', 'Charts'],
   ['#/volumes', 'SITE01'],
   ['#/disks', /restore/],
   ['#/libraries', 'Libraries'],
@@ -152,7 +152,7 @@ test('a request can be made with the keyboard alone', async () => {
     expect(await focused()).toBe(name);
     await page.keyboard.press('Enter');
   };
-  await press('What would it take?');
+  await press('Estimate');
   await page.getByRole('button', { name: 'Restore 1 file' }).waitFor();
   await press('Restore 1 file');
   await page.getByRole('heading', { name: /^Request \d+ Complete$/ }).waitFor();
@@ -164,7 +164,7 @@ test('a screen reader reads the state, the progress and the current view', async
   const card = page.getByRole('listitem').filter({ hasText: 'sums' });
   await card.waitFor();
   expect(await card.ariaSnapshot()).toMatch(
-    /link "1 sums"[\s\S]*text: (Queued|Restoring)[\s\S]*progressbar "Request 1: files that are there"[\s\S]*1 of 3 files, .*; 1 name not found/,
+    /link "1 sums"[\s\S]*text: (Queued|Restoring)[\s\S]*progressbar "Request 1: files on disk"[\s\S]*1 of 3 files, .*; 1 name not found/,
   );
   const link = page.getByRole('navigation', { name: 'Views' }).getByRole('link', { name: 'Requests', exact: true });
   expect(await link.getAttribute('aria-current')).toBe('page');
@@ -177,7 +177,7 @@ test('a volume that an operator suspends, with a reason, and resumes elsewhere c
   await auditing.page.getByText('createToken').first().waitFor();
   const suspend = operator.page.getByRole('button', { name: 'Suspend SITE02' });
   await suspend.click();
-  await operator.page.getByLabel('Why is SITE02 taken out of service?').fill('its label came off');
+  await operator.page.getByLabel('Reason for taking SITE02 out of service').fill('its label came off');
   await suspend.click();
   for (const { page } of [watching, operator]) await page.getByText('its label came off').waitFor();
   await auditing.page.getByRole('cell', { name: 'suspend', exact: true }).waitFor();

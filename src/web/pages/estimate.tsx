@@ -3,20 +3,20 @@ import { count, formatBytes } from '../format';
 import { Moment } from '../parts/moment';
 import { Refused } from '../parts/problem';
 
-/** What a request would take, before it is made. */
-export function EstimateTold({ estimate }: { estimate: EstimateQuery['estimateRequest'] }) {
+/** The estimate of a request. */
+export function EstimateSummary({ estimate }: { estimate: EstimateQuery['estimateRequest'] }) {
   if (estimate.__typename !== 'Estimate') {
     return <Refused why={estimate.message} />;
   }
   const { end, price } = estimate;
   return (
     <dl class="pairs">
-      <dt>Asked for</dt>
+      <dt>Requested</dt>
       <dd>
         {count(estimate.files, 'file')}, {formatBytes(estimate.bytes)}
-        {estimate.filesUnknown > 0 && `, and ${count(estimate.filesUnknown, 'path')} that the catalogue does not know`}
+        {estimate.filesUnknown > 0 && `, and ${count(estimate.filesUnknown, 'path')} not in the catalogue`}
       </dd>
-      <dt>On disk already</dt>
+      <dt>Already on disk</dt>
       <dd>
         {count(estimate.filesOnDisk, 'file')}, {formatBytes(estimate.bytesOnDisk)}
       </dd>
@@ -24,7 +24,8 @@ export function EstimateTold({ estimate }: { estimate: EstimateQuery['estimateRe
         <>
           <dt>In other requests</dt>
           <dd>
-            {count(estimate.filesAlsoRequested, 'file')}, {formatBytes(estimate.bytesAlsoRequested)}: charged by each
+            {count(estimate.filesAlsoRequested, 'file')}, {formatBytes(estimate.bytesAlsoRequested)}: each request is
+            charged
           </dd>
         </>
       )}
@@ -34,24 +35,24 @@ export function EstimateTold({ estimate }: { estimate: EstimateQuery['estimateRe
         {count(estimate.volumes, 'volume')}
         {estimate.volumesSuspended > 0 && <strong>, {estimate.volumesSuspended} of them out of service</strong>}
         {estimate.filesWithoutPlace > 0 && (
-          <strong>, {count(estimate.filesWithoutPlace, 'file')} on no volume that is known</strong>
+          <strong>, {count(estimate.filesWithoutPlace, 'file')} without a known volume</strong>
         )}
       </dd>
       <dt>Quota after</dt>
       <dd>
         {formatBytes(estimate.quotaUsedAfter)} of {formatBytes(estimate.quotaSize)}
-        {!estimate.isEnough && <strong>: more than there is</strong>}
+        {!estimate.isEnough && <strong>: exceeds the quota</strong>}
       </dd>
-      <dt>Done</dt>
+      <dt>Expected end</dt>
       <dd>
         {end ? (
           <>
             <Moment at={end.planned} isFull side="ahead" />, at the latest <Moment at={end.latest} side="ahead" />
           </>
         ) : (
-          (estimate.endUnknown ?? 'Nobody can tell when.')
+          (estimate.endUnknown ?? 'Unknown')
         )}
-        {!estimate.hasRoom && <strong> The restore disks have no room for it now.</strong>}
+        {!estimate.hasRoom && <strong> The restore disks are too full now.</strong>}
       </dd>
       {price && (
         <>

@@ -1,23 +1,23 @@
-/** The catalogue: found as one types, chosen one by one or by a text, and asked for once it is known what that takes. */
+/** Searches the catalogue while the user types, and requests selected or all matching files. */
 import { useEffect, useState } from 'preact/hooks';
 import { FilesDocument, type FilesQuery } from '../../generated/web-operations';
 import { useCaller } from '../caller';
 import { count, formatBytes, formatNumber } from '../format';
-import { useLook } from '../look';
-import { tellNoMatch } from '../no-match';
+import { describeNoMatch } from '../no-match';
 import { Folders } from '../parts/folders';
-import { Pages, usePlaces } from '../parts/pages';
+import { Pages, usePaging } from '../parts/paging';
 import { Problem } from '../parts/problem';
 import { StageName } from '../parts/state';
 import { type Column, Table } from '../parts/table';
 import { Title } from '../parts/title';
 import { chooseHere, useRoute } from '../route';
-import { AskFor } from './ask-for';
-import { ChosenFiles } from './chosen-files';
+import { useViewQuery } from '../view-query';
+import { RequestForm } from './request-form';
+import { SelectedFiles } from './selected-files';
 
 const PAGE = 50;
 
-/** Between two letters of somebody who types. */
+/** Pause after a typed letter before the search starts. */
 const TYPING_MS = 200;
 
 type FoundFile = FilesQuery['tapeFiles']['edges'][number]['node'];
@@ -25,14 +25,14 @@ type FoundFile = FilesQuery['tapeFiles']['edges'][number]['node'];
 export function FilesPage() {
   const match = useRoute().search.get('match') ?? '';
   const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
-  const places = usePlaces();
+  const paging = usePaging();
   const { isReadOnly } = useCaller();
-  const variables = { match: match || undefined, first: PAGE, after: places.after };
-  const { data, error, isFetching, again } = useLook(FilesDocument, variables);
+  const variables = { match: match || undefined, first: PAGE, after: paging.after };
+  const { data, error, isFetching, again } = useViewQuery(FilesDocument, variables);
   const found = data?.tapeFiles;
   const files = found?.edges.map(({ node }) => node) ?? [];
   const look = (text: string, how?: { isTyped: boolean }) => {
-    places.restart();
+    paging.restart();
     chooseHere(['files'], { match: text }, how);
   };
   const choose = (path: string) => {
@@ -43,22 +43,22 @@ export function FilesPage() {
   return (
     <>
       <Title text="Files" />
-      <Search match={match} onLook={look} />
-      <Folders match={match} onLook={look} />
+      <Search match={match} onSearch={look} />
+      <Folders match={match} onSearch={look} />
       <p role="status">
-        {found && tellFound(match, found)}
+        {found && describeFound(match, found)}
         {isFetching && ' …'}
       </p>
       {error && <Problem error={error} again={again} />}
       {!isReadOnly && (
-        <AskFor
+        <RequestForm
           match={match}
           matching={found?.totalCount ?? 0}
           chosen={[...chosen]}
-          onAsked={() => setChosen(new Set())}
+          onRequested={() => setChosen(new Set())}
         >
-          <ChosenFiles chosen={chosen} onLeave={choose} onClear={() => setChosen(new Set())} />
-        </AskFor>
+          <SelectedFiles chosen={chosen} onRemove={choose} onClear={() => setChosen(new Set())} />
+        </RequestForm>
       )}
       {files.length > 0 && (
         <Table
@@ -69,24 +69,24 @@ export function FilesPage() {
           isStacked
         />
       )}
-      <Pages places={places} info={found?.pageInfo} />
+      <Pages paging={paging} info={found?.pageInfo} />
     </>
   );
 }
 
-function tellFound(match: string, { totalCount, isCountEstimated }: FilesQuery['tapeFiles']): string {
+function describeFound(match: string, { totalCount, isCountEstimated }: FilesQuery['tapeFiles']): string {
   if (totalCount > 0 || match === '') return `${isCountEstimated ? 'About ' : ''}${count(totalCount, 'file')}`;
-  return `${count(0, 'file')}: ${tellNoMatch(match)}.`;
+  return `${count(0, 'file')}: ${describeNoMatch(match)}.`;
 }
 
-function Search({ match, onLook }: { match: string; onLook(text: string, how: { isTyped: boolean }): void }) {
+function Search({ match, onSearch }: { match: string; onSearch(text: string, how: { isTyped: boolean }): void }) {
   const [typed, setTyped] = useState(match);
   useEffect(() => setTyped(match), [match]);
   useEffect(() => {
     if (typed === match) return;
-    const timer = setTimeout(() => onLook(typed, { isTyped: true }), TYPING_MS);
+    const timer = setTimeout(() => onSearch(typed, { isTyped: true }), TYPING_MS);
     return () => clearTimeout(timer);
-  }, [typed, match, onLook]);
+  }, [typed, match, onSearch]);
   return (
     <search>
       <label class="search">
@@ -106,11 +106,11 @@ function Search({ match, onLook }: { match: string; onLook(text: string, how: { 
 
 function columnsOf(chosen: ReadonlySet<string>, onChoose: ((path: string) => void) | undefined): Column<FoundFile>[] {
   const choice: Column<FoundFile> = {
-    title: 'Choose',
+    title: 'Select',
     cell: ({ path }) => (
       <input
         type="checkbox"
-        aria-label={`Choose ${path}`}
+        aria-label={`Select ${path}`}
         checked={chosen.has(path)}
         onChange={() => onChoose?.(path)}
       />

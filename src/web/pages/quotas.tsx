@@ -1,15 +1,15 @@
-/** The quotas that the caller may use or see, and what is left of them. */
+/** The quotas that the user may use or see, and their usage. */
 import { useMemo } from 'preact/hooks';
 import { QuotaDocument, type QuotaQuery } from '../../generated/web-operations';
 import { useCaller } from '../caller';
 import { formatBytes, formatTime, share } from '../format';
-import { useLook } from '../look';
 import { Bar } from '../parts/bar';
 import { Curve } from '../parts/curve';
 import { Problem } from '../parts/problem';
 import { type Column, Table } from '../parts/table';
 import { Title } from '../parts/title';
 import { linkTo } from '../route';
+import { useViewQuery } from '../view-query';
 
 export function QuotasPage({ user }: { user: string | undefined }) {
   const { quotas } = useCaller();
@@ -39,17 +39,17 @@ const DAY_MS = 86_400_000;
 
 function OneQuota({ user }: { user: string }) {
   const since = useMemo(() => new Date(Date.now() - DAYS * DAY_MS).toISOString(), []);
-  const { data, error, again } = useLook(QuotaDocument, { user, since });
+  const { data, error, again } = useViewQuery(QuotaDocument, { user, since });
   if (error && !data) return <Problem error={error} again={again} />;
   if (!data) return <p>…</p>;
   const { quota } = data;
-  if (!quota) return <Title text={`There is no quota ${JSON.stringify(user)} that you may see.`} />;
+  if (!quota) return <Title text={`Quota ${JSON.stringify(user)} does not exist, or you may not see it.`} />;
   return (
     <>
       <Title text={`Quota of ${quota.user}`} />
       <Room {...quota} />
       <p>
-        <a href={linkTo(['requests'], { quota: quota.user })}>Its requests</a>
+        <a href={linkTo(['requests'], { quota: quota.user })}>Requests of this quota</a>
       </p>
       <Curve
         title={`Used in the last ${DAYS} days`}
@@ -60,9 +60,9 @@ function OneQuota({ user }: { user: string }) {
         format={formatBytes}
       />
       <details>
-        <summary>The same as a table</summary>
+        <summary>Show as a table</summary>
         <Table
-          label={`What was used of the quota of ${quota.user}`}
+          label={`Usage of the quota of ${quota.user}`}
           columns={pointColumns}
           rows={[...quota.history].reverse()}
           keyOf={({ at }) => at}
@@ -81,7 +81,7 @@ function Room({ user, size, used }: { user: string; size: string; used: string }
   const taken = share(used, size);
   return (
     <>
-      <Bar value={taken} kind={taken > 0.9 ? 'full' : 'done'} label={`Quota of ${user} that is used`} />
+      <Bar value={taken} kind={taken > 0.9 ? 'full' : 'done'} label={`Used quota of ${user}`} />
       <p class="facts">
         {formatBytes(used)} of {formatBytes(size)} used
       </p>

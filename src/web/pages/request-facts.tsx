@@ -1,7 +1,7 @@
-/** What a request is, what it waits for, and what is left out of it. */
+/** Details of a request: its properties, its waiting files and its excluded paths. */
 import type { ComponentChildren } from 'preact';
 import { count, formatBytes } from '../format';
-import { tellExactness, tellNoMatch } from '../no-match';
+import { describeMatching, describeNoMatch } from '../no-match';
 import { useNow } from '../now';
 import { Moment } from '../parts/moment';
 import { isOver } from '../parts/state';
@@ -11,23 +11,23 @@ export function RequestFacts({ request }: { request: ShownRequest }) {
   const hasEnded = isOver(request.state);
   return (
     <dl class="pairs">
-      <Fact name="Asked for">{tellAskedFor(request)}</Fact>
+      <Fact name="Requested files">{describeRequested(request)}</Fact>
       <Fact name="Quota">
         <bdi>{request.quota.user}</bdi>
       </Fact>
-      <Fact name="Asked at">
+      <Fact name="Requested at">
         <Moment at={request.requestDate} isFull side="past" />
       </Fact>
-      <Fact name={hasEnded ? 'Ended' : 'Kept until'}>
+      <Fact name={hasEnded ? 'Ended' : 'Expires'}>
         <Moment at={request.retention} isFull side={hasEnded ? 'past' : undefined} />
       </Fact>
       {request.notifyOnLastFile && !hasEnded && (
-        <Fact name="Mail when done">
+        <Fact name="Email when complete">
           <bdi>{request.notifyOnLastFile}</bdi>
         </Fact>
       )}
       {request.restoredBelow.length > 0 && !hasEnded && (
-        <Fact name="On disk below">
+        <Fact name="Directory on disk">
           {request.restoredBelow.map((place) => (
             <code key={place}>{place}</code>
           ))}
@@ -49,26 +49,26 @@ function Fact({ name, children }: { name: string; children: ComponentChildren })
 const countExcluded = ({ filesUnknown, filesRefused, filesOverLimit }: ShownRequest): number =>
   filesUnknown + filesRefused + filesOverLimit;
 
-function tellAskedFor(request: ShownRequest): ComponentChildren {
+function describeRequested(request: ShownRequest): ComponentChildren {
   if (request.pattern)
     return (
       <>
-        All files with <bdi>{JSON.stringify(request.pattern)}</bdi> in their path, later ones too
+        All files with <bdi>{JSON.stringify(request.pattern)}</bdi> in their path, including later files
       </>
     );
   const paths = request.filesTotal + request.filesReleased + countExcluded(request);
   return `A list of ${count(paths, 'path')}: see below`;
 }
 
-/** Why a request has no file. */
-export function tellEmpty(request: ShownRequest): string {
+/** Describes why a request contains no files. */
+export function describeEmpty(request: ShownRequest): string {
   const { state, pattern, filesReleased, filesUnknown } = request;
-  if (filesReleased > 0) return `No file is left in it: ${count(filesReleased, 'file')} let go`;
+  if (filesReleased > 0) return `The request contains no files: ${count(filesReleased, 'file')} released`;
   if (filesUnknown > 0 && filesUnknown === countExcluded(request)) {
-    return `No file is in it: the catalogue knows none of its paths ${tellExactness('')}`;
+    return `The request contains no files: the catalogue has no such paths ${describeMatching('')}`;
   }
-  if (pattern === '' || countExcluded(request) > 0 || request.hasMoreExcluded) return 'No file is in it';
-  return `Nothing matched: ${tellNoMatch(pattern)}${isOver(state) ? '' : '. What appears later joins it'}`;
+  if (pattern === '' || countExcluded(request) > 0 || request.hasMoreExcluded) return 'The request contains no files';
+  return `No match: ${describeNoMatch(pattern)}${isOver(state) ? '' : '. Matching files that are added later join the request'}`;
 }
 
 export function WaitingFor({ request: { waiting } }: { request: ShownRequest }) {
@@ -79,8 +79,8 @@ export function WaitingFor({ request: { waiting } }: { request: ShownRequest }) 
       <h2 id="waiting">Waiting</h2>
       <p>
         {count(waiting.files, 'file')}, {formatBytes(waiting.bytes)}
-        {place !== null && `, next in place ${place} of the queue`}.{' '}
-        {end ? <PlannedEnd end={end} /> : (endUnknown ?? 'Nobody can tell yet when.')}
+        {place !== null && `, at position ${place} of the queue`}.{' '}
+        {end ? <PlannedEnd end={end} /> : (endUnknown ?? 'The end is not known yet.')}
       </p>
       <ul>
         {parts.edges.map(({ node }) => (
@@ -97,19 +97,19 @@ const SOON_MS = 30_000;
 
 function PlannedEnd({ end }: { end: NonNullable<NonNullable<ShownRequest['waiting']>['end']> }) {
   const isSoon = Date.parse(end.latest) < useNow() + SOON_MS;
-  if (isSoon) return <>By the plan it is done in a moment.</>;
+  if (isSoon) return <>Expected to end in a moment.</>;
   return (
     <>
-      By the plan it is done at <Moment at={end.planned} isFull side="ahead" />; at the earliest{' '}
+      Expected to end <Moment at={end.planned} isFull side="ahead" />; at the earliest{' '}
       <Moment at={end.earliest} side="ahead" />, at the latest <Moment at={end.latest} side="ahead" />.
     </>
   );
 }
 
 const whyExcluded = {
-  UNKNOWN: 'the catalogue does not know it',
+  UNKNOWN: 'not in the catalogue',
   QUOTA_FULL: 'the quota is full',
-  LIMIT: 'it is beyond the limits of the request',
+  LIMIT: 'over the limits of the request',
 } as const;
 
 export function ExcludedPaths({ request }: { request: ShownRequest }) {
@@ -117,7 +117,7 @@ export function ExcludedPaths({ request }: { request: ShownRequest }) {
   if (paths.length === 0) return null;
   return (
     <section aria-labelledby="left-out">
-      <h2 id="left-out">{isOver(request.state) ? 'Never in the request' : 'Not in the request yet'}</h2>
+      <h2 id="left-out">{isOver(request.state) ? 'Paths never included' : 'Paths not yet included'}</h2>
       <ul>
         {paths.map(({ path, reason }) => (
           <li key={path}>

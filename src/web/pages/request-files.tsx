@@ -1,10 +1,10 @@
-/** The files of a request, and how it goes with each. */
+/** The files of a request with their states. */
 import type { RequestFileState } from '../../generated/web-operations';
 import { formatBytes } from '../format';
 import { CopyButton } from '../parts/copy-button';
 import { Download } from '../parts/download';
 import { Moment } from '../parts/moment';
-import { Pages, type Places } from '../parts/pages';
+import { Pages, type Paging } from '../parts/paging';
 import { isOver } from '../parts/state';
 import { type Column, Table } from '../parts/table';
 import type { ShownRequest } from './shown-request';
@@ -13,20 +13,20 @@ const names: Record<RequestFileState, string> = {
   ON_DISK: 'On disk',
   WAITING: 'Waiting',
   FAILED: 'Failed',
-  RELEASED: 'Let go',
+  RELEASED: 'Released',
 };
 
-/** Of a request that has ended: what it has is its own no more, and what it lacks comes no more. */
-const namesThen: Record<RequestFileState, string> = { ...names, ON_DISK: 'Was on disk', WAITING: 'Not restored' };
+/** State names after the end of a request, which then has no claim on its files. */
+const namesAfterEnd: Record<RequestFileState, string> = { ...names, ON_DISK: 'Was on disk', WAITING: 'Not restored' };
 
 interface RequestFilesProps {
   request: ShownRequest;
   states: RequestFileState[] | undefined;
-  places: Places;
+  paging: Paging;
   onStates(states: RequestFileState[] | undefined): void;
 }
 
-export function RequestFiles({ request, states, places, onStates }: RequestFilesProps) {
+export function RequestFiles({ request, states, paging, onStates }: RequestFilesProps) {
   const files = request.files.edges.map(({ node }) => node);
   const hasEnded = isOver(request.state);
   const onDisk = hasEnded ? [] : files.flatMap(({ file }) => file.restoredPath ?? []);
@@ -38,23 +38,23 @@ export function RequestFiles({ request, states, places, onStates }: RequestFiles
           Show
           <select value={states?.[0] ?? ''} onChange={(event) => onStates(readState(event.currentTarget.value))}>
             <option value="">all</option>
-            {Object.entries(hasEnded ? namesThen : names).map(([state, name]) => (
+            {Object.entries(hasEnded ? namesAfterEnd : names).map(([state, name]) => (
               <option key={state} value={state}>
                 {name.toLowerCase()}
               </option>
             ))}
           </select>
         </label>
-        {onDisk.length > 0 && <CopyButton text={onDisk.join('\n')} name="Copy the paths on disk shown here" />}
+        {onDisk.length > 0 && <CopyButton text={onDisk.join('\n')} name="Copy these paths on disk" />}
       </div>
       <Table
         label="Files of the request"
-        columns={hasEnded ? columnsThen : columns}
+        columns={hasEnded ? columnsAfterEnd : columns}
         rows={files}
         keyOf={({ file }) => file.id}
         isStacked
       />
-      <Pages places={places} info={request.files.pageInfo} />
+      <Pages paging={paging} info={request.files.pageInfo} />
     </section>
   );
 }
@@ -70,19 +70,19 @@ function columnsOf(hasEnded: boolean): Column<RequestFile>[] {
 }
 
 const columns = columnsOf(false);
-const columnsThen = columnsOf(true);
+const columnsAfterEnd = columnsOf(true);
 
 function FileState({ requestFile, hasEnded }: { requestFile: RequestFile; hasEnded: boolean }) {
   const { file, state, error, lastError, nextTry } = requestFile;
   const why = error ?? lastError;
   return (
     <>
-      <span class={`state ${state.toLowerCase()}`}>{(hasEnded ? namesThen : names)[state]}</span>
+      <span class={`state ${state.toLowerCase()}`}>{(hasEnded ? namesAfterEnd : names)[state]}</span>
       {file.bytesPath && !hasEnded && <Download bytesPath={file.bytesPath} path={file.path} />}
       {why && <p class="why">{why}</p>}
       {nextTry && (
         <p class="why">
-          Tried again <Moment at={nextTry} side="ahead" />
+          Next try <Moment at={nextTry} side="ahead" />
         </p>
       )}
     </>

@@ -1,44 +1,44 @@
-/** One request: how far it is, what it waits for, what can be done with it, and its files. */
+/** The view of one request: progress, waiting files, actions and files. */
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { RequestDocument, type RequestFileState } from '../../generated/web-operations';
-import { useProgress } from '../live';
+import { useProgress } from '../live-progress';
 import { useRequestChanges } from '../live-site';
-import { useLook } from '../look';
-import { usePlaces } from '../parts/pages';
+import { usePaging } from '../parts/paging';
 import { Problem } from '../parts/problem';
-import { RequestFigures } from '../parts/request-figures';
+import { RequestSummary } from '../parts/request-summary';
 import { RequestStateName } from '../parts/state';
 import { Title } from '../parts/title';
-import { RequestDeeds } from './request-deeds';
-import { ExcludedPaths, RequestFacts, tellEmpty, WaitingFor } from './request-facts';
+import { useViewQuery } from '../view-query';
+import { RequestActions } from './request-actions';
+import { describeEmpty, ExcludedPaths, RequestFacts, WaitingFor } from './request-facts';
 import { RequestFiles } from './request-files';
 
 const PAGE = 50;
 
 /** Ids are integers of 32 bits. */
-const MOST_ID = 2 ** 31 - 1;
+const MAX_ID = 2 ** 31 - 1;
 
-/** Files come faster than anybody reads, and each look asks for a page of them. */
-const LOOK_MS = 1000;
+/** Shortest time between two reloads: files may be restored faster than users read. */
+const RELOAD_MS = 1000;
 
 export function RequestPage({ id }: { id: string }) {
-  const requestId = /^\d{1,10}$/.test(id) && Number(id) <= MOST_ID ? Number(id) : undefined;
-  if (requestId === undefined) return <Title text={`A request has a number, and ${JSON.stringify(id)} is none.`} />;
+  const requestId = /^\d{1,10}$/.test(id) && Number(id) <= MAX_ID ? Number(id) : undefined;
+  if (requestId === undefined) return <Title text={`${JSON.stringify(id)} is not a request number.`} />;
   return <KnownRequest requestId={requestId} />;
 }
 
 function KnownRequest({ requestId }: { requestId: number }) {
-  const places = usePlaces();
+  const paging = usePaging();
   const [states, setStates] = useState<RequestFileState[]>();
-  const variables = { id: requestId, first: PAGE, after: places.after, states };
-  const { data, error, askedAt, again } = useLook(RequestDocument, variables);
+  const variables = { id: requestId, first: PAGE, after: paging.after, states };
+  const { data, error, requestedAt, again } = useViewQuery(RequestDocument, variables);
   const read = data?.request;
-  const step = useProgress(read ? [read] : [], askedAt).get(requestId);
-  useLooks(step?.eventId, again);
+  const step = useProgress(read ? [read] : [], requestedAt).get(requestId);
+  useThrottled(step?.eventId, again);
   useRequestChanges(again, requestId);
   if (error && !data) return <Problem error={error} again={again} />;
   if (!data) return <p>…</p>;
-  if (!read) return <Title text={`There is no request ${requestId} that you may see.`} />;
+  if (!read) return <Title text={`Request ${requestId} does not exist, or you may not see it.`} />;
   const request = { ...read, ...step };
   return (
     <>
@@ -49,17 +49,17 @@ function KnownRequest({ requestId }: { requestId: number }) {
       <p class="lead">
         <bdi>{request.label || request.pattern || 'A list of files'}</bdi>
       </p>
-      <RequestFigures request={request} why={tellEmpty(request)} isTold />
+      <RequestSummary request={request} why={describeEmpty(request)} isLive />
       <RequestFacts request={request} />
-      <RequestDeeds request={request} again={again} />
+      <RequestActions request={request} again={again} />
       <WaitingFor request={request} />
       <ExcludedPaths request={request} />
       <RequestFiles
         request={request}
         states={states}
-        places={places}
+        paging={paging}
         onStates={(chosen) => {
-          places.restart();
+          paging.restart();
           setStates(chosen);
         }}
       />
@@ -67,8 +67,8 @@ function KnownRequest({ requestId }: { requestId: number }) {
   );
 }
 
-/** Looks again after something has happened, once for all that happens in a moment. */
-function useLooks(eventId: string | undefined, look: () => void): void {
+/** Reloads after events, at most once in `RELOAD_MS`. */
+function useThrottled(eventId: string | undefined, look: () => void): void {
   const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
   const latest = useRef(look);
   latest.current = look;
@@ -77,7 +77,7 @@ function useLooks(eventId: string | undefined, look: () => void): void {
     timer.current = setTimeout(() => {
       timer.current = undefined;
       latest.current();
-    }, LOOK_MS);
+    }, RELOAD_MS);
   }, [eventId]);
   useEffect(() => () => clearTimeout(timer.current), []);
 }

@@ -1,55 +1,51 @@
-/** The requests that the caller may see, the newest first, each as far as it is now. */
+/** The requests that the user may see with their live progress, newest first. */
 import { type RequestLineFragment, type RequestState, RequestsDocument } from '../../generated/web-operations';
 import { count } from '../format';
-import { useProgress } from '../live';
+import { useProgress } from '../live-progress';
 import { useRequestChanges } from '../live-site';
-import { useLook } from '../look';
 import { Moment } from '../parts/moment';
-import { Pages, usePlaces } from '../parts/pages';
+import { Pages, usePaging } from '../parts/paging';
 import { Problem } from '../parts/problem';
 import { QuotaChoice } from '../parts/quota-choice';
-import { RequestFigures } from '../parts/request-figures';
+import { RequestSummary } from '../parts/request-summary';
 import { isOver, RequestStateName } from '../parts/state';
 import { Title } from '../parts/title';
 import { chooseHere, linkTo, useRoute } from '../route';
+import { useViewQuery } from '../view-query';
 
 const PAGE = 25;
 
-/** Unless told, the gateway leaves away those that have ended. */
+/** All states: by default the gateway omits requests that have ended. */
 const ALL: RequestState[] = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL', 'EXPIRED', 'CANCELLED'];
 
 export function RequestsPage() {
   const { search } = useRoute();
   const quota = search.get('quota') ?? undefined;
   const hasEnded = search.has('ended');
-  const places = usePlaces();
-  const variables = { last: PAGE, before: places.after, quota, states: hasEnded ? ALL : undefined };
-  const { data, error, isFetching, askedAt, again } = useLook(RequestsDocument, variables);
+  const paging = usePaging();
+  const variables = { last: PAGE, before: paging.after, quota, states: hasEnded ? ALL : undefined };
+  const { data, error, isFetching, requestedAt, again } = useViewQuery(RequestsDocument, variables);
   useRequestChanges(again);
   const requests = data?.requests;
-  // the gateway lists them as they were made, so that the newest are its last page
+  // the gateway lists the oldest first, so the newest are on its last page
   const lines = requests?.edges.map(({ node }) => node).reverse() ?? [];
   const older = requests && {
     hasNextPage: requests.pageInfo.hasPreviousPage,
     endCursor: requests.pageInfo.startCursor,
   };
-  const steps = useProgress(lines, askedAt);
+  const steps = useProgress(lines, requestedAt);
   const choose = (chosen: { quota: string | undefined; hasEnded: boolean }) => {
-    places.restart();
+    paging.restart();
     chooseHere(['requests'], { quota: chosen.quota, ended: chosen.hasEnded ? 'too' : undefined });
   };
   return (
     <>
       <Title text="Requests" />
       <div class="tools">
-        <QuotaChoice
-          value={quota ?? ''}
-          onChoose={(chosen) => choose({ quota: chosen, hasEnded })}
-          none="all that I may see"
-        />
+        <QuotaChoice value={quota ?? ''} onChoose={(chosen) => choose({ quota: chosen, hasEnded })} none="all quotas" />
         <label class="check">
           <input type="checkbox" checked={hasEnded} onChange={() => choose({ quota, hasEnded: !hasEnded })} />
-          With those that have ended
+          Include ended requests
         </label>
         {requests && <p role="status">{count(requests.totalCount, 'request')}</p>}
       </div>
@@ -61,10 +57,10 @@ export function RequestsPage() {
       </ul>
       {!isFetching && !error && lines.length === 0 && (
         <p>
-          There is none. <a href="#/files">Look for files</a> and ask for them.
+          No requests. <a href="#/files">Search for files</a> to request them.
         </p>
       )}
-      <Pages places={places} info={older} names={['Newer', 'Older']} />
+      <Pages paging={paging} info={older} names={['Newer', 'Older']} />
     </>
   );
 }
@@ -79,19 +75,19 @@ function RequestCard({ line }: { line: RequestLineFragment }) {
         </a>
         <RequestStateName request={line} />
       </div>
-      <RequestFigures request={line} name={`Request ${requestId}`}>
+      <RequestSummary request={line} name={`Request ${requestId}`}>
         {' '}
-        · <bdi>{line.quota.user}</bdi> · asked <Moment at={line.requestDate} side="past" /> ·{' '}
+        · <bdi>{line.quota.user}</bdi> · requested <Moment at={line.requestDate} side="past" /> ·{' '}
         {isOver(state) ? (
           <>
             ended <Moment at={line.retention} side="past" />
           </>
         ) : (
           <>
-            kept until <Moment at={line.retention} isFull />
+            expires <Moment at={line.retention} isFull />
           </>
         )}
-      </RequestFigures>
+      </RequestSummary>
     </li>
   );
 }

@@ -1,9 +1,9 @@
-/** Who asked for which change, and what came of it. */
+/** The audit: each change with its caller and its result. */
 import { useState } from 'preact/hooks';
 import { SiteAuditDocument, type SiteAuditQuery } from '../../generated/web-operations';
-import { useSiteLook } from '../live-site';
+import { useSiteQuery } from '../live-site';
 import { Moment } from '../parts/moment';
-import { usePlaces } from '../parts/pages';
+import { usePaging } from '../parts/paging';
 import type { Column } from '../parts/table';
 import { PAGE, SiteList } from './site-list';
 
@@ -15,14 +15,14 @@ const columns: Column<Row>[] = [
     title: 'Who',
     cell: ({ who, way, address }) => (
       <>
-        <bdi>{who || 'nobody known'}</bdi> ({way}
+        <bdi>{who || 'unknown'}</bdi> ({way}
         {address ? `, ${address}` : ''})
       </>
     ),
   },
-  { title: 'Asked for', cell: ({ operation }) => operation },
+  { title: 'Operation', cell: ({ operation }) => operation },
   {
-    title: 'Of',
+    title: 'Object',
     cell: ({ objectKind, object }) => (
       <>
         {objectKind.toLowerCase()} <bdi>{object}</bdi>
@@ -32,24 +32,24 @@ const columns: Column<Row>[] = [
   { title: 'Result', cell: ({ result, count }) => (count > 1 ? `${result}, ${count} times` : result) },
 ];
 
-const filters = { who: 'Who', operation: 'Asked for', object: 'Of' } as const;
+const filters = { who: 'Who', operation: 'Operation', object: 'Object' } as const;
 type Chosen = Partial<Record<keyof typeof filters, string>>;
 
 export function AuditPage() {
-  const places = usePlaces();
+  const paging = usePaging();
   const [chosen, setChosen] = useState<Chosen>({});
-  const look = useSiteLook(SiteAuditDocument, { first: PAGE, after: places.after, ...chosen }, 'AUDIT');
+  const look = useSiteQuery(SiteAuditDocument, { first: PAGE, after: paging.after, ...chosen }, 'AUDIT');
   const choose = (event: Event) => {
     event.preventDefault();
     const given = new FormData(event.currentTarget as HTMLFormElement);
-    places.restart();
+    paging.restart();
     const named = Object.keys(filters).flatMap((name) => (given.get(name) ? [[name, String(given.get(name))]] : []));
     setChosen(Object.fromEntries(named));
   };
   return (
     <SiteList
       title="Audit"
-      {...{ look, places, columns }}
+      {...{ look, paging, columns }}
       list={({ audit }) => audit}
       keyOf={(row) => JSON.stringify(row)}
     >

@@ -1,4 +1,4 @@
-/** What the site did in the last hours, and the processes that run it. */
+/** Charts of the site's activity, and its processes. */
 import { useMemo, useState } from 'preact/hooks';
 import {
   SiteHistoryDocument,
@@ -7,7 +7,7 @@ import {
   type SiteProcessesQuery,
 } from '../../generated/web-operations';
 import { formatBytes, formatNumber } from '../format';
-import { useSiteLook } from '../live-site';
+import { useSiteQuery } from '../live-site';
 import { Curve } from '../parts/curve';
 import { Moment } from '../parts/moment';
 import { Problem } from '../parts/problem';
@@ -34,16 +34,16 @@ const spans = { '6': '6 hours', '24': '24 hours', '168': '7 days', '2160': '90 d
 export function CurvesPage() {
   const [hours, setHours] = useState('24');
   const since = useMemo(() => new Date(Date.now() - Number(hours) * HOUR_MS).toISOString(), [hours]);
-  const { data, error, again } = useSiteLook(SiteHistoryDocument, { since }, 'HISTORY');
+  const { data, error, again } = useSiteQuery(SiteHistoryDocument, { since }, 'HISTORY');
   const points = data?.history ?? [];
   const last = points.at(-1);
   const until = last ? Date.parse(last.at) + last.seconds * 1000 : Date.now();
   return (
     <>
-      <Title text="Curves" />
+      <Title text="Charts" />
       <div class="tools">
         <label>
-          Of the last
+          Period
           <select value={hours} onChange={(event) => setHours(event.currentTarget.value)}>
             {Object.entries(spans).map(([value, title]) => (
               <option key={value} value={value}>
@@ -63,13 +63,8 @@ export function CurvesPage() {
         />
       ))}
       <details>
-        <summary>The same as a table</summary>
-        <Table
-          label="Figures of the curves"
-          columns={pointColumns}
-          rows={[...points].reverse()}
-          keyOf={({ at }) => at}
-        />
+        <summary>Show as a table</summary>
+        <Table label="Data of the charts" columns={pointColumns} rows={[...points].reverse()} keyOf={({ at }) => at} />
       </details>
     </>
   );
@@ -82,7 +77,7 @@ const pointColumns: Column<Point>[] = [
     isNumber: true,
     cell: (point: Point) => {
       const known = value(point);
-      return known === null ? 'not known' : format(known);
+      return known === null ? 'unknown' : format(known);
     },
   })),
 ];
@@ -92,17 +87,17 @@ const processColumns: Column<SiteProcessesQuery['processes'][number]>[] = [
   {
     title: 'State',
     cell: ({ isAlive }) => (
-      <span class={`state ${isAlive ? 'completed' : 'failed'}`}>{isAlive ? 'Lives' : 'Silent'}</span>
+      <span class={`state ${isAlive ? 'completed' : 'failed'}`}>{isAlive ? 'Alive' : 'Silent'}</span>
     ),
   },
   { title: 'Version', cell: ({ version }) => version },
   { title: 'Started', cell: ({ startedAt }) => <Moment at={startedAt} isFull side="past" /> },
   { title: 'Last seen', cell: ({ seenAt }) => <Moment at={seenAt} side="past" /> },
-  { title: 'Behind', isNumber: true, cell: ({ lagSeconds }) => `${lagSeconds.toFixed(1)} s` },
+  { title: 'Lag', isNumber: true, cell: ({ lagSeconds }) => `${lagSeconds.toFixed(1)} s` },
 ];
 
 export function ProcessesPage() {
-  const { data, error, again } = useSiteLook(SiteProcessesDocument, {}, 'PROCESSES');
+  const { data, error, again } = useSiteQuery(SiteProcessesDocument, {}, 'PROCESSES');
   return (
     <>
       <Title text="Gateways and engines" />

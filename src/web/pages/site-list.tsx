@@ -1,13 +1,13 @@
-/** What the views of the site's lists have in common: a title, a table of a page, and the pages. */
+/** Common parts of the list views of the site: title, table and paging. */
 import type { TypedDocumentNode } from '@urql/core';
 import type { ComponentChildren } from 'preact';
 import type { SitePart } from '../../generated/web-operations';
-import { useSiteLook } from '../live-site';
-import type { Look } from '../look';
-import { Pages, type Places, usePlaces } from '../parts/pages';
+import { useSiteQuery } from '../live-site';
+import { Pages, type Paging, usePaging } from '../parts/paging';
 import { Problem } from '../parts/problem';
 import { type Column, Table } from '../parts/table';
 import { Title } from '../parts/title';
+import type { ViewQuery } from '../view-query';
 
 export const PAGE = 50;
 
@@ -18,8 +18,8 @@ interface Connection<Node> {
 
 interface SiteListProps<Data, Node> {
   title: string;
-  look: Look<Data>;
-  places: Places;
+  look: ViewQuery<Data>;
+  paging: Paging;
   list(data: Data): Connection<Node>;
   columns: readonly Column<Node>[];
   keyOf(node: Node): string;
@@ -29,7 +29,7 @@ interface SiteListProps<Data, Node> {
 export function SiteList<Data, Node>({
   title,
   look,
-  places,
+  paging,
   list,
   columns,
   keyOf,
@@ -44,7 +44,7 @@ export function SiteList<Data, Node>({
       {error && <Problem error={error} again={again} />}
       {!shown && !error && <p>…</p>}
       {shown && <Table label={title} columns={columns} rows={shown.edges.map(({ node }) => node)} keyOf={keyOf} />}
-      <Pages places={places} info={shown?.pageInfo} />
+      <Pages paging={paging} info={shown?.pageInfo} />
     </>
   );
 }
@@ -58,8 +58,8 @@ interface SitePage<Data, Node> extends Pick<SiteListProps<Data, Node>, 'title' |
 /** Returns the view of a list without filters. */
 export function createSitePage<Data, Node>({ document, parts, ...props }: SitePage<Data, Node>) {
   return function Page() {
-    const places = usePlaces();
-    const look = useSiteLook(document, { first: PAGE, after: places.after }, ...parts);
-    return <SiteList {...props} look={look} places={places} />;
+    const paging = usePaging();
+    const look = useSiteQuery(document, { first: PAGE, after: paging.after }, ...parts);
+    return <SiteList {...props} look={look} paging={paging} />;
   };
 }

@@ -1,4 +1,4 @@
-/** Users with their shares, what is out of service, and tape copies that could not be confirmed. */
+/** Users with their fair shares, suspensions, and tape copies that could not be confirmed. */
 import {
   SiteFailuresDocument,
   type SiteFailuresQuery,
@@ -28,14 +28,14 @@ const userColumns: Column<SiteUsersQuery['quotas']['edges'][number]['node']>[] =
     title: 'Quota',
     cell: ({ user, used, size }) => (
       <>
-        <Bar value={share(used, size)} label={`Quota of ${user} that is used`} />
+        <Bar value={share(used, size)} label={`Used quota of ${user}`} />
         {formatBytes(used)} of {formatBytes(size)}
       </>
     ),
   },
   { title: 'Weight', isNumber: true, cell: ({ weight }) => weight },
   {
-    title: 'Drive minutes of late',
+    title: 'Recent drive minutes',
     isNumber: true,
     cell: ({ driveSeconds }) => formatNumber(Math.round(driveSeconds / 60)),
   },
@@ -56,8 +56,8 @@ const suspensionColumns: Column<SiteSuspensionsQuery['suspensions']['edges'][num
   { title: 'Kind', cell: ({ kind }) => kind.toLowerCase() },
   { title: 'Since', cell: ({ since }) => <Moment at={since} isFull side="past" /> },
   {
-    title: 'Tried again',
-    cell: ({ nextTry }) => (nextTry ? <Moment at={nextTry} side="ahead" /> : 'once it is resumed'),
+    title: 'Next try',
+    cell: ({ nextTry }) => (nextTry ? <Moment at={nextTry} side="ahead" /> : 'after it is resumed'),
   },
   {
     title: 'Service',
@@ -80,7 +80,7 @@ const failureColumns: Column<SiteFailuresQuery['verifications']['edges'][number]
   { title: 'Error', cell: ({ error }) => <bdi>{error}</bdi> },
   { title: 'Tries', isNumber: true, cell: ({ attempts }) => attempts },
   { title: 'Last', cell: ({ at }) => <Moment at={at} side="past" /> },
-  { title: 'Next', cell: ({ nextTry }) => (nextTry ? <Moment at={nextTry} side="ahead" /> : 'when somebody asks') },
+  { title: 'Next', cell: ({ nextTry }) => (nextTry ? <Moment at={nextTry} side="ahead" /> : 'on request') },
 ];
 
 export const FailuresPage = createSitePage({

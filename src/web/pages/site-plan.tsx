@@ -1,9 +1,9 @@
-/** What the drives do, and in which order they come to the volumes with work. */
+/** Current work of the drives, and the planned order of the volumes. */
 import { SitePlanDocument, type SitePlanQuery } from '../../generated/web-operations';
 import { count, formatBytes } from '../format';
-import { useSiteLook } from '../live-site';
+import { useSiteQuery } from '../live-site';
 import { Moment } from '../parts/moment';
-import { Pages, usePlaces } from '../parts/pages';
+import { Pages, usePaging } from '../parts/paging';
 import { Problem } from '../parts/problem';
 import { Service } from '../parts/service';
 import { type Column, Table } from '../parts/table';
@@ -16,9 +16,9 @@ type Suspension = SitePlanQuery['drives']['edges'][number]['node']['suspension']
 type Planned = Plan['queue']['edges'][number]['node'];
 
 export function PlanPage() {
-  const places = usePlaces();
-  const variables = { first: PAGE, after: places.after };
-  const { data, error, again } = useSiteLook(SitePlanDocument, variables, 'DRIVES', 'QUEUE', 'SUSPENSIONS');
+  const paging = usePaging();
+  const variables = { first: PAGE, after: paging.after };
+  const { data, error, again } = useSiteQuery(SitePlanDocument, variables, 'DRIVES', 'QUEUE', 'SUSPENSIONS');
   const plan = data?.plan;
   return (
     <>
@@ -33,7 +33,7 @@ export function PlanPage() {
           <Table label="Drives" columns={driveColumns} rows={withService(data)} keyOf={({ name }) => name} />
           <h2>Queue by volume</h2>
           <Timeline at={plan.at} volumes={plan.queue.edges.map(({ node }) => node)} />
-          <Pages places={places} info={plan.queue.pageInfo} />
+          <Pages paging={paging} info={plan.queue.pageInfo} />
         </>
       )}
     </>
@@ -48,21 +48,21 @@ function withService({ plan, drives }: SitePlanQuery): Drive[] {
 const driveColumns: Column<Drive>[] = [
   { title: 'Drive', cell: ({ name }) => name },
   { title: 'Library', cell: ({ library }) => library },
-  { title: 'Does', cell: (drive) => doing(drive) },
-  { title: 'Files in hand', isNumber: true, cell: ({ filesRunning }) => filesRunning },
-  { title: 'Bytes in hand', isNumber: true, cell: ({ bytesRunning }) => formatBytes(bytesRunning) },
-  { title: 'Reads', isNumber: true, cell: ({ rate }) => (rate ? `${formatBytes(Math.round(rate))}/s` : '') },
-  { title: 'Engine', cell: ({ host, isClaimed }) => host ?? (isClaimed ? 'not said' : 'none') },
+  { title: 'Status', cell: (drive) => describeStatus(drive) },
+  { title: 'Active files', isNumber: true, cell: ({ filesRunning }) => filesRunning },
+  { title: 'Active bytes', isNumber: true, cell: ({ bytesRunning }) => formatBytes(bytesRunning) },
+  { title: 'Rate', isNumber: true, cell: ({ rate }) => (rate ? `${formatBytes(Math.round(rate))}/s` : '') },
+  { title: 'Engine', cell: ({ host, isClaimed }) => host ?? (isClaimed ? 'unknown' : 'none') },
   { title: 'Service', cell: ({ name, suspension }) => <Service kind="DRIVE" name={name} suspension={suspension} /> },
 ];
 
-function doing({ isOpen, isClaimed, volume }: Drive): string {
-  if (volume !== null) return `Reads ${volume}${isOpen ? '' : ', out of service'}`;
+function describeStatus({ isOpen, isClaimed, volume }: Drive): string {
+  if (volume !== null) return `Reading ${volume}${isOpen ? '' : ', out of service'}`;
   if (!isOpen) return 'Out of service';
-  return isClaimed ? 'Waits for work' : 'No engine has it';
+  return isClaimed ? 'Idle' : 'No engine';
 }
 
-/** A bar from when a drive comes to the volume until it is read, on one scale for all that are shown. */
+/** Shows the planned time of each volume as a bar, all on one scale. */
 function Timeline({ at, volumes }: { at: string; volumes: readonly Planned[] }) {
   const begin = Date.parse(at);
   const end = Math.max(begin + 1000, ...volumes.map((volume) => (volume.end ? Date.parse(volume.end) : begin)));
@@ -77,10 +77,10 @@ function Timeline({ at, volumes }: { at: string; volumes: readonly Planned[] }) 
             <svg class="span" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">
               <rect x={percent(start)} width={Math.max(1, percent(done) - percent(start))} height="8" />
             </svg>
-            Begins <Moment at={start} side="ahead" />, done <Moment at={done} side="ahead" />
+            Starts <Moment at={start} side="ahead" />, ends <Moment at={done} side="ahead" />
           </>
         ) : (
-          'no drive can come to it'
+          'no drive available'
         ),
     },
     { title: 'Drive', cell: ({ drive, isMounted }) => (drive ? `${drive}${isMounted ? ', mounted' : ''}` : 'none') },

@@ -37,19 +37,19 @@ export const VolumesPage = createSitePage({
 const diskColumns: Column<SiteDisksQuery['restoreDisks']['edges'][number]['node']>[] = [
   { title: 'Disk', cell: ({ mountpoint }) => <code>{mountpoint}</code> },
   {
-    title: 'Taken',
+    title: 'Usage',
     cell: ({ mountpoint, size, used, reserved }) => {
       const taken = share(Number(used) + Number(reserved), size);
       return (
         <>
-          <Bar value={taken} kind={taken > 0.9 ? 'full' : 'done'} label={`Disk ${mountpoint} that is taken`} />
+          <Bar value={taken} kind={taken > 0.9 ? 'full' : 'done'} label={`Usage of disk ${mountpoint}`} />
           {formatBytes(used)} used and {formatBytes(reserved)} reserved of {formatBytes(size)}
         </>
       );
     },
   },
-  { title: 'Really free', isNumber: true, cell: ({ free }) => (free === null ? 'not known' : formatBytes(free)) },
-  { title: 'Seen by', cell: ({ hosts }) => hosts?.join(', ') || 'nobody' },
+  { title: 'Free on disk', isNumber: true, cell: ({ free }) => (free === null ? 'unknown' : formatBytes(free)) },
+  { title: 'Seen by', cell: ({ hosts }) => hosts?.join(', ') || 'no host' },
   { title: 'Problem', cell: ({ problem }) => problem ?? '' },
   {
     title: 'Service',
@@ -68,12 +68,12 @@ export const DisksPage = createSitePage({
 
 const libraryColumns: Column<SiteLibrariesQuery['libraries']['edges'][number]['node']>[] = [
   { title: 'Library', cell: ({ name }) => name },
-  { title: 'Kind', cell: ({ kind }) => kind },
+  { title: 'Type', cell: ({ kind }) => kind },
   { title: 'Drives', isNumber: true, cell: ({ drives }) => drives },
   { title: 'Volumes', isNumber: true, cell: ({ volumes }) => volumes },
   {
     title: 'Stages',
-    cell: ({ staging }) => (staging ? `${staging.asked} asked for, ${staging.ready} ready, ${staging.kept} kept` : ''),
+    cell: ({ staging }) => (staging ? `${staging.asked} requested, ${staging.ready} ready, ${staging.kept} kept` : ''),
   },
   { title: 'Problem', cell: ({ staging }) => staging?.problem ?? '' },
   {

@@ -1,4 +1,4 @@
-/** How much of something is done, or taken; what it says is its label and its text. */
+/** A progress or usage bar. */
 export function Bar({
   value,
   label,

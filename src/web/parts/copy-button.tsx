@@ -1,22 +1,22 @@
 import { useState } from 'preact/hooks';
 
-/** Over plain HTTP browsers give no clipboard: the text is shown then, to be copied by hand. */
+/** Copies text. Browsers allow no clipboard over plain HTTP: then the text is shown for manual copying. */
 export function CopyButton({ text, name }: { text: string; name: string }) {
-  const [told, setTold] = useState<'copied' | 'shown'>();
+  const [outcome, setOutcome] = useState<'copied' | 'shown'>();
   const copy = async () => {
     const isCopied = await navigator.clipboard?.writeText(text).then(
       () => true,
       () => false,
     );
-    setTold(isCopied ? 'copied' : 'shown');
+    setOutcome(isCopied ? 'copied' : 'shown');
   };
   return (
     <>
       <button type="button" onClick={copy}>
         {name}
       </button>
-      <span role="status">{told === 'copied' && 'Copied.'}</span>
-      {told === 'shown' && <textarea readOnly aria-label={name} value={text} rows={6} />}
+      <span role="status">{outcome === 'copied' && 'Copied.'}</span>
+      {outcome === 'shown' && <textarea readOnly aria-label={name} value={text} rows={6} />}
     </>
   );
 }

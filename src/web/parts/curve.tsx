@@ -1,4 +1,4 @@
-/** A curve over time, for the eye; the same figures stand in a table for whoever cannot see it, or wants them. */
+/** A chart over time. Views also show its values as a table, for screen readers and for reading exact values. */
 import { formatSpanEnd } from '../format';
 
 const WIDTH = 600;
@@ -6,9 +6,9 @@ const HEIGHT = 120;
 
 export interface CurveProps {
   title: string;
-  /** Null where nobody could look: the curve has a gap there. */
+  /** Null if the value is unknown: the chart has a gap there. */
   points: readonly { at: string; value: number | null }[];
-  /** What is shown, in milliseconds, whatever of it is known. */
+  /** Start of the shown time span, in milliseconds. */
   from: number;
   until: number;
   /** A value holds until the next one. */
@@ -20,7 +20,7 @@ export function Curve({ title, points, from, until, isStepped = false, format }:
   const known = points.flatMap(({ value }) => (value === null ? [] : [value]));
   const most = Math.max(0, ...known);
   const last = known.at(-1);
-  const said = `${title}: ${last === undefined ? 'nothing is known' : `${format(last)} last, ${format(most)} at most`}`;
+  const said = `${title}: ${last === undefined ? 'no data' : `latest ${format(last)}, maximum ${format(most)}`}`;
   const ends = [from, until].map((end) => formatSpanEnd(end, until - from));
   return (
     <figure class="curve">

@@ -4,8 +4,8 @@ import { isSignedIn } from '../session';
 import { Refused } from './problem';
 
 /**
- * The bytes of a restored file. Whether they may be read is seen only when they are asked for, so that the first of them are asked for first:
- * a browser that saves what it is told by a link says nothing of why it failed. A link shows no token; who is signed in has the page fetch.
+ * Downloads a restored file. A browser that saves a link does not show the reason of a failure, so the page requests the
+ * first byte before. A link sends no token, so for a signed-in user the page fetches the whole file.
  */
 export function Download({ bytesPath, path }: { bytesPath: string; path: string }) {
   const [why, setWhy] = useState<string>();
@@ -29,10 +29,10 @@ export function Download({ bytesPath, path }: { bytesPath: string; path: string 
   );
 }
 
-/** Of a file without bytes there is no first one. */
+/** The status for the first byte of an empty file. */
 const NO_SUCH_RANGE = 416;
 
-/** @returns why not */
+/** @returns the error, if any */
 async function saveLinked(url: string, name: string): Promise<string | undefined> {
   const answer = await fetch(url, { headers: { ...(await sentHeaders()), range: 'bytes=0-0' } });
   if (!answer.ok && answer.status !== NO_SUCH_RANGE) return await reasonOf(answer);
@@ -40,19 +40,19 @@ async function saveLinked(url: string, name: string): Promise<string | undefined
   return undefined;
 }
 
-/** The browser keeps what it fetches on its disk where it is large. @returns why not */
+/** Fetches the file and saves it; browsers store large responses on disk. @returns the error, if any */
 async function saveFetched(url: string, name: string): Promise<string | undefined> {
   const answer = await fetch(url, { headers: await sentHeaders() });
   if (!answer.ok) return await reasonOf(answer);
   const made = URL.createObjectURL(await answer.blob());
   save(made, name);
-  setTimeout(() => URL.revokeObjectURL(made), 60_000); // it has been opened by then
+  setTimeout(() => URL.revokeObjectURL(made), 60_000); // the browser has opened it by then
   return undefined;
 }
 
 async function reasonOf(answer: Response): Promise<string> {
   const said = (await answer.json().catch(() => ({}))) as { detail?: string };
-  return said.detail ?? `The gateway answered ${answer.status}.`;
+  return said.detail ?? `The gateway returned status ${answer.status}.`;
 }
 
 function save(url: string, name: string): void {

@@ -1,14 +1,14 @@
-/** The folders around what is looked for: those above it, each a step back, and those directly below, each a step on. */
+/** Links to the folders above the search text, and to those directly below it. */
 import { FolderDocument } from '../../generated/web-operations';
-import { useLook } from '../look';
+import { useViewQuery } from '../view-query';
 
 interface FoldersProps {
-  /** A text; a folder where it is one, with a slash at its end, or nothing. */
+  /** The search text: a folder if it begins with a slash, up to its last slash; may be empty. */
   match: string;
-  onLook(text: string): void;
+  onSearch(text: string): void;
 }
 
-export function Folders({ match, onLook }: FoldersProps) {
+export function Folders({ match, onSearch }: FoldersProps) {
   const parts = match.split('/');
   const isPath = match === '' || match.startsWith('/');
   if (!isPath) return null;
@@ -18,37 +18,37 @@ export function Folders({ match, onLook }: FoldersProps) {
     <>
       {steps.length > 0 && (
         <nav class="folders" aria-label="Folders above">
-          <button type="button" class="plain" onClick={() => onLook('')}>
+          <button type="button" class="plain" onClick={() => onSearch('')}>
             All files
           </button>
           {steps.map(({ name, path }) => (
-            <button type="button" class="plain" key={path} onClick={() => onLook(path)}>
+            <button type="button" class="plain" key={path} onClick={() => onSearch(path)}>
               {name}/
             </button>
           ))}
         </nav>
       )}
-      <Below folder={folder} onLook={onLook} />
+      <Below folder={folder} onSearch={onSearch} />
     </>
   );
 }
 
-/** Their number is the site's: so many are shown, and the others are found by typing. */
+/** Number of folders that are shown; users find the others by typing. */
 const SHOWN = 40;
 
-function Below({ folder, onLook }: { folder: string; onLook(text: string): void }) {
-  const { data } = useLook(FolderDocument, { path: folder });
+function Below({ folder, onSearch }: { folder: string; onSearch(text: string): void }) {
+  const { data } = useViewQuery(FolderDocument, { path: folder });
   const folders = data?.folder.entries.filter(({ isFolder }) => isFolder) ?? [];
   if (folders.length === 0) return null;
   const more = folders.length - SHOWN;
   return (
     <nav class="folders" aria-label={`Folders in ${folder}`}>
       {folders.slice(0, SHOWN).map(({ path }) => (
-        <button type="button" class="plain" key={path} onClick={() => onLook(`${path}/`)}>
+        <button type="button" class="plain" key={path} onClick={() => onSearch(`${path}/`)}>
           <bdi>{path.slice(path.lastIndexOf('/') + 1)}/</bdi>
         </button>
       ))}
-      {(more > 0 || data?.folder.hasMore) && <span>… and more: type how they begin</span>}
+      {(more > 0 || data?.folder.hasMore) && <span>… and more: type the start of a name</span>}
     </nav>
   );
 }

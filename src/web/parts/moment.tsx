@@ -1,11 +1,11 @@
-/** A time as people say it, with the zone of the browser and UTC at hand. */
+/** A relative time; its tooltip shows local time and UTC. */
 import { formatSpan, formatTime, formatUtc } from '../format';
 import { useNow } from '../now';
 
 interface MomentProps {
   at: string;
   isFull?: boolean;
-  /** Where it is known to be: the clocks of the gateway and of the browser differ, and what is due may be late. */
+  /** Forces a past or future time: the clocks of gateway and browser may differ, and an event may be late. */
   side?: 'past' | 'ahead' | undefined;
 }
 

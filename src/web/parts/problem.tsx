@@ -1,18 +1,20 @@
 import type { CombinedError } from '@urql/core';
 
-/** For people. */
+/** Describes the error of a query. */
 export function messageOf(error: CombinedError): string {
   const said = error.graphQLErrors.map(({ message }) => message).join('; ');
-  return said || (error.response ? `The gateway answered ${error.response.status}.` : 'The gateway does not answer.');
+  return (
+    said || (error.response ? `The gateway returned status ${error.response.status}.` : 'The gateway does not respond.')
+  );
 }
 
-/** Why a change came to nothing, as far as anybody knows: of what was under way when a gateway went, nobody does. */
+/** Describes the error of a change. If the connection was lost, the gateway may have made the change. */
 export function messageOfChange(error: CombinedError): string {
   const isUnanswered = error.graphQLErrors.length === 0 && !error.response;
-  return isUnanswered ? 'The gateway does not answer; nothing is known to be changed.' : messageOf(error);
+  return isUnanswered ? 'The gateway does not respond; it is unknown whether the change was made.' : messageOf(error);
 }
 
-/** What went wrong on the way, and a way to try again. */
+/** An error with a button to retry. */
 export function Problem({ error, again }: { error: CombinedError; again?: () => void }) {
   return (
     <div class="problem" role="alert">
@@ -26,7 +28,7 @@ export function Problem({ error, again }: { error: CombinedError; again?: () => 
   );
 }
 
-/** Why something was not done. */
+/** The error of a change; nothing if undefined. */
 export function Refused({ why }: { why: string | undefined }) {
   if (why === undefined) return null;
   return (

@@ -1,10 +1,10 @@
-/** Chooses one of the caller's quotas. */
+/** Selects one of the user's quotas. */
 import { useCaller } from '../caller';
 
 interface QuotaChoiceProps {
   value: string;
   onChoose(quota: string): void;
-  /** What none of them is called, where that is a choice. */
+  /** Label of the choice "no quota"; undefined if a quota is required. */
   none?: string;
 }
 

@@ -1,4 +1,4 @@
-/** Whether something is in service, and the ways to take it out and to put it back: for operators, who are asked for a reason. */
+/** State of service, with buttons to suspend, drain and resume for operators; a suspension needs a reason. */
 import { useState } from 'preact/hooks';
 import {
   ResumeDocument,
@@ -6,8 +6,8 @@ import {
   type SuspensionKind,
   type SuspensionMode,
 } from '../../generated/web-operations';
+import { useAction } from '../actions';
 import { useCaller } from '../caller';
-import { useDeed } from '../deeds';
 import { Refused } from './problem';
 
 interface ServiceProps {
@@ -26,20 +26,20 @@ export function Service({ kind, name, suspension }: ServiceProps) {
       <span class={`state ${suspension ? 'failed' : 'completed'}`}>
         <bdi>{state}</bdi>
       </span>
-      {isOperator && !isReadOnly && <ServiceDeeds kind={kind} name={name} suspension={suspension} />}
+      {isOperator && !isReadOnly && <ServiceActions kind={kind} name={name} suspension={suspension} />}
     </>
   );
 }
 
-function ServiceDeeds({ kind, name, suspension }: ServiceProps) {
-  const deed = useDeed();
+function ServiceActions({ kind, name, suspension }: ServiceProps) {
+  const action = useAction();
   const [asked, setAsked] = useState<SuspensionMode>();
-  if (asked) return <Ask deed={deed} kind={kind} name={name} mode={asked} onEnd={() => setAsked(undefined)} />;
-  const resume = () => deed.run(ResumeDocument, { input: { kind, name } });
+  if (asked) return <Ask action={action} kind={kind} name={name} mode={asked} onEnd={() => setAsked(undefined)} />;
+  const resume = () => action.run(ResumeDocument, { input: { kind, name } });
   return (
-    <div class="deeds">
+    <div class="actions">
       {suspension ? (
-        <button type="button" disabled={deed.isRunning} onClick={resume} aria-label={`Resume ${name}`}>
+        <button type="button" disabled={action.isRunning} onClick={resume} aria-label={`Resume ${name}`}>
           Resume
         </button>
       ) : (
@@ -52,41 +52,41 @@ function ServiceDeeds({ kind, name, suspension }: ServiceProps) {
           </button>
         </>
       )}
-      <Refused why={deed.problem} />
+      <Refused why={action.problem} />
     </div>
   );
 }
 
 interface AskProps {
-  deed: ReturnType<typeof useDeed>;
+  action: ReturnType<typeof useAction>;
   kind: SuspensionKind;
   name: string;
   mode: SuspensionMode;
   onEnd(): void;
 }
 
-function Ask({ deed, kind, name, mode, onEnd }: AskProps) {
+function Ask({ action, kind, name, mode, onEnd }: AskProps) {
   const [reason, setReason] = useState('');
   const word = mode === 'IMMEDIATE' ? 'Suspend' : 'Drain';
   const suspend = async (event: Event) => {
     event.preventDefault();
-    if (await deed.run(SuspendDocument, { input: { kind, name, mode, reason } })) onEnd();
+    if (await action.run(SuspendDocument, { input: { kind, name, mode, reason } })) onEnd();
   };
   return (
     <form onSubmit={suspend}>
       <label>
-        Why is {name} taken out of service?
+        Reason for taking {name} out of service
         <input required value={reason} onInput={(event) => setReason(event.currentTarget.value)} />
       </label>
-      <div class="deeds">
-        <button type="submit" class="danger" disabled={deed.isRunning}>
+      <div class="actions">
+        <button type="submit" class="danger" disabled={action.isRunning}>
           {word} {name}
         </button>
         <button type="button" onClick={onEnd}>
-          Leave it
+          Cancel
         </button>
       </div>
-      <Refused why={deed.problem} />
+      <Refused why={action.problem} />
     </form>
   );
 }

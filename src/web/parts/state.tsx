@@ -20,15 +20,15 @@ const stages: Record<Stage, string> = {
   RESTORED: 'Restored',
 };
 
-/** What it had is its own no more, whether it is on disk or not. */
+/** Whether a request has ended, and has no claim on its files. */
 export const isOver = (state: RequestState): boolean => state === 'EXPIRED' || state === 'CANCELLED';
 
-/** One in which no file is has nothing left to do, which is not what people call complete. */
+/** State of a request. A request without files is COMPLETED, but is not shown as complete. */
 export function RequestStateName({ request }: { request: RequestedFiles & { state: RequestState } }) {
   const { state, filesTotal } = request;
   if (state === 'COMPLETED' && filesTotal === 0) return <span class="state">No files</span>;
   if (state === 'COMPLETED' && countMissing(request) > 0)
-    return <span class="state partial">Ended, not all found</span>;
+    return <span class="state partial">Ended, some files not found</span>;
   return <span class={`state ${state.toLowerCase()}`}>{requestStates[state]}</span>;
 }
 

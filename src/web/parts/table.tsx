@@ -1,4 +1,4 @@
-/** Rows of a list; a column says what a row is about: the first, unless another one is marked. */
+/** A table of rows. The first column, or the one with `isName`, is the row header. */
 import type { ComponentChildren } from 'preact';
 
 export interface Column<Row> {
@@ -23,9 +23,9 @@ export function Table<Row>({
   isStacked?: boolean;
 }) {
   const name = columns.find(({ isName }) => isName) ?? columns[0];
-  if (rows.length === 0) return <p>There is none.</p>;
+  if (rows.length === 0) return <p>None</p>;
   return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: who has no mouse could not scroll it otherwise
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: keyboard users could not scroll it otherwise
     <section class="wide" aria-label={label} tabIndex={0}>
       <table class={isStacked ? 'stacked' : undefined}>
         <thead>

@@ -1,7 +1,7 @@
 import type { ComponentChildren } from 'preact';
 import { useEffect } from 'preact/hooks';
 
-/** The heading of a view, which its window and its place in the browser's history are called by. */
+/** The heading of a view, and the title of its window. */
 export function Title({ text, children }: { text: string; children?: ComponentChildren }) {
   useEffect(() => {
     document.title = `${text} · Tapegate`;

@@ -1,4 +1,4 @@
-/** What can be done with a request that is there. */
+/** Actions on a request. */
 import { useEffect, useRef, useState } from 'preact/hooks';
 import {
   CancelRequestDocument,
@@ -6,8 +6,8 @@ import {
   RetryRequestDocument,
   UpdateRequestDocument,
 } from '../../generated/web-operations';
+import { useAction } from '../actions';
 import { useCaller } from '../caller';
-import { useDeed } from '../deeds';
 import { CopyButton } from '../parts/copy-button';
 import { Refused } from '../parts/problem';
 import { isOver } from '../parts/state';
@@ -16,26 +16,26 @@ import type { ShownRequest } from './shown-request';
 const DAY_MS = 86_400_000;
 const DAYS = 30;
 
-/** Logical paths are absolute: each of them has it. */
+/** Matches all files, because logical paths are absolute. */
 const IN_EVERY_PATH = '/';
 
-interface RequestDeedsProps {
+interface RequestActionsProps {
   request: ShownRequest;
   again(): void;
 }
 
-export function RequestDeeds({ request, again }: RequestDeedsProps) {
+export function RequestActions({ request, again }: RequestActionsProps) {
   const { isReadOnly } = useCaller();
   return (
-    <div class="deeds">
+    <div class="actions">
       {!isReadOnly && <Changes request={request} again={again} />}
-      <CopyButton text={location.href} name="Copy a link to it" />
+      <CopyButton text={location.href} name="Copy link" />
     </div>
   );
 }
 
-function Changes({ request, again }: RequestDeedsProps) {
-  const deed = useDeed();
+function Changes({ request, again }: RequestActionsProps) {
+  const action = useAction();
   const [asked, setAsked] = useState<keyof typeof questions>();
   const { requestId: id, state } = request;
   const then = async (done: Promise<unknown>) => {
@@ -45,52 +45,52 @@ function Changes({ request, again }: RequestDeedsProps) {
   const extend = () => {
     const from = Math.max(Date.now(), Date.parse(request.retention));
     const retention = new Date(from + DAYS * DAY_MS).toISOString();
-    return then(deed.run(UpdateRequestDocument, { input: { id, retention } }));
+    return then(action.run(UpdateRequestDocument, { input: { id, retention } }));
   };
-  const retry = () => then(deed.run(RetryRequestDocument, { id }));
-  const letGo = () => then(deed.run(ReleaseFilesDocument, { input: { id, match: IN_EVERY_PATH } }));
-  const cancel = () => then(deed.run(CancelRequestDocument, { id }));
+  const retry = () => then(action.run(RetryRequestDocument, { id }));
+  const letGo = () => then(action.run(ReleaseFilesDocument, { input: { id, match: IN_EVERY_PATH } }));
+  const cancel = () => then(action.run(CancelRequestDocument, { id }));
   const isLive = !isOver(state);
   return (
     <>
       {state !== 'CANCELLED' && (
-        <button type="button" disabled={deed.isRunning} onClick={extend}>
-          {isLive ? `Keep ${DAYS} days longer` : `Restore it again for ${DAYS} days`}
+        <button type="button" disabled={action.isRunning} onClick={extend}>
+          {isLive ? `Extend by ${DAYS} days` : `Restore again for ${DAYS} days`}
         </button>
       )}
       {request.filesFailed > 0 && isLive && (
-        <button type="button" disabled={deed.isRunning} onClick={retry}>
-          Try the failed ones again
+        <button type="button" disabled={action.isRunning} onClick={retry}>
+          Retry failed files
         </button>
       )}
       {request.filesOnDisk > 0 && isLive && asked !== 'letGo' && (
-        <button type="button" disabled={deed.isRunning} onClick={() => setAsked('letGo')}>
-          Let its files go
+        <button type="button" disabled={action.isRunning} onClick={() => setAsked('letGo')}>
+          Release files
         </button>
       )}
       {isLive && asked !== 'cancel' && (
-        <button type="button" class="danger" disabled={deed.isRunning} onClick={() => setAsked('cancel')}>
-          Cancel the request
+        <button type="button" class="danger" disabled={action.isRunning} onClick={() => setAsked('cancel')}>
+          Cancel request
         </button>
       )}
       {asked && isLive && (
         <Sure {...questions[asked]} onYes={asked === 'cancel' ? cancel : letGo} onNo={() => setAsked(undefined)} />
       )}
-      <Refused why={deed.problem} />
+      <Refused why={action.problem} />
     </>
   );
 }
 
-/** What cannot be taken back is asked for twice. */
+/** Confirmations of irreversible actions. */
 const questions = {
   letGo: {
-    question: 'Let all of its files go?',
-    what: 'They leave the disk unless another request has them, and what it waits for is not restored. The request stays.',
-    yes: 'Yes, let them go',
+    question: 'Release all files?',
+    what: 'They are removed from disk unless another request needs them. Waiting files are not restored. The request remains.',
+    yes: 'Yes, release them',
   },
   cancel: {
     question: 'Cancel the request?',
-    what: 'It ends now, and its files leave the disk unless another request has them.',
+    what: 'It ends now. Its files are removed from disk unless another request needs them.',
     yes: 'Yes, cancel it',
   },
 };
@@ -105,7 +105,7 @@ interface SureProps {
 
 function Sure({ question, what, yes, onYes, onNo }: SureProps) {
   const no = useRef<HTMLButtonElement>(null);
-  // the button that was pressed is there no more, and with it the place of whoever has only keys
+  // the pressed button no longer exists, so keyboard users would lose the focus
   useEffect(() => no.current?.focus(), []);
   return (
     <fieldset class="ask">

@@ -1,4 +1,4 @@
-/** How far a request is, in its view and in the list. */
+/** Progress of a request, in its view and in the list. */
 import type { ComponentChildren } from 'preact';
 import { formatFiles, formatMissing } from '../../core/requested-files.js';
 import type { RequestLineFragment } from '../../generated/web-operations';
@@ -6,29 +6,29 @@ import { count, formatBytes, share } from '../format';
 import { Bar } from './bar';
 import { isOver } from './state';
 
-interface RequestFiguresProps {
+interface RequestSummaryProps {
   request: RequestLineFragment;
-  /** What its bar is called among others. */
+  /** Prefix of the bar's label, in a list. */
   name?: string;
-  /** It is read aloud when it changes. */
-  isTold?: boolean;
-  /** Why it has no file, where that is known. */
+  /** Whether screen readers read changes aloud. */
+  isLive?: boolean;
+  /** Reason why it contains no files, if known. */
   why?: string;
-  /** What else stands in its line. */
+  /** Further text of the line. */
   children?: ComponentChildren;
 }
 
-/** What was given up is not there: the bar has what is, and the text names both. */
-export function RequestFigures({ request, name, isTold = false, why, children }: RequestFiguresProps) {
+/** Shows the share of files on disk as a bar, and the numbers of all and of failed files as text. */
+export function RequestSummary({ request, name, isLive = false, why, children }: RequestSummaryProps) {
   const { state, filesOnDisk, filesTotal, filesFailed } = request;
-  const what = isOver(state) ? 'files that were there' : 'files that are there';
+  const what = isOver(state) ? 'files that were on disk' : 'files on disk';
   return (
     <>
       {filesTotal > 0 && (
         <Bar value={share(filesOnDisk, filesTotal)} label={name ? `${name}: ${what}` : what.replace('f', 'F')} />
       )}
-      <p class="facts" role={isTold ? 'status' : undefined}>
-        {filesTotal === 0 ? (why ?? 'No file is in it') : tellFigures(request)}
+      <p class="facts" role={isLive ? 'status' : undefined}>
+        {filesTotal === 0 ? (why ?? 'The request contains no files') : describeProgress(request)}
         {filesFailed > 0 && <strong>, {count(filesFailed, 'file')} failed</strong>}
         {children}
       </p>
@@ -36,7 +36,7 @@ export function RequestFigures({ request, name, isTold = false, why, children }:
   );
 }
 
-function tellFigures(request: RequestLineFragment): string {
+function describeProgress(request: RequestLineFragment): string {
   const { state, bytesOnDisk, bytesTotal } = request;
   const missing = formatMissing(request, count);
   const bytes = `${formatBytes(bytesOnDisk)} of ${formatBytes(bytesTotal)}`;

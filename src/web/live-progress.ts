@@ -10,12 +10,12 @@ import {
 
 export type Progress = RequestProgressSubscription['requestProgress'];
 
-/** Other states produce no events. */
-const going: ReadonlySet<RequestState> = new Set(['QUEUED', 'RESTORING']);
+/** States that produce progress events. */
+const activeStates: ReadonlySet<RequestState> = new Set(['QUEUED', 'RESTORING']);
 
-interface Told {
+interface ReceivedProgress {
   step: Progress;
-  toldAt: number;
+  receivedAt: number;
 }
 
 interface Watched {
@@ -26,46 +26,46 @@ interface Watched {
 
 /**
  * Returns the latest progress of active requests if it is newer than the data read.
- * @param askedAt when that data was requested, by `performance.now()`
+ * @param requestedAt when that data was requested, by `performance.now()`
  */
 export function useProgress(
   requests: readonly { requestId: number; state: RequestState }[],
-  askedAt: number,
+  requestedAt: number,
 ): ReadonlyMap<number, Progress> {
   const client = useClient();
-  const [steps, setSteps] = useState<ReadonlyMap<number, Told>>(new Map());
+  const [steps, setSteps] = useState<ReadonlyMap<number, ReceivedProgress>>(new Map());
   const watched = useRef(new Map<number, Watched>());
-  const ids = requests.filter(({ state }) => going.has(state)).map(({ requestId }) => requestId);
+  const ids = requests.filter(({ state }) => activeStates.has(state)).map(({ requestId }) => requestId);
   const key = ids.join();
   useEffect(() => {
     const wanted = new Set(ids);
     for (const [id, { unsubscribe, endedAt }] of watched.current) {
       // data requested later shows that it is active again
-      const isStale = endedAt !== undefined && endedAt <= askedAt;
+      const isStale = endedAt !== undefined && endedAt <= requestedAt;
       if (wanted.has(id) && !isStale) continue;
       unsubscribe();
       watched.current.delete(id);
     }
-    const tell = (step: Progress) =>
-      setSteps((before) => new Map(before).set(step.requestId, { step, toldAt: performance.now() }));
-    for (const id of ids) if (!watched.current.has(id)) watched.current.set(id, watchProgress(client, id, tell));
-  }, [client, key, askedAt]);
+    const onStep = (step: Progress) =>
+      setSteps((before) => new Map(before).set(step.requestId, { step, receivedAt: performance.now() }));
+    for (const id of ids) if (!watched.current.has(id)) watched.current.set(id, watchProgress(client, id, onStep));
+  }, [client, key, requestedAt]);
   useEffect(
     () => () => {
       for (const { unsubscribe } of watched.current.values()) unsubscribe();
     },
     [],
   );
-  const isNewer = ([id, { toldAt }]: [number, Told]) => toldAt > askedAt && ids.includes(id);
+  const isNewer = ([id, { receivedAt }]: [number, ReceivedProgress]) => receivedAt > requestedAt && ids.includes(id);
   return new Map([...steps].filter(isNewer).map(([id, { step }]) => [id, step]));
 }
 
-function watchProgress(client: Client, id: number, tell: (step: Progress) => void): Watched {
+function watchProgress(client: Client, id: number, onStep: (step: Progress) => void): Watched {
   const watched: Watched = { unsubscribe: () => {}, endedAt: undefined };
   const { unsubscribe } = client.subscription(RequestProgressDocument, { id }).subscribe(({ data, error }) => {
     const step = data?.requestProgress;
-    watched.endedAt = error || (step && !going.has(step.state)) ? performance.now() : undefined;
-    if (step) tell(step);
+    watched.endedAt = error || (step && !activeStates.has(step.state)) ? performance.now() : undefined;
+    if (step) onStep(step);
   });
   watched.unsubscribe = unsubscribe;
   return watched;

@@ -1,40 +1,38 @@
-/**
- * Queries of a view. The last answer stays while the gateway does not answer, and the query is retried until it does.
- */
+/** Queries of views. While the gateway does not respond, the last result remains, and the query is retried. */
 import type { AnyVariables, CombinedError, TypedDocumentNode } from '@urql/core';
 import { useQuery } from '@urql/preact';
 import { useCallback, useEffect, useRef } from 'preact/hooks';
 
-const LONGEST_PAUSE_MS = 10_000;
+const MAX_PAUSE_MS = 10_000;
 
-export interface Look<Data> {
-  /** The last answer to this query. */
+export interface ViewQuery<Data> {
+  /** The last result of this query. */
   data: Data | undefined;
   error: CombinedError | undefined;
   isFetching: boolean;
-  /** When that answer was requested, by `performance.now()`: earlier events may be older. */
-  askedAt: number;
+  /** When that result was requested, by `performance.now()`: earlier events may be older. */
+  requestedAt: number;
   again(): void;
 }
 
-export function useLook<Data, Variables extends AnyVariables>(
+export function useViewQuery<Data, Variables extends AnyVariables>(
   query: TypedDocumentNode<Data, Variables>,
   variables: Variables,
-): Look<Data> {
+): ViewQuery<Data> {
   const [{ data, error, fetching }, execute] = useQuery<Data, AnyVariables>({ query, variables });
   const key = JSON.stringify(variables);
   const asked = useRef({ key: '', at: 0 });
   if (asked.current.key !== key) asked.current = { key, at: performance.now() };
-  const seen = useRef<{ key: string; data: Data; askedAt: number } | undefined>(undefined);
+  const seen = useRef<{ key: string; data: Data; requestedAt: number } | undefined>(undefined);
   if (data !== undefined && !fetching && data !== seen.current?.data)
-    seen.current = { key, data, askedAt: asked.current.at };
+    seen.current = { key, data, requestedAt: asked.current.at };
   const again = useCallback(() => {
     asked.current.at = performance.now();
     execute({ requestPolicy: 'network-only' });
   }, [execute]);
   useTries(fetching ? undefined : error !== undefined && error.response === undefined, again);
   const isSeen = seen.current?.key === key || seen.current?.data === data;
-  const last = seen.current && isSeen ? seen.current : { data, askedAt: asked.current.at };
+  const last = seen.current && isSeen ? seen.current : { data, requestedAt: asked.current.at };
   return { ...last, error, isFetching: fetching, again };
 }
 
@@ -47,7 +45,7 @@ function useTries(isAway: boolean | undefined, again: () => void): void {
   useEffect(() => {
     if (isAway === false) tries.current = 0;
     if (!isAway) return;
-    const ms = Math.min(LONGEST_PAUSE_MS, 500 * 2 ** tries.current) * (0.5 + Math.random() / 2);
+    const ms = Math.min(MAX_PAUSE_MS, 500 * 2 ** tries.current) * (0.5 + Math.random() / 2);
     const timer = setTimeout(() => {
       tries.current++;
       again();

@@ -1,20 +1,20 @@
-/** Pages of a list by cursors. Each is a step in the browser's history, which keeps the cursors of the pages before it. */
+/** Pages of a list by cursors. Each is a step in the browser's history, which stores the cursors of the earlier pages. */
 import { useEffect, useState } from 'preact/hooks';
 
-export interface Places {
-  /** The cursor after which the page begins; undefined: the first one. */
+export interface Paging {
+  /** Cursor before the first row of the page; undefined on the first page. */
   after: string | undefined;
-  goOn(endCursor: string | null): void;
-  goBack(): void;
-  /** Of another list. */
+  next(endCursor: string | null): void;
+  back(): void;
+  /** Returns to the first page, for another list. */
   restart(): void;
   isFirst: boolean;
 }
 
 const readCursors = (): string[] => history.state?.cursors ?? [];
 
-/** For one list of a view. */
-export function usePlaces(): Places {
+/** Paging of one list in a view. */
+export function usePaging(): Paging {
   const [cursors, setCursors] = useState(readCursors);
   useEffect(() => {
     const follow = () => setCursors(readCursors());
@@ -23,12 +23,12 @@ export function usePlaces(): Places {
   }, []);
   return {
     after: cursors.at(-1),
-    goOn: (endCursor) => {
+    next: (endCursor) => {
       const next = [...cursors, endCursor ?? ''];
       history.pushState({ cursors: next }, '');
       setCursors(next);
     },
-    goBack: () => history.back(),
+    back: () => history.back(),
     restart: () => {
       if (cursors.length > 0) history.replaceState(null, '');
       setCursors([]);
@@ -38,19 +38,19 @@ export function usePlaces(): Places {
 }
 
 interface PagesProps {
-  places: Places;
+  paging: Paging;
   info: { hasNextPage: boolean; endCursor: string | null } | undefined;
   names?: [back: string, on: string];
 }
 
-export function Pages({ places, info, names: [back, on] = ['Page before', 'Next page'] }: PagesProps) {
-  if (places.isFirst && !info?.hasNextPage) return null;
+export function Pages({ paging, info, names: [back, on] = ['Previous page', 'Next page'] }: PagesProps) {
+  if (paging.isFirst && !info?.hasNextPage) return null;
   return (
     <div class="pages">
-      <button type="button" disabled={places.isFirst} onClick={places.goBack}>
+      <button type="button" disabled={paging.isFirst} onClick={paging.back}>
         {back}
       </button>
-      <button type="button" disabled={!info?.hasNextPage} onClick={() => places.goOn(info?.endCursor ?? null)}>
+      <button type="button" disabled={!info?.hasNextPage} onClick={() => paging.next(info?.endCursor ?? null)}>
         {on}
       </button>
     </div>

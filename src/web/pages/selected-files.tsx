@@ -1,32 +1,32 @@
-/** What was chosen, also what the present search does not show. */
+/** The selected files, including those that the current search does not show. */
 import { count } from '../format';
 
-interface ChosenFilesProps {
+interface SelectedFilesProps {
   /** Logical paths. */
   chosen: ReadonlySet<string>;
-  onLeave(path: string): void;
+  onRemove(path: string): void;
   onClear(): void;
 }
 
-export function ChosenFiles({ chosen, onLeave, onClear }: ChosenFilesProps) {
+export function SelectedFiles({ chosen, onRemove, onClear }: SelectedFilesProps) {
   if (chosen.size === 0) return null;
   return (
     <div class="tools">
       <details>
-        <summary>{count(chosen.size, 'file')} chosen: which</summary>
+        <summary>{count(chosen.size, 'file')} selected: show</summary>
         <ul>
           {[...chosen].map((path) => (
             <li key={path}>
               <code>{path}</code>
-              <button type="button" class="plain" aria-label={`Leave ${path}`} onClick={() => onLeave(path)}>
-                Leave
+              <button type="button" class="plain" aria-label={`Remove ${path}`} onClick={() => onRemove(path)}>
+                Remove
               </button>
             </li>
           ))}
         </ul>
       </details>
       <button type="button" onClick={onClear}>
-        Choose none
+        Clear selection
       </button>
     </div>
   );

@@ -1,31 +1,31 @@
-/** Something that the user has done, and what came of it. */
+/** Runs changes that the user makes, and reports their errors. */
 import type { AnyVariables, TypedDocumentNode } from '@urql/core';
 import { useClient } from '@urql/preact';
 import { useState } from 'preact/hooks';
 import { messageOfChange } from './parts/problem';
 
-/** What a change is answered with: what came of it, or why nothing did. */
+/** Result of a mutation: the changed object, or an error with a message. */
 interface Outcome {
   __typename: string;
   message?: string;
 }
 
-export interface Deed {
+export interface Action {
   isRunning: boolean;
-  /** Why the last one came to nothing. */
+  /** Error of the last change. */
   problem: string | undefined;
-  /** @returns what it was answered with where it was done */
+  /** @returns the result; undefined after an error */
   run<Data, Variables extends AnyVariables>(
     document: TypedDocumentNode<Data, Variables>,
     variables: Variables,
   ): Promise<Data | undefined>;
 }
 
-export function useDeed(): Deed {
+export function useAction(): Action {
   const client = useClient();
   const [isRunning, setRunning] = useState(false);
   const [problem, setProblem] = useState<string>();
-  const run: Deed['run'] = async (document, variables) => {
+  const run: Action['run'] = async (document, variables) => {
     setRunning(true);
     setProblem(undefined);
     const { data, error } = await client.mutation(document, variables).toPromise();

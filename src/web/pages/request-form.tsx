@@ -1,0 +1,87 @@
+/** Requests files after an estimate. */
+import { useClient } from '@urql/preact';
+import type { ComponentChildren } from 'preact';
+import { useEffect, useState } from 'preact/hooks';
+import { CreateRequestDocument, EstimateDocument, type EstimateQuery } from '../../generated/web-operations';
+import { useAction } from '../actions';
+import { useCaller } from '../caller';
+import { count } from '../format';
+import { messageOf, Refused } from '../parts/problem';
+import { QuotaChoice } from '../parts/quota-choice';
+import { linkTo } from '../route';
+import { EstimateSummary } from './estimate';
+import { inputOf, noOptions, OptionFields } from './request-options';
+
+interface RequestFormProps {
+  match: string;
+  matching: number;
+  chosen: string[];
+  onRequested(): void;
+  /** The selected files. */
+  children?: ComponentChildren;
+}
+
+type EstimateResult = EstimateQuery['estimateRequest'];
+
+export function RequestForm({ match, matching, chosen, onRequested, children }: RequestFormProps) {
+  const { name, quotas } = useCaller();
+  const action = useAction();
+  const [quota, setQuota] = useState(quotas.find(({ user }) => user === name)?.user ?? quotas[0]?.user ?? '');
+  const [options, setOptions] = useState(noOptions);
+  const isChosen = chosen.length > 0;
+  const what = { quota, ...(isChosen ? { files: chosen } : { pattern: match }) };
+  const { estimate, problem, runEstimate } = useEstimate(what);
+  if (!isChosen && (match === '' || matching === 0)) {
+    return <p class="hint">Type part of a path, or select files, to request them.</p>;
+  }
+  const ask = async () => {
+    const done = await action.run(CreateRequestDocument, { input: { ...what, ...inputOf(options) } });
+    if (done?.createRequest.__typename !== 'Request') return;
+    onRequested();
+    location.hash = linkTo(['requests', done.createRequest.requestId]);
+  };
+  return (
+    <section class="request-form" aria-labelledby="request-form">
+      <h2 id="request-form">
+        Request{' '}
+        {isChosen ? count(chosen.length, 'selected file') : `all files with ${JSON.stringify(match)} in their path`}
+      </h2>
+      {children}
+      <div class="tools">
+        <QuotaChoice value={quota} onChoose={setQuota} />
+        <OptionFields options={options} onChange={setOptions} />
+        <button type="button" onClick={runEstimate}>
+          Estimate
+        </button>
+        {estimate?.__typename === 'Estimate' && (
+          <button
+            type="button"
+            class="main"
+            disabled={action.isRunning || !inputOf(options) || !estimate.isEnough}
+            onClick={ask}
+          >
+            Restore {count(estimate.files, 'file')}
+          </button>
+        )}
+      </div>
+      {quotas.length === 0 && <p>You have no quota: ask an operator for one.</p>}
+      {estimate && <EstimateSummary estimate={estimate} />}
+      <Refused why={action.problem ?? problem} />
+    </section>
+  );
+}
+
+/** Estimates a request. The result is valid until the request changes. */
+function useEstimate(what: { quota: string; files: string[] } | { quota: string; pattern: string }) {
+  const client = useClient();
+  const [result, setResult] = useState<{ key: string; estimate: EstimateResult }>();
+  const [problem, setProblem] = useState<string>();
+  const key = JSON.stringify(what);
+  useEffect(() => setProblem(undefined), [key]);
+  const runEstimate = async () => {
+    const { data, error } = await client.query(EstimateDocument, { input: what }, { requestPolicy: 'network-only' });
+    setProblem(error && messageOf(error));
+    if (data) setResult({ key, estimate: data.estimateRequest });
+  };
+  return { estimate: result?.key === key ? result.estimate : undefined, problem, runEstimate };
+}
