@@ -94,7 +94,7 @@ class Writer {
       });
       this.wake = undefined;
     }
-    if (this.isGone()) throw new Error('the reader has gone');
+    if (this.isGone()) throw new Error('the client has disconnected');
   }
 
   private isGone(): boolean {

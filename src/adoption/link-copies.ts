@@ -128,7 +128,7 @@ async function giveName(
       },
     );
     if ((await lstat(name, { bigint: true })).ino !== ino) {
-      if (!isMade) throw new Error(`another file stands at ${copy.mountpoint}${copy.path}`);
+      if (!isMade) throw new Error(`another file exists at ${copy.mountpoint}${copy.path}`);
       await unlink(name);
       throw new Error(`${place} was replaced while it was being adopted`);
     }

@@ -73,7 +73,7 @@ export class FollowedLibraries {
     } catch (error) {
       if (!(error instanceof SettingsError)) throw error;
       this.refused.set(id, version);
-      this.ctx.log.error({ library: name }, `this program cannot work with the library ${name}: ${error.message}`);
+      this.ctx.log.error({ library: name }, `cannot use library ${name}: ${error.message}`);
       return false;
     }
   }

@@ -65,7 +65,7 @@ export async function takeOverSite(
   const present = directories.filter(({ problem }) => problem === undefined);
   if (missing.length > 0 && !skipsMissing)
     throw new Error(
-      `nothing was taken over, since a directory cannot be: ${missing.join('; ')} (--skip-missing leaves it out)`,
+      `nothing was taken over because a directory is unavailable: ${missing.join('; ')} (--skip-missing skips it)`,
     );
   const site = await readIdentity(ctx);
   const isShared = await ownership.isIdentityShared(site, present);
@@ -78,7 +78,9 @@ export async function takeOverSite(
   let open = present;
   for (let tries = 0; open.length > 0; tries++) {
     if (tries === TRIES)
-      throw new Error(`the owner keeps ${open.map(({ mountpoint }) => mountpoint).join(', ')}: stop it first`);
+      throw new Error(
+        `another Tapegate still uses ${open.map(({ mountpoint }) => mountpoint).join(', ')}: stop it first`,
+      );
     for (const each of open) await write(each);
     await sleep(SETTLE_MS);
     const taken = await Promise.all(present.map(isTaken));

@@ -93,7 +93,7 @@ export async function openPlain(file: string, name = file): Promise<FileHandle> 
 const NOT_PLAIN = ['ELOOP', 'ENXIO'];
 
 function notPlain(file: string): TapeError {
-  return new TapeError('POLICY', `${file} is not a plain file`);
+  return new TapeError('POLICY', `${file} is not a regular file`);
 }
 
 export async function* readChunks(handle: FileHandle): AsyncGenerator<Uint8Array> {

@@ -102,7 +102,7 @@ export class CopyReader {
         throw error;
       }
       await handle.close();
-      return closed ?? { closed: 'busy', message: `${name} was opened too late` };
+      return closed ?? { closed: 'busy', message: `opening ${name} took too long` };
     };
     try {
       return await this.call(copy, (tick) => withCopy(copy, (file, folder) => openKnown(file, folder, tick)));
@@ -120,15 +120,16 @@ export class CopyReader {
   ): Promise<ClosedCopy | undefined> {
     const { stats, name, isPublic, directory: folder, tick } = found;
     if (isPublic && ((stats.mode & 4n) === 0n || !(await this.isPublicDirectory(folder.path)))) {
-      return { closed: 'private', message: `${name} is not for everybody on its host` };
+      return { closed: 'private', message: `${name} is not readable by every user of its host` };
     }
     if (matchesTimes(copy, stats)) return undefined;
     if (matchesRecord(copy, stats) || (await isRenumbered(copy, stats, folder.root))) {
       const isSame = await this.hasRecordedBytes(copy, handle, stats, tick);
       if (isSame) return undefined;
-      if (isSame === undefined) return { closed: 'busy', message: `${name} has another ctime, and is compared first` };
+      if (isSame === undefined)
+        return { closed: 'busy', message: `${name} has another ctime; Tapegate compares its bytes first` };
     }
-    return { closed: 'changed', message: `${name} is not the copy that was put there` };
+    return { closed: 'changed', message: `${name} is not the copy that Tapegate wrote` };
   }
 
   /** Compares the bytes: perhaps only owner, mode or inode changed. @returns undefined until they are compared */

@@ -148,7 +148,7 @@ export class FailingDisks {
   /** Suspends a disk that could not be measured. Does not wait. */
   suspendSoon(mountpoint: string, problem: DiskProblem): void {
     this.suspend(mountpoint, problem).catch((error: unknown) => {
-      this.ctx.log.error({ err: error, disk: mountpoint }, `a failing disk is still in service: ${messageOf(error)}`);
+      this.ctx.log.error({ err: error, disk: mountpoint }, `cannot suspend a failing disk: ${messageOf(error)}`);
     });
   }
 
@@ -243,7 +243,7 @@ export class FailingDisks {
     this.counts.set(diskId, count);
     if (count < MAX_FAILURES) return undefined;
     this.counts.delete(diskId);
-    return `${count} calls one after another failed on it, the last of them: ${message}`;
+    return `${count} consecutive calls failed on it, the last of them: ${message}`;
   }
 }
 

@@ -37,7 +37,7 @@ export async function rootOf(disk: MarkedDisk): Promise<string> {
 }
 
 function unmarked({ mountpoint }: MarkedDisk): string {
-  return `the restore disk ${mountpoint} is not mounted, or lost its marker: there is no ${path.join(mountpoint, markerName)} (disk add --mark makes it)`;
+  return `the restore disk ${mountpoint} is not mounted, or lost its marker: ${path.join(mountpoint, markerName)} does not exist (disk add --mark creates it)`;
 }
 
 /** @throws AbsentError if the mount point is missing, or contains another disk's marker */
@@ -53,7 +53,7 @@ export async function findRoot(disk: MarkedDisk): Promise<{ root: string; hasMar
   const expected = markerText(disk);
   if (found !== undefined && found !== expected) {
     const [is, due] = [quote(found.trim()), quote(expected.trim())];
-    throw new AbsentError(`another disk is mounted at ${disk.mountpoint}: its marker says ${is}, not ${due}`);
+    throw new AbsentError(`another disk is mounted at ${disk.mountpoint}: its marker is ${is}, expected ${due}`);
   }
   return { root, hasMarker: found !== undefined };
 }

@@ -203,7 +203,7 @@ export class Ownership {
       this.returnedSince = undefined;
       return undefined;
     }
-    return `${returned.directory.mountpoint} belonged to another Tapegate: for ${watching.returnMs / 1000} s, Tapegate waits until that one has stopped`;
+    return `${returned.directory.mountpoint} belonged to another Tapegate: waiting ${watching.returnMs / 1000} s for that one to stop`;
   }
 
   /** Watches the stamps after a restart of the database server. @returns why no engine may work yet */
@@ -211,14 +211,14 @@ export class Ownership {
     if (this.isAccepted || site.place === null || !site.isStamping || !site.hasDirectories) return undefined;
     if (!seen.some(({ isFresh, record }) => isFresh && record)) {
       this.watchedSince = undefined;
-      return 'the database server was restarted or copied, and no owner record of a restore disk or library can be read: mount them';
+      return 'the database server was restarted or copied, and no owner record can be read: mount a restore disk or library';
     }
     this.watchedSince ??= performance.now();
     if (performance.now() - this.watchedSince >= watching.ms) {
       this.watchedSince = undefined;
       return undefined;
     }
-    return `the database server was restarted or copied: for ${watching.ms / 1000} s, Tapegate waits whether another one uses the restore disks`;
+    return `the database server was restarted or copied: checking for ${watching.ms / 1000} s whether another Tapegate uses the restore disks`;
   }
 
   /** Returns the cluster and the directory of the database. */
@@ -381,5 +381,5 @@ function findMove(from: DatabaseLocation | null, to: DatabaseLocation): string |
 export async function findForeign(ctx: Context, mountpoint: string, root: string): Promise<string | undefined> {
   const record = await readOwner(root);
   const problem = record && (await ownershipOf(ctx).findProblem(await readIdentity(ctx), mountpoint, record));
-  return problem && `${problem}: if that one is gone, remove ${path.join(root, ownerName)}`;
+  return problem && `${problem}: if that one no longer exists, remove ${path.join(root, ownerName)}`;
 }

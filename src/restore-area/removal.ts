@@ -86,7 +86,7 @@ export async function removeUnheld(
         if (await clearRequest(ctx, disks, { requestId: request.id, stop })) waiting.record(request);
       } catch (error) {
         if (error instanceof UnavailableError && error.kind === 'away') throw error;
-        logFailure(ctx.log, error, 'the released files of a request are not removed', { requestId: request.id });
+        logFailure(ctx.log, error, 'cannot remove the released files of a request', { requestId: request.id });
         failure ??= error;
       }
     }
@@ -153,8 +153,7 @@ export async function callEach<C extends CopyLocation, T>(
       done.push({ copy, result: await callDisk(disks.calls, copy, (tick) => call(copy, tick)) });
     } catch (error) {
       if ((await disks.blame(copy, error)) !== undefined) failing.add(copy.diskId);
-      else
-        ctx.log.error({ err: error, path: copy.path }, `a copy or partial file cannot be ${what}; it is tried again`);
+      else ctx.log.error({ err: error, path: copy.path }, `a copy or partial file cannot be ${what}; retrying later`);
     }
   };
   const callAll = async (waiting: Iterable<C>) => {
@@ -216,7 +215,7 @@ async function removeEmptyAfter<C extends CopyLocation>(
 ): Promise<C[]> {
   const directoryOf = (copy: C) => path.join(copy.mountpoint, path.dirname(copy.path));
   const copies = [...new Map(gone.map((copy) => [directoryOf(copy), copy])).values()];
-  const done = await callEach(ctx, disks, { copies, what: 'removed with its folders' }, (copy) =>
+  const done = await callEach(ctx, disks, { copies, what: 'removed with its directories' }, (copy) =>
     removeEmptyDirectories(ctx, copy),
   );
   const cleared = new Set(done.map(({ copy }) => directoryOf(copy)));

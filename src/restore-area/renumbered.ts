@@ -77,7 +77,7 @@ export class Renumbering {
       if (!(await recordCompared(ctx, comparison, { after, copies: copies.length }))) return false;
       const what = { disk: mountpoint, adopted, bytes: run.bytes, isComplete: isLast };
       const log = renumbered.length > 0 ? 'warn' : 'debug';
-      ctx.log[log](what, 'the inodes of a restore disk have changed, and its copies are compared with their checksums');
+      ctx.log[log](what, 'the inodes of a restore disk have changed; comparing its copies with their checksums');
       if (isLast) return true;
     }
     return false;

@@ -41,7 +41,7 @@ export function checkInPlace(directory: Directory): void {
 }
 
 export function movedAway({ path }: Directory): Error {
-  return new Error(`the folder ${path} was moved away while files were restored into it`);
+  return new Error(`the directory ${path} was moved while files were being restored into it`);
 }
 
 /** Returns the current path of an open directory. Makes no call to the disk. */
@@ -63,7 +63,7 @@ export function isRemoved(folder: Directory): boolean {
 }
 
 function justRemoved(path: string): Error {
-  return Object.assign(new Error(`the folder ${path} has just been removed`), { code: 'ENOENT' });
+  return Object.assign(new Error(`the directory ${path} has just been removed`), { code: 'ENOENT' });
 }
 
 /**
@@ -122,18 +122,18 @@ export async function syncDirectory(disk: MarkedDisk, dir: string): Promise<void
  */
 export async function openExisting(root: string, dir: string): Promise<Directory> {
   const wanted = path.resolve(path.join(root, dir));
-  if (isOutside(wanted, root)) throw new TapeError('POLICY', `the path leads out of the restore disk: ${dir}`);
+  if (isOutside(wanted, root)) throw new TapeError('POLICY', `the path leaves the restore disk: ${dir}`);
   const handle = await openUncached(wanted, root).catch(async (error: unknown) => {
     const inTheWay = await findInTheWay(wanted, codeOf(error));
     if (inTheWay === undefined) throw error;
-    throw new TapeError('POLICY', `${inTheWay} is in the way of the folder ${wanted}`, { cause: error });
+    throw new TapeError('POLICY', `${inTheWay} is at the path of the directory ${wanted}`, { cause: error });
   });
   try {
     const fdPath = HAS_FD_PATHS ? `/proc/self/fd/${handle.fd}` : wanted;
     const real = HAS_FD_PATHS ? await readlink(fdPath) : await realpath(wanted);
     if (real === removedPath(wanted)) throw justRemoved(wanted);
     if (real !== wanted) {
-      throw new TapeError('POLICY', `a link leads away from the folder ${wanted}, to ${real}`);
+      throw new TapeError('POLICY', `the directory ${wanted} leads through a link to ${real}`);
     }
     return { fdPath, handle, path: wanted, root };
   } catch (error) {
@@ -171,8 +171,8 @@ function isOutside(wanted: string, root: string): boolean {
 /** Describes the obstacle at a directory's path, if that is why the directory could not be opened. */
 async function findInTheWay(wanted: string, code: string | undefined): Promise<string | undefined> {
   if (code === 'ENOTDIR') return 'a file';
-  if (code === 'ELOOP') return 'a ring of links';
+  if (code === 'ELOOP') return 'a loop of links';
   if (code !== 'ENOENT') return undefined;
   const stats = await lstat(wanted).catch(() => undefined); // nothing, not even a link
-  return stats?.isSymbolicLink() ? 'a link that leads nowhere' : undefined;
+  return stats?.isSymbolicLink() ? 'a dangling link' : undefined;
 }

@@ -122,7 +122,9 @@ async function refuseMissing(ctx: Context, mountpoint: string): Promise<void> {
   );
   if (isDirectory) return;
   const problem =
-    isDirectory === undefined ? 'is not there; --create makes it, on the file system above it' : 'is no folder';
+    isDirectory === undefined
+      ? 'does not exist; --create creates it on the file system of its parent directory'
+      : 'is not a directory';
   throw new InvalidInputError('mountpoint', `${quote(mountpoint)} ${problem}`);
 }
 
@@ -204,7 +206,7 @@ export async function ensureMarked(
       // the process that recorded the marker may have died before it put it in place
       if (markedAs !== null) await placeMarker(disk, markedAs);
     } else if (isUsed && !(await hasAnyCopy(root, copies))) {
-      return `the restore disk ${mountpoint} has no marker, and none of the copies that should be on it: it may not be mounted (disk add --mark takes it as it is)`;
+      return `the restore disk ${mountpoint} has no marker, and its recorded copies are missing: it may not be mounted (disk add --mark accepts it as it is)`;
     } else await markFirst(ctx, disk);
     await probeNames(ctx, id, await rootOf(disk));
     return undefined;

@@ -40,7 +40,7 @@ export function bytesOfBlocks(blocks: bigint, blockSize: bigint): bigint {
 /** @throws Error if the figures are unavailable */
 export async function readFileSystem(mountpoint: string): Promise<FileSystem> {
   const { bavail, blocks, bsize, files, ffree } = await statfs(mountpoint, { bigint: true });
-  if (blocks === 0n) throw new Error('the file system does not tell its size');
+  if (blocks === 0n) throw new Error('the file system does not report its size');
   const { dev } = await stat(mountpoint, { bigint: true });
   const hasNoInodes = files > 0n && ffree === 0n; // 0 of 0 means no limit
   return {

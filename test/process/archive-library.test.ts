@@ -54,7 +54,7 @@ test.each([
     expect([code, stdout]).toEqual([1, '']);
     expect(stderr).toContain(`tapegate: the library ${library} ${reason}`);
     expect(stderr).toContain(
-      'nothing was archived, since the catalogue knows volumes: mount the library, or have a new one made with --new-library\n',
+      'nothing was archived because the catalogue already contains volumes: mount the library, or create a new one with --new-library\n',
     );
     expect([readdirSync(dir), isMade(), await countRows()]).toEqual([names, false, before]);
 
@@ -162,5 +162,5 @@ test('a sync fails if a pipe has replaced a written file, and does not block', a
   await directory.write('V1', 1n, Readable.from([Buffer.from('bytes')]), signal);
   rmSync(path.join(library, 'V1/00000001'));
   execFileSync('mkfifo', [path.join(library, 'V1/00000001')]);
-  await expect(directory.sync?.('V1', signal)).rejects.toThrow('is not a plain file');
+  await expect(directory.sync?.('V1', signal)).rejects.toThrow('is not a regular file');
 });

@@ -123,7 +123,7 @@ test('a file that is on tape with other bytes is refused, and the tape copy stay
   expect(result).toEqual({
     ...done,
     unchanged: 1,
-    failed: [`${dir}/other: /other is on tape already, with other bytes`],
+    failed: [`${dir}/other: /other is already on tape with different bytes`],
   });
   expect(await dumpTables(app.ctx)).toEqual(before);
   expect(isLeft('same')).toBe(false);
@@ -133,7 +133,7 @@ test('a file that is on tape with other bytes is refused, and the tape copy stay
 test('a file whose tape copy has no checksum is refused, and its source stays', async () => {
   writeTree({ unknown: 'abc' });
   await addFiles(app.ctx, [{ path: '/unknown', size: 3n, checksum: null }]);
-  const failed = [`${dir}/unknown: /unknown is on tape already, and has no checksum to compare`];
+  const failed = [`${dir}/unknown: /unknown is already on tape, and has no checksum to compare`];
   expect(await archive(createMemoryLibrary(), { move: true })).toEqual({ ...done, failed });
   expect(isLeft('unknown')).toBe(true);
 });
@@ -167,8 +167,8 @@ test('a source is not removed because the catalogue says that it is on tape: it 
     bytes: 8n,
     unchanged: 1,
     failed: [
-      `${dir}/damaged: on tape already by the catalogue, but its tape copy cannot be confirmed: reading it back from tape gave another checksum`,
-      `${dir}/no-volume: on tape already by the catalogue, but its tape copy cannot be confirmed: the library has no volume GONE01`,
+      `${dir}/damaged: on tape according to the catalogue, but its tape copy cannot be confirmed: the checksum read back from tape differs`,
+      `${dir}/no-volume: on tape according to the catalogue, but its tape copy cannot be confirmed: the library has no volume GONE01`,
     ],
   });
   const left = ['no-place', 'no-volume', 'no-position', 'damaged', 'good'].filter(isLeft);
@@ -209,7 +209,7 @@ test('--move removes only files that are confirmed on tape', async () => {
     archived: 2,
     bytes: 13n,
     skipped: 1,
-    failed: [`${dir}/a/bad: reading it back from tape gave another checksum`],
+    failed: [`${dir}/a/bad: the checksum read back from tape differs`],
   });
   const left = photograph().map((line) => line.split('\t')[0]);
   expect(left).toEqual(['', '', 'a', 'a/bad', 'a/link', 'b']);
@@ -239,9 +239,17 @@ test('a takeover in the middle of a batch stops it: nothing more is registered, 
 });
 
 test.each<[string, (file: string) => void, RegExp]>([
-  ['grows', (file) => fs.appendFileSync(file, 'more'), /it changed from 2000000 to 2000004 bytes while it was read$/],
-  ['is written over', (file) => fs.writeFileSync(file, randomBytes(2_000_000)), /it changed while it was read$/],
-  ['is cut short', (file) => fs.writeFileSync(file, ''), /it changed from 2000000 to \d+ bytes while it was read$/],
+  [
+    'grows',
+    (file) => fs.appendFileSync(file, 'more'),
+    /the file changed from 2000000 to 2000004 bytes while it was read$/,
+  ],
+  ['is written over', (file) => fs.writeFileSync(file, randomBytes(2_000_000)), /the file changed while it was read$/],
+  [
+    'is cut short',
+    (file) => fs.writeFileSync(file, ''),
+    /the file changed from 2000000 to \d+ bytes while it was read$/,
+  ],
 ])('a file that %s while it is read is not registered, and the rest is', async (_what, change, reason) => {
   writeTree({ '1-changing': randomBytes(2_000_000), '2-still': 'still' });
   const file = path.join(dir, '1-changing');
@@ -437,10 +445,10 @@ test('a file whose path is imported while it is written is refused, and the next
   };
   const first = await archive(raced, { move: true });
   expect(first).toMatchObject({ archived: 1, bytes: 11n, unchanged: 0 });
-  const unused = (n: number) => ` (at TG0001, position ${n} are bytes that nothing refers to)`;
+  const unused = (n: number) => ` (at TG0001, position ${n} are unreferenced bytes)`;
   expect(first.failed).toEqual([
-    `${dir}/b/folder: while it was written, "/b/folder" cannot be a file and also the directory of "/b/folder/below": give one of them another name, and run it again${unused(2)}`,
-    `${dir}/c/taken: while it was written, /c/taken came to be on tape; run it again, which compares the two${unused(3)}`,
+    `${dir}/b/folder: while it was written, "/b/folder" cannot be a file and also the directory of "/b/folder/below": rename one of them, then run the command again${unused(2)}`,
+    `${dir}/c/taken: while it was written, /c/taken was added to the catalogue as a tape file; run the command again to compare the two${unused(3)}`,
   ]);
   expect(await readCatalogue()).toMatchObject([
     { path: '/a/plain', stage: 'ONTAPE', volume: 'TG0001', position: 1n },
@@ -451,7 +459,7 @@ test('a file whose path is imported while it is written is refused, and the next
   const second = await archive(library, { move: true });
   expect(second.failed).toEqual([
     expect.stringContaining('cannot be a file and also the directory of'),
-    expect.stringContaining('on tape already, with other bytes'),
+    expect.stringContaining('already on tape with different bytes'),
   ]);
   expect([second.archived, writes]).toEqual([0, 3]);
   fs.writeFileSync(`${dir}/b/renamed`, fs.readFileSync(`${dir}/b/folder`));
@@ -507,7 +515,7 @@ test('a link that replaces a folder is not followed, neither to read nor to remo
   };
   const { archived, failed } = await archive(library, { move: true });
   const told = (name: string) =>
-    expect.stringContaining(`a link leads away from the folder ${path.join(dir, name)}, to `);
+    expect.stringContaining(`the directory ${path.join(dir, name)} leads through a link to `);
   expect({ archived, failed }).toEqual({ archived: 1, failed: [told('b'), told('a')] });
   expect(fs.readdirSync(outside).sort()).toEqual(['kept', 'read']);
 });

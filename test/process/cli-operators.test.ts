@@ -97,12 +97,12 @@ test('disk add refuses a missing directory and a file, and creates nothing', asy
   const mountpoint = path.join(dir, 'disks/none');
   expect(await run('disk', 'add', below('disks/none'), '--size', '5G')).toMatchObject({
     stdout: '',
-    stderr: expect.stringContaining(`"${mountpoint}" is not there; --create makes it, on the file system above it\n`),
+    stderr: expect.stringContaining(`"${mountpoint}" does not exist; --create creates it on the file system of its parent directory\n`),
   });
   expect(existsSync(path.join(dir, 'disks'))).toBe(false);
   writeFileSync(path.join(dir, 'file'), '');
   expect(await run('disk', 'add', below('file'), '--size', '1G')).toEqual(
-    refused(2, `mountpoint "${path.join(dir, 'file')}" is no folder`),
+    refused(2, `mountpoint "${path.join(dir, 'file')}" is not a directory`),
   );
   expect(await run('disk', 'add', dir, '--size', 'ten')).toMatchObject({ code: 2 });
   expect((await run('disk', 'list')).stdout).not.toContain(dir);
@@ -181,8 +181,8 @@ test('archive ends with 1 and reports each file that failed, in one line whateve
 `,
     stderr: `skipped: ${dir}/tree/link.nc is a link
 tapegate: 2 files were not archived:
-  ${dir}/tree/a.nc: /arch/three/a.nc is on tape already, with other bytes
-  ${dir}/tree/${shown}: /arch/three/${shown} is on tape already, with other bytes
+  ${dir}/tree/a.nc: /arch/three/a.nc is already on tape with different bytes
+  ${dir}/tree/${shown}: /arch/three/${shown} is already on tape with different bytes
 files on tape are not replaced: archive the changed files with another --prefix
 `,
   });
@@ -209,7 +209,7 @@ test('archive --move refuses a tree that contains tape copies', async () => {
   const before = readdirSync(library, { recursive: true });
   for (const folder of [app.dataDir, library]) {
     expect(await run('archive', folder, '--prefix', '/arch/own', '--move')).toEqual(
-      refused(1, `${folder} cannot be archived: Tapegate keeps its own files in ${library}`),
+      refused(1, `cannot archive ${folder}: Tapegate stores its own files in ${library}`),
     );
   }
   expect(readdirSync(library, { recursive: true })).toEqual(before);

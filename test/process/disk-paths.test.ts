@@ -91,7 +91,7 @@ test.each<[string, (copy: string) => void]>([
   await writeMarker({ diskId: 1, mountpoint });
   put(path.join(mountpoint, 'copy'));
   const copy = { diskId: 1, mountpoint, path: '/copy' };
-  await expect(readChecksum(copy, 'sha256:')).rejects.toThrow('is not a plain file');
+  await expect(readChecksum(copy, 'sha256:')).rejects.toThrow('is not a regular file');
   rmSync(mountpoint, { recursive: true });
 });
 
@@ -102,7 +102,7 @@ test('archiving a file that has become a pipe since it was found fails at once',
   rmSync(file);
   makePipe(file);
   const source = { file, directory: app.dataDir, path: '/source', size, ino, mtimeNs };
-  await expect(withSource(source, async () => {})).rejects.toThrow(`${file} is not a plain file`);
+  await expect(withSource(source, async () => {})).rejects.toThrow(`${file} is not a regular file`);
 });
 
 test('a disk whose marker is a pipe counts as missing', async () => {
@@ -110,6 +110,6 @@ test('a disk whose marker is a pipe counts as missing', async () => {
   mkdirSync(mountpoint);
   makePipe(path.join(mountpoint, markerName));
   const added = await runCli(['disk', 'add', mountpoint, '--size', '1G'], { env });
-  expect(added.stderr).toContain(`${path.join(mountpoint, markerName)} is not a plain file`);
-  expect((await runCli(['disk', 'list'], { env })).stdout).toContain('is not a plain file');
+  expect(added.stderr).toContain(`${path.join(mountpoint, markerName)} is not a regular file`);
+  expect((await runCli(['disk', 'list'], { env })).stdout).toContain('is not a regular file');
 });

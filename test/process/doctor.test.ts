@@ -308,7 +308,7 @@ test('files that Tapegate recorded as left behind are removed; other files stay,
   const orphan = (file: string, found: string) => ({
     kind: 'orphan-copy',
     thing: place(file),
-    expected: 'nothing, the file of 1000 bytes being ONTAPE',
+    expected: 'no copy here; the file of 1000 bytes is ONTAPE',
     found,
   });
   const stay = [
@@ -354,7 +354,9 @@ test('copies on a disk without its marker are not checked, and no repair creates
   for (const args of [[], ['--repair', '--checksums']]) {
     const { findings, report } = await doctor(...args);
     expect(findings).toMatchObject([{ kind: 'disk-unavailable', thing: app.restoreDir, isRepaired: false }]);
-    expect(findings[0]?.found).toContain(`is not mounted, or lost its marker: there is no ${place('.tapegate-disk')}`);
+    expect(findings[0]?.found).toContain(
+      `is not mounted, or lost its marker: ${place('.tapegate-disk')} does not exist`,
+    );
     expect(report.lookedAt).toMatchObject({ copies: 0, notCompared: 1, files: 0 });
   }
   expect(await readStage(app, '/marker/a')).toBe('R');

@@ -198,7 +198,7 @@ test('a volume that cannot be mounted three times is suspended: its files wait, 
   expect(held).toMatchObject({
     kind: 'VOLUME',
     mode: 'IMMEDIATE',
-    reason: 'it could not be mounted 3 times: no signal from the leader',
+    reason: 'mounting failed 3 times: no signal from the leader',
   });
   const view = await waitForView(app, id, 'to have the other file', ({ filesOnDisk }) => filesOnDisk === 1);
   expect(outcomes(view)).toEqual({
@@ -265,7 +265,7 @@ test('a volume is suspended after three bad files in a row: its files wait, and 
     throw new TapeError('MEDIA', `no block at ${position}`);
   };
   const id = await requestVolume('WORN', 6);
-  const reason = /^3 files one after another could not be read from it, the last of them \/WORN\/\d: no block at \d$/;
+  const reason = /^3 consecutive files could not be read from it, the last of them \/WORN\/\d: no block at \d$/;
   expect(await waitForHold('WORN')).toMatchObject({
     kind: 'VOLUME',
     mode: 'IMMEDIATE',

@@ -120,7 +120,7 @@ test('a failed mount is no try of a tape copy: its volume is mounted again, and 
     clock.advance(5);
     return (await readSuspensions(app)).find(({ name }) => name === 'AWAY');
   });
-  expect(suspension.reason).toContain('it could not be mounted 3 times: it is in no slot');
+  expect(suspension.reason).toContain('mounting failed 3 times: it is in no slot');
   for (const path of files) expect(await viewFile(path)).toMatchObject({ stage: 'UNVERIFIED', verification: null });
   library.onMount = async () => {};
   await resume(app, 'VOLUME', 'AWAY');

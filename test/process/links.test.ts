@@ -217,7 +217,7 @@ test.runIf(isRoot).each([
   await settleDue();
   expect(listTree(at('/elsewhere'))).toEqual([]);
   const [found] = await findLinks();
-  expect([found?.kind, found?.found]).toEqual(['link-stuck', expect.stringContaining('a link of somebody else')]);
+  expect([found?.kind, found?.found]).toEqual(['link-stuck', expect.stringContaining('a link of another user')]);
 });
 
 test('a copy that was changed outside Tapegate keeps its link as long as it exists', async () => {

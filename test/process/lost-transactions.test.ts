@@ -149,7 +149,7 @@ test("a user's file counts as the copy if its bytes are those on tape, and alway
   const id = await makeRequest(app, { quota: 'alice', patterns: '/own/' });
   const { files } = await withEngine(app, library, () => waitForState(app, id, 'PARTIAL'));
   const taken = { state: 'ON_DISK', error: null };
-  const refused = { state: 'FAILED', errorClass: 'POLICY', error: expect.stringContaining('another file stands at') };
+  const refused = { state: 'FAILED', errorClass: 'POLICY', error: expect.stringContaining('another file exists at') };
   const sorted = cases.toSorted((a, b) => (a.path < b.path ? -1 : 1));
   expect(files).toMatchObject(sorted.map(({ path, isCopy }) => ({ path, ...(isCopy ? taken : refused) })));
   await cancel(app, id);

@@ -143,7 +143,7 @@ test('an operator marks the replacement of a disk, which is used then', async ()
   const env = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir };
   const add = ['disk', 'add', app.restoreDir, '--size', '1G'];
   const refused = await runCli(add, { env });
-  expect(refused).toMatchObject({ code: 1, stderr: expect.stringContaining('disk add --mark makes it') });
+  expect(refused).toMatchObject({ code: 1, stderr: expect.stringContaining('disk add --mark creates it') });
   expect(readdirSync(app.restoreDir)).toEqual([]);
   await query('UPDATE restore_disk SET folds_names = true');
   expect(await runCli([...add, '--mark'], { env })).toMatchObject({ code: 0 });
@@ -172,7 +172,7 @@ test.each([
   const disk = await findDisk();
   await query(record, [disk.id]);
   unmount();
-  expect(await ensureMarked(app.ctx, disk)).toContain('none of the copies that should be on it');
+  expect(await ensureMarked(app.ctx, disk)).toContain('its recorded copies are missing');
   expect(readdirSync(app.restoreDir)).toEqual([]);
 });
 

@@ -292,7 +292,7 @@ test('archive keeps a source whose file is renamed while it is read back', async
   expect([rows, left, failed]).toEqual([
     [{ path: '/idle/a' }],
     ['a'],
-    [expect.stringContaining('/busy/a was renamed or withdrawn')],
+    [expect.stringContaining('/busy/a was renamed, withdrawn')],
   ]);
 });
 
@@ -304,7 +304,7 @@ test('archive keeps a source whose file had no position and is renamed while it 
     renameFiles(app.ctx, { from: '/lost/a', to: '/lost/b' }),
   );
   expect(await placesBelow(app, '/lost/')).toEqual(['/lost/b - -']);
-  expect([left, failed]).toEqual([['a'], [expect.stringContaining('/lost/a was renamed or withdrawn')]]);
+  expect([left, failed]).toEqual([['a'], [expect.stringContaining('/lost/a was renamed, withdrawn')]]);
 });
 
 test('archive does not undo a rename that happens just before it records a file', async () => {
@@ -317,7 +317,7 @@ test('archive does not undo a rename that happens just before it records a file'
   await app.ctx.db.pool.query(`UPDATE tape_file SET path = '/late/files/c' WHERE path = '/late/files/a'`);
   await letGo?.();
   const { failed, left } = await archived;
-  expect([left, failed]).toEqual([['a'], [expect.stringContaining('/late/files/a was renamed or withdrawn')]]);
+  expect([left, failed]).toEqual([['a'], [expect.stringContaining('/late/files/a was renamed, withdrawn')]]);
   const { rows } = await app.ctx.db.pool.query(
     `SELECT path, stage FROM tape_file WHERE path LIKE '/late/files/%' ORDER BY path`,
   );

@@ -70,8 +70,8 @@ function photograph(): Record<string, string> {
 
 type Obstacle = [what: string, file: string, arrange: (at: string) => void, error: string];
 
-const away = 'a link leads away from the folder';
-const other = 'another file stands at';
+const away = 'leads through a link to';
+const other = 'another file exists at';
 const obstacles: Obstacle[] = [
   ['a link that leads out', '/link-out/a', () => symlinkSync(path.join(outside, 'folder'), place('link-out')), away],
   [
@@ -85,13 +85,13 @@ const obstacles: Obstacle[] = [
   ],
   ['a link to the mount point', '/link-in/a', () => symlinkSync('.', place('link-in')), away],
   [
-    'a link that leads nowhere',
+    'a dangling link',
     '/link-gone/a',
     () => symlinkSync(path.join(outside, 'missing'), place('link-gone')),
-    'a link that leads nowhere is in the way',
+    'a dangling link is at the path',
   ],
-  ['a ring of links', '/ring/a', () => symlinkSync('ring', place('ring')), 'a ring of links is in the way'],
-  ['a file instead of a directory', '/file-up/a', () => writeFileSync(place('file-up'), 'x'), 'a file is in the way'],
+  ['a loop of links', '/ring/a', () => symlinkSync('ring', place('ring')), 'a loop of links is at the path'],
+  ['a file instead of a directory', '/file-up/a', () => writeFileSync(place('file-up'), 'x'), 'a file is at the path'],
   ['a link to a file', '/place-link', (at) => symlinkSync(path.join(outside, 'file'), at), other],
   ['a link to nothing', '/place-gone', (at) => symlinkSync(path.join(outside, 'new'), at), other],
   ['a directory', '/place-folder', (at) => mkdirSync(path.join(at, 'inner'), { recursive: true }), other],
@@ -144,7 +144,7 @@ test("a user's private file with the same bytes is not taken for the copy, and s
   await addTaped(app.ctx, library, [{ path: '/same', volume: 'SAME', bytes }]);
   const id = await askShortly('/same');
   const { files } = await waitForState(app, id, 'PARTIAL');
-  expect(files).toMatchObject([{ errorClass: 'POLICY', error: expect.stringContaining('another file stands at') }]);
+  expect(files).toMatchObject([{ errorClass: 'POLICY', error: expect.stringContaining('another file exists at') }]);
   await endRequests();
   await waitForState(app, id, 'EXPIRED');
   expect(await removeUnheld(app.ctx, new AbortController().signal)).toBe(0);

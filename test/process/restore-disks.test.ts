@@ -320,7 +320,7 @@ test('disks that are mounted in the place of each other get no files', async () 
   swap();
   const second = await ask('/swap/b');
   expect((await waitForReason(second)).class).toBe('TRANSIENT');
-  for (const disk of [one, two]) await waitForHold(disk, `another disk is mounted at ${disk}: its marker says`);
+  for (const disk of [one, two]) await waitForHold(disk, `another disk is mounted at ${disk}: its marker is`);
   swap();
   await completes(second);
 });

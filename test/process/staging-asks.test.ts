@@ -450,7 +450,7 @@ test.each(['a\0b', '\ud800', 'x'.repeat(100_000)])(
       return isBad ? { ...answer, id: badId } : answer;
     };
     await begin(paths, { calls: { stage } });
-    expect(await waitFor('a problem', readProblem)).toContain('which cannot be kept');
+    expect(await waitFor('a problem', readProblem)).toContain('which cannot be stored');
     expect(await readStates(app.ctx)).toEqual(allOf(paths, 'INTENDED'));
     isBad = false;
     await waitForStates(allOf(paths, 'ASKED'), 4);

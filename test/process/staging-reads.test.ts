@@ -196,7 +196,7 @@ test.each<[string, Read, RegExp]>([
         yield Buffer.alloc(1);
       }
     },
-    /^a read of library silo has brought \d+ bytes in 0.5 s$/,
+    /^a read of library silo returned \d+ bytes in 0.5 s$/,
   ],
   [
     'breaks off after each byte',
@@ -254,7 +254,7 @@ test('a file that is never ready when it is read is shown with the reason, and c
     throw new NotReadyError(`${path} is on tape alone`);
   };
   const id = await request('never');
-  const reason = 'library silo called the file ready, and it was not: /never/00 is on tape alone';
+  const reason = 'library silo reported the file as ready, but it was not: /never/00 is on tape alone';
   const query = `{ request(id: ${id}) {
     files(first: 1) { edges { node { lastErrorClass lastError } } }
     waiting { parts { edges { node { explanation } } } } } }`;

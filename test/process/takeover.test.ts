@@ -57,7 +57,7 @@ describe('a site with one engine', () => {
       rmSync(ownerFile()); // an operator decides
       const { ctx } = site.app;
       await waitFor('the wait for the other one', async () =>
-        /belonged to another Tapegate: for 3600 s/.test((await ownershipOf(ctx).check()) ?? ''),
+        /belonged to another Tapegate: waiting 3600 s/.test((await ownershipOf(ctx).check()) ?? ''),
       );
       expect([await readFence(site.app), existsSync(ownerFile())]).toEqual([expect.any(String), false]);
       watching.returnMs = 0;
@@ -121,7 +121,7 @@ describe('a site with one engine', () => {
     const record = { identity, epoch: identity, number: 1, host: 'far', at: '2026-11-29T12:00:00' };
     writeFileSync(path.join(mountpoint, ownerName), JSON.stringify(record));
     await expect(addDisk(site.app.ctx, { mountpoint, size: 10n, mark: true })).rejects.toThrow(
-      /belongs to another Tapegate, last used at 2026-11-29T12:00:00Z on far: if that one is gone, remove /,
+      /belongs to another Tapegate, last used at 2026-11-29T12:00:00Z on far: if that one no longer exists, remove /,
     );
   });
 
@@ -138,7 +138,7 @@ describe('a site with one engine', () => {
     const engine = await startEngine(copied, createFirstLibrary(ctx.config), { drainMs: 0 });
     await waitForFence(site.app, /^the database server was restarted or copied, and no owner record .* can be read/);
     renameSync(`${site.app.restoreDir}-unmounted`, site.app.restoreDir);
-    await waitForFence(site.app, /^the database server was restarted or copied: for 20 s/);
+    await waitForFence(site.app, /^the database server was restarted or copied: checking for 20 s/);
     await engine.stop();
     // engines that stopped in an orderly way leave nothing to watch
     await site.query('UPDATE site_identity SET is_stamping = false');

@@ -57,7 +57,7 @@ test('no file of a volume that is away fails, however often the volume is resume
   renameSync(folder, `${folder}-out`);
   const id = await ask('/AWAY/');
   for (let times = 0; times < 2; times++) {
-    expect(await waitForHeld('AWAY')).toContain('it could not be mounted 3 times: the library has no volume AWAY');
+    expect(await waitForHeld('AWAY')).toContain('mounting failed 3 times: the library has no volume AWAY');
     const tries = Object.values(await readTries(app, id));
     expect(tries.map(({ state, attempts }) => [state, attempts])).toEqual(Array(12).fill(['WAITING', 0]));
     await resume(app, 'VOLUME', 'AWAY');

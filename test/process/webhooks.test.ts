@@ -173,7 +173,7 @@ test('a message is retried with the same id until the receiver accepts it', asyn
   await waitForWebhook(webhook.id, (row) => row.failures === 1);
   await testWebhook(app.ctx, webhook.id); // it does not add a second message
   expect(await readWebhook(app.ctx, webhook.id)).toMatchObject({
-    ...{ failures: 1, waiting: 1, lastError: 'the receiver answers 503', failingSince: expect.any(String) },
+    ...{ failures: 1, waiting: 1, lastError: 'the receiver answered 503', failingSince: expect.any(String) },
   });
   await goOn(120);
   await waitForWebhook(webhook.id, (row) => row.failures === 2);
@@ -245,8 +245,8 @@ test('a response with status 301 or 404 is a failure, and redirects are not foll
   const other = await startReceiver();
   receiver.answer = ({ path }, response) => response.writeHead(Number(path.slice(1)), { Location: other.url }).end();
   const errors = {
-    301: 'the receiver answers 301, and redirects are not followed',
-    404: 'the receiver answers 404',
+    301: 'the receiver answered 301; redirects are not followed',
+    404: 'the receiver answered 404',
   };
   for (const [status, error] of Object.entries(errors)) {
     const { webhook } = await createTested({ path: `/${status}` });
@@ -260,7 +260,7 @@ test('a webhook that answers 410 is disabled, and gets its waiting messages when
   receiver.answer = (_message, response) => response.writeHead(410).end();
   const { webhook } = await createTested();
   const off = await waitForWebhook(webhook.id, ({ disabledAt }) => disabledAt !== null);
-  expect(off).toMatchObject({ disabledReason: 'switched off: the receiver answers 410: it wants no more', waiting: 1 });
+  expect(off).toMatchObject({ disabledReason: 'switched off: the receiver answered 410 (Gone)', waiting: 1 });
   const id = await request({ patterns: '/d/' });
   receiver.answer = (_message, response) => response.writeHead(200).end();
   await create({ path: '/other', events: ['REQUEST_ENDED'] });
@@ -290,7 +290,7 @@ test('a webhook that fails for five days by a plausible clock is disabled, and i
   await waitForWebhook(webhook.id, ({ disabledAt }) => disabledAt !== null);
   expect((await messagesOf(webhook.id))[0]).toMatchObject({ state: 'GIVEN_UP', attempts: 11 });
   expect(await readWebhook(app.ctx, webhook.id)).toMatchObject({
-    disabledReason: 'switched off after 5 days: the receiver answers 500',
+    disabledReason: 'switched off after 5 days: the receiver answered 500',
     failures: 11,
   });
   receiver.answer = (_message, response) => response.writeHead(200).end();

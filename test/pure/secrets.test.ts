@@ -28,7 +28,7 @@ test.each([
 test.each([
   'the bearer token of the caller has expired',
   'ann@example.org, see https://tapegate.example.org/graphql?query={requests}',
-  '{"level":30,"time":1763780000000,"path":"/archive/2024@noon/a.nc","msg":"recall put off"}',
+  '{"level":30,"time":1763780000000,"path":"/archive/2024@noon/a.nc","msg":"recall postponed"}',
   'the basic rules: 401 is answered with WWW-Authenticate',
 ])('%s is not changed', (text) => {
   expect(hide(text)).toBe(text);

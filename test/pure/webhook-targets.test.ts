@@ -109,7 +109,7 @@ describe('a host name', () => {
     const { result } = post(`https://rebinding.example:${port}/`, [addresses]);
     expect(await result).toMatchObject({
       state: 'FAILED',
-      error: expect.stringContaining('has no address that webhooks may go to'),
+      error: expect.stringContaining('has no address that webhooks may use'),
     });
     expect(receiver.messages).toEqual([]);
   });

@@ -127,8 +127,8 @@ export class ArchiveBatch {
         passed.push(written);
         known.push(current);
       } else {
-        const reason = 'was renamed or withdrawn, or got another place, while it was read back';
-        this.work.result.failed.push(`${file}: ${path} ${reason}; run it again`);
+        const reason = 'was renamed, withdrawn or moved on tape while it was read back';
+        this.work.result.failed.push(`${file}: ${path} ${reason}; run the command again`);
       }
     }
     return { passed, known };
@@ -147,7 +147,7 @@ export class ArchiveBatch {
       const clash = clashes.get(source.path);
       if (!old && clash !== undefined) throw new Error(clash);
       if (old?.isWithdrawn) {
-        throw new Error(`${quote(source.path)} is withdrawn: reinstate it, or purge it, and run it again`);
+        throw new Error(`${quote(source.path)} is withdrawn: reinstate or purge it, then run the command again`);
       }
       if (!old || !isOnTape(old)) return void fresh.push(source);
       const checksum = await checkSame(source, old, this.work.signal);
@@ -201,9 +201,10 @@ export class ArchiveBatch {
     const clashes = await findFolderClashes(this.ctx, paths);
     const reasonOf = ({ path }: WrittenFile): string | undefined => {
       const old = known.get(path);
-      if (old && isOnTape(old)) return `${path} came to be on tape; run it again, which compares the two`;
+      if (old && isOnTape(old))
+        return `${path} was added to the catalogue as a tape file; run the command again to compare the two`;
       const clash = clashes.get(path);
-      return clash === undefined ? undefined : `${clash}: give one of them another name, and run it again`;
+      return clash === undefined ? undefined : `${clash}: rename one of them, then run the command again`;
     };
     const passed: WrittenFile[] = [];
     for (const file of files) {
@@ -214,7 +215,7 @@ export class ArchiveBatch {
       }
       const position = `${file.volume}, position ${file.position}`;
       this.work.result.failed.push(
-        `${file.file}: while it was written, ${reason} (at ${position} are bytes that nothing refers to)`,
+        `${file.file}: while it was written, ${reason} (at ${position} are unreferenced bytes)`,
       );
     }
     return { passed, known: [] };
@@ -249,7 +250,7 @@ interface CheckedFiles {
 /** Undefined: the file had a position, or is new. */
 type LostIdOf = (file: WrittenFile) => bigint | undefined;
 
-const UNCONFIRMED = 'on tape already by the catalogue, but its tape copy cannot be confirmed: ';
+const UNCONFIRMED = 'on tape according to the catalogue, but its tape copy cannot be confirmed: ';
 
 function isOneOf(sources: readonly Source[]): (source: Source) => boolean {
   const files = new Set(sources.map((source) => source.file));
@@ -283,8 +284,9 @@ async function writeSource(
       }
     };
     const size = await library.write(place.volume, place.position, bytes(), signal);
-    if (size !== source.size) throw new Error(`it changed from ${source.size} to ${size} bytes while it was read`);
-    if (isChanged(source, await handle.stat({ bigint: true }))) throw new Error('it changed while it was read');
+    if (size !== source.size)
+      throw new Error(`the file changed from ${source.size} to ${size} bytes while it was read`);
+    if (isChanged(source, await handle.stat({ bigint: true }))) throw new Error('the file changed while it was read');
     const { checksum, adler32 } = sums.digest();
     return { ...source, ...place, checksum, adler32: adler32 ?? undefined };
   });
@@ -326,7 +328,7 @@ async function readVolumeBack(
   { name, files }: { name: string; files: readonly WrittenFile[] },
   { signal, fail }: { signal: AbortSignal; fail: (file: WrittenFile, error: unknown) => void },
 ): Promise<void> {
-  const describe = () => 'reading it back from tape gave another checksum';
+  const describe = () => 'the checksum read back from tape differs';
   const volume = await library.mount(name, 'archive', signal);
   try {
     for (const file of [...files].sort((a, b) => (a.position < b.position ? -1 : 1))) {
@@ -337,12 +339,12 @@ async function readVolumeBack(
   }
 }
 
-export const OTHER_BYTES = 'is on tape already, with other bytes';
+export const OTHER_BYTES = 'is already on tape with different bytes';
 
 /** @returns the source's checksum @throws Error if the catalogue has other bytes at this path, or no checksum */
 async function checkSame(source: Source, known: KnownFile, signal: AbortSignal): Promise<string> {
   const otherBytes = `${source.path} ${OTHER_BYTES}`;
-  if (known.checksum === null) throw new Error(`${source.path} is on tape already, and has no checksum to compare`);
+  if (known.checksum === null) throw new Error(`${source.path} is already on tape, and has no checksum to compare`);
   if (source.size !== known.size) throw new Error(otherBytes);
   const sums = { known: await startChecksum(known.checksum), own: await startChecksum(null) };
   await withSource(source, async (handle) => {

@@ -123,7 +123,7 @@ function describeKind(entry: Dirent<Buffer>): string {
   if (entry.isSymbolicLink()) return 'a link';
   if (entry.isFIFO()) return 'a pipe';
   if (entry.isSocket()) return 'a socket';
-  return entry.isBlockDevice() || entry.isCharacterDevice() ? 'a device' : 'no regular file';
+  return entry.isBlockDevice() || entry.isCharacterDevice() ? 'a device' : 'not a regular file';
 }
 
 /** Rejects Tapegate's own directories: removing their files would remove tape copies. @throws Error */
@@ -138,7 +138,7 @@ export async function refuseOwnDirectories(ctx: Context, dir: string): Promise<v
       throw error;
     });
     if (ownReal === undefined || !(isWithin(ownReal, real) || isWithin(real, ownReal))) continue;
-    throw new Error(`${dir} cannot be archived: Tapegate keeps its own files in ${ownDirectory}`);
+    throw new Error(`cannot archive ${dir}: Tapegate stores its own files in ${ownDirectory}`);
   }
 }
 

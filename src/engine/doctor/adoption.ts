@@ -18,12 +18,12 @@ import type { Examination } from './examination.js';
 export async function* examineStanding(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
   for await (const copies of pagesByFile((page) => readStanding(ctx, page))) {
     for (const copy of copies.filter(({ diskId }) => !exam.unavailable.has(diskId))) {
-      const [thing, expected] = [copy.mountpoint + copy.path, 'a copy that Tapegate has put there'];
+      const [thing, expected] = [copy.mountpoint + copy.path, 'a copy that Tapegate wrote'];
       try {
         const stats = await statCopy(copy);
         if (!stats?.isFile()) continue; // gone, which other checks report
         const isRepaired = exam.adopt === true && (await adoptFile(ctx, copy));
-        yield { kind: 'copy-not-ours', thing, expected, found: `${stats.size} bytes of nobody known`, isRepaired };
+        yield { kind: 'copy-not-ours', thing, expected, found: `${stats.size} bytes of unknown origin`, isRepaired };
       } catch (error) {
         yield { kind: 'copy-unreadable', thing, expected, found: messageOf(error), isRepaired: false };
       }

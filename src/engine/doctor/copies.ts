@@ -99,7 +99,7 @@ async function compareStats(
 async function findInPlace(copy: RecordedCopy): Promise<BigIntStats | string | undefined> {
   try {
     const stats = await statCopy(copy);
-    return !stats || stats.isFile() ? stats : 'no plain file';
+    return !stats || stats.isFile() ? stats : 'not a regular file';
   } catch (error) {
     if (error instanceof TapeError && error.errorClass === 'POLICY') return error.message;
     throw error;
@@ -196,7 +196,7 @@ async function* examineChanged(ctx: Context, exam: Examination): AsyncGenerator<
   }
 }
 
-const CHANGED = 'a copy that was changed by hand, its file being UNVERIFIED';
+const CHANGED = 'an UNVERIFIED file, whose copy was changed outside Tapegate';
 
 /** Releases restored files that no request contains, as at the end of a request. */
 export async function* examineUnheld(ctx: Context, exam: Examination): AsyncGenerator<Finding> {

@@ -70,7 +70,7 @@ async function* examineAll(ctx: Context, exam: Examination, disks: readonly Disk
   const ownership = ownershipOf(ctx);
   const fence = await ownership.check();
   if (fence !== undefined && !ownership.isWatching)
-    yield { kind: 'fenced', thing: 'this Tapegate', expected: 'no other one', found: fence, isRepaired: false };
+    yield { kind: 'fenced', thing: 'this Tapegate', expected: 'no other Tapegate', found: fence, isRepaired: false };
   for (const disk of disks) {
     const absence = await rootOf({ diskId: disk.id, mountpoint: disk.mountpoint }).catch((error) => error);
     if (absence instanceof Error) yield buildUnavailable(exam, disk, absence);
@@ -98,7 +98,7 @@ async function* examineMount(ctx: Context, { mountpoint }: DiskRow): AsyncGenera
   const group = ctx.config.restoreGroup;
   const untrusted = await findUntrustedMount(mountpoint, { group }).catch(() => undefined); // it disappeared, which is reported separately
   if (!untrusted) return;
-  const [expected, found] = ['a path that only trusted users may write in', describeUntrusted(untrusted)];
+  const [expected, found] = ['a path that only trusted users can write to', describeUntrusted(untrusted)];
   yield { kind: 'disk-open', thing: mountpoint, expected, found, isRepaired: false };
 }
 

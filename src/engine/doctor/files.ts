@@ -38,7 +38,7 @@ export async function* examineFiles(ctx: Context, exam: Examination, disk: DiskR
     const report = (kind: string, expected: string, found: string) =>
       findings.push({ kind, thing: folder, expected, found, isRepaired: false });
     if (error !== undefined) report('folder-unreadable', 'a list', codeOf(error) ?? 'an error');
-    if (untrusted !== undefined) report('folder-open', 'a folder that only trusted users may write in', untrusted);
+    if (untrusted !== undefined) report('folder-open', 'a directory that only trusted users can write to', untrusted);
   };
   for await (const entries of walkDisk(
     marked,
@@ -136,8 +136,8 @@ async function* examineOrphan(
     ((await isStaleFile(stale, stats)) && (await tryRemove(ctx, location, stats))) ||
     (exam.adopt === true && (await adoptFile(ctx, { ...current, ...location })));
   const elsewhere = current.stage === 'RESTORED' ? ' on another disk' : '';
-  const expected = `nothing, the file of ${current.size} bytes being ${current.stage}${elsewhere}`;
-  const found = stats.isFile() ? `${stats.size} bytes` : 'no plain file';
+  const expected = `no copy here; the file of ${current.size} bytes is ${current.stage}${elsewhere}`;
+  const found = stats.isFile() ? `${stats.size} bytes` : 'not a regular file';
   yield { kind: 'orphan-copy', thing: location.mountpoint + location.path, expected, found, isRepaired };
 }
 
@@ -157,7 +157,7 @@ async function tryRemove(ctx: Context, location: CopyLocation, seen: BigIntStats
     if (isRemoved) await removeEmptyDirectories(ctx, location);
     return isRemoved;
   } catch (error) {
-    ctx.log.error({ err: error, path: location.path }, `it cannot be removed: ${messageOf(error)}`);
+    ctx.log.error({ err: error, path: location.path }, `cannot remove an orphaned copy: ${messageOf(error)}`);
     return false;
   }
 }

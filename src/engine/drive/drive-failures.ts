@@ -121,7 +121,7 @@ export class VolumeFailures {
     this.mounts.delete(volume); // the count restarts, unless it is set again below
     this.pauses.delete(volume);
     if (isLastTry) {
-      const suspensionReason = `it could not be mounted ${before + 1} times: ${error}`;
+      const suspensionReason = `mounting failed ${before + 1} times: ${error}`;
       return { errorClass, error, notBefore: undefined, suspensionReason };
     }
     const pause = pauseSeconds(pauseClassOf(errorClass), before, at.random);
@@ -179,7 +179,7 @@ export class VolumeFailures {
     this.badFiles.set(volume, bad);
     if (bad.size < MAX_BAD_FILES) return undefined;
     this.badFiles.delete(volume);
-    return `${bad.size} files one after another could not be read from it, the last of them ${recall.path}: ${outcome.error}`;
+    return `${bad.size} consecutive files could not be read from it, the last of them ${recall.path}: ${outcome.error}`;
   }
 }
 

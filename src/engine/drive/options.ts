@@ -74,7 +74,7 @@ export class RunningRecalls {
       const recall = this.recalls.get(fileId);
       if (!recall || recall.abort.signal.aborted) continue;
       const reason = new Error(
-        'the recall is not to go on: nobody waits for it, what it uses is suspended, or its file was changed by an import',
+        'the recall was cancelled: no request needs it, its volume or disk is suspended, or an import changed its file',
       );
       recall.abort.abort(reason);
       if (--recall.batch.remaining === 0) recall.batch.abort.abort(reason);

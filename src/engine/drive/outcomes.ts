@@ -34,7 +34,7 @@ function isTapeFault(thrown: unknown): boolean {
 export function outcomeOf(ctx: Context, recall: RunningRecall, thrown: unknown): RecallOutcome {
   const { errorClass, error } = classifyError(thrown);
   if (isExhausted(thrown)) {
-    ctx.log.warn({ file: String(recall.fileId), path: recall.logicalPath }, `recall put off: ${error}`);
+    ctx.log.warn({ file: String(recall.fileId), path: recall.logicalPath }, `recall postponed: ${error}`);
     const notBefore = addSeconds(ctx.now(), EXHAUSTED_PAUSE_SECONDS);
     return { fileId: recall.fileId, kind: 'postponed', errorClass, error, notBefore };
   }
@@ -84,7 +84,7 @@ export function toPostponed(
   { message, seconds }: PostponedError,
 ): RecallOutcome {
   const error = oneLine(message);
-  ctx.log.warn({ path, seconds }, `recall put off: ${error}`);
+  ctx.log.warn({ path, seconds }, `recall postponed: ${error}`);
   const notBefore = addSeconds(ctx.now(), seconds);
   return { fileId, kind: 'postponed', errorClass: 'TRANSIENT', error, notBefore };
 }

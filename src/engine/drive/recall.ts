@@ -366,7 +366,7 @@ class RecalledCopy {
       if (attempt === 2 || !(await this.removeStaleCopy())) {
         const existing = await this.findEqualFile(name, checksum);
         if (existing) return existing;
-        throw new TapeError('POLICY', `another file stands at ${recall.mountpoint}${recall.path}, and is left alone`);
+        throw new TapeError('POLICY', `another file exists at ${recall.mountpoint}${recall.path}, and Tapegate does not replace it`);
       }
     }
   }
@@ -377,7 +377,7 @@ class RecalledCopy {
     const isUnseen = !(await this.discard());
     this.work.ctx.log.warn(
       { path: recall.logicalPath },
-      `${recall.mountpoint}${recall.path} has the same bytes, and nobody knows who has put it there: it is left alone`,
+      `${recall.mountpoint}${recall.path} has the same bytes, but Tapegate did not write it; keeping it`,
     );
     return { fileId: recall.fileId, kind: 'standing', ...sums, mtimeNs, ctimeNs, isUnseen };
   }
@@ -453,7 +453,7 @@ class RecalledCopy {
 
 function describeDifference(recall: RunningRecall, { kind, found, expected }: Mismatch): string {
   const has = kind === 'size' ? `${found} bytes` : `checksum ${found}`;
-  const source = kind === 'checksum' && recall.isChecksumTaken ? 'its first restore gave' : 'the catalogue says';
+  const source = kind === 'checksum' && recall.isChecksumTaken ? 'its first restore computed' : 'the catalogue says';
   return `the tape copy has ${has}, and ${source} ${expected}: ${recall.logicalPath}`;
 }
 

@@ -20,7 +20,7 @@ export async function cleanUp(ctx: Context, lease: HeldLease, disks: FailingDisk
     removePartial(recall, partialName({ ...lease, ...recall })),
   );
   const count = stale.length - (await endEach(ctx, lease, stale));
-  if (count > 0) ctx.log.warn({ drive: lease.driveName, count }, 'recalls of an engine that is gone are put in order');
+  if (count > 0) ctx.log.warn({ drive: lease.driveName, count }, 'recovered the recalls of an earlier engine');
 }
 
 /**
@@ -34,7 +34,7 @@ async function endEach(ctx: Context, lease: HeldLease, stale: readonly StaleFile
   } catch (error) {
     if (error instanceof UnavailableError) throw error;
     if (stale.length === 1) {
-      const message = `a recall of an engine that is gone cannot be put in order: file ${stale[0]?.fileId}`;
+      const message = `cannot recover a recall of an earlier engine: file ${stale[0]?.fileId}`;
       logFailure(ctx.log, error, message);
       return 1;
     }

@@ -72,7 +72,7 @@ async function send(
 ): Promise<SendResult> {
   const body = email.isLate ? composeLate(email) : email.body;
   if (!transport) {
-    ctx.log.info({ to: email.recipient, subject: email.subject, body }, 'mail (SMTP_URL is not set)');
+    ctx.log.info({ to: email.recipient, subject: email.subject, body }, 'email not sent: SMTP_URL is not set');
     return { state: 'LOGGED' };
   }
   const message = {
@@ -90,7 +90,7 @@ async function send(
     return { state: 'SENT' };
   } catch (error) {
     const reason = describeFailure(error, ctx.config.smtpUrl);
-    ctx.log.warn({ to: email.recipient, error: reason }, 'mail was not taken');
+    ctx.log.warn({ to: email.recipient, error: reason }, 'the email was not accepted');
     if (isRefused(error)) return { state: 'REJECTED', error: reason };
     if (isDeferred(error) && ctx.db.clock.isPlausible && isGivenUp(email, ctx.now())) {
       return { state: 'REJECTED', error: `given up after ${DEFERRED_SECONDS / 86_400} days: ${reason}` };
@@ -123,7 +123,7 @@ function hasNoSocket(error: unknown): boolean {
 function describeFailure(error: unknown, smtpUrl: string | undefined): string {
   const text = createHider({ SMTP_URL: smtpUrl })(messageOf(error));
   if (codeOf(error) !== 'ETLS' && !text.includes('required STARTTLS')) return text;
-  return `the mail server begins no TLS (STARTTLS), and without it gets no password: ${text}`;
+  return `the mail server does not offer TLS (STARTTLS), so Tapegate does not send the password: ${text}`;
 }
 
 /** Whether the server rejected this recipient or email permanently. Other rejections concern the site. */

@@ -152,11 +152,11 @@ interface Answer {
 
 function judge({ status, retryAfter }: Answer): WebhookResult {
   if (status >= 200 && status < 300) return { state: 'SENT' };
-  if (status === 410) return { state: 'GONE', error: 'the receiver answers 410: it wants no more' };
+  if (status === 410) return { state: 'GONE', error: 'the receiver answered 410 (Gone)' };
   if (status >= 300 && status < 400)
-    return { state: 'FAILED', error: `the receiver answers ${status}, and redirects are not followed` };
+    return { state: 'FAILED', error: `the receiver answered ${status}; redirects are not followed` };
   const seconds = /^\d{1,9}$/.test(retryAfter ?? '') ? Number(retryAfter) : undefined;
-  return { state: 'FAILED', error: `the receiver answers ${status}`, retryAfter: seconds };
+  return { state: 'FAILED', error: `the receiver answered ${status}`, retryAfter: seconds };
 }
 
 function call(message: OutgoingMessage, { targets, signal, now, userAgent, resolve }: PostOptions): Promise<Answer> {
@@ -218,7 +218,7 @@ const isUnknown = (error: unknown): boolean => ['ENOTFOUND', 'ENODATA'].includes
 class ClosedTargetError extends Error {
   constructor(name: string) {
     super(
-      `${JSON.stringify(name)} has no address that webhooks may go to: there is no such name, or it is of a private network, which the site lists (TAPEGATE_WEBHOOK_HOSTS)`,
+      `${JSON.stringify(name)} has no address that webhooks may use: it does not resolve, or only to private addresses that TAPEGATE_WEBHOOK_HOSTS does not list`,
     );
   }
 }

@@ -201,6 +201,6 @@ async function readBackNext(
 /** Logs a copy that is ready, but temporarily unreadable. */
 function postpone(ctx: Context, { path }: ReadyCopy, { message, seconds }: PostponedError): VerificationFailure {
   const error = oneLine(message);
-  ctx.log.warn({ path, seconds }, `read-back put off: ${error}`);
+  ctx.log.warn({ path, seconds }, `read-back postponed: ${error}`);
   return { errorClass: 'TRANSIENT', error, isTry: false, notBefore: addSeconds(ctx.now(), seconds) };
 }

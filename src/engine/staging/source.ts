@@ -53,7 +53,7 @@ export class StagedSource implements MountedVolume {
    */
   async *read(file: FileOnVolume, signal: AbortSignal): AsyncGenerator<Uint8Array> {
     const row = this.rows.get(file.path);
-    if (!row) throw new NotReadyError(`library ${this.staging.name} was asked for ${file.path} no more`);
+    if (!row) throw new NotReadyError(`library ${this.staging.name} no longer has a request for ${file.path}`);
     if (this.undelivered.failure) throw this.undelivered.failure;
     try {
       yield* this.readResuming(row, file, signal);
@@ -63,7 +63,7 @@ export class StagedSource implements MountedVolume {
       if (!(error instanceof TapeError)) throw error;
       if (error instanceof NotReadyError) {
         this.undelivered.recordAnswer();
-        const message = `library ${this.staging.name} called the file ready, and it was not: ${error.message}`;
+        const message = `library ${this.staging.name} reported the file as ready, but it was not: ${error.message}`;
         if (row.attempts < MAX_RETURNS) throw new NotReadyError(message, { cause: error });
         throw new TapeError('TRANSIENT', message, { cause: error });
       }
@@ -134,7 +134,7 @@ export class StagedSource implements MountedVolume {
         bytes += next.value.length;
         if (bytes >= MIN_BYTES) [waitedMs, bytes] = [0, 0];
         else if (waitedMs > seconds * 1000) {
-          throw new LibraryError('TRANSIENT', `${what} has brought ${bytes} bytes in ${seconds} s`);
+          throw new LibraryError('TRANSIENT', `${what} returned ${bytes} bytes in ${seconds} s`);
         }
         yield next.value;
       }

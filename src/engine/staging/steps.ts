@@ -79,10 +79,7 @@ function checkId<A extends { id: string | null }>({ name }: OpenStagingLibrary, 
   const { id } = answer;
   if (id === null || (id.isWellFormed() && !id.includes('\0') && id.length <= MAX_ID_CHARACTERS)) return answer;
   const shown = `${quote(id)} of ${id.length} characters`;
-  throw new LibraryError(
-    'TRANSIENT',
-    `stage of library ${name} is answered with the name ${shown}, which cannot be kept`,
-  );
+  throw new LibraryError('TRANSIENT', `library ${name} answered "stage" with the id ${shown}, which cannot be stored`);
 }
 
 export async function pollDue(ctx: Context, staging: OpenStagingLibrary, make: MakeCall): Promise<void> {
@@ -212,8 +209,11 @@ async function writeStates(
       .map(({ fileId, batch, attempts }) => ({ fileId, batch, at: addSeconds(now, againSeconds(attempts)) })),
   );
   const failed = forgotten.filter(isLost).map((row) => {
-    const asked = `library ${staging.name} was asked for the file ${row.attempts + 1} times since ${row.askedAt.slice(0, 19)}Z`;
-    return { row, error: new TapeError('PERMANENT', `${asked}, and does not bring it`) };
+    const requests = `${row.attempts + 1} requests since ${row.askedAt.slice(0, 19)}Z`;
+    return {
+      row,
+      error: new TapeError('PERMANENT', `library ${staging.name} did not stage the file after ${requests}`),
+    };
   });
   await writeFailures(ctx, staging, [
     ...answers.flatMap(({ row, state }) => (state?.state === 'failed' ? [{ row, error: state.error }] : [])),

@@ -35,7 +35,7 @@ export async function beginLinks(ctx: Context): Promise<void> {
   const before = changed.before ?? 'none before';
   ctx.log.warn(
     { root: root ?? null, before },
-    'restored files appear below another folder (TAPEGATE_LINK_ROOT) from now on',
+    'restored files now appear below another directory (TAPEGATE_LINK_ROOT)',
   );
 }
 
@@ -57,7 +57,7 @@ export class LinkKeeper {
       const due = await claimLinks(this.ctx, PAGE);
       if (due.length === 0) return;
       const isDone = await this.within(this.ctx.config.diskTimeout * 1000, this.settle(due));
-      if (!isDone) throw new Error('the folder of the links (TAPEGATE_LINK_ROOT) has not answered in time');
+      if (!isDone) throw new Error('the directory of the links (TAPEGATE_LINK_ROOT) did not answer in time');
     }
   }
 
@@ -65,7 +65,7 @@ export class LinkKeeper {
   async makeEarly(copies: readonly { fileId: bigint; diskId: number }[]): Promise<void> {
     if (this.ctx.config.linkRoot === undefined || copies.length === 0 || this.hanging) return;
     await this.within(EARLY_MS, this.makeNoted(copies)).catch((error: unknown) => {
-      this.ctx.log.warn({ error: messageOf(error) }, 'links are made later');
+      this.ctx.log.warn({ error: messageOf(error) }, 'cannot make links yet; retrying later');
     });
   }
 
@@ -121,7 +121,7 @@ export class LinkKeeper {
   /** Never rejects: the link is gone, so its copy may be removed, even if directories remain. */
   private async tidy(linkRoot: string, at: string): Promise<void> {
     await tidyLinkFolders(linkRoot, at, this.attributesOf).catch((error: unknown) => {
-      this.ctx.log.warn({ error: messageOf(error), path: at }, 'empty folders of links stay');
+      this.ctx.log.warn({ error: messageOf(error), path: at }, 'cannot remove empty directories of links');
     });
   }
 

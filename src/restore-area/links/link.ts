@@ -59,7 +59,7 @@ async function makeLinkFolder(at: string, { mountpoints, attributesOf }: Omit<Li
   if (mountpoints.some((mountpoint) => isBelow(at, mountpoint) || isBelow(`${real}/`, mountpoint))) {
     throw new InTheWayError(`${at} is in the restore area itself`);
   }
-  if (dangling !== undefined) throw new InTheWayError(`${dangling} is a link that leads nowhere`);
+  if (dangling !== undefined) throw new InTheWayError(`${dangling} is a dangling link`);
   if (missing.length === 0) return real;
   const dirs = linkDirectoriesAbove(at).slice(0, missing.length).reverse();
   const attributes = await attributesOf(dirs);
@@ -156,12 +156,12 @@ async function readTrustedLink(dir: string, name: string): Promise<string> {
     const [link, entry] = [path.join(dir, name), path.join(at, name)];
     const { uid } = await lstat(entry);
     if (!trusted.users.has(uid)) {
-      throw new InTheWayError(`${link} is a link of somebody else, user ${uid}, and is not followed`);
+      throw new InTheWayError(`${link} is a link of another user (${uid}), and Tapegate does not follow it`);
     }
     const untrusted = findProblem({ directory: dir, root: link }, await handle.stat(), trusted);
     if (!untrusted) return await readlink(entry);
     throw new InTheWayError(
-      `${link} is a link that other users may replace, and is not followed: untrusted directory ${dir}: ${untrusted.problem}`,
+      `${link} is a link that other users may replace, and Tapegate does not follow it: untrusted directory ${dir}: ${untrusted.problem}`,
     );
   });
 }
@@ -210,8 +210,8 @@ async function replaceLink(
 
 /** The message does not show the target of another user's link. */
 function describeObstacle(at: string, target: string | null): InTheWayError {
-  const what = target === null ? 'what is no link of Tapegate’s' : 'a link to somewhere else';
-  return new InTheWayError(`${at} is ${what}, and stays`);
+  const what = target === null ? 'not a link of Tapegate' : 'a link to another target';
+  return new InTheWayError(`${at} is ${what}, and Tapegate does not replace it`);
 }
 
 function isBelow(file: string, folder: string): boolean {
