@@ -6,12 +6,12 @@ import { auditedRun } from '../domain/audit/audited.js';
 import type { Context } from '../domain/context.js';
 import { ownershipOf } from '../restore-area/ownership.js';
 import { addDisk, checkNewDisk } from '../restore-area/setup.js';
-import { readSourceDisks, tellUnheld } from './copies.js';
+import { readSourceDisks, reportUnheld } from './copies.js';
 import { adoptFiles, chooseSourceFiles } from './files.js';
 import { adoptSourceCopies } from './link-copies.js';
 import { adoptQuotas } from './quotas.js';
 import { type Adopting, type Adoption, type Difference, nothingAdopted } from './report.js';
-import { adoptRequests, endGone, noteToldThere } from './requests.js';
+import { adoptRequests, adoptSentEmails, endGone } from './requests.js';
 import { withLoadedSource } from './tables.js';
 
 export interface AdoptOptions {
@@ -21,18 +21,18 @@ export interface AdoptOptions {
   archiveRoot: string;
 }
 
-/** @param source URL of its database @param tell reports a difference @throws SourceError */
+/** @param source URL of its database @param report reports a difference @throws SourceError */
 export async function adopt(
   ctx: Context,
   source: string,
   options: AdoptOptions,
-  tell: (difference: Difference) => void,
+  report: (difference: Difference) => void,
 ): Promise<Adoption> {
   return await withLoadedSource(ctx, source, async (client) => {
-    if (options.isTrial) return await adoptLoaded(ctx, client, options, tell);
+    if (options.isTrial) return await adoptLoaded(ctx, client, options, report);
     await ownershipOf(ctx).require();
     const deed: AuditedAction = { operation: 'adopt', kind: 'NONE', object: '' };
-    const work = () => adoptLoaded(ctx, client, options, tell);
+    const work = () => adoptLoaded(ctx, client, options, report);
     return await auditedRun(ctx, deed, work, ({ bytes, ...counts }) => ({ ...counts, bytes: String(bytes) }));
   });
 }
@@ -41,26 +41,26 @@ async function adoptLoaded(
   ctx: Context,
   client: PoolClient,
   { isTrial, archiveRoot }: AdoptOptions,
-  tell: (difference: Difference) => void,
+  report: (difference: Difference) => void,
 ): Promise<Adoption> {
   const counts = { ...nothingAdopted };
   const adopting: Adopting = {
     isTrial,
     counts,
-    tell: (difference) => {
+    report: (difference) => {
       counts.differences++;
-      tell(difference);
+      report(difference);
     },
   };
   const refusedDisks = await adoptDisks(ctx, client, adopting);
   await adoptQuotas(ctx, client, adopting);
   await chooseSourceFiles(client, adopting);
   await adoptFiles(ctx, client, adopting);
-  if (!isTrial) await noteToldThere(ctx, client);
+  if (!isTrial) await adoptSentEmails(ctx, client);
   await adoptSourceCopies(ctx, client, { adopting, archiveRoot, refusedDisks });
   await adoptRequests(ctx, client, adopting);
   await endGone(ctx, client, adopting);
-  if (!isTrial) await tellUnheld(ctx, adopting);
+  if (!isTrial) await reportUnheld(ctx, adopting);
   return counts;
 }
 
@@ -68,7 +68,7 @@ async function adoptLoaded(
 async function adoptDisks(
   ctx: Context,
   client: PoolClient,
-  { isTrial, tell, counts }: Adopting,
+  { isTrial, report, counts }: Adopting,
 ): Promise<ReadonlySet<string>> {
   const refused = new Set<string>();
   for (const { mountpoint, allocated, id } of await readSourceDisks(client)) {
@@ -79,12 +79,12 @@ async function adoptDisks(
       const problem = isTrial
         ? await checkNewDisk(ctx, mountpoint)
         : (await addDisk(ctx, { mountpoint, size })).problem;
-      if (problem !== undefined) tell({ kind: 'disk-unmarked', thing: mountpoint, there, here: problem });
+      if (problem !== undefined) report({ kind: 'disk-unmarked', thing: mountpoint, there, here: problem });
       counts.disks++;
     } catch (error) {
       if (error instanceof UnavailableError) throw error;
       refused.add(mountpoint);
-      tell({ kind: 'disk-refused', thing: mountpoint, there, here: `none: ${messageOf(error)}` });
+      report({ kind: 'disk-refused', thing: mountpoint, there, here: `none: ${messageOf(error)}` });
     }
   }
   return refused;

@@ -110,14 +110,19 @@ const ofAdopted = sql`adopted a JOIN tape_file f ON f.id = a.id JOIN restore_dis
 const isRestoredAdopted = sql`(a.kind = 'COPY' AND f.stage = 'RESTORED')`;
 
 /** Reports copies that no request contains, by restore disk. Called last. */
-export async function tellUnheld({ db }: Context, { tell }: Adopting): Promise<void> {
+export async function reportUnheld({ db }: Context, { report }: Adopting): Promise<void> {
   const { rows } = await db.pool.query<{ mountpoint: string; files: number; bytes: string }>(
     sql`SELECT k.mountpoint, count(*)::int AS files, sum(f.size)::text AS bytes FROM ${ofAdopted}
         WHERE ${isRestoredAdopted} AND ${isUnheldForGood} GROUP BY 1 ORDER BY 1`,
   );
   for (const { mountpoint, files, bytes } of rows) {
-    const there = `${plural(files, 'restored file')} of ${bytes} bytes that no request has`;
-    tell({ kind: 'copy-unheld', thing: mountpoint, there, here: 'held by nobody; let go by adopt --finish' });
+    const there = `${plural(files, 'restored file')} of ${bytes} bytes that no request contains`;
+    report({
+      kind: 'copy-unheld',
+      thing: mountpoint,
+      there,
+      here: 'contained in no request; released by adopt --finish',
+    });
   }
 }
 
@@ -160,12 +165,12 @@ export async function readOldNames(ctx: Context, page: { after: bigint; limit: n
   }));
 }
 
-export type GoneName = Pick<OldName, 'fileId' | 'place' | 'diskId' | 'ino'> & {
+export type RemovedName = Pick<OldName, 'fileId' | 'place' | 'diskId' | 'ino'> & {
   /** Of the copy that has lost the name, which changes its ctime; null if there is none. */
   ctimeNs: bigint | null;
 };
 
-export async function forgetOldNames(ctx: Context, gone: readonly GoneName[]): Promise<void> {
+export async function forgetOldNames(ctx: Context, gone: readonly RemovedName[]): Promise<void> {
   const ids = gone.map(({ fileId }) => fileId);
   await ctx.db.pool.query(
     sql`WITH gone AS (

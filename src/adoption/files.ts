@@ -18,7 +18,7 @@ const namesThere: Record<string, string> = {
 /**
  * Copies files to the table `source_chosen`. Of equal paths prefers restored files, then those on disk, then on tape.
  */
-export async function chooseSourceFiles(client: PoolClient, { tell }: Adopting): Promise<void> {
+export async function chooseSourceFiles(client: PoolClient, { report }: Adopting): Promise<void> {
   await client.query(
     sql`CREATE TEMPORARY TABLE source_chosen AS
         SELECT DISTINCT ON (s.logical_path) s.id, s.logical_path AS path, s.size, s.stage, s.restore_disk_id, s.verified,
@@ -31,8 +31,8 @@ export async function chooseSourceFiles(client: PoolClient, { tell }: Adopting):
     sql`SELECT c.path, c.times, c.stage, c.size FROM source_chosen c WHERE c.times > 1 ORDER BY c.path`,
   );
   for (const { path, times, stage, size } of rows) {
-    const here = `the one that is ${namesThere[stage] ?? stage}, of ${size} bytes`;
-    tell({ kind: 'file-twice', thing: path, there: `${times} files of this path`, here });
+    const here = `the file that is ${namesThere[stage] ?? stage}, of ${size} bytes`;
+    report({ kind: 'file-twice', thing: path, there: `${times} files with this path`, here });
   }
 }
 
@@ -48,7 +48,7 @@ interface ChosenFile {
 const PAGE = 5000;
 
 export async function adoptFiles(ctx: Context, client: PoolClient, adopting: Adopting): Promise<void> {
-  const { isTrial, tell, counts } = adopting;
+  const { isTrial, report, counts } = adopting;
   const clashing = await registerWithoutClashes(ctx, readNewRows(client, adopting), { isDryRun: isTrial });
   if (clashing.length === 0) return;
   counts.files -= clashing.length;
@@ -58,7 +58,7 @@ export async function adoptFiles(ctx: Context, client: PoolClient, adopting: Ado
   );
   const problems = new Map(clashing.map(({ path, problem }) => [path, problem]));
   for (const { path, ...file } of rows.sort((a, b) => (a.path < b.path ? -1 : 1))) {
-    tell({ kind: 'file-refused', thing: path, there: describeThere(file), here: `nothing: ${problems.get(path)}` });
+    report({ kind: 'file-refused', thing: path, there: describeThere(file), here: `nothing: ${problems.get(path)}` });
   }
 }
 
@@ -91,21 +91,21 @@ async function* readOthers(client: PoolClient): AsyncGenerator<ChosenFile> {
   for await (const page of pages) yield* page;
 }
 
-function toCatalogueRow(line: number, file: ChosenFile, { tell }: Adopting): CatalogueRow | undefined {
+function toCatalogueRow(line: number, file: ChosenFile, { report }: Adopting): CatalogueRow | undefined {
   const { path, size, stage, hereSize, hereStage } = file;
   const there = describeThere(file);
   const letter = stageLettersThere[stage];
   if (letter === undefined) {
-    if (hereSize === null) tell({ kind: 'file-deleted', thing: path, there, here: 'nothing' });
+    if (hereSize === null) report({ kind: 'file-deleted', thing: path, there, here: 'nothing' });
     return undefined;
   }
   if (hereSize !== null && String(hereSize) !== size) {
-    tell({ kind: 'file-size', thing: path, there, here: `${hereStage}, ${hereSize} bytes, as the catalogue has it` });
+    report({ kind: 'file-size', thing: path, there, here: `${hereStage}, ${hereSize} bytes, as the catalogue has it` });
     return undefined;
   }
   const verified = readSourceTime(file.verified);
   const row = checkRow(line, { path, size, stage: letter, ...(verified ? { verified } : {}) });
   if (!(row instanceof RowError)) return row;
-  tell({ kind: 'file-refused', thing: path, there, here: `nothing: ${row.problem}` });
+  report({ kind: 'file-refused', thing: path, there, here: `nothing: ${row.problem}` });
   return undefined;
 }

@@ -17,7 +17,7 @@ import { lookAtLink, removeLink, syncLinkFolder } from '../restore-area/links/li
 import { rootOf } from '../restore-area/marker.js';
 import { confirmOwned, ownershipOf } from '../restore-area/ownership.js';
 import { type CopyLocation, ignoreReplaced, withCopy } from '../restore-area/restore-area.js';
-import { forgetOldNames, type GoneName, type OldName, readOldNames, readUnheldAdopted } from './copies.js';
+import { forgetOldNames, type OldName, type RemovedName, readOldNames, readUnheldAdopted } from './copies.js';
 import { isSameName } from './link-copies.js';
 import type { Difference } from './report.js';
 
@@ -31,25 +31,25 @@ export interface Finish {
   bytes: bigint;
 }
 
-/** @param tell reports kept names and the reasons */
+/** @param report reports kept names and the reasons */
 export async function finishAdoption(
   ctx: Context,
   archiveRoot: string,
-  tell: (left: Difference) => void,
+  report: (left: Difference) => void,
 ): Promise<Finish> {
   await ownershipOf(ctx).require();
   const deed: AuditedAction = { operation: 'adopt', kind: 'NONE', object: '', given: { finish: true } };
   const work = async () => {
     const done: Finish = { names: 0, kept: 0, left: 0, released: 0, bytes: 0n };
-    await releaseUnheld(ctx, done, tell);
-    await removeOldNames(ctx, { archiveRoot, done, tell });
+    await releaseUnheld(ctx, done, report);
+    await removeOldNames(ctx, { archiveRoot, done, report });
     return done;
   };
   return await auditedRun(ctx, deed, work, ({ bytes, ...counts }) => ({ ...counts, bytes: String(bytes) }));
 }
 
 /** Moves the files back to ONTAPE. An engine removes the copies, as at the end of a request. */
-async function releaseUnheld(ctx: Context, done: Finish, tell: (left: Difference) => void): Promise<void> {
+async function releaseUnheld(ctx: Context, done: Finish, report: (left: Difference) => void): Promise<void> {
   for await (const copies of pagesByFile((page) => readUnheldAdopted(ctx, page))) {
     const [unchanged, changed]: [RecordedCopy[], RecordedCopy[]] = [[], []];
     for (const copy of copies) {
@@ -57,7 +57,7 @@ async function releaseUnheld(ctx: Context, done: Finish, tell: (left: Difference
         ((await compareCopy(copy)) === 'changed' ? changed : unchanged).push(copy);
       } catch (error) {
         const thing = `${copy.mountpoint}${copy.path}`;
-        tell({ kind: 'copy-left', thing, there: 'no request', here: messageOf(error) });
+        report({ kind: 'copy-left', thing, there: 'no request', here: messageOf(error) });
       }
     }
     const gone = new Set(await releaseCopies(ctx, { unchanged, changed }));
@@ -71,10 +71,10 @@ async function releaseUnheld(ctx: Context, done: Finish, tell: (left: Difference
 /** Removes old names, unless another file now has the name. */
 async function removeOldNames(
   ctx: Context,
-  { archiveRoot, done, tell }: { archiveRoot: string; done: Finish; tell: (left: Difference) => void },
+  { archiveRoot, done, report }: { archiveRoot: string; done: Finish; report: (left: Difference) => void },
 ): Promise<void> {
   for await (const page of pagesByFile((after) => readOldNames(ctx, after))) {
-    const gone: GoneName[] = [];
+    const gone: RemovedName[] = [];
     for (const name of page) {
       await confirmOwned(ctx);
       const { fate, why = '' } = await removeOldName(name, archiveRoot).catch((error: unknown) => {
@@ -85,7 +85,7 @@ async function removeOldNames(
       if (fate === 'kept') done.kept++;
       if (fate === 'left') {
         done.left++;
-        tell({ kind: 'name-left', thing: name.place, there: `a name of ${name.path ?? 'a file'}`, here: why });
+        report({ kind: 'name-left', thing: name.place, there: `a name of ${name.path ?? 'a file'}`, here: why });
       }
       if (fate === 'removed' || fate === 'gone') gone.push({ ...name, ctimeNs: await readOtherName(name) });
     }
@@ -107,8 +107,7 @@ async function removeOldName(name: OldName, archiveRoot: string): Promise<Fate> 
   const stats = at && (await statCopy(at));
   if (!at || !stats) return { fate: 'gone' };
   const known = knownOf(name);
-  if (!matchesRecord(known, stats))
-    return { fate: 'left', why: 'it is not the file that was taken over, or was changed' };
+  if (!matchesRecord(known, stats)) return { fate: 'left', why: 'it is not the adopted file, or was changed' };
   const link = await findLinkTo(name, archiveRoot);
   if (link && name.stage !== 'ONTAPE' && name.stage !== 'RESTORING') return { fate: 'kept' };
   if (link) {
@@ -119,7 +118,7 @@ async function removeOldName(name: OldName, archiveRoot: string): Promise<Fate> 
   const removed = await withCopy(at, (_file, folder) =>
     removeEntry(folder, path.basename(at.path), (now) => matchesRecord(known, now)),
   );
-  if (removed === 'other') return { fate: 'left', why: 'another file has the name by now' };
+  if (removed === 'other') return { fate: 'left', why: 'another file has this name now' };
   await removeEmptyAbove(at);
   return { fate: removed === 'removed' ? 'removed' : 'gone' };
 }
@@ -132,7 +131,7 @@ const knownOf = ({ ino, mtimeNs, size }: OldName) => ({ ino, mtimeNs, size, ctim
  * @throws AbsentError if the disk is absent
  */
 async function locate({ diskId, mountpoint, place }: OldName): Promise<CopyLocation | string | undefined> {
-  if (diskId === null || mountpoint === null) return 'its restore disk is none of Tapegate’s any more';
+  if (diskId === null || mountpoint === null) return 'its restore disk was removed from Tapegate';
   const root = await rootOf({ diskId, mountpoint });
   const isWithin = (name: string) => name.startsWith(`${root}/`) || name.startsWith(`${mountpoint}/`);
   try {
@@ -141,7 +140,7 @@ async function locate({ diskId, mountpoint, place }: OldName): Promise<CopyLocat
     return { diskId, mountpoint, path: file.slice(root.length) };
   } catch (error) {
     if (!['ENOENT', 'ENOTDIR'].includes(codeOf(error) ?? '')) throw error;
-    return isWithin(place) ? undefined : 'the way to it is not there';
+    return isWithin(place) ? undefined : 'its directory does not exist';
   }
 }
 

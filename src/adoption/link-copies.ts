@@ -49,17 +49,17 @@ async function tryTake(
 ): Promise<[FoundCopy] | []> {
   const there = `restored, ${copy.size} bytes`;
   const refuse = (kind: string, problem: string): [] => {
-    adopting.tell({ kind, thing: copy.path, there, here: `on tape: ${problem}` });
+    adopting.report({ kind, thing: copy.path, there, here: `on tape: ${problem}` });
     return [];
   };
   const { diskId, mountpoint, checksum } = copy;
   if (mountpoint === null || diskId === null || refusedDisks.has(mountpoint)) {
-    const problem = mountpoint === null ? 'is not noted' : `${mountpoint} is none here`;
+    const problem = mountpoint === null ? 'is not recorded in the source' : `${mountpoint} was not adopted`;
     return refuse('copy-disk', `its restore disk ${problem}`);
   }
   try {
     const source = await findCopy(copy.path, mountpoint, archiveRoot);
-    if (source === undefined) return refuse('copy-missing', `nothing of it is found on ${mountpoint}`);
+    if (source === undefined) return refuse('copy-missing', `no file found on ${mountpoint}`);
     const { place, real } = source;
     // users of the source may replace its directories at any moment
     return await withDirectory('/', path.dirname(real), async (folder) => {
@@ -67,7 +67,7 @@ async function tryTake(
       const before = await lstat(file, { bigint: true });
       if (before.size !== copy.size) return refuse('copy-size', `${place} has ${before.size} bytes`);
       const found = checksum === null ? null : await checksumOf(file, checksum);
-      if (found !== checksum) return refuse('copy-checksum', `${place} has ${found}, and not ${checksum}`);
+      if (found !== checksum) return refuse('copy-checksum', `${place} has checksum ${found}, not ${checksum}`);
       if (!adopting.isTrial) {
         await confirmOwned(ctx);
         await giveName(ctx, { ...copy, diskId, mountpoint }, { place, file, ino: before.ino });

@@ -34,8 +34,8 @@ export async function adoptQuotas(ctx: Context, client: PoolClient, adopting: Ad
     const quota = readQuota(row, adopting);
     if (!quota) continue;
     if (seen.has(quota.user)) {
-      const here = 'the first one; the requests of both are its';
-      adopting.tell({ kind: 'quota-twice', thing: quota.user, there: `another quota, ${row.id}`, here });
+      const here = 'the first quota, which gets the requests of both';
+      adopting.report({ kind: 'quota-twice', thing: quota.user, there: `another quota, ${row.id}`, here });
       continue;
     }
     seen.add(quota.user);
@@ -51,7 +51,7 @@ interface Quota {
   notes: string;
 }
 
-function readQuota(row: SourceQuota, { tell }: Adopting): Quota | undefined {
+function readQuota(row: SourceQuota, { report }: Adopting): Quota | undefined {
   const thing = row.user ?? `quota ${row.id}`;
   try {
     const user = checkText('user', row.user ?? '');
@@ -60,22 +60,27 @@ function readQuota(row: SourceQuota, { tell }: Adopting): Quota | undefined {
     const size = checkBytes('size', BigInt(row.size ?? ''));
     const id = idOf(row.id);
     if (id === null) {
-      const here = `another one: ids here are up to ${LAST_ADOPTED_ID}`;
-      tell({ kind: 'quota-id', thing: user, there: row.id, here });
+      const here = `another id: Tapegate accepts ids up to ${LAST_ADOPTED_ID}`;
+      report({ kind: 'quota-id', thing: user, there: row.id, here });
     }
     const quota = { id, user, size, email: '', notes: (row.notes ?? '').replaceAll('\0', '') };
-    return { ...quota, email: emailOf(row, tell) };
+    return { ...quota, email: emailOf(row, report) };
   } catch (error) {
-    tell({ kind: 'quota-refused', thing, there: `a quota of ${row.size} bytes`, here: `nothing: ${messageOf(error)}` });
+    report({
+      kind: 'quota-refused',
+      thing,
+      there: `a quota of ${row.size} bytes`,
+      here: `nothing: ${messageOf(error)}`,
+    });
     return undefined;
   }
 }
 
-function emailOf({ user, email }: SourceQuota, tell: Adopting['tell']): string {
+function emailOf({ user, email }: SourceQuota, report: Adopting['report']): string {
   try {
     return email ? checkAddress('email', email) : '';
   } catch (error) {
-    tell({ kind: 'address-refused', thing: user ?? '', there: email ?? '', here: `none: ${messageOf(error)}` });
+    report({ kind: 'address-refused', thing: user ?? '', there: email ?? '', here: `none: ${messageOf(error)}` });
     return '';
   }
 }
@@ -86,7 +91,7 @@ function idOf(text: string | null): number | null {
 }
 
 async function adoptQuota(ctx: Context, row: SourceQuota, quota: Quota, adopting: Adopting): Promise<void> {
-  const { tell, counts, isTrial } = adopting;
+  const { report, counts, isTrial } = adopting;
   const digest = digestOf([String(quota.size), quota.email, quota.notes]);
   if (row.here !== null && row.digest === digest) {
     counts.same++;
@@ -95,20 +100,20 @@ async function adoptQuota(ctx: Context, row: SourceQuota, quota: Quota, adopting
   const isSame = row.hereSize === quota.size && row.hereEmail === quota.email && row.hereNotes === quota.notes;
   if (row.here !== null && row.digest === null && !isSame) {
     const there = `${quota.size} bytes, ${quota.email || 'no address'}`;
-    const here = `${row.hereSize} bytes, ${row.hereEmail || 'no address'}, as it was made here`;
-    tell({ kind: 'quota-differs', thing: quota.user, there, here });
+    const here = `${row.hereSize} bytes, ${row.hereEmail || 'no address'}, as created in Tapegate`;
+    report({ kind: 'quota-differs', thing: quota.user, there, here });
     return;
   }
   if (row.here !== null && quota.id !== null && row.here !== quota.id) {
-    tell({ kind: 'quota-id', thing: quota.user, there: String(quota.id), here: String(row.here) });
+    report({ kind: 'quota-id', thing: quota.user, there: String(quota.id), here: String(row.here) });
   }
   if (row.here === null) counts.quotas++;
   else if (row.digest !== null) counts.changed++;
   if (isTrial) return;
   const id = await storeQuota(ctx, quota, digest);
   if (row.here === null && quota.id !== null && id !== quota.id) {
-    const here = `${id}: the other one is somebody else’s here`;
-    tell({ kind: 'quota-id', thing: quota.user, there: String(quota.id), here });
+    const here = `${id}: another quota already has the source's id`;
+    report({ kind: 'quota-id', thing: quota.user, there: String(quota.id), here });
   }
 }
 

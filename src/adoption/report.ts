@@ -36,7 +36,7 @@ export const nothingAdopted: Adoption = {
 export interface Adopting {
   /** Writes nothing. */
   isTrial: boolean;
-  tell(difference: Difference): void;
+  report(difference: Difference): void;
   counts: Adoption;
 }
 

@@ -9,7 +9,7 @@ import { type AdoptedRequest, adoptRequest, recordSentEmails } from '../domain/r
 import { cancelRequest } from '../domain/requests/ends.js';
 import { updateRequest } from '../domain/requests/update.js';
 import { type Adopting, adoptedRow, digestOf, readPages } from './report.js';
-import { goBeyondIds, readSourceTime, requestIdOf, tellRefusedIds } from './tables.js';
+import { goBeyondIds, readSourceTime, reportRefusedIds, requestIdOf } from './tables.js';
 
 interface SourceRequest {
   id: string;
@@ -38,7 +38,7 @@ const CHECKING_USER = '_VERIFY';
 const DEFAULT_RETENTION_SECONDS = 5 * 24 * 3600;
 
 export async function adoptRequests(ctx: Context, client: PoolClient, adopting: Adopting): Promise<void> {
-  await tellRefusedIds(client, adopting);
+  await reportRefusedIds(client, adopting);
   for await (const row of readSource(client)) {
     const request = await readRequest(client, row, adopting);
     if (request) await adoptOne(ctx, { row, request }, adopting);
@@ -49,7 +49,7 @@ export async function adoptRequests(ctx: Context, client: PoolClient, adopting: 
 /**
  * Cancels live adopted requests that were deleted in the source. The empty digest lets a later adoption revive them.
  */
-export async function endGone(ctx: Context, client: PoolClient, { isTrial, tell, counts }: Adopting): Promise<void> {
+export async function endGone(ctx: Context, client: PoolClient, { isTrial, report, counts }: Adopting): Promise<void> {
   const { rows } = await client.query<{ id: number; label: string }>(
     sql`SELECT r.id, r.label FROM adopted a JOIN request r ON r.id = a.id
         WHERE a.kind = 'REQUEST' AND r.state NOT IN ('EXPIRED', 'CANCELLED') AND r.retention > ${ctx.now()}
@@ -57,7 +57,7 @@ export async function endGone(ctx: Context, client: PoolClient, { isTrial, tell,
   );
   for (const { id, label } of rows) {
     counts.ended++;
-    tell({ kind: 'request-gone', thing: String(id), there: 'nothing', here: `cancelled: ${label}` });
+    report({ kind: 'request-gone', thing: String(id), there: 'nothing', here: `cancelled: ${label}` });
     if (isTrial) continue;
     await cancelRequest(ctx, id);
     await ctx.db.pool.query(sql`UPDATE adopted SET digest = '' WHERE kind = 'REQUEST' AND id = ${id}`);
@@ -65,7 +65,7 @@ export async function endGone(ctx: Context, client: PoolClient, { isTrial, tell,
 }
 
 /** Records emails that the source has sent, so that adopted copies do not cause them again. */
-export async function noteToldThere(ctx: Context, client: PoolClient): Promise<void> {
+export async function adoptSentEmails(ctx: Context, client: PoolClient): Promise<void> {
   for await (const row of readSource(client)) {
     if (row.digest === null || row.state === 'EXPIRED' || row.state === 'CANCELLED' || row.start === null) continue;
     const rows = await ctx.db.rows<Pick<AdoptedRequest, 'first' | 'last'>>(
@@ -102,15 +102,15 @@ async function* readSource(client: PoolClient): AsyncGenerator<SourceRequest> {
 async function readRequest(
   client: PoolClient,
   row: SourceRequest,
-  { tell }: Adopting,
+  { report }: Adopting,
 ): Promise<AdoptedRequest | undefined> {
   const { id, user } = row;
   if (user === CHECKING_USER) return undefined;
   const say = (kind: string, there: string | null, here: string) =>
-    tell({ kind, thing: id, there: there ?? 'nothing', here });
+    report({ kind, thing: id, there: there ?? 'nothing', here });
   try {
-    if (user === null) throw new Error('its quota is not there');
-    const { pattern, files } = await readWish(client, row, say);
+    if (user === null) throw new Error('its quota does not exist in the source');
+    const { pattern, files } = await readSelection(client, row, say);
     const label = readLabel(row.label ?? '', say) || files?.[0] || pattern;
     const dates = readDates(row, say);
     const address = (text: string | null) => readAddress(text, say);
@@ -135,7 +135,7 @@ function readLabel(text: string, say: Say): string {
 }
 
 /** A pattern takes precedence over a list, as in django-nla_control. Without both, the relation has the files. */
-async function readWish(
+async function readSelection(
   client: PoolClient,
   { id, pattern, files }: SourceRequest,
   say: Say,
@@ -164,7 +164,7 @@ async function readGiven(client: PoolClient, id: string): Promise<string[]> {
 function readDates(row: SourceRequest, say: Say): Pick<AdoptedRequest, 'requestDate' | 'retention'> {
   const made = readSourceTime(row.requestDate) ?? null;
   const kept = readSourceTime(row.retention) ?? null;
-  if (made === null && kept === null) throw new Error('it has neither a date nor a retention');
+  if (made === null && kept === null) throw new Error('it has neither a request date nor a retention');
   const requestDate = made ?? addSeconds(kept ?? '', -DEFAULT_RETENTION_SECONDS);
   const retention = kept ?? addSeconds(requestDate, DEFAULT_RETENTION_SECONDS);
   if (made === null) say('request-date', row.requestDate, requestDate);
@@ -186,7 +186,7 @@ async function adoptOne(
   { row, request }: { row: SourceRequest; request: AdoptedRequest },
   adopting: Adopting,
 ): Promise<void> {
-  const { tell, counts, isTrial } = adopting;
+  const { report, counts, isTrial } = adopting;
   const { id, label, retention, first, last, user } = request;
   const digest = digestOf([label, retention, first, last]);
   if (row.digest === digest) {
@@ -194,8 +194,8 @@ async function adoptOne(
     return;
   }
   if (row.state !== null && row.digest === null) {
-    const here = 'another one, which was made here';
-    tell({ kind: 'request-here', thing: String(id), there: `a request of ${user}: ${label}`, here });
+    const here = 'another request, created in Tapegate';
+    report({ kind: 'request-here', thing: String(id), there: `a request of ${user}: ${label}`, here });
     return;
   }
   if (row.state === null) counts.requests++;
@@ -212,6 +212,6 @@ async function adoptOne(
   } catch (error) {
     if (!(error instanceof UserError)) throw error;
     const here = `${row.state === null ? 'nothing' : 'as it was'}: ${messageOf(error)}`;
-    tell({ kind: 'request-refused', thing: String(id), there: `a request of ${user}`, here });
+    report({ kind: 'request-refused', thing: String(id), there: `a request of ${user}`, here });
   }
 }

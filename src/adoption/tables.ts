@@ -104,16 +104,16 @@ export function requestIdOf(column: string): Sql {
 }
 
 /** Reports request ids, and a last id, that are out of range here. */
-export async function tellRefusedIds(client: PoolClient, { tell }: Adopting): Promise<void> {
+export async function reportRefusedIds(client: PoolClient, { report }: Adopting): Promise<void> {
   const { rows } = await client.query<{ id: string; isLast: boolean }>(
     sql`SELECT s.id, false AS "isLast" FROM source_taperequest s WHERE ${requestIdOf('s.id')} IS NULL
         UNION ALL SELECT l.id, true FROM source_last_request l WHERE ${requestIdOf('l.id')} IS NULL`,
   );
-  const bound = `ids here are numbers from 0 to ${LAST_ADOPTED_ID}`;
+  const bound = `Tapegate accepts ids from 0 to ${LAST_ADOPTED_ID}`;
   for (const { id, isLast } of rows) {
-    const there = isLast ? 'the last id that was given to a request' : 'a request';
-    const here = isLast ? `passed over: ${bound}, and go on after the largest that is taken over` : `nothing: ${bound}`;
-    tell({ kind: 'request-refused', thing: id, there, here });
+    const there = isLast ? 'the last request id' : 'a request';
+    const here = isLast ? `ignored: ${bound}; new ids follow the largest adopted one` : `nothing: ${bound}`;
+    report({ kind: 'request-refused', thing: id, there, here });
   }
 }
 

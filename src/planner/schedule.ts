@@ -11,7 +11,7 @@
  * - A drive stays on its volume while it has work. After `quantumSeconds`, or if a sweep would take too long, it leaves
  *   if a user of another volume has had less drive time by `turnSeconds`.
  *
- * So no file starves: bound.ts calculates the longest wait.
+ * So no file waits forever.
  */
 import { Backlog, type Demand, sumOf, type UserQueue, type VolumeQueue } from './backlog.js';
 import { estimateReading, type Medium } from './media.js';

@@ -56,12 +56,12 @@ export interface WritableLibrary extends DriveLibrary {
    */
   openLibrary?(make: boolean): Promise<void>;
 
-  /** Finds the last volume with such a name, of which longer ones are later, and its highest position, 0 if it is empty. */
+  /** Finds the last volume with such a name (longer names are later), and its highest position, 0 if it is empty. */
   findLast?(names: RegExp): Promise<{ volume: string; position: bigint } | undefined>;
 
   /**
-   * Writes a file; creates its volume if needed. The file is durable once the promise resolves, or that of `sync` if
-   * there is one. If it rejects, the file does not exist. A chunk is in use until the next one is requested. Errors of
+   * Writes a file; creates its volume if needed. The file is durable once the promise resolves, or once `sync` resolves if
+   * the library has it. If it rejects, the file does not exist. A chunk is in use until the next one is requested. Errors of
    * `bytes` are rethrown unchanged.
    * @param position an occupied one is rejected as PERMANENT, never overwritten
    * @returns bytes written
@@ -69,7 +69,7 @@ export interface WritableLibrary extends DriveLibrary {
    */
   write(volume: string, position: bigint, bytes: AsyncIterable<Uint8Array>, signal: AbortSignal): Promise<bigint>;
 
-  /** Makes all files written to a volume durable, faster than one by one. If it rejects, none of them is durable. */
+  /** Makes all files written to a volume durable, faster than one by one. If it rejects, no file is durable. */
   sync?(volume: string, signal: AbortSignal): Promise<void>;
 }
 

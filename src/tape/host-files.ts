@@ -19,12 +19,12 @@ export const PLAIN_NAME = /^(?!.*\.hosts$)[A-Za-z0-9][\w.-]{0,99}$/;
 export const secretName = () =>
   text('the name, without directories, of a file in "secrets" of TAPEGATE_LIBRARY_DIR', PLAIN_NAME);
 
-const placeOf = (env: Site['env'], kind: 'programs' | 'secrets', name: string): string =>
+const pathOf = (env: Site['env'], kind: 'programs' | 'secrets', name: string): string =>
   path.join(env.TAPEGATE_LIBRARY_DIR || LIBRARY_DIR, kind, path.basename(name));
 
-export const programPath = (env: Site['env'], name: string): string => placeOf(env, 'programs', name);
+export const programPath = (env: Site['env'], name: string): string => pathOf(env, 'programs', name);
 
-export const secretPath = (env: Site['env'], name: string): string => placeOf(env, 'secrets', name);
+export const secretPath = (env: Site['env'], name: string): string => pathOf(env, 'secrets', name);
 
 /**
  * Checks that a secret may be sent to a server: `NAME.hosts` lists the hosts, one in each line, with or without a port.

@@ -1,6 +1,6 @@
 /**
  * Definition of a library type: its contract, the schema of its settings, and its constructor. Each type has a
- * directory or file, and a line in kinds.ts. Setting descriptions match the tables in each type's README.
+ * directory or file, and a line in kinds.ts. The documents of the types (docs/operators/libraries) describe the settings.
  *
  * Command-line values are strings: numbers and booleans are accepted in both forms. An empty or null setting counts as
  * missing.
@@ -42,9 +42,9 @@ export function parseSettings<T>(schema: z.ZodType<T>, given: unknown): T {
   if (read.success) return read.data;
   const faults = new Map<string, string>();
   for (const issue of read.error.issues) {
-    const place = issue.path.filter((part) => typeof part === 'string'); // an item's fault counts for its list
-    const places = issue.code === 'unrecognized_keys' ? issue.keys.map((key) => [...place, key]) : [place];
-    for (const each of places) {
+    const path = issue.path.filter((part) => typeof part === 'string'); // an item's fault counts for its list
+    const paths = issue.code === 'unrecognized_keys' ? issue.keys.map((key) => [...path, key]) : [path];
+    for (const each of paths) {
       const name = each.join('.') || 'settings';
       if (!faults.has(name)) faults.set(name, issue.message);
     }
@@ -160,7 +160,7 @@ export const waitSettings = {
   waitMinutes: integer(0, MOST_MINUTES)
     .optional()
     .describe('shortest time until a file is on disk, in minutes, for estimates'),
-  waitMinutesMost: integer(0, MOST_MINUTES).optional().describe('the most'),
+  waitMinutesMost: integer(0, MOST_MINUTES).optional().describe('longest time until a file is on disk, in minutes'),
 };
 
 /** @param usual default @returns undefined if neither settings nor a default exist */

@@ -60,7 +60,7 @@ export interface Demand {
 }
 
 /** A released file that is still on the library's disk, or will arrive there. */
-export interface Kept {
+export interface RetainedFile {
   path: string;
   /** When the library evicts it; null if unknown: then the release is repeated later. */
   until: Date | null;
@@ -166,7 +166,7 @@ export interface StagingLibrary {
    * Releases files, also before they arrive. Safe to repeat. Unknown files count as released.
    * @returns files that stay on disk or still arrive
    */
-  release(demand: Demand, signal: AbortSignal): Promise<Kept[]>;
+  release(demand: Demand, signal: AbortSignal): Promise<RetainedFile[]>;
 
   /** New requests, by their name in the system's documentation; the caller takes them out. Absent if not counted. */
   readonly usage?: Map<string, Usage>;

@@ -351,8 +351,8 @@ test('copies without a request are reported at each run, and are released when t
   const line = (files: readonly string[]) => ({
     kind: 'copy-unheld',
     thing: site.mountpoint,
-    there: `${files.length} restored file${files.length === 1 ? '' : 's'} of ${sizeOf(files)} bytes that no request has`,
-    here: 'held by nobody; let go by adopt --finish',
+    there: `${files.length} restored file${files.length === 1 ? '' : 's'} of ${sizeOf(files)} bytes that no request contains`,
+    here: 'contained in no request; released by adopt --finish',
   });
   expect([await report(), await report()]).toEqual(Array(2).fill([line(unheld)]));
   // then one of them is requested

@@ -100,7 +100,7 @@ test.each([
 test('mount points are read with their octal escapes', () => {
   const line = (place: string) => `36 35 98:0 / ${place} rw,noatime master:1 - fuse ltfs:/dev/sg3 ro`;
   const table = ['/mnt/a\\040b', '/mnt/\\134', '/mnt/ü'].map(line).join('\n');
-  expect(readMounts(`${table}\n`).map(({ place, type }) => `${place} ${type}`)).toEqual([
+  expect(readMounts(`${table}\n`).map(({ target, type }) => `${target} ${type}`)).toEqual([
     '/mnt/a b fuse',
     '/mnt/\\ fuse',
     '/mnt/ü fuse',

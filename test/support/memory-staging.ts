@@ -7,8 +7,8 @@ import { LibraryError } from '../../src/tape/drive-library.js';
 import {
   type Demand,
   type FileState,
-  type Kept,
   NotReadyError,
+  type RetainedFile,
   RetryLaterError,
   type StagedFile,
   type StagingLibrary,
@@ -214,8 +214,8 @@ function look(system: MemoryTapeSystem, id: string | null, path: string): FileSt
   return { path, state: system.isWanted(path) ? 'waiting' : 'forgotten' };
 }
 
-function letGo(system: MemoryTapeSystem, { id, files }: Demand): Kept[] {
-  const kept: Kept[] = [];
+function letGo(system: MemoryTapeSystem, { id, files }: Demand): RetainedFile[] {
+  const kept: RetainedFile[] = [];
   for (const { path } of files) {
     system.wantedBy(id)?.delete(path);
     if (!system.isStaged(path)) continue;

@@ -22,7 +22,7 @@ import {
   texts,
   waitSettings,
 } from '../kind.js';
-import type { Demand, Kept, StagedFile, StagingLibrary } from '../staging.js';
+import type { Demand, RetainedFile, StagedFile, StagingLibrary } from '../staging.js';
 import { type Caller, endSeconds, runScript, streamScript } from './calls.js';
 import { Answer, ProtocolFault, writeFiles } from './lines.js';
 
@@ -211,7 +211,7 @@ function createStaging(settings: StagingSettings, caller: Caller): StagingLibrar
 }
 
 /** Without a release script, files stay on disk until they expire, and requested files still arrive. */
-function findKept(states: Awaited<ReturnType<StagingLibrary['poll']>>): Kept[] {
+function findKept(states: Awaited<ReturnType<StagingLibrary['poll']>>): RetainedFile[] {
   return states.flatMap((state) => {
     if (state.state === 'ready') return [{ path: state.path, until: state.until }];
     return state.state === 'waiting' ? [{ path: state.path, until: null }] : [];

@@ -1,7 +1,7 @@
 /** JSON lines: the files that a script receives, and the states that it reports. */
 import { type ErrorClass, oneLine, quote, TapeError } from '../../core/errors.js';
 import { showValue as show } from '../kind.js';
-import type { FileState, Kept, StagedFile } from '../staging.js';
+import type { FileState, RetainedFile, StagedFile } from '../staging.js';
 
 export class ProtocolFault extends Error {}
 
@@ -22,7 +22,7 @@ const MAX_ID = 1000;
 export class Answer {
   id: string | null = null;
   readonly states = new Map<string, FileState>();
-  readonly kept = new Map<string, Kept>();
+  readonly kept = new Map<string, RetainedFile>();
   private readonly paths: ReadonlySet<string>;
   private readonly words: readonly string[];
 

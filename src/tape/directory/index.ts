@@ -185,7 +185,7 @@ async function syncFiles(files: readonly string[], signal: AbortSignal): Promise
   const syncNext = async () => {
     for (const file of left) {
       signal.throwIfAborted();
-      // nonblocking: opening a pipe in the file's place would wait for a writer
+      // nonblocking: opening a pipe instead of the file would wait for a writer
       const fd = await openFd(file, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
       try {
         if (!fs.fstatSync(fd).isFile()) throw new TapeError('PERMANENT', `${file} is not a regular file`);
@@ -205,7 +205,7 @@ function classify(error: unknown, where: string): unknown {
 /** File in each created library: an empty directory may be an unmounted mount point. Not a valid volume name. */
 const MARKER = '.tapegate-library';
 
-/** Tape copies have no modes of their originals: nobody else may read them. */
+/** Tape copies have no modes of their originals: only the owner may read them. */
 const OWN_FOLDER = 0o700;
 const OWN_FILE = 0o600;
 
@@ -223,7 +223,7 @@ class LibraryFolder {
     if (make) await this.make();
     else if (await this.isEmpty()) throw new LibraryError('TRANSIENT', `the library ${this.root} ${EMPTY}`);
     await this.refuseOpen(this.root);
-    this.opened = await this.look();
+    this.opened = await this.identify();
   }
 
   /**
@@ -232,7 +232,7 @@ class LibraryFolder {
    * @throws LibraryError
    */
   private async refuseOpen(folder: string): Promise<void> {
-    const { mode } = await stat(folder).catch((error: unknown) => this.tellMissing(error, ''));
+    const { mode } = await stat(folder).catch((error: unknown) => this.throwMissing(error, ''));
     if ((mode & 0o002) === 0) return;
     const bits = (mode & 0o7777).toString(8).padStart(4, '0');
     throw new LibraryError(
@@ -251,7 +251,7 @@ class LibraryFolder {
   /** @throws LibraryError if another directory has replaced the opened one */
   async check(): Promise<void> {
     if (!this.opened) return;
-    const { dev, ino } = await this.look();
+    const { dev, ino } = await this.identify();
     if (dev === this.opened.dev && ino === this.opened.ino) return;
     throw new LibraryError('TRANSIENT', `the library ${this.root} is a different directory than before: ${AWAY}`);
   }
@@ -263,7 +263,7 @@ class LibraryFolder {
       await mkdir(folder, OWN_FOLDER);
     } catch (error) {
       if (codeOf(error) === 'EEXIST') return await this.refuseOpen(folder);
-      if (codeOf(error) === 'ENOENT') await this.look();
+      if (codeOf(error) === 'ENOENT') await this.identify();
       throw error;
     }
     await this.check().catch(async (error: unknown) => {
@@ -291,15 +291,15 @@ class LibraryFolder {
   }
 
   private async isEmpty(which = ''): Promise<boolean> {
-    const library = await opendir(this.root).catch((error: unknown) => this.tellMissing(error, which));
+    const library = await opendir(this.root).catch((error: unknown) => this.throwMissing(error, which));
     return await isEmpty(library);
   }
 
-  private async look(): Promise<{ dev: bigint; ino: bigint }> {
-    return await stat(this.root, { bigint: true }).catch((error: unknown) => this.tellMissing(error, ''));
+  private async identify(): Promise<{ dev: bigint; ino: bigint }> {
+    return await stat(this.root, { bigint: true }).catch((error: unknown) => this.throwMissing(error, ''));
   }
 
-  private tellMissing(cause: unknown, which: string): never {
+  private throwMissing(cause: unknown, which: string): never {
     throw new LibraryError('TRANSIENT', `the library ${this.root}${which} is not there: ${messageOf(cause)}`, {
       cause,
     });

@@ -63,8 +63,8 @@ export async function* readRange(
     reply.destroy();
     throw error;
   }
-  const told = checksum || from > 0n ? undefined : last;
-  const hash = told && (await startHash(told.algorithm));
+  const digest = checksum || from > 0n ? undefined : last;
+  const hash = digest && (await startHash(digest.algorithm));
   let bytes = 0n;
   for await (const chunk of joinPieces(reply.read())) {
     bytes += BigInt(chunk.length);
@@ -77,10 +77,10 @@ export async function* readRange(
   if (expected !== undefined && bytes !== expected) {
     throw new LibraryError('TRANSIENT', `${reply.name} ended after ${bytes} of ${expected} bytes`);
   }
-  if (toSkip > 0n) throw tellEnd(reply, from, bytes);
+  if (toSkip > 0n) throw shortFileError(reply, from, bytes);
   const found = hash?.digest().toString('hex');
-  if (told && found !== told.value) {
-    const text = `${reply.name} has ${told.algorithm} ${found}, but the server reports ${told.value}`;
+  if (digest && found !== digest.value) {
+    const text = `${reply.name} has ${digest.algorithm} ${found}, but the server reports ${digest.value}`;
     throw new TapeError('MEDIA', text); // a retry from the end of the file would accept the bytes
   }
 }
@@ -141,10 +141,10 @@ function endsAt(reply: Reply, from: bigint): boolean {
   if (total === undefined) return false;
   reply.destroy();
   if (BigInt(total) === from) return true;
-  throw tellEnd(reply, from, BigInt(total));
+  throw shortFileError(reply, from, BigInt(total));
 }
 
-function tellEnd({ name }: Reply, from: bigint, total: bigint): TapeError {
+function shortFileError({ name }: Reply, from: bigint, total: bigint): TapeError {
   return new TapeError('MEDIA', `cannot read ${name} from byte ${from}: it has ${total} bytes`);
 }
 

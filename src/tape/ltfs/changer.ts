@@ -40,7 +40,7 @@ export class Changer {
       await this.run('load', { slot: from.number, element, device, volume }, signal);
     } catch (error) {
       if (!(error instanceof CommandFailure)) throw error;
-      // the cartridge may be there: the response was lost, or another process made the move
+      // the cartridge may be in the drive: the response was lost, or another process made the move
       const now = findDrive(await this.readElements(signal), element);
       if (now.volume === volume) return;
       const text = `cannot load the cartridge ${volume} into ${drive.name}: ${error.message}`;
@@ -106,7 +106,7 @@ export interface Element {
   isFull: boolean;
   /** Barcode; undefined if there is none, or it is unreadable. */
   volume: string | undefined;
-  /** Drives only: the slot that the cartridge came from, if the changer knows it. */
+  /** Drives only: the source slot of the cartridge, if the changer knows it. */
   source: number | undefined;
 }
 

@@ -103,8 +103,8 @@ function shown(args: readonly string[]): string {
 function describeOutput(text: string): string {
   const lines = text.split('\n').filter((line) => line.trim() !== '');
   const errors = lines.filter((line) => /\bLTFS\d{5}E\b/.test(line));
-  const told = errors.length > 0 ? errors.slice(0, 3) : lines.slice(-3);
-  return told.length === 0 ? ', without output' : `: ${oneLine(told.join(' | '), 600)}`;
+  const report = errors.length > 0 ? errors.slice(0, 3) : lines.slice(-3);
+  return report.length === 0 ? ', without output' : `: ${oneLine(report.join(' | '), 600)}`;
 }
 
 const openFd = promisify(fs.open);

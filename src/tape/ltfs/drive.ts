@@ -194,17 +194,17 @@ function explainMount(failure: CommandFailure, volume: string, drive: string): T
  * @throws DriveError if the parent directory of the mount point is unreadable; LibraryError if the table is
  */
 async function isMounted(table: string, mountPoint: string): Promise<boolean> {
-  const tell = (error: unknown) =>
+  const describe = (error: unknown) =>
     [`cannot read what is mounted at ${mountPoint}: ${messageOf(error)}`, { cause: error }] as const;
   // a dead file system cannot resolve its own mount point, but the parent directory can be resolved
   const folder = await realpath(path.dirname(mountPoint)).catch((error: unknown) => {
-    throw new DriveError('POLICY', ...tell(error));
+    throw new DriveError('POLICY', ...describe(error));
   });
   const mounts = await readFile(table, 'utf8').catch((error: unknown) => {
-    throw new LibraryError('POLICY', ...tell(error));
+    throw new LibraryError('POLICY', ...describe(error));
   });
-  const place = path.join(folder, path.basename(mountPoint));
-  const found = readMounts(mounts).findLast((mount) => mount.place === place);
+  const target = path.join(folder, path.basename(mountPoint));
+  const found = readMounts(mounts).findLast((mount) => mount.target === target);
   const real = table === KERNEL_TABLE ? found : await findReal(mountPoint);
   for (const { type } of [found, real].filter((mount) => mount !== undefined)) {
     if (LTFS_TYPE.test(type)) continue;
@@ -220,15 +220,15 @@ const KERNEL_TABLE = '/proc/self/mountinfo';
 const LTFS_TYPE = /^fuse(\.ltfs\w*)?$/;
 
 interface Mount {
-  place: string;
+  target: string;
   type: string;
 }
 
-/** Returns what the kernel has mounted where `umount` would follow links to, whatever another table contains. */
+/** Returns the mount that `umount` would remove: the kernel's entry for the mount point with its links resolved. */
 async function findReal(mountPoint: string): Promise<Mount | undefined> {
-  const place = await realpath(mountPoint).catch(() => mountPoint);
+  const target = await realpath(mountPoint).catch(() => mountPoint);
   const mounts = readMounts(await readFile(KERNEL_TABLE, 'utf8').catch(() => ''));
-  return mounts.findLast((mount) => mount.place === place);
+  return mounts.findLast((mount) => mount.target === target);
 }
 
 /** Parses the fifth field of each line, in which space, tab, newline and backslash are octal escapes, and the type. */
@@ -238,7 +238,7 @@ export function readMounts(table: string): Mount[] {
     .map((line) => ({ field: line.split(' ')[4] ?? '', type: / - (\S+)/.exec(line)?.[1] ?? '' }))
     .filter(({ field }) => field !== '')
     .map(({ field, type }) => ({
-      place: field.replace(/\\([0-7]{3})/g, (_, digits: string) => String.fromCharCode(Number.parseInt(digits, 8))),
+      target: field.replace(/\\([0-7]{3})/g, (_, digits: string) => String.fromCharCode(Number.parseInt(digits, 8))),
       type,
     }));
 }

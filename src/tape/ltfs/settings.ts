@@ -86,7 +86,7 @@ export const ltfsSettings = settingsOf({
   seconds: timeLimits.prefault({}).describe('time limit of each step, in seconds'),
 });
 
-/** The commands of a library that sets none, whose programs are those of the system. */
+/** The default commands, which run programs of the system. */
 export const usualCommands = commands.parse({});
 
 export type LtfsSettings = z.output<typeof ltfsSettings>;

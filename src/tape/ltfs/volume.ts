@@ -108,7 +108,7 @@ export class LtfsVolume implements ListableVolume {
     try {
       for await (const { place, file } of files) {
         const answer = this.findStart(place, file.size, signal).then((position) => ({ ...file, position }));
-        answer.catch(() => {}); // reported in its turn
+        answer.catch(() => {}); // reported when awaited
         asked.push(answer);
         const first = asked.length >= BLOCKS_AT_ONCE ? asked.shift() : undefined;
         if (first) yield await first;

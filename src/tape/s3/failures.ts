@@ -39,8 +39,8 @@ const NAMELESS = ['NotFound', 'Forbidden', 'BadRequest', 'UnknownError', 'Unknow
 export function failureOf(error: unknown, what: string): Failure {
   const { name, Code, $metadata, $response } = (error ?? {}) as SdkError;
   const status = $metadata?.httpStatusCode ?? $response?.statusCode ?? 0;
-  const told = [Code, name].find((each): each is string => typeof each === 'string' && !isNameless(each));
-  const code = status === 0 ? '' : (told ?? CODES_OF_STATUS[status] ?? `HTTP ${status}`);
+  const named = [Code, name].find((each): each is string => typeof each === 'string' && !isNameless(each));
+  const code = status === 0 ? '' : (named ?? CODES_OF_STATUS[status] ?? `HTTP ${status}`);
   const seconds = Number.parseInt($response?.headers?.['retry-after'] ?? '', 10);
   return {
     code,

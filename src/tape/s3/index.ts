@@ -2,7 +2,7 @@
 import { TapeError } from '../../core/errors.js';
 import { LibraryError } from '../drive-library.js';
 import type { Site, StagingKind } from '../kind.js';
-import type { Demand, FileState, Kept, StagedFile, StagingLibrary } from '../staging.js';
+import type { Demand, FileState, RetainedFile, StagedFile, StagingLibrary } from '../staging.js';
 import { S3Calls } from './calls.js';
 import { failureOf, fileErrorOf, isDenied, libraryErrorOf } from './failures.js';
 import { eachAtOnce, headOf, keyOf, lookUp, type Seen, type Sight, stateOf, tryToRead } from './look-up.js';
@@ -39,10 +39,10 @@ function createS3Library(settings: S3Settings, env: Site['env']): StagingLibrary
 
     async stage(files, signal) {
       const known: FileState[] = [];
-      const looked = await look(calls, settings, files, signal);
-      known.push(...looked.refused);
+      const result = await lookUpFiles(calls, settings, files, signal);
+      known.push(...result.refused);
       const demands: FileState[] = [];
-      await eachAtOnce(looked.found, settings.concurrency, signal, async ({ path, key, sight: ofHead }, each) => {
+      await eachAtOnce(result.found, settings.concurrency, signal, async ({ path, key, sight: ofHead }, each) => {
         const sight = await tryToRead(calls, key, ofHead, each);
         const state = isArchived(sight)
           ? await restoreOne(calls, { path, key, seen: sight }, settings, each)
@@ -55,7 +55,7 @@ function createS3Library(settings: S3Settings, env: Site['env']): StagingLibrary
     },
 
     async poll({ files }, signal) {
-      const { refused, found } = await look(calls, settings, files, signal);
+      const { refused, found } = await lookUpFiles(calls, settings, files, signal);
       const states: FileState[] = [...refused];
       await eachAtOnce(found, settings.concurrency, signal, async ({ path, key, sight }, each) => {
         states.push(stateOfSight(path, calls.nameOf(key), await tryToRead(calls, key, sight, each)));
@@ -79,18 +79,18 @@ function refuseDenied(demands: readonly FileState[]): void {
   if (first && errors.length === demands.length) throw new LibraryError('POLICY', first.message, { cause: first });
 }
 
-interface Looked {
+interface LookUpResult {
   /** Files without a key in the settings. */
   refused: FileState[];
   found: { path: string; key: string; sight: Sight }[];
 }
 
-async function look(
+async function lookUpFiles(
   calls: S3Calls,
   settings: S3Settings,
   files: readonly StagedFile[],
   signal: AbortSignal,
-): Promise<Looked> {
+): Promise<LookUpResult> {
   signal.throwIfAborted();
   const refused: FileState[] = [];
   const keys = new Map<string, string>();
@@ -116,9 +116,14 @@ function stateOfSight(path: string, name: string, sight: Sight): FileState {
 }
 
 /** S3 cannot cancel a restore: a copy stays until it expires. */
-async function findKept(calls: S3Calls, settings: S3Settings, { files }: Demand, signal: AbortSignal): Promise<Kept[]> {
-  const { found } = await look(calls, settings, files, signal);
-  return found.flatMap(({ path, sight }): Kept[] => {
+async function findKept(
+  calls: S3Calls,
+  settings: S3Settings,
+  { files }: Demand,
+  signal: AbortSignal,
+): Promise<RetainedFile[]> {
+  const { found } = await lookUpFiles(calls, settings, files, signal);
+  return found.flatMap(({ path, sight }): RetainedFile[] => {
     if (!isArchived(sight) || sight.isTiered || sight.access === 'archived') return [];
     return [{ path, until: sight.until }];
   });
@@ -143,7 +148,7 @@ async function restoreOne(
   for (const tier of tiers) {
     const outcome = await ask(calls, { key, what, seen, tier, days: options.days }, signal);
     if (outcome === 'asked') return { path, state: 'waiting' };
-    if (outcome === 'there') return await lookAgain(calls, { path, key, what }, options, signal);
+    if (outcome === 'there') return await checkRestored(calls, { path, key, what }, options, signal);
     error = outcome.error;
     if (outcome.of === 'file') break;
   }
@@ -175,14 +180,14 @@ async function ask(
 }
 
 /** S3 reports that a copy exists, but not when it expires: a second request finds out. */
-async function lookAgain(
+async function checkRestored(
   calls: S3Calls,
   { path, key, what }: { path: string; key: string; what: string },
   settings: S3Settings,
   signal: AbortSignal,
 ): Promise<FileState> {
   const sight = await headOf(calls, key, settings, signal);
-  // S3 says that it can be read, so a class that is otherwise archived is tried as well
+  // S3 reports that the object is readable, so try to read it even in an archive class
   const isArchive = isArchived(sight) && sight.access === 'archived' && !sight.isTiered;
   const doubtful: Sight = isArchive ? { ...sight, access: 'restored', isCertain: false } : sight;
   const seen = await tryToRead(calls, key, doubtful, signal);

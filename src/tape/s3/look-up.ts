@@ -1,7 +1,7 @@
 /**
- * Looks up objects by a HEAD each. Lists would take fewer requests, but those of some providers say nothing of restores,
- * and none says whether an object of Intelligent-Tiering is archived. Where a HEAD leaves open whether an object can be
- * read, a GET of its first byte decides.
+ * Looks up objects with one HEAD each. Lists would take fewer requests, but some providers' lists do not report restores,
+ * and no list reports whether an object of Intelligent-Tiering is archived. If a HEAD does not show whether an object is
+ * readable, a GET of its first byte decides.
  */
 import { setMaxListeners } from 'node:events';
 import type { Readable } from 'node:stream';
@@ -51,12 +51,12 @@ export async function tryToRead(calls: S3Calls, key: string, sight: Sight, signa
     const ofLibrary = libraryErrorOf(failure);
     if (ofLibrary) throw ofLibrary;
     if (failure.status >= 500) throw new LibraryError('TRANSIENT', failure.message, { cause: error });
-    // the object is empty, or whoever reads it gets this error and its class
+    // the object is empty, or a later read reports this error with its class
   }
   return sight;
 }
 
-/** Asks for a list of one key: its error, unlike that of a HEAD, has a body. @throws LibraryError */
+/** Lists one key: an error of a list has a body, unlike an error of a HEAD. @throws LibraryError */
 async function checkBucket(calls: S3Calls, key: string, signal: AbortSignal): Promise<void> {
   try {
     await calls.list({ Prefix: key, MaxKeys: 1 }, signal);
@@ -80,7 +80,7 @@ export async function headOf(
   } catch (error) {
     signal.throwIfAborted();
     const failure = failureOf(error, `HeadObject of ${calls.nameOf(key)}`);
-    // a HEAD has no body, and cannot tell a missing object from a missing bucket, or a denied key from a denied bucket
+    // the error of a HEAD has no body, so a missing object looks like a missing bucket, and a denied key like a denied bucket
     if (AMBIGUOUS.includes(failure.status)) await checkBucket(calls, key, signal);
     if (failure.code === 'NoSuchKey') return undefined;
     const ofLibrary = libraryErrorOf(failure);
@@ -101,7 +101,7 @@ export interface Seen {
    * - `restored`: a copy exists until `until`.
    */
   access: 'readable' | 'archived' | 'restoring' | 'restored';
-  /** False: so it is if it can be read at all, which a GET finds out (`tryToRead`). */
+  /** False if the HEAD does not show whether the object is readable; a GET decides (`tryToRead`). */
   isCertain: boolean;
   /** When the restored copy expires; null if S3 does not say. */
   until: Date | null;
@@ -154,7 +154,7 @@ export async function eachAtOnce<T>(
   signal.throwIfAborted();
   const failed = new AbortController();
   const each = AbortSignal.any([signal, failed.signal]);
-  setMaxListeners(2 * atOnce, each); // a body that nobody reads listens until it is closed
+  setMaxListeners(2 * atOnce, each); // an unread body listens until it is closed
   const left = items[Symbol.iterator]();
   const workThrough = async () => {
     for (const item of left) {

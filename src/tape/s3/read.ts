@@ -17,7 +17,7 @@ interface Wanted {
   /** Size in the catalogue; the object may be larger or smaller. */
   size: bigint;
   from: bigint;
-  /** The checksum that the engine compares. Without one, that of S3 is compared. */
+  /** The checksum that the engine compares. Without one, this module compares the checksum of S3. */
   checksum?: string | null | undefined;
   /** `tag` is the ETag. */
   version: ReadVersion;
@@ -47,7 +47,7 @@ export async function* readObject(
     if (failure.code === 'PreconditionFailed') throw new ChangedError(failure.message, { cause: error });
     throw readErrorOf(failure);
   } finally {
-    ended.abort(); // ends the parts that nobody reads
+    ended.abort(); // ends the parts that are not read
   }
 }
 
@@ -83,7 +83,7 @@ class Reading {
         next += lengthFrom(from);
         const asked = from === this.from ? answer : this.askPart(from, answer.ETag);
         const part = Promise.resolve(asked).then((each) => this.receive(each, lengthFrom(from)));
-        part.catch(() => {}); // reported when its turn comes
+        part.catch(() => {}); // reported when the reader awaits the part
         parts.push(part);
       }
     };

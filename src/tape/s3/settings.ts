@@ -174,7 +174,7 @@ export function priceOf(
   { count, bytes }: { count: number; bytes: bigint },
 ): Price {
   const retrieved = bytes * charges.nanosPerGb;
-  const kept = bytes * charges.nanosPerGbMonth * BigInt(days);
+  const storage = bytes * charges.nanosPerGbMonth * BigInt(days);
   const parts: Charge[] = [];
   const add = (rate: bigint, micros: bigint, what: string) => {
     if (rate > 0n) parts.push({ micros, what });
@@ -184,7 +184,7 @@ export function priceOf(
   add(charges.nanosPerThousandRequests, toMicros(asked, 1000n), `for ${count} restore requests`);
   add(
     charges.nanosPerGbMonth,
-    toMicros(kept, GB * DAYS_OF_A_MONTH),
+    toMicros(storage, GB * DAYS_OF_A_MONTH),
     `to keep the copies for ${days} ${days === 1 ? 'day' : 'days'}`,
   );
   return { currency: charges.currency, parts };

@@ -13,7 +13,7 @@ const MAX_ANSWER = 32 * 1024 * 1024;
 
 interface Sent {
   method: 'GET' | 'POST' | 'DELETE';
-  place: string;
+  path: string;
   body?: object;
   /** Statuses other than success that the caller handles. */
   also?: readonly number[];
@@ -43,7 +43,7 @@ export class TapeApi {
   async stage(paths: readonly string[], signal: AbortSignal): Promise<string> {
     const { diskLifetime, targetedMetadata } = this.settings;
     const files = paths.map((path) => ({ path, diskLifetime, targetedMetadata })); // JSON omits undefined fields
-    const reply = await this.call({ method: 'POST', place: '/stage', body: { files }, also: REFUSALS }, signal);
+    const reply = await this.call({ method: 'POST', path: '/stage', body: { files }, also: REFUSALS }, signal);
     await refuse(reply, signal);
     const { requestId } = ((await readJson(reply)) ?? {}) as { requestId?: unknown };
     const id = toId(requestId) ?? toId(lastOf(reply.response.headers.location ?? ''));
@@ -53,7 +53,7 @@ export class TapeApi {
 
   /** @returns states by remote path; undefined if the server does not know the stage request */
   async poll(id: string, signal: AbortSignal): Promise<Map<string, StageAnswer> | undefined> {
-    const reply = await this.call({ method: 'GET', place: placeOf(id), also: [400, 404, 410] }, signal);
+    const reply = await this.call({ method: 'GET', path: requestPath(id), also: [400, 404, 410] }, signal);
     if (isFine(reply)) return readStageAnswer(await readJson(reply));
     await readProblem(reply, signal);
     return undefined;
@@ -61,7 +61,7 @@ export class TapeApi {
 
   /** Cancels files that have not arrived. Succeeds if the server does not know the stage request. */
   async cancel(id: string, paths: readonly string[], signal: AbortSignal): Promise<void> {
-    await this.commandParts(`${placeOf(id)}/cancel`, paths, signal);
+    await this.commandParts(`${requestPath(id)}/cancel`, paths, signal);
   }
 
   /** Releases files. Ignores paths that the stage request does not contain. */
@@ -70,7 +70,7 @@ export class TapeApi {
   }
 
   async delete(id: string, signal: AbortSignal): Promise<void> {
-    await this.command({ method: 'DELETE', place: placeOf(id) }, signal);
+    await this.command({ method: 'DELETE', path: requestPath(id) }, signal);
   }
 
   /** @returns by remote path, without paths missing from the response */
@@ -79,13 +79,13 @@ export class TapeApi {
       const found = new Map<string, Locality>();
       for (let open = part; open.length > 0; ) {
         const reply = await this.call(
-          { method: 'POST', place: '/archiveinfo', body: { paths: open }, also: REFUSALS },
+          { method: 'POST', path: '/archiveinfo', body: { paths: open }, also: REFUSALS },
           signal,
         );
         await refuse(reply, signal);
-        const told = readLocalities(await readJson(reply));
-        for (const [path, locality] of told) found.set(path, locality);
-        const missing = open.filter((path) => !told.has(path));
+        const reported = readLocalities(await readJson(reply));
+        for (const [path, locality] of reported) found.set(path, locality);
+        const missing = open.filter((path) => !reported.has(path));
         open = missing.length < open.length ? missing : []; // a server may answer for some paths only: ask again for the rest
       }
       return found;
@@ -95,8 +95,8 @@ export class TapeApi {
     return new Map(found.flatMap((part) => [...part]));
   }
 
-  private async commandParts(place: string, paths: readonly string[], signal: AbortSignal): Promise<void> {
-    const send = (part: readonly string[]) => this.command({ method: 'POST', place, body: { paths: part } }, signal);
+  private async commandParts(path: string, paths: readonly string[], signal: AbortSignal): Promise<void> {
+    const send = (part: readonly string[]) => this.command({ method: 'POST', path, body: { paths: part } }, signal);
     await this.parts.release.send(paths, send, () => {});
   }
 
@@ -123,8 +123,8 @@ export class TapeApi {
     throw toLibraryError(await readProblem(reply, signal));
   }
 
-  private async send(base: string, { method, place, body }: Sent, signal: AbortSignal): Promise<Reply> {
-    const url = new URL(`${base}${place}`);
+  private async send(base: string, { method, path, body }: Sent, signal: AbortSignal): Promise<Reply> {
+    const url = new URL(`${base}${path}`);
     const call = { method, url, signal };
     try {
       if (!body) return await this.client.send({ ...call, headers: { accept: 'application/json' } });
@@ -152,7 +152,7 @@ function lastOf(location: string): string | undefined {
   }
 }
 
-function placeOf(id: string): string {
+function requestPath(id: string): string {
   return `/stage/${encodeURIComponent(id)}`;
 }
 
@@ -191,7 +191,7 @@ class Discovery {
   private readonly client: SiteClient;
   private readonly settings: WlcgSettings;
   private known: string | undefined;
-  private looking: Promise<string> | undefined;
+  private discovering: Promise<string> | undefined;
 
   constructor(client: SiteClient, settings: WlcgSettings) {
     this.client = client;
@@ -203,10 +203,10 @@ class Discovery {
     signal.throwIfAborted();
     if (this.known !== undefined) return this.known;
     // shared by all callers: it ends by its own time limit, not by the first caller's signal
-    this.looking ??= this.look().finally(() => {
-      this.looking = undefined;
+    this.discovering ??= this.discover().finally(() => {
+      this.discovering = undefined;
     });
-    return await untilAborted(this.looking, signal);
+    return await untilAborted(this.discovering, signal);
   }
 
   forget(): void {
@@ -214,7 +214,7 @@ class Discovery {
   }
 
   /** A total time limit, since all callers wait for this and a server may never end its response. */
-  private async look(): Promise<string> {
+  private async discover(): Promise<string> {
     const { discoveryUrl, limits } = this.settings;
     const ms = limits.connectMs + limits.answerMs;
     const signal = AbortSignal.timeout(ms);

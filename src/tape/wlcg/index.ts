@@ -3,7 +3,7 @@ import { TapeError } from '../../core/errors.js';
 import { secretPath } from '../host-files.js';
 import { SiteClient } from '../http/client.js';
 import type { Site, StagingKind } from '../kind.js';
-import type { Demand, FileState, Kept, ReadVersion, StagedFile, StagingLibrary } from '../staging.js';
+import type { Demand, FileState, ReadVersion, RetainedFile, StagedFile, StagingLibrary } from '../staging.js';
 import { isOnDisk, judge, type StageAnswer } from './answers.js';
 import { attempt, TapeApi } from './api.js';
 import type { CallRefusedError } from './parts.js';
@@ -14,7 +14,7 @@ import { lifetimeMs, toRemotePath, type WlcgSettings, wlcgSettings } from './set
 const CALL_SOCKETS = 4;
 
 /** After a check found no file on disk, the next immediate check waits this long. */
-const LOOK_MS = 300_000;
+const POLL_MS = 300_000;
 
 export const wlcg: StagingKind<WlcgSettings> = {
   contract: 'staging',
@@ -30,7 +30,7 @@ class WlcgLibrary implements StagingLibrary {
   private readonly api: TapeApi;
   private readonly bytes: SiteClient;
   /** Time of the next check right after a stage request, in milliseconds of `performance.now()`. */
-  private nextLook = 0;
+  private nextPollAt = 0;
 
   constructor(settings: WlcgSettings, env: Site['env']) {
     const { trusted, token, identity: names, limits, sockets } = settings;
@@ -62,40 +62,40 @@ class WlcgLibrary implements StagingLibrary {
       if (!signal.aborted) for (const id of ids) await attempt(this.api.delete(id, signal));
       throw error;
     }
-    known.push(...tellRefused(byRemote, refused));
+    known.push(...toRefusedStates(byRemote, refused));
     const id = joinIds(ids);
     return { id, known: [...known, ...(await this.findReady(id, byRemote, signal))] };
   }
 
   /** Finds files that were already on disk: otherwise they would wait for the first poll. */
   private async findReady(id: string | null, byRemote: ReadonlyMap<string, StagedFile[]>, signal: AbortSignal) {
-    if (id === null || performance.now() < this.nextLook) return [];
+    if (id === null || performance.now() < this.nextPollAt) return [];
     const ready: FileState[] = [];
     try {
-      const { answers } = await this.look(id, signal);
+      const { answers } = await this.queryStates(id, signal);
       for (const [remote, same] of byRemote) {
         for (const file of same) {
-          const state = this.tellState(file, answers.get(remote));
+          const state = this.toState(file, answers.get(remote));
           if (state?.state === 'ready') ready.push(state);
         }
       }
     } catch (error) {
       if (signal.aborted || !(error instanceof TapeError)) throw error; // the stage request succeeded all the same
     }
-    this.nextLook = ready.length > 0 ? 0 : performance.now() + LOOK_MS;
+    this.nextPollAt = ready.length > 0 ? 0 : performance.now() + POLL_MS;
     return ready;
   }
 
   async poll({ id, files }: Demand, signal: AbortSignal): Promise<FileState[]> {
     const { byRemote, known } = this.sort(files);
-    const { answers, isForgotten } = await this.look(id, signal);
+    const { answers, isForgotten } = await this.queryStates(id, signal);
     const open = [...byRemote.keys()].filter((remote) => (answers.get(remote)?.word ?? 'failed') === 'failed');
     const infos = open.length > 0 ? await this.api.findLocalities(open, signal) : new Map();
     for (const [remote, same] of byRemote) {
       const answer = answers.get(remote);
       for (const file of same) {
         const judged = { answer, hasOthers: answers.size > 0, isForgotten, info: infos.get(remote) };
-        const state = this.tellState(file, answer) ?? judge(file, judged);
+        const state = this.toState(file, answer) ?? judge(file, judged);
         if (state) known.push(state);
       }
     }
@@ -114,7 +114,7 @@ class WlcgLibrary implements StagingLibrary {
     yield* readStaged(source, { file, remote, from, version }, signal);
   }
 
-  async release({ id, files }: Demand, signal: AbortSignal): Promise<Kept[]> {
+  async release({ id, files }: Demand, signal: AbortSignal): Promise<RetainedFile[]> {
     signal.throwIfAborted();
     const { byRemote } = this.sort(files);
     const remotes = [...byRemote.keys()];
@@ -149,7 +149,7 @@ class WlcgLibrary implements StagingLibrary {
     return coming;
   }
 
-  private async look(id: string | null, signal: AbortSignal) {
+  private async queryStates(id: string | null, signal: AbortSignal) {
     signal.throwIfAborted();
     const answers = new Map<string, StageAnswer>();
     const ids = splitIds(id);
@@ -163,7 +163,7 @@ class WlcgLibrary implements StagingLibrary {
   }
 
   /** Returns the state if it needs no further check. A file stays on disk for `diskLifetime` from `finishedAt`. */
-  private tellState({ path }: StagedFile, answer: StageAnswer | undefined): FileState | undefined {
+  private toState({ path }: StagedFile, answer: StageAnswer | undefined): FileState | undefined {
     if (answer?.word === 'waiting') return { path, state: 'waiting' };
     if (answer?.word !== 'done') return undefined;
     const { diskLifetime } = this.settings;
@@ -190,7 +190,7 @@ class WlcgLibrary implements StagingLibrary {
 }
 
 /** Fails refused files if others were accepted; else the call may be at fault. @throws CallRefusedError */
-function tellRefused(
+function toRefusedStates(
   byRemote: ReadonlyMap<string, StagedFile[]>,
   refused: ReadonlyMap<string, CallRefusedError>,
 ): FileState[] {
