@@ -62,8 +62,8 @@ async function tryTake(
     if (source === undefined) return refuse('copy-missing', `no file found on ${mountpoint}`);
     const { place, real } = source;
     // users of the source may replace its directories at any moment
-    return await withDirectory('/', path.dirname(real), async (folder) => {
-      const file = path.join(folder.fdPath, path.basename(real));
+    return await withDirectory('/', path.dirname(real), async (directory) => {
+      const file = path.join(directory.fdPath, path.basename(real));
       const before = await lstat(file, { bigint: true });
       if (before.size !== copy.size) return refuse('copy-size', `${place} has ${before.size} bytes`);
       const found = checksum === null ? null : await checksumOf(file, checksum);
@@ -117,9 +117,9 @@ async function giveName(
   { place, file, ino }: { place: string; file: string; ino: bigint },
 ): Promise<void> {
   if (await isSameName(place, copy.mountpoint + copy.path)) return;
-  const folder = await openCopyDirectory(ctx, copy);
+  const directory = await openCopyDirectory(ctx, copy);
   try {
-    const name = path.join(folder.fdPath, path.basename(copy.path));
+    const name = path.join(directory.fdPath, path.basename(copy.path));
     const isMade = await link(file, name).then(
       () => true,
       (error: unknown) => {
@@ -132,9 +132,9 @@ async function giveName(
       await unlink(name);
       throw new Error(`${place} was replaced while it was being adopted`);
     }
-    await folder.handle.sync();
+    await directory.handle.sync();
   } finally {
-    await folder.handle.close();
+    await directory.handle.close();
   }
 }
 

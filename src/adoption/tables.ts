@@ -42,7 +42,7 @@ export async function withLoadedSource<T>(
   }
 }
 
-/** Its settings by the site must neither change what is read nor end the reading. Its tables may be in any schema. */
+/** Overrides site settings that would change the values read or end the transaction. Tables may be in any schema. */
 const OF_SOURCE = sql`SET TimeZone = 'UTC'; SET DateStyle = 'ISO'; SET statement_timeout = 0; SET lock_timeout = 0;
   SET idle_in_transaction_session_timeout = 0; SET row_security = off;
   SELECT set_config(s.name, '0', false) FROM pg_settings s WHERE s.name = 'transaction_timeout'`;

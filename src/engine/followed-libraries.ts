@@ -29,7 +29,7 @@ export class FollowedLibraries {
     this.options = options;
   }
 
-  /** Called regularly: starts the work of new libraries, and stops that of changed and removed ones. */
+  /** Called regularly: starts the work of new libraries, and stops the work of changed and removed ones. */
   async follow(): Promise<void> {
     const { contract, keyOf, stop } = this.options;
     const all = (await readLibraries(this.ctx)).filter(({ id }) => id !== FIRST_LIBRARY);

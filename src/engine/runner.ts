@@ -73,7 +73,7 @@ export interface EngineOptions {
   /** Same for all processes of an engine; default a new one. */
   engineId?: string;
   // the rest is for tests
-  /** A drive of a silent engine goes to another engine after this time. */
+  /** Another engine may take the drive of a silent engine after this time. */
   leaseSeconds?: number;
   /** Time that `stop` waits for running work. */
   drainMs?: number;

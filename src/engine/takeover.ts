@@ -19,7 +19,7 @@ export interface TakeoverPlan {
 export interface TakenDirectory extends OwnedDirectory {
   root: string;
   owner: OwnerRecord | undefined;
-  /** Why it cannot be taken over here. */
+  /** Reason why this host cannot take it over. */
   problem: string | undefined;
 }
 
@@ -52,7 +52,7 @@ async function readOwners(ctx: Context): Promise<TakenDirectory[]> {
  * Gives the database a new identity unless only it has the present one, and writes it to the owner records. May be
  * killed anywhere: no engine works until it ends, and it can be repeated.
  * @param skipsMissing whether to skip unavailable directories, such as those of other hosts, or lost ones
- * @returns the directories that were taken over, and why others were not
+ * @returns the directories that this call took over, and the reasons for the others
  * @throws Error if one cannot be
  */
 export async function takeOverSite(
@@ -65,7 +65,7 @@ export async function takeOverSite(
   const present = directories.filter(({ problem }) => problem === undefined);
   if (missing.length > 0 && !skipsMissing)
     throw new Error(
-      `nothing was taken over because a directory is unavailable: ${missing.join('; ')} (--skip-missing skips it)`,
+      `cannot take over because a directory is unavailable: ${missing.join('; ')} (--skip-missing skips it)`,
     );
   const site = await readIdentity(ctx);
   const isShared = await ownership.isIdentityShared(site, present);

@@ -58,7 +58,7 @@ export function groupByVolume(entries: readonly QueueEntry[]): WaitingVolume[] {
   return [...volumes.values()];
 }
 
-/** Returns files in read order from byte `head`. Files without a known position come last, in the given order. */
+/** Returns files in read order from byte `head`. Files without a known position are last, in the given order. */
 export function orderRecalls(medium: Medium, head: number, recalls: readonly QueuedRecall[]): QueuedRecall[] {
   const placed = recalls.filter(({ start }) => start !== null);
   const extents = placed.map(({ start, size }) => ({ start: Number(start), size: Number(size) }));

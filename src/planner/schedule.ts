@@ -33,7 +33,7 @@ export interface SchedulePolicy {
 
 /**
  * LTO-8 needs two minutes for mount and unmount, in which it could stream `collectBytes`. A quantum is five times that,
- * a turn fifteen times: if all users request everything, a fifteenth of the time goes into mounts.
+ * a turn fifteen times: if all users request everything, mounts take a fifteenth of the time.
  */
 export const defaultPolicy: SchedulePolicy = {
   maxWaitSeconds: 24 * 3600,

@@ -30,7 +30,7 @@ export interface RecordedCopy extends CopyLocation {
  * even if this process stalls. Without links, it checks the name and renames at once. That could replace another user's
  * file, but no copy of Tapegate: the drive's next holder removes the partial file first.
  * @param link replaces the system call in tests
- * @throws Error if the directory was moved; code EEXIST if the name exists; code ENOENT if the partial file is gone
+ * @throws Error if the directory was moved; code EEXIST if the name exists; code ENOENT if the partial file does not exist
  */
 export async function putInPlace(directory: Directory, partial: string, name: string, link = linkPath): Promise<void> {
   const [from, to] = [path.join(directory.fdPath, partial), path.join(directory.fdPath, name)];
@@ -120,7 +120,7 @@ export async function recogniseCopy(
  * Removes a recognised copy. Leaves any other file alone, even a later copy of the same file, whose ctime differs.
  * Leaves directories to `removeEmptyDirectories`.
  * @param found by `recogniseCopy`
- * @returns whether the copy is gone
+ * @returns whether the copy no longer exists
  * @throws TapeError TRANSIENT if the disk is absent
  */
 export async function removeCopy(copy: RecordedCopy, found: BigIntStats | 'missing'): Promise<boolean> {

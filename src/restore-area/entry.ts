@@ -12,11 +12,11 @@ import type { Directory } from './restore-area.js';
  * @returns `other` if it is not the expected file
  */
 export async function removeEntry(
-  folder: Directory,
+  directory: Directory,
   name: string,
   isExpected: (stats: BigIntStats) => boolean,
 ): Promise<'removed' | 'missing' | 'other'> {
-  const file = path.join(folder.fdPath, name);
+  const file = path.join(directory.fdPath, name);
   try {
     if (!isExpected(lstatSync(file, { bigint: true }))) return 'other';
     unlinkSync(file);

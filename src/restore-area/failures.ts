@@ -71,7 +71,7 @@ export async function callDisk<T>(
 }
 
 function mayBeDiskFault(error: unknown): boolean {
-  if (isExhausted(error)) return false; // too many open files, whatever the file
+  if (isExhausted(error)) return false; // too many open files, independent of this file
   if (error instanceof TapeError) return error.errorClass === 'TRANSIENT' && !(error instanceof DiskError); // the marker
   const code = codeOf(error) ?? '';
   const isSystem = /^E(?!RR_)[A-Z0-9]+$|^Unknown system error/.test(code);

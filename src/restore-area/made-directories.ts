@@ -66,7 +66,7 @@ function directoriesAbove(logicalPath: string): string[] {
 }
 
 /**
- * Creates missing directories, and finishes those of killed engines. An existing one keeps its mode, unless it is
+ * Creates missing directories, and finishes directories of killed engines. An existing one keeps its mode, unless it is
  * Tapegate's and permits more than is recorded by now.
  * @param dirs the outermost first
  * @throws TapeError POLICY if a link or another file is in the way; code ENOENT if a parent was just removed
@@ -144,7 +144,7 @@ export async function removeEmptyDirectories(ctx: Context, location: CopyLocatio
     if (!(await removeIfEmpty(location, dir, wantedDirectory(ctx.config, modes.get(dir))))) return;
 }
 
-/** @returns whether the directory is gone */
+/** @returns whether the directory no longer exists */
 async function removeIfEmpty(disk: MarkedDisk, dir: string, wanted: DirectoryAttributes): Promise<boolean> {
   try {
     const parent = await openExisting(await rootOf(disk), path.dirname(dir));

@@ -38,7 +38,7 @@ export class CopyCheck {
     return missing;
   }
 
-  /** Does the same for changed copies that were left alone. Their paths are free once they are gone. */
+  /** Does the same for changed copies that were left alone. Their paths are free once they no longer exist. */
   private async checkKept(ctx: Context): Promise<void> {
     const kept = await readKeptCopies(ctx, { after: this.afterKept, limit: CALL_COPIES });
     this.afterKept = kept.length < CALL_COPIES ? 0n : (kept.at(-1)?.id ?? 0n);

@@ -34,7 +34,7 @@ export async function findPartial(location: CopyLocation, name: string): Promise
   return stats && isPartial(stats) ? stats : undefined;
 }
 
-/** Removes a partial file that was examined, but no newer one with its name. @returns whether it is gone */
+/** Removes a partial file that was examined, but no newer one with its name. @returns whether it no longer exists */
 export async function removePartialSeen(location: CopyLocation, name: string, seen: BigIntStats): Promise<boolean> {
   return (
     (await withCopyIfPresent(location, (_file, folder) => removeEntry(folder, name, (now) => isSame(now, seen)))) !==

@@ -58,7 +58,7 @@ export class WaitingRequests {
     return this.versions.get(id) === version;
   }
 
-  /** Records a request of which every reachable copy was examined, and some remain. */
+  /** Records a request whose reachable copies were all examined, and some remain. */
   record({ id, version }: UnclearedRequest): void {
     if (this.failing !== '') this.versions.set(id, version);
   }
@@ -179,7 +179,7 @@ async function removeCopies(ctx: Context, disks: FailingDisks, stop: AbortSignal
   return count;
 }
 
-/** @returns copies that are gone, and copies left alone because they were changed outside Tapegate */
+/** @returns removed copies, and copies that were not removed because they were changed outside Tapegate */
 async function removeClaimed(
   ctx: Context,
   disks: FailingDisks,
@@ -249,7 +249,7 @@ export async function removeStaleFiles(
   return count;
 }
 
-/** How to remove one kind of file. `remove` gets the result of `examine`, and returns whether the file is gone. */
+/** How to remove one kind of file. `remove` gets the result of `examine`, and returns whether the file no longer exists. */
 interface Removing<State> {
   examine: (stale: StaleFile, tick: () => void) => Promise<State>;
   remove: (stale: StaleFile, state: State, isNoted: boolean) => Promise<boolean>;

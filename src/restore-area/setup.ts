@@ -250,7 +250,7 @@ export async function foldsNames(root: string): Promise<boolean> {
  */
 async function markFirst(ctx: Context, disk: MarkedDisk): Promise<void> {
   const name = await prepareMarker(disk);
-  // an error may come after the name is recorded: then the next call puts the marker in place
+  // an error may occur after the name is recorded: then the next call puts the marker in place
   if (!(await recordMarked(ctx, disk.diskId, name))) await dropMarker(disk, name);
   const { markedAs } = await readTraces(ctx, disk.diskId, 0);
   // another process of this host that was first may still be about to put its marker in place

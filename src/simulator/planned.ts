@@ -102,7 +102,7 @@ export class PlannedStrategy implements Strategy {
     return openBacklog(free, state);
   }
 
-  /** Returns the next file of a volume; renews the plan if it is empty or another user's turn has come. */
+  /** Returns the next file of a volume; renews the plan if it is empty or it is another user's turn. */
   private take(drive: Drive, volume: string, state: ScheduleState): Arrival | undefined {
     const files = this.waiting.get(volume);
     if (!files || files.isEmpty) return undefined;

@@ -94,7 +94,7 @@ export function settingsOf<Shape extends z.ZodRawShape>(shape: Shape) {
   return z.preprocess(withoutBlank, z.strictObject(shape, { error }));
 }
 
-// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is refused
+// biome-ignore lint/suspicious/noControlCharactersInRegex: it rejects control characters
 const CONTROL = /[\u0000-\u001f\u007f]/;
 
 /** @param form pattern for the whole value */

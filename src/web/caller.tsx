@@ -1,4 +1,4 @@
-/** The signed-in user, as the gateway reports it. Views depend on it, but the gateway alone decides what a user may do. */
+/** The signed-in user, as the gateway reports it. Views depend on it, but the gateway alone checks permissions. */
 import { type ComponentChildren, createContext } from 'preact';
 import { useContext } from 'preact/hooks';
 import { CallerDocument, type CallerQuery } from '../generated/web-operations';

@@ -21,7 +21,7 @@ export async function* examineStanding(ctx: Context, exam: Examination): AsyncGe
       const [thing, expected] = [copy.mountpoint + copy.path, 'a copy that Tapegate wrote'];
       try {
         const stats = await statCopy(copy);
-        if (!stats?.isFile()) continue; // gone, which other checks report
+        if (!stats?.isFile()) continue; // it no longer exists, which other checks report
         const isRepaired = exam.adopt === true && (await adoptFile(ctx, copy));
         yield { kind: 'copy-not-ours', thing, expected, found: `${stats.size} bytes of unknown origin`, isRepaired };
       } catch (error) {

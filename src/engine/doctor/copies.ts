@@ -175,7 +175,7 @@ async function stillMissing(copies: readonly RecordedCopy[]): Promise<RecordedCo
   return copies.filter((_, n) => states[n] === 'missing');
 }
 
-/** Reports changed copies that were left alone and are now gone: their files are only on tape. */
+/** Reports changed copies that no longer exist: their files are only on tape. */
 async function* examineChanged(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
   for await (const copies of pagesByFile((page) => readChanged(ctx, { isWanted: false, ...page }))) {
     const gone: ChangedCopy[] = [];

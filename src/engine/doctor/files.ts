@@ -162,7 +162,7 @@ async function tryRemove(ctx: Context, location: CopyLocation, seen: BigIntStats
   }
 }
 
-/** A file that was being removed is gone by now: removal precedes the change in the catalogue. */
+/** Whether the file still exists: it is removed before the catalogue changes. */
 async function isStillThere(location: CopyLocation, seen: BigIntStats): Promise<boolean> {
   const now = await findStats(location);
   return now !== undefined && isSame(now, seen);

@@ -71,7 +71,7 @@ export async function stageIntended(ctx: Context, staging: OpenStagingLibrary, m
   }
 }
 
-/** An id may combine those of several stage requests. */
+/** An id may combine the ids of several stage requests. */
 const MAX_ID_CHARACTERS = 64 * 1024;
 
 /** Rejects ids that the database cannot store: otherwise each run would fail, and request the files again. */

@@ -12,7 +12,7 @@ import { routeOf } from '../http/routes.js';
 import { toCaller } from './callers.js';
 import { unauthenticated } from './credentials.js';
 
-/** Counts are written after this delay, not with each use; a killed process loses those of its last seconds. */
+/** Counts are written after this delay, not with each use; a killed process loses the counts of its last seconds. */
 const WRITE_MS = 5000;
 
 /**

@@ -135,7 +135,7 @@ function readWords(value: unknown): string[] {
   return Array.isArray(value) ? value.filter((word) => typeof word === 'string') : [];
 }
 
-/** Scopes of the WLCG token profile, each of which limits a token to what its scopes name. */
+/** Scopes of the WLCG token profile: a token with such a scope permits only the operations that its scopes name. */
 const CAPABILITY = /^(storage|compute)\./;
 
 /**

@@ -133,7 +133,7 @@ const HSTS = { maxAge: 180 * 86_400, includeSubDomains: false };
 
 /**
  * Responses are not pages, except GraphiQL with its own policy (graphql/server/graphiql.ts): browsers must not load, run,
- * frame or sniff them. HSTS is sent only if users come by TLS.
+ * frame or sniff them. HSTS is sent only if users connect by TLS.
  */
 export function createSecurityHeaders({ publicUrl, tlsCert }: BrowserConfig): RequestHandler {
   const isByTls = tlsCert !== undefined || publicUrl?.startsWith('https:');

@@ -5,7 +5,7 @@ import { quote } from '../../core/errors.js';
 import { remember } from '../../core/remembered.js';
 import { HttpError } from './http-body.js';
 
-/** Reduces the target to path and query. A proxy may send a whole URL, whose host replaces that of the header. */
+/** Reduces the target to path and query. A proxy may send a whole URL, whose host replaces the header's host. */
 export function toOriginForm(req: IncomingMessage): void {
   const target = req.url ?? '/';
   if (!/^https?:\/\//i.test(target) || !URL.canParse(target)) return;

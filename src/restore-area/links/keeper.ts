@@ -118,7 +118,7 @@ export class LinkKeeper {
     );
   }
 
-  /** Never rejects: the link is gone, so its copy may be removed, even if directories remain. */
+  /** Never rejects: the link no longer exists, so its copy may be removed, even if directories remain. */
   private async tidy(linkRoot: string, at: string): Promise<void> {
     await tidyLinkFolders(linkRoot, at, this.attributesOf).catch((error: unknown) => {
       this.ctx.log.warn({ error: messageOf(error), path: at }, 'cannot remove empty directories of links');

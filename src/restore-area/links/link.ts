@@ -89,7 +89,7 @@ async function placeLink(
 }
 
 /**
- * Removes a link with this target; leaves any other file alone, also behind an untrusted link.
+ * Removes a link with this target; does not remove any other file, or a file behind an untrusted link.
  * @throws errors of the file system
  */
 export async function removeLink({ at, target }: Link): Promise<void> {
@@ -242,7 +242,7 @@ function linkDirectoriesAbove(at: string): string[] {
   return dirs;
 }
 
-/** @param root without links @returns whether the directory is gone */
+/** @param root without links @returns whether the directory no longer exists */
 async function removeEmptyLinkFolder(root: string, dir: string, wanted: DirectoryAttributes): Promise<boolean> {
   const modes = [...modesOf(wanted), ...modesOf({ ...wanted, mode: FOLDER_MODE })]; // also before one was recorded
   const remove = async ({ fdPath: at, path: place, handle }: Directory): Promise<boolean> => {
@@ -285,7 +285,7 @@ async function readLinkEntry(entry: string): Promise<Standing | undefined> {
   }
 }
 
-/** Syncs the directory of a link; does nothing if it is gone, or replaced. */
+/** Syncs the directory of a link; does nothing if it no longer exists, or was replaced. */
 export async function syncLinkFolder(folder: string): Promise<void> {
   await inLinkFolder(folder, ({ handle }) => handle.sync()).catch(ignoreReplaced);
 }

@@ -267,7 +267,7 @@ class LibraryFolder {
       throw error;
     }
     await this.check().catch(async (error: unknown) => {
-      await rmdir(folder).catch(() => {}); // still empty and not in the library; it may already be gone
+      await rmdir(folder).catch(() => {}); // still empty and not in the library; it may not exist any more
       throw error;
     });
     await syncFolder(this.root);

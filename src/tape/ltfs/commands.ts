@@ -133,10 +133,10 @@ export class HeldLock {
 }
 
 export class LockFolder {
-  private readonly folder: string;
+  private readonly directory: string;
 
-  constructor(folder: string) {
-    this.folder = folder;
+  constructor(directory: string) {
+    this.directory = directory;
   }
 
   /**
@@ -147,7 +147,7 @@ export class LockFolder {
    */
   async take(name: string, seconds: number, signal: AbortSignal): Promise<HeldLock | undefined> {
     signal.throwIfAborted();
-    const file = path.join(this.folder, `${encodeURIComponent(name)}.lock`);
+    const file = path.join(this.directory, `${encodeURIComponent(name)}.lock`);
     const lock = new HeldLock(await this.open(file));
     try {
       if (await flock(lock.fd, file, seconds, signal)) return lock;
@@ -161,7 +161,7 @@ export class LockFolder {
 
   private async open(file: string): Promise<number> {
     try {
-      await mkdir(this.folder, { recursive: true, mode: 0o700 });
+      await mkdir(this.directory, { recursive: true, mode: 0o700 });
       return await openFd(file, constants.O_RDWR | constants.O_CREAT | constants.O_NOFOLLOW, 0o600);
     } catch (error) {
       throw new LibraryError('POLICY', `the lock ${file} cannot be opened: ${messageOf(error)}`, { cause: error });

@@ -195,15 +195,15 @@ function explainMount(failure: CommandFailure, volume: string, drive: string): T
  */
 async function isMounted(table: string, mountPoint: string): Promise<boolean> {
   const describe = (error: unknown) =>
-    [`cannot read what is mounted at ${mountPoint}: ${messageOf(error)}`, { cause: error }] as const;
+    [`cannot read the mounts of ${mountPoint}: ${messageOf(error)}`, { cause: error }] as const;
   // a dead file system cannot resolve its own mount point, but the parent directory can be resolved
-  const folder = await realpath(path.dirname(mountPoint)).catch((error: unknown) => {
+  const directory = await realpath(path.dirname(mountPoint)).catch((error: unknown) => {
     throw new DriveError('POLICY', ...describe(error));
   });
   const mounts = await readFile(table, 'utf8').catch((error: unknown) => {
     throw new LibraryError('POLICY', ...describe(error));
   });
-  const target = path.join(folder, path.basename(mountPoint));
+  const target = path.join(directory, path.basename(mountPoint));
   const found = readMounts(mounts).findLast((mount) => mount.target === target);
   const real = table === KERNEL_TABLE ? found : await findReal(mountPoint);
   for (const { type } of [found, real].filter((mount) => mount !== undefined)) {

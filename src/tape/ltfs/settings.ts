@@ -96,7 +96,7 @@ function nameDrives(drives: Record<string, z.output<typeof driveSettings>>, ctx:
   for (const [name, drive] of Object.entries(drives)) {
     for (const other of named.values()) {
       for (const part of ['device', 'element', 'mountPoint'] as const) {
-        const message = `is ${quote(String(drive[part]))}, like that of ${other.name}`;
+        const message = `is ${quote(String(drive[part]))}, the same as for ${other.name}`;
         if (drive[part] === other[part]) ctx.addIssue({ code: 'custom', path: [name, part], message });
       }
     }

@@ -183,7 +183,7 @@ export class LtfsVolume implements ListableVolume {
     throw new TapeError('PERMANENT', `${folder} links to ${real}, outside the cartridge`);
   }
 
-  /** Checks the mount first: if it is gone, no file is at fault. */
+  /** Checks the mount first: if the volume is not mounted, no file is at fault. */
   private async explain(error: unknown, place: string): Promise<unknown> {
     if (error instanceof TapeError || codeOf(error) === undefined) return error;
     const problem = GONE.includes(codeOf(error) ?? '') ? messageOf(error) : await this.findProblem();

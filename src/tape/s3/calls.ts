@@ -179,7 +179,7 @@ async function readProfile(file: string, profile: string): Promise<S3Credentials
   }
 }
 
-/** Has the SDK parse the file that was checked, whatever replaces it meanwhile. */
+/** Has the SDK parse the checked file, even if another file replaces it meanwhile. */
 async function readSections(file: string): Promise<ParsedIniData> {
   const { parseKnownFiles } = await import('@smithy/core/config');
   const handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK); // a pipe would wait for a writer

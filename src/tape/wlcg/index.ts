@@ -144,7 +144,7 @@ class WlcgLibrary implements StagingLibrary {
     const coming = releases ? [] : waiting;
     const released = new Set(releases ? held : held.filter((remote) => !waiting.includes(remote)));
     const isOver = [...answers].every(([remote, { word }]) => word === 'failed' || released.has(remote));
-    // the system would keep a record of a stage request of which nothing is left
+    // otherwise the system would keep the record of an empty stage request
     if (isOver) await attempt(this.api.delete(id, signal));
     return coming;
   }
