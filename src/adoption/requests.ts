@@ -119,7 +119,7 @@ async function readRequest(
       ...{ first: address(row.first), last: address(row.last), ...timesOf(row) },
     };
   } catch (error) {
-    say('request-refused', `a request of ${user ?? 'nobody'}`, `nothing: ${messageOf(error)}`);
+    say('request-refused', `a request of ${user ?? 'an unknown user'}`, `nothing: ${messageOf(error)}`);
     return undefined;
   }
 }

@@ -142,9 +142,9 @@ function waitsAfter(waits: readonly number[], seconds: number): readonly number[
 
 /** @param sorted at least one @param part 0 to 1 */
 function quantile(sorted: readonly number[], part: number): number {
-  const place = (sorted.length - 1) * part;
-  const [below = 0, above = below] = [sorted[Math.floor(place)], sorted[Math.ceil(place)]];
-  return below + (above - below) * (place - Math.floor(place));
+  const index = (sorted.length - 1) * part;
+  const [below = 0, above = below] = [sorted[Math.floor(index)], sorted[Math.ceil(index)]];
+  return below + (above - below) * (index - Math.floor(index));
 }
 
 /** Reduces waits to at most `most` quantiles. */

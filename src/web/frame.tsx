@@ -78,7 +78,7 @@ export function Frame({ connection }: { connection: ConnectionState }) {
           : ''}
       </p>
       <Fence />
-      <Main place={parts.join('/')}>
+      <Main path={parts.join('/')}>
         {view ? view.show(parts.slice(1)) : <Title text="This page does not exist." />}
       </Main>
     </>
@@ -121,13 +121,13 @@ function Views({ label, views, current }: { label: string; views: readonly View[
 }
 
 /** Moves the focus to a new view, so that a screen reader reads its title. */
-function Main({ place, children }: { place: string; children: JSX.Element }) {
+function Main({ path, children }: { path: string; children: JSX.Element }) {
   const main = useRef<HTMLElement>(null);
-  const before = useRef(place);
+  const before = useRef(path);
   useEffect(() => {
-    if (before.current !== place) main.current?.focus();
-    before.current = place;
-  }, [place]);
+    if (before.current !== path) main.current?.focus();
+    before.current = path;
+  }, [path]);
   return (
     <main id="main" tabIndex={-1} ref={main}>
       {children}

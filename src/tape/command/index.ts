@@ -138,8 +138,8 @@ function createDrives(settings: DriveSettings, caller: Caller): DriveLibrary {
       if (mount) await runScript(caller, call('mount', mount), mountSeconds, signal);
       return {
         read({ path, position, size }, readSignal) {
-          const place = position === null ? 'without a position' : `position ${position}`;
-          const what = `read of ${quote(path)} at ${quote(volume)}, ${place}`;
+          const where = position === null ? 'without a position' : `position ${position}`;
+          const what = `read of ${quote(path)} at ${quote(volume)}, ${where}`;
           const args = [...read, '--', path, volume, String(position ?? ''), String(size), drive];
           return streamScript(caller, { what, command: args, concern: 'file' }, silenceSeconds, readSignal);
         },

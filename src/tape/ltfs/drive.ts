@@ -54,7 +54,7 @@ export class Drive {
     try {
       const ltfs = await this.clear(signal);
       try {
-        await this.place(volume, signal);
+        await this.insert(volume, signal);
         isOurs = true;
         await this.mount(volume, ltfs, signal);
       } finally {
@@ -113,7 +113,7 @@ export class Drive {
     }
   }
 
-  private async place(volume: string, signal: AbortSignal): Promise<void> {
+  private async insert(volume: string, signal: AbortSignal): Promise<void> {
     const { changer } = this.shop;
     const { element, device, name } = this.drive;
     let elements = await changer.readElements(signal);

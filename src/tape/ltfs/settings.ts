@@ -60,7 +60,7 @@ const device = () => text('a device, without spaces and commas', /^[^-\s,][^\s,]
 const driveSettings = settingsOf({
   device: device().describe('as `ltfs` knows it'),
   element: integer(0, 9999).describe('number of its data transfer element in the changer'),
-  mountPoint: file().transform((place) => path.resolve(place)),
+  mountPoint: file().transform((given) => path.resolve(given)),
 });
 
 export interface LtfsDrive extends z.output<typeof driveSettings> {

@@ -30,7 +30,7 @@ export interface ListableVolume extends MountedVolume {
 }
 
 interface Found {
-  place: string;
+  entryPath: string;
   file: Omit<ListedFile, 'position'>;
 }
 
@@ -106,8 +106,8 @@ export class LtfsVolume implements ListableVolume {
   private async *addPositions(files: AsyncIterable<Found>, signal: AbortSignal): AsyncGenerator<ListedFile> {
     const asked: Promise<ListedFile>[] = [];
     try {
-      for await (const { place, file } of files) {
-        const answer = this.findStart(place, file.size, signal).then((position) => ({ ...file, position }));
+      for await (const { entryPath, file } of files) {
+        const answer = this.findStart(entryPath, file.size, signal).then((position) => ({ ...file, position }));
         answer.catch(() => {}); // reported when awaited
         asked.push(answer);
         const first = asked.length >= BLOCKS_AT_ONCE ? asked.shift() : undefined;
@@ -119,49 +119,51 @@ export class LtfsVolume implements ListableVolume {
     }
   }
 
-  private async findStart(place: string, size: bigint, signal: AbortSignal): Promise<bigint> {
+  private async findStart(entryPath: string, size: bigint, signal: AbortSignal): Promise<bigint> {
     if (size === 0n) return 0n; // an empty file has no block
     const { commands, seconds } = this.settings;
-    const args = fill(commands.startBlock, { file: place });
+    const args = fill(commands.startBlock, { file: entryPath });
     const said = await runCommand(args, { seconds: seconds.startBlock, signal }).catch((error: unknown) => {
       if (!(error instanceof CommandFailure)) throw error;
-      throw new TapeError('TRANSIENT', `cannot read the start block of ${place}: ${error.message}`, { cause: error });
+      throw new TapeError('TRANSIENT', `cannot read the start block of ${entryPath}: ${error.message}`, {
+        cause: error,
+      });
     });
     if (/^\d{1,18}$/.test(said.trim())) return BigInt(said.trim());
     const shown = JSON.stringify(oneLine(said, 100));
-    throw new TapeError('PERMANENT', `the start block of ${place} must be a number, not ${shown}`);
+    throw new TapeError('PERMANENT', `the start block of ${entryPath} must be a number, not ${shown}`);
   }
 
   /** Walks the tree without loading a whole directory. */
   private async *walk(folder: string, signal: AbortSignal, onSkip: ListOptions['onSkip']): AsyncGenerator<Found> {
     for await (const { name, isText } of readEntries(folder)) {
       signal.throwIfAborted();
-      const place = path.join(folder, name);
-      const logical = path.posix.join(this.settings.prefix, path.relative(this.top, place));
+      const entryPath = path.join(folder, name);
+      const logical = path.posix.join(this.settings.prefix, path.relative(this.top, entryPath));
       if (!isText) {
         onSkip?.(logical, 'has a name that is not UTF-8');
         continue;
       }
-      const stats = await lstat(place, { bigint: true });
-      if (stats.isDirectory()) yield* this.walk(place, signal, onSkip);
-      else if (stats.isFile()) yield { place, file: { path: logical, size: stats.size, mtimeNs: stats.mtimeNs } };
+      const stats = await lstat(entryPath, { bigint: true });
+      if (stats.isDirectory()) yield* this.walk(entryPath, signal, onSkip);
+      else if (stats.isFile()) yield { entryPath, file: { path: logical, size: stats.size, mtimeNs: stats.mtimeNs } };
       else onSkip?.(logical, 'is neither a file nor a directory');
     }
   }
 
   private async *readPath(logical: string, signal: AbortSignal): AsyncGenerator<Uint8Array> {
-    let place = this.top;
+    let entryPath = this.top;
     try {
-      place = path.join(this.top, this.toTape(logical));
+      entryPath = path.join(this.top, this.toTape(logical));
       signal.throwIfAborted();
-      if (path.dirname(place) !== this.folder) {
-        await this.expectInside(path.dirname(place));
-        this.folder = path.dirname(place);
+      if (path.dirname(entryPath) !== this.folder) {
+        await this.expectInside(path.dirname(entryPath));
+        this.folder = path.dirname(entryPath);
       }
     } catch (error) {
-      throw signal.aborted ? signal.reason : await this.explain(error, place);
+      throw signal.aborted ? signal.reason : await this.explain(error, entryPath);
     }
-    yield* readFileChunks(place, signal, (error) => this.explain(error, place));
+    yield* readFileChunks(entryPath, signal, (error) => this.explain(error, entryPath));
   }
 
   /** Returns the path below `root`. @throws TapeError PERMANENT if the volume cannot contain the path */
@@ -184,10 +186,10 @@ export class LtfsVolume implements ListableVolume {
   }
 
   /** Checks the mount first: if the volume is not mounted, no file is at fault. */
-  private async explain(error: unknown, place: string): Promise<unknown> {
+  private async explain(error: unknown, entryPath: string): Promise<unknown> {
     if (error instanceof TapeError || codeOf(error) === undefined) return error;
     const problem = GONE.includes(codeOf(error) ?? '') ? messageOf(error) : await this.findProblem();
-    if (problem === undefined) return classifyFileError(error, place, 'no such file on the cartridge');
+    if (problem === undefined) return classifyFileError(error, entryPath, 'no such file on the cartridge');
     return new VolumeError('TRANSIENT', `${this.name} is no longer mounted: ${problem}`, { cause: error });
   }
 

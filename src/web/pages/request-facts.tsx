@@ -28,8 +28,8 @@ export function RequestFacts({ request }: { request: ShownRequest }) {
       )}
       {request.restoredBelow.length > 0 && !hasEnded && (
         <Fact name="Directory on disk">
-          {request.restoredBelow.map((place) => (
-            <code key={place}>{place}</code>
+          {request.restoredBelow.map((directory) => (
+            <code key={directory}>{directory}</code>
           ))}
         </Fact>
       )}
