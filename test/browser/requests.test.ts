@@ -260,7 +260,7 @@ test('an expired request offers to restore it again, and does so', async () => {
   clock.advance(6 * 86_400);
   await expireRequests(app.ctx);
   await waitForHeading(page, 'Expired');
-  await waitUntilGone(page, 'On disk below');
+  await waitUntilGone(page, 'Directory on disk');
   const buttons = await page.getByRole('main').getByRole('button').allTextContents();
   expect(buttons).toEqual(['Restore again for 30 days', 'Copy link']);
   await press(page, 'Restore again for 30 days');

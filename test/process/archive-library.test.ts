@@ -109,7 +109,7 @@ test.each([
   [
     'covered by another one',
     () => mkdirSync(path.join(library, 'TG0001'), { recursive: true }),
-    'is not the folder that it was',
+    'is a different directory than before',
   ],
 ])(
   'files that are archived while the library is %s are not registered, and their sources stay',
@@ -148,7 +148,7 @@ test('a library or volume that all users may write to is refused, and new ones a
     const { code, stderr } = await moveTree('/second');
     expect({ code, stderr }).toMatchObject({
       code: 1,
-      stderr: expect.stringContaining(`everybody may write in ${folder} (mode 0777)`),
+      stderr: expect.stringContaining(`every user may write to ${folder} (mode 0777)`),
     });
     expect(readdirSync(dir)).toEqual(names);
     chmodSync(folder, 0o755);

@@ -83,7 +83,7 @@ test('a library that is an empty directory, as if it were not mounted, is the re
   });
   const tries = Object.values(await readTries(app, id));
   for (const { state, attempts, lastError } of tries) {
-    expect([state, attempts, lastError]).toEqual(['WAITING', 0, expect.stringContaining('has no volume at all')]);
+    expect([state, attempts, lastError]).toEqual(['WAITING', 0, expect.stringContaining('contains no volumes')]);
   }
   rmSync(libraryDir, { recursive: true, force: true });
   renameSync(`${libraryDir}-out`, libraryDir);

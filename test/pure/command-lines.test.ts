@@ -82,8 +82,8 @@ test.each<[what: 'stage' | 'poll' | 'release', line: string, problem: string]>([
   ['poll', '{"path":"/a","state":"ready","until":1893456000}', 'not 1893456000'],
   ['poll', '{"path":"/a","state":"ready","until":"2030-13-31T12:00:00Z"}', 'not "2030-13-31T12:00:00Z"'],
   ['poll', '{"path":"/a","state":"failed"}', '"class" of "/a" must be one of TRANSIENT, PERMANENT'],
-  ['stage', '{"id":""}', '"id" must be a text of 1 to 1000 characters, not ""'],
-  ['stage', '{"id":"a\\u0000b"}', '"id" must be a text'],
+  ['stage', '{"id":""}', '"id" must be a string of 1 to 1000 characters, not ""'],
+  ['stage', '{"id":"a\\u0000b"}', '"id" must be a string'],
   ['stage', '{"id":7}', 'not 7'],
 ])('%s fails the library with the line %s', async (what, line, problem) => {
   const library = createSaying([line, '{"path":"/a","state":"ready"}']);

@@ -99,7 +99,7 @@ test('each call reads the credentials from a section of their file, which must b
   const poll = (from = library) => from.poll({ id: null, files }, quiet());
   const refusal = async (from = library) => ((await errorOf(poll(from))) as Error).message;
 
-  expect(await refusal()).toContain(`cannot be read from ${file}: ENOENT`);
+  expect(await refusal()).toContain(`cannot read the S3 credentials from ${file}: ENOENT`);
   writeFileSync(file, sections);
   chmodSync(file, 0o640);
   expect(await refusal()).toContain('other users can access it (mode 0640): run chmod 600 on it');
@@ -116,7 +116,7 @@ test('each call reads the credentials from a section of their file, which must b
   );
   expect(await refusal(bench.open({ credentialsFile: folder }))).toContain('not a regular file');
   truncateSync(file, 2 ** 20 + 1);
-  expect(await refusalOf('tapes')).toContain('at most 1048576 are read');
+  expect(await refusalOf('tapes')).toContain('at most 1048576 are allowed');
   await bench.close();
 });
 
