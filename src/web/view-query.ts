@@ -21,18 +21,18 @@ export function useViewQuery<Data, Variables extends AnyVariables>(
 ): ViewQuery<Data> {
   const [{ data, error, fetching }, execute] = useQuery<Data, AnyVariables>({ query, variables });
   const key = JSON.stringify(variables);
-  const asked = useRef({ key: '', at: 0 });
-  if (asked.current.key !== key) asked.current = { key, at: performance.now() };
+  const sent = useRef({ key: '', at: 0 });
+  if (sent.current.key !== key) sent.current = { key, at: performance.now() };
   const seen = useRef<{ key: string; data: Data; requestedAt: number } | undefined>(undefined);
   if (data !== undefined && !fetching && data !== seen.current?.data)
-    seen.current = { key, data, requestedAt: asked.current.at };
+    seen.current = { key, data, requestedAt: sent.current.at };
   const again = useCallback(() => {
-    asked.current.at = performance.now();
+    sent.current.at = performance.now();
     execute({ requestPolicy: 'network-only' });
   }, [execute]);
   useTries(fetching ? undefined : error !== undefined && error.response === undefined, again);
   const isSeen = seen.current?.key === key || seen.current?.data === data;
-  const last = seen.current && isSeen ? seen.current : { data, requestedAt: asked.current.at };
+  const last = seen.current && isSeen ? seen.current : { data, requestedAt: sent.current.at };
   return { ...last, error, isFetching: fetching, again };
 }
 

@@ -36,11 +36,11 @@ export function RequestActions({ request, again }: RequestActionsProps) {
 
 function Changes({ request, again }: RequestActionsProps) {
   const action = useAction();
-  const [asked, setAsked] = useState<keyof typeof questions>();
+  const [confirming, setConfirming] = useState<keyof typeof confirmations>();
   const { requestId: id, state } = request;
   const then = async (done: Promise<unknown>) => {
     if (await done) again();
-    setAsked(undefined);
+    setConfirming(undefined);
   };
   const extend = () => {
     const from = Math.max(Date.now(), Date.parse(request.retention));
@@ -48,7 +48,7 @@ function Changes({ request, again }: RequestActionsProps) {
     return then(action.run(UpdateRequestDocument, { input: { id, retention } }));
   };
   const retry = () => then(action.run(RetryRequestDocument, { id }));
-  const letGo = () => then(action.run(ReleaseFilesDocument, { input: { id, match: IN_EVERY_PATH } }));
+  const release = () => then(action.run(ReleaseFilesDocument, { input: { id, match: IN_EVERY_PATH } }));
   const cancel = () => then(action.run(CancelRequestDocument, { id }));
   const isLive = !isOver(state);
   return (
@@ -63,18 +63,22 @@ function Changes({ request, again }: RequestActionsProps) {
           Retry failed files
         </button>
       )}
-      {request.filesOnDisk > 0 && isLive && asked !== 'letGo' && (
-        <button type="button" disabled={action.isRunning} onClick={() => setAsked('letGo')}>
+      {request.filesOnDisk > 0 && isLive && confirming !== 'release' && (
+        <button type="button" disabled={action.isRunning} onClick={() => setConfirming('release')}>
           Release files
         </button>
       )}
-      {isLive && asked !== 'cancel' && (
-        <button type="button" class="danger" disabled={action.isRunning} onClick={() => setAsked('cancel')}>
+      {isLive && confirming !== 'cancel' && (
+        <button type="button" class="danger" disabled={action.isRunning} onClick={() => setConfirming('cancel')}>
           Cancel request
         </button>
       )}
-      {asked && isLive && (
-        <Sure {...questions[asked]} onYes={asked === 'cancel' ? cancel : letGo} onNo={() => setAsked(undefined)} />
+      {confirming && isLive && (
+        <Confirmation
+          {...confirmations[confirming]}
+          onYes={confirming === 'cancel' ? cancel : release}
+          onNo={() => setConfirming(undefined)}
+        />
       )}
       <Refused why={action.problem} />
     </>
@@ -82,8 +86,8 @@ function Changes({ request, again }: RequestActionsProps) {
 }
 
 /** Confirmations of irreversible actions. */
-const questions = {
-  letGo: {
+const confirmations = {
+  release: {
     question: 'Release all files?',
     what: 'They are removed from disk unless another request needs them. Waiting files are not restored. The request remains.',
     yes: 'Yes, release them',
@@ -95,7 +99,7 @@ const questions = {
   },
 };
 
-interface SureProps {
+interface ConfirmationProps {
   question: string;
   what: string;
   yes: string;
@@ -103,12 +107,12 @@ interface SureProps {
   onNo(): void;
 }
 
-function Sure({ question, what, yes, onYes, onNo }: SureProps) {
+function Confirmation({ question, what, yes, onYes, onNo }: ConfirmationProps) {
   const no = useRef<HTMLButtonElement>(null);
   // the pressed button no longer exists, so keyboard users would lose the focus
   useEffect(() => no.current?.focus(), []);
   return (
-    <fieldset class="ask">
+    <fieldset class="confirmation">
       <legend>{question}</legend>
       {what}
       <button type="button" class="danger" onClick={onYes}>

@@ -20,17 +20,17 @@ export function Curve({ title, points, from, until, isStepped = false, format }:
   const known = points.flatMap(({ value }) => (value === null ? [] : [value]));
   const most = Math.max(0, ...known);
   const last = known.at(-1);
-  const said = `${title}: ${last === undefined ? 'no data' : `latest ${format(last)}, maximum ${format(most)}`}`;
+  const summary = `${title}: ${last === undefined ? 'no data' : `latest ${format(last)}, maximum ${format(most)}`}`;
   const ends = [from, until].map((end) => formatSpanEnd(end, until - from));
   return (
     <figure class="curve">
-      <figcaption>{said}</figcaption>
+      <figcaption>{summary}</figcaption>
       <span class="most">{format(most)}</span>
       <svg
         viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
         preserveAspectRatio="none"
         role="img"
-        aria-label={`${said}, from ${ends.join(' to ')}`}
+        aria-label={`${summary}, from ${ends.join(' to ')}`}
       >
         {partsOf({ points, from, until, isStepped }, most).map((line) => (
           <polyline key={line} points={line} />

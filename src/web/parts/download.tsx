@@ -9,19 +9,19 @@ import { Refused } from './problem';
  */
 export function Download({ bytesPath, path }: { bytesPath: string; path: string }) {
   const [why, setWhy] = useState<string>();
-  const [isAsked, setAsked] = useState(false);
+  const [isRunning, setRunning] = useState(false);
   const name = path.slice(path.lastIndexOf('/') + 1);
   const url = at(bytesPath.slice(1));
   const download = async () => {
-    setAsked(true);
+    setRunning(true);
     setWhy(undefined);
     const saving = isSignedIn() ? saveFetched(url, name) : saveLinked(url, name);
     setWhy(await saving.catch(() => 'The gateway cannot be reached.'));
-    setAsked(false);
+    setRunning(false);
   };
   return (
     <>
-      <button type="button" class="plain" aria-label={`Download ${path}`} disabled={isAsked} onClick={download}>
+      <button type="button" class="plain" aria-label={`Download ${path}`} disabled={isRunning} onClick={download}>
         Download
       </button>
       <Refused why={why} />
@@ -51,8 +51,8 @@ async function saveFetched(url: string, name: string): Promise<string | undefine
 }
 
 async function reasonOf(answer: Response): Promise<string> {
-  const said = (await answer.json().catch(() => ({}))) as { detail?: string };
-  return said.detail ?? `The gateway returned status ${answer.status}.`;
+  const body = (await answer.json().catch(() => ({}))) as { detail?: string };
+  return body.detail ?? `The gateway returned status ${answer.status}.`;
 }
 
 function save(url: string, name: string): void {

@@ -2,9 +2,9 @@ import type { CombinedError } from '@urql/core';
 
 /** Describes the error of a query. */
 export function messageOf(error: CombinedError): string {
-  const said = error.graphQLErrors.map(({ message }) => message).join('; ');
+  const text = error.graphQLErrors.map(({ message }) => message).join('; ');
   return (
-    said || (error.response ? `The gateway returned status ${error.response.status}.` : 'The gateway does not respond.')
+    text || (error.response ? `The gateway returned status ${error.response.status}.` : 'The gateway does not respond.')
   );
 }
 

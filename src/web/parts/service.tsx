@@ -33,8 +33,11 @@ export function Service({ kind, name, suspension }: ServiceProps) {
 
 function ServiceActions({ kind, name, suspension }: ServiceProps) {
   const action = useAction();
-  const [asked, setAsked] = useState<SuspensionMode>();
-  if (asked) return <Ask action={action} kind={kind} name={name} mode={asked} onEnd={() => setAsked(undefined)} />;
+  const [pendingMode, setPendingMode] = useState<SuspensionMode>();
+  if (pendingMode)
+    return (
+      <SuspendForm action={action} kind={kind} name={name} mode={pendingMode} onEnd={() => setPendingMode(undefined)} />
+    );
   const resume = () => action.run(ResumeDocument, { input: { kind, name } });
   return (
     <div class="actions">
@@ -44,10 +47,10 @@ function ServiceActions({ kind, name, suspension }: ServiceProps) {
         </button>
       ) : (
         <>
-          <button type="button" onClick={() => setAsked('IMMEDIATE')} aria-label={`Suspend ${name}`}>
+          <button type="button" onClick={() => setPendingMode('IMMEDIATE')} aria-label={`Suspend ${name}`}>
             Suspend
           </button>
-          <button type="button" onClick={() => setAsked('DRAINING')} aria-label={`Drain ${name}`}>
+          <button type="button" onClick={() => setPendingMode('DRAINING')} aria-label={`Drain ${name}`}>
             Drain
           </button>
         </>
@@ -57,7 +60,7 @@ function ServiceActions({ kind, name, suspension }: ServiceProps) {
   );
 }
 
-interface AskProps {
+interface SuspendFormProps {
   action: ReturnType<typeof useAction>;
   kind: SuspensionKind;
   name: string;
@@ -65,7 +68,7 @@ interface AskProps {
   onEnd(): void;
 }
 
-function Ask({ action, kind, name, mode, onEnd }: AskProps) {
+function SuspendForm({ action, kind, name, mode, onEnd }: SuspendFormProps) {
   const [reason, setReason] = useState('');
   const word = mode === 'IMMEDIATE' ? 'Suspend' : 'Drain';
   const suspend = async (event: Event) => {
