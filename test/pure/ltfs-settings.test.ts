@@ -36,8 +36,11 @@ test.each<[settings: object, message: string | RegExp]>([
   [{ drives: { a: drive, b: { ...drive, device: '/dev/sg4' } } }, 'drives.b.element is "0", the same as for a'],
   [{ root: 'data' }, 'root must be an absolute path, not "data"'],
   [{ commands: { eject: ['mt'] } }, 'commands.eject is not a setting of this library type'],
-  [{ commands: { load: 'mtx load' } }, 'commands.load must be a list of texts, not "mtx load"'],
-  [{ commands: { load: ['mtx', '{drive}'] } }, 'commands.load has no placeholder {drive}; it has {changer}, '],
+  [{ commands: { load: 'mtx load' } }, 'commands.load must be a list of strings, not "mtx load"'],
+  [
+    { commands: { load: ['mtx', '{drive}'] } },
+    'commands.load has no placeholder {drive}; the placeholders are {changer}, ',
+  ],
   [
     { commands: { load: ['mtx', 'tag={volume}'] } },
     'commands.load must have {volume} as a separate argument, not in "tag={volume}"',

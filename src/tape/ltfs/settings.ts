@@ -9,7 +9,7 @@ const WHOLE = ['volume', 'file'];
 
 /** Setting for the command of a step. @param known allowed placeholders */
 function commandOf(usual: string, known: readonly string[]) {
-  const has = `known are ${known.map((each) => `{${each}}`).join(', ')}`;
+  const has = `the placeholders are ${known.map((each) => `{${each}}`).join(', ')}`;
   const findFault = (command: readonly string[]): string | undefined => {
     for (const argument of command) {
       for (const [placeholder, name = ''] of argument.matchAll(/\{(\w*)\}/g)) {
