@@ -39,7 +39,7 @@ test.each([
   [
     'is an empty folder, as where nothing is mounted',
     () => mkdirSync(library),
-    'has no volume at all: it may not be mounted',
+    'contains no volumes: it may not be mounted',
     () => readdirSync(library).length > 0,
   ],
 ])(
