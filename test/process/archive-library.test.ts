@@ -105,7 +105,7 @@ test('a first run that fails before it has written anything does not prevent the
 
 test.each([
   ['gone', () => {}, 'is not there: ENOENT'],
-  ['unmounted', () => mkdirSync(library), 'is not the folder that it was: it may not be mounted'],
+  ['unmounted', () => mkdirSync(library), 'is a different directory than before: it may not be mounted'],
   [
     'covered by another one',
     () => mkdirSync(path.join(library, 'TG0001'), { recursive: true }),
