@@ -97,7 +97,9 @@ test('disk add refuses a missing directory and a file, and creates nothing', asy
   const mountpoint = path.join(dir, 'disks/none');
   expect(await run('disk', 'add', below('disks/none'), '--size', '5G')).toMatchObject({
     stdout: '',
-    stderr: expect.stringContaining(`"${mountpoint}" does not exist; --create creates it on the file system of its parent directory\n`),
+    stderr: expect.stringContaining(
+      `"${mountpoint}" does not exist; --create creates it on the file system of its parent directory\n`,
+    ),
   });
   expect(existsSync(path.join(dir, 'disks'))).toBe(false);
   writeFileSync(path.join(dir, 'file'), '');

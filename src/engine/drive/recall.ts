@@ -366,7 +366,10 @@ class RecalledCopy {
       if (attempt === 2 || !(await this.removeStaleCopy())) {
         const existing = await this.findEqualFile(name, checksum);
         if (existing) return existing;
-        throw new TapeError('POLICY', `another file exists at ${recall.mountpoint}${recall.path}, and Tapegate does not replace it`);
+        throw new TapeError(
+          'POLICY',
+          `another file exists at ${recall.mountpoint}${recall.path}, and Tapegate does not replace it`,
+        );
       }
     }
   }
