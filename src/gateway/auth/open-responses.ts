@@ -38,8 +38,8 @@ export class OpenResponses {
     this.ctx = ctx;
     this.timer = setInterval(() => this.checkSoon(), CHECK_MS).unref();
     const unsubscribes = [
-      ctx.events.onRing('access', () => this.checkSoon()),
-      ctx.events.onRing('rights', () => {
+      ctx.events.onNotify('access', () => this.checkSoon()),
+      ctx.events.onNotify('rights', () => {
         this.haveRightsChanged = true;
         this.checkSoon();
       }),
