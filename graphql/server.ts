@@ -13,7 +13,7 @@ import { withSlot } from '../src/domain/turn.js';
 import { sendEncoded } from '../src/gateway/http/encodings.js';
 import { checkMethod, HttpError } from '../src/gateway/http/http-body.js';
 import { limitStreams } from '../src/gateway/limits/limits.js';
-import { createErrorMask, hearStrayErrors, noteContext } from './schema/errors.js';
+import { createErrorMask, logStrayErrors, rememberContext } from './schema/errors.js';
 import { schema } from './schema/schema.js';
 import {
   type CheckedDocument,
@@ -76,7 +76,7 @@ export function createGraphqlHandlers(
   const ownerOf = (req: Request) => describeCaller(contextOf(req).caller);
   const streamLimits = { ...limitStreams(config), operations: config.limits.streamOperations };
   const streams = new EventStreams(pipeline, ownerOf, streamLimits);
-  const endHearing = hearStrayErrors(log);
+  const stopLogging = logStrayErrors(log);
   const graphiql = config.graphiql ? createGraphiql(config.publicUrl) : undefined;
   const sdl = createSdl(config.introspection);
   return {
@@ -85,12 +85,12 @@ export function createGraphqlHandlers(
     onError: createErrorHandler(log),
     close: () => {
       streams.close();
-      endHearing();
+      stopLogging();
     },
   };
 }
 
-interface Ways {
+interface Handlers {
   yoga: YogaServerInstance<Exchange, Context>;
   pipeline: Pipeline;
   streams: EventStreams;
@@ -99,8 +99,8 @@ interface Ways {
 
 const RESULT_TYPES = ['application/json', 'application/graphql-response+json', EVENT_STREAM];
 
-/** Answers with a result, a stream of events or GraphiQL, by the operation and by what the client accepts. */
-async function answer(req: Request, res: Response, { yoga, pipeline, streams, graphiql }: Ways): Promise<void> {
+/** Answers with a result, an event stream or GraphiQL, depending on the operation and the accepted media types. */
+async function answer(req: Request, res: Response, { yoga, pipeline, streams, graphiql }: Handlers): Promise<void> {
   if (req.path === '/stream') return await streams.exchange(req, res);
   if (req.path !== '/') throw new HttpError(404, `there is nothing at ${req.originalUrl.split('?')[0]}`);
   checkMethod(req, ['GET', 'POST']);
@@ -127,8 +127,8 @@ function isSubscription(req: Request, { operationName }: Params): boolean {
 const checked = new WeakMap<Request, CheckedDocument>();
 
 /**
- * Returns a function that parses and validates the document of a request in a slot of its caller: this takes processor
- * time, for which the queries of other callers would wait.
+ * Returns a function that parses and validates the document of a request in a slot of its caller. Otherwise the
+ * processor time that this takes would delay the queries of other callers.
  */
 function createCheck(contextOf: (req: Request) => Context, config: Context['config']) {
   const cache = createDocumentCache();
@@ -171,7 +171,7 @@ function observeExecution(): Plugin<object, Exchange> {
     onExecute: ({ args, executeFn, setExecuteFn }) => {
       const { res } = args.contextValue as Partial<Exchange>;
       const operation = getOperationAST(args.document, args.operationName);
-      // the answer to a mutation may contain a new token beside a name that the caller has chosen
+      // the response to a mutation may contain a new token together with a name that the caller chose
       if (res) res.locals.isMutation = operation?.operation === 'mutation';
       const execute = limitQueries(async (given) => await executeFn(given));
       setExecuteFn((given: ExecutionArgs) => timeOperation(given, execute));
@@ -189,7 +189,7 @@ type Execute = (args: ExecutionArgs) => Promise<ExecutionResult> | ExecutionResu
 
 /**
  * Limits concurrent queries of a caller. A query that finds no free slot in time gets status 503 with `Retry-After`.
- * Mutations take their slots in the operations: they may wait much longer for locks.
+ * Mutations take slots in their operations, because they may wait much longer for locks.
  */
 export function limitQueries(execute: Execute): Execute {
   return async (args) => {
@@ -215,6 +215,6 @@ async function timeOperation(args: ExecutionArgs, execute: Execute): Promise<Exe
     const field = first?.kind === 'Field' && others.length === 0 ? first.name.value : 'several';
     time('tapegate_graphql_operation_seconds', { type: operation.operation, field }, secondsSince(startedAt));
   }
-  if (result.errors) noteContext(result.errors, args.contextValue as Context);
+  if (result.errors) rememberContext(result.errors, args.contextValue as Context);
   return result;
 }

@@ -12,11 +12,11 @@ import type { Context } from '../../src/domain/context.js';
 import { allow, type Operation } from '../../src/domain/policy.js';
 import type PrismaTypes from '../../src/generated/pothos-prisma-types.js';
 import { getDatamodel } from '../../src/generated/pothos-prisma-types.js';
-import type { EventPlace } from './event-place.js';
+import type { EventCursor } from './event-cursor.js';
 import { PAGE_ARGUMENTS } from './page-arguments.js';
 
 interface SchemaTypes {
-  Context: Context & { place?: EventPlace };
+  Context: Context & { cursor?: EventCursor };
   PrismaTypes: PrismaTypes;
   DefaultFieldNullability: false;
   Scalars: {
@@ -26,14 +26,14 @@ interface SchemaTypes {
   };
 }
 
-/** Items of a page: what a list gives unless told, and what it gives at most. */
+/** Items of a page: the default and the maximum. */
 export const PAGE_SIZE = 50;
 export const MAX_PAGE_SIZE = 1000;
 
-const SIZES = `${PAGE_SIZE} unless told, ${MAX_PAGE_SIZE} at most.`;
+const SIZES = `Default ${PAGE_SIZE}, maximum ${MAX_PAGE_SIZE}.`;
 const PAGE_CURSOR = {
-  start: 'Of its first edge. An empty page has the cursor it was asked with; null where there was none.',
-  end: 'Of its last edge. An empty page has the cursor it was asked with; null where there was none.',
+  start: 'Cursor of the first edge. For an empty page, the cursor that was passed, or null.',
+  end: 'Cursor of the last edge. For an empty page, the cursor that was passed, or null.',
 };
 
 export const builder = new SchemaBuilder<SchemaTypes>({
@@ -48,38 +48,42 @@ export const builder = new SchemaBuilder<SchemaTypes>({
     maxConnectionSize: MAX_PAGE_SIZE,
   },
   relay: {
-    nodeTypeOptions: { description: 'What has an `id`, by which `node` gives it again.' },
-    idFieldOptions: { description: 'For `node`, and for caches of clients.' },
-    pageInfoTypeOptions: { description: 'Where a page is in its list.' },
+    nodeTypeOptions: { description: 'An object with a global ID.' },
+    idFieldOptions: { description: 'The global ID, for `node(id)` and client caches.' },
+    pageInfoTypeOptions: { description: 'Information about the position of a page in its list.' },
     startCursorFieldOptions: { description: PAGE_CURSOR.start },
     endCursorFieldOptions: { description: PAGE_CURSOR.end },
-    hasNextPageFieldOptions: { description: 'More comes after it, as far as the page can tell.' },
-    hasPreviousPageFieldOptions: { description: 'More comes before it, as far as the page can tell.' },
+    hasNextPageFieldOptions: { description: 'Whether items may follow this page.' },
+    hasPreviousPageFieldOptions: { description: 'Whether items may precede this page.' },
     defaultConnectionTypeOptions: { description: 'A page of a list.' },
-    edgesFieldOptions: { description: 'The page itself, in the order of the list.' },
-    pageInfoFieldOptions: { description: 'Where it is in the list.' },
-    defaultEdgeTypeOptions: { description: 'One of a list, and its place there.' },
-    nodeFieldOptions: { description: 'What stands there.' },
-    cursorFieldOptions: { description: 'Its place, for `after` and `before`; good even when it has left the list.' },
-    firstArgOptions: { description: `So many at most, from the beginning or after \`after\`: ${SIZES}` },
-    lastArgOptions: { description: `So many at most, from the end or before \`before\`: ${SIZES}` },
-    afterArgOptions: { description: 'Only what comes after this cursor.' },
-    beforeArgOptions: { description: 'Only what comes before this cursor.' },
+    edgesFieldOptions: { description: 'The items of the page with their cursors.' },
+    pageInfoFieldOptions: { description: 'Information about the position of the page in its list.' },
+    defaultEdgeTypeOptions: { description: 'An item of a list with its cursor.' },
+    nodeFieldOptions: { description: 'The item.' },
+    cursorFieldOptions: {
+      description: 'A cursor for `after` and `before`. It stays valid when the item leaves the list.',
+    },
+    firstArgOptions: {
+      description: `Returns the first n items, from the beginning or after the \`after\` cursor. ${SIZES}`,
+    },
+    lastArgOptions: { description: `Returns the last n items, from the end or before the \`before\` cursor. ${SIZES}` },
+    afterArgOptions: { description: 'Returns the items after this cursor.' },
+    beforeArgOptions: { description: 'Returns the items before this cursor.' },
     nodesQueryOptions: false,
     nodeQueryOptions: {
-      description: 'Any node by its `id`; null when there is none.',
-      args: { id: { description: 'The `id` of the node.' } },
+      description: 'Returns an object by its global ID, or null if it does not exist.',
+      args: { id: { description: 'The global ID of the object.' } },
       resolve: async (_root, { id }, ctx, _info, load) => ((await maySee(ctx, id)) ? load(id) : null),
     },
   },
   errors: {
     directResult: true,
     defaultTypes: [],
-    // `CreateRequestResult`, of `createRequest`
+    // names the union of `createRequest` `CreateRequestResult`
     defaultUnionOptions: { name: ({ fieldName }) => `${fieldName.charAt(0).toUpperCase()}${fieldName.slice(1)}Result` },
   },
   complexity: {
-    disabled: true, // but for what each field costs: graphql/server/documents.ts looks at an operation as a whole
+    disabled: true, // only the costs of fields are used: graphql/server/documents.ts checks whole operations
     defaultComplexity: 1,
     defaultListMultiplier: 10,
   },
@@ -96,14 +100,14 @@ const reads: Record<string, Operation> = {
   Quota: 'getQuota',
 };
 
-/** Hidden objects are reported as missing: here files, and in their own types requests and quotas. @throws ForbiddenError */
+/** Checks the access to a node. Hidden files are reported as missing; requests and quotas check this in their own types. @throws ForbiddenError */
 async function maySee(ctx: Context, node: { typename: string; id: string }): Promise<boolean> {
   const operation = reads[node.typename];
   if (operation !== undefined) allow(ctx, operation);
   return isSerial(node) && (node.typename !== 'TapeFile' || (await isListed(ctx, BigInt(node.id))));
 }
 
-/** Ids are serial numbers, of eight bytes for tape files and of four for all else; the database refuses greater ones. */
+/** Ids are serial numbers: 8 bytes for tape files, 4 for other types. The database rejects greater ones. */
 function isSerial({ typename, id }: { typename: string; id: string }): boolean {
   return /^[1-9]\d{0,18}$/.test(id) && BigInt(id) < 2n ** (typename === 'TapeFile' ? 63n : 31n);
 }
@@ -111,8 +115,7 @@ function isSerial({ typename, id }: { typename: string; id: string }): boolean {
 builder.scalarType('BigInt', {
   specifiedByURL: 'https://www.w3.org/TR/xmlschema11-2/#long',
   description:
-    'A signed integer of 64 bits, in decimal. Sent as a string, since JavaScript rounds numbers beyond 2^53; taken as a ' +
-    'string, or as a number up to 2^53 (in a document, of any size).',
+    'A signed 64-bit integer. Returned as a string of decimal digits, because JavaScript numbers are exact only up to 2^53. Accepts a string, a number up to 2^53, or an integer literal of any size in a document.',
   serialize: (value) => String(parseInteger(value)),
   parseValue: parseInteger,
   parseLiteral: (node) => parseInteger(node.kind === Kind.INT || node.kind === Kind.STRING ? node.value : node.kind),
@@ -122,13 +125,13 @@ function parseInteger(value: unknown): bigint {
   if (typeof value === 'bigint') return value;
   if (typeof value === 'number' && Number.isSafeInteger(value)) return BigInt(value);
   if (Number.isInteger(value)) {
-    throw new GraphQLError('BigInt beyond 2^53 must be a string, since JSON numbers of that size are rounded');
+    throw new GraphQLError('BigInt beyond 2^53 must be a string, because JSON numbers of that size are rounded');
   }
   if (typeof value === 'string' && /^-?\d{1,19}$/.test(value)) return BigInt(value);
   throw new GraphQLError(`BigInt must be an integer of at most 19 digits, not ${show(value)}`);
 }
 
-/** A value for a message; what is not plain may be endlessly deep. */
+/** Presents a value in a message. Lists and objects are not printed, because they may be nested without limit. */
 function show(value: unknown): string {
   if (typeof value === 'object' && value !== null) return Array.isArray(value) ? 'a list' : 'an object';
   return quote(String(value));
@@ -137,9 +140,7 @@ function show(value: unknown): string {
 builder.scalarType('DateTime', {
   specifiedByURL: 'https://www.rfc-editor.org/rfc/rfc3339',
   description:
-    'A time as RFC 3339 writes it. Sent in UTC with a `Z`, with six digits of fraction where they are not zero: ' +
-    '`2026-11-20T08:13:39.613601Z`. Taken with any zone and up to six digits; without a zone it is UTC, and a date is ' +
-    'its midnight.',
+    'An RFC 3339 date and time. Returned in UTC, with six fractional digits unless they are zero: `2026-11-20T08:13:39.613601Z`. Accepts any zone and up to six fractional digits. Without a zone it is UTC; a date alone means midnight.',
   serialize: (value) => `${value}Z`,
   parseValue: readTime,
   parseLiteral: (node: ValueNode) => readTime(node.kind === Kind.STRING ? node.value : node.kind),
@@ -153,11 +154,13 @@ function readTime(value: unknown): string {
   );
 }
 
-builder.queryType({ description: 'What can be asked.' });
-builder.mutationType({ description: 'What can be done. What a caller can put right is a member of the result.' });
-builder.subscriptionType({ description: 'What can be watched.' });
+builder.queryType({ description: 'The queries.' });
+builder.mutationType({
+  description: 'The mutations. Each returns a union of its result and the failures that a caller can correct.',
+});
+builder.subscriptionType({ description: 'The subscriptions.' });
 
-/** Options of a field or an argument, with its description. */
+/** Options of a field or an argument with its description. */
 export const time = (description: string) => ({ type: 'DateTime', description }) as const;
 export const timeOrNull = (description: string) => ({ type: 'DateTime', nullable: true, description }) as const;
 export const bigInt = (description: string) => ({ type: 'BigInt', description }) as const;
@@ -170,7 +173,7 @@ export function describeValues<Name extends string>(texts: Record<Name, string>,
   return Object.fromEntries(entries) as Record<Name, { description: string }>;
 }
 
-/** Arguments of a connection say how many items it reads; nested lists multiply. */
+/** Computes the cost of a connection from its page size. Costs of nested lists multiply. */
 export function pageComplexity(args: { first?: number | null | undefined; last?: number | null | undefined }) {
   return { field: 1, multiplier: Math.min(args.first ?? args.last ?? PAGE_SIZE, MAX_PAGE_SIZE) / 10 };
 }

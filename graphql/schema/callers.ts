@@ -1,4 +1,4 @@
-/** The caller, its tokens, what callers without credentials ask for, and the audit. */
+/** The caller, tokens, unauthenticated use of REST, and the audit log. */
 
 import { ForbiddenError, InvalidInputError, NotFoundError } from '../../src/core/errors.js';
 import { type ShownCaller, showCaller } from '../../src/domain/access/caller.js';
@@ -13,193 +13,208 @@ import { bigInt, builder, describeValues, nullable, pageComplexity, time, timeOr
 import { isBigInt, readListPage, resolveBigIdPage, resolveIdPage } from './pages.js';
 
 const CallerType = builder.objectRef<ShownCaller>('Caller').implement({
-  description: 'Whoever asks, as it is known here.',
+  description: 'The caller of an operation, as authentication identified it.',
   fields: (t) => ({
-    name: t.exposeString('name', { description: 'Its name; `anybody` where nobody has asked who it is.' }),
-    way: t.exposeString('way', { description: 'How it is known: `token`, `oidc`, `proxy`, `certificate`, or `open`.' }),
-    roles: t.exposeStringList('roles', { description: 'What it is to the service, such as `user`.' }),
-    isReadOnly: t.exposeBoolean('isReadOnly', { description: 'It changes nothing, whatever its roles.' }),
+    name: t.exposeString('name', {
+      description: 'The name of the caller. `anybody` if the site requires no authentication.',
+    }),
+    way: t.exposeString('way', {
+      description:
+        'How the caller was authenticated: `token`, `oidc`, `proxy`, `certificate` or `open` (no authentication).',
+    }),
+    roles: t.exposeStringList('roles', { description: 'The roles of the caller, such as `user`.' }),
+    isReadOnly: t.exposeBoolean('isReadOnly', {
+      description: 'Whether the caller is limited to reading, regardless of its roles.',
+    }),
     defaultQuota: t.string({
-      ...nullable('The user whose quota is charged if no other is named: itself, else that of its oldest membership.'),
+      ...nullable("The default quota: the caller's own, or the quota of its oldest membership."),
       resolve: (_caller, _args, ctx) => readDefaultQuota(ctx),
     }),
-    expiresAt: t.expose('expiresAt', timeOrNull('When what it shows is good no longer; null where that has no end.')),
+    expiresAt: t.expose('expiresAt', timeOrNull('When the credentials expire. Null if they do not expire.')),
   }),
 });
 
 const RoleType = builder.enumType('TokenRole', {
-  description: 'What the bearer of a token is.',
+  description: 'The role of a token.',
   values: describeValues<TokenRole>({
-    USER: 'The user of that name, with the quota of that name.',
-    VIEWER: 'Sees everything, and changes nothing.',
-    OPERATOR: 'May do everything.',
-    SERVICE: 'Acts for the users that the token names.',
+    USER: 'The user with the name of the token, and the quota of that user.',
+    VIEWER: 'Reads everything and changes nothing.',
+    OPERATOR: 'Full access.',
+    SERVICE: 'Acts for the users in `quotas`.',
   }),
 });
 
 const TokenType = builder.objectRef<Token>('Token').implement({
-  description: 'An API token, without what proves it.',
+  description: 'An API token, without its secret.',
   fields: (t) => ({
-    tokenId: t.exposeInt('id', { description: 'For `revokeToken`.' }),
-    name: t.exposeString('name', { description: 'The user; or what the service, viewer or operator is called.' }),
-    role: t.expose('role', { type: RoleType, description: 'What its bearer is.' }),
-    quotas: t.exposeStringList('quotas', { description: 'Of a service: the users for whom it acts.' }),
-    isReadOnly: t.exposeBoolean('isReadOnly', { description: 'It changes nothing, whatever its role.' }),
-    note: t.exposeString('note', { description: 'For operators; may be empty.' }),
-    madeAt: t.expose('madeAt', time('When it was made.')),
-    madeBy: t.exposeString('madeBy', { description: 'Who has made it.' }),
-    expiresAt: t.expose(
-      'expiresAt',
-      timeOrNull('From when on it is good no longer; null: it stays so until it is revoked.'),
+    tokenId: t.exposeInt('id', { description: 'The id for `revokeToken`.' }),
+    name: t.exposeString('name', { description: 'The name of the user, service, viewer or operator.' }),
+    role: t.expose('role', { type: RoleType, description: 'The role of the token.' }),
+    quotas: t.exposeStringList('quotas', { description: 'For a service, the users for which it acts.' }),
+    isReadOnly: t.exposeBoolean('isReadOnly', {
+      description: 'Whether the token is limited to reading, regardless of its role.',
+    }),
+    note: t.exposeString('note', { description: 'A note for operators. May be empty.' }),
+    madeAt: t.expose('madeAt', time('When the token was created.')),
+    madeBy: t.exposeString('madeBy', { description: 'The name of the caller that created the token.' }),
+    expiresAt: t.expose('expiresAt', timeOrNull('When the token expires. Null if it does not expire.')),
+    revokedAt: t.expose('revokedAt', timeOrNull('When the token was revoked. Null if it was not.')),
+    usedAt: t.expose(
+      'usedAt',
+      timeOrNull('When the token was last used, rounded to the hour. Null if it was never used.'),
     ),
-    revokedAt: t.expose('revokedAt', timeOrNull('When it was revoked; null: it was not.')),
-    usedAt: t.expose('usedAt', timeOrNull('When it was shown last, to the hour; null: never.')),
   }),
 });
 
 const CreatedToken = builder.objectRef<{ token: Token; secret: string }>('CreatedToken').implement({
-  description: 'A token that was made just now.',
+  description: 'A new token with its secret.',
   fields: (t) => ({
-    token: t.expose('token', { type: TokenType, description: 'What it is.' }),
+    token: t.expose('token', { type: TokenType, description: 'The token.' }),
     secret: t.exposeString('secret', {
-      description: 'The token itself, for its bearer: it is kept nowhere, and nobody can be shown it again.',
+      description:
+        'The secret, which the client sends as a bearer token. Tapegate does not store it and cannot show it again.',
     }),
   }),
 });
 
 const CreateTokenInput = builder.inputType('CreateTokenInput', {
-  description: 'For whom a token is, and what it is good for.',
+  description: 'Input of `createToken`.',
   fields: (t) => ({
     name: t.string({
       required: true,
-      description: 'The user whom it stands for; or what the service, viewer or operator is called. Without a colon.',
+      description: 'The name of the user, service, viewer or operator. No colons.',
     }),
-    role: t.field({ type: RoleType, required: true, description: 'What its bearer is.' }),
-    quotas: t.stringList({ description: 'Of a service: the users for whom it acts, one at least.' }),
-    isReadOnly: t.boolean({ description: 'It changes nothing, whatever its role.' }),
-    note: t.string({ description: 'For operators.' }),
-    expiresAt: t.field(time('Unless given, it is good until it is revoked.')),
+    role: t.field({ type: RoleType, required: true, description: 'The role of the token.' }),
+    quotas: t.stringList({ description: 'For a service, the users for which it acts. At least one.' }),
+    isReadOnly: t.boolean({ description: 'Whether to limit the token to reading, regardless of its role.' }),
+    note: t.string({ description: 'A note for operators.' }),
+    expiresAt: t.field(time('When the token expires. By default it does not expire.')),
   }),
 });
 
 builder.mutationFields((t) => ({
   createToken: t.field({
     type: CreatedToken,
-    description: 'Makes an API token, and shows it once.',
+    description: 'Creates an API token and returns its secret once.',
     errors: { types: [InvalidInputError, ForbiddenError] },
-    args: { input: t.arg({ type: CreateTokenInput, required: true, description: 'Which one.' }) },
+    args: { input: t.arg({ type: CreateTokenInput, required: true, description: 'The token to create.' }) },
     resolve: (_root, { input }, ctx) => createToken(ctx, input),
   }),
   revokeToken: t.field({
     type: TokenType,
-    description:
-      'Ends a token: its bearer is known no longer, and what it has open ends within 5 s. A second time changes nothing.',
+    description: 'Revokes a token. Its open connections end within 5 s. Revoking it again changes nothing.',
     errors: { types: [NotFoundError, ForbiddenError] },
-    args: { id: t.arg.int({ required: true, description: 'Its `tokenId`.' }) },
+    args: { id: t.arg.int({ required: true, description: 'The `tokenId` of the token.' }) },
     resolve: (_root, { id }, ctx) => revokeToken(ctx, id),
   }),
 }));
 
 const LegacyUseType = builder.objectRef<LegacyUse>('LegacyUse').implement({
-  description: 'What a caller who showed nothing has asked for on one day, of the REST contract.',
+  description: 'Unauthenticated calls of one REST endpoint on one day, from one address for one user.',
   fields: (t) => ({
-    day: t.expose('day', time('Its midnight, UTC.')),
-    endpoint: t.exposeString('endpoint', { description: 'Method and path, such as `GET /requests/{id}`.' }),
+    day: t.expose('day', time('Midnight UTC of the day.')),
+    endpoint: t.exposeString('endpoint', { description: 'The method and path, such as `GET /requests/{id}`.' }),
     address: t.exposeString('address', {
-      description: 'Of the caller; empty for those that were too many to tell apart.',
+      description: 'The address of the caller. Empty if there were too many addresses to count separately.',
     }),
-    user: t.exposeString('user', { description: 'Whose quota was named; empty where none was, or none is known.' }),
-    uses: t.expose('uses', bigInt('Number of answered calls; calls of the last seconds are added later.')),
+    user: t.exposeString('user', {
+      description: 'The user whose quota was named. Empty if none was named, or the user is unknown.',
+    }),
+    uses: t.expose('uses', bigInt('The number of answered calls. The last seconds may be missing.')),
     refused: t.expose(
       'refused',
-      bigInt('How often it was refused, since it is not open to such callers: the user is known then by a path alone.'),
+      bigInt(
+        'The number of rejected calls to endpoints that require authentication. For these, the user is known only from the path.',
+      ),
     ),
-    lastAt: t.expose('lastAt', time('When it was for the last time.')),
+    lastAt: t.expose('lastAt', time('The time of the last call.')),
   }),
 });
 
 const KindType = builder.enumType('AuditKind', {
-  description: 'What a change may be about.',
+  description: 'The type of the object of an audit entry.',
   values: describeValues<AuditKind>({
-    REQUEST: 'A request, by its `requestId`.',
-    QUOTA: 'A quota, by its user.',
+    REQUEST: 'A request, by `requestId`.',
+    QUOTA: 'A quota, by user.',
     USER: 'A user, by name.',
-    TOKEN: 'An API token, by its id.',
-    FILES: 'The files of a match.',
+    TOKEN: 'An API token, by id.',
+    FILES: 'Files that match a pattern.',
     VOLUME: 'A volume, by name.',
     DRIVE: 'A drive, by name.',
-    LIBRARY: 'A tape library, by name.',
-    DISK: 'A restore disk, by its mount point.',
-    CATALOGUE: 'What the catalogue is given; the folder that was archived.',
-    RULE: 'A rule of access.',
-    WEBHOOK: 'A webhook, by its id.',
+    LIBRARY: 'A library, by name.',
+    DISK: 'A restore disk, by mount point.',
+    CATALOGUE: 'The catalogue: an import, or an archived prefix.',
+    RULE: 'A path rule.',
+    WEBHOOK: 'A webhook, by id.',
     CLOCK: 'The clock of the database.',
-    NONE: 'The service as a whole, or what nobody knows.',
+    NONE: 'The service as a whole, or an unknown object.',
   }),
 });
 
 const AuditType = builder.prismaObject('Audit', {
-  description: 'What somebody has asked for: a change that was made, or what was refused.',
+  description: 'An audit entry: a change that was made, or an attempt that was rejected.',
   fields: (t) => ({
-    at: t.expose('at', time('When it was.')),
+    at: t.expose('at', time('The time of the entry.')),
     who: t.exposeString('who', {
-      description: "The caller's name; empty where nobody knows it, and where it was several callers.",
+      description: 'The name of the caller. Empty if it is unknown, or if the entry counts several callers.',
     }),
     way: t.exposeString('way', {
       description:
-        'How the caller was known, such as `token`; `system` is this program, `unknown` is nobody that a way knows.',
+        'How the caller was authenticated, such as `token`. `system` is Tapegate itself; `unknown` is an unauthenticated caller.',
     }),
-    tokenId: t.exposeInt('tokenId', nullable('The id of its API token.')),
-    address: t.exposeString('address', nullable('Where it asked from: in the network, or on which host as a command.')),
-    operation: t.exposeString('operation', { description: 'What was asked for, such as `createRequest`.' }),
+    tokenId: t.exposeInt('tokenId', nullable('The id of the API token of the caller.')),
+    address: t.exposeString('address', nullable('The network address of the caller, or the host of a command.')),
+    operation: t.exposeString('operation', { description: 'The operation, such as `createRequest`.' }),
     objectKind: t.field({
       type: KindType,
-      description: 'What it was about.',
+      description: 'The type of the object.',
       resolve: ({ kind }) => kind as AuditKind,
     }),
-    object: t.exposeString('object', { description: 'Its id or name; empty where there is none.' }),
+    object: t.exposeString('object', { description: 'The id or name of the object. May be empty.' }),
     given: t.string({
-      description: 'What was given, as JSON: long texts and lists are cut.',
+      description: 'The input as JSON. Long strings and lists are truncated.',
       resolve: ({ given }) => JSON.stringify(given),
     }),
     result: t.exposeString('result', {
-      description: '`DONE`; `BEGUN`, which goes on for a while; or the code of the error with which it was refused.',
+      description: '`DONE`, `BEGUN` for a long operation, or the code of the error that rejected it.',
     }),
-    count: t.exposeInt('count', { description: 'How often: refusals of the same kind within a minute are counted.' }),
+    count: t.exposeInt('count', {
+      description: 'The number of occurrences. Similar rejections within a minute share one entry.',
+    }),
   }),
 });
 
 builder.queryFields((t) => ({
   caller: t.field({
     type: CallerType,
-    description: 'The caller of this query. Shows whether a token is accepted, also if none is required.',
+    description: 'Returns the caller of this query. Checks a token even if the site requires no authentication.',
     resolve: (_root, _args, ctx) => showCaller(ctx),
   }),
   tokens: t.connection({
     type: TokenType,
-    description: 'All API tokens that were ever made, oldest first; for operators.',
+    description: 'Returns all API tokens, oldest first, including expired and revoked ones. For operators.',
     complexity: pageComplexity,
     resolve: (_root, args, ctx) => resolveIdPage(args, 'Token', (page) => listTokens(ctx, page)),
   }),
   legacyUses: t.connection({
     type: LegacyUseType,
     description:
-      'What callers who showed nothing have asked for in the last 90 days, in vain or not, the latest first; counted while `TAPEGATE_AUTH` has `legacy`.',
+      'Returns unauthenticated REST calls of the last 90 days, latest first. Recorded while `TAPEGATE_AUTH` contains `legacy`.',
     complexity: pageComplexity,
     resolve: (_root, args, ctx) => resolveBigIdPage(args, 'use', (page) => listLegacyUses(ctx, page)),
   }),
   audit: t.prismaConnection({
     type: AuditType,
     cursor: 'id',
-    description: 'Who asked for which change, in the order in which it was.',
+    description: 'Returns the audit log, oldest entry first.',
     complexity: pageComplexity,
     args: {
-      who: t.arg.string({ description: 'The name of the caller.' }),
-      operation: t.arg.string({ description: 'What was asked for; a name that nothing has is refused.' }),
-      objectKind: t.arg({ type: KindType, description: 'What it was about.' }),
-      object: t.arg.string({ description: 'Its id or name, whole.' }),
-      since: t.arg(time('From this time on.')),
-      until: t.arg(time('Before this time, which is later than `since`.')),
+      who: t.arg.string({ description: 'Filters by the name of the caller.' }),
+      operation: t.arg.string({ description: 'Filters by operation. An unknown operation is an error.' }),
+      objectKind: t.arg({ type: KindType, description: 'Filters by the type of the object.' }),
+      object: t.arg.string({ description: 'Filters by the exact id or name of the object.' }),
+      since: t.arg(time('Returns entries from this time on.')),
+      until: t.arg(time('Returns entries before this time.')),
     },
     totalCount: (_root, args, ctx) => listAudit(ctx, args, ctx.reader).count(),
     resolve: (query, _root, args, ctx) =>

@@ -19,33 +19,34 @@ const measurements = createBatch<number, DiskMeasurement>(readMeasurements);
 const hosts = createBatch<number, string[]>(readHostsOf);
 
 const ComparisonType = builder.objectRef<ComparisonProgress>('DiskComparison').implement({
-  description: 'How far the copies of a restore disk are compared with their checksums.',
+  description: 'Progress of checking the copies on a restore disk against their checksums.',
   fields: (t) => ({
-    compared: t.exposeInt('compared', { description: 'Copies that were compared.' }),
-    total: t.exposeInt('total', { description: 'All copies of the disk.' }),
+    compared: t.exposeInt('compared', { description: 'The number of checked copies.' }),
+    total: t.exposeInt('total', { description: 'The number of copies on the disk.' }),
   }),
 });
 
 export const RestoreDiskType = builder.prismaNode('RestoreDisk', {
   id: { field: 'id' },
   nullable: true,
-  description: 'A mount point where recalled files are put.',
+  description: 'A restore disk: a mount point that receives recalled files.',
   fields: (t) => ({
     mountpoint: t.exposeString('mountpoint', {
-      description: 'Absolute path: a file is at the mount point followed by its logical path.',
+      description:
+        'The absolute mount point. The path of a copy is the mount point followed by the logical path of its file.',
     }),
-    size: t.expose('size', bigInt('Its allocation, in bytes.')),
-    used: t.expose('used', bigInt('Bytes that copies take.')),
-    reserved: t.expose('reserved', bigInt('Bytes kept for recalls that run.')),
+    size: t.expose('size', bigInt('The allocation in bytes.')),
+    used: t.expose('used', bigInt('The bytes of all copies.')),
+    reserved: t.expose('reserved', bigInt('The bytes reserved for active recalls.')),
     free: t.field({
       ...bigIntOrNull(
-        'Bytes that are really free on it, whatever its allocation: as engines saw within the last minute, the least where several see it. Null where none could say.',
+        'The free bytes of the file system, regardless of the allocation. The least that any engine measured in the last minute; null if none did.',
       ),
       resolve: async ({ id }, _args, ctx) => (await measurements(ctx, id))?.free,
     }),
     problem: t.string({
       ...nullable(
-        'What engines saw wrong with it within the last minute, by their hosts; why it is suspended because it fails; or that it is full, in its own words, and takes nothing new for a while. Null where none saw anything wrong.',
+        'The problem of the disk, for people: failures that engines reported in the last minute, why it is suspended, or that it is full. Null if there is none.',
       ),
       resolve: async ({ id }, _args, ctx) => (await measurements(ctx, id))?.problem,
     }),
@@ -53,12 +54,12 @@ export const RestoreDiskType = builder.prismaNode('RestoreDisk', {
       type: ComparisonType,
       nullable: true,
       description:
-        'Progress of the comparison of its copies with their checksums, which follows a change of their inodes: the disk was copied, or is numbered anew at each mount. Null: no copies are compared.',
+        'Progress of checking its copies against their checksums. A check starts when their inodes change, for example after the disk was copied. Null if no check is active.',
       resolve: async ({ id }, _args, ctx) => await comparisons(ctx, id),
     }),
     hosts: t.stringList({
       description:
-        'Hosts whose engines have looked at it within the last minute, whatever they saw, the first 100 by name; for viewers and operators.',
+        'Hosts whose engines checked the disk in the last minute: the first 100 by name. For viewers and operators.',
       resolve: async ({ id }, _args, ctx) => (await hosts(ctx, id)) ?? [],
     }),
   }),
@@ -68,7 +69,7 @@ builder.queryFields((t) => ({
   restoreDisks: t.prismaConnection({
     type: 'RestoreDisk',
     cursor: 'id',
-    description: 'All restore disks, in the order in which they were added.',
+    description: 'Returns all restore disks in the order in which they were added.',
     complexity: pageComplexity,
     totalCount: (_root, _args, ctx) => listDisksByPage(ctx).count(),
     resolve: (query, _root, _args, ctx) => readListPage(query, { name: 'id', isKey: isInt }, listDisksByPage(ctx).page),
@@ -76,27 +77,27 @@ builder.queryFields((t) => ({
 }));
 
 const ResizeDiskInput = builder.inputType('ResizeDiskInput', {
-  description: 'Which restore disk gets which allocation.',
+  description: 'Input of `resizeDisk`.',
   fields: (t) => ({
-    mountpoint: t.string({ required: true, description: 'Absolute path of one that is known.' }),
-    size: t.field({ type: 'BigInt', required: true, description: 'Its allocation, in bytes.' }),
+    mountpoint: t.string({ required: true, description: 'The absolute mount point of the disk.' }),
+    size: t.field({ type: 'BigInt', required: true, description: 'The allocation in bytes.' }),
   }),
 });
 
 const RemovedDiskType = builder.objectRef<RemovedDisk>('RemovedDisk').implement({
-  description: 'A restore disk that is no more. What stands there is left alone, and so is its marker.',
+  description: 'A removed restore disk. Its files and its marker file stay on disk.',
   fields: (t) => ({
     id: t.globalID({
-      description: 'Of its node, which is no more.',
+      description: 'The former global ID of the disk.',
       resolve: ({ id }) => ({ type: 'RestoreDisk', id }),
     }),
-    mountpoint: t.exposeString('mountpoint', { description: 'Where it was.' }),
-    size: t.expose('size', bigInt('Its allocation, in bytes.')),
-    used: t.expose('used', bigInt('Bytes that copies took.')),
-    reserved: t.expose('reserved', bigInt('Bytes that were kept for recalls.')),
+    mountpoint: t.exposeString('mountpoint', { description: 'The mount point.' }),
+    size: t.expose('size', bigInt('The allocation in bytes.')),
+    used: t.expose('used', bigInt('The bytes of its copies.')),
+    reserved: t.expose('reserved', bigInt('The bytes that were reserved for recalls.')),
     stalePartialFiles: t.exposeStringList('stalePartialFiles', {
       description:
-        'Logical paths of files that recalls may have left there, whole or in part: the disk fails, so that nobody could look. The first 100.',
+        'Logical paths of files that recalls may have left on the disk, complete or partial. The disk failed and was not checked. The first 100.',
     }),
   }),
 });
@@ -105,9 +106,9 @@ builder.mutationFields((t) => ({
   resizeDisk: t.prismaField({
     type: 'RestoreDisk',
     description:
-      'Changes the allocation of a restore disk, which counts as full no more. One that is new is added by `tapegate disk add`, on a host that has it.',
+      'Changes the allocation of a restore disk and clears its full state. To add a disk, run `tapegate disk add` on a host that mounts it.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
-    args: { input: t.arg({ type: ResizeDiskInput, required: true, description: 'Which one, and what.' }) },
+    args: { input: t.arg({ type: ResizeDiskInput, required: true, description: 'The disk and its allocation.' }) },
     resolve: async (query, _root, { input }, ctx) => {
       const { id } = await resizeDisk(ctx, input);
       return await readBack(listDisksByPage(ctx).one(id, query));
@@ -115,9 +116,9 @@ builder.mutationFields((t) => ({
   }),
   removeDisk: t.field({
     type: RemovedDiskType,
-    description: 'Takes a restore disk that holds no copies out of use for good.',
+    description: 'Removes a restore disk that contains no copies.',
     errors: { types: [InvalidInputError, NotFoundError, InUseError, ForbiddenError] },
-    args: { mountpoint: t.arg.string({ required: true, description: 'Its absolute path.' }) },
+    args: { mountpoint: t.arg.string({ required: true, description: 'The absolute mount point of the disk.' }) },
     resolve: async (_root, { mountpoint }, ctx) => await removeDisk(ctx, mountpoint),
   }),
 }));

@@ -1,4 +1,4 @@
-/** What the doctor finds by rows alone: restore disks it looks at where they are. */
+/** Findings of the doctor from database rows alone. Restore disks are checked on the hosts that mount them. */
 import type { DefaultConnectionArguments } from '@pothos/plugin-relay';
 import { GraphQLError } from 'graphql';
 import { ForbiddenError, InvalidInputError } from '../../src/core/errors.js';
@@ -16,27 +16,29 @@ import { builder, MAX_PAGE_SIZE, nullable, PAGE_SIZE, pageComplexity } from './b
 import { createCursors } from './pages.js';
 
 const FindingType = builder.objectRef<RowFinding>('DoctorFinding').implement({
-  description: 'A fault of one thing: what was expected, and what is there.',
+  description: 'A finding: an inconsistency, with the expected and the actual state.',
   fields: (t) => ({
     kind: t.exposeString('kind', {
-      description: 'Kind of the finding, such as `quota-used`; docs/operators/troubleshooting.md lists all kinds.',
+      description: 'The kind of the finding, such as `quota-used`. docs/operators/troubleshooting.md lists all kinds.',
     }),
-    thing: t.exposeString('thing', { description: 'A path, a user, a request, a volume or a mount point.' }),
-    expected: t.exposeString('expected', { description: 'What should be there, for people.' }),
-    found: t.exposeString('found', { description: 'What is there, for people.' }),
-    isRepaired: t.exposeBoolean('isRepaired', { description: 'It was mended just now.' }),
+    thing: t.exposeString('thing', {
+      description: 'The path, user, request, volume or mount point that the finding is about.',
+    }),
+    expected: t.exposeString('expected', { description: 'The expected state, for people.' }),
+    found: t.exposeString('found', { description: 'The actual state, for people.' }),
+    isRepaired: t.exposeBoolean('isRepaired', { description: 'Whether this operation repaired it.' }),
     needsHost: t.exposeBoolean('needsHost', {
       description:
-        'Rows alone do not mend it: `tapegate doctor --repair` may, on a host that has the restore disks, or an engine by itself.',
+        'Whether the repair requires a host that mounts the restore disks: run `tapegate doctor --repair` there, or wait for an engine.',
     }),
   }),
 });
 
 const LookedAtType = builder.objectRef<LookedAt>('DoctorRows').implement({
-  description: 'How many rows the doctor checks.',
+  description: 'The number of rows that the doctor checks.',
   fields: (t) => {
     const count = (name: keyof LookedAt) =>
-      t.float({ description: 'Rows that it checks.', resolve: (rows) => Number(rows[name]) });
+      t.float({ description: 'The number of rows.', resolve: (rows) => Number(rows[name]) });
     return {
       quotas: count('quotas'),
       requests: count('requests'),
@@ -47,7 +49,7 @@ const LookedAtType = builder.objectRef<LookedAt>('DoctorRows').implement({
   },
 });
 
-/** Each step looks at all rows of a kind, and the counts at all rows. */
+/** A step checks all rows of a kind, and the count reads all tables. */
 const LOOK_COMPLEXITY = 500;
 
 builder.queryFields((t) => ({
@@ -55,8 +57,7 @@ builder.queryFields((t) => ({
     {
       type: FindingType,
       description:
-        'What is wrong with the rows of the database, kind after kind; for operators. A page may have few findings, or none, and say that more comes: ' +
-        'it ends after about 20 s. It is read forwards.',
+        'Returns inconsistencies in the rows of the database, grouped by kind. Supports only `first` and `after`. A page ends after about 20 s: it may be short or empty while `hasNextPage` is true. For operators.',
       complexity: (args) => ({ ...pageComplexity(args), field: LOOK_COMPLEXITY }),
       resolve: async (_root, args, ctx) => toConnection(args, await listFindings(ctx, readPage(args), ctx.reader)),
     },
@@ -66,12 +67,12 @@ builder.queryFields((t) => ({
         lookedAt: t.field({
           type: LookedAtType,
           complexity: LOOK_COMPLEXITY,
-          description: 'How much all pages together look at.',
+          description: 'The number of rows that all pages together check.',
           resolve: (_page, _args, ctx) => readLookedAt(ctx, ctx.reader),
         }),
         notLookedAt: t.string({
           ...nullable(
-            'Which restore disks are not looked at here, with the hosts whose engines look at them, and what is to be done, for people; the first 20. Null: there is none.',
+            'Restore disks that this query does not check, the hosts whose engines check them, and what to do. For people, the first 20. Null if there are none.',
           ),
           resolve: (_page, _args, ctx) => describeUnchecked(ctx),
         }),
@@ -82,7 +83,7 @@ builder.queryFields((t) => ({
 
 function readPage({ first, last, after, before }: DefaultConnectionArguments) {
   if (last != null || before != null) {
-    throw new GraphQLError('doctorFindings is read forwards: give first and after', {
+    throw new GraphQLError('doctorFindings has only forward pages: pass first and after', {
       extensions: { code: 'BAD_USER_INPUT' },
     });
   }
@@ -93,7 +94,7 @@ function limitOf(first: number | null | undefined): number {
   return Math.min(Math.max(first ?? PAGE_SIZE, 0), MAX_PAGE_SIZE);
 }
 
-/** A page may end between two findings: its end is where the next one begins. */
+/** A page may end between two findings: its end cursor is the start of the next page. */
 function toConnection({ after }: DefaultConnectionArguments, { findings, next }: FindingPage) {
   const edges = findings.map((node) => ({ node, cursor: cursors.write(node) }));
   const endCursor = next ? cursors.write(next) : (edges.at(-1)?.cursor ?? after ?? null);
@@ -115,33 +116,34 @@ const cursors = createCursors<FindingCursor>('finding', {
 });
 
 const RepairedFindings = builder.objectRef<FindingPage>('RepairedFindings').implement({
-  description: 'A page of what `repairFindings` has found.',
+  description: 'A page of findings that `repairFindings` checked.',
   fields: (t) => ({
     findings: t.expose('findings', {
       type: [FindingType],
-      description: 'Each with whether it was mended.',
+      description: 'The findings. `isRepaired` says whether each was repaired.',
     }),
     next: t.string({
-      ...nullable('For `after`, to go on; null: all was looked at.'),
+      ...nullable('The cursor for `after`. Null after the last page.'),
       resolve: ({ next }) => next && cursors.write(next),
     }),
   }),
 });
 
-/** More are not mended in one transaction. */
+/** Maximum repairs in one transaction. */
 const MAX_REPAIRS = 500;
 
 builder.mutationFields((t) => ({
   repairFindings: t.field({
     type: RepairedFindings,
     description:
-      'Mends what is wrong with the rows of the database, as far as no restore disk is to be looked at for it, a page at a time, as `doctorFindings` finds it. ' +
-      'Safe while everything runs, and twice.',
+      'Repairs one page of the findings of `doctorFindings`, except those that require access to a restore disk. Safe during normal operation, and safe to repeat.',
     complexity: { field: LOOK_COMPLEXITY, multiplier: MAX_REPAIRS / 10 },
     errors: { types: [InvalidInputError, ForbiddenError] },
     args: {
-      first: t.arg.int({ description: `So many at most: ${PAGE_SIZE} unless told, ${MAX_REPAIRS} at most.` }),
-      after: t.arg.string({ description: 'The `next` of the page before.' }),
+      first: t.arg.int({
+        description: `The maximum number of findings. Default ${PAGE_SIZE}, maximum ${MAX_REPAIRS}.`,
+      }),
+      after: t.arg.string({ description: 'The `next` cursor of the previous page.' }),
     },
     resolve: (_root, { first, after }, ctx) => {
       const limit = Math.max(Math.min(limitOf(first), MAX_REPAIRS), 1);

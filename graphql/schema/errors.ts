@@ -1,4 +1,4 @@
-/** Expected failures as types. Elsewhere they are GraphQL errors with the same message and a code. */
+/** Expected failures as types. In other places they are GraphQL errors with the same message and a code. */
 import { GraphQLError, type GraphQLFieldResolver, type GraphQLSchema, isObjectType } from 'graphql';
 import type { Logger } from 'pino';
 import {
@@ -24,15 +24,17 @@ import type { Context } from '../../src/domain/context.js';
 import { bigInt, builder, describeValues } from './builder.js';
 
 const FailureCode = builder.enumType('FailureCode', {
-  description: 'What kind of failure it is; each has a type of its own.',
+  description: 'The code of a failure. Each code has its own type.',
   values: describeValues<UserErrorCode>(userErrorCodes, '.'),
 });
 
 const Failure = builder.interfaceRef<UserError>('Failure').implement({
-  description: 'What a caller can put right. The message names the thing and both values.',
+  description: 'A failure that a caller can correct. The message contains the rejected value and the expected one.',
   fields: (t) => ({
-    message: t.exposeString('message', { description: 'For people: what was expected, and what came.' }),
-    code: t.expose('code', { type: FailureCode, description: 'For programs.' }),
+    message: t.exposeString('message', {
+      description: 'The message, for people: the rejected value and the expected one.',
+    }),
+    code: t.expose('code', { type: FailureCode, description: 'The code, for programs.' }),
   }),
 });
 
@@ -40,59 +42,59 @@ builder.objectType(InvalidInputError, {
   name: 'InvalidInput',
   description: 'A value is missing, malformed or out of range.',
   interfaces: [Failure],
-  fields: (t) => ({ field: t.exposeString('field', { description: 'The field of the input that is at fault.' }) }),
+  fields: (t) => ({ field: t.exposeString('field', { description: 'The name of the invalid input field.' }) }),
 });
 
 builder.objectType(UnknownUserError, {
   name: 'UnknownUser',
-  description: 'There is no quota for the user.',
+  description: 'The user has no quota.',
   interfaces: [Failure],
-  fields: (t) => ({ user: t.exposeString('user', { description: 'The user that was named.' }) }),
+  fields: (t) => ({ user: t.exposeString('user', { description: 'The name of the user.' }) }),
 });
 
 builder.objectType(QuotaExceededError, {
   name: 'QuotaExceeded',
-  description: 'The files do not fit into the quota.',
+  description: 'The files exceed the free bytes of the quota.',
   interfaces: [Failure],
   fields: (t) => ({
-    user: t.exposeString('user', { description: 'Whose quota it is.' }),
-    size: t.expose('size', bigInt('Of the quota, in bytes.')),
-    used: t.expose('used', bigInt('Bytes of it that are in use.')),
-    requested: t.expose('requested', bigInt('Bytes that the files need beside them.')),
-    available: t.expose('available', bigInt('Bytes that are left of it.')),
+    user: t.exposeString('user', { description: 'The user of the quota.' }),
+    size: t.expose('size', bigInt('The size of the quota in bytes.')),
+    used: t.expose('used', bigInt('The used bytes of the quota.')),
+    requested: t.expose('requested', bigInt('The bytes that the files require.')),
+    available: t.expose('available', bigInt('The free bytes of the quota.')),
   }),
 });
 
 builder.objectType(LimitReachedError, {
   name: 'LimitReached',
-  description: 'The user has as much of something at once as the site allows.',
+  description: 'The request would exceed a limit of the site for each user.',
   interfaces: [Failure],
   fields: (t) => ({
-    user: t.exposeString('user', { description: 'Whose requests are counted.' }),
-    limit: t.exposeString('limit', { description: 'The setting that says how many there may be.' }),
-    allowed: t.exposeInt('allowed', { description: 'How many there may be.' }),
-    present: t.exposeInt('present', { description: 'How many there are.' }),
-    added: t.exposeInt('added', { description: 'How many more are asked for.' }),
+    user: t.exposeString('user', { description: 'The user whose requests are counted.' }),
+    limit: t.exposeString('limit', { description: 'The setting that contains the limit.' }),
+    allowed: t.exposeInt('allowed', { description: 'The limit.' }),
+    present: t.exposeInt('present', { description: 'The current number.' }),
+    added: t.exposeInt('added', { description: 'The number that the request would add.' }),
   }),
 });
 
 const plainErrors = [
   [WrongQuotaError, 'WrongQuota', 'The request belongs to another quota.'],
-  [ForbiddenError, 'Forbidden', 'The caller may not do that.'],
-  [NotFoundError, 'NotFound', 'There is no such thing.'],
-  [InUseError, 'InUse', 'Something else still needs it.'],
+  [ForbiddenError, 'Forbidden', 'The caller lacks the permission for this operation.'],
+  [NotFoundError, 'NotFound', 'The object does not exist.'],
+  [InUseError, 'InUse', 'The object is in use.'],
 ] as const;
 for (const [type, name, description] of plainErrors)
   builder.objectType(type, { name, description, interfaces: [Failure] });
 
 const contexts = new WeakMap<Error, Context>();
 
-/** So that the log shows their request. */
-export function noteContext(errors: readonly Error[], ctx: Context): void {
+/** Remembers the request of each error, so that the log contains it. */
+export function rememberContext(errors: readonly Error[], ctx: Context): void {
   for (const error of errors) contexts.set(error, ctx);
 }
 
-/** The only place that masks errors: an error that the caller did not cause is logged in full and hidden. */
+/** Returns the only function that masks errors. It logs an error that the caller did not cause in full, and hides it. */
 export function createErrorMask(log: Logger) {
   return (error: unknown): Error => {
     const original = error instanceof GraphQLError ? error.originalError : error;
@@ -106,8 +108,8 @@ export function createErrorMask(log: Logger) {
     if (isOfDocument) return error;
     const ctx = error instanceof Error ? contexts.get(error) : undefined;
     // a caller over its limit is rejected as intended, without a log line
-    const what = original instanceof UnavailableError ? 'GraphQL: no answer for now' : 'GraphQL: internal error';
-    if (!(original instanceof OverShareError)) logFailure(ctx?.log ?? log, original, what);
+    const event = original instanceof UnavailableError ? 'GraphQL: temporarily unavailable' : 'GraphQL: internal error';
+    if (!(original instanceof OverShareError)) logFailure(ctx?.log ?? log, original, event);
     if (original instanceof UnconfirmedError) {
       return new GraphQLError(original.message, { ...place, extensions: { code: 'UNCONFIRMED' } });
     }
@@ -170,7 +172,7 @@ function makeLate(resolve: Resolver): Resolver {
  * process.
  * @returns a function that removes the handler
  */
-export function hearStrayErrors(log: Logger): () => void {
+export function logStrayErrors(log: Logger): () => void {
   const hear = (reason: unknown) => {
     if (!(reason instanceof GraphQLError)) throw reason;
     log.error({ err: reason }, `unhandled error of a field: ${reason.message}`);

@@ -27,26 +27,26 @@ import {
   timeOrNull,
 } from './builder.js';
 import { RestoreDiskType } from './disks.js';
-import { watchFromPlace } from './event-place.js';
+import { watchFromCursor } from './event-cursor.js';
 import { createBatch, isText, resolveRootPage, selectedNames } from './pages.js';
 import { ChosenFilesType, findVolume, VolumeType } from './tapes.js';
 
 const StageType = builder.enumType('Stage', {
-  description: 'Where a tape file is.',
+  description: 'The stage of a tape file.',
   values: describeValues<Stage>({
-    UNVERIFIED: 'On disk; its tape copy is not confirmed, or the file was changed on disk since.',
+    UNVERIFIED: 'On disk. The tape copy is not confirmed, or the file on disk was changed since.',
     ONDISK: 'On disk and on tape.',
-    ONTAPE: 'On tape alone.',
-    RESTORING: 'On tape; its recall runs.',
+    ONTAPE: 'Only on tape.',
+    RESTORING: 'On tape, and its recall is running.',
     RESTORED: 'On tape, with a copy on a restore disk.',
   }),
 });
 
 const ChecksumOriginType = builder.enumType('ChecksumOrigin', {
-  description: 'Who says what the checksum of a tape file is.',
+  description: 'The origin of the checksum of a tape file.',
   values: describeValues({
-    ARCHIVE: 'The person or program that registered the file.',
-    FIRST_RESTORE: 'The first restore from its present position computed it, because none was registered.',
+    ARCHIVE: 'Registered together with the file.',
+    FIRST_RESTORE: 'Computed by the first restore from the current position, because no checksum was registered.',
   }),
 });
 
@@ -57,34 +57,34 @@ function originOf(file: { checksum: string | null; checksumTaken: boolean }): Ch
   return file.checksumTaken ? 'FIRST_RESTORE' : 'ARCHIVE';
 }
 
-/** The restore disk that has a copy. A copy that is about to be removed does not count. */
+/** Returns the restore disk that contains the copy of a file, unless the copy is about to be removed. */
 function diskOfCopy({ stage, diskId, changedDiskId }: TapeFile): number | null {
   return stage === 'UNVERIFIED' ? changedDiskId : stage === 'RESTORED' ? diskId : null;
 }
 
 const diskOf = createBatch(readDisks);
 
-/** The path of a copy below its mount point. */
+/** Returns the path of a copy below its mount point. */
 const placeOf = ({ path, diskPath }: TapeFile): string => diskPath ?? path;
 
-/** Whether copies are in place. Records those that are missing. */
+/** Returns whether copies exist on disk, and records missing ones. */
 const isThere = createBatch(async (ctx, keys: (LocatedCopy & { fileId: bigint })[]) => {
   const ids = (await ctx.copies.findMissing(keys)).map(({ fileId }) => fileId);
   const missing = await recordMissingFiles(ctx, ids);
   return new Map(keys.map((key) => [key, !missing.has(key.fileId)]));
 });
 
-/** Finds the copy of a file. Whether it can be read is unknown if its disk fails. */
+/** Returns the copy of a file. If its disk fails, the copy may be unreadable. */
 async function findCopy(ctx: Context, file: TapeFile): Promise<{ place: string; isReachable: boolean } | null> {
   const disk = await findDisk(ctx, file);
   if (!disk) return null;
   const copy = { fileId: file.id, diskId: disk.id, mountpoint: disk.mountpoint, path: placeOf(file) };
-  // a disk that fails, as one that is not mounted, may return with its copies
+  // a failing disk, for example an unmounted one, may return with its copies
   const isReachable = disk.retryAt === null;
   return (await isThere(ctx, copy)) ? { place: disk.mountpoint + copy.path, isReachable } : null;
 }
 
-/** The restore disk that has a copy of a file, if the caller may read it; path rules may hide where copies are. */
+/** Returns the restore disk that contains a copy of a file. Path rules may hide it from the caller. */
 async function findDisk(ctx: Context, file: TapeFile): Promise<RestoreDisk | null> {
   const diskId = (await fetchable(ctx, file.id)) ? diskOfCopy(file) : null;
   return diskId === null ? null : ((await diskOf(ctx, diskId)) ?? null);
@@ -92,48 +92,52 @@ async function findDisk(ctx: Context, file: TapeFile): Promise<RestoreDisk | nul
 
 const fetchable = createBatch((ctx, ids: bigint[]) => readAllowed(ctx, 'FETCH', ids));
 
-/** As `/webdav` has it (rest/v1/paths.ts), which GraphQL does not know. */
+/** Returns the path that `/webdav` serves (rest/v1/paths.ts), which GraphQL must not import. */
 const bytesPathOf = (path: string): string => `/webdav${path.split('/').map(encodeURIComponent).join('/')}`;
 
 export const TapeFileType = builder.prismaNode('TapeFile', {
   id: { field: 'id' },
   nullable: true,
-  description: 'One file of the catalogue.',
+  description: 'A file in the catalogue.',
   fields: (t) => ({
-    path: t.exposeString('path', { description: 'Logical path.' }),
+    path: t.exposeString('path', { description: 'The logical path.' }),
     size: t.expose('size', bigInt('Bytes.')),
-    stage: t.expose('stage', { type: StageType, description: 'Where it is now.' }),
-    verified: t.expose('verified', timeOrNull('When the tape copy was last confirmed; null: never.')),
+    stage: t.expose('stage', { type: StageType, description: 'The current stage.' }),
+    verified: t.expose('verified', timeOrNull('When the tape copy was last confirmed. Null if it never was.')),
     checksum: t.exposeString('checksum', {
       nullable: true,
       description:
-        'Of the tape copy: `sha256:`, `adler32:` or `md5:` and lower-case hex digits; null where none is known.',
+        'The checksum of the tape copy: `sha256:`, `adler32:` or `md5:`, then lower-case hex digits. Null if unknown.',
     }),
     checksumOrigin: t.field({
       type: ChecksumOriginType,
       nullable: true,
-      description: 'Who says what the checksum is; null where none is known.',
+      description: 'The origin of the checksum. Null if there is no checksum.',
       resolve: originOf,
     }),
     adler32: t.string({
-      ...nullable('Adler-32 of the same bytes, which FTS and Rucio compare: 8 hex digits; null where none is known.'),
+      ...nullable('The Adler-32 checksum of the tape copy as 8 hex digits, for FTS and Rucio. Null if unknown.'),
       resolve: ({ checksum, adler32 }) => adler32 ?? /^adler32:(.*)$/.exec(checksum ?? '')?.[1] ?? null,
     }),
-    spotName: t.exposeString('spotName', nullable('The storage spot it came from; null where none is known.')),
+    spotName: t.exposeString(
+      'spotName',
+      nullable('The storage spot from which the file was archived. Null if unknown.'),
+    ),
     volume: t.field({
       type: VolumeType,
       nullable: true,
-      description: 'The volume that has it; null: none is known.',
+      description: 'The volume of the file. Null if unknown.',
       resolve: ({ volumeId }, _args, ctx) => findVolume(ctx, volumeId),
     }),
     position: t.expose(
       'position',
-      bigIntOrNull('Its place on the volume: file sequence number or block; null: not known.'),
+      bigIntOrNull('The position on the volume: a file sequence number or a block. Null if unknown.'),
     ),
     disk: t.field({
       type: RestoreDiskType,
       nullable: true,
-      description: 'The restore disk that has a copy, also one that was changed by hand since; null: none.',
+      description:
+        'The restore disk of the copy, including a copy that was changed outside Tapegate. Null if there is no copy.',
       resolve: (file, _args, ctx) => findDisk(ctx, file),
     }),
     restoredPath: t.string({
@@ -146,7 +150,8 @@ export const TapeFileType = builder.prismaNode('TapeFile', {
       },
     }),
     isAtPrimaryPlace: t.boolean({
-      description: 'It is on disk where it was archived from, and has no copy in the restore area.',
+      description:
+        'Whether the file is on disk at its primary place, the path from which it was archived. Such a file has no copy on a restore disk.',
       resolve: ({ stage, changedDiskId }) => stage === 'ONDISK' || (stage === 'UNVERIFIED' && changedDiskId === null),
     }),
   }),
@@ -155,7 +160,7 @@ export const TapeFileType = builder.prismaNode('TapeFile', {
 builder.prismaObjectFields(TapeFileType, (t) => ({
   bytesPath: t.string({
     ...nullable(
-      'Where the restored copy is read by GET, as a path of the gateway; whether it may be read is seen then. Null: there is none, or the site serves no bytes.',
+      'The path of the restored copy on the gateway, for a `GET`. The gateway checks the access then. Null if there is no copy, or the site disables WebDAV.',
     ),
     resolve: async (file, _args, ctx) => {
       if (ctx.config.door.webdav === 'off' || file.stage !== 'RESTORED') return null;
@@ -164,35 +169,37 @@ builder.prismaObjectFields(TapeFileType, (t) => ({
   }),
   withdrawnAt: t.expose(
     'withdrawnAt',
-    timeOrNull('Time since which it cannot be requested; null: it is not withdrawn.'),
+    timeOrNull('When the file was withdrawn; it cannot be requested since. Null if it is not withdrawn.'),
   ),
-  withdrawnWhy: t.exposeString('withdrawnWhy', nullable('Why it is withdrawn; null if no reason was given.')),
+  withdrawnWhy: t.exposeString('withdrawnWhy', nullable('Why the file was withdrawn. Null if no reason was given.')),
   tapePath: t.string({
     nullable: true,
     description:
-      'By which its library finds it, where that is another name than its path: it was renamed here, and not there. For operators and viewers.',
-    // it may be of a folder that is kept from others
+      'The path of the file in its library, if it was renamed only in Tapegate. Null otherwise. For operators and viewers.',
+    // the path may contain a prefix that path rules hide
     resolve: ({ tapePath }, _args, ctx) => (hasRole(ctx.caller, 'operator', 'viewer') ? tapePath : null),
   }),
   copyVolume: t.field({
     type: VolumeType,
     nullable: true,
-    description: 'The volume that has the same bytes once more; null: none is known.',
+    description: 'The volume with a second copy of the file. Null if there is none.',
     resolve: ({ copyVolumeId }, _args, ctx) => findVolume(ctx, copyVolumeId),
   }),
-  copyPosition: t.expose('copyPosition', bigIntOrNull('Their place on `copyVolume`; null: not known.')),
+  copyPosition: t.expose('copyPosition', bigIntOrNull('The position on `copyVolume`. Null if unknown.')),
   copyError: t.exposeString(
     'copyError',
-    nullable('Why they could not be read there, if that was tried: the file is read at its other place since then.'),
+    nullable(
+      'Why the copy on `copyVolume` could not be read. The file is read from `volume` since then. Null if no read failed.',
+    ),
   ),
 }));
 
 const CountPrecisionType = builder.enumType('CountPrecision', {
-  description: 'How exactly a list is counted.',
+  description: 'How to count a list.',
   values: describeValues({
-    EXACT: 'Each is counted, however many there are.',
+    EXACT: 'Counts every item.',
     ESTIMATED:
-      'Exact up to 10,000 files if the database counts them in time; otherwise an estimate, flagged as one and never below the counted files.',
+      'Exact up to 10,000 files if the database counts them in time. Otherwise an estimate, never below the counted files; `isCountEstimated` is true then.',
   }),
 });
 
@@ -202,11 +209,11 @@ interface CountedFiles extends ListFilesInput {
 
 interface FilesPage {
   isEstimate: boolean;
-  /** Counts at the first call. */
+  /** Counts on the first call. */
   counted: () => Promise<RowCount>;
 }
 
-/** @param found files on the page: an estimate is not below them */
+/** @param found number of files on the page, the minimum of an estimate */
 function countOf(ctx: Context, args: CountedFiles, found: number): FilesPage {
   const isEstimate = args.count === 'ESTIMATED';
   let counted: Promise<RowCount> | undefined;
@@ -222,7 +229,7 @@ function countOf(ctx: Context, args: CountedFiles, found: number): FilesPage {
   };
 }
 
-/** The files of a page; none if only their number is wanted. */
+/** Returns the files of a page, or none if the query selects only their count. */
 function resolveFiles(ctx: Context, info: GraphQLResolveInfo, args: ListFilesInput & DefaultConnectionArguments) {
   const key = { name: 'path', isKey: isText };
   return resolveRootPage(args, key, async (at) =>
@@ -236,10 +243,10 @@ const COUNTS = new Set(['totalCount', 'isCountEstimated', '__typename']);
 
 const common = new Set([...Object.keys(commonFileFields), '__typename']);
 
-/** By place in the query, which many parents share. */
+/** Results by position in the query, which many parents share. */
 const decided = new WeakMap<GraphQLResolveInfo['fieldNodes'], boolean>();
 
-/** Whether a query selects only the `commonFileFields` of the files at the end of a path of fields. */
+/** Returns whether a query selects only the `commonFileFields` of the files at the end of a path of fields. */
 export function selectsCommon(info: GraphQLResolveInfo, ...path: string[]): boolean {
   const isCommon = decided.get(info.fieldNodes) ?? selectedNames(info, ...path).every((name) => common.has(name));
   decided.set(info.fieldNodes, isCommon);
@@ -247,13 +254,17 @@ export function selectsCommon(info: GraphQLResolveInfo, ...path: string[]): bool
 }
 
 const StageChangeType = builder.objectRef<StageChange>('StageChange').implement({
-  description: 'A file has moved from one stage to another; or, without `from`, is at a stage now.',
+  description: 'A change of the stage of a file. Without `from`, the current stage.',
   fields: (t) => ({
-    path: t.exposeString('path', { description: 'Logical path of the file.' }),
-    from: t.expose('from', { type: StageType, nullable: true, description: 'Null: it is at `to` now.' }),
-    to: t.expose('to', { type: StageType, description: 'The stage that it is at since then.' }),
-    at: t.expose('at', time('When it moved; without `from`, when that was looked at.')),
-    eventId: t.expose('eventId', bigInt('Give it as `after` to go on from here.')),
+    path: t.exposeString('path', { description: 'The logical path.' }),
+    from: t.expose('from', {
+      type: StageType,
+      nullable: true,
+      description: 'The previous stage. Null if the event is a current stage.',
+    }),
+    to: t.expose('to', { type: StageType, description: 'The new stage.' }),
+    at: t.expose('at', time('When the stage changed. Without `from`, when the stage was read.')),
+    eventId: t.expose('eventId', bigInt('The cursor for `after`.')),
   }),
 });
 
@@ -263,39 +274,39 @@ builder.subscriptionFields((t) => ({
   stageChanges: t.field({
     type: StageChangeType,
     description:
-      'The present stages of the files of a request, or of those whose path contains `match`, then every change. ' +
-      'With neither, the changes of all files. With `after`, the changes since that event, without the present stages; ' +
-      'who broke off before all of those had come begins anew instead.',
+      'Sends the current stages of the files of a request, or of the files whose path contains `match`, then every change. Without arguments, sends only changes, of all files. With `after`, sends the changes since that event. A client that disconnects before all current stages have arrived must start again without `after`.',
     args: {
-      requestId: t.arg.int({ description: 'Only files of this request; the id that REST knows.' }),
-      match: t.arg.string({ description: 'Only files whose path contains it: a plain, case-sensitive substring.' }),
-      after: t.arg(bigInt('The `eventId` of the last message that was seen.')),
+      requestId: t.arg.int({ description: 'The `requestId` of a request. Limits the stream to its files.' }),
+      match: t.arg.string({
+        description: 'Limits the stream to files whose path contains this plain, case-sensitive substring.',
+      }),
+      after: t.arg(bigInt('The `eventId` of the last received event.')),
     },
     subscribe: (_root, args, ctx) =>
-      // a reader that resumes among the present stages would miss the others
-      watchFromPlace(ctx, args.after, (after, signal) => watchStages(ctx, { ...args, after }, signal), isChange),
+      // a client that resumes among the current stages would miss the rest
+      watchFromCursor(ctx, args.after, (after, signal) => watchStages(ctx, { ...args, after }, signal), isChange),
     resolve: (change) => change,
   }),
 }));
 
-const PATH = 'Of a file; or of a folder, with a slash at its end, for all files below it.';
-const DRY_RUN = 'Only say what would be done.';
+const PATH = 'A logical path. A trailing slash selects all files below the prefix.';
+const DRY_RUN = 'Whether to report the changes without making them.';
 const errors = [InvalidInputError, NotFoundError, ForbiddenError];
 const renameErrors = [...errors, InUseError];
 
 const WithdrawFilesInput = builder.inputType('WithdrawFilesInput', {
-  description: 'The files to withdraw.',
+  description: 'Input of `withdrawFiles`.',
   fields: (t) => ({
     path: t.string({ required: true, description: PATH }),
     why: t.string({
-      description: 'For people: those who wait for one of the files are told. At most 2,000 characters.',
+      description: 'The reason, for users who wait for one of the files. At most 2,000 characters.',
     }),
     dryRun: t.boolean({ description: DRY_RUN }),
   }),
 });
 
 const ReinstateFilesInput = builder.inputType('ReinstateFilesInput', {
-  description: 'The files to restore to the catalogue.',
+  description: 'Input of `reinstateFiles`.',
   fields: (t) => ({
     path: t.string({ required: true, description: PATH }),
     dryRun: t.boolean({ description: DRY_RUN }),
@@ -303,23 +314,23 @@ const ReinstateFilesInput = builder.inputType('ReinstateFilesInput', {
 });
 
 const RenameFilesInput = builder.inputType('RenameFilesInput', {
-  description: 'What is renamed.',
+  description: 'Input of `renameFiles`.',
   fields: (t) => ({
     from: t.string({ required: true, description: PATH }),
     to: t.string({
       required: true,
-      description: 'What it is called from now on, with a slash at its end where `from` has one.',
+      description: 'The new path. It ends with a slash if `from` does.',
     }),
     inLibrary: t.boolean({
       description:
-        'A library that finds files by their paths calls them so as well by now; else it finds them by their names of before.',
+        'Whether the files were also renamed in the library. Only for a library that finds files by path. By default Tapegate still uses their old paths there.',
     }),
     dryRun: t.boolean({ description: DRY_RUN }),
   }),
 });
 
 const PurgeFilesInput = builder.inputType('PurgeFilesInput', {
-  description: 'The files to purge.',
+  description: 'Input of `purgeFiles`.',
   fields: (t) => ({
     path: t.string({ required: true, description: PATH }),
     dryRun: t.boolean({ description: DRY_RUN }),
@@ -327,13 +338,13 @@ const PurgeFilesInput = builder.inputType('PurgeFilesInput', {
 });
 
 const PurgedFilesType = builder.objectRef<PurgedFiles>('PurgedFiles').implement({
-  description: 'The files that `purgeFiles` was about.',
+  description: 'The result of `purgeFiles`.',
   fields: (t) => ({
-    files: t.exposeInt('files', { description: 'Purged files.' }),
-    bytes: t.expose('bytes', bigInt('Bytes of all of them together.')),
+    files: t.exposeInt('files', { description: 'The number of purged files.' }),
+    bytes: t.expose('bytes', bigInt('The total size in bytes.')),
     kept: t.exposeInt('kept', {
       description:
-        'Withdrawn ones that are not forgotten yet: something of them is on disk, or a live request has them or waits for them.',
+        'The number of withdrawn files that were not purged, because they are on disk, or a live request contains them or waits for them.',
     }),
   }),
 });
@@ -342,55 +353,55 @@ builder.mutationFields((t) => ({
   withdrawFiles: t.field({
     type: ChosenFilesType,
     description:
-      'Withdraws files from the catalogue: no list contains them, and they cannot be requested. Requests that wait for one report it; copies on disk stay as long as requests contain them.',
+      'Withdraws files from the catalogue. Withdrawn files are not listed and cannot be requested. Requests that wait for one report this. Copies stay on disk while requests contain them.',
     errors: { types: errors },
-    args: { input: t.arg({ type: WithdrawFilesInput, required: true, description: 'What is withdrawn.' }) },
+    args: { input: t.arg({ type: WithdrawFilesInput, required: true, description: 'The files to withdraw.' }) },
     resolve: (_root, { input: { dryRun, ...input } }, ctx) => withdrawFiles(ctx, { ...input, isDryRun: dryRun }),
   }),
   reinstateFiles: t.field({
     type: ChosenFilesType,
-    description: 'Brings withdrawn files back. Requests that wait for them take them in.',
+    description: 'Restores withdrawn files to the catalogue. They join requests that wait for them.',
     errors: { types: errors },
-    args: { input: t.arg({ type: ReinstateFilesInput, required: true, description: 'What comes back.' }) },
+    args: { input: t.arg({ type: ReinstateFilesInput, required: true, description: 'The files to restore.' }) },
     resolve: (_root, { input: { dryRun, ...input } }, ctx) => reinstateFiles(ctx, { ...input, isDryRun: dryRun }),
   }),
   renameFiles: t.field({
     type: ChosenFilesType,
     description:
-      'Gives files other paths. Requests keep them, copies on disk stay where they are, and requests that wait for the new paths take them in.',
+      'Renames files in the catalogue. Requests keep the files, and copies keep their paths on disk. Files join requests that wait for the new paths.',
     errors: { types: renameErrors },
-    args: { input: t.arg({ type: RenameFilesInput, required: true, description: 'What is renamed.' }) },
+    args: { input: t.arg({ type: RenameFilesInput, required: true, description: 'The files and their new path.' }) },
     resolve: (_root, { input: { dryRun, inLibrary, ...input } }, ctx) =>
       renameFiles(ctx, { ...input, isInLibrary: inLibrary, isDryRun: dryRun }),
   }),
   purgeFiles: t.field({
     type: PurgedFilesType,
     description:
-      'Forgets withdrawn files for good: their paths are free for others. What requests tell of them stays, under a name that no file of the catalogue has.',
+      'Purges withdrawn files. Other files can then take their paths. Requests keep a record of them under a name that no catalogue file has.',
     errors: { types: renameErrors },
     args: { input: t.arg({ type: PurgeFilesInput, required: true, description: 'The files to purge.' }) },
     resolve: (_root, { input: { dryRun, ...input } }, ctx) => purgeFiles(ctx, { ...input, isDryRun: dryRun }),
   }),
 }));
 
-/** As many entries as there may be. */
+/** The expected number of entries. */
 const FOLDER_COMPLEXITY = 50;
 
 const FolderEntryType = builder.objectRef<Entry>('FolderEntry').implement({
-  description: 'What is directly in a folder of the catalogue: a file, or a folder.',
+  description: 'A file or a folder directly below a folder.',
   fields: (t) => ({
-    path: t.exposeString('path', { description: 'Absolute.' }),
-    isFolder: t.exposeBoolean('isFolder', { description: 'There are files below it.' }),
-    size: t.expose('size', bigIntOrNull('Bytes; null for a folder.')),
+    path: t.exposeString('path', { description: 'The absolute path.' }),
+    isFolder: t.exposeBoolean('isFolder', { description: 'Whether the entry is a folder.' }),
+    size: t.expose('size', bigIntOrNull('The size in bytes. Null for a folder.')),
   }),
 });
 
 const FolderType = builder.objectRef<Folder>('Folder').implement({
-  description: 'A folder of the catalogue. Folders are made of the paths of files.',
+  description: 'A folder of the catalogue. Folders are derived from the paths of files.',
   fields: (t) => ({
-    path: t.exposeString('path', { description: 'Without a slash at its end; `/` is everything.' }),
-    entries: t.expose('entries', { type: [FolderEntryType], description: 'The first 1,000 by name.' }),
-    hasMore: t.exposeBoolean('hasMore', { description: 'There are more than these.' }),
+    path: t.exposeString('path', { description: 'The absolute path without a trailing slash. `/` is the root.' }),
+    entries: t.expose('entries', { type: [FolderEntryType], description: 'The first 1,000 entries by name.' }),
+    hasMore: t.exposeBoolean('hasMore', { description: 'Whether the folder contains more entries.' }),
   }),
 });
 
@@ -398,25 +409,25 @@ builder.queryFields((t) => ({
   tapeFile: t.field({
     type: TapeFileType,
     nullable: true,
-    description: 'A file by its path; null when the catalogue does not know it.',
-    args: { path: t.arg.string({ required: true, description: 'Logical path.' }) },
+    description: 'Returns a file by its path, or null if the catalogue does not contain it.',
+    args: { path: t.arg.string({ required: true, description: 'The logical path.' }) },
     resolve: (_root, { path }, ctx) => getFile(ctx, path),
   }),
   tapeFiles: t.connection(
     {
       type: TapeFileType,
-      description: 'Tape files in order of their paths.',
+      description: 'Returns tape files in the order of their paths.',
       complexity: pageComplexity,
       args: {
         match: t.arg.string({ description: 'A plain, case-sensitive substring of the path.' }),
-        stages: t.arg({ type: [StageType], description: 'Only files at one of these; at any unless given.' }),
+        stages: t.arg({ type: [StageType], description: 'Filters by stage. Default: all stages.' }),
         withdrawn: t.arg.boolean({
-          description: 'Those that are withdrawn, and no others; without it, they are left out.',
+          description: 'Whether to return only withdrawn files. By default they are excluded.',
         }),
         count: t.arg({
           type: CountPrecisionType,
           defaultValue: 'EXACT',
-          description: 'What is wanted of `totalCount`; to count millions of files takes seconds.',
+          description: 'How to compute `totalCount`. An exact count of millions of files takes seconds.',
         }),
       },
       resolve: async (_root, args, ctx, info) => {
@@ -428,7 +439,7 @@ builder.queryFields((t) => ({
       fields: (f) => ({
         totalCount: f.int({ resolve: async (page) => (await (page as FilesPage).counted()).count }),
         isCountEstimated: f.boolean({
-          description: 'Is `totalCount` an estimate? Counted only where it is asked for.',
+          description: 'Whether `totalCount` is an estimate.',
           resolve: async (connection) => {
             const { isEstimate, counted } = connection as FilesPage;
             return isEstimate && (await counted()).isEstimated;
@@ -441,8 +452,8 @@ builder.queryFields((t) => ({
     type: FolderType,
     complexity: FOLDER_COMPLEXITY,
     description:
-      'What is directly in a folder, of what the caller may list; it takes no longer for all that is below. Empty where there is none.',
-    args: { path: t.arg.string({ required: true, description: 'Absolute; `/` is everything.' }) },
+      'Returns the entries directly below a folder that the caller may list. Its cost does not depend on the number of files below. A folder without files has no entries.',
+    args: { path: t.arg.string({ required: true, description: 'The absolute path. `/` is the root.' }) },
     resolve: (_root, { path }, ctx) => showFolder(ctx, path),
   }),
 }));

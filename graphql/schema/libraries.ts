@@ -16,10 +16,10 @@ import { readBack } from './errors.js';
 import { createBatch, isInt, readListPage } from './pages.js';
 
 const ContractType = builder.enumType('LibraryContract', {
-  description: 'What Tapegate asks of a library.',
+  description: 'Whether Tapegate or the tape system orders the reads of a library.',
   values: describeValues<LibraryContract>({
-    DRIVE: 'To mount volumes: Tapegate decides which, and in which order they are read.',
-    STAGING: 'Stages files: the tape system orders the reads.',
+    DRIVE: 'Tapegate mounts the volumes, and decides the order of mounts and reads.',
+    STAGING: 'Tapegate sends stage requests, and the tape system orders the reads.',
   }),
 });
 
@@ -28,28 +28,37 @@ const settings = createBatch(readSettings);
 builder.prismaNode('Library', {
   id: { field: 'id' },
   nullable: true,
-  description: 'One tape system. The first one is as the environment of each process has it; operators add others.',
+  description: 'A tape system. Environment settings configure the first library. Operators add others.',
   fields: (t) => ({
-    name: t.exposeString('name', { description: 'As operators call it; the first one goes by its kind.' }),
-    kind: t.exposeString('kind', { description: 'What it is, such as `directory`.' }),
-    contract: t.expose('contract', { type: ContractType, description: 'What is asked of it.' }),
+    name: t.exposeString('name', { description: 'The name. The first library is named after its type.' }),
+    kind: t.exposeString('kind', { description: 'The library type, such as `directory`.' }),
+    contract: t.expose('contract', {
+      type: ContractType,
+      description: 'Whether Tapegate or the tape system orders the reads.',
+    }),
     settings: t.string({
-      description:
-        'What it was added with or set to, as a JSON object; no secrets are among it. For viewers and operators.',
+      description: 'The settings as a JSON object, without secrets. For viewers and operators.',
       resolve: async ({ id }, _args, ctx) => JSON.stringify((await settings(ctx, id)) ?? {}),
     }),
     drives: t.int({
-      description: 'Its drives; of one that stages files, what reads from it at the same time.',
+      description: 'The number of drives. For a staging library, the number of simultaneous reads.',
       resolve: ({ drives }, _args, ctx) => drives ?? ctx.config.drives,
     }),
     depthFiles: t.exposeInt(
       'depthFiles',
-      nullable('Files that may be asked for at the same time, of one that stages; null: as the engine has it.'),
+      nullable(
+        'For a staging library, the maximum number of files in outstanding stage requests. Null means the default of the engine.',
+      ),
     ),
-    depthBytes: t.expose('depthBytes', bigIntOrNull('The same in bytes.')),
+    depthBytes: t.expose(
+      'depthBytes',
+      bigIntOrNull(
+        'For a staging library, the maximum bytes in outstanding stage requests. Null means the default of the engine.',
+      ),
+    ),
     volumes: t.relationCount('volumes', {
       where: { retiredAt: null },
-      description: 'Volumes that the catalogue has of it, without those that are retired.',
+      description: 'The number of volumes in the catalogue, without retired volumes.',
     }),
   }),
 });
@@ -58,7 +67,7 @@ builder.queryFields((t) => ({
   libraries: t.prismaConnection({
     type: 'Library',
     cursor: 'id',
-    description: 'All libraries, in the order in which they were added.',
+    description: 'Returns all libraries in the order in which they were added.',
     complexity: pageComplexity,
     totalCount: (_root, _args, ctx) => listLibraries(ctx).count(),
     resolve: (query, _root, _args, ctx) => readListPage(query, { name: 'id', isKey: isInt }, listLibraries(ctx).page),
@@ -66,67 +75,84 @@ builder.queryFields((t) => ({
 }));
 
 const AddLibraryInput = builder.inputType('AddLibraryInput', {
-  description: 'A tape system.',
+  description: 'Input of `addLibrary`.',
   fields: (t) => ({
-    name: t.string({ required: true, description: 'Letters, digits, `.`, `_` and `-`; of no other library.' }),
-    kind: t.string({ required: true, description: 'What it is, such as `directory`.' }),
+    name: t.string({ required: true, description: 'A unique name of letters, digits, `.`, `_` and `-`.' }),
+    kind: t.string({ required: true, description: 'The library type, such as `directory`.' }),
     settings: t.string({
       description:
-        'As its kind takes them: a JSON object. What is secret is in a file or a variable that a setting names.',
+        'The settings of the library type as a JSON object. Put secrets into a file or an environment variable, and its name into a setting.',
     }),
     drives: t.int({
-      description: 'How many it has; of one that stages files, what may read from it at the same time. 2 unless given.',
+      description: 'The number of drives. For a staging library, the number of simultaneous reads. Default 2.',
     }),
-    depthFiles: t.int({ description: 'Only of one that stages: files that may be asked for at the same time.' }),
-    depthBytes: t.field(bigInt('The same in bytes.')),
+    depthFiles: t.int({
+      description: 'For a staging library, the maximum number of files in outstanding stage requests.',
+    }),
+    depthBytes: t.field(bigInt('For a staging library, the maximum bytes in outstanding stage requests.')),
   }),
 });
 
 const SetLibraryInput = builder.inputType('SetLibraryInput', {
-  description: 'What a library is to be from now on. What is not given stays as it is.',
+  description: 'Input of `setLibrary`. Omitted fields stay unchanged.',
   fields: (t) => ({
-    name: t.string({ required: true, description: 'What it is called, which stays.' }),
-    kind: t.string({ description: 'Must be what it is: another kind could not read its volumes.' }),
+    name: t.string({ required: true, description: 'The name of the library. It cannot be changed.' }),
+    kind: t.string({
+      description: 'The current library type. It cannot be changed, because another type could not read the volumes.',
+    }),
     settings: t.string({
-      description: 'Those that are to be others: a JSON object. One that is null or empty is taken away.',
+      description: 'The settings to change as a JSON object. Null or an empty value removes a setting.',
     }),
     drives: t.int({
-      description: 'How many it has; of one that stages files, what may read from it at the same time. Null: as it is.',
+      description:
+        'The number of drives. For a staging library, the number of simultaneous reads. Null leaves it unchanged.',
     }),
     depthFiles: t.int({
-      description: 'Only of one that stages: files that may be asked for at the same time. Null: as the engine has it.',
+      description:
+        'For a staging library, the maximum number of files in outstanding stage requests. Null means the default of the engine.',
     }),
-    depthBytes: t.field(bigInt('The same in bytes.')),
+    depthBytes: t.field(
+      bigInt(
+        'For a staging library, the maximum bytes in outstanding stage requests. Null means the default of the engine.',
+      ),
+    ),
   }),
 });
 
 const StagedFileLeftType = builder.objectRef<StagedFileLeft>('StagedFileLeft').implement({
-  description: 'A file that a library was asked for, and was not told that nobody needs it.',
+  description: 'A file with a stage request that was not released at the tape system.',
   fields: (t) => ({
-    path: t.exposeString('path', { description: 'Its path in the catalogue.' }),
+    path: t.exposeString('path', { description: 'The logical path.' }),
     demand: t.exposeString(
       'demand',
-      nullable('What the system called the demand; null where it gives no names, or none has arrived.'),
+      nullable(
+        'The id of the stage request at the tape system. Null if the system uses no ids, or did not return one.',
+      ),
     ),
-    until: t.expose('until', timeOrNull('When it leaves the disk of the tape system; null: unknown.')),
+    until: t.expose('until', timeOrNull('When the tape system removes the file from its disk. Null if unknown.')),
   }),
 });
 
 const RemovedLibraryType = builder.objectRef<RemovedLibrary>('RemovedLibrary').implement({
-  description: 'A library that is no more. Nothing is done to the tape system itself.',
+  description: 'A removed library. The tape system itself is unchanged.',
   fields: (t) => ({
-    id: t.globalID({ description: 'Of its node, which is no more.', resolve: ({ id }) => ({ type: 'Library', id }) }),
-    name: t.exposeString('name', { description: 'What it was called.' }),
-    drives: t.exposeInt('drives', { description: 'Drives that went with it.' }),
-    volumes: t.exposeInt('volumes', { description: 'Volumes that went with it, of which the catalogue had no files.' }),
+    id: t.globalID({
+      description: 'The former global ID of the library.',
+      resolve: ({ id }) => ({ type: 'Library', id }),
+    }),
+    name: t.exposeString('name', { description: 'The name.' }),
+    drives: t.exposeInt('drives', { description: 'The number of drives that were removed with it.' }),
+    volumes: t.exposeInt('volumes', {
+      description: 'The number of volumes that were removed with it. They contained no files.',
+    }),
     stagedFiles: t.exposeInt('stagedFiles', {
       description:
-        'Files that may stay staged, or still come, at the tape system: it was not told that nobody needs them.',
+        'The number of files whose stage requests were not released. The tape system may still stage them, or keep them on its disk.',
     }),
-    stagedBytes: t.expose('stagedBytes', bigInt('The same in bytes.')),
+    stagedBytes: t.expose('stagedBytes', bigInt('The bytes of these files.')),
     left: t.expose('left', {
       type: [StagedFileLeftType],
-      description: 'Of these the first thousand, by demands and paths.',
+      description: 'The first 1,000 of these files, by stage request and path.',
     }),
   }),
 });
@@ -134,9 +160,9 @@ const RemovedLibraryType = builder.objectRef<RemovedLibrary>('RemovedLibrary').i
 builder.mutationFields((t) => ({
   addLibrary: t.prismaField({
     type: 'Library',
-    description: 'Adds a tape system, which engines take up without a restart.',
+    description: 'Adds a library. Engines use it without a restart.',
     errors: { types: [InvalidInputError, ForbiddenError, NotFoundError] },
-    args: { input: t.arg({ type: AddLibraryInput, required: true, description: 'What it is.' }) },
+    args: { input: t.arg({ type: AddLibraryInput, required: true, description: 'The library to add.' }) },
     resolve: async (query, _root, { input }, ctx) => {
       const { id } = await addLibrary(ctx, { ...input, settings: parseSettings(input.settings) });
       return await readBack(listLibraries(ctx).one(id, query));
@@ -145,9 +171,9 @@ builder.mutationFields((t) => ({
   setLibrary: t.prismaField({
     type: 'Library',
     description:
-      'Changes a tape system, which engines follow without a restart: what they read from it just now they may give up, and read again.',
+      'Changes the settings of a library. Engines apply them without a restart, and may interrupt and repeat active reads.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
-    args: { input: t.arg({ type: SetLibraryInput, required: true, description: 'What it is to be.' }) },
+    args: { input: t.arg({ type: SetLibraryInput, required: true, description: 'The settings to change.' }) },
     resolve: async (query, _root, { input }, ctx) => {
       const { id } = await setLibrary(ctx, { ...input, settings: parseSettings(input.settings) });
       return await readBack(listLibraries(ctx).one(id, query));
@@ -155,20 +181,20 @@ builder.mutationFields((t) => ({
   }),
   removeLibrary: t.field({
     type: RemovedLibraryType,
-    description: 'Takes a tape system of which the catalogue has no files out of use for good.',
+    description: 'Removes a library that contains no files of the catalogue.',
     errors: { types: [InvalidInputError, NotFoundError, InUseError, ForbiddenError] },
     args: {
-      name: t.arg.string({ required: true, description: 'What it is called.' }),
+      name: t.arg.string({ required: true, description: 'The name of the library.' }),
       force: t.arg.boolean({
         description:
-          'Also where it was asked for files and cannot be told that nobody needs them: they are in the answer.',
+          'Whether to remove a library whose stage requests cannot be released, for example because the system no longer exists. The result lists their files.',
       }),
     },
     resolve: async (_root, { name, force }, ctx) => await removeLibrary(ctx, name, { force }),
   }),
 }));
 
-/** What was given is not told: it may hold a secret. */
+/** Parses library settings. The error does not quote them, because they may contain a secret. */
 function parseSettings(text: string | null | undefined): object {
   if (text === null || text === undefined) return {};
   let value: unknown;
@@ -182,30 +208,30 @@ function parseSettings(text: string | null | undefined): object {
 }
 
 const KeptCopyType = builder.objectRef<KeptCopy>('KeptCopy').implement({
-  description: 'A file that nobody needs any more, and that its library keeps on disk all the same.',
+  description: 'A file that Tapegate released and its library still keeps on disk.',
   fields: (t) => ({
-    path: t.exposeString('path', { description: 'Its logical path.' }),
+    path: t.exposeString('path', { description: 'The logical path.' }),
     size: t.expose('size', bigInt('Bytes.')),
-    until: t.expose('until', timeOrNull('When the library removes it; null: unknown.')),
+    until: t.expose('until', timeOrNull('When the library removes it. Null if unknown.')),
   }),
 });
 
 const StagingType = builder.objectRef<StagingFigures>('LibraryStaging').implement({
-  description: 'What is at a library that stages files for Tapegate.',
+  description: 'Files that a staging library is staging or has staged for Tapegate.',
   fields: (t) => ({
-    asked: t.exposeInt('asked', { description: 'Files that it was asked for, and that are on their way to its disk.' }),
-    ready: t.exposeInt('ready', { description: 'Files that can be read there.' }),
-    releasing: t.exposeInt('releasing', { description: 'Files of which it is to be told that nobody needs them.' }),
-    kept: t.exposeInt('kept', { description: 'Files that nobody needs, and that leave its disk by themselves.' }),
-    bytes: t.expose('bytes', bigInt('Of all these.')),
+    asked: t.exposeInt('asked', { description: 'The number of files with a stage request that are not on disk yet.' }),
+    ready: t.exposeInt('ready', { description: 'The number of files on disk that Tapegate can read.' }),
+    releasing: t.exposeInt('releasing', { description: 'The number of files that Tapegate is about to release.' }),
+    kept: t.exposeInt('kept', { description: 'The number of released files that are still on disk.' }),
+    bytes: t.expose('bytes', bigInt('The bytes of all these files.')),
     restUntil: t.expose(
       'restUntil',
-      timeOrNull('Until when it is left alone, since it could not answer, or not be read. Null: it is not.'),
+      timeOrNull('When the pause after failures of the library ends. Null if there is no pause.'),
     ),
-    problem: t.exposeString('problem', nullable('What it said then, for people.')),
+    problem: t.exposeString('problem', nullable('The error that caused the pause, for people.')),
     nextKept: t.expose('nextKept', {
       type: [KeptCopyType],
-      description: 'Of the files that are kept, those that leave first; 100 at most.',
+      description: 'The released files that leave the disk first. At most 100.',
     }),
   }),
 });
@@ -216,17 +242,17 @@ builder.prismaObjectField('Library', 'staging', (t) =>
   t.field({
     type: StagingType,
     nullable: true,
-    description: 'Of one that stages files: what is there for Tapegate. For viewers and operators.',
+    description: 'For a staging library, the state of its staged files. For viewers and operators.',
     resolve: async ({ id }, _args, ctx) => (await figures(ctx, id)) ?? null,
   }),
 );
 
 const UsageType = builder.objectRef<RequestUsage>('LibraryUsage').implement({
-  description: 'What a library was sent of one kind of request.',
+  description: 'The number of API requests of one kind that were sent to a library.',
   fields: (t) => ({
-    request: t.exposeString('request', { description: 'As the documentation of the system calls it: `GetObject`.' }),
-    sent: t.expose('sent', bigInt('How many, also those whose answers were lost.')),
-    bytes: t.expose('bytes', bigInt('Bytes of files that came with the answers.')),
+    request: t.exposeString('request', { description: 'The name of the API request, such as `GetObject`.' }),
+    sent: t.expose('sent', bigInt('The number of requests, including those whose response was lost.')),
+    bytes: t.expose('bytes', bigInt('The bytes of file contents in the responses.')),
   }),
 });
 
@@ -236,7 +262,7 @@ builder.prismaObjectField('Library', 'usage', (t) =>
   t.field({
     type: [UsageType],
     description:
-      'What it was sent since it was added, as far as that is counted (kind `s3`): what a bill is made of. It is some seconds behind. For viewers and operators.',
+      'The API requests sent to the library since it was added, for cost control. Only for libraries of type `s3`; a few seconds behind. For viewers and operators.',
     resolve: async ({ id }, _args, ctx) => (await usage(ctx, id)) ?? [],
   }),
 );

@@ -1,10 +1,10 @@
-/** The cost of list arguments, for the limit of complexity. */
+/** The cost of list arguments, for the complexity limit. */
 import { type GraphQLSchema, isObjectType } from 'graphql';
 
-/** What a field costs in the plugin of Pothos. */
+/** The cost of a field in Pothos' complexity plugin. */
 type Cost = number | { field?: number; multiplier?: number };
 
-/** Adds a tenth of the values in the list arguments of a field to its cost: each alias of the field reads them again. */
+/** Adds a tenth of the number of values in list arguments to the cost of a field, because each alias of the field reads them again. */
 export function chargeLists(schema: GraphQLSchema): GraphQLSchema {
   for (const type of Object.values(schema.getTypeMap())) {
     if (!isObjectType(type)) continue;
@@ -22,7 +22,7 @@ export function chargeLists(schema: GraphQLSchema): GraphQLSchema {
   return schema;
 }
 
-/** Counts the values of lists in arguments. The lists of this schema contain no further lists. */
+/** Returns the number of values in list arguments. The lists of this schema contain no further lists. */
 function countValues(args: unknown): number {
   if (Array.isArray(args)) return args.length;
   if (typeof args !== 'object' || args === null) return 0;

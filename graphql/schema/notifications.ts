@@ -1,4 +1,4 @@
-/** Webhooks: what is told to programs elsewhere, and what came of it. */
+/** Webhooks, their messages, and waiting emails. */
 import { ForbiddenError, InvalidInputError, NotFoundError, UnknownUserError } from '../../src/core/errors.js';
 import { listWaitingMail, type MailWait, type WaitingMail } from '../../src/domain/notifications/mail/outbox.js';
 import { eventTypes } from '../../src/domain/notifications/webhooks/news.js';
@@ -19,147 +19,152 @@ import { builder, describeValues, nullable, pageComplexity, time, timeOrNull } f
 import { resolveBigIdPage, resolveIdPage } from './pages.js';
 
 const EventType = builder.enumType('WebhookEvent', {
-  description: 'What a webhook may be told of.',
+  description: 'An event that a webhook can receive.',
   values: describeValues<WebhookEvent>({
     REQUEST_STARTED: `\`${eventTypes.REQUEST_STARTED}\`: the first recall of a request began.`,
-    REQUEST_FIRST_FILE: `\`${eventTypes.REQUEST_FIRST_FILE}\`: the first file of a request can be read.`,
-    REQUEST_FINISHED: `\`${eventTypes.REQUEST_FINISHED}\`: each file of a request is on disk; again, where more were to come since.`,
-    REQUEST_FAILED: `\`${eventTypes.REQUEST_FAILED}\`: nothing is left to do for a request, and some of its files have failed.`,
-    REQUEST_EXPIRING: `\`${eventTypes.REQUEST_EXPIRING}\`: a request has a short time to its retention; once for each retention.`,
-    REQUEST_ENDED: `\`${eventTypes.REQUEST_ENDED}\`: a request has expired, or was cancelled.`,
-    QUOTA_NEARLY_FULL: `\`${eventTypes.QUOTA_NEARLY_FULL}\`: nine tenths of a quota are used; again once it had room in between.`,
+    REQUEST_FIRST_FILE: `\`${eventTypes.REQUEST_FIRST_FILE}\`: the first file of a request is on disk.`,
+    REQUEST_FINISHED: `\`${eventTypes.REQUEST_FINISHED}\`: all files of a request are on disk. Sent again when files that joined later are on disk.`,
+    REQUEST_FAILED: `\`${eventTypes.REQUEST_FAILED}\`: no work is left for a request, and some of its files failed.`,
+    REQUEST_EXPIRING: `\`${eventTypes.REQUEST_EXPIRING}\`: a request expires soon. Sent once for each retention.`,
+    REQUEST_ENDED: `\`${eventTypes.REQUEST_ENDED}\`: a request expired or was cancelled.`,
+    QUOTA_NEARLY_FULL: `\`${eventTypes.QUOTA_NEARLY_FULL}\`: 90 % of a quota are used. Sent again after the use was lower in between.`,
   }),
 });
 
 const StateType = builder.enumType('WebhookMessageState', {
-  description: 'What came of a message.',
+  description: 'The delivery state of a webhook message.',
   values: describeValues<WebhookMessageState>({
-    PENDING: 'It is to be sent, or tried again.',
-    SENT: 'Its receiver has taken it.',
-    GIVEN_UP: 'It was refused for days. Switching the webhook on has it tried again.',
+    PENDING: 'Waiting for delivery or for a retry.',
+    SENT: 'Accepted by the receiver.',
+    GIVEN_UP: 'The receiver did not accept it for days. Enabling the webhook retries it.',
   }),
 });
 
 const WebhookType = builder.objectRef<ShownWebhook>('Webhook').implement({
-  description: 'A URL that is told of the requests of a quota, or of all.',
+  description: 'A URL that receives events about the requests of one quota, or of all quotas.',
   fields: (t) => ({
-    webhookId: t.exposeInt('id', { description: 'For `setWebhook` and the others.' }),
-    user: t.exposeString('user', nullable('Of the quota; null: it is told of all.')),
-    url: t.exposeString('url', { description: 'What is called.' }),
-    events: t.expose('events', { type: [EventType], description: 'Of what it is told.' }),
-    note: t.exposeString('note', { description: 'For people; may be empty.' }),
-    madeAt: t.expose('madeAt', time('When it was made.')),
-    madeBy: t.exposeString('madeBy', { description: 'Who has made it.' }),
-    isEnabled: t.boolean({ description: 'It is on.', resolve: ({ disabledAt }) => disabledAt === null }),
+    webhookId: t.exposeInt('id', { description: 'The id for mutations of webhooks.' }),
+    user: t.exposeString('user', nullable('The user of the quota. Null if the webhook receives events of all quotas.')),
+    url: t.exposeString('url', { description: 'The URL that receives the messages.' }),
+    events: t.expose('events', { type: [EventType], description: 'The events that the webhook receives.' }),
+    note: t.exposeString('note', { description: 'A note, for people. May be empty.' }),
+    madeAt: t.expose('madeAt', time('When the webhook was created.')),
+    madeBy: t.exposeString('madeBy', { description: 'The name of the caller that created the webhook.' }),
+    isEnabled: t.boolean({
+      description: 'Whether the webhook is enabled.',
+      resolve: ({ disabledAt }) => disabledAt === null,
+    }),
     disabledAt: t.expose(
       'disabledAt',
-      timeOrNull('When it was switched off, by somebody or for its failures; null: it is on.'),
+      timeOrNull('When a user or repeated failures disabled the webhook. Null if it is enabled.'),
     ),
-    disabledReason: t.exposeString('disabledReason', nullable('Why it was switched off.')),
-    failingSince: t.expose('failingSince', timeOrNull('Since when it takes nothing; null: it does.')),
-    failures: t.exposeInt('failures', { description: 'Tries in a row that have failed.' }),
-    lastError: t.exposeString('lastError', nullable('Why the last one did.')),
-    sentAt: t.expose('sentAt', timeOrNull('When it took a message last.')),
-    nextTryAt: t.expose('nextTryAt', time('It is called no earlier.')),
-    waiting: t.exposeInt('waiting', { description: 'Messages that are still to be sent.' }),
+    disabledReason: t.exposeString('disabledReason', nullable('Why the webhook was disabled.')),
+    failingSince: t.expose(
+      'failingSince',
+      timeOrNull('When the current series of failures began. Null if the last delivery succeeded.'),
+    ),
+    failures: t.exposeInt('failures', { description: 'The number of consecutive failures.' }),
+    lastError: t.exposeString('lastError', nullable('The last error.')),
+    sentAt: t.expose('sentAt', timeOrNull('When the last message was delivered.')),
+    nextTryAt: t.expose('nextTryAt', time('The earliest time of the next delivery.')),
+    waiting: t.exposeInt('waiting', { description: 'The number of messages that wait for delivery.' }),
   }),
 });
 
 const MessageType = builder.objectRef<ShownMessage>('WebhookMessage').implement({
-  description: 'What a webhook was told, or is to be told. Messages are kept for 30 days.',
+  description: 'A message to a webhook. Messages are kept for 30 days.',
   fields: (t) => ({
     messageId: t.exposeString('messageId', {
-      description: '`webhook-id`, by which its receiver knows one that comes twice.',
+      description: 'The `webhook-id` header, by which the receiver recognizes a duplicate.',
     }),
-    type: t.exposeString('type', { description: 'Such as `request.finished`.' }),
-    requestId: t.exposeInt('requestId', nullable('Of what it tells.')),
-    body: t.exposeString('body', { description: 'The JSON, exactly as it goes out.' }),
-    state: t.expose('state', { type: StateType, description: 'What came of it.' }),
-    attempts: t.exposeInt('attempts', { description: 'How often it was tried.' }),
-    createdAt: t.expose('createdAt', time('When it was written.')),
+    type: t.exposeString('type', { description: 'The event type, such as `request.finished`.' }),
+    requestId: t.exposeInt('requestId', nullable('The request that the message is about.')),
+    body: t.exposeString('body', { description: 'The exact JSON body.' }),
+    state: t.expose('state', { type: StateType, description: 'The delivery state.' }),
+    attempts: t.exposeInt('attempts', { description: 'The number of delivery attempts.' }),
+    createdAt: t.expose('createdAt', time('When the message was created.')),
     nextTryAt: t.field({
-      ...timeOrNull('It is tried no earlier; null where it is not any more.'),
+      ...timeOrNull('The earliest time of the next delivery attempt. Null if none will follow.'),
       resolve: ({ state, nextTryAt }) => (state === 'PENDING' ? nextTryAt : null),
     }),
-    sentAt: t.expose('sentAt', timeOrNull('When its receiver took it.')),
-    lastError: t.exposeString('lastError', nullable('Why the last try failed.')),
+    sentAt: t.expose('sentAt', timeOrNull('When the receiver accepted the message.')),
+    lastError: t.exposeString('lastError', nullable('The last error.')),
   }),
 });
 
 const WithSecretType = builder.objectRef<WebhookWithSecret>('WebhookWithSecret').implement({
-  description: 'A webhook and its secret, which was made just now.',
+  description: 'A webhook with its new secret.',
   fields: (t) => ({
     webhook: t.expose('webhook', { type: WebhookType, description: 'The webhook.' }),
     secret: t.exposeString('secret', {
-      description: 'For its receiver, who checks signatures with it: nobody can be shown it again.',
+      description: 'The secret, with which the receiver checks signatures. It cannot be shown again.',
     }),
   }),
 });
 
 const CreateInput = builder.inputType('CreateWebhookInput', {
-  description: 'What is to be told of what.',
+  description: 'Input of `createWebhook`.',
   fields: (t) => ({
     quota: t.string({
-      description: 'The user whose requests it is told of; unless given, those of all, for operators.',
+      description: 'The user of the quota. By default, all quotas; only for operators.',
     }),
     url: t.string({
       required: true,
-      description: 'What is called: https, and no address of a private network that the site has not listed.',
+      description: 'An https URL. The site must allow addresses of private networks.',
     }),
-    events: t.field({ type: [EventType], description: 'Of what it is told; of all unless given.' }),
-    note: t.string({ description: 'For people.' }),
+    events: t.field({ type: [EventType], description: 'The events to receive. Default: all events.' }),
+    note: t.string({ description: 'A note, for people.' }),
   }),
 });
 
 const SetInput = builder.inputType('SetWebhookInput', {
-  description: 'What is to change of a webhook; the rest stays.',
+  description: 'Input of `setWebhook`. Omitted fields stay unchanged.',
   fields: (t) => ({
-    id: t.int({ required: true, description: 'Its `webhookId`.' }),
-    url: t.string({ description: 'What is called from now on, also for messages that wait.' }),
-    events: t.field({ type: [EventType], description: 'Of what it is told.' }),
-    note: t.string({ description: 'For people.' }),
+    id: t.int({ required: true, description: 'The `webhookId` of the webhook.' }),
+    url: t.string({ description: 'The new URL, also for waiting messages.' }),
+    events: t.field({ type: [EventType], description: 'The events to receive.' }),
+    note: t.string({ description: 'A note, for people.' }),
     isEnabled: t.boolean({
       description:
-        'Off: it is told nothing, and what happens meanwhile is not kept for it. On: what waits, and what was given up, is sent.',
+        'False disables the webhook: no messages are created meanwhile. True enables it: waiting and undelivered messages are sent.',
     }),
   }),
 });
 
-const idArg = 'Its `webhookId`.';
+const idArg = 'The `webhookId` of the webhook.';
 
 builder.mutationFields((t) => ({
   createWebhook: t.field({
     type: WithSecretType,
-    description: 'Has a URL told of the requests of a quota, from now on, and shows its secret, once.',
+    description: 'Creates a webhook and returns its secret once.',
     errors: { types: [InvalidInputError, NotFoundError, UnknownUserError, ForbiddenError] },
-    args: { input: t.arg({ type: CreateInput, required: true, description: 'Which one.' }) },
+    args: { input: t.arg({ type: CreateInput, required: true, description: 'The webhook to create.' }) },
     resolve: (_root, { input }, ctx) => createWebhook(ctx, input),
   }),
   setWebhook: t.field({
     type: WebhookType,
-    description: 'Changes a webhook, or switches it off or on.',
+    description: 'Changes, enables or disables a webhook.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
-    args: { input: t.arg({ type: SetInput, required: true, description: 'What changes.' }) },
+    args: { input: t.arg({ type: SetInput, required: true, description: 'The fields to change.' }) },
     resolve: (_root, { input }, ctx) => setWebhook(ctx, input),
   }),
   rotateWebhookSecret: t.field({
     type: WithSecretType,
-    description: 'Exchanges the secret of a webhook. For a day messages are signed with both.',
+    description: 'Replaces the secret of a webhook. Messages are signed with both secrets for one day.',
     errors: { types: [NotFoundError, ForbiddenError] },
     args: { id: t.arg.int({ required: true, description: idArg }) },
     resolve: (_root, { id }, ctx) => rotateWebhookSecret(ctx, id),
   }),
   testWebhook: t.field({
     type: WebhookType,
-    description:
-      'Sends a webhook a `webhook.test`, unless one waits to be sent; `webhookMessages` has what came of it.',
+    description: 'Sends a `webhook.test` message, unless one is waiting. `webhookMessages` shows the result.',
     errors: { types: [NotFoundError, ForbiddenError] },
     args: { id: t.arg.int({ required: true, description: idArg }) },
     resolve: (_root, { id }, ctx) => testWebhook(ctx, id),
   }),
   removeWebhook: t.field({
     type: WebhookType,
-    description: 'Removes a webhook, with what it was still to be told.',
+    description: 'Removes a webhook and its messages.',
     errors: { types: [NotFoundError, ForbiddenError] },
     args: { id: t.arg.int({ required: true, description: idArg }) },
     resolve: (_root, { id }, ctx) => removeWebhook(ctx, id),
@@ -167,48 +172,51 @@ builder.mutationFields((t) => ({
 }));
 
 const meanings: Record<MailWait, string> = {
-  ENGINE: 'For an engine with a mail server (`SMTP_URL`), which sends it at once.',
-  RETRY: 'For its next try, or the end of this one.',
-  USER_RATE: 'For its turn: the user has had the letters of a minute (half of `TAPEGATE_MAIL_RATE`).',
-  RATE: 'For its turn: all users together have had the letters of a minute (`TAPEGATE_MAIL_RATE`).',
+  ENGINE: 'An engine with a mail server (`SMTP_URL`).',
+  RETRY: 'The next attempt, or the end of the current one.',
+  USER_RATE: 'The rate limit of the user: half of `TAPEGATE_MAIL_RATE`.',
+  RATE: 'The rate limit of the site: `TAPEGATE_MAIL_RATE`.',
 };
 
 const MailWaitType = builder.enumType('MailWait', {
-  description: 'What a letter waits for.',
+  description: 'The cause of the delay of an email.',
   values: describeValues(meanings),
 });
 
 const WaitingMailType = builder.objectRef<WaitingMail>('WaitingMail').implement({
   description:
-    'Letters of a user that wait to be sent, in order and each once. If no engine with `SMTP_URL` was seen for 7 days, an engine without it writes them to its log instead.',
+    'Emails to a user that wait to be sent. If no engine with `SMTP_URL` was seen for 7 days, an engine without it logs them instead.',
   fields: (t) => ({
-    user: t.exposeString('user', { description: 'Whose requests they are about.' }),
-    letters: t.exposeInt('letters', { description: 'How many wait.' }),
-    since: t.expose('since', time('When the oldest of them was written.')),
-    waitsFor: t.expose('waitsFor', { type: MailWaitType, description: 'What the first of them waits for.' }),
-    nextAt: t.expose('nextAt', time('The first of them is sent no earlier.')),
-    lastError: t.exposeString('lastError', nullable('Why the last try of that one failed; null before one has.')),
+    user: t.exposeString('user', { description: 'The user whose requests the emails are about.' }),
+    letters: t.exposeInt('letters', { description: 'The number of waiting emails.' }),
+    since: t.expose('since', time('When the oldest waiting email was created.')),
+    waitsFor: t.expose('waitsFor', { type: MailWaitType, description: 'The cause of the delay of the first email.' }),
+    nextAt: t.expose('nextAt', time('The earliest time at which the first email is sent.')),
+    lastError: t.exposeString(
+      'lastError',
+      nullable('The last error of the first email. Null if no attempt has failed.'),
+    ),
   }),
 });
 
 builder.queryFields((t) => ({
   webhooks: t.connection({
     type: WebhookType,
-    description: 'The webhooks of the quotas that the caller manages, and for operators all; oldest first.',
+    description: 'Returns the webhooks of quotas that the caller manages, oldest first. For operators, all webhooks.',
     complexity: pageComplexity,
     resolve: (_root, args, ctx) => resolveIdPage(args, 'Webhook', (page) => listWebhooks(ctx, page)),
   }),
   webhookMessages: t.connection({
     type: MessageType,
-    description: 'What a webhook was told of late, and is to be told; newest first.',
+    description: 'Returns the sent and waiting messages of a webhook, newest first.',
     complexity: pageComplexity,
-    args: { webhookId: t.arg.int({ required: true, description: 'Of the webhook.' }) },
+    args: { webhookId: t.arg.int({ required: true, description: 'The `webhookId` of the webhook.' }) },
     resolve: (_root, { webhookId, ...args }, ctx) =>
       resolveBigIdPage(args, 'WebhookMessage', (page) => listWebhookMessages(ctx, { webhookId, ...page })),
   }),
   waitingMail: t.connection({
     type: WaitingMailType,
-    description: 'The users with letters that wait to be sent, in the order of their quotas.',
+    description: 'Returns the users with emails that wait to be sent, in the order of their quotas.',
     complexity: pageComplexity,
     resolve: (_root, args, ctx) => resolveIdPage(args, 'mail', (page) => listWaitingMail(ctx, page)),
   }),

@@ -1,4 +1,4 @@
-/** What all connections have in common: arguments that say two things are refused, and an empty page leads on. */
+/** A plugin for all connections: checks page arguments, and gives an empty page a cursor to continue from. */
 import SchemaBuilder, { BasePlugin, type PothosOutputFieldConfig, type SchemaTypes } from '@pothos/core';
 import type { DefaultConnectionArguments } from '@pothos/plugin-relay';
 import { GraphQLError, type GraphQLFieldResolver } from 'graphql';
@@ -18,11 +18,11 @@ interface ConnectionShape {
   pageInfo: { startCursor: unknown; endCursor: unknown };
 }
 
-/** Wraps every field that takes `first` and `last`, and describes `totalCount`, which its makers do not. */
+/** Wraps every field with `first` and `last`, and describes `totalCount`. */
 class PageArgumentsPlugin<Types extends SchemaTypes> extends BasePlugin<Types> {
   override onOutputFieldConfig(field: PothosOutputFieldConfig<Types>): PothosOutputFieldConfig<Types> {
     if (field.name !== 'totalCount') return field;
-    return { ...field, description: 'How many there are on all pages; counted only where it is asked for.' };
+    return { ...field, description: 'The total number of items in the list, counted only if selected.' };
   }
 
   override wrapResolve(
@@ -36,11 +36,11 @@ class PageArgumentsPlugin<Types extends SchemaTypes> extends BasePlugin<Types> {
       }
       for (const name of ['first', 'last'] as const) {
         const value = given[name];
-        if (value != null && value < 0) throw badArgument(`${name} must not be negative, as ${value} is`);
+        if (value != null && value < 0) throw badArgument(`${name} must not be negative, not ${value}`);
       }
       const page = (await resolver(root, given, ctx, info)) as ConnectionShape;
       if (page.edges.length === 0) {
-        // who asks again from here gets what has come meanwhile, and not the whole list
+        // a client that continues from here gets only newer items, instead of the whole list
         page.pageInfo.startCursor = page.pageInfo.endCursor = given.after ?? given.before ?? null;
       }
       return page;

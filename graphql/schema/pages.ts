@@ -1,5 +1,5 @@
 /**
- * Pages of lists, and batches of values, instead of Prisma's: Prisma reads an inner list whole, and finds nothing after
+ * Pages of lists and batches of values, in place of Prisma's: Prisma reads a nested list whole, and finds nothing after
  * a cursor whose row has left the list.
  */
 import { formatPrismaCursor, parsePrismaCursor } from '@pothos/plugin-prisma';
@@ -17,7 +17,7 @@ import { MAX_PAGE_SIZE, PAGE_SIZE } from './builder.js';
 
 interface Cursors<Key> {
   write(key: Key): string;
-  /** @throws GraphQLError if it is not a cursor of this list */
+  /** @throws GraphQLError if the cursor belongs to another list */
   read(cursor: string): Key;
 }
 
@@ -65,7 +65,7 @@ export function resolveCursorPage<Row extends object, Key>(
   );
 }
 
-/** @param list its name in cursors */
+/** @param list name of the list in cursors */
 export const resolveIdPage = <Row extends { id: number }>(
   args: DefaultConnectionArguments,
   list: string,
@@ -84,7 +84,7 @@ function badCursor(cursor: unknown): GraphQLError {
 
 interface InnerPages<Row> {
   descending?: boolean;
-  /** Reads a page of each parent by one statement. Must be the same function for the same columns. */
+  /** Reads a page of each parent in one statement. Must be the same function for the same columns. */
   read(ctx: Context, parentIds: readonly number[], wish: PageWish): Promise<Map<number, PageItem<Row>[]>>;
 }
 
@@ -94,7 +94,7 @@ type PageReader = (ctx: Context, parentId: number) => Promise<PageItem<unknown>[
 
 type ByField = Map<object | undefined, PageReader>;
 
-/** Page readers of a request by what they read, and by field: one reads the pages for all parents. */
+/** Page readers of an HTTP request, by what they read and by field. One reader reads the pages of all parents. */
 const readers = new WeakMap<Context, Map<object, ByField>>();
 
 export async function resolveInnerPage<Row>(
@@ -193,15 +193,15 @@ export function pageOf<Row extends object>(
   rows: readonly Row[],
   keyOf: (row: Row) => RowKey,
 ) {
-  /** A cursor follows its row, or marks the position of its key once the row has gone. */
-  const keyNow = (key: RowKey) => {
+  /** Returns the current key of a cursor's row, or the key in the cursor if the row no longer exists. */
+  const currentKey = (key: RowKey) => {
     const row = rows.find((each) => isSame(keyOf(each), key));
     return row ? keyOf(row) : key;
   };
   return resolveCursorPage(args, rowCursors, {
     keyOf,
     find: async ({ before, after, limit, inverted }) => {
-      const [low, high] = [after && keyNow(after), before && keyNow(before)];
+      const [low, high] = [after && currentKey(after), before && currentKey(before)];
       const within = rows
         .filter((row) => !low || compareKeys(keyOf(row), low) > 0)
         .filter((row) => !high || compareKeys(keyOf(row), high) < 0);
@@ -250,7 +250,7 @@ export function selectedNames({ fieldNodes, fragments }: GraphQLResolveInfo, ...
         if (each.kind === Kind.FIELD) fields.push(each);
         else {
           const fragment = each.kind === Kind.INLINE_FRAGMENT ? each : fragments[each.name.value];
-          if (fragment) sets.add(fragment.selectionSet); // visited after the others
+          if (fragment) sets.add(fragment.selectionSet); // visited after the other fields
         }
       }
     }
@@ -261,7 +261,7 @@ export function selectedNames({ fieldNodes, fragments }: GraphQLResolveInfo, ...
 }
 
 /**
- * Returns a batching loader: it reads all keys of one turn of the event loop by one call. It caches nothing, so that a
+ * Returns a batching loader, which reads all keys of one turn of the event loop in one call. It caches nothing, so that a
  * mutation's response shows its change.
  * @param load returns the values by key; keys may be missing
  */

@@ -1,4 +1,4 @@
-/** The plan: drives, the queue by volume, and where a request stands in it. */
+/** The plan: drives, the queue of volumes, and positions and estimated ends of requests. */
 import { cancellable } from '../../src/core/cancellable.js';
 import { ForbiddenError, InvalidInputError, UnknownUserError } from '../../src/core/errors.js';
 import { timeOf } from '../../src/core/time.js';
@@ -17,107 +17,114 @@ import { bigInt, builder, describeValues, nullable, pageComplexity, time, timeOr
 import { createBatch, pageOf } from './pages.js';
 import { CreateRequestInput } from './requests.js';
 
-/** Reading the plan looks at the whole queue. */
+/** Computing the plan reads the whole queue. */
 const PLAN_COMPLEXITY = 500;
 
 const formatTime = (seconds: number | null) => (seconds === null ? null : timeOf(seconds));
 
 const EndRangeType = builder.objectRef<EndRange>('EndRange').implement({
-  description: 'When it may be done. The cost model knows neither what breaks nor who comes next.',
+  description: 'An estimate of when a request will finish. It considers neither failures nor later requests.',
   fields: (t) => ({
     earliest: t.field({
-      ...time('If the drives did nothing else, and libraries that stage files were as quick as they can be.'),
+      ...time('The end if drives read nothing else, and staging libraries deliver as fast as they ever did.'),
       resolve: (range) => timeOf(range.earliest),
     }),
     planned: t.field({
-      ...time('By the plan, with the queue as it is, and what files have taken at libraries that stage them.'),
+      ...time(
+        'The end according to the plan for the current queue, with the usual delivery times of staging libraries.',
+      ),
       resolve: (range) => timeOf(range.planned),
     }),
     latest: t.field({
-      ...time('What nine of ten requests keep when many ask at once, with all that comes after them.'),
+      ...time('Nine of ten requests finish before this time, even when many requests are made at once.'),
       resolve: (range) => timeOf(range.latest),
     }),
   }),
 });
 
-const END_UNKNOWN =
-  'Why no end can be told, for people, where that is because of a library that stages files; null: for another reason, or it is told.';
+const END_UNKNOWN = 'The reason, for people, if a staging library makes the end unknown. Null otherwise.';
 
 const PlanDriveType = builder.objectRef<PlanDrive>('PlanDrive').implement({
-  description: 'What a drive does just now.',
+  description: 'The current state of a drive.',
   fields: (t) => ({
-    name: t.exposeString('name', { description: 'As the engine calls it.' }),
-    isClaimed: t.exposeBoolean('isClaimed', { description: 'An engine that lives holds it.' }),
-    host: t.exposeString('host', nullable('Where its engine runs; for viewers and operators.')),
-    library: t.exposeString('library', { description: 'The name of its library.' }),
-    isOpen: t.exposeBoolean('isOpen', { description: 'Neither it nor its library is out of service.' }),
-    volume: t.exposeString('volume', nullable('The volume that it has mounted; null: none.')),
-    filesRunning: t.exposeInt('filesRunning', { description: 'Files that it has in hand.' }),
-    bytesRunning: t.expose('bytesRunning', bigInt('Bytes that it has in hand.')),
+    name: t.exposeString('name', { description: 'The name of the drive in its engine.' }),
+    isClaimed: t.exposeBoolean('isClaimed', { description: 'Whether a running engine claims the drive.' }),
+    host: t.exposeString('host', nullable('The host of its engine. For viewers and operators.')),
+    library: t.exposeString('library', { description: 'The name of the library.' }),
+    isOpen: t.exposeBoolean('isOpen', { description: 'Whether neither the drive nor its library is suspended.' }),
+    volume: t.exposeString('volume', nullable('The mounted volume. Null if there is none.')),
+    filesRunning: t.exposeInt('filesRunning', { description: 'The number of active files.' }),
+    bytesRunning: t.expose('bytesRunning', bigInt('The active bytes.')),
     rate: t.exposeFloat(
       'rate',
-      nullable('Bytes a second that it has read of late; null: no engine has it, or one that does not say.'),
+      nullable(
+        'The recent read rate in bytes per second. Null if no engine claims the drive, or the engine is too old to report a rate.',
+      ),
     ),
   }),
 });
 
 const PlanUserType = builder.objectRef<PlanUser>('PlanUser').implement({
-  description: 'What one user waits for on a volume.',
+  description: 'The files of one user that wait on a volume.',
   fields: (t) => ({
-    user: t.exposeString('user', { description: 'Who waits.' }),
-    files: t.exposeInt('files', { description: 'Files that the user waits for there.' }),
-    bytes: t.expose('bytes', bigInt('Bytes of these.')),
-    oldest: t.expose('oldest', time('When the oldest of them was asked for.')),
-    priority: t.exposeInt('priority', { description: 'The highest among them.' }),
+    user: t.exposeString('user', { description: 'The name of the user.' }),
+    files: t.exposeInt('files', { description: 'The number of files.' }),
+    bytes: t.expose('bytes', bigInt('The bytes of these files.')),
+    oldest: t.expose('oldest', time('When the oldest of these files was requested.')),
+    priority: t.exposeInt('priority', { description: 'The highest priority of these files.' }),
   }),
 });
 
 const PlanVolumeType = builder.objectRef<PlanVolume>('PlanVolume').implement({
-  description: 'A volume with work.',
+  description: 'A volume with files to recall.',
   fields: (t) => ({
-    place: t.exposeInt('place', nullable('From 1 on; null when no drive can come to it.')),
-    volume: t.exposeString('volume', { description: 'Its name.' }),
-    library: t.exposeString('library', { description: 'The name of its library.' }),
+    place: t.exposeInt('place', nullable('The position in the queue, from 1. Null if no drive can mount the volume.')),
+    volume: t.exposeString('volume', { description: 'The name of the volume.' }),
+    library: t.exposeString('library', { description: 'The name of the library.' }),
     medium: t.exposeString('medium', {
-      description: 'The cost model that the plan goes by: `lto-8`, `lto-9` or `linear`.',
+      description: 'The cost model of the volume: `lto-8`, `lto-9` or `linear`.',
     }),
-    files: t.exposeInt('files', { description: 'Files that wait on it.' }),
-    bytes: t.expose('bytes', bigInt('Bytes of these.')),
-    users: t.expose('users', { type: [PlanUserType], description: 'Who waits for them.' }),
-    drive: t.exposeString('drive', nullable('The drive that has it mounted or will come to it first; null: none can.')),
-    isMounted: t.exposeBoolean('isMounted', { description: 'A drive has it now.' }),
-    reason: t.exposeString('reason', nullable('For people: why it stands there; null: there is nothing to tell.')),
+    files: t.exposeInt('files', { description: 'The number of waiting files.' }),
+    bytes: t.expose('bytes', bigInt('The bytes of these files.')),
+    users: t.expose('users', { type: [PlanUserType], description: 'The users who wait for these files.' }),
+    drive: t.exposeString(
+      'drive',
+      nullable('The drive that has mounted the volume, or will mount it first. Null if no drive can.'),
+    ),
+    isMounted: t.exposeBoolean('isMounted', { description: 'Whether a drive has mounted the volume.' }),
+    reason: t.exposeString('reason', nullable('The reason for its position, for people. May be null.')),
     problem: t.exposeString(
       'problem',
-      nullable('For people: why drives leave it alone for a while; null: they do not.'),
+      nullable('The reason why drives skip the volume for a while, for people. Null if they do not.'),
     ),
     start: t.field({
-      ...timeOrNull('When a drive comes to it by the plan; null: none can.'),
+      ...timeOrNull('When a drive is planned to mount the volume. Null if no drive can.'),
       resolve: (volume) => formatTime(volume.start),
     }),
     end: t.field({
-      ...timeOrNull('When the last of its files is read by the plan; null: no drive can come to it.'),
+      ...timeOrNull('When its last file is planned to be read. Null if no drive can mount the volume.'),
       resolve: (volume) => formatTime(volume.end),
     }),
   }),
 });
 
 const PlanType = builder.objectRef<Plan>('Plan').implement({
-  description: 'What the drives do and will do, made from the same queue and by the same rules as their choices.',
+  description:
+    'The current and planned work of the drives, from the same queue and rules by which drives choose volumes.',
   fields: (t) => ({
     at: t.field({ ...time('When the plan was made.'), resolve: (plan) => timeOf(plan.now) }),
     drives: t.expose('drives', { type: [PlanDriveType], description: 'All drives of the site.' }),
     filesWaiting: t.int({
-      description: 'Files that wait on all volumes.',
+      description: 'The number of waiting files on all volumes.',
       resolve: (plan) => plan.volumes.reduce((sum, volume) => sum + volume.files, 0),
     }),
     bytesWaiting: t.field({
-      ...bigInt('Bytes of these.'),
+      ...bigInt('The bytes of these files.'),
       resolve: (plan) => plan.volumes.reduce((sum, volume) => sum + volume.bytes, 0n),
     }),
     queue: t.connection({
       type: PlanVolumeType,
-      description: 'The volumes with work, in the order in which drives come to them.',
+      description: 'The volumes with files to recall, in planned order.',
       complexity: pageComplexity,
       resolve: (plan, args) => pageOf(args, plan.volumes, ({ start, volume }) => [start, volume]),
     }),
@@ -125,38 +132,47 @@ const PlanType = builder.objectRef<Plan>('Plan').implement({
 });
 
 const WaitingReasonType = builder.enumType('WaitingReason', {
-  description: 'Why files wait.',
+  description: 'A reason why files wait.',
   values: describeValues<keyof typeof waitingReasons>(waitingReasons, '.'),
 });
 
 const WaitingPartType = builder.objectRef<WaitingPart>('WaitingPart').implement({
   description: 'Files of a request that wait on one volume for one reason.',
   fields: (t) => ({
-    volume: t.exposeString('volume', nullable('Its name; null: the catalogue knows no volume of them.')),
-    place: t.exposeInt('place', nullable('Of the volume in the queue, from 1 on; null: it has none.')),
-    reason: t.expose('reason', { type: WaitingReasonType, description: 'Why they wait.' }),
+    volume: t.exposeString(
+      'volume',
+      nullable('The name of the volume. Null if the catalogue contains no volume for the files.'),
+    ),
+    place: t.exposeInt('place', nullable('The position of the volume in the queue, from 1. Null if it is not queued.')),
+    reason: t.expose('reason', { type: WaitingReasonType, description: 'Why the files wait.' }),
     explanation: t.exposeString('explanation', {
-      description: 'The same for people, with the words of an operator or of the last error.',
+      description: 'The reason, for people, with the note of an operator or the last error.',
     }),
-    files: t.exposeInt('files', { description: 'How many.' }),
-    bytes: t.expose('bytes', bigInt('Bytes of these.')),
-    nextTry: t.expose('nextTry', timeOrNull('None of them is tried again before; null: at any time.')),
+    files: t.exposeInt('files', { description: 'The number of files.' }),
+    bytes: t.expose('bytes', bigInt('The bytes of these files.')),
+    nextTry: t.expose(
+      'nextTry',
+      timeOrNull('The earliest time of the next attempt. Null if it does not depend on time.'),
+    ),
   }),
 });
 
 const WaitingType = builder.objectRef<Waiting>('Waiting').implement({
-  description: 'Where a request stands in the plan.',
+  description: 'The position of a request in the plan, and why its files wait.',
   fields: (t) => ({
     at: t.field({
-      ...time('When this was read, by the clock that the other times go by.'),
+      ...time('When the plan was read.'),
       resolve: (waiting) => timeOf(waiting.at),
     }),
-    files: t.exposeInt('files', { description: 'Files that wait.' }),
-    bytes: t.expose('bytes', bigInt('Bytes of these.')),
-    place: t.exposeInt('place', nullable('Of its next volume in the queue, from 1 on; null: it has none there.')),
+    files: t.exposeInt('files', { description: 'The number of waiting files.' }),
+    bytes: t.expose('bytes', bigInt('The bytes of these files.')),
+    place: t.exposeInt(
+      'place',
+      nullable('The position of its next volume in the queue, from 1. Null if none is queued.'),
+    ),
     parts: t.connection({
       type: WaitingPartType,
-      description: 'By volume and reason, in order of their places.',
+      description: 'The waiting files by volume and reason, in queue order.',
       complexity: pageComplexity,
       resolve: (waiting, args) =>
         pageOf(args, waiting.parts, ({ place, volume, reason }) => [place, volume ?? '', reason]),
@@ -165,7 +181,7 @@ const WaitingType = builder.objectRef<Waiting>('Waiting').implement({
       type: EndRangeType,
       nullable: true,
       description:
-        'Null when it cannot be told: something is out of service, no restore disk has room, no engine works, one has yet to look whether a changed copy is there, or nobody knows how long a library takes that stages files.',
+        'The estimated end. Null if it is unknown: something is suspended, no restore disk has room, no engine is running, an engine has not checked a changed copy, or a staging library has an unknown delivery time.',
     }),
     endUnknown: t.exposeString('endUnknown', nullable(END_UNKNOWN)),
   }),
@@ -177,22 +193,22 @@ builder.prismaObjectField('Request', 'waiting', (t) =>
   t.field({
     type: WaitingType,
     nullable: true,
-    description: 'Where it stands in the plan, and why; null when no file of it waits.',
+    description: 'Its position in the plan and why its files wait. Null if no file waits.',
     complexity: PLAN_COMPLEXITY,
     resolve: async ({ id }, _args, ctx) => (await waitingOf(ctx, id)) ?? null,
   }),
 );
 
 const RequestEndType = builder.objectRef<RequestEnd>('RequestEnd').implement({
-  description: 'When a request will be done, as far as it can be told.',
+  description: 'The estimated end of a request.',
   fields: (t) => ({
-    requestId: t.exposeInt('requestId', { description: 'The id that REST knows.' }),
-    at: t.expose('at', time('When this was told.')),
+    requestId: t.exposeInt('requestId', { description: 'The id of the request.' }),
+    at: t.expose('at', time('When the estimate was made.')),
     end: t.expose('end', {
       type: EndRangeType,
       nullable: true,
       description:
-        'Null when it cannot be told: something is out of service, no engine works, or nothing is left to wait for.',
+        'The estimated end. Null if it is unknown, for example because something is suspended or no engine is running, or if no file waits.',
     }),
   }),
 });
@@ -201,15 +217,15 @@ builder.subscriptionFields((t) => ({
   requestEnd: t.field({
     type: RequestEndType,
     description:
-      'When a request will be done: the range at once, and again when the plan has left it. Completes when the request has finished.',
-    args: { id: t.arg.int({ required: true, description: 'The id that REST knows.' }) },
+      'Sends the estimated end of a request, and a new estimate when the plan leaves that range. Completes when the request is finished.',
+    args: { id: t.arg.int({ required: true, description: 'The `requestId` of the request.' }) },
     subscribe: (_root, { id }, ctx) => cancellable((signal) => watchEnd(ctx, id, signal)),
     resolve: (end) => end,
   }),
 }));
 
-const AMOUNT = 'A decimal number with two to six digits after the point, such as `12.50`: exact, and rounded up.';
-const CURRENCY = 'As the settings of the library have it, such as `EUR`.';
+const AMOUNT = 'An exact decimal number with two to six decimals, rounded up, such as `12.50`.';
+const CURRENCY = 'The currency in the settings of the library, such as `EUR`.';
 
 const PriceType = builder.objectRef<Price>('Price').implement({
   description: 'An amount of money.',
@@ -221,70 +237,81 @@ const PriceType = builder.objectRef<Price>('Price').implement({
 
 const LibraryPriceType = builder.objectRef<LibraryPrice>('LibraryPrice').implement({
   description:
-    'What a library would charge for a request, by its settings. What is there already, or on its way for others, costs nothing.',
+    'The charge of a library for a request, according to its settings. Files that are on its disk or already requested cost nothing.',
   fields: (t) => ({
-    library: t.exposeString('library', { description: 'Its name.' }),
-    files: t.exposeInt('files', { description: 'Files that it would be asked for.' }),
-    bytes: t.expose('bytes', bigInt('Bytes of these.')),
+    library: t.exposeString('library', { description: 'The name of the library.' }),
+    files: t.exposeInt('files', { description: 'The number of files to request from the library.' }),
+    bytes: t.expose('bytes', bigInt('The bytes of these files.')),
     amount: t.exposeString('amount', { description: AMOUNT }),
     currency: t.exposeString('currency', { description: CURRENCY }),
-    note: t.exposeString('note', { description: 'For people: what it is made of.' }),
+    note: t.exposeString('note', { description: 'How the amount was computed, for people.' }),
   }),
 });
 
 const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
-  description: 'What a request would take.',
+  description: 'An estimate of what a request would require.',
   fields: (t) => ({
-    files: t.exposeInt('files', { description: 'Files that the catalogue knows.' }),
-    bytes: t.expose('bytes', bigInt('Bytes of these.')),
-    filesUnknown: t.exposeInt('filesUnknown', { description: 'Paths that the catalogue does not know (yet).' }),
-    unknownPaths: t.exposeStringList('unknownPaths', { description: 'The first twenty of these.' }),
-    filesOnDisk: t.exposeInt('filesOnDisk', { description: 'Files that are there already.' }),
-    bytesOnDisk: t.expose('bytesOnDisk', bigInt('Bytes of these.')),
+    files: t.exposeInt('files', { description: 'The number of files that the catalogue contains.' }),
+    bytes: t.expose('bytes', bigInt('The bytes of these files.')),
+    filesUnknown: t.exposeInt('filesUnknown', {
+      description: 'The number of paths that the catalogue does not contain.',
+    }),
+    unknownPaths: t.exposeStringList('unknownPaths', { description: 'The first 20 of these paths.' }),
+    filesOnDisk: t.exposeInt('filesOnDisk', { description: 'The number of files that are already on disk.' }),
+    bytesOnDisk: t.expose('bytesOnDisk', bigInt('The bytes of these files.')),
     filesAtPrimaryPlace: t.exposeInt('filesAtPrimaryPlace', {
-      description: 'Of the files on disk, the ones at their primary place: no restore disk has them.',
+      description: 'The number of these files at their primary place, which is not on a restore disk.',
     }),
-    bytesAtPrimaryPlace: t.expose('bytesAtPrimaryPlace', bigInt('Bytes of these.')),
-    filesOnTheirWay: t.exposeInt('filesOnTheirWay', { description: 'Files that others have asked for already.' }),
+    bytesAtPrimaryPlace: t.expose('bytesAtPrimaryPlace', bigInt('The bytes of these files.')),
+    filesOnTheirWay: t.exposeInt('filesOnTheirWay', {
+      description: 'The number of files that other requests are already recalling.',
+    }),
     filesAlsoRequested: t.exposeInt('filesAlsoRequested', {
-      description: 'Files that other live requests of the quota contain already: each request charges them.',
+      description:
+        'The number of files that other live requests of the quota contain. Each request is charged for them.',
     }),
-    bytesAlsoRequested: t.expose('bytesAlsoRequested', bigInt('Bytes of these.')),
+    bytesAlsoRequested: t.expose('bytesAlsoRequested', bigInt('The bytes of these files.')),
     filesToRecall: t.exposeInt('filesToRecall', {
-      description: 'Files to come from tape, those on their way included.',
+      description:
+        'The number of files to recall from tape, including those that other requests are already recalling.',
     }),
-    bytesToRecall: t.expose('bytesToRecall', bigInt('Bytes of these.')),
+    bytesToRecall: t.expose('bytesToRecall', bigInt('The bytes of these files.')),
     filesWithoutPlace: t.exposeInt('filesWithoutPlace', {
-      description: 'Files on no volume that is known: they would fail.',
+      description: 'The number of files without a known volume. Their recalls would fail.',
     }),
-    volumes: t.exposeInt('volumes', { description: 'Volumes that hold the files to be recalled.' }),
-    mounts: t.exposeInt('mounts', { description: 'Of these, the ones that no drive has mounted.' }),
-    volumesSuspended: t.exposeInt('volumesSuspended', { description: 'Of these, the ones out of service.' }),
-    user: t.string({ description: 'Whose quota would be charged.', resolve: ({ quota }) => quota.user }),
-    quotaSize: t.field({ ...bigInt('Bytes of the quota.'), resolve: ({ quota }) => quota.size }),
-    quotaUsed: t.field({ ...bigInt('Bytes in use before the request.'), resolve: ({ quota }) => quota.used }),
+    volumes: t.exposeInt('volumes', { description: 'The number of volumes that contain files to recall.' }),
+    mounts: t.exposeInt('mounts', { description: 'The number of these volumes that no drive has mounted.' }),
+    volumesSuspended: t.exposeInt('volumesSuspended', {
+      description: 'The number of these volumes that are suspended.',
+    }),
+    user: t.string({ description: 'The user whose quota would be charged.', resolve: ({ quota }) => quota.user }),
+    quotaSize: t.field({ ...bigInt('The size of the quota in bytes.'), resolve: ({ quota }) => quota.size }),
+    quotaUsed: t.field({
+      ...bigInt('The used bytes of the quota before the request.'),
+      resolve: ({ quota }) => quota.used,
+    }),
     quotaUsedAfter: t.field({
-      ...bigInt('Bytes in use after it, were it made.'),
+      ...bigInt('The used bytes of the quota after the request.'),
       resolve: ({ quota }) => quota.usedAfter,
     }),
-    isEnough: t.exposeBoolean('isEnough', { description: 'The files fit into the quota.' }),
+    isEnough: t.exposeBoolean('isEnough', { description: 'Whether the files fit into the quota.' }),
     hasRoom: t.exposeBoolean('hasRoom', {
-      description: 'The allocations of the restore disks in service have room for what is to be recalled.',
+      description: 'Whether the restore disks in service have room for the files to recall, within their allocations.',
     }),
     prices: t.expose('prices', {
       type: [LibraryPriceType],
-      description: 'What libraries would charge for it; those that charge for nothing are left out.',
+      description: 'The charges of the libraries. Excludes libraries without a charge.',
     }),
     price: t.expose('price', {
       type: PriceType,
       nullable: true,
-      description: 'All of these together; null: nobody charges for it, or not all in one currency.',
+      description: 'The total charge. Null if there is none, or if charges are in several currencies.',
     }),
     end: t.expose('end', {
       type: EndRangeType,
       nullable: true,
       description:
-        'Null when it cannot be told: something is out of service, no restore disk has room, no engine works, or nobody knows how long a library takes that stages files.',
+        'The estimated end. Null if it is unknown: something is suspended, no restore disk has room, no engine is running, or the delivery time of a staging library is unknown.',
     }),
     endUnknown: t.exposeString('endUnknown', nullable(END_UNKNOWN)),
   }),
@@ -293,16 +320,16 @@ const EstimateType = builder.objectRef<Estimate>('Estimate').implement({
 builder.queryFields((t) => ({
   plan: t.field({
     type: PlanType,
-    description: 'The plan as it is now.',
+    description: 'Returns the current plan.',
     complexity: PLAN_COMPLEXITY,
     resolve: (_root, _args, ctx) => showPlan(ctx),
   }),
   estimateRequest: t.field({
     type: EstimateType,
-    description: 'What `createRequest` would take with the same input; nothing is stored.',
+    description: 'Estimates the effect of `createRequest` with the same input. Stores nothing.',
     complexity: PLAN_COMPLEXITY,
     errors: { types: [InvalidInputError, UnknownUserError, ForbiddenError] },
-    args: { input: t.arg({ type: CreateRequestInput, required: true, description: 'As for `createRequest`.' }) },
+    args: { input: t.arg({ type: CreateRequestInput, required: true, description: 'The input for `createRequest`.' }) },
     resolve: (_root, { input }, ctx) => estimateRequest(ctx, input, ctx.reader),
   }),
 }));

@@ -37,25 +37,27 @@ const QuotaType = builder.prismaNode('Quota', {
   id: { resolve: ({ id }) => id },
   findUnique: (id, ctx) => ({ id: Number(id), AND: visibleQuotas(ctx) }),
   nullable: true,
-  description: "A user and the user's allowance.",
+  description: "A user and the bytes that the user's live requests may use.",
   fields: (t) => ({
-    user: t.exposeString('user', { description: 'Its name.' }),
-    size: t.expose('size', bigInt('Bytes that it may hold at a time.')),
+    user: t.exposeString('user', { description: 'The name of the user.' }),
+    size: t.expose('size', bigInt('The size of the quota in bytes.')),
     used: t.field({
-      ...bigInt('Bytes that the live requests hold.'),
+      ...bigInt('The bytes that live requests use.'),
       resolve: async ({ id }, _args, ctx) => (await usedOf(ctx, id)) ?? 0n,
     }),
-    email: t.exposeString('email', { description: 'Where mail goes that names no address of its own; may be empty.' }),
-    notes: t.exposeString('notes', { description: 'For operators; may be empty.' }),
-    weight: t.exposeFloat('weight', { description: 'Who has twice the weight may have twice the drive time.' }),
+    email: t.exposeString('email', { description: 'The default address for emails about requests. May be empty.' }),
+    notes: t.exposeString('notes', { description: 'Notes for operators. May be empty.' }),
+    weight: t.exposeFloat('weight', {
+      description: "The weight of the user's recalls. A user with twice the weight gets up to twice the drive time.",
+    }),
     driveSeconds: t.float({
-      description: 'Seconds of drive time that its recalls have had of late; half of it is forgotten in a day.',
+      description: 'The drive time of recent recalls in seconds. It decays by half in a day.',
       resolve: async ({ id }, _args, ctx) => (await driveSecondsOf(ctx, id)) ?? 0,
     }),
     requests: t.connection(
       {
         type: RequestType,
-        description: 'All of them, ended ones too, newest first.',
+        description: 'All requests, newest first, including ended ones.',
         complexity: pageComplexity,
         resolve: async ({ id }, args, ctx, info) => {
           const page = await resolveInnerPage({ ctx, info, parentId: id }, requests, args);
@@ -68,33 +70,37 @@ const QuotaType = builder.prismaNode('Quota', {
 });
 
 builder.prismaObjectField(RequestType, 'quota', (t) =>
-  t.field({ type: QuotaType, description: 'Which is charged for it.', resolve: ({ quota }) => quota }),
+  t.field({ type: QuotaType, description: 'The quota that is charged.', resolve: ({ quota }) => quota }),
 );
 
 const SetQuotaInput = builder.inputType('SetQuotaInput', {
-  description: 'Whose quota it is, and what of it is set; the rest stays as it is.',
+  description: 'Input of `setQuota`. Omitted fields stay unchanged.',
   fields: (t) => ({
-    user: t.string({ required: true, description: 'Its name.' }),
-    size: t.field(bigInt('Bytes that it may hold at a time; a new quota needs it.')),
-    email: t.string({ description: 'Where mail goes that names no address of its own; empty: nowhere.' }),
-    notes: t.string({ description: 'For operators.' }),
-    weight: t.float({ description: 'Who has twice the weight may have twice the drive time; 1 unless it is set.' }),
+    user: t.string({ required: true, description: 'The name of the user.' }),
+    size: t.field(bigInt('The size of the quota in bytes. Required for a new quota.')),
+    email: t.string({ description: 'The default address for emails about requests. Empty for none.' }),
+    notes: t.string({ description: 'Notes for operators.' }),
+    weight: t.float({
+      description:
+        "The weight of the user's recalls. A user with twice the weight gets up to twice the drive time. Default 1.",
+    }),
   }),
 });
 
 const RemovedQuotaType = builder.objectRef<RemovedQuota>('RemovedQuota').implement({
-  description: 'A quota that is no more. The requests that it had are history.',
+  description: 'A removed quota. Its ended requests can still be read by id.',
   fields: (t) => ({
-    user: t.exposeString('user', { description: 'Whose it was.' }),
+    user: t.exposeString('user', { description: 'The name of the user.' }),
     tokens: t.exposeInt('tokens', {
       description:
-        'How many were revoked, of the user and of services that acted for nobody else, or act for the user no longer.',
+        'The number of tokens that were revoked or restricted: tokens of the user, and of services that acted for the user.',
     }),
     memberOf: t.exposeStringList('memberOf', {
-      description: 'The users of the quotas that the user was a member or a manager of, and is no longer.',
+      description: 'The users of other quotas from which the user was removed as a member.',
     }),
     ruledFolders: t.exposeStringList('ruledFolders', {
-      description: 'The folders of the rules that name the user. They stay, and hold for whoever has the name next.',
+      description:
+        'The prefixes of path rules that name the user. These rules stay, and apply to the next user with that name.',
     }),
   }),
 });
@@ -102,36 +108,35 @@ const RemovedQuotaType = builder.objectRef<RemovedQuota>('RemovedQuota').impleme
 builder.mutationFields((t) => ({
   setQuota: t.field({
     type: QuotaType,
-    description:
-      'Makes a quota, or changes what is given of a known one. A size below what is used stops new requests only.',
+    description: 'Creates or changes a quota. A size below the used bytes only prevents new requests.',
     errors: { types: [InvalidInputError, ForbiddenError] },
-    args: { input: t.arg({ type: SetQuotaInput, required: true, description: 'Which one, and what of it.' }) },
+    args: { input: t.arg({ type: SetQuotaInput, required: true, description: 'The quota and its new values.' }) },
     resolve: async (_root, { input }, ctx) => readBack(getQuota(ctx, (await setQuota(ctx, input)).user)),
   }),
   removeQuota: t.field({
     type: RemovedQuotaType,
-    description: 'Takes the quota of a user away who has no live requests.',
+    description: 'Removes the quota of a user without live requests.',
     errors: { types: [InvalidInputError, UnknownUserError, InUseError, ForbiddenError] },
-    args: { user: t.arg.string({ required: true, description: 'Its name.' }) },
+    args: { user: t.arg.string({ required: true, description: 'The name of the user.' }) },
     resolve: async (_root, { user }, ctx) => await removeQuota(ctx, user),
   }),
 }));
 
 const MemberKindType = builder.enumType('MemberKind', {
-  description: 'Who a member of a quota is.',
+  description: 'The type of a quota member.',
   values: describeValues<MemberKind>({
     USER: 'One user.',
-    GROUP: 'Every user of a group, as the way says by which the user is known.',
+    GROUP: 'All users of a group. The authentication reports the groups of a caller.',
   }),
 });
 
 const MemberType = builder.objectRef<Member>('QuotaMember').implement({
-  description: 'Who may use a quota beside its user.',
+  description: 'A user or a group that may use the quota of another user.',
   fields: (t) => ({
-    kind: t.expose('kind', { type: MemberKindType, description: 'Who it is.' }),
-    name: t.exposeString('name', { description: 'Of the user or the group.' }),
+    kind: t.expose('kind', { type: MemberKindType, description: 'The type of the member.' }),
+    name: t.exposeString('name', { description: 'The name of the user or group.' }),
     isManager: t.exposeBoolean('isManager', {
-      description: 'It changes what others have asked for, and says who else may use the quota.',
+      description: 'Whether the member manages the quota: changes requests of others, and adds and removes members.',
     }),
   }),
 });
@@ -141,66 +146,68 @@ const membersOf = createBatch(readMembers);
 builder.prismaObjectField('Quota', 'members', (t) =>
   t.field({
     type: [MemberType],
-    description: 'Who may use it beside its user: users first, by name.',
+    description: 'The members, users before groups, by name.',
     complexity: { field: 10 },
     resolve: async ({ id }, _args, ctx) => (await membersOf(ctx, id)) ?? [],
   }),
 );
 
 const SetMemberInput = builder.inputType('SetMemberInput', {
-  description: 'Who becomes what.',
+  description: 'Input of `setMember`.',
   fields: (t) => ({
     quota: t.string({ required: true, description: 'The user of the quota.' }),
-    kind: t.field({ type: MemberKindType, required: true, description: 'Who the member is.' }),
-    name: t.string({ required: true, description: 'Of the user or the group.' }),
-    isManager: t.boolean({ required: true, description: 'A manager, or a member.' }),
+    kind: t.field({ type: MemberKindType, required: true, description: 'The type of the member.' }),
+    name: t.string({ required: true, description: 'The name of the user or group.' }),
+    isManager: t.boolean({ required: true, description: 'Whether the member manages the quota.' }),
   }),
 });
 
 const RemoveMemberInput = builder.inputType('RemoveMemberInput', {
-  description: 'Who is to use a quota no longer.',
+  description: 'Input of `removeMember`.',
   fields: (t) => ({
     quota: t.string({ required: true, description: 'The user of the quota.' }),
-    kind: t.field({ type: MemberKindType, required: true, description: 'Who the member is.' }),
-    name: t.string({ required: true, description: 'Of the user or the group.' }),
+    kind: t.field({ type: MemberKindType, required: true, description: 'The type of the member.' }),
+    name: t.string({ required: true, description: 'The name of the user or group.' }),
   }),
 });
 
 const PathActionType = builder.enumType('PathAction', {
-  description: 'What is done with a file.',
+  description: 'An action on a file.',
   values: describeValues<PathAction>({
-    LIST: 'To see that there is one.',
-    REQUEST: 'To have it restored.',
-    FETCH: 'To be told where its restored copy is.',
+    LIST: 'List the file.',
+    REQUEST: 'Request a restore of the file.',
+    FETCH: 'See the path of the restored copy, and read it.',
   }),
 });
 
 const RuleKindType = builder.enumType('RuleKind', {
-  description: 'For whom a rule holds.',
+  description: 'The callers to which a path rule applies.',
   values: describeValues<RuleKind>({
-    EVERYBODY: 'Any caller.',
-    USER: 'One user; `service:` and its name for a service.',
-    GROUP: 'Every user of a group.',
+    EVERYBODY: 'All callers.',
+    USER: 'One user, or a service as `service:<name>`.',
+    GROUP: 'All users of a group.',
   }),
 });
 
 const filesBelowOf = createBatch(readFilesBelow);
 
-// no prismaObject: what has been taken back cannot be read again
+// not a prismaObject, because a removed rule cannot be read again
 const PathRuleType = builder.objectRef<PathRule>('PathRule').implement({
   description:
-    'Who may do something with the files below a folder. Of the folders above a file, the longest that has rules for the action ' +
-    'decides; where none has, everybody may. Operators and viewers are under no rule.',
+    'A path rule: permits callers an action on the files below a prefix. The longest prefix with rules for the action decides. Without any rule, all callers are permitted. Rules do not apply to operators and viewers.',
   fields: (t) => ({
     prefix: t.string({
-      description: 'The folder; `/` is everything.',
+      description: 'The prefix. `/` is the whole catalogue.',
       resolve: ({ prefix }) => (prefix === '' ? '/' : prefix),
     }),
-    action: t.expose('action', { type: PathActionType, description: 'What is done.' }),
-    kind: t.expose('kind', { type: RuleKindType, description: 'Who may.' }),
-    name: t.exposeString('name', { description: 'Of the user or the group; empty for everybody.' }),
+    action: t.expose('action', { type: PathActionType, description: 'The permitted action.' }),
+    kind: t.expose('kind', {
+      type: RuleKindType,
+      description: 'Whether the rule permits one user, a group, or all callers.',
+    }),
+    name: t.exposeString('name', { description: 'The name of the user or group. Empty for all callers.' }),
     filesBelow: t.int({
-      description: 'Files of the catalogue below the folder now, counted up to 10,000.',
+      description: 'The number of files below the prefix, counted up to 10,000.',
       complexity: { field: 20 },
       resolve: async ({ prefix }, _args, ctx) => (await filesBelowOf(ctx, prefix)) ?? 0,
     }),
@@ -208,12 +215,16 @@ const PathRuleType = builder.objectRef<PathRule>('PathRule').implement({
 });
 
 const PathRuleInput = builder.inputType('PathRuleInput', {
-  description: 'A rule: who may do what below a folder.',
+  description: 'Input of `setPathRule` and `removePathRule`.',
   fields: (t) => ({
-    prefix: t.string({ required: true, description: 'The folder, absolute; `/` is everything.' }),
-    action: t.field({ type: PathActionType, required: true, description: 'What is done.' }),
-    kind: t.field({ type: RuleKindType, required: true, description: 'Who may.' }),
-    name: t.string({ description: 'Of the user or the group.' }),
+    prefix: t.string({ required: true, description: 'The absolute prefix. `/` is the whole catalogue.' }),
+    action: t.field({ type: PathActionType, required: true, description: 'The permitted action.' }),
+    kind: t.field({
+      type: RuleKindType,
+      required: true,
+      description: 'Whether the rule permits one user, a group, or all callers.',
+    }),
+    name: t.string({ description: 'The name of the user or group.' }),
   }),
 });
 
@@ -223,14 +234,14 @@ builder.queryFields((t) => ({
   quota: t.field({
     type: QuotaType,
     nullable: true,
-    description: 'A quota by its user; null when there is none.',
-    args: { user: t.arg.string({ required: true, description: 'Its name.' }) },
+    description: 'Returns the quota of a user, or null if there is none.',
+    args: { user: t.arg.string({ required: true, description: 'The name of the user.' }) },
     resolve: (_root, { user }, ctx) => orNull(getQuota(ctx, user)),
   }),
   quotas: t.connection(
     {
       type: QuotaType,
-      description: 'All quotas, in order of their users.',
+      description: 'Returns all quotas by user.',
       complexity: pageComplexity,
       resolve: async (_root, args, ctx) => {
         const { page, count } = listQuotasByPage(ctx);
@@ -241,7 +252,7 @@ builder.queryFields((t) => ({
   ),
   pathRules: t.connection({
     type: PathRuleType,
-    description: 'All rules, by folder.',
+    description: 'Returns all path rules by prefix.',
     complexity: pageComplexity,
     resolve: async (_root, args, ctx) => {
       const rules = await listPathRules(ctx);
@@ -255,44 +266,48 @@ builder.queryFields((t) => ({
 }));
 
 const PurgedUser = builder.objectRef<PurgeResult>('PurgedUser').implement({
-  description: 'A user of whom nothing is kept any more, and in what a pseudonym stands in its place.',
+  description: 'A purged user: a pseudonym replaced the name in all records.',
   fields: (t) => ({
-    pseudonym: t.exposeString('pseudonym', { description: 'What stands in place of the name.' }),
-    requests: t.exposeInt('requests', { description: 'Requests that were told of the user.' }),
-    letters: t.exposeInt('letters', { description: 'Mail to the user; what was not sent yet is not sent any more.' }),
-    tokens: t.exposeInt('tokens', {
-      description: 'Tokens that had the name; those that are called so are revoked, of whatever role.',
+    pseudonym: t.exposeString('pseudonym', { description: 'The pseudonym.' }),
+    requests: t.exposeInt('requests', {
+      description: 'The number of changed requests, which belonged to the user or mentioned the user.',
     }),
-    auditRows: t.exposeInt('auditRows', { description: 'Rows of the audit.' }),
+    letters: t.exposeInt('letters', { description: 'The number of changed emails. Unsent ones will not be sent.' }),
+    tokens: t.exposeInt('tokens', {
+      description: 'The number of tokens with that name. They are revoked, regardless of their role.',
+    }),
+    auditRows: t.exposeInt('auditRows', { description: 'The number of changed audit entries.' }),
   }),
 });
 
 builder.mutationFields((t) => ({
   setMember: t.field({
     type: MemberType,
-    description: 'Lets somebody use a quota, as a member or as a manager; for its user, its managers and operators.',
+    description:
+      'Adds a member to a quota, or changes whether the member manages it. For the user of the quota, its managers and operators.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
-    args: { input: t.arg({ type: SetMemberInput, required: true, description: 'Who becomes what.' }) },
+    args: { input: t.arg({ type: SetMemberInput, required: true, description: 'The member.' }) },
     resolve: (_root, { input }, ctx) => setMember(ctx, input),
   }),
   removeMember: t.field({
     type: MemberType,
-    description: 'Removes a member from a quota. Its requests stay. A member may remove itself.',
+    description: "Removes a member from a quota. The member's requests stay. Members may remove themselves.",
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
-    args: { input: t.arg({ type: RemoveMemberInput, required: true, description: 'Who.' }) },
+    args: { input: t.arg({ type: RemoveMemberInput, required: true, description: 'The member.' }) },
     resolve: (_root, { input }, ctx) => removeMember(ctx, input),
   }),
   setPathRule: t.field({
     type: PathRuleType,
     description:
-      'From now on only those may, below the folder, whom rules for it name. What is in a request stays there.',
+      'Adds a path rule. From then on, only callers that rules permit may perform the action below the prefix. Files in requests stay there.',
     errors: { types: [InvalidInputError, ForbiddenError] },
     args: { input: t.arg({ type: PathRuleInput, required: true, description: 'The rule.' }) },
     resolve: (_root, { input }, ctx) => setPathRule(ctx, input),
   }),
   removePathRule: t.field({
     type: PathRuleType,
-    description: 'Takes a rule back; with the last one for an action below a folder, the folder above decides again.',
+    description:
+      'Removes a path rule. Without further rules for the action, the next shorter prefix with rules decides.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
     args: { input: t.arg({ type: PathRuleInput, required: true, description: 'The rule.' }) },
     resolve: (_root, { input }, ctx) => removePathRule(ctx, input),
@@ -300,9 +315,9 @@ builder.mutationFields((t) => ({
   purgeUser: t.field({
     type: PurgedUser,
     description:
-      'Puts a pseudonym in place of the name and the addresses of a user without live requests, for good. A second time there is nothing of the user.',
+      'Permanently replaces the name and addresses of a user without live requests by a pseudonym. Fails if called again, because the user no longer exists.',
     errors: { types: [InvalidInputError, NotFoundError, InUseError, ForbiddenError] },
-    args: { user: t.arg.string({ required: true, description: 'Its name.' }) },
+    args: { user: t.arg.string({ required: true, description: 'The name of the user.' }) },
     resolve: (_root, { user }, ctx) => purgeUser(ctx, user),
   }),
 }));

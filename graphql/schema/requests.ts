@@ -1,4 +1,4 @@
-/** Requests: read, made, changed, ended, watched. */
+/** Requests: queries, mutations and progress. */
 
 import {
   ForbiddenError,
@@ -46,19 +46,19 @@ import {
   timeOrNull,
 } from './builder.js';
 import { orNull, readBack } from './errors.js';
-import { watchFromPlace } from './event-place.js';
+import { watchFromCursor } from './event-cursor.js';
 import { selectsCommon, TapeFileType } from './files.js';
 import { createBatch, isInt, resolveInnerPage, resolveRootPage } from './pages.js';
 
 export const RequestStateType = builder.enumType('RequestState', {
-  description: 'How far a request is.',
+  description: 'The state of a request.',
   values: describeValues<RequestState>({
     QUEUED: 'No recall has begun.',
-    RESTORING: 'A recall has begun, and files are still to come.',
+    RESTORING: 'Recalls have begun, and some files are not on disk yet.',
     COMPLETED: 'All known files are on disk. `filesUnknown` and `filesRefused` count the missing files.',
-    PARTIAL: 'Nothing is left to do, and some files have failed.',
-    EXPIRED: 'Its retention is over, and its files are let go.',
-    CANCELLED: 'It was ended before that.',
+    PARTIAL: 'No work is left, and some files failed.',
+    EXPIRED: 'The retention is over and the files were released.',
+    CANCELLED: 'Cancelled before the end of its retention.',
   }),
 });
 const [unresolvedCounts, releasedCounts] = [createBatch(countUnresolved), createBatch(countReleased)];
@@ -77,52 +77,44 @@ export const RequestType = builder.prismaNode('Request', {
   id: { resolve: ({ id }) => id },
   findUnique: (id, ctx) => ({ id: Number(id), quota: visibleQuotas(ctx) }),
   nullable: true,
-  description: 'What a user asked for: a pattern or a list of files, charged to a quota until its retention.',
+  description:
+    'A request for files: those that match a pattern, or a list of paths. Charged to a quota until its retention ends.',
   fields: (t) => ({
-    requestId: t.exposeInt('id', { description: 'The id that REST knows.' }),
-    state: t.expose('state', { type: RequestStateType, description: 'How far it is.' }),
+    requestId: t.exposeInt('id', { description: 'The id for REST and for arguments.' }),
+    state: t.expose('state', { type: RequestStateType, description: 'The current state.' }),
     pattern: t.exposeString('pattern', {
-      description: 'The substring of the paths that it takes; empty when it lists files.',
+      description: 'The substring that the requested paths contain. Empty for a list of paths.',
     }),
-    label: t.exposeString('label', { description: 'For people.' }),
-    requestDate: t.expose('requestDate', time('When it was made.')),
-    retention: t.expose('retention', time('When its files are let go.')),
+    label: t.exposeString('label', { description: 'A label, for people.' }),
+    requestDate: t.expose('requestDate', time('When the request was created.')),
+    retention: t.expose('retention', time('When the request expires and releases its files.')),
     notifyOnFirstFile: t.exposeString(
       'notifyOnFirstFile',
-      nullable('The address that is told when the first file is on disk; null: none.'),
+      nullable('The address to notify of the first file on disk.'),
     ),
-    notifyOnLastFile: t.exposeString(
-      'notifyOnLastFile',
-      nullable('The address that is told when nothing is left to do; null: none.'),
-    ),
-    maxFiles: t.exposeInt('maxFiles', nullable('Files that it may hold at most; null: no limit.')),
-    maxBytes: t.expose('maxBytes', bigIntOrNull('Bytes that it may hold at most; null: no limit.')),
-    tapestoreRequestStart: t.expose(
-      'tapestoreRequestStart',
-      timeOrNull('When its first recall began; null: none has.'),
-    ),
-    tapestoreRequestEnd: t.expose(
-      'tapestoreRequestEnd',
-      timeOrNull('When its last recall ended; null: none has begun, or some have not ended.'),
-    ),
-    firstFilesOnDisk: t.expose('firstFilesOnDisk', timeOrNull('When its first file was on disk; null: none has been.')),
-    lastFilesOnDisk: t.expose('lastFilesOnDisk', timeOrNull('When nothing was left to do; null: something is.')),
+    notifyOnLastFile: t.exposeString('notifyOnLastFile', nullable('The address to notify when no work is left.')),
+    maxFiles: t.exposeInt('maxFiles', nullable('The maximum number of files. Null for no limit.')),
+    maxBytes: t.expose('maxBytes', bigIntOrNull('The maximum bytes. Null for no limit.')),
+    tapestoreRequestStart: t.expose('tapestoreRequestStart', timeOrNull('When the first recall began.')),
+    tapestoreRequestEnd: t.expose('tapestoreRequestEnd', timeOrNull('When the last recall ended. Null before that.')),
+    firstFilesOnDisk: t.expose('firstFilesOnDisk', timeOrNull('When the first file was on disk.')),
+    lastFilesOnDisk: t.expose('lastFilesOnDisk', timeOrNull('When no work was left. Null while work is left.')),
     restoredBelow: t.stringList({
       description:
-        'Mount points of the restore disks that have files of it: each is there under its archive path. Empty where that is not so of one of them, since files were renamed: `restoredPath` of each says where it is.',
+        'The mount points of the restore disks with its files, if each file is at the mount point followed by its logical path. Empty if a file was renamed; use `restoredPath` of each file then.',
       resolve: async ({ id }, _args, ctx) => (await mountpointsOf(ctx, id)) ?? [],
     }),
-    filesTotal: t.exposeInt('filesTotal', { description: 'Files that it holds, of all states but RELEASED.' }),
-    filesOnDisk: t.exposeInt('filesOnDisk', { description: 'Files that are there.' }),
-    filesFailed: t.exposeInt('filesFailed', { description: 'Files that were given up.' }),
-    bytesTotal: t.expose('bytesTotal', bigInt('Bytes of all its files.')),
-    bytesOnDisk: t.expose('bytesOnDisk', bigInt('Bytes of those that are there.')),
+    filesTotal: t.exposeInt('filesTotal', { description: 'The number of its files, without released ones.' }),
+    filesOnDisk: t.exposeInt('filesOnDisk', { description: 'The number of its files on disk.' }),
+    filesFailed: t.exposeInt('filesFailed', { description: 'The number of its failed files.' }),
+    bytesTotal: t.expose('bytesTotal', bigInt('The bytes of its files.')),
+    bytesOnDisk: t.expose('bytesOnDisk', bigInt('The bytes of its files on disk.')),
     filesUnknown: t.int({
-      description: 'Paths that the catalogue does not know (yet).',
+      description: 'The number of its paths that the catalogue does not contain.',
       resolve: async ({ id }, _args, ctx) => (await unresolvedCounts(ctx, id))?.unknown ?? 0,
     }),
     filesRefused: t.int({
-      description: 'Files that found no room in the quota when they appeared.',
+      description: 'The number of files that did not fit into the quota when they appeared.',
       resolve: async ({ id }, _args, ctx) => (await unresolvedCounts(ctx, id))?.refused ?? 0,
     }),
     summary: t.string({
@@ -130,28 +122,29 @@ export const RequestType = builder.prismaNode('Request', {
       resolve: async (request, _args, ctx) => summarize(request, await unresolvedCounts(ctx, request.id)),
     }),
     filesOverLimit: t.int({
-      description: "Files that were beyond the request's own limits when they appeared.",
+      description: 'The number of files that exceeded the limits of the request when they appeared.',
       resolve: async ({ id }, _args, ctx) => (await unresolvedCounts(ctx, id))?.overLimit ?? 0,
     }),
     hasMoreExcluded: t.boolean({
-      description: 'Was more left out of it than these counts and unresolved paths tell? It joins when there is room.',
-      resolve: ({ excludedSize }) => excludedSize !== null && excludedSize > 0, // of none it is not known whether it may have them
+      description:
+        'Whether further files were excluded, beyond these counts and the unresolved paths. They join when there is room.',
+      resolve: ({ excludedSize }) => excludedSize !== null && excludedSize > 0, // 0: unknown
     }),
     filesAtPrimaryPlace: t.int({
-      description: 'Of the files that are there, those at their primary place: no restore disk has them.',
+      description: 'The number of its files on disk at their primary place, which is not on a restore disk.',
       resolve: async ({ id }, _args, ctx) => (await primaryCounts(ctx, id)) ?? 0,
     }),
     filesReleased: t.int({
-      description: 'Files that were let go before the end of the request; no other count has them.',
+      description: 'The number of files released before the end of the request. No other count includes them.',
       resolve: async ({ id }, _args, ctx) => (await releasedCounts(ctx, id)) ?? 0,
     }),
     priority: t.exposeInt('priority', {
-      description: 'Files of requests with a greater one are recalled first; 0 is usual.',
+      description: 'The priority. Files of requests with a higher priority are recalled first. Default 0.',
     }),
   }),
 });
 
-/** The one list of requests, wherever it is. */
+/** The connection type of every list of requests. */
 export const RequestConnection = builder.connectionObject(
   {
     type: RequestType,
@@ -161,7 +154,7 @@ export const RequestConnection = builder.connectionObject(
   { name: 'QueryRequestsConnectionEdge' },
 );
 
-/** A connection that counts its list only if it is asked to. */
+/** A connection that counts its list only if `totalCount` is selected. */
 export interface Counted {
   totalCount: () => Promise<number>;
 }
@@ -170,18 +163,19 @@ builder.queryFields((t) => ({
   request: t.field({
     type: RequestType,
     nullable: true,
-    description: 'A request by its id, ended ones too; null when there is none.',
-    args: { id: t.arg.int({ required: true, description: 'The id that REST knows.' }) },
+    description: 'Returns a request by its id, including ended ones, or null if it does not exist.',
+    args: { id: t.arg.int({ required: true, description: 'The `requestId` of the request.' }) },
     resolve: (_root, { id }, ctx) => orNull(getRequest(ctx, id)),
   }),
   requests: t.connection(
     {
       type: RequestType,
-      description: 'Requests, oldest first. Ended ones only where `states` names EXPIRED or CANCELLED.',
+      description:
+        'Returns requests, oldest first. Excludes ended requests unless `states` contains EXPIRED or CANCELLED.',
       complexity: pageComplexity,
       args: {
-        quota: t.arg.string({ description: 'Only of this user; of all unless given.' }),
-        states: t.arg({ type: [RequestStateType], description: 'Only at one of these; live ones unless given.' }),
+        quota: t.arg.string({ description: 'Filters by the user of the quota.' }),
+        states: t.arg({ type: [RequestStateType], description: 'Filters by state. Default: live requests.' }),
       },
       resolve: async (_root, args, ctx) => {
         const { page, count } = listRequests(ctx, args, ctx.reader);
@@ -193,56 +187,67 @@ builder.queryFields((t) => ({
 }));
 
 export const CreateRequestInput = builder.inputType('CreateRequestInput', {
-  description: 'Exactly one of pattern and files is given.',
+  description: 'Input of `createRequest`. Requires exactly one of `pattern` and `files`.',
   fields: (t) => ({
     quota: t.string({ required: true, description: 'The user whose quota is charged.' }),
-    pattern: t.string({ description: 'A plain, case-sensitive substring of paths; files that appear later join.' }),
-    files: t.stringList({ description: 'Logical paths, also such that the catalogue does not know yet.' }),
-    retention: t.field(time('When its files are let go: five days from now unless given.')),
-    label: t.string({ description: 'For people; the pattern or the first path unless given.' }),
-    maxFiles: t.int({ description: 'Files that it may hold at most; more at once are refused, later ones stay out.' }),
-    maxBytes: t.field(bigInt('Bytes that it may hold at most; more at once are refused, later files stay out.')),
-    notifyOnFirstFile: t.string({ description: "An e-mail address; an empty one means the quota's own." }),
-    notifyOnLastFile: t.string({ description: "An e-mail address; an empty one means the quota's own." }),
+    pattern: t.string({
+      description: 'A plain, case-sensitive substring of paths. Matching files that appear later join the request.',
+    }),
+    files: t.stringList({ description: 'Logical paths. The catalogue need not contain them yet.' }),
+    retention: t.field(time('When the request expires and releases its files. Default: in five days.')),
+    label: t.string({ description: 'A label, for people. Default: the pattern or the first path.' }),
+    maxFiles: t.int({
+      description: 'The maximum number of files. More initial files are an error. Later files are excluded.',
+    }),
+    maxBytes: t.field(bigInt('The maximum bytes. More initial bytes are an error. Later files are excluded.')),
+    notifyOnFirstFile: t.string({
+      description: 'The address to notify of the first file on disk. Empty for the address of the quota.',
+    }),
+    notifyOnLastFile: t.string({
+      description: 'The address to notify when no work is left. Empty for the address of the quota.',
+    }),
   }),
 });
 
 const UpdateRequestInput = builder.inputType('UpdateRequestInput', {
-  description: 'What is not given stays as it is.',
+  description: 'Input of `updateRequest`. Omitted fields stay unchanged.',
   fields: (t) => ({
-    id: t.int({ required: true, description: 'The id that REST knows.' }),
-    quota: t.string({ description: "When given, it must be the request's own." }),
-    retention: t.field(time('One in the past ends the request, a later one revives it.')),
-    label: t.string({ description: 'For people.' }),
+    id: t.int({ required: true, description: 'The `requestId` of the request.' }),
+    quota: t.string({ description: 'If present, it must be the quota of the request.' }),
+    retention: t.field(time('The new retention. A time in the past ends the request. A later time revives it.')),
+    label: t.string({ description: 'The new label, for people.' }),
     maxFiles: t.int({
-      description: 'In files. Null removes the limit; a greater one lets files join at once that stayed out for it.',
+      description: 'The maximum number of files. Null removes the limit. A higher limit lets excluded files join.',
     }),
-    maxBytes: t.field(bigInt('The same in bytes.')),
-    notifyOnFirstFile: t.string({ description: "Null removes it; an empty one means the quota's own." }),
-    notifyOnLastFile: t.string({ description: "Null removes it; an empty one means the quota's own." }),
+    maxBytes: t.field(bigInt('The maximum bytes. Null removes the limit. A higher limit lets excluded files join.')),
+    notifyOnFirstFile: t.string({
+      description:
+        'The address to notify of the first file on disk. Null for none, empty for the address of the quota.',
+    }),
+    notifyOnLastFile: t.string({
+      description: 'The address to notify when no work is left. Null for none, empty for the address of the quota.',
+    }),
   }),
 });
 
 const takingErrors = [InvalidInputError, UnknownUserError, QuotaExceededError, LimitReachedError, ForbiddenError];
 
 const RequestProgressType = builder.objectRef<RequestProgress>('RequestProgress').implement({
-  description: 'Where a request stands after one step.',
+  description: 'The progress of a request after a change.',
   fields: (t) => ({
-    requestId: t.exposeInt('requestId', { description: 'The id that REST knows.' }),
-    state: t.expose('state', { type: RequestStateType, description: 'How far it is.' }),
-    filesTotal: t.exposeInt('filesTotal', { description: 'Files that it holds.' }),
-    filesOnDisk: t.exposeInt('filesOnDisk', { description: 'Files that are there.' }),
-    filesFailed: t.exposeInt('filesFailed', { description: 'Files that were given up.' }),
-    bytesTotal: t.expose('bytesTotal', bigInt('Bytes of all its files.')),
-    bytesOnDisk: t.expose('bytesOnDisk', bigInt('Bytes of those that are there.')),
+    requestId: t.exposeInt('requestId', { description: 'The id of the request.' }),
+    state: t.expose('state', { type: RequestStateType, description: 'The current state.' }),
+    filesTotal: t.exposeInt('filesTotal', { description: 'The number of its files.' }),
+    filesOnDisk: t.exposeInt('filesOnDisk', { description: 'The number of its files on disk.' }),
+    filesFailed: t.exposeInt('filesFailed', { description: 'The number of its failed files.' }),
+    bytesTotal: t.expose('bytesTotal', bigInt('The bytes of its files.')),
+    bytesOnDisk: t.expose('bytesOnDisk', bigInt('The bytes of its files on disk.')),
     eta: t.expose(
       'eta',
-      timeOrNull(
-        'The end, at the rate of files and bytes so far; null: it cannot be told, or something is out of service.',
-      ),
+      timeOrNull('The estimated end at the rate so far. Null if it is unknown, or something is suspended.'),
     ),
-    at: t.expose('at', time('When the step was made.')),
-    eventId: t.expose('eventId', bigInt('Give it as `after` to go on from here.')),
+    at: t.expose('at', time('When the change was made.')),
+    eventId: t.expose('eventId', bigInt('The cursor for `after`.')),
   }),
 });
 
@@ -250,69 +255,70 @@ builder.subscriptionFields((t) => ({
   requestProgress: t.field({
     type: RequestProgressType,
     description:
-      'The present state of a request, then every step of it; completes when the request has finished. ' +
-      'With `after`, the steps since that event.',
+      'Sends the current progress of a request, then every change. With `after`, sends the changes since that event. Completes when the request is finished.',
     args: {
-      id: t.arg.int({ required: true, description: 'The id that REST knows.' }),
-      after: t.arg(bigInt('The `eventId` of the last message that was seen.')),
+      id: t.arg.int({ required: true, description: 'The `requestId` of the request.' }),
+      after: t.arg(bigInt('The `eventId` of the last received event.')),
     },
     subscribe: (_root, { id, after }, ctx) =>
-      watchFromPlace(ctx, after, (place, signal) => watchRequest(ctx, { id, after: place }, signal)),
+      watchFromCursor(ctx, after, (cursor, signal) => watchRequest(ctx, { id, after: cursor }, signal)),
     resolve: (progress) => progress,
   }),
 }));
 
 const RequestFileStateType = builder.enumType('RequestFileState', {
-  description: 'How it goes with one file of a request.',
+  description: 'The state of a file in a request.',
   values: describeValues<RequestFileState>({
-    WAITING: 'It is still to come.',
-    ON_DISK: 'It is there.',
-    FAILED: 'It was given up.',
-    RELEASED: 'It was let go before the end of the request.',
+    WAITING: 'Not on disk yet.',
+    ON_DISK: 'On disk.',
+    FAILED: 'Failed for good.',
+    RELEASED: 'Released before the end of the request.',
   }),
 });
 export const ErrorClassType = builder.enumType('ErrorClass', {
-  description: 'What went wrong, which decides whether and when it is tried again.',
+  description: 'The class of an error. It determines if and when the file is retried.',
   values: describeValues<ErrorClass>({
-    TRANSIENT: 'It may pass without an action.',
-    PERMANENT: 'It will not change by trying.',
-    MEDIA: 'The cartridge.',
-    SPACE: 'No room, in the restore area or at a library.',
-    POLICY: 'A rule of the site.',
+    TRANSIENT: 'A temporary error.',
+    PERMANENT: 'An error that retries cannot fix.',
+    MEDIA: 'An error of the cartridge.',
+    SPACE: 'No room on the restore disks or at a library.',
+    POLICY: 'Rejected by a rule of the site.',
   }),
 });
 const UnresolvedReasonType = builder.enumType('UnresolvedReason', {
-  description: 'Why a request has no file for a path.',
+  description: 'Why a path of a request has no file.',
   values: describeValues<UnresolvedReason>({
-    UNKNOWN: 'The catalogue does not know it (yet).',
-    QUOTA_FULL: 'There was no room in the quota when it appeared.',
-    LIMIT: "It was beyond the request's own limits when it appeared.",
+    UNKNOWN: 'The catalogue does not contain it.',
+    QUOTA_FULL: 'It did not fit into the quota when it appeared.',
+    LIMIT: 'It exceeded the limits of the request when it appeared.',
   }),
 });
 
 const RequestFileType = builder.prismaObject('RequestFile', {
   include: { file: true },
-  description: "One request's claim on one file.",
+  description: 'A file in a request, with its own state.',
   fields: (t) => ({
-    file: t.field({ type: TapeFileType, description: 'The requested file.', resolve: ({ file }) => file }),
-    size: t.expose('size', bigInt('Bytes charged for it.')),
-    state: t.expose('state', { type: RequestFileStateType, description: 'How it goes with it.' }),
+    file: t.field({ type: TapeFileType, description: 'The file.', resolve: ({ file }) => file }),
+    size: t.expose('size', bigInt('The bytes charged for the file.')),
+    state: t.expose('state', { type: RequestFileStateType, description: 'The state of the file in the request.' }),
     errorClass: t.expose('errorClass', {
       type: ErrorClassType,
       nullable: true,
-      description: 'Of what the file failed; null: it has not.',
+      description: 'The class of the error with which the file failed. Null if it has not failed.',
     }),
-    error: t.exposeString('error', nullable('For people: why it failed; null: it has not.')),
+    error: t.exposeString(
+      'error',
+      nullable('The error with which the file failed, for people. Null if it has not failed.'),
+    ),
   }),
 });
 
 const UnresolvedPathType = builder.prismaObject('UnresolvedPath', {
   description:
-    'A path of a request that has no file yet: unknown to the catalogue, without room in the quota, or beyond the ' +
-    "request's own limits.",
+    'A path of a request without a file: the catalogue does not contain it, or it exceeds the quota or the limits of the request.',
   fields: (t) => ({
-    path: t.exposeString('path', { description: 'Logical path.' }),
-    reason: t.expose('reason', { type: UnresolvedReasonType, description: 'Why it has no file.' }),
+    path: t.exposeString('path', { description: 'The logical path.' }),
+    reason: t.expose('reason', { type: UnresolvedReasonType, description: 'Why the path has no file.' }),
   }),
 });
 
@@ -323,7 +329,7 @@ builder.prismaObjectFields('Request', (t) => ({
   files: t.connection({
     type: RequestFileType,
     complexity: pageComplexity,
-    description: 'Its files, in the order in which it took them.',
+    description: 'The files in the order in which they joined.',
     args: {
       states: t.arg({
         type: [RequestFileStateType],
@@ -341,17 +347,17 @@ builder.prismaObjectFields('Request', (t) => ({
   }),
   unresolved: t.connection({
     type: UnresolvedPathType,
-    description: 'Its paths that have no file yet, in the order in which it took them.',
+    description: 'The paths without a file, in the order in which they joined.',
     complexity: pageComplexity,
     resolve: ({ id }, args, ctx, info) => resolveInnerPage({ ctx, info, parentId: id }, { read: readUnresolved }, args),
   }),
 }));
 
 const RecallStateType = builder.enumType('RecallState', {
-  description: 'Whether a recall has begun.',
+  description: 'The state of a recall.',
   values: describeValues<RecallState>({
-    WAITING: 'Not yet, or it is tried again.',
-    RUNNING: 'A drive has it in hand.',
+    WAITING: 'Waiting for its first attempt or a retry.',
+    RUNNING: 'A drive is reading the file.',
   }),
 });
 
@@ -367,97 +373,100 @@ builder.prismaObjectFields('RequestFile', (t) => ({
   recallState: t.field({
     type: RecallStateType,
     nullable: true,
-    description: 'Of the recall that it waits for; null when it waits for none.',
+    description: 'The state of the recall that the file waits for. Null if it waits for none.',
     resolve: async (requestFile, _args, ctx) => (await triesOf(ctx, requestFile))?.state ?? null,
   }),
   attempts: t.int({
-    ...nullable('Tries that have failed; null when it waits for no recall.'),
+    ...nullable('The number of failed attempts. Null if the file waits for no recall.'),
     resolve: async (requestFile, _args, ctx) => (await triesOf(ctx, requestFile))?.attempts ?? null,
   }),
   lastErrorClass: t.field({
     type: ErrorClassType,
     nullable: true,
-    description: 'Of the last try, or of the end; null: nothing has failed.',
+    description: 'The class of the last error. Null if there was none.',
     resolve: async (requestFile, _args, ctx) =>
       requestFile.errorClass ?? (await triesOf(ctx, requestFile))?.errorClass ?? null,
   }),
   lastError: t.string({
     ...nullable(
-      'Why the last try failed, or the next one cannot begin, or why the file was given up; null: nothing has failed.',
+      'The last error, the obstacle to the next attempt, or the reason for the failure. Null if there is none.',
     ),
     resolve: async (requestFile, _args, ctx) => requestFile.error ?? (await triesOf(ctx, requestFile))?.error ?? null,
   }),
   nextTry: t.field({
-    ...timeOrNull('Not before this time; null when it runs, may begin at any time, or will not.'),
+    ...timeOrNull(
+      'The earliest time of the next attempt. Null if it may begin at any time, is running, or will not follow.',
+    ),
     resolve: async (requestFile, _args, ctx) => (await triesOf(ctx, requestFile))?.nextTry ?? null,
   }),
 }));
 
 const ReleaseFilesInput = builder.inputType('ReleaseFilesInput', {
-  description: 'Exactly one of paths and match is given.',
+  description: 'Input of `releaseFiles`. Requires exactly one of `paths` and `match`.',
   fields: (t) => ({
-    id: t.int({ required: true, description: 'The id that REST knows.' }),
-    paths: t.stringList({ description: 'Logical paths that the request holds or waits for.' }),
+    id: t.int({ required: true, description: 'The `requestId` of the request.' }),
+    paths: t.stringList({ description: 'Logical paths of its files and unresolved paths.' }),
     match: t.string({ description: 'A plain, case-sensitive substring of the paths of the request.' }),
   }),
 });
 
 const RetryRequestInput = builder.inputType('RetryRequestInput', {
-  description: 'Which request has its failed files tried again.',
+  description: 'Input of `retryRequest`.',
   fields: (t) => ({
-    id: t.int({ required: true, description: 'The id that REST knows.' }),
-    quota: t.string({ description: 'When given, it must be the quota of the request.' }),
+    id: t.int({ required: true, description: 'The `requestId` of the request.' }),
+    quota: t.string({ description: 'If present, it must be the quota of the request.' }),
   }),
 });
 
 builder.mutationFields((t) => ({
   createRequest: t.field({
     type: RequestType,
-    description: 'Asks for files, and charges the quota for those that the catalogue knows.',
+    description: 'Creates a request, and charges the quota for the files in the catalogue.',
     errors: { types: takingErrors },
-    args: { input: t.arg({ type: CreateRequestInput, required: true, description: 'What is asked for.' }) },
+    args: { input: t.arg({ type: CreateRequestInput, required: true, description: 'The request to create.' }) },
     resolve: async (_root, { input }, ctx) => readBack(getRequest(ctx, await createRequest(ctx, input))),
   }),
   updateRequest: t.field({
     type: RequestType,
-    description: 'Changes what it is given; ends or revives the request by its retention.',
+    description: 'Changes a request. A new retention can end or revive it.',
     errors: { types: [...takingErrors, WrongQuotaError, NotFoundError] },
-    args: { input: t.arg({ type: UpdateRequestInput, required: true, description: 'What is changed, and to what.' }) },
+    args: { input: t.arg({ type: UpdateRequestInput, required: true, description: 'The fields to change.' }) },
     resolve: async (_root, { input }, ctx) => readBack(getRequest(ctx, await updateRequest(ctx, input))),
   }),
   cancelRequest: t.field({
     type: RequestType,
-    description: 'Ends a request: its files are let go, and its charge is given back. A second time changes nothing.',
+    description: 'Cancels a request: releases its files and its charge. Cancelling it again changes nothing.',
     errors: { types: [NotFoundError, ForbiddenError] },
-    args: { id: t.arg.int({ required: true, description: 'The id that REST knows.' }) },
+    args: { id: t.arg.int({ required: true, description: 'The `requestId` of the request.' }) },
     resolve: async (_root, { id }, ctx) => readBack(getRequest(ctx, await cancelRequest(ctx, id))),
   }),
   setPriority: t.field({
     type: RequestType,
-    description: 'Says which requests go first.',
+    description: 'Sets the priority of a request.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
     args: {
-      id: t.arg.int({ required: true, description: 'The id that REST knows.' }),
-      priority: t.arg.int({ required: true, description: 'From -1000 to 1000; a greater one goes first.' }),
+      id: t.arg.int({ required: true, description: 'The `requestId` of the request.' }),
+      priority: t.arg.int({
+        required: true,
+        description: 'The priority, from -1000 to 1000. Higher priorities are recalled first.',
+      }),
     },
     resolve: async (_root, input, ctx) => getRequest(ctx, await setPriority(ctx, input)),
   }),
   releaseFiles: t.field({
     type: RequestType,
     description:
-      'Lets files of a request go before its end: their charge is given back, and they never join it again. ' +
-      'Releasing them twice changes nothing; a request that has ended is refused.',
+      'Releases files of a request before its end, together with their charge. They never join it again. Releasing them again changes nothing. An ended request is an error.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
-    args: { input: t.arg({ type: ReleaseFilesInput, required: true, description: 'Which files.' }) },
+    args: { input: t.arg({ type: ReleaseFilesInput, required: true, description: 'The files to release.' }) },
     resolve: async (_root, { input }, ctx) => readBack(getRequest(ctx, await releaseFiles(ctx, input))),
   }),
   retryRequest: t.field({
     type: RequestType,
     description:
-      'Has all files of a request that have failed tried again, with all their tries before them. ' +
-      'A request without failed files is left as it is; one that has ended is refused.',
+      'Retries all failed files of a request, with all their attempts. Changes nothing if no file failed. An ended request is an error.',
     errors: { types: [InvalidInputError, NotFoundError, UnknownUserError, WrongQuotaError, ForbiddenError] },
-    args: { input: t.arg({ type: RetryRequestInput, required: true, description: 'Which request.' }) },
+    args: { input: t.arg({ type: RetryRequestInput, required: true, description: 'The request to retry.' }) },
     resolve: async (_root, { input }, ctx) => readBack(getRequest(ctx, await retryRequest(ctx, input))),
   }),
 }));

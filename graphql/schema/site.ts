@@ -1,4 +1,4 @@
-/** The site as a whole, and what of it has changed: for those who show it. */
+/** The site as a whole: changes, history and processes, for dashboards. */
 import { cancellable } from '../../src/core/cancellable.js';
 import { readFence } from '../../src/domain/ownership.js';
 import { type CurvePoint, type QuotaPoint, readHistory, readQuotaHistory } from '../../src/domain/site/curves.js';
@@ -20,35 +20,36 @@ const SitePartType = builder.enumType('SitePart', {
 });
 
 const SiteChangeType = builder.objectRef<SiteChange>('SiteChange').implement({
-  description: 'That something of the site has changed.',
+  description: 'A notification that parts of the site have changed.',
   fields: (t) => ({
-    at: t.expose('at', time('When this was told.')),
+    at: t.expose('at', time('When the notification was sent.')),
     parts: t.expose('parts', {
       type: [SitePartType],
-      description: 'What has changed since the message before; all parts at first.',
+      description: 'The parts that have changed since the last notification. The first one contains all parts.',
     }),
   }),
 });
 
 const RequestChangeType = builder.objectRef<RequestChange>('RequestChange').implement({
-  description: 'A request that was made, was changed, or has ended.',
+  description: 'A request that was created, changed or ended.',
   fields: (t) => ({
-    requestId: t.exposeInt('requestId', { description: 'The id that REST knows.' }),
-    quota: t.exposeString('quota', { description: 'The user whose quota it is charged to.' }),
-    state: t.expose('state', { type: RequestStateType, description: 'As it is now.' }),
+    requestId: t.exposeInt('requestId', { description: 'The id of the request.' }),
+    quota: t.exposeString('quota', { description: 'The user of the quota.' }),
+    state: t.expose('state', { type: RequestStateType, description: 'The current state.' }),
   }),
 });
 
 const RequestChangesType = builder.objectRef<RequestChanges>('RequestChanges').implement({
-  description: 'Which requests have changed since the message before.',
+  description: 'A notification of changed requests.',
   fields: (t) => ({
-    at: t.expose('at', time('When this was told.')),
+    at: t.expose('at', time('When the notification was sent.')),
     requests: t.expose('items', {
       type: [RequestChangeType],
-      description: 'In no particular order, at most 1,000.',
+      description: 'The changed requests in no particular order. At most 1,000.',
     }),
     hasMore: t.exposeBoolean('hasMore', {
-      description: 'Others may have changed as well, so that lists are to be read anew; so it is at first.',
+      description:
+        'Whether further requests may have changed, so that lists must be read again. True in the first notification.',
     }),
   }),
 });
@@ -57,55 +58,54 @@ builder.subscriptionFields((t) => ({
   siteChanges: t.field({
     type: SiteChangeType,
     description:
-      'Which parts of the site have changed, about once a second at most, without end: what is to be read again. For viewers and operators.',
+      'Reports which parts of the site have changed, at most about once per second. Does not complete. For viewers and operators.',
     subscribe: (_root, _args, ctx) => cancellable((signal) => watchSite(ctx, signal)),
     resolve: (change) => change,
   }),
   requestChanges: t.field({
     type: RequestChangesType,
     description:
-      'Which of the requests that the caller may see were made, changed or have ended, about once a second at most, without end. ' +
-      'That more of their files are there is told by `requestProgress`.',
+      'Reports which visible requests were created, changed or ended, at most about once per second. Does not complete. `requestProgress` reports files that arrive on disk.',
     subscribe: (_root, _args, ctx) => cancellable((signal) => watchRequests(ctx, signal)),
     resolve: (changes) => changes,
   }),
 }));
 
-/** As many points as there may be. */
+/** The expected number of points. */
 const HISTORY_COMPLEXITY = 100;
 
 const CurvePointType = builder.objectRef<CurvePoint>('CurvePoint').implement({
-  description: 'What the site did in some minutes; of days before, in an hour.',
+  description: 'The activity of the site in a period of five minutes or an hour.',
   fields: (t) => ({
-    at: t.expose('at', time('When it began.')),
-    seconds: t.exposeInt('seconds', { description: 'How long it is.' }),
-    filesRestored: t.exposeInt('filesRestored', { description: 'Files that were put on a restore disk.' }),
-    bytesRestored: t.expose('bytesRestored', bigInt('Bytes of these.')),
+    at: t.expose('at', time('The start of the period.')),
+    seconds: t.exposeInt('seconds', { description: 'The length of the period in seconds.' }),
+    filesRestored: t.exposeInt('filesRestored', { description: 'The number of files restored to a restore disk.' }),
+    bytesRestored: t.expose('bytesRestored', bigInt('The bytes of these files.')),
     filesFailed: t.exposeInt('filesFailed', {
-      description: 'Files of requests that were given up; one that two requests wait for is two.',
+      description: 'The number of failed request files. A file counts once for each request that waits for it.',
     }),
     filesWaiting: t.exposeInt(
       'filesWaiting',
-      nullable('Files in the queue at one moment; the mean of an hour. Null: unknown.'),
+      nullable('The number of waiting files at one moment, or the mean of the hour. Null if unknown.'),
     ),
     oldestSeconds: t.exposeFloat(
       'oldestSeconds',
-      nullable('How long the first of these had waited, in seconds; of an hour the most. Null as above.'),
+      nullable('The longest wait in the queue at that moment in seconds, or the maximum of the hour. Null if unknown.'),
     ),
     drivesInUse: t.exposeFloat(
       'drivesInUse',
-      nullable('Drives that had a volume mounted; of an hour the mean. Null as above.'),
+      nullable('The number of drives with a mounted volume, or the mean of the hour. Null if unknown.'),
     ),
-    drives: t.exposeInt('drives', nullable('All drives. Null as above.')),
+    drives: t.exposeInt('drives', nullable('The number of drives. Null if unknown.')),
   }),
 });
 
 const QuotaPointType = builder.objectRef<QuotaPoint>('QuotaPoint').implement({
-  description: 'What was used of a quota at some time.',
+  description: 'The use of a quota at one time.',
   fields: (t) => ({
-    at: t.expose('at', time('When it was so.')),
-    used: t.expose('used', bigInt('Bytes that live requests held.')),
-    size: t.expose('size', bigInt('Bytes that the quota had.')),
+    at: t.expose('at', time('The time.')),
+    used: t.expose('used', bigInt('The bytes that live requests used.')),
+    size: t.expose('size', bigInt('The size of the quota in bytes.')),
   }),
 });
 
@@ -113,35 +113,35 @@ builder.prismaObjectField('Quota', 'history', (t) =>
   t.field({
     type: [QuotaPointType],
     description:
-      'What was used of it, in order of time: as it was at the begin, at each hour in which it had changed, and as it is now. Of 90 days at most.',
+      'The use of the quota in time order: at `since`, after each hour with a change, and now. At most 90 days.',
     complexity: { field: HISTORY_COMPLEXITY },
-    args: { since: t.arg({ type: 'DateTime', required: true, description: 'The begin.' }) },
+    args: { since: t.arg({ type: 'DateTime', required: true, description: 'The start of the period.' }) },
     resolve: async ({ id }, { since }, ctx) => (await readQuotaHistory(ctx, [id], since)).get(id) ?? [],
   }),
 );
 
 const ProcessKindType = builder.enumType('ProcessKind', {
-  description: 'What a process does.',
+  description: 'The type of a process.',
   values: describeValues({
-    GATEWAY: 'It answers requests.',
-    ENGINE: 'It works with the drives and the disks.',
+    GATEWAY: 'A gateway, which serves requests.',
+    ENGINE: 'An engine, which works with drives and restore disks.',
   }),
 });
 
 const RunningProcessType = builder.objectRef<RunningProcess>('RunningProcess').implement({
-  description: 'A gateway or an engine. One that does both is two.',
+  description: 'A gateway or an engine. A process that is both appears twice.',
   fields: (t) => ({
-    kind: t.expose('kind', { type: ProcessKindType, description: 'What it does.' }),
-    host: t.exposeString('host', { description: 'Where it runs.' }),
-    pid: t.exposeInt('pid', { description: 'Its number there.' }),
-    version: t.exposeString('version', { description: 'Of the program.' }),
-    startedAt: t.expose('startedAt', time('When it began.')),
-    seenAt: t.expose('seenAt', time('When it last said that it lives.')),
+    kind: t.expose('kind', { type: ProcessKindType, description: 'The type of the process.' }),
+    host: t.exposeString('host', { description: 'The host of the process.' }),
+    pid: t.exposeInt('pid', { description: 'The process id.' }),
+    version: t.exposeString('version', { description: 'The Tapegate version.' }),
+    startedAt: t.expose('startedAt', time('When the process started.')),
+    seenAt: t.expose('seenAt', time('When the process last reported.')),
     isAlive: t.exposeBoolean('isAlive', {
-      description: 'It has said so of late; it ends without a word where it is killed.',
+      description: 'Whether the process reported recently. A killed process stops reporting.',
     }),
     lagSeconds: t.exposeFloat('lagSeconds', {
-      description: 'For how long there was something of the events that it had not read then, in seconds.',
+      description: 'How far the process was behind the event feed at its last report, in seconds.',
     }),
   }),
 });
@@ -150,24 +150,28 @@ builder.queryFields((t) => ({
   fence: t.string({
     nullable: true,
     description:
-      'Why this Tapegate is fenced: it is a copy, or another one has taken over its restore disks. It answers and takes requests, and restores, removes and sends nothing until `tapegate takeover`. Null: it is not fenced.',
+      'Returns why this Tapegate is fenced. It is a copy, or another one has taken over its restore disks. A fenced Tapegate accepts requests, but neither restores, removes nor sends anything until `tapegate takeover`. Null if it is not fenced.',
     resolve: (_root, _args, ctx) => readFence(ctx),
   }),
   history: t.field({
     type: [CurvePointType],
     complexity: HISTORY_COMPLEXITY,
     description:
-      'What the site did, in order of time, at most 3,000 points: each five minutes of the last two days, each hour of the 90 days before. For viewers and operators.',
+      'Returns the activity of the site in time order. At most 3,000 periods: five minutes each for the last two days, an hour each for the 90 days before. For viewers and operators.',
     args: {
-      since: t.arg({ type: 'DateTime', required: true, description: 'Points that begin then or later.' }),
-      until: t.arg(time('Points that begin before; now unless given.')),
+      since: t.arg({
+        type: 'DateTime',
+        required: true,
+        description: 'Returns periods that start at or after this time.',
+      }),
+      until: t.arg(time('Returns periods that start before this time. Default: now.')),
     },
     resolve: (_root, args, ctx) => readHistory(ctx, args),
   }),
   processes: t.field({
     type: [RunningProcessType],
     description:
-      'The gateways and engines that run, and those that died within a day and were not replaced on their host, by host, the first 1,000. For viewers and operators.',
+      'Returns the gateways and engines by host. Includes those that died in the last day without a replacement on their host. At most 1,000. For viewers and operators.',
     resolve: (_root, _args, ctx) => listProcesses(ctx),
   }),
 }));

@@ -1,4 +1,4 @@
-/** What operators take out of service, and put back. */
+/** Suspensions: what operators and engines take out of service. */
 import { ForbiddenError, InvalidInputError, NotFoundError } from '../../src/core/errors.js';
 import {
   listSuspensions,
@@ -13,33 +13,35 @@ import { builder, describeValues, pageComplexity, time, timeOrNull } from './bui
 import { createBatch, createCursors, resolveCursorPage } from './pages.js';
 
 const KindType = builder.enumType('SuspensionKind', {
-  description: 'What can be taken out of service.',
+  description: 'The type of a suspended object.',
   values: describeValues<SuspensionKind>({
-    VOLUME: 'Its files wait.',
-    DRIVE: 'The other drives go on.',
-    USER: 'Files that another user waits for too are recalled all the same.',
-    LIBRARY: 'All drives of a library.',
-    DISK: 'A restore disk: recalls go to the others, or wait.',
-    CLOCK: 'The clock of the database: nothing expires or is removed.',
+    VOLUME: 'A volume: its files wait.',
+    DRIVE: 'A drive. Other drives continue.',
+    USER: 'A user: files of the user wait, unless another user also waits for them.',
+    LIBRARY: 'A library: all its drives stop.',
+    DISK: 'A restore disk: recalls use other disks, or wait.',
+    CLOCK: 'The clock of the database: nothing expires and no copies are removed.',
   }),
 });
 
 const ModeType = builder.enumType('SuspensionMode', {
-  description: 'How something is out of service. Nothing new begins in either.',
+  description: 'The mode of a suspension. Both modes prevent new work.',
   values: describeValues<SuspensionMode>({
-    IMMEDIATE: 'What runs is stopped, and waits again; it does not count as a try.',
-    DRAINING: 'What runs goes on to its end.',
+    IMMEDIATE: 'Stops running work, which waits again. This does not count as a failed attempt.',
+    DRAINING: 'Lets running work finish.',
   }),
 });
 
 const SuspensionType = builder.objectRef<Suspension>('Suspension').implement({
-  description: 'Something that is out of service: by an operator, or, what fails, by the engine.',
+  description: 'A suspended object. An operator suspended it, or an engine after failures.',
   fields: (t) => ({
-    kind: t.expose('kind', { type: KindType, description: 'What it is.' }),
-    name: t.exposeString('name', { description: 'Of the volume, drive or library; the user; the mount point.' }),
-    mode: t.expose('mode', { type: ModeType, description: 'What became of what ran.' }),
-    reason: t.exposeString('reason', { description: 'For people; may be empty.' }),
-    since: t.expose('since', time('When it was taken out of service.')),
+    kind: t.expose('kind', { type: KindType, description: 'The type of the object.' }),
+    name: t.exposeString('name', {
+      description: 'The name of the volume, drive or library; the user; or the mount point.',
+    }),
+    mode: t.expose('mode', { type: ModeType, description: 'The mode.' }),
+    reason: t.exposeString('reason', { description: 'The reason, for people. May be empty.' }),
+    since: t.expose('since', time('When the object was suspended.')),
     nextTry: t.expose(
       'nextTry',
       timeOrNull('When the engine tries it again; null: it stays suspended until an operator resumes it.'),
@@ -57,7 +59,7 @@ const libraries = byKind('LIBRARY');
 const common = {
   type: SuspensionType,
   nullable: true,
-  description: 'How and why it is out of service; null while it is in service.',
+  description: 'The suspension. Null if it is in service.',
 } as const;
 
 builder.prismaObjectField('Volume', 'suspension', (t) =>
@@ -88,7 +90,7 @@ const cursors = createCursors<SuspensionKey>('suspension', {
 builder.queryFields((t) => ({
   suspensions: t.connection({
     type: SuspensionType,
-    description: 'All that is out of service, by kind and name.',
+    description: 'Returns all suspensions by type and name.',
     complexity: pageComplexity,
     resolve: (_root, args, ctx) =>
       resolveCursorPage(args, cursors, {
@@ -99,36 +101,42 @@ builder.queryFields((t) => ({
 }));
 
 const SuspendInput = builder.inputType('SuspendInput', {
-  description: 'What is taken out of service, and how.',
+  description: 'Input of `suspend`.',
   fields: (t) => ({
-    kind: t.field({ type: KindType, required: true, description: 'What it is.' }),
-    name: t.string({ required: true, description: 'Of the volume, drive or library; the user; the mount point.' }),
-    mode: t.field({ type: ModeType, required: true, description: 'What becomes of what runs.' }),
-    reason: t.string({ description: 'For people.' }),
+    kind: t.field({ type: KindType, required: true, description: 'The type of the object.' }),
+    name: t.string({
+      required: true,
+      description: 'The name of the volume, drive or library; the user; or the mount point.',
+    }),
+    mode: t.field({ type: ModeType, required: true, description: 'The mode.' }),
+    reason: t.string({ description: 'The reason, for people.' }),
   }),
 });
 
 const ResumeInput = builder.inputType('ResumeInput', {
-  description: 'What is put back into service.',
+  description: 'Input of `resume`.',
   fields: (t) => ({
-    kind: t.field({ type: KindType, required: true, description: 'What it is.' }),
-    name: t.string({ required: true, description: 'Of the volume, drive or library; the user; the mount point.' }),
+    kind: t.field({ type: KindType, required: true, description: 'The type of the object.' }),
+    name: t.string({
+      required: true,
+      description: 'The name of the volume, drive or library; the user; or the mount point.',
+    }),
   }),
 });
 
 builder.mutationFields((t) => ({
   suspend: t.field({
     type: SuspensionType,
-    description: 'Takes something out of service; a second time changes mode and reason.',
+    description: 'Suspends an object. Suspending it again changes mode and reason.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
-    args: { input: t.arg({ type: SuspendInput, required: true, description: 'What, and how.' }) },
+    args: { input: t.arg({ type: SuspendInput, required: true, description: 'The object to suspend.' }) },
     resolve: (_root, { input }, ctx) => suspend(ctx, { ...input, reason: input.reason ?? '' }),
   }),
   resume: t.field({
     type: SuspensionType,
-    description: 'Puts something back into service, and gives the suspension that has ended.',
+    description: 'Resumes a suspended object, and returns the suspension that ended.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
-    args: { input: t.arg({ type: ResumeInput, required: true, description: 'What.' }) },
+    args: { input: t.arg({ type: ResumeInput, required: true, description: 'The object to resume.' }) },
     resolve: (_root, { input }, ctx) => resume(ctx, input),
   }),
 }));

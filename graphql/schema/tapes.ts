@@ -18,42 +18,42 @@ const figures = createBatch((ctx: Context, ids: number[]) => readVolumeFiguresOf
 
 const volumeOf = createBatch(readVolumes);
 
-/** The volume of an id, which a file may not have. */
+/** Returns the volume with an id. */
 export async function findVolume(ctx: Context, id: number | null): Promise<Volume | null> {
   return id === null ? null : ((await volumeOf(ctx, id)) ?? null);
 }
 
-/** Each of the files on a volume is looked at. */
+/** Counts every file on the volume. */
 const FIGURES_COMPLEXITY = 10;
 
 export const VolumeType = builder.prismaNode('Volume', {
   id: { field: 'id' },
   nullable: true,
-  description: 'One cartridge.',
+  description: 'A tape cartridge.',
   fields: (t) => ({
-    name: t.exposeString('name', { description: 'As the label of the cartridge says.' }),
+    name: t.exposeString('name', { description: 'The name on the label of the cartridge.' }),
     medium: t.exposeString('medium', {
-      description: 'What it is, for the cost model of the plan: `lto-8`, `lto-9`, or `linear` where nobody has said.',
+      description: 'The cost model for the plan: `lto-8`, `lto-9`, or `linear` if none was set.',
     }),
-    library: t.relation('library', { description: 'The tape system that it is in.' }),
-    drive: t.relation('drive', nullable('The drive that has it mounted; null: none.')),
+    library: t.relation('library', { description: 'The library that contains it.' }),
+    drive: t.relation('drive', nullable('The drive that has mounted it. Null if there is none.')),
     filesWaiting: t.relationCount('recalls', {
       where: { state: 'WAITING' },
-      description: 'Files that are still to be read from it.',
+      description: 'The number of files that wait to be read from it.',
     }),
     files: t.int({
-      description: 'Files that are on it, by the catalogue; for viewers and operators.',
+      description: 'The number of files on it. For viewers and operators.',
       complexity: FIGURES_COMPLEXITY,
       resolve: async ({ id }, _args, ctx) => (await figures(ctx, id))?.files ?? 0,
     }),
     bytes: t.field({
-      ...bigInt('Bytes of these files together; for viewers and operators.'),
+      ...bigInt('The bytes of these files. For viewers and operators.'),
       complexity: FIGURES_COMPLEXITY,
       resolve: async ({ id }, _args, ctx) => (await figures(ctx, id))?.bytes ?? 0n,
     }),
     retiredAt: t.expose(
       'retiredAt',
-      timeOrNull('Since then no file is on it, and none comes there; null: it is in use.'),
+      timeOrNull('When it was retired. It contains no files since then, and gets none. Null if it is in use.'),
     ),
     retiredWhy: t.exposeString('retiredWhy', nullable('Why it was retired; null if no reason was given.')),
   }),
@@ -62,24 +62,24 @@ export const VolumeType = builder.prismaNode('Volume', {
 builder.prismaNode('Drive', {
   id: { field: 'id' },
   nullable: true,
-  description: 'One tape drive, or one unit of concurrency of a library.',
+  description: 'A tape drive, or one unit of concurrency of a library.',
   fields: (t) => ({
-    name: t.exposeString('name', { description: 'As the engine calls it.' }),
-    library: t.relation('library', { description: 'The tape system that it belongs to.' }),
-    volume: t.relation('volume', nullable('The volume it has mounted; null: none.')),
+    name: t.exposeString('name', { description: 'The name of the drive in its engine.' }),
+    library: t.relation('library', { description: 'The library that contains it.' }),
+    volume: t.relation('volume', nullable('The mounted volume. Null if there is none.')),
     isClaimed: t.boolean({
-      description: 'An engine that lives holds it.',
+      description: 'Whether a running engine claims the drive.',
       resolve: async ({ id }, _args, ctx) => (await claimed(ctx, id)) ?? false,
     }),
     host: t.string({
       ...nullable(
-        'Where the engine runs that holds it; null: none does, or one of a version that does not say. For viewers and operators.',
+        'The host of its engine. Null if no engine claims the drive, or the engine is too old to report its host. For viewers and operators.',
       ),
       resolve: async ({ id }, _args, ctx) => (await hosts(ctx, id)) ?? null,
     }),
     filesRunning: t.relationCount('recalls', {
       where: { state: 'RUNNING' },
-      description: 'Files that it has in hand.',
+      description: 'The number of files that it is reading.',
     }),
   }),
 });
@@ -88,9 +88,9 @@ builder.queryFields((t) => ({
   volumes: t.prismaConnection({
     type: 'Volume',
     cursor: 'name',
-    description: 'All volumes that are in use, in order of their names.',
+    description: 'Returns all volumes in use by name.',
     complexity: pageComplexity,
-    args: { retired: t.arg.boolean({ description: 'Those that are retired as well; without it, they are left out.' }) },
+    args: { retired: t.arg.boolean({ description: 'Whether to include retired volumes.' }) },
     totalCount: (_root, { retired }, ctx) => listVolumes(ctx, { retired }).count(),
     resolve: (query, _root, { retired }, ctx) =>
       readListPage(query, { name: 'name', isKey: isText }, listVolumes(ctx, { retired }).page),
@@ -98,7 +98,7 @@ builder.queryFields((t) => ({
   drives: t.prismaConnection({
     type: 'Drive',
     cursor: 'id',
-    description: 'All drives, in the order in which they were added.',
+    description: 'Returns all drives in the order in which they were added.',
     complexity: pageComplexity,
     totalCount: (_root, _args, ctx) => listDrives(ctx).count(),
     resolve: (query, _root, _args, ctx) => readListPage(query, { name: 'id', isKey: isInt }, listDrives(ctx).page),
@@ -106,68 +106,74 @@ builder.queryFields((t) => ({
 }));
 
 const SetVolumeInput = builder.inputType('SetVolumeInput', {
-  description: 'Which volumes are meant, and what is said of them. Exactly one of names and all is given.',
+  description: 'Input of `setVolume`. Requires exactly one of `names` and `all`.',
   fields: (t) => ({
-    names: t.stringList({ description: 'As the labels of the cartridges say; all are known, or nothing is changed.' }),
-    all: t.boolean({ description: 'All volumes.' }),
-    medium: t.string({ required: true, description: '`lto-8`, `lto-9` or `linear`.' }),
+    names: t.stringList({ description: 'The names of the volumes. If one is unknown, nothing changes.' }),
+    all: t.boolean({ description: 'Whether to change all volumes.' }),
+    medium: t.string({ required: true, description: 'The cost model: `lto-8`, `lto-9` or `linear`.' }),
   }),
 });
 
 const ChangedVolumes = builder.objectRef<{ volumes: number; medium: string }>('ChangedVolumes').implement({
-  description: 'What `setVolume` has done.',
+  description: 'The result of `setVolume`.',
   fields: (t) => ({
-    volumes: t.exposeInt('volumes', { description: 'How many are as was said now.' }),
-    medium: t.exposeString('medium', { description: 'What they are.' }),
+    volumes: t.exposeInt('volumes', { description: 'The number of volumes with this cost model.' }),
+    medium: t.exposeString('medium', { description: 'The cost model.' }),
   }),
 });
 
 export const ChosenFilesType = builder.objectRef<ChosenFiles>('ChosenFiles').implement({
-  description: 'The files that a change of the catalogue was about.',
+  description: 'The files that a change of the catalogue applies to.',
   fields: (t) => ({
-    files: t.exposeInt('files', { description: 'How many there are.' }),
-    bytes: t.expose('bytes', bigInt('Bytes of all of them together.')),
-    requests: t.exposeInt('requests', { description: 'Live requests that hold one of them, or wait for one.' }),
+    files: t.exposeInt('files', { description: 'The number of files.' }),
+    bytes: t.expose('bytes', bigInt('The total size in bytes.')),
+    requests: t.exposeInt('requests', {
+      description: 'The number of live requests that contain one of the files or wait for one.',
+    }),
   }),
 });
 
 const RetiredVolumeType = builder.objectRef<RetiredVolume>('RetiredVolume').implement({
-  description: 'The files that had their first or second copy on the volume; some may have been withdrawn before.',
+  description: 'The files that had a first or second copy on a retired volume, including files withdrawn earlier.',
   fields: (t) => ({
-    files: t.exposeInt('files', { description: 'How many there are.' }),
-    bytes: t.expose('bytes', bigInt('Bytes of all of them together.')),
-    elsewhere: t.exposeInt('elsewhere', { description: 'Those with another copy, where they are read from now on.' }),
-    withdrawn: t.exposeInt('withdrawn', { description: 'Those that were nowhere else, and are withdrawn with it.' }),
-    requests: t.exposeInt('requests', { description: 'Live requests that hold one of them, or wait for one.' }),
+    files: t.exposeInt('files', { description: 'The number of files.' }),
+    bytes: t.expose('bytes', bigInt('The total size in bytes.')),
+    elsewhere: t.exposeInt('elsewhere', { description: 'The number of files that are now read from another copy.' }),
+    withdrawn: t.exposeInt('withdrawn', {
+      description: 'The number of files that were withdrawn, because they had no other copy.',
+    }),
+    requests: t.exposeInt('requests', {
+      description: 'The number of live requests that contain one of the files or wait for one.',
+    }),
   }),
 });
 
-const DRY_RUN = 'Only say what would be done.';
+const DRY_RUN = 'Whether to report the changes without making them.';
 const errors = [InvalidInputError, NotFoundError, InUseError, ForbiddenError];
 
 const MoveVolumeInput = builder.inputType('MoveVolumeInput', {
-  description: 'Which cartridge was copied onto which.',
+  description: 'Input of `moveVolume`.',
   fields: (t) => ({
-    from: t.string({ required: true, description: 'As the label of the one says that was copied.' }),
+    from: t.string({ required: true, description: 'The name of the volume that was copied.' }),
     to: t.string({
       required: true,
       description:
-        'The same of the one that has the copy; it is made, of the same library and medium, where nobody knows it.',
+        'The name of the volume with the copies. If it does not exist, it is created in the same library with the same cost model.',
     }),
     dryRun: t.boolean({ description: DRY_RUN }),
   }),
 });
 
 const RetireVolumeInput = builder.inputType('RetireVolumeInput', {
-  description: 'Which volume leaves the archive.',
+  description: 'Input of `retireVolume`.',
   fields: (t) => ({
-    name: t.string({ required: true, description: 'As the label of the cartridge says.' }),
+    name: t.string({ required: true, description: 'The name of the volume.' }),
     why: t.string({
-      description:
-        'For people: those who wait for a file that is withdrawn with it are told. At most 2,000 characters.',
+      description: 'The reason, for users who wait for a withdrawn file. At most 2,000 characters.',
     }),
     withdraw: t.boolean({
-      description: 'Withdraw the files that are nowhere else; without it, a volume with such is refused.',
+      description:
+        'Whether to withdraw files without another copy. By default, a volume with such files is not retired.',
     }),
     dryRun: t.boolean({ description: DRY_RUN }),
   }),
@@ -176,12 +182,12 @@ const RetireVolumeInput = builder.inputType('RetireVolumeInput', {
 builder.mutationFields((t) => ({
   setVolume: t.field({
     type: ChangedVolumes,
-    description: 'Says of which medium volumes are, which the planner goes by.',
+    description: 'Sets the cost model of volumes, which the planner uses.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
-    args: { input: t.arg({ type: SetVolumeInput, required: true, description: 'Which volumes, and what.' }) },
+    args: { input: t.arg({ type: SetVolumeInput, required: true, description: 'The volumes and their cost model.' }) },
     resolve: async (_root, { input: { names, all, medium } }, ctx) => {
       if ((names?.length ?? 0) > 0 === (all === true)) {
-        throw new InvalidInputError('names', 'must be given, or else all be true');
+        throw new InvalidInputError('names', 'must contain a volume, unless all is true');
       }
       return { medium, volumes: await setMedium(ctx, { medium, names: all ? undefined : (names ?? []) }) };
     },
@@ -189,24 +195,23 @@ builder.mutationFields((t) => ({
   moveVolume: t.field({
     type: ChosenFilesType,
     description:
-      'Says that a cartridge was copied onto another one: its files are there from now on, at the same positions. Nothing is copied.',
+      'Records that a cartridge was copied onto another one. Its files are read from there, at the same positions. Copies no data.',
     errors: { types: errors },
-    args: { input: t.arg({ type: MoveVolumeInput, required: true, description: 'Which was copied onto which.' }) },
+    args: { input: t.arg({ type: MoveVolumeInput, required: true, description: 'The two volumes.' }) },
     resolve: (_root, { input: { dryRun, ...input } }, ctx) => moveVolume(ctx, { ...input, isDryRun: dryRun }),
   }),
   retireVolume: t.field({
     type: RetiredVolumeType,
-    description:
-      'Takes a volume out of the archive: its files are read from their other copies from now on, and nothing is put on it any more.',
+    description: 'Retires a volume. Its files are read from their other copies, and no files are added to it.',
     errors: { types: errors },
-    args: { input: t.arg({ type: RetireVolumeInput, required: true, description: 'Which one, and why.' }) },
+    args: { input: t.arg({ type: RetireVolumeInput, required: true, description: 'The volume to retire.' }) },
     resolve: (_root, { input: { dryRun, ...input } }, ctx) => retireVolume(ctx, { ...input, isDryRun: dryRun }),
   }),
   reinstateVolume: t.prismaField({
     type: 'Volume',
-    description: 'Has a retired volume used again. The files that it had do not come back by themselves.',
+    description: 'Puts a retired volume back into use. Its former files are not restored to the catalogue.',
     errors: { types: [InvalidInputError, NotFoundError, ForbiddenError] },
-    args: { name: t.arg.string({ required: true, description: 'As the label of the cartridge says.' }) },
+    args: { name: t.arg.string({ required: true, description: 'The name of the volume.' }) },
     resolve: async (query, _root, { name }, ctx) => {
       const id = await reinstateVolume(ctx, name);
       return await readBack(listVolumes(ctx).one(id, query));

@@ -1,4 +1,4 @@
-/** Tape copies that could not be confirmed. */
+/** Tape copies whose verification failed. */
 import { ForbiddenError, InvalidInputError } from '../../src/core/errors.js';
 import { listVerifications, verifyAgain } from '../../src/domain/catalogue/verifications.js';
 import { builder, nullable, pageComplexity, time, timeOrNull } from './builder.js';
@@ -6,31 +6,34 @@ import { isBigInt, readListPage } from './pages.js';
 import { ErrorClassType } from './requests.js';
 
 const VerificationType = builder.prismaObject('Verification', {
-  description: 'A tape copy that could not be confirmed when it was read back.',
+  description: 'A tape copy that could not be verified by reading it back.',
   fields: (t) => ({
-    file: t.relation('file', { description: 'The file whose tape copy it is.' }),
-    attempts: t.exposeInt('attempts', { description: 'Tries that have failed.' }),
-    errorClass: t.expose('errorClass', { type: ErrorClassType, description: 'Of the last try.' }),
-    error: t.exposeString('error', { description: 'What was wrong the last time.' }),
-    at: t.expose('at', time('When that was.')),
-    nextTry: t.expose('notBefore', timeOrNull('Earliest time of the next try; null: it is not retried automatically.')),
+    file: t.relation('file', { description: 'The file.' }),
+    attempts: t.exposeInt('attempts', { description: 'The number of failed attempts.' }),
+    errorClass: t.expose('errorClass', { type: ErrorClassType, description: 'The class of the last error.' }),
+    error: t.exposeString('error', { description: 'The last error.' }),
+    at: t.expose('at', time('When the last attempt failed.')),
+    nextTry: t.expose(
+      'notBefore',
+      timeOrNull('The earliest time of the next attempt. Null if it is not retried automatically.'),
+    ),
   }),
 });
 
 builder.prismaObjectField('TapeFile', 'verification', (t) =>
-  t.relation('verification', nullable('Why its tape copy is not confirmed; null: reading it back has not failed.')),
+  t.relation('verification', nullable('The failed verification of its tape copy. Null if there is none.')),
 );
 
 const VerifyAgain = builder.objectRef<{ files: number }>('VerifyAgain').implement({
-  description: 'What `verifyAgain` has done.',
-  fields: (t) => ({ files: t.exposeInt('files', { description: 'Files that are tried again.' }) }),
+  description: 'The result of `verifyAgain`.',
+  fields: (t) => ({ files: t.exposeInt('files', { description: 'The number of files to verify again.' }) }),
 });
 
 builder.queryFields((t) => ({
   verifications: t.prismaConnection({
     type: VerificationType,
     cursor: 'fileId',
-    description: 'Tape copies that could not be confirmed.',
+    description: 'Returns the tape copies that could not be verified.',
     complexity: pageComplexity,
     args: { match: t.arg.string({ description: 'A plain, case-sensitive substring of the path.' }) },
     totalCount: (_root, args, ctx) => listVerifications(ctx, args, ctx.reader).count(),
@@ -42,16 +45,16 @@ builder.queryFields((t) => ({
 builder.mutationFields((t) => ({
   verifyAgain: t.field({
     type: VerifyAgain,
-    description: 'Has the tape copies that could not be confirmed tried again, of files whose path contains `match`.',
+    description: 'Retries failed verifications of the files whose path contains `match`.',
     errors: { types: [InvalidInputError, ForbiddenError] },
     args: {
       match: t.arg.string({
         required: true,
-        description: 'A plain, case-sensitive substring; an empty one is in all.',
+        description: 'A plain, case-sensitive substring. Empty for all files.',
       }),
       staged: t.arg.boolean({
         description:
-          'Also those of libraries that stage files, which are read back only when somebody asks for it: each may cost a mount, or money.',
+          'Whether to include staging libraries, which are otherwise verified only on demand. Each file may cost a mount or money.',
       }),
     },
     resolve: async (_root, args, ctx) => ({ files: await verifyAgain(ctx, args) }),

@@ -32,21 +32,21 @@ const MAX_TOKENS = 10_000;
 
 const PARSE_FAILED = { code: 'GRAPHQL_PARSE_FAILED', http: { spec: true, status: 400 } };
 
-/** Characters of a document. Comments and commas are no tokens, and are read as well. */
+/** Maximum characters of a document. Comments and commas are not tokens, but the lexer reads them too. */
 const MAX_TEXT = 256 * 1024;
 
 /** Fields, fragments and spreads of a document: validation compares fields with each other. */
 const MAX_SELECTIONS = 500;
 const MAX_FRAGMENTS = 50;
 
-/** Fields of one name that have arguments or fields of their own: each pair may be compared with all that is below. */
+/** Maximum fields of one name with arguments or subfields. Validation may compare each pair of them with everything below. */
 const MAX_REPEATS = 50;
 
 /** Parses a document of a limited size, so that its validation takes some milliseconds. @throws GraphQLError */
 export function parseDocument(text: string): DocumentNode {
   try {
     if (text.length > MAX_TEXT)
-      throw tooLarge(`the query has ${text.length} characters, and ${MAX_TEXT} are allowed`, {
+      throw tooLarge(`the query has ${text.length} characters, but at most ${MAX_TEXT} are allowed`, {
         found: text.length,
         allowed: MAX_TEXT,
       });
@@ -81,7 +81,7 @@ function findExcessOfText({ definitions }: DocumentNode): GraphQLError | undefin
   const most = Math.max(0, ...repeats.values());
   const exceeds = (found: number, allowed: number, what: string) =>
     found > allowed
-      ? tooLarge(`the query has ${found} ${what}, and ${allowed} are allowed`, { found, allowed })
+      ? tooLarge(`the query has ${found} ${what}, but at most ${allowed} are allowed`, { found, allowed })
       : undefined;
   return (
     exceeds(selections, MAX_SELECTIONS, 'fields and spreads in its text') ??
@@ -93,7 +93,7 @@ function findExcessOfText({ definitions }: DocumentNode): GraphQLError | undefin
 export interface CheckedDocument {
   text: string;
   document: DocumentNode | undefined;
-  /** Why it cannot be parsed; or what validation finds. */
+  /** The syntax error, or the validation errors. */
   faults: readonly Error[];
 }
 
@@ -133,7 +133,7 @@ function refuseOptionalSubscription(context: ValidationContext): ASTVisitor {
     const optional = selection.directives?.find(({ name }) => name.value === 'skip' || name.value === 'include');
     if (!optional || context.getParentType() !== context.getSchema().getSubscriptionType()) return;
     const what = selection.kind === Kind.FIELD ? `"${selection.name.value}"` : 'a fragment';
-    const message = `@${optional.name.value} is not allowed on ${what}: a subscription always has its one root field`;
+    const message = `@${optional.name.value} is not allowed on ${what}: a subscription must always have its one root field`;
     context.reportError(new GraphQLError(message, { nodes: optional }));
   };
   return { Field: check, InlineFragment: check, FragmentSpread: check };
@@ -152,16 +152,16 @@ function limitCounts(context: ValidationContext): ASTVisitor {
       const inList = createSum(fragments, ({ name }) => (COUNTS.has(name.value) ? 1 : 0));
       const ofRoot = createSum(fragments, (field) => (field.selectionSet ? inList(field.selectionSet) : 0));
       const found = ofRoot(selectionSet);
-      const says = `the query asks for ${found} counts of lists that hang on nothing, and ${MAX_COUNTS} are allowed`;
+      const says = `the query counts ${found} root lists, but at most ${MAX_COUNTS} counts are allowed`;
       if (found > MAX_COUNTS) context.reportError(tooLarge(says, { found, allowed: MAX_COUNTS }));
     },
   };
 }
 
-/** About how many items the lists of this schema have; `__type` may be the largest type. Others have one or less. */
+/** Approximate number of items in the lists of the schema; `__type` may be the largest type. Other lists have at most one. */
 const ITEMS: Record<string, number> = { __type: 10, types: 200, directives: 6, fields: 3 };
 
-/** Returns the cost of what an operation asks of the schema itself: an alias of `__schema` repeats all of it. */
+/** Returns the cost of the introspection in an operation. Each alias of `__schema` repeats all of it. */
 function introspectionCost({ selectionSet }: OperationDefinitionNode, fragments: Fragments): number {
   const costOf = ({ name, selectionSet: set }: FieldNode): number =>
     1 + (set ? below(set) * (ITEMS[name.value] ?? 1) : 0);
@@ -170,7 +170,7 @@ function introspectionCost({ selectionSet }: OperationDefinitionNode, fragments:
   return createSum(fragments, (field) => (isOfSchema(field) ? costOf(field) : 0))(selectionSet);
 }
 
-/** A query may request the whole introspection of GraphiQL and tools three times. */
+// a query may contain the full introspection of GraphiQL and other tools three times
 const whole = parse(getIntrospectionQuery({ specifiedByUrl: true, inputValueDeprecation: true, oneOf: true }));
 const MOST_OF_SCHEMA = 3 * introspectionCost(whole.definitions[0] as OperationDefinitionNode, fragmentsOf(whole));
 
@@ -178,7 +178,7 @@ function limitIntrospection(context: ValidationContext): ASTVisitor {
   return {
     OperationDefinition: (operation) => {
       const found = introspectionCost(operation, fragmentsOf(context.getDocument()));
-      const says = `what the query asks of the schema itself may cost ${found}, and ${MOST_OF_SCHEMA} are allowed`;
+      const says = `the introspection in the query costs ${found}, but at most ${MOST_OF_SCHEMA} are allowed`;
       if (found > MOST_OF_SCHEMA) context.reportError(tooLarge(says, { found, allowed: MOST_OF_SCHEMA }));
     },
   };
@@ -219,14 +219,14 @@ function createSum(fragments: Fragments, weigh: (field: FieldNode) => number): (
 
 type Limits = Context['config']['limits'];
 
-/** `limit` is the setting, if there is one. */
+/** `limit` is the name of the setting, if there is one. */
 interface Excess {
   limit?: string;
   found: number;
   allowed: number;
 }
 
-/** @param message with both figures */
+/** @param message contains the found and the allowed figure */
 function tooLarge(message: string, { limit, found, allowed }: Excess): GraphQLError {
   const figures = { ...(limit !== undefined && { limit }), found, allowed };
   // the same status as for invalid documents
@@ -264,9 +264,9 @@ export function findExcess(
     { schema, ctx: contextValue as object, variables: given },
   );
   return (
-    exceed('GRAPHQL_DEPTH', depth, limits.graphqlDepth, (n) => `has fields ${n} deep within each other`) ??
-    exceed('GRAPHQL_BREADTH', breadth, limits.graphqlBreadth, (n) => `has ${n} fields in all`) ??
-    exceed('GRAPHQL_COMPLEXITY', complexity, limits.graphqlComplexity, (n) => `may cost ${n}`)
+    exceed('GRAPHQL_DEPTH', depth, limits.graphqlDepth, (n) => `nests fields ${n} levels deep`) ??
+    exceed('GRAPHQL_BREADTH', breadth, limits.graphqlBreadth, (n) => `has ${n} fields`) ??
+    exceed('GRAPHQL_COMPLEXITY', complexity, limits.graphqlComplexity, (n) => `costs ${n}`)
   );
 }
 
@@ -274,7 +274,7 @@ export function findExcess(
 const MAX_KEYS = 100;
 const MAX_MESSAGE_LENGTH = 500;
 
-/** Returns the values of variables, or the first error: each error prints the whole value that contains it. */
+/** Returns the values of variables, or only the first error, because each error prints the whole value that contains it. */
 export function readVariables(
   schema: GraphQLSchema,
   { variableDefinitions = [] }: OperationDefinitionNode,
@@ -282,7 +282,7 @@ export function readVariables(
 ): { coerced: Record<string, unknown>; errors?: never } | { coerced?: never; errors: GraphQLError[] } {
   const found = countKeys(Object.values(given));
   if (found > MAX_KEYS) {
-    const message = `an object in the variables has ${found} keys, and ${MAX_KEYS} are allowed`;
+    const message = `an object in the variables has ${found} keys, but at most ${MAX_KEYS} are allowed`;
     return { errors: [tooLarge(message, { found, allowed: MAX_KEYS })] };
   }
   const read = getVariableValues(schema, variableDefinitions, given, { maxErrors: 1 });
@@ -301,12 +301,12 @@ function countKeys(value: unknown): number {
 function shorten(error: GraphQLError): GraphQLError {
   const { message, nodes = null } = error;
   const shown = message.length > MAX_MESSAGE_LENGTH ? `${message.slice(0, MAX_MESSAGE_LENGTH)}…` : message;
-  return new GraphQLError(shown, { nodes, extensions: { http: { status: 400 } } }); // as the executor's
+  return new GraphQLError(shown, { nodes, extensions: { http: { status: 400 } } }); // truncated as by the executor
 }
 
 function exceed(limit: string, found: number, allowed: number, say: (found: number) => string) {
   if (found <= allowed) return undefined;
-  return tooLarge(`the operation ${say(Math.ceil(found))}, and ${allowed} are allowed (${limit})`, {
+  return tooLarge(`the operation ${say(Math.ceil(found))}, but at most ${allowed} are allowed (${limit})`, {
     limit,
     found,
     allowed,

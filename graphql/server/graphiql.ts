@@ -1,12 +1,12 @@
-/** GraphiQL, one page for all who open it: nothing comes from other hosts, and no script runs but its own. */
+/** GraphiQL as one cacheable page: it loads nothing from other hosts, and runs only its own script. */
 import { createHash } from 'node:crypto';
 import type { Response } from 'express';
 import { KeptBody } from '../../src/gateway/http/encodings.js';
 
-/** One page per endpoint, made when it is first opened, because each takes 9 MB. */
+/** A page per endpoint, created when it is first opened, because each takes 9 MB. */
 const pages = new Map<string, ReturnType<typeof makePage>>();
 
-/** @param publicUrl where browsers find the gateway, which takes requests with and without the path of that */
+/** @param publicUrl URL of the gateway for browsers; the gateway answers with and without its path */
 export function createGraphiql(publicUrl: string | undefined): (res: Response) => Promise<void> {
   const endpoint = publicUrl ? new URL(`${publicUrl}/graphql`).pathname : '/graphql';
   return async (res) => {
@@ -30,8 +30,8 @@ async function makePage(endpoint: string): Promise<{ body: KeptBody; policy: str
   const policy = {
     'default-src': "'none'",
     'script-src': `'sha256-${createHash('sha256').update(script).digest('base64')}'`,
-    'worker-src': 'blob:', // its editor's
-    'style-src': "'unsafe-inline'", // the editor writes its own as it goes
+    'worker-src': 'blob:', // set by the editor
+    'style-src': "'unsafe-inline'", // the editor creates styles at run time
     'img-src': "'self' data:",
     'font-src': 'data:',
     'connect-src': "'self'",
@@ -43,17 +43,17 @@ async function makePage(endpoint: string): Promise<{ body: KeptBody; policy: str
   return { body: new KeptBody(Buffer.from(text)), policy: directives.join('; ') };
 }
 
-export const START_QUERY = `# Tapegate restores files from tape. Choose an operation at the button that runs them.
-# What stands after $… is for the demo archive: give your own below, under "Variables", such as { "match": "/archive" }
-# Where the door is closed, give your token below, under "Headers": { "Authorization": "Bearer …" }
+export const START_QUERY = `# Tapegate restores files from tape. Select an operation next to the run button.
+# The defaults of $… fit the demo archive. Enter other values under "Variables", such as { "match": "/archive" }.
+# If authentication is required, enter a token under "Headers": { "Authorization": "Bearer …" }
 
-# Who am I here, and what may I?
+# The caller, its roles, and its quotas.
 query Me {
   caller { name roles way isReadOnly }
   quotas(first: 10) { edges { node { user size used } } }
 }
 
-# Files whose path contains a text, with how large they are and where they are on disk.
+# Files whose path contains a substring, with their sizes and paths on disk.
 query Files($match: String = "/demo/ocean/2024", $first: Int = 20) {
   tapeFiles(match: $match, first: $first) {
     totalCount
@@ -61,16 +61,16 @@ query Files($match: String = "/demo/ocean/2024", $first: Int = 20) {
   }
 }
 
-# What a request would take, before it is made.
-query WhatWouldItTake($wish: CreateRequestInput! = { quota: "alice", pattern: "/demo/ocean/2024" }) {
-  estimateRequest(input: $wish) {
+# An estimate of a request.
+query Estimate($input: CreateRequestInput! = { quota: "alice", pattern: "/demo/ocean/2024" }) {
+  estimateRequest(input: $input) {
     __typename
     ... on Estimate { files bytes bytesOnDisk bytesToRecall end { earliest planned latest } }
     ... on Failure { message }
   }
 }
 
-# The newest requests, how far they are, and what they wait for.
+# The newest requests, their progress, and their estimated ends.
 query Requests($last: Int = 10) {
   requests(last: $last) {
     totalCount
@@ -83,21 +83,21 @@ query Requests($last: Int = 10) {
   }
 }
 
-# Asks for files: they are charged to the quota.
-mutation Restore($wish: CreateRequestInput! = { quota: "alice", pattern: "/demo/ocean/2024" }) {
-  createRequest(input: $wish) {
+# Creates a request, and charges the quota for its files.
+mutation Restore($input: CreateRequestInput! = { quota: "alice", pattern: "/demo/ocean/2024" }) {
+  createRequest(input: $input) {
     __typename
     ... on Request { requestId state filesTotal bytesTotal }
     ... on Failure { message }
   }
 }
 
-# A request as it goes on, until it is complete.
+# The progress of a request until it is finished.
 subscription Progress($id: Int! = 1) {
   requestProgress(id: $id) { state filesOnDisk filesTotal filesFailed bytesOnDisk bytesTotal eta eventId }
 }
 
-# Files as they come and go, all that you may see.
+# Changes of the stages of all files that the caller may list.
 subscription Changes {
   stageChanges { path from to at eventId }
 }

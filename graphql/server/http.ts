@@ -1,4 +1,4 @@
-/** GraphQL over HTTP: what a request says, checked before anything is run, and how one that is at fault is answered. */
+/** GraphQL over HTTP: reads and checks request parameters, and reports errors. */
 import type { ErrorRequestHandler, Request, Response } from 'express';
 import type { Logger } from 'pino';
 import { messageOf, quote, UnavailableError, UnconfirmedError } from '../../src/core/errors.js';
@@ -14,20 +14,20 @@ export interface Params {
   extensions?: Record<string, unknown> | null;
 }
 
-/** Returns the media type that the client prefers, each in UTF-8; undefined if it accepts none of them. */
+/** Returns the media type that the client prefers, each in UTF-8; undefined if it accepts no type. */
 export function acceptedOf(req: Request, types: readonly string[]): string | undefined {
   const accepted = req.accepts(types.map((type) => `${type};charset=utf-8`));
   return accepted ? accepted.split(';')[0] : undefined;
 }
 
 export function notAcceptable(...types: string[]): HttpError {
-  return new HttpError(406, `there is nothing here but ${types.join(', ')}, which Accept must allow`);
+  return new HttpError(406, `Accept must allow ${types.join(' or ')}`);
 }
 
-/** The text of a document that a request names (persisted.ts); undefined where it names none. @throws HttpError */
+/** Returns the text of a persisted document (persisted.ts), or undefined if the request contains no id. @throws HttpError */
 type FindText = (given: object) => string | undefined;
 
-/** With its text in place of its name. */
+/** Replaces the id of a persisted document by its text. */
 function named(value: unknown, findText: FindText): unknown {
   if (!isObject(value)) return value;
   const query = findText(isObject(value.extensions) ? value : { ...value, extensions: null });
@@ -37,7 +37,7 @@ function named(value: unknown, findText: FindText): unknown {
 }
 
 /**
- * The body of a POST, or the query string of a GET. What belongs to nothing that is known is left in.
+ * Reads the parameters from the body of a POST or the query string of a GET. Keeps unknown parameters.
  * @throws HttpError 400, 413, 415
  */
 export async function readParams(req: Request, findText: FindText = () => undefined): Promise<Params> {
@@ -52,7 +52,7 @@ export async function readParams(req: Request, findText: FindText = () => undefi
   try {
     return checkParams(named(await readJsonBody(req), findText));
   } catch (error) {
-    throw error instanceof HttpError ? error : new HttpError(400, 'the body broke off');
+    throw error instanceof HttpError ? error : new HttpError(400, 'the body is incomplete');
   }
 }
 
@@ -78,7 +78,7 @@ function readQueryString(req: Request): object {
 
 function checkParams(value: unknown): Params {
   if (!isObject(value) || typeof value.query !== 'string') {
-    throw new HttpError(400, 'the request must have a "query": a JSON object as its body, or a parameter of a GET');
+    throw new HttpError(400, 'the request must contain a "query" in a JSON object (POST) or in a URL parameter (GET)');
   }
   const { operationName } = value;
   if (typeof (operationName ?? '') !== 'string') {
@@ -98,7 +98,7 @@ function nameOf(value: unknown): string {
   return isObject(value) ? 'an object' : `a ${typeof value === 'bigint' ? 'number' : typeof value}`;
 }
 
-/** Codes of statuses, for programs: the request may succeed later. */
+/** Error codes of HTTP statuses. */
 const STATUS_CODES: Record<number, string> = {
   401: 'UNAUTHENTICATED',
   429: 'TOO_MANY_REQUESTS',

@@ -15,7 +15,7 @@ interface Named {
 }
 
 interface Documents {
-  /** @returns the text; undefined if the request has none and names none @throws RefusedDocument */
+  /** @returns the text; undefined if the request contains neither text nor id @throws RefusedDocument */
   find(given: Named, caller: Caller): string | undefined;
 }
 
@@ -23,7 +23,7 @@ interface Documents {
 export class RefusedDocument extends HttpError {
   readonly code: string;
 
-  /** @param status 200 if the protocol requires it: clients then look at the errors */
+  /** @param status 200 if the protocol requires it: clients then read the errors */
   constructor(status: number, code: string, message: string) {
     super(status, message);
     this.code = code;
@@ -42,14 +42,14 @@ export function openDocuments({
     find: (given, caller) => {
       const id = readId(given);
       if (given.query !== undefined && given.query !== null && given.query !== '') {
-        if (typeof given.query !== 'string') return undefined; // its reader reports that
+        if (typeof given.query !== 'string') return undefined; // checkParams rejects it
         if (!mayAll(caller) && !texts.has(given.query)) throw untrusted();
         return given.query;
       }
       const known = id && trusted.get(id.name);
       if (id === undefined || known !== undefined) return known;
       if (!mayAll(caller)) throw untrusted();
-      // clients of Apollo's protocol send the text then, and name no documents any more
+      // clients of Apollo's protocol then send the text, and no further ids
       if (id.isHash) throw new RefusedDocument(200, 'PERSISTED_QUERY_NOT_SUPPORTED', 'PersistedQueryNotSupported');
       throw new RefusedDocument(404, 'PERSISTED_QUERY_NOT_FOUND', `there is no document ${quote(id.name)}`);
     },
@@ -60,10 +60,10 @@ const untrusted = () =>
   new RefusedDocument(
     403,
     'UNTRUSTED_DOCUMENT',
-    'only documents that the site trusts are run here (TAPEGATE_TRUSTED_DOCUMENTS)',
+    'the gateway executes only trusted documents (TAPEGATE_TRUSTED_DOCUMENTS)',
   );
 
-/** Returns the id of a document, given by itself or by Apollo's protocol as a hash. */
+/** Returns the id of a document, which is `documentId` or a hash of Apollo's protocol. */
 function readId({ documentId, extensions }: Named): { name: string; isHash: boolean } | undefined {
   if (typeof documentId === 'string') return { name: withoutAlgorithm(documentId), isHash: false };
   const named = extensions?.persistedQuery as { sha256Hash?: unknown } | null | undefined;

@@ -1,4 +1,4 @@
-/** The schema as text, for generators and for people; sent again only when it has changed. */
+/** The schema as text, for people and code generators. Supports conditional requests. */
 import type { Request, Response } from 'express';
 import { type GraphQLSchema, lexicographicSortSchema, printSchema } from 'graphql';
 import { KeptBody } from '../../src/gateway/http/encodings.js';
@@ -8,13 +8,13 @@ import { schema } from '../schema/schema.js';
 /** Below `/graphql`. */
 export const SDL_PATH = '/schema.graphql';
 
-/** @param isTold where questions about the schema are refused it is not there either */
-export function createSdl(isTold: boolean): (req: Request, res: Response) => Promise<void> {
+/** @param isPublic whether the site allows introspection */
+export function createSdl(isPublic: boolean): (req: Request, res: Response) => Promise<void> {
   let body: KeptBody | undefined;
   return async (req, res) => {
-    if (!isTold) throw new HttpError(404, `there is nothing at ${req.originalUrl.split('?')[0]}`);
+    if (!isPublic) throw new HttpError(404, `there is nothing at ${req.originalUrl.split('?')[0]}`);
     checkMethod(req, ['GET', 'HEAD']);
-    body ??= new KeptBody(Buffer.from(printSorted(schema))); // when it is first asked for
+    body ??= new KeptBody(Buffer.from(printSorted(schema))); // on the first request
     res.setHeader('Content-Type', 'text/plain; charset=utf-8');
     await body.send(res);
   };

@@ -21,7 +21,7 @@ import { createHandler, type OperationResult, type Response as SseResponse } fro
 import { checkMethod, HttpError, sizeOfBody } from '../../src/gateway/http/http-body.js';
 import { disconnectSignalOf } from '../../src/gateway/http/unfinished-responses.js';
 import { holdLimits, stopCountingRequest } from '../../src/gateway/limits/limits.js';
-import type { EventPlace } from '../schema/event-place.js';
+import type { EventCursor } from '../schema/event-cursor.js';
 import { readVariables } from '../server/documents.js';
 import { acceptedOf, notAcceptable, type Params } from '../server/http.js';
 
@@ -33,7 +33,7 @@ export interface Pipeline {
   readParams(req: Request): Promise<Params>;
   /** Parses and validates a document in a slot of the caller. @throws UnavailableError */
   check?(req: Request, query: string): Promise<void>;
-  prepare(input: { req: Request; res: Response; params: object; place?: EventPlace; request?: { method: string } }): {
+  prepare(input: { req: Request; res: Response; params: object; cursor?: EventCursor; request?: { method: string } }): {
     schema: GraphQLSchema;
     parse(query: string): DocumentNode;
     validate(schema: GraphQLSchema, document: DocumentNode): readonly GraphQLError[];
@@ -75,7 +75,7 @@ interface Exchange {
   /** Undefined for a token without a stream. */
   stream: Stream | undefined;
   params: Params;
-  place: EventPlace;
+  cursor: EventCursor;
   end(): void;
 }
 
@@ -218,8 +218,8 @@ export class EventStreams {
 
   /** The hook `onSubscribe`: parses and checks an operation before it runs. */
   private async prepare(exchange: Exchange) {
-    const { req, res, params, place, stream } = exchange;
-    const { schema, ...steps } = this.pipeline.prepare({ req, res, params, place });
+    const { req, res, params, cursor, stream } = exchange;
+    const { schema, ...steps } = this.pipeline.prepare({ req, res, params, cursor });
     try {
       await this.pipeline.check?.(req, params.query);
       const document = steps.parse(params.query);
@@ -273,7 +273,7 @@ export class EventStreams {
     errors: [toPlain(this.pipeline.maskError(error))],
   });
 
-  /** Counts a subscription until its end, or that of its stream. @throws HttpError */
+  /** Counts a subscription until it or its stream ends. @throws HttpError */
   private admit(exchange: Exchange): void {
     const { req, stream, params } = exchange;
     // a named document is not in the body
@@ -324,8 +324,8 @@ export class EventStreams {
 }
 
 function exchangeOf(req: Request, res: Response, stream: Stream | undefined, params: Params = { query: '' }): Exchange {
-  const place = { lastEventId: req.get('last-event-id') || undefined };
-  return { req, res, stream, params, place, end: () => {} };
+  const cursor = { lastEventId: req.get('last-event-id') || undefined };
+  return { req, res, stream, params, cursor, end: () => {} };
 }
 
 /** Sends the messages of graphql-sse, with the ids of events. */
@@ -383,7 +383,7 @@ function paced(
         stream.res.end();
         return await end();
       }
-      if (stream.token === '') stream.eventIds.push(exchange.place.eventId);
+      if (stream.token === '') stream.eventIds.push(exchange.cursor.eventId);
       return { done: false, value };
     },
     return: end,

@@ -263,7 +263,7 @@ test('without GraphiQL a browser gets the response of other clients', async () =
   const none = await send(quiet, '/graphql', { headers: html });
   expect([none.status, none.body]).toEqual([
     400,
-    { errors: [{ message: expect.stringMatching(/^the request must have a "query"/) }] },
+    { errors: [{ message: expect.stringMatching(/^the request must contain a "query"/) }] },
   ]);
   const result = await send(quiet, inUrl('/graphql', '{ __typename }'), { headers: html });
   expect([result.status, result.body]).toEqual([200, { data: { __typename: 'Query' } }]);

@@ -234,7 +234,7 @@ test.each([
   ['requests', `before: "${Buffer.from('GPC:N:99999999999').toString('base64')}"`, 'Invalid cursor: 99999999999'],
   ['requests', `after: "${Buffer.from('GPC:T:["I:1"]').toString('base64')}"`, 'Invalid cursor: [1]'],
   ['restoreDisks', `after: "${Buffer.from('GPC:N:1.5').toString('base64')}"`, 'Invalid cursor: 1.5'],
-  ['volumes', 'first: -1', 'first must not be negative, as -1 is'],
+  ['volumes', 'first: -1', 'first must not be negative, not -1'],
 ])('%s(%s) is refused with the reason', async (list, args, message) => {
   expect(await askErrors(app, `{ ${list}(${args}) { edges { cursor } } }`)).toEqual([message]);
 });

@@ -5,7 +5,7 @@ const JSON_TYPE = { 'Content-Type': 'application/json' };
 const STREAM = { Accept: 'text/event-stream' };
 const QUERY = '%7B__typename%7D';
 const body = JSON.stringify({ query: '{ __typename }' });
-const NO_QUERY = /^the request must have a "query"/;
+const NO_QUERY = /^the request must contain a "query"/;
 
 /** The two endpoints, each with the headers that it needs. */
 const endpoints = [
@@ -68,15 +68,15 @@ const types: BadHttp[] = [
       'image/*',
     ],
   ].map((Accept) =>
-    http(`Accept ${Accept}`, /^there is nothing here but application\/json, /, {
+    http(`Accept ${Accept}`, /^Accept must allow application\/json or /, {
       ...{ method: 'POST', headers: { ...JSON_TYPE, Accept }, body, status: 406 },
     }),
   ),
-  http('a subscription as JSON', /^there is nothing here but application\/json, .*text\/event-stream, /, {
+  http('a subscription as JSON', /^Accept must allow application\/json or .* or text\/event-stream$/, {
     ...{ method: 'POST', headers: { ...JSON_TYPE, Accept: 'application/json' }, status: 406 },
     body: JSON.stringify({ query: 'subscription { stageChanges { path } }' }),
   }),
-  http('a reservation as JSON', /^there is nothing here but text\/plain, /, {
+  http('a reservation as JSON', /^Accept must allow text\/plain$/, {
     ...{ method: 'PUT', target: '/graphql/stream', headers: { Accept: 'application/json' }, status: 406 },
   }),
   ...['text/event-stream;q=0', '*/*', 'application/json, text/event-stream; q=0.0'].map((Accept) =>

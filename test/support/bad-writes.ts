@@ -211,10 +211,10 @@ const findings: BadInput[] = [
       ask(`repairs after ${place}`, CURSOR, `mutation { repairFindings${after} { ${FAILED} } }`),
     ];
   }),
-  ask('findings backwards', /read forwards/, '{ doctorFindings(last: 1) { edges { cursor } } }'),
+  ask('findings backwards', /forward pages/, '{ doctorFindings(last: 1) { edges { cursor } } }'),
 ];
 
-const NAMES_OR_ALL = /^names must be given, or else all/;
+const NAMES_OR_ALL = /^names must contain a volume, unless all is true/;
 const volume = (what: string, says: RegExp, given: object) =>
   mutate('setVolume', what, says, { medium: 'lto-8', ...given });
 

@@ -1,32 +1,32 @@
-/** Cursors of event streams by server-sent events: `Last-Event-ID` and `id:`. */
+/** Cursors of event streams over server-sent events: `Last-Event-ID` and `id:`. */
 import { cancellable } from '../../src/core/cancellable.js';
 import { InvalidInputError, quote } from '../../src/core/errors.js';
 import type { Context } from '../../src/domain/context.js';
 
-export interface EventPlace {
+export interface EventCursor {
   lastEventId: string | undefined;
-  /** The last event read; undefined if a reader cannot resume after it. */
+  /** The last event sent; undefined if a client cannot resume after it. */
   eventId?: bigint | undefined;
 }
 
 /**
- * Watches from the reader's cursor, and records the cursor of each event. `Last-Event-ID` overrides `after`, since a
+ * Watches from the client's cursor, and records the cursor of each event. `Last-Event-ID` overrides `after`, because a
  * browser reconnects to the same URL.
- * @param isPlace whether a reader that resumes after this event misses nothing
+ * @param isResumable returns whether a client that resumes after this event misses nothing
  * @throws InvalidInputError for a malformed `Last-Event-ID`
  */
-export function watchFromPlace<Event extends { eventId: bigint }>(
-  ctx: Context & { place?: EventPlace },
+export function watchFromCursor<Event extends { eventId: bigint }>(
+  ctx: Context & { cursor?: EventCursor },
   given: bigint | null | undefined,
   watch: (after: bigint | null | undefined, signal: AbortSignal) => AsyncGenerator<Event>,
-  isPlace: (event: Event) => boolean = () => true,
+  isResumable: (event: Event) => boolean = () => true,
 ): AsyncGenerator<Event> {
-  const { place } = ctx;
-  const after = readLastEventId(place?.lastEventId) ?? given;
+  const { cursor } = ctx;
+  const after = readLastEventId(cursor?.lastEventId) ?? given;
   return cancellable(
     (signal) => watch(after, signal),
     (event) => {
-      if (place) place.eventId = isPlace(event) ? event.eventId : undefined;
+      if (cursor) cursor.eventId = isResumable(event) ? event.eventId : undefined;
     },
   );
 }
