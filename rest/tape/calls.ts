@@ -32,7 +32,7 @@ export async function stage(ctx: Context, req: Request, res: Response): Promise<
   sendText(res, 201, JSON.stringify({ requestId }));
 }
 
-/** The quota in the body, else the caller's. */
+/** Returns the quota in the body, or else the default quota of the caller. */
 async function chooseQuota(ctx: Context, named: readonly string[], siteName: string): Promise<string> {
   const field = `targetedMetadata.${JSON.stringify(siteName)}.quota`;
   const [first, ...others] = named;
@@ -46,11 +46,11 @@ async function chooseQuota(ctx: Context, named: readonly string[], siteName: str
   const [only, ...more] = own ?? [];
   if (only !== undefined && more.length === 0) return only;
   if (own?.length === 0)
-    throw new InvalidInputError(field, `must name a quota: ${quote(ctx.caller.name)} has none to ask for files with`);
+    throw new InvalidInputError(field, `must name a quota, because ${quote(ctx.caller.name)} has none`);
   const some = own
     ? `${quote(ctx.caller.name)} has ${own.length}, ${own.slice(0, 10).map(quote).join(', ')}`
-    : 'you may ask with any';
-  throw new InvalidInputError(field, `must name the quota that is to be charged: ${some}`);
+    : 'you may use any';
+  throw new InvalidInputError(field, `must name the quota to charge: ${some}`);
 }
 
 export async function poll(ctx: Context, req: Request, res: Response): Promise<void> {
@@ -70,7 +70,7 @@ export async function remove(ctx: Context, req: Request, res: Response): Promise
   res.status(200).end();
 }
 
-/** gfal2's request id if its user gives none. */
+/** The request id that gfal2 sends if its user gives none. */
 const ANY_REQUEST = 'gfal2-placeholder-id';
 
 export async function release(ctx: Context, req: Request, res: Response): Promise<void> {
@@ -113,7 +113,7 @@ export async function archiveInfo(ctx: Context, req: Request, res: Response): Pr
   await sendList(res, { head: '[', pages: { [Symbol.asyncIterator]: pages }, present: (info) => info, tail: ']' });
 }
 
-/** The API's times are whole seconds. */
+/** Converts a time to the whole seconds of the API. */
 const toSeconds = (time: string) => Math.floor(secondsOf(time));
 
 function presentStageRequest({ id, madeAt, startedAt, endedAt }: StageRequestRow) {
@@ -128,7 +128,9 @@ function presentStageRequest({ id, madeAt, startedAt, endedAt }: StageRequestRow
 
 function presentFile({ given, state, startedAt, problem, error, isLate }: StageRequestFileRow) {
   const text =
-    problem === null ? (error ?? (isLate ? 'its disk lifetime was over before it came' : null)) : problems[problem];
+    problem === null
+      ? (error ?? (isLate ? 'its disk lifetime ended before it was restored' : null))
+      : problems[problem];
   return {
     path: given,
     state,
@@ -139,13 +141,13 @@ function presentFile({ given, state, startedAt, problem, error, isLate }: StageR
 
 const problems: Record<LocalityProblem | 'QUOTA_FULL', string> = {
   UNKNOWN: 'there is no such file, or you may not request it',
-  FOLDER: 'it is a folder: name its files',
-  ELSEWHERE: 'its copy on disk is at its primary place, or was changed there, and is not served here',
+  FOLDER: 'it is a directory: name its files',
+  ELSEWHERE: 'its copy on disk is at its primary place or was changed there, and is not served',
   QUOTA_FULL: 'the quota has no room for it',
   NOT_YOURS: 'you may not read it',
-  DISK_FAILS: 'the disk that has its copy does not work at the moment',
-  VOLUME_AWAY: 'the volume that has it is out of service at the moment',
-  NO_PLACE: 'nobody knows on which volume it is',
+  DISK_FAILS: 'the disk with its copy is temporarily unavailable',
+  VOLUME_AWAY: 'its volume is suspended',
+  NO_PLACE: 'its volume is unknown',
 };
 
 function presentLocality(given: string, row: LocalityRow | undefined) {

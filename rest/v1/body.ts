@@ -13,7 +13,7 @@ const string = z.string(must('a string'));
 
 const optionalString = string.nullish();
 
-/** The only required field. An empty one is an unknown user. */
+/** The user whose quota is charged, the only required field. An empty one is an unknown user. */
 const quota = z.string({
   error: (issue) => (issue.input == null ? 'must name a user, and is missing' : must('a string').error(issue)),
 });
@@ -56,11 +56,11 @@ export async function readBody<T>(req: Request, res: Response, schema: z.ZodType
     const given = object === value ? nameOf(value) : `an array holding ${nameOf(object)}`;
     throw new HttpError(400, `the body must be an array holding one object, not ${given}`);
   }
-  if (typeof object.quota === 'string') res.locals.quota = object.quota; // who asks, where legacy access is open
+  if (typeof object.quota === 'string') res.locals.quota = object.quota; // the caller's name, if legacy access is enabled
   return parse(schema, object);
 }
 
-/** Characters of a path as written, which is kept: percent-encoding of the longest path fits. */
+/** Maximum characters of a path as written, which is stored. The longest path fits percent-encoded. */
 const MOST_GIVEN = 8192;
 
 const filledString = string
@@ -161,10 +161,10 @@ function findQuota(metadata: unknown, siteName: string): string | undefined {
   return undefined;
 }
 
-/** Faults that one message reports. */
+/** Maximum errors in one message. */
 const MOST_FAULTS = 5;
 
-/** @throws InvalidInputError with all faults; it names the field of the first one */
+/** @throws InvalidInputError with all errors; it names the field of the first one */
 export function parse<T>(schema: z.ZodType<T>, value: unknown): T {
   const read = schema.safeParse(value);
   if (read.success) return read.data;

@@ -40,15 +40,15 @@ export interface Endpoint {
 const requestId: Parameter = {
   name: 'id',
   in: 'path',
-  description: 'Of the request, as it was answered when that was made',
+  description: 'The id of the request, as `POST /requests` returned it',
   schema: pathForms.id,
   example: 1,
 };
 
-const NO_REQUEST = 'there is no request with that id, or none that the caller may see';
+const NO_REQUEST = 'the request does not exist, or the caller may not see it';
 const bodyErrors = {
-  400: 'the body cannot be understood, or a value is not allowed',
-  408: 'the body stands still',
+  400: 'the body or a value is invalid',
+  408: 'the client stopped sending the body',
   413: 'the body is longer than 32 MB',
   415: 'the body is compressed',
 };
@@ -70,17 +70,17 @@ const progress = {
 export const endpoints: readonly Endpoint[] = [
   {
     ...{ method: 'get', path: '/requests', name: 'listRequests', handler: requests.getAll },
-    summary: 'All requests',
-    description: 'Those that have not passed their retention date and that the caller may see, the oldest first.',
+    summary: 'List requests',
+    description: 'Returns the requests that have not expired and that the caller may see, oldest first.',
     parameters: [],
     answer: { form: refTo('Requests'), description: 'the requests', example: { requests: [summary] } },
     errors: {},
   },
   {
     ...{ method: 'post', path: '/requests', name: 'createRequest', handler: requests.post },
-    summary: 'Ask for files',
+    summary: 'Create a request',
     description:
-      'By a part of their paths, or by a list. The files are charged to the quota at once; those that do not fit are refused as a whole.',
+      'Requests the files that match a pattern, or a list of files. Charges the quota at once. If the files do not fit, the whole request is rejected.',
     parameters: [],
     body: [
       { form: refTo('RequestByPattern'), example: { quota: 'alice', patterns: '/demo/ocean/2024' } },
@@ -89,18 +89,17 @@ export const endpoints: readonly Endpoint[] = [
         example: { quota: 'alice', label: 'January', files: ['/demo/ocean/2023/sst_202301.nc'] },
       },
     ],
-    answer: { form: refTo('RequestId'), description: 'the request was made', example: { req_id: 1 } },
+    answer: { form: refTo('RequestId'), description: 'the request was created', example: { req_id: 1 } },
     errors: {
       ...bodyErrors,
-      403: 'the quota is full, the user is unknown, has as much at once as the site allows, or the caller may not',
+      403: 'the quota is full, the user is unknown or has reached a limit of the site, or the caller lacks the permission',
     },
   },
   {
     ...{ method: 'get', path: '/requests/{id}', name: 'getRequest', handler: requests.getOne },
-    summary: 'One request, with its files',
+    summary: 'Show a request with its files',
     description:
-      'The four times of progress are absent until they are known. A request is over when it has `last_files_on_disk`, or ' +
-      '`tapestore_request_end` alone, which says that none of its files could be brought back.',
+      'Omits the four times of progress until they are known. A request is finished when it has `last_files_on_disk`. If it has only `tapestore_request_end`, all its files failed.',
     parameters: [requestId],
     answer: {
       form: refTo('Request'),
@@ -124,8 +123,7 @@ export const endpoints: readonly Endpoint[] = [
     ...{ method: 'put', path: '/requests/{id}', name: 'updateRequest', handler: requests.put },
     summary: 'Change a request',
     description:
-      'What is given of its retention, its label and its two addresses; null removes an address. A retention that has passed ends the ' +
-      'request at once, a later one revives it, charged again.',
+      'Changes the given fields: the retention, the label or the two addresses. Null removes an address. A retention in the past ends the request. A later one revives it and charges the quota again.',
     parameters: [requestId],
     body: [
       {
@@ -133,44 +131,44 @@ export const endpoints: readonly Endpoint[] = [
         example: { quota: 'alice', retention: '2026-12-01', label: 'ocean 2024', notify_on_last_file: '' },
       },
     ],
-    answer: { form: refTo('RequestId'), description: 'the request is as it is wanted', example: { req_id: 1 } },
+    answer: { form: refTo('RequestId'), description: 'the request was changed', example: { req_id: 1 } },
     errors: {
       ...bodyErrors,
-      403: 'the user is unknown, the request belongs to another quota, that is full, or the caller may not',
+      403: 'the user is unknown, the request belongs to another quota, the quota is full, or the caller lacks the permission',
       404: NO_REQUEST,
     },
   },
   {
     ...{ method: 'get', path: '/files', name: 'listFiles', handler: files.getAll },
-    summary: 'Tape files',
+    summary: 'List tape files',
     description:
-      'In order of the bytes of their paths. There are no pages: without parameters, the whole catalogue is listed.',
+      'Returns files in the byte order of their paths, in one page. Without parameters, returns the whole catalogue.',
     parameters: [
       {
         name: 'match',
         in: 'query',
-        description: 'A part of the paths: case counts, and no character is a wildcard',
+        description: 'A plain, case-sensitive substring of the paths',
         schema: queryForms.match,
         example: '/2024/sst_202401',
       },
       {
         name: 'stages',
         in: 'query',
-        description: 'Letters of stages, in any order and case: only files at those are listed',
+        description: 'The letters of the stages to list, in any order and case',
         schema: queryForms.stages,
         example: 'RT',
       },
       {
         name: 'spot-name',
         in: 'query',
-        description: 'Whether each file has its `spot-name`',
+        description: 'Whether to return the `spot-name` of each file',
         schema: queryForms['spot-name'],
         example: 'true',
       },
     ],
     answer: {
       form: refTo('TapeFiles'),
-      description: 'the files, and how many they are',
+      description: 'the files and their number',
       example: {
         count: 1,
         files: [
@@ -184,13 +182,13 @@ export const endpoints: readonly Endpoint[] = [
         ],
       },
     },
-    errors: { 400: 'a parameter is given twice, or its value is not allowed' },
+    errors: { 400: 'a parameter is repeated or invalid' },
   },
   {
     ...{ method: 'get', path: '/quota/{user}', name: 'getQuota', handler: quotas.getOne },
-    summary: 'A user, the quota, and its requests',
+    summary: 'Show a user with the quota and its requests',
     description:
-      '`used` is what the requests that are listed here are charged. Sizes are exact, and may be more than a double holds.',
+      '`used` is the charge of the listed requests. Sizes are exact integers, which may exceed the range of a double.',
     parameters: [
       { name: 'user', in: 'path', description: 'The name of the user', schema: pathForms.user, example: 'alice' },
     ],
@@ -215,23 +213,23 @@ export const endpoints: readonly Endpoint[] = [
         ],
       },
     },
-    errors: { 404: 'there is no such user, or none that the caller may see' },
+    errors: { 404: 'the user does not exist, or the caller may not see it' },
   },
 ];
 
 export const commonErrors: Readonly<Record<number, string>> = {
-  400: 'the path, the query or the host cannot be understood',
-  401: 'the door is closed, and nobody is known by what the request shows',
-  403: 'the caller may not, or a page of another origin asks',
-  421: 'the gateway does not go by that name',
-  429: 'the caller asks for too much at once: come again after the seconds of `Retry-After`',
-  500: 'a fault of the service; or the database was lost before it said that a change is stored: look before you repeat it',
-  503: 'the database does not answer, or is too busy: come again after the seconds of `Retry-After`',
+  400: 'the path, the query or the host is invalid',
+  401: 'authentication is required',
+  403: 'the caller lacks the permission, or the request is from a page of another origin',
+  421: 'the gateway is not configured for this host name',
+  429: 'the caller has reached a limit: retry after the seconds in `Retry-After`',
+  500: 'an internal error, or the connection to the database broke before the change was confirmed: check before you repeat it',
+  503: 'the database does not answer or is too busy: retry after the seconds in `Retry-After`',
 };
 
 export const answerForm = ({ answer }: Endpoint): JsonSchema => arrayOfOne(answer.form);
 
-/** A body is an array of one object; a bare object is accepted as well. */
+/** Returns the schema of a body: an array of one object. A bare object is accepted as well. */
 export function bodyForm({ body = [] }: Endpoint): JsonSchema {
   return { oneOf: body.flatMap(({ form }) => [arrayOfOne(form), form]) };
 }

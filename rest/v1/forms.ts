@@ -1,4 +1,4 @@
-/** The forms of section 2 of the contract, and of the bodies of section 4, as JSON Schemas: what is described, and what tests hold answers to. */
+/** The values of section 2 of the contract and the bodies of section 4, as JSON Schemas. They describe the API, and tests check responses with them. */
 import type { z } from 'zod';
 import { stageLetters } from '../../src/core/stages.js';
 
@@ -8,7 +8,7 @@ const letters = Object.values(stageLetters).join('');
 
 export const refTo = (name: keyof typeof forms): JsonSchema => ({ $ref: `#/components/schemas/${name}` });
 
-/** Every body is an array of exactly one. */
+/** Every body is an array of exactly one object. */
 export const arrayOfOne = (items: JsonSchema): JsonSchema => ({ type: 'array', items, minItems: 1, maxItems: 1 });
 
 const listOf = (items: JsonSchema): JsonSchema => ({ type: 'array', items });
@@ -23,14 +23,14 @@ const time = (description: string) =>
   }) as const;
 const orNull = (schema: JsonSchema & { type: 'string' }): JsonSchema => ({ ...schema, type: ['string', 'null'] });
 
-/** All of the properties must be there, but for those that are named; and no others are. */
+/** Describes an object of a response: exactly these properties, and only the named ones are optional. */
 function answer(properties: Record<string, JsonSchema>, optional: readonly string[] = []): JsonSchema {
   const required = Object.keys(properties).filter((name) => !optional.includes(name));
   return { type: 'object', properties, required, additionalProperties: false };
 }
 
 const times = {
-  tapestore_request_start: time('When the first recall of a file of the request began'),
+  tapestore_request_start: time('When the first recall of the request began'),
   tapestore_request_end: time('When the last recall ended'),
   first_files_on_disk: time('When the first file was on disk'),
   last_files_on_disk: time('When the last file was on disk'),
@@ -40,25 +40,24 @@ const timesOfProgress = Object.keys(times);
 const quota = text('The user whose quota is charged');
 
 const common = {
-  id: id('Of the request'),
+  id: id('The id of the request'),
   quota,
-  retention: time('When the files leave the restore area'),
-  request_date: time('When the request was made'),
-  label: text('What its user calls it; the pattern or the first file, unless given'),
+  retention: time('When the request expires and its files are removed from the restore area'),
+  request_date: time('When the request was created'),
+  label: text('The label. Default: the pattern or the first file'),
 };
 
 const given = {
   retention: {
     type: ['string', 'null'],
     pattern: '^(\\d{4}-\\d\\d-\\d\\d(T\\d\\d:\\d\\d:\\d\\d(\\.\\d{1,6})?)?)?$',
-    description:
-      'When the files leave the restore area: a date, which stands for its midnight, or a time; UTC, without a zone',
+    description: 'When the request expires: a time in UTC without a zone, or a date, which means midnight',
   },
   label: {
     type: ['string', 'null'],
     maxLength: 2000,
     pattern: '^[^\\u0000-\\u001f\\u007f-\\u009f\\u2028\\u2029]*$',
-    description: 'What you call the request',
+    description: 'Your name for the request',
   },
   notify_on_first_file: address('first'),
   notify_on_last_file: address('last'),
@@ -69,7 +68,7 @@ function address(which: string): JsonSchema {
     type: ['string', 'null'],
     maxLength: 254,
     pattern: '^([^\\s@<>()\\[\\]\\\\,;:"]{1,64}@[^\\s@<>()\\[\\]\\\\,;:"]+)?$',
-    description: `An e-mail address that is told when the ${which} file is there; an empty one means the quota's own`,
+    description: `The address to notify when the ${which} file is on disk. An empty string means the address of the quota`,
   };
 }
 
@@ -78,11 +77,13 @@ const pattern: JsonSchema = {
   minLength: 1,
   maxLength: 2048,
   pattern: '^[^\\u0000]*$',
-  description:
-    'A part of the paths that are wanted: case counts, and no character is a wildcard. Files that are added later join the request',
+  description: 'A plain, case-sensitive substring of the paths. Files that are added later join the request',
 };
 const path: JsonSchema = { type: 'string', maxLength: 2048, pattern: '^(/[^/\\u0000]+)+$' };
-const notGiven: JsonSchema = { enum: [null, ''], description: 'Not given: one of `patterns` and `files` is' };
+const notGiven: JsonSchema = {
+  enum: [null, ''],
+  description: 'Missing. Exactly one of `patterns` and `files` is required',
+};
 
 export const forms = {
   Request: answer(
@@ -91,12 +92,15 @@ export const forms = {
       quota,
       retention: common.retention,
       request_date: common.request_date,
-      request_patterns: text('The pattern that was given; empty where files were listed'),
-      notify_on_first_file: orNull(text('The e-mail address that is told of the first file')),
-      notify_on_last_file: orNull(text('The e-mail address that is told of the last file')),
+      request_patterns: text('The pattern. Empty for a list of files'),
+      notify_on_first_file: orNull(text('The address to notify when the first file is on disk')),
+      notify_on_last_file: orNull(text('The address to notify when the last file is on disk')),
       label: common.label,
       ...times,
-      files: { ...listOf({ type: 'string' }), description: 'The paths of the files, as they were listed, or in order' },
+      files: {
+        ...listOf({ type: 'string' }),
+        description: 'The paths of the files in the order of the list, or sorted',
+      },
     },
     timesOfProgress,
   ),
@@ -106,39 +110,39 @@ export const forms = {
     timesOfProgress,
   ),
   Requests: answer({ requests: listOf({ $ref: '#/components/schemas/RequestSummary' }) }),
-  RequestId: answer({ req_id: id('Of the request') }),
+  RequestId: answer({ req_id: id('The id of the request') }),
   TapeFile: answer(
     {
       path: text('The logical path of the file'),
-      'spot-name': orNull(text('The spot that the file came from; only where it is asked for')),
+      'spot-name': orNull(text('The storage spot from which the file was archived. Only with `spot-name=true`')),
       stage: {
         type: 'string',
         enum: [...letters],
         description:
-          'U: unverified, its copy on tape is not confirmed yet; D: on disk, and on tape; T: on tape only; A: being restored; R: restored',
+          'U: unverified, the copy on tape is not confirmed; D: on disk and on tape; T: only on tape; A: being restored; R: restored',
       },
       verified: orNull(time('When the copy on tape was confirmed')),
-      size: bytes('In bytes'),
+      size: bytes('The size in bytes'),
     },
     ['spot-name'],
   ),
   TapeFiles: answer({
-    count: { type: 'integer', minimum: 0, description: 'How many files there are in the list' },
+    count: { type: 'integer', minimum: 0, description: 'The number of files in the list' },
     files: listOf({ $ref: '#/components/schemas/TapeFile' }),
   }),
   Quota: answer({
-    id: { type: 'integer', minimum: 1, description: 'Of the user' },
-    user: text('The name of the user, which is that of the quota'),
-    size: bytes('Of the quota, in bytes'),
-    used: bytes('What the live requests of the user are charged, in bytes'),
-    email: text('The e-mail address of the user; empty where nobody gave one'),
-    notes: text('Notes on the user; empty where nobody gave any'),
+    id: { type: 'integer', minimum: 1, description: 'The id of the user' },
+    user: text('The name of the user and of the quota'),
+    size: bytes('The size of the quota in bytes'),
+    used: bytes('The charge of the live requests in bytes'),
+    email: text('The email address of the user. May be empty'),
+    notes: text('Notes about the user. May be empty'),
     requests: {
       ...listOf({ $ref: '#/components/schemas/RequestOfQuota' }),
       description: 'The live requests of the user',
     },
   }),
-  Error: answer({ error: text('What is wrong, in words'), error_msg: text('The same') }),
+  Error: answer({ error: text('The error message'), error_msg: text('The same message') }),
   RequestByPattern: {
     type: 'object',
     properties: { quota, patterns: pattern, files: { oneOf: [notGiven, { type: 'array', maxItems: 0 }] }, ...given },
@@ -154,7 +158,7 @@ export const forms = {
           { type: 'string', pattern: '^(\\r?\\n)*(/[^/\\u0000\\r\\n]+)+(\\r?\\n((/[^/\\u0000\\r\\n]+)+)?)*$' },
         ],
         description:
-          'The paths that are wanted: a list, or a text with a path a line. One that the archive does not know yet joins the request when it appears',
+          'The paths of the files: a list, or one string with a path per line. A path that the catalogue does not contain joins the request when it appears',
       },
       patterns: notGiven,
       ...given,
@@ -163,12 +167,12 @@ export const forms = {
   },
   RequestChange: {
     type: 'object',
-    properties: { quota: text('The user whose quota the request is charged to'), ...given },
+    properties: { quota: text('The user whose quota is charged'), ...given },
     required: ['quota'],
   },
 } satisfies Record<string, JsonSchema>;
 
-/** The parameters of the query of `GET /files`. */
+/** The query parameters of `GET /files`. */
 export const queryForms = {
   match: { type: 'string', maxLength: 2048, pattern: '^[^\\u0000]*$' },
   stages: { type: 'string', pattern: `^[${letters}${letters.toLowerCase()}]*$` },

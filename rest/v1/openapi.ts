@@ -1,4 +1,4 @@
-/** The REST contract as a document of OpenAPI 3.1, made of the table of its endpoints and served at `/openapi.json`. */
+/** The OpenAPI 3.1 document of the REST contract, generated from the table of endpoints and served at `/openapi.json`. */
 import type { RequestHandler } from 'express';
 import { KeptBody } from '../../src/gateway/http/encodings.js';
 import { checkMethod } from '../../src/gateway/http/http-body.js';
@@ -7,20 +7,20 @@ import { arrayOfOne, forms, refTo } from './forms.js';
 
 export const REST_PREFIX = '/tape_control/api/v1';
 
-/** What every endpoint has in common, for those who read it. */
+/** The rules for all endpoints. */
 const DESCRIPTION = `Restores files from tape to a disk restore area, on request, within per-user quotas.
 
-Every body, of an error too, is a JSON array of exactly one object. The object of an error has its message twice, as \`error\` and \`error_msg\`.
-Times are UTC without a zone, \`YYYY-MM-DDTHH:MM:SS\` with six digits of fraction where they are not zero. Integers are exact at any size.
-In bodies null and an empty text count as not given, unless a field says otherwise, and unknown fields are passed over.
-HEAD is answered as GET is, without the body; a method that a path does not have by 405, with \`Allow\`.`;
+Every body, including an error, is a JSON array of exactly one object. The object of an error contains its message twice, as \`error\` and \`error_msg\`.
+Times are in UTC without a zone: \`YYYY-MM-DDTHH:MM:SS\`, with six fractional digits unless they are zero. Integers are exact at any size.
+In request bodies, null or an empty string means a missing field, unless the description says otherwise. Unknown fields are ignored.
+HEAD is answered like GET without a body. A method that a path does not support returns 405 with \`Allow\`.`;
 
-/** Answers GET and HEAD of the document. @param publicUrl where users find the gateway */
+/** Answers GET and HEAD of the document. @param publicUrl URL of the gateway for users */
 export function createOpenapi(publicUrl: string | undefined): RequestHandler {
   let body: KeptBody | undefined;
   return (req, res, next) => {
     checkMethod(req, ['GET', 'HEAD']);
-    body ??= new KeptBody(Buffer.from(formatRest(publicUrl))); // when it is first asked for
+    body ??= new KeptBody(Buffer.from(formatRest(publicUrl))); // on the first request
     res.setHeader('Content-Type', 'application/json');
     body.send(res).catch(next);
   };
@@ -31,7 +31,7 @@ export function formatRest(publicUrl?: string): string {
   return `${JSON.stringify(describeRest(publicUrl), null, 2)}\n`;
 }
 
-/** @param publicUrl where users find the gateway; unless given, the document's own host is meant */
+/** @param publicUrl URL of the gateway for users. Default: the host of the document */
 export function describeRest(publicUrl = '') {
   const paths: Record<string, Record<string, object>> = {};
   for (const endpoint of endpoints) {
@@ -52,8 +52,12 @@ export function describeRest(publicUrl = '') {
     components: {
       schemas: forms,
       securitySchemes: {
-        bearer: { type: 'http', scheme: 'bearer', description: 'A token. None is needed where the door is open.' },
-        basic: { type: 'http', scheme: 'basic', description: 'A token as the password, whatever the name.' },
+        bearer: {
+          type: 'http',
+          scheme: 'bearer',
+          description: 'A token. Not required if the site allows anonymous access.',
+        },
+        basic: { type: 'http', scheme: 'basic', description: 'A token as the password, with any user name.' },
       },
     },
   };
@@ -99,7 +103,7 @@ function describeError(status: string, words: string): object {
   };
 }
 
-/** Its own go before those of all. */
+/** Returns the errors of an endpoint, followed by the errors of all endpoints. */
 const errorsOf = ({ errors }: Endpoint): [status: string, words: string][] =>
   Object.entries({ ...commonErrors, ...errors });
 

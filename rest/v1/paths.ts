@@ -1,12 +1,12 @@
-/** Paths in the WLCG Tape REST API: those of the URLs that clients read files by. */
+/** Paths in the WLCG Tape REST API. They equal the paths in file URLs. */
 import { HttpError } from '../../src/gateway/http/http-body.js';
 
-/** URLs of files are this root and the logical path. */
+/** The URL path of a file is this root and its logical path. */
 export const WEBDAV_ROOT = '/webdav';
 
 /**
- * Returns the logical path, with single slashes and without a trailing one. A path that begins with the root is a
- * URL's, as gfal2 writes it: removes the root and percent-decodes. The caller checks for paths such as those with `..`.
+ * Returns the logical path, with single slashes and without a trailing one. Removes the root and percent-decodes if the
+ * path begins with the root, as gfal2 sends it. The caller rejects paths with `..` and the like.
  */
 export function toLogicalPath(given: string): string {
   const path = given.replace(/\/{2,}/g, '/').replace(/(?<=.)\/$/, '');
@@ -14,7 +14,7 @@ export function toLogicalPath(given: string): string {
   return path.startsWith(`${WEBDAV_ROOT}/`) ? decode(path.slice(WEBDAV_ROOT.length)) : path;
 }
 
-/** Invalid percent-encoding stays as it is: some clients do not encode. */
+/** Leaves invalid percent-encoding unchanged, because some clients do not encode. */
 function decode(path: string): string {
   try {
     return decodeURIComponent(path);
@@ -39,7 +39,7 @@ export function readLogicalPath(below: string): string {
   }
 }
 
-/** @param prefix of all paths of the gateway */
+/** @param prefix path of the gateway's URL */
 export function hrefOf(prefix: string, path: string): string {
   return prefix + WEBDAV_ROOT + path.split('/').map(encodeURIComponent).join('/');
 }

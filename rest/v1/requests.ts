@@ -94,7 +94,7 @@ const contractNames: Record<string, string> = {
   notifyOnLastFile: 'notify_on_last_file',
 };
 
-/** An error names the field as the contract does. */
+/** Names the field in an error as the contract does. */
 async function withContractNames<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();

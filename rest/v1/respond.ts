@@ -39,7 +39,7 @@ interface Pages<Page> extends AsyncIterable<Page> {
   took?(bytes: number): void;
 }
 
-/** Size of one write. The reader has taken a part when the next one is written. */
+/** Size of one write. The next part is written when the client has read the last one. */
 const PART_BYTES = 64 * 1024;
 
 /** Sends `head`, a JSON list of items, and `tail`, as `sendBytes` does. */
@@ -83,7 +83,7 @@ export async function sendBytes(
     if (!body) start(res, 200);
     body ??= openBody(res);
     if (res.req.method === 'HEAD') break;
-    await write({ res, body }, Buffer.concat(waiting), pages); // the rows of a page come in small parts
+    await write({ res, body }, Buffer.concat(waiting), pages); // a page arrives as many small parts
     waiting = [];
   }
   waiting.push(Buffer.from(tail));
@@ -103,7 +103,7 @@ interface Out {
 
 async function write({ res, body }: Out, bytes: Buffer, { signal, took }: Pages<unknown>): Promise<void> {
   for (let at = 0; at < bytes.length; at += PART_BYTES) {
-    if (res.destroyed || res.closed) throw new Error('the client is gone');
+    if (res.destroyed || res.closed) throw new Error('the client disconnected');
     signal?.throwIfAborted();
     const part = bytes.subarray(at, at + PART_BYTES);
     if (!body.write(part)) await drained(body, signal);
@@ -113,7 +113,7 @@ async function write({ res, body }: Out, bytes: Buffer, { signal, took }: Pages<
 
 async function drained(body: Writable, signal: AbortSignal | undefined): Promise<void> {
   const end = new AbortController();
-  const onClose = () => end.abort(new Error('the client is gone'));
+  const onClose = () => end.abort(new Error('the client disconnected'));
   const onBreak = () => end.abort(signal?.reason);
   body.once('close', onClose);
   signal?.addEventListener('abort', onBreak);

@@ -40,7 +40,7 @@ export async function getFile(ctx: Context, copies: Copies, req: Request, res: R
     if (res.headersSent || res.destroyed || res.closed) throw error;
     for (const name of OF_FILE) res.removeHeader(name);
     if (error instanceof HttpError) throw error;
-    logFailure(ctx.log, error, 'a copy cannot be read', { path });
+    logFailure(ctx.log, error, 'cannot read a copy', { path });
     throw unreadable(path);
   } finally {
     opened.close();
@@ -48,8 +48,8 @@ export async function getFile(ctx: Context, copies: Copies, req: Request, res: R
 }
 
 /**
- * Answers HEAD of a file on tape as StoRM and dCache do, which report the size and the checksum of the tape copy: clients
- * look at files before they stage them.
+ * Answers HEAD of a file on tape as StoRM and dCache do: with the size and the checksum of the tape copy, because clients
+ * check files before they stage them.
  */
 function describeNearline(req: Request, res: Response, { size, mtime, checksum, adler32 }: Listed): void {
   res.set({ 'Content-Type': TYPE, 'Content-Length': String(size), 'Accept-Ranges': 'bytes', Locality: 'NEARLINE' });
@@ -58,31 +58,33 @@ function describeNearline(req: Request, res: Response, { size, mtime, checksum, 
   res.status(200).end();
 }
 
-/** Headers of a file, which an error response must not have. */
+/** Headers of a file, which an error response must not contain. */
 const OF_FILE = ['Content-Length', 'Content-Range', 'Content-Type', 'ETag', 'Last-Modified', 'Digest', 'Repr-Digest'];
 
 const unreadable = (path: string) =>
-  new HttpError(503, `the disk that has ${quote(path)} cannot be read here at the moment`, { 'Retry-After': '30' });
+  new HttpError(503, `the disk with the copy of ${quote(path)} is temporarily unreadable on this host`, {
+    'Retry-After': '30',
+  });
 
 const refusals: Record<Unserved, (path: string) => HttpError> = {
   UNKNOWN: (path) => new HttpError(404, `there is no file ${quote(path)}`),
-  FOLDER: (path) => new HttpError(404, `${quote(path)} is a folder, which has no bytes: PROPFIND tells what is in it`),
+  FOLDER: (path) => new HttpError(404, `${quote(path)} is a directory: list it with PROPFIND`),
   NOT_YOURS: (path) => new HttpError(403, `you may not read ${quote(path)}`),
-  // as StoRM: clients take a 409 for "exists already", and create directories or remove the file to try again
+  // 415 as in StoRM: clients take a 409 for "already exists", and create directories or remove the file
   ON_TAPE: (path) =>
     new HttpError(
       415,
       `${quote(path)} is on tape: stage it first, by the WLCG Tape REST API (${DISCOVERY_PATH}) or a request`,
     ),
   ELSEWHERE: (path) =>
-    new HttpError(415, `${quote(path)} is on disk at its primary place, or was changed there, and is not served here`),
+    new HttpError(415, `${quote(path)} is on disk at its primary place or was changed there, and is not served`),
   DISK_FAILS: (path) =>
-    new HttpError(503, `the disk that has ${quote(path)} does not work at the moment`, { 'Retry-After': '60' }),
+    new HttpError(503, `the disk with the copy of ${quote(path)} is temporarily unavailable`, { 'Retry-After': '60' }),
 };
 
 const refusalOf = (problem: Unserved, path: string) => refusals[problem](path);
 
-/** Redirects to the gateway on the disk's host, if it is known. */
+/** Redirects to a gateway on the host of the disk, if one is known. */
 async function explainClosed(
   ctx: Context,
   { fileId, path, diskId }: ServedCopy,
@@ -90,13 +92,10 @@ async function explainClosed(
 ): Promise<HttpError> {
   ctx.log.debug({ path, closed }, message);
   if (closed === 'private')
-    return new HttpError(403, `${quote(path)} is not for everybody, and only what is is served here`);
+    return new HttpError(403, `${quote(path)} is not readable by all users of its host, as this gateway requires`);
   if (closed === 'gone' && (await recordMissingFiles(ctx, [fileId])).size > 0) return refusalOf('ON_TAPE', path);
   if (closed === 'gone' || closed === 'changed') {
-    return new HttpError(
-      415,
-      `what stands for ${quote(path)} on disk is not the copy that was restored: stage it again`,
-    );
+    return new HttpError(415, `the restored copy of ${quote(path)} was replaced on disk: stage it again`);
   }
   if (closed === 'absent') {
     const hosts = await findHostsOf(ctx, diskId);
@@ -116,7 +115,7 @@ async function answer(req: Request, res: Response, copy: ServedCopy, opened: Ope
   res.setHeader('Accept-Ranges', 'bytes');
   const status = checkConditions(req.headers, validators);
   if (status === 304) return void res.status(304).end();
-  if (status === 412) throw new HttpError(412, `${quote(copy.path)} is not what If-Match or If-Unmodified-Since names`);
+  if (status === 412) throw new HttpError(412, `${quote(copy.path)} does not match If-Match or If-Unmodified-Since`);
   res.set(digestHeaders([copy.checksum, copy.copyChecksum, withAlgorithm(copy.adler32)], wantedBy(req)));
   const isRanged = req.method === 'GET' && isRangeGood(oneOf(req.headers['if-range']), validators);
   const ranges = isRanged ? readRanges(req.headers.range, size) : undefined;
@@ -177,7 +176,7 @@ function rangedBody(res: Response, ranges: readonly Range[], size: number) {
 
 const contentRange = ({ start, length }: Range, size: number) => `bytes ${start}-${start + length - 1}/${size}`;
 
-/** Identifies the bytes by their checksum at any gateway and after any restore; without a checksum, this copy. */
+/** Identifies the bytes by their checksum, so that all gateways and restores agree. Without a checksum, identifies this copy. */
 function etagOf({ checksum, copyChecksum, size, ino, mtimeNs }: ServedCopy): string {
   const known = copyChecksum ?? checksum;
   if (known?.startsWith('sha256:') || known?.startsWith('md5:')) return `"${known.replace(':', '-')}"`;
@@ -188,7 +187,7 @@ function etagOf({ checksum, copyChecksum, size, ino, mtimeNs }: ServedCopy): str
 }
 
 interface Validators {
-  /** Strong, with its quotes. */
+  /** Strong, including its quotes. */
   etag: string;
   modifiedAt: Date;
 }
@@ -214,7 +213,7 @@ function isRangeGood(ifRange: string | undefined, { etag, modifiedAt }: Validato
 
 const names = (list: string, etag: string) => list.split(',').some((part) => ['*', etag].includes(part.trim()));
 
-/** NaN without a header; comparisons with it are false. */
+/** Returns NaN without a header, so that comparisons are false. */
 const timeOf = (header: string | undefined): number => Date.parse(header ?? '');
 
 /** A request for more ranges, or more bytes than the file has, gets the whole file. */
@@ -243,8 +242,8 @@ function readRanges(header: string | undefined, size: number): Range[] | undefin
 }
 
 /**
- * Of the catalogue's algorithms: the name in `Digest` and how its value is written, and the name in `Repr-Digest`, whose
- * values are base64. `alias`: another name, which davix also looks for in the answer if it was asked for.
+ * For each algorithm of the catalogue, its name and the form of its value in `Digest`, and its name in `Repr-Digest`,
+ * whose values are base64. `alias` is a second name, which davix expects in the response if it requested that name.
  */
 const algorithms: Record<string, { digest: string; alias?: string; form: 'hex' | 'base64'; repr: string }> = {
   adler32: { digest: 'adler32', form: 'hex', repr: 'adler' },
@@ -252,7 +251,7 @@ const algorithms: Record<string, { digest: string; alias?: string; form: 'hex' |
   sha256: { digest: 'sha-256', alias: 'SHA256', form: 'base64', repr: 'sha-256' },
 };
 
-/** Requested by `Want-Digest` and `Want-Repr-Digest`; undefined: all known. */
+/** Values of `Want-Digest` and `Want-Repr-Digest`; undefined requests all known checksums. */
 interface Wanted {
   digest: string | undefined;
   repr: string | undefined;
@@ -287,7 +286,7 @@ function digestHeaders(checksums: readonly (string | null)[], wanted: Wanted): R
 /** davix writes SHA256 for sha-256. */
 const canonical = (algorithm: string) => algorithm.toLowerCase().replaceAll(/[-_]/g, '');
 
-/** The algorithms in a list, without their weights. */
+/** Returns the algorithms in a list, without their weights. */
 const namesOf = (list: string) => list.split(',').map((part) => part.replace(/[;=].*$/s, '').trim());
 
 /** @param refused matches an algorithm that the client excludes */

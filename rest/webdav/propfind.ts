@@ -10,11 +10,11 @@ import { hrefOf, readLogicalPath } from '../v1/paths.js';
 /** @returns a function that releases the slot @throws HttpError 429, 503 */
 export type Enter = (req: Request) => () => void;
 
-/** Entries of a directory; clients read larger ones by GraphQL, page by page. */
+/** Maximum entries of a directory. Clients can page through larger ones with GraphQL. */
 const MOST = 10_000;
 
 /**
- * Always returns all properties.
+ * Returns all properties, regardless of the request.
  * @param enter limits listings of directories
  */
 export async function propfind(ctx: Context, enter: Enter, req: Request, res: Response): Promise<void> {
@@ -23,13 +23,13 @@ export async function propfind(ctx: Context, enter: Enter, req: Request, res: Re
   if (depth !== '0' && depth !== '1') throw new HttpError(403, `Depth must be 0 or 1, not ${quote(String(depth))}`);
   const isPath = path === '' || findPathProblem(path) === undefined;
   const entry = isPath ? await readEntry(ctx, path) : undefined;
-  if (!entry) throw new HttpError(404, `there is no file or folder ${quote(path)}`);
+  if (!entry) throw new HttpError(404, `there is no file or directory ${quote(path)}`);
   if (depth === '0' || !entry.isFolder) return send(ctx, res, [entry]);
   const leave = enter(req);
   try {
     const entries = await listFolder(ctx, path, MOST);
     if (entries.length > MOST)
-      throw new HttpError(507, `${quote(path)} has more than ${MOST} entries, which are listed by GraphQL alone`);
+      throw new HttpError(507, `${quote(path)} has more than ${MOST} entries: list it with GraphQL`);
     send(ctx, res, [entry, ...entries]);
   } catch (error) {
     leave();

@@ -1,4 +1,4 @@
-/** Read-only WebDAV for the bytes of restored files, as far as grid clients need it. */
+/** Read-only WebDAV for the bytes of restored files: the subset that grid clients use. */
 import type { Request, RequestHandler } from 'express';
 import type { Context } from '../../src/domain/context.js';
 import { checkMethod, HttpError } from '../../src/gateway/http/http-body.js';
@@ -17,8 +17,8 @@ interface Door {
 }
 
 /**
- * To be mounted at `WEBDAV_ROOT`.
- * @param contextOf gives the context in which a request is served
+ * Must be mounted at `WEBDAV_ROOT`.
+ * @param contextOf returns the context of a request
  */
 export function createBytesHandler(
   contextOf: (req: Request) => Context,
@@ -27,7 +27,7 @@ export function createBytesHandler(
   return async (req, res) => {
     const ctx = contextOf(req);
     if (ctx.config.door.webdav === 'off')
-      throw new HttpError(404, 'the bytes of files are not served here (TAPEGATE_WEBDAV)');
+      throw new HttpError(404, 'this gateway does not serve file contents (TAPEGATE_WEBDAV)');
     if (req.method === 'GET' || req.method === 'HEAD') {
       const leave = enter(req);
       return await getFile(ctx, copies, req, res).finally(leave);

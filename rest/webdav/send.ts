@@ -21,7 +21,7 @@ export interface OpenCopy {
 
 export interface ClosedCopy {
   closed: 'absent' | 'gone' | 'changed' | 'private' | 'busy';
-  /** For operators. */
+  /** Message for operators. */
   message: string;
 }
 

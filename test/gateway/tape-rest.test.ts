@@ -111,7 +111,7 @@ test('files that cannot be staged fail with their own errors and stay failed, an
   const { files } = await waitForStaged(small, id);
   expect(files.map(({ path, state, error }) => [path, state, error])).toEqual([
     ['/e/none', 'FAILED', expect.stringContaining('no such file')],
-    ['/e', 'FAILED', expect.stringContaining('folder')],
+    ['/e', 'FAILED', expect.stringContaining('directory')],
     ['/e/primary', 'FAILED', expect.stringContaining('primary place')],
     ['/e/1', 'COMPLETED', undefined],
     ['/e/2', 'COMPLETED', undefined],
@@ -308,7 +308,7 @@ test('the charged quota is the only one of the caller, or its own, or the one th
   expect(await used()).toEqual(['1000', '1000', '1000']);
   expect(await stage(alice, { default: { quota: 'bob' } })).toMatch(/^403 .*"bob"/);
   const both = await clientOf('both', { role: 'SERVICE', quotas: ['vo', 'lab'] });
-  expect(await stage(both)).toMatch(/^400 .*must name the quota that is to be charged: "both" has 2, "lab", "vo"$/);
+  expect(await stage(both)).toMatch(/^400 .*must name the quota to charge: "both" has 2, "lab", "vo"$/);
   const dora = await clientOf('dora');
   for (const quota of ['vo', 'lab']) await setMember(app.ctx, { quota, kind: 'USER', name: 'dora', isManager: false });
   const oldest = await stage(dora);
@@ -319,8 +319,8 @@ test('the charged quota is the only one of the caller, or its own, or the one th
   expect((await ask(dora, leave.replace('dora', 'alice'))).data).toEqual({ removeMember: { __typename: 'Forbidden' } });
   expect((await ask(dora, leave)).data).toEqual({ removeMember: { __typename: 'QuotaMember' } });
   expect(await read()).toEqual({ caller: { defaultQuota: 'lab' } });
-  expect(await stage(await clientOf('carol'))).toMatch(/^400 .*must name a quota: "carol" has none/);
-  expect(await stage({ url: app.url, token: app.token })).toMatch(/^400 .*you may ask with any$/);
+  expect(await stage(await clientOf('carol'))).toMatch(/^400 .*must name a quota, because "carol" has none/);
+  expect(await stage({ url: app.url, token: app.token })).toMatch(/^400 .*you may use any$/);
   expect(await stage({ url: app.url, token: app.token }, { default: { quota: 'nobody' } })).toMatch(/^403 .*"nobody"/);
   for (const id of [own, shared, only, oldest])
     await callTape({ url: app.url, token: app.token }, 'DELETE', `/stage/${id}`);

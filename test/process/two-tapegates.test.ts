@@ -128,7 +128,7 @@ test('files are restored from the far tapes and released there, and those that i
   const byPath = new Map(view.files.map(({ path: file, ...requestFile }) => [file, requestFile]));
   const failed = { state: 'FAILED', errorClass: 'PERMANENT' };
   expect(byPath.get('/there/bad/none')).toMatchObject({ ...failed, error: expect.stringMatching(/no such file/) });
-  expect(byPath.get('/there/bad/folder')).toMatchObject({ ...failed, error: expect.stringMatching(/is a folder/) });
+  expect(byPath.get('/there/bad/folder')).toMatchObject({ ...failed, error: expect.stringMatching(/is a directory/) });
   expect([view.filesTotal, view.filesFailed]).toEqual([5, 2]);
   for (const file of known) await expectRestored(file);
   await expectReleased();

@@ -67,7 +67,7 @@ const stages: BadTape[] = [
     / not "0" and "1" and "2", of 1000$/,
     many(1000, (n) => ofQuota(String(n))),
   ),
-  stage('no quota', /\.quota must name the quota that is to be charged: you may ask with any$/, [ONE]),
+  stage('no quota', /\.quota must name the quota to charge: you may use any$/, [ONE]),
   stage('an unknown quota', /there is no quota for user "nobody"/, [{ ...ONE, ...ofQuota('nobody') }], 403),
 ];
 
