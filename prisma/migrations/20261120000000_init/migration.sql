@@ -1,5 +1,5 @@
--- The schema of Tapegate's database. Until 1.0.0 is released, a change of the schema edits this file, and prisma/schema.prisma beside it,
--- which describes the tables and columns. What Prisma cannot express (partial indexes, checks, functions, triggers, views) is described here.
+-- The schema of Tapegate's database. Until 1.0.0 is released, a change of the schema edits this file and prisma/schema.prisma, which
+-- describes the tables and columns. This file describes what Prisma cannot express: partial indexes, checks, functions, triggers and views.
 
 CREATE EXTENSION IF NOT EXISTS pg_trgm;
 
@@ -25,7 +25,7 @@ CREATE TYPE "WebhookMessageState" AS ENUM ('PENDING', 'SENT', 'GIVEN_UP');
 
 -- Tape systems, volumes and drives ------------------------------------------------------------------------------------
 
--- Volumes and drives of programs that know one library belong to the first row, which is inserted below.
+-- Older versions know one library: their volumes and drives belong to the first row, which is inserted below.
 CREATE TABLE "library" (
   "id" SERIAL NOT NULL,
   "name" TEXT NOT NULL,
@@ -38,7 +38,7 @@ CREATE TABLE "library" (
   "added_at" TIMESTAMP(6) NOT NULL,
 
   CONSTRAINT "library_pkey" PRIMARY KEY ("id"),
-  -- DRIVES tells how many the first library has.
+  -- DRIVES is the number of drives of the first library.
   CONSTRAINT "library_first_check" CHECK (("drives" IS NULL) = ("id" = 1))
 );
 CREATE UNIQUE INDEX "library_name_key" ON "library" ("name");
@@ -145,8 +145,8 @@ CREATE TABLE "disk_comparison" (
 
 -- The catalogue -------------------------------------------------------------------------------------------------------
 
--- The words of a path, for patterns that contain one: the parts between delimiters, as in src/domain/match.ts.
--- tsvector confuses words of more than 2,046 bytes, so a path that may contain one has the single word '/', which no path contains.
+-- The words of a path, for patterns that contain a whole word: the parts between delimiters, as in src/domain/match.ts.
+-- tsvector confuses words of more than 2,046 bytes. A path that may contain one has the single word '/', which no path contains.
 CREATE FUNCTION "path_words"(path text) RETURNS tsvector LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE WHEN octet_length(path) <= 2046
   THEN array_to_tsvector(array_remove(string_to_array(translate(path, '_-.+=,:@~ ', '//////////'), '/'), ''))
@@ -203,22 +203,22 @@ CREATE INDEX "tape_file_restoring_idx" ON "tape_file" ("id") WHERE "stage" IN ('
 -- The files of a volume in order of position.
 CREATE INDEX "tape_file_place_idx" ON "tape_file" ("volume_id", "position") WHERE "volume_id" IS NOT NULL;
 CREATE INDEX "tape_file_changed_idx" ON "tape_file" ("id") WHERE "changed_disk_id" IS NOT NULL;
--- Byte order: a collation ignores slashes when it compares, so it cannot find the paths below a prefix.
+-- Byte order: a collation ignores slashes, so it cannot find the paths below a prefix.
 CREATE INDEX "tape_file_path_prefix_idx" ON "tape_file" ("path" text_pattern_ops);
 CREATE INDEX "tape_file_words_idx" ON "tape_file" USING GIN (path_words("path"));
--- Files whose tape copy is still to be confirmed.
+-- Files whose tape copy is not confirmed yet.
 CREATE INDEX "tape_file_unconfirmed_idx" ON "tape_file" ("volume_id", "position", "id")
   WHERE "stage" = 'UNVERIFIED' AND "verified" IS NULL AND "checksum" IS NOT NULL;
 CREATE INDEX "tape_file_withdrawn_idx" ON "tape_file" ("path") WHERE "withdrawn_at" IS NOT NULL;
--- Lookups by the name, and by the directories above it.
+-- Lookups by path, and by the directories above it.
 CREATE INDEX "tape_file_disk_path_idx" ON "tape_file" ("disk_path" text_pattern_ops) WHERE "disk_path" IS NOT NULL;
--- Only copies on disks that fold names are in it.
+-- Contains only copies on disks that fold names.
 CREATE INDEX "tape_file_folded_path_idx" ON "tape_file" ("folded_path") WHERE "folded_path" IS NOT NULL;
 CREATE INDEX "tape_file_tape_path_idx" ON "tape_file" ("tape_path") WHERE "tape_path" IS NOT NULL;
 -- Moving a volume checks whether a position on another volume is free.
 CREATE INDEX "tape_file_copy_place_idx" ON "tape_file" ("copy_volume_id", "copy_position") WHERE "copy_volume_id" IS NOT NULL;
 
--- Changed copies that were left alone when their files were restored at other paths.
+-- Changed copies that were kept when their files were restored at other paths.
 CREATE TABLE "kept_copy" (
   "id" BIGSERIAL NOT NULL,
   "file_id" BIGINT NOT NULL,
@@ -426,11 +426,11 @@ CREATE TABLE "request_file" (
   CONSTRAINT "request_file_request_id_fkey" FOREIGN KEY ("request_id") REFERENCES "request" ("id") ON DELETE RESTRICT ON UPDATE CASCADE,
   CONSTRAINT "request_file_file_id_fkey" FOREIGN KEY ("file_id") REFERENCES "tape_file" ("id") ON DELETE RESTRICT ON UPDATE CASCADE
 );
--- Both are partial, so that a lookup by request and file can only use the primary key. With statistics of small requests PostgreSQL
--- expects the same cost of each index, and would read a large request, or all requests of a popular file, for each lookup.
--- The live requests that contain a file, however many ended ones contained it.
+-- Both are partial, so that a lookup by request and file can only use the primary key. With statistics of small requests, PostgreSQL
+-- expects the same cost for each index, and would read a large request, or all requests of a popular file, for each lookup.
+-- The first finds the live requests that contain a file, regardless of how many ended ones do.
 CREATE INDEX "request_file_file_id_idx" ON "request_file" ("file_id") WHERE NOT "is_ended";
--- Queries in this order say `ordinal > 0`, which is true of all.
+-- Queries in this order contain `ordinal > 0`, which is true for all rows.
 CREATE UNIQUE INDEX "request_file_request_id_ordinal_key" ON "request_file" ("request_id", "ordinal") WHERE "ordinal" > 0;
 
 CREATE TABLE "unresolved_path" (
@@ -443,7 +443,7 @@ CREATE TABLE "unresolved_path" (
   CONSTRAINT "unresolved_path_request_id_fkey" FOREIGN KEY ("request_id") REFERENCES "request" ("id") ON DELETE RESTRICT ON UPDATE CASCADE
 );
 CREATE INDEX "unresolved_path_path_idx" ON "unresolved_path" ("path");
--- The first path of a request that waits for its quota, and the first that waits for its limit.
+-- The first unresolved path of a request that exceeds the quota, and the first that exceeds the request's limit.
 CREATE INDEX "unresolved_path_request_id_reason_path_idx" ON "unresolved_path" ("request_id", "reason", "path");
 
 CREATE TABLE "stage_request" (
@@ -477,7 +477,7 @@ CREATE TABLE "stage_request_file" (
   CONSTRAINT "stage_request_file_file_id_fkey" FOREIGN KEY ("file_id") REFERENCES "tape_file" ("id") ON DELETE SET NULL ON UPDATE CASCADE
 );
 CREATE INDEX "stage_request_file_file_id_idx" ON "stage_request_file" ("file_id");
--- Files are released by the path that a client staged, which may belong to another file by now.
+-- Clients release files by the paths that they staged. Such a path may belong to another file by now.
 CREATE INDEX "stage_request_file_path_idx" ON "stage_request_file" ("path");
 
 -- Work of the engines -------------------------------------------------------------------------------------------------
@@ -511,7 +511,7 @@ CREATE TABLE "recall" (
 CREATE INDEX "recall_drive_id_idx" ON "recall" ("drive_id");
 -- The queue of a volume in order of position.
 CREATE INDEX "recall_queue_idx" ON "recall" ("volume_id", "position", "file_id") WHERE "state" = 'WAITING';
--- Recalls that wait for room on a restore disk, the oldest first, however long the queue is.
+-- Recalls that wait for room on a restore disk, oldest first, without reading the rest of the queue.
 CREATE INDEX "recall_room_idx" ON "recall" ("created_at", "file_id") INCLUDE ("size") WHERE "not_before" = 'infinity';
 
 CREATE TABLE "staging" (
@@ -532,7 +532,7 @@ CREATE TABLE "staging" (
   CONSTRAINT "staging_library_id_fkey" FOREIGN KEY ("library_id") REFERENCES "library" ("id") ON DELETE RESTRICT ON UPDATE CASCADE
 );
 CREATE INDEX "staging_library_id_state_due_at_idx" ON "staging" ("library_id", "state", "due_at");
--- Files that count for the depth of a library.
+-- Files that count towards the limits of outstanding stage requests of a library.
 CREATE INDEX "staging_open_idx" ON "staging" ("library_id", "file_id") INCLUDE ("size") WHERE "state" IN ('INTENDED', 'ASKED', 'READY');
 
 CREATE TABLE "stager" (
@@ -623,11 +623,11 @@ CREATE TABLE "foreign_directory" (
 
 -- Events are numbered after their commit, so no writer holds a lock until its commit to keep their order.
 --
--- Each INSERT makes a batch, which its transaction commits with the events. A listener numbers the batches that it can see in one
--- statement: a batch gets a range of numbers, and an event the number at its offset. So a million events cost one row, and a transaction
+-- Each INSERT creates a batch, which its transaction commits together with the events. A listener numbers all visible batches in one
+-- statement: a batch gets a range of numbers, and an event the number at its offset. A million events then cost one row, and a transaction
 -- that stays open delays no others.
 --
--- A batch is pruned in steps: it is marked first, then its events are deleted. The last pruned batch stays and says where events begin.
+-- A batch is pruned in steps: it is marked, and then its events are deleted. The last pruned batch remains, and marks the first event.
 CREATE TABLE "event_batch" (
   "id" BIGSERIAL NOT NULL,
   "transaction_id" BIGINT NOT NULL,
@@ -690,10 +690,10 @@ CREATE TABLE "notification" (
 CREATE UNIQUE INDEX "notification_message_id_key" ON "notification" ("message_id");
 CREATE UNIQUE INDEX "notification_request_id_kind_key" ON "notification" ("request_id", "kind");
 CREATE INDEX "notification_pending_idx" ON "notification" ("next_try_at") WHERE "state" = 'PENDING';
--- The last claims of all emails, and of a user's: the rates.
+-- The last claims of all emails and of a user's emails, for the rate limits.
 CREATE INDEX "notification_claimed_idx" ON "notification" ("claimed_at");
 CREATE INDEX "notification_user_claimed_idx" ON "notification" ("quota_id", "claimed_at");
--- Emails whose text is still to be removed some time after the end of their request.
+-- Emails of ended requests whose text is still to be removed.
 CREATE INDEX "notification_told_idx" ON "notification" ("request_id") WHERE "state" <> 'PENDING' AND "body" <> '';
 -- Waiting emails by user.
 CREATE INDEX "notification_waiting_idx" ON "notification" ("quota_id", "next_try_at", "id") WHERE "state" = 'PENDING';
@@ -882,13 +882,13 @@ CREATE TABLE "oldest_program" (
 
 -- Views ---------------------------------------------------------------------------------------------------------------
 
--- The holds that count: those of live requests that their users have not released.
+-- The request files that count: those of live requests that are not released.
 CREATE VIEW "live_request_file" AS
   SELECT h.request_id, h.file_id, h.ordinal, h.size, h.state, r.quota_id, r.priority, r.request_date
   FROM "request_file" h JOIN "request" r ON r.id = h.request_id
   WHERE r.state NOT IN ('EXPIRED', 'CANCELLED') AND NOT h.is_ended AND h.state <> 'RELEASED';
 
--- Suspensions by the id of the thing instead of its name. A retired volume counts as suspended.
+-- Suspensions by the id of the object instead of its name. A retired volume counts as suspended.
 CREATE VIEW "suspended_volume" AS
   SELECT v.id AS volume_id, s.mode, s.reason FROM "suspension" s JOIN "volume" v ON v.name = s.name WHERE s.kind = 'VOLUME'
   UNION ALL
@@ -909,7 +909,7 @@ CREATE VIEW "suspended_library" AS
   SELECT b.id AS library_id, s.mode, s.reason FROM "suspension" s JOIN "library" b ON b.name = s.name
   WHERE s.kind = 'LIBRARY';
 
--- Failing disks: engines use nothing on them until a retry succeeds, even if an operator suspends them as well.
+-- Failing disks. Engines do not use them until a retry succeeds, even if an operator also suspends them.
 CREATE VIEW "failing_disk" AS
   SELECT k.id AS disk_id FROM "restore_disk" k WHERE k.retry_at IS NOT NULL;
 
@@ -947,8 +947,8 @@ CREATE FUNCTION wal_timeline() RETURNS integer LANGUAGE sql AS $$
   SELECT ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int
 $$;
 
--- A promoted standby may lack the last transactions, and knows of sequences only what was logged. So on a new timeline all sequences
--- skip more ids than can have been lost, before the first request or event: their ids are known outside, and are never reused.
+-- A promoted standby may lack the last transactions, and its sequences only have the logged values. On a new timeline, all sequences
+-- therefore skip more ids than can have been lost, before the first request or event. Clients know the lost ids, which are never reused.
 CREATE FUNCTION skip_lost_ids() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   present CONSTANT int := wal_timeline();
@@ -1001,14 +1001,14 @@ $$;
 CREATE TRIGGER event_batch_end AFTER INSERT ON "event" REFERENCING NEW TABLE AS added
   FOR EACH STATEMENT EXECUTE FUNCTION end_event_batch();
 
--- Numbers the committed batches that have no number. Events are written last in their transactions: a transaction that had to wait for
--- another one has written after it, so ids have the order of the commits wherever two transactions affect each other. A number is at
--- least the id: a client that resumes after an id misses nothing.
+-- Numbers the committed batches that have no number. Events are written last in their transactions. If two transactions affect each
+-- other, the one that waited writes its events later, so ids have the order of the commits. A number is at least the id, so a client that
+-- resumes after an id misses nothing.
 --
--- `seen` is the result of the last call: all batches that were visible then have numbers, so only the others are searched. (While an old
--- transaction is open, the index still contains the entries that were numbered since.)
+-- `seen` is the result of the last call. All batches that were visible then have numbers, so only the others are searched. (While an old
+-- transaction is open, the index still contains entries of batches that were numbered since.)
 --
--- Returns null when another session is numbering, or when more than one step is left: call it again.
+-- Returns null if another session is numbering, or if more than one step is left: call it again.
 CREATE FUNCTION number_events(seen pg_snapshot) RETURNS pg_snapshot LANGUAGE plpgsql
   SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
@@ -1073,8 +1073,8 @@ BEGIN
     IF found IS NULL OR path_ruled(found, 'LIST', who, groups) THEN
       RETURN found;
     END IF;
-    -- a rule is for the path itself and for those below it: nothing is between a path and the same with the least character at its end,
-    -- and what follows the paths below begins with what follows a slash
+    -- a rule applies to its prefix and the paths below it. Nothing lies between a path and that path followed by the least character. The
+    -- paths after those below a prefix begin with the character that follows a slash
     edge := (SELECT b.path
       FROM path_rule r CROSS JOIN LATERAL (VALUES (r.prefix), (r.prefix || chr(1)), (r.prefix || '/'), (r.prefix || '0')) AS b (path)
       WHERE r.action = 'LIST' AND b.path ~>~ found ORDER BY b.path USING ~<~ LIMIT 1);
@@ -1085,7 +1085,8 @@ $$;
 
 -- What follows from a change of a row ---------------------------------------------------------------------------------
 
--- A program that does not know these columns clears only the position of a copy. The rest would be taken for that of the next copy.
+-- Older versions do not know these columns, and clear only the position of a copy. The other values would then be taken for those of the
+-- next copy.
 CREATE FUNCTION "forget_copy"() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   NEW.disk_ino := NULL;
@@ -1106,7 +1107,7 @@ CREATE TRIGGER tape_file_disk_path BEFORE UPDATE OF "stage", "disk_id", "changed
   WHEN ((NEW.disk_path IS NOT NULL OR NEW.folded_path IS NOT NULL) AND NEW.disk_id IS NULL AND NEW.changed_disk_id IS NULL AND NEW.stage NOT IN ('RESTORING', 'UNVERIFIED'))
   EXECUTE FUNCTION forget_disk_path();
 
--- Every move of a copy has its link checked, whichever statement moves it. The time is in the past for any clock.
+-- Every change of a copy schedules a check of its link, regardless of the statement. The time is in the past for any clock.
 CREATE FUNCTION mark_link() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
   IF (NEW.stage = 'RESTORED' OR NEW.changed_disk_id IS NOT NULL) AND EXISTS (SELECT FROM link_root r WHERE r.path IS NOT NULL) THEN
     INSERT INTO archive_link (file_id, look_at) VALUES (NEW.id, '1970-01-01')
@@ -1122,8 +1123,8 @@ CREATE TRIGGER tape_file_link AFTER UPDATE OF "stage", "disk_id", "changed_disk_
     OR OLD.changed_disk_id IS DISTINCT FROM NEW.changed_disk_id)
   EXECUTE FUNCTION mark_link();
 
--- A drive takes no volume of another library. A program that knows one library reads the error as "another drive has the volume", and
--- leaves it alone.
+-- A drive rejects a volume of another library. Older versions know one library. They read the error as "another drive has the volume", and
+-- skip it.
 CREATE FUNCTION drive_library_check() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   IF NOT EXISTS (SELECT FROM volume v WHERE v.id = NEW.volume_id AND v.library_id = NEW.library_id) THEN
@@ -1135,7 +1136,7 @@ $$;
 CREATE TRIGGER drive_library_check BEFORE UPDATE OF volume_id ON drive FOR EACH ROW
   WHEN (NEW.volume_id IS NOT NULL AND NEW.volume_id IS DISTINCT FROM OLD.volume_id) EXECUTE FUNCTION drive_library_check();
 
--- Sets the user of an email, which the insert leaves out.
+-- Sets the user of an email, which the INSERT omits.
 CREATE FUNCTION notification_user() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   IF NEW.quota_id IS NULL THEN
@@ -1148,7 +1149,7 @@ CREATE TRIGGER notification_user BEFORE INSERT ON "notification" FOR EACH ROW EX
 
 -- The audit is append-only --------------------------------------------------------------------------------------------
 
--- prune_audit alone deletes rows, and purge_in_audit alone changes them, in the columns that may contain personal data.
+-- Only prune_audit deletes rows. Only purge_in_audit changes them, in the columns that may contain personal data.
 CREATE FUNCTION "audit_guard"() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 DECLARE
   callers TEXT;
@@ -1175,8 +1176,8 @@ BEGIN
   RETURN pruned;
 END $$;
 
--- Returns the value with the pseudonym in place of each text that is the name, alone or after its kind ("service:name"), and of the
--- address within a text. In rows of the user (`is_own`), free texts, addresses and shortened input are replaced as a whole.
+-- Returns the value with the pseudonym in place of each string that is the name, alone or after its type ("service:name"), and in place of
+-- the address within a string. In rows of the user (`is_own`), free texts, addresses and truncated input are replaced as a whole.
 CREATE FUNCTION "purge_in_json"(value JSONB, name TEXT, address TEXT, pseudonym TEXT, is_own BOOLEAN) RETURNS JSONB LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
   found TEXT;
@@ -1201,9 +1202,9 @@ BEGIN
   END CASE;
 END $$;
 
--- Puts a pseudonym in place of a user's name and address in rows `first` to `last`, so that a large audit is done in steps, and writes only
--- rows that change. The name is searched as a whole JSON text, alone or after its kind ("service:name"), the address within texts. Rows of
--- the user, of its quota and of its requests are its own.
+-- Replaces a user's name and address by a pseudonym in rows `first` to `last`. A large audit log is processed in steps, and only rows that
+-- change are written. The name is searched as a whole JSON string, alone or after its type ("service:name"), and the address within
+-- strings. Rows of the user, of its quota and of its requests are its own.
 CREATE FUNCTION "purge_in_audit"(name TEXT, address TEXT, pseudonym TEXT, requests TEXT[], first BIGINT, last BIGINT)
 RETURNS INTEGER LANGUAGE plpgsql AS $$
 DECLARE
