@@ -97,7 +97,7 @@ test('the request command prints the price per library, and the total of several
   expect(lines.slice(first, first + 3)).toEqual([
     'cost        1.0002 EUR at glacier for 1 file, 10.7 GB: 1.00 to retrieve 10.0 GB (Bulk), 0.0002 for 1 restore requests',
     '            0.20 EUR at deep for 1 file, 10.7 GB: 0.20 to retrieve 10.0 GB (Bulk)',
-    '            1.2002 EUR together',
+    '            1.2002 EUR in total',
   ]);
   const free = await runCli(['request', ...options], { env, stdin: '/f/1\n' });
   expect(free.stdout).not.toContain('cost');

@@ -242,7 +242,7 @@ const edited = (part: object) => (text: string) => JSON.stringify({ ...JSON.pars
 test.each<[string, (text: string, bytes: Buffer) => string | Uint8Array | undefined, RegExp]>([
   [control, () => damaged, /the backup is damaged: \S+pg_control has checksum [0-9a-f]{64} instead of [0-9a-f]{64}/],
   [control, (_, bytes) => bytes.subarray(0, 100), /pg_control has 100 bytes instead of 8192/],
-  [control, () => undefined, /is not whole: \S+pg_control is missing/],
+  [control, () => undefined, /the backup is incomplete: \S+pg_control is missing/],
   ['manifest.json', () => undefined, /is not a complete backup: it has no manifest.json/],
   ['manifest.json', (text) => text.slice(0, -20), /cannot read \S+manifest.json: /],
   ['manifest.json', () => '{}', /it lists no files/],

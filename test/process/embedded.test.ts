@@ -541,7 +541,7 @@ test.runIf(isRoot)(
     chmodSync(dataDir, 0o1777);
     renameSync(cluster, `${cluster}-of-a-stranger`);
     execFileSync('cp', ['-a', `${cluster}-of-a-stranger`, cluster]);
-    await expect(startIn(dataDir, 2000)).rejects.toThrow('others may write');
+    await expect(startIn(dataDir, 2000)).rejects.toThrow('other users may write');
     expect(serverPid(dataDir)).toBeUndefined();
   },
 );

@@ -228,7 +228,7 @@ test('a library with files is not removed, and one without is removed with its d
     result: {
       __typename: 'InUse',
       message: expect.stringMatching(
-        /^the library "east" has \d+ files of \d+ bytes on \d+ volumes, and 0 recalls from it: /,
+        /^library "east" contains \d+ files of \d+ bytes on \d+ volumes, and has 0 recalls: /,
       ),
     },
   });

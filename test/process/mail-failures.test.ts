@@ -332,8 +332,8 @@ async function startLoginServer(options: SMTPServerOptions) {
 }
 
 test.each([
-  ['without TLS', { disabledCommands: ['STARTTLS'] }, 'gets no password'],
-  ['without TLS and EHLO', { disabledCommands: ['STARTTLS', 'EHLO'] }, 'gets no password'],
+  ['without TLS', { disabledCommands: ['STARTTLS'] }, 'does not send the password'],
+  ['without TLS and EHLO', { disabledCommands: ['STARTTLS', 'EHLO'] }, 'does not send the password'],
   ['whose certificate the host does not trust', { disabledCommands: [] }, 'certificate'],
 ])(
   'a remote server %s gets no password: the email waits, and the reason is recorded',

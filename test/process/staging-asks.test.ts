@@ -371,7 +371,9 @@ test('a library is not removed before its files are released, even if they are i
 
 test('a library that is gone is removed by force, which reports and audits files that may stay there', async () => {
   await askFor(['/a/000']);
-  expect(await force()).toMatchObject({ result: { message: expect.stringContaining('has 1 file of') } });
+  expect(await force()).toMatchObject({
+    result: { message: expect.stringContaining('still stages 1 file for Tapegate') },
+  });
   await failRelease();
   const [row] = await readStaging(app.ctx);
   const left = [{ path: '/a/000', demand: row?.remoteId, until: null }];

@@ -114,7 +114,7 @@ test('code is not read: only text, comments and messages are', () => {
  * The most constructions in 1,000 words. Restic and river have 1 or 2. The aim is 3 everywhere: lower a limit when texts have become
  * plainer, and never raise one.
  */
-const limits: Record<Prose['kind'], number> = { docs: 3, 'other documents': 33, comments: 9, messages: 25 };
+const limits: Record<Prose['kind'], number> = { docs: 3, 'other documents': 3, comments: 3, messages: 3 };
 
 describe('constructions in 1,000 words', () => {
   const texts = readProse();

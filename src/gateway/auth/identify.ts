@@ -57,7 +57,7 @@ export function createIdentifier(ctx: Context): Identifier {
       checkDirect(req);
       return openCaller(address);
     }
-    if (hasCredentials) throw unauthenticated('the credentials in the Authorization header are not valid');
+    if (hasCredentials) throw unauthenticated('the token or password in the Authorization header is not valid');
     throw unauthenticated(
       'authentication required: send a token in the Authorization header, as Bearer or as the Basic password',
     );
