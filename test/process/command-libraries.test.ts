@@ -85,7 +85,7 @@ test('a script that cannot be started is reported with what to mend', async () =
   const script = path.join(libraryDir, 'programs/to-be-mended');
   const mount = () =>
     errorOf(createDrives({ ...driveSettings(root), mount: ['to-be-mended'] }).mount('V1', 'drive-1', quiet()));
-  const told = (why: string) => ({ errorClass: 'POLICY', message: `${script} could not be started: ${why}` });
+  const told = (why: string) => ({ errorClass: 'POLICY', message: `${script} cannot be started: ${why}` });
   expect(await mount()).toMatchObject(told('the program does not exist on this host (ENOENT)'));
   writeFileSync(script, '#!/bin/sh\r\nexit 0\r\n', { mode: 0o755 });
   expect(await mount()).toMatchObject(

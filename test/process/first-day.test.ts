@@ -159,7 +159,7 @@ test('requests through a proxy that is not listed need a token', async () => {
   expect(await statusOf(near, '/requests')).toBe(200);
   const headers = { Host: 'localhost', 'X-Forwarded-For': '10.0.0.1' };
   const { status, text } = await sendAsIs(near, '/tape_control/api/v1/requests', { headers });
-  expect([status, text]).toEqual([401, expect.stringContaining('a proxy (x-forwarded-for) that is not listed')]);
+  expect([status, text]).toEqual([401, expect.stringContaining('an unlisted proxy (x-forwarded-for)')]);
   await near.close();
 });
 

@@ -102,7 +102,7 @@ test('with TAPEGATE_ACCESS_LOG each HTTP request has a line, without its query s
   const telemetry = { accessLog: true, traces: false };
   const logging = await startBeside(app, { config: { telemetry } });
   await fetch(`${logging.api}/quota/alice?token=secret`, { headers: { 'X-Request-Id': 'mine' } });
-  const line = await waitFor('the line', async () => find(/^answered/));
+  const line = await waitFor('the line', async () => find(/^HTTP request completed/));
   expect(line).toMatchObject({
     method: 'GET',
     path: '/tape_control/api/v1/quota/alice',

@@ -265,7 +265,10 @@ except Refused as error:
     print(error.code, error.failure["field"])`).ended;
     expect([refused.stdout, refused.stderr]).toEqual(['INVALID_INPUT pattern\n', '']);
     const unknown = await start(['tapegate.py', 'requests'], { TAPEGATE_TOKEN: 'of nobody' }).ended;
-    expect([unknown.code, unknown.stderr]).toEqual([1, expect.stringMatching(/^tapegate: .*not known/)]);
+    expect([unknown.code, unknown.stderr]).toEqual([
+      1,
+      expect.stringMatching(/^tapegate: the token or password .* is not valid/),
+    ]);
     const away = await start(['tapegate.py', 'requests'], { TAPEGATE_URL: 'http://127.0.0.1:1' }).ended;
     expect([away.code, away.stderr]).toEqual([
       1,

@@ -362,7 +362,7 @@ test('a library is not removed before its files are released, even if they are i
   await askFor(['/a/000']);
   await failRelease();
   await expect(removeLibrary(app.ctx, 'silo')).rejects.toThrow(
-    'library "silo" still stages 1 file for Tapegate: try again when it is released, or force the removal if the library no longer answers',
+    'library "silo" contains 1 file of 1000 bytes: try again when it is released, or force the removal if the library no longer answers',
   );
   system.onCall = async () => {};
   await waitForStates({}, 20);
@@ -372,7 +372,7 @@ test('a library is not removed before its files are released, even if they are i
 test('a library that is gone is removed by force, which reports and audits files that may stay there', async () => {
   await askFor(['/a/000']);
   expect(await force()).toMatchObject({
-    result: { message: expect.stringContaining('still stages 1 file for Tapegate') },
+    result: { message: expect.stringContaining('contains 1 file of 1000 bytes') },
   });
   await failRelease();
   const [row] = await readStaging(app.ctx);
