@@ -362,7 +362,7 @@ test('a library is not removed before its files are released, even if they are i
   await askFor(['/a/000']);
   await failRelease();
   await expect(removeLibrary(app.ctx, 'silo')).rejects.toThrow(
-    'library "silo" contains 1 file of 1000 bytes: try again when it is released, or force the removal if the library no longer answers',
+    'library "silo" still stages 1 file for Tapegate: try again when it is released, or force the removal if the library no longer answers',
   );
   system.onCall = async () => {};
   await waitForStates({}, 20);
