@@ -72,7 +72,7 @@ export interface DatabaseOptions {
   longLists?: number;
   /** Limits the wait for a long-list connection. Default 5000. */
   longListWaitMs?: number;
-  /** Least pace of a long list's reader while others wait for a slot. Default 16 kB/s over a minute. */
+  /** Minimum rate at which a client must read a long list while others wait for a slot. Default 16 kB/s over a minute. */
   leastPace?: LeastPace;
 }
 

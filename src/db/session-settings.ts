@@ -81,7 +81,7 @@ export const requiredSettings: readonly SessionSetting[] = [
     name: 'synchronous_commit',
     value: 'on',
     replaces: 'off',
-    why: 'A copy is published, and a source removed, only after the database has stored that durably.',
+    why: 'Tapegate publishes a copy, or removes a source, only after the database has stored the change durably.',
   },
   {
     name: 'session_replication_role',

@@ -130,7 +130,7 @@ export async function recordStamp(ctx: Context, { epoch, number }: Stamp): Promi
   );
 }
 
-/** Returns whether this database recorded the stamp. A copy lacks the later ones of its original. */
+/** Returns whether this database recorded the stamp. A copy of a database does not have the stamps that its original recorded later. */
 export async function isRecorded(ctx: Context, { epoch, number }: Stamp): Promise<boolean> {
   const rows = await ctx.db.rows(sql`SELECT FROM owner_stamp WHERE epoch = ${epoch}::uuid AND number >= ${number}`);
   return rows.length > 0;

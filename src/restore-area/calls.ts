@@ -22,7 +22,7 @@ export class HungError extends TapeError {
     this.target = target;
   }
 
-  /** Whether this disk is at fault. Other calls may only have waited for a thread that the hung call blocks. */
+  /** Whether this disk is at fault. Other calls may not hang themselves: they wait for the thread that the hung call blocks. */
   isFaultOf(mountpoint: string): boolean {
     return this.target.kind === 'disk' && this.target.mountpoint === mountpoint;
   }

@@ -29,7 +29,7 @@ export class AbsentError extends TapeError {
   }
 }
 
-/** Returns the mount point without links. @throws AbsentError if the disk is absent */
+/** Returns the mount point with symbolic links resolved. @throws AbsentError if the disk is absent */
 export async function rootOf(disk: MarkedDisk): Promise<string> {
   const { root, hasMarker } = await findRoot(disk);
   if (!hasMarker) throw new AbsentError(unmarked(disk));

@@ -79,7 +79,7 @@ export interface ReadVersion {
   digest?: string | undefined;
   /** Condition for the next read: a Last-Modified without an entity tag. */
   ifRange?: string | undefined;
-  /** Size of the file at the library, which identifies no version, but may rule one out. */
+  /** Size of the file at the library. Another size proves another version; an equal size proves nothing. */
   size?: bigint | undefined;
 }
 

@@ -381,7 +381,7 @@ export async function freeKeptPaths(ctx: Context, gone: readonly KeptCopy[]): Pr
   await ctx.db.pool.query(sql`DELETE FROM kept_copy WHERE id = ANY(${gone.map(({ id }) => id)}::bigint[])`);
 }
 
-/** Which of these paths on a disk are those of such copies. */
+/** Returns the given paths at which the disk has changed copies that no request contains. */
 export async function findKept(ctx: Context, diskId: number, paths: readonly string[]): Promise<Set<string>> {
   const rows = await ctx.db.rows<{ path: string }>(
     sql`SELECT path FROM kept_copy WHERE disk_id = ${diskId} AND path = ANY(${paths}::text[])`,

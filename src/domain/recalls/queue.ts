@@ -130,7 +130,7 @@ function comparePaths({ path: a }: Start, { path: b }: Start): number {
   return a < b ? -1 : 1;
 }
 
-/** A separate statement: PostgreSQL would join it as a product if it underestimates the queue. */
+/** A separate statement: if PostgreSQL underestimates the queue, it would compare every pair of rows in a join. */
 async function readStarts(ctx: Context, volumeId: number, fileIds: readonly bigint[]): Promise<Map<bigint, Start>> {
   const rows = await ctx.db.rows<Start & { id: bigint }>(
     sql`SELECT id, start, path FROM (

@@ -243,7 +243,7 @@ export async function readToRelease(ctx: Context, libraryId: number, limit: numb
 
 const MOST_PAUSE_SECONDS = 600;
 
-/** Pause before a kept file without a date is checked again: half of its age. */
+/** Pause before a kept file without an expiry date is checked again: half of the time since its release. */
 const KEPT_PAUSE = { least: sql`interval '10 minutes'`, most: sql`interval '1 day'` };
 
 /** Until when the library keeps it; null: as it reported when the file was ready. */
