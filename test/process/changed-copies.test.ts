@@ -283,7 +283,7 @@ test.each([
 test.each([
   ['a directory', (at: string) => mkdirSync(at)],
   ['a symbolic link', (at: string) => symlinkSync('/etc/hostname', at)],
-])('a restored path where %s is now is not reported, and what is there stays', async (what, put) => {
+])('a restored path at which %s is now is not reported, and that entry stays', async (what, put) => {
   const file = `/replaced/${what}`;
   const id = await restore(file);
   rmSync(place(file));

@@ -95,7 +95,7 @@ async function compareStats(
   return { expected, found: `${found}, inode ${ino}, with the same checksum`, ...renumbered };
 }
 
-/** Returns the file at a copy's path, or describes what is there instead; undefined if there is nothing. */
+/** Returns the stats of the file at a copy's path, or a description of any other entry; undefined if the path is free. */
 async function findInPlace(copy: RecordedCopy): Promise<BigIntStats | string | undefined> {
   try {
     const stats = await statCopy(copy);

@@ -1,6 +1,6 @@
 /**
  * Directories that Tapegate creates for links. They get the mode and group of the originals, as directories on restore
- * disks do, whatever the umask is: names of files in a private directory stay private.
+ * disks do, regardless of the umask: names of files in a private directory stay private.
  */
 import { mkdir } from 'node:fs/promises';
 import path from 'node:path';
