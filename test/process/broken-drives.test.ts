@@ -29,9 +29,12 @@ const clock = createClock();
 let library = createMemoryLibrary();
 /** What a call on a drive throws; `hangs` if it does not end, whatever its signal says. */
 let fault: (what: Call, drive: string, volume: string) => Error | 'hangs' | undefined = () => undefined;
+/** What delays a call on a drive. */
+let wait: (what: Call) => Promise<void> = async () => {};
 let mounts: string[] = [];
 
 async function check(what: Call, drive: string, volume: string): Promise<void> {
+  await wait(what);
   const error = fault(what, drive, volume);
   if (error === 'hangs') await never;
   if (error instanceof Error) throw error;
@@ -67,7 +70,7 @@ async function start(drives: number, config = {}): Promise<void> {
 }
 
 beforeEach(() => {
-  [library, fault, mounts] = [createMemoryLibrary(), () => undefined, []];
+  [library, fault, wait, mounts] = [createMemoryLibrary(), () => undefined, async () => {}, []];
   clock.freeze(); // no pause ends early, however slow the test is
 });
 
@@ -239,6 +242,33 @@ test.each<[Call, ErrorClass]>([
     await resume(app, 'LIBRARY', 'directory');
   },
 );
+
+test('a refusal reported after its pause, because the drive unmounted for long, suspends the library no further', async () => {
+  let endUnmount: () => void = () => {};
+  let endMount: () => void = () => {};
+  const unmounting = new Promise<void>((resolve) => (endUnmount = resolve));
+  const mounting = new Promise<void>((resolve) => (endMount = resolve));
+  await start(2);
+  let unmounts = 0;
+  fault = (call) => (call === 'read' ? refusal() : undefined);
+  wait = async (call) => {
+    if (call === 'unmount' && ++unmounts === 1) await unmounting;
+    if (call === 'mount' && mounts.length === 3) await mounting;
+  };
+  const ids = [await request('a'), await request('b')];
+  await waitForRefused(5);
+  await waitFor('both drives to be refused', async () => unmounts === 2);
+  fault = () => undefined;
+  await endPause(5);
+  await waitFor('the next try', async () => mounts.length === 3);
+  endUnmount();
+  const readClaimed = async () =>
+    (await app.ctx.db.pool.query('SELECT FROM drive WHERE engine_id IS NOT NULL')).rowCount;
+  await waitFor('the refused drive to be released', async () => (await readClaimed()) === 1);
+  expect(await readSuspended()).toEqual([]);
+  endMount();
+  for (const id of ids) await waitForState(app, id, 'COMPLETED');
+});
 
 test('a library that refuses at an unmount is suspended, and its files stay restored', async () => {
   await start(1);

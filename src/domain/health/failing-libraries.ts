@@ -3,28 +3,39 @@
  * a staging library.
  */
 
+import { isBefore } from '../../core/time.js';
 import { sql } from '../../db/sql.js';
 import type { Context } from '../context.js';
 import { pauseOf } from './circuits.js';
 import { suspendFailing } from './suspensions.js';
 
-/** Suspends a library that refuses until its next try. */
+interface Refusal {
+  problem: string;
+  /** When the drive began to use the volume. */
+  since: string;
+}
+
+/**
+ * Suspends a library that refuses until its next try. A refusal of a drive that began before the last pause, and reports
+ * after it, changes nothing: the drive may have unmounted its volume for minutes.
+ */
 export async function suspendFailingLibrary(
   ctx: Context,
   { id, name }: { id: number; name: string },
-  problem: string,
+  refusal: Refusal,
 ): Promise<void> {
-  const retryAt = await countRefusal(ctx, id, problem);
-  await suspendFailing(ctx, { kind: 'LIBRARY', name }, { problem, retryAt });
+  const retryAt = await countRefusal(ctx, id, refusal);
+  if (isBefore(ctx.now(), retryAt))
+    await suspendFailing(ctx, { kind: 'LIBRARY', name }, { problem: refusal.problem, retryAt });
 }
 
 /**
  * Counts a refusal once in a pause, although several drives may report it.
  * @returns the end of the pause, which grows
  */
-async function countRefusal(ctx: Context, libraryId: number, problem: string): Promise<string> {
+async function countRefusal(ctx: Context, libraryId: number, { problem, since }: Refusal): Promise<string> {
   const at = sql`${ctx.now()}::timestamp`;
-  const isNew = sql`coalesce(y.read_rest_until <= ${at}, true)`;
+  const isNew = sql`coalesce(y.read_rest_until <= ${since}::timestamp, true)`;
   const rows = await ctx.db.rows<{ until: string }>(
     sql`INSERT INTO stager AS y (library_id, read_failures, read_rest_until, read_problem)
         VALUES (${libraryId}, 1, ${at} + ${pauseOf(sql`0`)}, ${problem})

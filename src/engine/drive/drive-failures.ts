@@ -222,7 +222,7 @@ export async function suspendRefusing(
     ctx.log.error({ drive: lease.driveName, seconds }, `library ${library.name}: ${problem}`);
     return;
   }
-  await suspendFailingLibrary(ctx, library, problem);
+  await suspendFailingLibrary(ctx, library, { problem, since: lease.visitedAt });
 }
 
 /** Returns the result of `readOpening`. Puts drive and library back into service if their next tries are due. */
@@ -259,7 +259,7 @@ export async function visitVolume(
   use: () => Promise<boolean>,
 ): Promise<boolean | undefined> {
   if (!(await setMount(ctx, lease, volumeId))) return undefined;
-  lease.hasRead = false;
+  [lease.hasRead, lease.visitedAt] = [false, ctx.now()];
   let hasRead: boolean;
   try {
     hasRead = await use();

@@ -27,6 +27,8 @@ export interface HeldLease extends Lease {
   recordBytes(bytes: number): void;
   /** Whether anything was read in the current visit to a volume. */
   hasRead: boolean;
+  /** When the current visit to a volume began. */
+  visitedAt: string;
 }
 
 interface HoldOptions {
@@ -61,6 +63,7 @@ export function holdLease(ctx: Context, lease: Lease, options: HoldOptions): Hel
     calls: options.calls,
     recordBytes: (bytes) => rate.add(bytes),
     hasRead: false,
+    visitedAt: ctx.now(),
   };
 }
 
