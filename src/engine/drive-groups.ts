@@ -1,4 +1,4 @@
-/** The drives of a process, by library. They share only restore disks: an unavailable library delays no other. */
+/** The drives of a process, grouped by library. An unavailable library delays no other library. */
 import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
 import type { Context } from '../domain/context.js';
@@ -21,12 +21,12 @@ interface DriveGroup {
 }
 
 export class DriveGroups {
-  /** Follows all libraries except the first. */
+  /** Runs the drives of all libraries except the first. */
   readonly others: FollowedLibraries;
   private readonly ctx: Context;
   private readonly shared: SharedOptions;
   private readonly engine: { engineId: string; host: string };
-  /** Includes drives of changed or removed libraries, until they finish their current work. */
+  /** Includes the drives of changed or removed libraries until the drives finish their current work. */
   private readonly groups = new Set<DriveGroup>();
 
   constructor(
@@ -55,7 +55,7 @@ export class DriveGroups {
     });
   }
 
-  /** @param count drives to use at once @param stop ends the start of new work */
+  /** @param count number of drives to start @param stop signal after which the drives start no new work */
   async start(library: DriveRange, work: DriveWork, count: number, stop = this.shared.stop): Promise<DriveGroup> {
     const [engineId, failures] = [randomUUID(), new VolumeFailures()];
     const share = new DriveShare(this.ctx, {

@@ -1,4 +1,4 @@
-/** Runs work for all libraries except the first, as they are added, changed and removed. */
+/** Runs work for every library except the first, and follows added, changed and removed libraries. */
 import { setMaxListeners } from 'node:events';
 import { logFailure, SettingsError } from '../core/errors.js';
 import type { Context } from '../domain/context.js';
@@ -6,12 +6,15 @@ import { FIRST_LIBRARY, type Library, readLibraries } from '../domain/libraries/
 import { checkLibrary } from '../tape/kinds.js';
 
 interface FollowOptions {
-  /** Default: libraries of both contracts. */
+  /** Contract of the libraries to follow. Default: both contracts. */
   contract?: Library['contract'];
-  /** Work starts again if this changes. */
+  /** Returns a key of the library's settings. When the key changes, the library's work is restarted. */
   keyOf: (library: Library) => string;
   stop: AbortSignal;
-  /** @param stop aborts when the library is changed or removed, or with `FollowOptions.stop` @returns when all ended */
+  /**
+   * @param stop aborts when the library is changed or removed, or with `FollowOptions.stop` @returns when all work has
+   * ended
+   */
   work: (library: Library, stop: AbortSignal) => Promise<unknown>;
 }
 
@@ -19,9 +22,9 @@ export class FollowedLibraries {
   private readonly ctx: Context;
   private readonly options: FollowOptions;
   private readonly present = new Map<number, { key: string; stop: AbortController }>();
-  /** Includes the work of former libraries, until it has ended. */
+  /** Includes the work of changed or removed libraries until that work has ended. */
   private readonly works = new Set<Promise<unknown>>();
-  /** Libraries that this program does not support, by id, as they were. */
+  /** Settings of libraries that this program does not support, by library id. */
   private readonly refused = new Map<number, string>();
 
   constructor(ctx: Context, options: FollowOptions) {
@@ -29,7 +32,7 @@ export class FollowedLibraries {
     this.options = options;
   }
 
-  /** Called regularly: starts the work of new libraries, and stops the work of changed and removed ones. */
+  /** Starts work for new libraries and stops the work of changed and removed libraries. Called periodically. */
   async follow(): Promise<void> {
     const { contract, keyOf, stop } = this.options;
     const all = (await readLibraries(this.ctx)).filter(({ id }) => id !== FIRST_LIBRARY);
@@ -51,19 +54,19 @@ export class FollowedLibraries {
     const { id, name } = library;
     const own = { key: this.options.keyOf(library), stop: new AbortController() };
     const stop = AbortSignal.any([this.options.stop, own.stop.signal]);
-    setMaxListeners(0, stop); // all drives listen
+    setMaxListeners(0, stop); // every drive adds a listener
     this.present.set(id, own);
     const work = this.options
       .work(library, stop)
       .catch((error: unknown) => {
         logFailure(this.ctx.log, error, `library ${name}`);
-        if (this.present.get(id) === own) this.present.delete(id); // starts again the next time
+        if (this.present.get(id) === own) this.present.delete(id); // the next call of `follow` restarts the work
       })
       .finally(() => this.works.delete(work));
     this.works.add(work);
   }
 
-  /** Logs each unsupported library once. */
+  /** Returns whether this program supports the library. Logs each unsupported library once. */
   private isUsable({ id, name, kind, settings }: Library): boolean {
     const version = JSON.stringify([kind, settings]);
     if (this.refused.get(id) === version) return false;
@@ -79,12 +82,12 @@ export class FollowedLibraries {
   }
 }
 
-/** Changes when the library must be read differently, or by another number of drives. */
+/** Returns a key that changes when the library must be read differently, or by a different number of drives. */
 export function readingKey({ kind, settings, drives }: Library): string {
   return JSON.stringify([kind, settings, drives]);
 }
 
-/** Changes when requests to the library must be made differently. */
+/** Returns a key that changes when requests to the library must be made differently. */
 export function stagingKey({ kind, settings, depthFiles, depthBytes }: Library): string {
   return JSON.stringify([kind, settings, depthFiles, String(depthBytes)]);
 }

@@ -1,6 +1,6 @@
 /**
- * The engine: drives that recall files, and periodic jobs. Any number of engines may share a database. Every job
- * recovers what a dead engine left, so an engine may be killed at any line.
+ * The engine: drives that recall files, and periodic jobs. Several engines may share a database. An engine may be
+ * killed at any line, because every job recovers the work of dead engines.
  */
 import { randomUUID } from 'node:crypto';
 import { setMaxListeners } from 'node:events';
@@ -52,52 +52,55 @@ import { runStager } from './staging/stager.js';
 
 export interface Engine {
   /**
-   * Waits a while for running work, then aborts and requeues the rest. Does not wait for hung calls.
-   * @param drainMs the wait, if not the usual one
+   * Stops the engine. Waits for running work first, then aborts and requeues unfinished work. Does not wait for hung
+   * calls.
+   * @param drainMs milliseconds to wait for running work
    */
   stop(drainMs?: number): Promise<void>;
 }
 
-/** The part of an engine in this process: one drive, the jobs, or (tests and benchmarks) everything. */
+/** The part of an engine that a process runs: one drive, the periodic jobs, or (in tests and benchmarks) everything. */
 export type EnginePart = 'drive' | 'passes' | 'all';
 
 export interface EngineOptions {
-  /** Default `all`; src/main/engine-process.ts gives each process its part. */
+  /** Default `all`. src/main/engine-process.ts sets the part of each process. */
   part?: EnginePart;
-  /** Library of a process with one drive; default the first one. */
+  /** Library of a process with one drive. Default: the first library. */
   library?: DriveRange;
-  /** Environment for library settings that name variables; not read in a process with one drive. */
+  /** Environment that provides the variables named in library settings. Ignored by a process with one drive. */
   env?: Site['env'];
-  /** Called after a call to a disk or tape hung and the hang is recorded: a thread may be blocked. */
+  /** Called after a hung call to a disk or tape was recorded. The call may still block a thread. */
   onHang?: () => void;
-  /** Same for all processes of an engine; default a new one. */
+  /** Shared by all processes of an engine. Default: a new id. */
   engineId?: string;
-  // the rest is for tests
-  /** Another engine may take the drive of a silent engine after this time. */
+  // the options below are for tests
+  /** Lease time of a drive. Another engine may claim the drive of an unresponsive engine after this time. */
   leaseSeconds?: number;
   /** Time that `stop` waits for running work. */
   drainMs?: number;
   /** Poll interval of idle drives and of the job that stops recalls. */
   idleMs?: number;
-  /** Pause before a drive or library that this engine cannot use is tried again. Other hosts may use it meanwhile. */
+  /**
+   * Pause before this engine retries a drive or library that it cannot use. Another host may use the drive meanwhile.
+   */
   unusablePauseMs?: number;
   /** Interval at which an idle drive looks for tape copies to verify. */
   verifyMs?: number;
-  /** Poll interval of repair jobs. */
+  /** Poll interval of the repair jobs. */
   repairMs?: number;
   host?: string;
   readFileSystem?: typeof readFileSystem;
-  /** Interval of disk measurements for processes without access. */
+  /** Interval at which the free space of disks is measured for processes without access to the disks. */
   measureMs?: number;
 }
 
 const LEASE_SECONDS = 15;
 const DRAIN_MS = 5000;
-/** Time for aborted work to end, and then for a drive to be released. */
+/** Time that `stop` waits for aborted work to end. `LEAVE_MS` is the time it then waits for the release of drives. */
 const ABORT_MS = 3000;
 const LEAVE_MS = 1000;
 const IDLE_MS = 1000;
-/** Engines of other hosts look for a drive more often. */
+/** Longer than `IDLE_MS`, the poll interval of other hosts' engines, so that another host claims the drive first. */
 const UNUSABLE_PAUSE_MS = 3000;
 const VERIFY_MS = 5000;
 const EXPIRE_MS = 1000;
@@ -113,9 +116,9 @@ const MEASURE_MS = 10_000;
 const LIBRARIES_MS = 5000;
 
 /**
- * Starts drives and jobs. While another Tapegate owns the restore disks (restore-area/ownership.ts), it waits, and
- * changes nothing. An engine with all parts works for the other libraries too.
- * @param given the library that `options` names, or the work of its drives
+ * Starts drives and jobs. While another Tapegate owns the restore disks (restore-area/ownership.ts), the engine waits
+ * and changes nothing. An engine with all parts also runs the drives of the other libraries.
+ * @param given the library that `options` names, or the work of the drives
  * @returns after the site's restore disks and drives are registered
  */
 export async function startEngine(
@@ -157,7 +160,7 @@ async function runEngine(ctx: Context, given: DriveLibrary | DriveWork, options:
   if (part !== 'drive') await beginLinks(ctx);
   await ensureDrives(ctx, drives);
   const [stop, abort, leave] = [new AbortController(), new AbortController(), new AbortController()];
-  setMaxListeners(0, stop.signal, abort.signal, leave.signal); // all drives and jobs listen
+  setMaxListeners(0, stop.signal, abort.signal, leave.signal); // every drive and job adds a listener
   const workSignals = createWorkSignals();
   const { readFileSystem: read, host } = options;
   const gauge = new DiskGauge({ read, host, group: ctx.config.restoreGroup });
@@ -202,7 +205,7 @@ async function runEngine(ctx: Context, given: DriveLibrary | DriveWork, options:
   };
 }
 
-/** Follows the staging libraries, and runs each. */
+/** Follows the libraries with the staging contract and stages files from each. */
 function followStagers(
   ctx: Context,
   { shared, workSignals, env }: { shared: SharedOptions; workSignals: WorkSignals; env: NodeJS.ProcessEnv },
@@ -253,7 +256,7 @@ function createWorkSignals(): WorkSignals {
   };
 }
 
-/** Watches the calls of jobs: a hung disk is suspended before another process uses it. */
+/** Watches the calls that jobs make. If a call hangs, suspends its disk before another process uses the disk. */
 function watchJobCalls(ctx: Context, onHang: () => void): CallWatch {
   return new CallWatch(limitsOf(ctx), ({ target, message }) => {
     if (target.kind !== 'disk') return;
@@ -261,20 +264,20 @@ function watchJobCalls(ctx: Context, onHang: () => void): CallWatch {
   });
 }
 
-/** Signals of work, by the database table or subject of the notification. */
+/** Signals for new work, keyed by the database table or subject of the notification. */
 type WorkSignals = Record<
   'recall' | 'event' | 'notification' | 'room' | 'library' | 'webhook' | 'suspension',
   WorkSignal
 >;
 
-/** @returns a function that ends this */
+/** Subscribes to database notifications. @returns a function that unsubscribes */
 function listen(
   ctx: Context,
   workSignals: WorkSignals,
   { crews: driveGroups, disks }: { crews: DriveGroups; disks: FailingDisks },
 ): () => void {
   const ends = Object.entries(workSignals).map(([table, signal]) => ctx.events.onNotify(table, () => signal.notify()));
-  // after an operator's change there may be more to do, or something to stop
+  // an operator's change may create work, or require running work to stop
   for (const signal of [workSignals.recall, workSignals.event, workSignals.room])
     ends.push(ctx.events.onNotify('suspension', () => signal.notify()));
   ends.push(
@@ -288,13 +291,13 @@ function listen(
   };
 }
 
-/** A drive process stops its own recalls; other jobs run once per engine. */
+/** Returns the jobs of a part. A drive process only stops its own recalls. The other jobs run once per engine. */
 function jobsOf(part: EnginePart, jobs: readonly Job[]): Job[] {
   if (part === 'all') return [...jobs];
   return jobs.filter(({ name }) => name !== 'libraries' && (part === 'drive') === (name === 'abandon'));
 }
 
-/** Returns the jobs on requests, recalls, copies and disks. */
+/** Returns the jobs that maintain requests, recalls, copies and disks. */
 function listRestoreJobs(
   ctx: Context,
   given: {

@@ -1,5 +1,6 @@
 /**
- * Takes over restore disks and libraries that belong to another Tapegate, which then stops (restore-area/ownership.ts).
+ * Takes over restore disks and libraries that another Tapegate owns. The former owner then stops
+ * (restore-area/ownership.ts).
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../domain/context.js';
@@ -9,26 +10,29 @@ import { type OwnerRecord, readOwner, writeOwner } from '../restore-area/owner.j
 import { findOwnedRoot, listDirectories, type OwnedDirectory, ownershipOf } from '../restore-area/ownership.js';
 
 export interface TakeoverPlan {
-  /** Why this Tapegate is fenced; null if it is not. */
+  /** Reason why this Tapegate is fenced; null if it is not fenced. */
   reason: string | null;
   directories: TakenDirectory[];
-  /** Sent after the takeover. */
+  /** Emails and webhook messages that are sent after the takeover. */
   waiting: { emails: number; messages: number };
 }
 
 export interface TakenDirectory extends OwnedDirectory {
   root: string;
   owner: OwnerRecord | undefined;
-  /** Reason why this host cannot take it over. */
+  /** Reason why this host cannot take over the directory. */
   problem: string | undefined;
 }
 
 const ANSWER_MS = 10_000;
-/** An owner that has just read its record may replace it within this time, and then stops. */
+/**
+ * Time to wait after writing an owner record. Within this time, a former owner that read the old record may overwrite
+ * the new record.
+ */
 const SETTLE_MS = 6000;
 const TRIES = 5;
 
-/** Returns the steps of a takeover. Changes nothing. */
+/** Returns the directories that a takeover would include. Changes nothing. */
 export async function planTakeover(ctx: Context): Promise<TakeoverPlan> {
   const reason = await ownershipOf(ctx).check();
   const directories = await readOwners(ctx);
@@ -41,7 +45,7 @@ async function readOwners(ctx: Context): Promise<TakenDirectory[]> {
     const found: TakenDirectory = { ...directory, root: '', owner: undefined, problem: undefined };
     found.problem = await calls.run(ANSWER_MS, directory, async () => {
       found.root = (await findOwnedRoot(directory)) ?? '';
-      if (found.root) found.owner = await readOwner(found.root).catch(() => undefined); // a damaged record is replaced
+      if (found.root) found.owner = await readOwner(found.root).catch(() => undefined); // damaged: replaced
     });
     return found.root || found.problem ? [found] : [];
   };
@@ -49,11 +53,11 @@ async function readOwners(ctx: Context): Promise<TakenDirectory[]> {
 }
 
 /**
- * Gives the database a new identity unless only it has the present one, and writes it to the owner records. May be
- * killed anywhere: no engine works until it ends, and it can be repeated.
- * @param skipsMissing whether to skip unavailable directories, such as those of other hosts, or lost ones
- * @returns the directories that this call took over, and the reasons for the others
- * @throws Error if one cannot be
+ * Writes this database's identity to the owner records. If another Tapegate has the same identity, gives the database a
+ * new identity first. Engines stay stopped until the takeover ends, so it may be killed at any point and repeated.
+ * @param skipsMissing whether to skip unavailable directories, for example directories of other hosts
+ * @returns the directories that were taken over, and the reasons why other directories were skipped
+ * @throws Error if a directory cannot be taken over
  */
 export async function takeOverSite(
   ctx: Context,

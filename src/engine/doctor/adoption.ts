@@ -1,6 +1,6 @@
 /**
- * Finds unrecorded files with the expected bytes at the paths of copies. They may belong to any user. After the
- * database was restored to an earlier state, an operator may know that they are Tapegate's copies.
+ * Finds files that Tapegate did not record but whose bytes equal those of the expected copy. Such a file may belong to
+ * a user. After a database was restored from a backup, an operator may know that Tapegate wrote the files.
  */
 
 import { messageOf } from '../../core/errors.js';
@@ -14,14 +14,14 @@ import { isSame } from '../../restore-area/entry.js';
 import { type CopyLocation, withCopy } from '../../restore-area/restore-area.js';
 import type { Examination } from './examination.js';
 
-/** Reports unrecorded files that satisfied recent requests. */
+/** Reports files that Tapegate did not write but that satisfied recent requests. */
 export async function* examineStanding(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
   for await (const copies of pagesByFile((page) => readStanding(ctx, page))) {
     for (const copy of copies.filter(({ diskId }) => !exam.unavailable.has(diskId))) {
       const [thing, expected] = [copy.mountpoint + copy.path, 'a copy that Tapegate wrote'];
       try {
         const stats = await statCopy(copy);
-        if (!stats?.isFile()) continue; // it no longer exists, which other checks report
+        if (!stats?.isFile()) continue; // other checks report the missing file
         const isRepaired = exam.adopt === true && (await adoptFile(ctx, copy));
         yield { kind: 'copy-not-ours', thing, expected, found: `${stats.size} bytes of unknown origin`, isRepaired };
       } catch (error) {
@@ -31,16 +31,19 @@ export async function* examineStanding(ctx: Context, exam: Examination): AsyncGe
   }
 }
 
-/** A file that may be adopted, with the location of its copy. */
+/** A file on disk that may be adopted as a copy. */
 export type AdoptableFile = CopyLocation & {
   fileId: bigint;
   size: bigint;
   checksum: string | null;
-  /** Version of the file's row. */
+  /** Row version (`xmin`) of the file. */
   version: string;
 };
 
-/** @returns false if the bytes differ or cannot be compared; the file is then left as it is */
+/**
+ * Adopts the file on disk as Tapegate's copy. @returns false if the bytes differ or cannot be compared; the file then
+ * stays unchanged
+ */
 export async function adoptFile(ctx: Context, file: AdoptableFile): Promise<boolean> {
   const found = await readFileIdentity(file);
   return found !== undefined && (await adoptCopies(ctx, [found])).length === 1;

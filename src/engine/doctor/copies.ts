@@ -1,4 +1,4 @@
-/** Compares recorded copies and links with the disk. Leaves pending links to the engine. */
+/** Compares recorded copies and links with the disk. Skips pending links, which an engine handles. */
 import type { BigIntStats } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { messageOf, TapeError } from '../../core/errors.js';
@@ -19,7 +19,9 @@ import { lookAtLink } from '../../restore-area/links/link.js';
 import { removeUnheld } from '../../restore-area/removal.js';
 import type { Examination } from './examination.js';
 
-/** Reports copies that are missing, changed, damaged or unreadable. An engine handles copies that must be removed. */
+/**
+ * Reports copies that are missing, changed, damaged or unreadable. Copies that must be removed are left to an engine.
+ */
 export async function* examineCopies(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
   for await (const copies of pagesByFile((page) => readCopies(ctx, page))) {
     const findings: CopyFinding[] = [];
@@ -37,7 +39,7 @@ interface CopyFinding {
   copy: RecordedCopy;
   expected: string;
   found: string;
-  /** Set if the file has the recorded bytes, size and time, but another inode. */
+  /** Set if the file's checksum, size and mtime match the record, but the inode differs. */
   renumbered?: Renumbered;
 }
 
@@ -69,11 +71,11 @@ async function compareChecksum(
   if (due === null) return null;
   exam.counts.checksums++;
   const digest = await readChecksum(copy, due);
-  if (digest === undefined) return null; // just removed
+  if (digest === undefined) return null; // the copy was removed meanwhile
   return digest === due ? null : build('copy-damaged', due, digest);
 }
 
-/** Says in what a file differs from the recorded copy. It may have the same size and time. */
+/** Describes how a file differs from the recorded copy. Size and mtime may be equal. */
 async function compareStats(
   copy: RecordedCopy,
   { stats, due }: { stats: BigIntStats; due: string },
@@ -90,12 +92,15 @@ async function compareStats(
   const isEqual = (await readChecksum(copy, copyChecksum)) === copyChecksum;
   if (!isEqual) return { expected, found: `${found}, inode ${ino}, with other bytes` };
   const { fileId, version } = copy;
-  // an Adler-32 cannot prove the bytes equal
+  // equal Adler-32 checksums do not prove that the bytes are equal
   const renumbered = copyChecksum.startsWith('adler32:') ? {} : { renumbered: { fileId, version, ino, ctimeNs } };
   return { expected, found: `${found}, inode ${ino}, with the same checksum`, ...renumbered };
 }
 
-/** Returns the stats of the file at a copy's path, or a description of any other entry; undefined if the path is free. */
+/**
+ * Returns the stats of the regular file at a copy's path, a description of another entry, or undefined if the path is
+ * free.
+ */
 async function findInPlace(copy: RecordedCopy): Promise<BigIntStats | string | undefined> {
   try {
     const stats = await statCopy(copy);
@@ -108,25 +113,28 @@ async function findInPlace(copy: RecordedCopy): Promise<BigIntStats | string | u
 
 const SECOND = 1_000_000_000n;
 
-/** The earliest time of ext4 and XFS. */
+/** The earliest timestamp that ext4 and XFS support. */
 const EARLIEST = -(2n ** 31n) * SECOND;
 
-/** The database has times modulo 2^64: until 2486, as those of ext4 and XFS are. */
+/** Formats an mtime of the database, which stores nanoseconds modulo 2^64. The result is correct from 1901 to 2486. */
 function recordedTimeOf(ns: bigint | null): string {
   return ns === null ? 'unknown time' : timeOf(BigInt.asUintN(64, ns - EARLIEST) + EARLIEST);
 }
 
 /**
- * With nanoseconds, which may be the only difference of a rewritten copy. Outside the years 1 to 9999, as `date -d`
- * reads it.
+ * Formats a time with nanoseconds, because a rewritten copy may differ only in nanoseconds. Outside the years 1 to
+ * 9999, the result has the form `@seconds`, which `date -d` reads.
  */
 function timeOf(ns: bigint): string {
-  const rest = ((ns % SECOND) + SECOND) % SECOND; // before 1970 as well
+  const rest = ((ns % SECOND) + SECOND) % SECOND; // also correct before 1970
   const seconds = timeFromMicros((ns - rest) / 1000n) ?? `@${(ns - rest) / SECOND}`;
   return `${seconds}.${String(rest).padStart(9, '0')}`;
 }
 
-/** Skips copies that were removed or replaced during the check: their record has changed. */
+/**
+ * Reports the findings whose records are unchanged. A changed record means that the copy was removed or replaced during
+ * the check.
+ */
 async function* reportCopies(
   ctx: Context,
   exam: Examination,
@@ -146,9 +154,9 @@ async function* reportCopies(
 }
 
 /**
- * Recalls missing copies again. Records the inodes of files with the bytes of their copies. Leaves changed copies alone;
- * their files become UNVERIFIED if no request contains them.
- * @returns ids of repaired files; others may have changed since the check
+ * Recalls missing copies again. Records the new inodes of copies whose bytes are unchanged. Marks the files of changed
+ * copies UNVERIFIED if no request contains the files.
+ * @returns ids of repaired files; a file that changed since the check is not repaired
  */
 async function repairCopies(ctx: Context, findings: readonly CopyFinding[]): Promise<Set<bigint>> {
   const gone = findings.filter(({ kind }) => kind === 'copy-missing').map(({ copy }) => copy);
@@ -169,13 +177,13 @@ async function repairCopies(ctx: Context, findings: readonly CopyFinding[]): Pro
   return new Set([...returned, ...adopted, ...unverified]);
 }
 
-/** Checks again: a copy may be back, or its disk absent. */
+/** Returns the copies that are still missing. A copy may have returned, or its disk may have become unavailable. */
 async function stillMissing(copies: readonly RecordedCopy[]): Promise<RecordedCopy[]> {
   const states = await Promise.all(copies.map((copy) => compareCopy(copy).catch(() => 'unknown')));
   return copies.filter((_, n) => states[n] === 'missing');
 }
 
-/** Reports changed copies that no longer exist: their files are only on tape. */
+/** Reports changed copies that no longer exist. The files of these copies are only on tape. */
 async function* examineChanged(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
   for await (const copies of pagesByFile((page) => readChanged(ctx, { isWanted: false, ...page }))) {
     const gone: ChangedCopy[] = [];
@@ -198,11 +206,11 @@ async function* examineChanged(ctx: Context, exam: Examination): AsyncGenerator<
 
 const CHANGED = 'an UNVERIFIED file, whose copy was changed outside Tapegate';
 
-/** Releases restored files that no request contains, as at the end of a request. */
+/** Reports restored files that no request contains, and releases these files if `exam.repair` is set. */
 export async function* examineUnheld(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
   const repair = async (_ctx: Context, keys: readonly bigint[]) => {
     const copies = await readCopiesOf(ctx, keys);
-    const states = await Promise.all(copies.map((copy) => compareCopy(copy).catch(() => 'unknown'))); // the disk is absent
+    const states = await Promise.all(copies.map((copy) => compareCopy(copy).catch(() => 'unknown')));
     const pick = (...wanted: string[]) => copies.filter((_, n) => wanted.includes(states[n] ?? ''));
     await releaseCopies(ctx, { unchanged: pick('same', 'missing'), changed: pick('changed') });
     await removeUnheld(ctx, new AbortController().signal);
@@ -210,7 +218,7 @@ export async function* examineUnheld(ctx: Context, exam: Examination): AsyncGene
   yield* findRepairable(ctx, { ...restoredUnheld, repair }, { repair: exam.repair });
 }
 
-/** Reports links that cannot be made, then links that differ from their record. */
+/** Reports links that Tapegate cannot create, and links on disk that differ from the database. */
 export async function* examineLinks(ctx: Context, exam: Examination): AsyncGenerator<Finding> {
   for await (const links of pagesByFile((page) => readLinks(ctx, page))) {
     exam.counts.links += links.length;
@@ -249,7 +257,7 @@ async function examineLink(link: RecordedLink): Promise<LinkFinding | undefined>
   }
 }
 
-/** Skips links that became pending or were settled since the check. */
+/** Skips links whose state in the database changed since the check. */
 async function keepUnchanged(ctx: Context, findings: readonly LinkFinding[]): Promise<LinkFinding[]> {
   const changes = await readChanges(
     ctx,
@@ -258,10 +266,10 @@ async function keepUnchanged(ctx: Context, findings: readonly LinkFinding[]): Pr
   return findings.filter(({ link }) => changes.get(link.fileId) === link.change);
 }
 
-/** An engine may be working on a link meanwhile. */
+/** Time to wait for an engine that may be working on the same link. */
 const SETTLE_MS = 2000;
 
-/** @returns ids of links that now match their record */
+/** Repairs links. @returns the ids of files whose link now matches the database */
 async function repairLinks(ctx: Context, findings: readonly LinkFinding[]): Promise<Set<bigint>> {
   const ids = findings.map(({ link }) => link.fileId);
   await markLinks(ctx, ids);

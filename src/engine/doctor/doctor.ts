@@ -1,6 +1,7 @@
 /**
- * Compares restore disks, database and counters, and repairs them. Safe while engines and gateways run: each repair
- * checks again under the same locks, and skips work in progress. May be killed anywhere and rerun.
+ * Compares the restore disks with the database, checks counters, and repairs differences. Safe while engines and
+ * gateways run: each repair takes the usual locks, checks again, and skips work in progress. The doctor may be killed
+ * at any point and run again.
  */
 import { randomUUID } from 'node:crypto';
 import { messageOf, TapeError } from '../../core/errors.js';
@@ -29,7 +30,7 @@ export interface Report {
 
 const LEASE_SECONDS = 15;
 
-/** @param onFinding receives each finding at once */
+/** @param onFinding called for each finding as soon as it is found */
 export async function examine(
   ctx: Context,
   options: DoctorOptions,
@@ -89,27 +90,27 @@ async function* examineAll(ctx: Context, exam: Examination, disks: readonly Disk
       yield* examineFiles(ctx, exam, disk);
     } catch (error) {
       if (!(error instanceof TapeError)) throw error;
-      yield buildUnavailable(exam, disk, error); // it disappeared during the check
+      yield buildUnavailable(exam, disk, error); // the disk became unavailable during the check
     }
   }
 }
 
 async function* examineMount(ctx: Context, { mountpoint }: DiskRow): AsyncGenerator<Finding> {
   const group = ctx.config.restoreGroup;
-  const untrusted = await findUntrustedMount(mountpoint, { group }).catch(() => undefined); // it disappeared, which is reported separately
+  const untrusted = await findUntrustedMount(mountpoint, { group }).catch(() => undefined);
   if (!untrusted) return;
   const [expected, found] = ['a path that only trusted users can write to', describeUntrusted(untrusted)];
   yield { kind: 'disk-open', thing: mountpoint, expected, found, isRepaired: false };
 }
 
-/** Reports an absent disk, whose contents are not judged. */
+/** Returns the finding for an unavailable disk, and excludes the disk's files from the other checks. */
 function buildUnavailable(exam: Examination, disk: DiskRow, error: Error): Finding {
   exam.unavailable.add(disk.id);
   const found = messageOf(error);
   return { kind: 'disk-unavailable', thing: disk.mountpoint, expected: 'the disk', found, isRepaired: false };
 }
 
-/** Recovers drives of dead engines as an engine does, and requeues the other recalls. */
+/** Recovers the drives of dead engines, and requeues recalls that have no drive. */
 async function repairLost(ctx: Context, keys: readonly bigint[]): Promise<void> {
   await recallLost.repair(ctx, keys);
   const never = new AbortController().signal;

@@ -1,11 +1,11 @@
 /** Options and counters that the parts of the doctor share during one examination. */
 
 export interface DoctorOptions {
-  /** Repairs findings; without it nothing is changed. */
+  /** Whether to repair findings. If false, the doctor changes nothing. */
   repair: boolean;
-  /** Reads each copy and compares its checksum. */
+  /** Whether to read each copy and compare its checksum. */
   checksums: boolean;
-  /** Adopts unrecorded files with the right bytes as Tapegate's copies. */
+  /** Whether to adopt files that Tapegate did not record, but whose bytes are correct, as Tapegate's copies. */
   adopt?: boolean;
 }
 

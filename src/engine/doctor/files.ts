@@ -1,4 +1,6 @@
-/** Compares files and partial files on the restore disks with the database, and looks for untrusted directories. */
+/**
+ * Compares files on the restore disks with the database, and looks for directories that untrusted users can write to.
+ */
 import type { BigIntStats, Dirent } from 'node:fs';
 import { lstat, opendir, realpath } from 'node:fs/promises';
 import path from 'node:path';
@@ -26,9 +28,9 @@ import { adoptFile } from './adoption.js';
 import type { Examination } from './examination.js';
 
 /**
- * Reports files that are not recorded copies: partial files, copies of files recorded elsewhere, unknown files. Then
- * reports unreadable or untrusted directories.
- * @throws TapeError TRANSIENT if the disk is absent
+ * Reports files that are not recorded copies: partial files, files at the path of a copy recorded elsewhere, and
+ * unknown files. Then reports directories that are unreadable, or writable by untrusted users.
+ * @throws TapeError TRANSIENT if the disk is unavailable
  */
 export async function* examineFiles(ctx: Context, exam: Examination, disk: DiskRow): AsyncGenerator<Finding> {
   const marked = { diskId: disk.id, mountpoint: disk.mountpoint };
@@ -59,7 +61,7 @@ export async function* examineFiles(ctx: Context, exam: Examination, disk: DiskR
   yield* findings;
 }
 
-/** Reports partial files without a running recall, which killed processes left. */
+/** Reports partial files that belong to no running recall. Killed processes leave such files. */
 async function* examinePartials(
   ctx: Context,
   exam: Examination,
@@ -74,7 +76,7 @@ async function* examinePartials(
   for (const { entry, part } of partials.filter(({ part }) => !isOfRunningRecall(running, part))) {
     const location = { ...disk, path: entry.path };
     const seen = await findPartial(location, path.basename(entry.path));
-    // after the lookup: a recall that started meanwhile may use the same name
+    // checked after the lookup, because a recall that started meanwhile may use the same name
     if (
       !seen ||
       isOfRunningRecall(await readRunning(ctx, [part.fileId]), part) ||
@@ -116,12 +118,18 @@ async function* examineEntries(
   }
 }
 
-/** Whether a file may be in place on this disk: a recorded or changed copy, or one that is being restored. */
+/**
+ * Returns whether the catalogue explains a file on this disk: a recorded or changed copy, or a copy that is being
+ * restored.
+ */
 function isExpected(record: PathRecord, disk: MarkedDisk): boolean {
   return record.diskId === disk.diskId || record.stage === 'RESTORING' || record.stage === 'UNVERIFIED';
 }
 
-/** Reports an unrecorded file at a copy's path. It may belong to a user: only files that a recall left are removed. */
+/**
+ * Reports an unrecorded file at a copy's path. The file may belong to a user, so only a file written by a recall is
+ * removed.
+ */
 async function* examineOrphan(
   ctx: Context,
   exam: Examination,
@@ -130,7 +138,7 @@ async function* examineOrphan(
 ): AsyncGenerator<Finding> {
   const stale = exam.repair ? await readStaleFilesOn(ctx, { ...location, fileId }) : [];
   const stats = await findStats(location);
-  const current = stats && (await readPathRecord(ctx, fileId)); // after the lookup, so that the file seen is not a newer copy
+  const current = stats && (await readPathRecord(ctx, fileId)); // read last, so the file is no newer copy
   if (!stats || !current || isExpected(current, location) || !(await isStillThere(location, stats))) return;
   const isRepaired =
     ((await isStaleFile(stale, stats)) && (await tryRemove(ctx, location, stats))) ||
@@ -141,7 +149,7 @@ async function* examineOrphan(
   yield { kind: 'orphan-copy', thing: location.mountpoint + location.path, expected, found, isRepaired };
 }
 
-/** Whether the file seen was left by a recall, with its bytes. */
+/** Returns whether a recall wrote the given file, and the file still has the recall's bytes. */
 async function isStaleFile(stale: readonly StaleFile[], seen: BigIntStats): Promise<boolean> {
   for (const copy of stale.filter(({ ino }) => ino !== null)) {
     const found = await recogniseCopy(copy);
@@ -150,7 +158,7 @@ async function isStaleFile(stale: readonly StaleFile[], seen: BigIntStats): Prom
   return false;
 }
 
-/** @returns false if the removal failed, or the file has changed; continues in any case */
+/** Removes a file. Logs errors. @returns false if the file has changed or cannot be removed */
 async function tryRemove(ctx: Context, location: CopyLocation, seen: BigIntStats): Promise<boolean> {
   try {
     const isRemoved = await removeSeen(location, seen);
@@ -162,13 +170,15 @@ async function tryRemove(ctx: Context, location: CopyLocation, seen: BigIntStats
   }
 }
 
-/** Whether the file still exists: it is removed before the catalogue changes. */
+/**
+ * Returns whether the file still exists unchanged. An engine removes a copy from disk before it updates the catalogue.
+ */
 async function isStillThere(location: CopyLocation, seen: BigIntStats): Promise<boolean> {
   const now = await findStats(location);
   return now !== undefined && isSame(now, seen);
 }
 
-/** An entry on a disk; `path` is below the mount point, like a logical path. */
+/** An entry on a restore disk. `path` is relative to the mount point and begins with a slash, like a logical path. */
 interface Entry {
   path: string;
   kind: 'file' | 'link' | 'other';
@@ -178,19 +188,21 @@ interface VisitedDirectory {
   /** Path on disk. */
   directory: string;
   error?: unknown;
-  /** Why it is untrusted; undefined for a trusted one, and for the mount point. */
+  /** Reason why the directory is untrusted. Undefined for a trusted directory and for the mount point. */
   untrusted?: string | undefined;
 }
 
 const BATCH = 500;
 
-/** Directory of the file system itself, in its root. */
+/** Directory that the file system itself creates in its root. */
 const FOREIGN = 'lost+found';
 
 /**
- * @param of.others other mount points, which are skipped below this one; `group`: TAPEGATE_RESTORE_GROUP
- * @param onDirectory called for each directory, except those that have just disappeared
- * @throws TapeError TRANSIENT if the disk is absent
+ * Walks all entries of a restore disk, in batches.
+ * @param of.others mount points of all restore disks; those below this disk are skipped. `group` is
+ *   TAPEGATE_RESTORE_GROUP
+ * @param onDirectory called for each directory, except directories removed during the walk
+ * @throws TapeError TRANSIENT if the disk is unavailable
  */
 async function* walkDisk(
   disk: MarkedDisk,
@@ -221,7 +233,7 @@ async function* walkDisk(
       const problem = directory === '/' ? undefined : findProblem({ directory: at, root }, await lstat(at), trusted);
       onDirectory({ directory: at, untrusted: problem && describeUntrusted(problem) });
     } catch (error) {
-      // a name that is not UTF-8 was decoded with replacement characters, and cannot be opened
+      // a name that is not UTF-8 was decoded with replacement characters and cannot be opened
       if (codeOf(error) !== 'ENOENT' || directory.includes('\uFFFD')) onDirectory({ directory: at, error });
     }
   }

@@ -1,7 +1,7 @@
 /**
- * A drive with a DriveError, and a library that refuses, are suspended until their next try. A volume is suspended if
- * it cannot be mounted, or if several files in a row are unreadable. The counts are in memory, for all drives of an
- * engine.
+ * Suspends failing drives, libraries and volumes. A drive that reports a DriveError and a library that refuses are
+ * suspended until their next trial. A volume is suspended after repeated mount failures or several consecutive
+ * unreadable files. The counts are kept in memory, for all drives of an engine.
  */
 
 import { type ErrorClass, isExhausted, logFailure, messageOf, oneLine, UnavailableError } from '../../core/errors.js';
@@ -20,54 +20,61 @@ import { RetryLaterError } from '../../tape/staging.js';
 import type { HeldLease } from './lease.js';
 import { breakdownPauseSeconds, classifyError, EXHAUSTED_PAUSE_SECONDS, maxTries, pauseSeconds } from './retry.js';
 
-/** Consecutive mount failures before a volume is suspended; more if the error class allows more retries. */
+/**
+ * Consecutive mount failures before a volume is suspended. An error class that allows more retries raises the limit.
+ */
 const MAX_MOUNTS = 3;
 
-/** Class for the pause after a failed mount. A closed library may report anything, so every class is retried. */
+/**
+ * Returns the error class that sets the pause after a failed mount. Every class is retried after a pause, because a
+ * library may report PERMANENT for a temporary failure.
+ */
 const pauseClassOf = (errorClass: ErrorClass) =>
   errorClass === 'PERMANENT' || errorClass === 'POLICY' ? 'MEDIA' : errorClass;
 
-/** Pause before another visit to a volume on which nothing could start; doubles with each visit. */
+/** Pause before a drive returns to a volume on which no recall could start. Doubles with each such visit. */
 const IDLE_PAUSE_MS = { first: 1000, most: 10_000 };
 
-/** Pause before an unavailable library is tried again; doubles with each try. */
+/** Pause before an unavailable library is tried again. Doubles with each try. */
 const LIBRARY_PAUSE_SECONDS = { first: 1, most: 30 };
 
-/** Consecutive files with MEDIA errors before the volume itself is suspended. */
+/** Consecutive files with MEDIA errors before the volume is suspended. */
 const MAX_BAD_FILES = 3;
 
 /**
- * After this many tries before its volume was resumed, a file no longer counts against the volume. Otherwise files that
- * stay bad would suspend it after each resume.
+ * A file that failed this often before its volume was resumed no longer counts against the volume. Otherwise
+ * permanently bad files would suspend the volume after each resume.
  */
 const MAX_EARLIER_TRIES = 3;
 
 interface MountFailure {
   errorClass: ReturnType<typeof classifyError>['errorClass'];
   error: string;
-  /** Time of the next mount; undefined if the volume must be suspended. */
+  /** Earliest time of the next mount. Undefined if the volume must be suspended. */
   notBefore: string | undefined;
-  /** Why the volume must be suspended, if so. */
+  /** Reason to suspend the volume. Undefined if the volume stays in service. */
   suspensionReason: string | undefined;
 }
 
-/** Shared by the drives of an engine. Volumes are identified by name. */
+/** Counts the failures of volumes, by volume name, for all drives of an engine. */
 export class VolumeFailures {
   private readonly mounts = new Map<string, number>();
   private readonly pauses = new Map<string, string>();
-  /** Consecutive bad files; each counts once. */
+  /** Ids of consecutive bad files, by volume. */
   private readonly badFiles = new Map<string, Set<bigint>>();
-  /** When volumes on which nothing could start may be visited again, by `performance.now()`. */
+  /** Time, by `performance.now()`, after which a drive may again visit a volume on which no recall could start. */
   private readonly idle = new Map<string, { until: number; ms: number }>();
 
   private libraryPause: { until: number; seconds: number } | undefined;
 
-  /** Whether this process found the library unavailable, and must not try it yet. */
+  /** Whether this process found the library unavailable and must still wait before the next try. */
   get isLibraryPaused(): boolean {
     return (this.libraryPause?.until ?? 0) > performance.now();
   }
 
-  /** Whether the next mount must wait, also for requests made after the failure. */
+  /**
+   * Returns whether the next mount of the volume must wait. The pause also applies to requests made after the failure.
+   */
   isPaused(volume: string, now: string): boolean {
     const until = this.pauses.get(volume);
     return until !== undefined && isBefore(now, until);
@@ -78,33 +85,36 @@ export class VolumeFailures {
     return [...this.pauses.keys()].filter((volume) => this.isPaused(volume, now));
   }
 
-  /** Whether the next visit must wait, because nothing could start on the volume. */
+  /**
+   * Returns whether a drive must wait before it visits the volume again, because no recall could start at the last
+   * visit.
+   */
   isIdle(volume: string): boolean {
     return (this.idle.get(volume)?.until ?? 0) > performance.now();
   }
 
-  /** Records a visit. A visit without a read starts a pause, regardless of the reason. */
+  /** Records a visit to a volume. A visit that read no file starts a pause, whatever the reason. */
   recordVisit(volume: string, hasRead: boolean): void {
     const ms = Math.min((this.idle.get(volume)?.ms ?? IDLE_PAUSE_MS.first / 2) * 2, IDLE_PAUSE_MS.most);
     if (hasRead) this.idle.delete(volume);
     else this.idle.set(volume, { until: performance.now() + ms, ms });
   }
 
-  /** Called after an operator changed something. */
+  /** Ends all pauses. Called after an operator changed something. */
   endPauses(): void {
     this.pauses.clear();
     this.idle.clear();
     this.libraryPause = undefined;
   }
 
-  /** Called after the volume was mounted and read. */
+  /** Resets the failures of a volume. Called after the volume was mounted and read. */
   succeeded(volume: string): void {
     this.mounts.delete(volume);
     this.pauses.delete(volume);
     this.libraryPause = undefined;
   }
 
-  /** Called if a mount failed, or the volume became unreadable. */
+  /** Counts a failed mount, or a volume that became unreadable. */
   failed(volume: string, thrown: unknown, at: { now: string; random: number }): MountFailure {
     const { errorClass, error } = classifyError(thrown);
     if (isExhausted(thrown)) {
@@ -131,22 +141,26 @@ export class VolumeFailures {
     return { errorClass, error, notBefore, suspensionReason: undefined };
   }
 
-  /** Called if the library is unavailable to this host. @returns the seconds until this process tries it again */
+  /**
+   * Starts a pause. Called if the library is unavailable to this host. @returns the seconds until this process tries
+   * the library again
+   */
   pauseLibrary(thrown: LibraryError): number {
     const seconds = this.nextLibraryPause(thrown);
     this.libraryPause = { until: performance.now() + seconds * 1000, seconds };
     return seconds;
   }
 
-  /** Seconds until the next try: as the library reports, or doubling. */
+  /** Returns the seconds until the next try: the library's own value, or twice the previous pause. */
   private nextLibraryPause(thrown: LibraryError): number {
     if (thrown instanceof RetryLaterError) return thrown.retryAfterSeconds;
     return Math.min((this.libraryPause?.seconds ?? LIBRARY_PAUSE_SECONDS.first / 2) * 2, LIBRARY_PAUSE_SECONDS.most);
   }
 
   /**
-   * Returns a function that receives the outcomes of a batch, and returns why the volume must be suspended, if so. It
-   * judges them in read order, because a bad file fails before an earlier good one is in place.
+   * Returns a function that receives the outcomes of a batch and returns the reason to suspend the volume, if any. The
+   * function judges outcomes in read order. Otherwise a bad file would be judged before an earlier good file, which
+   * takes longer to finish.
    */
   followReads(
     volume: string,
@@ -168,9 +182,9 @@ export class VolumeFailures {
   }
 
   /**
-   * Counts a file that was unreadable at its first try since the volume was resumed. Retries do not count: if few of
-   * many files are bad, good ones are read between their retries.
-   * @returns why the volume must be suspended, if so
+   * Counts a file that was unreadable at its first try since the volume was resumed. Retries do not count, because good
+   * files may have been read between them.
+   * @returns the reason to suspend the volume, if any
    */
   private countBadFile(volume: string, recall: RunningRecall, outcome: RecallOutcome): string | undefined {
     if (outcome.kind !== 'retry' || outcome.errorClass !== 'MEDIA') return undefined;
@@ -183,10 +197,7 @@ export class VolumeFailures {
   }
 }
 
-/**
- * Charges a failed mount, or a later failure of the volume, to the volume. Its recalls wait for the next mount, or the
- * volume is suspended.
- */
+/** Records a failed mount, or a later failure of the volume. Postpones the volume's recalls, or suspends the volume. */
 export async function recordVolumeFailure(
   ctx: Context,
   lease: HeldLease,
@@ -201,14 +212,14 @@ export async function recordVolumeFailure(
   if (notBefore !== undefined) await postponeVolume(ctx, volumeId, { errorClass, error, notBefore });
 }
 
-/** Suspends a failing drive. Called before the drive is released, so that no other engine uses it. */
+/** Suspends a failing drive. Called before the drive is released, so that no other engine uses the drive. */
 export async function suspendBroken(ctx: Context, lease: HeldLease, thrown: DriveError): Promise<void> {
   await suspendFailingDrive(ctx, lease, classifyError(thrown));
 }
 
 /**
- * Suspends a library that refuses, for example because this host lacks one of its programs. Another host may have it:
- * if another drive reads from the library, only this process pauses.
+ * Suspends a library that refuses, for example because this host lacks a program that the library needs. If another
+ * drive reads from the library, only this process pauses, because the other host may have the program.
  */
 export async function suspendRefusing(
   ctx: Context,
@@ -225,7 +236,7 @@ export async function suspendRefusing(
   await suspendFailingLibrary(ctx, library, { problem, since: lease.visitedAt });
 }
 
-/** Returns the result of `readOpening`. Puts drive and library back into service if their next tries are due. */
+/** Returns the result of `readOpening`. First resumes the drive and the library if their next trials are due. */
 export async function openNow(
   ctx: Context,
   lease: HeldLease,
@@ -238,7 +249,7 @@ export async function openNow(
   return isDriveTried || isLibraryTried ? await readOpening(ctx, lease) : undefined;
 }
 
-/** Called after a volume was mounted on the drive and read. */
+/** Resets the drive's failures. Called after the drive has mounted and read a volume. */
 export async function recordSuccess(ctx: Context, lease: HeldLease): Promise<void> {
   lease.hasRead = true;
   if (lease.failures === 0) return;
@@ -247,9 +258,9 @@ export async function recordSuccess(ctx: Context, lease: HeldLease): Promise<voi
 }
 
 /**
- * Uses a volume. Unexpected errors are charged to the volume: the drive visits others first, and this one after a
- * pause.
- * @param use returns whether it read anything, which resets the count
+ * Mounts a volume in the database and calls `use`. After an unexpected error, opens the volume's circuit: drives visit
+ * other volumes until the pause ends.
+ * @param use returns whether it read anything, which resets the error count
  * @returns the result of `use`; undefined if another drive has the volume, or the lease is lost
  */
 export async function visitVolume(
@@ -268,15 +279,15 @@ export async function visitVolume(
     const isOtherFault = error instanceof DriveError || error instanceof LibraryError; // the volume is not at fault
     if (!stop.aborted && !isDatabaseAway && !isOtherFault && !isExhausted(error))
       await countBreakdown(ctx, volumeId, error);
-    throw error; // the drive is released, and its next holder recovers unfinished recalls
+    throw error; // the drive is released, and the engine that claims the drive next recovers unfinished recalls
   }
   if (hasRead) await closeCircuit(ctx, { of: 'volume', id: volumeId });
-  if (lease.hasRead) await closeCircuit(ctx, { of: 'reads', id: lease.libraryId }); // and the volume was unmounted
+  if (lease.hasRead) await closeCircuit(ctx, { of: 'reads', id: lease.libraryId }); // the volume was also unmounted without error
   await setMount(ctx, lease, null);
   return hasRead;
 }
 
-/** Never rejects, so that the original error is thrown. */
+/** Counts an unexpected error of a volume. Never rejects, so that the caller can throw the original error. */
 async function countBreakdown(ctx: Context, volumeId: number, thrown: unknown): Promise<void> {
   const random = Math.random();
   try {

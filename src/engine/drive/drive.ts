@@ -19,11 +19,11 @@ import { cleanUp } from './stale-files.js';
 import { verifyNext } from './verify.js';
 import { workVolume } from './volume.js';
 
-/** Pause between two claims of a drive, also after an error. */
+/** Pause before a drive is claimed again, also after an error. */
 const RESTART_MS = 1000;
 
 /**
- * Works with a claimed, recovered drive until another engine should have it.
+ * Works with a claimed and recovered drive until another engine should have the drive.
  * @returns whether only other hosts can do the remaining work
  */
 export type DriveWork = (ctx: Context, lease: HeldLease, options: DriveOptions) => Promise<boolean>;
@@ -32,7 +32,10 @@ export function mountVolumes(library: DriveLibrary): DriveWork {
   return (ctx, lease, options) => workDrive(ctx, followLibrary(library, lease, ctx.config), lease, options);
 }
 
-/** Runs until `stop`. After an error of the database or the library, it logs the error and restarts. */
+/**
+ * Claims a drive and works with it, repeatedly, until `stop`. Logs errors of the database and the library, and
+ * continues.
+ */
 export async function runDrive(ctx: Context, work: DriveWork, options: DriveOptions): Promise<void> {
   while (!options.stop.aborted) {
     let restMs = RESTART_MS;
@@ -45,7 +48,10 @@ export async function runDrive(ctx: Context, work: DriveWork, options: DriveOpti
   }
 }
 
-/** Claims a drive unless other engines have priority. @returns whether the drive was left to other hosts */
+/**
+ * Claims and uses a drive unless other engines have priority. @returns whether this host cannot use the drive, but
+ * another host may
+ */
 async function claimAndWork(ctx: Context, work: DriveWork, options: DriveOptions): Promise<boolean> {
   const { library, share } = options;
   const except = await share.listReserved();
@@ -56,16 +62,16 @@ async function claimAndWork(ctx: Context, work: DriveWork, options: DriveOptions
       if (error instanceof DriveError) await suspendBroken(ctx, lease, error);
       else if (isRefusal(error)) await suspendRefusing(ctx, lease, options, error);
       else throw error;
-      return true; // its next holder may be on another host
+      return true; // the next engine may be on another host
     });
     if (isForOtherHosts) share.yieldDrives(); // before the drive is released
   });
   return isForOtherHosts;
 }
 
-/** Recovers the drives of dead engines, including drives that the site no longer has. */
+/** Recovers the drives of dead engines, including drives that were removed from the site's configuration. */
 export async function takeOver(ctx: Context, options: LeaseOptions): Promise<void> {
-  const done: number[] = []; // drives that cannot be recovered are left for the next time
+  const done: number[] = []; // skips drives whose recovery failed until the next call
   while (!options.stop.aborted) {
     const driveId = await useDrive(ctx, options, { except: done }, async () => {});
     if (driveId === undefined) return;
@@ -73,7 +79,7 @@ export async function takeOver(ctx: Context, options: LeaseOptions): Promise<voi
   }
 }
 
-/** Claims, recovers, uses and releases a drive. @returns its id; undefined if none can be claimed */
+/** Claims, recovers, uses and releases a drive. @returns the drive's id; undefined if no drive can be claimed */
 async function useDrive(
   ctx: Context,
   options: LeaseOptions,
@@ -89,7 +95,7 @@ async function useDrive(
     end = resolve;
   });
   const calls = new CallWatch(limitsOf(ctx), (hung) => {
-    lease.giveUp(); // if the hung call continues, it changes nothing
+    lease.giveUp(); // a hung call that returns later must not change anything
     end(hung);
   });
   const lease = holdLease(ctx, claimed, { leaseSeconds, claimedAt, stop: options.abort, held, calls });
@@ -109,14 +115,17 @@ async function useDrive(
   return claimed.driveId;
 }
 
-/** Suspends a hung disk, or both volume and drive, before the drive is released. */
+/** Suspends a hung disk, or the volume and drive of a hung tape call. Called before the drive is released. */
 async function suspendHung(ctx: Context, { target, message }: HungError): Promise<void> {
   if (target.kind === 'disk') return await suspendDisk(ctx, target.mountpoint, message);
   await suspendFailing(ctx, { kind: 'VOLUME', name: target.volume }, { problem: message });
   await suspendFailing(ctx, { kind: 'DRIVE', name: target.drive }, { problem: message });
 }
 
-/** Mounts volumes until another engine should have the drive. @returns as `DriveWork` */
+/**
+ * Mounts volumes until another engine should have the drive. @returns whether only other hosts can do the remaining
+ * work
+ */
 async function workDrive(
   ctx: Context,
   library: DriveLibrary,
@@ -154,7 +163,10 @@ async function workDrive(
 
 type Follow = <T>(what: 'mount' | 'read' | 'unmount', call: () => Promise<T>) => Promise<T>;
 
-/** @param limit time limit for calls, unless the library reports its own */
+/**
+ * Applies a time limit to each call of a library. @param limit default time limit, for calls to which the library sets
+ * no limit
+ */
 function followLibrary(
   library: DriveLibrary,
   { calls, driveName }: HeldLease,
@@ -176,7 +188,7 @@ function followVolume(volume: MountedVolume, follow: Follow): MountedVolume {
   };
 }
 
-/** Follows each chunk separately: the reader's time does not count as the tape's. */
+/** Times each chunk separately, so that the time that the consumer takes does not count against the tape. */
 async function* followChunks(chunks: AsyncIterable<Uint8Array>, follow: Follow): AsyncGenerator<Uint8Array> {
   const iterator = chunks[Symbol.asyncIterator]();
   let isOver = false;
@@ -190,7 +202,7 @@ async function* followChunks(chunks: AsyncIterable<Uint8Array>, follow: Follow):
       yield value;
     }
   } catch (error) {
-    isOver = true; // thrown by the library, or a hang
+    isOver = true; // the library threw an error, or the call hung
     throw error;
   } finally {
     if (!isOver) await follow('read', async () => await iterator.return?.());

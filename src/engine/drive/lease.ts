@@ -1,9 +1,9 @@
 /**
- * Holds the lease of a drive and renews it while the process lives. The lease ends by time, even if the database is
+ * Holds the lease of a drive and renews it while the process lives. The lease expires by time, even if the database is
  * down.
  *
- * The database must confirm the lease before a partial file is opened, and before a copy is put in place: the process,
- * and its clocks, may have been stalled. One query confirms many files.
+ * The process may have been stalled, and its clocks with it. Therefore the database confirms the lease before a partial
+ * file is opened and before a copy is put in place. One query confirms many files.
  */
 import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -14,18 +14,18 @@ import { isHeld, type ReadyCopy, recordReady } from '../../domain/recalls/ends.j
 import type { CallWatch } from '../../restore-area/calls.js';
 import { confirmOwned } from '../../restore-area/ownership.js';
 
-/** A lease that is renewed until it is lost, or until `endRenewal`. */
+/** A lease that is renewed until the lease is lost or `endRenewal` is called. */
 export interface HeldLease extends Lease {
   /** Aborts when the lease is lost or the engine stops. */
   signal: AbortSignal;
-  /** @throws Error if the lease is lost, or may be: the process may have stalled past its end */
+  /** @throws Error if the lease is lost, or may have expired while the process was stalled */
   confirm(): void;
-  /** Called before the drive is released. Idempotent. */
+  /** Stops the renewal. Called before the drive is released. Calling it twice is safe. */
   endRenewal(): void;
   giveUp(): void;
   calls: CallWatch;
   recordBytes(bytes: number): void;
-  /** Whether anything was read in the current visit to a volume. */
+  /** Whether any file was read during the current visit to a volume. */
   hasRead: boolean;
   /** When the current visit to a volume began. */
   visitedAt: string;
@@ -33,15 +33,15 @@ export interface HeldLease extends Lease {
 
 interface HoldOptions {
   leaseSeconds: number;
-  /** `performance.now()` before the claim. */
+  /** Value of `performance.now()` before the claim. */
   claimedAt: number;
-  /** Ends all work with the drive, but not the renewal. */
+  /** Aborts all work with the drive. The renewal continues. */
   stop: AbortSignal;
   held: Set<number>;
   calls: CallWatch;
 }
 
-/** Starts to renew a new lease; the caller must call `endRenewal`. */
+/** Starts to renew a new lease. The caller must call `endRenewal`. */
 export function holdLease(ctx: Context, lease: Lease, options: HoldOptions): HeldLease {
   const { leaseSeconds, claimedAt, held } = options;
   const rate = new ReadRate();
@@ -53,7 +53,7 @@ export function holdLease(ctx: Context, lease: Lease, options: HoldOptions): Hel
     onEnd: () => held.delete(lease.driveId),
   });
   const signal = AbortSignal.any([renewal.lost, options.stop]);
-  setMaxListeners(0, signal); // one listener for each recall of a batch
+  setMaxListeners(0, signal); // each recall of a batch adds a listener
   return {
     ...lease,
     signal,
@@ -67,11 +67,11 @@ export function holdLease(ctx: Context, lease: Lease, options: HoldOptions): Hel
   };
 }
 
-/** Renewal and retry intervals, as parts of the lease time. */
+/** Renewal and retry intervals, as fractions of the lease time. */
 const RENEW_PART = 1 / 4;
 const RETRY_PART = 1 / 16;
 
-/** A timer this late shows that the process was stalled, and could not renew. */
+/** A timer that fires this late shows that the process was stalled and could not renew the lease. */
 const STALL_MS = 1000;
 
 /** Half-life of the read rate. */
@@ -96,20 +96,23 @@ class ReadRate {
   }
 }
 
-/** Renews a new lease of a drive or staging library until it is lost, or until `end`. */
+/** Renews the lease of a drive or staging library until the lease is lost or `end` is called. */
 export class Renewal {
   private readonly name: string;
   private readonly leaseMs: number;
   private readonly renewOnce: () => Promise<'renewed' | 'lost' | 'busy'>;
   private readonly onEnd: () => void;
   private readonly abort = new AbortController();
-  /** By `performance.now()`, which continues while the process is stopped; never later than the end in the database. */
+  /**
+   * Compared with `performance.now()`, which continues while the process is stopped. Never later than the expiry in the
+   * database.
+   */
   private validUntil = 0;
   private expiry: NodeJS.Timeout | undefined;
   private next: NodeJS.Timeout | undefined;
   private isEnded = false;
 
-  /** @param of.claimedAt `performance.now()` before the claim */
+  /** @param of.claimedAt value of `performance.now()` before the claim */
   constructor(
     name: string,
     of: {
@@ -133,7 +136,7 @@ export class Renewal {
     return this.abort.signal;
   }
 
-  /** @throws Error if the lease is lost, or may be: the process may have stalled past its end */
+  /** @throws Error if the lease is lost, or may have expired while the process was stalled */
   confirm(): void {
     if (this.lost.aborted || performance.now() >= this.validUntil) throw this.lostError();
   }
@@ -164,7 +167,7 @@ export class Renewal {
     this.expireAt(this.validUntil);
   }
 
-  /** Expires the lease. After a stall, the overdue renewal gets a chance first. */
+  /** Sets the timer that expires the lease. After a stall, the timer waits for an overdue renewal first. */
   private expireAt(at: number): void {
     clearTimeout(this.expiry);
     this.expiry = setTimeout(() => {
@@ -184,14 +187,17 @@ export class Renewal {
   }
 }
 
-/** Another engine may hold the drive: nothing may be written. */
+/** Thrown when another engine may hold the drive. The caller must not write anything. */
 export class NotHeldError extends Error {}
 
-/** Partial files that one confirmation covers. A partial file that is opened late is empty and overwrites nothing. */
+/**
+ * Number of partial files that one confirmation covers. Opening a partial file too late does no harm, because the file
+ * is empty and replaces nothing.
+ */
 const OPENINGS_PER_CONFIRMATION = 32;
 const FRESH_MS = 250;
 
-/** Time to collect ready copies for one confirmation; a small part of the time for a sync. */
+/** Time to collect finished copies for one confirmation. Short compared to the time of a sync. */
 const GATHER_MS = 5;
 
 interface PendingPlacement {
@@ -213,7 +219,10 @@ export class Confirmations {
     this.lease = lease;
   }
 
-  /** The caller awaits this before the next call. @throws NotHeldError */
+  /**
+   * Confirms the lease before a partial file is opened. The caller must await each call before the next call. @throws
+   * NotHeldError
+   */
   async confirmOpening(): Promise<void> {
     if (this.openings === 0 || performance.now() >= this.openingsUntil) {
       this.openings = 0; // a failed query confirms nothing
@@ -230,7 +239,9 @@ export class Confirmations {
     this.checkLease();
   }
 
-  /** Records the copy's inode and mtime, and confirms the lease; callers may run concurrently. @throws NotHeldError */
+  /**
+   * Records the copy's inode and mtime, and confirms the lease. Concurrent calls share one query. @throws NotHeldError
+   */
   async confirmPlacing(copy: ReadyCopy): Promise<void> {
     await new Promise<void>((resolve, reject) => {
       this.gathered.push({ copy, resolve, reject });

@@ -1,4 +1,4 @@
-/** Options of a drive: its lease, its signals, and state that it shares with the engine's other drives. */
+/** Options of a drive: its lease, its signals, and the state that all drives of the engine share. */
 import type { DriveRange } from '../../domain/recalls/drives.js';
 import type { FailingDisks } from '../../restore-area/failures.js';
 import type { LinkKeeper } from '../../restore-area/links/keeper.js';
@@ -11,27 +11,27 @@ export interface LeaseOptions {
   engineId: string;
   leaseSeconds: number;
   held: Set<number>;
-  /** Ends the start of new work. */
+  /** Prevents new work. */
   stop: AbortSignal;
   /** Aborts running work. */
   abort: AbortSignal;
-  /** Ends all waiting: calls that are still running count as hung. */
+  /** Ends all waiting. A call that is still running then counts as hung. */
   leave: AbortSignal;
   disks: FailingDisks;
-  /** Called after a call of the drive hung, once the hang is recorded and the drive released. */
+  /** Called after a hung call was recorded and its drive was released. */
   onHang: () => void;
 }
 
-/** Options to work with a drive, the same for all drives of a library. */
+/** Options of the drives of one library. */
 export interface DriveOptions extends LeaseOptions {
   library: DriveRange;
   share: DriveShare;
   work: WorkSignal;
   running: RunningRecalls;
   failures: VolumeFailures;
-  /** Maximum sleep of an idle drive without a signal: the end of a recall's pause sends none. */
+  /** Maximum sleep of an idle drive. The end of a recall's pause sends no signal, so the drive must poll. */
   idleMs: number;
-  /** Pause before a drive that this host cannot use is claimed again. Other hosts may use it meanwhile. */
+  /** Pause before this host claims a drive again that it could not use. Another host may use the drive meanwhile. */
   unusablePauseMs: number;
   /** Interval at which an idle drive looks for tape copies to verify. */
   verifyMs: number;
@@ -39,15 +39,18 @@ export interface DriveOptions extends LeaseOptions {
   links: LinkKeeper;
 }
 
-/** Running recalls of this process, in batches; each can be stopped separately. */
+/** Running recalls of this process, in batches. Each recall can be stopped separately. */
 export class RunningRecalls {
   private readonly recalls = new Map<bigint, { abort: AbortController; batch: BatchAbort }>();
 
-  /** @returns a signal for each recall; `signal`, which aborts when all are stopped; `end`, which ends the batch */
+  /**
+   * Registers a batch. @returns `signals`: one per recall. `signal`: aborts when all recalls are stopped. `end`:
+   * unregisters the batch
+   */
   begin(fileIds: readonly bigint[], outer: AbortSignal) {
     const aborts = fileIds.map(() => new AbortController());
     const batch: BatchAbort = { abort: new AbortController(), remaining: fileIds.length };
-    // one listener for all: a combined signal for each file costs more than reading a small file
+    // one listener for the batch, because a combined signal per file costs more than reading a small file
     const abortAll = () => {
       batch.abort.abort(outer.reason);
       for (const abort of aborts) abort.abort(outer.reason);
@@ -84,6 +87,6 @@ export class RunningRecalls {
 
 interface BatchAbort {
   abort: AbortController;
-  /** Recalls that have not been stopped. */
+  /** Number of recalls that have not been stopped. */
   remaining: number;
 }

@@ -1,4 +1,4 @@
-/** Outcomes of recalls that restored no file. */
+/** Builds the outcomes of recalls that restored no file. */
 
 import { isExhausted, oneLine, TapeError } from '../../core/errors.js';
 import { addSeconds } from '../../core/time.js';
@@ -15,10 +15,15 @@ import {
   pauseSeconds,
 } from './retry.js';
 
-/** Wraps the reason (`cause`) of a recall's end if its copy could not be removed or examined. */
+/**
+ * Thrown when the copy of a failed recall could not be removed or examined. `cause` is the error that ended the recall.
+ */
 export class UnseenError extends Error {}
 
-/** Errors of the tape, not of the restore disk: a file with a second tape copy is then read from that. */
+/**
+ * Errors of the tape, not of the restore disk. After such an error, the recall reads the file's second tape copy, if
+ * any.
+ */
 const tapeErrors = new WeakSet<object>();
 
 export function markTapeFault(error: TapeError): void {
@@ -30,7 +35,7 @@ function isTapeFault(thrown: unknown): boolean {
   return error instanceof TapeError && tapeErrors.has(error);
 }
 
-/** Logs a failed recall. @returns its outcome: retry after a pause, or final failure */
+/** Logs a failed recall. @returns the outcome: retry after a pause, or permanent failure */
 export function outcomeOf(ctx: Context, recall: RunningRecall, thrown: unknown): RecallOutcome {
   const { errorClass, error } = classifyError(thrown);
   if (isExhausted(thrown)) {
@@ -62,22 +67,25 @@ export function outcomeOf(ctx: Context, recall: RunningRecall, thrown: unknown):
       };
 }
 
-/** Outcome of a recall that was stopped or not started. */
+/** Returns the outcome of a recall that was stopped or not started. */
 export function toReturned({ fileId }: RunningRecall): RecallOutcome {
   return { fileId, kind: 'returned' };
 }
 
-/** Outcome of a recall whose disk is full: it gets another disk, or waits for room. */
+/** Returns the outcome of a recall whose disk is full. The recall then gets another disk, or waits for room. */
 export function toUnplaced({ fileId }: RunningRecall, error: string): RecallOutcome {
   return { fileId, kind: 'postponed', errorClass: 'SPACE', error: oneLine(error) };
 }
 
-/** Outcome of a recall whose file is staged again: no try, but users see the reason. */
+/**
+ * Returns the outcome of a recall whose file must be staged again. The attempt does not count as a try, but users see
+ * the reason.
+ */
 export function toNotReady({ fileId }: RunningRecall, { message }: NotReadyError): RecallOutcome {
   return { fileId, kind: 'postponed', errorClass: 'TRANSIENT', error: oneLine(message) };
 }
 
-/** Logs a postponed recall. @returns its outcome */
+/** Logs a postponed recall. @returns the outcome */
 export function toPostponed(
   ctx: Context,
   { fileId, logicalPath: path }: RunningRecall,

@@ -1,4 +1,4 @@
-/** Plans the files that a drive reads next, their order and their users, and when the drive leaves a volume. */
+/** Plans which files a drive reads next, in which order and for which users, and when the drive leaves a volume. */
 
 import { secondsOf } from '../../core/time.js';
 import type { Context } from '../../domain/context.js';
@@ -21,7 +21,7 @@ interface PlannedFile {
   size: bigint;
 }
 
-/** Files to read, in order. Empty until `renew`. */
+/** The files to read, in order. A new plan is empty until `renew` is called. */
 export class ReadPlan<F extends PlannedFile> {
   private readonly renewMs: number;
   private readonly choose: () => Promise<F[]>;
@@ -31,7 +31,7 @@ export class ReadPlan<F extends PlannedFile> {
   private batchFiles: number | undefined;
 
   /**
-   * @param renewMs minimum age of a plan before it is renewed because of new files
+   * @param renewMs minimum age of a plan, in milliseconds, before new files are added to it
    * @param choose returns the files, in read order
    * @param onBatch called with the files of each batch
    */
@@ -45,12 +45,12 @@ export class ReadPlan<F extends PlannedFile> {
     return this.files.length === 0;
   }
 
-  /** Whether the plan must be renewed before more files are taken. */
+  /** Whether the plan must be renewed before the next files are taken. */
   get isDue(): boolean {
     return this.isEmpty || performance.now() - this.madeAt >= this.renewMs;
   }
 
-  /** Renews the plan. It stays empty if there is no work, or another volume is due. */
+  /** Renews the plan. The plan stays empty if there is no work or if the drive should change to another volume. */
   async renew(): Promise<void> {
     this.files = await this.choose();
     this.madeAt = performance.now();
@@ -63,7 +63,7 @@ export class ReadPlan<F extends PlannedFile> {
     return taken.map(({ fileId }) => fileId);
   }
 
-  /** Adapts the size of the next batch to the speed of this one. */
+  /** Adapts the size of the next batch to the read time of the last batch. */
   adaptBatchSize(files: number, seconds: number): void {
     this.batchFiles = batchFilesAfter(files, seconds);
   }
@@ -73,16 +73,16 @@ export class ReadPlan<F extends PlannedFile> {
   }
 }
 
-/** A plan of any files. */
+/** A plan for any type of file. */
 export type AnyPlan = Pick<ReadPlan<PlannedFile>, keyof ReadPlan<PlannedFile>>;
 
 const RENEW_MS = 5000;
 
-/** Returns the plan of a mounted volume, whose time with the drive begins now. */
+/** Returns the plan of a mounted volume. The volume's time on the drive begins with this call. */
 export function planVolume(ctx: Context, lease: HeldLease, { volumeId }: WaitingVolume): AnyPlan {
   const since = secondsOf(ctx.now());
   let sweep: Sweep | undefined;
-  let head = 0; // byte of the volume
+  let head = 0; // position on the volume, in bytes
   const moveHead = (files: readonly QueuedRecall[]) => {
     const last = files.findLast(({ start }) => start !== null);
     if (last) head = Number(last.start) + Number(last.size);

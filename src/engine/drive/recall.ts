@@ -1,6 +1,6 @@
 /**
  * Recalls the files of a batch from a mounted volume: read, checksum and write in one pass, sync, put in place. Reads
- * one file after the other, while earlier ones are still written and synced.
+ * one file after the other, while earlier files are still being written and synced.
  *
  * | state | step | next |
  * |---|---|---|
@@ -12,11 +12,12 @@
  * | PLACED | sync the directory and its parents, report the outcome (`BatchRun.settle`) | REPORTED |
  *
  * An error in any state discards the partial file; `judge` decides the outcome. If the engine is killed, the recall
- * stays RUNNING. The drive's next holder (stale-files.ts) then removes the partial file and requeues the recall. A PLACED
- * copy that was not reported is replaced by the next recall, or removed by a job.
+ * stays RUNNING. The engine that claims the drive next (stale-files.ts) removes the partial file and requeues the
+ * recall. If the copy was PLACED but not reported, the next recall replaces the copy, or a job removes the copy.
  *
- * An unrecorded file may be at the path: a user's own, or a copy that the database lost after a failover or a restored
- * backup. The recall leaves it alone. If its bytes equal those just read, the recall needs no other copy.
+ * The path may contain an unrecorded file: a user's file, or a copy whose record was lost in a failover or a restored
+ * backup. The recall never replaces an unrecorded file. If the file has the bytes just read from tape, the file
+ * satisfies the recall.
  */
 import type { BigIntStats } from 'node:fs';
 import path from 'node:path';
@@ -44,23 +45,23 @@ import { PostponedError } from './retry.js';
 
 export interface Batch {
   recalls: readonly RunningRecall[];
-  /** Start of the batch, before disks were assigned; milliseconds of `performance.now()`. */
+  /** Start of the batch, before disks were assigned, by `performance.now()`. */
   since: number;
-  /** Trace context by file id; undefined if nothing is traced. */
+  /** Trace context by file id. Undefined if no request is traced. */
   traces?: ReadonlyMap<bigint, string> | undefined;
-  /** One for each recall: aborts when the recall, or all work of the drive, must stop. */
+  /** One signal per recall. A signal aborts when its recall, or all work of the drive, must stop. */
   signals: readonly AbortSignal[];
-  /** Aborts when no recall of the batch remains. */
+  /** Aborts when every recall of the batch has been stopped. */
   signal: AbortSignal;
-  /** The caller calls this when no recall of the batch is running. */
+  /** Ends the batch. Called when no recall of the batch is running. */
   end(): void;
 }
 
 interface BatchWork {
   batch: Batch;
-  /** May be called several times; must not wait. */
+  /** Receives outcomes. May be called several times and must not block. */
   report: (outcomes: RecallOutcome[]) => void;
-  /** Limits the drive's bytes that are read but not yet written. */
+  /** Limits the bytes that the drive has read but not yet written. */
   budget: Budget;
   disks: FailingDisks;
   links: LinkKeeper;
@@ -69,9 +70,11 @@ interface BatchWork {
 }
 
 /**
- * Reads recalls in the given order, and reports one outcome for each; recalls stopped by their signal are `returned`.
- * @returns once all are read. The caller must await `written`, which settles when all outcomes are reported; if it
- *   rejects, unreported recalls have no outcome. `failure` is why the volume became unreadable; the rest is `returned`
+ * Reads the files of recalls in the given order, and reports one outcome per recall. A recall stopped by its signal
+ * gets the outcome `returned`.
+ * @returns when all files are read. `written` settles when all outcomes are reported, and the caller must await it. If
+ *   `written` rejects, unreported recalls have no outcome. `failure` is the error that made the volume unreadable; the
+ *   remaining recalls are `returned`
  */
 export async function runBatch(
   ctx: Context,
@@ -94,13 +97,13 @@ class BatchRun {
   private readonly directories: OpenDirectories;
   private readonly confirmations: Confirmations;
   private readonly remains: Remains;
-  /** Files that are read, and still being written, synced and put in place. Never rejects. */
+  /** Copies whose files are read but that are not yet written, synced and in place. Never rejects. */
   private readonly finishing: Promise<void>[] = [];
   private readonly timer: NodeJS.Timeout;
   private ended: EndedRecall[] = [];
-  /** After the first error, nothing more is reported. */
+  /** Chain of reports. After the first error, no further outcomes are reported. */
   private reporting = Promise.resolve();
-  /** An error that shows that the whole volume is unreadable, not one file. */
+  /** An error that shows that the whole volume is unreadable, not a single file. */
   failure: VolumeError | undefined;
 
   constructor(ctx: Context, lease: HeldLease, volume: MountedVolume, work: BatchWork) {
@@ -113,7 +116,7 @@ class BatchRun {
     this.remains = new Remains(lease, { disks: work.disks, directories: this.directories });
     this.timer = setInterval(() => {
       this.reportNext();
-      this.reporting.catch(() => {}); // thrown by `finish`
+      this.reporting.catch(() => {}); // `finish` throws the error
     }, REPORT_MS);
   }
 
@@ -122,7 +125,7 @@ class BatchRun {
     for (const [index, recall] of recalls.entries()) await this.readOne(recall, signals[index] ?? this.lease.signal);
   }
 
-  /** Never rejects: a bad file does not delay the others. */
+  /** Reads one file. Never rejects, so that a bad file does not delay other files. */
   private async readOne(recall: RunningRecall, signal: AbortSignal): Promise<void> {
     const span = this.startSpan(recall);
     const end = (outcome: RecallOutcome) => {
@@ -159,8 +162,9 @@ class BatchRun {
   }
 
   /**
-   * Syncs the directories of ended recalls. If a sync fails, the copy may be lost when its host crashes: the recall
-   * then ends as unseen. The same holds if an empty directory that was created for it cannot be removed. Never rejects.
+   * Syncs the directories of ended recalls and returns their outcomes. Marks an outcome `isUnseen` if a sync fails,
+   * because a crash of the disk's host may lose the copy. Also marks an outcome if an empty directory created for the
+   * recall cannot be removed. Never rejects.
    */
   private async settle(ended: readonly EndedRecall[]): Promise<RecallOutcome[]> {
     const failureOf = await this.directories.sync();
@@ -190,8 +194,8 @@ class BatchRun {
 
   private async judgeReason(recall: RunningRecall, error: unknown, signal: AbortSignal): Promise<RecallOutcome> {
     if (signal.aborted || error instanceof NotHeldError) return toReturned(recall);
-    if (error instanceof UnavailableError) return toReturned(recall); // the database is unavailable: the file is not at fault
-    // the file will be staged again, and delays no other
+    if (error instanceof UnavailableError) return toReturned(recall); // database unavailable; the file is not at fault
+    // the file will be staged again and delays no other file
     if (error instanceof NotReadyError && recall.attempts === 0) return toNotReady(recall, error);
     if (error instanceof PostponedError) return toPostponed(this.ctx, recall, error);
     if (error instanceof VolumeError) {
@@ -215,12 +219,12 @@ class BatchRun {
     this.reporting = this.reporting.then(async () => {
       const ended = this.ended;
       this.ended = [];
-      // taken before the directories are synced: copies placed meanwhile belong to the next report
+      // taken before the sync of directories, because the sync does not cover copies placed later
       if (ended.length > 0) this.work.report(await this.settle(ended));
     });
   }
 
-  /** Waits until the last file is in place and reported, then always closes the directories. */
+  /** Waits until the last copy is in place and reported. Closes the directories, also after an error. */
   async finish(): Promise<void> {
     try {
       await Promise.all(this.finishing);
@@ -233,7 +237,7 @@ class BatchRun {
   }
 }
 
-/** A recall that has ended, except for the sync of its directory. */
+/** A recall that has ended, but whose directory is not synced yet. */
 interface EndedRecall {
   recall: RunningRecall;
   signal: AbortSignal;
@@ -249,7 +253,7 @@ interface CopyWork {
 
 type Identity = { ino: bigint; mtimeNs: bigint };
 
-/** The copy of one recall, from OPENED to PLACED. Each step removes the partial file if it fails. */
+/** The copy of one recall, from OPENED to PLACED. A failed step removes the partial file. */
 class RecalledCopy {
   private readonly work: CopyWork;
   private readonly recall: RunningRecall;
@@ -269,11 +273,11 @@ class RecalledCopy {
   }
 
   /**
-   * STARTED to OPENED.
+   * Goes from STARTED to OPENED.
    * @throws NotHeldError if another engine holds the drive
    */
   static async open(work: CopyWork, recall: RunningRecall, budget: Budget): Promise<RecalledCopy> {
-    // a stalled engine must create neither directory nor partial file after its successor has cleaned up
+    // after a stall, another engine may already have cleaned up: then create no directory or partial file
     const confirm = () => work.confirmations.confirmOpening();
     const directory = await work.directories.open(recall, confirm);
     await confirm();
@@ -281,7 +285,7 @@ class RecalledCopy {
   }
 
   /**
-   * OPENED to READ: reads the whole file. Writes may still be pending when it returns.
+   * Goes from OPENED to READ: reads the whole file. The last writes may still be pending on return.
    * @throws TapeError MEDIA if the tape copy differs from the catalogue
    */
   async read(volume: MountedVolume, signal: AbortSignal): Promise<Sums> {
@@ -310,7 +314,7 @@ class RecalledCopy {
     }
   }
 
-  /** READ to PLACED. */
+  /** Goes from READ to PLACED. */
   async finish(sums: Sums): Promise<RecallOutcome> {
     try {
       const identity = await this.sync();
@@ -321,33 +325,33 @@ class RecalledCopy {
     }
   }
 
-  /** READ to SYNCED. */
+  /** Goes from READ to SYNCED. */
   private async sync(): Promise<Identity> {
     return await this.onDisk(() => this.file.finish());
   }
 
   /**
-   * SYNCED to CONFIRMED. An engine that stalls after this step overwrites nothing: the drive's next holder has removed
-   * the partial file, and an existing file is never replaced.
+   * Goes from SYNCED to CONFIRMED. An engine that stalls after this step replaces nothing. The engine that claims the
+   * drive next removes the partial file, and no existing file is ever replaced.
    */
   private async confirm({ ino, mtimeNs }: Identity): Promise<void> {
     await this.work.confirmations.confirmPlacing({ fileId: this.recall.fileId, ino, mtimeNs });
   }
 
-  /** CONFIRMED to PLACED. */
+  /** Goes from CONFIRMED to PLACED. */
   private async place({ ino, mtimeNs }: Identity, sums: Sums): Promise<RecallOutcome> {
     const placed = await this.placeOrFindEqual(ino, sums.checksum);
     if (typeof placed !== 'string') return await this.keepExisting(placed, sums);
-    // the partial file is a second link to the same bytes, which no later job would find
+    // the partial file is a second link to the copy's bytes, which no later job would find
     const isUnseen = placed === 'unsure' && !(await this.discard());
     const ctimeNs = await this.readChangeTime(ino);
     return { fileId: this.recall.fileId, kind: 'restored', ino, mtimeNs, ctimeNs, ...sums, isUnseen };
   }
 
   /**
-   * @returns `unsure` if the partial file may remain; the file's stats if an unrecorded file with the same bytes is at
-   *   the path
-   * @throws TapeError POLICY if any other file is there
+   * Puts the copy in place, or finds an unrecorded file with the copy's bytes at its path.
+   * @returns `unsure` if the partial file may still exist; the stats of the unrecorded file if its bytes are equal
+   * @throws TapeError POLICY if the path contains any other file
    */
   private async placeOrFindEqual(ino: bigint, checksum: string): Promise<'placed' | 'unsure' | BigIntStats> {
     const { recall, directory } = this;
@@ -360,7 +364,7 @@ class RecalledCopy {
         const found = await this.onDisk(() => statIn(directory, name)).catch(() => undefined);
         // the copy is in place: a network file system lost the reply, or the partial file could not be removed
         if (found && storedStats(found).ino === ino) return 'unsure';
-        // a slow disk may still put it in place
+        // a slow disk may still put the copy in place
         if (codeOf(error) !== 'EEXIST' || !found) throw new UnseenError(messageOf(error), { cause: error });
       }
       if (attempt === 2 || !(await this.removeStaleCopy())) {
@@ -386,8 +390,8 @@ class RecalledCopy {
   }
 
   /**
-   * Never rejects: the copy is in place, and a retry after an error would find it there.
-   * @returns null if it cannot be read: then the checksum identifies the copy
+   * Returns the copy's ctime; null if the ctime cannot be read, and then the checksum identifies the copy. Never
+   * rejects: the copy is already in place, and a retry would find the path occupied.
    */
   private async readChangeTime(ino: bigint): Promise<bigint | null> {
     try {
@@ -399,10 +403,10 @@ class RecalledCopy {
     }
   }
 
-  /** Removes an earlier attempt's copy whose end was not recorded. @returns whether nothing is in place now */
+  /** Removes the copy of an earlier recall whose outcome was not recorded. @returns whether a copy was removed */
   private async removeStaleCopy(): Promise<boolean> {
     for (const stale of await readStaleFilesOn(this.work.ctx, this.recall)) {
-      if (stale.ino === null || stale.path !== this.recall.path) continue; // its file was renamed since
+      if (stale.ino === null || stale.path !== this.recall.path) continue; // renamed in the catalogue
       const isRemoved = await this.onDisk(async (tick) => {
         const found = await recogniseCopy(stale, tick);
         return found !== 'changed' && (await removeCopy(stale, found));
@@ -413,8 +417,8 @@ class RecalledCopy {
   }
 
   /**
-   * Returns the file in place if it has the copy's bytes, and the same users may read it. Reads it completely.
-   * @throws the disk's error, also if the file disappears meanwhile
+   * Returns the existing file if it has the copy's bytes and the same users may read it. Reads the whole file.
+   * @throws the disk's error, also if the file is removed during the read
    */
   private async findEqualFile(name: string, checksum: string): Promise<BigIntStats | undefined> {
     const { directory, partial } = this;
@@ -425,13 +429,13 @@ class RecalledCopy {
     const read = (file: string, like: string) =>
       this.onDisk((tick) => checksumOf(path.join(directory.fdPath, file), like, tick));
     if ((await read(name, checksum)) !== checksum) return undefined;
-    // Adler-32 detects tape errors, but cannot prove that two files are equal
+    // an Adler-32 detects tape errors, but does not prove that two files are equal
     const isEqual =
       !checksum.startsWith('adler32:') || (await read(name, 'sha256')) === (await read(partial, 'sha256'));
     return isEqual ? existing : undefined;
   }
 
-  /** Makes a followed call on the copy's disk. */
+  /** Calls the copy's disk with a time limit. */
   private onDisk<T>(call: (tick: () => void) => Promise<T>): Promise<T> {
     return callDisk(this.work.lease.calls, this.recall, async (tick) => {
       try {
@@ -442,12 +446,12 @@ class RecalledCopy {
     });
   }
 
-  /** @returns whether the partial file is gone */
+  /** Removes the partial file. @returns whether the partial file is gone */
   private async discard(): Promise<boolean> {
     return await this.onDisk(() => this.file.discard()).catch(() => false); // the disk hangs
   }
 
-  /** @returns the error to throw */
+  /** Removes the partial file after an error. @returns the error to throw */
   private async giveUp(error: unknown): Promise<unknown> {
     const isGone = await this.discard();
     return isGone || error instanceof UnseenError ? error : new UnseenError(messageOf(error), { cause: error });
@@ -460,7 +464,7 @@ function describeDifference(recall: RunningRecall, { kind, found, expected }: Mi
   return `the tape copy has ${has}, and ${source} ${expected}: ${recall.logicalPath}`;
 }
 
-/** Whether the users who may read the copy may read the existing file as well. */
+/** Returns whether all users who may read the copy may also read the existing file. */
 function hasReadersOf(existing: BigIntStats, copy: BigIntStats): boolean {
   const readers = copy.mode & 0o444n;
   const isWorldReadable = (copy.mode & 0o004n) !== 0n;

@@ -1,6 +1,5 @@
 /**
- * Removes the remains of recalls that put no copy in place: partial files, and empty directories that were created for
- * them.
+ * Cleans up after recalls that put no copy in place: removes partial files and the empty directories created for them.
  */
 
 import { once } from 'node:events';
@@ -12,7 +11,7 @@ import type { OpenDirectories } from '../../restore-area/made-directories.js';
 import { partialName, removePartial } from '../../restore-area/partial-file.js';
 import type { HeldLease } from './lease.js';
 
-/** Wait after the lease has ended: the database may hang. */
+/** Time to wait after the lease has ended. The database may not respond. */
 const LEASE_MARGIN_MS = 1000;
 
 /** Duration and interval of further removals after the lease is lost. */
@@ -31,9 +30,9 @@ export class Remains {
   }
 
   /**
-   * Examines each directory once for recalls that end together.
-   * @returns a function that removes directories created for a recall without a copy, and its partial file if it may
-   *   exist (`isUnseen`). It never rejects, and returns false if a later job must do this
+   * Returns a function that removes the directories created for a recall without a copy. The function also removes the
+   * partial file if the file may exist (`isUnseen`). It never rejects, and returns false if a later job must clean up.
+   * Each directory is examined only once for recalls that end together.
    */
   createRemover(): (recall: RunningRecall, isUnseen: boolean) => Promise<boolean> {
     const directories = new Map<string, Promise<boolean>>();
@@ -53,9 +52,9 @@ export class Remains {
   }
 
   /**
-   * Leaves failed removals to a periodic job while the lease is held. After its loss, that job may already have run, so
-   * a stalled engine retries for a while. Only this engine has these partial files; any process may remove an empty
-   * directory.
+   * Removes partial file and directories. While the lease is held, a failed removal is left to a periodic job. After
+   * the lease is lost, that job may already have run, so this engine retries for a minute. This is safe: no other
+   * engine uses the partial files, and any process may remove an empty directory.
    */
   private async removeRemains(recall: RunningRecall, isUnseen: boolean): Promise<boolean> {
     const until = performance.now() + CLEANUP_MS;
@@ -87,7 +86,7 @@ async function waitPast(lease: AbortSignal, done: AbortSignal): Promise<false> {
     if (!lease.aborted) await once(lease, 'abort', { signal: done });
     await sleep(LEASE_MARGIN_MS, undefined, { signal: done });
   } catch {
-    // it ended in time
+    // `done` aborted before the wait was over
   }
   return false;
 }

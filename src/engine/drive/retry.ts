@@ -4,13 +4,13 @@ import { type ErrorClass, messageOf, oneLine, TapeError } from '../../core/error
 import { diskClassOf } from '../../restore-area/failures.js';
 
 interface Rule {
-  /** Including the first try; then the file fails permanently. */
+  /** Number of tries, including the first, before the file fails permanently. */
   maxAttempts: number;
   firstPauseSeconds: number;
   maxPauseSeconds: number;
 }
 
-/** SPACE is retried without limit. POLICY and PERMANENT errors do not change with a retry. */
+/** Retry rules. SPACE errors are retried without limit. A retry cannot change POLICY and PERMANENT errors. */
 const RULES: Record<ErrorClass, Rule> = {
   TRANSIENT: { maxAttempts: 8, firstPauseSeconds: 1, maxPauseSeconds: 600 },
   MEDIA: { maxAttempts: 3, firstPauseSeconds: 1, maxPauseSeconds: 60 },
@@ -20,9 +20,9 @@ const RULES: Record<ErrorClass, Rule> = {
 };
 
 /**
- * Returns the seconds until the next try; the pause grows fourfold.
- * @param attempts tries before this failure
- * @param random 0 to 1; spreads the retries of recalls that failed together
+ * Returns the seconds until the next try. Each pause is four times the previous pause.
+ * @param attempts number of tries before this failure
+ * @param random value from 0 to 1 that spreads the retries of recalls that failed together
  * @returns undefined if there is no next try
  */
 export function pauseSeconds(errorClass: ErrorClass, attempts: number, random: number): number | undefined {
@@ -32,40 +32,40 @@ export function pauseSeconds(errorClass: ErrorClass, attempts: number, random: n
   return pause * (0.5 + random / 2);
 }
 
-/** Whether a failure counts as a try: waiting for room does not. */
+/** Returns whether a failure counts as a try. Waiting for room does not count. */
 export const isTry = (errorClass: ErrorClass): boolean => errorClass !== 'SPACE';
 
-/** Seconds until a drive visits a volume again after `before` + 1 unexpected errors. */
+/** Returns the seconds until a drive visits a volume again after `before` + 1 unexpected errors. */
 export function breakdownPauseSeconds(before: number, random: number): number {
   const { maxAttempts, maxPauseSeconds } = RULES.TRANSIENT;
   return pauseSeconds('TRANSIENT', Math.min(before, maxAttempts - 2), random) ?? maxPauseSeconds;
 }
 
-/** Pause if too many files are open, which does not count as a try. */
+/** Pause after an error because too many files are open. Such an error does not count as a try. */
 export const EXHAUSTED_PAUSE_SECONDS = 5;
 
-/** Tries for an error class, including the first. */
+/** Returns the number of tries for an error class, including the first. */
 export function maxTries(errorClass: ErrorClass): number {
   return RULES[errorClass].maxAttempts;
 }
 
-/** Final error text: the last error, and the number of tries if more than one. */
+/** Returns the final error text: the last error, and the number of tries if there was more than one. */
 export function describeEnd(error: string, tries: number): string {
   return tries === 1 ? error : `${error}; given up after ${tries} tries`;
 }
 
-/** Error class of any error that ended a recall; restore disk errors are classified by code. */
+/** Returns the class of an error that ended a recall. Errors of the restore disk are classified by their code. */
 export function classifyError(error: unknown): { errorClass: ErrorClass; error: string } {
   const text = oneLine(messageOf(error));
   if (error instanceof TapeError) return { errorClass: error.errorClass, error: text };
   return { errorClass: diskClassOf(error), error: text };
 }
 
-/** A file is temporarily unavailable; does not count as a try. */
+/** Thrown if a file is temporarily unavailable. Does not count as a try. */
 export class PostponedError extends Error {
   readonly seconds: number;
 
-  /** @param seconds until the next try */
+  /** @param seconds time until the next try */
   constructor(message: string, seconds: number, options?: ErrorOptions) {
     super(message, options);
     this.seconds = seconds;

@@ -1,7 +1,8 @@
 /**
- * An engine's share of the drives (src/planner/drive-shares.ts). A process without a drive requests one. A process with
- * more than its share releases a drive between two volumes, and gives requesters a few seconds of priority for a free
- * drive. After that it claims the drive itself, so that no drive waits for an engine that does not respond.
+ * Shares the drives of a library among engine processes (src/planner/drive-shares.ts). A process without a drive
+ * requests a drive. A process with more drives than its share releases a drive between two volumes. For a few seconds,
+ * only processes that requested a drive may claim it. After that, the process that released the drive may claim it
+ * again, so that no drive stays unused.
  */
 
 import { logFailure } from '../../core/errors.js';
@@ -14,28 +15,34 @@ import {
 } from '../../domain/recalls/drives.js';
 import { freeFor, freeForOthers, isToGiveBack, type SharingEngine } from '../../planner/drive-shares.js';
 
-/** A request is valid this long, and repeated after `REQUEST_INTERVAL_MS`. An engine looks for a drive every second. */
+/**
+ * Validity of a request for a drive. The request is repeated after `REQUEST_INTERVAL_MS`. An engine looks for a drive
+ * every second.
+ */
 const REQUEST_SECONDS = 10;
 const REQUEST_INTERVAL_MS = 3000;
 
-/** Priority of other engines for a free drive. If none claims it, this engine releases no drive for `KEEP_MS`. */
+/**
+ * Time for which other engines have priority for a free drive. If no engine claims the drive within this time, this
+ * engine releases no drive for `KEEP_MS`.
+ */
 const PRIORITY_MS = 5000;
 const KEEP_MS = 30_000;
 
-/** Pause between two released drives, in which other engines can look again. */
+/** Pause between two releases. Gives other engines time to claim the first drive. */
 const RELEASE_INTERVAL_MS = 1000;
 
-/** A process that could not use a drive makes no request for this time, and gives all others priority. */
+/** A process that could not use a drive requests no drive for this time, and gives all other processes priority. */
 const YIELD_MS = 120_000;
 
-/** One for all drives of a process in a library. Each library's drives are shared separately. */
+/** The drive share of a process in one library. Drives are shared separately in each library. */
 export class DriveShare {
   private readonly ctx: Context;
   private readonly process: EngineProcess;
-  // all in milliseconds of `performance.now()`
+  // times in milliseconds of `performance.now()`
   private requestedAt = Number.NEGATIVE_INFINITY;
   private yieldsUntil = 0;
-  /** Time since when drives are free for other engines, by drive id. */
+  /** Time at which a drive became free for other engines, by drive id. */
   private freeSince = new Map<number, number>();
   private keepsUntil = 0;
   private nextReleaseAt = 0;
@@ -48,8 +55,9 @@ export class DriveShare {
   }
 
   /**
-   * Requests a drive; called regularly before a claim.
-   * @returns ids of free drives for which other engines have priority; undefined if these are all free drives
+   * Requests a drive. Called periodically before a claim.
+   * @returns ids of free drives for which other engines have priority; undefined if other engines have priority for
+   *   every free drive
    */
   async listReserved(): Promise<number[] | undefined> {
     if (performance.now() - this.requestedAt >= REQUEST_INTERVAL_MS) await this.writeRequest();
@@ -62,7 +70,10 @@ export class DriveShare {
     return reserved.length > 0 && reserved.length === freeFor(this.engine, state.drives).length ? undefined : reserved;
   }
 
-  /** Called while nothing is mounted. @returns whether to release the drive for another engine; one drive at a time */
+  /**
+   * Called while no volume is mounted. @returns whether to release the drive for another engine; true for one drive at
+   * a time
+   */
   async mustRelease(driveName: string): Promise<boolean> {
     const number = Number(driveName.slice(driveName.lastIndexOf('-') + 1));
     const isForOthers = isToGiveBack(this.engine, number, await this.readDrives());
@@ -72,19 +83,22 @@ export class DriveShare {
     return true;
   }
 
-  /** Called if the process could not use a drive. Does not wait. */
+  /** Gives other processes priority. Called if the process could not use a drive. Does not block. */
   yieldDrives(): void {
     this.yieldsUntil = performance.now() + YIELD_MS;
     this.writeSoon();
   }
 
-  /** Called before the process stops. Does not wait. */
+  /** Gives other processes priority. Called before the process stops. Does not block. */
   retire(): void {
     this.isRetiring = true;
     this.writeSoon();
   }
 
-  /** Called when all drives are released. Never rejects: other processes remove stale records. */
+  /**
+   * Deletes the record of the process. Called when all drives are released. Never rejects, because other processes
+   * delete stale records.
+   */
   async leave(): Promise<void> {
     await this.writing; // otherwise a pending write could recreate the record
     await deleteEngineProcess(this.ctx, this.process.id).catch((error) => logFailure(this.ctx.log, error, 'drives'));
@@ -107,14 +121,14 @@ export class DriveShare {
     this.writeRequest().catch((error) => logFailure(this.ctx.log, error, 'drives'));
   }
 
-  /** Writes in order, so that the latest state is written last. */
+  /** Writes requests one after the other, so that the latest state is written last. */
   private writeRequest(): Promise<void> {
     this.requestedAt = performance.now(); // set before the write, so that only one of several drives writes
     const written = this.writing.then(() =>
       recordEngineProcess(this.ctx, this.process, this.isYielding ? 0 : REQUEST_SECONDS),
     );
     this.writing = written.catch(() => {
-      this.requestedAt = Number.NEGATIVE_INFINITY; // not recorded: write again before the next claim
+      this.requestedAt = Number.NEGATIVE_INFINITY; // the write failed: write again before the next claim
     });
     return written;
   }

@@ -1,7 +1,7 @@
 /**
- * Recovers recalls of a drive's earlier holder. Removes their partial files, so that a stalled engine cannot put them
- * in place any more, and requeues the recalls. Their other files stay recorded: the file's next recall replaces a copy
- * that was put in place and not reported, or a job removes it (restore-area/removal.ts).
+ * Recovers recalls that an earlier engine left running on a drive. Removes the partial files, so that a stalled engine
+ * can no longer put copies in place, and requeues the recalls. A copy may be in place but not reported. Its record
+ * stays: the file's next recall replaces the copy, or a job removes the copy (restore-area/removal.ts).
  */
 
 import { logFailure, UnavailableError } from '../../core/errors.js';
@@ -12,7 +12,7 @@ import { partialName, removePartial } from '../../restore-area/partial-file.js';
 import { callEach } from '../../restore-area/removal.js';
 import type { HeldLease } from './lease.js';
 
-/** Removes the partial files of recalls that earlier holders left running, and requeues the recalls. */
+/** Removes the partial files of recalls that earlier engines left running on the drive, and requeues the recalls. */
 export async function cleanUp(ctx: Context, lease: HeldLease, disks: FailingDisks): Promise<void> {
   const stale = await readStaleFiles(ctx, lease);
   const failing = new Set(stale.filter((recall) => recall.isFailing).map((recall) => recall.diskId));
@@ -24,8 +24,10 @@ export async function cleanUp(ctx: Context, lease: HeldLease, disks: FailingDisk
 }
 
 /**
- * Ends all recalls together, or else one by one, so that a failed one delays neither the others nor the drive. The
- * doctor reports it, and the next claim tries again. @returns the number of failures
+ * Ends all recalls in one transaction. If the transaction fails, ends each recall separately, so that one bad recall
+ * delays neither the other recalls nor the drive. The doctor reports a recall that cannot be ended, and the next claim
+ * tries again.
+ * @returns the number of failures
  */
 async function endEach(ctx: Context, lease: HeldLease, stale: readonly StaleFile[]): Promise<number> {
   try {

@@ -1,8 +1,9 @@
 /**
- * Starts the recalls of a plan in batches, reads them, and records their outcomes.
+ * Starts the recalls of a plan in batches, reads the files, and records the outcomes.
  *
- * Starts the next batch while one is read, so that the drive does not wait for the database. Outcomes are written in
- * order. After a failed write nothing more is written: the drive's next holder recovers recalls that stay RUNNING.
+ * The next batch is started while a batch is read, so that the drive does not wait for the database. Outcomes are
+ * written in order. After a failed write, no further outcomes are written. The engine that claims the drive next
+ * recovers recalls that are still RUNNING.
  */
 
 import { count } from '../../core/signals.js';
@@ -22,10 +23,12 @@ import { outcomeOf, toReturned } from './outcomes.js';
 import type { AnyPlan } from './plan.js';
 import { type Batch, runBatch } from './recall.js';
 
-/** `stagedAt`: id of the staging library, if any; `volume`: name of that library or of the mounted volume. */
+/**
+ * `stagedAt` is the id of the staging library, if any. `volume` is the name of the staging library or mounted volume.
+ */
 type StartOptions = DriveOptions & { stagedAt?: number; volume: string };
 
-/** Writes outcomes in order. No method waits or throws; the caller awaits `written`. */
+/** Writes outcomes in order. Methods neither block nor throw; the caller awaits `written`. */
 class OutcomeWriter {
   private readonly ctx: Context;
   private readonly lease: HeldLease;
@@ -38,14 +41,15 @@ class OutcomeWriter {
     this.volume = volume;
   }
 
-  /** Settles when all reports so far are written; rejects with the first error. */
+  /** Settles when all reports so far are written. Rejects with the first error. */
   get written(): Promise<unknown> {
     return this.last;
   }
 
   /**
-   * @param judge returns why the volume must be suspended, if so. It gets `returned` for files that an import changed
-   *   meanwhile, because their outcome says nothing about the volume's current contents
+   * Queues a report.
+   * @param judge returns the reason to suspend the volume, if any. Files that an import changed meanwhile are passed as
+   *   `returned`, because their outcomes say nothing about the volume's current contents
    */
   report(outcomes: readonly RecallOutcome[], judge?: (outcomes: readonly RecallOutcome[]) => string | undefined): void {
     this.write(async () => {
@@ -72,14 +76,14 @@ class OutcomeWriter {
     count('tapegate_recalls_ended_total', { drive: this.lease.driveName, outcome: ended, class: errorClass });
   }
 
-  /** Queues a write before later reports. */
+  /** Queues a write. Later reports are written after it. */
   write(write: () => Promise<unknown>): void {
     this.last = this.last.then(write);
-    this.last.catch(() => {}); // `written` rejects with it
+    this.last.catch(() => {}); // `written` rejects with the error
   }
 }
 
-/** Reads the batches of a plan: reads one while the previous one is written and synced. */
+/** Reads the batches of a plan. Reads a batch while the previous batch is still being written and synced. */
 export class BatchReader {
   readonly outcomes: OutcomeWriter;
   private readonly ctx: Context;
@@ -87,10 +91,13 @@ export class BatchReader {
   private readonly plan: AnyPlan;
   private readonly options: StartOptions;
   private readonly budget = createBudget();
-  /** Writes and syncs of the previous batch. Never rejects. */
+  /** Settles when the previous batch is written and synced. Never rejects. */
   private writing: Promise<unknown> = Promise.resolve();
   private ahead: Promise<Batch> | undefined;
-  /** Whether a recall of the current plan could start. If none could, the plan is not renewed, to prevent a loop. */
+  /**
+   * Whether any recall of the current plan could start. If no recall could start, the plan is not renewed, to prevent a
+   * loop.
+   */
   private hasStarted = true;
 
   constructor(ctx: Context, lease: HeldLease, plan: AnyPlan, options: StartOptions) {
@@ -102,16 +109,16 @@ export class BatchReader {
   }
 
   /**
-   * Reads batches until no recall can start, or the drive must stop. After each, waits until the previous one is
-   * written.
-   * @param readBatch calls `read`, or ends the batch if it fails before
+   * Reads batches until no recall can start, or the drive must stop. After each batch, waits until the previous batch
+   * is written.
+   * @param readBatch calls `read`, or ends the batch if an error occurs before
    * @returns whether any recall could start
    */
   async readAll(isOver: () => boolean, readBatch: (batch: Batch) => Promise<void>): Promise<boolean> {
     const isStopped = () => isOver() || this.options.stop.aborted || this.lease.signal.aborted;
     let hasRead = false;
     while (!isStopped() && (await this.hasNext())) {
-      const startedAt = performance.now(); // users are charged for waiting for their batch, not for planning
+      const startedAt = performance.now(); // users are charged for the wait for their batch, but not for planning
       const batch = await this.takeNext();
       if (batch.recalls.length === 0) {
         batch.end();
@@ -129,8 +136,9 @@ export class BatchReader {
   }
 
   /**
-   * @returns when all files are read. `failure`: why the volume became unreadable. `written` continues, and ends the
-   *   batch
+   * Reads the files of a batch.
+   * @returns when all files are read. `failure` is the error that made the volume unreadable. `written` settles when
+   *   the copies are written and the batch has ended
    */
   async read(batch: Batch, mounted: MountedVolume, report: Report) {
     const readAt = performance.now();
@@ -143,21 +151,30 @@ export class BatchReader {
     return { failure, written: writing };
   }
 
-  /** Ends all unreported recalls of the batch the same way. Their progress is unknown: copies may be in place. */
+  /**
+   * Ends all unreported recalls of the batch with the same outcome. Copies may be in place, because the progress of the
+   * recalls is unknown.
+   */
   giveUp({ recalls, signal }: Batch, error: unknown, report: Report): void {
-    const isNoTry = signal.aborted || error instanceof DiskError; // the affected copies are unknown
+    const isNoTry = signal.aborted || error instanceof DiskError; // the error does not show which copies are affected
     const end = (recall: RunningRecall) => (isNoTry ? toReturned(recall) : outcomeOf(this.ctx, recall, error));
     report(recalls.map((recall) => ({ ...end(recall), isUnseen: true })));
   }
 
-  /** Requeues recalls that were started ahead: they are RUNNING, and no other drive reads them. */
+  /**
+   * Requeues the recalls of the batch that was started ahead. These recalls are RUNNING, so no other drive would read
+   * them.
+   */
   async giveBackAhead(): Promise<void> {
     const batch = await this.takeAhead();
     batch?.end();
     if (batch) this.outcomes.report(batch.recalls.map(toReturned));
   }
 
-  /** Whether there is another batch. Renews the plan if due; a batch started ahead is read first. */
+  /**
+   * Returns whether there is another batch. Renews the plan if it is due, but reads a batch that was started ahead
+   * first.
+   */
   private async hasNext(): Promise<boolean> {
     if (this.ahead || !this.plan.isDue) return true;
     if (this.plan.isEmpty && !this.hasStarted) return false; // the remaining files cannot start now
@@ -167,30 +184,34 @@ export class BatchReader {
   }
 
   /**
-   * Returns the next batch, which the caller must end; empty if no recall could start. Starts the following one if due.
+   * Returns the next batch, and starts the following batch unless the plan must be renewed first. The caller must end
+   * the batch. The batch is empty if no recall could start.
    */
   private async takeNext(): Promise<Batch> {
     const batch = await (this.takeAhead() ?? this.start());
     this.ahead = this.plan.isDue ? undefined : this.start();
-    this.ahead?.catch(() => {}); // the next `takeNext` or `giveBackAhead` throws it
+    this.ahead?.catch(() => {}); // the next call of `takeNext` or `giveBackAhead` throws the error
     if (batch.recalls.length > 0) this.hasStarted = true;
     return batch;
   }
 
-  /** Drops the plan; only a batch that was started ahead remains. */
+  /** Drops the plan. A batch that was started ahead remains. */
   drop(): void {
     this.plan.drop();
     this.hasStarted = false;
   }
 
-  /** Clears `ahead` before the caller awaits it, so that its error is thrown only once. */
+  /** Clears `ahead` before the caller awaits the batch, so that an error is thrown only once. */
   private takeAhead(): Promise<Batch> | undefined {
     const batch = this.ahead;
     this.ahead = undefined;
     return batch;
   }
 
-  /** Takes files from the plan before the first await, so that a second start takes the following files. */
+  /**
+   * Starts the next files of the plan. Takes the files before the first await, so that a concurrent start takes other
+   * files.
+   */
   private async start(): Promise<Batch> {
     const since = performance.now();
     const recalls = await startRecalls(this.ctx, this.lease, {
@@ -205,7 +226,7 @@ export class BatchReader {
     return { recalls, since, traces, ...this.options.running.begin(fileIds, this.lease.signal) };
   }
 
-  /** Logs a line for each batch, and at `debug` for each file. */
+  /** Logs a line for each batch and, at level `debug`, for each file. */
   private logStarted(recalls: readonly RunningRecall[]): void {
     const at = { drive: this.lease.driveName, volume: this.options.volume };
     const bytes = recalls.reduce((sum, { size }) => sum + size, 0n);
@@ -218,8 +239,8 @@ export class BatchReader {
   }
 
   /**
-   * Ends all work of the visit, even on error: another engine may get the drive next.
-   * @param unmount called when the last copies are in place, or discarded after an abort
+   * Ends all work of the visit, even after an error, because another engine may claim the drive next.
+   * @param unmount called when the last copies are in place, or are discarded after an abort
    */
   async leave(unmount?: () => Promise<void>): Promise<void> {
     try {

@@ -1,4 +1,6 @@
-/** Compares tape copies with the catalogue while a drive is idle; stops after the current file if a recall waits. */
+/**
+ * Compares tape copies with the catalogue while a drive is idle. Stops after the current file if a recall is waiting.
+ */
 
 import { isExhausted } from '../../core/errors.js';
 import { addSeconds } from '../../core/time.js';
@@ -22,8 +24,10 @@ import { classifyError, EXHAUSTED_PAUSE_SECONDS, pauseSeconds } from './retry.js
 const PAGE = 100;
 
 /**
- * @param how.failures receives failed mounts, which are no failures of files
- * @returns whether another volume may be tried; false if the drive is needed for recalls, now or soon
+ * Verifies the unconfirmed files of one volume.
+ * @param how.failures receives failed mounts, which do not count as failures of files
+ * @returns whether to verify another volume next; false if the drive is needed for recalls, or there is nothing to
+ *   verify
  * @throws DriveError, LibraryError
  */
 export async function verifyNext(
@@ -96,7 +100,7 @@ export function explainFailure(
   thrown: unknown,
 ): VerificationFailure {
   const { errorClass, error } = classifyError(thrown);
-  const isTry = !isExhausted(thrown); // otherwise the copy is not at fault
+  const isTry = !isExhausted(thrown); // with too many open files, the copy is not at fault
   const pause = isTry ? pauseSeconds(errorClass, copy.attempts, Math.random()) : EXHAUSTED_PAUSE_SECONDS;
   ctx.log.warn(
     { path: copy.path, errorClass, attempts: copy.attempts + Number(isTry), pause },

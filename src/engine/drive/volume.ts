@@ -1,4 +1,4 @@
-/** One volume in a drive: reads it batch by batch, and leaves it in time. */
+/** The visit of a drive to one volume: reads the volume batch by batch, and leaves when other volumes are due. */
 import type { Context } from '../../domain/context.js';
 import type { RecallOutcome } from '../../domain/recalls/ends.js';
 import type { WaitingVolume } from '../../planner/queue.js';
@@ -17,17 +17,17 @@ import { planVolume } from './plan.js';
 import type { Batch } from './recall.js';
 import { BatchReader } from './starts.js';
 
-/** Work for a drive; the database already records the volume as mounted. */
+/** The volume to read, which the database already records as mounted. */
 export interface VolumeWork {
   volume: WaitingVolume;
   options: DriveOptions;
 }
 
 /**
- * Reads the requested files of a volume, until none can start, other volumes are due, or the drive must stop.
+ * Reads the requested files of a volume until no file can start, other volumes are due, or the drive must stop.
  * @returns whether any file could start, after all outcomes are written and the volume is unmounted
- * @throws DriveError if the drive is unusable; LibraryError if the library refuses; errors of the database, the plan or
- *   the unmount. The drive's next holder then recovers recalls that are still RUNNING
+ * @throws DriveError if the drive is unusable. LibraryError if the library refuses. Errors of the database, the plan or
+ *   the unmount: the engine that claims the drive next then recovers recalls that are still RUNNING
  */
 export async function workVolume(
   ctx: Context,
@@ -51,7 +51,7 @@ class Visit {
   private readonly options: DriveOptions;
   private readonly reader: BatchReader;
   private mounted: MountedVolume | undefined;
-  /** Shows that the drive, or the whole library, is unusable; ends the visit. */
+  /** The error that shows that the drive or the whole library is unusable. Ends the visit. */
   private broken: DriveError | LibraryError | undefined;
 
   constructor(ctx: Context, library: DriveLibrary, lease: HeldLease, { volume, options }: VolumeWork) {
@@ -64,7 +64,7 @@ class Visit {
     this.reader = new BatchReader(ctx, lease, plan, { ...options, volume: volume.volume });
   }
 
-  /** @returns whether there was anything to read @throws DriveError, LibraryError */
+  /** @returns whether any file could start @throws DriveError, LibraryError */
   async readBatches(): Promise<boolean> {
     const hasRead = await this.reader.readAll(
       () => this.broken !== undefined,
@@ -86,7 +86,7 @@ class Visit {
       await this.readBatch(this.mounted, batch, (ended) => outcomes.report(ended, judge));
     } catch (error) {
       const isMountFailure = this.mounted === undefined;
-      // no file is at fault for a failed mount, which does not count as a try
+      // a failed mount is not the fault of a file, and does not count as a try
       if (isMountFailure) outcomes.report(batch.recalls.map(toReturned));
       else this.reader.giveUp(batch, error, (ended) => outcomes.report(ended));
       batch.end();
@@ -102,7 +102,7 @@ class Visit {
   ): Promise<void> {
     const { failure, written } = await this.reader.read(batch, mounted, report);
     if (failure) {
-      await written; // the returned recalls wait for the next mount too
+      await written; // the requeued recalls also wait for the next mount
       return await this.recordFailure(failure);
     }
     this.options.failures.succeeded(this.volume.volume);
@@ -111,7 +111,7 @@ class Visit {
 
   private async recordFailure(thrown: unknown): Promise<void> {
     await this.reader.giveBackAhead();
-    await this.reader.outcomes.written; // the returned recalls wait too
+    await this.reader.outcomes.written; // the requeued recalls also wait
     if (thrown instanceof DriveError || isRefusal(thrown)) {
       this.broken = thrown;
       return this.reader.drop();

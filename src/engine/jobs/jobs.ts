@@ -3,32 +3,34 @@ import { logFailure } from '../../core/errors.js';
 import { count, time } from '../../core/signals.js';
 import type { Context } from '../../domain/context.js';
 
-/** A job that finds its own work. It may be killed at any line; the next run recovers. */
+/** A periodic job. A job finds its own work and may be killed at any line, because the next run recovers. */
 export interface Job {
-  /** Name in log and metrics. */
+  /** Name in logs and metrics. */
   name: string;
-  /** Signals that there may be work; without it, the job runs only periodically. */
+  /** Signals that there may be work. Without a signal, the job runs only periodically. */
   signal?: WorkSignal;
-  /** Maximum pause; also the pause after a failure. */
+  /** Maximum pause between two runs, and the pause after a failed run. */
   everyMs: number;
-  /** It deletes, expires or gives up by time, so it waits while the clock of the database is implausible. */
+  /**
+   * Whether the job deletes or expires data by time. Such a job is skipped while the database's clock is implausible.
+   */
   isByTime?: boolean;
-  /** Pause as a multiple of the run time: for an expensive job whose signals are mostly irrelevant to it. */
+  /** Pause as a multiple of the run time. Used for an expensive job whose signals are mostly irrelevant to the job. */
   pauseFactor?: number;
   run: () => Promise<unknown>;
 }
 
-/** Minimum pause: there may be a signal for each batch of files, and each run costs database time. */
+/** Minimum pause between two runs. Limits the database load when each batch of files sends a signal. */
 const MIN_PAUSE_MS = 200;
-/** Maximum pause after a signal, because someone may be waiting. */
+/** Maximum pause after a signal. A user may be waiting for the result. */
 const MAX_PAUSE_MS = 1000;
 
 /** Maximum delay between the first runs of two jobs. */
 const STAGGER_MS = 50;
 
 /**
- * Runs jobs until `stop`. Logs errors and retries. Staggers their start, so that a new engine does not need a
- * connection for each.
+ * Runs jobs until `stop`. Logs errors and retries. Staggers the first runs, so that a new engine does not open one
+ * connection for each job at once.
  * @returns when all jobs have ended
  */
 export async function runJobs(ctx: Context, stop: AbortSignal, jobs: readonly Job[]): Promise<void> {
@@ -50,7 +52,7 @@ async function repeat(
 ): Promise<void> {
   const pause = (ms: number) => sleep(ms, undefined, { signal: stop }).catch(() => {}); // `stop` ends the pause
   while (!stop.aborted) {
-    const seen = signal.count; // before the run, so that no signal during it is lost
+    const seen = signal.count; // read before the run, so that no signal during the run is lost
     const startedAt = performance.now();
     try {
       if (isByTime && !ctx.db.clock.isPlausible) onRun();
@@ -78,7 +80,7 @@ export class WorkSignal {
     for (const wake of this.waiters) wake();
   }
 
-  /** Returns after a signal since `seen`, the time-out, or the abort of `stop`. */
+  /** Returns after a signal since `seen`, after the timeout, or when `stop` aborts. */
   async wait(seen: number, timeoutMs: number, stop: AbortSignal): Promise<void> {
     if (this.count !== seen || stop.aborted) return;
     await new Promise<void>((resolve) => {
