@@ -1,4 +1,7 @@
-/** One connection pool a process for Prisma and raw SQL, and separate ones for long lists, imports and heartbeats. */
+/**
+ * Opens one connection pool per process for Prisma and raw SQL, and separate pools for long lists, imports and
+ * heartbeats.
+ */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
 import { PrismaPg } from '@prisma/adapter-pg';
@@ -14,47 +17,50 @@ import { isUseless } from './prepared.js';
 import { Pulse } from './pulse.js';
 
 /**
- * Prisma's query compiler is WebAssembly, and V8 optimizes a function of it after this many bytes have run. V8's
- * default doubles the CPU time of a short command (0.70 s instead of 0.39). With a hundred times the default, a server
- * still reaches the limit within its first queries under load.
+ * Delays V8's optimization of Prisma's query compiler, which is WebAssembly. V8 optimizes a function after this many
+ * bytes have run. With V8's default, a short command takes twice the CPU time (0.70 s instead of 0.39 s). A server
+ * still reaches this limit within its first queries under load.
  */
 setFlagsFromString('--wasm-tiering-budget=180000000');
 
 export interface Database {
   pool: pg.Pool;
-  /** Runs a statement in `pool`, and returns its rows. */
+  /** Runs a statement in `pool`, and returns the rows. */
   rows<Row extends pg.QueryResultRow>(statement: pg.QueryConfig): Promise<Row[]>;
   /**
-   * For long lists, which run at the reader's pace and must not occupy the main pool. Not pipelined: COPY cannot be.
+   * Connections for long lists, which run at the reader's pace and must not occupy `pool`. Not pipelined, because COPY
+   * cannot be pipelined.
    */
   streamPool: pg.Pool;
-  /** For imports, which use COPY. Not pipelined either. */
+  /** Connections for imports. Not pipelined, because imports use COPY. */
   importPool: pg.Pool;
   /** Limiter of `streamPool`. */
   longReads: LongReads;
-  /** Limiter of lists in `pool` that may turn out short. */
+  /** Limiter of the queries in `pool` that try to read a list within a second. */
   looks: LongReads;
   /** Limiter of transactions in `pool` that wait for the catalogue's lock. */
   takers: LongReads;
-  /** Limiter of transactions in `pool` that may wait long for any other lock. */
+  /** Limiter of transactions in `pool` that may wait long for a lock other than the catalogue's. */
   changers: LongReads;
   /** Limiter of transactions in `pool` that never wait long for a lock. */
   keepers: LongReads;
   /** Limiter of GraphQL queries; most are short. */
   queries: LongReads;
-  /** Opens a connection while `pool` has none, for statements that must not wait for other work. */
+  /** Opens a connection only while `pool` has no free one, for statements that must not wait for other work. */
   vitalPool: pg.Pool;
-  /** `pool`, or `vitalPool` while all connections of `pool` are in use. */
+  /** Returns `pool`, or `vitalPool` while all connections of `pool` are in use. */
   urgentPool(): pg.Pool;
-  /** Runs a heartbeat, which fails after seconds, in `urgentPool`, and returns its rows. */
+  /** Runs a heartbeat in `urgentPool`, and returns the rows. A heartbeat fails if it takes more than three seconds. */
   vitalRows<Row extends pg.QueryResultRow>(statement: pg.QueryConfig): Promise<Row[]>;
   prisma: PrismaClient;
   pulse: Pulse;
   clock: DatabaseClock;
-  /** For connections outside the pools, with `config`. */
+  /** Class for connections outside the pools; use it with `config`. */
   Client: typeof pg.Client;
   config: pg.ClientConfig;
-  /** Refuses connections to another database from now on, such as one that replaced its files. */
+  /**
+   * From now on, rejects connections to any database with another identity, for example after its files were replaced.
+   */
   keepDatabase(): Promise<void>;
   /** Returns within seconds even if the database does not answer. */
   close(): Promise<void>;
@@ -62,68 +68,77 @@ export interface Database {
 
 export interface DatabaseOptions {
   log: FailureLog;
-  /** The database counts as lost if it does not answer for so long. Default 10,000. */
+  /** Time without an answer after which the database counts as lost. Default 10,000. */
   lostMs?: number;
-  /** Limit for a statement. Default 300,000. */
+  /** Time limit for a statement. Default 300,000. */
   statementMs?: number;
-  /** Connections for short work. Default 20. */
+  /** Number of connections for short statements. Default 20. */
   poolSize?: number;
-  /** Connections for long lists. Default 16. */
+  /** Number of connections for long lists. Default 16. */
   longLists?: number;
-  /** Limits the wait for a long-list connection. Default 5000. */
+  /** Time limit for the wait for a long-list connection. Default 5000. */
   longListWaitMs?: number;
-  /** Minimum rate at which a client must read a long list while others wait for a slot. Default 16 kB/s over a minute. */
+  /**
+   * Minimum rate at which a client must read a long list while other clients wait for a slot. Default 16 kB/s over a
+   * minute.
+   */
   leastPace?: LeastPace;
 }
 
 /**
- * A stalled process loses its transaction and locks after this time. Streams have no such limit: readers may be slow,
- * and streams hold no locks.
+ * Time without a statement after which a stalled process loses its open transaction and locks. Streams have no such
+ * limit: a client may read slowly, and a stream holds no locks.
  */
 const STANDSTILL_MS = 60_000;
 
 /**
- * Limit for a statement, waits for locks included. An import has no limit. For a list, the limit applies to each page.
+ * Time limit for a statement, waits for locks included. Imports have no limit. For a list, the limit applies to each
+ * page.
  */
 const STATEMENT_MS = 300_000;
 const CONNECT_MS = 30_000;
-/** A dead peer of an idle connection is detected within this time and ten seconds. */
+/** Time after which an idle connection is probed. A dead peer is detected within this time and ten seconds. */
 const KEEP_ALIVE_MS = 10_000;
 /**
- * Cached Prisma plans, one for each form of query. Applications have some dozens; a plan takes 5 kB or more, and 1 ms
- * to make.
+ * Number of cached Prisma plans, one for each form of query. Applications use a few dozen forms. Making a plan takes 1
+ * ms, and keeping it takes 5 kB or more.
  */
 const PLANS = 250;
-/** Limit for a heartbeat. The next one opens a new connection. */
+/** Time limit for a heartbeat. The next heartbeat opens a new connection. */
 const VITAL_MS = 3000;
-/** An ending process waits no longer than this for a database that does not answer. */
+/** Limits the time that an ending process waits for a database that does not answer. */
 const CLOSE_MS = 3000;
 
-/** Readers of one gateway. Two gateways leave room for engines in PostgreSQL's default of 100 connections. */
+/**
+ * Long lists that one gateway reads at a time. With two gateways, PostgreSQL's default of 100 connections leaves enough
+ * for engines.
+ */
 const LONG_LISTS = 16;
-/** A gateway runs one import at a time. */
+/** Connections for imports. A gateway runs one import at a time. */
 const IMPORTS = 4;
-/** For short work. */
+/** Connections of a gateway for short statements. */
 const SHORT_WORK = 20;
-/** For short work of a process of an engine. */
+/** Connections of an engine's process for short statements. */
 export const ENGINE_POOL = 6;
-/** Notifications and whether the database answers; heartbeats while the pool has no free connection. */
+/**
+ * Connections for notifications, for the check whether the database answers, and for heartbeats while the pool is full.
+ */
 const VITAL_CONNECTIONS = 2;
 const LONG_READ_WAIT_MS = 5000;
-/** Queries that are executed at once. */
+/** GraphQL queries that a gateway executes at the same time. */
 const QUERIES = 64;
 const QUERY_WAIT_MS = 10_000;
-/** At 256 kB/s, a slow line, ten million files take some hours. */
+/** Minimum rate of reading. Over a slow line of 256 kB/s, a list of ten million files takes some hours. */
 const LEAST_PACE: LeastPace = { windowMs: 60_000, bytesPerSecond: 16 * 1024 };
 
-/** The maximum number of connections of a process, by kind. */
+/** Maximum number of connections of a process, by the type of process. */
 export const mostConnections = {
   gateway: (longLists: number): number => SHORT_WORK + longLists + IMPORTS + VITAL_CONNECTIONS,
-  /** A process of an engine: a drive, or the jobs. */
+  /** Connections of one engine process, which serves a drive or runs the jobs. */
   engine: ENGINE_POOL + VITAL_CONNECTIONS,
 };
 
-/** A process that waits for work holds one that listens, and one with which it looks for work. */
+/** Connections of an idle process: one listens for notifications, and one queries for work. */
 export const IDLE_CONNECTIONS = 2;
 
 function hostsOf(config: pg.ClientConfig): DatabaseHosts {
@@ -135,8 +150,8 @@ function hostsOf(config: pg.ClientConfig): DatabaseHosts {
 }
 
 /**
- * Opens the pools; connections are made on demand, and `pulse.start` reports whether the database answers.
- * While the database is lost, every query and every wait for a connection fails with an `UnavailableError`.
+ * Opens the pools. Each connection is opened on demand, and `pulse.start` reports whether the database answers. While
+ * the database is lost, every query and every wait for a connection fails with an `UnavailableError`.
  */
 export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions): Database {
   const hosts = hostsOf({
@@ -183,7 +198,7 @@ export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions):
     pulse,
     clock,
     Client: line.Client,
-    /** Of the server that takes writes, once it is known. */
+    /** Settings for a connection to the server that accepts writes, once this server is known. */
     get config() {
       return hosts.current;
     },
@@ -201,9 +216,9 @@ export function openDatabase(config: pg.ClientConfig, options: DatabaseOptions):
 /** Creates the limiters for pools of the given sizes. */
 function createLimiters(connections: number, streams: number, options: DatabaseOptions) {
   const common = { least: options.leastPace ?? LEAST_PACE, what: 'long lists' };
-  // lists get half of the connections, so that other work never waits for them
+  // lists get half of the connections, so that other work never waits for lists
   const half = Math.max(Math.ceil(connections / 2), 1);
-  // a third for each kind of change that may wait long, a fifth for the others, so that reads never wait for changes
+  // each limiter of slow changes gets a third, and quick changes get a fifth, so that reads never wait for changes
   const part = (parts: number) => Math.max(Math.floor(connections / parts), 1);
   const changes = { ...common, waitMs: options.statementMs ?? STATEMENT_MS, what: 'changes' };
   return {

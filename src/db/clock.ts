@@ -1,29 +1,32 @@
 /**
- * The database server's clock, kept in this process between readings. A reading that contradicts the elapsed time of
- * this process is ignored. The clock then continues from earlier readings, until the server's clock is plausible again
- * or its new time is accepted (domain/clock.ts).
+ * Keeps the database server's clock in this process between readings. Ignores a reading that contradicts the time
+ * elapsed in this process. The clock then continues from earlier readings until the server's clock is plausible again,
+ * or until its new time is accepted (domain/clock.ts).
  */
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { timeOf } from '../core/time.js';
 
-/** Drift between two clocks: microseconds in a millisecond. */
+/** Possible drift between two clocks, in microseconds per millisecond. */
 const DRIFT = 0.1;
 
-/** If the clock is set back by less than this, it pauses instead, so that later events do not get earlier times. */
+/** If the server's clock is set back by less than this, `now` pauses, so that later events do not get earlier times. */
 const SMALL_STEP_MICROS = 1_000_000;
 
 /**
- * The server's clock may gain or lose this much in a window. NTP slews by 0.3 s in that time, and steps a clock at the
- * start of a host.
+ * Limit for the change of the server's clock relative to this host in one window. NTP slews a clock by at most 0.3 s in
+ * a window, and steps a clock only when a host starts.
  */
 export const JUMP_SECONDS = 60;
 const WINDOW_MS = 600_000;
-/** Shorter suspensions of the host are no explanation for a jump. */
+/** Minimum length of a suspension of the host that can explain a jump of the server's clock. */
 const SUSPENDED_SECONDS = 1;
 
-/** Seconds since this host's start: without and with the time for which it was suspended. */
+/**
+ * Seconds since this host's start: `running` excludes the time during which the host was suspended, `elapsed` includes
+ * it.
+ */
 export interface HostTime {
   running: number;
   elapsed: number;
@@ -38,41 +41,43 @@ export function readHostTime(): HostTime {
   }
 }
 
-/** Identifies a start of this host, since when `HostTime` counts. */
+/**
+ * Returns an identifier of this host's last start. Two `HostTime` values are comparable only with equal identifiers.
+ */
 export function readBoot(): string {
   try {
     return readFileSync('/proc/sys/kernel/random/boot_id', 'latin1').trim();
   } catch {
-    return `${hostname()} ${randomUUID()}`; // a process without one compares its own readings only
+    return `${hostname()} ${randomUUID()}`; // without a boot id, a process compares only its own readings
   }
 }
 
-/** Seconds between two times of a host. In some containers `elapsed` begins again with the container. */
+/** Returns the seconds between two times of a host. In some containers, `elapsed` starts at 0 with the container. */
 export function secondsPassed(from: HostTime, until: HostTime): number {
   const [running, elapsed] = [until.running - from.running, until.elapsed - from.elapsed];
   return elapsed - running > SUSPENDED_SECONDS ? elapsed : running;
 }
 
 export class DatabaseClock {
-  /** False if destructive jobs must wait, because this process or another one has seen the clock jump. */
+  /** Whether destructive jobs may run; false after this process or another one has seen the server's clock jump. */
   isPlausible = true;
-  /** Microseconds since 1970 at 0 of `performance.now()`. */
+  /** Server time at 0 of `performance.now()`, in microseconds since 1970. */
   private origin = Math.round(performance.timeOrigin * 1000);
-  /** The possible error of `origin` in microseconds, as of `readAt` of `performance.now()`. */
+  /** Possible error of `origin` in microseconds, as of `readAt` of `performance.now()`. */
   private doubt = Number.POSITIVE_INFINITY;
   private readAt = 0;
   private last = 0;
   /** The last reading, plausible or not. */
   private read = { origin: this.origin, doubt: Number.POSITIVE_INFINITY };
-  /** A plausible reading, with which later ones are compared. */
+  /** Plausible reading with which later readings are compared. */
   private anchor: { origin: number; at: number; host: HostTime } | undefined;
   private aheadMicros = 0;
 
   /**
-   * Takes a reading unless the present one is more exact and agrees with it. A slow answer is inexact, but it still
-   * shows if the clock was set or this host stalled.
-   * @param micros since 1970
-   * @param asked times of `performance.now()`: of the question, and of the answer
+   * Adopts a reading, unless the current one is more exact and agrees with the new one. A slow answer is inexact, but
+   * still shows whether the clock was set or this host stalled.
+   * @param micros the server's time, in microseconds since 1970
+   * @param asked values of `performance.now()` at the question and at the answer
    */
   set(micros: number, asked: { from: number; until: number }): void {
     const origin = micros - ((asked.from + asked.until) / 2) * 1000;
@@ -92,7 +97,7 @@ export class DatabaseClock {
     this.readAt = asked.until;
   }
 
-  /** Whether the time for which the host was suspended explains a jump; then compares with this reading from now on. */
+  /** Returns whether a suspension of the host explains a jump. If so, later readings are compared with the new one. */
   private wasSuspended(origin: number, doubt: number): boolean {
     if (!this.anchor) return false;
     const host = readHostTime();
@@ -102,17 +107,20 @@ export class DatabaseClock {
     return true;
   }
 
-  /** By how much the server's clock is ahead of this one; 0 while its readings are plausible. */
+  /** Returns by how much the server's clock is ahead of this clock; 0 while the server's readings are plausible. */
   get aheadSeconds(): number {
     return this.aheadMicros / 1e6;
   }
 
-  /** Seconds since 1970 on the server's clock, plausible or not. */
+  /** Returns the seconds since 1970 on the server's clock, plausible or not. */
   get serverSeconds(): number {
     return this.read.origin / 1e6 + performance.now() / 1000;
   }
 
-  /** Continues from a time that another source gives. @param seconds since 1970 */
+  /**
+   * Continues from a time that another source gives.
+   * @param seconds the time, in seconds since 1970
+   */
   hold(seconds: number): void {
     this.origin = Math.round(seconds * 1e6 - performance.now() * 1000);
     this.anchor = { origin: this.origin, at: performance.now(), host: readHostTime() };

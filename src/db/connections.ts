@@ -1,20 +1,22 @@
-/** Whether the server has room for the connections of a process. */
+/** Checks whether the server has enough connections for a process. */
 import pg from 'pg';
 import type { Database } from './client.js';
 import { sql } from './sql.js';
 
-/** Connections of a process while it is idle, and under load. */
+/** Connections that a process needs: `least` while it is idle, `most` under load. */
 export interface Needs {
   least: number;
   most: number;
 }
 
-/** -1: no limit. */
+/** Connection limits of the server, the role and the database; -1 means no limit. */
 export interface ConnectionLimits {
   role: string;
   database: string;
   isSuperuser: boolean;
-  /** Connections of the server that superusers and others with a privilege do not keep for themselves. */
+  /**
+   * Connections of the server, without those reserved for superusers and for roles with `pg_use_reserved_connections`.
+   */
   ofServer: number;
   ofRole: number;
   ofDatabase: number;
@@ -26,7 +28,10 @@ const LIMITS = sql`SELECT session_user::text AS role, d.datname::text AS databas
       - coalesce(current_setting('reserved_connections', true)::int, 0) AS "ofServer"
   FROM pg_roles r, pg_database d WHERE r.rolname = session_user AND d.datname = current_database()`;
 
-/** @returns a warning if the process may need more under load @throws Error if it cannot work */
+/**
+ * @returns a warning if the process may need more connections under load
+ * @throws Error if there are too few connections to work at all
+ */
 export async function checkConnections(db: Database, needs: Needs): Promise<string | undefined> {
   const [limits] = await db.rows<ConnectionLimits>(LIMITS);
   return limits && findShortage(limits, needs);
@@ -40,7 +45,7 @@ export function findShortage(limits: ConnectionLimits, { least, most }: Needs): 
       of: 'max_connections of the server',
       run: 'raise max_connections, and restart the server',
     },
-    // superusers have no such limits
+    // superusers have no limit for the role or the database
     ...(limits.isSuperuser
       ? []
       : [

@@ -1,4 +1,4 @@
-/** Reads long lists by COPY, a buffer ahead of the reader. */
+/** Reads long lists with COPY, one buffer ahead of the reader. */
 import pg from 'pg';
 import { to as copyTo } from 'pg-copy-streams';
 import { UnavailableError } from '../core/errors.js';
@@ -7,23 +7,23 @@ import type { Sql } from './sql.js';
 
 const READ_AHEAD_BYTES = 256 * 1024;
 
-/** Limits the wait for the next bytes from the database. */
+/** Time limit for the wait for the next bytes from the database. */
 const PATIENCE_MS = 300_000;
 
 /**
- * Reads a statement with one text column, not null and without control characters (such as JSON). Each row ends with a
- * line feed. The client must not pipeline. It is unusable afterwards unless all was read.
- * @param patienceMs limits the waits for the database; the reader may take any time
+ * Runs a statement with one text column, which must not be null or contain control characters (JSON is suitable). Each
+ * row ends with a line feed. The client must not pipeline. The client is unusable afterwards unless all rows were read.
+ * @param patienceMs limits each wait for the database; the reader may take any time
  */
 export async function* copyRows(
   client: pg.ClientBase,
   statement: Sql,
   patienceMs = PATIENCE_MS,
 ): AsyncGenerator<Buffer> {
-  // CSV with quote and delimiter that JSON cannot contain, so that nothing is quoted or escaped
+  // quote and delimiter are characters that JSON cannot contain, so that COPY quotes and escapes nothing
   const text = `COPY (${inline(statement)}) TO STDOUT (FORMAT csv, QUOTE E'\\x01', DELIMITER E'\\x02')`;
   const copy = client.query(copyTo(text, { highWaterMark: READ_AHEAD_BYTES }));
-  copy.on('error', () => {}); // also if its connection ends after its reader has left
+  copy.on('error', () => {}); // also if the connection ends after the reader has left
   let timer: NodeJS.Timeout | undefined;
   const wait = () => {
     timer = setTimeout(() => copy.destroy(tooBusy()), patienceMs);
@@ -46,7 +46,7 @@ function tooBusy(): UnavailableError {
   return new UnavailableError('busy', 'the database is too busy');
 }
 
-/** Returns the text of a statement with its values inlined: COPY takes no parameters. */
+/** Returns the text of a statement with the values inlined, because COPY takes no parameters. */
 export function inline({ strings, values }: Sql): string {
   return strings.reduce((text, part, n) => text + literalOf(values[n - 1]) + part);
 }

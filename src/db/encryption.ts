@@ -1,31 +1,34 @@
 /**
- * `sslmode` of a database URL, as libpq has it. pg tries only one way, so this remembers which one a server accepts.
- * `require` is stricter than libpq's: it checks the certificate, as `verify-full` does.
+ * Supports `sslmode` of a database URL as libpq does. pg tries only one way to connect, so this module remembers which
+ * way a server accepts. `require` is stricter than in libpq: Tapegate checks the certificate, as `verify-full` does.
  */
 import { codeOf, messageOf } from '../core/errors.js';
 
-/** The ways to connect, by mode; no mode of the others has a second way. */
+/** Two ways to connect for each `sslmode` that allows a second attempt. Every other mode has only one way. */
 const ways: Readonly<Record<string, readonly [first: string, second: string]>> = {
   allow: ['disable', 'no-verify'],
   prefer: ['no-verify', 'disable'],
 };
 
-/** URLs without secrets to which this process has connected. */
+/** URLs, without secrets, to which this process has connected. */
 const reached = new Set<string>();
 
-/** URLs without secrets whose server has refused the first way, and not the second one since. */
+/** URLs, without secrets, that are tried in the second way, because the server refused the first one. */
 const onSecondWay = new Set<string>();
 
 const nameOf = (url: URL): string => `${url.host}?${url.searchParams}`;
 
 export interface Encryption {
-  /** The URL as pg reads it. */
+  /** The URL in the form that pg understands. */
   url: string;
-  /** @returns whether the server refused the connection for the way it was made, and another way is next */
+  /** @returns whether the server refused the first way to connect, so that the caller should try the second way */
   learn(error: unknown): boolean;
-  /** Called after a connection was made. */
+  /** Records that a connection with this URL succeeded. */
   recordConnected(): void;
-  /** Returns an error with the remedy if the server has no TLS and never had it in this process: no retry helps. */
+  /**
+   * Returns an error with the remedy if the server has no TLS and this process never reached it: a retry would not
+   * help. Returns any other error unchanged.
+   */
   explain(error: unknown): unknown;
 }
 
@@ -53,7 +56,7 @@ export function readEncryption(url: string): Encryption {
   };
 }
 
-/** pg warns on standard error about modes whose meaning it will change. */
+/** Rewrites the URL, because pg warns on standard error about modes whose meaning it will change. */
 function asPgReads(url: string, { searchParams }: URL, mode: string): string {
   const isOfSystem = searchParams.get('sslrootcert') === 'system';
   const plain = isOfSystem ? url.replace(/([?&])sslrootcert=system(&|$)/, '$1') : url;
@@ -64,7 +67,7 @@ function asPgReads(url: string, { searchParams }: URL, mode: string): string {
 
 const withMode = (url: string, mode: string): string => url.replace(/([?&]sslmode=)[^&#]*/, `$1${mode}`);
 
-/** pg's own error, which has no code. */
+/** Whether pg reports that the server has no TLS. The driver's error has no code. */
 export const isOfNoTls = (error: unknown): boolean => /^The server does not support SSL/.test(messageOf(error));
 
 function explainNoTls(mode: string, cause: unknown): Error {
@@ -73,7 +76,10 @@ function explainNoTls(mode: string, cause: unknown): Error {
   return new Error(`the database server does not support TLS, and ${demand} requires it: ${remedy}`, { cause });
 }
 
-/** `28000`: pg_hba.conf has no entry for a connection with encryption, or without it. */
+/**
+ * Whether the error concerns encryption. Code `28000`: pg_hba.conf has no entry for a connection with encryption, or no
+ * entry for one without.
+ */
 function isOfEncryption(error: unknown): boolean {
   const code = codeOf(error) ?? '';
   return code === '28000' || /^(EPROTO$|ERR_SSL_)/.test(code) || isOfNoTls(error);

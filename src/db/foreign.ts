@@ -1,11 +1,11 @@
-/** Connections to databases that are not Tapegate's. */
+/** Connects to databases that are not Tapegate's. */
 import type pg from 'pg';
 import { normalizeUrl } from '../config/database-url.js';
 import { BareClient, connect } from './line.js';
 import { readUrlSettings } from './session-settings.js';
 import { sql } from './sql.js';
 
-/** Connects as libpq does: forms of the URL, `sslmode`, and settings in its `options`. */
+/** Connects as libpq does: accepts libpq's URL forms, `sslmode`, and the settings in the URL's `options`. */
 export async function connectToForeign(url: string, applicationName: string): Promise<pg.Client> {
   const connectionString = normalizeUrl(url);
   const client = await connect(() => new BareClient({ connectionString, application_name: applicationName }));

@@ -1,13 +1,13 @@
 /**
- * The servers of a database: one takes writes, and the others are its standbys. pulse.ts finds out which one takes
- * writes.
+ * The servers of a database: one accepts writes, and the other servers are its standbys. pulse.ts finds the server that
+ * accepts writes.
  */
 import type pg from 'pg';
 import { hostOf, splitHosts } from '../config/database-url.js';
 
 /**
- * Returns the first server's result, in their order. @throws if all fail: an error of a server before one of the
- * network
+ * Calls `ask` for each server in the order of the URL, and returns the first result.
+ * @throws if all servers fail: an error that a server reported takes precedence over a network error
  */
 export async function askHosts<T>(url: string, ask: (url: string) => Promise<T>): Promise<T> {
   const errors: unknown[] = [];
@@ -22,12 +22,12 @@ export async function askHosts<T>(url: string, ask: (url: string) => Promise<T>)
   throw errors.find((error) => !isOfNetwork(error)) ?? errors[0];
 }
 
-/** The servers' connection settings. `current` is the one last known to take writes. */
+/** Connection settings of all servers. `current` belongs to the server that was last known to accept writes. */
 export class DatabaseHosts {
   readonly all: readonly pg.ClientConfig[];
   current: pg.ClientConfig;
 
-  /** @param all in order of preference */
+  /** @param all connection settings, in order of preference */
   constructor(all: readonly [pg.ClientConfig, ...pg.ClientConfig[]]) {
     this.all = all;
     this.current = all[0];
@@ -37,7 +37,7 @@ export class DatabaseHosts {
     return this.all.length > 1;
   }
 
-  /** Returns the settings of a connection, to the server that takes writes if there are several. */
+  /** Returns the settings for a connection. If there are several servers, they name the server that accepts writes. */
   direct(config: pg.ClientConfig | undefined): pg.ClientConfig | undefined {
     const { connectionString } = this.current;
     return this.areSeveral && connectionString !== undefined ? { ...config, connectionString } : config;

@@ -1,6 +1,7 @@
 /**
- * All connections of a process to the database. If the database stops answering, they are cut together and not opened
- * again until it does. So callers get an error in time, and none waits for a server that hangs.
+ * Manages all connections of a process to the database. If the database stops answering, closes all connections
+ * together, and opens none until the database answers again. So callers get an error in time instead of waiting for a
+ * server that hangs.
  */
 import { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
@@ -18,9 +19,9 @@ const INT8 = 20;
 const NUMERIC = 1700;
 
 /**
- * Parsers for raw queries: int8 and whole numerics (sums of sizes, which may exceed 64 bits) as bigint; timestamps as
- * text. The pool gets them instead of the global parsers: Prisma's adapter falls back to those and fails if int8 is a
- * bigint there.
+ * Parsers for raw queries. They return int8 and whole numerics (sums of sizes, which may exceed 64 bits) as bigint, and
+ * timestamps as text. Only the pool uses them. Changing the global parsers would break Prisma's adapter, which fails if
+ * int8 is a bigint.
  */
 export const exactTypes: pg.CustomTypesConfig = {
   getTypeParser: ((oid: number, format?: 'text' | 'binary') => {
@@ -38,8 +39,8 @@ function wholeOrText(text: string): bigint | string {
 const sockets = new WeakMap<pg.Client, Duplex>();
 
 /**
- * A client whose connection has the settings of all sessions, and that `destroy` can end, also while it connects or
- * waits. pg's option `stream` gives it its socket.
+ * A client that applies the settings of all sessions to its connection. `destroy` can end it, even while it connects or
+ * waits, because pg's option `stream` supplies the socket.
  */
 export class SocketClient extends pg.Client {
   private readonly setUp: string;
@@ -83,7 +84,7 @@ export class SocketClient extends pg.Client {
 
   protected async begin(): Promise<this> {
     try {
-      // one message; it has a result for each statement
+      // one message, with one result for each statement
       const results = await super.query(`${this.setUp}; ${this.question()}`);
       this.check(([results].flat() as pg.QueryResult[]).at(-1));
       return this;
@@ -93,26 +94,29 @@ export class SocketClient extends pg.Client {
     }
   }
 
-  /** A statement that follows the settings in the same message, without a round trip of its own. */
+  /** Returns a statement that is sent in the same message as the settings, without a round trip of its own. */
   protected question(): string {
     return '';
   }
 
-  /** @param _answer to `question` @throws Error if the connection must not be used */
+  /**
+   * @param _answer the result of `question`
+   * @throws Error if the connection must not be used
+   */
   protected check(_answer: pg.QueryResult | undefined): void {}
 }
 
-/** A client that leaves the settings of its session as they are, which may be a session of others. */
+/** A client that leaves the settings of its session unchanged, because other programs may share the session. */
 export class BareClient extends SocketClient {
   protected override async begin(): Promise<this> {
     return this;
   }
 }
 
-/** Errors after which a server wants a connection to be made in another way. */
+/** Errors after which the second way to connect may succeed (encryption.ts). */
 const otherWay = new WeakSet<Error>();
 
-/** Connects, and once more if the server refuses to encrypt, or not to (`sslmode` allow and prefer). */
+/** Connects. With `sslmode` allow or prefer, tries the other encryption if the server refuses the first one. */
 export async function connect<Client extends pg.Client>(make: () => Client): Promise<Client> {
   const first = make();
   try {
@@ -122,7 +126,8 @@ export async function connect<Client extends pg.Client>(make: () => Client): Pro
     if (!(error instanceof Error && otherWay.has(error))) throw error;
     const second = make();
     await second.connect().catch((again: unknown) => {
-      throw isOfNoTls(again) ? error : again; // `allow`: why the server refuses connections without encryption
+      // with `allow`, the first error says why the server refuses connections without encryption
+      throw isOfNoTls(again) ? error : again;
     });
     return second;
   }
@@ -132,7 +137,7 @@ const WRONG_PASSWORD = '28P01';
 const NO_PASSWORD =
   'the database requires a password, and its URL has none: add it after the user, percent-encoded, or set PGPASSWORD';
 
-/** Names the command for a setting of the site that this role may not change for itself. */
+/** Adds the command that removes a setting of the site, if this role may not change the setting for itself. */
 function withRemedy(error: unknown): unknown {
   const [, name] = /^permission denied to set parameter "([\w.]+)"/.exec(messageOf(error)) ?? [];
   if (name === undefined) return error;
@@ -142,11 +147,11 @@ function withRemedy(error: unknown): unknown {
   });
 }
 
-/** Closes a connection without notice to the server, which may hang. Its queries fail with `error`. */
+/** Closes a connection without notifying the server, which may hang. The connection's queries fail with `error`. */
 export function destroy(client: pg.Client, error: Error = away()): void {
   const socket = sockets.get(client);
   if (socket) socket.destroy(error);
-  else void client.end().catch(() => {}); // a client of another class ends normally, unless the server hangs
+  else void client.end().catch(() => {}); // a client of another class closes normally, unless the server hangs
 }
 
 function refuseOther(found: unknown, expected: string): void {
@@ -157,23 +162,23 @@ function refuseOther(found: unknown, expected: string): void {
 
 const DATABASE_OF = 'SELECT database::text AS database FROM public.site_identity';
 
-/** A plan is used for this long. A new plan takes 0.1 ms. */
+/** Time after which the connection discards its cached query plans. Making a plan takes 0.1 ms. */
 const PLAN_MS = 10_000;
 
 export class Line {
   private readonly clients = new Set<pg.Client>();
   private isCut = false;
-  /** The database of this process; a connection to another one is refused. */
+  /** Identity of this process's database. Connections to any other database are refused. */
   private database: string | undefined;
 
-  /** For connections of this line, inside or outside a pool. */
+  /** Class for the connections that `Line` manages, inside or outside a pool. */
   readonly Client: typeof pg.Client;
 
   constructor(hosts: DatabaseHosts) {
     const line = this;
     this.Client = class extends SocketClient {
       private plannedAt = performance.now();
-      /** How often prepared statements have become invalid. */
+      /** How often this connection's prepared statements have become invalid. */
       private losses = 0;
       private expected: string | undefined;
 
@@ -199,7 +204,9 @@ export class Line {
         if (this.expected !== undefined) refuseOther(answer?.rows[0]?.database, this.expected);
       }
 
-      /** A pool learns by this event, not by the query's own error, that a connection broke during a query. */
+      /**
+       * Converts the error in an 'error' event. A pool learns from this event that a connection broke during a query.
+       */
       // biome-ignore lint/suspicious/noExplicitAny: as it is declared
       override emit(event: string | symbol, ...given: any[]): boolean {
         return super.emit(event, ...(event === 'error' ? [toUnavailable(given[0])] : given));
@@ -219,7 +226,7 @@ export class Line {
         this.renew();
         const { losses } = this;
         const answer = this.send({ name: losses === 0 ? name : `${name}_${losses}`, text, values });
-        // the cause of one invalid statement makes the others invalid too
+        // one invalid statement means that all other statements on this connection are invalid too
         answer.catch((error) => {
           if (isUseless(error) && this.losses === losses) this.losses++;
         });
@@ -229,10 +236,10 @@ export class Line {
       private renew(): void {
         if (performance.now() - this.plannedAt <= PLAN_MS) return;
         this.plannedAt = performance.now();
-        this.send({ text: 'DISCARD PLANS' }).catch(() => {}); // if it fails, the query itself will report why
+        this.send({ text: 'DISCARD PLANS' }).catch(() => {}); // if this fails, the query itself reports the reason
       }
 
-      /** If a query cannot be sent, its answer is already rejected when this returns (transaction.ts). */
+      /** Sends a query. If the query cannot be sent, the returned promise is already rejected (transaction.ts). */
       private send(query: Query): Promise<pg.QueryResult> {
         return new Promise((resolve, reject) => {
           super.query(withExactTimes(query), (error: unknown, result: pg.QueryResult) =>
@@ -243,12 +250,12 @@ export class Line {
     };
   }
 
-  /** Refuses connections to another database from now on. */
+  /** From now on, refuses connections to any database other than the current one. */
   async keepDatabase(pool: pg.Pool): Promise<void> {
     this.database = (await pool.query(DATABASE_OF)).rows[0]?.database;
   }
 
-  /** Ends all connections, busy or not, and opens none until `mend`. */
+  /** Closes all connections, busy or not, and opens none until `mend` is called. */
   cut(): void {
     this.isCut = true;
     this.drop();
@@ -266,7 +273,7 @@ export class Line {
 
 type Query = pg.QueryConfig & { types?: pg.CustomTypesConfig };
 
-/** Prisma's adapter passes its own parsers with each query, which would make a Date of a timestamp. */
+/** Replaces the timestamp parser in a query of Prisma's adapter, which would convert timestamps to Date. */
 function withExactTimes(query: Query): Query {
   if (!query.types || query.types === exactTypes) return query;
   const inner = query.types;
@@ -283,11 +290,14 @@ function throwUnavailable(error: unknown): never {
   throw toUnavailable(error);
 }
 
-/** PostgreSQL is ending or starting, or is a read-only standby. */
+/** Codes of errors while PostgreSQL is stopping or starting, is a read-only standby, or the connection fails. */
 const AWAY_CODES = /^(08\d{3}|57P0[1-5]|25006)$/;
-/** PostgreSQL has no room now, or the statement took too long. */
+/** Codes of errors when PostgreSQL is out of resources, or a statement or transaction took too long. */
 const BUSY_CODES = /^(53\d{3}|57014|25P0[34])$/;
-/** The driver's errors have no codes. Work that outlasts the process's pool causes the last one. */
+/**
+ * Messages of the driver's errors, which have no codes. The last message appears if work continues after the process
+ * closed its pool.
+ */
 const AWAY_TEXTS =
   /^Connection terminated|not queryable|^timeout expired|^The server does not support SSL|^Cannot use a pool after calling end/;
 const BUSY_TEXTS = /^Query read timeout|^timeout exceeded when trying to connect/;
@@ -297,7 +307,7 @@ const BUSY_TEXTS = /^Query read timeout|^timeout exceeded when trying to connect
  */
 export function toUnavailable(error: unknown): unknown {
   if (error instanceof UnavailableError) return error;
-  // the database answers, and open connections stay open
+  // the database still answers, and open connections stay open
   if (isExhausted(error)) return new UnavailableError('busy', 'too many open files', error);
   const [code, text] = [codeOf(error) ?? '', messageOf(error)];
   const isOfServer = error instanceof pg.DatabaseError;
@@ -312,16 +322,16 @@ export function toUnavailable(error: unknown): unknown {
 }
 
 /**
- * PgBouncer's error if it has lost the server. PostgreSQL reports the same if it cannot read a message, and hangs up as
- * well.
+ * Whether PgBouncer reports that it lost the server. PostgreSQL reports the same error if it cannot read a message, and
+ * also closes the connection.
  */
 function isOfPooler({ code, severity }: pg.DatabaseError): boolean {
   return code === '08P01' && severity === 'FATAL';
 }
 
 /**
- * Whether a wait for a lock reached its limit. `NOWAIT` has the same code, and the text depends on the server's
- * language.
+ * Returns whether a wait for a lock reached its time limit. A failed `NOWAIT` has the same code, and the message
+ * depends on the server's language. So the check uses the routine.
  */
 function isWaitOver(error: pg.DatabaseError): boolean {
   return error.code === '55P03' && error.routine === 'ProcessInterrupts';

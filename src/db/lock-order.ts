@@ -1,30 +1,32 @@
 /**
- * All locks, and the one order in which transactions take them, so that no two wait for each other.
- * - A transaction takes its locks in the order of `lockOrder`, and rows of one kind by id. Locking a row again is
- * harmless.
- * - A lock without waiting (`SKIP LOCKED`, `NOWAIT`) may be taken at any time: it closes no circle. A transaction that
- * needs a locked row and may not wait is run again (transaction.ts).
- * - A write locks its row as well, unless the transaction has inserted the row.
- * - A request's lock covers its request files and unresolved paths. A file's lock covers its
- * verification results. (No lock covers the verifications that an import or `verifyAgain` removes.) A webhook's lock
- * covers its messages.
- * - The sender of an email and pruning lock it without waiting, and `purgeUser` after its quotas. Claims of removals are taken and returned as the last lock.
- * - Two transactions that insert the same path wait for each other at its unique index. Imports insert in order of the
- * paths, before they take the catalogue's lock. If files are renamed to a path that an import just adds, the two
- * deadlock; PostgreSQL ends one, which is run again.
- * - Settling requests locks the files that they wait for, shared. The doctor's repairs and the jobs for orphans and
- * changed copies do so after locking other files. Two of these may deadlock; PostgreSQL ends one, which is run again.
- * - A trigger marks links at archive paths, with their files locked; the transaction that settles links waits for no
- * row.
- * - A single statement outside a transaction locks rows of one kind, or does not wait. Only a disk and its suspension
- * are locked together, in this order.
+ * Defines all locks, and the one order in which transactions take them, so that no two transactions wait for each
+ * other.
+ * - A transaction takes its locks in the order of `lockOrder`, and locks rows of one table in the order of their ids.
+ * Locking a row again is harmless.
+ * - A lock without waiting (`SKIP LOCKED`, `NOWAIT`) may be taken at any time, because it cannot cause a deadlock. A
+ * transaction that must not wait for a locked row is run again (transaction.ts).
+ * - A write also locks its row, unless the transaction has inserted the row.
+ * - A request's lock covers its request files and unresolved paths. A file's lock covers the file's verification
+ * results. (No lock covers the verifications that an import or `verifyAgain` removes.) A webhook's lock covers the
+ * webhook's messages.
+ * - The email sender and the pruning job lock emails without waiting. `purgeUser` locks emails after quotas. Claims of
+ * removals are taken and returned as the last lock.
+ * - Two transactions that insert the same path wait for each other at the unique index of paths. Imports insert paths
+ * in sorted order, before they take the catalogue's lock. A rename of files to a path that an import is adding can
+ * deadlock with the import. PostgreSQL then ends one transaction, which is run again.
+ * - Settling requests takes shared locks on the files that the requests wait for. The doctor's repairs, and the jobs
+ * for orphans and changed copies, settle requests after locking other files. Two of these transactions may deadlock.
+ * PostgreSQL then ends one transaction, which is run again.
+ * - A trigger marks links at archive paths while the transaction has the files locked. The transaction that settles
+ * links waits for no row.
+ * - A single statement outside a transaction locks rows of one table, or does not wait. The only exception locks a disk
+ * and then the disk's suspension.
  */
 /**
- * From first to last.
- * `webhooks`: the set of webhooks, and how far events were scanned for them. `library`: an import keeps it, so that no
- * library is removed while the import adds volumes. `places`: allocation of positions on volumes. `volume`: names of
- * new ones. `catalogue`: the set of files. `turns`: the next email to send.
- * Events are new rows, and their writers wait for no lock.
+ * All locks, from first to last. `webhooks`: the set of webhooks, and how far events were scanned for webhooks.
+ * `library`: an import holds this lock, so that no library is removed while the import adds volumes. `places`:
+ * allocation of positions on volumes. `volume`: names of new volumes. `catalogue`: the set of files. `turns`: the
+ * choice of the next email to send. Events are new rows, and writers of events wait for no lock.
  */
 export const lockOrder = [
   'webhooks',

@@ -1,47 +1,53 @@
-/** The SQL of each lock; lock-order.ts has their order. */
+/** Defines the SQL of each lock. lock-order.ts defines the order of locks. */
 import { raw, type Sql, sql } from './sql.js';
 import type { Transaction } from './transaction.js';
 
-/** The end of a SELECT that locks rows, with the usual alias of their table. */
+/** Locking clauses at the end of a SELECT, each with the usual alias of its table. */
 export const locking = {
-  /** Removes the library. */
+  /** Lock for removing the library. */
   library: sql`FOR UPDATE OF b`,
   libraryKept: sql`FOR KEY SHARE OF b`,
-  /** Changes the library; imports continue. */
+  /** Lock for changing the library; imports continue. */
   libraryAlone: sql`FOR NO KEY UPDATE OF b`,
-  /** Relies on the library as it is. */
+  /** Lock that prevents changes of the library; skips a library that is being changed. */
   freeLibraryShared: sql`FOR SHARE OF b SKIP LOCKED`,
   volume: sql`FOR UPDATE OF v`,
   request: sql`FOR NO KEY UPDATE OF r`,
   requestNow: sql`FOR NO KEY UPDATE OF r NOWAIT`,
   freeRequest: sql`FOR NO KEY UPDATE OF r SKIP LOCKED`,
   quota: sql`FOR NO KEY UPDATE OF q`,
-  /** Keeps requests from being created in the quota meanwhile. */
+  /** Lock that also prevents new requests in the quota. */
   quotaAlone: sql`FOR UPDATE OF q`,
   /**
-   * Keeps a request's quota until the commit, while the request's row alone does not; no other writer of the quota
-   * waits.
+   * Lock that keeps the quota of a request from being removed before the commit. The lock on the request's row alone
+   * would not prevent that. No other writer of the quota waits for this lock.
    */
   quotaKept: sql`FOR KEY SHARE OF q`,
   file: sql`FOR NO KEY UPDATE OF f`,
-  /** Relies on a file staying at its stage. */
+  /** Lock that keeps the file at its stage. */
   fileShared: sql`FOR SHARE OF f`,
   freeFile: sql`FOR NO KEY UPDATE OF f SKIP LOCKED`,
   recall: sql`FOR UPDATE OF c`,
   freeRecall: sql`FOR UPDATE OF c SKIP LOCKED`,
-  /** Relies on no other engine claiming the drive. The renewal of a lease does not conflict; other writes of drives do. */
+  /**
+   * Lock that prevents other engines from claiming the drive. Renewing the drive's lease does not conflict with this
+   * lock; all other writes of the drive do.
+   */
   driveKept: sql`FOR KEY SHARE OF d`,
   drive: sql`FOR UPDATE OF d`,
   freeDriveToRenew: sql`FOR NO KEY UPDATE OF d SKIP LOCKED`,
   freeDrive: sql`FOR UPDATE OF d SKIP LOCKED`,
-  /** Relies on no other engine claiming the library. As with drives, the renewal of the lease does not conflict. */
+  /**
+   * Lock that prevents other engines from claiming the library. Renewing the library's lease does not conflict with
+   * this lock.
+   */
   stagerKept: sql`FOR KEY SHARE OF y`,
   staging: sql`FOR UPDATE OF g`,
   freeStaging: sql`FOR UPDATE OF g SKIP LOCKED`,
   freeStager: sql`FOR UPDATE OF y SKIP LOCKED`,
   freeProcess: sql`FOR UPDATE OF p SKIP LOCKED`,
   disk: sql`FOR NO KEY UPDATE OF k`,
-  /** Chooses the next email to send. */
+  /** Lock for choosing the next email to send. */
   turns: sql`FOR UPDATE OF s`,
   freeEmail: sql`FOR UPDATE OF n SKIP LOCKED`,
   webhook: sql`FOR NO KEY UPDATE OF w`,
@@ -50,7 +56,10 @@ export const locking = {
   freeToken: sql`FOR NO KEY UPDATE OF t SKIP LOCKED`,
 };
 
-/** @param which a condition on the library `b` @returns their ids, in order */
+/**
+ * @param which a condition on the library `b`
+ * @returns the ids of the locked libraries, in order
+ */
 export async function lockLibraries(tx: Transaction, which: Sql): Promise<number[]> {
   const rows = await tx.query<{ id: number }>(
     sql`SELECT b.id FROM library b WHERE ${which} ORDER BY b.id ${locking.library}`,
@@ -58,12 +67,15 @@ export async function lockLibraries(tx: Transaction, which: Sql): Promise<number
   return rows.map((row) => row.id);
 }
 
-/** Keeps all libraries from being removed until the commit. */
+/** Prevents the removal of any library until the commit. */
 export async function lockLibrariesKept(tx: Transaction): Promise<void> {
   await lockAll(tx, sql`SELECT FROM library b ORDER BY b.id ${locking.libraryKept}`);
 }
 
-/** @param which a condition on the request `r` @returns their ids, in order */
+/**
+ * @param which a condition on the request `r`
+ * @returns the ids of the locked requests, in order
+ */
 export async function lockRequests(tx: Transaction, which: Sql): Promise<number[]> {
   const rows = await tx.query<{ id: number }>(
     sql`SELECT r.id FROM request r WHERE ${which} ORDER BY r.id ${locking.request}`,
@@ -71,7 +83,10 @@ export async function lockRequests(tx: Transaction, which: Sql): Promise<number[
   return rows.map((row) => row.id);
 }
 
-/** @param which a condition on the quota `q` @param how see `locking` */
+/**
+ * @param which a condition on the quota `q`
+ * @param how the key of a clause in `locking`
+ */
 export async function lockQuotas(
   tx: Transaction,
   which: Sql,
@@ -95,50 +110,52 @@ export async function lockDisks(tx: Transaction, which: Sql): Promise<void> {
   await lockAll(tx, sql`SELECT FROM restore_disk k WHERE ${which} ORDER BY k.id ${locking.disk}`);
 }
 
-/** Counts in the database, so that it does not send a million locked rows. */
+/** Counts the locked rows in the database, so that the database does not send a million rows. */
 async function lockAll(tx: Transaction, rows: Sql): Promise<void> {
   await tx.query(sql`SELECT count(*) FROM (${rows}) locked`);
 }
 
-/** The space of all advisory locks in a database. */
+/** First key of all Tapegate's advisory locks in a database. */
 export const ADVISORY_SPACE = 1413563205;
 
-/** Each process that uses an embedded server holds it, shared. */
+/** Advisory lock that each process that uses an embedded server holds in shared mode. */
 export const PRESENCE_LOCK = ADVISORY_SPACE;
 
-/** Keys in the space. Periodic jobs only try theirs: one of several engines does the work. */
+/**
+ * Second keys of the advisory locks. A periodic job only tries its lock, so that one of several engines does the work.
+ */
 export const advisoryKeys = {
-  /** Numbers events; the function `number_events` tries it. */
+  /** Lock for numbering events; the function `number_events` only tries this lock. */
   eventNumbers: 1,
-  /** See `lockCatalogue`. */
+  /** Lock that `lockCatalogue` takes. */
   catalogue: 2,
-  /** Allocates positions on volumes. */
+  /** Lock for allocating positions on volumes. */
   places: 3,
   demo: 4,
-  /** Deletes events; `number_events` tries it as well. */
+  /** Lock for deleting events; `number_events` also tries this lock. */
   history: 5,
-  /** Counts the site's activity. */
+  /** Lock for counting the site's activity. */
   curves: 6,
-  /** Adds a webhook, or scans events for webhooks: no webhook misses an event. */
+  /** Lock for adding a webhook or scanning events for webhooks, so that no webhook misses an event. */
   webhooks: 7,
 } as const;
 
 type AdvisoryKey = keyof typeof advisoryKeys;
 
-/** The lock of `prisma migrate`, which must not run at the same time as our migrations. */
+/** Advisory lock of `prisma migrate`, which must not run at the same time as Tapegate's own migrations. */
 export const PRISMA_MIGRATE_LOCK = 72707369;
 
 /**
- * A transaction that matches a request with the catalogue holds it shared; one that adds to the catalogue holds it
- * alone. Both keep it until their commit. So no file can appear between a request's match and its commit without
- * joining it.
+ * Locks the catalogue until the commit. A transaction that matches a request with the catalogue takes the lock
+ * `shared`. A transaction that adds files takes the lock `alone`. So no file can be added between a request's match and
+ * its commit without joining the request.
  */
 export async function lockCatalogue(tx: Transaction, mode: 'shared' | 'alone'): Promise<void> {
   const take = raw(mode === 'shared' ? 'pg_advisory_xact_lock_shared' : 'pg_advisory_xact_lock');
   await tx.query(sql`SELECT ${take}(${ADVISORY_SPACE}::int, ${advisoryKeys.catalogue}::int)`);
 }
 
-/** Does the same, shared, as a column: whether the lock was free. */
+/** Column that tries to lock the catalogue in shared mode. The value says whether the lock was free. */
 export const triesCatalogue = sql`pg_try_advisory_xact_lock_shared(${ADVISORY_SPACE}::int, ${advisoryKeys.catalogue}::int)`;
 
 /** Waits for an advisory lock, and keeps it until the commit. */
@@ -146,7 +163,10 @@ export async function lockAdvisory(tx: Transaction, key: AdvisoryKey): Promise<v
   await tx.query(sql`SELECT pg_advisory_xact_lock(${ADVISORY_SPACE}::int, ${advisoryKeys[key]}::int)`);
 }
 
-/** Takes an advisory lock until the commit, unless another transaction has it. */
+/**
+ * Takes an advisory lock until the commit, unless another transaction has the lock.
+ * @returns whether the lock was taken
+ */
 export async function tryAdvisory(tx: Transaction, key: AdvisoryKey): Promise<boolean> {
   const [row] = await tx.query<{ isMine: boolean }>(
     sql`SELECT pg_try_advisory_xact_lock(${ADVISORY_SPACE}::int, ${advisoryKeys[key]}::int) AS "isMine"`,

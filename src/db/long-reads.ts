@@ -1,8 +1,9 @@
 /**
- * Slots for readers of lists. A reader that finds no free slot waits for a limited time.
- * A caller never gets more slots than remain free for others: the first caller gets at most half, the second half of the rest.
- * While others wait, the slowest readers lose their slots: each holds a snapshot, and a few could block all long lists.
- * Transactions that change something have slots of the same kind, but never lose them: a wait for a lock may be long.
+ * Allocates slots for long lists. A reader that finds no free slot waits for a limited time. A caller never gets more
+ * slots than remain free for other callers. The first caller gets at most half of the slots, and the second caller at
+ * most half of the remaining slots. While readers wait for a slot, the slowest readers lose their slots. Each reader
+ * holds a snapshot, so that a few slow readers could otherwise block all long lists. Transactions that write use slots
+ * of this kind, too, but never lose them, because a wait for a lock may be long.
  */
 import { checkWanted, OverShareError, UnavailableError, unwanted } from '../core/errors.js';
 
@@ -14,7 +15,7 @@ export interface LongRead {
 }
 
 interface Reader {
-  /** Rate-limit key; undefined for the program itself, which has no limit. */
+  /** Rate-limit key of the caller; undefined for Tapegate itself, which has no limit. */
   share: string | undefined;
   pace: ReaderPace;
   lost: AbortController;
@@ -29,11 +30,11 @@ interface Options {
   slots: number;
   waitMs: number;
   least: LeastPace;
-  /** The limited work, for error messages. */
+  /** Name of the limited work in error messages. */
   what: string;
 }
 
-/** Interval of checks for slow readers while another one waits. */
+/** Interval of checks for slow readers while another reader waits for a slot. */
 const LOOK_MS = 500;
 
 export class LongReads {
@@ -49,11 +50,11 @@ export class LongReads {
   }
 
   /**
-   * Waits for a slot, in turn; a caller at its limit lets others pass.
-   * @param share rate-limit key; undefined for the program itself
-   * @param wanted aborts when no client waits for the work
-   * @throws UnavailableError if no slot becomes free in time, or `wanted` aborts; OverShareError if only the caller's
-   * own readers could free one
+   * Waits for a slot, in the order of arrival. Readers of other callers may overtake a caller that is at its limit.
+   * @param share the caller's rate-limit key; undefined for Tapegate itself
+   * @param wanted aborts when no client waits for the work any more
+   * @throws UnavailableError if no slot becomes free in time, or `wanted` aborts
+   * @throws OverShareError if no slot becomes free in time, and the caller already has slots
    */
   async enter(share?: string, wanted?: AbortSignal): Promise<LongRead> {
     checkWanted(wanted);
@@ -76,7 +77,7 @@ export class LongReads {
     return [...this.readers].filter((reader) => reader.share === share).length;
   }
 
-  /** Admits at once, so that no other caller gets a slot that has become free. */
+  /** Gives free slots to waiting readers at once, so that no new reader takes such a slot first. */
   private admit(): void {
     for (const { reader, take } of [...this.waiting]) {
       if (this.hasSlot(reader.share)) take();
@@ -119,7 +120,10 @@ export class LongReads {
     return new OverShareError(`you already have ${own} ${what} in progress`);
   }
 
-  /** Drops as many slow readers as others wait: those with the most slots first, or the waiting caller's own. */
+  /**
+   * Takes the slots of as many slow readers as other readers wait. Starts with the callers that have the most slots. A
+   * caller that already has slots replaces only its own readers, or those of callers with more slots.
+   */
   private dropSlow(): void {
     const all = [...this.readers];
     let leaving = all.filter(({ lost }) => lost.signal.aborted).length;
@@ -143,19 +147,20 @@ export class LongReads {
 }
 
 export interface LeastPace {
-  /** The pace is measured over this time. */
+  /** Period over which the rate is measured. */
   windowMs: number;
   bytesPerSecond: number;
 }
 
 /**
- * A reader's credit in milliseconds, at most a window: waiting for the reader uses it up, and bytes that it takes restore
- * it. So a reader without credit took less than it must for about a window.
+ * Measures how fast a reader reads, as a credit in milliseconds. Time spent waiting for the reader reduces the credit.
+ * Bytes that the reader takes restore the credit, up to one window. So a reader without credit was too slow for about a
+ * window.
  */
 class ReaderPace {
   private readonly least: LeastPace;
   private creditMs: number;
-  /** When the list began to wait; undefined while the reader waits for the list. */
+  /** When the reader got the current page; undefined while the reader waits for a page. */
   private since: number | undefined;
 
   constructor(least: LeastPace) {
@@ -163,12 +168,12 @@ class ReaderPace {
     this.creditMs = least.windowMs;
   }
 
-  /** The reader gets a page. */
+  /** Records that the reader has received a page. */
   begin(): void {
     this.since = performance.now();
   }
 
-  /** The reader has taken the page, and wants the next. */
+  /** Records that the reader has taken the page and wants the next page. */
   end(): void {
     this.creditMs = this.leftMs;
     this.since = undefined;

@@ -1,12 +1,12 @@
 /**
- * Applies pending migrations at start-up. Commands only require that none is pending.
- * - The table, the checksums and the advisory lock are the same as for `prisma migrate deploy`. So either program works on
- * a database, and several processes may start at once.
- * - A migration and its record are one transaction, so a killed process leaves no part of it.
- * - Old and new versions run side by side during an upgrade. A migration only adds (expand). A later one removes columns
- * and tables that no version reads any more (contract).
- * - `compatibility.json` names the oldest version that works with each migration. The database stores it, so an older
- * version refuses to start. All other versions start, even if the database has newer migrations.
+ * Applies pending migrations at start-up. Other commands only require that no migration is pending.
+ * - The table, the checksums and the advisory lock are those of `prisma migrate deploy`. So both programs work on a
+ * database, and several processes may start at once.
+ * - A migration and its record are one transaction, so a killed process leaves no part of a migration.
+ * - Old and new versions run side by side during an upgrade. A migration only adds (expand). A later migration removes
+ * columns and tables that no version reads any more (contract).
+ * - `compatibility.json` names the oldest version that works with each migration. The database stores these names, so a
+ * version that is too old refuses to start. All other versions start, even if the database has newer migrations.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
@@ -22,10 +22,11 @@ const RECORDS = `CREATE TABLE IF NOT EXISTS "_prisma_migrations" (
   "started_at" TIMESTAMPTZ NOT NULL DEFAULT now(), "applied_steps_count" INTEGER NOT NULL DEFAULT 0)`;
 
 /**
- * Has no time limit: it fails when the database is lost.
- * @param Client the class of the connection; `Database` has one that is closed when the database is lost
+ * Applies the pending migrations. There is no time limit: `migrate` fails only if a migration fails or the database is
+ * lost.
+ * @param Client the class of the connection; `Database` has a class whose connections close when the database is lost
  * @param dir the directory of the migrations
- * @returns the names of the migrations it applied
+ * @returns the names of the applied migrations
  */
 export async function migrate(
   config: pg.ClientConfig,
@@ -34,7 +35,8 @@ export async function migrate(
 ): Promise<string[]> {
   return await withClient(config, Client, async (client) => {
     await client.query('SELECT pg_advisory_lock($1)', [PRISMA_MIGRATE_LOCK]);
-    if (!(await hasTable(client, '_prisma_migrations'))) await client.query(RECORDS); // requires a privilege in any case
+    // CREATE TABLE IF NOT EXISTS requires a privilege even if the table exists
+    if (!(await hasTable(client, '_prisma_migrations'))) await client.query(RECORDS);
     const pending = await findPending(client, dir);
     for (const migration of pending) await apply(client, migration);
     await recordOldest(client, dir);
@@ -43,9 +45,9 @@ export async function migrate(
 }
 
 /**
- * Refuses a database whose schema is not the current one.
- * @param config of a database with the tables of Tapegate
- * @returns no migration: it applies none
+ * Rejects a database that has a pending migration.
+ * @param config of a database with Tapegate's tables
+ * @returns an empty list, because this function applies no migration
  */
 export async function requireCurrent(
   config: pg.ClientConfig,
@@ -65,9 +67,9 @@ async function withClient<T>(
   work: (client: pg.Client) => Promise<T>,
 ): Promise<T> {
   const client = new Client(config);
-  client.on('error', () => {}); // the running query fails
+  client.on('error', () => {}); // the running query reports the error
   await client.connect();
-  return await work(client).finally(() => client.end()); // releases the lock, too
+  return await work(client).finally(() => client.end()); // also releases the lock
 }
 
 async function hasTable(client: pg.Client, name: string): Promise<boolean> {
@@ -119,7 +121,7 @@ async function readRecords(client: pg.Client): Promise<Map<string, string>> {
 async function apply(client: pg.Client, { name, sql, checksum }: Migration): Promise<void> {
   await client.query('BEGIN');
   try {
-    await client.query(sql); // without parameters the text may contain several statements
+    await client.query(sql); // a query without parameters may contain several statements
     await client.query(
       `INSERT INTO "_prisma_migrations" ("id", "checksum", "migration_name", "finished_at", "applied_steps_count")
        VALUES ($1, $2, $3, clock_timestamp(), 1)`,
@@ -148,7 +150,7 @@ async function refuseOlder(client: pg.Client, program: string): Promise<void> {
   );
 }
 
-/** Records compatibility.json for versions that do not have these migrations. */
+/** Copies compatibility.json to the database, for older versions that do not have these migrations. */
 async function recordOldest(client: pg.Client, dir: string): Promise<void> {
   const oldest: Record<string, string> = JSON.parse(await readFile(path.join(dir, 'compatibility.json'), 'utf8'));
   await client.query(

@@ -1,39 +1,42 @@
 /**
- * One statement with its own settings in one round trip: a client that pipelines sends BEGIN, the settings, the
+ * Runs one statement with its own settings in one round trip. A client that pipelines sends BEGIN, the settings, the
  * statement and COMMIT together.
  */
 import type pg from 'pg';
 import { isPrepared, isUseless, prepared } from './prepared.js';
 import { join, raw, type Sql, sql } from './sql.js';
 
-/** Settings of a statement, by their names in PostgreSQL. */
+/** PostgreSQL settings for a statement, by name. */
 type Settings = Readonly<Record<string, string>>;
 
 /**
- * Makes the server's cores share a scan of a large table. A planner that expects to find rows soon would use one core.
+ * Makes PostgreSQL scan a large table in parallel. By default, a planner that expects to find rows soon would use one
+ * core.
  */
 export const PARALLEL: Settings = { parallel_setup_cost: '0', parallel_tuple_cost: '0' };
 
 /**
- * Makes one core read the rows that an index finds. The planner's estimate is poor, and starting other processes takes
+ * Makes one core read the rows that an index finds. The planner may estimate badly, and starting parallel workers takes
  * a hundred times as long as reading ten rows.
  */
 export const SERIAL: Settings = { max_parallel_workers_per_gather: '0' };
 
-/** Plans a prepared statement for all values, regardless of the planner's estimates. */
+/**
+ * Makes PostgreSQL use one generic plan for all values of a prepared statement, regardless of the planner's estimates.
+ */
 const PLANNED_ONCE: Settings = { plan_cache_mode: 'force_generic_plan' };
 
 const BEGIN = raw('BEGIN');
 const COMMIT = raw('COMMIT');
 
-/** Sets them until the end of the transaction. */
+/** Returns a statement that changes settings until the end of the transaction. */
 export function setLocally(settings: Settings): Sql {
   return sql`SELECT ${join(Object.entries(settings).map(([name, value]) => sql`set_config(${name}, ${value}, true)`))}`;
 }
 
 /**
  * Returns the rows of one statement, which may take at most `timeoutMs`.
- * @throws UnavailableError whose cause has the code 57014 if it takes longer
+ * @throws UnavailableError whose cause has the code 57014 if the statement takes longer
  */
 export async function queryWithin<Row extends object>(
   pool: pg.Pool,
@@ -46,7 +49,10 @@ export async function queryWithin<Row extends object>(
   return await queryWith<Row>(pool, prepared(bounds), statement);
 }
 
-/** Returns the rows of one statement. @param settings a statement that changes settings for it */
+/**
+ * Returns the rows of one statement.
+ * @param settings a statement that changes settings until the end of the transaction
+ */
 export async function queryWith<Row extends object>(pool: pg.Pool, settings: Sql, statement: Sql): Promise<Row[]> {
   const client = await pool.connect();
   try {
@@ -54,21 +60,24 @@ export async function queryWith<Row extends object>(pool: pg.Pool, settings: Sql
       try {
         return await sendTogether<Row>(client, [settings, statement]);
       } catch (error) {
-        if (!isUseless(error)) throw error; // nothing was done: prepare it anew
+        if (!isUseless(error)) throw error; // the transaction had no effect, so run it again
       }
     }
   } finally {
-    client.release(); // the pool notices a broken connection
+    client.release(); // the pool detects a broken connection
   }
 }
 
-/** @returns the rows of the last one @throws the first failure: the statements behind it fail only for that reason */
+/**
+ * @returns the rows of the last statement
+ * @throws the first failure, because later statements fail only as a consequence
+ */
 async function sendTogether<Row extends object>(client: pg.ClientBase, statements: readonly Sql[]): Promise<Row[]> {
   const sent = [BEGIN, ...statements, COMMIT].map((each) => client.query<Row>(each));
   const ends = await Promise.allSettled(sent);
   const failed = ends.find((end) => end.status === 'rejected');
   if (failed) {
-    if (failed.reason instanceof Error) Error.captureStackTrace(failed.reason); // the caller's stack
+    if (failed.reason instanceof Error) Error.captureStackTrace(failed.reason); // show the caller's stack
     throw failed.reason;
   }
   const [rows, commit] = (await Promise.all(sent)).slice(-2);

@@ -1,7 +1,8 @@
 /**
- * Planner settings for statements that look rows up by key. PostgreSQL's statistics may be outdated or missing, and are
- * averages: requests contain two files or a million. With them, PostgreSQL reads ten million rows for two. For 200,000
- * files, lookups take 10 to 20 % longer than reading the tables once.
+ * Planner settings for statements that look up rows by key. PostgreSQL's statistics may be outdated or missing, and are
+ * averages, although a request contains between two and a million files. From such statistics, PostgreSQL may choose to
+ * read ten million rows to find two. With these settings, looking up 200,000 files takes 10 to 20 % longer than one
+ * scan of the tables.
  */
 import type pg from 'pg';
 import { queryWith, setLocally } from './pipeline.js';
@@ -12,16 +13,17 @@ import type { Transaction } from './transaction.js';
 const [on, off] = ['on', 'off'];
 
 /**
- * Before version 18 a disabled plan node costs 10^10 if there is no other way, as for a temporary table without an
- * index. At such a cost PostgreSQL compiles the plan, which takes fifty times as long as running it.
+ * Turns off JIT compilation. Before version 18, a disabled plan node costs 10^10 if no other node is possible, as for a
+ * temporary table without an index. At such a cost PostgreSQL compiles the plan, which takes fifty times as long as
+ * running it.
  */
 const uncompiled = { jit: off };
 
 /**
- * For statements that look up rows by key, until `plannedFreely` or the commit, regardless of the row count that PostgreSQL expects.
- * A generic plan avoids planning for each value, which takes several times as long as running. Bitmap scans are off
- * because the trigram index seems cheap for a path before the first ANALYZE; it would scan all pending entries for each
- * path.
+ * Returns a statement that makes PostgreSQL look up rows by key, whatever row count it expects. The settings last until
+ * `plannedFreely` or the commit. A generic plan avoids planning for each value, which takes several times as long as
+ * running the statement. Bitmap scans are off because, before the first ANALYZE, the trigram index seems cheap for a
+ * path. Each lookup would then scan all pending entries of the index.
  */
 export const plannedByKeys = () =>
   prepared(
@@ -37,8 +39,8 @@ export const plannedByKeys = () =>
   );
 
 /**
- * Returns a transaction that looks rows up by key from here on. All its statements are prepared, so their text must not
- * depend on values. Use it instead of `tx`, also to record events.
+ * Returns a transaction that looks up rows by key from here on. All its statements are prepared, so their text must not
+ * depend on values. Callers use the result instead of `tx`, also to record events.
  */
 export function byKeys(tx: Transaction): Transaction {
   tx.send(plannedByKeys());
@@ -49,12 +51,12 @@ export function byKeys(tx: Transaction): Transaction {
   };
 }
 
-/** Returns the rows of one such statement, in one round trip. */
+/** Returns the rows of one statement that looks up rows by key, in one round trip. */
 export async function queryByKeys<Row extends object>(pool: pg.Pool, statement: Sql): Promise<Row[]> {
   return await queryWith<Row>(pool, plannedByKeys(), prepared(statement));
 }
 
-/** From here on, back to PostgreSQL's defaults. */
+/** Returns a statement that restores PostgreSQL's default planner settings. */
 export const plannedFreely = () =>
   prepared(
     setLocally({

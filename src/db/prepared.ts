@@ -1,24 +1,23 @@
 /**
- * Statements that are prepared by name on each connection: PostgreSQL parses the text once, and after some uses plans
- * it once for all values. Only for lookups by key, whose plan is the same for all values. A search is planned for its
- * pattern, and has no name.
- * A plan is kept for seconds only. A plan for a nearly empty table reads all of it until PostgreSQL has new statistics,
- * which may take minutes.
- * A prepared statement ends with its connection. On a live connection it may become invalid: a migration changes the
- * type of a column, or a pooler drops the statement. Then the connection uses new names (line.ts), and the statement or
- * its transaction is run again.
+ * Prepares statements by name on each connection. PostgreSQL parses the text once, and after some uses makes one plan
+ * for all values. Only lookups by key are prepared, because one plan suits all their values. A search needs a plan for
+ * its pattern, so it has no name. A connection keeps a plan for only ten seconds. A plan made for a nearly empty table
+ * scans the whole table until PostgreSQL has new statistics, which may take minutes. A prepared statement ends with its
+ * connection. On a live connection a prepared statement may become invalid: a migration changes the type of a column,
+ * or a pooler drops the statement. Then the connection uses new names (line.ts), and the statement or its transaction
+ * is run again.
  */
 import { createHash } from 'node:crypto';
 import pg from 'pg';
 import { codeOf } from '../core/errors.js';
 import { type Sql, Statement } from './sql.js';
 
-/** Texts contain no values, so there are few. */
+/** Maximum number of names. Statement texts contain no values, so there are few different texts. */
 const MAX_NAMES = 500;
 
 const names = new Map<string, string>();
 
-/** Names the statement and returns it. As a part of another statement it has no name. */
+/** Gives a statement its name and returns it. The name has no effect if the statement becomes a part of another one. */
 export function prepared(statement: Sql): Sql {
   if (statement instanceof Statement) statement.name = nameOf(statement.text);
   return statement;
@@ -27,7 +26,7 @@ export function prepared(statement: Sql): Sql {
 function nameOf(text: string): string | undefined {
   const known = names.get(text);
   if (known !== undefined || names.size >= MAX_NAMES) return known;
-  // a hash of the text, so that several versions of Tapegate mean the same statement on a shared connection
+  // derive the name from the text, so that two versions of Tapegate mean the same statement on a shared connection
   const name = `tapegate_${createHash('sha256').update(text).digest('hex').slice(0, 24)}`;
   names.set(text, name);
   return name;
@@ -41,8 +40,9 @@ const NOT_SUPPORTED = '0A000';
 const NOT_THERE = '26000';
 
 /**
- * Whether a statement failed because its preparation has become invalid. It has done nothing then, and its transaction
- * may be run again. (The code 0A000 is not specific, and texts depend on the language: hence the routine.)
+ * Whether a statement failed because its prepared form became invalid. Such a statement had no effect, so its
+ * transaction may be run again. The code 0A000 is not specific, and messages depend on the language, so the routine
+ * decides.
  */
 export function isUseless(error: unknown): boolean {
   if (!(error instanceof pg.DatabaseError)) return false;

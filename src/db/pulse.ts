@@ -1,7 +1,8 @@
 /**
- * Checks on its own connection whether the database answers, and reads its clock. If it does not answer, logs the loss
- * once, cuts all connections, and logs the recovery. Of several servers, finds the one that takes writes. The same
- * connection listens for notifications, so that an idle process needs no other one for them.
+ * Checks on a separate connection whether the database answers, and reads the database's clock. If the database does
+ * not answer, logs the loss once, cuts all connections, and logs the recovery. If there are several servers, finds the
+ * one that accepts writes. The same connection listens for notifications, so that an idle process needs no second
+ * connection.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
@@ -16,7 +17,7 @@ interface PulseOptions {
   line: Line;
   clock: DatabaseClock;
   log: FailureLog;
-  /** The database counts as lost after this silence; must be shorter than a lease. */
+  /** Time without an answer after which the database counts as lost; must be shorter than a lease. */
   lostMs?: number;
 }
 
@@ -24,32 +25,32 @@ const LOST_MS = 10_000;
 const BEAT_MS = 2000;
 const FIRST_BEATS = 3;
 const SEARCH_MS = 500;
-/** Of several servers, one that does not answer in this time is skipped. */
+/** Time limit for the answer of one server when there are several. */
 const HOST_MS = 3000;
-/** Number of steps in which silence is measured. */
+/** Number of steps in which the time without an answer is measured. */
 const STEPS = 10;
 
 const TOO_MANY_CONNECTIONS = '53300';
 const LISTEN = sql`SET application_name = 'tapegate events'; LISTEN tapegate`;
 
 interface Listener {
-  /** Called whenever a connection begins to listen: notifications may have been missed. */
+  /** Called whenever a connection begins to listen, because notifications may have been missed before. */
   onBegin(): void;
   onNotification(payload: string | undefined): void;
   onEnd(): void;
 }
 
 export class Pulse {
-  /** Called after each answer. Its failures are its own, and it delays no check. */
+  /** Called after each answer. A failure or delay of this callback does not affect the checks. */
   onBeat: () => Promise<void> = async () => {};
   private readonly options: PulseOptions;
   private readonly lostMs: number;
   private client: pg.Client | undefined;
   private readonly listeners = new Set<Listener>();
-  /** The connection that listens. */
+  /** The connection that listens for notifications. */
   private listening: pg.Client | undefined;
   private lostAt: number | undefined;
-  /** Steps of silence since the last answer. */
+  /** Number of steps without an answer since the last answer. */
   private silence = 0;
   private isClosed = false;
   private wake = () => {};
@@ -60,24 +61,30 @@ export class Pulse {
     this.lostMs = options.lostMs ?? LOST_MS;
   }
 
-  /** Checks for the first time, and then periodically. @throws the reason why the database does not answer */
+  /**
+   * Checks the database now, and then periodically.
+   * @throws the reason why the database does not answer
+   */
   async start(): Promise<void> {
     // the fastest answer gives the most exact time
     for (let n = 0; n < FIRST_BEATS; n++) await this.beat();
     this.follow();
   }
 
-  /** Does the same for a server that may not be up yet. */
+  /** Starts the periodic checks, even if the server does not answer yet. */
   follow(): void {
-    // a connection may be opened while this is closed
+    // drop at the end: `run` may open a connection after `close` was called
     this.running = this.run().finally(() => this.drop());
   }
 
-  /** Listens for notifications of `tapegate`, on this connection and on each later one. @returns a function that ends it */
+  /**
+   * Listens for notifications on the channel `tapegate`, on this connection and on each later one.
+   * @returns a function that stops listening
+   */
   async listen(listener: Listener): Promise<() => void> {
     this.listeners.add(listener);
     if (this.listening && this.listening === this.client) listener.onBegin();
-    else await this.beginListening().catch(() => {}); // the connection broke: the next one listens
+    else await this.beginListening().catch(() => {}); // if the connection broke, the next one listens
     return () => this.listeners.delete(listener);
   }
 
@@ -99,14 +106,14 @@ export class Pulse {
         await this.beat();
         hadClient = true;
         this.find();
-        await this.beginListening(); // on a new connection, after the others may be opened again
+        await this.beginListening(); // listens on a new connection only after `find` has allowed the other connections
         void this.onBeat();
         await this.rest(BEAT_MS);
       } catch (error) {
         if (this.isClosed) return;
         const wasSilent = this.silence >= STEPS;
         this.drop();
-        // a single connection may break while the server is fine
+        // a single connection may break while the server works
         if (hadClient && !wasSilent) continue;
         if (!causesOf(error).some(isThere)) this.lose(error);
         await this.rest(SEARCH_MS);
@@ -127,7 +134,10 @@ export class Pulse {
     this.options.clock.set(Number(rows[0]?.micros), { from, until: performance.now() });
   }
 
-  /** A server may refuse, such as a standby: the connection stays for the check, and asks again after the next answer. */
+  /**
+   * Listens for notifications on the current connection. If the server refuses, as a standby does, the connection keeps
+   * checking, and tries to listen again after the next answer.
+   */
   private async beginListening(): Promise<void> {
     const { client, listeners } = this;
     if (!client || listeners.size === 0 || this.listening === client) return;
@@ -147,7 +157,7 @@ export class Pulse {
         this.listening = undefined;
         return;
       }
-      destroy(client); // its place is taken by one that listens
+      destroy(client); // the next check opens a connection that listens
       throw error;
     }
     for (const each of listeners) each.onBegin();
@@ -159,7 +169,7 @@ export class Pulse {
     client.on('end', () => {
       if (this.client !== client) return;
       this.client = undefined;
-      this.wake(); // checks at once whether the server is still there
+      this.wake(); // checks at once whether the server still answers
     });
     return client;
   }
@@ -179,7 +189,10 @@ export class Pulse {
     }
   }
 
-  /** Finds the server that takes writes now. If it has changed, cuts all connections, so that they reconnect there. */
+  /**
+   * Finds the server that accepts writes now. If this server has changed, cuts all connections, so that they reconnect
+   * to the new one.
+   */
   private async search(): Promise<pg.Client> {
     const { hosts, line, log } = this.options;
     const { host, client } = await this.within(findWritable(hosts, Math.min(HOST_MS, this.lostMs / 2)));
@@ -190,7 +203,10 @@ export class Pulse {
     return client;
   }
 
-  /** Rejects after `lostMs` of silence, counted in steps: time in which this process itself stalled does not count. */
+  /**
+   * Rejects if no answer arrives within `lostMs`. The time is counted in steps, so that time during which this process
+   * itself stalled does not count.
+   */
   private async within<T>(answer: Promise<T>): Promise<T> {
     this.silence = 0;
     let timer: NodeJS.Timeout | undefined;
@@ -236,11 +252,11 @@ export class Pulse {
     if (this.isClosed) return;
     const woken = new AbortController();
     this.wake = () => woken.abort();
-    await sleep(ms, undefined, { signal: woken.signal, ref: false }).catch(() => {}); // `wake` aborts
+    await sleep(ms, undefined, { signal: woken.signal, ref: false }).catch(() => {}); // ignore the rejection by `wake`
   }
 }
 
-/** Whether the server refused a statement, and the connection lives on: it does not while the server shuts down. */
+/** Whether the server refused only a statement, so that the connection survives. During a shutdown, connections end. */
 function isRefusal(error: unknown): boolean {
   return error instanceof pg.DatabaseError && !error.code?.startsWith('57P');
 }
@@ -250,20 +266,22 @@ function causesOf(error: unknown): unknown[] {
 }
 
 /**
- * A server without a free connection is up, and so is one that this process cannot reach for lack of its own resources.
+ * Whether the error shows that the server is up. The server may have no free connection, or this process may lack
+ * resources to reach it.
  */
 function isThere(error: unknown): boolean {
   return codeOf(error) === TOO_MANY_CONNECTIONS || isExhausted(error);
 }
 
-/** The search waits this long for other servers after one says that it takes writes. */
+/** Time for which the search waits for other servers after one server reports that it accepts writes. */
 const GRACE_MS = 500;
 
 /**
- * Connects to the server that takes writes. It queries all at once, so that a silent one does not delay the others.
+ * Connects to the server that accepts writes. Queries all servers at once, so that a silent server does not delay the
+ * search.
  * @param patienceMs limits the wait for all answers
- * @throws AggregateError with the problem of each server; Error if two take writes: one was cut off, and writes to it
- * are lost
+ * @throws AggregateError with the problem of each server
+ * @throws Error if two servers accept writes, because writes to an isolated server would be lost
  */
 async function findWritable(
   hosts: DatabaseHosts,
@@ -275,7 +293,7 @@ async function findWritable(
   };
   const attempts = hosts.all.map(async (host) => {
     const client = new SocketClient({ ...host, connectionTimeoutMillis: 0 });
-    client.on('error', () => {}); // 'end' follows
+    client.on('error', () => {}); // the client emits 'end' next
     silent.add(client);
     try {
       await refuseStandby(client);
@@ -310,7 +328,7 @@ async function refuseStandby(client: pg.Client): Promise<void> {
   if (rows[0]?.isStandby) throw new Error('is a standby, and accepts no writes');
 }
 
-/** Adds the server's name to an error, and keeps its code. */
+/** Adds the server's name to an error, and keeps the error's code. */
 function errorOfHost(host: pg.ClientConfig, error: unknown): Error {
   const code = codeOf(error);
   const named = new Error(`${hostName(host)}: ${messageOf(error)}`, { cause: error });

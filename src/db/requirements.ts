@@ -1,4 +1,6 @@
-/** Requirements for a database that the site has created, with the statement that fulfils each. */
+/**
+ * Checks a database that the site has created. Each failed requirement is reported with the statement that meets it.
+ */
 import pg from 'pg';
 import { sql } from './sql.js';
 
@@ -9,9 +11,9 @@ interface Facts {
   role: string;
   encoding: string;
   hasTables: boolean;
-  /** The schemas of tables of Tapegate, if none are in `public`. */
+  /** Schema that contains Tapegate's tables, if `public` does not contain them. */
   otherSchema: string | null;
-  /** The schema of the extension, if it exists. */
+  /** Schema of the extension `pg_trgm`, if the extension exists. */
   trigramSchema: string | null;
   mayUse: boolean | null;
   mayCreate: boolean | null;

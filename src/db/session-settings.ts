@@ -1,7 +1,7 @@
 /**
- * The settings of each connection. A site can change PostgreSQL's defaults for a server, a database or a role
- * (`ALTER ROLE … SET`). So each connection sets everything that its statements rely on, before its first one.
- * They are set by a statement, because a pooler accepts only few settings when a connection starts.
+ * Sets the session settings of each connection. A site can change PostgreSQL's defaults for a server, a database or a
+ * role (`ALTER ROLE … SET`). So each connection sets everything that its statements rely on, before its first
+ * statement. A statement sets them, because a pooler accepts only a few settings when a connection starts.
  */
 import pg from 'pg';
 import { parse } from 'pg-connection-string';
@@ -12,7 +12,7 @@ export interface SessionSetting {
   name: string;
   value: string;
   why: string;
-  /** Sets it only in place of this value. */
+  /** Value to replace. If given, the setting is changed only if it has this value. */
   replaces?: string;
 }
 
@@ -22,13 +22,13 @@ const settings = (why: string, values: Readonly<Record<string, string>>): Sessio
 const all = (value: string, names: string): Record<string, string> =>
   Object.fromEntries(names.split(' ').map((name) => [name, value]));
 
-/** Options of the site, in DATABASE_URL or PGOPTIONS, take precedence. */
+/** Default settings. The site's options in DATABASE_URL or PGOPTIONS take precedence. */
 export const defaultSettings: readonly SessionSetting[] = settings(
   'A bitmap of the matches in ten million files fits. With the default of 4 MB, PostgreSQL compares every path on the pages with a match: 55 s instead of 2 s. Only statements that need it take it.',
   { work_mem: '64MB' },
 );
 
-/** They apply in every session, regardless of settings of the site. A setting that the server does not know is skipped. */
+/** Settings that apply in every session, whatever the site sets. A setting that the server does not know is skipped. */
 export const requiredSettings: readonly SessionSetting[] = [
   ...settings('Locks, not retries, order concurrent writes. Statements must see what was committed before them.', {
     default_transaction_isolation: 'read committed',
@@ -97,12 +97,12 @@ export const requiredSettings: readonly SessionSetting[] = [
   },
 ];
 
-/** Settings of single connections, which the code passes as pg does. */
+/** Settings of single connections, which the code passes in the way of pg. */
 const OF_CONNECTION = ['statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout'] as const;
 
 /**
- * Returns the configuration of a connection without its settings, and the statement that sets them.
- * @param config as for `pg.Client`: `statement_timeout` and similar settings count as required ones
+ * Returns the configuration of a connection without its settings, and the statement that applies these settings.
+ * @param config as for `pg.Client`: `statement_timeout` and similar settings count as required settings
  */
 export function withSettings(config: pg.ClientConfig = {}): {
   config: pg.ClientConfig;
@@ -111,7 +111,7 @@ export function withSettings(config: pg.ClientConfig = {}): {
 } {
   const { connectionString, ...given } = config;
   const encryption = connectionString ? readEncryption(connectionString) : undefined;
-  // as pg parses the URL, which may contain options
+  // pg parses the URL, because the URL may contain options
   const parsed: pg.ClientConfig = encryption ? { ...given, ...(parse(encryption.url) as object) } : given;
   const { settings: ofSite, rest } = parseOptions(parsed.options ?? environment.PGOPTIONS ?? '');
   const ofConnection = OF_CONNECTION.flatMap((name) =>
@@ -131,8 +131,8 @@ export function readUrlSettings(url: string): SessionSetting[] {
 }
 
 /**
- * Reads options as libpq's: `-c name=value`, `-cname=value` and `--name=value`.
- * @returns other options as `rest`, which only the server can read
+ * Reads options in libpq's forms: `-c name=value`, `-cname=value` and `--name=value`.
+ * @returns the settings, and as `rest` the options that only the server can read
  */
 function parseOptions(options: string): { settings: SessionSetting[]; rest: string } {
   const found: SessionSetting[] = [];
@@ -145,8 +145,9 @@ function parseOptions(options: string): { settings: SessionSetting[]; rest: stri
 }
 
 /**
- * One message, which PostgreSQL runs as one transaction, regardless of the defaults. A standby would refuse a SELECT in a transaction of the level
- * `serializable`, and a `search_path` could replace functions.
+ * Returns one message, which PostgreSQL runs as one transaction. The message works with any defaults. In a transaction
+ * of level `serializable`, a standby would refuse the SELECT. The schema names keep a `search_path` from replacing
+ * functions.
  */
 function statementOf(list: readonly SessionSetting[]): string {
   const rows = list.map(({ name, value, replaces }) => {

@@ -1,6 +1,6 @@
 /**
- * Detects a pooler that keeps a server connection for a transaction or a statement only. Tapegate requires sessions:
- * LISTEN, advisory locks, prepared statements and settings belong to one.
+ * Detects a pooler that assigns a server connection only for a transaction or a statement. Tapegate requires sessions,
+ * because LISTEN, advisory locks, prepared statements and settings belong to a session.
  */
 import type pg from 'pg';
 import { messageOf } from '../core/errors.js';
@@ -9,13 +9,13 @@ import { BareClient, connect } from './line.js';
 const NO_SESSIONS =
   'a pooler between Tapegate and the database shares connections between sessions (transaction or statement mode): set pool_mode=session for this database and user in PgBouncer, or name the server itself in the URL';
 
-/** A pooler that has no free connection waits for longer. */
+/** Time limit for an answer. A pooler without a free connection lets a client wait longer. */
 const ANSWER_MS = 10_000;
 
 /**
- * Compares the server process of an idle client with the processes of two clients that each have an open transaction. A pooler in
- * transaction mode gives the server connection of the idle client to another client, or moves the idle client.
- * Changes nothing and leaves no state on a shared connection.
+ * Compares the server process of an idle client with the server processes of two clients that each have an open
+ * transaction. A pooler in transaction mode gives the idle client's server connection to another client, or moves the
+ * idle client. Changes nothing and leaves no state on a shared connection.
  * @throws Error unless each session has a server connection for itself
  */
 export async function requireSessions(config: pg.ClientConfig): Promise<void> {
@@ -36,11 +36,12 @@ export async function requireSessions(config: pg.ClientConfig): Promise<void> {
       if (isShared) throw new Error(NO_SESSIONS);
     }
   } catch (error) {
-    // PgBouncer's error for BEGIN in statement mode
+    // PgBouncer reports this error for BEGIN in statement mode
     if (/statement pooling/.test(messageOf(error))) throw new Error(NO_SESSIONS, { cause: error });
     throw error;
   } finally {
-    await Promise.all(clients.map((client) => client.end().catch(() => {}))); // the pooler may have closed it
+    // the pooler may have closed the connection
+    await Promise.all(clients.map((client) => client.end().catch(() => {})));
   }
 }
 

@@ -1,7 +1,7 @@
 /**
- * Lists from one snapshot, page by page: memory holds one page, however long the list is.
- * A list runs at its reader's pace and occupies a connection for as long, hours for a long one. So long lists have
- * their own connections. A short list that is found quickly is read whole before its reader gets the first row.
+ * Reads lists from one snapshot, page by page: memory contains one page, however long the list is. A list is read at
+ * its reader's pace and occupies a connection until the end, which may take hours. So long lists have a connection pool
+ * of their own. A short list that is found quickly is read completely before the reader gets the first row.
  */
 import type pg from 'pg';
 import { checkWanted, codeOf, UnavailableError } from '../core/errors.js';
@@ -11,26 +11,27 @@ import type { LongRead } from './long-reads.js';
 import { PARALLEL, queryWithin, SERIAL } from './pipeline.js';
 import { raw, type Sql, sql } from './sql.js';
 
-/** A list of at most this many rows is read whole first; a longer one is read in pages of this size. */
+/** Number of rows in a page. A list with at most this many rows counts as short and is read at once. */
 export const PAGE = 2000;
 const FETCH = raw(`FETCH ${PAGE} FROM list`);
-/** A list that takes longer counts as long, and gives up its connection of the main pool. */
+/** Time limit for a short list. A list that takes longer counts as long, and leaves the main pool. */
 const SHORT_MS = 1000;
-/** Two cores scan some hundred thousand paths in this time. */
+/** Time limit for a scan. Two cores scan some hundred thousand paths in this time. */
 const SCAN_MS = 200;
 const STATEMENT_TIMED_OUT = '57014';
 
 export interface Snapshot {
   query<Row extends object>(statement: Sql): Promise<Row[]>;
-  /** Yields pages of up to 2,000 rows. One stream at a time. */
+  /** Yields pages of up to 2,000 rows. Only one stream may be open at a time. */
   stream<Row extends object>(statement: Sql): AsyncGenerator<Row[]>;
   /**
-   * Yields the rows of a query with one text column (copy.ts). Must be the last read, from a pool without pipelining.
+   * Yields the rows of a query with one text column (copy.ts). This must be the last read of the snapshot, and the pool
+   * must not pipeline.
    */
   copy(statement: Sql): AsyncGenerator<Buffer>;
 }
 
-/** Runs `work` in one read-only snapshot. */
+/** Runs `work` in one read-only transaction with a single snapshot. */
 export async function withSnapshot<T>(pool: pg.Pool, work: (snapshot: Snapshot) => Promise<T>): Promise<T> {
   const client = await pool.connect();
   const query = async <Row extends object>(statement: Sql) => (await client.query<Row>(statement)).rows;
@@ -49,8 +50,8 @@ export async function withSnapshot<T>(pool: pg.Pool, work: (snapshot: Snapshot) 
         await query(sql`CLOSE list`);
       },
       copy: async function* copy(statement: Sql) {
-        await query(UNBOUNDED); // it takes as long as its reader
-        isLost = true; // until the end: only closing the connection ends a COPY
+        await query(UNBOUNDED); // the COPY takes as long as its reader
+        isLost = true; // until the COPY is complete, only closing the connection ends it
         yield* copyRows(client, statement, pool.options.statement_timeout || undefined);
         isLost = false;
       },
@@ -71,15 +72,15 @@ const declare = (statement: Sql) => sql`DECLARE list NO SCROLL CURSOR FOR ${stat
 
 export interface Asker {
   db: Database;
-  /** Rate-limit key; undefined for the program itself. */
+  /** Rate-limit key; undefined for Tapegate itself. */
   share?: string | undefined;
-  /** Aborts when no client waits for the answer. */
+  /** Aborts when no client waits for the answer any more. */
   reader?: AbortSignal | undefined;
 }
 
-/** A list in pages, read at the reader's own pace. */
+/** Pages of a list, which the reader takes at its own pace. */
 export interface Paced<Page> extends AsyncIterable<Page> {
-  /** Aborts when the reader is too slow while others wait. */
+  /** Aborts when the reader is too slow while other readers wait. */
   signal?: AbortSignal;
   /** Records bytes that the reader has taken. */
   took?(bytes: number): void;
@@ -118,16 +119,16 @@ export function atPace<Page>(pages: AsyncIterable<Page>, { pace, signal }: LongR
   return { [Symbol.asyncIterator]: read, signal, took: (bytes) => pace.took(bytes) };
 }
 
-/** Returns all rows of a short list that is found quickly, otherwise undefined. */
+/** Returns all rows of a short list that is found quickly; undefined for any other list. */
 async function readShort<Row extends object>(asker: Asker, list: Sql): Promise<Row[] | undefined> {
   const rows = await askSoon<Row>(asker, sql`${list} LIMIT ${PAGE + 1}`);
   return rows && rows.length <= PAGE ? rows : undefined;
 }
 
 /**
- * Returns the rows that a statement finds within a second; undefined if it takes longer.
- * @param by `scan` reads each row of a large table, and gets 200 ms, since a later retry repeats the scan; an `index`
- * is read by one core
+ * Returns the rows that a statement finds within a second; undefined if the statement takes longer.
+ * @param by `scan` for a statement that reads every row of a large table; it gets only 200 ms, because the caller
+ * repeats the scan later. An `index` is read by one core.
  */
 export async function askSoon<Row extends object>(
   { db, share, reader }: Asker,
@@ -150,9 +151,9 @@ export async function askSoon<Row extends object>(
 const isLate = (error: unknown) => error instanceof UnavailableError && codeOf(error.cause) === STATEMENT_TIMED_OUT;
 
 /**
- * Returns the rows of a statement that may take long, such as a search by a pattern. It runs on the shared connections
- * for a second, and after that on the connections of long lists.
- * @param reader aborts when no client waits for the answer; this cancels the statement
+ * Returns the rows of a statement that may take long, such as a search by a pattern. The statement runs in the main
+ * pool for a second. If that is too short, it runs again in the pool of long lists.
+ * @param reader aborts when no client waits for the answer any more; this cancels the statement
  * @throws UnavailableError if the limiter of lists has no free slot for the caller, or `reader` aborts
  */
 export async function askAtLength<Row extends object>(
@@ -174,7 +175,7 @@ export async function askAtLength<Row extends object>(
   }
 }
 
-/** Cancels the statement when the reader leaves; it would run on otherwise. */
+/** Cancels the statement when the reader leaves, because PostgreSQL would otherwise continue it. */
 async function cancelWith<Row extends object>(
   db: Database,
   query: Snapshot['query'],
@@ -192,7 +193,7 @@ async function cancelWith<Row extends object>(
     return await query<Row>(statement);
   } finally {
     reader?.removeEventListener('abort', cancel);
-    await cancelled; // it would hit the next user of the connection
+    await cancelled; // a late cancellation would hit the next user of the connection
   }
 }
 

@@ -1,9 +1,9 @@
 /**
- * SQL is a value: text with its values, composed of fragments that are values too. Functions pass no SQL strings, and
- * count no `$1`.
- * Prisma reads the fields that GraphQL selects, of rows whose ids are known. It also creates or changes a single row
- * without races (a quota, a disk, a medium). All else is SQL: sets, locks, counts, lists, fast paths. The filter of a
- * list is one fragment, which its count, its pages and its stream share.
+ * Represents SQL as a value: a text with its values, composed of smaller fragments. Functions pass no SQL strings, and
+ * count no `$1`. Prisma reads the fields that GraphQL selects, from rows whose ids are known. Prisma also creates or
+ * changes a single row (a quota, a disk, a volume) if no other transaction can interfere. Everything else is SQL: sets,
+ * locks, counts, lists, fast paths. The filter of a list is one fragment, which the list's count, pages and stream
+ * share.
  */
 import { Prisma } from '../generated/prisma/client.js';
 
@@ -26,7 +26,7 @@ export function sql(strings: readonly string[], ...values: readonly unknown[]): 
   return new Statement(strings, values as Values);
 }
 
-/** For names from a closed list only. */
+/** Inserts a text into SQL without quoting, for names from a closed list only. */
 export function raw(text: string): Sql {
   return new Statement([text], []);
 }
@@ -38,7 +38,7 @@ export function join(values: readonly unknown[], separator = ','): Sql {
   return new Statement(['', ...Array<string>(values.length - 1).fill(separator), ''], values as Values);
 }
 
-/** Joins the conditions by AND; true if there are none. */
+/** Joins the conditions by AND; returns `true` if there are no conditions. */
 export function allOf(conditions: readonly Sql[]): Sql {
   return conditions.length === 0 ? sql`true` : join(conditions, ' AND ');
 }

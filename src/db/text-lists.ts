@@ -1,6 +1,6 @@
 /**
- * Lists whose text the database makes, from one snapshot: no row becomes an object of this process. Memory holds two
- * pages, however long the list is. A short list takes one statement, with its count.
+ * Reads lists whose text the database makes, from one snapshot. No row becomes an object of this process, and memory
+ * contains two pages, however long the list is. One statement returns a short list and its count.
  */
 import { PARALLEL, setLocally } from './pipeline.js';
 import { prepared } from './prepared.js';
@@ -10,25 +10,25 @@ import { empty, raw, type Sql, sql } from './sql.js';
 interface TextList {
   /** `table f WHERE condition` */
   rows: Sql;
-  /** The columns of `f` that `item` and `order` need. */
+  /** Columns of `f` that `item` and `order` use. */
   columns: Sql;
-  /** An expression: the JSON of a row, not null and without control characters. */
+  /** Expression for the JSON of a row; the JSON must not be null or contain control characters. */
   item: Sql;
   order: Sql;
   /**
-   * The same rows without access checks, if `isFree` says that the caller may see all; no rows otherwise. Faster, since
-   * no row is checked.
+   * Faster variant without access checks. It returns the same rows if `isFree` says that the caller may see all rows,
+   * and no rows otherwise.
    */
   free?: { rows: Sql; isFree: Sql };
-  /** The statement scans the whole table if few rows match. */
+  /** Whether the statement scans the whole table if few rows match. */
   isScan?: boolean;
-  /** One plan suits all values. */
+  /** Whether one plan suits all values. */
   isPlannedOnce?: boolean;
-  /** For slow searches: reads the rows again by keys, which are integers, when they are sent. */
+  /** For slow searches: reads the rows a second time, by integer keys, when they are sent. */
   again?: { key: Sql; rows: (keys: Sql) => Sql };
 }
 
-/** UTF-8 texts of rows, separated by commas. A part may end in the middle of a text. */
+/** Texts of rows in UTF-8, separated by commas. A buffer may end in the middle of a text. */
 export type TextPages = Paced<Buffer[]>;
 
 /**
@@ -57,11 +57,11 @@ export async function readTextList<T>(
   }
 }
 
-/** Up to this many keys are kept in memory, ten bytes each. */
+/** Maximum number of keys that are kept in memory, at ten bytes each. */
 const KEPT = raw('200000');
 const ONE_MORE_THAN_KEPT = raw('200001');
 
-/** @returns the count, and the list to read: by its keys, unless there are too many to keep */
+/** @returns the count, and the list to read: by its keys, unless there are too many keys to keep */
 async function findLong(list: TextList, query: Snapshot['query']): Promise<{ count: bigint; found: TextList }> {
   const { rows, again } = list;
   if (again) {
@@ -79,7 +79,7 @@ async function findLong(list: TextList, query: Snapshot['query']): Promise<{ cou
 
 interface Short {
   count: bigint;
-  /** Null if there are no rows, or more than a page. */
+  /** Null if the list has no rows, or more rows than a page. */
   text: string | null;
 }
 
@@ -99,13 +99,13 @@ async function askShort(asker: Asker, list: TextList): Promise<Short[] | undefin
 const MOST = raw(String(PAGE));
 const ONE_MORE = raw(String(PAGE + 1));
 
-/** Limits the rows before their order: an ordered index scan would take long if few rows match. */
+/** Limits the rows before sorting them, because an ordered index scan would take long if few rows match. */
 function shortOf({ rows, columns, item, order }: TextList, more = empty): Sql {
   return sql`SELECT count(*) AS count, CASE WHEN count(*) <= ${MOST} THEN string_agg(${item}, ',' ORDER BY ${order}) END AS text${more}
     FROM (SELECT ${columns} FROM ${rows} LIMIT ${ONE_MORE}) f`;
 }
 
-/** Orders before it makes the texts, which are longer than their columns. */
+/** Sorts the rows before making the texts, because a text is longer than the columns that it is made of. */
 function longOf({ rows, columns, item, order }: TextList): Sql {
   return sql`SELECT ${item} FROM (SELECT ${columns} FROM ${rows} ORDER BY ${order} OFFSET 0) f`;
 }
@@ -124,7 +124,7 @@ const COMMA = ','.charCodeAt(0);
 const LINE_FEED = '\n'.charCodeAt(0);
 const SEPARATOR = Buffer.from(',');
 
-/** Replaces each line feed but the last by a comma. */
+/** Replaces each line feed except the last one by a comma. */
 async function* withCommas(chunks: AsyncIterable<Buffer>): AsyncGenerator<Buffer[]> {
   let isBetween = false;
   for await (const chunk of chunks) {

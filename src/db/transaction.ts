@@ -1,7 +1,7 @@
 /**
- * Transactions in plain SQL; lock-order.ts has the order of their locks.
- * A transaction is run again after a deadlock, after a refused `NOWAIT` lock, or if a prepared statement has become
- * invalid (prepared.ts). So the callback must have no effect outside the transaction.
+ * Runs transactions in plain SQL; lock-order.ts defines the order of locks. A transaction is run again after a
+ * deadlock, after a refused `NOWAIT` lock, or if a prepared statement has become invalid (prepared.ts). So the callback
+ * must have no effect outside the transaction.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
@@ -12,28 +12,31 @@ import { raw, type Sql, sql } from './sql.js';
 export interface Transaction {
   query<Row extends object = object>(statement: Sql): Promise<Row[]>;
   /**
-   * Sends a statement without waiting for its answer. If it fails, the next statement or the commit fails with its
-   * error.
+   * Sends a statement without waiting for the answer. If the statement fails, the next statement or the commit fails
+   * with the same error.
    */
   send(statement: Sql): void;
-  /** Runs once, just before the commit. A second call with the same key is ignored. */
+  /** Runs `work` once, just before the commit. A second call with the same key is ignored. */
   beforeCommit(key: string, work: () => Promise<void>): void;
-  /** Runs after the commit of the run that succeeds. Must not throw. */
+  /** Runs `callback` after the commit of the successful attempt. The callback must not throw. */
   afterCommit(callback: () => void): void;
 }
 
-/** One run of a transaction; a retry is a new run. */
+/** One attempt to run a transaction; a retry is a new run. */
 export interface TransactionRun {
   name: string;
 }
 
-/** Observes transactions, to watch the locks that they take. */
+/** Observes transactions and the locks that they take. */
 interface TransactionObserver {
   /** Called before the first statement. An observer that is added later sees only the remaining statements of a run. */
   onBegin(run: TransactionRun): void;
-  /** Whether `onStatement` calls `ask`. Statements then run one at a time instead of sharing round trips. */
+  /** Whether `onStatement` calls `ask`. If so, statements run one at a time instead of sharing round trips. */
   asks?: boolean;
-  /** Called after each statement. @param ask runs another one in the same transaction */
+  /**
+   * Called after each statement.
+   * @param ask runs another statement in the same transaction
+   */
   onStatement(run: TransactionRun, statement: Sql, ask: Transaction['query']): void | Promise<void>;
 }
 
@@ -41,15 +44,19 @@ const observers = new Set<TransactionObserver>();
 
 const isAsked = () => [...observers].some(({ asks }) => asks);
 
-/** For tests and for tracing a deadlock. @returns a function that removes the observer */
+/**
+ * Adds an observer, for tests and for tracing a deadlock.
+ * @returns a function that removes the observer
+ */
 export function observeTransactions(observer: TransactionObserver): () => void {
   observers.add(observer);
   return () => observers.delete(observer);
 }
 
 /**
- * Transactions that may handle ten million files. Each statement may take an hour; other transactions have the
- * connection's limit for a statement. Waits for locks keep that limit. (An import's connection has no limit.)
+ * Transactions that may handle ten million files. Each of their statements may take an hour. In other transactions, the
+ * connection's time limit for a statement applies. Waits for locks always keep that limit. (An import's connection has
+ * no limit.)
  */
 const longTransactions: ReadonlySet<string> = new Set([
   'createRequest',
@@ -70,7 +77,7 @@ const longTransactions: ReadonlySet<string> = new Set([
 const BEGIN = raw('BEGIN');
 const COMMIT = raw('COMMIT');
 const ROLLBACK = raw('ROLLBACK');
-/** The statement limit of the connection becomes the limit of waits for locks. */
+/** Makes the connection's statement limit the limit for waits for locks, and sets the statement limit to one hour. */
 const lengthen = () =>
   prepared(
     sql`SELECT set_config('lock_timeout', current_setting('statement_timeout'), true), set_config('statement_timeout', '1h', true)`,
@@ -105,7 +112,7 @@ export async function transaction<T>(pool: pg.Pool, name: string, work: (tx: Tra
   }
 }
 
-/** Does the same on the caller's connection. */
+/** Runs `work` in one transaction on the caller's connection; otherwise like `transaction`. */
 export async function runTransaction<T>(
   client: pg.PoolClient,
   name: string,
@@ -118,7 +125,7 @@ export async function runTransaction<T>(
       const code = codeOf(error);
       if (code !== DEADLOCK && code !== LOCK_NOT_AVAILABLE && !isUseless(error)) throw error;
       if (attempt === MAX_ATTEMPTS) throw new UnavailableError('busy', 'conflict with a concurrent transaction', error);
-      // the holder of the lock is about to commit
+      // pause, because the transaction that has the lock is about to commit
       if (code === LOCK_NOT_AVAILABLE) await sleep(PAUSE_MS * attempt * Math.random());
     }
   }
@@ -148,22 +155,25 @@ async function runOnce<T>(client: pg.PoolClient, name: string, work: (tx: Transa
   }
 }
 
-/** Only a SELECT is sent before BEGIN has been answered: without its transaction it changes nothing. */
+/**
+ * Whether a statement is a SELECT. Only a SELECT is sent before BEGIN is answered, because it changes nothing even if
+ * BEGIN fails.
+ */
 const isSelect = ({ text }: Sql) => /^\s*SELECT\b/i.test(text);
 
 /**
- * The statements of one transaction on its connection. If the client pipelines, each is sent at once and the server
- * runs them in order. After a failure the server rejects all others, and a COMMIT behind it rolls back.
+ * The statements of one transaction on its connection. If the client pipelines, each statement is sent at once, and the
+ * server runs them in order. After a failure, the server rejects all later statements, and COMMIT rolls back.
  */
 class TransactionSession {
   private readonly client: pg.PoolClient;
   private readonly run: TransactionRun;
   private state: 'idle' | 'beginning' | 'open' = 'idle';
-  /** Statements that wait for the answer to the one before them. */
+  /** Number of statements that wait for the answer to the previous statement. */
   private waiting = 0;
-  /** The answer to the last statement, its observers included. */
+  /** Answer to the last statement, after all observers have seen it. */
   private last: Promise<unknown> = Promise.resolve();
-  /** The first failed statement's error: statements behind it fail only for that reason. */
+  /** Error of the first failed statement. Later statements fail only as a consequence. */
   private failure: { error: unknown } | undefined;
 
   constructor(client: pg.PoolClient, run: TransactionRun) {
@@ -182,10 +192,13 @@ class TransactionSession {
     return answer.rows as Row[];
   }
 
-  /** If the connection breaks now, the commit may have reached the server, and only its answer is missing. */
+  /**
+   * Commits the transaction. If the connection breaks now, the commit may have reached the server although no answer
+   * arrives.
+   */
   async commit(): Promise<void> {
     if (this.state === 'idle') return;
-    // one at a time, a queued statement may not have run yet; in a pipeline, only unsent ones are awaited
+    // without a pipeline, a queued statement may not have run yet; in a pipeline, wait only for unsent statements
     await (this.waiting > 0 || this.isInTurn ? this.last.catch(() => {}) : undefined);
     if (this.failure) this.fail(this.failure.error);
     const answer = await this.client.query(COMMIT).catch((error) => {
@@ -198,7 +211,7 @@ class TransactionSession {
   async rollBack(): Promise<void> {
     if (this.state === 'idle') return;
     if (this.waiting > 0 || this.isInTurn) await this.last.catch(() => {});
-    await this.client.query(ROLLBACK).catch(() => {}); // a connection that broke has rolled back
+    await this.client.query(ROLLBACK).catch(() => {}); // a broken connection has already rolled back
   }
 
   private get isInTurn(): boolean {
@@ -219,7 +232,7 @@ class TransactionSession {
     const begun = this.last.then(() => {
       this.state = 'open';
     });
-    begun.catch(() => {}); // the statements after it fail as well
+    begun.catch(() => {}); // later statements fail as well
     if (longTransactions.has(this.run.name)) this.last = this.sendNow(lengthen(), false);
   }
 
@@ -242,14 +255,14 @@ class TransactionSession {
     return isObserved && observers.size > 0 ? answer.then((result) => this.observe(statement, result)) : answer;
   }
 
-  /** Throws the first failure, or else `other`. */
+  /** Throws the error of the first failed statement, or else `other`. */
   private fail(other: unknown): never {
     const error = this.failure?.error ?? other;
-    if (error instanceof Error) Error.captureStackTrace(error); // the caller's stack, as pg does it
+    if (error instanceof Error) Error.captureStackTrace(error); // show the caller's stack, as pg does
     throw error;
   }
 
-  /** Whether the outcome of the commit, which failed with `error`, is unknown. */
+  /** Returns whether the outcome of a commit that failed with `error` is unknown. */
   private isUnconfirmed(error: unknown): boolean {
     if (this.failure) return !isRefused(this.failure.error);
     return error instanceof UnavailableError && !(error.kind === 'busy' && error.cause instanceof pg.DatabaseError);
@@ -262,10 +275,10 @@ class TransactionSession {
   }
 }
 
-/** A pooler that lost its connection to PostgreSQL reports these: the outcome on the server is unknown. */
+/** Codes that a pooler reports after losing its connection to PostgreSQL. The outcome on the server is unknown. */
 const BROKEN_CODES = /^08/;
 
-/** Whether the server itself rejected a statement. Its transaction cannot have been committed. */
+/** Returns whether the server itself rejected a statement, so that the transaction cannot have been committed. */
 function isRefused(error: unknown): boolean {
   const cause = error instanceof UnavailableError ? error.cause : error;
   return cause instanceof pg.DatabaseError && !BROKEN_CODES.test(cause.code ?? '');

@@ -1,16 +1,16 @@
-/** Copies all rows of a database of Tapegate to an empty one of another server, with their ids. */
+/** Copies all rows of a Tapegate database to an empty database on another server, and keeps the ids. */
 import { pipeline } from 'node:stream/promises';
 import pg from 'pg';
 import { from as copyFrom, to as copyTo } from 'pg-copy-streams';
 import { connect, SocketClient } from '../line.js';
 
-/** Tables that `migrate` has filled. */
+/** Tables that `migrate` fills. */
 const OF_SCHEMA = ['_prisma_migrations', 'oldest_program'];
 
 interface Table {
   name: string;
   columns: string[];
-  /** Tables whose rows it refers to. */
+  /** Tables that the foreign keys of this table refer to. */
   needs: string[];
 }
 
@@ -22,14 +22,14 @@ const TABLES = `SELECT c.relname::text AS name,
   FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'r' AND c.relname <> ALL($1)
   ORDER BY c.relname`;
 
-/** A database that was only migrated has no rows here. */
+/** Tables that are empty in a database that was only migrated. */
 const USED = ['tape_file', 'request', 'quota', 'api_token', 'running_process'];
 
 /**
- * One transaction: if it is killed, the target stays empty.
- * @param from a database that nothing changes meanwhile
+ * Copies all rows in one transaction: if the process is killed, the target stays empty.
+ * @param from a database that no client changes during the copy
  * @param to a database with the same schema
- * @throws Error if it is used
+ * @throws Error if `to` is in use
  */
 export async function copyOver(from: pg.ClientConfig, to: pg.ClientConfig): Promise<void> {
   const [source, target] = [await open(from), await open(to)];
@@ -40,23 +40,24 @@ export async function copyOver(from: pg.ClientConfig, to: pg.ClientConfig): Prom
     await target.query('BEGIN');
     await target.query(`LOCK TABLE ${names.join(', ')} IN ACCESS EXCLUSIVE MODE`);
     await refuseUsed(target);
-    // triggers have done their work, and one refuses to empty the audit
+    // the triggers already ran in the source, and one of them forbids emptying the audit table
     for (const name of names) await target.query(`ALTER TABLE ${name} DISABLE TRIGGER USER`);
-    await target.query(`TRUNCATE ${names.join(', ')}`); // rows that the migrations have made
+    await target.query(`TRUNCATE ${names.join(', ')}`); // removes rows that the migrations inserted
     for (const table of tables) await copyTable(source, target, table);
     for (const name of names) await target.query(`ALTER TABLE ${name} ENABLE TRIGGER USER`);
     await copySequences(source, target);
     await target.query('COMMIT');
     await target.query(`ANALYZE ${names.join(', ')}`);
   } finally {
-    await Promise.all([source, target].map((client) => client.end().catch(() => {}))); // one may have broken
+    // either connection may have failed
+    await Promise.all([source, target].map((client) => client.end().catch(() => {})));
   }
 }
 
 const open = (config: pg.ClientConfig): Promise<pg.Client> =>
   connect(() => new SocketClient({ ...config, statement_timeout: false }));
 
-/** @returns the tables, each after those that its rows refer to */
+/** @returns the tables, each after the tables that its foreign keys refer to */
 function inOrder(tables: readonly Table[]): Table[] {
   const ordered: Table[] = [];
   const isDone = (name: string) => ordered.some((table) => table.name === name);

@@ -1,6 +1,6 @@
 /**
- * Copies a cluster's files while its server writes them, or restores them. Each file is synced, and its checksum
- * computed during the copy.
+ * Copies a cluster's files while its server writes them, or restores a cluster from a backup. Syncs each file, and
+ * computes its checksum during the copy.
  */
 import { createHash } from 'node:crypto';
 import fs, { constants } from 'node:fs';
@@ -12,15 +12,17 @@ import type { BackedUpFile } from './manifest.js';
 
 const CHUNK = 1 << 20;
 
-/** A server recreates the contents at each start: a backup has these directories empty. */
+/** Directories that a backup contains empty, because a server recreates their contents at each start. */
 const EMPTY = new Set([
   ...['pg_wal', 'pg_replslot', 'pg_dynshmem', 'pg_notify', 'pg_serial', 'pg_snapshots', 'pg_stat_tmp', 'pg_subtrans'],
 ]);
-/** Files of a running process, and files that are useless in another place. */
+/** Files of a running process, and files that are of no use in a copy of the cluster. */
 const EXCLUDED =
   /^(postmaster\.(pid|opts)|server\.log|current_logfiles\S*|backup_label(\.old)?|tablespace_map|\.s\.PGSQL.*|pg_internal\.init.*|pgsql_tmp.*)$/;
 
-/** Copied last, so that it is not older than the files it describes. */
+/**
+ * The control file. It is copied last, so that its copy is not older than the copies of the files that it describes.
+ */
 const CONTROL = 'global/pg_control';
 
 interface Listed {
@@ -28,7 +30,7 @@ interface Listed {
   files: string[];
 }
 
-/** Lists the directories and files of a backup, pg_control last, without the WAL. */
+/** Lists the directories and files for a backup, without the WAL. `pg_control` is the last file. */
 export async function listCluster(dataDir: string): Promise<Listed> {
   const listed: Listed = { folders: ['pg_wal/archive_status', 'pg_wal/summaries'], files: [] };
   await listInto(listed, dataDir, '');
@@ -39,7 +41,7 @@ export async function listCluster(dataDir: string): Promise<Listed> {
 
 async function listInto(listed: Listed, dataDir: string, folder: string): Promise<void> {
   const entries = await readdir(path.join(dataDir, folder), { withFileTypes: true }).catch((error) => {
-    if (codeOf(error) === 'ENOENT') return []; // a database that was dropped meanwhile
+    if (codeOf(error) === 'ENOENT') return []; // the directory's database was dropped meanwhile
     throw error;
   });
   for (const entry of entries) {
@@ -52,12 +54,12 @@ async function listInto(listed: Listed, dataDir: string, folder: string): Promis
       if (!EMPTY.has(name)) await listInto(listed, dataDir, name);
     } else if (entry.isFile()) listed.files.push(name);
     else if (!EMPTY.has(name)) throw new Error(`${path.join(dataDir, name)} is neither a file nor a directory`);
-    else listed.folders.push(name); // a link: the WAL on its own disk
+    else listed.folders.push(name); // a link to a directory, such as the WAL on a separate disk
   }
 }
 
 /**
- * @param to.owner the new owner of the copies; default this process's user
+ * @param to.owner the owner of the copy; default: this process's user
  * @returns undefined if the file no longer exists
  */
 export async function copyFile(
@@ -89,7 +91,7 @@ export async function copyFile(
   return { path: from.path, size, sha256: hash.digest('hex') };
 }
 
-/** Reads until two reads agree: the server may be writing pg_control. */
+/** Reads a file until two reads return the same bytes, because the server may be writing pg_control. */
 function readWhole(fd: number): Buffer {
   const look = () => {
     const buffer = Buffer.alloc(CHUNK);
@@ -98,7 +100,6 @@ function readWhole(fd: number): Buffer {
   for (let [before, now] = [look(), look()]; ; [before, now] = [now, look()]) if (before.equals(now)) return now;
 }
 
-/** @param folders in any order */
 export async function makeFolders(
   root: string,
   folders: readonly string[],
@@ -111,7 +112,7 @@ export async function makeFolders(
   }
 }
 
-/** Syncs directories, so that the names survive a power cut. */
+/** Syncs directories, so that the names of new files survive a power failure. */
 export async function syncFolders(root: string, folders: readonly string[]): Promise<void> {
   for (const folder of ['', ...folders]) {
     const handle = await open(path.join(root, folder), constants.O_RDONLY);

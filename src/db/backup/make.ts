@@ -1,7 +1,8 @@
 /**
- * Backs up the embedded database while it runs. The backup contains the files, read one after another, and the WAL
- * written meanwhile. With the WAL, a restored server reaches the state at the end of the backup. `pg_backup_start` and
- * `pg_backup_stop` mark the two ends; a replication slot keeps the WAL while this connection lives. Nothing is locked.
+ * Backs up the embedded database while it runs. A backup contains the files, copied one after another, and the WAL
+ * written during the copy. With this WAL, a restored server reaches the state at the end of the backup.
+ * `pg_backup_start` and `pg_backup_stop` mark the two ends. A replication slot retains the WAL while the backup's
+ * connection lives. The backup takes no locks.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { existsSync, realpathSync } from 'node:fs';
@@ -17,12 +18,12 @@ interface BackupTask {
   /** The cluster's directory. */
   dataDir: string;
   connection: pg.ClientConfig;
-  /** The directory to create; must not exist. */
+  /** The directory to create; it must not exist yet. */
   target: string;
   program: string;
 }
 
-/** If it is killed, there is nothing at `target`, and at most a directory `<target>.partial-…`. */
+/** Creates the backup. A killed process leaves nothing at `target`, and at most a directory `<target>.partial-…`. */
 export async function makeBackup(task: BackupTask): Promise<Manifest> {
   const target = path.resolve(task.target);
   if (existsSync(target)) throw new Error(`${target} already exists: name a new directory`);
@@ -33,7 +34,7 @@ export async function makeBackup(task: BackupTask): Promise<Manifest> {
     throw new Error(`cannot create a backup at ${target}: ${reason}`, { cause: error });
   });
   const client = new SocketClient(task.connection);
-  client.on('error', () => {}); // the running query fails
+  client.on('error', () => {}); // the running query reports the error
   try {
     await client.connect();
     const manifest = await copyCluster(client, task, path.join(partial, CLUSTER));
@@ -48,10 +49,10 @@ export async function makeBackup(task: BackupTask): Promise<Manifest> {
   }
 }
 
-/** A backup within the database would contain itself, and be in every later backup. */
+/** Rejects a target inside the database's directory: such a backup would contain itself and every earlier backup. */
 function refuseWithin(target: string, dataDir: string): void {
   const above = path.dirname(target);
-  if (!existsSync(above)) return; // creating it reports that
+  if (!existsSync(above)) return; // creating the directory reports the error
   const isWithin = !path.relative(realpathSync(dataDir), realpathSync(above)).startsWith('..');
   if (isWithin)
     throw new Error(`${target} is within the directory of the database (${dataDir}): name a directory outside`);
@@ -60,7 +61,7 @@ function refuseWithin(target: string, dataDir: string): void {
 async function copyCluster(client: pg.Client, { dataDir, program }: BackupTask, to: string): Promise<Manifest> {
   const startedAt = new Date().toISOString();
   const slot = `tapegate_backup_${randomUUID().replaceAll('-', '')}`;
-  // temporary: the server drops it with the connection, even if this process is killed
+  // a temporary slot: the server drops it with the connection, even if this process is killed
   await client.query('SELECT pg_create_physical_replication_slot($1, true, true)', [slot]);
   await client.query(`SELECT pg_backup_start('tapegate backup', true)`);
   const listed = await listCluster(dataDir);
@@ -68,7 +69,7 @@ async function copyCluster(client: pg.Client, { dataDir, program }: BackupTask, 
   const files: BackedUpFile[] = [];
   for (const file of listed.files) {
     const copied = await copyFile({ folder: dataDir, path: file }, { folder: to });
-    if (copied) files.push(copied); // otherwise its table was dropped, and the WAL contains that
+    if (copied) files.push(copied); // a missing file belongs to a dropped table, and the WAL records the drop
   }
   const { rows } = await client.query<{ label: string; last: string; postgres: string; segment: string }>(
     `SELECT labelfile AS label, pg_walfile_name(lsn) AS last, current_setting('server_version') AS postgres,
@@ -87,7 +88,10 @@ async function copyCluster(client: pg.Client, { dataDir, program }: BackupTask, 
   return makeManifest({ program, postgres, startedAt, endedAt, folders: listed.folders, files });
 }
 
-/** Lists the WAL files from the start of the backup to its end. @throws Error if one is missing */
+/**
+ * Lists the WAL files from the start of the backup to its end.
+ * @throws Error if a WAL file is missing
+ */
 async function listLog(client: pg.Client, label: string, last: string, segmentBytes: number): Promise<string[]> {
   const [, first = ''] = /START WAL LOCATION: .*\(file ([0-9A-F]{24})\)/.exec(label) ?? [];
   const { rows } = await client.query<{ name: string }>(

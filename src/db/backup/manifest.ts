@@ -1,4 +1,6 @@
-/** `manifest.json` of a backup, next to the directory `postgres` with the files of the cluster. */
+/**
+ * Format of `manifest.json` in a backup. Next to the manifest, the directory `postgres` contains the cluster's files.
+ */
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { codeOf, messageOf } from '../../core/errors.js';
@@ -10,7 +12,7 @@ export const MANIFEST = 'manifest.json';
 const FORMAT = 1;
 
 export interface BackedUpFile {
-  /** Relative to the cluster's directory. */
+  /** Path relative to the cluster's directory. */
   path: string;
   size: number;
   sha256: string;
@@ -18,12 +20,12 @@ export interface BackedUpFile {
 
 export interface Manifest {
   format: number;
-  /** Version of Tapegate, as of the backup. */
+  /** Version of Tapegate that made the backup. */
   program: string;
-  /** PostgreSQL's version, such as `18.4`, and its platform, such as `linux-x64`. */
+  /** PostgreSQL's version, such as `18.4`. `platform` is its platform, such as `linux-x64`. */
   postgres: string;
   platform: string;
-  /** A restore returns to a state between the two. */
+  /** Start of the backup. A restored database is in a state that it had between `startedAt` and `endedAt`. */
   startedAt: string;
   endedAt: string;
   folders: string[];
@@ -37,8 +39,8 @@ export function makeManifest(given: Omit<Manifest, 'format' | 'platform'>): Mani
 export const sizeOf = ({ files }: Manifest): number => files.reduce((bytes, file) => bytes + file.size, 0);
 
 /**
- * @param backup its directory
- * @throws Error if it is not a backup, or cannot be restored on this host
+ * @param backup the backup's directory
+ * @throws Error if `backup` is not a backup, or cannot be restored on this host
  */
 export async function readManifest(backup: string): Promise<Manifest> {
   const file = path.join(backup, MANIFEST);

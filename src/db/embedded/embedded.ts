@@ -1,10 +1,11 @@
 /**
- * Starts the embedded PostgreSQL of a directory, or attaches to the server that already runs there. It listens on a
- * Unix socket only.
+ * Starts the embedded PostgreSQL server of a directory, or attaches to the server that already runs there. The server
+ * listens only on a Unix socket.
  * - The server is detached: it survives a killed parent, and the next process attaches to it.
- * - If several processes start it at once, PostgreSQL's lock file lets one server run, and all attach to it.
- * - Each process holds a shared lock on an open connection. The last process to release it stops the server.
- * - If the server ends while a process is attached, that process starts it again.
+ * - If several processes start the server at once, PostgreSQL's lock file lets one server run, and all processes attach
+ * to it.
+ * - Each process holds a shared lock on an open connection. The last process to release the lock stops the server.
+ * - If the server ends while a process is attached, that process starts the server again.
  */
 import { execFileSync, spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -34,7 +35,7 @@ export interface Embedded {
   close(): Promise<void>;
 }
 
-/** Only part of the socket's file name. */
+/** Port number, which is only a part of the socket's file name. */
 const PORT = 5432;
 const SETTINGS = {
   listen_addresses: '',
@@ -44,19 +45,19 @@ const SETTINGS = {
   shared_buffers: '128MB',
 };
 
-/** A start may include a crash recovery. */
+/** Time limit for a start, which may include crash recovery. */
 const START_TIMEOUT_MS = 60_000;
-/** Pause between attempts to reach or start the server. Each failed start doubles it, up to `last`. */
+/** Pause between attempts to reach or start the server. Each failed start doubles the pause, up to `last`. */
 const PAUSE_MS = { first: 20, last: 1000 };
-/** A server that does not answer for this long hangs. */
+/** Time without an answer after which the server counts as hung. */
 const ANSWER_MS = 5000;
 /** Interval of checks for a server that waits for its clients before it stops. */
 const WATCH_MS = 2000;
 
 /**
  * @param options.dataDir the cluster's directory; created if it is missing
- * @param options.settings of the server, added to `SETTINGS`
- * @throws Error with the path of the server's log if the server ends at its start, or does not start in time
+ * @param options.settings PostgreSQL settings, added to `SETTINGS`
+ * @throws Error with the path of the server's log if the server ends during its start, or does not start in time
  */
 export async function startEmbedded(options: {
   dataDir: string;
@@ -85,7 +86,7 @@ export async function startEmbedded(options: {
     while (!isClosed && !presence) {
       await attach().catch(async (error) => {
         if (messageOf(error) !== reported) console.error(`PostgreSQL: ${messageOf(error)}`);
-        reported = messageOf(error); // each second would fill the log
+        reported = messageOf(error); // without this check, the same message would be logged each second
         await sleep(PAUSE_MS.last);
       });
     }
@@ -109,7 +110,8 @@ export async function startEmbedded(options: {
 }
 
 /**
- * The path of a socket has at most 107 bytes. On Linux, an open descriptor of the directory is a shorter path to it.
+ * Returns a directory name for the socket. A socket's path may have at most 107 bytes. On Linux, an open descriptor of
+ * the directory gives a shorter path.
  */
 function openSocketFolder(dataDir: string): { folder: string; close(): void } {
   if (Buffer.byteLength(dataDir) <= 80) return { folder: dataDir, close: () => {} };
@@ -124,7 +126,7 @@ interface StartedServer extends Server {
 }
 
 /**
- * Waits for the server, whether this process or another one starts it; no other function does.
+ * Waits until the server accepts this process's connection, whether this process or another one starts the server.
  * @returns undefined if cancelled
  */
 async function connectOrStart(
@@ -139,7 +141,8 @@ async function connectOrStart(
   let problem: string | undefined;
   while (performance.now() < deadline) {
     const found = findServer(dataDir);
-    if (isCancelled() && !(hasStarted && found)) return undefined; // it must stop a server that it has started
+    // a cancelled process must still stop a server that it started
+    if (isCancelled() && !(hasStarted && found)) return undefined;
     if (found?.status === 'ready') {
       const client = await connect(dataDir, config, found.pid);
       if (client instanceof pg.Client) return client;
@@ -156,10 +159,10 @@ async function connectOrStart(
   throw new Error(`PostgreSQL did not start within ${startTimeoutMs / 1000} seconds${reason}; see ${logOf(dataDir)}`);
 }
 
-/** @returns the message of an error, which may be temporary */
+/** @returns a connected client, or the message of an error that may be temporary */
 async function connect(dataDir: string, config: pg.ClientConfig, pid: number): Promise<pg.Client | string> {
   const client = new SocketClient({ ...config, connectionTimeoutMillis: ANSWER_MS, query_timeout: ANSWER_MS });
-  client.on('error', () => {}); // 'end' follows
+  client.on('error', () => {}); // the client emits 'end' next
   try {
     await client.connect();
     await client.query('SELECT pg_advisory_lock_shared($1)', [PRESENCE_LOCK]); // waits while the last process leaves
@@ -172,7 +175,10 @@ async function connect(dataDir: string, config: pg.ClientConfig, pid: number): P
   }
 }
 
-/** If several processes leave at once, exactly one of them is the last. */
+/**
+ * Releases the presence lock, and stops the server if no other process holds the lock. If several processes leave at
+ * once, exactly one of them stops the server.
+ */
 async function leave(server: StartedServer, presence: pg.Client): Promise<void> {
   try {
     await presence.query('SELECT pg_advisory_unlock_shared($1)', [PRESENCE_LOCK]);
@@ -180,27 +186,30 @@ async function leave(server: StartedServer, presence: pg.Client): Promise<void> 
     // the server's end releases the lock, so no other process mistakes the ending server for a live one
     if (rows.length > 0) await stopServer(server);
   } catch {
-    // the server has ended already
+    // the server has already ended
   }
   const ended = presence.end().catch(() => {});
   await Promise.race([ended, sleep(ANSWER_MS, undefined, { ref: false })]);
   destroy(presence);
 }
 
-/** A shell of the server's user opens the log, and becomes the server. */
+/** Shell script that runs as the server's user. It opens the log, and then replaces itself with the server. */
 const SCRIPT = 'umask 077; exec "$@" >> server.log 2>&1';
 
-/** Reasons that pass: another process starts or stops a server, or processes of a killed one have not ended yet. */
+/**
+ * Log messages of failures after which a retry may succeed. Another process is starting or stopping a server, or
+ * processes of a killed server are still running.
+ */
 const PASSING =
   /lock file ".*" (already exists|is empty)|pre-existing shared memory block|received \w+ shutdown request/;
 
 const logOf = (dataDir: string): string => path.join(dataDir, 'server.log');
 
 /**
- * Starts the server and waits until it accepts connections, unless another process has just started one.
- * @param deadline of `performance.now()`
+ * Starts the server and waits until it accepts connections. Also returns if another process has just started a server.
+ * @param deadline as a value of `performance.now()`
  * @returns why the server ended, if another attempt may succeed
- * @throws Error if it ended for a reason that stays
+ * @throws Error if the server ended for a permanent reason
  */
 async function startServer(server: StartedServer, deadline: number): Promise<string | undefined> {
   const { dataDir } = server;
@@ -227,28 +236,28 @@ async function startServer(server: StartedServer, deadline: number): Promise<str
   }
   if (end === undefined) return undefined;
   const output = errors + (readSmall(log, logged?.size) ?? '');
-  const isFull = fs.statfsSync(dataDir).bavail === 0; // then the log may lack the reason
+  const isFull = fs.statfsSync(dataDir).bavail === 0; // on a full disk, the log may lack the reason
   const reason = findReason(output, dataDir) ?? (isFull ? 'no space is left on its disk' : 'it logged no reason');
   if (end.isPassing || PASSING.test(output) || findServer(dataDir)) return `it ${end.text}: ${reason}`;
   throw new Error(`PostgreSQL ${end.text} during its start: ${reason}; see ${log}`);
 }
 
-/** `pg_ctl start` would not report how the server ended. */
+/** Starts the server directly, because `pg_ctl start` does not report how a server ended. */
 function spawnServer({ dataDir, bin, user, settings }: StartedServer) {
   const all = { ...settings, unix_socket_directories: HERE };
   const flags = Object.entries(all).flatMap(([name, value]) => ['-c', `${name}=${value}`]);
   const command = [path.join(bin, 'postgres'), '-D', HERE, '-p', String(PORT), ...flags];
   const child = spawn('/bin/sh', ['-c', SCRIPT, 'sh', ...command], {
     ...{ ...user, env: SERVER_ENV, cwd: dataDir, detached: true },
-    stdio: ['ignore', 'ignore', 'pipe'], // the errors of the shell
+    stdio: ['ignore', 'ignore', 'pipe'], // receives the shell's error messages
   });
   child.unref();
   return child;
 }
 
 /**
- * Stops the server and waits for its end. `pg_ctl stop` would also wait for a server that another process starts
- * afterwards.
+ * Stops the server and waits for its end. Does not use `pg_ctl stop`, which would also wait for a server that another
+ * process starts afterwards.
  */
 async function stopServer({ dataDir, startTimeoutMs }: StartedServer): Promise<void> {
   const pid = findServer(dataDir)?.pid;
@@ -258,7 +267,10 @@ async function stopServer({ dataDir, startTimeoutMs }: StartedServer): Promise<v
   while (isServer(pid, dataDir) && performance.now() < deadline) await sleep(PAUSE_MS.first);
 }
 
-/** Interrupts a server that waits for its clients to leave (SIGTERM): those clients wait for the server. */
+/**
+ * Interrupts a server that received SIGTERM and waits for its clients to disconnect. Those clients are Tapegate
+ * processes, which wait for the server.
+ */
 function hurryUp(dataDir: string): void {
   const found = findServer(dataDir);
   if (found?.status === 'stopping') interrupt(found.pid);
@@ -268,11 +280,11 @@ function interrupt(pid: number): void {
   try {
     process.kill(pid, 'SIGINT');
   } catch (error) {
-    if (codeOf(error) !== 'ESRCH') throw error; // it has ended
+    if (codeOf(error) !== 'ESRCH') throw error; // the server has already ended
   }
 }
 
-/** Returns the server that runs in a directory, with its status from postmaster.pid: starting, ready, stopping. */
+/** Returns the server that runs in a directory, with its status from postmaster.pid: starting, ready or stopping. */
 export function findServer(dataDir: string): { pid: number; status: string } | undefined {
   const lines = readSmall(path.join(dataDir, 'postmaster.pid'))?.split('\n') ?? [];
   const pid = Number(lines[0]);
@@ -280,8 +292,8 @@ export function findServer(dataDir: string): { pid: number; status: string } | u
 }
 
 /**
- * Removes the lock files of a server that has ended if PostgreSQL would take their pid for a live server. After a
- * reboot the pid may be another process's, and a zombie keeps its pid. Puts back a file that another process has
+ * Removes the lock files of an ended server if PostgreSQL would take the pid in them for a live server. After a reboot
+ * the pid may belong to another process. A zombie also keeps its pid. Restores a lock file that another process has
  * written meanwhile.
  */
 function removeStaleLocks(dataDir: string): void {
@@ -293,7 +305,7 @@ function removeStaleLocks(dataDir: string): void {
     try {
       fs.renameSync(file, temporary);
     } catch (error) {
-      if (codeOf(error) === 'ENOENT') continue; // another process was faster
+      if (codeOf(error) === 'ENOENT') continue; // another process has removed the lock file
       throw error;
     }
     if (readSmall(temporary) === stale) fs.rmSync(temporary);
@@ -309,17 +321,21 @@ export function isRunning(pid: number): boolean {
   }
 }
 
-/** Returns whether a process is the server of this directory. In doubt it is: two servers would be worse than none. */
+/**
+ * Returns whether a process is the server of this directory. Returns true in doubt, because two servers on one cluster
+ * would be worse than none.
+ */
 function isServer(pid: number, dataDir: string): boolean {
   if (!isRunning(pid)) return false;
   try {
     if (process.platform !== 'linux') {
       return execFileSync('ps', ['-p', String(pid), '-o', 'args='], { encoding: 'utf8' }).includes('postgres');
     }
-    if (!fs.readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('postgres')) return false; // a zombie has none
+    // a zombie has an empty command line
+    if (!fs.readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('postgres')) return false;
     const [there, here] = [fs.statSync(`/proc/${pid}/cwd`), fs.statSync(dataDir)];
     return there.dev === here.dev && there.ino === here.ino;
   } catch (error) {
-    return codeOf(error) === 'EACCES' || codeOf(error) === 'EPERM'; // otherwise it has ended
+    return codeOf(error) === 'EACCES' || codeOf(error) === 'EPERM'; // any other error means that the process has ended
   }
 }

@@ -1,4 +1,4 @@
-/** Checks that a database exists. Only some commands create one; all others report where they looked. */
+/** Checks that a database exists. Only some commands create a database. The other commands report where they looked. */
 import path from 'node:path';
 import pg from 'pg';
 import { codeOf, messageOf } from '../../core/errors.js';
@@ -10,9 +10,13 @@ import { findCluster } from './cluster.js';
 
 class NoDatabaseError extends Error {}
 
-/** @param dataDir of the embedded server @throws NoDatabaseError, or Error if it is not a directory */
+/**
+ * @param dataDir the embedded server's directory
+ * @throws NoDatabaseError if the directory does not exist
+ * @throws Error if `dataDir` is not a directory
+ */
 export function requireCluster(dataDir: string): void {
-  // a directory is enough: another user may not see its contents, and gets an error later
+  // any directory passes: this user may not see its contents, and gets an error later
   if (findCluster(dataDir)) return;
   throw new NoDatabaseError(
     `there is no database: DATABASE_URL is not set, and ${path.resolve(dataDir)} (DATA_DIR) does not exist; run "tapegate start" to create one there, or set TAPEGATE_URL to use a remote server`,
@@ -20,10 +24,11 @@ export function requireCluster(dataDir: string): void {
 }
 
 /**
- * @param where.name for people, without a password
- * @param where.remedy the command that creates it
+ * @param where.name the name shown to operators, without a password
+ * @param where.remedy the command that creates the database
  * @param mayBeEmpty accepts a database without Tapegate's tables
- * @throws NoDatabaseError; Error if the database is not as Tapegate requires
+ * @throws NoDatabaseError if the database is missing
+ * @throws Error if the database does not meet Tapegate's requirements
  */
 export async function requireDatabase(
   connection: pg.ClientConfig,
@@ -46,7 +51,7 @@ export async function requireDatabase(
     if (!isMissing(error)) throw error;
     throw new NoDatabaseError(`there is no database ${where.name}${remedy}`);
   } finally {
-    await client?.end().catch(() => {}); // it may have failed
+    await client?.end().catch(() => {}); // the connection may have failed
   }
 }
 
@@ -63,7 +68,10 @@ export async function makeDatabase(connectionString: string): Promise<void> {
   }
 }
 
-/** Creates a database unless it exists. @param connection to another database of the server */
+/**
+ * Creates a database unless it exists.
+ * @param connection to another database of the same server
+ */
 export async function createDatabase(connection: pg.ClientConfig, name: string): Promise<void> {
   const client = await connect(() => new SocketClient({ ...connection, ...bounds, query_timeout: CREATE_MS }));
   try {
@@ -75,19 +83,21 @@ export async function createDatabase(connection: pg.ClientConfig, name: string):
   }
 }
 
-/** A server that does not answer for this long hangs. */
+/** Time without an answer after which the server counts as hung. */
 const ANSWER_MS = 10_000;
 const CREATE_MS = 60_000;
 const bounds = { connectionTimeoutMillis: ANSWER_MS, query_timeout: ANSWER_MS };
 
 const NO_SUCH_DATABASE = '3D000';
 
-/** PgBouncer reports a protocol violation. */
+/** Returns whether an error says that the database does not exist. PgBouncer reports that as a protocol violation. */
 function isMissing(error: unknown): boolean {
   return (
     codeOf(error) === NO_SUCH_DATABASE || /^(no such database|database ".*" does not exist)/.test(messageOf(error))
   );
 }
 
-/** The second if another process was faster. */
+/**
+ * Codes of the error "database already exists". PostgreSQL reports the second code if two processes create it at once.
+ */
 const EXISTS = ['42P04', '23505'];

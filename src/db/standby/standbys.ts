@@ -1,7 +1,7 @@
 /**
- * The standbys of TAPEGATE_DATABASE_READ_URL. A standby serves a list only if it has all changes that were committed
- * when the client asked. So callers find their own changes in each list, through any gateway. If no standby has them in
- * time, the primary serves the list.
+ * Reads lists from the standbys of TAPEGATE_DATABASE_READ_URL. A standby serves a list only if it has all changes that
+ * were committed when the client asked. So callers find their own changes in each list, through any gateway. If the
+ * chosen standby does not have all changes in time, the primary serves the list.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
@@ -20,22 +20,25 @@ interface StandbysOptions extends Omit<DatabaseOptions, 'log' | 'lostMs'> {
 
 interface StandbyStatus {
   host: string;
-  /** Why lists are not read from it; undefined if they are. */
+  /** Why lists are not read from this standby; undefined if they are. */
   problem: string | undefined;
-  /** Bytes of WAL that it had not replayed at the last check; undefined if it did not answer. */
+  /** Bytes of WAL that the standby had not replayed at the last check; undefined if the standby did not answer. */
   behindBytes: bigint | undefined;
 }
 
-/** The problem of a standby that is only behind, which is not logged. */
+/** Problem of a standby that only lags behind. This problem is not logged. */
 const BEHIND = 'it lags behind';
 const CHECK_MS = 1000;
-/** A standby that does not answer for this long is lost. */
+/** Time without an answer after which a standby counts as lost. */
 const LOST_MS = 5000;
-/** The least time that a standby gets to answer. */
+/** Minimum time that a standby gets to answer. */
 const ANSWER_MS = 100;
-/** Interval of queries to a standby that is behind. */
+/** Interval of queries to a standby that lags behind. */
 const STEP_MS = { first: 1, last: 20 };
-/** Only the reason why a standby is not read is logged, not its connections and clock. */
+/**
+ * Discards the messages about a standby's connections and clock. Only the reason why lists are not read there is
+ * logged.
+ */
 const quiet = { warn: () => {}, error: () => {} };
 
 export class Standbys {
@@ -58,7 +61,10 @@ export class Standbys {
     return this.all.map(({ host, problem, behindBytes }) => ({ host, problem, behindBytes }));
   }
 
-  /** Returns a standby that has all committed changes, round robin; undefined if the primary must be read. */
+  /**
+   * Returns the next usable standby, round robin, if it has all committed changes in time; undefined if the primary
+   * must be read.
+   */
   async choose(): Promise<Standby | undefined> {
     const usable = this.all.filter(({ problem }) => problem === undefined);
     const standby = usable[this.turn++ % usable.length];
@@ -77,7 +83,7 @@ export class Standbys {
     while (!signal.aborted) {
       await Promise.all(this.all.map((standby) => standby.catchUp(this.primary, this.options.waitMs)));
       if (!signal.aborted) for (const standby of this.all) this.report(standby);
-      await sleep(CHECK_MS, undefined, { signal, ref: false }).catch(() => {}); // closed
+      await sleep(CHECK_MS, undefined, { signal, ref: false }).catch(() => {}); // `close` was called
     }
   }
 
@@ -97,7 +103,7 @@ class Standby implements StandbyStatus {
   behindBytes: bigint | undefined;
   private readonly url: string;
   private hasSessions = false;
-  /** The problem that was logged last; `none` if it is read. */
+  /** Problem that was logged last; `none` if the log said that lists are read from this standby. */
   reported: string | undefined;
 
   constructor(url: string, options: Omit<DatabaseOptions, 'log' | 'lostMs'>) {
@@ -107,7 +113,10 @@ class Standby implements StandbyStatus {
     this.db.pulse.follow();
   }
 
-  /** Waits until the standby has all that the primary has now. @returns whether lists may be read there */
+  /**
+   * Waits until the standby has all changes that the primary has now.
+   * @returns whether lists may be read from the standby
+   */
   async catchUp(primary: Database, waitMs: number): Promise<boolean> {
     const until = performance.now() + waitMs;
     let problem: string | undefined;
@@ -145,27 +154,31 @@ async function inTime<T>(answer: Promise<T>, ms: number): Promise<T> {
   return await Promise.race([answer, late]);
 }
 
-/** The position of a server in the WAL. Positions of two clusters or timelines cannot be compared. */
+/** Position of a server in the WAL. Positions of two clusters or timelines cannot be compared. */
 export interface Position {
   isStandby: boolean;
-  /** The same for a cluster and all its copies. */
+  /** System identifier, which a cluster shares with all its copies. */
   system: bigint;
-  /** Each promotion of a server increases it. */
+  /** Number of the timeline, which each promotion of a server increases. */
   timeline: number;
   database: string;
-  /** Bytes of WAL: written by a primary, replayed by a standby. */
+  /** WAL in bytes that a primary has written or a standby has replayed. */
   reached: bigint;
 }
 
-/** Commits are flushed (db/session-settings.ts). */
+/**
+ * Reads the primary's position. Its flush position includes all commits, because commits are flushed
+ * (db/session-settings.ts).
+ */
 const PRIMARY = sql`SELECT pg_is_in_recovery() AS "isStandby", s.system_identifier AS system, current_database()::text AS database,
     ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int AS timeline,
     pg_wal_lsn_diff(pg_current_wal_flush_lsn(), '0/0') AS reached
   FROM pg_control_system() s`;
 
 /**
- * The timeline of the server that the standby follows. If the role may not see it, the timeline of the last restart
- * point, which may be older for some minutes after a promotion, but never newer.
+ * Reads a standby's position, with the timeline of the server that the standby follows. If the role may not see this
+ * timeline, reads the timeline of the last restart point. For some minutes after a promotion, that timeline may be
+ * older, but it is never newer.
  */
 const STANDBY = sql`SELECT pg_is_in_recovery() AS "isStandby", s.system_identifier AS system, current_database()::text AS database,
     coalesce((SELECT received_tli FROM pg_stat_wal_receiver), r.min_recovery_end_timeline) AS timeline,
@@ -179,7 +192,7 @@ async function readPosition(pool: pg.Pool, statement: Sql): Promise<Position> {
   return position;
 }
 
-/** Returns why lists can never be read there; undefined if they can. */
+/** Returns why lists can never be read from a standby; undefined if they can. */
 export function findMismatch(standby: Position, primary: Position): string | undefined {
   if (!standby.isStandby) return 'it is not a standby';
   if (standby.system !== primary.system) return 'it is not a standby of the primary';
