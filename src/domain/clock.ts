@@ -1,11 +1,12 @@
 /**
- * Watches the database server's clock. Each process compares it with the elapsed time of its host (db/clock.ts). After a
- * start, a process compares it with the last reading that the database stores for its host, or for another one.
- * - After a jump, all processes continue with the time before it. The clock is suspended (kind CLOCK): jobs that delete,
- * expire or give up wait.
- * - The suspension ends after some minutes in which no process contradicts the clock, or when an operator resumes it.
- * Resuming deletes the readings, which makes every process accept the present time.
- * - The process may be killed at any point: the state is in two rows, each written in one statement.
+ * Watches the database server's clock. Each process compares the clock with the elapsed time of its host (db/clock.ts).
+ * At start, a process compares the clock with the last stored reading of its host or, if there is no such reading, of
+ * another host.
+ * - After a jump, all processes continue with the time before the jump, and the clock is suspended (kind CLOCK). While
+ *   the clock is suspended, jobs that delete, expire or abandon anything wait.
+ * - The suspension ends after some minutes in which no process contradicts the clock, or when an operator resumes the
+ *   clock. Resuming deletes the readings, which makes every process accept the server's time.
+ * - A process may be killed at any point: the state is in two rows, each written by one statement.
  */
 
 import { logFailure } from '../core/errors.js';
@@ -17,9 +18,12 @@ import { suspendFailing } from './health/suspensions.js';
 
 export const DATABASE_CLOCK = { kind: 'CLOCK', name: 'database' } as const;
 
-/** The clock must be plausible for this long before destructive jobs continue. */
+/** Seconds for which the clock must be plausible before destructive jobs continue. */
 const STEADY_SECONDS = 300;
-/** A jump up to this is accepted once the clock has been steady again: a suspended virtual machine, or a late NTP. */
+/**
+ * Largest jump that is accepted after the clock has been steady again. A suspended virtual machine or a late NTP
+ * correction may cause such a jump.
+ */
 const SMALL_JUMP_SECONDS = 3600;
 const RECORD_SECONDS = 10;
 const KEPT_DAYS = 30;
@@ -28,7 +32,10 @@ interface Reading extends HostTime {
   boot: string;
   at: string;
   ahead: number;
-  /** Seconds since 1970 by the host's clock if it was not set since its first reading; null: that one followed a jump. */
+  /**
+   * The host's clock in seconds since 1970, extrapolated from the host's first reading. Null if that first reading
+   * followed a jump.
+   */
   hostSeconds: number | null;
   madeAt: string;
 }
@@ -47,9 +54,9 @@ export class ClockWatch {
   private madeAt: string | undefined;
   private recordedAt = Number.NEGATIVE_INFINITY;
   private settlesUntil = Number.NEGATIVE_INFINITY;
-  /** A jump, and since when it has had this size. */
+  /** The last jump that this process saw, and the time since which the size of the jump has not changed. */
   private jump: { ahead: number; since: number } | undefined;
-  /** The suspension as it was last renewed, and since when it has not been. */
+  /** The end of the suspension as last read, and the time at which this process first read that end. */
   private quiet: { suspendedUntil: string | null; since: number } | undefined;
 
   constructor(ctx: Context, { steadySeconds = STEADY_SECONDS } = {}) {
@@ -57,7 +64,7 @@ export class ClockWatch {
     this.steadySeconds = steadySeconds;
   }
 
-  /** Checks with each answer of the database, until it is closed. */
+  /** Checks the clock now, and then at each heartbeat of the database connection. */
   async begin(): Promise<void> {
     const { pulse } = this.ctx.db;
     await this.check();
@@ -72,7 +79,10 @@ export class ClockWatch {
     };
   }
 
-  /** Takes the time from the readings of other processes, for a command that ends soon. */
+  /**
+   * Checks the clock once against the stored readings of other processes. A short command calls this instead of
+   * `begin`.
+   */
   async adopt(): Promise<void> {
     const { readings, suspension } = await this.read();
     this.judge(readings, suspension);
@@ -104,7 +114,10 @@ export class ClockWatch {
     return { readings, suspension };
   }
 
-  /** Compares the first reading of this process with the last ones of others. */
+  /**
+   * Compares this process's first reading of the server's clock with stored readings. If they disagree, continues from
+   * the expected time.
+   */
   private judge(readings: readonly Reading[], suspension: ClockSuspension): void {
     this.isJudged = true;
     const { clock } = this.ctx.db;
@@ -135,7 +148,10 @@ export class ClockWatch {
     this.jump = undefined;
   }
 
-  /** Whether to accept a jump: a small one, or if this host's clock was right all the time, also before this process. */
+  /**
+   * Returns whether to accept a jump that has been steady for some minutes. A small jump is accepted. A large jump is
+   * accepted if this host's clock agrees with the server and was not set since the host's first reading.
+   */
   private isSettled(ahead: number, own: Reading | undefined): boolean {
     if (this.jump === undefined || Math.abs(ahead - this.jump.ahead) > JUMP_SECONDS)
       this.jump = { ahead, since: seconds() };
@@ -163,9 +179,12 @@ export class ClockWatch {
       );
   }
 
-  /** Ends a suspension that no process has renewed for some minutes. @returns whether it has ended */
+  /**
+   * Ends a suspension that no process has renewed for some minutes.
+   * @returns whether the suspension has ended
+   */
   private async release({ suspendedUntil }: ClockSuspension): Promise<boolean> {
-    if (suspendedUntil === null) return false; // by an operator
+    if (suspendedUntil === null) return false; // an operator suspended the clock, and must resume it
     if (this.quiet?.suspendedUntil !== suspendedUntil) this.quiet = { suspendedUntil, since: seconds() };
     if (this.ctx.db.clock.aheadSeconds !== 0 || seconds() - this.quiet.since < this.steadySeconds) return false;
     const { rowCount } = await this.ctx.db.pool.query(
@@ -183,7 +202,7 @@ export class ClockWatch {
     return Math.abs(secondsBetween(at, this.ctx.db.clock.now())) < RECORD_SECONDS;
   }
 
-  /** Records the present reading of this host, for processes that start later. */
+  /** Stores this host's reading of the clock, for processes that start later. */
   private async record(own: Reading | undefined, ahead = 0): Promise<void> {
     const { running, elapsed } = readHostTime();
     // after a jump, nothing shows whether this host's clock jumped as well
@@ -200,9 +219,11 @@ export class ClockWatch {
 }
 
 /**
- * Judges the server's time after a start of this host, when only earlier readings are known.
- * @param known seconds since 1970: of the last reading, and by this host's clock; `ahead`: of a known jump
- * @returns the time to continue with; undefined: the server's time; `unknown`: the server's time, if it stays steady
+ * Judges the server's time at the start of a process whose host has stored no reading since its boot.
+ * @param known `last`: time of the last stored reading; `ahead`: seconds of a known jump; `host`: time of this host's
+ *   clock. Times are in seconds since 1970.
+ * @returns the time to continue from; undefined to use the server's time; `unknown` to trust the server's time only
+ *   after it has been steady
  */
 export function expectedAfterStart(
   server: number,
@@ -216,7 +237,9 @@ export function expectedAfterStart(
   return sinceByHost >= -JUMP_SECONDS && sinceByHost < gap - SMALL_JUMP_SECONDS ? host : 'unknown';
 }
 
-/** Returns the time of this host's clock if it was not set since its first reading; null if that is unknown. */
+/**
+ * Returns this host's clock in seconds since 1970, extrapolated from the first reading; null without such a reading.
+ */
 function hostSecondsNow(own: Reading | undefined): number | null {
   return own && own.hostSeconds !== null ? own.hostSeconds + secondsPassed(own, readHostTime()) : null;
 }

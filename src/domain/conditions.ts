@@ -1,51 +1,65 @@
 import { addSeconds } from '../core/time.js';
 import { type Sql, sql } from '../db/sql.js';
 
-/** A live request keeps its files until it expires or is cancelled. */
+/** A live request keeps its files until the request expires or is cancelled. */
 export const isLive = sql`r.state NOT IN ('EXPIRED', 'CANCELLED')`;
 
-/** The file `f` has a changed copy in the restore area. Other UNVERIFIED files are at their primary path. */
+/**
+ * The file `f` has a changed copy in the restore area. UNVERIFIED files without a changed copy are at their primary
+ * path.
+ */
 export const isChanged = sql`(f.stage = 'UNVERIFIED' AND f.changed_disk_id IS NOT NULL)`;
 
 export const isOrphan = sql`(f.stage = 'RESTORING'
   AND NOT EXISTS (SELECT FROM recall c WHERE c.file_id = f.id AND c.state = 'RUNNING'))`;
 
-/** The restore disk with a readable copy of the file `f`, which is not being removed. */
+/**
+ * Id of the restore disk that has a readable copy of the file `f`. Null if there is no copy, or the copy is being
+ * removed.
+ */
 export const diskOfCopy = sql`(CASE f.stage WHEN 'RESTORED' THEN f.disk_id WHEN 'UNVERIFIED' THEN f.changed_disk_id END)`;
 
-/** Path of the copy of the file `f` below its mount point. Copies of renamed files keep their paths. */
+/** Path of the copy of the file `f` below its mount point. Renaming the file does not move the copy. */
 export const placeOnDisk = sql`coalesce(f.disk_path, f.path)`;
 
 /**
- * The text of a path as the broadest file system compares names: without case, normalisation, and all that is not
- * ASCII. So more paths are equal than on any disk; the only cost is another path for a copy.
+ * Path reduced for comparison: lower case, decomposed (NFKD), without characters outside ASCII. Two paths that any file
+ * system considers equal are equal here. Some distinct paths are equal too; the only cost is another path for a copy.
  */
 export const foldedPath = (path: Sql): Sql =>
   sql`regexp_replace(replace(lower(normalize(${path}, NFKD)), 'ß', 'ss'), '[^\\x01-\\x7F]+', '', 'g')`;
 
-/** Name of the file `f` on tape, which it keeps when renamed here. */
+/** Name of the file `f` on tape. Renaming the file in the catalogue does not change its name on tape. */
 export const pathOnTape = sql`coalesce(f.tape_path, f.path)`;
 
 export const isAtPrimaryPlace = sql`(f.stage = 'ONDISK' OR (f.stage = 'UNVERIFIED' AND f.changed_disk_id IS NULL))`;
 
-/** The file `f` is not withdrawn. The form makes PostgreSQL estimate most files even without statistics. */
+/**
+ * The file `f` is not withdrawn. With `IS NOT TRUE`, PostgreSQL estimates that most files match, even without
+ * statistics.
+ */
 export const isOffered = sql`((f.withdrawn_at > '-infinity') IS NOT TRUE)`;
 
 export const isWithdrawn = sql`f.withdrawn_at IS NOT NULL`;
 
-/** The withdrawn file `f` is on tape only, or purged: requests for it fail. A running recall continues. */
+/**
+ * The file `f` is withdrawn, and on tape only or purged. Requests for the file fail, but a running recall continues.
+ */
 export const isRecalledNoMore = sql`(${isWithdrawn} AND (f.stage = 'ONTAPE' OR f.purged_at IS NOT NULL))`;
 
 export const whyWithdrawn = sql`('withdrawn from the archive' || coalesce(': ' || f.withdrawn_why, ''))`;
 
 export const isUnheld = sql`NOT EXISTS (SELECT FROM live_request_file h WHERE h.file_id = f.id)`;
 
-/** A live request contains the file, looked up by key, regardless of PostgreSQL's estimates. */
+/** A live request contains the file. `OFFSET 0` forces lookups by key, whatever PostgreSQL estimates. */
 export const isHeldByKeys = (fileId: Sql): Sql => sql`EXISTS (
   SELECT FROM (SELECT h.request_id FROM request_file h WHERE h.file_id = ${fileId} AND NOT h.is_ended AND h.state <> 'RELEASED' OFFSET 0) h
     CROSS JOIN LATERAL (SELECT FROM request r WHERE r.id = h.request_id AND ${isLive} OFFSET 0) r)`;
 
-/** The recall `c` waits, for lookups by file. The index of the queue would be read whole for each file. */
+/**
+ * The recall `c` is not running; for lookups by file. A condition on WAITING would make PostgreSQL read the whole index
+ * of the queue for each file.
+ */
 export const isWaiting = sql`c.state <> 'RUNNING'`;
 
 export const needsRoom = sql`c.not_before = 'infinity'`;
@@ -54,14 +68,17 @@ export function isResting(time: string | Sql): Sql {
   return sql`coalesce(v.retry_at > ${time}, false)`;
 }
 
-/** Library types whose drives find a file by its path: `findsBy` in tape/kind.ts; a test compares both. */
+/** Library types whose drives find a file by its path. A test compares this list with `findsBy` in tape/kind.ts. */
 export const pathKinds: readonly string[] = ['command', 'ltfs'];
 
-/** Drives need no position to read a file of the volume. Looked up once for a queue of millions. */
+/**
+ * Drives need no position to read a file of the volume. PostgreSQL runs this subquery once, even for a queue of
+ * millions.
+ */
 const isReadByPath = (volumeId: Sql): Sql => sql`(${volumeId} IN (
   SELECT o.id FROM volume o JOIN library b ON b.id = o.library_id WHERE b.kind = ANY(${pathKinds}::text[])))`;
 
-/** The same, including staging libraries. */
+/** Neither drives nor staging libraries need a position to read a file of the volume. */
 export const isByPath = (volumeId: Sql): Sql => sql`EXISTS (SELECT FROM volume o JOIN library b ON b.id = o.library_id
   WHERE o.id = ${volumeId} AND (b.contract = 'STAGING' OR b.kind = ANY(${pathKinds}::text[])))`;
 
@@ -83,7 +100,7 @@ export function isReadyBy(time: string | Sql): Sql {
   return sql`c.state = 'WAITING' AND ${isReadable} AND (c.not_before IS NULL OR c.not_before <= ${time})`;
 }
 
-/** The recall `c` waits, and its staging library must still be asked to stage the file. */
+/** The recall `c` waits, and Tapegate must still ask the staging library to stage the file. */
 export function isUnasked(time: string, libraryId: number): Sql {
   return sql`(c.state = 'WAITING' AND (c.not_before IS NULL OR c.not_before <= ${time}) AND NOT EXISTS (
     SELECT FROM staging s WHERE s.file_id = c.file_id AND s.library_id = ${libraryId} AND s.state <> 'KEPT'))`;
@@ -95,7 +112,7 @@ export function isStagedAt(time: string, libraryId: number): Sql {
       AND (s.ready_until IS NULL OR s.ready_until > ${time}))`;
 }
 
-/** A recall of `s.file_id` belongs to the library that stages it, or its copy there must be read back. */
+/** The staging row `s` is still needed: its library must recall the file or read the file's copy back. */
 export const isStagingWanted = sql`(EXISTS (SELECT FROM recall c JOIN volume v ON v.id = c.volume_id
   WHERE c.file_id = s.file_id AND v.library_id = s.library_id)
   OR EXISTS (SELECT FROM verification w JOIN tape_file f ON f.id = w.file_id JOIN volume v ON v.id = f.volume_id
@@ -103,29 +120,29 @@ export const isStagingWanted = sql`(EXISTS (SELECT FROM recall c JOIN volume v O
 
 export const isServed = sql`NOT EXISTS (SELECT FROM suspended_quota s WHERE s.quota_id = h.quota_id)`;
 
-/** By the database's own clock: for leases, which a process must not extend by its view of the time. */
+/** Time of the database's own clock, for leases. A process must not extend a lease by its own clock. */
 export const databaseNow = sql`timezone('utc', clock_timestamp())`;
 
 /**
- * A lease, or a similar claim of a process, still runs. Leases are for 15 s: one that ends after this time was taken
- * before the clock was set back, and has expired.
+ * A lease, or a similar claim of a process, has not expired. Leases last seconds. A lease that ends in more than 15
+ * minutes was taken before the clock was set back, and counts as expired.
  */
 export function isRunning(until: Sql): Sql {
   return sql`coalesce(${until} BETWEEN ${databaseNow} AND ${databaseNow} + interval '15 minutes', false)`;
 }
 
-/** A live engine holds the drive `d`. */
+/** A live engine has leased the drive `d`. */
 export const isClaimed = isRunning(sql`d.lease_until`);
 
-/** The claim of the drive `d` with this epoch still holds. */
+/** The engine still owns the claim with this epoch on the drive `d`. */
 export function isHeldUnder({ driveId, epoch, engineId }: { driveId: number; epoch: bigint; engineId: string }): Sql {
   return sql`(d.id = ${driveId} AND d.epoch = ${epoch} AND d.engine_id = ${engineId}::uuid)`;
 }
 
-/** Older measurements are ignored; engines measure every ten seconds. */
+/** Maximum age of a disk measurement. Engines measure disks every ten seconds. */
 export const FRESH_SECONDS = 60;
 
-/** Another host has recently seen the disk `k` without a problem, apart from a full disk. */
+/** Another host has recently measured the disk `k` without a problem other than lack of space. */
 export function isSeenElsewhere(now: string, host: string): Sql {
   return sql`EXISTS (SELECT FROM disk_measurement m WHERE m.disk_id = k.id AND m.host <> ${host} AND (m.problem IS NULL OR m.free IS NOT NULL)
     AND m.measured_at >= ${addSeconds(now, -FRESH_SECONDS)}::timestamp)`;

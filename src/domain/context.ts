@@ -1,4 +1,4 @@
-/** The context of operations: one for each process, and one for each caller of a gateway. */
+/** Context of operations: one object for each process, and one for each caller of a gateway. */
 import type { Logger } from 'pino';
 import type { Config } from '../config/config.js';
 import type { Caller } from '../core/caller.js';
@@ -17,23 +17,26 @@ interface StagingTerms {
     currency: string;
     parts: readonly { micros: bigint; what: string }[];
   };
-  /** From a request to a readable file. */
+  /** Time from the request until the file is readable. */
   waitSeconds?: { least: number; most: number };
   prefixes?: readonly string[];
 }
 
 export type StagingTermsOf = (library: { kind: string; settings: unknown }) => StagingTerms;
 
-/** A copy with its disk and its path below the mount point. */
+/** A copy, with its restore disk and its path below the mount point. */
 export interface LocatedCopy {
   diskId: number;
   mountpoint: string;
   path: string;
 }
 
-/** Looks at the restore disks of this host (src/restore-area/missing.ts). */
+/** Checks copies on the restore disks of this host (src/restore-area/missing.ts). */
 export interface CopyLook {
-  /** Returns those without a plain file in their place. A copy on a disk that is absent or does not answer is not missing. */
+  /**
+   * Returns the copies without a regular file at their path. If a disk is absent or does not answer, its copies do not
+   * count as missing.
+   */
   findMissing<C extends LocatedCopy>(copies: readonly C[]): Promise<C[]>;
 }
 
@@ -46,18 +49,18 @@ export interface Context {
   checkLibrary: CheckLibrary;
   stagingTermsOf: StagingTermsOf;
   copies: CopyLook;
-  /** `recordMissing` in domain/disks/missing.ts, for the operations below it. */
+  /** The function `recordMissing` of domain/disks/missing.ts, for operations that must not import that module. */
   recordMissing: (ctx: Context, which: Sql) => Promise<Set<bigint>>;
   log: Logger;
   caller: Caller;
-  /** Rate-limit key; undefined for the program itself. */
+  /** Rate-limit key of the caller; undefined for Tapegate itself. */
   share?: string | undefined;
-  /** Aborts if the caller disconnects or its login ends; undefined for the program itself. */
+  /** Aborts when the caller disconnects or its login ends; undefined for Tapegate itself. */
   reader?: AbortSignal | undefined;
-  /** Keeps the caller's slots until the returned function is called, even after a disconnect. */
+  /** Keeps the caller's slots until the returned function is called, even if the caller disconnects. */
   keep?: (() => () => void) | undefined;
-  /** A new request keeps this `traceparent` for the engine. */
+  /** W3C `traceparent` that a new request stores for the engine. */
   traceparent?: string | undefined;
-  /** The database's time; tests replace it. */
+  /** Returns the database's time. Tests replace this function. */
   now(): string;
 }

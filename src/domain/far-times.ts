@@ -1,7 +1,7 @@
 /**
- * Leases and retry times that are further in the future than the longest pause, since the clock was set back after they were written.
- * They count as expired. Leases are compared in place (`isRunning`); retry times, which indexes find, are set to now
- * when an engine starts, when the database's clock is plausible again, and by the doctor.
+ * Ends leases and retry times that are further in the future than any pause, because the clock was set back after they
+ * were written. Queries ignore such leases at once (`isRunning`). Retry times are indexed, so they must be rewritten:
+ * they are set to now when an engine starts, when the database's clock is plausible again, and by `doctor`.
  */
 
 import { raw, type Sql, sql } from '../db/sql.js';
@@ -11,20 +11,23 @@ import type { RepairableKind } from './doctor/findings.js';
 
 interface Times {
   kind: string;
-  /** With the alias `t`. */
+  /** Table with the alias `t`. */
   table: Sql;
-  /** A number. */
+  /** Numeric key of a row. */
   key: Sql;
   thing: Sql;
-  /** Columns with times, and the maximum that each may be ahead. */
+  /** Columns with times, each with the longest plausible interval from now. */
   columns: readonly [name: string, most: string][];
-  /** The rows that count. */
+  /** Condition on the rows to check. */
   which?: Sql;
-  /** Compared with the database's own clock. */
+  /** Whether the times are leases, which are compared with the database's own clock. */
   isLease?: boolean;
 }
 
-/** Longer than any pause in use: an hour, or a day for webhooks and for files that a library keeps. */
+/**
+ * Limits above every retry delay. The longest delay is an hour, or a day for webhooks and for files that a library
+ * keeps.
+ */
 const [RETRY, LONG_RETRY] = ['2 hours', '2 days'];
 
 const all: readonly Times[] = [
@@ -131,7 +134,7 @@ export const farTimeKinds: readonly RepairableKind[] = all.map((times) => ({
   },
 }));
 
-/** Sets all such times to now. Calling it twice is safe. */
+/** Sets leases and retry times that are too far in the future to now. Calling it twice is safe. */
 export async function endFarTimes(ctx: Context): Promise<void> {
   let ended = 0;
   for (const times of all) ended += (await ctx.db.pool.query(endFar(times, nowOf(ctx), sql`true`))).rowCount ?? 0;

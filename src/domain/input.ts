@@ -1,4 +1,7 @@
-/** Checks input of users. Each function returns the checked value or throws an InvalidInputError with the value. */
+/**
+ * Checks input of users. Each `check…` function returns the checked value or throws an InvalidInputError with the
+ * value.
+ */
 import path from 'node:path';
 import { InvalidInputError, quote } from '../core/errors.js';
 import { parseTime } from '../core/time.js';
@@ -11,7 +14,7 @@ const MAX_ADDRESS = 254;
 // biome-ignore lint/suspicious/noControlCharactersInRegex: the pattern must contain control characters
 const CONTROL = /[\u0000-\u001f\u007f-\u009f\u2028\u2029]/;
 
-/** Checks a line of text that PostgreSQL, a header and a terminal accept. */
+/** Checks that a value is one line of text that PostgreSQL, an HTTP or mail header and a terminal accept. */
 export function checkText(field: string, value: string): string {
   checkStorable(field, value);
   const control = CONTROL.exec(value);
@@ -22,18 +25,20 @@ export function checkText(field: string, value: string): string {
   return value;
 }
 
-/** Invisible characters, and spaces other than single ones inside. */
+/** Invisible characters, spaces other than U+0020, and spaces at either end. */
 const UNSEEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\ufffd]|(?! )\p{Zs}|^ | $/u;
 
-/** Returns whether a reader can distinguish the name from every other one. */
+/** Returns whether a reader can distinguish the name from every other name. */
 export function isPlainName(name: string): boolean {
   return name !== '' && !UNSEEN.test(name) && name.normalize('NFC') === name;
 }
 
-/** Names that Tapegate shows for itself, and for callers without a name of their own. */
+/** Names that Tapegate shows for itself and for callers without a name of their own. */
 const RESERVED = new Set(['anonymous', 'anybody', 'operator', 'system']);
 
-/** Returns whether readers or databases may take the name for a reserved one: in any case, width and spacing. */
+/**
+ * Returns whether readers or databases may mistake the name for a reserved name, in any letter case, width and spacing.
+ */
 export function isReserved(name: string): boolean {
   const plain = name.normalize('NFKC').replace(/[\p{Default_Ignorable_Code_Point}\s]/gu, '');
   return RESERVED.has(plain.toLowerCase());
@@ -50,7 +55,7 @@ export function checkCallerName(field: string, value: string): string {
   );
 }
 
-/** Checks a name of an enum. @throws InvalidInputError */
+/** Checks that a value is a name of an enum. @throws InvalidInputError */
 export function checkOneOf(field: string, value: string, values: object): void {
   if (Object.hasOwn(values, value)) return;
   throw new InvalidInputError(field, `must be one of ${Object.keys(values).join(', ')}, not ${quote(value)}`);
@@ -70,8 +75,8 @@ function checkStorable(field: string, value: string): void {
 }
 
 /**
- * Checks an absolute path whose parts a disk stores unchanged, so that it stays below its mount point. Parts have at
- * most 255 bytes (NAME_MAX of Linux), the whole at most 2,048, which fits a PostgreSQL index.
+ * Checks an absolute path. A disk must store its parts unchanged, so that the path stays below a mount point. A part
+ * has at most 255 bytes (NAME_MAX of Linux). A path has at most 2,048 bytes, which fit into a PostgreSQL index.
  */
 export function checkPath(field: string, value: string): string {
   const problem = findPathProblem(value);
@@ -79,12 +84,14 @@ export function checkPath(field: string, value: string): string {
   return value;
 }
 
-/** Returns the distinct paths of a list. Empty ones are ignored, as empty lines of a list are. */
+/** Returns the distinct paths of a list. Omits empty paths, which come from empty lines. */
 export const withoutEmpty = (paths: readonly string[] | null | undefined): string[] => [
   ...new Set(paths?.filter((path) => path !== '')),
 ];
 
-/** Returns the fault of a path, as the rest of a sentence. */
+/**
+ * Returns what is wrong with a path, such as `does not begin with "/"` and the path; undefined if the path is valid.
+ */
 export function findPathProblem(value: string): string | undefined {
   if (value.includes('\0') || !value.isWellFormed()) return `contains NUL or invalid Unicode: ${quote(value)}`;
   if (!value.startsWith('/')) return `does not begin with "/": ${quote(value)}`;
@@ -99,13 +106,18 @@ export function findPathProblem(value: string): string | undefined {
   return undefined;
 }
 
-/** Returns the path that a bad path means on a disk, as `/a/b` for `/a//./b`; undefined if there is none. */
+/**
+ * Returns the normalized form of an invalid path, such as `/a/b` for `/a//./b`; undefined if there is no valid form.
+ */
 export function findNamesake(value: string): string | undefined {
   const namesake = path.posix.normalize(`/${value}`);
   return namesake !== value && findPathProblem(namesake) === undefined ? namesake : undefined;
 }
 
-/** Checks one plain email address without anything that could start another one or a header, or that is not seen. */
+/**
+ * Checks that a value is one email address. Rejects invisible characters, and characters that could start another
+ * address or header.
+ */
 export function checkAddress(field: string, value: string): string {
   if (value.length > MAX_ADDRESS || CONTROL.test(value) || !value.isWellFormed() || !ADDRESS.test(value)) {
     throw new InvalidInputError(field, `must be an email address, not ${quote(value)}`);

@@ -1,4 +1,4 @@
-/** JSON made by the database, with exactly the bytes of JSON.stringify. */
+/** SQL expressions for JSON texts, with exactly the bytes of JSON.stringify. */
 import { join, type Sql, sql } from '../db/sql.js';
 
 export function jsonText(text: Sql): Sql {
@@ -9,7 +9,7 @@ export function jsonInteger(integer: Sql): Sql {
   return sql`${integer}::text`;
 }
 
-/** For years 1 to 9999, or null; with microseconds unless zero. */
+/** Formats a time in the years 1 to 9999, or null. Omits microseconds that are zero. */
 export function jsonTime(time: Sql): Sql {
   return sql`coalesce(replace(to_char(${time}, '\\"YYYY-MM-DD"T"HH24:MI:SS.US\\"'), '.000000', ''), 'null')`;
 }

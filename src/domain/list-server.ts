@@ -1,13 +1,17 @@
 /**
- * Reads lists at a standby (TAPEGATE_DATABASE_READ_URL) that has replayed all commits up to the request. The primary
- * serves all other reads: decisions on changes, lookups by key, and event streams, which are numbered there.
+ * Reads lists from a standby (TAPEGATE_DATABASE_READ_URL) that has replayed all commits made before the request. The
+ * primary serves all other reads: checks before changes, lookups by key, and event streams, whose numbers the primary
+ * assigns.
  */
 
 import { codeOf, UnavailableError, UserError } from '../core/errors.js';
 import type { Paced } from '../db/snapshot.js';
 import type { Context } from './context.js';
 
-/** Reads a list at a standby, else at the primary. Retries a failed `work` at the primary if it delivered no page. */
+/**
+ * Reads a list from a standby, or from the primary if no standby is usable. If `work` fails at a standby before its
+ * first page, the primary repeats it.
+ */
 export async function atListServer<T>(
   ctx: Context,
   work: (at: Context, given: <Page>(pages: Paced<Page>) => Paced<Page>) => Promise<T>,
@@ -35,8 +39,8 @@ export async function atListServer<T>(
 const STATEMENT_TIMED_OUT = '57014';
 
 /**
- * Returns whether the primary may answer a read that failed at a standby: replay has cancelled it, or the standby is
- * down. A read that took too long, or whose caller has no slot or has disconnected, would fail again.
+ * Returns whether the primary may answer a read that failed at a standby: replay has cancelled the read, or the standby
+ * is down. A read that timed out, or whose caller has disconnected or has no slot, would fail again.
  */
 export function isOfStandby(error: unknown): boolean {
   if (error instanceof UserError) return false;

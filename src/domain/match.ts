@@ -1,11 +1,14 @@
 /**
- * Searches plain, case-sensitive substrings of paths: `match` and `pattern` have no wildcards.
- * The words of a path between delimiters are indexed. Digits and dates share a few trigrams everywhere, so words serve
- * them better than the trigram index.
+ * Searches paths for plain, case-sensitive substrings: `match` and `pattern` have no wildcards.
+ * Two indexes serve searches: one of trigrams, and one of the words between delimiters in a path. Words are better for
+ * digits and dates, whose few trigrams occur in most paths.
  */
 import { type Sql, sql } from '../db/sql.js';
 
-/** The path of `f` contains `text`. All searches use this form: the trigram index does not serve an expression. */
+/**
+ * The path of the file `f` contains `text`. All searches use this function, because the trigram index serves only
+ * conditions on the plain column.
+ */
 export function holdsText(text: string): Sql {
   const like = `%${escapeLike(text)}%`;
   const lookup = choosePatternLookup(text);
@@ -18,7 +21,7 @@ export function isScan(text: string): boolean {
   return choosePatternLookup(text).by === 'scan';
 }
 
-/** One plan is good for all of these. */
+/** Returns whether a search uses a rare word. One query plan is good for all such searches. */
 export function isByRareWord(text: string): boolean {
   const lookup = choosePatternLookup(text);
   return lookup.by === 'words' && lookup.words.some(isRare);
@@ -28,7 +31,10 @@ function escapeLike(text: string): string {
   return text.replace(/[\\%_]/g, '\\$&');
 }
 
-/** The tsquery of paths that contain all words, or are too long for the index (`path_words`). */
+/**
+ * Returns the tsquery of paths that contain all words. Also matches paths that are too long for the index
+ * (`path_words`).
+ */
 function wordsQuery(words: readonly Word[]): string {
   const all = words.map(({ text, isPrefix }) => quoteWord(text) + (isPrefix ? ':*' : ''));
   return `${all.join(' & ')} | '/'`;
@@ -38,21 +44,27 @@ function quoteWord(text: string): string {
   return `'${text.replace(/['\\]/g, '$&$&')}'`;
 }
 
-/** `scan`: all paths, since PostgreSQL would read the whole trigram index first. */
+/** How to find a pattern. `scan` tests every path; by trigrams, PostgreSQL would read the whole trigram index first. */
 type PatternLookup = { by: 'words'; words: Word[] } | { by: 'trigrams' } | { by: 'scan' };
 
 interface Word {
   text: string;
-  /** The path has a word that begins with it. */
+  /** Whether a word that only begins with `text` matches too. */
   isPrefix: boolean;
 }
 
 const DELIMITER = /[/_\-.+=,:@~ ]/;
-/** All 12 words of a path with its date took four times as long as the three of the date. */
+/**
+ * Maximum number of words in a search. Searching all 12 words of a dated path took four times as long as the date's
+ * three.
+ */
 const MAX_WORDS = 5;
-/** PostgreSQL reads all words with the prefix, which costs more than it saves if there are other words. */
+/**
+ * Minimum length of a searched prefix: alone, or beside whole words. PostgreSQL reads every word with the prefix, so a
+ * short prefix costs more than it saves.
+ */
 const MIN_PREFIX = { alone: 3, beside: 6 };
-/** Code points. PostgreSQL takes words of 2,046 bytes. */
+/** Maximum length of a word in code points. PostgreSQL accepts words of up to 2,046 bytes. */
 const MAX_WORD = 100;
 
 export function choosePatternLookup(pattern: string): PatternLookup {
@@ -65,14 +77,17 @@ export function choosePatternLookup(pattern: string): PatternLookup {
   return { by: 'words', words: [...words, ...prefix.map((text) => shorten({ text, isPrefix: true }))] };
 }
 
-/** Letters have rare trigrams, which cover the beginning of a pattern too. Words are better only for digits. */
+/**
+ * Returns whether to search by words. Letters have rare trigrams, which also cover the cut first word of a pattern. So
+ * words are better only for digits.
+ */
 function isBetterByWords(cut: string, words: readonly string[]): boolean {
   if (words.length === 0) return false;
   const left = longestRun(cut);
   return left < 3 || (words.some((word) => /\d/.test(word)) && words.some((word) => word.length >= left));
 }
 
-/** A guess: dates and numbers are in few paths, directory names in many. */
+/** Estimates how rare a word is: few paths contain a given date or number, many contain a given directory name. */
 function rarityOf(word: string): number {
   return word.length + 4 * word.replace(/\D/g, '').length;
 }
@@ -88,12 +103,15 @@ function shorten(word: Word): Word {
   return characters.length > MAX_WORD ? { text: characters.slice(0, MAX_WORD).join(''), isPrefix: true } : word;
 }
 
-/** Counts only characters that are in trigrams of every locale. */
+/** Returns the length of the longest run of characters that form trigrams in every locale. */
 function longestRun(text: string): number {
   return Math.max(0, ...text.split(/[^a-z0-9]/i).map((run) => run.length));
 }
 
-/** PostgreSQL pads words with two blanks before and one after. A wrong guess of the locale only slows a search. */
+/**
+ * Returns whether a pattern contains a trigram. PostgreSQL pads words with two blanks before and one after. A wrong
+ * guess of the locale only slows a search.
+ */
 function hasTrigrams(pattern: string): boolean {
   const runs = pattern.split(/[^\p{L}\p{N}]/u);
   return runs.some((run, at) => {

@@ -1,9 +1,10 @@
 /**
- * The identity of this database, as the owner records of restore disks and libraries name it (restore-area/ownership.ts).
- *
- * A copy of the database has the same identity. These show that it is a copy:
- * - It is at another location: another cluster, or another directory.
- * - A directory has a stamp that this database never recorded. An engine records each stamp before it writes it.
+ * The identity of this database, which the owner records on restore disks and in libraries contain
+ * (restore-area/ownership.ts).
+ * A copy of the database has the same identity. Either of two facts shows that a database is a copy:
+ * - The database is at another location: in another cluster, or in another directory.
+ * - A directory contains a stamp that this database never recorded. An engine records each stamp before it writes the
+ *   stamp to a directory.
  */
 import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
@@ -15,34 +16,34 @@ import { databaseNow } from './conditions.js';
 import type { Context } from './context.js';
 import { allow } from './policy.js';
 
-/** The start of this host. */
+/** Identifies the present boot of this host. */
 export const boot = readBoot();
 
-/** Where a database runs. Null: unknown here. */
+/** Location of a database. Null fields are unknown. */
 export interface DatabaseLocation {
   system: string | null;
   database: string;
-  /** Start time of the server, which a copy does not share. It changes with each restart too. */
+  /** Start time of the server. A copy runs on a server with another start time, but a restart changes the time too. */
   started: string;
-  /** Of an embedded database. */
+  /** Data directory of an embedded database. */
   directory: string | null;
   inode: string | null;
-  /** The start of the host, and the device of the directory. */
+  /** Boot of the host, and device number of the directory. */
   boot: string | null;
 }
 
 export interface SiteIdentity {
   identity: string;
   place: DatabaseLocation | null;
-  /** An engine writes stamps, or ended without a chance to release the directories. */
+  /** Whether an engine writes stamps, or ended without releasing its directories. */
   isStamping: boolean;
-  /** Why no engine may work until a takeover. */
+  /** Reason why no engine may work until a takeover; otherwise null. */
   fenced: string | null;
-  /** Why no engine works now. */
+  /** Reason why no engine works at present; otherwise null. */
   problem: string | null;
-  /** Directories that belong to another Tapegate, as engines found. A library counts on its own host only. */
+  /** Directories that belong to another Tapegate, as engines found. A library directory counts only on its own host. */
   foreign: { path: string; problem: string; isDisk: boolean }[];
-  /** As `DatabaseLocation.started`, now. */
+  /** Present start time of the server, as in `DatabaseLocation.started`. */
   started: string;
   database: string;
   disks: { id: number; mountpoint: string; isFailing: boolean }[];
@@ -50,14 +51,17 @@ export interface SiteIdentity {
   hasDirectories: boolean;
 }
 
-/** An engine that still sees another's directory records it again every few seconds (CHECK_MS in restore-area/ownership.ts). */
+/**
+ * Maximum age of a recorded foreign directory. Engines renew the record every few seconds (CHECK_MS in
+ * restore-area/ownership.ts).
+ */
 const FOREIGN_SECONDS = 60;
 
 const isDisk = sql`EXISTS (SELECT FROM restore_disk k WHERE k.mountpoint = o.path)`;
 
 /**
- * Directories that the site no longer uses do not count, nor do directories that only former hosts found. Each host has
- * a library directory of its own, which says nothing about other hosts.
+ * The directory `o` belongs to another Tapegate. Ignores directories that the site no longer uses, restore disks that
+ * only former hosts saw, and library directories of other hosts. Each host has its own library directory.
  */
 const isForeign =
   (): Sql => sql`CASE WHEN ${isDisk} THEN o.host = ${hostname()} OR o.seen_at > ${databaseNow} - make_interval(secs => ${FOREIGN_SECONDS})
@@ -90,7 +94,7 @@ export async function readSystem(ctx: Context): Promise<string | null> {
   return rows[0]?.system ?? null;
 }
 
-/** Returns why this Tapegate is fenced, as its engines last found; null if it is not. */
+/** Returns why this Tapegate is fenced, as its engines last recorded; null if Tapegate is not fenced. */
 export async function readFence(ctx: Context): Promise<string | null> {
   allow(ctx, 'readFence');
   const [row] = await ctx.db.rows<{ reason: string | null }>(
@@ -99,7 +103,7 @@ export async function readFence(ctx: Context): Promise<string | null> {
   return row?.reason ?? null;
 }
 
-/** Records that the database works at this location. An engine that writes stamps says so with the next one. */
+/** Records the location of the database. Clears `isStamping`, which the next stamp of an engine sets again. */
 export async function acceptLocation(ctx: Context, place: DatabaseLocation): Promise<void> {
   await ctx.db.pool.query(sql`UPDATE site_identity SET place = ${JSON.stringify(place)}::jsonb, is_stamping = false`);
 }
@@ -115,13 +119,13 @@ export async function endStamping(ctx: Context): Promise<void> {
   await ctx.db.pool.query(sql`UPDATE site_identity SET is_stamping = false`);
 }
 
-/** A stamp: the number of a process, which counts its stamps. */
+/** Stamp in an owner record: the epoch of the process that wrote it, and the number of the process's stamps so far. */
 export interface Stamp {
   epoch: string;
   number: number;
 }
 
-/** Records a stamp that is about to be written. */
+/** Records a stamp before an engine writes the stamp to a directory. */
 export async function recordStamp(ctx: Context, { epoch, number }: Stamp): Promise<void> {
   await ctx.db.pool.query(
     sql`WITH stamping AS (UPDATE site_identity SET is_stamping = true WHERE NOT is_stamping)
@@ -130,13 +134,19 @@ export async function recordStamp(ctx: Context, { epoch, number }: Stamp): Promi
   );
 }
 
-/** Returns whether this database recorded the stamp. A copy of a database does not have the stamps that its original recorded later. */
+/**
+ * Returns whether this database recorded the stamp. A copy of a database lacks the stamps that the original recorded
+ * after the copy was made.
+ */
 export async function isRecorded(ctx: Context, { epoch, number }: Stamp): Promise<boolean> {
   const rows = await ctx.db.rows(sql`SELECT FROM owner_stamp WHERE epoch = ${epoch}::uuid AND number >= ${number}`);
   return rows.length > 0;
 }
 
-/** Records the findings of this host. @param problem null if the directory is this Tapegate's, or the host has none there */
+/**
+ * Records whether a directory of this host belongs to another Tapegate.
+ * @param problem null if the directory belongs to this Tapegate or does not exist
+ */
 export async function recordForeignDirectories(ctx: Context, path: string, problem: string | null): Promise<void> {
   await ctx.db.pool.query(
     problem === null
@@ -146,13 +156,16 @@ export async function recordForeignDirectories(ctx: Context, path: string, probl
   );
 }
 
-/** A restored database is a copy: it works after a takeover. @param asOf RFC 3339, as `backup` and `restore` show it */
+/**
+ * Returns the statement that fences a restored database, which is a copy, until a takeover.
+ * @param asOf time of the backup in RFC 3339, as `backup` and `restore` show the time
+ */
 export function fenceRestored(asOf: string): Sql {
   return sql`UPDATE site_identity SET identity = ${randomUUID()}::uuid, database = ${randomUUID()}::uuid, place = NULL,
       is_stamping = false, problem = NULL, fenced = ${`it was restored from a backup of ${asOf}`}`;
 }
 
-/** Begins a takeover: until `endTakeover`, no engine works. @param isNew gives the database a new identity */
+/** Begins a takeover. No engine works until `endTakeover`. @param isNew whether the database gets a new identity */
 export async function beginTakeover(ctx: Context, isNew: boolean): Promise<string> {
   return await transaction(ctx.db.pool, 'beginTakeover', async (tx) => {
     const [row] = await tx.query<{ identity: string }>(
@@ -175,7 +188,7 @@ export async function endTakeover(ctx: Context, place: DatabaseLocation, taken: 
   });
 }
 
-/** Returns the emails and webhook messages that are sent after a takeover. */
+/** Counts the emails and webhook messages that Tapegate will send after a takeover. */
 export async function countWaiting(ctx: Context): Promise<{ emails: number; messages: number }> {
   const [row] = await ctx.db.rows<{ emails: number; messages: number }>(
     sql`SELECT (SELECT count(*)::int FROM notification WHERE state = 'PENDING') AS emails,

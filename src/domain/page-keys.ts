@@ -1,6 +1,6 @@
 /**
- * Pages of lists by key values, so that the page after a deleted row is still right. One statement reads inner lists
- * (files of a request, requests of a quota) of all parents; Prisma would read each list whole.
+ * Reads pages of lists by keyset, so that a page after a deleted row is still correct. One statement reads a page of
+ * the inner lists (files of a request, requests of a quota) of all parents. Prisma would read each inner list whole.
  */
 
 import { NotFoundError } from '../core/errors.js';
@@ -10,7 +10,7 @@ import { allOf, empty, raw, type Sql, sql } from '../db/sql.js';
 import type { Context } from './context.js';
 import { atListServer } from './list-server.js';
 
-/** A page by the keys around it; `inverted`: from the end of the list, the last row first. */
+/** A page between two keys. If `inverted`, the page begins at the end of the list, last row first. */
 export interface KeyPage<Key> {
   after?: Key | undefined;
   before?: Key | undefined;
@@ -18,10 +18,12 @@ export interface KeyPage<Key> {
   inverted?: boolean;
 }
 
-/** As a parameter, the planner would expect a tenth of the list. */
+/** Writes the limit as a literal: with a parameter, the planner would expect a tenth of the list. */
 const pageLimit = (limit: number): Sql => raw(`LIMIT ${Math.trunc(limit)}`);
 
-/** Returns the conditions, order and limit of a page. @param descending the list begins with the greatest key */
+/**
+ * Returns the conditions, order and limit of a page. @param descending whether the list begins with the greatest key
+ */
 export function boundsOf(
   key: Sql,
   { after, before, limit, inverted = false }: KeyPage<unknown>,
@@ -44,15 +46,15 @@ interface KeyedList {
   reader?: AbortSignal | undefined;
 }
 
-/** Selects a page of rows `all`, which end with a condition. */
+/** Returns the query for a page. @param all FROM clause that ends with a condition */
 function selectPage(columns: Sql, all: Sql, key: Sql, page: KeyPage<unknown>): Sql {
   const { conditions, order } = boundsOf(key, page);
   return sql`SELECT ${columns} FROM ${all} AND ${allOf(conditions)} ${order}`;
 }
 
 /**
- * Reads the rows of a page by key, in the order of `load`. Reads again if a row was deleted, since the page would look
- * like the last one.
+ * Reads the rows of a page by key, in the order of `load`. If a row was deleted meanwhile, reads the page again,
+ * because a short page would look like the last page.
  */
 async function readPageRows<Id, Row>(
   ctx: Context,
@@ -68,7 +70,7 @@ async function readPageRows<Id, Row>(
   }
 }
 
-/** @param list.less rows that do not count */
+/** @param list.less rows to subtract from the count */
 export async function countRows(
   ctx: Context,
   { rows, less, reader }: Pick<KeyedList, 'rows' | 'reader'> & { less?: Sql },
@@ -81,7 +83,7 @@ export async function countRows(
 
 const FILES = 200;
 
-/** Yields all rows by the page, each read after the last row of the page before. */
+/** Yields all rows in pages. Each page begins after the last row of the previous page. */
 export async function* pagesByFile<Row extends { fileId: bigint }>(
   read: (page: { after: bigint; limit: number }) => Promise<Row[]>,
 ): AsyncGenerator<Row[]> {
@@ -93,12 +95,13 @@ export async function* pagesByFile<Row extends { fileId: bigint }>(
   }
 }
 
-/** Which rows to load. */
+/** Ids of the rows to load. */
 type Ids<Id> = { in: Id[] };
 
 /**
- * A list that Prisma reads: counted, by the page, or one row by id.
- * @param list.key default: the id @param load returns rows in the order of the key, with the fields of a query
+ * Returns functions that count a list, read a page of the list, and read one row by id. Prisma loads the rows.
+ * @param list.key sort key; default: the id
+ * @param load returns rows in the order of the key, with the fields of a query
  */
 export function keyedList<Id, Row>(
   ctx: Context,
@@ -125,16 +128,17 @@ export interface RowCount {
   isEstimated: boolean;
 }
 
-/** Limit of an exact count, which takes milliseconds. */
+/** Largest number of files that is counted exactly, which takes milliseconds. */
 const COUNTED = 10_000;
 
-/** Rows of a sample, which PostgreSQL reads in a tenth of a second. */
+/** Number of rows in a sample. PostgreSQL reads a sample in a tenth of a second. */
 const SAMPLED = 200_000;
 
 /**
- * Counts files if they are few and found quickly, else estimates their number, which is never below the counted part.
- * @param list.where a condition on the file `f`
- * @param list.isSecret whether an estimate would reveal hidden files; then all are counted
+ * Counts files if they are few and found quickly; otherwise estimates their number. The estimate is never below the
+ * number of files already counted.
+ * @param list.where condition on the file `f`
+ * @param list.isSecret whether an estimate would reveal hidden files; if so, all files are counted
  */
 export async function estimateFiles(
   ctx: Context,
@@ -152,18 +156,18 @@ export async function estimateFiles(
   );
   const planned = explained.rows[0]?.['QUERY PLAN'][0].Plan['Plan Rows'] ?? 0;
   if (found && planned > COUNTED) return { count: planned, isEstimated: true };
-  // PostgreSQL's statistics know little about parts of paths: they have 13 files for 200,000
+  // sample, because PostgreSQL's statistics of substrings are poor: they estimated 13 files for 200,000
   const [sample] = (await askSoon<{ count: number }>(asker, sampleOf(where))) ?? [];
   return { count: Math.max(sample?.count || planned, found ? COUNTED + 1 : 0), isEstimated: true };
 }
 
-/** Counts files `f` in random blocks of the table, and scales the count to the whole. */
+/** Counts files `f` in random blocks of the table, and scales the count to the whole table. */
 const sampleOf = (where: Sql): Sql => {
   const percent = sql`(SELECT least(100, 100.0 * ${raw(String(SAMPLED))} / greatest(reltuples, 1)) FROM pg_class WHERE oid = 'tape_file'::regclass)`;
   return sql`SELECT (count(*) * 100 / ${percent})::float8 AS count FROM tape_file f TABLESAMPLE SYSTEM (${percent}) WHERE ${where}`;
 };
 
-/** The page size, which clients choose, is part of the text, so the number of prepared statements is limited. */
+/** Maximum number of prepared statements. Clients choose the page size, which is part of the statement's text. */
 const MAX_PREPARED = 200;
 const known = new Set<string>();
 
@@ -175,8 +179,8 @@ function preparedPage(statement: Sql): Sql {
 
 /**
  * Reads the rows of a page by key with one statement.
- * @param list.walk the same rows if the caller may see all of them, else none, so that a page is found at once;
- *   undefined if the list has a filter
+ * @param list.walk rows of the same list, for a statement that finds a page at once: all rows if the caller may see
+ *   every row, otherwise no rows. Undefined if the list has a filter
  */
 export async function readPage<Row extends object>(
   ctx: Context,
@@ -189,12 +193,12 @@ export async function readPage<Row extends object>(
   return isFound ? walked : await askAtLength<Row>(ctx, pageOf(list.rows), list.reader);
 }
 
-/** A list within a list. The integers of `key` give the order. */
+/** A list within a list, ordered by the integer column `key`. */
 interface InnerList {
   table: 'request_file' | 'unresolved_path' | 'request';
   parent: 'request_id' | 'quota_id';
   key: 'ordinal' | 'id';
-  /** Of the row `c` and joined tables. */
+  /** Columns of the row `c` and of joined tables. */
   columns: Sql;
   join?: Sql;
   isSeen?: Sql;
@@ -208,7 +212,7 @@ export interface PageWish {
   states?: readonly string[] | undefined;
 }
 
-/** Undefined row: the caller may not see it. */
+/** A row with its key. The row is undefined if the caller may not see it. */
 export interface PageItem<Row> {
   key: number;
   row: Row | undefined;
@@ -220,7 +224,7 @@ interface FlatItem {
   '#seen': boolean;
 }
 
-/** Reads a page of each parent with one statement. Parents with empty pages are absent. */
+/** Reads a page of the inner list of each parent with one statement. Omits parents with empty pages. */
 export async function readInnerPages<Row>(
   ctx: Context,
   { table, parent, key, columns, join = empty, isSeen = sql`true` }: InnerList,
@@ -244,15 +248,18 @@ export async function readInnerPages<Row>(
   return pages;
 }
 
-/** For one parent, PostgreSQL keeps the plan of a prepared statement; for a list it plans each time. */
+/**
+ * Selects the parents. For a single parent, PostgreSQL keeps the plan of a prepared statement; for a list, it plans
+ * each time.
+ */
 function parentsOf(ids: readonly number[]): Sql {
   return ids.length === 1 ? sql`(SELECT ${ids[0]}::int AS id) p` : sql`unnest(${ids}::int[]) AS p (id)`;
 }
 
 function whereOnPage(place: Pick<InnerList, 'parent' | 'key'>, wish: PageWish): Sql {
   const [parent, key] = [raw(place.parent), raw(place.key)];
-  // absent conditions are left out, so that the planner can use its indexes
-  const conditions = [sql`c.${parent} = p.id`, sql`c.${key} > 0`]; // see the index of request files by ordinal
+  // omit absent conditions, so that the planner can use the indexes
+  const conditions = [sql`c.${parent} = p.id`, sql`c.${key} > 0`]; // matches the index of request files by ordinal
   if (wish.above !== undefined) conditions.push(sql`c.${key} > ${wish.above}`);
   if (wish.below !== undefined) conditions.push(sql`c.${key} < ${wish.below}`);
   if (wish.states !== undefined) conditions.push(sql`c.state::text = ANY(${wish.states}::text[])`);

@@ -1,7 +1,7 @@
 /**
- * Access policy of both protocols. Every operation of a protocol or a command is in the table, and calls `allow` with
- * its own name, or `audited`, which does so. Hidden objects are reported as missing; visible ones that the caller may
- * not change, as forbidden.
+ * Access policy of both protocols. The table contains every operation of a protocol or a command. Each operation calls
+ * `allow` with its own name, directly or through `audited`. A hidden object is reported as missing. A visible object
+ * that the caller may not change is reported as forbidden.
  */
 import { type Caller, hasQuota, hasRole, ownerOf, type Quotas, type Role } from '../core/caller.js';
 import { ForbiddenError, NotFoundError, quote } from '../core/errors.js';
@@ -11,11 +11,11 @@ import type { Context } from './context.js';
 
 /**
  * Requirements of an operation.
- * - `read`: any role; returns only visible objects.
- * - `ask`: a quota for which the caller may act.
- * - `change`: a request that the caller has made, or one of a quota that it manages.
- * - `manage`: a quota of the caller's own, or one that it manages.
- * - `look`: viewers and operators: it shows objects of no quota, or of all.
+ * - `read`: any role. The operation returns only visible objects.
+ * - `ask`: the caller may use the quota.
+ * - `change`: the caller created the request, or manages the quota of the request.
+ * - `manage`: the caller owns or manages the quota.
+ * - `look`: viewers and operators, because the operation shows objects of no quota or of all quotas.
  * - `operate`: operators.
  */
 export type Right = 'read' | 'ask' | 'change' | 'manage' | 'look' | 'operate';
@@ -102,7 +102,7 @@ export const policy = {
 
 export type Operation = keyof typeof policy;
 
-/** Operations that need a right to change something, but only read. */
+/** Operations that require a right to change something, although they only read. */
 const reading = [
   'estimateRequest',
   'listTokens',
@@ -124,7 +124,7 @@ export function isChanging(operation: Operation): operation is Changing {
   return ['ask', 'change', 'manage', 'operate'].includes(policy[operation]) && !isReading;
 }
 
-/** The roles that have a right, and the text of the refusal after "may not". */
+/** For each right, the roles that have it, and the text of the refusal after "may not". */
 const rights: Record<Right, { roles: readonly Role[]; what: string }> = {
   read: { roles: ['user', 'viewer', 'operator', 'service', 'legacy'], what: 'read this' },
   ask: {
@@ -132,7 +132,7 @@ const rights: Record<Right, { roles: readonly Role[]; what: string }> = {
     what: 'request files: it has no quota',
   },
   change: { roles: ['user', 'operator', 'service', 'legacy'], what: 'change requests: it may only read' },
-  // a service uses quotas, but must not give others access to them
+  // a service may use quotas, but must not give other users access to them
   manage: {
     roles: ['user', 'operator'],
     what: "manage members and webhooks: this requires a user's or an operator's token",
@@ -145,7 +145,7 @@ const READ_ONLY = 'do this: its token may only read, without the rights of an op
 
 export function may(caller: Caller, operation: Operation): boolean {
   const right = policy[operation];
-  // it would stay when the site requires authentication
+  // access given by anonymous callers would remain when the site requires authentication
   if (right === 'manage' && (caller.way === 'open' || caller.isScoped)) return false;
   return hasRole(caller, ...rights[right].roles);
 }
@@ -155,10 +155,13 @@ function refusal(caller: Caller, operation: Operation): ForbiddenError {
   return new ForbiddenError(caller.name, rights[policy[operation]].what);
 }
 
-/** The caller, and the record of refused reads. `audited` records refused changes. */
+/** A caller, and the recorder of refused reads. `audited` records refused changes. */
 type Asking = Pick<Context, 'caller' | 'refusals'>;
 
-/** @param user of the quota to be charged @throws ForbiddenError, the same whether that user exists or not */
+/**
+ * @param user owner of the quota to charge
+ * @throws ForbiddenError, with the same text whether or not the user exists
+ */
 export function allow({ caller, refusals }: Asking, operation: Operation, user?: string): void {
   if (!may(caller, operation)) {
     const error = refusal(caller, operation);
@@ -173,11 +176,11 @@ export function allow({ caller, refusals }: Asking, operation: Operation, user?:
 interface OwnedRequest {
   id: number;
   user: string;
-  /** Null if unknown. */
+  /** Name of the caller that created the request; null if unknown. */
   madeBy: string | null;
 }
 
-/** Call it with a visible request. @throws ForbiddenError */
+/** Checks that the caller may change a request that the caller may see. @throws ForbiddenError */
 export function allowChange(ctx: Asking, operation: Operation, request: OwnedRequest): void {
   const { caller } = ctx;
   allow(ctx, operation);
@@ -190,7 +193,7 @@ export function allowChange(ctx: Asking, operation: Operation, request: OwnedReq
   );
 }
 
-/** @throws NotFoundError if the caller may not see the user's quota, as if it did not exist; ForbiddenError */
+/** @throws NotFoundError if the caller may not see the user's quota; ForbiddenError if the caller may not manage it */
 export function allowManage(ctx: Asking, operation: Operation, user: string): void {
   const { caller } = ctx;
   allow(ctx, operation);
@@ -201,8 +204,8 @@ export function allowManage(ctx: Asking, operation: Operation, user: string): vo
 }
 
 /**
- * Returns equal texts for callers with the same rights, whose reads can be shared; includes the name if path rules may
- * apply. Undefined for a caller without roles.
+ * Returns a key that is equal for callers with the same rights, which may share the results of reads. Includes the
+ * caller's name if path rules may apply. Undefined for a caller without roles.
  */
 export function rightsKey(caller: Caller): string | undefined {
   const { way, name, roles, groups, reads, acts, manages, isReadOnly = false, isScoped = false, rights } = caller;
@@ -213,7 +216,7 @@ export function rightsKey(caller: Caller): string | undefined {
   return JSON.stringify([[...roles].sort(), listed(reads), listed(acts), listed(manages), isReadOnly, isScoped, who]);
 }
 
-/** The quotas `q` that the caller may see, with their requests. */
+/** The caller may see the quota `q` and its requests. */
 export function isVisibleQuota({ caller }: Pick<Context, 'caller'>): Sql {
   return caller.reads === 'all' ? sql`true` : sql`q."user" = ANY(${[...caller.reads]}::text[])`;
 }
@@ -222,7 +225,7 @@ export function visibleQuotas({ caller }: Pick<Context, 'caller'>): Prisma.Quota
   return caller.reads === 'all' ? {} : { user: { in: [...caller.reads] } };
 }
 
-/** The quotas `q` that the caller manages. Operators manage objects of no quota. */
+/** The caller manages the quota `q`. Operators also manage objects that belong to no quota. */
 export function isManagedQuota({ caller }: Pick<Context, 'caller'>): Sql {
   return caller.manages === 'all' ? sql`true` : sql`q."user" = ANY(${[...caller.manages]}::text[])`;
 }

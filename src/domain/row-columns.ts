@@ -1,9 +1,10 @@
-/** Columns of whole rows, by their Prisma names. */
+/** Column lists and readers of whole rows, with the names that Prisma uses. */
 import { raw, type Sql } from '../db/sql.js';
 
 /**
- * Returns the columns of a table for `SELECT`. @param fields such as `Prisma.RequestScalarFieldEnum` @param prefix of
- * results
+ * Returns the columns of a table for `SELECT`.
+ * @param fields enum of the fields, such as `Prisma.RequestScalarFieldEnum`
+ * @param prefix prefix of the result columns
  */
 export function columnsOf(fields: object, alias: string, prefix = ''): Sql {
   const columns = Object.keys(fields).map((name) => `${alias}."${columnOf(name)}" AS "${prefix}${name}"`);
@@ -12,7 +13,10 @@ export function columnsOf(fields: object, alias: string, prefix = ''): Sql {
 
 const columnOf = (field: string) => field.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 
-/** Returns a function that extracts the columns with a prefix as a row. @param fields as for `columnsOf` */
+/**
+ * Returns a function that extracts the columns with a prefix as a row. @param fields enum of the fields, as for
+ * `columnsOf`
+ */
 export function rowTaker<Row>(fields: object, prefix: string): (flat: object) => Row {
   const names = Object.keys(fields).map((name) => [name, prefix + name] as const);
   return (flat) => {

@@ -1,7 +1,7 @@
 /**
- * Changes may wait for the catalogue during an import, or for locked rows, and occupy a connection meanwhile. So
- * waiting callers share a part of the connections fairly. Changes of rows that are locked only briefly have their own
- * part, so that a suspension is possible at any time.
+ * Limits the connections that changes occupy. A change may wait for the catalogue lock during an import, or for locked
+ * rows, and occupies a connection meanwhile. So waiting callers share a part of the connections fairly. Changes of rows
+ * that are locked only briefly have a separate part, so that an operator can suspend something at any time.
  */
 
 import { checkWanted } from '../core/errors.js';
@@ -9,7 +9,10 @@ import type { Database } from '../db/client.js';
 import { type Transaction, transaction } from '../db/transaction.js';
 import type { Context } from './context.js';
 
-/** Limiters of changes, by the lock that they may wait for; `short` never waits long, and of GraphQL queries. */
+/**
+ * Limiters of changes, by the lock for which a change may wait, and of GraphQL queries. `short` is for changes that
+ * never wait long.
+ */
 const limiters = {
   catalogue: 'takers',
   rows: 'changers',
@@ -18,15 +21,16 @@ const limiters = {
 } as const satisfies Record<string, keyof Database>;
 
 /**
- * Runs work in a slot of the caller. Gives up if the caller disconnects before. Calls must not nest.
- * @throws UnavailableError, OverShareError if the caller has too many at once, and errors of the work
+ * Runs `work` in a limiter slot of the caller. Gives up if the caller disconnects before a slot is free. Calls must not
+ * nest.
+ * @throws UnavailableError; OverShareError if the caller uses too many slots; errors of `work`
  */
 export async function withSlot<T>(
   { db, share, reader }: Context,
   waitsFor: keyof typeof limiters,
   work: () => Promise<T>,
 ): Promise<T> {
-  if (share === undefined) return await work(); // the process itself, without callers on the same connections
+  if (share === undefined) return await work(); // the process itself, which serves no callers on these connections
   const { leave } = await db[limiters[waitsFor]].enter(share, reader);
   try {
     return await work();
@@ -35,7 +39,7 @@ export async function withSlot<T>(
   }
 }
 
-/** Runs a transaction in a slot of the caller. @throws as `withSlot` does */
+/** Runs a transaction in a limiter slot of the caller. @throws the errors of `withSlot` */
 export async function transactionInTurn<T>(
   ctx: Context,
   { waitsFor, name }: { waitsFor: keyof typeof limiters; name: string },
@@ -44,7 +48,7 @@ export async function transactionInTurn<T>(
   return await withSlot(ctx, waitsFor, () => transaction(ctx.db.pool, name, work));
 }
 
-/** Call it after waiting and before any change. @throws UnavailableError if the caller has disconnected */
+/** Checks that the caller is still connected. Call it after a wait and before any change. @throws UnavailableError */
 export function checkConnected({ reader }: Context): void {
   checkWanted(reader);
 }

@@ -1,4 +1,7 @@
-/** Returns how a caller is known. Without required authentication, nothing else shows that a token was accepted. */
+/**
+ * Returns how a caller was authenticated. If authentication is optional, only this operation shows whether a token was
+ * accepted.
+ */
 import type { Caller } from '../../core/caller.js';
 import type { Context } from '../context.js';
 import { allow } from '../policy.js';

@@ -1,4 +1,7 @@
-/** Counts unauthenticated requests by day, so that an operator sees when there are none. */
+/**
+ * Counts unauthenticated requests by day. An operator can then see whether any client still needs unauthenticated
+ * access.
+ */
 
 import { locking } from '../../db/locks.js';
 import { allOf, sql } from '../../db/sql.js';
@@ -7,23 +10,23 @@ import type { Context } from '../context.js';
 import { boundsOf, type KeyPage } from '../page-keys.js';
 import { allow } from '../policy.js';
 
-/** The rows contain addresses and users. */
+/** Retention of the counts, which contain addresses and names of users. */
 const KEPT_DAYS = 90;
 
 export interface CountedUses {
   endpoint: string;
   address: string;
-  /** As the caller named it, known or not; empty for none. */
+  /** User that the caller named, known or not; empty if the caller named no user. */
   user: string;
   uses: number;
   refused: number;
-  /** Time of the last one. Its day applies to all. */
+  /** Time of the last use. All counted uses are stored under the day of this time. */
   lastAt: string;
 }
 
 /**
- * Adds counts in one statement. Skips users without a quota, whose names callers could invent. Locks the others,
- * so that no user is purged meanwhile.
+ * Adds counts and deletes old counts, in one statement. Users without a quota are stored without a name, because
+ * callers could invent names. Locks the quotas of the other users, so that no user is purged meanwhile.
  */
 export async function addLegacyUses(ctx: Context, counted: readonly CountedUses[]): Promise<void> {
   await ctx.db.pool.query(

@@ -1,4 +1,4 @@
-/** Members of a quota create requests with it. Managers also change requests of others. */
+/** Members of a quota create requests with the quota. Managers also change requests of other members. */
 
 import { hasQuota } from '../../core/caller.js';
 import { InvalidInputError, NotFoundError, quote } from '../../core/errors.js';
@@ -21,14 +21,18 @@ interface MemberInput {
   name: string;
 }
 
-/** For one quota. A larger work space should use a group. */
+/** Maximum number of members of one quota. A larger group work space should add a group instead of its users. */
 const MAX_MEMBERS = 1000;
 
 const columns = raw('kind, name, is_manager AS "isManager"');
 /** Notifies gateways to drop cached rights. Statements that change nothing do not notify. */
 const notifyRights = sql`pg_notify('tapegate', 'rights')::text`;
 
-/** Members are not asked for consent, so each may leave. @throws InvalidInputError, NotFoundError, ForbiddenError */
+/**
+ * Checks a member, and the caller's right to change the quota's members. Members are added without consent, so a caller
+ * may always remove itself.
+ * @throws InvalidInputError, NotFoundError, ForbiddenError
+ */
 function checkMember(ctx: Context, operation: 'setMember' | 'removeMember', input: MemberInput): MemberInput {
   const quota = checkText('quota', input.quota);
   const { acts, name: self } = ctx.caller;
@@ -89,7 +93,7 @@ export async function removeMember(ctx: Context, input: MemberInput): Promise<Me
   });
 }
 
-/** Returns members of visible quotas by quota id: users first, by name. */
+/** Returns the members of quotas by quota id. Users come before groups, each in order of their names. */
 export async function readMembers(ctx: Context, quotaIds: readonly number[]): Promise<Map<number, Member[]>> {
   const rows = await ctx.db.rows<Member & { id: number }>(
     sql`SELECT quota_id AS id, ${columns} FROM quota_member WHERE quota_id = ANY(${quotaIds}::int[]) ORDER BY quota_id, kind, name`,
@@ -100,10 +104,10 @@ export async function readMembers(ctx: Context, quotaIds: readonly number[]): Pr
 }
 
 export interface Rights {
-  /** Users of the quotas that the caller may use, and of those that it manages. */
+  /** Users whose quotas the caller may use (`uses`) or manages (`manages`). */
   uses: string[];
   manages: string[];
-  /** Changes with these rights and with the path rules. */
+  /** Text that changes when these rights or the path rules change. */
   version: string;
 }
 

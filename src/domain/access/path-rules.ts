@@ -14,7 +14,7 @@ interface PathRuleInput {
   prefix: string;
   action: PathAction;
   kind: RuleKind;
-  /** Name of the user or the group; none for all users. */
+  /** Name of the user or the group; empty or absent for all users. */
   name?: string | null | undefined;
 }
 
@@ -22,10 +22,10 @@ const columns = raw('id, prefix, action, kind, name');
 
 const notifyRights = sql`pg_notify('tapegate', 'rights')::text AS notified`;
 
-/** Returns the stored form, without a trailing slash; empty for `/`. */
+/** Returns a directory as path rules store it: without a trailing slash, and empty for `/`. */
 const storedPrefix = (folder: string): string => folder.replace(/\/$/, '');
 
-/** Returns the form in lists and in the audit. */
+/** Returns a directory as lists and the audit show it. */
 export const shownFolder = (folder: string): string => storedPrefix(folder) || '/';
 
 /** @throws InvalidInputError */
@@ -44,8 +44,9 @@ function checkRule(input: PathRuleInput): Omit<PathRule, 'id'> {
 }
 
 /**
- * Restricts an action below a directory to those with a rule for it. Requests keep their files. @throws
- * InvalidInputError
+ * Restricts an action below a directory to users and groups that have a rule for the action there. Existing requests
+ * keep their files.
+ * @throws InvalidInputError
  */
 export async function setPathRule(ctx: Context, input: PathRuleInput): Promise<PathRule> {
   return await audited(ctx, actionOf('setPathRule', input), async (auditEntry) => {
@@ -84,10 +85,13 @@ export async function listPathRules(ctx: Context): Promise<PathRule[]> {
   return await ctx.db.prisma.pathRule.findMany();
 }
 
-/** Files are counted up to this number: enough to see whether a rule matches any. */
+/** Maximum number of files to count for a rule. An operator only needs to see whether the rule matches any file. */
 const MOST_COUNTED = 10_000;
 
-/** Counts by prefix the files that visible rules match now, at most `MOST_COUNTED`. A file may be its own directory. */
+/**
+ * Counts, by prefix, the files that path rules match now, up to `MOST_COUNTED`. A prefix may also be the path of a
+ * file.
+ */
 export async function readFilesBelow(ctx: Context, prefixes: readonly string[]): Promise<Map<string, number>> {
   const rows = await ctx.db.rows<{ prefix: string; files: number }>(
     sql`SELECT p.prefix, (SELECT count(*)::int FROM (

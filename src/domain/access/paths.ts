@@ -10,46 +10,52 @@ export function isRuled(caller: Caller): boolean {
   return !hasRole(caller, 'operator', 'viewer');
 }
 
-/** Returns the identity whose rules apply to later files of the caller's requests; null groups: no rules apply. */
+/**
+ * Returns the identity whose path rules apply to files that join the caller's requests later. If the groups are null,
+ * no path rules apply.
+ */
 export function rulesFor({ caller }: Context): { ruledBy: string; ruledGroups: readonly string[] | null } {
   return { ruledBy: ownerOf(caller), ruledGroups: isRuled(caller) ? caller.groups : null };
 }
 
-/** Whether files may be hidden from the caller. Then an estimated count would reveal them. */
+/** Returns whether path rules may hide files from the caller. An estimated count would reveal hidden files. */
 export async function mayMissFiles({ caller, db }: Context): Promise<boolean> {
   if (!isRuled(caller)) return false;
   return (await db.pool.query(sql`SELECT FROM path_rule WHERE action = 'LIST' LIMIT 1`)).rowCount !== 0;
 }
 
-/** No path rules exist. Checked first, since `path_allowed` takes as long to plan as a lookup. */
+/** No path rules exist. Queries check this first, because planning `path_allowed` takes as long as a lookup. */
 export const isUnruled = sql`NOT EXISTS (SELECT FROM path_rule)`;
 
-/** Purged files stay hidden by the rules of their former path. */
+/** Path of the file `f` to which path rules apply: for a purged file, its former path. */
 const ruledPath = sql`CASE WHEN starts_with(f.path, '/.tapegate-purged/')
   THEN regexp_replace(f.path, '^/\\.tapegate-purged/[0-9]+', '') ELSE f.path END`;
 
-/** A condition on the file `f`. */
+/** The caller may take the action on the file `f`. */
 export function mayPath({ caller }: Context, action: PathAction): Sql {
   if (!isRuled(caller)) return sql`true`;
   return sql`(${isUnruled} OR path_allowed(${ruledPath}, ${action}, ${ownerOf(caller)}, ${caller.groups}::text[]))`;
 }
 
-/** Selects the first path in a range, in byte order, that the caller may list. Hidden files cost nothing. */
+/** Selects the first path in a range, in byte order, that the caller may list. Skipping hidden files takes no time. */
 export function firstListed({ caller }: Context, { from, before }: { from: Sql; before: Sql }): Sql {
   const first = sql`(SELECT f.path FROM tape_file f WHERE f.path ~>=~ (${from}) AND f.path ~<~ (${before}) AND ${isOffered} ORDER BY f.path USING ~<~ LIMIT 1)`;
   if (!isRuled(caller)) return first;
   return sql`CASE WHEN ${isUnruled} THEN ${first} ELSE first_listed(${from}, ${before}, ${ownerOf(caller)}, ${caller.groups}::text[]) END`;
 }
 
-/** The same for a request `r` by its own rules, for files that join later and for its mail. */
+/**
+ * The path rules that apply to the request `r` allow the action on the file `f`. For files that join later, and for the
+ * request's mail.
+ */
 export function isAllowedIn(action: PathAction): Sql {
   return sql`(r.ruled_groups IS NULL OR ${isUnruled}
     OR path_allowed(${ruledPath}, ${action}, r.ruled_by, r.ruled_groups))`;
 }
 
 /**
- * A condition on the file `f` of a visible request. Owners see all files of their requests, regardless of the present rules.
- * Callers that see all requests see only the files that they may list.
+ * The caller may see the file `f` of a visible request. Owners see all files of their requests, regardless of the
+ * present path rules. A caller that sees all requests sees only files with permission to list.
  */
 export function mayPathOfRequest(ctx: Context): Sql {
   return ctx.caller.reads === 'all' ? mayPath(ctx, 'LIST') : sql`true`;
@@ -67,7 +73,10 @@ export async function readAllowed(
   return new Map(rows.map(({ id }) => [id, true]));
 }
 
-/** Returns a filter of paths by the present rules; undefined if none applies. Changed rules restart long readers. */
+/**
+ * Returns a filter of paths by the present path rules; undefined if no rule applies. Long readers restart when rules
+ * change.
+ */
 export async function readPathFilter(
   { caller, db }: Context,
   action: PathAction,

@@ -18,7 +18,7 @@ const SECRET_BYTES = 32;
 const TOKEN = /^tapegate_[\w-]{43}$/;
 
 interface CreateTokenInput {
-  /** The user; or a name for the service, viewer or operator. */
+  /** Name of the user, service, viewer or operator. */
   name: string;
   role: TokenRole;
   /** For a service: the users for whom it acts, at least one. */
@@ -33,7 +33,7 @@ export type Token = Omit<ApiToken, 'hash'>;
 
 const shown = { hash: true } as const;
 
-/** @returns the token, which cannot be shown again @throws InvalidInputError */
+/** @returns the token and its secret, which cannot be shown again @throws InvalidInputError */
 export async function createToken(ctx: Context, input: CreateTokenInput): Promise<{ token: Token; secret: string }> {
   const secret = PREFIX + randomBytes(SECRET_BYTES).toString('base64url');
   const action = { operation: 'createToken', kind: 'TOKEN', object: '', given: input } as const;
@@ -54,14 +54,14 @@ export async function createToken(ctx: Context, input: CreateTokenInput): Promis
   return { token, secret };
 }
 
-/** The quotas are read with each request of the token. */
+/** Maximum number of quotas of a token. Every request with the token reads all its quotas. */
 const MAX_QUOTAS = 1000;
 
 /** @throws InvalidInputError */
 function checkToken(input: CreateTokenInput, now: string) {
   const name = checkCallerName('name', input.name);
   checkOneOf('role', input.role, TokenRole);
-  // this name is allowed for an operator
+  // an operator's token may have the reserved name `operator`
   if (isReserved(name) && !(name === 'operator' && input.role === 'OPERATOR'))
     throw new InvalidInputError('name', `must not be a reserved name: ${quote(name)}`);
   if (name.includes(':')) throw new InvalidInputError('name', `must not contain a colon: ${quote(name)}`);
@@ -81,7 +81,7 @@ function checkToken(input: CreateTokenInput, now: string) {
   return { name, quotas, expiresAt, note: checkText('note', input.note ?? '') };
 }
 
-/** Lists a page of all tokens ever made, by id. */
+/** Returns a page of all tokens ever created, by id. */
 export async function listTokens(ctx: Context, page: KeyPage<number>): Promise<Token[]> {
   allow(ctx, 'listTokens');
   const { after = 0, before = MAX_ID, limit, inverted } = page;
@@ -95,7 +95,9 @@ export async function listTokens(ctx: Context, page: KeyPage<number>): Promise<T
 
 const MAX_ID = 2 ** 31 - 1;
 
-/** Revokes a token and ends streams opened with it. Calling it twice is safe. @throws NotFoundError */
+/**
+ * Revokes a token, and ends streams that were opened with the token. Calling it twice is safe. @throws NotFoundError
+ */
 export async function revokeToken(ctx: Context, id: number): Promise<Token> {
   await audited(ctx, { operation: 'revokeToken', kind: 'TOKEN', object: id }, async (auditEntry) => {
     await transaction(ctx.db.pool, 'revokeToken', async (tx) => {
@@ -110,12 +112,12 @@ export async function revokeToken(ctx: Context, id: number): Promise<Token> {
   return await ctx.db.prisma.apiToken.findUniqueOrThrow({ where: { id }, omit: shown });
 }
 
-/** Whether the text is meant as a token, valid or not. */
+/** Returns whether the text begins like a token, valid or not. */
 export function isMeantAsToken(text: string): boolean {
   return text.startsWith(PREFIX);
 }
 
-/** Whether the text has the form of a token, so that looking it up makes sense. */
+/** Returns whether the text has the form of a token, so that a lookup may succeed. */
 export function isToken(text: string): boolean {
   return TOKEN.test(text);
 }
@@ -135,7 +137,9 @@ export async function findToken(ctx: Context, secret: string): Promise<Token | u
   return token;
 }
 
-/** Records the use by the hour, so that few requests write. Does not wait for a locked token. */
+/**
+ * Records the use of a token at most once an hour, so that few requests write. Skips a locked token instead of waiting.
+ */
 async function recordUse(ctx: Context, { id }: Token): Promise<void> {
   await ctx.db.pool.query(
     sql`UPDATE api_token SET used_at = ${ctx.now()}
@@ -144,7 +148,7 @@ async function recordUse(ctx: Context, { id }: Token): Promise<void> {
   );
 }
 
-/** Returns the tokens of a list that are no longer valid. */
+/** Returns the ids of a list whose tokens are no longer valid. */
 export async function findEnded(ctx: Context, ids: readonly number[]): Promise<Set<number>> {
   const rows = await ctx.db.rows<{ id: number }>(
     sql`SELECT i.id FROM unnest(${ids}::int[]) AS i (id) WHERE NOT EXISTS (

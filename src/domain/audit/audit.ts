@@ -1,6 +1,6 @@
 /**
- * The rows of `audit`. A change and its row share a transaction (domain/audit/audited.ts); `Refusals` writes the
- * others.
+ * Writes rows of the table `audit`. The row of a change is written in the transaction of the change
+ * (domain/audit/audited.ts). `Refusals` writes the rows of refused actions.
  */
 
 import type { Logger } from 'pino';
@@ -9,7 +9,7 @@ import { codeOf, logFailure, messageOf } from '../../core/errors.js';
 import type { Database } from '../../db/client.js';
 import { type Sql, sql } from '../../db/sql.js';
 
-/** The kind of object that a change is about. NONE: the service as a whole, or unknown. */
+/** Kind of object that an action changes. NONE stands for the whole service, or for an unknown object. */
 export type AuditKind =
   | 'REQUEST'
   | 'QUOTA'
@@ -28,22 +28,22 @@ export type AuditKind =
 
 /** An action that a caller requests. */
 export interface AuditedAction {
-  /** Its name in the policy table, or another name such as `identify`. */
+  /** Name of the operation in the policy table, or another name such as `identify`. */
   operation: string;
   kind: AuditKind;
-  /** Id or name; for files the match. Empty if unknown. */
+  /** Id or name of the object; for files, the searched text. Empty if unknown. */
   object: string | number;
-  /** Input, cut and without secrets. */
+  /** Input of the action, truncated and without secrets. */
   given?: object | undefined;
 }
 
-/** DONE, BEGUN (continues in further transactions), or the code of an error. */
+/** DONE, BEGUN if further transactions follow, or the code of an error. */
 type AuditResult = string;
 
 /** A caller, authenticated or known only by its address. */
 type Asker = Pick<Caller, 'name' | 'tokenId' | 'address'> & { way: Way | 'unknown' };
 
-/** Returns the statement that writes a row. @param count refusals that the row stands for */
+/** Returns the statement that writes a row. @param count number of refusals that the row represents */
 export function auditRow(
   now: string,
   asker: Asker,
@@ -55,9 +55,10 @@ export function auditRow(
 }
 
 /**
- * Returns the row of a change, for its transaction. If the caller's token has become invalid, the statement fails and
- * rolls the change back (`isInvalidToken`), unless `passesOverToken`.
- * @param each a query for the objects of one row each, such as the rows that the same statement has changed
+ * Returns the statement that writes the row of a change, for the transaction of the change. If the caller's token has
+ * become invalid, the statement fails and the change is rolled back (`isInvalidToken`), unless `passesOverToken` is
+ * set.
+ * @param each query for objects that get one row each, such as the objects that the same statement has changed
  */
 export function auditRowOfChange(
   now: string,
@@ -73,7 +74,7 @@ export function auditRowOfChange(
   return insertRows(now, asker, action, { objects: each ?? objectOf(action), result, count: 1 });
 }
 
-/** Does the same for a statement outside an operation. */
+/** Returns the statement that writes a row for each of the selected objects, for a change outside an operation. */
 export function auditRowOfEach(now: string, asker: Asker, action: Omit<AuditedAction, 'object'>, objects: Sql): Sql {
   return auditRowOfChange(now, asker, { ...action, object: '' }, { each: objects, passesOverToken: false });
 }
@@ -100,19 +101,19 @@ function insertRows(
 }
 
 const MAX_TEXT = 250;
-/** An object must be found by its name; paths are the longest. */
+/** Maximum length of an object's name. Rows are searched by that name, so the longest path must fit. */
 const MAX_OBJECT = 2100;
 const MAX_ITEMS = 10;
 const MAX_DEPTH = 4;
 const MAX_GIVEN = 8000;
 
-/** Makes a text that PostgreSQL accepts. */
+/** Truncates a text, and replaces characters that PostgreSQL cannot store. */
 function plain(text: string, max = MAX_OBJECT): string {
   const kept = text.length > max ? `${text.slice(0, max)}… (${text.length} characters)` : text;
   return kept.replaceAll('\0', '\uFFFD').toWellFormed();
 }
 
-/** Returns cut JSON: the first items of a list with their count, the beginning of a text. */
+/** Returns truncated JSON: the first items of a list with the length of the list, and the beginning of a text. */
 function formatGiven(given: object): string {
   const text = JSON.stringify(cut(given, MAX_DEPTH));
   return text.length <= MAX_GIVEN ? text : JSON.stringify({ cut: plain(text, MAX_GIVEN / 4) });
@@ -133,8 +134,8 @@ function cut(value: unknown, depth: number): unknown {
 }
 
 /**
- * First refusals in a minute that are single rows: for each authenticated caller, and for all others together. No caller
- * can create more tokens and users to get more rows.
+ * Number of refusals in a minute that get a row of their own: for each authenticated caller, and for all
+ * unauthenticated callers together. A caller cannot get more rows by creating tokens or users.
  */
 const MAX_ROWS = 20;
 const MINUTE_MS = 60_000;
@@ -147,9 +148,9 @@ interface Repeats {
 }
 
 /**
- * Refusals in the audit. The first refusal of a caller, operation and code in a minute becomes a row at once. Repeats
- * become one row with their count at the end of the minute. A caller has at most `MAX_ROWS` such rows; the rest are
- * counted together. A killed process loses the counts of its last minute.
+ * Refusals in the audit. The first refusal of a caller, operation and code in a minute becomes a row at once. Repeated
+ * refusals become one row with their count at the end of the minute. If a caller has `MAX_ROWS` rows already, further
+ * refusals are counted together. A killed process loses the counts of its last minute.
  */
 export class Refusals {
   private readonly db: Pick<Database, 'pool'>;
@@ -167,7 +168,7 @@ export class Refusals {
     this.now = now;
   }
 
-  /** Does not wait. @param code of the error */
+  /** Records a refusal, without waiting for the database. @param code code of the error */
   record(asker: Asker, action: AuditedAction, code: string): void {
     const now = this.now();
     const minute = now.slice(0, 'YYYY-MM-DDTHH:MM'.length);
@@ -176,7 +177,7 @@ export class Refusals {
     const { name, way, tokenId } = asker;
     const isKnown = name !== '' && way !== 'open' && way !== 'legacy';
     const group = isKnown ? JSON.stringify([way, name, tokenId]) : '';
-    // an authenticated caller counts once, from all its addresses; others count by address
+    // count an authenticated caller once for all its addresses, and other callers by address
     const own = JSON.stringify([group || [way, name, asker.address], action.operation, code]);
     const rows = this.rows.get(group) ?? 0;
     const isFirst = !this.repeats.has(own);
@@ -196,14 +197,14 @@ export class Refusals {
     this.wait();
   }
 
-  /** Removes the names from pending counts, since a purged user may be among them. */
+  /** Removes names from pending counts, because a purged user may be among the callers. */
   clearNames(): void {
     for (const repeats of this.repeats.values()) {
       repeats.asker = { ...repeats.asker, name: '', tokenId: undefined, address: undefined };
     }
   }
 
-  /** Writes all counts. @returns when they are stored */
+  /** Writes all pending counts. @returns a promise that resolves when the counts are stored */
   async settle(): Promise<void> {
     this.flush();
     clearTimeout(this.timer);
@@ -227,7 +228,7 @@ export class Refusals {
     this.wait();
   }
 
-  /** Flushes at the end of the minute even without further refusals. */
+  /** Writes pending counts at the end of the minute, even without further refusals. */
   private wait(): void {
     this.timer ??= setTimeout(() => {
       this.timer = undefined;

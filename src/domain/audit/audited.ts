@@ -1,6 +1,7 @@
 /**
  * Audits changes made for callers. The row of a success is written in the transaction of the change, and only if the
- * caller is still valid then. A rejection is recorded separately, since its transaction is rolled back.
+ * caller is still valid then. The row of a rejection is written separately, because the transaction of the change is
+ * rolled back.
  */
 
 import { classOf, ForbiddenError, UserError } from '../../core/errors.js';
@@ -13,12 +14,17 @@ import { withSlot } from '../turn.js';
 import { type AuditedAction, auditRow, auditRowOfChange, isInvalidToken } from './audit.js';
 
 /**
- * Returns the statement that audits a success, for the transaction of the change, or a part of its one statement.
- * @param more known only after the change; `each` selects the objects of a statement that may change nothing
+ * Returns the statement that audits a success, for use in the transaction of the change or as a part of its only
+ * statement.
+ * @param more details known only after the change. `each` selects the changed objects if the statement may change
+ *   nothing
  */
 export type AuditEntry = (more?: Partial<Pick<AuditedAction, 'object' | 'given'>> & { each?: Sql }) => Sql;
 
-/** Operations that take their slots in parts, or lock no shared rows. Revoking a stolen token must not wait. */
+/**
+ * Operations that take limiter slots themselves, or lock no shared rows. Revoking a stolen token must not wait for a
+ * slot.
+ */
 const takesOwnSlots: ReadonlySet<Changing> = new Set([
   'createRequest',
   'updateRequest',
@@ -34,7 +40,7 @@ const takesOwnSlots: ReadonlySet<Changing> = new Set([
   'revokeToken',
 ]);
 
-/** Operations whose rows no import or new request locks until its commit, so that they never wait for users. */
+/** Operations that change only rows which no import or new request keeps locked. So operators never wait for users. */
 const neverWaiting: ReadonlySet<Changing> = new Set([
   'suspend',
   'resume',
@@ -49,7 +55,7 @@ const neverWaiting: ReadonlySet<Changing> = new Set([
   'removeDisk',
 ]);
 
-/** Operations that may end the caller's own token. */
+/** Operations that may invalidate the caller's own token. */
 const ending: ReadonlySet<Changing> = new Set(['revokeToken', 'removeQuota', 'purgeUser']);
 
 interface Change {
@@ -57,16 +63,16 @@ interface Change {
   action: AuditedAction & { operation: Changing };
 }
 
-/** A step around a change. It calls `next` once, or throws. */
+/** A step around a change, which calls `next` once or throws. */
 type Middleware = <T>(change: Change, next: () => Promise<T>) => Promise<T>;
 
 /** Steps around each change; the first one is the outermost. */
 const middlewares: readonly Middleware[] = [keepInput, measure, recordRejection, checkRight, takeSlot];
 
 /**
- * Runs an operation in a limiter slot, if the caller's roles allow it. Another caller's input is not recorded. `work`
- * contains all other checks, and runs the statement of `auditEntry` once.
- * @param action its `given` is truncated, and must contain no secrets
+ * Runs an operation in a limiter slot, if the caller's roles allow the operation. If the roles do not, the caller's
+ * input is not recorded. `work` makes all other checks, and runs the statement of `auditEntry` once.
+ * @param action `given` is truncated, and must contain no secrets
  */
 export async function audited<T>(
   ctx: Context,
@@ -85,7 +91,7 @@ export async function audited<T>(
   return await run(0);
 }
 
-/** Counts the memory of the input until the change has ended. */
+/** Counts the memory of the caller's input until the change has ended. */
 async function keepInput<T>({ ctx }: Change, next: () => Promise<T>): Promise<T> {
   const leave = ctx.keep?.();
   try {
@@ -130,7 +136,7 @@ async function takeSlot<T>({ ctx, action: { operation } }: Change, next: () => P
   return await withSlot(ctx, neverWaiting.has(operation) ? 'short' : 'rows', next);
 }
 
-/** Checks an expiry that is not in the database. The database knows about Tapegate's own tokens. */
+/** Checks the expiry of a login that is not in the database. The audit statement checks Tapegate's own tokens. */
 function checkValid(ctx: Context): void {
   const { tokenId, expiresAt } = ctx.caller;
   if (tokenId === undefined && expiresAt !== undefined && !isBefore(ctx.now(), expiresAt)) throw noLongerValid(ctx);
@@ -143,7 +149,10 @@ export function recordRefusal(ctx: Context, action: AuditedAction, code: string)
   ctx.refusals.record(ctx.caller, action, code);
 }
 
-/** Audits work in several transactions: its start before the first one, and its result after the last one. */
+/**
+ * Audits work that takes several transactions. Records the start before the first transaction, and the result after the
+ * last transaction.
+ */
 export async function auditedRun<T extends object>(
   ctx: Context,
   action: AuditedAction,

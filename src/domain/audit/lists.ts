@@ -18,7 +18,10 @@ interface ListAuditInput {
   until?: string | null | undefined;
 }
 
-/** Lists audit rows as written: counted, or by the page. @throws InvalidInputError if no row could ever match */
+/**
+ * Returns functions that count audit rows and read a page of them, in the order of writing.
+ * @throws InvalidInputError if no row can match the filters
+ */
 export function listAudit(ctx: Context, input: ListAuditInput, reader?: AbortSignal) {
   allow(ctx, 'listAudit');
   checkInput(input);
@@ -28,7 +31,7 @@ export function listAudit(ctx: Context, input: ListAuditInput, reader?: AbortSig
   );
 }
 
-/** Rejects filters that cannot match, since an empty table would suggest that nothing happened. */
+/** Rejects filters that cannot match a row, because an empty table would suggest that nothing happened. */
 function checkInput({ operation, since, until }: ListAuditInput): void {
   const unknown = operation ? findUnknownOperation(operation) : undefined;
   if (unknown !== undefined) throw new InvalidInputError('operation', unknown);
@@ -48,17 +51,17 @@ function conditionsOf({ who, operation, objectKind, object, since, until }: List
   return conditions;
 }
 
-/** Replaces characters that PostgreSQL cannot store, as the audit does. */
+/** Replaces characters that PostgreSQL cannot store, as the audit does when it writes rows. */
 function storable(text: string): string {
   return text.replaceAll('\0', '\uFFFD').toWellFormed();
 }
 
-/** Audited names outside the policy: authentication, and commands with direct access to the database. */
+/** Names of audited operations outside the policy: authentication, and commands with direct access to the database. */
 const others = ['identify', 'archive', 'repair', 'putBack', 'takeover', 'adopt'];
 
 const names: readonly string[] = [...Object.keys(policy), ...others];
 
-/** Returns the fault of an operation name, as the rest of a sentence, or undefined if the operation exists. */
+/** Returns an error text that lists the operations, if an operation name is unknown; otherwise undefined. */
 export function findUnknownOperation(name: string): string | undefined {
   if (names.includes(name)) return undefined;
   return `${quote(name)} is unknown; the operations are ${[...names].sort().join(', ')}`;
@@ -67,7 +70,7 @@ export function findUnknownOperation(name: string): string | undefined {
 const DAY_SECONDS = 24 * 3600;
 const STEP = 5000;
 
-/** Deletes rows older than `TAPEGATE_AUDIT_DAYS`. Several engines may do so at once. */
+/** Deletes rows older than `TAPEGATE_AUDIT_DAYS`. Several engines may run this at once. */
 export async function pruneAudit(ctx: Context, stop: AbortSignal): Promise<void> {
   const before = addSeconds(ctx.now(), -ctx.config.auditDays * DAY_SECONDS);
   while (!stop.aborted) {
