@@ -1,7 +1,7 @@
 /**
- * Writes a directory tree to tape and registers it. A file is UNVERIFIED once it is on a volume; ONDISK once reading it
- * back gave the same checksum, then ONTAPE. May be killed anywhere and rerun: it skips files on tape, and writes a
- * partly written file to a new position.
+ * Archives a directory tree: writes the files to tape and registers them in the catalogue. A file is UNVERIFIED once it
+ * is on a volume, and ONTAPE once the copy was read back with the same checksum. The command may be killed at any point
+ * and run again. It then skips files that are on tape, and writes a partly written file to a new position.
  */
 import type { AuditedAction } from '../../domain/audit/audit.js';
 import { auditedRun } from '../../domain/audit/audited.js';
@@ -16,9 +16,9 @@ import { type ExcludedEntries, type OnSkip, refuseOwnDirectories, walkSources } 
 
 export interface ArchiveInput extends BatchOptions {
   dir: string;
-  /** Prepended to the paths below `dir`; default `/`. */
+  /** Prepended to the paths below `dir`. Default: `/`. */
   prefix?: string;
-  /** Creates a missing library even if the catalogue contains volumes. */
+  /** Whether to create a missing library even if the catalogue contains volumes. */
   newLibrary?: boolean;
 }
 
@@ -30,9 +30,9 @@ export interface ArchiveProgress {
 }
 
 /**
- * Archives a tree. A failed file is listed in the result, and the others are still archived.
- * @throws Error if the catalogue contains volumes but there is no library; nothing is written then
- * @param how.onProgress called after each file written or compared, with the totals so far
+ * Archives a tree. A file that cannot be archived is listed in the result and does not stop the archive.
+ * @throws Error if the catalogue contains volumes but the library is missing; nothing is written then
+ * @param how.onProgress called with the totals after each file that is written or compared
  * @param how.onSkip called for entries that are not regular files
  */
 export async function archiveTree(
@@ -50,7 +50,7 @@ export async function archiveTree(
   return await auditedRun(ctx, action, () => archiveAll(ctx, library, input, how), describe);
 }
 
-/** Details for the audit log, with the number of failures only. */
+/** Returns the details for the audit log. Failed files are only counted. */
 function describe({ archived, bytes, unchanged, skipped, failed }: ArchiveResult): object {
   return { archived, bytes, unchanged, skipped, failed: failed.length };
 }
@@ -73,14 +73,17 @@ async function archiveAll(
   const walk = walkSources(input, result, { onSkip: how.onSkip, onFolder: (folder) => modes.push(folder) });
   for await (const sources of groupSources(walk, signal)) {
     await confirmOwned(ctx);
-    // before their files, which may be restored at once
+    // record directories before their files, because the files may be restored immediately
     await recordFolders(ctx, modes.splice(0), input.prefix);
     if (sources.length > 0) await new ArchiveBatch(ctx, library, input, { sources, result, signal, onSource }).run();
   }
   return result;
 }
 
-/** Creates the library only for the first archive: an unmounted library would otherwise hide the files later. */
+/**
+ * Opens the library. Creates a missing library only for the first archive. Later, a missing library may be an unmounted
+ * file system.
+ */
 async function openLibrary(ctx: Context, library: WritableLibrary, isNew: boolean): Promise<void> {
   try {
     await library.openLibrary?.(isNew || !(await hasVolumes(ctx)));
@@ -92,11 +95,11 @@ async function openLibrary(ctx: Context, library: WritableLibrary, isNew: boolea
   }
 }
 
-/** Limits of a batch: files for the cost of small ones in the catalogue, bytes for large ones. */
+/** Limits of a batch. The number of files limits the catalogue work, and the bytes limit a batch of large files. */
 const BATCH_FILES = 2000;
 const BATCH_BYTES = 1024n * 1024n * 1024n;
 
-/** Groups sources into batches; the last may be empty. @throws the signal's reason */
+/** Groups sources into batches. The last batch may be empty. @throws the signal's reason */
 async function* groupSources(sources: AsyncIterable<Source>, signal: AbortSignal): AsyncGenerator<Source[]> {
   let batch: Source[] = [];
   let bytes = 0n;

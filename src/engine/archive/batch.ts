@@ -1,4 +1,4 @@
-/** Archives files in batches: completes each step for all files of a batch before the next step. */
+/** Archives files in batches. Each step is completed for all files of a batch before the next step begins. */
 
 import { messageOf, quote } from '../../core/errors.js';
 import { type KnownFile, readKnown } from '../../domain/catalogue/files.js';
@@ -15,16 +15,18 @@ import { isChanged, removeSource, type Source, withSource } from './walk.js';
 
 export interface BatchOptions {
   spot?: string;
-  /** Bytes on a volume before a new one is started. */
+  /** Bytes after which a new volume is started. */
   volumeSize: bigint;
-  /** Remove each source file once it is verified. */
+  /** Whether to remove each source file after its tape copy is verified. */
   move?: boolean;
 }
 
 export interface BatchResult {
   archived: number;
   bytes: bigint;
-  /** Already on tape with the same bytes: by the catalogue, and with `move` also by reading the copy back. */
+  /**
+   * Files whose bytes are already on tape according to the catalogue. With `move`, their copies were also read back.
+   */
   unchanged: number;
   failed: string[];
 }
@@ -33,7 +35,7 @@ interface BatchWork {
   sources: readonly Source[];
   result: BatchResult;
   signal: AbortSignal;
-  /** Called for each source that was written, or compared with its tape copy. */
+  /** Called for each source that was written to tape, or compared with its tape copy. */
   onSource: (source: Source) => void;
 }
 
@@ -51,9 +53,10 @@ export class ArchiveBatch {
   }
 
   /**
-   * Compares sources with tape, writes, registers, reads back, registers again, removes. A failed file skips the later
-   * steps, and does not delay others.
-   * @throws the signal's reason; FencedError; errors of the database; no error of a single file
+   * Archives the batch: compares sources with the catalogue, writes, registers, reads back, registers as verified,
+   * removes sources. A file that fails in one step is skipped in later steps, and does not delay other files.
+   * @throws the signal's reason; FencedError; errors of the database. An error of a single file is added to the result
+   *   instead
    */
   async run(): Promise<void> {
     const { fresh, lost, safe } = await this.sort();
@@ -71,7 +74,7 @@ export class ArchiveBatch {
     for (const file of verified) this.work.result.bytes += file.size;
     const unchanged = this.options.move ? await this.verify(safe, UNCONFIRMED) : safe;
     this.work.result.unchanged += unchanged.length;
-    // last, so that no source disappears while the catalogue needs it; removal requires a verified copy
+    // sources are removed last, after the tape copy is verified and registered
     if (this.options.move) {
       const { passed } = await this.keepRegistered([...verified, ...unchanged]);
       await this.doEach(passed, removeSource);
@@ -79,7 +82,7 @@ export class ArchiveBatch {
   }
 
   /**
-   * Registers files that pass a check of their catalogue entries. The check reports the others.
+   * Registers the files that pass a check of their catalogue entries. The check reports the files that do not pass.
    * @returns the registered files
    */
   private async register(
@@ -96,16 +99,16 @@ export class ArchiveBatch {
       return passed;
     } catch (error) {
       if (!(error instanceof ImportError)) throw error;
-      const left = await check(passed); // changed meanwhile
+      const left = await check(passed); // the catalogue changed after the check
       if (left.passed.length < passed.length) return await this.register(left.passed, entry, check);
       throw error;
     }
   }
 
   /**
-   * Keeps files that the catalogue still offers at their paths: a renamed file must not be registered twice, and a
-   * withdrawn file's source may soon be its only copy.
-   * @param lostIdOf returns the id of a file that had no position, and whose row will get one
+   * Returns the files that are still in the catalogue at their paths. A renamed file must not be registered twice. A
+   * withdrawn file's source may soon be the only copy.
+   * @param lostIdOf returns the catalogue id of a file that had no tape position
    */
   private async keepRegistered(
     files: readonly WrittenFile[],
@@ -134,11 +137,14 @@ export class ArchiveBatch {
     return { passed, known };
   }
 
-  /** Sorts sources: new; ONTAPE without a position, so without a usable copy; on tape with the same bytes. */
+  /**
+   * Sorts sources into three groups. `fresh`: not on tape. `lost`: ONTAPE in the catalogue, but without a position, so
+   * the tape copy cannot be read. `safe`: on tape with the same bytes.
+   */
   private async sort(): Promise<{ fresh: Source[]; lost: (Source & { id: bigint })[]; safe: WrittenFile[] }> {
     const paths = this.work.sources.map((source) => source.path);
     const known = await readKnown(this.ctx, paths);
-    const clashes = await findFolderClashes(this.ctx, paths); // before any of them is written to tape
+    const clashes = await findFolderClashes(this.ctx, paths); // checked before any file is written to tape
     const fresh: Source[] = [];
     const lost: (Source & { id: bigint })[] = [];
     const safe: WrittenFile[] = [];
@@ -169,7 +175,7 @@ export class ArchiveBatch {
     return await this.sync(written);
   }
 
-  /** Syncs volumes: only durable files are registered. */
+  /** Syncs volumes. Returns the files on synced volumes, because only durable files may be registered. */
   private async sync(written: readonly WrittenFile[]): Promise<WrittenFile[]> {
     const durable = new Set(written.map(({ volume }) => volume));
     for (const volume of durable) {
@@ -186,7 +192,7 @@ export class ArchiveBatch {
     return written.filter(({ volume }) => durable.has(volume));
   }
 
-  /** @param prefix prefix for the reason if a copy is wrong */
+  /** Returns the files whose tape copies are correct. @param prefix prefix of the reason if a copy is wrong */
   private async verify(files: readonly WrittenFile[], prefix: string): Promise<WrittenFile[]> {
     const fail = ({ file }: WrittenFile, error: unknown) => {
       this.work.result.failed.push(`${file}: ${prefix}${messageOf(error)}`);
@@ -194,7 +200,10 @@ export class ArchiveBatch {
     return await readBack(this.library, files, { signal: this.work.signal, fail });
   }
 
-  /** Returns the new files that no import has registered meanwhile: an imported row must not get their position. */
+  /**
+   * Returns the new files whose paths are still free. If an import registered the path meanwhile, its row must not get
+   * the new file's position.
+   */
   private async keepFree(files: readonly WrittenFile[]): Promise<CheckedFiles> {
     const paths = files.map((file) => file.path);
     const known = await readKnown(this.ctx, paths);
@@ -222,8 +231,8 @@ export class ArchiveBatch {
   }
 
   /**
-   * Processes files one after the other; errors go into the result, unless the signal aborts. Stops after a takeover: a
-   * batch may take hours.
+   * Processes files one after the other. Adds errors to the result, unless the signal aborts. Stops after a takeover,
+   * because a batch may take hours.
    */
   private async doEach<S extends Source>(
     sources: readonly S[],
@@ -241,13 +250,13 @@ export class ArchiveBatch {
   }
 }
 
-/** Files that passed a check; `known`: their catalogue entries, if they should have any. */
+/** Files that passed a check. `known` contains their catalogue entries, if the files should have entries. */
 interface CheckedFiles {
   passed: WrittenFile[];
   known: KnownFile[];
 }
 
-/** Undefined: the file had a position, or is new. */
+/** Returns the catalogue id of a file that had no position. Undefined if the file had a position or is new. */
 type LostIdOf = (file: WrittenFile) => bigint | undefined;
 
 const UNCONFIRMED = 'on tape according to the catalogue, but its tape copy cannot be confirmed: ';
@@ -264,11 +273,14 @@ function isOnTape(file: KnownFile): boolean {
 interface WrittenFile extends Source, TapePosition {
   /** Checksum of the bytes written to tape. */
   checksum: string;
-  /** Of the same bytes; absent if the file was only compared. */
+  /** Adler-32 of the bytes written to tape. Absent if the file was only compared. */
   adler32?: string | undefined;
 }
 
-/** @throws Error if the source changed while it was read; its position stays used */
+/**
+ * Writes a source to tape. @throws Error if the source changed while it was read. The tape position is then not used
+ * again
+ */
 async function writeSource(
   library: WritableLibrary,
   source: Source,
@@ -295,7 +307,7 @@ async function writeSource(
 /**
  * Reads tape copies back, with one mount per volume, in order of position.
  * @param fail called for each copy that is unreadable or has other bytes
- * @returns the files whose copies are right
+ * @returns the files whose copies are correct
  * @throws the signal's reason
  */
 async function readBack(
@@ -341,7 +353,10 @@ async function readVolumeBack(
 
 export const OTHER_BYTES = 'is already on tape with different bytes';
 
-/** @returns the source's checksum @throws Error if the catalogue has other bytes at this path, or no checksum */
+/**
+ * Compares a source with its catalogue entry. @returns the source's checksum @throws Error if the catalogue has another
+ * checksum or size for this path, or no checksum
+ */
 async function checkSame(source: Source, known: KnownFile, signal: AbortSignal): Promise<string> {
   const otherBytes = `${source.path} ${OTHER_BYTES}`;
   if (known.checksum === null) throw new Error(`${source.path} is already on tape, and has no checksum to compare`);

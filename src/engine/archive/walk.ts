@@ -1,4 +1,7 @@
-/** Finds, opens and removes the sources of an archive. Never follows links; rejects Tapegate's own directories. */
+/**
+ * Finds, opens and removes the source files of an archive. Never follows symbolic links. Rejects Tapegate's own
+ * directories.
+ */
 import type { BigIntStats, Dirent } from 'node:fs';
 import { type FileHandle, lstat, realpath, unlink } from 'node:fs/promises';
 import path from 'node:path';
@@ -12,28 +15,31 @@ import { findPathProblem } from '../../domain/input.js';
 import { openPlain } from '../../restore-area/checksum.js';
 import { withDirectory } from '../../restore-area/restore-area.js';
 
-/** Excluded entries; grows during the walk. */
+/** Entries excluded from the archive. The counts grow during the walk. */
 export interface ExcludedEntries {
   skipped: number;
   failed: string[];
 }
 
-/** Called for each entry that is not a regular file, with its type. */
+/** Called for each entry that is not a regular file, with the type of the entry. */
 export type OnSkip = (file: string, kind: string) => void;
 
-/** Called for each directory before its files, with its logical path and the access that users have to it. */
+/** Called for each directory before its files, with the directory's logical path and access rights. */
 export type OnDirectory = (folder: FolderMode) => void;
 
 interface Visit {
   relative: string;
-  /** Set if the directory above has no logical path that could protect it. */
+  /**
+   * Access through the directories above, if no directory above has a logical path and so cannot protect the restored
+   * file.
+   */
   parentAccess: Access | undefined;
 }
 
 /**
- * Yields the regular files below a directory, sorted by name within each directory.
- * Files that are restored without `dir` and its parents keep the protection of these directories.
- * @param from.prefix prepended to the paths below `dir`; default `/`
+ * Yields the regular files below a directory, sorted by name within each directory. Directories above `dir`, and `dir`
+ * itself without a prefix, are not restored. Their access rights are applied to the entries below instead.
+ * @param from.prefix prepended to the paths below `dir`. Default: `/`
  * @throws the error of reading `dir` itself
  */
 export async function* walkSources(
@@ -54,7 +60,7 @@ export async function* walkSources(
       return [];
     });
     const logical = (prefix + relative).replace(/\/+$/, '');
-    const access = await accessOf(directory).catch(() => CLOSED); // it was removed or replaced, and lists no files
+    const access = await accessOf(directory).catch(() => CLOSED); // removed or replaced
     const effective = above ? restrictAccess(above, access) : access;
     if (logical !== '' && findPathProblem(logical) === undefined) onDirectory({ path: logical, ...effective });
     const outerAccess = logical === '' ? effective : undefined;
@@ -85,7 +91,7 @@ async function accessOf(directory: string): Promise<Access> {
   return { mode: mode & 0o777, gid: BigInt(gid) };
 }
 
-/** Returns the access that users have to the contents of the parent directory, through all directories above it. */
+/** Returns the access that users have to entries of the parent directory, through all directories above. */
 async function accessAbove(root: string): Promise<Access | undefined> {
   if (root === '/') return undefined;
   const parent = path.dirname(root);
@@ -93,7 +99,7 @@ async function accessAbove(root: string): Promise<Access | undefined> {
   return above ? restrictAccess(above, own) : own;
 }
 
-/** @param outerAccess the access to a directory above it that will not be restored */
+/** Returns a source. @param outerAccess access through directories that will not be restored */
 async function findSource(
   found: Pick<Source, 'file' | 'directory' | 'path'>,
   outerAccess: Access | undefined,
@@ -109,7 +115,10 @@ async function findSource(
   return { ...found, size, ino, mtimeNs, ...attributes, ...closed };
 }
 
-/** Reads a directory in the order of names, except names that would be restored differently. */
+/**
+ * Reads a directory in order of names. Reports names that are not UTF-8 as failed, because the restored name would
+ * differ.
+ */
 async function readFolder(at: string, dir: string, { failed }: ExcludedEntries): Promise<NamedEntry[]> {
   const entries: NamedEntry[] = [];
   for await (const each of readEntries(at)) {
@@ -126,7 +135,10 @@ function describeKind(entry: Dirent<Buffer>): string {
   return entry.isBlockDevice() || entry.isCharacterDevice() ? 'a device' : 'not a regular file';
 }
 
-/** Rejects Tapegate's own directories: removing their files would remove tape copies. @throws Error */
+/**
+ * Rejects a directory that contains, or is within, a directory of Tapegate. Removing Tapegate's files would remove tape
+ * copies. @throws Error
+ */
 export async function refuseOwnDirectories(ctx: Context, dir: string): Promise<void> {
   const { dataDir } = ctx.config;
   const own = [path.resolve(dataDir, 'library'), path.resolve(dataDir, 'postgres')];
@@ -148,22 +160,22 @@ function isWithin(inner: string, outer: string): boolean {
 
 export interface Source extends Partial<FileAttributes> {
   file: string;
-  /** Its directory, without links. */
+  /** Directory of the file, without symbolic links. */
   directory: string;
   path: string;
-  /** Bytes. */
+  /** Size in bytes. */
   size: bigint;
-  /** Inode and mtime in nanoseconds, to detect changes. */
+  /** Inode and mtime in nanoseconds, used to detect changes. */
   ino: bigint;
   mtimeNs: bigint;
 }
 
-/** Whether the file was replaced or changed, as far as inode, size and mtime show. */
+/** Returns whether the file was replaced or changed, judged by inode, size and mtime. */
 export function isChanged(source: Source, { size, ino, mtimeNs }: BigIntStats): boolean {
   return size !== source.size || ino !== source.ino || mtimeNs !== source.mtimeNs;
 }
 
-/** Uses an open source. @throws TapeError POLICY if a link or pipe has replaced it */
+/** Opens a source and passes it to `use`. @throws TapeError POLICY if a link or pipe has replaced the file */
 export async function withSource<T>(source: Source, use: (handle: FileHandle) => Promise<T>): Promise<T> {
   const handle = await inDirectory(source.directory, (at) =>
     openPlain(path.join(at, path.basename(source.file)), source.file),
@@ -175,7 +187,7 @@ export async function withSource<T>(source: Source, use: (handle: FileHandle) =>
   }
 }
 
-/** Removes a source. @throws Error if it changed after it was read: the new bytes are not on tape */
+/** Removes a source. @throws Error if the source changed after it was read, because the new bytes are not on tape */
 export async function removeSource(source: Source): Promise<void> {
   await inDirectory(source.directory, async (at) => {
     const file = path.join(at, path.basename(source.file));
@@ -185,11 +197,12 @@ export async function removeSource(source: Source): Promise<void> {
 }
 
 /**
- * Uses an open directory of the tree, if it is still at its path. Its owner could replace it by a link to a directory
- * that only root may read or write.
- * @param directory without links
- * @param use gets a path that no later rename or link can redirect (on Linux)
- * @throws TapeError POLICY if a link or another file is in its place; code ENOENT if it is missing
+ * Opens a directory of the tree and passes it to `use`, if it is still at its path. Otherwise a user could replace the
+ * directory by a link to a directory that only root may read or write.
+ * @param directory path without symbolic links
+ * @param use receives a path that no later rename or link can redirect (on Linux)
+ * @throws TapeError POLICY if a link or another file is at the path; an error with code ENOENT if the directory is
+ *   missing
  */
 async function inDirectory<T>(directory: string, use: (at: string) => Promise<T>): Promise<T> {
   return await withDirectory('/', directory, ({ fdPath }) => use(fdPath));

@@ -282,7 +282,7 @@ export async function visitVolume(
     throw error; // the drive is released, and the engine that claims the drive next recovers unfinished recalls
   }
   if (hasRead) await closeCircuit(ctx, { of: 'volume', id: volumeId });
-  if (lease.hasRead) await closeCircuit(ctx, { of: 'reads', id: lease.libraryId }); // the volume was also unmounted without error
+  if (lease.hasRead) await closeCircuit(ctx, { of: 'reads', id: lease.libraryId }); // the unmount succeeded too
   await setMount(ctx, lease, null);
   return hasRead;
 }

@@ -1,6 +1,6 @@
 /**
- * Sends emails from the outbox. Each is claimed, so that two engines do not send the same one. After a crash or a
- * stall, it may be sent again with the same Message-ID, by which mail systems detect duplicates.
+ * Sends emails from the outbox. An engine claims each email, so that two engines do not send the same email. After a
+ * crash or a stall, an email may be sent again with the same Message-ID, which lets mail systems detect the duplicate.
  */
 import type { Transporter } from 'nodemailer';
 import { startDeadline } from '../../core/deadline.js';
@@ -20,15 +20,15 @@ import {
 } from '../../domain/notifications/mail/outbox.js';
 import { confirmOwned } from '../../restore-area/ownership.js';
 
-/** Pauses after consecutive failures; the last one repeats. */
+/** Pauses after consecutive failures. The last pause repeats. */
 const PAUSES_SECONDS = [5, 15, 60, 300, 900, 3600];
 
 /**
- * Time after which an email that the server keeps deferring is dropped: RFC 5321, section 4.5.4.1, requires at least
- * four or five days. An unreachable server does not count.
+ * Time after which an email is dropped if the server keeps deferring it. RFC 5321, section 4.5.4.1, requires at least
+ * four or five days. Time during which the server is unreachable does not count.
  */
 const DEFERRED_SECONDS = 5 * 86_400;
-/** Minimum deferrals before an email is dropped: in a long queue, days may pass between two tries. */
+/** Minimum number of deferrals before an email is dropped. In a long queue, days may pass between two tries. */
 const DEFERRALS = 10;
 
 export interface MailSignals {
@@ -38,7 +38,8 @@ export interface MailSignals {
 
 /**
  * Sends all due emails in order.
- * @param transport undefined: logs emails instead, unless another engine with a mail server was seen in the last 7 days
+ * @param transport connection to the mail server. If undefined, emails are logged, unless another engine with a mail
+ *   server was seen in the last 7 days
  * @returns the number of processed emails
  */
 export async function sendMail(
@@ -57,7 +58,7 @@ export async function sendMail(
   };
   const claim = { inTurn: transport !== undefined, send: sendCounted };
   while (!stop.aborted) {
-    await confirmOwned(ctx); // before the claim, which delays the email
+    await confirmOwned(ctx); // checked before the claim, because a claim delays the email
     if (!(await claimMail(ctx, claim))) break;
     processed++;
   }
@@ -108,30 +109,34 @@ async function send(
   }
 }
 
-/** Whether to drop an email that the server has deferred again. */
+/** Returns whether to drop an email that the server has deferred again. */
 function isGivenUp({ deferredSince, deferrals }: ClaimedMail, now: string): boolean {
   if (deferredSince === null || deferrals + 1 < DEFERRALS) return false;
   return secondsBetween(deferredSince, now) >= DEFERRED_SECONDS;
 }
 
-/** Whether this process has too many open files. nodemailer keeps a system error's code in `originalCode`. */
+/**
+ * Returns whether this process has too many open files. nodemailer keeps the code of a system error in `originalCode`.
+ */
 function hasNoSocket(error: unknown): boolean {
   return isExhausted(error) || isExhausted({ code: (error as { originalCode?: string }).originalCode });
 }
 
-/** Error text without the password, which a server may repeat. */
+/** Returns the error text without the password, which a server may repeat in its response. */
 function describeFailure(error: unknown, smtpUrl: string | undefined): string {
   const text = createHider({ SMTP_URL: smtpUrl })(messageOf(error));
   if (codeOf(error) !== 'ETLS' && !text.includes('required STARTTLS')) return text;
   return `the mail server does not offer TLS (STARTTLS), so Tapegate does not send the password: ${text}`;
 }
 
-/** Whether the server rejected this recipient or email permanently. Other rejections concern the site. */
+/** Returns whether the server rejected this recipient or email permanently. Other rejections concern the whole site. */
 function isRefused(error: unknown): boolean {
   return isAboutEmail(error) && responseCodeOf(error) >= 500;
 }
 
-/** Whether the server deferred this recipient or email, for example because of a full mailbox or greylisting. */
+/**
+ * Returns whether the server deferred this recipient or email, for example because of a full mailbox or greylisting.
+ */
 function isDeferred(error: unknown): boolean {
   return isAboutEmail(error) && responseCodeOf(error) >= 400 && responseCodeOf(error) < 500;
 }

@@ -1,6 +1,6 @@
 /**
- * Sends webhook messages, to several webhooks at once, so that a slow one does not delay the others. Messages are
- * signed by the Standard Webhooks specification, and sent only to allowed addresses.
+ * Sends webhook messages to several webhooks concurrently, so that a slow webhook does not delay the others. Signs
+ * messages as the Standard Webhooks specification requires, and sends them only to allowed addresses.
  */
 import { createHmac } from 'node:crypto';
 import { type LookupAddress, lookup as lookUp } from 'node:dns';
@@ -25,7 +25,10 @@ import {
 } from '../../domain/notifications/webhooks/outbox.js';
 import { confirmOwned } from '../../restore-area/ownership.js';
 
-/** Concurrent messages in all, and for one quota, so that one user's slow webhooks do not block others. */
+/**
+ * Maximum concurrent messages in total, and for one quota. The second limit prevents a user with slow webhooks from
+ * blocking others.
+ */
 const AT_ONCE = 16;
 const AT_ONCE_OF_QUOTA = 4;
 
@@ -50,7 +53,7 @@ export class WebhookSender {
     this.userAgent = `Tapegate/${version}`;
   }
 
-  /** Starts to send due messages; does not wait for the results. */
+  /** Starts to send due messages. Does not wait for the results. */
   async run(): Promise<void> {
     while (!this.options.stop.aborted && this.workers.size < AT_ONCE) {
       const message = await this.claim();
@@ -68,12 +71,12 @@ export class WebhookSender {
         if (options.stop.aborted) return;
       }
     } catch (error) {
-      logFailure(ctx.log, error, 'webhook'); // a claimed message is due again when its claim expires
+      logFailure(ctx.log, error, 'webhook'); // a claimed message becomes due again when its claim expires
     }
   }
 
   private async claim(): Promise<ClaimedMessage | undefined> {
-    await confirmOwned(this.ctx); // before the claim, which delays the message
+    await confirmOwned(this.ctx); // checked before the claim, because a claim delays the message
     const busy = [...this.active].flatMap(([quotaId, count]) => (count >= AT_ONCE_OF_QUOTA ? quotaId : []));
     const message = await claimMessage(this.ctx, busy);
     if (message) this.count(message, 1);
@@ -110,21 +113,21 @@ interface OutgoingMessage {
   url: string;
   messageId: string;
   body: string;
-  /** `whsec_` and base64. */
+  /** Signing secrets: `whsec_` followed by base64. */
   secrets: readonly string[];
 }
 
 interface PostOptions {
   targets: WebhookTargets;
   signal: AbortSignal;
-  /** Time of this try, in seconds since 1970. */
+  /** Time of this attempt, in seconds since 1970. */
   now: number;
   userAgent: string;
-  /** For tests; default the site's resolver. */
+  /** Replaces the site's DNS resolver in tests. */
   resolve?: (host: string) => Promise<LookupAddress[]>;
 }
 
-/** @returns `v1` and a signature for each secret */
+/** Returns the signature header: `v1` and a signature for each secret. */
 function sign({ messageId, body, secrets }: Omit<OutgoingMessage, 'url'>, timestamp: number): string {
   const signed = `${messageId}.${timestamp}.${body}`;
   const keys = secrets.map((secret) => Buffer.from(secret.replace(/^whsec_/, ''), 'base64'));
@@ -180,7 +183,7 @@ function call(message: OutgoingMessage, { targets, signal, now, userAgent, resol
     const send = url.protocol === 'https:' ? httpsRequest : httpRequest;
     const request = send(url, options, (answer) => {
       const { statusCode: status = 0, headers } = answer;
-      answer.on('error', () => {}).destroy(); // its body is ignored
+      answer.on('error', () => {}).destroy(); // the response body is ignored
       done({ status, retryAfter: headers['retry-after'] });
     });
     request.once('error', fail);
@@ -191,7 +194,7 @@ function call(message: OutgoingMessage, { targets, signal, now, userAgent, resol
 const resolveAll = (host: string): Promise<LookupAddress[]> =>
   new Promise((done, fail) => lookUp(host, { all: true }, (error, found) => (error ? fail(error) : done(found))));
 
-/** Resolves a name once, and connects only to its allowed addresses, so that DNS rebinding has no effect. */
+/** Resolves a host name once, and connects only to allowed addresses of the result. This prevents DNS rebinding. */
 function guardLookup(
   host: string,
   targets: WebhookTargets,
@@ -211,10 +214,13 @@ function guardLookup(
   };
 }
 
-/** No such name, or no address. */
+/** Returns whether the name does not exist, or has no address. */
 const isUnknown = (error: unknown): boolean => ['ENOTFOUND', 'ENODATA'].includes(codeOf(error) ?? '');
 
-/** The same text for unknown names and private addresses: users must not learn which internal names exist. */
+/**
+ * Has the same text for unknown names and for private addresses, so that users cannot find out which internal names
+ * exist.
+ */
 class ClosedTargetError extends Error {
   constructor(name: string) {
     super(

@@ -1,7 +1,7 @@
 /**
- * Chooses the next files to request from a staging library: its queue in fair-share order, volume by volume, up to its
- * depth and the free restore area. Requested files count as delivered, so that a user with a long queue cannot fill the
- * depth.
+ * Chooses the next files to request from a staging library. Takes files from the library's queue in fair-share order,
+ * volume by volume, until the library's depth or the free restore area is used up. Files that are already requested
+ * count as delivered, so that a user with a long queue cannot take up the whole depth.
  */
 
 import { secondsOf } from '../../core/time.js';
@@ -24,22 +24,22 @@ import { groupByVolume, type WaitingVolume } from '../../planner/queue.js';
 import { chooseNext, chooseSweep, defaultPolicy, openBacklog, type ScheduleState } from '../../planner/schedule.js';
 import type { OpenStagingLibrary } from './open-library.js';
 
-/** Shortest possible slices: a stage request cannot be taken back, unlike the plan of a drive. */
+/** Uses the shortest possible slices, because a stage request, unlike a drive's plan, cannot be changed later. */
 const policy = { ...defaultPolicy, turnSeconds: 0, sweepSeconds: 0 };
 
-/** A slice is at most this fraction (1/n) of the depth. */
+/** Maximum size of a slice: depth divided by this number. */
 const SLICE_FRACTION = 10;
 
-/** Maximum slices of one run; the next run follows soon. */
+/** Maximum number of slices in one run. The next run follows soon. */
 const MAX_SLICES = 50;
 
-/** Above this fill level of the depth nothing is requested, so that single files are requested together. */
+/** Fill level of the depth above which no files are requested. Collects single files into larger stage requests. */
 const FULL_FRACTION = 0.9;
 
-/** Copies to verify per run: the restore area does not limit them. */
+/** Maximum number of copies to verify per run. Verification needs no space in the restore area. */
 const READ_BACKS = 100;
 
-/** @returns the number of files now marked to be requested */
+/** Marks files to be requested. @returns the number of marked files */
 export async function fillDepth(
   ctx: Context,
   lease: StagerLease,

@@ -1,4 +1,4 @@
-/** A staging library in an engine. Its usage counts are written after each piece of work. */
+/** A staging library that an engine uses. Its usage counts are written after each piece of work. */
 
 import { logFailure } from '../../core/errors.js';
 import type { Context } from '../../domain/context.js';
@@ -11,11 +11,14 @@ export interface OpenStagingLibrary {
   id: number;
   name: string;
   library: StagingLibrary;
-  /** Limit of requested, unread files. If `bytes` is null, only the restore area limits bytes. */
+  /**
+   * Maximum number of files, and of bytes, that are requested but not read. If `bytes` is null, only the restore area
+   * limits the bytes.
+   */
   depth: { files: number; bytes: bigint | null };
 }
 
-/** @throws SettingsError if this program does not support the library */
+/** Opens a registered staging library. @throws SettingsError if this program does not support the library */
 export function openStagingLibrary(ctx: Context, registered: Library, env: Site['env']): OpenStagingLibrary {
   const { id, name, depthFiles, depthBytes } = registered;
   const library = createStagingLibrary(registered, { dataDir: ctx.config.dataDir, env });
@@ -23,12 +26,13 @@ export function openStagingLibrary(ctx: Context, registered: Library, env: Site[
 }
 
 /**
- * Writes the usage counts; called after each piece of work. Never rejects: a failed write is repeated the next time.
+ * Writes the usage counts to the database. Called after each piece of work. Never rejects: counts that could not be
+ * written are written by the next call.
  */
 export async function writeUsage(ctx: Context, { id, library: { usage } }: OpenStagingLibrary): Promise<void> {
   if (!usage) return;
   const written = [...usage];
-  usage.clear(); // at once, so that a concurrent call does not write the same
+  usage.clear(); // cleared before the write, so that a concurrent call does not write the same counts
   const added = written.map(([request, { requests, bytes }]) => ({ request, sent: BigInt(requests), bytes }));
   await addUsage(ctx, id, added).catch((error: unknown) => {
     for (const [request, used] of written) countUsage(usage, request, used);

@@ -1,7 +1,7 @@
 /**
- * The work of a staging library's drive. It mounts nothing, but reads ready files into the restore area, batch by
- * batch, and verifies tape copies while no recall is ready. The drive's next holder recovers after a crash
- * (drive/stale-files.ts).
+ * The work of a staging library's drive. The drive mounts no volumes. It reads ready files into the restore area in
+ * batches, and verifies tape copies while no recall is ready. After a crash, the engine that claims the drive next
+ * recovers (drive/stale-files.ts).
  */
 
 import { isExhausted, messageOf, oneLine, TapeError } from '../../core/errors.js';
@@ -30,7 +30,10 @@ import { type OpenStagingLibrary, writeUsage } from './open-library.js';
 import { restSeconds } from './rests.js';
 import { StagedSource, UndeliveredFiles } from './source.js';
 
-/** Reads ready files, also while the library drains. Returns if the library refuses: other hosts may have access. */
+/**
+ * Reads ready files, also while the library drains. Returns if the library refuses, because other hosts may have
+ * access.
+ */
 export function readStaged(staging: OpenStagingLibrary): DriveWork {
   return async (ctx, lease, options) => {
     const stop = AbortSignal.any([options.stop, lease.signal]);
@@ -48,8 +51,8 @@ export function readStaged(staging: OpenStagingLibrary): DriveWork {
 }
 
 /**
- * Reads ready files until none can start, the library is unreadable, or the drive must stop.
- * @throws errors of the database; recalls that are still RUNNING are left to the drive's next holder
+ * Reads ready files until no file can start, the library is unreadable, or the drive must stop.
+ * @throws errors of the database. The engine that claims the drive next recovers recalls that are still RUNNING
  */
 async function readReadyFiles(
   ctx: Context,
@@ -66,7 +69,9 @@ async function readReadyFiles(
   }
 }
 
-/** Minimum age of a plan: more files become ready, and other drives read them too. */
+/**
+ * Minimum age of a plan before it is renewed. Meanwhile more files become ready, and other drives read planned files.
+ */
 const RENEW_MS = 2000;
 
 const PLANNED_FILES = 1000;
@@ -74,7 +79,7 @@ const PLANNED_FILES = 1000;
 interface VisitOptions {
   lease: HeldLease;
   options: DriveOptions;
-  /** The last visit found no readable file. */
+  /** Whether the last visit found no readable file. */
   isDoubtful: boolean;
 }
 
@@ -85,14 +90,14 @@ class ReadingVisit {
   private readonly reader: BatchReader;
   private readonly undelivered = new UndeliveredFiles();
   private isOver = false;
-  /** The library refused a read, and is suspended until its next try. */
+  /** Whether the library refused a read. The library is then suspended until its next trial. */
   isRefused = false;
 
   constructor(ctx: Context, staging: OpenStagingLibrary, { lease, options, isDoubtful: isShuffled }: VisitOptions) {
     this.ctx = ctx;
     this.staging = staging;
     this.lease = lease;
-    // random order finds readable files sooner among many unreadable ones
+    // random order finds readable files sooner among many unreadable files
     const plan = new ReadPlan(RENEW_MS, async () => {
       const shares = await readShares(ctx);
       return await readReady(ctx, { libraryId: staging.id, shares, isShuffled, limit: PLANNED_FILES });
@@ -140,7 +145,7 @@ class ReadingVisit {
     await writeUsage(this.ctx, this.staging);
   }
 
-  /** Releases files with MEDIA errors, so that the system stages them again before the next read. */
+  /** Records outcomes. Releases files with MEDIA errors, so that the library stages them again before the next read. */
   private report(outcomes: readonly RecallOutcome[]): void {
     const damaged = outcomes.filter((outcome) => outcome.kind === 'retry' && outcome.errorClass === 'MEDIA');
     const fileIds = damaged.map(({ fileId }) => fileId);
@@ -148,7 +153,7 @@ class ReadingVisit {
     this.reader.outcomes.report(outcomes);
   }
 
-  /** Pauses or suspends an unreadable library; does not charge volumes or files. */
+  /** Pauses or suspends an unreadable library. Neither volumes nor files are charged with the failure. */
   private async pause(error: unknown): Promise<void> {
     this.isOver = true;
     const { readFailures } = await readRests(this.ctx, this.staging.id);
@@ -164,7 +169,8 @@ class ReadingVisit {
 }
 
 /**
- * Reads one copy for verification. @returns whether there was one
+ * Reads one copy for verification.
+ * @returns whether there was a copy to read
  * @throws LibraryError if the library is unreadable, which says nothing about the copy
  */
 async function readBackNext(
@@ -182,7 +188,7 @@ async function readBackNext(
     await readChecked(source, expected, { signal, describe: describeMismatch });
   } catch (thrown) {
     const isUnready = thrown instanceof NotReadyError;
-    if (isUnready && tries === 0) return true; // it is staged again
+    if (isUnready && tries === 0) return true; // the file is staged again
     const error = isUnready ? new TapeError('TRANSIENT', thrown.message, { cause: thrown }) : thrown;
     if (signal.aborted || error instanceof LibraryError || isExhausted(error)) {
       await leaveReadBack(ctx, staging.id, copy);
@@ -192,13 +198,13 @@ async function readBackNext(
       error instanceof PostponedError
         ? postpone(ctx, copy, error)
         : explainFailure(ctx, { path, attempts: tries }, error);
-    if (failure.isTry) await releaseStaged(ctx, staging.id, [fileId]); // staged again before the next try
+    if (failure.isTry) await releaseStaged(ctx, staging.id, [fileId]); // the file is staged again before the next try
   }
   await endVerification(ctx, { fileId, path, size, position, checksum, attempts: tries, volumeId }, failure);
   return true;
 }
 
-/** Logs a copy that is ready, but temporarily unreadable. */
+/** Logs a copy that is ready but temporarily unreadable. @returns a failure that does not count as a try */
 function postpone(ctx: Context, { path }: ReadyCopy, { message, seconds }: PostponedError): VerificationFailure {
   const error = oneLine(message);
   ctx.log.warn({ path, seconds }, `read-back postponed: ${error}`);

@@ -1,9 +1,9 @@
 /**
- * Ready files of a staging library, as a mounted volume for drive/recall.ts. An interrupted read is resumed, if a
- * validator or the checksum would reveal that the file was replaced meanwhile.
+ * Presents the ready files of a staging library as a mounted volume for drive/recall.ts. An interrupted read is resumed
+ * only if a validator or the checksum would reveal that the file was replaced meanwhile.
  *
- * Distinguishes undelivered files from an unreadable library: a storage element that lost one pool fails for that
- * pool's files, and the others must not wait for them.
+ * Distinguishes undelivered files from an unreadable library. A storage element that lost one pool fails for the files
+ * of that pool, and other files must not wait for them.
  */
 
 import { TapeError } from '../../core/errors.js';
@@ -24,12 +24,12 @@ import { PostponedError } from '../drive/retry.js';
 import type { OpenStagingLibrary } from './open-library.js';
 import { restSeconds } from './rests.js';
 
-/** A read that breaks off this often, each time after fewer than `LEAST_BYTES`, is abandoned. */
+/** A read is abandoned after this many interruptions in a row with fewer than `MIN_BYTES` between them. */
 const MAX_BREAKS = 3;
 const MIN_BYTES = 64 * 1024;
 
 /**
- * A file that is not ready when it is read is staged again this often without a try. After that, each time is a try.
+ * How often a file that is not ready when read is staged again without counting a try. Later repeats count as tries.
  */
 const MAX_RETURNS = 5;
 
@@ -39,7 +39,7 @@ export class StagedSource implements MountedVolume {
   private readonly rows: ReadonlyMap<string, StagingRow>;
   private readonly undelivered: UndeliveredFiles;
 
-  /** @param rows the staging rows of the files to read */
+  /** @param rows staging rows of the files to read */
   constructor(ctx: Context, staging: OpenStagingLibrary, rows: readonly StagingRow[], undelivered: UndeliveredFiles) {
     this.ctx = ctx;
     this.staging = staging;
@@ -48,8 +48,10 @@ export class StagedSource implements MountedVolume {
   }
 
   /**
-   * @throws PostponedError if the library may still deliver other files; LibraryError if it is unreadable;
-   *   NotReadyError if it reported the file as ready, and the file is not; TapeError if that happened often
+   * Reads a file.
+   * @throws PostponedError if the library may still deliver other files; LibraryError if the library is unreadable;
+   *   NotReadyError if the library reported the file as ready, but the file is not; TapeError if that happened
+   *   `MAX_RETURNS` times
    */
   async *read(file: FileOnVolume, signal: AbortSignal): AsyncGenerator<Uint8Array> {
     const row = this.rows.get(file.path);
@@ -99,7 +101,7 @@ export class StagedSource implements MountedVolume {
         if (from >= size || from === start || breaks >= MAX_BREAKS || !canResume()) return;
       } catch (error) {
         signal.throwIfAborted();
-        // recorded before the recall waits again, so that it does not count as ready
+        // recorded before the recall waits again, so that the file does not count as ready
         if (error instanceof NotReadyError) await stageAgain(this.ctx, this.staging.id, row);
         breaks = from - start >= MIN_BYTES ? 1 : breaks + 1;
         // after the last byte, an error means that the bytes are wrong
@@ -111,8 +113,8 @@ export class StagedSource implements MountedVolume {
   async unmount(): Promise<void> {}
 
   /**
-   * Limits the time for each chunk, and for each 64 kB together; the reader's own time does not count. On a timeout,
-   * aborts the read, which would otherwise keep its connection or process.
+   * Limits the time for each chunk, and for each 64 kB. The time that the consumer takes does not count. After a
+   * timeout, aborts the read to free its connection or process.
    */
   private async *follow(
     file: StagedFile,
@@ -144,7 +146,7 @@ export class StagedSource implements MountedVolume {
     } finally {
       const end = iterator.return?.();
       if (either.aborted)
-        end?.catch(() => {}); // it may hang
+        end?.catch(() => {}); // the call may hang
       else await end;
     }
   }
@@ -155,10 +157,10 @@ function isBreak(error: unknown): boolean {
   return error instanceof TapeError && error.errorClass === 'TRANSIENT';
 }
 
-/** After this many different undelivered files in a row, the library is at fault. */
+/** Number of different undelivered files in a row after which the library is considered unreadable. */
 const MAX_FILES = 3;
 
-/** Undelivered files of one visit. */
+/** The undelivered files of one visit. */
 export class UndeliveredFiles {
   private readonly paths = new Set<string>();
   private hasRead = false;
@@ -169,18 +171,18 @@ export class UndeliveredFiles {
     this.last = error;
   }
 
-  /** Called after a file was delivered, or the library refused that file. */
+  /** Called after a file was delivered, or after the library refused a single file. */
   recordAnswer(): void {
     this.hasRead = true;
     this.paths.clear();
   }
 
-  /** Why to stop reading now, if so. */
+  /** The error that ends the visit; undefined if the visit may continue. */
   get failure(): LibraryError | undefined {
     return this.paths.size >= MAX_FILES ? this.last : undefined;
   }
 
-  /** Like `failure`, at the end of the visit: if no file was delivered at all, the library may be at fault. */
+  /** The result at the end of a visit. If no file was delivered, the last error counts against the library. */
   get outcome(): LibraryError | undefined {
     return this.hasRead ? this.failure : this.last;
   }

@@ -1,6 +1,6 @@
 /**
- * Requests files from staging libraries: one engine per library, under a lease. Each run depends only on the rows, and
- * recovers what a dead engine left (README.md).
+ * Requests files from staging libraries. One engine works for each library, under a lease. Each run depends only on the
+ * database, and recovers the work of dead engines (README.md).
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { logFailure, messageOf, oneLine } from '../../core/errors.js';
@@ -33,23 +33,23 @@ import { type MakeCall, pollDue, releaseDue, stageIntended } from './steps.js';
 interface StagerOptions {
   engineId: string;
   leaseSeconds: number;
-  /** Ends the loop, and aborts the current call. */
+  /** Ends the loop and aborts the current call. */
   stop: AbortSignal;
   signals: readonly WorkSignal[];
-  /** Poll interval without a signal: due polls, and recalls whose pause ended, send none. */
+  /** Poll interval. Needed because due polls, and recalls whose pause ended, send no signal. */
   idleMs: number;
-  /** Time for which a library that refused is left to other engines, which may have access. */
+  /** Pause of this engine after a library refused. Other engines may have access to the library meanwhile. */
   unusablePauseMs: number;
   measure: MeasureDisks;
 }
 
-/** Pause between runs, proportional to the run time: there may be a signal for each batch of files. */
+/** Pause between runs, proportional to the run time. Limits the load when each batch of files sends a signal. */
 const PAUSE = { leastMs: 200, times: 5, mostMs: 2000 };
 
-/** How long to track and show a file that a library keeps without an end time. */
+/** How long a file is tracked and shown if the library keeps it without an end time. */
 const MAX_KEPT_SECONDS = 7 * 86_400;
 
-/** Runs until `stop`. Logs errors and retries. */
+/** Claims the library and runs its stager, repeatedly, until `stop`. Logs errors and retries. */
 export async function runStager(ctx: Context, staging: OpenStagingLibrary, options: StagerOptions): Promise<void> {
   const { stop, engineId, leaseSeconds, idleMs, unusablePauseMs: leftMs } = options;
   while (!stop.aborted) {
@@ -67,7 +67,10 @@ export async function runStager(ctx: Context, staging: OpenStagingLibrary, optio
   }
 }
 
-/** Releases the lease at the end, so that another engine need not wait until it expires. @returns as `Stager.run` */
+/**
+ * Runs the stager. Releases the lease at the end, so that another engine need not wait until the lease expires.
+ * @returns whether the library refused
+ */
 async function runUnder(
   ctx: Context,
   staging: OpenStagingLibrary,
@@ -91,7 +94,7 @@ class Stager {
   private readonly renewal: Renewal;
   private readonly options: StagerOptions;
   private readonly signal: AbortSignal;
-  /** Successful calls of this run. */
+  /** Number of successful calls in this run. */
   private succeeded = 0;
   private isRefused = false;
 
@@ -108,7 +111,7 @@ class Stager {
     this.signal = AbortSignal.any([options.stop, renewal.lost]);
   }
 
-  /** Runs until the lease is lost, the engine stops, or the library refuses. @returns whether it refused */
+  /** Runs until the lease is lost, the engine stops, or the library refuses. @returns whether the library refused */
   async run(): Promise<boolean> {
     const { signals, idleMs } = this.options;
     while (!this.signal.aborted) {
@@ -146,14 +149,16 @@ class Stager {
     else if (this.succeeded > 0) await closeCircuit(ctx, { of: 'calls', id: staging.id }); // otherwise no call was made
   }
 
-  /** Runs the steps in order. A failed step does not prevent the next ones, unless the library said when to retry. */
+  /**
+   * Runs the steps in order. After a failed step, continues with the next step, unless the library said when to retry.
+   */
   private async runSteps({ mode }: Rests): Promise<{ error: unknown } | undefined> {
     const { ctx, staging } = this;
     const make: MakeCall = (what, call) => this.call(what, call);
     const steps = [
       () => releaseDue(ctx, staging, make),
       async () => {
-        if (mode !== null) return; // draining: requested files still arrive, but nothing new is requested
+        if (mode !== null) return; // draining: nothing new is requested, but requested files still arrive
         await fillDepth(ctx, this.lease, { place: staging, measure: this.options.measure });
         await stageIntended(ctx, staging, make);
       },
@@ -163,7 +168,7 @@ class Stager {
     for (const step of steps) {
       if (this.signal.aborted || failed?.error instanceof RetryLaterError) break;
       await step().catch((error: unknown) => {
-        // only errors of the library count against it
+        // only errors of the library count against the library
         if (!(error instanceof LibraryError)) throw error;
         failed ??= { error };
       });
@@ -179,7 +184,7 @@ class Stager {
     const limit = { seconds, signal: this.signal, what: `${what} of library ${name}` };
     const answer = await within(limit, call).catch((error: unknown) => {
       if (error instanceof LibraryError || this.signal.aborted) throw error;
-      // any other error is a bug of the library: log it with its stack, and count it as the library's
+      // any other error is a bug in the library's code: log it with its stack, and count it as a failure of the library
       logFailure(this.ctx.log, error, `library ${name}: ${what}`);
       throw new LibraryError('TRANSIENT', messageOf(error), { cause: error });
     });
@@ -187,7 +192,9 @@ class Stager {
     return answer;
   }
 
-  /** Pauses the library. If other calls succeeded, the failure may concern one file: pauses do not grow then. */
+  /**
+   * Pauses the library. If other calls succeeded, the failure may concern a single file, so the pause does not grow.
+   */
   private async pause(error: unknown, { failures }: Rests): Promise<void> {
     const isCounted = this.succeeded === 0 && !(error instanceof RetryLaterError);
     this.isRefused = isCounted && isRefusal(error);

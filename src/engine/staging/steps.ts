@@ -1,4 +1,7 @@
-/** Calls to a staging library, recorded before and after: the process may be killed at any line (README.md). */
+/**
+ * Calls to a staging library. Each call is recorded before and after, because the process may be killed at any line
+ * (README.md).
+ */
 import { randomUUID } from 'node:crypto';
 import { messageOf, quote, TapeError } from '../../core/errors.js';
 import { addSeconds, isBefore, secondsBetween, timeFromMicros } from '../../core/time.js';
@@ -30,13 +33,16 @@ import { againSeconds, pollSeconds, restSeconds } from './rests.js';
 /** Makes a call with a time limit, while this engine holds the lease. */
 export type MakeCall = <T>(what: string, call: (signal: AbortSignal) => Promise<T>) => Promise<T>;
 
-/** Maximum stage requests that a run polls or releases, in all and concurrently. */
+/** Maximum number of stage requests that a run polls or releases, in total and concurrently. */
 const LIMITS = { perRun: 40, atOnce: 4 };
 
 /** Pause after a failed poll, so that other stage requests are polled first. */
 const POLL_AGAIN_SECONDS = 30;
 
-/** How long files wait to be released together with others of their stage request: a fraction of its age. */
+/**
+ * Time for which files wait to be released together with other files of their stage request: a fraction of the
+ * request's age.
+ */
 const GATHER = { part: 4, leastSeconds: 10, mostSeconds: 600 };
 
 function toStagedFile({ path, volume, position, size }: StagingRow): StagedFile {
@@ -61,7 +67,7 @@ export async function stageIntended(ctx: Context, staging: OpenStagingLibrary, m
       const fileIds = rows.map(({ fileId }) => fileId);
       await recordStray(ctx, { libraryId, batch, remoteId: answer.id, fileIds });
     }
-    // states of other files are read again by the next poll
+    // the next poll reads the states of other files
     const reported = new Set(answer.known.map(({ path }) => path));
     await writeStates(ctx, staging, {
       rows: rows.filter(({ path }) => reported.has(path)),
@@ -71,10 +77,10 @@ export async function stageIntended(ctx: Context, staging: OpenStagingLibrary, m
   }
 }
 
-/** An id may combine the ids of several stage requests. */
+/** Maximum length of a stage request's id. An id may combine the ids of several stage requests. */
 const MAX_ID_CHARACTERS = 64 * 1024;
 
-/** Rejects ids that the database cannot store: otherwise each run would fail, and request the files again. */
+/** Rejects ids that the database cannot store. Otherwise each run would fail and request the files again. */
 function checkId<A extends { id: string | null }>({ name }: OpenStagingLibrary, answer: A): A {
   const { id } = answer;
   if (id === null || (id.isWellFormed() && !id.includes('\0') && id.length <= MAX_ID_CHARACTERS)) return answer;
@@ -87,7 +93,7 @@ export async function pollDue(ctx: Context, staging: OpenStagingLibrary, make: M
   const due = await readToPoll(ctx, id, library.limits.poll * LIMITS.perRun);
   await forEachDemand(groupDemands(due, library.limits.poll), async (rows) => {
     const states = await make('poll', (signal) => library.poll(toDemand(rows), signal)).catch(async (error) => {
-      // otherwise this stage request would always be due first
+      // otherwise this stage request would always be polled first
       if (isOfDemand(error)) await recordWaiting(ctx, id, rows, addSeconds(ctx.now(), POLL_AGAIN_SECONDS));
       throw error;
     });
@@ -132,7 +138,7 @@ function toDemand(rows: readonly StagingRow[]): Demand {
   return { id: rows[0]?.remoteId ?? null, files: rows.map(toStagedFile) };
 }
 
-/** Groups by stage request, with at most `limit` files each. */
+/** Groups rows by stage request, with at most `limit` files in a group. */
 function groupDemands<R extends StagingRow>(rows: readonly R[], limit: number): R[][] {
   const demands = new Map<string | null, R[]>();
   for (const row of rows) {
@@ -145,12 +151,12 @@ function groupDemands<R extends StagingRow>(rows: readonly R[], limit: number): 
   );
 }
 
-/** Whether the failure may concern only this stage request. */
+/** Returns whether the failure may concern only this stage request. */
 function isOfDemand(error: unknown): boolean {
   return error instanceof LibraryError && !(error instanceof RetryLaterError);
 }
 
-/** Processes a few stage requests at once. Continues after errors, unless all concurrent ones failed. */
+/** Processes a few stage requests concurrently. Continues after errors, unless all concurrent requests failed. */
 async function forEachDemand<T>(all: readonly T[], work: (one: T) => Promise<void>): Promise<void> {
   let first: { error: unknown } | undefined;
   for (let n = 0; n < all.length; n += LIMITS.atOnce) {
@@ -168,21 +174,24 @@ function asError(thrown: unknown): Error {
   return thrown instanceof Error ? thrown : new Error(messageOf(thrown));
 }
 
-/** Converts to the internal format; null for a time that the database cannot store. */
+/** Converts a date to the internal format. Returns null for a time that the database cannot store. */
 function timeOfDate(date: Date | null): string | null {
   return date && !Number.isNaN(date.getTime()) ? (timeFromMicros(BigInt(date.getTime()) * 1000n) ?? null) : null;
 }
 
-/** Returns until when a file is readable. Ignores a past time, with which the file would be requested forever. */
+/**
+ * Returns the time until which a file is readable. Ignores a time in the past, because the file would be requested
+ * forever.
+ */
 function untilOf(date: Date | null, now: string): string | null {
   const until = timeOfDate(date);
   return until !== null && isBefore(now, until) ? until : null;
 }
 
-/** A file fails if the library has forgotten its stage request this often, for this long. */
+/** A file fails if the library has forgotten its stage request this many times over this many seconds. */
 const FORGOTTEN = { times: 20, seconds: 7 * 24 * 3600 };
 
-/** @param rows the polled files; those without a reported state are polled again at `pollAt` */
+/** Records reported states. @param rows polled files. A file without a reported state is polled again at `pollAt` */
 async function writeStates(
   ctx: Context,
   staging: OpenStagingLibrary,
