@@ -163,7 +163,7 @@ builder.prismaObjectFields(TapeFileType, (t) => ({
       'The path of the restored copy on the gateway, for a `GET`. The gateway checks the access then. Null if there is no copy, or the site disables WebDAV.',
     ),
     resolve: async (file, _args, ctx) => {
-      if (ctx.config.door.webdav === 'off' || file.stage !== 'RESTORED') return null;
+      if (ctx.config.transfer.webdav === 'off' || file.stage !== 'RESTORED') return null;
       return (await findCopy(ctx, file)) === null ? null : bytesPathOf(file.path);
     },
   }),

@@ -6,7 +6,7 @@ import { HttpError } from '../../src/gateway/http/http-body.js';
 export const DISCOVERY_PATH = '/.well-known/wlcg-tape-rest-api';
 export const TAPE_PATH = '/tape_rest/v1';
 
-type Named = Pick<Config, 'publicUrl' | 'door'>;
+type Named = Pick<Config, 'publicUrl' | 'transfer'>;
 
 /** @throws HttpError 400 if neither the configuration nor the client gives the gateway's name */
 function ownUrl({ publicUrl }: Named, req: Request): string {
@@ -19,7 +19,7 @@ export const apiUrl = (config: Named, req: Request): string => `${ownUrl(config,
 
 /** The site name in targeted metadata. */
 export const siteNameOf = (config: Named, req: Request): string =>
-  config.door.siteName ?? new URL(ownUrl(config, req)).hostname;
+  config.transfer.siteName ?? new URL(ownUrl(config, req)).hostname;
 
 /** Public, so without authentication. */
 export function createDiscovery(config: Named): RequestHandler {

@@ -32,7 +32,7 @@ export async function getFile(ctx: Context, copies: Copies, req: Request, res: R
     throw refusalOf(found.problem, path);
   }
   const { copy } = found;
-  const opened = await copies.open(copy, { isPublic: ctx.config.door.webdav === 'public' });
+  const opened = await copies.open(copy, { isPublic: ctx.config.transfer.webdav === 'public' });
   if ('closed' in opened) throw await explainClosed(ctx, copy, opened);
   try {
     await answer(req, res, copy, opened);
@@ -99,7 +99,7 @@ async function explainClosed(
   }
   if (closed === 'absent') {
     const hosts = await findHostsOf(ctx, diskId);
-    const urls = hosts.flatMap((host) => (host === hostname() ? [] : (ctx.config.door.gateways.get(host) ?? [])));
+    const urls = hosts.flatMap((host) => (host === hostname() ? [] : (ctx.config.transfer.gateways.get(host) ?? [])));
     const url = urls[Math.floor(Math.random() * urls.length)];
     if (url !== undefined)
       return new HttpError(307, `another gateway has ${quote(path)}`, { Location: url + hrefOf('', path) });

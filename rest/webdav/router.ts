@@ -8,7 +8,7 @@ import type { Copies } from './send.js';
 
 const ALLOW = ['OPTIONS', 'GET', 'HEAD', 'PROPFIND'];
 
-interface Door {
+interface TransferHandlers {
   copies: Copies;
   /** Limits readers. */
   enter: Enter;
@@ -22,11 +22,11 @@ interface Door {
  */
 export function createBytesHandler(
   contextOf: (req: Request) => Context,
-  { copies, enter, enterFolder }: Door,
+  { copies, enter, enterFolder }: TransferHandlers,
 ): RequestHandler {
   return async (req, res) => {
     const ctx = contextOf(req);
-    if (ctx.config.door.webdav === 'off')
+    if (ctx.config.transfer.webdav === 'off')
       throw new HttpError(404, 'this gateway does not serve file contents (TAPEGATE_WEBDAV)');
     if (req.method === 'GET' || req.method === 'HEAD') {
       const leave = enter(req);

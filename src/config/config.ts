@@ -12,9 +12,9 @@ import { findTlsFaults } from './tls-files.js';
 
 type Explicit<T> = { [Key in keyof Required<T>]: T[Key] };
 type Parsed = z.infer<typeof schema>;
-type Settings = Explicit<Omit<Parsed, 'access' | 'door'>> & {
+type Settings = Explicit<Omit<Parsed, 'access' | 'transfer'>> & {
   access: Explicit<Parsed['access']>;
-  door: Explicit<Parsed['door']>;
+  transfer: Explicit<Parsed['transfer']>;
 };
 
 /** Limits that are not settings, because normal use does not reach them. Errors contain the limit that was exceeded. */
@@ -63,12 +63,12 @@ export type AccessConfig = Settings['access'];
 export type BrowserConfig = Pick<Config, 'publicUrl' | 'allowedHosts' | 'corsOrigins' | 'tlsCert' | 'dashboard'>;
 export type Limits = Settings['limits'] & typeof fixedLimits & { callerStreams: number; userMailRate: number };
 /** `diskCalls`: concurrent calls on restore disks. Half of the threads stay free if a disk stalls. */
-export type DoorConfig = Settings['door'] & { diskCalls: number };
-export interface Config extends Omit<Settings, 'door' | 'limits' | 'pages'> {
+export type TransferConfig = Settings['transfer'] & { diskCalls: number };
+export interface Config extends Omit<Settings, 'transfer' | 'limits' | 'pages'> {
   dashboard: boolean;
   graphiql: boolean;
   trustedOnly: boolean;
-  door: DoorConfig;
+  transfer: TransferConfig;
   limits: Limits;
   readerSeconds: number;
 }
@@ -134,7 +134,7 @@ function variableAt(path: PropertyKey[]): string {
 }
 
 function complete(settings: Settings, env: Environment): Config {
-  const { access, door, limits, pages, trustedDocuments, ...others } = settings;
+  const { access, transfer, limits, pages, trustedDocuments, ...others } = settings;
   const threads = Number(env.UV_THREADPOOL_SIZE) || THREADS;
   return {
     ...others,
@@ -143,7 +143,7 @@ function complete(settings: Settings, env: Environment): Config {
     trustedDocuments: trustedDocuments && fileOfDocuments(trustedDocuments),
     trustedOnly: trustedDocuments?.startsWith('only:') ?? false,
     access: { ...access, legacy: access.auth.has('legacy') ? access.legacy : [] },
-    door: { ...door, diskCalls: Math.max(1, Math.floor(threads / 2)) },
+    transfer: { ...transfer, diskCalls: Math.max(1, Math.floor(threads / 2)) },
     limits: {
       ...limits,
       ...fixedLimits,

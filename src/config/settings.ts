@@ -128,25 +128,23 @@ const access = z.object({
     parsed((value) => values.parseWords(value, values.authMethods), `a list of ${values.authMethods.join(', ')}`),
     'token,open',
   ).describe(
-    'how callers are authenticated, a list: `token`, an API token; `oidc`, a token of an identity provider; `proxy`, the user name that a reverse proxy sends; `certificate`, a client certificate that it has verified; `legacy`, callers without credentials, for some endpoints of the REST contract; `open`, every caller, with all rights except the rights of an operator. `start` and `serve` require it if other hosts reach the gateway: if `HOST` is not a loopback address, or `TAPEGATE_PUBLIC_URL`, `TAPEGATE_ALLOWED_HOSTS`, `TAPEGATE_PROXY_ADDRESSES` or `TAPEGATE_OIDC_ISSUER` names another host. [Access](../operators/access.md) shows how to set up each method',
+    "list of authentication methods: `token` (API tokens), `oidc` (tokens of an identity provider), `proxy` (user name from a reverse proxy), `certificate` (client certificate that a reverse proxy verified), `legacy` (no credentials, some REST endpoints only), `open` (every caller, all rights except an operator's). Required if other hosts can reach the gateway. See [Access](../operators/access.md)",
   ),
   oidcIssuers: listed(
     'TAPEGATE_OIDC_ISSUER',
     parsed(values.parseIssuers, 'URLs that begin with https://, without a query; http:// of this host'),
     [],
-  ).describe('for `oidc`: URLs of the issuers whose tokens are accepted, a list; `https://`, or a port of this host'),
-  oidcAudiences: listed('TAPEGATE_OIDC_AUDIENCE', words, []).describe(
-    'for `oidc`: accepted audiences of a token, a list',
-  ),
-  oidcUserClaim: setting('TAPEGATE_OIDC_USER_CLAIM', word, 'sub').describe('the claim that contains the user name'),
+  ).describe('`oidc`: list of accepted issuers, as `https://` URLs; `http://` only for a port of this host'),
+  oidcAudiences: listed('TAPEGATE_OIDC_AUDIENCE', words, []).describe('`oidc`: list of accepted audiences'),
+  oidcUserClaim: setting('TAPEGATE_OIDC_USER_CLAIM', word, 'sub').describe('`oidc`: claim that contains the user name'),
   oidcGroupsClaims: setting('TAPEGATE_OIDC_GROUPS_CLAIM', words, 'wlcg.groups,groups').describe(
-    'claims that may contain the groups; the first one that a token has is used',
+    '`oidc`: claims that may contain the groups. The gateway uses the first claim that a token has',
   ),
   oidcRoles: listed('TAPEGATE_OIDC_ROLES', roles, []).describe(
-    'which users get more rights: `operator=/tapes/ops,viewer=user:ada`, a list of roles (`user`, `viewer`, `operator`) with a group, or with `user:` and a name. Each authenticated caller is a user, unless the list contains `user=`',
+    '`oidc`: list of roles (`user`, `viewer`, `operator`), each for a group or for `user:` and a name, such as `operator=/tapes/ops,viewer=user:ada`. Every authenticated caller has the role `user`, unless the list contains `user=`',
   ),
   oidcClientId: optional('TAPEGATE_OIDC_CLIENT_ID', word).describe(
-    'the public client with which `tapegate login` requests tokens from the first issuer that supports the device flow (RFC 8628); `/.well-known/oauth-protected-resource` publishes it. The dashboard uses the same client with a code and PKCE: the issuer must allow the address of the page (`TAPEGATE_PUBLIC_URL` and a slash; of several issuers, each has its own: `?issuer=` and the encoded URL of the issuer after it) as redirect URI, and requests from its origin; its token endpoint must be at the origin of the issuer',
+    "`oidc`: public client of `tapegate login` (device flow, RFC 8628) and of the dashboard (code flow with PKCE). For the dashboard, register `TAPEGATE_PUBLIC_URL` with a final slash as redirect URI, or for each of several issuers that URL followed by `?issuer=` and the encoded issuer URL. The issuer must allow requests from the dashboard's origin, and its token endpoint must have the issuer's origin",
   ),
   proxies: listed(
     'TAPEGATE_PROXY_ADDRESSES',
@@ -156,41 +154,41 @@ const access = z.object({
     ),
     { ranges: [], sockets: [] },
   ).describe(
-    'reverse proxies, a list of addresses, ranges and Unix sockets. The gateway accepts the client address (`X-Forwarded-For`), TLS (`X-Forwarded-Proto`) and, with `proxy` and `certificate`, the user from them only. It listens on `unix:/run/tapegate/proxy.sock` for its own account, and on `unix:/run/tapegate/proxy.sock:www-data` for a group as well. An address of this host requires `TAPEGATE_PROXY_SECRET_FILE`: every local user could connect from it',
+    'list of reverse proxies: addresses, ranges, and Unix sockets on which the gateway listens, such as `unix:/run/tapegate/proxy.sock`, or `unix:/run/tapegate/proxy.sock:www-data` for members of a group. Only from a proxy, the gateway accepts a client address (`X-Forwarded-For`), TLS (`X-Forwarded-Proto`) and a user. An address of this host requires `TAPEGATE_PROXY_SECRET_FILE`, because every local user can connect from that address',
   ),
   proxySecret: optional('TAPEGATE_PROXY_SECRET_FILE', secretFile).describe(
-    'a file with a secret, read at the start, that proxies with an address send in each request as `X-Tapegate-Proxy-Secret`; a request without it does not count as one of a proxy. Proxies on a Unix socket need none',
+    'file with the secret that a proxy sends in each request as `X-Tapegate-Proxy-Secret`. The gateway reads the file at the start. A proxy on a Unix socket needs no secret',
   ),
   proxyHeaders: setting(
     'TAPEGATE_PROXY_HEADERS',
     parsed(values.parseProxyHeaders, 'a list such as user=X-Remote-User,groups=X-Remote-Groups'),
     'user=X-Remote-User,subject=X-SSL-Client-S-DN,verified=X-SSL-Client-Verify',
   ).describe(
-    'headers of the proxy. For `proxy`: `user`, and `groups`, separated by commas (unset unless given). For `certificate`: `subject`, and `verified`, which must say `SUCCESS`. A header that is not listed keeps its default',
+    'headers that the proxy sets. `proxy` reads `user`, and `groups` if set (separated by commas). `certificate` reads `subject`, and `verified`, which must be `SUCCESS`. An omitted header keeps its default',
   ),
   proxyCertUsers: listed('TAPEGATE_PROXY_CERT_USERS', certUsers, {}).describe(
-    'for `certificate`: a file with a quoted subject and its user in each line; the user of any other subject is its common name',
+    '`certificate`: file with a quoted subject and its user in each line. The user of a subject that is not in the file is its common name',
   ),
   proxyRoles: listed('TAPEGATE_PROXY_ROLES', roles, []).describe(
-    'for `proxy` and `certificate`: as `TAPEGATE_OIDC_ROLES`',
+    '`proxy` and `certificate`: roles, in the form of `TAPEGATE_OIDC_ROLES`',
   ),
   legacy: setting('TAPEGATE_LEGACY', legacy, 'read').describe(
-    'for `legacy`: endpoints for callers without credentials, a list of `read`, `all` or endpoints, each with the addresses from which it is open, if not from everywhere: `read, POST /requests from 192.0.2.0/24 192.0.3.7`; `none` closes all',
+    '`legacy`: list of REST endpoints for callers without credentials, as `read`, `all` or `POST /requests`. `from` limits an entry to addresses: `read, POST /requests from 192.0.2.0/24 192.0.3.7`. `none` closes all endpoints',
   ),
 });
 
 const telemetry = z.object({
   accessLog: setting('TAPEGATE_ACCESS_LOG', onOff, 'off').describe(
-    '`on`: log a line at `info` for each response of a gateway ([Monitoring](../operators/monitoring.md#logs))',
+    '`on`: log each response of a gateway at level `info` ([Monitoring](../operators/monitoring.md#logs))',
   ),
   traces: listed('OTEL_EXPORTER_OTLP_ENDPOINT', collector, false).describe(
-    'a collector to which gateways and engines send traces by OTLP over HTTP, such as `http://127.0.0.1:4318` ([Monitoring](../operators/monitoring.md#traces))',
+    'collector to which gateways and engines send traces (OTLP over HTTP), such as `http://127.0.0.1:4318` ([Monitoring](../operators/monitoring.md#traces))',
   ),
   metrics: optional(
     'TAPEGATE_METRICS_LISTEN',
     parsed(values.parseListener, 'a port, or an address and a port such as 0.0.0.0:9464'),
   ).describe(
-    'a port for metrics only, of `start`, `serve` and `work`, on 127.0.0.1 unless an address is given, as in `0.0.0.0:9464` or `[::]:9464`; port 0 takes a free one, and the log names it. Each client that reaches it can read metrics without credentials. Unset: a gateway has metrics at its own `/metrics`, and an engine alone has none ([Metrics](metrics.md))',
+    'additional port for metrics, without authentication: a port of 127.0.0.1, or an address and a port such as `0.0.0.0:9464`. Port 0 takes a free port and logs its number ([Metrics](metrics.md))',
   ),
 });
 
@@ -198,110 +196,110 @@ const MOST = 999_999_999;
 
 const limits = z.object({
   rateLimit: setting('TAPEGATE_RATE_LIMIT', integer(1, MOST), '60000').describe(
-    'requests of a caller in a minute (429), at once or evenly; `RateLimit` and `RateLimit-Policy` show how many are left. An authenticated caller counts by name, with all its tokens and addresses. Each gateway counts on its own, and does not count unauthenticated callers of its own host',
+    'requests of a caller per minute (429). `RateLimit` and `RateLimit-Policy` report how many are left. The tokens and addresses of a user count together. Each gateway counts separately, and ignores unauthenticated callers of its own host',
   ),
   streams: setting('TAPEGATE_STREAMS', integer(1, MOST), '5000').describe(
-    'open event streams (503); one caller may have a fifth of them (429)',
+    'open event streams (503). One caller may open a fifth of them (429)',
   ),
   requestFiles: setting('TAPEGATE_REQUEST_FILES', integer(1, MOST), String(MOST)).describe(
-    'files of a request, by a list or a pattern (400); files that appear later do not join it. Set it for engines, too',
+    'files in a request (400). Files that appear later do not join a request of this size. Set the same limit for engines',
   ),
   patternLength: setting('TAPEGATE_PATTERN_LENGTH', integer(1, 2048), '1').describe(
-    'characters that a pattern must have (400); the contract allows one',
+    'minimum number of characters in a pattern (400)',
   ),
   mailTo: setting(
     'TAPEGATE_MAIL_TO',
     parsed(values.parseMailTo, 'anywhere, quota, or a list of domains such as example.org,example.com'),
     'anywhere',
   ).describe(
-    'addresses to which emails of a request may be sent: `anywhere`; `quota`: only the address of the quota; a list of domains such as `example.org,example.com`: also addresses of these domains (400)',
+    "addresses that users may give for emails (400): `anywhere`; `quota`, only the quota's own address; or a list of domains such as `example.org,example.com`, in addition to that address",
   ),
   mailRate: setting('TAPEGATE_MAIL_RATE', integer(1, MOST), '120').describe(
-    'emails in a minute; half of that for the quota of one user. Emails over the limit are sent later, in turn for each user (`tapegate mail` lists them), and say so if the request has ended by then',
+    "emails per minute, of which one user's quota may cause half. Further emails are delayed, in turn for each user (`tapegate mail` lists them)",
   ),
 });
 
 export const schema = z.object({
-  port: setting('PORT', integer(0, 65_535), String(DEFAULT_PORT)).describe('port of the gateway; 0 takes a free one'),
+  port: setting('PORT', integer(0, 65_535), String(DEFAULT_PORT)).describe('port of the gateway; 0 takes a free port'),
   host: setting('HOST', text, '127.0.0.1').describe('address of the gateway'),
   access,
   databaseUrl: optional('DATABASE_URL', postgresql).describe(
-    'a PostgreSQL 15 or newer; of several servers (`postgresql://user@a,b:5433/tapes`) the one that accepts writes; sockets, `sslmode` and poolers: [Use your own PostgreSQL](../operators/database.md). Unset: an embedded one in `DATA_DIR`, which `start` creates. Connections have a `work_mem` of 64 MB, or the one of `?options=-c%20work_mem%3D32MB`',
+    'URL of a PostgreSQL server, version 15 or newer ([database](../operators/database.md)). If the URL names several servers, Tapegate uses the server that accepts writes. Unset: an embedded database in `DATA_DIR`, which `start` creates',
   ),
   databaseReadUrl: optional('TAPEGATE_DATABASE_READ_URL', postgresql).describe(
-    'standbys of that database, one or several, from which a gateway reads lists ([standbys](../operators/database.md#read-lists-from-standbys))',
+    'URL of one or more standbys, from which a gateway reads lists ([standbys](../operators/database.md#read-lists-from-standbys))',
   ),
   readWaitMs: setting('TAPEGATE_READ_WAIT_MS', integer(0, 60_000), '200').describe(
-    'milliseconds that a list waits for a standby that has not replayed everything, before it is read from the primary',
+    'milliseconds that a list waits for a standby to replay recent changes. Then the gateway reads the list from the primary',
   ),
   dataDir: setting('DATA_DIR', text, './data').describe(
     'directory of the embedded database, the directory library and the default restore disk',
   ),
-  demo: setting('DEMO', onOff, 'on').describe('`off`: no demo archive on an empty embedded database'),
-  engine: setting('ENGINE', onOff, 'on').describe('`off`: `start` runs the gateway only'),
+  demo: setting('DEMO', onOff, 'on').describe('`off`: create no demo archive in an empty embedded database'),
+  engine: setting('ENGINE', onOff, 'on').describe('`off`: `start` runs only the gateway'),
   drives: setting('DRIVES', integer(1, 256), '2').describe(
-    'drives of the first library that all engines together use at the same time; `library add` sets the drives of other libraries',
+    'number of drives of the first library, for all engines together. For other libraries, use `library add`',
   ),
   engineWeight: setting('TAPEGATE_ENGINE_WEIGHT', integer(1, 1000), '1').describe(
-    'share of this engine if engines want more drives than there are: an engine of weight 2 has twice as many as one of weight 1',
+    'share of the drives if engines compete: an engine of weight 2 gets twice as many as an engine of weight 1',
   ),
   diskTimeout: setting('TAPEGATE_DISK_TIMEOUT', seconds, '120').describe(
     'seconds without progress after which a call on a restore disk counts as stalled',
   ),
   libraryDir: setting('TAPEGATE_LIBRARY_DIR', directory, LIBRARY_DIR).describe(
-    'for engines: a directory of the administrator of the host with `programs`, which libraries may run, and `secrets`, which they may send. Settings of a library contain the names of these files ([Libraries](../operators/libraries/README.md#programs-and-secrets))',
+    "engines: directory that the host's administrator fills, with `programs` that libraries may run and `secrets` that libraries may send ([Libraries](../operators/libraries/README.md#programs-and-secrets))",
   ),
   tapeTimeout: setting('TAPEGATE_TAPE_TIMEOUT', seconds, '900').describe(
-    'the same for a drive (mount, locate, read, unmount) and for calls to a staging library. A longer time in the settings of a library (`mountSeconds`, `seconds`, `callSeconds`) takes precedence',
+    "seconds without progress after which a call on a tape drive or staging library counts as stalled. A longer time in the library's settings (`mountSeconds`, `seconds`, `callSeconds`) takes precedence",
   ),
   smtpUrl: optional('SMTP_URL', url({ protocols: ['smtp:', 'smtps:'], needsHost: true })).describe(
-    '`smtp://user:password@host:port` or `smtps://…`. A password is sent only over TLS (STARTTLS) with a valid certificate (`NODE_EXTRA_CA_CERTS` names an authority of the site), or to this host; otherwise mail waits. Unset: mail waits for an engine with `SMTP_URL`, if one was seen in the last 7 days. Otherwise it is written to the log and never sent',
+    '`smtp://user:password@host:port` or `smtps://…`. Tapegate sends a password only to this host, or over TLS with a valid certificate (`NODE_EXTRA_CA_CERTS` adds a certificate authority). Unset: emails wait for an engine with `SMTP_URL` if one ran in the last 7 days, and are logged otherwise',
   ),
   mailFrom: setting(
     'TAPEGATE_MAIL_FROM',
     parsed(values.parseSender, 'an email address'),
     'tapegate@localhost',
-  ).describe('sender of mail'),
+  ).describe('sender address of emails'),
   leaveSeconds: setting('TAPEGATE_LEAVE_SECONDS', integer(0, 3600), '0').describe(
-    'seconds for which a stopping gateway still answers, but returns 503 at `/health/ready` and closes each connection after its response, so that load balancers leave it: a little longer than two of their checks',
+    'seconds for which a stopping gateway still accepts requests while `/health/ready` returns 503, so that load balancers remove it. Use a little more than two intervals of their checks',
   ),
   eventDays: setting('TAPEGATE_EVENT_DAYS', days(1), '30').describe(
-    'days for which events are kept; a client that resumes after an older one gets `EVENTS_GONE`, and starts again',
+    'days for which events are stored. A client that resumes after an older event gets `EVENTS_GONE`',
   ),
   requestDays: setting('TAPEGATE_REQUEST_DAYS', days(0), '30').describe(
-    'days after the end of a request for which the text of its emails, and WLCG stage requests, are kept',
+    'days after the end of a request for which its emails and its WLCG stage request are stored',
   ),
   expiryNoticeHours: setting('TAPEGATE_EXPIRY_NOTICE_HOURS', integer(0, 8760), '48').describe(
-    'hours before a request expires at which an email announces it, once for each retention, with the command that extends it; 0: none. It is sent to the last-file address of the request, or else to the first-file address; a request with a shorter retention gets none. For engines',
+    'engines: hours before a request expires at which Tapegate sends an email to its last-file address, or else to its first-file address; 0: no email. A request with a shorter retention gets no email',
   ),
   webhookHosts: listed(
     'TAPEGATE_WEBHOOK_HOSTS',
     parsed(parseWebhookHosts, 'a list of names, addresses and ranges'),
     [],
   ).describe(
-    'names, addresses and ranges of the private network to which [webhooks](webhooks.md) may be sent, also without TLS, such as `hooks.example.org 10.1.0.0/16`; all others must have a public address. For gateways and engines',
+    'names, addresses and ranges of the private network to which [webhooks](webhooks.md) may be sent, also without TLS, such as `hooks.example.org 10.1.0.0/16`. Other webhooks need a public address. Set the same list for engines',
   ),
   auditDays: setting('TAPEGATE_AUDIT_DAYS', days(1), '400').describe(
-    'days for which the audit keeps changes and their callers (`audit`)',
+    'days for which the audit stores changes and their callers (`audit`)',
   ),
   logLevel: setting('LOG_LEVEL', oneOf('fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'), 'info').describe(
-    '`fatal`, `error`, `warn`, `info`, `debug`, `trace` or `silent`; JSON lines on standard error',
+    '`fatal`, `error`, `warn`, `info`, `debug`, `trace` or `silent`. Logs are JSON lines on standard error',
   ),
   telemetry,
   restoreMode: optional(
     'TAPEGATE_RESTORE_MODE',
     parsed(values.parsePermissions, 'three octal digits such as 0640, without set-id bits'),
   ).describe(
-    'permissions of restored files, such as 0640; their directories also get the right to enter for each right to read. Unset: the permissions of the originals, or 0644 and 0750 if they are unknown',
+    'permissions of restored files, such as 0640. Directories also get the execute bit for each read bit. Unset: the permissions of the original, or 0644 and 0750 if they are unknown',
   ),
   restoreGroup: optional(
     'TAPEGATE_RESTORE_GROUP',
     parsed(values.findGroup, 'a group of this host, or its number'),
   ).describe(
-    'group of restored files, by name or number; unset: the group of the original. This group may also [write on restore disks](../operators/restore-disks.md#other-users-of-the-host)',
+    'group of restored files, as a name or number. The group may also [write on restore disks](../operators/restore-disks.md#other-users-of-the-host). Unset: the group of the original',
   ),
   linkRoot: optional('TAPEGATE_LINK_ROOT', directory).describe(
-    'an absolute directory, `/` for the root, in which each restored file also appears at its archive path, as a link ([Restore disks](../operators/restore-disks.md#links-at-archive-paths)). The same for all engines',
+    'absolute directory in which each restored file also appears at its archive path, as a link ([Restore disks](../operators/restore-disks.md#links-at-archive-paths)). `/` is possible. Set the same directory for all engines',
   ),
   publicUrl: optional(
     'TAPEGATE_PUBLIC_URL',
@@ -310,14 +308,14 @@ export const schema = z.object({
       'a URL that begins with http:// or https://, without user, query, or a path of the gateway',
     ),
   ).describe(
-    'URL of the gateway for users, if it differs from the address on which it listens, such as `https://archive.example.org/tapes`: pages of that origin are its own, and mail contains links to requests. A proxy may remove its path or keep it. Set it for engines, too',
+    'URL of the gateway for users, if it differs from the listening address, such as `https://archive.example.org/tapes`. The gateway uses this URL as its own origin, and in links in emails. Set the same URL for engines',
   ),
   allowedHosts: listed(
     'TAPEGATE_ALLOWED_HOSTS',
     parsedParts(values.parseHost, 'a list of names and addresses, without ports'),
     [],
   ).describe(
-    'names and addresses of the gateway, without ports, in addition to `TAPEGATE_PUBLIC_URL`, `HOST` and this host, such as `tapes.example.org,tapes`',
+    'further host names and addresses of the gateway, without ports, such as `tapes.example.org,tapes`. `HOST`, the host in `TAPEGATE_PUBLIC_URL` and the names of this host are always allowed',
   ),
   corsOrigins: listed(
     'TAPEGATE_CORS_ORIGINS',
@@ -325,9 +323,11 @@ export const schema = z.object({
     [],
   ).describe('origins whose pages may send requests, such as `https://portal.example.org,http://localhost:5173`'),
   tlsCert: optional('TAPEGATE_TLS_CERT', text).describe(
-    'PEM file with the certificate of the gateway and its intermediate certificates: with `TAPEGATE_TLS_KEY`, the gateway speaks TLS (https)',
+    "PEM file with the gateway's certificate and intermediate certificates. With `TAPEGATE_TLS_KEY`, the gateway uses TLS",
   ),
-  tlsKey: optional('TAPEGATE_TLS_KEY', text).describe('PEM file with its key, without a passphrase'),
+  tlsKey: optional('TAPEGATE_TLS_KEY', text).describe(
+    'PEM file with the private key of the certificate, without a passphrase',
+  ),
   pages: setting(
     'TAPEGATE_PAGES',
     parsed(
@@ -336,22 +336,22 @@ export const schema = z.object({
       'none, or a list of dashboard, graphiql',
     ),
     'dashboard,graphiql',
-  ).describe('pages for browsers, a list: `dashboard` at `/`, and `graphiql` at `/graphql`; `none`'),
+  ).describe('list of pages for browsers: `dashboard` at `/`, `graphiql` at `/graphql`; or `none`'),
   introspection: setting('TAPEGATE_INTROSPECTION', onOff, 'on').describe(
-    '`off`: introspection of the GraphQL schema is refused to all callers; the schema is in [schema.graphql](../../graphql/schema.graphql)',
+    '`off`: refuse introspection of the GraphQL schema. [schema.graphql](../../graphql/schema.graphql) contains the schema',
   ),
   trustedDocuments: optional('TAPEGATE_TRUSTED_DOCUMENTS', text).describe(
-    'a file that is read at the start: a JSON object of GraphQL documents by their ids, as code generators of clients write it ([persisted documents](graphql.md#persisted-documents)). With `only:` before its path, all other documents are refused (403), except to authenticated operators; commands of users, such as `tapegate ls`, send documents of their own',
+    'JSON file with GraphQL documents by id ([persisted documents](graphql.md#persisted-documents)). With `only:` before the path, the gateway rejects all other documents (403), except documents of authenticated operators',
   ),
-  door: z.object({
+  transfer: z.object({
     siteName: optional(
       'TAPEGATE_SITE_NAME',
       z.string().regex(/^[\x21-\x7e]{1,100}$/, 'a name without spaces'),
     ).describe(
-      'the name of this site in metadata for transfer tools; unset: the host name of the gateway ([transfer tools](rest.md#transfer-tools))',
+      'name of this site for transfer tools ([transfer tools](rest.md#transfer-tools)). Unset: the host name of the gateway',
     ),
     webdav: setting('TAPEGATE_WEBDAV', oneOf('off', 'public', 'all'), 'public').describe(
-      'files that are served at `/webdav`: `public`, copies that every user of their host may read; `all`; `off`',
+      'files that the gateway serves at `/webdav`: `public`, files that every user of the host may read; `all`; or `off`',
     ),
     gateways: listed(
       'TAPEGATE_BYTES_GATEWAYS',
@@ -360,7 +360,7 @@ export const schema = z.object({
       ),
       new Map(),
     ).describe(
-      'gateways on other hosts that serve files of disks that this one does not have: `host1=https://host1.example.org:8443,host2=…`',
+      'gateways of other hosts, which serve files from disks of those hosts: `host1=https://host1.example.org:8443,host2=…`',
     ),
   }),
   limits,

@@ -202,7 +202,7 @@ function mountTransferTools(
   app.get(DISCOVERY_PATH, createDiscovery(ctx.config));
   app.use(TAPE_PATH, createTapeRouter(contextFor));
   const isStopping = () => answers.isStopping;
-  const copies = new CopyReader({ calls: ctx.config.door.diskCalls, seconds: ctx.config.diskTimeout, isStopping });
+  const copies = new CopyReader({ calls: ctx.config.transfer.diskCalls, seconds: ctx.config.diskTimeout, isStopping });
   const { downloads, longLists } = ctx.config.limits;
   const shareOf = (what: string, all: number) => {
     const shares = new Shares(what, { all, one: Math.floor(all / 2) });

@@ -23,7 +23,7 @@ import { hostname } from 'node:os';
 import path from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { expect, test } from 'vitest';
-import type { DoorConfig } from '../../src/config/config.js';
+import type { TransferConfig } from '../../src/config/config.js';
 import { setMember } from '../../src/domain/access/members.js';
 import { setPathRule } from '../../src/domain/access/path-rules.js';
 import { recordFolders } from '../../src/domain/catalogue/folder-modes.js';
@@ -47,7 +47,7 @@ import { waitFor } from '../support/wait.js';
 import { adler32 } from '../support/wlcg-storage.js';
 
 const library = createMemoryLibrary();
-const door: DoorConfig = {
+const transfer: TransferConfig = {
   siteName: 'TEST',
   webdav: 'all',
   gateways: new Map([['elsewhere', 'https://elsewhere.example.org:8443/t']]),
@@ -55,7 +55,7 @@ const door: DoorConfig = {
 };
 let alice: TapeClient;
 let bob: TapeClient;
-const app = useApp({ library, config: { door, access: { auth: new Set(['token']) } } }, async () => {
+const app = useApp({ library, config: { transfer, access: { auth: new Set(['token']) } } }, async () => {
   for (const user of ['alice', 'bob', 'lab']) await addQuota(app.ctx, user, 10n ** 12n);
   [alice, bob] = [await createTapeClient(app, 'alice'), await createTapeClient(app, 'bob')];
   await restore({ '/b/letters': { bytes: Buffer.from('abcdefghijklmnopqrstuvwxyz') } });
@@ -344,10 +344,10 @@ test('a copy that is missing without a live request goes back to tape', async ()
 test('TAPEGATE_WEBDAV=public serves only copies that everybody on the host may read, TAPEGATE_WEBDAV=off none', async () => {
   await recordFolders(app.ctx, [{ path: '/public', mode: 0o755, gid: null }]);
   await restore({ '/public/open': { mode: 0o644 }, '/public/closed': { mode: 0o640 } });
-  const statuses = async (webdav: DoorConfig['webdav']) => {
-    Object.assign(app.ctx.config.door, { webdav });
+  const statuses = async (webdav: TransferConfig['webdav']) => {
+    Object.assign(app.ctx.config.transfer, { webdav });
     const answers = [(await fetchBytes('/public/open')).status, (await fetchBytes('/public/closed')).status];
-    Object.assign(app.ctx.config.door, { webdav: 'all' });
+    Object.assign(app.ctx.config.transfer, { webdav: 'all' });
     return answers;
   };
   chmodSync(app.dataDir, 0o700);

@@ -8,11 +8,11 @@ import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
 const library = createMemoryLibrary();
-const door = { siteName: undefined, webdav: 'all' as const, gateways: new Map(), diskCalls: 2 };
+const transfer = { siteName: undefined, webdav: 'all' as const, gateways: new Map(), diskCalls: 2 };
 const GFAL2 = { 'User-Agent': 'gfal2/2.21.3 neon/0.0.29', TE: 'trailers' };
 let token: string;
 let contents: Map<string, Uint8Array>;
-const app = useApp({ library, config: { door, access: { auth: new Set(['token']) } } }, async () => {
+const app = useApp({ library, config: { transfer, access: { auth: new Set(['token']) } } }, async () => {
   await addQuota(app.ctx, 'alice', 10n ** 9n);
   token = (await createToken(app.ctx, { name: 'alice', role: 'USER' })).secret;
   contents = await addTaped(app.ctx, library, [{ path: '/grid/data/large' }, { path: '/grid/data/with space' }]);

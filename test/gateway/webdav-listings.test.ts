@@ -1,7 +1,7 @@
 import { EventEmitter } from 'node:events';
 import { expect, test } from 'vitest';
 import { propfind } from '../../rest/webdav/propfind.js';
-import type { DoorConfig } from '../../src/config/config.js';
+import type { TransferConfig } from '../../src/config/config.js';
 import { setPathRule } from '../../src/domain/access/path-rules.js';
 import { startBeside } from '../support/app.js';
 import { addFiles, addQuota } from '../support/factories.js';
@@ -19,8 +19,8 @@ import { createGate } from '../support/wait.js';
 
 let alice: TapeClient;
 let bob: TapeClient;
-const door: DoorConfig = { siteName: 'TEST', webdav: 'all', gateways: new Map(), diskCalls: 2 };
-const app = useApp({ config: { door, access: { auth: new Set(['token']) } } }, async () => {
+const transfer: TransferConfig = { siteName: 'TEST', webdav: 'all', gateways: new Map(), diskCalls: 2 };
+const app = useApp({ config: { transfer, access: { auth: new Set(['token']) } } }, async () => {
   for (const user of ['alice', 'bob']) await addQuota(app.ctx, user, 10n ** 12n);
   [alice, bob] = [await createTapeClient(app, 'alice'), await createTapeClient(app, 'bob')];
 });

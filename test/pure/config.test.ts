@@ -15,10 +15,10 @@ afterAll(cleanUp);
 type Env = Record<string, string | undefined>;
 
 /** Returns all settings of a configuration, without their groups. */
-const flatten = ({ access, door, telemetry, limits, ...others }: Config) => ({
+const flatten = ({ access, transfer, telemetry, limits, ...others }: Config) => ({
   ...others,
   ...access,
-  ...door,
+  ...transfer,
   ...telemetry,
   ...limits,
 });

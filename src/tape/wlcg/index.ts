@@ -110,7 +110,7 @@ class WlcgLibrary implements StagingLibrary {
   ): AsyncGenerator<Uint8Array> {
     signal.throwIfAborted();
     const remote = toRemotePath(this.settings.prefixes, file.path);
-    const source = { client: this.bytes, api: this.api, door: this.settings.url };
+    const source = { client: this.bytes, api: this.api, endpoint: this.settings.url };
     yield* readStaged(source, { file, remote, from, version }, signal);
   }
 

@@ -13,7 +13,7 @@ import { toUrl } from './settings.js';
 interface Source {
   client: SiteClient;
   api: TapeApi;
-  door: URL;
+  endpoint: URL;
 }
 
 interface Reading {
@@ -24,7 +24,7 @@ interface Reading {
 }
 
 export async function* readStaged(source: Source, reading: Reading, signal: AbortSignal): AsyncGenerator<Uint8Array> {
-  const url = toUrl(source.door, reading.remote);
+  const url = toUrl(source.endpoint, reading.remote);
   try {
     const { file, from, version } = reading;
     const { size, checksum } = file;

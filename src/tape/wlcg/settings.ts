@@ -171,8 +171,8 @@ export function toRemotePath({ own, remote }: PathPrefixes, path: string): strin
   return remote + normal.slice(own.length);
 }
 
-export function toUrl(door: URL, remotePath: string): URL {
-  const url = new URL(door);
-  url.pathname = `${door.pathname.replace(/\/$/, '')}${remotePath.split('/').map(encodeURIComponent).join('/')}`;
+export function toUrl(endpoint: URL, remotePath: string): URL {
+  const url = new URL(endpoint);
+  url.pathname = `${endpoint.pathname.replace(/\/$/, '')}${remotePath.split('/').map(encodeURIComponent).join('/')}`;
   return url;
 }
