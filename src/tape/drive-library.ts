@@ -1,30 +1,38 @@
-/** The contract of drive libraries: Tapegate decides which volume to mount, and the order in which it reads files. */
+/**
+ * The contract of drive libraries, for which Tapegate decides which volume to mount and in which order to read files.
+ */
 import { TapeError } from '../core/errors.js';
 
-/** The volume, or its file system, is unavailable: not a failure of a file. Errors of `mount` count as this. */
+/**
+ * Reports that the volume or its file system is unavailable, which is not a failure of a file. Any error of `mount`
+ * counts as a VolumeError.
+ */
 export class VolumeError extends TapeError {}
 
-/** The drive does not work: busy, broken, or misconfigured. Another drive may read the volume at once. */
+/** Reports that the drive is busy, broken or misconfigured. Another drive may read the volume at once. */
 export class DriveError extends VolumeError {}
 
-/** This process cannot reach the library. It does not suspend the volume. */
+/** Reports that this process cannot reach the library. This error does not suspend the volume. */
 export class LibraryError extends VolumeError {}
 
-/** Whether an operator must act: the library is then suspended, and retried after longer pauses. */
+/** Returns whether an operator must act. If so, the engine suspends the library, and retries after longer pauses. */
 export function isRefusal(error: unknown): error is LibraryError {
   return error instanceof LibraryError && (error.errorClass === 'PERMANENT' || error.errorClass === 'POLICY');
 }
 
-/** A file in the catalogue. Libraries find it by position or by path. */
+/** A file in the catalogue. A library finds the file by position or by path. */
 export interface FileOnVolume {
   path: string;
-  /** Null if the catalogue has none; then only libraries that find files by path are asked to read it. */
+  /** Null if the catalogue has no position. Then only libraries that find files by path are asked to read the file. */
   position: bigint | null;
-  /** Size in the catalogue, in bytes. The reader compares it with the bytes read. */
+  /** Size in the catalogue, in bytes. The reader compares this size with the number of bytes read. */
   size: bigint;
-  /** `adler32:…`, if the reader compares it. */
+  /** `adler32:…`, if the reader compares the checksum. */
   checksum?: string | null | undefined;
-  /** Whether the checksum comes from the first restore: it shows no error of that read. */
+  /**
+   * Whether the checksum was computed during the first restore. Such a checksum cannot reveal a read error of that
+   * restore.
+   */
   isChecksumTaken?: boolean | undefined;
 }
 
@@ -36,12 +44,12 @@ export interface FileOnVolume {
  * rejects with the signal's reason. Any other error is a bug of the library.
  */
 export interface DriveLibrary {
-  /** Limits of the library itself, in seconds. Before that, a call does not count as stalled. */
+  /** The library's own time limits, in seconds. A call does not count as stalled before its limit has passed. */
   readonly ownSeconds?: { mount?: number; read?: number; unmount?: number };
 
   /**
-   * Mounts a volume, and waits until it is readable.
-   * @throws TapeError MEDIA if the library has no such volume; DriveError, LibraryError
+   * Mounts a volume, and waits until the volume is readable.
+   * @throws TapeError MEDIA if the library has no such volume; DriveError; LibraryError
    */
   mount(volume: string, drive: string, signal: AbortSignal): Promise<MountedVolume>;
 }
@@ -56,20 +64,26 @@ export interface WritableLibrary extends DriveLibrary {
    */
   openLibrary?(make: boolean): Promise<void>;
 
-  /** Finds the last volume with such a name (longer names are later), and its highest position, 0 if it is empty. */
+  /**
+   * Finds the last volume whose name matches, and its highest position. The position is 0 if the volume is empty. A
+   * longer name counts as later.
+   */
   findLast?(names: RegExp): Promise<{ volume: string; position: bigint } | undefined>;
 
   /**
-   * Writes a file; creates its volume if needed. The file is durable once the promise resolves, or once `sync` resolves if
-   * the library has it. If it rejects, the file does not exist. A chunk is in use until the next one is requested. Errors of
-   * `bytes` are rethrown unchanged.
-   * @param position an occupied one is rejected as PERMANENT, never overwritten
-   * @returns bytes written
-   * @throws LibraryError if there is no library: a write never creates one
+   * Writes a file, and creates its volume if needed. The file is durable when the promise resolves. If the library has
+   * `sync`, the file is durable only when `sync` resolves. If the promise rejects, the file does not exist. A chunk is
+   * in use until the next chunk is requested. Errors of `bytes` are rethrown unchanged.
+   * @param position the position to write; an occupied position is rejected as PERMANENT, never overwritten
+   * @returns the number of bytes written
+   * @throws LibraryError if the library does not exist: a write never creates a library
    */
   write(volume: string, position: bigint, bytes: AsyncIterable<Uint8Array>, signal: AbortSignal): Promise<bigint>;
 
-  /** Makes all files written to a volume durable, faster than one by one. If it rejects, no file is durable. */
+  /**
+   * Makes all files written to a volume durable. Syncing files together is faster than syncing each file. If the
+   * promise rejects, none of these files is durable.
+   */
   sync?(volume: string, signal: AbortSignal): Promise<void>;
 }
 
@@ -81,6 +95,9 @@ export interface MountedVolume {
    */
   read(file: FileOnVolume, signal: AbortSignal): AsyncIterable<Uint8Array>;
 
-  /** Called once, after the last read. @throws DriveError if the drive does not release the volume */
+  /**
+   * Unmounts the volume. The engine calls this method once, after the last read.
+   * @throws DriveError if the drive does not release the volume
+   */
   unmount(): Promise<void>;
 }

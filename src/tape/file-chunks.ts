@@ -4,27 +4,30 @@ import { promisify } from 'node:util';
 import { BLOCK_BYTES, cutChunk, takeBlock } from '../core/blocks.js';
 import { codeOf, type ErrorClass, messageOf, TapeError } from '../core/errors.js';
 
-/** For small files, raw descriptors take half the CPU time of a FileHandle. */
+/** Opens a raw file descriptor. For small files, descriptors take half the CPU time of a FileHandle. */
 const openFd = promisify(fs.open);
 const readFd = promisify(fs.read) as (
   fd: number,
   ...how: [Buffer, number, number, null]
 ) => Promise<{ bytesRead: number }>;
 
-/** Yields a regular file's bytes. A chunk belongs to the reader. @param explain converts a read error for throwing */
+/**
+ * Yields the bytes of a regular file. Each chunk belongs to the reader.
+ * @param explain converts a read error into the error to throw
+ */
 export async function* readFileChunks(
   file: string,
   signal: AbortSignal,
   explain: (error: unknown) => Promise<unknown>,
 ): AsyncGenerator<Uint8Array> {
   let fd: number | undefined;
-  /** The next chunk, read while the reader processes the current one. */
+  /** The next chunk, which is read while the reader processes the current one. */
   let ahead: Promise<Buffer> | undefined;
   try {
     signal.throwIfAborted();
-    // nonblocking: opening a pipe would wait for a writer
+    // O_NONBLOCK: opening a pipe would wait for a writer
     fd = await openFd(file, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
-    const stats = fs.fstatSync(fd); // fast after open: the inode is cached
+    const stats = fs.fstatSync(fd); // takes no I/O: the inode is cached after `open`
     if (!stats.isFile()) throw new TapeError('PERMANENT', `${file} is not a regular file`);
     let left = stats.size;
     ahead = left > 0 ? readChunk(fd, left) : undefined;
@@ -39,12 +42,12 @@ export async function* readFileChunks(
   } catch (error) {
     throw signal.aborted ? signal.reason : await explain(error);
   } finally {
-    await ahead?.catch(() => {}); // a pending read uses the descriptor
-    if (fd !== undefined) fs.closeSync(fd); // a close after reads does not block
+    await ahead?.catch(() => {}); // a pending read still uses the descriptor
+    if (fd !== undefined) fs.closeSync(fd); // closing a descriptor after reads does not block
   }
 }
 
-/** Starts to read the next chunk. Its error is reported when the chunk is awaited, which may be never. */
+/** Starts to read the next chunk. An error is reported only if the caller awaits the chunk. */
 function readChunk(fd: number, left: number): Promise<Buffer> {
   const block = takeBlock();
   const read = readFd(fd, block, 0, Math.min(left, BLOCK_BYTES), null);
@@ -69,7 +72,10 @@ const CLASSES: Record<string, ErrorClass> = {
   EDQUOT: 'SPACE',
 };
 
-/** Converts a file system error to a TapeError; returns others unchanged. @param missing message for ENOENT */
+/**
+ * Converts a file system error to a TapeError. Returns any other error unchanged.
+ * @param missing the error message for ENOENT
+ */
 export function classifyFileError(error: unknown, where: string, missing: string): unknown {
   const code = codeOf(error);
   if (error instanceof TapeError || code === undefined || !/^E[A-Z]+$/.test(code)) return error;

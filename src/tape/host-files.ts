@@ -1,7 +1,7 @@
 /**
- * Programs and secrets that the administrator of a host offers to its libraries: files below `TAPEGATE_LIBRARY_DIR`.
- * Operators of Tapegate select them by name. A path, or the name of a variable, would let an operator's token run any
- * program of the host, and send any of its files to any server.
+ * Finds programs and secrets that the administrator of a host offers to libraries, as files below
+ * `TAPEGATE_LIBRARY_DIR`. Operators of Tapegate select these files by name. If settings could contain a path or the
+ * name of a variable, an operator's token could run any program of the host, and send any file to any server.
  */
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -10,12 +10,12 @@ import { messageOf, quote } from '../core/errors.js';
 import { LibraryError } from './drive-library.js';
 import { type Site, text } from './kind.js';
 
-/** A file of hosts describes the secret with the name before it. */
+/** Suffix of the file that lists the hosts of a secret. The rest of the file's name is the secret's name. */
 const HOSTS = '.hosts';
 
 export const PLAIN_NAME = /^(?!.*\.hosts$)[A-Za-z0-9][\w.-]{0,99}$/;
 
-/** Setting: the name of a file in `secrets`. */
+/** Schema of a setting that contains the name of a file in `secrets`. */
 export const secretName = () =>
   text('the name, without directories, of a file in "secrets" of TAPEGATE_LIBRARY_DIR', PLAIN_NAME);
 
@@ -27,9 +27,9 @@ export const programPath = (env: Site['env'], name: string): string => pathOf(en
 export const secretPath = (env: Site['env'], name: string): string => pathOf(env, 'secrets', name);
 
 /**
- * Checks that a secret may be sent to a server: `NAME.hosts` lists the hosts, one in each line, with or without a port.
- * Reread for each request.
- * @throws LibraryError POLICY
+ * Checks that a secret may be sent to a server. The file `NAME.hosts` lists the allowed hosts, one host per line, with
+ * or without a port. The file is read again for each request.
+ * @throws LibraryError POLICY if the file is missing, or does not list the host
  */
 export async function checkHost(secret: string, { hostname, port, protocol }: URL): Promise<void> {
   const file = `${secret}${HOSTS}`;

@@ -1,9 +1,9 @@
 /**
- * Definition of a library type: its contract, the schema of its settings, and its constructor. Each type has a
- * directory or file, and a line in kinds.ts. The documents of the types (docs/operators/libraries) describe the settings.
+ * Definition of a library type: the contract, the schema of the settings, and the constructor. Each type has a
+ * directory or file, and a line in kinds.ts. The documents in docs/operators/libraries describe the settings.
  *
- * Command-line values are strings: numbers and booleans are accepted in both forms. An empty or null setting counts as
- * missing.
+ * Values from a command line are strings, so numbers and booleans are accepted in both forms. An empty or null setting
+ * counts as missing.
  */
 import { z } from 'zod';
 import { quote, SettingsError } from '../core/errors.js';
@@ -12,18 +12,21 @@ import type { StagingLibrary, StagingTerms } from './staging.js';
 
 export interface Site {
   name: string;
-  /** Data directory of this host. */
+  /** Tapegate's data directory on this host. */
   dataDir: string;
-  /** Environment of this process: some settings name a variable. */
+  /** Environment of this process. Some settings name a variable of the environment. */
   env: Readonly<Record<string, string | undefined>>;
 }
 
 export interface DriveKind<Settings = unknown> {
   contract: 'drive';
-  /** How it finds a file on its volume. By path, it needs no positions, but still reads in the order of known ones. */
+  /**
+   * How the library finds a file on its volume. A library that finds files by path needs no positions, but reads files
+   * in the order of known positions.
+   */
   findsBy: 'position' | 'path';
   settings: z.ZodType<Settings>;
-  /** Opens nothing. */
+  /** Creates the library object. Opens no device, file or connection. */
   create(settings: Settings, site: Site): DriveLibrary;
 }
 
@@ -36,13 +39,14 @@ export interface StagingKind<Settings = unknown> {
 
 export type Kind<Settings = unknown> = DriveKind<Settings> | StagingKind<Settings>;
 
-/** @throws SettingsError with all faults, for the setting of the first one */
+/** @throws SettingsError that describes all faults and names the setting of the first fault */
 export function parseSettings<T>(schema: z.ZodType<T>, given: unknown): T {
   const read = schema.safeParse(given);
   if (read.success) return read.data;
   const faults = new Map<string, string>();
   for (const issue of read.error.issues) {
-    const path = issue.path.filter((part) => typeof part === 'string'); // an item's fault counts for its list
+    // count the fault of an item as a fault of its list
+    const path = issue.path.filter((part) => typeof part === 'string');
     const paths = issue.code === 'unrecognized_keys' ? issue.keys.map((key) => [...path, key]) : [path];
     for (const each of paths) {
       const name = each.join('.') || 'settings';
@@ -55,7 +59,7 @@ export function parseSettings<T>(schema: z.ZodType<T>, given: unknown): T {
 
 type Issue = Pick<z.core.$ZodRawIssue, 'code' | 'input' | 'path'>;
 
-/** Settings whose value messages must not show. */
+/** Names of settings whose values must not appear in messages. */
 const NAMES_SECRET = /(secret|password|token|credentials|key)/i;
 
 function show({ input, path = [] }: Issue): string {
@@ -67,7 +71,7 @@ export function showValue(value: unknown): string {
   return typeof value === 'string' ? quote(value) : quote(JSON.stringify(value) ?? 'nothing').slice(1, -1);
 }
 
-/** Error messages for a setting with an invalid or missing value. */
+/** Returns the error messages for a setting with an invalid or missing value. */
 export function expects(expected: string) {
   const error = (issue: Issue) =>
     issue.input === undefined ? `must be given: ${expected}` : `must be ${expected}, not ${show(issue)}`;
@@ -79,7 +83,7 @@ export function refuse(ctx: z.RefinementCtx, setting: string, problem: string): 
   ctx.addIssue({ code: 'custom', path: [setting], message: problem });
 }
 
-/** Schema of an object with these settings and no others. */
+/** Returns the schema of an object with these settings and no others. */
 export function settingsOf<Shape extends z.ZodRawShape>(shape: Shape) {
   const names = Object.keys(shape);
   const error = (issue: Issue) =>
@@ -97,7 +101,7 @@ export function settingsOf<Shape extends z.ZodRawShape>(shape: Shape) {
 // biome-ignore lint/suspicious/noControlCharactersInRegex: it rejects control characters
 const CONTROL = /[\u0000-\u001f\u007f]/;
 
-/** @param form pattern for the whole value */
+/** @param form the pattern for the whole value */
 export function text(expected = 'a string of one line', form = /^/) {
   const isRight = (value: string) => !CONTROL.test(value) && value.isWellFormed() && form.test(value);
   const rule = expects(expected);
@@ -107,7 +111,7 @@ export function text(expected = 'a string of one line', form = /^/) {
   );
 }
 
-/** Absolute, because hosts start in different directories. */
+/** Schema of an absolute path. A relative path would fail, because processes start in different directories. */
 export const file = () => text('an absolute path', /^\//);
 
 export const choice = <const Values extends readonly string[]>(values: Values) =>
@@ -121,7 +125,7 @@ export function integer(least: number, most: number) {
   );
 }
 
-/** @param most default one day */
+/** @param most the maximum; default one day */
 export const seconds = (most = 86_400) => integer(1, most);
 
 export const flag = () =>
@@ -132,12 +136,15 @@ export const flag = () =>
 
 const LIST = 'a list of strings';
 
-/** A list with at least one item. */
+/** Returns the schema of a list with at least one item. */
 export const listOf = <Item extends z.ZodType>(item: Item) => z.array(item, expects(LIST)).min(1, expects(LIST));
 
 export const texts = () => listOf(text(LIST));
 
-/** A URL without credentials, which the database would store. The message hides the value, which may contain some. */
+/**
+ * Schema of a URL without credentials, because the database would store them. Error messages hide the value, because it
+ * may contain credentials.
+ */
 export const webUrl = () =>
   text().transform((value, ctx) => {
     const url = URL.canParse(value) ? new URL(value) : undefined;
@@ -147,7 +154,7 @@ export const webUrl = () =>
     return z.NEVER;
   });
 
-/** Seconds. */
+/** Shortest and longest wait, in seconds. */
 export interface Wait {
   least: number;
   most: number;
@@ -155,7 +162,7 @@ export interface Wait {
 
 const MOST_MINUTES = 30 * 24 * 60;
 
-/** Time until files arrive on disk, for estimates until measurements exist. */
+/** Time until files arrive on disk. Estimates use these settings until measured times exist. */
 export const waitSettings = {
   waitMinutes: integer(0, MOST_MINUTES)
     .optional()
@@ -163,7 +170,10 @@ export const waitSettings = {
   waitMinutesMost: integer(0, MOST_MINUTES).optional().describe('longest time until a file is on disk, in minutes'),
 };
 
-/** @param usual default @returns undefined if neither settings nor a default exist */
+/**
+ * @param usual the default
+ * @returns undefined if there are neither settings nor a default
+ */
 export function readWait(
   ctx: z.RefinementCtx,
   { waitMinutes, waitMinutesMost }: { waitMinutes?: number | undefined; waitMinutesMost?: number | undefined },

@@ -1,6 +1,6 @@
 /**
- * The registry of library types, one line each. `tapegate library add --kind` accepts the names in `kinds`. The
- * AWS SDK and undici are loaded on the first request that needs them.
+ * The registry of library types, one line per type. `tapegate library add --kind` accepts the names in `kinds`. The AWS
+ * SDK and undici are loaded only when a request needs them.
  */
 import path from 'node:path';
 import { quote, SettingsError } from '../core/errors.js';
@@ -22,7 +22,7 @@ export const kinds: Record<string, Kind> = {
   wlcg,
 };
 
-/** Creates the first library, which `archive` writes to. */
+/** Creates the default library, which `archive` writes to. */
 export function createFirstLibrary({ dataDir }: { dataDir: string }): WritableLibrary {
   return createDirectoryLibrary(path.join(dataDir, 'library'));
 }
@@ -34,8 +34,9 @@ interface RegisteredLibrary {
 }
 
 /**
- * Creates a library with drives. Opens nothing: the first use shows whether the library is available.
- * @throws SettingsError if this program does not know the type or the settings; an older version may not
+ * Creates a library with drives. Opens no device, file or connection: the first use shows whether the library is
+ * available.
+ * @throws SettingsError if this version of Tapegate does not know the type or the settings
  */
 export function createDriveLibrary(
   { name, kind, settings }: RegisteredLibrary,
@@ -46,7 +47,10 @@ export function createDriveLibrary(
   throw new SettingsError('kind', `must be a library type with drives, not ${quote(kind)}`);
 }
 
-/** Creates a library that stages files; opens nothing. @throws SettingsError */
+/**
+ * Creates a staging library. Opens no connection.
+ * @throws SettingsError if this version of Tapegate does not know the type or the settings
+ */
 export function createStagingLibrary(
   { name, kind, settings }: RegisteredLibrary,
   where: Omit<Site, 'name'>,
@@ -56,14 +60,20 @@ export function createStagingLibrary(
   throw new SettingsError('kind', `must be a library type that stages files, not ${quote(kind)}`);
 }
 
-/** Validates a library before its registration, also on hosts that cannot reach it. @throws SettingsError */
+/**
+ * Validates the settings of a library before its registration, even on hosts that cannot reach the library.
+ * @throws SettingsError
+ */
 export function checkLibrary(kind: string, settings: unknown): { contract: Kind['contract'] } {
   const found = findKind(kind);
   parseSettings(found.settings, settings);
   return { contract: found.contract };
 }
 
-/** Terms of a library; empty for drive libraries, and if this program does not know the type or the settings. */
+/**
+ * Returns the terms of a staging library. Empty for drive libraries, and if this version of Tapegate does not know the
+ * type or the settings.
+ */
 export function stagingTermsOf({ kind, settings }: Pick<RegisteredLibrary, 'kind' | 'settings'>): StagingTerms {
   try {
     const found = findKind(kind);

@@ -1,4 +1,7 @@
-/** Returns the result of `work`. @throws the error of `work`, or the signal's reason if the signal aborts first */
+/**
+ * Returns the result of `work`.
+ * @throws the error of `work`, or the signal's reason if the signal aborts first
+ */
 export async function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   let onAbort = () => {};
   const aborted = new Promise<never>((_resolve, reject) => {

@@ -1,4 +1,4 @@
-/** Runs scripts with time limits, and maps exit codes to errors (see the table in docs/operators/libraries/command.md). */
+/** Runs a site's scripts with time limits. Maps exit codes to errors (table in docs/operators/libraries/command.md). */
 import { type ErrorClass, oneLine, TapeError } from '../../core/errors.js';
 import { DriveError, LibraryError, VolumeError } from '../drive-library.js';
 import { NotReadyError, RetryLaterError } from '../staging.js';
@@ -7,18 +7,18 @@ import { GIVE_UP_MS, type Script, type ScriptEnd, startScript } from './script.j
 export interface Caller {
   environment: Readonly<Record<string, string>>;
   killMs: number;
-  /** Replaces the name of the program by its path. */
+  /** Replaces the name of a program by the program's path. */
   locate(command: readonly string[]): string[];
 }
 
-/** Seconds to wait for a script that does not end after it is stopped. */
+/** Returns the seconds to wait for a script that keeps running after it was told to stop. */
 export function endSeconds({ killMs }: Caller): number {
   return Math.ceil((killMs + GIVE_UP_MS) / 1000);
 }
 
 /**
- * A failure affects:
- * - `all`: all files of the call; it counts against the library;
+ * What a failure of a script affects:
+ * - `all`: all files of the call; the failure counts against the library;
  * - `volume`: the mounted volume;
  * - `file`: one file of a drive library;
  * - `staged`: one file of a staging library, which may be on tape only.
@@ -26,13 +26,16 @@ export function endSeconds({ killMs }: Caller): number {
 type Concern = 'all' | 'volume' | 'file' | 'staged';
 
 interface Call {
-  /** For messages: `mount of "A00001"`. */
+  /** Name of the call in error messages, such as `mount of "A00001"`. */
   what: string;
   command: readonly string[];
   concern: Concern;
 }
 
-/** Stops the script if the signal aborts. @returns a function that ends this */
+/**
+ * Stops the script when the signal aborts.
+ * @returns a function that removes the listener
+ */
 function stopWith(script: Script, signal: AbortSignal): () => void {
   if (signal.aborted) script.stop(signal.reason);
   const onAbort = () => script.stop(signal.reason);
@@ -40,13 +43,14 @@ function stopWith(script: Script, signal: AbortSignal): () => void {
   return () => signal.removeEventListener('abort', onAbort);
 }
 
-/** Bytes of an answer, which are in memory. */
+/** Maximum output of a script in bytes. The output is kept in memory. */
 const MAX_ANSWER = 32 * 1024 * 1024;
 
 /**
  * Runs a script.
- * @returns its output; empty unless `isRead`
- * @throws TapeError by exit code; TRANSIENT after `seconds`, or if it writes too much
+ * @returns the script's output; empty unless `isRead`
+ * @throws TapeError whose class depends on the exit code; TRANSIENT if the script takes longer than `seconds`, or
+ * writes too much
  */
 export async function runScript(
   caller: Caller,
@@ -80,9 +84,9 @@ export async function runScript(
 }
 
 /**
- * Yields the output of a script at the reader's pace. Stops the script if the next byte or the end takes longer than
- * `silenceSeconds`.
- * @throws TapeError by exit code, after the last byte
+ * Yields the output of a script at the reader's pace. Stops the script if it takes longer than `silenceSeconds` to
+ * write the next byte or to end.
+ * @throws TapeError whose class depends on the exit code, after the last byte
  */
 export async function* streamScript(
   caller: Caller,
@@ -98,7 +102,7 @@ export async function* streamScript(
   const timer = setTimeout(() => isWaiting && script.stop(silence), silenceSeconds * 1000);
   try {
     for await (const chunk of script.output()) {
-      isWaiting = false; // the reader's own time does not count
+      isWaiting = false; // time that the reader takes is not silence of the script
       yield chunk;
       signal.throwIfAborted();
       isWaiting = true;
@@ -127,12 +131,15 @@ const NOT_READY = 107;
 const VOLUME = 108;
 const DRIVE = 109;
 
-/** A line on standard error that is not part of the message. */
+/** Matches a line on standard error that says when to retry. This line is not part of the error message. */
 const RETRY_AFTER = /^retry-after:\s*(\d{1,9})\s*$/i;
 const DEFAULT_RETRY_SECONDS = 60;
 const MAX_SAID = 1000;
 
-/** @param what the call, for the message: `mount of "A00001"` @returns undefined if the script succeeded */
+/**
+ * @param what the call's name in the message, such as `mount of "A00001"`
+ * @returns undefined if the script succeeded
+ */
 function findExitError(what: string, end: ScriptEnd, concern: Concern): TapeError | undefined {
   if (end.code === 0) return undefined;
   const message = `${what}: ${describe(end)}`;

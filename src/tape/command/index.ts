@@ -26,20 +26,23 @@ import type { Demand, RetainedFile, StagedFile, StagingLibrary } from '../stagin
 import { type Caller, endSeconds, runScript, streamScript } from './calls.js';
 import { Answer, ProtocolFault, writeFiles } from './lines.js';
 
-/** Program and arguments. The engine finds the program by its name. */
+/** A program with its arguments. The engine finds the program by its name. */
 const script = () =>
   texts().refine(([program = '']) => PLAIN_NAME.test(program), {
     error: ({ input }) =>
       `must begin with the name, without directories, of a program in "programs" of TAPEGATE_LIBRARY_DIR, not ${JSON.stringify((input as string[])[0])}`,
   });
 
-/** Variable names that suggest a secret, which the database would store. */
+/** Names of variables that suggest a secret. Secrets are rejected, because settings are stored in the database. */
 const SECRET = /(SECRET|PASSWORD|PASSWD|PASSPHRASE|TOKEN|CREDENTIALS|KEY)$/i;
 
-/** Other variables, such as LD_PRELOAD and BASH_ENV, run programs that the administrator of the host does not offer. */
+/**
+ * Names of allowed variables. Variables such as LD_PRELOAD and BASH_ENV could run programs that the administrator of
+ * the host does not offer.
+ */
 const SAFE = /^TAPE(?!GATE)/;
 
-/** A line `NAME=value`. No message shows the value, which may be a secret. */
+/** A line `NAME=value`. Error messages never show the value, because it may be a secret. */
 const variable = z.string({ error: 'must be a list of NAME=value' }).transform((line, ctx) => {
   const [, name, value] = /^([A-Za-z_][A-Za-z0-9_]*)=(.*)$/s.exec(line) ?? [];
   if (name !== undefined && value !== undefined && SAFE.test(name) && !SECRET.test(name)) return [name, value] as const;
@@ -105,7 +108,7 @@ export const commandStaging: StagingKind<StagingSettings> = {
   terms: ({ waitSeconds }) => (waitSeconds ? { waitSeconds } : {}),
 };
 
-/** Scripts get no other variable of Tapegate's environment. */
+/** Creates the caller of the scripts. Scripts see no other variable of Tapegate's environment. */
 function createCaller({ environment, killSeconds }: StagingSettings | DriveSettings, { name, env }: Site): Caller {
   return {
     locate: ([program = '', ...args]) => [programPath(env, program), ...args],
@@ -210,7 +213,10 @@ function createStaging(settings: StagingSettings, caller: Caller): StagingLibrar
   };
 }
 
-/** Without a release script, files stay on disk until they expire, and requested files still arrive. */
+/**
+ * Returns the files that a release leaves on disk. Without a release script, files stay on disk until they expire, and
+ * requested files still arrive.
+ */
 function findKept(states: Awaited<ReturnType<StagingLibrary['poll']>>): RetainedFile[] {
   return states.flatMap((state) => {
     if (state.state === 'ready') return [{ path: state.path, until: state.until }];

@@ -5,7 +5,7 @@ import type { FileState, RetainedFile, StagedFile } from '../staging.js';
 
 export class ProtocolFault extends Error {}
 
-/** Writes one line per file. Sizes and positions are JSON integers of up to 64 bits. */
+/** Writes one line of JSON per file. Sizes and positions are JSON integers of up to 64 bits. */
 export function writeFiles(files: readonly StagedFile[]): string {
   return files
     .map(({ path, volume, position, size }) => {
@@ -18,7 +18,7 @@ export function writeFiles(files: readonly StagedFile[]): string {
 const CLASSES: readonly ErrorClass[] = ['TRANSIENT', 'PERMANENT', 'MEDIA', 'SPACE', 'POLICY'];
 const MAX_ID = 1000;
 
-/** Parses a script's output, and checks it against the files of the call. */
+/** Parses a script's output, and checks that it concerns only the files of the call. */
 export class Answer {
   id: string | null = null;
   readonly states = new Map<string, FileState>();
@@ -26,7 +26,7 @@ export class Answer {
   private readonly paths: ReadonlySet<string>;
   private readonly words: readonly string[];
 
-  /** @param words allowed states of a file */
+  /** @param words the allowed states of a file */
   constructor(files: readonly StagedFile[], words: readonly string[]) {
     this.paths = new Set(files.map(({ path }) => path));
     this.words = words;
@@ -75,7 +75,7 @@ function parseObject(line: string): Record<string, unknown> {
     const value: unknown = JSON.parse(line);
     if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
   } catch {
-    // reported below
+    // `throw` below reports an invalid line
   }
   throw new ProtocolFault(`a line is not a JSON object: ${quote(line)}`);
 }

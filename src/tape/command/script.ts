@@ -1,4 +1,7 @@
-/** Runs a site's script: no shell, its own process group, which ends with it, and bounded memory for its output. */
+/**
+ * Runs a site's script without a shell, in a process group that ends with the script. Keeps a bounded amount of the
+ * script's output in memory.
+ */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { isAbsolute } from 'node:path';
@@ -8,7 +11,7 @@ import { LibraryError } from '../drive-library.js';
 
 interface ScriptRun {
   command: readonly string[];
-  /** The complete environment: the script inherits nothing from this process. */
+  /** All environment variables of the script, which inherits none from this process. */
   environment: Readonly<Record<string, string>>;
   /** Standard input; empty if absent. */
   input?: string;
@@ -18,7 +21,7 @@ interface ScriptRun {
   killMs: number;
 }
 
-/** Exit status; both null if the script was not seen to end. */
+/** Exit status of a script. Both values are null if the process still exists after SIGKILL. */
 export interface ScriptEnd {
   code: number | null;
   signal: string | null;
@@ -27,10 +30,10 @@ export interface ScriptEnd {
 
 const TAIL_BYTES = 8 * 1024;
 
-/** Wait for the rest of standard error after the exit: a child of the script may keep it open. */
+/** Time to wait for the rest of standard error after the script exits, because a child process may keep it open. */
 const TAIL_MS = 1000;
 
-/** Wait after SIGKILL for a process that hangs in the kernel. */
+/** Time to wait after SIGKILL for a process that hangs in the kernel. */
 export const GIVE_UP_MS = 2000;
 
 /** @throws LibraryError if the script cannot be started */
@@ -40,7 +43,7 @@ export function startScript(run: ScriptRun): Script {
     const child = spawn(program, args, {
       cwd: '/', // Tapegate's own working directory may be on a disk that an operator wants to unmount
       env: { ...run.environment },
-      detached: true, // its own process group
+      detached: true, // makes the script the leader of a new process group
       stdio: [run.input === undefined ? 'ignore' : 'pipe', run.isRead ? 'pipe' : 'ignore', 'pipe'],
     });
     return new Script(child, run);
@@ -49,7 +52,7 @@ export function startScript(run: ScriptRun): Script {
   }
 }
 
-/** Codes for a missing or forbidden program, which no retry fixes, unlike a lack of memory or processes. */
+/** Error codes of a missing or forbidden program. No retry helps, unlike after a lack of memory or processes. */
 const NOT_HERE = ['ENOENT', 'EACCES', 'EPERM', 'ENOEXEC', 'ENOTDIR'];
 
 function notStarted(program: string, cause: unknown): LibraryError {
@@ -57,7 +60,7 @@ function notStarted(program: string, cause: unknown): LibraryError {
   return new LibraryError(errorClass, `${program} cannot be started: ${whyNotStarted(program, cause)}`, { cause });
 }
 
-/** Explains the error: ENOENT means a missing script or a missing interpreter. */
+/** Explains why a program did not start. ENOENT means that the program or its interpreter is missing. */
 function whyNotStarted(program: string, cause: unknown): string {
   const code = codeOf(cause);
   if (code === 'ENOENT' && isAbsolute(program) && existsSync(program))
@@ -83,17 +86,17 @@ export class Script {
     this.child = child;
     this.killMs = killMs;
     this.ended = this.watch(command[0] ?? '');
-    this.ended.catch(() => {}); // `finish` throws it
+    this.ended.catch(() => {}); // `finish` throws the error
     child.stderr?.on('data', (chunk: Buffer) => {
       this.tail = Buffer.from(Buffer.concat([this.tail, chunk]).subarray(-TAIL_BYTES));
     });
     // without a listener, Node.js discards the output at exit, before a late reader begins
     child.stdout?.on('readable', () => {});
-    child.stdin?.on('error', () => {}); // the script need not read its input
+    child.stdin?.on('error', () => {}); // a script may end without reading its input
     child.stdin?.end(input);
   }
 
-  /** Yields standard output until it ends or the script is stopped. The script blocks while nothing reads. */
+  /** Yields standard output until it ends or the script is stopped. The script blocks while its output is not read. */
   async *output(): AsyncGenerator<Uint8Array> {
     try {
       for await (const chunk of this.child.stdout ?? []) {
@@ -106,7 +109,10 @@ export class Script {
     }
   }
 
-  /** Ends the output once it is read and idle: a child outside the process group may keep it open. */
+  /**
+   * Ends the output of an exited script once everything was read and nothing more arrives. A child process outside the
+   * process group may keep the output open.
+   */
   private drain(output: Readable): void {
     let before = -1;
     const timer = setInterval(() => {
@@ -120,7 +126,10 @@ export class Script {
     whenClosed(output, () => clearInterval(timer));
   }
 
-  /** Stops the script and its process group: SIGTERM, later SIGKILL. `finish` throws the first reason. */
+  /**
+   * Stops the script and its process group with SIGTERM, and later with SIGKILL. `finish` throws the reason of the
+   * first call.
+   */
   stop(reason: unknown): void {
     if (this.stopped) return;
     this.stopped = { reason };
@@ -131,7 +140,10 @@ export class Script {
     this.timers.push(setTimeout(() => this.giveUp(), this.killMs + GIVE_UP_MS));
   }
 
-  /** Waits for the end. @throws the reason of `stop`; LibraryError if the script could not be started */
+  /**
+   * Waits for the end of the script.
+   * @throws the reason given to `stop`; LibraryError if the script could not be started
+   */
   async finish(): Promise<ScriptEnd> {
     const end = await this.ended;
     if (this.stopped) throw this.stopped.reason;
@@ -160,7 +172,7 @@ export class Script {
       child.once('exit', (code, signal) => {
         this.isOver = true;
         if (child.stdout) this.drain(child.stdout);
-        this.kill('SIGKILL'); // the rest of its group; the group id stays reserved while it has members
+        this.kill('SIGKILL'); // kills the rest of the group; its id is not reused while the group has members
         whenClosed(child.stderr, () => end(code, signal));
         this.timers.push(setTimeout(() => end(code, signal), TAIL_MS));
       });
@@ -172,7 +184,7 @@ export class Script {
     try {
       process.kill(-this.child.pid, signal);
     } catch {
-      // the group is empty
+      // the group has no more members
     }
   }
 }

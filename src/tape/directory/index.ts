@@ -1,4 +1,7 @@
-/** The library type `directory`: a directory per volume, a file per position; file system errors become tape errors. */
+/**
+ * The library type `directory`: a volume is a directory, and a position is a file in it. File system errors become tape
+ * errors.
+ */
 import { randomUUID } from 'node:crypto';
 import fs, { constants, type Dir } from 'node:fs';
 import { access, link, mkdir, open, opendir, readdir, rm, rmdir, stat } from 'node:fs/promises';
@@ -19,14 +22,14 @@ export const directory: DriveKind<{ folder: string }> = {
 const openFd = promisify(fs.open);
 const syncFd = promisify(fs.fsync);
 
-/** Concurrent syncs: they all wait for the same journal. */
+/** Number of concurrent syncs. Concurrent syncs share one commit of the file system's journal. */
 const SYNCS = 8;
 
-/** @param dir the library's directory; `openLibrary` creates it */
+/** @param dir the library's directory, which `openLibrary` creates if needed */
 export function createDirectoryLibrary(dir: string): WritableLibrary {
   const root = path.resolve(dir);
   const library = new LibraryFolder(root);
-  /** Files written but not synced, by volume directory. */
+  /** Files that were written but not synced, by the directory of their volume. */
   const unsynced = new Map<string, string[]>();
   return {
     openLibrary: (make) => library.open(make),
@@ -65,7 +68,7 @@ export function createDirectoryLibrary(dir: string): WritableLibrary {
     async sync(volume, signal) {
       const folder = folderOf(root, volume);
       const files = unsynced.get(folder) ?? [];
-      unsynced.delete(folder); // a repeated sync after a failed one may falsely succeed
+      unsynced.delete(folder); // forget the files first: if a sync fails, a repeated sync may falsely succeed
       try {
         signal.throwIfAborted();
         await syncFiles(files, signal);
@@ -79,7 +82,7 @@ export function createDirectoryLibrary(dir: string): WritableLibrary {
   };
 }
 
-/** Returns the last volume and position that the library contains. */
+/** Returns the last volume whose name matches, with its last position. */
 async function findLast(root: string, names: RegExp): Promise<{ volume: string; position: bigint } | undefined> {
   const volumes = (await readdir(root)).filter((name) => names.test(name));
   const volume = volumes.reduce((a, b) => (isLater(b, a) ? b : a), '');
@@ -91,7 +94,10 @@ async function findLast(root: string, names: RegExp): Promise<{ volume: string; 
   return { volume, position: BigInt(last) };
 }
 
-/** Rejects volume names that lead outside the library: they come from the catalogue. */
+/**
+ * Returns a volume's directory. Rejects names that lead outside the library, because volume names come from the
+ * catalogue.
+ */
 function folderOf(root: string, volume: string): string {
   if (volume.includes('/') || volume.includes('\0') || volume.startsWith('.') || volume === '') {
     throw new TapeError('PERMANENT', `${JSON.stringify(volume)} is not a valid volume name of a directory library`);
@@ -103,7 +109,7 @@ function nameOf(position: bigint): string {
   return String(position).padStart(8, '0');
 }
 
-/** Compares names that end with padded numbers. */
+/** Returns whether `a` is later than `b`. The names end with numbers that are padded with zeros. */
 const isLater = (a: string, b: string): boolean => (a.length === b.length ? a > b : a.length > b.length);
 
 const MISSING = ['ENOENT', 'ENOTDIR', 'ENAMETOOLONG'];
@@ -117,7 +123,7 @@ async function isFolder(folder: string): Promise<boolean> {
   }
 }
 
-/** @returns why the volume is unreadable; undefined if it is readable */
+/** @returns why the volume is unreadable; undefined if the volume is readable */
 async function findProblem(folder: string): Promise<string | undefined> {
   try {
     if (!(await isFolder(folder))) return `the volume ${folder} no longer exists`;
@@ -144,7 +150,7 @@ function readFile(
   });
 }
 
-/** An error of the bytes to write: the tape is not at fault. */
+/** An error of the bytes to write, for which the tape is not to blame. */
 class SourceError extends Error {}
 
 async function* markErrors(bytes: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
@@ -172,7 +178,7 @@ async function writeFile(
       written += BigInt(chunk.length);
     }
     signal.throwIfAborted();
-    await link(partial, file); // unlike a rename it never overwrites
+    await link(partial, file); // a link never overwrites a file, unlike a rename
     return written;
   } finally {
     await handle.close();
@@ -185,7 +191,7 @@ async function syncFiles(files: readonly string[], signal: AbortSignal): Promise
   const syncNext = async () => {
     for (const file of left) {
       signal.throwIfAborted();
-      // nonblocking: opening a pipe instead of the file would wait for a writer
+      // O_NONBLOCK: opening a pipe instead of the file would wait for a writer
       const fd = await openFd(file, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
       try {
         if (!fs.fstatSync(fd).isFile()) throw new TapeError('PERMANENT', `${file} is not a regular file`);
@@ -202,23 +208,34 @@ function classify(error: unknown, where: string): unknown {
   return classifyFileError(error, where, 'no file at this position');
 }
 
-/** File in each created library: an empty directory may be an unmounted mount point. Not a valid volume name. */
+/**
+ * Name of a file in each created library. Without this file, an empty directory may be an unmounted mount point. The
+ * name is not a valid volume name.
+ */
 const MARKER = '.tapegate-library';
 
-/** Tape copies have no modes of their originals: only the owner may read them. */
+/**
+ * Mode of directories. Tape copies do not store the modes of the original files, so only the owner may read the copies.
+ */
 const OWN_FOLDER = 0o700;
 const OWN_FILE = 0o600;
 
 class LibraryFolder {
   readonly root: string;
-  /** Identity when opened: a mount over it, or a replacement, is another directory. */
+  /**
+   * Identity of the directory when it was opened. If a file system is mounted over it, or another directory replaces
+   * it, the identity differs.
+   */
   private opened: { dev: bigint; ino: bigint } | undefined;
 
   constructor(root: string) {
     this.root = root;
   }
 
-  /** @param make whether to create the library if it is missing or empty @throws LibraryError */
+  /**
+   * @param make whether to create the library if it is missing or empty
+   * @throws LibraryError
+   */
   async open(make: boolean): Promise<void> {
     if (make) await this.make();
     else if (await this.isEmpty()) throw new LibraryError('TRANSIENT', `the library ${this.root} ${EMPTY}`);
@@ -227,8 +244,8 @@ class LibraryFolder {
   }
 
   /**
-   * Rejects a world-writable directory, in which any user could replace files on tape. Write permission for owner and
-   * group is the operator's choice.
+   * Rejects a world-writable directory, in which any user could replace files on tape. The operator decides whether the
+   * group may write.
    * @throws LibraryError
    */
   private async refuseOpen(folder: string): Promise<void> {
@@ -241,14 +258,14 @@ class LibraryFolder {
     );
   }
 
-  /** @throws LibraryError if the library is empty */
+  /** @throws LibraryError if the library is empty, and therefore probably not mounted */
   async expect(volume: string): Promise<void> {
     const isEmpty = await this.isEmpty(`, which should contain the volume ${volume},`);
     if (isEmpty)
       throw new LibraryError('TRANSIENT', `the library ${this.root} contains no volumes, not even ${volume}: ${AWAY}`);
   }
 
-  /** @throws LibraryError if another directory has replaced the opened one */
+  /** @throws LibraryError if another directory has replaced the opened library */
   async check(): Promise<void> {
     if (!this.opened) return;
     const { dev, ino } = await this.identify();
@@ -256,7 +273,7 @@ class LibraryFolder {
     throw new LibraryError('TRANSIENT', `the library ${this.root} is a different directory than before: ${AWAY}`);
   }
 
-  /** Creates a volume's directory durably; never creates the library. */
+  /** Creates a volume's directory durably. Never creates the library's directory. */
   async makeVolume(folder: string): Promise<void> {
     await this.check();
     try {
@@ -267,7 +284,8 @@ class LibraryFolder {
       throw error;
     }
     await this.check().catch(async (error: unknown) => {
-      await rmdir(folder).catch(() => {}); // still empty and not in the library; it may not exist any more
+      // remove the volume's empty directory, which is outside the opened library, if it still exists
+      await rmdir(folder).catch(() => {});
       throw error;
     });
     await syncFolder(this.root);
@@ -276,7 +294,7 @@ class LibraryFolder {
   private async make(): Promise<void> {
     const first = await mkdir(this.root, { recursive: true, mode: OWN_FOLDER });
     if (await this.isEmpty()) {
-      // do not follow a link, or wait for a pipe, that another process created meanwhile
+      // follow no link, and wait for no pipe, that another process created meanwhile
       const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK;
       const marker = await open(path.join(this.root, MARKER), flags, OWN_FILE);
       await marker.sync().finally(() => marker.close());
@@ -307,18 +325,19 @@ class LibraryFolder {
 }
 
 /**
- * The record of the Tapegate that owns a library or a restore disk. Its name begins as the name of a disk's marker does.
- * A library that contains nothing else is empty.
+ * Name of the record of the Tapegate that owns a library or a restore disk. The name begins like the name of a disk's
+ * marker. A library that contains only this record counts as empty.
  */
 export const ownerName = '.tapegate-disk-owner';
 
-/** Whether a library contains nothing but an owner record: it may not be mounted. */
+/** Returns whether a library contains nothing but an owner record, and may therefore not be mounted. */
 export async function isEmptyLibrary(root: string): Promise<boolean> {
   return await isEmpty(await opendir(root));
 }
 
 async function isEmpty(library: Dir): Promise<boolean> {
-  for await (const { name } of library) if (!name.startsWith(ownerName)) return false; // which closes it
+  // leaving the loop closes the directory
+  for await (const { name } of library) if (!name.startsWith(ownerName)) return false;
   return true;
 }
 

@@ -1,4 +1,4 @@
-/** HTTP client for one site. Keeps a bounded number of connections, sends the token to trusted origins only. */
+/** HTTP client for one site. Keeps a bounded number of connections, and sends the token only to trusted origins. */
 import { constants } from 'node:fs';
 import { open, readFile, stat } from 'node:fs/promises';
 import { createSecureContext, type SecureContextOptions } from 'node:tls';
@@ -17,9 +17,9 @@ import {
 } from './exchange.js';
 
 interface ClientOptions {
-  /** Origins that get the token and the client certificate. */
+  /** Origins that receive the token and the client certificate. */
   trusted: ReadonlySet<string>;
-  /** Path of a file. */
+  /** Path of the file that contains the token. */
   token?: string;
   identity: IdentityFiles;
   limits: TimeLimits;
@@ -35,9 +35,9 @@ interface Call {
 }
 
 export interface Reply extends Answer {
-  /** The redirects before this response, in order. */
+  /** Responses that redirected to this response, in order. */
   ways: readonly ResponseHead[];
-  /** The token that the request contained, if any. */
+  /** Token that the request contained, if any. */
   token?: string;
 }
 
@@ -57,9 +57,9 @@ export class SiteClient {
   }
 
   /**
-   * Sends a request; follows redirects of a GET.
+   * Sends a request, and follows the redirects of a GET.
    * @returns the final response; the caller checks its status
-   * @throws LibraryError if no response arrived, or a redirect is not allowed; the signal's reason
+   * @throws LibraryError if no response arrives, or a redirect is not allowed; the signal's reason
    */
   async send({ method = 'GET', url, headers = {}, body, signal }: Call): Promise<Reply> {
     const { trusted, token: file, identity } = this.options;
@@ -103,8 +103,8 @@ export interface IdentityFiles {
 }
 
 /**
- * Reads the files for each new connection: grid certificates change every few hours.
- * @throws LibraryError POLICY if a file is unreadable or invalid, or other users may read the key
+ * Reads the identity files for each new connection, because grid certificates change every few hours.
+ * @throws LibraryError POLICY if a file is unreadable or invalid, or if other users may read the key
  */
 async function readIdentity(files: IdentityFiles): Promise<SecureContextOptions> {
   try {
@@ -112,7 +112,7 @@ async function readIdentity(files: IdentityFiles): Promise<SecureContextOptions>
     if ((mode & 0o007) !== 0) throw new Error(`every user of this host can read ${files.key}: run chmod o= on it`);
     const parts = Object.entries(files).map(async ([part, file]) => [part, await readFile(file)] as const);
     const options: SecureContextOptions = Object.fromEntries(await Promise.all(parts));
-    createSecureContext(options); // reports an invalid file
+    createSecureContext(options); // throws if a file is invalid
     return options;
   } catch (error) {
     const names = Object.values(files).join(', ');
@@ -125,8 +125,8 @@ async function readIdentity(files: IdentityFiles): Promise<SecureContextOptions>
 const MAX_TOKEN_BYTES = 64 * 1024;
 
 /**
- * Reads a bearer token. Called for each request, because tokens are short-lived. No error shows the token.
- * @throws LibraryError POLICY if there is no token, it is malformed, or other users may read its file
+ * Reads a bearer token for each request, because tokens are short-lived. Error messages never contain the token.
+ * @throws LibraryError POLICY if the token is missing or malformed, or if other users may read the file
  */
 async function readToken(file: string): Promise<string> {
   const token = await readTokenFile(file);
@@ -137,7 +137,7 @@ async function readToken(file: string): Promise<string> {
 
 async function readTokenFile(file: string): Promise<string> {
   try {
-    // nonblocking: opening a pipe would wait for a writer
+    // O_NONBLOCK: opening a pipe would wait for a writer
     const handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK);
     try {
       const { mode } = await handle.stat();

@@ -1,4 +1,4 @@
-/** HTTP requests through undici, with time limits, and errors that name the server. */
+/** Sends HTTP requests through undici, with time limits, and with errors that name the server. */
 import type { IncomingHttpHeaders } from 'node:http';
 import type { SecureContextOptions } from 'node:tls';
 import type { Dispatcher } from 'undici';
@@ -6,13 +6,13 @@ import { codeOf, messageOf } from '../../core/errors.js';
 import { LibraryError } from '../drive-library.js';
 import { untilAborted } from '../until-aborted.js';
 
-/** Milliseconds. */
+/** Time limits of a request, in milliseconds. */
 export interface TimeLimits {
-  /** To connect, including TLS. */
+  /** Time limit for the connection, including TLS. */
   connectMs: number;
-  /** From connection to response head. */
+  /** Time limit from the connection to the response head. */
   answerMs: number;
-  /** Between two pieces of a response body. The reader's own time does not count. */
+  /** Time limit between two pieces of a response body. Time that the reader takes does not count. */
   silenceMs: number;
 }
 
@@ -32,17 +32,17 @@ export interface ResponseHead {
   readonly headers: Readonly<Record<string, string>>;
 }
 
-/** A response. The caller must read or destroy its body. */
+/** A response. The caller must read or destroy the response body. */
 export interface Answer {
   response: ResponseHead;
   /** For error messages. */
   name: string;
   /**
    * Yields the body; may be called once. Closes the connection if the reader stops early.
-   * @throws LibraryError if the body breaks off; SilentServerError if nothing arrives in time; the signal's reason
+   * @throws LibraryError if the body breaks off; SilentServerError if no bytes arrive in time; the signal's reason
    */
   read(): AsyncGenerator<Buffer>;
-  /** Closes the connection, unless the body is complete. */
+  /** Closes the connection, unless the body was read completely. */
   destroy(): void;
 }
 
@@ -52,18 +52,21 @@ export class SilentServerError extends LibraryError {
   }
 }
 
-/** Shorter than the idle timeout of servers. */
+/** Time after which an idle connection is closed; shorter than the idle timeout of servers. */
 const IDLE_MS = 4000;
 
 interface PoolOptions {
   limits: TimeLimits;
-  /** Maximum connections to each server. */
+  /** Maximum number of connections to each server. */
   sockets: number;
-  /** Returns CA and client certificate for a new connection over TLS. */
+  /** Returns the CA and the client certificate for a new TLS connection. */
   secure: () => Promise<SecureContextOptions>;
 }
 
-/** Connection pools by origin. Not undici's `Agent`: when an old connection closes late, it drops its successor's. */
+/**
+ * Connection pools by origin. Does not use undici's `Agent`: if an old connection closes late, `Agent` drops the pool
+ * that replaced the old pool.
+ */
 export class Pools {
   readonly limits: TimeLimits;
   private readonly options: PoolOptions;
@@ -87,7 +90,7 @@ export class Pools {
         const connect = (found: SecureContextOptions) =>
           buildConnector({ ...found, timeout: connectMs })(options, (...result) => {
             const [, socket] = result;
-            // a server that rejects a certificate sends an alert, then closes: undici would report only the close
+            // a server that rejects a certificate sends an alert and then closes; undici would report only the close
             socket?.on('error', (error) => socket.destroy(error));
             callback(...result);
           });
@@ -104,7 +107,7 @@ export class Pools {
 }
 
 /**
- * Sends a request and waits for the response head. The caller reads the body or destroys it.
+ * Sends a request and waits for the response head. The caller must read or destroy the body.
  * @throws LibraryError if the connection fails; SilentServerError on a timeout; the signal's reason
  */
 export async function exchange({ pools, url, method, headers, body, signal }: Exchange): Promise<Answer> {
@@ -145,7 +148,7 @@ async function* readBody(
   }
 }
 
-/** Reads the rest of an unneeded body, if it is short, so that the connection can be reused. */
+/** Reads the rest of a body that the caller does not need, if it is short, so that the connection can be reused. */
 export async function discard(answer: Answer, signal: AbortSignal): Promise<void> {
   await readText(answer, 64 * 1024).catch(() => signal.throwIfAborted());
 }
@@ -162,7 +165,7 @@ export async function readText(answer: Answer, maxBytes: number): Promise<string
   return Buffer.concat(chunks).toString();
 }
 
-/** Joins repeated headers. */
+/** Joins the values of repeated headers. */
 function joined(headers: IncomingHttpHeaders): Record<string, string> {
   return Object.fromEntries(Object.entries(headers).map(([name, value]) => [name, [value ?? []].flat().join(', ')]));
 }
@@ -178,19 +181,19 @@ function explain(name: string, method: string, limits: TimeLimits, error: unknow
   return new LibraryError(errorClass, `${name} cannot be reached: ${reason}`, { cause: error });
 }
 
-/** A URL for error messages, without its query, which may contain a secret. */
+/** Returns a URL for error messages, without the query, which may contain a secret. */
 export function nameOf({ origin, pathname }: URL): string {
   return `${origin}${pathname}`;
 }
 
-/** OpenSSL error codes: this process rejects the server's certificate. */
+/** OpenSSL error codes when this process rejects the server's certificate. */
 const REFUSED_HERE =
   /^(CERT_\w+|CRL_\w+|UNABLE_TO_(GET|VERIFY|DECRYPT|DECODE)_\w+|SELF_SIGNED_CERT_IN_CHAIN|DEPTH_ZERO_SELF_SIGNED_CERT|INVALID_CA|INVALID_PURPOSE|PATH_LENGTH_EXCEEDED|HOSTNAME_MISMATCH|ERR_TLS_CERT_ALTNAME_INVALID)$/;
 
-/** OpenSSL error codes: the server rejects the client certificate, or requires one. */
+/** OpenSSL error codes when the server rejects the client certificate, or requires one. */
 const REFUSED_THERE = /^ERR_SSL_\w*ALERT_(\w*CERTIFICATE\w*|UNKNOWN_CA|ACCESS_DENIED)$/;
 
-/** Whether either side rejects the other's certificate, which no retry can fix. */
+/** Returns whether the server or this process rejects the certificate of the other side. No retry can fix this. */
 export function isUntrusted(error: unknown): boolean {
   const code = codeOf(error) ?? '';
   if (REFUSED_HERE.test(code) || REFUSED_THERE.test(code)) return true;

@@ -1,4 +1,4 @@
-/** Reads error responses: RFC 7807, any other body, or headers. */
+/** Reads the explanation in an error response: an RFC 7807 document, any other body, or headers. */
 import { oneLine } from '../../core/errors.js';
 import { LibraryError } from '../drive-library.js';
 import { RetryLaterError } from '../staging.js';
@@ -7,16 +7,16 @@ import { readText } from './exchange.js';
 
 export interface Problem {
   status: number;
-  /** For people: server, status, and the server's explanation. */
+  /** Message for people, with the server, the status and the server's explanation. */
   text: string;
-  /** Undefined if the server does not say when to retry. */
+  /** Seconds until a retry; undefined if the server does not say when to retry. */
   retryAfterSeconds: number | undefined;
 }
 
 const MAX_BYTES = 64 * 1024;
 const MAX_TEXT = 500;
 
-/** Used if a busy server sends no Retry-After. */
+/** Pause if a busy server sends no Retry-After. */
 const BUSY_SECONDS = 60;
 
 export async function readProblem(reply: Reply, signal: AbortSignal): Promise<Problem> {
@@ -36,7 +36,7 @@ export async function readProblem(reply: Reply, signal: AbortSignal): Promise<Pr
 
 const hide = (text: string, secret: string | undefined) => (secret ? text.replaceAll(secret, '…') : text);
 
-/** Parses Retry-After: seconds or an HTTP date. */
+/** Parses Retry-After, which contains seconds or an HTTP date. */
 function readRetryAfter(value: string | undefined): number | undefined {
   if (value === undefined) return undefined;
   const seconds = /^\d+$/.test(value) ? Number(value) : Math.ceil((Date.parse(value) - Date.now()) / 1000);

@@ -1,4 +1,6 @@
-/** Reads a file over HTTP from an offset, and compares it with the response headers. */
+/**
+ * Reads a file over HTTP from an offset, and compares the file's size, version and checksum with the response headers.
+ */
 import { giveBack, joinPieces } from '../../core/blocks.js';
 import { TapeError } from '../../core/errors.js';
 import { startHash } from '../../core/running-hash.js';
@@ -22,13 +24,13 @@ interface ReadOptions {
   size: bigint;
   signal: AbortSignal;
   version?: ReadVersion;
-  /** The checksum that the engine compares. Without one, the server's is compared. */
+  /** Checksum that the engine compares. If it is absent, this module compares the server's checksum. */
   checksum?: string | null | undefined;
 }
 
 /**
- * Yields the bytes of the file at `url` from `from` on, in order. Closes the connection if the reader stops early. A
- * read of a whole file without a checksum in the catalogue is compared with the server's.
+ * Yields the bytes of the file at `url`, starting at `from`, in order. Closes the connection if the reader stops early.
+ * If the catalogue has no checksum, a read of the whole file is compared with the server's checksum.
  * @throws RefusedError if the server answers with an error
  * @throws TapeError MEDIA if size or checksum differ from the headers, or the file ends before `from`
  * @throws ChangedError if the file has another version; LibraryError if the server fails; the signal's reason
@@ -40,7 +42,8 @@ export async function* readRange(
 ): AsyncGenerator<Uint8Array> {
   const condition = version.ifRange === undefined ? {} : { 'if-range': version.ifRange };
   const range: Record<string, string> = from > 0n ? { range: `bytes=${from}-`, ...condition } : {};
-  const wanted = checksum ? {} : WANTED_DIGESTS; // a server may have to compute it
+  // request a digest only if needed, because the server may have to compute it
+  const wanted = checksum ? {} : WANTED_DIGESTS;
   const reply = await client.send({ url, headers: { ...range, ...wanted }, signal });
   let toSkip: bigint;
   let expected: bigint | undefined;
@@ -81,19 +84,24 @@ export async function* readRange(
   const found = hash?.digest().toString('hex');
   if (digest && found !== digest.value) {
     const text = `${reply.name} has ${digest.algorithm} ${found}, but the server reports ${digest.value}`;
-    throw new TapeError('MEDIA', text); // a retry from the end of the file would accept the bytes
+    throw new TapeError('MEDIA', text); // MEDIA, because a retry from the end of the file would accept the bytes
   }
 }
 
-/** A file may change again within the second of its Last-Modified, and clocks differ: then it is no strong validator. */
+/**
+ * Minimum age at which Last-Modified counts as a strong validator. A file may change twice in the same second, and the
+ * clocks of two hosts differ.
+ */
 const STRONG_AFTER_MS = 60_000;
 
 const VALIDATORS = { tag: 'ETag', size: 'size', modified: 'Last-Modified', digest: 'digest' } as const;
 
 /**
- * Records the validators of the first answer, or compares those of a later one. A weak tag says nothing about bytes. The
- * request has no If-Match header: some servers reject their own tags, or then send the whole file.
- * @throws ChangedError; LibraryError if neither a validator nor the checksum could reveal another version
+ * Records the validators of the first response, or compares them with those of a later response. A weak entity tag says
+ * nothing about bytes. The request has no If-Match header, because some servers reject their own entity tags, or send
+ * the whole file.
+ * @throws ChangedError if a validator differs
+ * @throws LibraryError if neither a validator nor the checksum could reveal another version
  */
 function checkVersion(
   { response, name }: Reply,
@@ -124,7 +132,7 @@ function checkVersion(
   throw new LibraryError('TRANSIENT', `${name} ${text}: the file may have been replaced`);
 }
 
-/** Rejects an HTML page that a proxy or login page sends with status 200: no file is at fault. */
+/** Rejects an HTML page that a proxy or a login page sends with status 200. The error blames no file. */
 function refusePage(
   { response, name }: Reply,
   { url, size, expected }: { url: URL; size: bigint; expected: bigint | undefined },
@@ -134,7 +142,10 @@ function refusePage(
   throw new LibraryError('TRANSIENT', `${name} returned an HTML page instead of the file of ${size} bytes`);
 }
 
-/** Whether the file ends exactly at `from`. @throws TapeError if it ends before */
+/**
+ * Returns whether the file ends exactly at `from`.
+ * @throws TapeError if the file ends before `from`
+ */
 function endsAt(reply: Reply, from: bigint): boolean {
   if (reply.response.statusCode !== 416 || from === 0n) return false;
   const [, total] = /^bytes \*\/(\d+)$/.exec(reply.response.headers['content-range'] ?? '') ?? [];
@@ -149,11 +160,11 @@ function shortFileError({ name }: Reply, from: bigint, total: bigint): TapeError
 }
 
 interface Extent {
-  /** Bytes to skip before `from`. */
+  /** Number of bytes to skip before `from`. */
   toSkip: bigint;
-  /** Length of the body; undefined if the server does not report it. */
+  /** Length of the body; undefined if the server does not report the length. */
   expected: bigint | undefined;
-  /** Size of the file; undefined if the server does not report it. */
+  /** Size of the file; undefined if the server does not report the size. */
   total: bigint | undefined;
 }
 
@@ -178,13 +189,13 @@ function readExtent({ response, name }: Reply, from: bigint): Extent {
   return { toSkip: 0n, expected: count, total: total === '*' ? undefined : BigInt(last) + 1n };
 }
 
-/** Preferred digests: Grid storage usually stores Adler-32; it may have to compute others. */
+/** Preferred digests. Grid storage usually stores Adler-32, and may have to compute any other digest. */
 const WANTED_DIGESTS = {
   'want-repr-digest': 'adler=10, sha-256=5, md5=1',
   'want-digest': 'adler32;q=1, sha-256;q=0.5, md5;q=0.1',
 };
 
-/** In order of preference, the cheapest first. */
+/** Digest algorithms in order of preference, the cheapest first. */
 const ALGORITHMS = ['adler32', 'sha256', 'md5'] as const;
 type Algorithm = (typeof ALGORITHMS)[number];
 
@@ -204,7 +215,7 @@ interface Digest {
   value: string;
 }
 
-/** Returns the digest from Repr-Digest (RFC 9530) or Digest (RFC 3230); undefined if none is known. */
+/** Returns the digest from Repr-Digest (RFC 9530) or Digest (RFC 3230); undefined if no algorithm is known. */
 function findDigest(headers: Reply['response']['headers']): Digest | undefined {
   const found = new Map<Algorithm, string>();
   for (const name of ['repr-digest', 'digest']) {
@@ -219,7 +230,7 @@ function findDigest(headers: Reply['response']['headers']): Digest | undefined {
   return algorithm && { algorithm, value: found.get(algorithm) ?? '' };
 }
 
-/** Parses `:base64:`, base64, or hexadecimal. Some servers omit leading zeros of Adler-32. */
+/** Parses `:base64:`, base64 or hexadecimal. Some servers omit leading zeros of Adler-32. */
 function readValue(text: string, bytes: number): string | undefined {
   const [, inner = text] = /^:(.*):$/.exec(text) ?? [];
   const isShort = bytes === BYTES.adler32 && /^[\da-f]{1,8}$/i.test(inner);

@@ -1,6 +1,7 @@
 /**
- * The changer runs one command at a time, across all drives and processes that share the lock directory. The command
- * inherits the lock: if its process dies, the lock stays held until the move is done.
+ * Controls the changer of an LTFS library. Only one changer command runs at a time, among all drives and processes that
+ * share the lock directory. The command inherits the lock: if its parent process dies, the lock is held until the move
+ * ends.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { oneLine, TapeError } from '../../core/errors.js';
@@ -8,7 +9,7 @@ import { DriveError, LibraryError, VolumeError } from '../drive-library.js';
 import { CommandFailure, type LockFolder, runCommand } from './commands.js';
 import { fill, type LtfsDrive, type LtfsSettings } from './settings.js';
 
-/** A drive may refuse to release its cartridge for a while after an unmount. */
+/** Pauses between attempts, because a drive may refuse to release its cartridge for a while after an unmount. */
 const AGAIN_MS = { first: 250, most: 5000 };
 
 export class Changer {
@@ -32,7 +33,8 @@ export class Changer {
 
   /**
    * Moves a cartridge into an empty drive.
-   * @throws DriveError if another cartridge is in the drive; VolumeError if the move fails, through cartridge or drive
+   * @throws DriveError if another cartridge is in the drive; VolumeError if the cartridge or the drive makes the move
+   * fail
    */
   async load(volume: string, from: Element, drive: LtfsDrive, signal: AbortSignal): Promise<void> {
     const { device, element } = drive;
@@ -53,7 +55,7 @@ export class Changer {
   /**
    * Moves the cartridge of a drive back to a slot; does nothing if the drive is empty. Retries until the time limit,
    * because a drive may not release its cartridge right after an unmount.
-   * @param element of the drive, which need not belong to the library
+   * @param element the drive's element number; the drive need not belong to the library
    * @throws DriveError if the cartridge stays in the drive; LibraryError
    */
   async unload(element: number, device: string, signal: AbortSignal): Promise<void> {
@@ -90,7 +92,7 @@ export class Changer {
     try {
       const args = fill(commands[step], { ...values, changer });
       const running = runCommand(args, { seconds: seconds[step], lock: lock.fd, signal });
-      lock.close(); // the command has inherited it
+      lock.close(); // the command has inherited the lock
       return await running;
     } finally {
       lock.close();
@@ -99,14 +101,14 @@ export class Changer {
 }
 
 export interface Element {
-  /** `port`: an import/export slot that operators use. */
+  /** Type of element. A `port` is an import/export slot, which operators use. */
   kind: 'drive' | 'slot' | 'port';
-  /** mtx numbering: drives from 0, slots and ports together from 1. */
+  /** Number in mtx: drives are numbered from 0, slots and ports together from 1. */
   number: number;
   isFull: boolean;
-  /** Barcode; undefined if there is none, or it is unreadable. */
+  /** Barcode of the cartridge; undefined if the element has no cartridge, or the barcode is unreadable. */
   volume: string | undefined;
-  /** Drives only: the source slot of the cartridge, if the changer knows it. */
+  /** Number of the slot from which the cartridge came into this drive, if the changer knows the slot. */
   source: number | undefined;
 }
 
@@ -140,7 +142,7 @@ export function parseElements(status: string): Element[] {
   throw new LibraryError('TRANSIENT', `the changer reports no drive: ${oneLine(status, 200) || 'no output'}`);
 }
 
-/** @throws TapeError MEDIA if the changer has no such cartridge, or several */
+/** @throws TapeError MEDIA if no cartridge in the changer has this barcode, or if several have it */
 export function findVolume(elements: readonly Element[], volume: string): Element {
   const found = elements.filter((element) => element.volume === volume);
   if (found.length > 1) {
@@ -153,7 +155,10 @@ export function findVolume(elements: readonly Element[], volume: string): Elemen
   throw new TapeError('MEDIA', `the changer has no cartridge ${volume}${more}`);
 }
 
-/** By the manufacturers' standard, barcodes of cleaning cartridges begin with CLN. */
+/**
+ * Returns whether an element contains a cleaning cartridge. By the manufacturers' standard, barcodes of cleaning
+ * cartridges begin with CLN.
+ */
 export function isCleaning({ volume }: Element): boolean {
   return volume?.startsWith('CLN') ?? false;
 }
@@ -167,8 +172,8 @@ export function findDrive(elements: readonly Element[], number: number): Element
 }
 
 /**
- * Returns the slot for the cartridge in a drive: its source slot if free, else any free slot. Avoids ports, unless the
- * cartridge came from one, because operators use them.
+ * Returns a slot for the cartridge in a drive: its source slot if that is free, or else any free slot. Avoids ports,
+ * which operators use, unless the cartridge came from one.
  * @throws LibraryError if no slot is free
  */
 export function chooseSlot(elements: readonly Element[], drive: Element): Element {

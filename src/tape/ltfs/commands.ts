@@ -1,4 +1,7 @@
-/** Runs site commands without a shell, with time and output limits. Contains the locks that they inherit. */
+/**
+ * Runs a site's commands without a shell, with limits for time and output. Also implements the locks that commands
+ * inherit.
+ */
 import { spawn } from 'node:child_process';
 import fs, { closeSync, constants } from 'node:fs';
 import { mkdir } from 'node:fs/promises';
@@ -8,13 +11,13 @@ import { messageOf, oneLine } from '../../core/errors.js';
 import { LibraryError } from '../drive-library.js';
 import { untilAborted } from '../until-aborted.js';
 
-/** Bytes; enough for a changer with thousands of slots. */
+/** Maximum output in bytes; enough for a changer with thousands of slots. */
 const MAX_OUTPUT = 4 * 1024 * 1024;
 
-/** Time from SIGTERM to SIGKILL. */
+/** Time between SIGTERM and SIGKILL. */
 const KILL_MS = 10_000;
 
-/** Time to wait for open pipes after the command ended: a background child may keep them open. */
+/** Time to wait for open pipes after the command has ended, because a background process may keep them open. */
 const CLOSE_MS = 2000;
 
 export class CommandFailure extends Error {
@@ -30,15 +33,18 @@ export class CommandFailure extends Error {
 
 interface CommandOptions {
   seconds: number;
-  /** A descriptor that the command inherits as descriptor 3: the lock lasts as long as the command and its children. */
+  /**
+   * Lock that the command inherits as descriptor 3. The lock lasts until the command and its child processes have
+   * ended.
+   */
   lock?: number | undefined;
   signal: AbortSignal;
 }
 
 /**
  * Runs a command in its own session, so that a signal to this process does not interrupt a robot's move. If `signal`
- * aborts, the command continues and nothing waits for it: a cartridge stuck halfway is worse than a useless move.
- * @returns standard output
+ * aborts, the command continues without a waiting caller. A useless move does less harm than a cartridge stuck halfway.
+ * @returns the command's standard output
  * @throws CommandFailure; LibraryError if the command cannot be started; the signal's reason
  */
 export async function runCommand(args: readonly string[], options: CommandOptions): Promise<string> {
@@ -91,7 +97,7 @@ function killGroup(pid: number | undefined, signal: 'SIGTERM' | 'SIGKILL'): void
   try {
     process.kill(-pid, signal);
   } catch {
-    // it has ended
+    // the command has ended
   }
 }
 
@@ -99,7 +105,9 @@ function shown(args: readonly string[]): string {
   return `"${oneLine(args.join(' '), 200)}"`;
 }
 
-/** Extracts LTFS errors, whose numbers end with E, or else the last lines. */
+/**
+ * Extracts LTFS errors, whose numbers end with E, from a command's output. If there are none, returns the last lines.
+ */
 function describeOutput(text: string): string {
   const lines = text.split('\n').filter((line) => line.trim() !== '');
   const errors = lines.filter((line) => /\bLTFS\d{5}E\b/.test(line));
@@ -113,9 +121,9 @@ const openFd = promisify(fs.open);
 const BUSY = 75;
 
 /**
- * A lock among all processes that share the directory, also on several hosts: flock on a permanent file. It lasts until
- * no process has the file open, including commands that inherited the descriptor. A pid file could not show an
- * inherited lock, and does not work across containers.
+ * A lock on a permanent file, shared by all processes and hosts that use the directory. The lock lasts until no process
+ * has the file open, including commands that inherited the descriptor. A pid file could not represent an inherited
+ * lock, and would not work across containers.
  */
 export class HeldLock {
   readonly fd: number;
@@ -140,8 +148,9 @@ export class LockFolder {
   }
 
   /**
-   * @param name of the resource: a device, the same name in all processes
-   * @param seconds to wait for the current holder
+   * Waits for a lock, for a limited time.
+   * @param name the resource to lock, such as a device; all processes must use the same name
+   * @param seconds the time to wait while another process has the lock
    * @returns undefined if another process has the lock
    * @throws LibraryError if locks do not work in the directory
    */
@@ -169,7 +178,10 @@ export class LockFolder {
   }
 }
 
-/** Node.js has no flock call: flock(1) of util-linux locks an inherited descriptor of this process, then exits. */
+/**
+ * Locks a descriptor of this process. Node.js has no flock call, so flock(1) of util-linux inherits the descriptor,
+ * locks it and exits.
+ */
 function flock(fd: number, file: string, seconds: number, signal: AbortSignal): Promise<boolean> {
   const wait = seconds > 0 ? ['--timeout', String(seconds)] : ['--nonblock'];
   return new Promise((resolve, reject) => {

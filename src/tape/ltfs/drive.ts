@@ -1,9 +1,9 @@
 /**
  * One drive of an LTFS library, with two locks:
- * - `drive …`: held by a Tapegate process while a cartridge is mounted. If it is free, a cartridge in the drive is left
- *   over from a process that died.
- * - `ltfs …`: inherited by the LTFS process, which runs on for a while after an unmount. Moving the cartridge before it
- *   ends may damage the data.
+ * - `drive …`: a Tapegate process holds this lock while a cartridge is mounted. A cartridge in a drive whose lock is
+ * free belongs to a process that has died.
+ * - `ltfs …`: the LTFS process inherits this lock, and runs on for a while after an unmount. Moving the cartridge
+ * before LTFS ends may damage the data.
  */
 import { readFile, realpath } from 'node:fs/promises';
 import path from 'node:path';
@@ -13,10 +13,10 @@ import { type Changer, type Element, findDrive, findVolume, isCleaning } from '.
 import { CommandFailure, type HeldLock, type LockFolder, runCommand } from './commands.js';
 import { fill, type LtfsDrive, type LtfsSettings } from './settings.js';
 
-/** Seconds for each wait for the lock of LTFS. */
+/** Duration in seconds of each attempt to take the lock of LTFS. */
 const LOOK_SECONDS = 1;
 
-/** Messages that blame the drive or its mount point, not the cartridge. */
+/** Messages that blame the drive or its mount point, and not the cartridge. */
 const BUSY = /\b(busy|reserv\w+|in use)\b/i;
 const FUSE = /^(fuse|fusermount3?|mount):/m;
 
@@ -40,11 +40,11 @@ export class Drive {
   }
 
   /**
-   * Loads and mounts a cartridge. First cleans up after processes that died: a cartridge in the drive, a mount at the
-   * mount point, or this cartridge in another drive.
-   * @param waitSeconds for another process that uses the drive
-   * @returns the lock; the caller closes it when the drive is empty again
-   * @throws DriveInUseError
+   * Loads and mounts a cartridge. First cleans up after processes that died: empties the drive, unmounts the mount
+   * point, and removes this cartridge from any other drive.
+   * @param waitSeconds the time to wait for another process that uses the drive
+   * @returns the lock of the drive; the caller closes it when the drive is empty again
+   * @throws DriveInUseError if another process uses the drive
    */
   async open(volume: string, waitSeconds: number, signal: AbortSignal): Promise<HeldLock> {
     const inUse = await this.lock(waitSeconds, signal);
@@ -62,16 +62,19 @@ export class Drive {
       }
       return inUse;
     } catch (error) {
-      // an aborted mount may continue: the next mount clears it
-      if (isOurs && !signal.aborted) await this.empty().catch(() => {}); // the next mount clears it
+      // leave an aborted mount alone, because its command may still run; the next mount cleans up
+      if (isOurs && !signal.aborted) await this.empty().catch(() => {}); // the next mount cleans up
       inUse.close();
       throw error;
     }
   }
 
-  /** Unmounts, waits for LTFS, returns the cartridge. @throws DriveError on failure; the next mount then cleans up */
+  /**
+   * Unmounts the cartridge, waits for the end of LTFS, and returns the cartridge to its slot.
+   * @throws DriveError if a step fails; the next mount then cleans up
+   */
   async empty(): Promise<void> {
-    const { signal } = new AbortController(); // each step has a time limit
+    const { signal } = new AbortController(); // never aborts, because each step has a time limit
     const ltfs = await this.clear(signal);
     try {
       await this.shop.changer.unload(this.drive.element, this.drive.device, signal);
@@ -88,7 +91,7 @@ export class Drive {
     return await isMounted(this.shop.settings.mountTable, this.drive.mountPoint);
   }
 
-  /** Unmounts, and waits until no LTFS process runs, including one that its engine started before it died. */
+  /** Unmounts the cartridge and waits until no LTFS process runs, even one that a dead engine had started. */
   private async clear(signal: AbortSignal): Promise<HeldLock> {
     const { seconds } = this.shop.settings;
     const { name, device } = this.drive;
@@ -108,7 +111,7 @@ export class Drive {
       await runCommand(fill(commands.unmount, { ...this.drive }), { seconds: seconds.unmount, signal });
     } catch (error) {
       if (!(error instanceof CommandFailure)) throw error;
-      if (!(await this.isMounted())) return; // another process was faster
+      if (!(await this.isMounted())) return; // another process has unmounted the cartridge
       throw new DriveError('TRANSIENT', `${this.drive.name}: ${error.message}`, { cause: error });
     }
   }
@@ -134,7 +137,7 @@ export class Drive {
     await changer.load(volume, at, this.drive, signal);
   }
 
-  /** Removes the cartridge from another drive, where a process left it when it died. */
+  /** Removes the cartridge from another drive, in which a process that died had left it. */
   private async freeElsewhere(volume: string, at: Element, signal: AbortSignal): Promise<void> {
     const { settings, changer } = this.shop;
     const there = [...settings.drives.values()].find(({ element }) => element === at.number);
@@ -171,7 +174,7 @@ export class Drive {
       if (!(error instanceof CommandFailure)) throw error;
       throw explainMount(error, volume, name);
     }
-    // without this check, all files would be missing from an empty directory, and fail
+    // without this check, all files would seem to be missing, and would fail
     if (await this.isMounted()) return;
     throw new DriveError(
       'POLICY',
@@ -190,8 +193,8 @@ function explainMount(failure: CommandFailure, volume: string, drive: string): T
 }
 
 /**
- * @param table a file in the format of /proc/self/mountinfo
- * @throws DriveError if the parent directory of the mount point is unreadable; LibraryError if the table is
+ * @param table the path of a file in the format of /proc/self/mountinfo
+ * @throws DriveError if the parent directory of the mount point is unreadable; LibraryError if the table is unreadable
  */
 async function isMounted(table: string, mountPoint: string): Promise<boolean> {
   const describe = (error: unknown) =>
@@ -216,7 +219,7 @@ async function isMounted(table: string, mountPoint: string): Promise<boolean> {
 
 const KERNEL_TABLE = '/proc/self/mountinfo';
 
-/** Only such mounts are unmounted: settings of a library must not unmount any other file system. */
+/** File system types that Tapegate unmounts. A library's settings must not unmount any other file system. */
 const LTFS_TYPE = /^fuse(\.ltfs\w*)?$/;
 
 interface Mount {
@@ -224,14 +227,17 @@ interface Mount {
   type: string;
 }
 
-/** Returns the mount that `umount` would remove: the kernel's entry for the mount point with its links resolved. */
+/** Returns the mount that `umount` would remove: the kernel's entry for the mount point after resolving links. */
 async function findReal(mountPoint: string): Promise<Mount | undefined> {
   const target = await realpath(mountPoint).catch(() => mountPoint);
   const mounts = readMounts(await readFile(KERNEL_TABLE, 'utf8').catch(() => ''));
   return mounts.findLast((mount) => mount.target === target);
 }
 
-/** Parses the fifth field of each line, in which space, tab, newline and backslash are octal escapes, and the type. */
+/**
+ * Parses a table of mounts. In each line, the fifth field is the mount point, with space, tab, newline and backslash as
+ * octal escapes. The type follows the separator ` - `.
+ */
 export function readMounts(table: string): Mount[] {
   return table
     .split('\n')

@@ -27,7 +27,7 @@ function locateCommands(commands: LtfsSettings['commands'], env: Site['env']): L
   return Object.fromEntries(located);
 }
 
-/** Volume names become arguments of commands. */
+/** Pattern for volume names. The names are strict because they become arguments of commands. */
 const BARCODE = /^[A-Za-z0-9][\w.+-]{0,63}$/;
 
 export class LtfsLibrary implements DriveLibrary {
@@ -48,7 +48,10 @@ export class LtfsLibrary implements DriveLibrary {
     return await this.open(volume, this.findDrive(driveName), this.settings.seconds.lock, signal);
   }
 
-  /** Mounts a cartridge in any unused drive. @throws TapeError; DriveInUseError if all drives are in use */
+  /**
+   * Mounts a cartridge in any unused drive.
+   * @throws TapeError; DriveInUseError if all drives are in use
+   */
   async mountAnywhere(volume: string, signal: AbortSignal): Promise<ListableVolume> {
     for (const drive of this.settings.drives.values()) {
       try {

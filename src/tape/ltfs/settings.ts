@@ -4,10 +4,15 @@ import { quote } from '../../core/errors.js';
 import { PLAIN_NAME } from '../host-files.js';
 import { expects, file, integer, seconds, settingsOf, text, texts } from '../kind.js';
 
-/** Placeholders that must be complete arguments, because their values come from the catalogue and the cartridge. */
+/**
+ * Placeholders that must each be a complete argument, because their values come from the catalogue and the cartridge.
+ */
 const WHOLE = ['volume', 'file'];
 
-/** Setting for the command of a step. @param known allowed placeholders */
+/**
+ * Returns the schema of a setting for the command of one step.
+ * @param known the allowed placeholders
+ */
 function commandOf(usual: string, known: readonly string[]) {
   const has = `the placeholders are ${known.map((each) => `{${each}}`).join(', ')}`;
   const findFault = (command: readonly string[]): string | undefined => {
@@ -43,7 +48,10 @@ const commands = settingsOf({
   startBlock: commandOf('getfattr --absolute-names --only-values -n user.ltfs.startblock {file}', ['file']),
 });
 
-/** A robot takes up to one minute, rewinding two. LTFS reads an index in minutes; for a damaged cartridge, in many. */
+/**
+ * Time limits of the steps. A robot takes up to one minute, and rewinding takes up to two. LTFS reads an index in some
+ * minutes, and the index of a damaged cartridge in many.
+ */
 const timeLimits = settingsOf({
   status: seconds().default(120),
   load: seconds().default(300),
@@ -54,7 +62,7 @@ const timeLimits = settingsOf({
   lock: seconds().default(60).describe('longest wait for a drive or the changer while another process uses it'),
 });
 
-/** The value of an option of `ltfs`, which commas would end. */
+/** Schema of a device name, which becomes the value of an option of `ltfs`. A comma would end the value. */
 const device = () => text('a device, without spaces and commas', /^[^-\s,][^\s,]*$/);
 
 const driveSettings = settingsOf({
@@ -105,17 +113,18 @@ function nameDrives(drives: Record<string, z.output<typeof driveSettings>>, ctx:
   return named;
 }
 
-/** Replaces placeholders; a value never spans several arguments. */
+/** Replaces the placeholders of a command. A value never spans several arguments. */
 export function fill(command: readonly string[], values: Readonly<Record<string, string | number>>): string[] {
   return command.map((argument) => argument.replace(/\{(\w+)\}/g, (_, name: string) => String(values[name] ?? '')));
 }
 
-/** Additional time to stop a command that exceeds its limit. */
+/** Additional time to stop a command that exceeds its time limit. */
 const KILL_SECONDS = 20;
 
 /**
- * Returns the maximum duration of a mount and an unmount, from the limits of all commands. In the worst case, a mount
- * clears and empties its drive, then the drive with the cartridge, then its own drive again after the mount failed.
+ * Returns the maximum duration of a mount and of an unmount, from the limits of all commands. In the worst case, a
+ * mount empties its own drive, and then the drive that contains the cartridge. If the mount then fails, it empties its
+ * own drive again.
  */
 export function longestSeconds({ seconds: limits }: Pick<LtfsSettings, 'seconds'>): { mount: number; unmount: number } {
   const changed = (step: 'status' | 'load' | 'unload') => limits.lock + limits[step] + KILL_SECONDS;

@@ -1,4 +1,4 @@
-/** A mounted cartridge: reads files by path, and lists all files for `scan`. */
+/** A mounted cartridge. Reads files by path, and lists all files for `scan`. */
 import { constants } from 'node:fs';
 import { access, lstat, realpath } from 'node:fs/promises';
 import path from 'node:path';
@@ -17,10 +17,13 @@ export interface ListedFile extends FileOnVolume {
 }
 
 export interface ListOptions {
-  /** Lists only this logical directory. */
+  /** Logical directory to which the list is limited. */
   below?: string | undefined;
   signal: AbortSignal;
-  /** Called for entries that have no path, or are neither files nor directories. @param why the rest of a sentence */
+  /**
+   * Called for entries without a valid path, and for entries that are neither files nor directories.
+   * @param why the end of a sentence that begins with the path
+   */
   onSkip?: (path: string, why: string) => void;
 }
 
@@ -36,7 +39,7 @@ interface Found {
 
 const BLOCKS_AT_ONCE = 8;
 
-/** Errors of a file system whose process died. */
+/** Error codes of a file system whose process has died. */
 const GONE = ['ENOTCONN', 'ECONNABORTED', 'ESTALE', 'ENODEV', 'ENXIO'];
 
 export class LtfsVolume implements ListableVolume {
@@ -44,10 +47,10 @@ export class LtfsVolume implements ListableVolume {
   private readonly drive: Drive;
   private readonly settings: LtfsSettings;
   private readonly inUse: HeldLock;
-  /** The directory `root` on the cartridge. `base` is the same with symbolic links resolved. */
+  /** Path of the directory `root` on the cartridge. `base` is this path after resolving symbolic links. */
   private readonly top: string;
   private readonly base: string;
-  /** The last directory that was verified to be below `base`. */
+  /** Last directory that was verified to be below `base`. */
   private folder = '';
 
   private constructor(name: string, drive: Drive, settings: LtfsSettings, inUse: HeldLock, base: string) {
@@ -59,7 +62,10 @@ export class LtfsVolume implements ListableVolume {
     this.base = base;
   }
 
-  /** @param waitSeconds for another process that uses the drive @throws TapeError */
+  /**
+   * @param waitSeconds the time to wait for another process that uses the drive
+   * @throws TapeError
+   */
   static async open(
     name: string,
     { drive, settings, waitSeconds }: { drive: Drive; settings: LtfsSettings; waitSeconds: number },
@@ -99,16 +105,17 @@ export class LtfsVolume implements ListableVolume {
   }
 
   /**
-   * Asks LTFS for the start block of each file. LTFS answers from memory, but starting a command takes time: so several
-   * run at once.
-   * @returns the files in the same order @throws TapeError
+   * Asks LTFS for the start block of each file. LTFS answers from memory, but starting a command takes time, so several
+   * commands run at once.
+   * @returns the files in the same order
+   * @throws TapeError
    */
   private async *addPositions(files: AsyncIterable<Found>, signal: AbortSignal): AsyncGenerator<ListedFile> {
     const asked: Promise<ListedFile>[] = [];
     try {
       for await (const { entryPath, file } of files) {
         const answer = this.findStart(entryPath, file.size, signal).then((position) => ({ ...file, position }));
-        answer.catch(() => {}); // reported when awaited
+        answer.catch(() => {}); // an error is reported when the answer is awaited
         asked.push(answer);
         const first = asked.length >= BLOCKS_AT_ONCE ? asked.shift() : undefined;
         if (first) yield await first;
@@ -166,7 +173,10 @@ export class LtfsVolume implements ListableVolume {
     yield* readFileChunks(entryPath, signal, (error) => this.explain(error, entryPath));
   }
 
-  /** Returns the path below `root`. @throws TapeError PERMANENT if the volume cannot contain the path */
+  /**
+   * Returns a file's path below `root`.
+   * @throws TapeError PERMANENT if the volume cannot contain the path
+   */
   private toTape(logical: string): string {
     const { prefix } = this.settings;
     const top = prefix === '/' ? '' : prefix;
@@ -178,14 +188,14 @@ export class LtfsVolume implements ListableVolume {
     throw new TapeError('PERMANENT', `${quote(logical)} ${why}`);
   }
 
-  /** A symbolic link on the cartridge could lead anywhere. */
+  /** Rejects a directory outside the cartridge, because a symbolic link on the cartridge could lead anywhere. */
   private async expectInside(folder: string): Promise<void> {
     const real = await realpath(folder);
     if (real === this.base || real.startsWith(`${this.base}/`)) return;
     throw new TapeError('PERMANENT', `${folder} links to ${real}, outside the cartridge`);
   }
 
-  /** Checks the mount first: if the volume is not mounted, no file is at fault. */
+  /** Converts a file system error. First checks the mount, because no file is at fault if the volume is not mounted. */
   private async explain(error: unknown, entryPath: string): Promise<unknown> {
     if (error instanceof TapeError || codeOf(error) === undefined) return error;
     const problem = GONE.includes(codeOf(error) ?? '') ? messageOf(error) : await this.findProblem();

@@ -1,4 +1,4 @@
-/** S3 requests: signed, counted, with time limits. The first request loads the AWS SDK. */
+/** Sends S3 requests, signed, counted and with time limits. The first request loads the AWS SDK. */
 import { constants } from 'node:fs';
 import { open } from 'node:fs/promises';
 import type {
@@ -26,11 +26,11 @@ type Asked<Input> = Omit<Input, 'Bucket'>;
 
 const CONNECT_MS = 10_000;
 
-/** Idle connections close sooner than servers close them. */
+/** Time after which an idle connection is closed; shorter than the idle timeout of servers. */
 const IDLE_MS = 4000;
 
 export class S3Calls {
-  /** Keyed by request name in the provider's documentation, such as `RestoreObject`. */
+  /** Usage by the name of the request in the provider's documentation, such as `RestoreObject`. */
   readonly usage = new Map<string, Usage>();
   private readonly settings: S3Settings;
   private readonly env: Site['env'];
@@ -63,7 +63,7 @@ export class S3Calls {
     return await client.send(new RestoreObjectCommand({ ...input, Bucket: this.settings.bucket }), { abortSignal });
   }
 
-  /** The caller reads the body, or ends it by the signal. */
+  /** Requests an object. The caller must read the body, or abort the signal. */
   async get(input: Asked<GetObjectCommandInput>, abortSignal: AbortSignal): Promise<GetObjectCommandOutput> {
     const { client, GetObjectCommand } = await this.open('GetObject', abortSignal);
     return await client.send(new GetObjectCommand({ ...input, Bucket: this.settings.bucket }), { abortSignal });
@@ -73,7 +73,7 @@ export class S3Calls {
     countUsage(this.usage, 'GetObject', { bytes: BigInt(bytes) });
   }
 
-  /** @param request the request that the caller sends, which is counted */
+  /** @param request the name of the request that the caller sends; it is counted */
   private async open(request: string, signal: AbortSignal): Promise<OpenSdk> {
     this.opened ??= import('@aws-sdk/client-s3').then((sdk) => ({ ...sdk, client: this.createClient(sdk) }));
     const opened = await this.opened;
@@ -86,7 +86,7 @@ export class S3Calls {
     const { settings } = this;
     const credentials = createCredentials(settings, this.env);
     const ms = settings.timeoutSeconds * 1000;
-    // callers limit the connections: each call its concurrency, each reader its parts
+    // callers limit the connections: each call by its concurrency, each reader by its parts
     const agent = { keepAlive: true, maxSockets: Number.POSITIVE_INFINITY, timeout: IDLE_MS };
     const client = new sdk.S3Client({
       region: settings.region,
@@ -94,7 +94,7 @@ export class S3Calls {
       ...(settings.endpoint !== undefined && { endpoint: settings.endpoint }),
       ...(credentials && { credentials }),
       maxAttempts: 1, // the engine retries
-      // the reader compares the checksum of the whole file: ./read.ts
+      // the reader compares the checksum of the whole file (read.ts)
       requestChecksumCalculation: 'WHEN_REQUIRED',
       responseChecksumValidation: 'WHEN_REQUIRED',
       requestHandler: {
@@ -106,7 +106,7 @@ export class S3Calls {
         httpsAgent: agent,
       },
     });
-    // not by ChecksumMode, with which the SDK compares checksums as well
+    // set the header, because with ChecksumMode the SDK would also compare checksums
     client.middlewareStack.add(
       (next, { commandName = '' }) =>
         async (args) => {
@@ -133,12 +133,16 @@ interface S3Credentials {
   expiration?: Date;
 }
 
-/** The SDK refreshes credentials that expire within five minutes: with this lifetime, it does so every minute. */
+/**
+ * Lifetime of credentials as reported to the SDK. The SDK refreshes credentials that expire within five minutes, so it
+ * rereads them every minute.
+ */
 const LIFE_MS = 6 * 60_000;
 
 /**
- * Rereads credentials while the library runs, so that an operator can replace them.
- * @returns the SDK's credential provider; undefined for the SDK's default chain (environment, files, roles)
+ * Creates a credential provider that rereads the credentials while the library runs, so that an operator can replace
+ * them.
+ * @returns undefined for the SDK's default chain (environment, files, roles)
  */
 function createCredentials(
   { credentials, endpoint }: S3Settings,
@@ -155,8 +159,8 @@ function createCredentials(
 const MAX_FILE_BYTES = 1024 * 1024;
 
 /**
- * Reads the static keys of a profile of a private file. The SDK's own provider would also run a profile's
- * `credential_process`, and assume its roles, without a time limit.
+ * Reads the static keys of a profile in a private file. The SDK's own provider would also run a profile's
+ * `credential_process` and assume its roles, without a time limit.
  */
 async function readProfile(file: string, profile: string): Promise<S3Credentials> {
   try {
@@ -179,10 +183,10 @@ async function readProfile(file: string, profile: string): Promise<S3Credentials
   }
 }
 
-/** Has the SDK parse the checked file, even if another file replaces it meanwhile. */
+/** Makes the SDK parse the file that was checked, even if another file replaces it meanwhile. */
 async function readSections(file: string): Promise<ParsedIniData> {
   const { parseKnownFiles } = await import('@smithy/core/config');
-  const handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK); // a pipe would wait for a writer
+  const handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK); // opening a pipe would wait for a writer
   try {
     const stats = await handle.stat();
     if (!stats.isFile()) throw new Error('it is not a regular file');
@@ -190,7 +194,7 @@ async function readSections(file: string): Promise<ParsedIniData> {
       throw new Error(`it has ${stats.size} bytes, but at most ${MAX_FILE_BYTES} are allowed`);
     const bits = (stats.mode & 0o7777).toString(8).padStart(4, '0');
     if ((stats.mode & 0o077) !== 0) throw new Error(`other users can access it (mode ${bits}): run chmod 600 on it`);
-    // the SDK's configuration file does not count
+    // ignore the SDK's own configuration file
     const files = { filepath: `/dev/fd/${handle.fd}`, configFilepath: '/dev/null', ignoreCache: true };
     return await parseKnownFiles(files);
   } finally {

@@ -1,4 +1,4 @@
-/** Classifies S3 errors by their documented codes. Pure functions. */
+/** Classifies S3 errors by their documented codes, without side effects. */
 import { codeOf, type ErrorClass, messageOf, TapeError } from '../../core/errors.js';
 import { LibraryError } from '../drive-library.js';
 import { isUntrusted } from '../http/exchange.js';
@@ -21,7 +21,7 @@ interface SdkError {
   $response?: { statusCode?: number; headers?: Record<string, string | undefined> };
 }
 
-/** Codes for HEAD responses, which have no body to contain one. */
+/** Codes for the status of HEAD responses. Such a response has no body, and therefore no code. */
 const CODES_OF_STATUS: Record<number, string> = {
   301: 'PermanentRedirect',
   403: 'AccessDenied',
@@ -35,7 +35,7 @@ const CODES_OF_STATUS: Record<number, string> = {
 /** Names that the SDK uses for responses without a code. */
 const NAMELESS = ['NotFound', 'Forbidden', 'BadRequest', 'UnknownError', 'Unknown', 'Error', 'S3ServiceException'];
 
-/** @param what the request, for the message: `HeadObject of archive/a.nc` */
+/** @param what the request's name in the message, such as `HeadObject of archive/a.nc` */
 export function failureOf(error: unknown, what: string): Failure {
   const { name, Code, $metadata, $response } = (error ?? {}) as SdkError;
   const status = $metadata?.httpStatusCode ?? $response?.statusCode ?? 0;
@@ -56,12 +56,12 @@ function isNameless(name: string): boolean {
   return NAMELESS.includes(name) || /^\d+$/.test(name);
 }
 
-/** Used if the provider sends no Retry-After. */
+/** Pause if the provider sends no Retry-After. */
 const BUSY_SECONDS = 30;
 
 const BUSY = ['SlowDown', 'ServiceUnavailable', 'RequestLimitExceeded', 'BandwidthLimitExceeded', 'TooManyRequests'];
 
-/** Errors of the whole library, not of one object: credentials, bucket, clock or region need an operator. */
+/** Errors that affect the whole library, not one object. An operator must fix credentials, bucket, clock or region. */
 const OF_THE_LIBRARY: Readonly<Record<string, ErrorClass>> = {
   AccountProblem: 'POLICY',
   AllAccessDisabled: 'POLICY',
@@ -83,7 +83,7 @@ const OF_THE_LIBRARY: Readonly<Record<string, ErrorClass>> = {
   TokenRefreshRequired: 'POLICY',
 };
 
-/** @returns the error to throw if the failure affects all files; undefined if it affects one */
+/** @returns the error to throw if the failure affects all files; undefined if it affects one file */
 export function libraryErrorOf({ code, status, retryAfterSeconds, message, cause }: Failure): LibraryError | undefined {
   if (cause instanceof LibraryError) return cause;
   const isBusy = BUSY.includes(code) || code.startsWith('Throttl') || status === 429;

@@ -1,4 +1,7 @@
-/** S3 archive classes as a staging library: S3 restores a copy within hours, and removes it after some days. */
+/**
+ * Serves S3 archive classes as a staging library. S3 restores a copy within hours, and removes the copy after some
+ * days.
+ */
 import { TapeError } from '../../core/errors.js';
 import { LibraryError } from '../drive-library.js';
 import type { Site, StagingKind } from '../kind.js';
@@ -24,9 +27,12 @@ export const s3: StagingKind<S3Settings> = {
   },
 };
 
-/** A restore takes one request per file: a call that fails midway has already requested the earlier files. */
+/**
+ * Files per `stage` call. Each restore is one request, so a call that fails midway has already requested the earlier
+ * files.
+ */
 const STAGED_AT_ONCE = 500;
-/** A HEAD each. */
+/** Files per `poll` or `release` call. Each file takes one HEAD request. */
 const POLLED_AT_ONCE = 1000;
 
 function createS3Library(settings: S3Settings, env: Site['env']): StagingLibrary {
@@ -34,7 +40,8 @@ function createS3Library(settings: S3Settings, env: Site['env']): StagingLibrary
   return {
     limits: { stage: STAGED_AT_ONCE, poll: POLLED_AT_ONCE, release: POLLED_AT_ONCE },
     pollSeconds: settings.pollSeconds,
-    ownSeconds: { call: 2 * settings.timeoutSeconds, read: 2 * settings.timeoutSeconds }, // connect, then respond
+    // one limit to connect, one to respond
+    ownSeconds: { call: 2 * settings.timeoutSeconds, read: 2 * settings.timeoutSeconds },
     usage: calls.usage,
 
     async stage(files, signal) {
@@ -72,7 +79,9 @@ function createS3Library(settings: S3Settings, env: Site['env']): StagingLibrary
   };
 }
 
-/** If S3 denies every restore, the library lacks the right to restore, and no single file is at fault. */
+/**
+ * Throws if S3 denies every restore: the library then lacks the permission to restore, and no single file is at fault.
+ */
 function refuseDenied(demands: readonly FileState[]): void {
   const errors = demands.flatMap((each) => (each.state === 'failed' && isDenied(each.error) ? [each.error] : []));
   const [first] = errors;
@@ -80,7 +89,7 @@ function refuseDenied(demands: readonly FileState[]): void {
 }
 
 interface LookUpResult {
-  /** Files without a key in the settings. */
+  /** States of the files for which the settings give no key. */
   refused: FileState[];
   found: { path: string; key: string; sight: Sight }[];
 }
@@ -115,7 +124,7 @@ function stateOfSight(path: string, name: string, sight: Sight): FileState {
   return stateOf(path, sight, name);
 }
 
-/** S3 cannot cancel a restore: a copy stays until it expires. */
+/** Returns the copies that stay after a release. S3 cannot cancel a restore, so each copy stays until it expires. */
 async function findKept(
   calls: S3Calls,
   settings: S3Settings,
@@ -130,7 +139,8 @@ async function findKept(
 }
 
 /**
- * Repeating a restore is safe: S3 joins a restore in progress, and extends an existing copy by the same number of days.
+ * Requests a restore. Repeating this is safe: S3 joins a restore in progress, or extends an existing copy by the same
+ * number of days.
  * @throws LibraryError if the failure affects all files
  */
 async function restoreOne(
@@ -162,7 +172,7 @@ async function ask(
   { key, what, seen, tier, days }: { key: string; what: string; seen: Seen; tier: Tier; days: number },
   signal: AbortSignal,
 ): Promise<Outcome> {
-  // objects in Intelligent-Tiering return permanently
+  // no expiry, because objects in Intelligent-Tiering return permanently
   const RestoreRequest = { ...(!seen.isTiered && { Days: days }), GlacierJobParameters: { Tier: tier } };
   try {
     const answer = await calls.restore({ Key: key, RestoreRequest }, signal);
@@ -179,7 +189,7 @@ async function ask(
   }
 }
 
-/** S3 reports that a copy exists, but not when it expires: a second request finds out. */
+/** Looks up a copy after S3 has reported that it exists, to find out when it expires. */
 async function checkRestored(
   calls: S3Calls,
   { path, key, what }: { path: string; key: string; what: string },
@@ -194,7 +204,7 @@ async function checkRestored(
   if (seen instanceof TapeError) return { path, state: 'failed', error: seen };
   const state = stateOf(path, seen, what);
   if (state.state !== 'forgotten') return state;
-  // neither restored nor restoring: an immediate retry would get the same answer
+  // the object is neither restored nor being restored, and an immediate retry would get the same answer
   const error = new TapeError('TRANSIENT', `${what}: S3 reports that there is nothing to restore, but has no copy`);
   return { path, state: 'failed', error };
 }

@@ -1,7 +1,7 @@
 /**
- * Looks up objects with one HEAD each. Lists would take fewer requests, but some providers' lists do not report restores,
- * and no list reports whether an object of Intelligent-Tiering is archived. If a HEAD does not show whether an object is
- * readable, a GET of its first byte decides.
+ * Looks up objects with one HEAD each. Lists would take fewer requests, but some providers' lists do not report
+ * restores, and no list reports whether an object of Intelligent-Tiering is archived. If a HEAD does not show whether
+ * an object is readable, a GET of its first byte decides.
  */
 import { setMaxListeners } from 'node:events';
 import type { Readable } from 'node:stream';
@@ -13,12 +13,12 @@ import type { S3Calls } from './calls.js';
 import { failureOf, fileErrorOf, libraryErrorOf } from './failures.js';
 import type { Prefix, S3Settings } from './settings.js';
 
-/** Undefined if there is no such object; an error if it concerns this key only. */
+/** Result of a lookup: undefined if there is no such object, or an error that concerns only this key. */
 export type Sight = Seen | undefined | TapeError;
 
 /**
- * @param keys may contain duplicates
- * @returns an entry for each key
+ * @param keys the object keys, possibly with duplicates
+ * @returns a result for each key
  * @throws LibraryError if the failure affects all keys
  */
 export async function lookUp(
@@ -35,8 +35,8 @@ export async function lookUp(
 }
 
 /**
- * Reads the first byte of an object if its HEAD leaves open whether it is archived: providers name archive classes as
- * they like, and some report a copy without a date.
+ * Reads the first byte of an object if its HEAD does not show whether the object is archived. Providers choose names
+ * for archive classes freely, and some report a copy without an expiry date.
  * @throws LibraryError
  */
 export async function tryToRead(calls: S3Calls, key: string, sight: Sight, signal: AbortSignal): Promise<Sight> {
@@ -56,7 +56,10 @@ export async function tryToRead(calls: S3Calls, key: string, sight: Sight, signa
   return sight;
 }
 
-/** Lists one key: an error of a list has a body, unlike an error of a HEAD. @throws LibraryError */
+/**
+ * Checks the bucket by listing one key, because an error of a list has a body, unlike an error of a HEAD.
+ * @throws LibraryError
+ */
 async function checkBucket(calls: S3Calls, key: string, signal: AbortSignal): Promise<void> {
   try {
     await calls.list({ Prefix: key, MaxKeys: 1 }, signal);
@@ -80,7 +83,7 @@ export async function headOf(
   } catch (error) {
     signal.throwIfAborted();
     const failure = failureOf(error, `HeadObject of ${calls.nameOf(key)}`);
-    // the error of a HEAD has no body, so a missing object looks like a missing bucket, and a denied key like a denied bucket
+    // a HEAD error has no body, so a missing object looks like a missing bucket, and a denied key like a denied bucket
     if (AMBIGUOUS.includes(failure.status)) await checkBucket(calls, key, signal);
     if (failure.code === 'NoSuchKey') return undefined;
     const ofLibrary = libraryErrorOf(failure);
@@ -95,19 +98,20 @@ const AMBIGUOUS = [400, 403, 404];
 export interface Seen {
   storageClass: string;
   /**
+   * State of the object:
    * - `readable`: needs no restore;
-   * - `archived`: no copy, no restore in progress;
-   * - `restoring`: restore in progress;
+   * - `archived`: no copy exists, and no restore is in progress;
+   * - `restoring`: a restore is in progress;
    * - `restored`: a copy exists until `until`.
    */
   access: 'readable' | 'archived' | 'restoring' | 'restored';
-  /** False if the HEAD does not show whether the object is readable; a GET decides (`tryToRead`). */
+  /** False if the HEAD does not show whether the object is readable. Then a GET decides (`tryToRead`). */
   isCertain: boolean;
-  /** When the restored copy expires; null if S3 does not say. */
+  /** When the restored copy expires; null if S3 does not report the date. */
   until: Date | null;
-  /** In Intelligent-Tiering: a restore moves the object back permanently. */
+  /** Whether the object is in Intelligent-Tiering, where a restore is permanent. */
   isTiered: boolean;
-  /** In a class or tier without Expedited retrieval. */
+  /** Whether the object is in a class or tier without Expedited retrieval. */
   isDeep: boolean;
 }
 
@@ -124,15 +128,18 @@ function seeHead(head: HeadObjectCommandOutput, archiveClasses: readonly string[
   if (isComing) return { ...seen, access: 'restoring' };
   const isArchive = archiveClasses.includes(storageClass);
   if (/ongoing-request="?false/i.test(restore)) {
-    const until = new Date(/expiry-date="([^"]*)"/.exec(restore)?.[1] ?? ''); // invalid if there is none
+    const until = new Date(/expiry-date="([^"]*)"/.exec(restore)?.[1] ?? ''); // an invalid date if the header has none
     if (until > now) return { ...seen, access: 'restored', until };
     if (Number.isNaN(until.getTime())) return { ...seen, access: 'restored', isCertain: false };
-    // S3 still reports a copy for a while after it has expired
+    // S3 reports a copy for a while after the copy has expired
   }
   return isArchive ? { ...seen, access: 'archived' } : { ...seen, access: 'readable', isCertain: false };
 }
 
-/** @param seen undefined if there is no such object @param what its name, for messages */
+/**
+ * @param seen undefined if there is no such object
+ * @param what the object's name in messages
+ */
 export function stateOf(path: string, seen: Seen | undefined, what: string): FileState {
   if (!seen) return { path, state: 'failed', error: new TapeError('PERMANENT', `${what}: no such object`) };
   if (seen.access === 'restoring') return { path, state: 'waiting' };
@@ -141,7 +148,7 @@ export function stateOf(path: string, seen: Seen | undefined, what: string): Fil
 }
 
 /**
- * Runs `work` for each item, `atOnce` at a time.
+ * Runs `work` for each item, `atOnce` items at a time.
  * @param work gets a signal that aborts with `signal`, or when the work for another item fails
  * @throws the first error, after all started work has ended; the signal's reason if it aborted
  */
@@ -154,7 +161,7 @@ export async function eachAtOnce<T>(
   signal.throwIfAborted();
   const failed = new AbortController();
   const each = AbortSignal.any([signal, failed.signal]);
-  setMaxListeners(2 * atOnce, each); // an unread body listens until it is closed
+  setMaxListeners(2 * atOnce, each); // an unread body keeps its listener until it is closed
   const left = items[Symbol.iterator]();
   const workThrough = async () => {
     for (const item of left) {
@@ -167,13 +174,13 @@ export async function eachAtOnce<T>(
   each.throwIfAborted();
 }
 
-/** S3's limit for keys, in bytes of UTF-8. */
+/** S3's limit for the length of a key, in bytes of UTF-8. */
 const MAX_KEY_BYTES = 1024;
 
 /**
  * Returns the object key of a file in the catalogue.
- * @param prefixes longest path first
- * @throws TapeError PERMANENT if the settings have no key for the path
+ * @param prefixes the prefixes, longest path first
+ * @throws TapeError PERMANENT if the settings give no key for the path
  */
 export function keyOf(path: string, prefixes: readonly Prefix[]): string {
   const prefix = prefixes.find((each) => path.startsWith(each.path));

@@ -1,4 +1,6 @@
-/** Reads an object in parts, `readParts` at a time, which bounds memory, and yields their bytes in order. */
+/**
+ * Reads an object in parts and yields the bytes in order. Reads at most `readParts` parts at a time, to limit memory.
+ */
 import { setMaxListeners } from 'node:events';
 import type { Readable } from 'node:stream';
 import type { GetObjectCommandOutput } from '@aws-sdk/client-s3';
@@ -14,16 +16,20 @@ import type { S3Settings } from './settings.js';
 
 interface Wanted {
   key: string;
-  /** Size in the catalogue; the object may be larger or smaller. */
+  /** Size in the catalogue. The object may be larger or smaller. */
   size: bigint;
   from: bigint;
-  /** The checksum that the engine compares. Without one, this module compares the checksum of S3. */
+  /** Checksum that the engine compares. If it is absent, this module compares the checksum of S3. */
   checksum?: string | null | undefined;
   /** `tag` is the ETag. */
   version: ReadVersion;
 }
 
-/** @throws TapeError; NotReadyError if there is no copy (any more); ChangedError if the object was replaced */
+/**
+ * @throws TapeError
+ * @throws NotReadyError if there is no restored copy
+ * @throws ChangedError if the object was replaced
+ */
 export async function* readObject(
   calls: S3Calls,
   { path, ...rest }: Omit<Wanted, 'key'> & { path: string },
@@ -47,7 +53,7 @@ export async function* readObject(
     if (failure.code === 'PreconditionFailed') throw new ChangedError(failure.message, { cause: error });
     throw readErrorOf(failure);
   } finally {
-    ended.abort(); // ends the parts that are not read
+    ended.abort(); // ends the requests of unread parts
   }
 }
 
@@ -83,7 +89,7 @@ class Reading {
         next += lengthFrom(from);
         const asked = from === this.from ? answer : this.askPart(from, answer.ETag);
         const part = Promise.resolve(asked).then((each) => this.receive(each, lengthFrom(from)));
-        part.catch(() => {}); // reported when the reader awaits the part
+        part.catch(() => {}); // an error is reported when the reader awaits the part
         parts.push(part);
       }
     };
@@ -104,7 +110,8 @@ class Reading {
   }
 
   /**
-   * Requests a small object without a range: only then the response contains its checksum.
+   * Requests the first part. A small object is requested without a range, because only such a response contains the
+   * object's checksum.
    * @returns undefined if the object ends at or before `from`; the caller compares sizes
    */
   private async askFirst(): Promise<GetObjectCommandOutput | undefined> {
@@ -127,14 +134,17 @@ class Reading {
     return answer;
   }
 
-  /** Some servers ignore If-Match. @throws ChangedError */
+  /**
+   * Compares the ETag, because some servers ignore If-Match.
+   * @throws ChangedError
+   */
   private checkTag({ ETag }: GetObjectCommandOutput, expected: string | undefined): void {
     if (ETag === expected) return;
     const name = this.calls.nameOf(this.wanted.key);
     throw new ChangedError(`${name} was replaced while it was read: it has the ETag ${ETag}, and had ${expected}`);
   }
 
-  /** Receives a part at full speed. Closes the connection if the body is longer. */
+  /** Receives a part as fast as the server sends it. Closes the connection if the body is longer than the part. */
   private async receive({ Body }: GetObjectCommandOutput, length: number): Promise<Buffer[]> {
     const chunks: Buffer[] = [];
     let left = length;
@@ -152,7 +162,10 @@ class Reading {
     return `bytes=${from}-${from + this.options.partBytes - 1}`;
   }
 
-  /** @returns the size of the object @throws LibraryError if the response has another range than requested */
+  /**
+   * @returns the size of the object
+   * @throws LibraryError if the response has another range than the requested one
+   */
   private sizeOf({ ContentRange = '' }: GetObjectCommandOutput, from: number): number {
     const [, start, total] = /^bytes (\d+)-\d+\/(\d+)$/.exec(ContentRange) ?? [];
     if (start === String(from) && total !== undefined) return Number(total);
@@ -161,7 +174,9 @@ class Reading {
     throw new LibraryError('TRANSIENT', `${this.calls.nameOf(this.wanted.key)}: ${problem}`);
   }
 
-  /** The response to a range request has no checksum of the whole object: a HEAD reads it. */
+  /**
+   * Finds the checksum of the whole object. The response to a range request does not contain it, so a HEAD reads it.
+   */
   private async findChecksum(answer: GetObjectCommandOutput): Promise<Expected | undefined> {
     if (this.from > 0 || this.wanted.checksum) return undefined;
     if (answer.ContentRange === undefined) return checksumOf(answer);
@@ -192,7 +207,7 @@ interface Expected {
   value: string;
 }
 
-/** In order of preference: the fastest to compute first. */
+/** Checksum algorithms in order of preference, the fastest first. */
 const ALGORITHMS = ['CRC32', 'SHA256', 'SHA1', 'SHA512', 'CRC64NVME', 'CRC32C', 'MD5'] as const;
 type Algorithm = (typeof ALGORITHMS)[number];
 

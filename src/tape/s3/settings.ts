@@ -1,4 +1,4 @@
-/** Settings and prices of the library type `s3`: archive classes of S3 or a compatible system. */
+/** Settings and prices of the library type `s3`: archive classes of S3 or of a compatible system. */
 import { z } from 'zod';
 import { quote } from '../../core/errors.js';
 import { secretName } from '../host-files.js';
@@ -20,17 +20,17 @@ import {
 } from '../kind.js';
 import type { Charge, Price } from '../staging.js';
 
-/** Fastest and most expensive first. */
+/** Retrieval tiers, the fastest and most expensive first. */
 const TIERS = ['Expedited', 'Standard', 'Bulk'] as const;
 export type Tier = (typeof TIERS)[number];
 
-/** Maps paths that begin with `path` to keys that begin with `key`. */
+/** Maps a path that begins with `path` to a key that begins with `key`. */
 export interface Prefix {
   path: string;
   key: string;
 }
 
-/** A section of a file, which is reread while the library runs. */
+/** A section of a credentials file, which is reread while the library runs. */
 interface CredentialsPlace {
   /** Name of a secret. */
   file: string;
@@ -42,13 +42,13 @@ interface Charges {
   currency: string;
   nanosPerGb: bigint;
   nanosPerThousandRequests: bigint;
-  /** Per GB and month while the copy exists. */
+  /** Price per GB and month while the restored copy exists. */
   nanosPerGbMonth: bigint;
 }
 
 const MB = 1024 * 1024;
 
-/** Derived from the shortest retrieval time of each tier. */
+/** Poll intervals, derived from the shortest retrieval time of each tier. */
 const POLL_SECONDS: Record<Tier, Wait> = {
   Expedited: { least: 30, most: 120 },
   Standard: { least: 300, most: 1200 },
@@ -57,14 +57,14 @@ const POLL_SECONDS: Record<Tier, Wait> = {
 
 const HOUR = 3600;
 
-/** S3 Glacier Flexible Retrieval, from Amazon's documentation. Other systems use `waitMinutes`. */
+/** Retrieval times of S3 Glacier Flexible Retrieval, from Amazon's documentation. Other systems use `waitMinutes`. */
 const WAIT_SECONDS: Record<Tier, Wait> = {
   Expedited: { least: 60, most: 300 },
   Standard: { least: 3 * HOUR, most: 5 * HOUR },
   Bulk: { least: 5 * HOUR, most: 12 * HOUR },
 };
 
-/** Without any prefix, the key is the path without its leading slash. */
+/** Schema of a prefix. Without any prefix, a file's key is its path without the leading slash. */
 const prefix = text().transform((given, ctx): Prefix => {
   const [, path, key] = /^(\/[^=]*)=(.*)$/s.exec(given) ?? [];
   if (path !== undefined && key !== undefined) return { path, key };
@@ -72,7 +72,7 @@ const prefix = text().transform((given, ctx): Prefix => {
   return z.NEVER;
 });
 
-/** Decimal amount, in billionths. */
+/** Schema of a decimal amount, which is converted to billionths. */
 const amount = () =>
   text('an amount such as 0.0025', /^\d{1,9}(\.\d{1,9})?$/)
     .transform((value) => {
@@ -136,7 +136,7 @@ export const s3Settings = given.transform((settings, ctx) => {
 
 export type S3Settings = z.output<typeof s3Settings>;
 
-/** @returns undefined for the credentials of the host, which only AWS gets */
+/** @returns undefined for the credentials of the host, which are sent only to AWS */
 function findCredentials(ctx: z.RefinementCtx, settings: Given): CredentialsPlace | undefined {
   const { credentialsFile: file, profile, endpoint } = settings;
   if (file !== undefined) return { file, profile: profile ?? 'default' };
@@ -190,7 +190,7 @@ export function priceOf(
   return { currency: charges.currency, parts };
 }
 
-/** Divides billionths by `of`, rounded up to millionths. */
+/** Divides `nanos` by `of`, and rounds up to millionths. */
 function toMicros(nanos: bigint, of: bigint): bigint {
   const whole = of * NANOS_A_MICRO;
   return (nanos + whole - 1n) / whole;

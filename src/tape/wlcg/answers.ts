@@ -1,4 +1,4 @@
-/** Parses the response formats of different servers: fields may be missing, null or unknown. */
+/** Parses the responses of different servers, in which fields may be missing, null or unknown. */
 import { TapeError } from '../../core/errors.js';
 import type { FileState, StagedFile } from '../staging.js';
 import { normalisePath } from './settings.js';
@@ -10,14 +10,16 @@ export interface StageAnswer {
 }
 
 export interface Locality {
-  /** Undefined if the server reports none: the file does not exist, or `said` gives the reason. */
+  /**
+   * Locality of the file. Undefined if the server reports none: the file does not exist, or `said` gives the reason.
+   */
   locality: string | undefined;
   said: string | undefined;
 }
 
 type Fields = Record<string, unknown>;
 
-/** @returns by remote path; empty if the response is malformed */
+/** @returns the files' answers by remote path; empty if the response is malformed */
 export function readStageAnswer(json: unknown): Map<string, StageAnswer> {
   const files = asFields(json).files;
   return byPath(files, (file) => ({ ...readWord(file), finishedAt: readTime(file.finishedAt) }));
@@ -44,7 +46,7 @@ function textOf(value: unknown): string | undefined {
   return typeof value === 'string' && value.trim() !== '' ? value.trim() : undefined;
 }
 
-/** Final states. Some servers write CANCELED. Any other state means waiting. */
+/** Final states of a file. Some servers write CANCELED. Any other state means that the file is waiting. */
 const ENDED: Record<string, StageAnswer['word']> = {
   COMPLETED: 'done',
   FAILED: 'failed',
@@ -53,7 +55,7 @@ const ENDED: Record<string, StageAnswer['word']> = {
   SKIPPED: 'failed',
 };
 
-/** An error takes precedence, as in other clients of these servers. */
+/** Reads the state of a file. An error takes precedence, as in other clients of these servers. */
 function readWord({ error, onDisk, state }: Fields): Omit<StageAnswer, 'finishedAt'> {
   const said = textOf(error);
   if (said !== undefined) return { word: 'failed', said };
@@ -63,10 +65,10 @@ function readWord({ error, onDisk, state }: Fields): Omit<StageAnswer, 'finished
   return { word, said: word === 'failed' && name !== 'FAILED' ? `the library reports ${name}` : undefined };
 }
 
-/** Larger values are milliseconds; as seconds, this is the year 5138. */
+/** Largest time that counts as seconds: the year 5138. Larger values are milliseconds. */
 const LAST_SECONDS = 1e11;
 
-/** Servers send seconds or milliseconds, and 0 for none. */
+/** Reads a time. Servers send seconds or milliseconds, and 0 if there is no time. */
 function readTime(value: unknown): Date | null {
   const time = Number(value ?? 0);
   if (!(time > 0) || !Number.isFinite(time)) return null;
@@ -97,7 +99,7 @@ export function isOnDisk({ locality }: Locality, { size }: StagedFile): boolean 
 }
 
 /**
- * Explains a failure by the file's locality, and by the server's text if the locality leaves the reason open.
+ * Explains a failure by the file's locality. If the locality does not give the reason, uses the server's text.
  * @param said the failure text of the stage request, if any
  * @returns undefined if nothing prevents a stage request
  */
@@ -114,12 +116,12 @@ export function findFailure(
   if (locality === 'UNAVAILABLE') return tell('TRANSIENT', 'is temporarily unavailable');
   if (locality === undefined) return tell(classOf(words), 'is not available');
   if (said === undefined) return undefined;
-  // the file is on tape, so "no such file" refers to something else, such as a pool, a route or another replica
+  // the file is on tape, so "no such file" must refer to something else, such as a pool, a route or another replica
   const errorClass = classOf(said);
   return tell(errorClass === 'PERMANENT' ? 'TRANSIENT' : errorClass, 'could not be staged');
 }
 
-/** Decides the state of a file that failed, or is missing from the response, with its locality. */
+/** Decides the state of a file that failed or is missing from the response. Uses the file's locality. */
 export function judge(file: StagedFile, { answer, hasOthers, isForgotten, info }: Judged): FileState | undefined {
   const { path } = file;
   if (info && isOnDisk(info, file)) return { path, state: 'ready', until: null };
@@ -135,12 +137,12 @@ export function judge(file: StagedFile, { answer, hasOthers, isForgotten, info }
 }
 
 interface Judged {
-  /** Undefined if the response lacks the file. */
+  /** Undefined if the file is missing from the response. */
   answer: StageAnswer | undefined;
-  /** The response contains other files: it then lists all files of the stage request. */
+  /** Whether the response contains other files. If so, the response lists all files of the stage request. */
   hasOthers: boolean;
-  /** The server no longer knows the stage request, or a part of it. */
+  /** Whether the server no longer knows the stage request, or a part of it. */
   isForgotten: boolean;
-  /** Undefined if the server did not report the locality. */
+  /** Undefined if the server did not report the file's locality. */
   info: Locality | undefined;
 }

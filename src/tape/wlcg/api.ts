@@ -15,7 +15,7 @@ interface Sent {
   method: 'GET' | 'POST' | 'DELETE';
   path: string;
   body?: object;
-  /** Statuses other than success that the caller handles. */
+  /** Error statuses that the caller handles. */
   also?: readonly number[];
 }
 
@@ -38,7 +38,7 @@ export class TapeApi {
   /**
    * Sends one stage request of at most `parts.stage.size` paths.
    * @returns the id of the stage request
-   * @throws CallRefusedError; like all calls LibraryError, RetryLaterError, the signal's reason
+   * @throws CallRefusedError; like all calls: LibraryError, RetryLaterError, the signal's reason
    */
   async stage(paths: readonly string[], signal: AbortSignal): Promise<string> {
     const { diskLifetime, targetedMetadata } = this.settings;
@@ -51,7 +51,7 @@ export class TapeApi {
     throw new LibraryError('TRANSIENT', `${reply.name} accepted the files but returned no request id`);
   }
 
-  /** @returns states by remote path; undefined if the server does not know the stage request */
+  /** @returns the files' states by remote path; undefined if the server does not know the stage request */
   async poll(id: string, signal: AbortSignal): Promise<Map<string, StageAnswer> | undefined> {
     const reply = await this.call({ method: 'GET', path: requestPath(id), also: [400, 404, 410] }, signal);
     if (isFine(reply)) return readStageAnswer(await readJson(reply));
@@ -59,12 +59,12 @@ export class TapeApi {
     return undefined;
   }
 
-  /** Cancels files that have not arrived. Succeeds if the server does not know the stage request. */
+  /** Cancels the staging of files that have not arrived. Succeeds if the server does not know the stage request. */
   async cancel(id: string, paths: readonly string[], signal: AbortSignal): Promise<void> {
     await this.commandParts(`${requestPath(id)}/cancel`, paths, signal);
   }
 
-  /** Releases files. Ignores paths that the stage request does not contain. */
+  /** Releases files. The server ignores paths that the stage request does not contain. */
   async release(id: string, paths: readonly string[], signal: AbortSignal): Promise<void> {
     await this.commandParts(`/release/${encodeURIComponent(id)}`, paths, signal);
   }
@@ -73,7 +73,7 @@ export class TapeApi {
     await this.command({ method: 'DELETE', path: requestPath(id) }, signal);
   }
 
-  /** @returns by remote path, without paths missing from the response */
+  /** @returns the localities by remote path, without paths that are missing from the response */
   async findLocalities(paths: readonly string[], signal: AbortSignal): Promise<Map<string, Locality>> {
     const ask = async (part: readonly string[]) => {
       const found = new Map<string, Locality>();
@@ -86,7 +86,8 @@ export class TapeApi {
         const reported = readLocalities(await readJson(reply));
         for (const [path, locality] of reported) found.set(path, locality);
         const missing = open.filter((path) => !reported.has(path));
-        open = missing.length < open.length ? missing : []; // a server may answer for some paths only: ask again for the rest
+        // a server may answer for some of the paths: ask again for the missing ones
+        open = missing.length < open.length ? missing : [];
       }
       return found;
     };
@@ -107,7 +108,7 @@ export class TapeApi {
     else await refuse(reply, signal);
   }
 
-  /** Sends a request. On 404 the API may have moved: discovery runs again, and the request is resent. */
+  /** Sends a request. After a 404 the API may have moved, so discovery runs again, and the request is sent again. */
   private async call(sent: Sent, signal: AbortSignal): Promise<Reply> {
     const base = await this.discovery.find(signal);
     let reply = await this.send(base, sent, signal);
@@ -131,13 +132,14 @@ export class TapeApi {
       const headers = { accept: 'application/json', 'content-type': 'application/json' };
       return await this.client.send({ ...call, headers, body: JSON.stringify(body) });
     } catch (error) {
-      if (!signal.aborted && error instanceof LibraryError) this.discovery.forget(); // another server may have replaced it
+      // another server may have replaced the one that failed
+      if (!signal.aborted && error instanceof LibraryError) this.discovery.forget();
       throw error;
     }
   }
 }
 
-/** @returns undefined for an invalid id: in a URL, dots are path segments */
+/** @returns undefined for an invalid id: as a part of a URL, `.` and `..` would be dot segments */
 function toId(given: unknown): string | undefined {
   const id = typeof given === 'number' ? String(given) : given;
   return typeof id === 'string' && !['', '.', '..'].includes(id) && id.isWellFormed() ? id : undefined;
@@ -176,7 +178,7 @@ async function readJson(reply: Reply): Promise<unknown> {
   }
 }
 
-/** Ignores TapeErrors of an optional call: the required calls report the same causes. */
+/** Ignores TapeErrors of an optional call, because the required calls report the same causes. */
 export async function attempt(work: Promise<unknown>): Promise<void> {
   await work.catch((error: unknown) => {
     if (!(error instanceof TapeError)) throw error;
@@ -198,11 +200,14 @@ class Discovery {
     this.settings = settings;
   }
 
-  /** @returns the base URL without trailing slash @throws LibraryError, RetryLaterError, the signal's reason */
+  /**
+   * @returns the base URL without a trailing slash
+   * @throws LibraryError, RetryLaterError, the signal's reason
+   */
   async find(signal: AbortSignal): Promise<string> {
     signal.throwIfAborted();
     if (this.known !== undefined) return this.known;
-    // shared by all callers: it ends by its own time limit, not by the first caller's signal
+    // all callers share one discovery, which ends by its own time limit and not by the first caller's signal
     this.discovering ??= this.discover().finally(() => {
       this.discovering = undefined;
     });
@@ -213,7 +218,10 @@ class Discovery {
     this.known = undefined;
   }
 
-  /** A total time limit, since all callers wait for this and a server may never end its response. */
+  /**
+   * Finds the API. Has a limit for the total time, because all callers wait for the result and a server may never end
+   * its response.
+   */
   private async discover(): Promise<string> {
     const { discoveryUrl, limits } = this.settings;
     const ms = limits.connectMs + limits.answerMs;
@@ -236,7 +244,7 @@ class Discovery {
     return this.known;
   }
 
-  /** Returns the first endpoint of version 1: the document lists one endpoint for each version. */
+  /** Returns the first endpoint of version 1 in the discovery document, which lists an endpoint for each version. */
   private choose(text: string): string {
     const where = nameOf(this.settings.discoveryUrl);
     const endpoints = readEndpoints(text);
@@ -272,7 +280,7 @@ class Discovery {
   }
 }
 
-/** Without a discovery document, the site has no tape API, or publishes it elsewhere. */
+/** Returns the error for a missing discovery document: the site has no tape API, or publishes it elsewhere. */
 function notFound(problem: Problem): LibraryError {
   const isNone = problem.status === 404 || problem.status === 410;
   return isNone ? new LibraryError('PERMANENT', problem.text) : toLibraryError(problem);

@@ -10,10 +10,10 @@ import type { CallRefusedError } from './parts.js';
 import { readStaged } from './read.js';
 import { lifetimeMs, toRemotePath, type WlcgSettings, wlcgSettings } from './settings.js';
 
-/** API calls are few. Data transfers have separate connections. */
+/** Connections for API calls, which are few. Data transfers have separate connections. */
 const CALL_SOCKETS = 4;
 
-/** After a check found no file on disk, the next immediate check waits this long. */
+/** Pause in milliseconds after a check right after a stage request has found no file on disk. */
 const POLL_MS = 300_000;
 
 export const wlcg: StagingKind<WlcgSettings> = {
@@ -38,7 +38,7 @@ class WlcgLibrary implements StagingLibrary {
     const site = { trusted, identity, limits, ...(token !== undefined && { token: secretPath(env, token) }) };
     this.settings = settings;
     this.pollSeconds = settings.pollSeconds;
-    const seconds = (limits.connectMs + limits.answerMs + limits.silenceMs) / 1000; // one request
+    const seconds = (limits.connectMs + limits.answerMs + limits.silenceMs) / 1000; // time limit of one request
     this.ownSeconds = { call: seconds, read: seconds };
     this.api = new TapeApi(new SiteClient({ ...site, sockets: CALL_SOCKETS }), settings);
     this.bytes = new SiteClient({ ...site, sockets });
@@ -46,7 +46,7 @@ class WlcgLibrary implements StagingLibrary {
 
   get limits(): StagingLibrary['limits'] {
     const { stage, release } = this.api.parts;
-    // one poll covers a whole stage request, even if it was sent in parts
+    // one poll covers a whole stage request, even if the request was sent in parts
     return { stage: stage.size, poll: this.settings.stageFiles, release: release.size };
   }
 
@@ -58,7 +58,7 @@ class WlcgLibrary implements StagingLibrary {
     try {
       await this.api.parts.stage.send([...byRemote.keys()], send, (remote, error) => void refused.set(remote, error));
     } catch (error) {
-      // nothing would poll or release these stage requests
+      // delete the accepted stage requests, because nothing would poll or release them
       if (!signal.aborted) for (const id of ids) await attempt(this.api.delete(id, signal));
       throw error;
     }
@@ -67,7 +67,7 @@ class WlcgLibrary implements StagingLibrary {
     return { id, known: [...known, ...(await this.findReady(id, byRemote, signal))] };
   }
 
-  /** Finds files that were already on disk: otherwise they would wait for the first poll. */
+  /** Finds files that were already on disk, which would otherwise wait for the first poll. */
   private async findReady(id: string | null, byRemote: ReadonlyMap<string, StagedFile[]>, signal: AbortSignal) {
     if (id === null || performance.now() < this.nextPollAt) return [];
     const ready: FileState[] = [];
@@ -80,7 +80,8 @@ class WlcgLibrary implements StagingLibrary {
         }
       }
     } catch (error) {
-      if (signal.aborted || !(error instanceof TapeError)) throw error; // the stage request succeeded all the same
+      // ignore the error, because the stage request itself succeeded
+      if (signal.aborted || !(error instanceof TapeError)) throw error;
     }
     this.nextPollAt = ready.length > 0 ? 0 : performance.now() + POLL_MS;
     return ready;
@@ -131,15 +132,18 @@ class WlcgLibrary implements StagingLibrary {
     return kept.map(({ path }) => ({ path, until: null }));
   }
 
-  /** Cancels and releases files. @returns files that may still arrive, if the system has no release call */
+  /**
+   * Cancels and releases files.
+   * @returns files that may still arrive, if the system has no release call
+   */
   private async letGo(id: string, remotes: readonly string[], signal: AbortSignal): Promise<string[]> {
     const answers = await this.api.poll(id, signal);
-    if (!answers) return []; // unknown to the server, so nothing to release
+    if (!answers) return []; // the server does not know the stage request, so there is nothing to release
     const held = remotes.filter((remote) => (answers.get(remote)?.word ?? 'failed') !== 'failed');
     const waiting = held.filter((remote) => answers.get(remote)?.word === 'waiting');
     if (waiting.length > 0) await this.api.cancel(id, waiting, signal);
     const { releases } = this.settings;
-    // also files that were waiting: they may have arrived before the cancellation
+    // also release waiting files, because they may have arrived before the cancellation
     if (releases && held.length > 0) await this.api.release(id, held, signal);
     const coming = releases ? [] : waiting;
     const released = new Set(releases ? held : held.filter((remote) => !waiting.includes(remote)));
@@ -162,7 +166,10 @@ class WlcgLibrary implements StagingLibrary {
     return { answers, isForgotten };
   }
 
-  /** Returns the state if it needs no further check. A file stays on disk for `diskLifetime` from `finishedAt`. */
+  /**
+   * Returns the state of a file if no further check is needed. A file stays on disk for `diskLifetime` from
+   * `finishedAt`.
+   */
   private toState({ path }: StagedFile, answer: StageAnswer | undefined): FileState | undefined {
     if (answer?.word === 'waiting') return { path, state: 'waiting' };
     if (answer?.word !== 'done') return undefined;
@@ -172,7 +179,10 @@ class WlcgLibrary implements StagingLibrary {
     return { path, state: 'ready', until };
   }
 
-  /** Groups files by remote path, which two catalogue paths may share. A path without a valid remote path fails. */
+  /**
+   * Groups files by remote path, because two catalogue paths may have the same one. A file without a valid remote path
+   * fails.
+   */
   private sort(files: readonly StagedFile[]): { byRemote: Map<string, StagedFile[]>; known: FileState[] } {
     const byRemote = new Map<string, StagedFile[]>();
     const known: FileState[] = [];
@@ -189,7 +199,11 @@ class WlcgLibrary implements StagingLibrary {
   }
 }
 
-/** Fails refused files if others were accepted; else the call may be at fault. @throws CallRefusedError */
+/**
+ * Returns refused files as failed, if the server accepted other files. If it refused all files, the call may be at
+ * fault.
+ * @throws CallRefusedError if the server refused all files
+ */
 function toRefusedStates(
   byRemote: ReadonlyMap<string, StagedFile[]>,
   refused: ReadonlyMap<string, CallRefusedError>,
@@ -206,7 +220,7 @@ function toRefusedStates(
   );
 }
 
-/** Returns the id of a stage request; a JSON list if it was sent in parts. */
+/** Returns the id of a stage request. If the request was sent in parts, this is a JSON list of the parts' ids. */
 function joinIds(ids: readonly string[]): string | null {
   const [only] = ids;
   if (only === undefined) return null;
@@ -219,6 +233,6 @@ function splitIds(id: string | null): string[] {
   try {
     const ids: unknown = JSON.parse(id);
     if (Array.isArray(ids) && ids.every((each) => typeof each === 'string')) return ids;
-  } catch {} // not written by `joinIds`
+  } catch {} // the id is not a list that `joinIds` wrote
   return [id];
 }

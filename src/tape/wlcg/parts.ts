@@ -1,8 +1,8 @@
-/** Splits calls for many paths to the size that the server accepts. */
+/** Splits a call for many paths into calls of the size that the server accepts. */
 import { LibraryError } from '../drive-library.js';
 import type { Problem } from '../http/problems.js';
 
-/** The server refused the call: it is too large (413), or contains something invalid (400). */
+/** The server refused the call because it is too large (413), or contains something invalid (400). */
 export class CallRefusedError extends LibraryError {
   readonly isTooLarge: boolean;
 
@@ -12,18 +12,21 @@ export class CallRefusedError extends LibraryError {
   }
 }
 
-/** Enough to isolate two or three paths in a thousand; a server that refuses more calls accepts nothing at all. */
+/**
+ * Maximum number of refused calls. This is enough to isolate two or three paths in a thousand. A server that refuses
+ * more calls probably accepts nothing at all.
+ */
 const MAX_REFUSALS = 32;
 
 export class Parts {
   private limit: number;
 
-  /** @param limit maximum paths per call */
+  /** @param limit the maximum number of paths per call */
   constructor(limit: number) {
     this.limit = limit;
   }
 
-  /** Current maximum of paths per call; lower than the initial one after refusals. */
+  /** Current maximum number of paths per call; lower than the initial one after refusals. */
   get size(): number {
     return this.limit;
   }

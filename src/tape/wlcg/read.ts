@@ -1,4 +1,4 @@
-/** Reads a staged file, and explains a failed read: servers report these in many ways. */
+/** Reads a staged file. Explains why a read failed, because servers report the same cause in many ways. */
 import { TapeError } from '../../core/errors.js';
 import { LibraryError } from '../drive-library.js';
 import type { SiteClient } from '../http/client.js';
@@ -38,7 +38,7 @@ export async function* readStaged(source: Source, reading: Reading, signal: Abor
   }
 }
 
-/** Accepted, conflict, unsupported media type (StoRM), locked: servers answer so if the file must first be staged. */
+/** Statuses of a file that must first be staged: accepted, conflict, unsupported media type (StoRM), locked. */
 const NOT_YET = [202, 409, 415, 423];
 
 async function explain(
@@ -57,7 +57,7 @@ async function explain(
   if (!problem) return error;
   if (NOT_YET.includes(problem.status)) return new NotReadyError(text, options);
   const isDenied = problem.status === 403;
-  // if the tape API has no answer either, the token expired or the site is down: the file is not at fault
+  // if the tape API does not answer either, the token expired or the site is down, and the file is not at fault
   if (isDenied && info) return new TapeError('POLICY', text, options);
   if (problem.status !== 404 && problem.status !== 410) return toLibraryError(problem);
   if (!info)

@@ -1,4 +1,4 @@
-/** Settings of a WLCG library. They contain no secrets, only their locations. */
+/** Settings of a WLCG library. Settings contain no secrets, only the names of secrets. */
 import { z } from 'zod';
 import { isLoopback } from '../../core/address-ranges.js';
 import { quote, TapeError } from '../../core/errors.js';
@@ -23,7 +23,7 @@ import {
 
 const WELL_KNOWN = '/.well-known/wlcg-tape-rest-api';
 
-/** Traffic within one host needs no TLS. */
+/** Schema of an https URL. Traffic within one host needs no TLS. */
 const safeUrl = () =>
   webUrl().refine((url) => url.protocol === 'https:' || isLoopback(bareHost(url.hostname)), {
     error: ({ input }) => `must begin with https:// (http:// on this host alone), not ${quote(String(input))}`,
@@ -35,7 +35,10 @@ const origin = safeUrl()
   })
   .transform((url) => url.origin);
 
-/** ISO 8601, without years, months and weeks: they have no fixed length, or some servers do not accept them. */
+/**
+ * Pattern for an ISO 8601 duration without years, months and weeks. Years and months have no fixed length, and some
+ * servers do not accept weeks.
+ */
 const LIFETIME = /^P(?=\d|T\d)(?:(\d{1,5})D)?(?:T(?=\d)(?:(\d{1,6})H)?(?:(\d{1,8})M)?(?:(\d{1,9})S)?)?$/;
 
 /** @returns 0 if `duration` is invalid */
@@ -47,10 +50,10 @@ export function lifetimeMs(duration: string): number {
 
 const DURATION = expects('a duration like P2D or PT36H');
 
-/** Bytes of JSON. A stage request repeats them for each file. */
+/** Maximum size of the metadata, in bytes of JSON. A stage request repeats the metadata for each file. */
 const MAX_METADATA = 4096;
 
-/** Accepts an object or its JSON. */
+/** Schema of the metadata, which may be an object or its JSON text. */
 const metadata = z.unknown().transform((given, ctx) => {
   const read = z.record(z.string(), z.record(z.string(), z.unknown())).safeParse(parseJson(given));
   const shown = typeof given === 'string' ? given : JSON.stringify(given);
@@ -115,7 +118,7 @@ export const wlcgSettings = given.transform((settings, ctx) => {
     /** Without trailing slash. */
     prefixes: { own: readPrefix(pathPrefix), remote: readPrefix(remotePathPrefix) },
     token: settings.tokenFile,
-    /** Origins that get the token and the client certificate. */
+    /** Origins that receive the token and the client certificate. */
     trusted: new Set([url.origin, discoveryUrl.origin, ...settings.tokenOrigins]) as ReadonlySet<string>,
     identity: findIdentity(ctx, settings),
     pollSeconds: { least, most },
@@ -133,11 +136,11 @@ export type WlcgSettings = z.output<typeof wlcgSettings>;
 function findIdentity(ctx: z.RefinementCtx, { caFile: ca, certFile: cert, keyFile: key }: Given): IdentityFiles {
   if (key !== undefined && cert === undefined)
     refuse(ctx, 'certFile', `is required with keyFile, which is ${quote(key)}`);
-  // a proxy certificate file also contains its key
+  // a proxy certificate file also contains the key
   return { ...(ca !== undefined && { ca }), ...(cert !== undefined && { cert, key: key ?? cert }) };
 }
 
-/** Maps catalogue paths below `own` to paths below `remote`. Both without trailing slash. */
+/** Maps catalogue paths below `own` to paths below `remote`. Neither prefix has a trailing slash. */
 interface PathPrefixes {
   own: string;
   remote: string;
@@ -147,12 +150,15 @@ function readPrefix(text: string): string {
   return normalisePath(text).replace(/^\/$/, '');
 }
 
-/** Merges repeated slashes and removes a trailing one, as servers may do. */
+/** Merges repeated slashes and removes a trailing slash, as servers may do. */
 export function normalisePath(path: string): string {
   return path.replace(/\/{2,}/g, '/').replace(/(?<=.)\/$/, '');
 }
 
-/** @returns the system's path of a file @throws TapeError PERMANENT if the file cannot have one */
+/**
+ * @returns the remote path of a file
+ * @throws TapeError PERMANENT if the file cannot have a remote path
+ */
 export function toRemotePath({ own, remote }: PathPrefixes, path: string): string {
   const normal = normalisePath(path);
   if (!normal.startsWith(`${own}/`)) {
