@@ -21,42 +21,42 @@ import { readPlan } from './plan.js';
 import { endOfParts, whyNoEnd } from './waiting.js';
 
 export interface Estimate {
-  /** Known files; sizes are bytes. */
+  /** Files in the catalogue. All sizes are in bytes. */
   files: number;
   bytes: bigint;
   filesUnknown: number;
   unknownPaths: string[];
-  /** Files that are on disk, and need no tape reads. */
+  /** Files on disk, which need no tape reads. */
   filesOnDisk: number;
   bytesOnDisk: bigint;
-  /** Of these, files at their primary path, on no restore disk. */
+  /** Files that are on disk at their primary path, not on a restore disk. */
   filesAtPrimaryPlace: number;
   bytesAtPrimaryPlace: bigint;
-  /** Files that other requests recall already. They need no further tape reads. */
+  /** Files that other requests already recall. They need no further tape reads. */
   filesOnTheirWay: number;
-  /** Files in other live requests of the quota, which are charged for them too. */
+  /** Files that other live requests of the same quota contain. The quota is charged for each request. */
   filesAlsoRequested: number;
   bytesAlsoRequested: bigint;
-  /** Files that drives must read from tape, including those that other requests recall. */
+  /** Files that drives must read from tape, including files that other requests already recall. */
   filesToRecall: number;
   bytesToRecall: bigint;
-  /** Files on tape at an unknown position, which would fail. */
+  /** Files on tape whose position is unknown. Their recalls would fail. */
   filesWithoutPlace: number;
-  /** Volumes with files to recall; those that must be mounted; those suspended. */
+  /** Volumes that contain files to recall, volumes that must be mounted, and suspended volumes. */
   volumes: number;
   mounts: number;
   volumesSuspended: number;
-  /** The quota is sufficient if `usedAfter` is at most `size`. */
+  /** The request fits the quota if `usedAfter` is at most `size`. */
   quota: { user: string; size: bigint; used: bigint; usedAfter: bigint };
   isEnough: boolean;
-  /** Whether the restore disks in service have room, by their allocations; true if none is registered yet. */
+  /** Whether the allocations of the restore disks in service have room; true if no disk is registered yet. */
   hasRoom: boolean;
-  /** Charges of libraries. Omits free ones. */
+  /** Charges of the libraries. Libraries without a price are omitted. */
   prices: LibraryPrice[];
-  /** The sum of the prices; undefined if there are none, or their currencies differ. */
+  /** Sum of the charges; undefined if no library charges, or the currencies differ. */
   price: Price | undefined;
   end: EndRange | undefined;
-  /** Set if a staging library makes the end unknown. Shown to users. */
+  /** Reason why a staging library makes the end unknown, shown to users; undefined otherwise. */
   endUnknown: string | undefined;
 }
 
@@ -72,19 +72,19 @@ interface FileGroup {
   isOnItsWay: boolean;
   isAlsoRequested: boolean;
   hasPosition: boolean;
-  /** Their recalls have reserved room on a restore disk. */
+  /** Whether the recalls of these files have reserved room on a restore disk. */
   isReserved: boolean;
   isStaged: boolean;
-  /** When Tapegate requested the last of them from the library. */
+  /** Last time at which Tapegate requested a file of this group from the library. */
   askedAt: string | null;
   files: number;
   bytes: bigint;
 }
 
 /**
- * Estimates a request.
+ * Estimates a request. A full quota is reported in the result.
  * @param reader aborts when the caller disconnects
- * @throws InvalidInputError, UnknownUserError, as for the request; the result reports a full quota
+ * @throws InvalidInputError, UnknownUserError, as `createRequest` does
  */
 export async function estimateRequest(
   ctx: Context,
@@ -187,8 +187,8 @@ async function readGroups(
 }
 
 /**
- * Whether a live request of the quota contains the file `f`. Looks it up by key, since PostgreSQL may plan a join for
- * few files.
+ * The condition that a live request of the quota contains the file `f`. Looks up each file by key, because PostgreSQL
+ * may otherwise choose a join that suits only few files.
  */
 const isRequestedBy = (quotaId: number): Sql =>
   sql`CASE WHEN (SELECT EXISTS (SELECT FROM request r WHERE r.quota_id = ${quotaId} AND ${isLive}))
@@ -261,15 +261,15 @@ export interface LibraryPrice extends Price {
 
 interface PricedFiles {
   libraryId: number | null;
-  /** Whether the library charges nothing for them: they are staged, or requested from it already. */
+  /** Whether the library charges nothing for these files: they are staged or already requested. */
   isFree: boolean;
   files: number;
   bytes: bigint;
 }
 
 /**
- * Returns the charge of each library, in the order in which libraries were added, and the sum. `price` is undefined if
- * there are no charges, or their currencies differ.
+ * Returns the charges of libraries, in the order in which the libraries were added, and their sum. `price` is undefined
+ * if no library charges, or the currencies differ.
  */
 function priceFiles(
   ctx: Context,
@@ -288,7 +288,7 @@ function priceFiles(
   };
 }
 
-/** Returns the charge of a library; an empty list if it is free. */
+/** Returns the charge of a library; an empty list if the library has no price. */
 function priceOne(
   ctx: Context,
   library: Library,

@@ -1,4 +1,7 @@
-/** The plan of the drives, computed from the queue by the rules of the engine: running work and the next volumes. */
+/**
+ * Computes the plan of the drives: running work and the next volumes. Follows the rules by which engines choose
+ * volumes.
+ */
 
 import { addSeconds, secondsOf } from '../../core/time.js';
 import { sql } from '../../db/sql.js';
@@ -19,17 +22,17 @@ export interface PlanDrive {
   libraryId: number;
   library: string;
   contract: LibraryContract;
-  /** A live engine has its lease. */
+  /** Whether a live engine has the lease of the drive. */
   isClaimed: boolean;
-  /** Host of that engine, if reported. Only shown to callers that see all quotas. */
+  /** Host of the engine that has the lease, if reported. Shown only to callers that may see all quotas. */
   host: string | null;
-  /** Neither it nor its library is suspended. */
+  /** Whether neither the drive nor its library is suspended. */
   isOpen: boolean;
   volumeId: number | null;
   volume: string | null;
   filesRunning: number;
   bytesRunning: bigint;
-  /** Recent bytes per second, as last reported by its engine; null if unknown. */
+  /** Recent bytes per second, as last reported by the drive's engine; null if unknown. */
   rate: number | null;
 }
 
@@ -40,16 +43,16 @@ export interface PlanVolume {
   volume: string;
   library: string;
   medium: string;
-  /** Position in the plan, from 1; null if no drive can mount it. */
+  /** Position of the volume in the plan, from 1; null if no drive can mount it. */
   place: number | null;
   files: number;
   bytes: bigint;
   users: PlanUser[];
-  /** The drive that has it mounted, or will mount it first. */
+  /** Name of the drive that has mounted the volume, or will mount it first. */
   drive: string | null;
   isMounted: boolean;
   reason: string | null;
-  /** Error for which drives skip it for a while. Shown to users. */
+  /** The error because of which drives skip the volume for a while. Shown to users. */
   problem: string | null;
   start: number | null;
   end: number | null;
@@ -62,14 +65,14 @@ export interface Plan {
   volumes: PlanVolume[];
   ahead: Ahead;
   shares: Shares;
-  /** Staging libraries, which schedule their tapes themselves, by id. */
+  /** Staging libraries by id. They schedule their tapes themselves. */
   staged: ReadonlyMap<number, StagedLibrary>;
 }
 
-/** The plan includes retries within this time. No pause is longer. */
+/** Seconds of look-ahead: retries within this time are in the plan. No pause between retries is longer. */
 const LOOK_AHEAD_SECONDS = 3600;
 
-/** Returns the plan. Omits users that the caller may not see. */
+/** Returns the plan without users that the caller may not see. */
 export async function showPlan(ctx: Context): Promise<Plan> {
   allow(ctx, 'showPlan');
   const plan = await readPlan(ctx);
@@ -140,7 +143,7 @@ async function readDrives(ctx: Context): Promise<PlanDrive[]> {
   );
 }
 
-/** Returns the errors of volumes that drives skip for a while, by id. */
+/** Returns, by volume id, the errors because of which drives skip volumes for a while. */
 async function readProblems(ctx: Context): Promise<Map<number, string>> {
   const rows = await ctx.db.rows<{ id: number; problem: string }>(
     sql`SELECT v.id, v.problem FROM volume v WHERE ${isResting(ctx.now())} AND v.problem IS NOT NULL`,
@@ -148,7 +151,7 @@ async function readProblems(ctx: Context): Promise<Map<number, string>> {
   return new Map(rows.map(({ id, problem }) => [id, problem]));
 }
 
-/** Returns volumes whose files all wait for room on a restore disk, with that reason. Their start is unknown. */
+/** Returns volumes whose files all wait for room on a restore disk, by id with that reason. Their start is unknown. */
 async function readRoomless(ctx: Context): Promise<Map<number, string>> {
   const rows = await ctx.db.rows<{ id: number }>(
     sql`SELECT c.volume_id AS id FROM recall c WHERE ${isReadable} GROUP BY c.volume_id
@@ -180,7 +183,7 @@ async function readSuspended(ctx: Context): Promise<PlanVolume[]> {
   }));
 }
 
-/** Orders volumes by start. Volumes that no drive can mount are last, by name. */
+/** Orders volumes by start. Volumes without a start are last, by name. */
 function orderVolumes(
   entries: readonly QueueEntry[],
   ahead: Ahead,
@@ -231,7 +234,7 @@ function orderVolumes(
 
 export interface StagedLibrary extends StagedAhead {
   name: string;
-  /** The library's last request failed, so the end is unknown. */
+  /** Whether the last call to the library failed. The end is then unknown. */
   isAway: boolean;
 }
 
@@ -282,7 +285,7 @@ async function readStagedLibraries(
   );
 }
 
-/** Returns waiting times in seconds: measured ones, or those in the settings if there are none. */
+/** Returns staging times in seconds: measured times, or the times in the library's settings if none are measured. */
 function waitsOf(ctx: Context, library: Library, measured: readonly number[]): number[] {
   if (measured.length > 0) return [...measured].sort((a, b) => a - b);
   const { waitSeconds } = ctx.stagingTermsOf(library);

@@ -1,4 +1,4 @@
-/** Reasons for which requests wait, their position in the plan, and the estimated end. */
+/** Returns why requests wait, their positions in the plan, and their estimated ends. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { secondsOf } from '../../core/time.js';
 import { type Sql, sql } from '../../db/sql.js';
@@ -13,7 +13,7 @@ import { getRequest } from '../requests/rows.js';
 import { watchRequest } from '../requests/watch.js';
 import { isWorking, type Plan, readPlan } from './plan.js';
 
-/** Reasons for which files wait, the most important one first. */
+/** Reasons why files wait, the most important one first. */
 export const waitingReasons = {
   READING: 'a drive is reading it',
   MOUNTED: 'its volume is mounted, and other files are read first',
@@ -41,24 +41,27 @@ export interface WaitingPart {
   explanation: string;
   files: number;
   bytes: bigint;
-  /** Position of the volume in the queue, from 1; null if not queued. */
+  /** Position of the volume in the queue, from 1; null if the volume is not queued. */
   place: number | null;
-  /** Earliest next try; null if it does not depend on time. */
+  /** Earliest next try; null if the next try does not depend on time. */
   nextTry: string | null;
 }
 
-/** Times are seconds since 1970. */
+/** Waiting files of a request. Times are in seconds since 1970. */
 export interface Waiting {
-  /** Time of the read, by the same clock. */
+  /** Time at which the plan was computed, by the database's clock. */
   at: number;
   files: number;
   bytes: bigint;
-  /** Position of the request's next volume in the queue, from 1; null if none is queued. */
+  /** Position of the request's next volume in the queue, from 1; null if no volume of the request is queued. */
   place: number | null;
   parts: WaitingPart[];
-  /** Undefined if unknown: a part is suspended, no disk has room, no engine runs, or an engine must check a copy. */
+  /**
+   * Undefined if the end is unknown: a part is suspended, no disk has room, no engine runs, or an engine must check a
+   * copy.
+   */
   end: EndRange | undefined;
-  /** Set if a staging library makes the end unknown. Shown to users. */
+  /** Reason why a staging library makes the end unknown, shown to users; undefined otherwise. */
   endUnknown: string | undefined;
 }
 
@@ -66,11 +69,11 @@ interface PartRow extends Omit<WaitingPart, 'place' | 'explanation'> {
   requestId: number;
   user: string;
   note: string | null;
-  /** When Tapegate requested the last of them from the library. */
+  /** Last time at which Tapegate requested a file of this part from the library. */
   askedAt: string | null;
 }
 
-/** Reasons that only an operator's action or an engine's check can end. */
+/** Reasons that no one can predict the end of: only an operator's action or an engine's check ends them. */
 const UNPREDICTABLE: ReadonlySet<WaitingReason> = new Set([
   'SPACE',
   'CHANGED_COPY',
@@ -79,11 +82,11 @@ const UNPREDICTABLE: ReadonlySet<WaitingReason> = new Set([
   'USER_SUSPENDED',
 ]);
 
-/** Returns waiting files, by request id. Omits requests without any. */
+/** Returns the waiting files of requests, by request id. Requests without waiting files are omitted. */
 export async function readWaiting(ctx: Context, requestIds: readonly number[]): Promise<Map<number, Waiting>> {
   const rows = await readParts(ctx, requestIds);
   if (rows.length === 0) return new Map();
-  // shared, since thousands of clients may watch an end
+  // computed once for all callers, because thousands of clients may watch an end
   const plan = await ctx.events.shared.read('plan', () => readPlan(ctx));
   const byRequest = new Map<number, PartRow[]>();
   for (const row of rows) byRequest.set(row.requestId, [...(byRequest.get(row.requestId) ?? []), row]);
@@ -125,7 +128,7 @@ function presentWaiting(plan: Plan, rows: readonly PartRow[], canEnd: boolean): 
   };
 }
 
-/** Returns waiting files grouped by volume and reason. `note` is an operator's reason, or the last error. */
+/** Returns waiting files, grouped by volume and reason. `note` is an operator's reason, or the last error. */
 async function readParts(ctx: Context, requestIds: readonly number[]): Promise<PartRow[]> {
   const isPaused = sql`c.not_before > ${ctx.now()} AND c.state = 'WAITING'`;
   const isLibraryResting = sql`coalesce(st.rest_until > ${ctx.now()}, false)`;
@@ -181,7 +184,8 @@ async function readParts(ctx: Context, requestIds: readonly number[]): Promise<P
 }
 
 /**
- * Selects changed copies that an engine must check, with the error of a failing disk. Has the columns of `readParts`.
+ * Selects changed copies that an engine must check, with the error if their disk is failing. The columns are those of
+ * `readParts`.
  */
 function changedCopies(requestIds: readonly number[]): Sql {
   return sql`SELECT h.request_id, q."user", NULL::int, h.size, NULL::timestamp,
@@ -203,15 +207,15 @@ interface EndPart {
   bytes: bigint;
   isReading: boolean;
   nextTry: string | null;
-  /** They are on the disk of a staging library. */
+  /** Whether the library has staged these files on its disk. */
   isStaged: boolean;
-  /** When Tapegate requested the last of them from the library; null if it has not. */
+  /** Last time at which Tapegate requested a file of this part from the library; null if it requested none. */
   askedAt: string | null;
 }
 
 /**
  * Estimates the end of parts.
- * @returns undefined if no drive will read a part, or the time of its library is unknown
+ * @returns the range of the end; undefined if no drive will read a part, or a library's staging time is unknown
  */
 export function endOfParts(plan: Plan, user: string, parts: readonly EndPart[]): EndRange | undefined {
   const drives = new Map<number, number>();
@@ -224,7 +228,7 @@ export function endOfParts(plan: Plan, user: string, parts: readonly EndPart[]):
   );
 }
 
-/** Returns the reason if a staging library makes the end unknown. */
+/** Returns the reason why a staging library makes the end unknown; undefined if no library does. */
 export function whyNoEnd(plan: Plan, parts: readonly EndPart[]): string | undefined {
   for (const part of parts) {
     const { staged, isReading, ...partAhead } = toPartAhead(plan, part);
@@ -255,14 +259,15 @@ function toPartAhead(plan: Plan, part: EndPart): PartAhead {
 export interface RequestEnd {
   requestId: number;
   at: string;
-  /** Undefined if unknown, as in `Waiting`. */
+  /** Undefined if the end is unknown, as in `Waiting`. */
   end: EndRange | undefined;
 }
 
 const POLL_MS = 10_000;
 
 /**
- * Yields the range of the end again when the planned end leaves it, until the request has finished.
+ * Yields the range of the end now, and a new range when the planned end leaves the last range. Ends when the request
+ * has finished.
  * @throws NotFoundError
  */
 export async function* watchEnd(ctx: Context, id: number, signal: AbortSignal): AsyncGenerator<RequestEnd> {
@@ -291,7 +296,7 @@ async function* pollEnd(ctx: Context, id: number, signal: AbortSignal): AsyncGen
       await sleep(POLL_MS, undefined, { signal: AbortSignal.any([signal, changed.signal]) }).catch(() => {});
       if (signal.aborted) return;
       changed = new AbortController();
-      // if the database is unreachable, the next round reads again
+      // ignore errors: if the database is unreachable, the next round reads again
       const result = await read().then(
         (end) => ({ end }),
         () => undefined,

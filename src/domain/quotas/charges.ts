@@ -1,10 +1,11 @@
 /**
- * Charges and counts of quotas. One statement checks and charges, so concurrent requests never exceed a quota. Filling
- * a quota exactly is allowed.
+ * Charges quotas and counts their unknown paths.
  *
- * The count of unknown paths is a column of the quota, which changes with the rows: in `addUnknownPaths` when a request
- * is created or revived, in `refund` when it ends or releases files, and in requests/joins.ts when files join. The
- * quota's row stays locked from the count to the commit.
+ * One statement checks and charges, so concurrent requests never exceed a quota. A request may fill a quota exactly.
+ *
+ * The count of unknown paths is a column of the quota, and the quota's row stays locked from the update to the commit.
+ * `addUnknownPaths` adds the paths of a created or revived request. `refund` subtracts the paths of a request that ends
+ * or releases files. src/domain/requests/joins.ts subtracts paths whose files join.
  */
 import { hasQuota } from '../../core/caller.js';
 import { LimitReachedError, QuotaExceededError, UnknownUserError, WrongQuotaError } from '../../core/errors.js';
@@ -40,7 +41,7 @@ export async function findQuota<Name extends string = never>(
 
 /**
  * Returns the quota of a request before a change. A quota that the caller may not see counts as missing.
- * @param given the user that the caller has named; undefined if none
+ * @param given the user that the caller has named, if any
  * @throws UnknownUserError, WrongQuotaError
  */
 export async function findQuotaOf(
@@ -65,12 +66,15 @@ export async function charge(tx: Transaction, quota: QuotaRow, bytes: bigint): P
   if (charged.length === 0) await refuse(tx, quota, bytes);
 }
 
-/** Charges files that another system has granted, even if they do not fit. */
+/** Charges files that another system has already granted, even if they exceed the quota. */
 export async function chargeGranted(tx: Transaction, quota: QuotaRow, bytes: bigint): Promise<void> {
   await tx.query(sql`UPDATE quota SET used = used + ${bytes}::numeric WHERE id = ${quota.id}`);
 }
 
-/** Checks the room before a long list is stored, so that it need not be rolled back. @throws QuotaExceededError */
+/**
+ * Checks that bytes fit a quota. Called before a long list is stored, so that the list need not be rolled back.
+ * @throws QuotaExceededError
+ */
 export async function checkRoom(tx: Transaction, quota: QuotaRow, bytes: bigint): Promise<void> {
   const room = await tx.query(sql`SELECT FROM quota WHERE id = ${quota.id} AND used + ${bytes}::numeric <= size`);
   if (room.length === 0 && bytes > 0n) await refuse(tx, quota, bytes);
@@ -89,7 +93,7 @@ export interface Charge {
   unresolvedPaths?: number;
 }
 
-/** Subtracts charges and counts of unknown paths from quotas, for ended requests or released files. */
+/** Subtracts bytes and unknown paths of ended requests or released files from quotas. */
 export function refund(tx: Transaction, charges: readonly Charge[]): void {
   const columns = [
     sql`${charges.map(({ quotaId }) => quotaId)}::int[]`,
@@ -108,7 +112,7 @@ export function refund(tx: Transaction, charges: readonly Charge[]): void {
   );
 }
 
-/** The limited objects, as messages name them, and the name of the limit. */
+/** For each limited kind of object: its name in messages, and the setting with the limit. */
 const limitKinds = {
   openPatterns: ['requests with a pattern', 'OPEN_PATTERNS'],
   unresolvedPaths: ['unresolved paths', 'UNRESOLVED_PATHS'],
@@ -119,7 +123,7 @@ const limitKinds = {
 export const unknownPathsOfQuota = sql`(
   SELECT coalesce(sum(${unknownPathsOf('r')}), 0) FROM request r WHERE r.quota_id = q.id AND ${isLive})`;
 
-/** Returns the number of unknown paths of a request, as a column. */
+/** Returns a column with the number of unknown paths of a request. */
 export function unknownPathsOf(request: 'r' | 'request') {
   return sql`(SELECT count(*)::int FROM unresolved_path a WHERE a.request_id = ${raw(request)}.id AND a.reason = 'UNKNOWN')`;
 }
@@ -134,7 +138,7 @@ export async function countUnknownPaths(tx: Transaction, requestId: number): Pro
 /**
  * Adds unknown paths to the quota's count, and locks the quota.
  * @returns the new count, which the caller checks before the commit
- * @throws UnknownUserError if the quota was removed meanwhile
+ * @throws UnknownUserError if another transaction has removed the quota
  */
 export async function addUnknownPaths(
   tx: Transaction,
@@ -149,7 +153,7 @@ export async function addUnknownPaths(
   return row.unresolvedPaths;
 }
 
-/** Checks a count that has grown. @param of.total the count including `of.added` @throws LimitReachedError */
+/** Checks a count that has grown. @param of.total the count, including `of.added` @throws LimitReachedError */
 export function checkLimit(
   { config }: Context,
   user: string,
@@ -163,8 +167,8 @@ export function checkLimit(
 }
 
 /**
- * Checks the number of open patterns, including a new or revived one. The number is exact after `addUnknownPaths`,
- * which locks the quota.
+ * Checks the number of open patterns, including a new or revived request. Call `addUnknownPaths` first: it locks the
+ * quota, so the number is exact.
  * @throws LimitReachedError
  */
 export async function checkPatterns(ctx: Context, tx: Transaction, quota: QuotaRow): Promise<void> {

@@ -25,11 +25,11 @@ interface SetQuotaInput {
   size?: bigint | null | undefined;
   email?: string | null | undefined;
   notes?: string | null | undefined;
-  /** Share of the drives relative to other users' weights. Default 1. */
+  /** Weight of the user when drives are shared among users. Default 1. */
   weight?: number | null | undefined;
 }
 
-/** Range of weights: far beyond practical needs, and safe to divide by. */
+/** Allowed weights. The range is far wider than practical needs, and safe to divide by. */
 const WEIGHTS = { min: 1e-6, max: 1e6 };
 
 /** Prefix of service names, for example in rules. */
@@ -83,7 +83,7 @@ async function checkNewUser(tx: Transaction, user: string): Promise<void> {
   throw new InvalidInputError('user', `must not begin with ${SERVICE}, which is reserved for services: ${quote(user)}`);
 }
 
-/** Lists quotas by user: their count, or a page of them. */
+/** Lists quotas by user name: returns functions for the number of quotas and for a page. */
 export function listQuotasByPage(ctx: Context) {
   allow(ctx, 'listQuotasByPage');
   const rows = sql`quota q WHERE q.removed_at IS NULL AND ${isVisibleQuota(ctx)}`;
@@ -109,7 +109,7 @@ export async function getQuota(ctx: Context, user: string): Promise<Quota> {
   return quota;
 }
 
-/** Returns used bytes by quota id. Requests past their retention do not count, even before the job ends them. */
+/** Returns used bytes by quota id. Requests past their retention do not count, even if no job has ended them yet. */
 export async function readUsedOf(ctx: Context, quotaIds: readonly number[]): Promise<Map<number, bigint>> {
   const rows = await ctx.db.rows<{ id: number; used: bigint }>(
     sql`SELECT q.id, (q.used - (SELECT coalesce(sum(r.bytes_total), 0) FROM request r
@@ -129,14 +129,14 @@ export interface RemovedQuota {
   tokens: number;
   /** Users of the quotas in which the user was a member or a manager. */
   memberOf: string[];
-  /** Directories with rules that name the user. The rules stay, and will apply to the next user of that name. */
+  /** Directories with rules that name the user. The rules remain, and will apply to the next user of that name. */
   ruledFolders: string[];
 }
 
 /**
- * Removes a quota. Until `setQuota` restores it, it is not listed, and requests cannot be charged to it. Also removes
- * the members of the quota, the user's memberships, webhooks and tokens. Ended requests can still be read by id.
- * @throws InvalidInputError; UnknownUserError; InUseError with the figures, while requests of the user are live
+ * Removes a quota, the members of the quota, and the user's memberships, webhooks and tokens. A removed quota is not
+ * listed, and requests cannot be charged to it, until `setQuota` restores it. Ended requests can still be read by id.
+ * @throws InvalidInputError, UnknownUserError, or InUseError if requests of the user are live
  */
 export async function removeQuota(ctx: Context, given: string): Promise<RemovedQuota> {
   return await audited(ctx, { operation: 'removeQuota', kind: 'QUOTA', object: given }, async (auditEntry) => {
@@ -166,8 +166,8 @@ export async function removeQuota(ctx: Context, given: string): Promise<RemovedQ
 }
 
 /**
- * Removes members and memberships, since the next user of that name may be another person.
- * @returns the users of the other quotas
+ * Removes members and memberships, because the next user of that name may be another person.
+ * @returns the users of the other quotas that lost the user as a member
  */
 async function removeMembers(tx: Transaction, { id, user }: QuotaRow): Promise<string[]> {
   const removed = await tx.query<{ id: number; user: string }>(
@@ -179,7 +179,8 @@ async function removeMembers(tx: Transaction, { id, user }: QuotaRow): Promise<s
 }
 
 /**
- * Returns directories with rules that name the user. The rules stay, since all users may see a directory without rules.
+ * Returns directories with rules that name the user. The rules remain, because a directory without rules is visible to
+ * all users.
  */
 async function findRulesOf(tx: Transaction, user: string): Promise<string[]> {
   const names = [user, `user:${user}`];
@@ -190,8 +191,8 @@ async function findRulesOf(tx: Transaction, user: string): Promise<string[]> {
 }
 
 /**
- * Revokes the user's tokens, since the next user of that name may be another person. Removes the user from service
- * tokens, and revokes those that act for no other user.
+ * Revokes the user's tokens, because the next user of that name may be another person. Removes the user from service
+ * tokens, and revokes service tokens that act for no other user.
  * @returns the number of revoked or restricted tokens
  */
 async function revokeTokens(ctx: Context, tx: Transaction, user: string): Promise<number> {

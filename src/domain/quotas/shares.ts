@@ -1,4 +1,4 @@
-/** Fair share: drive seconds of each quota, including mounts, which decay with a half-life of one day. */
+/** Fair share: the drive seconds of each quota, including mounts. Drive seconds decay with a half-life of one day. */
 
 import { locking } from '../../db/locks.js';
 import { byKeys } from '../../db/planning.js';
@@ -12,7 +12,7 @@ function decayedAt(now: string): Sql {
   return sql`q.drive_seconds * 0.5 ^ (${age} / ${HALF_LIFE_SECONDS}::int)`;
 }
 
-/** Returns decayed drive seconds divided by weight, by user. Omits users without any. */
+/** Returns decayed drive seconds divided by weight, by user. Users without drive seconds are omitted. */
 export async function readShares(ctx: Context): Promise<Map<string, number>> {
   const rows = await ctx.db.rows<{ user: string; share: number }>(
     sql`SELECT q."user", ${decayedAt(ctx.now())} / q.weight AS share FROM quota q WHERE q.drive_seconds > 0`,
@@ -29,7 +29,8 @@ export async function readDriveSecondsOf(ctx: Context, quotaIds: readonly number
 }
 
 /**
- * Charges drive time to the quotas that request the files: by bytes among files, and evenly among the quotas of a file.
+ * Charges drive time to the quotas that request the files. The time is split among files by bytes, and among the quotas
+ * of a file evenly.
  */
 export async function chargeDriveTime(
   ctx: Context,

@@ -1,8 +1,9 @@
 /**
- * Drives and their leases. One engine holds a drive and renews its lease, timed by the database's clock. The epoch
- * grows with each claim, and writes with an older epoch change nothing.
- * After a failover or restore the database may not know the last claims. Epochs are times of claims, so none is used
- * twice. If the clock is behind, the engine's id still identifies the holder.
+ * Drives and their leases. At most one engine has the lease of a drive, timed by the database's clock. The epoch of a
+ * drive grows with each claim. A write with an older epoch changes nothing.
+ *
+ * After a failover or a restore from a backup, the database may not know the last claims. Epochs are times of claims,
+ * so no epoch is used twice. If the clock is behind, the engine's id still identifies the holder of the lease.
  */
 
 import { codeOf } from '../../core/errors.js';
@@ -22,7 +23,7 @@ export interface Lease {
   libraryId: number;
   engineId: string;
   epoch: bigint;
-  /** Consecutive failures before the claim. */
+  /** Consecutive failures of the drive before the claim. */
   failures: number;
 }
 
@@ -46,7 +47,7 @@ export interface DriveRange {
   /** Id of the library. */
   id: number;
   name: string;
-  /** Drives 1 to this number. */
+  /** Number of drives. They are numbered from 1. */
   drives: number;
 }
 
@@ -61,9 +62,10 @@ export async function ensureDrives(ctx: Context, count: number): Promise<void> {
 }
 
 /**
- * Claims a drive without a live holder. Two engines get different ones.
- * @param claim.of drives that may be claimed; default: any with a dead holder or running recalls of one
- * @param claim.except drives that the engine holds: after a long pause it renews their leases
+ * Claims a drive that no live engine has. Concurrent engines claim different drives.
+ * @param claim.of drives that may be claimed; default: any drive whose lease has expired, and any free drive with
+ * running recalls
+ * @param claim.except drives that the engine already has; after a long pause the engine renews their leases instead
  */
 export async function claimDrive(
   ctx: Context,
@@ -91,9 +93,9 @@ export async function claimDrive(
 }
 
 /**
- * Renews a lease that no other engine has taken, even if expired, without waiting. Records the rate in bytes per
- * second.
- * @returns `lost` if another engine has, or had, the drive; `busy` if its row is locked
+ * Renews a lease, even an expired one, unless another engine has claimed the drive. Does not wait for locks. Records
+ * the rate in bytes per second.
+ * @returns `lost` if another engine has claimed the drive; `busy` if the drive's row is locked
  */
 export async function renewLease(
   ctx: Context,
@@ -114,7 +116,7 @@ export async function renewLease(
   return rows[0]?.answer ?? 'lost';
 }
 
-/** Releases the drive. With running recalls the lease only expires, so that the next holder recovers them. */
+/** Releases a drive. If recalls are running, the lease only expires, so that the next holder recovers the recalls. */
 export async function releaseDrive(ctx: Context, lease: Lease): Promise<void> {
   await ctx.db.pool.query(
     sql`UPDATE drive d SET engine_id = NULL, volume_id = NULL, rate = NULL, lease_until = CASE
@@ -123,7 +125,10 @@ export async function releaseDrive(ctx: Context, lease: Lease): Promise<void> {
   );
 }
 
-/** Records the mounted volume, or none. @returns false if another drive has it, or the lease is lost */
+/**
+ * Records the mounted volume of a drive, or null. @returns false if another drive has mounted the volume, or the lease
+ * is lost
+ */
 export async function setMount(ctx: Context, lease: Lease, volumeId: number | null): Promise<boolean> {
   try {
     const { rowCount } = await ctx.db.pool.query(
@@ -136,7 +141,7 @@ export async function setMount(ctx: Context, lease: Lease, volumeId: number | nu
   }
 }
 
-/** Whether other drives have read bytes from the library of this drive of late. */
+/** Returns whether another drive has recently read from the library of this drive. */
 export async function isReadElsewhere(ctx: Context, { driveId, libraryId }: Lease): Promise<boolean> {
   const { rowCount } = await ctx.db.pool.query(
     sql`SELECT FROM drive d WHERE d.library_id = ${libraryId} AND d.id <> ${driveId} AND d.rate > 0 AND ${isClaimed} LIMIT 1`,
@@ -144,24 +149,24 @@ export async function isReadElsewhere(ctx: Context, { driveId, libraryId }: Leas
   return rowCount !== 0;
 }
 
-/** A process of an engine. */
+/** A process of an engine, with drives of one library. */
 export interface EngineProcess {
-  /** Its id in claims of drives. */
+  /** Id of the process in claims of drives. */
   id: string;
   engineId: string;
   host: string;
   library: Pick<DriveRange, 'id' | 'name'>;
-  /** Most drives at once. */
+  /** Maximum number of drives that the process claims. */
   drives: number;
-  /** It may hold drives 1 to this number. */
+  /** Highest number of a drive that the process may claim. */
   reach: number;
   weight: number;
 }
 
-/** Lifetime of a process without a drive that stops asking. */
+/** Seconds after which a process is deleted that has no drive and no longer asks for one. */
 const KEPT_SECONDS = 60;
 
-/** Records the process, and for how many seconds it asks for a drive; 0: it has enough. */
+/** Records a process, and for how many seconds the process asks for another drive; 0 if it has enough drives. */
 export async function recordEngineProcess(ctx: Context, process: EngineProcess, askSeconds: number): Promise<void> {
   const { id, engineId, host, library, drives, reach, weight } = process;
   await ctx.db.pool.query(
@@ -175,7 +180,7 @@ export async function deleteEngineProcess(ctx: Context, id: string): Promise<voi
   await ctx.db.pool.query(sql`DELETE FROM engine_process WHERE id = ${id}::uuid`);
 }
 
-/** Deletes processes that were killed. A paused process records itself again before it claims a drive. */
+/** Deletes processes that were killed. A process that was only paused records itself again before it claims a drive. */
 export async function deleteGoneProcesses(ctx: Context): Promise<void> {
   await ctx.db.pool.query(
     sql`DELETE FROM engine_process WHERE id IN (
@@ -185,7 +190,9 @@ export async function deleteGoneProcesses(ctx: Context): Promise<void> {
   );
 }
 
-/** Reads the data by which engines share drives of a library; no drives if no other engine asks. */
+/**
+ * Returns the data by which engines share the drives of a library. Returns no drives if no other engine asks for one.
+ */
 export async function readDrivesAndAskers(
   ctx: Context,
   { engineId, library }: Pick<EngineProcess, 'engineId' | 'library'>,

@@ -1,4 +1,4 @@
-/** Ends recalls. An engine that has lost the drive's lease finds no recall with its epoch, and changes nothing. */
+/** Ends recalls. If an engine has lost the drive's lease, no recall has the engine's epoch, so nothing changes. */
 
 import type { ErrorClass } from '../../core/errors.js';
 import type { Move } from '../../core/stages.js';
@@ -36,14 +36,19 @@ import { advanceRequests } from '../requests/progress.js';
 import { lockRequestsAndFiles, markRequestFiles, type RequestFileOutcome } from '../requests/request-files.js';
 import type { Lease } from './drives.js';
 
-/** How a running recall ended. `isUnseen`: it may have left files on the disk, for which a job looks later. */
+/**
+ * Result of a running recall. If `isUnseen`, the recall may have left files on the disk, and a job looks for them
+ * later.
+ */
 export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (
   | ({ kind: 'restored' } & CopyTraits)
-  /** An unrecorded file with the same bytes and this checksum is at its path. It stays. */
+  /**
+   * A file that Tapegate has not recorded is at the path, with the same bytes and this checksum. The file stays there.
+   */
   | { kind: 'standing'; checksum: string; adler32: string | null; mtimeNs: bigint; ctimeNs: bigint }
   | { kind: 'failed'; errorClass: ErrorClass; error: string; isOfTape?: boolean }
   | { kind: 'retry'; errorClass: ErrorClass; error: string; notBefore: string }
-  /** The file did not cause it, so it does not count as a try. */
+  /** The file did not cause the error, so the recall does not count as a try. */
   | { kind: 'postponed'; errorClass: ErrorClass; error: string; notBefore?: string }
   | { kind: 'returned' }
 );
@@ -51,8 +56,8 @@ export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (
 type Restored = Extract<RecallOutcome, { kind: 'restored' }>;
 
 /**
- * An import has changed the file, so it is read again without its new copy. `isTurned`: to be read from its second
- * copy.
+ * Result of a recall whose file an import has changed. The file is read again, and `copy` is removed. If `isTurned`,
+ * the file is read from its second copy on tape.
  */
 type Superseded = {
   fileId: bigint;
@@ -64,13 +69,13 @@ type Superseded = {
 
 type Judged = RecallOutcome | Superseded;
 
-/** Pause between two starts of a file that imports change. */
+/** Pause in seconds before a file that an import has changed is recalled again. */
 const SUPERSEDED_PAUSE_SECONDS = 1;
 
 /**
- * Stores how recalls of a drive ended, in one transaction. Skips recalls that the lease does not hold. A result counts
- * only if the catalogue still describes the file as when the recall began.
- * @returns the ids of files that have changed
+ * Records the results of a drive's recalls in one transaction. Skips recalls that do not belong to the lease. A result
+ * counts only if the catalogue still describes the file as it did when the recall began.
+ * @returns the ids of files that an import has changed since the recall began
  */
 export async function finishRecalls(
   ctx: Context,
@@ -79,12 +84,12 @@ export async function finishRecalls(
 ): Promise<Set<bigint>> {
   return await transaction(ctx.db.pool, 'finishRecalls', async (begun) => {
     const tx = byKeys(begun);
-    // until the commit these requests must not end, or their files would stay
+    // until the commit these requests must not end, or their files would remain on disk
     await lockRequestsAndFiles(
       tx,
       reported.map(({ fileId }) => fileId),
     );
-    // once: the drive may be claimed again between two statements
+    // read once: another engine may claim the drive between two statements
     const held = await findRunUnder(tx, lease, reported);
     const outcomes = reported.filter(({ fileId }) => held.has(fileId));
     await dateLateRequests(ctx, tx, [...held]);
@@ -96,7 +101,7 @@ export async function finishRecalls(
     const placedIds = await moveFinished(ctx, tx, written, ended);
     await acceptUnrecorded(ctx, tx, written, ended);
     await markRequestFiles(ctx, tx, written.flatMap(toRequestFileOutcome));
-    // last, since recalls that start wait for the disks
+    // last, because recalls that start wait for the locks of the disks
     await freeReserved(tx, reservations, new Set(placedIds));
     const isOther = (outcome: Judged) => outcome.kind === 'superseded' && !outcome.isTurned;
     return new Set(written.filter(isOther).map(({ fileId }) => fileId));
@@ -104,8 +109,8 @@ export async function finishRecalls(
 }
 
 /**
- * Returns the files of the running recalls that began in the lease's epoch, even by an earlier holder, if the lease's
- * engine holds the drive. The recalls are locked.
+ * Returns the files whose recalls run under the lease's epoch, if the lease's engine has the drive. The epoch may be
+ * that of an earlier holder. The recalls are locked.
  */
 async function findRunUnder(
   tx: Transaction,
@@ -120,7 +125,7 @@ async function findRunUnder(
   return new Set(rows.map(({ fileId }) => fileId));
 }
 
-/** Compares results with the locked files. A withdrawn file is not tried again. */
+/** Compares results with the locked files. Recalls of withdrawn files fail instead of being retried. */
 async function judgeOutcomes(ctx: Context, tx: Transaction, outcomes: readonly RecallOutcome[]): Promise<Judged[]> {
   const fileIds = outcomes.map((outcome) => outcome.fileId);
   const rows = await tx.query<{ fileId: bigint; isOther: boolean; isSame: boolean; withdrawn: string | null }>(
@@ -139,7 +144,7 @@ async function judgeOutcomes(ctx: Context, tx: Transaction, outcomes: readonly R
       return { fileId, kind: 'failed', errorClass: 'POLICY', error: change.withdrawn, isUnseen };
     }
     if (!change?.isOther) return outcome;
-    // the same bytes at another position count, but an error at the old position says nothing about the new one
+    // a complete copy counts if only the position has changed, but an error at the old position does not
     if (change.isSame && (kind === 'restored' || kind === 'standing')) return outcome;
     return { fileId, kind: 'superseded', copy: kind === 'restored' ? outcome : undefined, notBefore };
   });
@@ -159,7 +164,9 @@ async function turnFailed(ctx: Context, tx: Transaction, outcomes: readonly Judg
 }
 
 /**
- * Moves files to the stages of their results. Files that no request needs, and copies of other versions, are removed at once. @returns ids
+ * Moves files to the stages of their results. Files that no request contains, and copies of other versions, are removed
+ * at once.
+ * @returns the ids of files whose copies were recorded
  */
 async function moveFinished(
   ctx: Context,
@@ -190,7 +197,10 @@ async function moveFinished(
   return [...placed];
 }
 
-/** Accepts an unrecorded file with the same bytes as restored while it exists. It is neither counted nor removed. */
+/**
+ * Accepts an unrecorded file on disk that has the same bytes as the recalled file. Tapegate neither counts nor removes
+ * the file.
+ */
 async function acceptUnrecorded(
   ctx: Context,
   tx: Transaction,
@@ -213,7 +223,9 @@ async function acceptUnrecorded(
   await keepUnverified(ctx, tx, moved, NOT_OURS);
 }
 
-/** Moves files and records their copies, even if a file is not RESTORING. */
+/**
+ * Moves files to another stage and records their copies. Records a copy even if its file is not in the expected stage.
+ */
 async function recordCopies(
   ctx: Context,
   tx: Transaction,
@@ -235,7 +247,7 @@ function toRequestFileOutcome(outcome: Judged): RequestFileOutcome[] {
   return [{ fileId, errorClass: outcome.errorClass, error: outcome.error }];
 }
 
-/** Starts requests that were created while their recall began. */
+/** Sets the missing start times of requests that were created while a recall of their files began. */
 async function dateLateRequests(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   const late = await tx.query<{ id: number }>(
     sql`UPDATE request r SET tapestore_request_start = greatest(s.started_at, r.request_date) FROM (
@@ -266,7 +278,9 @@ async function recordUnseen(tx: Transaction, outcomes: readonly RecallOutcome[])
   await recordStaleFiles(tx, sql`c.file_id = ANY(${fileIds}::bigint[])`);
 }
 
-/** Requeues files. One that is to be read as another version gets all its tries. */
+/**
+ * Returns recalls to the queue. A recall that must read another version or copy of the file gets all its tries again.
+ */
 async function requeue(tx: Transaction, back: readonly Judged[]): Promise<Reservation[]> {
   const retried = back.map((outcome) =>
     outcome.kind === 'retry' || outcome.kind === 'postponed' ? outcome : undefined,
@@ -288,7 +302,7 @@ async function requeue(tx: Transaction, back: readonly Judged[]): Promise<Reserv
         RETURNING c.file_id AS "fileId", old.size, old.disk_id AS "diskId"`,
   );
   const queuedIds = queued.map((recall) => recall.fileId);
-  // delete recalls whose last request ended meanwhile
+  // another transaction may have ended the last request of a recall
   await tx.query(
     sql`DELETE FROM recall c USING tape_file f WHERE c.file_id = ANY(${queuedIds}::bigint[]) AND ${isWaiting}
           AND f.id = c.file_id AND ${isUnheld}`,
@@ -296,7 +310,10 @@ async function requeue(tx: Transaction, back: readonly Judged[]): Promise<Reserv
   return queued;
 }
 
-/** Asks the database whether the lease still holds the drive, since local clocks do not know after a pause of the host. */
+/**
+ * Returns whether the engine still has the lease. Asks the database, because local clocks may stop while the host is
+ * paused.
+ */
 export async function isHeld(ctx: Context, lease: Lease): Promise<boolean> {
   const rows = await queryByKeys(ctx.db.pool, sql`SELECT FROM drive d WHERE ${isHeldUnder(lease)}`);
   return rows.length === 1;
@@ -305,7 +322,11 @@ export async function isHeld(ctx: Context, lease: Lease): Promise<boolean> {
 /** A complete copy at its temporary path. */
 export type ReadyCopy = Pick<CopyTraits, 'ino' | 'mtimeNs'> & { fileId: bigint };
 
-/** Records inodes before copies are published, for the next holder of the drive. @returns ids of files to publish */
+/**
+ * Records the inodes of complete copies before they are published, so that the next holder of the drive recognizes
+ * them.
+ * @returns the ids of the files to publish
+ */
 export async function recordReady(ctx: Context, lease: Lease, copies: readonly ReadyCopy[]): Promise<Set<bigint>> {
   const fileIds = copies.map((copy) => copy.fileId);
   const [inos, mtimes] = [copies.map((copy) => copy.ino), copies.map((copy) => copy.mtimeNs)];
@@ -328,12 +349,12 @@ export interface StaleFile {
   path: string;
   diskId: number;
   mountpoint: string;
-  /** The disk fails, and must not be accessed. */
+  /** Whether the disk is failing and must not be accessed. */
   isFailing: boolean;
   epoch: bigint;
 }
 
-/** Reads recalls that an earlier holder of the drive left running, perhaps with files on disk. */
+/** Returns recalls that an earlier holder of the drive left running. Their files may be on disk. */
 export async function readStaleFiles(ctx: Context, lease: Lease): Promise<StaleFile[]> {
   return await ctx.db.rows<StaleFile>(
     sql`SELECT c.file_id AS "fileId", ${placeOnDisk} AS path, d.mountpoint, c.epoch, c.disk_id AS "diskId",
@@ -343,7 +364,10 @@ export async function readStaleFiles(ctx: Context, lease: Lease): Promise<StaleF
   );
 }
 
-/** Queues recalls of earlier holders again, under their epochs. A job looks for their stale partial files. */
+/**
+ * Requeues recalls that earlier holders of the drive left running. A job looks for the stale partial files of these
+ * recalls.
+ */
 export async function endStaleFiles(
   ctx: Context,
   lease: Lease,
@@ -358,7 +382,7 @@ export async function endStaleFiles(
 
 const UNPLACED = 'the catalogue has no volume and position for this file';
 
-/** Fails recalls of files without a position, which no drive would take. @returns how many */
+/** Fails recalls of files without a position, which no drive can read. @returns the number of failed recalls */
 export async function failUnplaced(ctx: Context): Promise<number> {
   return await transaction(ctx.db.pool, 'failUnplaced', async (tx) => {
     const rows = await tx.query<{ fileId: bigint }>(
@@ -389,7 +413,10 @@ export async function failUnplaced(ctx: Context): Promise<number> {
   });
 }
 
-/** Fails requeued recalls of withdrawn files, for instance after a repair. @returns how many */
+/**
+ * Fails waiting recalls of withdrawn files, for example after a repair has requeued them. @returns the number of failed
+ * recalls
+ */
 export async function failWithdrawnRecalls(ctx: Context): Promise<number> {
   const which = sql`c.state = 'WAITING' AND f.id = c.file_id AND ${isRecalledNoMore}`;
   return await transaction(ctx.db.pool, 'failWithdrawnRecalls', async (tx) => {

@@ -1,4 +1,4 @@
-/** The queue of recalls for the planner: by volume and user, and the files of one volume. */
+/** Reads the queue of recalls for the planner: by volume and user, and the files of one volume. */
 
 import type { ErrorClass } from '../../core/errors.js';
 import { addSeconds } from '../../core/time.js';
@@ -25,9 +25,10 @@ import type { Lease } from './drives.js';
 const isQueuedForRoom = sql`(c.state = 'WAITING' AND ${isReadable} AND ${needsRoom})`;
 
 /**
- * Reads the queue by volume and user. A file that two users wait for counts for both.
+ * Returns the queue, grouped by volume and user. A file for which two users wait counts for both users.
  * @param which.libraryId default: all libraries
- * @param which.until includes retries due by then, and recalls that wait for room; default: the recalls that a drive could try now
+ * @param which.until includes retries that are due by this time, and recalls that wait for room; default: only recalls
+ * that a drive could start now
  */
 export async function readQueues(
   ctx: Context,
@@ -38,7 +39,11 @@ export async function readQueues(
   return await readQueueOf(ctx, isReady, sql`${isOfLibrary} AND NOT ${isResting(until ?? ctx.now())}`);
 }
 
-/** Reads such recalls `c` of volumes `v` in service, by volume and user. */
+/**
+ * Returns matching recalls, grouped by volume and user. Skips suspended volumes and users.
+ * @param isQueued condition on recalls `c`
+ * @param isOpen condition on volumes `v`
+ */
 export async function readQueueOf(ctx: Context, isQueued: Sql, isOpen: Sql): Promise<QueueEntry[]> {
   return await ctx.db.rows<QueueEntry>(
     sql`SELECT w.*, v.name AS volume, v.library_id AS "libraryId", v.medium, EXISTS (SELECT FROM drive d WHERE d.volume_id = v.id) AS "isMounted"
@@ -70,7 +75,7 @@ export interface Delay {
   notBefore: string;
 }
 
-/** Postpones all recalls of a volume with a reason, without counting a try. */
+/** Postpones all waiting recalls of a volume, with a reason. Does not count a try. */
 export async function postponeVolume(ctx: Context, volumeId: number, delay: Delay): Promise<void> {
   const { notBefore, errorClass, error } = delay;
   await ctx.db.pool.query(
@@ -80,19 +85,19 @@ export async function postponeVolume(ctx: Context, volumeId: number, delay: Dela
   );
 }
 
-/** The rest of a longer queue is planned after these. */
+/** Maximum number of files in one plan of a volume. Further files are planned later. */
 const PLANNED_FILES = 5000;
 
 /**
- * Reads the recalls of a volume by position, those without one last, by path. A file appears once, for the user of the
- * request with the highest priority.
- * @param users whose files are read
+ * Returns the waiting recalls of a volume, ordered by position. Recalls without a position are last, ordered by path. A
+ * file appears once, for the user of the request with the highest priority.
+ * @param queue.users users whose files are read
  */
 export async function readVolumeQueue(
   ctx: Context,
   queue: { volumeId: number; users: readonly string[] },
 ): Promise<QueuedRecall[]> {
-  // recall by recall in index order: the cost depends on the planned files only, even if PostgreSQL misjudges the queue
+  // reads recalls in index order: the cost depends on the planned files only, even if PostgreSQL misjudges the queue
   const rows = await ctx.db.rows<Omit<QueuedRecall, 'start'>>(
     sql`SELECT c.file_id AS "fileId", c.size, w."user", w.priority
         FROM recall c ${firstRequestOf(queue.users)}
@@ -101,14 +106,17 @@ export async function readVolumeQueue(
   );
   const fileIds = rows.map(({ fileId }) => fileId);
   const starts = await readStarts(ctx, queue.volumeId, fileIds);
-  // also for a file that an import has just moved: its start notices that
+  // an import may just have moved the file: the start of its recall detects the move
   const startOf = (fileId: bigint): Start => starts.get(fileId) ?? { start: 0n, path: '' };
   return rows
     .map((recall) => ({ ...recall, start: startOf(recall.fileId).start }))
     .sort((a, b) => comparePaths(startOf(a.fileId), startOf(b.fileId)));
 }
 
-/** Joins user and priority `w` of the first request for the recall `c`, of these users without a suspension. */
+/**
+ * Joins the user and priority `w` of the first request for the recall `c`. Only requests of the given users count,
+ * unless a user is suspended.
+ */
 export function firstRequestOf(users: readonly string[]): Sql {
   return sql`CROSS JOIN LATERAL (
     SELECT q."user", h.priority FROM live_request_file h JOIN quota q ON q.id = h.quota_id
@@ -119,7 +127,7 @@ export function firstRequestOf(users: readonly string[]): Sql {
   ) w`;
 }
 
-/** Where a file begins; its path on tape if that is unknown. */
+/** Offset in bytes at which a file begins on its volume, or its path on tape if the position is unknown. */
 interface Start {
   start: bigint | null;
   path: string;
@@ -130,7 +138,10 @@ function comparePaths({ path: a }: Start, { path: b }: Start): number {
   return a < b ? -1 : 1;
 }
 
-/** A separate statement: if PostgreSQL underestimates the queue, it would compare every pair of rows in a join. */
+/**
+ * Returns where files begin. A separate statement, because PostgreSQL would compare every pair of rows in a join if it
+ * underestimated the queue.
+ */
 async function readStarts(ctx: Context, volumeId: number, fileIds: readonly bigint[]): Promise<Map<bigint, Start>> {
   const rows = await ctx.db.rows<Start & { id: bigint }>(
     sql`SELECT id, start, path FROM (
@@ -145,10 +156,10 @@ async function readStarts(ctx: Context, volumeId: number, fileIds: readonly bigi
 export interface Tries {
   state: RecallState;
   attempts: number;
-  /** Of the last failed try, or of the obstacle to the next one. */
+  /** Class of the last error, or of the obstacle that postpones the next try. */
   errorClass: ErrorClass | null;
   error: string | null;
-  /** Null if it may begin at any time, waits for room, or runs. */
+  /** Time of the next try; null if the recall may begin at any time, waits for room, or runs. */
   nextTry: string | null;
 }
 
@@ -161,7 +172,7 @@ export function keyOf({ requestId, fileId }: RequestFileKey): string {
   return `${requestId}/${fileId}`;
 }
 
-/** Reads tries by `keyOf`. Request files without a recall are absent. */
+/** Returns the tries of request files, by `keyOf`. Request files without a recall are absent. */
 export async function readTries(ctx: Context, requestFiles: readonly RequestFileKey[]): Promise<Map<string, Tries>> {
   const rows = await ctx.db.rows<Tries & RequestFileKey>(
     sql`SELECT h.request_id AS "requestId", h.file_id AS "fileId", c.state, c.attempts, c.error_class AS "errorClass", c.error,
@@ -173,7 +184,7 @@ export async function readTries(ctx: Context, requestFiles: readonly RequestFile
   return new Map(rows.map((row) => [keyOf(row), row]));
 }
 
-/** Reads by file id the trace of the first traced request that waits for the file. */
+/** Returns, by file id, the trace context of the first traced request that waits for the file. */
 export async function readTraceparents(ctx: Context, fileIds: readonly bigint[]): Promise<Map<bigint, string>> {
   if (fileIds.length === 0) return new Map();
   const rows = await queryByKeys<{ fileId: bigint; traceparent: string }>(
@@ -187,7 +198,9 @@ export async function readTraceparents(ctx: Context, fileIds: readonly bigint[])
 }
 
 /**
- * Finds running recalls without a request, on suspended objects, or of changed files. @param engineIds of drive claims
+ * Returns the files of running recalls that must stop. No request contains the file, the file has changed, or something
+ * that the recall uses is suspended.
+ * @param engineIds ids of processes that have claimed drives
  */
 export async function findAbandoned(ctx: Context, engineIds: readonly string[]): Promise<bigint[]> {
   const rows = await queryByKeys<{ fileId: bigint }>(
@@ -205,18 +218,27 @@ export async function findAbandoned(ctx: Context, engineIds: readonly string[]):
   return rows.map((row) => row.fileId);
 }
 
-/** No drive reads the volume `v`: it, its library, or all drives of the library are suspended. */
+/**
+ * The condition that no drive can read the volume `v`: the volume, its library, or all drives of the library are
+ * suspended.
+ */
 const isAway = sql`(EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v.id)
   OR EXISTS (SELECT FROM suspended_library s WHERE s.library_id = v.library_id)
   OR NOT EXISTS (SELECT FROM drive d WHERE d.library_id = v.library_id
     AND NOT EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id)))`;
 
-/** Failures may pass, while the switch stays, and the other copy may cost money. */
+/**
+ * Seconds for which a volume must fail before its files switch to their other copies. A failure may pass, a switch is
+ * permanent, and the other copy may cost money.
+ */
 const PATIENCE_SECONDS = 300;
 
 const TURNED = 1000;
 
-/** Switches files on an unreadable volume to their other copies, without an error of the first copy. @returns how many */
+/**
+ * Switches waiting files on unreadable volumes to their other copies. Records no error of the first copy.
+ * @returns the number of switched files
+ */
 export async function switchUnreadable(ctx: Context): Promise<number> {
   const now = ctx.now();
   const away = sql`SELECT v.id FROM volume v WHERE (${isAway} OR (${isResting(now)} AND v.failing_since < ${addSeconds(now, -PATIENCE_SECONDS)}::timestamp)) AND EXISTS (SELECT FROM recall c WHERE c.volume_id = v.id AND c.state = 'WAITING')`;

@@ -1,4 +1,4 @@
-/** Begins recalls on a claimed drive with reserved room, and sets the start times of their requests. */
+/** Starts recalls on a claimed drive: reserves room, and sets the start times of requests. */
 
 import path from 'node:path';
 import { time } from '../../core/signals.js';
@@ -27,24 +27,24 @@ export interface RunningRecall extends FileAttributes {
   tapePath: string;
   path: string;
   size: bigint;
-  /** Null if unknown: the library finds the file by its path. */
+  /** Position on tape; null if the library finds the file by its path. */
   position: bigint | null;
   checksum: string | null;
-  /** Computed at the first restore, not from the catalogue. */
+  /** Whether the first restore computed the checksum, because the catalogue had no checksum. */
   isChecksumTaken: boolean;
   hasAdler32: boolean;
   attempts: number;
-  /** Tries before its volume was resumed, or the request retried. */
+  /** Tries before the volume was resumed, the request was retried, or the file switched to its other copy. */
   earlierTries: number;
   diskId: number;
   mountpoint: string;
 }
 
 /**
- * Starts waiting recalls on a drive: reserves room, moves files to RESTORING and dates requests. Uses the present
- * position of each file. Skips files on other volumes, files without room, which get the reason, and recalls that no
- * longer wait or may not begin.
- * @param what.stagedAt id of a staging library: starts files that are ready there, on any volume
+ * Starts waiting recalls on a drive: reserves room, moves files to RESTORING and sets the start times of requests. Uses
+ * the current position of each file. Skips recalls that no longer wait or may not begin, and files on other volumes.
+ * Also skips files without room, and records that reason.
+ * @param what.stagedAt id of a staging library: starts files that are staged there, on any volume
  * @returns the started recalls, in the order of `fileIds`
  */
 export async function startRecalls(
@@ -52,10 +52,10 @@ export async function startRecalls(
   lease: Lease,
   { fileIds, measure, stagedAt }: { fileIds: readonly bigint[]; measure: MeasureDisks; stagedAt?: number | undefined },
 ): Promise<RunningRecall[]> {
-  const seen = await measureDisks(ctx, measure); // before anything is locked
+  const seen = await measureDisks(ctx, measure); // measure the disks before anything is locked
   const { started, queuedAt, idle } = await transaction(ctx.db.pool, 'startRecalls', async (begun) => {
     const tx = byKeys(begun);
-    // started requests are not locked, so that their other recalls can end meanwhile
+    // do not lock started requests: their other recalls may end at the same time
     const requestIds = await lockUnstartedOf(tx, fileIds);
     await lockFiles(tx, sql`f.id = ANY(${fileIds}::bigint[])`);
     const waiting = await lockWaiting(ctx, tx, lease, { fileIds, stagedAt });
@@ -91,7 +91,10 @@ function recordWait(queuedAt: string, now: string): void {
   time('tapegate_recall_wait_seconds', {}, Math.max(0, secondsBetween(queuedAt, now)));
 }
 
-/** Locks the drive against a takeover; its lease can still be renewed. @returns undefined if the lease is lost */
+/**
+ * Locks the drive against a claim by another engine. The lease can still be renewed. @returns undefined if the lease is
+ * lost
+ */
 async function lockDrive(tx: Transaction, lease: Lease): Promise<{ volumeId: number | null } | undefined> {
   const [held] = await tx.query<{ volumeId: number | null }>(
     sql`SELECT d.volume_id AS "volumeId" FROM drive d WHERE ${isHeldUnder(lease)} ${locking.driveKept}`,
@@ -99,7 +102,10 @@ async function lockDrive(tx: Transaction, lease: Lease): Promise<{ volumeId: num
   return held;
 }
 
-/** Updates recalls to the positions of their files, or they would be planned for the old volume forever. */
+/**
+ * Updates recalls to the current positions of their files. Otherwise a moved file would be planned for its old volume
+ * forever.
+ */
 async function followFiles(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   await tx.query(
     sql`UPDATE recall c SET ${positionOfFile} FROM tape_file f
@@ -112,7 +118,7 @@ interface Placed {
   disk: DiskRow;
 }
 
-/** @returns paths of files that are not put at their logical paths, by file id */
+/** Records that recalls run. @returns the paths of files that are restored outside their logical paths, by file id */
 async function storeStarts(
   ctx: Context,
   tx: Transaction,
@@ -146,15 +152,18 @@ interface WaitingRecall extends Omit<RunningRecall, 'diskId' | 'mountpoint' | 'p
   stage: Stage;
   volumeId: number | null;
   queuedAt: string;
-  /** Its position is known, if the library needs one. */
+  /** Whether the position is known, or the library needs no position. */
   hasPosition: boolean;
-  /** Its last copy has not left the restore area. */
+  /** Whether the file's last copy is still in the restore area. */
   hasCopy: boolean;
   mayBegin: boolean;
   isStaged: boolean;
 }
 
-/** @returns those that still wait, in the order of `fileIds`; the files are locked */
+/**
+ * Locks the recalls that still wait. The caller has locked the files. @returns the waiting recalls, in the order of
+ * `fileIds`
+ */
 async function lockWaiting(
   ctx: Context,
   tx: Transaction,
@@ -196,7 +205,10 @@ async function delayShortly(ctx: Context, tx: Transaction, fileIds: readonly big
   await tx.query(sql`UPDATE recall SET not_before = ${notBefore} WHERE file_id = ANY(${fileIds}::bigint[])`);
 }
 
-/** Deletes recalls of files on disk, which satisfies their requests. Changed copies are checked first. */
+/**
+ * Deletes recalls of files on disk and completes their request files. If a copy was changed, its request files wait for
+ * a check.
+ */
 async function dropIdle(ctx: Context, fileIds: readonly bigint[]): Promise<void> {
   if (fileIds.length === 0) return;
   await transaction(ctx.db.pool, 'dropIdle', async (tx) => {
@@ -234,9 +246,10 @@ interface Wanted {
 }
 
 /**
- * Chooses paths for restored files whose own paths are taken by copies of renamed files, or by their own changed copies. No catalogue path begins like
- * these (findPathProblem in input.ts). The files are locked.
- * @returns the paths below any mount point
+ * Chooses other paths for files whose own paths are taken. The path may belong to the copy of a renamed file, to a
+ * changed copy of the file, or to an equal name on a disk that folds names. No path in the catalogue begins like the
+ * chosen paths (`findPathProblem` in input.ts). The caller has locked the files.
+ * @returns the chosen paths below the mount point, by file id
  */
 export async function chooseOtherPaths(tx: Transaction, files: readonly Wanted[]): Promise<Map<bigint, string>> {
   const [any] = await tx.query<{ isRenamed: boolean; isFolded: boolean }>(
@@ -248,7 +261,7 @@ export async function chooseOtherPaths(tx: Transaction, files: readonly Wanted[]
   const others = files.filter(({ fileId }) => taken.has(fileId));
   if (others.length === 0) return new Map();
   const ids = others.map(({ fileId }) => fileId);
-  const kept = await findLastKept(tx, ids); // one of them may be at such a place
+  const kept = await findLastKept(tx, ids); // a kept copy may already be in the directory named by the file's id alone
   const folderOf = (id: bigint) => [id, ...(kept.get(id) ?? [])].join('-');
   const places = others.map((file) => `${RENAMED}/${folderOf(file.fileId)}/${path.basename(file.logicalPath)}`);
   await tx.query(
@@ -257,7 +270,7 @@ export async function chooseOtherPaths(tx: Transaction, files: readonly Wanted[]
   return new Map(others.map(({ fileId }, index) => [fileId, places[index] ?? '']));
 }
 
-/** Returns the ids of the last changed copies of files that were left alone. */
+/** Returns the id of each file's last kept copy: a changed copy that Tapegate left on disk. */
 async function findLastKept(tx: Transaction, fileIds: readonly bigint[]): Promise<Map<bigint, [bigint]>> {
   const rows = await tx.query<{ fileId: bigint; last: bigint }>(
     sql`SELECT file_id AS "fileId", max(id) AS last FROM kept_copy WHERE file_id = ANY(${fileIds}::bigint[]) GROUP BY file_id`,
@@ -265,7 +278,7 @@ async function findLastKept(tx: Transaction, fileIds: readonly bigint[]): Promis
   return new Map(rows.map(({ fileId, last }) => [fileId, [last]]));
 }
 
-/** Finds files with another copy at their path, at one of its directories, or below it. */
+/** Returns files whose path conflicts with another copy at the path, at a parent directory, or below the path. */
 async function findTaken(tx: Transaction, files: readonly Wanted[]): Promise<Set<bigint>> {
   const around = files.flatMap(({ fileId, logicalPath }) =>
     [logicalPath, ...foldersAround(logicalPath)].map((name) => ({ fileId, name })),
@@ -281,8 +294,8 @@ async function findTaken(tx: Transaction, files: readonly Wanted[]): Promise<Set
 }
 
 /**
- * Finds files whose path, on a disk that folds names, equals the path of another file on such a disk. Records their folded paths,
- * by which other starts find them: the disks are locked.
+ * Returns files whose folded path equals that of another file on disks that fold names. Records the folded paths, so
+ * that later starts find them. The caller has locked the disks.
  */
 async function findFolded(tx: Transaction, files: readonly Wanted[]): Promise<bigint[]> {
   const wanted = await tx.query<{ id: bigint; name: string }>(

@@ -1,4 +1,7 @@
-/** Adopts requests of another system with their ids and times. Charges them even if the quota is full. */
+/**
+ * Adopts the requests of another system, with their ids and times. An adopted request is charged even if its quota is
+ * full.
+ */
 
 import { isBefore } from '../../core/time.js';
 import { lockCatalogue } from '../../db/locks.js';
@@ -14,7 +17,7 @@ import { settleRequests } from './request-files.js';
 export interface AdoptedRequest {
   id: number;
   user: string;
-  /** Exactly one of pattern and files is given. */
+  /** Pattern of the request; empty if `files` is given. */
   pattern: string;
   files: readonly string[] | undefined;
   label: string;
@@ -29,9 +32,9 @@ export interface AdoptedRequest {
 }
 
 /**
- * Stores a request of another system with its files, and charges them.
+ * Stores a request of another system with its files, and charges its quota.
  * @param mark a statement that runs in the same transaction
- * @returns false if a request with this id exists
+ * @returns whether the request was stored; false if a request with this id exists
  * @throws UnknownUserError
  */
 export async function adoptRequest(ctx: Context, request: AdoptedRequest, mark: Sql): Promise<boolean> {
@@ -56,7 +59,10 @@ export async function adoptRequest(ctx: Context, request: AdoptedRequest, mark: 
   });
 }
 
-/** Stores a request past its retention as ended. The job for ended requests then releases its files. */
+/**
+ * Returns the statement that stores a request. A request past its retention is stored as ended; the job for ended
+ * requests then releases its files.
+ */
 function insertAdopted(r: AdoptedRequest, quotaId: number, isLive: boolean): Sql {
   return sql`INSERT INTO request (id, quota_id, state, is_released, pattern, label, request_date, retention, notify_on_first_file,
       notify_on_last_file, tapestore_request_start, tapestore_request_end, first_files_on_disk, last_files_on_disk)

@@ -1,6 +1,6 @@
 /**
- * Creates requests, and charges all known files or none. The transaction holds the catalogue lock (lockCatalogue in
- * db/locks.ts), so that it misses no file. joins.ts adds files later.
+ * Creates requests. A new request charges all known files or none. The transaction holds the catalogue lock
+ * (`lockCatalogue` in db/locks.ts), so that no file is missed. joins.ts adds files to existing requests.
  */
 
 import { ownerOf } from '../../core/caller.js';
@@ -33,7 +33,7 @@ import { checkWithin, type Limits, type LimitsInput, readLimits } from './limits
 import { logStep } from './progress.js';
 import { settleRequests } from './request-files.js';
 
-/** REST contract, section 4.3: five days after the request is made. */
+/** Default retention in seconds: five days after the request is made (REST contract, section 4.3). */
 const DEFAULT_RETENTION_SECONDS = 5 * 24 * 3600;
 
 export interface CreateRequestInput extends LimitsInput {
@@ -44,15 +44,16 @@ export interface CreateRequestInput extends LimitsInput {
   files?: readonly string[] | null | undefined;
   retention?: string | null | undefined;
   label?: string | null | undefined;
-  /** An empty address means the quota's own. */
+  /** Address for the first-file email. An empty address means the quota's own address. */
   notifyOnFirstFile?: string | null | undefined;
   notifyOnLastFile?: string | null | undefined;
 }
 
 /**
- * Creates a request and charges the known files. Files that the catalogue gets later join while limits and quota allow.
+ * Creates a request and charges the known files. Files that enter the catalogue later join while limits and the quota
+ * allow.
  * @returns the id of the request
- * @throws InvalidInputError, UnknownUserError, QuotaExceededError, LimitReachedError; then it stores nothing
+ * @throws InvalidInputError, UnknownUserError, QuotaExceededError, LimitReachedError; then nothing is stored
  */
 export async function createRequest(ctx: Context, input: CreateRequestInput): Promise<number> {
   const { id } = await createAudited(ctx, input, undefined);
@@ -61,10 +62,10 @@ export async function createRequest(ctx: Context, input: CreateRequestInput): Pr
 }
 
 /**
- * Creates a request for a part of a stage request. Records files that cannot be staged with their problem. They never
- * join later.
- * @returns the id of the request; undefined if it would contain no file, since then it creates none
- * @throws InvalidInputError, UnknownUserError, LimitReachedError; then it stores nothing
+ * Creates a request for a part of a stage request. A file that cannot be staged is recorded with its problem, and never
+ * joins later.
+ * @returns the id of the request; undefined if no file can be staged, so that no request is created
+ * @throws InvalidInputError, UnknownUserError, LimitReachedError; then nothing is stored
  */
 export async function createForStageRequest(
   ctx: Context,
@@ -76,11 +77,11 @@ export async function createForStageRequest(
 
 interface Created {
   id: number | undefined;
-  /** Number of files that had a restored copy. */
+  /** Number of files that already had a restored copy. */
   restored: number;
 }
 
-/** Whether the request counts the file `f` as on disk. */
+/** The condition that the request counts the file `f` as on disk. */
 const isOnDiskFor = (requestId: number | undefined) =>
   sql`f.id IN (SELECT h.file_id FROM request_file h WHERE h.request_id = ${requestId ?? null}::int AND h.state = 'ON_DISK')`;
 
@@ -106,7 +107,7 @@ async function createAudited(
 
 type Checked = ReturnType<typeof checkRequest> & { now: string; stageRequest: StageRequestPart | undefined };
 
-/** Stores a checked request. @returns undefined if the caller must end overdue requests of the quota first */
+/** Stores a checked request. @returns undefined if the caller must first end overdue requests of the quota */
 async function store(
   ctx: Context,
   checked: Checked,
@@ -121,7 +122,7 @@ async function store(
     checkConnected(ctx);
     const addresses = addressesOf(ctx, quota, checked);
     const request: NewRequest = { ...checked, ...addresses, quota };
-    if (checked.selection.files) tx.send(plannedByKeys()); // patterns need their own plan
+    if (checked.selection.files) tx.send(plannedByKeys()); // listed paths are looked up by key; patterns need another plan
     const { id, files, restored } = await storeFiles(ctx, tx, request, checked.stageRequest);
     if (id === undefined) return { id, restored };
     await settleRequests(ctx, tx, [id], {
@@ -152,7 +153,7 @@ function addressesOf(ctx: Context, quota: QuotaRow, { addresses }: Checked) {
   };
 }
 
-/** Checks everything in a new request that needs no database. @throws InvalidInputError */
+/** Checks all parts of a new request that need no database. @throws InvalidInputError */
 export function checkRequest(ctx: Context, input: CreateRequestInput, now: string) {
   const selection = checkSelection(ctx, input);
   const label = input.label ? checkText('label', input.label) : defaultLabel(selection);
@@ -177,12 +178,12 @@ function checkSelection(ctx: Context, input: CreateRequestInput): FileSelection 
   if (pattern !== '' && files.length > 0)
     throw new InvalidInputError('pattern', 'and files exclude each other: give only one');
   if (pattern === '' && files.length === 0) throw new InvalidInputError('pattern', 'or files must be given');
-  checkSelectionSize(ctx, pattern, files); // before the check of each path
+  checkSelectionSize(ctx, pattern, files); // check the length of the list before each of its paths
   for (const file of files) checkPath('files', file);
   return files.length > 0 ? { pattern: '', files } : { pattern, files: undefined };
 }
 
-/** Checks the site's limits of a request. @throws InvalidInputError */
+/** Checks that a request is within the site's limits. @throws InvalidInputError */
 function checkSelectionSize({ config }: Context, pattern: string, files: readonly string[]): void {
   const { requestPaths, patternLength } = config.limits;
   if (files.length > requestPaths) {
@@ -194,17 +195,23 @@ function checkSelectionSize({ config }: Context, pattern: string, files: readonl
   }
 }
 
-/** Returns the label of a request without one. REST contract, section 2.2. */
+/** Returns the default label of a request: its first path or its pattern (REST contract, section 2.2). */
 function defaultLabel(selection: FileSelection): string {
   return selection.files?.[0] ?? selection.pattern;
 }
 
-/** Checks an address. Undefined: not given; null: no email; '': the quota's own address. @throws InvalidInputError */
+/**
+ * Checks the address for an email. Undefined means not given, null means no email, and '' means the quota's own
+ * address.
+ * @throws InvalidInputError
+ */
 export function checkNotification(field: string, address: string | null | undefined): string | null | undefined {
   return address ? checkAddress(field, address) : address;
 }
 
-/** Returns the address to store; null: no email. @throws InvalidInputError if the site does not send email to it */
+/**
+ * Returns the address to store; null for no email. @throws InvalidInputError if the site sends no email to this address
+ */
 export function addressOf(
   { config }: Context,
   quota: { email: string },
@@ -246,7 +253,7 @@ interface NewRequest {
   limits: Limits;
   user: string;
   quota: QuotaRow;
-  /** Addresses for emails about the first and the last file. */
+  /** Addresses for the first-file email and the last-file email; null for no email. */
   first: string | null;
   last: string | null;
 }
@@ -267,8 +274,8 @@ function insertRequest(
 }
 
 /**
- * Stores a request of listed files: known paths as request files, others as unresolved paths.
- * @returns the id of the request, and numbers of files
+ * Stores a request of listed files. Known paths become request files; unknown paths become unresolved paths.
+ * @returns the id of the request, and the numbers of its files
  * @throws InvalidInputError if a limit is exceeded, LimitReachedError, QuotaExceededError
  */
 async function storeListed(
@@ -311,7 +318,7 @@ async function storeListed(
 
 /**
  * Stores a request of the files whose path contains the pattern.
- * @returns the id of the request, and numbers of files
+ * @returns the id of the request, and the numbers of its files
  * @throws InvalidInputError if a limit is exceeded, LimitReachedError, QuotaExceededError
  */
 async function storeMatching(ctx: Context, tx: Transaction, request: NewRequest, pattern: string): Promise<Stored> {
@@ -338,7 +345,7 @@ async function storeMatching(ctx: Context, tx: Transaction, request: NewRequest,
   return { id, files: sum?.files ?? 0, restored: sum?.restored ?? 0 };
 }
 
-/** A part of a stored stage request. No other part contains any of its paths. */
+/** A part of a stored stage request. Two parts have no path in common. */
 interface StageRequestPart {
   id: string;
   files: readonly StageRequestFileInput[];
@@ -352,9 +359,9 @@ export interface StageRequestFileInput {
 }
 
 /**
- * Stores a request of the listed files, in order, while the quota has room. A file larger than the whole room is
- * excluded and uses none.
- * @returns the id of the request, and numbers of files; no id if the request would contain no file
+ * Stores a request of the listed files, in order, as far as the quota has room. A file larger than the free room is
+ * excluded, and later files may still fit.
+ * @returns the id of the request, and the numbers of its files; no id if no file fits
  * @throws InvalidInputError, LimitReachedError, UnknownUserError
  */
 async function storeFitting(
@@ -397,7 +404,7 @@ async function storeFitting(
   return { id, files, restored };
 }
 
-/** Returns files as rows `l`. */
+/** Returns a query of the files of a stage request, as rows `l`. */
 export function stageRequestRows(files: readonly StageRequestFileInput[]): Sql {
   const paths = files.map(({ path }) => path);
   const given = files.map((file) => file.given);
@@ -406,13 +413,14 @@ export function stageRequestRows(files: readonly StageRequestFileInput[]): Sql {
 }
 
 /**
- * The problem of the path `l` with the file `f`, not counting other files. A file larger than the free room never fits.
+ * The problem of the path `l` and its file `f`, regardless of the other files. A file larger than the free room never
+ * fits.
  */
 const problemOf = (ctx: Context) => sql`CASE
   WHEN f.id IS NULL THEN CASE WHEN ${isFolder(ctx)} THEN 'FOLDER'::"StageRequestProblem" ELSE 'UNKNOWN' END
   WHEN f.stage IN ('UNVERIFIED', 'ONDISK') THEN 'ELSEWHERE'
   WHEN f.size > (SELECT bytes FROM room) THEN 'QUOTA_FULL' END`;
 
-/** Whether there are files below the path `l` that the caller may list. */
+/** The condition that there are files below the path `l` that the caller may list. */
 export const isFolder = (ctx: Context) =>
   sql`(${firstListed(ctx, { from: sql`l.path || '/'`, before: sql`l.path || '0'` })}) IS NOT NULL`;

@@ -1,4 +1,4 @@
-/** Ends expired and cancelled requests, releases single files, and returns their charges to the quotas. */
+/** Ends expired and cancelled requests, releases single files, and refunds the quotas. */
 
 import { InvalidInputError, quote } from '../../core/errors.js';
 import { isBefore } from '../../core/time.js';
@@ -19,7 +19,7 @@ import { logStep, recountAndAdvance } from './progress.js';
 import { isEnded, type LockedRequest, lockOwnRequest } from './rows.js';
 
 /**
- * Ends a request now, releases its files and returns its charge. An ended request stays unchanged.
+ * Ends a request now, releases its files and refunds its quota. An ended request stays unchanged.
  * @returns the id of the request
  * @throws NotFoundError
  */
@@ -41,8 +41,8 @@ export async function expireRequests(ctx: Context): Promise<number> {
 }
 
 /**
- * Ends overdue requests of a quota. Uses its own transaction because recalls are locked before quotas and files. Ends
- * none while the clock is implausible: they keep their charge.
+ * Ends the overdue requests of a quota. Uses its own transaction, because recalls are locked before quotas and files.
+ * While the clock is implausible, no request is ended, and overdue requests keep their charge.
  */
 export async function endOverdue(ctx: Context, quota: Sql): Promise<void> {
   if (!ctx.db.clock.isPlausible) return;
@@ -54,7 +54,7 @@ export async function endOverdue(ctx: Context, quota: Sql): Promise<void> {
   );
 }
 
-/** Returns a column: whether any live request is overdue. One index lookup finds the earliest retention. */
+/** Returns a column that tells whether any live request is overdue. One index lookup finds the earliest retention. */
 export function isAnyOverdue(now: string): Sql {
   return sql`coalesce((SELECT min(r.retention) <= ${now}::timestamp FROM request r WHERE ${isLive}), false)`;
 }
@@ -88,14 +88,14 @@ export async function endRequests(
 }
 
 /**
- * Removes waiting recalls that no live request needs. The engine stops running ones (recalls/queue.ts).
+ * Removes waiting recalls that no live request needs. The engine stops the running recalls (recalls/queue.ts).
  * @param files a query that returns the ids of the released files
  */
 export async function dropRecalls(tx: Transaction, files: Sql): Promise<void> {
   const isOne = sql`c.file_id = ANY(ARRAY(${files}))`;
   tx.send(plannedByKeys());
-  // lock first and check in a second statement, which sees request files that earlier lock holders added, and recalls
-  // that have just stopped running
+  // lock first, then delete in a second statement. The second statement sees request files that earlier lock holders
+  // added, and recalls that have just stopped running.
   await lockRecalls(tx, isOne);
   tx.send(sql`DELETE FROM recall c WHERE ${isWaiting} AND ${isOne} AND NOT ${isHeldByKeys(sql`c.file_id`)}`);
   tx.send(plannedFreely());
@@ -110,16 +110,16 @@ interface ReleaseFilesInput {
 }
 
 /**
- * Releases files of a request (on disk, waiting or failed) and unresolved paths. A match also covers excluded files
- * without a recorded path. Released files never join again, even if the request is revived. The state follows from the
- * remaining files: the request is complete if all are on disk, or none remains.
+ * Releases files of a request (on disk, waiting or failed) and unresolved paths. A match also releases excluded files
+ * without a recorded path. Released files never join again, even if the request is revived. The remaining files
+ * determine the request's state. If no file remains, the request is complete.
  *
- * Releasing a file twice changes nothing. The release of a path that the catalogue never knew deletes its only record,
- * so a second release of that path is rejected.
- * @param how.mayHaveEnded accepts an ended request, whose files are released already
+ * Releasing a file twice changes nothing. For a path that the catalogue never knew, the first release deletes the only
+ * record, so a second release is rejected.
+ * @param how.mayHaveEnded whether an ended request is accepted; its files are already released
  * @returns the id of the request
- * @throws NotFoundError; InvalidInputError for paths that the request never contained, or an ended request; then it
- *   changes nothing
+ * @throws NotFoundError; InvalidInputError for paths that the request never contained, or for an ended request; then
+ * nothing changes
  */
 export async function releaseFiles(
   ctx: Context,
@@ -166,7 +166,10 @@ function checkChoice(input: ReleaseFilesInput): Choice {
   return match === '' ? { paths } : { match };
 }
 
-/** Creates the table `chosen` of paths to release with their request files. @throws InvalidInputError if it is empty */
+/**
+ * Creates the temporary table `chosen`: the paths to release, with their request files.
+ * @throws InvalidInputError if a path is not in the request, or no path matches
+ */
 async function chooseFiles(tx: Transaction, { id: requestId }: LockedRequest, choice: Choice): Promise<void> {
   if ('match' in choice) {
     await tx.query(
@@ -208,9 +211,9 @@ async function releaseRequestFiles(tx: Transaction, requestId: number): Promise<
 }
 
 /**
- * Deletes the chosen unresolved paths. Adds released request files for known ones, so that patterns do not add them
- * again.
- * @returns numbers of deleted paths
+ * Deletes the chosen unresolved paths. For paths of known files, adds released request files, so that patterns do not
+ * add the files again.
+ * @returns the numbers of deleted paths
  */
 async function dropUnresolved(tx: Transaction, requestId: number): Promise<{ paths: number; unknown: number }> {
   // `+ 0` prevents PostgreSQL from reading all unresolved paths of the request

@@ -1,15 +1,15 @@
 /**
- * Limits the number of rows for files that patterns match but requests exclude. A user may have thousands of patterns,
- * and an import thousands of files that match all of them. A row for each would be millions of rows, and no request can
- * be created while they are written.
+ * Limits the number of rows for files that match a request's pattern but are excluded from the request. A user may have
+ * thousands of patterns, and an import may add thousands of files that match every pattern. A row for each match would
+ * be millions of rows, and no request could be created while these rows are written.
  *
  * So each user has at most `limits.excludedPaths` recorded paths. A request that excludes more files stores only the
- * smallest of their sizes (`excluded_size`). An import adds files to such a request while there is room, and does not
- * record the others. When there is room for the stored size, joins.ts searches the catalogue for the request's
- * pattern, even if recorded paths still wait for room.
+ * smallest size of the unrecorded files (`excluded_size`). An import adds files to such a request while there is room,
+ * and records no further excluded files. When there is room for the stored size, joins.ts searches the catalogue for
+ * the request's pattern, even if recorded paths still wait for room.
  *
  * Files that fit need rows too. So an import adds at most `limits.importJoins` files to a user's requests. joins.ts
- * adds the others afterwards, in steps that do not block new requests.
+ * adds further files afterwards, in steps that do not block new requests.
  */
 
 import { setImmediate as yieldToEventLoop } from 'node:timers/promises';
@@ -34,7 +34,7 @@ const recordedPaths = ({ config }: Context): Sql => sql`(SELECT count(*)::int FR
 /** The number of further excluded paths that the quota `q` may record. */
 const remainingPaths = (ctx: Context): Sql => sql`(${ctx.config.limits.excludedPaths}::int - ${recordedPaths(ctx)})`;
 
-/** Updates `excluded_size` of requests with matches beyond `limits.importJoins`. The requests are locked. */
+/** Updates `excluded_size` of requests with matches beyond `limits.importJoins`. The caller has locked the requests. */
 export async function recordSkipped(tx: Transaction): Promise<void> {
   await tx.query(
     sql`WITH over AS (DELETE FROM joining j WHERE j.is_over RETURNING j.request_id, j.size)
@@ -43,8 +43,8 @@ export async function recordSkipped(tx: Transaction): Promise<void> {
 }
 
 /**
- * Removes excluded files beyond the limit of recorded paths from `joining`, in order of requests and paths, and updates
- * `excluded_size`. The requests are locked.
+ * Removes from `joining` the excluded files beyond the limit of recorded paths, in the order of requests and paths.
+ * Updates `excluded_size`. The caller has locked the requests.
  */
 export async function dropUnrecorded(ctx: Context, tx: Transaction): Promise<void> {
   await tx.query(
@@ -63,7 +63,10 @@ export async function dropUnrecorded(ctx: Context, tx: Transaction): Promise<voi
   );
 }
 
-/** The files `f` that match the pattern of the request `r` with quota `q`, without request files and recorded paths. */
+/**
+ * Selects files `f` that match the pattern of the request `r` of the quota `q`, and have neither a request file nor a
+ * recorded path.
+ */
 export const unrecordedFiles = ({ id, pattern }: { id: number; pattern: string }): Sql => sql`tape_file f
   JOIN request r ON r.id = ${id} JOIN quota q ON q.id = r.quota_id
   WHERE ${holdsText(pattern)} AND ${isOffered} AND ${isAllowedIn('REQUEST')}
@@ -74,8 +77,9 @@ export const smallestUnrecorded = (request: { id: number; pattern: string }): Sq
   sql`(SELECT min(f.size) FROM ${unrecordedFiles(request)})`;
 
 /**
- * Adds released request files for unrecorded files whose path contains `match`, so that the pattern does not add them.
- * @returns their number
+ * Adds released request files for unrecorded files whose path contains `match`. The pattern then does not add these
+ * files.
+ * @returns the number of added request files
  */
 export async function releaseUnrecorded(
   tx: Transaction,
@@ -100,7 +104,7 @@ export async function releaseUnrecorded(
   return added?.files ?? 0;
 }
 
-/** Patterns that are searched together. They need at most some tens of megabytes. */
+/** Maximum number of patterns that are searched together. Such a group needs at most some tens of megabytes. */
 const GROUP = 20_000;
 const PAGE = 2000;
 const BATCH = 10_000;
@@ -109,10 +113,10 @@ const MAX_BLOCKED_MS = 20;
 
 /**
  * Fills the temporary table `matched` with requests and the files that match their patterns, at most
- * `limits.importJoins` files for each user. A request with more matches gets one more row, `is_over`, with a small
- * file. A further call in the same transaction searches only requests that no earlier call has searched.
+ * `limits.importJoins` files for each user. A request with more matches gets one more row, marked `is_over`, with a
+ * small file. Later calls in the same transaction search only requests that no earlier call has searched.
  * @param of.files a query that returns the ids of the files
- * @param of.as a table of them: `id`, `path` and `size`
+ * @param of.as a table with `id`, `path` and `size` of the files
  * @param isOpenPattern a condition on the request `r`
  */
 export async function findMatched(
@@ -164,7 +168,7 @@ function createPause(): () => Promise<void> {
   };
 }
 
-/** Compares files with patterns and stores the matches. @param of.taken numbers of stored matches by quota */
+/** Compares files with patterns and stores the matches. @param of.taken numbers of stored matches by quota id */
 async function matchFiles(
   ctx: Context,
   tx: Transaction,
@@ -178,7 +182,7 @@ async function matchFiles(
     return count <= ctx.config.limits.importJoins;
   };
   const matches = new MatchBuffer(tx);
-  // files join in order of paths
+  // ordered, because files join in the order of their paths
   await tx.query(
     sql`DECLARE new_path NO SCROLL CURSOR FOR SELECT f.id, f.path, f.size::float8 AS size FROM ${of.as} f WHERE f.id IN (${of.files}) ORDER BY f.path`,
   );
@@ -225,18 +229,18 @@ class MatchBuffer {
     this.rows.push({ requestId, fileId, isOver: false });
   }
 
-  /** Whether the request has an excluded file in this page. */
+  /** Returns whether the page already contains an excluded file of the request. */
   isOver({ id }: OpenPattern): boolean {
     return this.excluded.has(id);
   }
 
-  /** Remembers the smallest excluded file of a page. */
+  /** Keeps the smallest excluded file of the page for the request. */
   addExcluded({ id: requestId }: OpenPattern, file: NewFile): void {
     const excluded = this.excluded.get(requestId);
     if (!excluded || file.size < excluded.size) this.excluded.set(requestId, file);
   }
 
-  /** Stores the excluded files of the page. @returns the ids of their requests */
+  /** Stores the excluded files of the page. @returns the ids of the requests that exclude a file */
   endPage(): number[] {
     const ids = [...this.excluded.keys()];
     for (const [requestId, { id }] of this.excluded) this.rows.push({ requestId, fileId: id, isOver: true });

@@ -1,7 +1,7 @@
 /**
- * Adds files to existing requests and charges them. If a limit of the request or the quota has no room for a file, it
- * records the file as excluded, with the reason. Released files never join again. All functions hold the catalogue
- * lock, so that they miss no file. create.ts has new requests.
+ * Adds files to existing requests and charges them. If a limit of the request or the quota has no room for a file, the
+ * file is recorded as excluded, with the reason. Released files never join again. All functions run under the catalogue
+ * lock, so that no file is missed. create.ts adds the files of new requests.
  */
 
 import { lockCatalogue, lockQuotas, lockRequests } from '../../db/locks.js';
@@ -23,11 +23,11 @@ import { mostFiles } from './limits.js';
 import { settleRequestFiles } from './request-files.js';
 
 /**
- * Adds files to the live requests with their unresolved paths and, with `isNew`, to those whose pattern matches. Each
- * request takes files in order of their paths up to its first file over a limit. Each quota takes files in order of its
- * requests up to the first file without room.
+ * Adds files to live requests that have unresolved paths for them. With `isNew`, also adds files to requests whose
+ * pattern matches. Each request takes files in the order of their paths, up to the first file over a limit. Each quota
+ * takes files in the order of its requests, up to the first file without room.
  * @param files a query that returns the ids of the files
- * @param options.which limits the requests `r`
+ * @param options.which a condition on the requests `r`
  */
 async function joinFiles(
   ctx: Context,
@@ -46,10 +46,11 @@ const isOpenNow = ({ now }: Pick<Context, 'now'>): Sql => sql`${isLive} AND r.re
 /**
  * Compares files with the open patterns before the catalogue is locked, because no request can be created under the
  * lock. With 1,000 patterns and 100,000 files, the comparison takes 7 s. Later in the transaction, `findJoining`
- * searches only the other requests, under the lock. So each file is compared with each pattern:
- * - A request that was live before is searched here. `findJoining` checks again that it is live and may have the file.
- * - A request that is created or revived meanwhile cannot see files that are not committed. The lock waits for its
- *   commit, and `findJoining` searches it.
+ * searches the remaining requests under the lock. So each file is compared with each pattern:
+ * - A request that is already live is searched here. `findJoining` checks again that the request is live and may
+ * contain the file.
+ * - A request that is created or revived before the lock cannot see uncommitted files. The lock waits for that
+ * request's commit, and `findJoining` searches the request.
  * - A request that is created or revived later waits for the lock, and then sees the files.
  */
 export async function matchEarly(ctx: Context, tx: Transaction, files: Sql, as: Sql): Promise<void> {
@@ -57,7 +58,7 @@ export async function matchEarly(ctx: Context, tx: Transaction, files: Sql, as: 
 }
 
 /**
- * Creates the temporary table `joining` of files that may join. It locks nothing.
+ * Creates the temporary table `joining` of files that may join. Locks nothing.
  * @param options.as a table with the future `id`, `path` and `size` of the files, if they differ from `tape_file`
  */
 export async function findJoining(
@@ -72,8 +73,8 @@ export async function findJoining(
   if (isMatched) await findMatched(ctx, tx, { files, as }, isOpenPattern);
   const isOver = isMatched ? sql`m.is_over` : sql`false`;
   const isAllowed = isAllowedIn('REQUEST');
-  // a path rule may exclude the file of an `is_over` row: then size 0 makes joinUnrecorded search the request;
-  // `matched` contains only files of the query, and IN below OR would compare each row with all of them
+  // a path rule may exclude the file of an `is_over` row: then size 0 makes joinUnrecorded search the request.
+  // `matched` contains only files of the query; an IN condition below OR would compare each row with all files.
   const byPattern = sql`
     UNION ALL
     SELECT r.id, r.quota_id, f.id, f.path, CASE WHEN ${isOver} AND NOT ${isAllowed} AND r.excluded_size IS NULL THEN 0 ELSE f.size END, NULL, true, false, false, ${isOver}
@@ -92,7 +93,7 @@ export async function findJoining(
 }
 
 /**
- * Adds the files of `joining` that fit, and with `isSettled` settles them. Requests and quotas are locked.
+ * Adds the files of `joining` that fit, and settles them if `isSettled`. The caller has locked the requests and quotas.
  * @returns whether any file has joined
  */
 export async function storeJoining(
@@ -130,7 +131,7 @@ async function takeJoining(ctx: Context, tx: Transaction): Promise<number[]> {
   return grown.map((request) => request.id);
 }
 
-/** Subtracts paths that the catalogue knows now from their quotas' counts of unknown paths. */
+/** Subtracts paths that the catalogue now knows from the quotas' counts of unknown paths. */
 async function subtractResolved(tx: Transaction): Promise<void> {
   await tx.query(
     sql`UPDATE quota q SET unresolved_paths = q.unresolved_paths - m.paths FROM (
@@ -141,7 +142,7 @@ async function subtractResolved(tx: Transaction): Promise<void> {
   );
 }
 
-/** Marks files over a limit of their request, so that they use no room in the quota. */
+/** Marks files over a limit of their request. Such files use no room in the quota. */
 async function excludeBeyondLimits(ctx: Context, tx: Transaction): Promise<void> {
   await tx.query(
     sql`UPDATE joining j SET is_beyond = true FROM (
@@ -192,7 +193,10 @@ async function storeTaken(tx: Transaction): Promise<void> {
   await recordExcluded(tx);
 }
 
-/** Records excluded files: QUOTA_FULL if the quota has no room for a file of the request, otherwise LIMIT. */
+/**
+ * Records excluded files. The reason is QUOTA_FULL if the quota has no room for a file of the request, and otherwise
+ * LIMIT.
+ */
 async function recordExcluded(tx: Transaction): Promise<void> {
   await tx.query(
     sql`INSERT INTO unresolved_path (request_id, path, ordinal, reason)
@@ -207,7 +211,7 @@ async function recordExcluded(tx: Transaction): Promise<void> {
   );
 }
 
-/** Adds files of a request's unresolved paths if there is room now. @returns whether any file has joined */
+/** Adds files of a request's unresolved paths that now have room. @returns whether any file has joined */
 export async function joinUnresolvedOf(
   ctx: Context,
   tx: Transaction,
@@ -238,8 +242,9 @@ export async function joinRequest(
 }
 
 /**
- * Selects quotas in which an excluded file may join, or has another reason now. Checks two paths of each live request:
- * the first one excluded by the quota, and the first one excluded by a limit. An import adds files of unknown paths.
+ * Selects quotas in which an excluded file may now join, or has a new reason. Checks two paths of each live request:
+ * the first path excluded by the quota, and the first path excluded by a limit. Unknown paths are not checked, because
+ * imports add their files.
  */
 const retryableQuotas = (ctx: Context) => sql`
   WITH first AS MATERIALIZED (
@@ -257,7 +262,9 @@ const retryableQuotas = (ctx: Context) => sql`
   UNION SELECT n.quota_id FROM first n JOIN quota q ON q.id = n.quota_id
     WHERE n.reason = 'QUOTA_FULL' AND n.is_beyond AND q.used + n.size <= q.size`;
 
-/** Adds files that were excluded by a full quota or a limit, if there is room now. Otherwise it writes nothing. */
+/**
+ * Adds files that were excluded by a full quota or a limit, if there is room now. Writes nothing if there is no room.
+ */
 export async function joinUnresolved(ctx: Context): Promise<void> {
   await joinRecorded(ctx);
   const rows = await ctx.db.rows<{ id: number; pattern: string }>(searchable(ctx));
@@ -265,7 +272,7 @@ export async function joinUnresolved(ctx: Context): Promise<void> {
     await transaction(ctx.db.pool, 'joinUnresolved', (tx) => joinUnrecorded(ctx, tx, request));
 }
 
-/** Selects live requests with room for excluded files without a recorded path. joinRecorded has run before. */
+/** Selects live requests that have room for unrecorded excluded files. Runs after `joinRecorded`. */
 const searchable = (ctx: Context) => sql`
   SELECT r.id, r.pattern FROM request r JOIN quota q ON q.id = r.quota_id
   WHERE r.excluded_size IS NOT NULL AND ${isLive} AND r.retention > ${ctx.now()} AND q.used + r.excluded_size <= q.size
@@ -274,12 +281,14 @@ const searchable = (ctx: Context) => sql`
 
 const MAX_SEARCHED = 10_000;
 
-/** Adds unrecorded files of a request, or updates `excluded_size` so that later calls do not search it again. */
+/**
+ * Adds unrecorded files of a request, or updates `excluded_size` so that later calls do not search the request again.
+ */
 async function joinUnrecorded(ctx: Context, tx: Transaction, request: { id: number; pattern: string }): Promise<void> {
   const which = sql`r.id = ${request.id}`;
   await lockCatalogue(tx, 'shared');
   await lockRequests(tx, which);
-  // skip files larger than the whole room, so that they do not exclude smaller ones
+  // skip files larger than the whole room, so that they do not exclude smaller files
   await tx.query(
     sql`CREATE TEMP TABLE matching ON COMMIT DROP AS
         SELECT f.id, f.size, row_number() OVER (ORDER BY f.path) AS n FROM ${unrecordedFiles(request)}
@@ -306,9 +315,9 @@ async function joinRecorded(ctx: Context): Promise<void> {
 }
 
 /**
- * Updates excluded paths whose files were withdrawn. In a request of listed paths they become UNKNOWN. In a request
- * with a pattern they are deleted. The caller updates the counts of unknown paths.
- * @param which a condition on requests `r`, which are locked
+ * Updates excluded paths whose files were withdrawn. Deletes such a path from a request with a pattern, and marks it
+ * UNKNOWN in a request of listed paths. The caller updates the counts of unknown paths.
+ * @param which a condition on the locked requests `r`
  * @returns the number of paths that have become unknown, by quota
  */
 export async function resetWithdrawnPaths(tx: Transaction, which: Sql): Promise<{ quotaId: number; paths: number }[]> {
@@ -323,8 +332,9 @@ export async function resetWithdrawnPaths(tx: Transaction, which: Sql): Promise<
 }
 
 /**
- * Updates excluded paths of a revived request in the same way. Their files may have been withdrawn, renamed or purged
- * after the request ended. The request is locked, and the caller counts its unknown paths.
+ * Updates excluded paths of a revived request whose files were withdrawn, renamed or purged after the request ended.
+ * Deletes or marks the paths as `resetWithdrawnPaths` does. The caller has locked the request, and counts its unknown
+ * paths.
  */
 export async function resetMissingPaths(tx: Transaction, requestId: number): Promise<void> {
   const isMissing = sql`a.request_id = ${requestId} AND a.reason <> 'UNKNOWN'
@@ -336,13 +346,13 @@ export async function resetMissingPaths(tx: Transaction, requestId: number): Pro
 }
 
 /**
- * Renames excluded paths of the files in the temporary table `leaving`, unless path rules for the new path exclude the
- * file from the request. The requests and their quotas are locked.
+ * Renames excluded paths of the files in the temporary table `leaving`, unless path rules exclude the new path from the
+ * request. The caller has locked the requests and their quotas.
  */
 export async function renameExcludedPaths(tx: Transaction, requestIds: readonly number[]): Promise<void> {
   const isExcluded = sql`a.request_id = ANY(${requestIds}::int[]) AND a.path = l.path AND a.reason <> 'UNKNOWN'`;
   await excludeByRules(tx, requestIds);
-  // the request has the new path as an unresolved one
+  // the new path is already an unresolved path of the request
   await tx.query(
     sql`DELETE FROM unresolved_path a USING leaving l WHERE ${isExcluded}
           AND EXISTS (SELECT FROM unresolved_path o WHERE o.request_id = a.request_id AND o.path = l.new_path)`,
@@ -351,8 +361,8 @@ export async function renameExcludedPaths(tx: Transaction, requestIds: readonly 
 }
 
 /**
- * Updates excluded paths whose new names path rules exclude from the request. In a request with a pattern they are
- * deleted. In a request of listed paths the old path becomes UNKNOWN.
+ * Updates excluded paths of renamed files if path rules exclude the new path from the request. Deletes the path from a
+ * request with a pattern, and marks the old path UNKNOWN in a request of listed paths.
  */
 async function excludeByRules(tx: Transaction, requestIds: readonly number[]): Promise<void> {
   const isExcludedByRule = sql`a.request_id = ANY(${requestIds}::int[]) AND a.path = f.old_path AND a.reason <> 'UNKNOWN'
@@ -369,8 +379,8 @@ async function excludeByRules(tx: Transaction, requestIds: readonly number[]): P
 }
 
 /**
- * Deletes new paths from the unresolved ones of requests that contain or have released the file. The requests and their
- * quotas are locked.
+ * Deletes the new paths of renamed files from the unresolved paths of requests that contain or have released the file.
+ * The caller has locked the requests and their quotas.
  */
 export async function resolveContained(tx: Transaction, requestIds: readonly number[]): Promise<void> {
   await tx.query(

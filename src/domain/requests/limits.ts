@@ -1,18 +1,18 @@
-/** Limits of a single request, independent of its quota. They stop a pattern that matches too many files. */
+/** Limits of a single request, independent of its quota. A limit stops a pattern that matches too many files. */
 
 import { InvalidInputError } from '../../core/errors.js';
 import { type Sql, sql } from '../../db/sql.js';
 import type { Context } from '../context.js';
 import { checkBytes } from '../input.js';
 
-/** Limits of the files in a request; null: no limit. A released file no longer counts. */
+/** Limits of the files in a request. Null means no limit. Released files do not count. */
 export interface Limits {
   maxFiles: number | null;
   /** Bytes. */
   maxBytes: bigint | null;
 }
 
-/** Limits in a user's input. Undefined: not given; null: no limit. */
+/** Limits in a user's input. Undefined means not given, and null means no limit. */
 export interface LimitsInput {
   maxFiles?: number | null | undefined;
   /** Bytes. */
@@ -21,7 +21,7 @@ export interface LimitsInput {
 
 const MAX_FILES = 2 ** 31 - 1;
 
-/** Returns the given limits, and the present value of the others. @throws InvalidInputError */
+/** Returns the given limits. A limit that is not given keeps its current value. @throws InvalidInputError */
 export function readLimits(input: LimitsInput, present: Limits): Limits {
   const { maxFiles = present.maxFiles, maxBytes = present.maxBytes } = input;
   if (maxFiles !== null && !(Number.isInteger(maxFiles) && maxFiles >= 0 && maxFiles <= MAX_FILES)) {
@@ -31,8 +31,8 @@ export function readLimits(input: LimitsInput, present: Limits): Limits {
 }
 
 /**
- * Checks files that join a request all or none, as in a new request. Reaching a limit exactly is allowed.
- * @throws InvalidInputError with the limit and the number that the request needs
+ * Checks files that join a request together or not at all, as in a new request. Reaching a limit exactly is allowed.
+ * @throws InvalidInputError with the limit and the number of files or bytes
  */
 export function checkWithin({ config }: Context, limits: Limits, taken: { files: number; bytes: bigint }): void {
   const { maxFiles, maxBytes } = limits;
@@ -51,7 +51,7 @@ export function checkWithin({ config }: Context, limits: Limits, taken: { files:
   }
 }
 
-/** Returns the number of files that the request `r` may contain, by its own limit and the site's. */
+/** Returns the number of files that the request `r` may contain, by its own limit and the site's limit. */
 export function mostFiles({ config }: Context): Sql {
   return sql`least(r.max_files, ${config.limits.requestFiles}::int)`;
 }

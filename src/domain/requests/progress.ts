@@ -9,15 +9,18 @@ import { isLive } from '../conditions.js';
 import type { Context } from '../context.js';
 import { queueMail } from '../notifications/mail/notifications.js';
 
-/** Counts and bytes (`files`, `on_disk`, `failed`, `bytes`, `bytes_on_disk`) of request files `h`. */
+/** Columns with the counts and bytes of request files `h`: `files`, `on_disk`, `failed`, `bytes`, `bytes_on_disk`. */
 export const requestFileCounts = sql`count(h.file_id) AS files,
   count(*) FILTER (WHERE h.state = 'ON_DISK') AS on_disk, count(*) FILTER (WHERE h.state = 'FAILED') AS failed,
   coalesce(sum(h.size), 0) AS bytes, coalesce(sum(h.size) FILTER (WHERE h.state = 'ON_DISK'), 0) AS bytes_on_disk`;
 
-/** Whether every file of the request `r` is on disk or has failed. */
+/** The condition that every file of the request `r` is on disk or has failed. */
 const isDone = sql`r.files_on_disk + r.files_failed = r.files_total`;
 
-/** The state of the live request `r` by its counts. It is complete if no file is pending, until further files join. */
+/**
+ * The state of the live request `r` by its counts. A request without pending files is complete, until further files
+ * join.
+ */
 export const dueState = sql`CASE
   WHEN NOT (${isDone}) THEN CASE WHEN r.tapestore_request_start IS NULL THEN 'QUEUED' ELSE 'RESTORING' END
   WHEN r.files_failed > 0 THEN 'PARTIAL' ELSE 'COMPLETED' END`;
@@ -33,7 +36,7 @@ function dueValues(now: string): Sql {
 }
 
 /**
- * Whether a recall of a file of the request `r` has begun, perhaps before the request was created.
+ * Returns the condition that a recall of a file of the request `r` has begun, perhaps before the request was created.
  * @param which a condition on the request file `h`
  */
 export function hasBegun(which = sql`true`): Sql {
@@ -43,9 +46,9 @@ export function hasBegun(which = sql`true`): Sql {
 }
 
 /**
- * Recounts live requests and updates their states and times in one statement. The requests are locked. The caller has
- * set how PostgreSQL plans the statement (db/planning.ts).
- * @param options.queuesMail also queues emails that are due
+ * Recounts live requests and updates their states and times in one statement. The caller has locked the requests, and
+ * has set how PostgreSQL plans the statement (db/planning.ts).
+ * @param options.queuesMail whether to queue due emails
  */
 export async function recountAndAdvance(
   ctx: Context,
@@ -79,7 +82,7 @@ const recountOf = (requestIds: readonly number[], now: string) => sql`
     ) r CROSS JOIN LATERAL (SELECT ${dueValues(now)}) AS d (due_state, due_first, due_last, due_end)
   ) n WHERE t.id = n.id`;
 
-/** Recounts locked requests, but leaves their states. */
+/** Recounts the files of locked requests without changing the states of the requests. */
 export async function recountRequests(tx: Transaction, requestIds: readonly number[], now: string): Promise<void> {
   await tx.query(
     sql`UPDATE request r SET files_total = c.files, files_on_disk = c.on_disk, files_failed = c.failed,
@@ -110,7 +113,7 @@ export async function advanceRequests(
 
 type Step = 'made' | 'started' | 'expired' | 'cancelled';
 
-/** Maximum number of log lines for a step of many requests. The last line then reports how many more there are. */
+/** Maximum number of log lines for a step of many requests. A last line reports the number of further requests. */
 const MAX_LINES = 100;
 
 /** Logs a step of requests after the commit. */
@@ -132,7 +135,7 @@ interface ReachedSteps {
   filesFailed: number;
 }
 
-/** Logs steps of live requests at `now`, the time of the transaction that counted them. */
+/** Logs the steps that live requests reached at `now`, the time of the transaction that counted their files. */
 async function logSteps(ctx: Context, tx: Transaction, requestIds: readonly number[], now: string): Promise<void> {
   if (!ctx.log.isLevelEnabled('info')) return;
   const rows = await tx.query<ReachedSteps>(

@@ -18,11 +18,11 @@ import type { Context } from '../context.js';
 import { advanceRequests, hasBegun, recountAndAdvance } from './progress.js';
 
 /**
- * Updates request files by the stage of their files: ON_DISK if the file is on disk; otherwise it queues a recall. A
- * file with a changed copy gets no recall until an engine has checked that copy (disks/removals.ts). Updates counts and
- * states, and queues emails. The requests are live and locked. Calling it twice is safe.
- * @param options.queuesMail false: no email can be due
- * @param options.isNew no file can have been withdrawn
+ * Sets request files to ON_DISK if their file is on disk, and otherwise queues a recall. A file with a changed copy
+ * gets no recall until an engine has checked the copy (disks/removals.ts). Updates counts and states, and queues
+ * emails. The caller has locked the requests, which are live. Calling it twice is safe.
+ * @param options.queuesMail false if no email can be due
+ * @param options.isNew true if no file can have been withdrawn
  */
 export async function settleRequests(
   ctx: Context,
@@ -31,7 +31,7 @@ export async function settleRequests(
   { queuesMail = true, isNew = false }: { queuesMail?: boolean; isNew?: boolean } = {},
 ): Promise<void> {
   if (requestIds.length === 0) return;
-  const now = ctx.now(); // once, so that all changes have the same time
+  const now = ctx.now(); // read once, so that all changes have the same time
   const which = sql`h.request_id = ANY(${requestIds}::int[])`;
   const waiting = waitingByKeys(which);
   const statements = [lockNotOnTape(waiting), satisfyByKeys(which), ...(isNew ? [] : [failWithdrawn(which)])];
@@ -41,8 +41,9 @@ export async function settleRequests(
 }
 
 /**
- * Settles some files of requests whose other files are settled and counted. The cost depends only on these files.
- * @param which a condition on the request file `h`, which selects files of these requests
+ * Settles some files of requests whose other files are settled and counted. The cost depends only on the files to
+ * settle.
+ * @param which a condition on the request files `h` to settle
  */
 export async function settleRequestFiles(
   ctx: Context,
@@ -77,9 +78,7 @@ export async function settleRequestFiles(
   await advanceRequests(ctx, tx, requestIds, now);
 }
 
-/**
- * Selects waiting request files `h` whose file `f` meets the condition, in order of files. `lock` may lock the files.
- */
+/** Selects waiting request files `h` whose file `f` meets the condition, ordered by file. `lock` may lock the files. */
 type WaitingRows = (condition: Sql, lock?: Sql) => Sql;
 
 const waitingTogether =
@@ -88,7 +87,10 @@ const waitingTogether =
     sql`request_file h JOIN tape_file f ON f.id = h.file_id
     WHERE ${which} AND h.state = 'WAITING' AND ${condition} ORDER BY f.id ${lock}`;
 
-/** Makes PostgreSQL look up each file by its key, regardless of its statistics. */
+/**
+ * Selects the same rows as `waitingTogether`, but makes PostgreSQL look up each file by its key, regardless of
+ * statistics.
+ */
 const waitingByKeys =
   (which: Sql): WaitingRows =>
   (condition, lock = empty) =>
@@ -106,18 +108,24 @@ const satisfyTogether = (which: Sql) => sql`UPDATE request_file h SET state = 'O
 const satisfyByKeys = (which: Sql) => sql`UPDATE request_file h SET state = 'ON_DISK'
   WHERE ${which} AND h.state = 'WAITING' AND coalesce((SELECT true FROM tape_file f WHERE f.id = h.file_id AND ${isServable}), false)`;
 
-/** Makes PostgreSQL look up each file by its key, regardless of its statistics: nearly all files match nothing. */
+/**
+ * Fails waiting request files of withdrawn files. Makes PostgreSQL look up each file by its key, because hardly any
+ * file is withdrawn.
+ */
 const failWithdrawn = (which: Sql) => sql`
   UPDATE request_file h SET state = 'FAILED', error_class = 'POLICY', error = (SELECT ${whyWithdrawn} FROM tape_file f WHERE f.id = h.file_id)
   WHERE ${which} AND h.state = 'WAITING' AND coalesce((SELECT true FROM tape_file f WHERE f.id = h.file_id AND ${isRecalledNoMore}), false)`;
 
-/** Queues recalls. The update locks existing ones, so that a transaction that ends one sees the new request files. */
+/**
+ * Queues recalls. The update locks existing recalls, so that a transaction that ends a recall sees the new request
+ * files.
+ */
 const queueRecalls = (waiting: WaitingRows, now: string) => sql`
   INSERT INTO recall (file_id, volume_id, position, size, created_at)
   SELECT DISTINCT ON (f.id) f.id, f.volume_id, f.position, f.size, ${now}::timestamp FROM ${waiting(sql`NOT ${isChanged}`)}
   ON CONFLICT (file_id) DO UPDATE SET created_at = recall.created_at`;
 
-/** Resets request files to WAITING. The requests are locked, and the caller settles them. */
+/** Resets request files on disk to WAITING. The caller has locked the requests, and settles them. */
 export async function waitAgain(
   tx: Transaction,
   requestIds: readonly number[],
@@ -130,33 +138,37 @@ export async function waitAgain(
 }
 
 /**
- * Looks up request files file by file. Without statistics, PostgreSQL would read a whole new request for each batch.
+ * Looks up the request files of each file separately. Without statistics, PostgreSQL would read a whole new request for
+ * each batch.
  */
 const eachRequestFile = sql`CROSS JOIN LATERAL (SELECT h.request_id, h.state FROM request_file h WHERE h.file_id = o.file_id AND NOT h.is_ended OFFSET 0) h`;
 
-/** Returns a condition: the request `r` is live and contains one of the files. */
+/** Returns the condition that the request `r` is live and contains one of the files. */
 function containsOneOf(fileIds: readonly bigint[]): Sql {
   return sql`${isLive} AND r.id = ANY(ARRAY(
     SELECT DISTINCT h.request_id FROM unnest(${fileIds}::bigint[]) AS o (file_id) ${eachRequestFile} WHERE h.state <> 'RELEASED'))`;
 }
 
-/** Locks the live requests that contain any of the files. @returns their ids */
+/** Locks the live requests that contain any of the files. @returns the ids of the requests */
 export async function lockRequestsOf(tx: Transaction, fileIds: readonly bigint[]): Promise<number[]> {
   return await lockRequests(tx, containsOneOf(fileIds));
 }
 
-/** Locks the live requests that contain any of the files and for which no recall has begun. @returns their ids */
+/**
+ * Locks the live requests that contain any of the files and for which no recall has begun. @returns the ids of the
+ * requests
+ */
 export async function lockUnstartedOf(tx: Transaction, fileIds: readonly bigint[]): Promise<number[]> {
   return await lockRequests(tx, sql`r.tapestore_request_start IS NULL AND ${containsOneOf(fileIds)}`);
 }
 
 /**
- * Locks files, their recalls, and all live requests that contain any of the files. Until the commit, no request with a
- * waiting file among them is added or ends. A new request queues a recall, which is locked, or it locks the file
- * because the file is not ONTAPE.
+ * Locks files, their recalls, and all live requests that contain any of the files. Until the commit, no request that
+ * waits for one of the files is added or ends. A new request waits for the lock of the recall, or for the lock of a
+ * file that is not ONTAPE.
  *
- * Locks requests that were created between the locks without waiting, because their holders may wait for the files. If
- * a lock is not free, the transaction runs again.
+ * Requests that were created between the locks are locked without waiting, because their transactions may wait for the
+ * files. If such a lock is not free, the transaction runs again.
  * @returns the ids of the requests
  */
 export async function lockRequestsAndFiles(tx: Transaction, fileIds: readonly bigint[]): Promise<number[]> {
@@ -177,15 +189,15 @@ export interface RequestFileOutcome {
   error?: string | undefined;
 }
 
-/** Marks the waiting and failed request files of the files as ON_DISK. See markRequestFiles. */
+/** Sets the waiting and failed request files of the files to ON_DISK, as `markRequestFiles` does. */
 export async function markOnDisk(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   const arrived = fileIds.map((fileId) => ({ fileId }));
   await markRequestFiles(ctx, tx, arrived);
 }
 
 /**
- * Records in live requests how the recalls of files ended. Files and requests are locked (lockRequestsAndFiles). A
- * failed request file becomes ON_DISK if another request's recall restores its file.
+ * Records the results of recalls in live requests. The caller has locked the files and requests
+ * (`lockRequestsAndFiles`). A failed request file becomes ON_DISK if another request's recall restores the file.
  */
 export async function markRequestFiles(
   ctx: Context,

@@ -33,7 +33,10 @@ export function isEnded(state: RequestState): boolean {
   return state === 'EXPIRED' || state === 'CANCELLED';
 }
 
-/** Locks a request that the caller changes. @throws NotFoundError, also if the caller may not see it; ForbiddenError */
+/**
+ * Locks a request that the caller changes. @throws NotFoundError, also if the caller may not see the request;
+ * ForbiddenError
+ */
 export async function lockOwnRequest(
   ctx: Context,
   tx: Transaction,
@@ -41,7 +44,7 @@ export async function lockOwnRequest(
   id: number,
 ): Promise<LockedRequest> {
   const [request] = await tx.query<LockedRequest>(
-    // a caller must not wait for a request that it may not see
+    // a caller must not wait for the lock of a request that the caller may not see
     sql`SELECT ${columnsOf(requestFields, 'r')}, q."user"
         FROM request r JOIN quota q ON q.id = r.quota_id WHERE r.id = ${id} AND ${isVisibleQuota(ctx)} ${locking.request}`,
   );
@@ -70,7 +73,7 @@ interface RequestWithQuota extends Request {
 
 const { RequestScalarFieldEnum: requestFields, QuotaScalarFieldEnum: quotaFields } = Prisma;
 
-/** Returns the columns of a `RequestWithQuota`. @param alias the request in the statement, where the quota is `q` */
+/** Returns the columns of a `RequestWithQuota`. @param alias alias of the request in the statement; the quota is `q` */
 function withQuotaColumns(alias: 'r' | 'c'): Sql {
   return sql`${columnsOf(requestFields, alias)}, ${columnsOf(quotaFields, 'q', 'quota.')}`;
 }
@@ -84,7 +87,7 @@ function toRequest(row: object): RequestWithQuota {
   return { ...takeRequest(row), quota: takeQuota(row) };
 }
 
-/** Returns a request by its id, even an ended one. @throws NotFoundError */
+/** Returns a request by its id, even if the request has ended. @throws NotFoundError */
 export async function getRequest(ctx: Context, id: number): Promise<RequestWithQuota> {
   allow(ctx, 'getRequest');
   const [row] = await ctx.db.rows<object>(
@@ -121,7 +124,10 @@ const restColumns = sql`r.id, q."user" AS quota, r.request_date AS "requestDate"
 
 const LIVE_STATES: readonly RequestState[] = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL'];
 
-/** Lists requests, oldest first: their count, a page of them, or a stream of all from one snapshot. */
+/**
+ * Lists requests, oldest first: returns functions for their count, for a page, and for a stream of all requests from
+ * one snapshot.
+ */
 export function listRequests(ctx: Context, input: ListRequestsInput, reader?: AbortSignal) {
   allow(ctx, 'listRequests');
   const rows = sql`request r JOIN quota q ON q.id = r.quota_id WHERE ${filterOf(ctx, input)}`;
@@ -146,7 +152,7 @@ const ofQuota = {
   join: sql`JOIN quota q ON q.id = p.id`,
 } as const;
 
-/** Reads a page of requests of each quota, including ended ones. */
+/** Returns a page of requests for each quota, including ended requests. */
 export async function readRequestsOf(
   ctx: Context,
   quotaIds: readonly number[],
@@ -169,8 +175,9 @@ function filterOf(ctx: Context, input: ListRequestsInput): Sql {
 }
 
 /**
- * Streams the paths of a request in the order in which they joined: its files, including those at its end, and
- * unresolved paths. Omits released files. `getRequestWithPaths` reads paths that fit a page.
+ * Streams the paths of a request's files and its unresolved paths, in the order in which they joined the request. An
+ * ended request has the files that it had at its end. Released files are omitted. `getRequestWithPaths` returns paths
+ * that fit a page.
  */
 export async function streamRequestPaths<T>(
   ctx: Context,
@@ -186,11 +193,11 @@ export async function streamRequestPaths<T>(
 }
 
 interface RequestWithPaths extends RequestRow, Pick<Request, 'pattern' | 'notifyOnFirstFile' | 'notifyOnLastFile'> {
-  /** Paths in the order in which they joined, as comma-separated JSON strings; null if they exceed a page. */
+  /** Paths in the order in which they joined, as comma-separated JSON strings; null if the paths exceed a page. */
   paths: string | null;
 }
 
-/** Returns a request by its id, even an ended one. @throws NotFoundError */
+/** Returns a request with its paths, even if the request has ended. @throws NotFoundError */
 export async function getRequestWithPaths(ctx: Context, id: number): Promise<RequestWithPaths> {
   allow(ctx, 'getRequest');
   const [request] = await ctx.db.rows<RequestWithPaths>(prepared(byId(ctx, id)));
@@ -201,7 +208,10 @@ export async function getRequestWithPaths(ctx: Context, id: number): Promise<Req
 const MOST = raw(String(PAGE));
 const ONE_MORE = raw(String(PAGE + 1));
 
-/** Reads at most one more request file and one more unresolved path than a page, regardless of the request's counts. */
+/**
+ * Reads at most one row more than a page of request files, and likewise of unresolved paths, regardless of the
+ * request's counts.
+ */
 const byId = (ctx: Context, id: number) => sql`
   SELECT ${restColumns}, r.pattern, r.notify_on_first_file AS "notifyOnFirstFile",
     r.notify_on_last_file AS "notifyOnLastFile", p.paths
@@ -235,8 +245,8 @@ interface RequestFileWithFile extends RequestFile {
 }
 
 /**
- * Reads a page of files of each request. Makes PostgreSQL look up each file by its id, regardless of its estimates.
- * @param how.isCommon whether `commonFileFields` of the files are enough
+ * Returns a page of files for each request. Makes PostgreSQL look up each file by its id, regardless of estimates.
+ * @param how.isCommon whether the fields in `commonFileFields` are enough
  */
 export async function readRequestFiles(
   ctx: Context,
@@ -256,7 +266,7 @@ export async function readRequestFiles(
 
 const unresolvedColumns = columnsOf(Prisma.UnresolvedPathScalarFieldEnum, 'c');
 
-/** Reads a page of unresolved paths of each request. */
+/** Returns a page of unresolved paths for each request. */
 export async function readUnresolved(
   ctx: Context,
   requestIds: readonly number[],
@@ -269,13 +279,13 @@ export async function readUnresolved(
 
 interface UnresolvedCounts {
   unknown: number;
-  /** Files without room in the quota. */
+  /** Files for which the quota has no room. */
   refused: number;
   /** Files beyond the request's own limits. */
   overLimit: number;
 }
 
-/** Counts the unresolved paths of requests, by request id. Omits requests without any. */
+/** Counts the unresolved paths of requests, by request id. Requests without unresolved paths are omitted. */
 export async function countUnresolved(
   ctx: Context,
   requestIds: readonly number[],
@@ -289,7 +299,7 @@ export async function countUnresolved(
   return new Map(rows.map(({ id, ...counts }) => [id, counts]));
 }
 
-/** Counts the released files of requests, by request id. Omits requests without any. */
+/** Counts the released files of requests, by request id. Requests without released files are omitted. */
 export async function countReleased(ctx: Context, requestIds: readonly number[]): Promise<Map<number, number>> {
   const rows = await ctx.db.rows<{ id: number; released: number }>(
     sql`SELECT request_id AS id, count(*)::int AS released FROM request_file
@@ -298,7 +308,7 @@ export async function countReleased(ctx: Context, requestIds: readonly number[])
   return new Map(rows.map(({ id, released }) => [id, released]));
 }
 
-/** Counts the files at their primary path, by request id. Omits requests without any. */
+/** Counts the files at their primary path, by request id. Requests without such files are omitted. */
 export async function countAtPrimaryPlace(ctx: Context, requestIds: readonly number[]): Promise<Map<number, number>> {
   const rows = await ctx.db.rows<{ id: number; files: number }>(
     sql`SELECT h.request_id AS id, count(*)::int AS files FROM request_file h JOIN tape_file f ON f.id = h.file_id
@@ -308,8 +318,8 @@ export async function countAtPrimaryPlace(ctx: Context, requestIds: readonly num
 }
 
 /**
- * Returns the mount points of the restore disks with files of requests, by request id. Omits requests without any, and
- * requests with a file that is not at its logical path.
+ * Returns the mount points of the restore disks that contain files of a request, by request id. Omits requests without
+ * restored files, and requests with a file that is not at its logical path.
  */
 export async function readMountpoints(ctx: Context, requestIds: readonly number[]): Promise<Map<number, string[]>> {
   const rows = await ctx.db.rows<{ id: number; mountpoints: string[] }>(
@@ -322,7 +332,7 @@ export async function readMountpoints(ctx: Context, requestIds: readonly number[
   return new Map(rows.map(({ id, mountpoints }) => [id, mountpoints]));
 }
 
-/** Counts the requests of quotas, including ended ones, by quota id. */
+/** Counts the requests of quotas, including ended requests, by quota id. */
 export async function countRequestsOf(ctx: Context, quotaIds: readonly number[]): Promise<Map<number, number>> {
   const rows = await ctx.db.rows<{ id: number; count: number }>(
     sql`SELECT quota_id AS id, count(*)::int FROM request WHERE quota_id = ANY(${quotaIds}::int[]) GROUP BY quota_id`,

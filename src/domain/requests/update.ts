@@ -1,4 +1,4 @@
-/** Changes requests, revives ended ones, retries failed files, and sets priorities. */
+/** Changes and revives requests, retries failed files, and sets priorities. */
 
 import { InvalidInputError, NotFoundError } from '../../core/errors.js';
 import { isBefore } from '../../core/time.js';
@@ -33,20 +33,20 @@ import { checkVisible, isEnded, type LockedRequest, lockOwnRequest } from './row
 /** New values of a request. Null removes a limit. */
 interface UpdateRequestInput extends LimitsInput {
   id: number;
-  /** If given, it must be the request's own. */
+  /** User of the request's quota. Another user's quota is rejected. */
   quota?: string | null | undefined;
   retention?: string | null | undefined;
   label?: string | null | undefined;
-  /** Null removes the address; '' means the quota's own. */
+  /** Address for the first-file email. Null removes the address; '' means the quota's own address. */
   notifyOnFirstFile?: string | null | undefined;
   notifyOnLastFile?: string | null | undefined;
 }
 
 /**
  * Changes the given fields of a request. A retention in the past ends the request. A retention in the future revives an
- * ended one, and charges its files again. If a limit is raised, excluded files join at once. A limit below the files of
- * a live request does not remove files.
- * @param how.isGranted another system granted the request, so its quota cannot reject the revival
+ * ended request and charges its files again. If a limit is raised, excluded files join at once. A lower limit never
+ * removes files from a live request.
+ * @param how.isGranted whether another system has granted the request, so that its quota cannot reject the revival
  * @returns the id of the request
  * @throws NotFoundError, UnknownUserError, WrongQuotaError, InvalidInputError, QuotaExceededError, LimitReachedError
  */
@@ -60,9 +60,9 @@ export async function updateRequest(
     const given = checkUpdate(input);
     await checkVisible(ctx, id);
     await endOverdue(ctx, sql`r.quota_id = (SELECT o.quota_id FROM request o WHERE o.id = ${id}) AND r.id <> ${id}`);
-    // only such updates add files; the others need not wait for an import
+    // only updates that may add files wait for an import
     const joins = given.hasLimits || (given.retention !== undefined && (await isEndedOrOverdue(ctx, id)));
-    // tryUpdate checks again, since the request may end after this check
+    // tryUpdate checks again, because the request may end after this check
     if (!joins && (await withSlot(ctx, 'rows', () => tryUpdate(ctx, input, { given, joins, auditEntry, isGranted }))))
       return;
     await withSlot(ctx, 'catalogue', () => tryUpdate(ctx, input, { given, joins: true, auditEntry, isGranted }));
@@ -70,7 +70,7 @@ export async function updateRequest(
   return id;
 }
 
-/** Whether the request has ended, or is overdue. Takes no lock. */
+/** Returns whether the request has ended or is overdue. Takes no lock. */
 async function isEndedOrOverdue(ctx: Context, id: number): Promise<boolean> {
   const { rowCount } = await ctx.db.pool.query(
     sql`SELECT FROM request r WHERE r.id = ${id} AND (NOT (${isLive}) OR r.retention <= ${ctx.now()})`,
@@ -80,8 +80,9 @@ async function isEndedOrOverdue(ctx: Context, id: number): Promise<boolean> {
 
 /**
  * Updates a request in one transaction.
- * @param how.joins files may join, so the transaction takes the catalogue lock, which precedes all others
- * @returns false if it needs that lock; then it changes nothing
+ * @param how.joins whether files may join; then the transaction takes the catalogue lock, which precedes all other
+ * locks
+ * @returns false if the update needs the catalogue lock and `joins` is false; then nothing changes
  */
 async function tryUpdate(
   ctx: Context,
@@ -93,7 +94,7 @@ async function tryUpdate(
   return await transaction(ctx.db.pool, 'updateRequest', async (tx) => {
     if (joins) await lockCatalogue(tx, 'shared');
     const request = await lockOwnRequest(ctx, tx, 'updateRequest', input.id);
-    // so that the quota is not removed while the request is live
+    // prevent the removal of the quota while the request is live
     if (given.retention !== undefined) await lockQuotas(tx, sql`q.id = ${request.quotaId}`, 'quotaKept');
     const quota = await findQuotaOf(ctx, tx, request, given.user);
     const changed = changesOf(ctx, { request, quota }, input, given);
@@ -116,10 +117,12 @@ async function tryUpdate(
 }
 
 /**
- * Returns the assignments that set the path rules of a request. A caller that revives it or raises its limits puts it
- * under the caller's own rules; a caller without rules keeps the earlier ones. A mere extension keeps the rules of the
- * maker, or applies the caller's if it had none. It also updates the groups if the maker extends it, authenticated in a
- * way that reports groups.
+ * Returns the assignments that set the path rules of a request. A caller that revives the request or changes its limits
+ * puts the request under the caller's own rules. A caller without rules keeps the earlier rules.
+ *
+ * A caller that only changes the retention keeps the rules of the request's maker. There are two exceptions. If the
+ * request has no rules, the caller's rules apply. If the caller is the maker, authenticated in a way that reports
+ * groups, the groups are updated.
  */
 function followRules(ctx: Context, given: ReturnType<typeof checkUpdate>, isRevived: boolean): Sql {
   const { ruledBy, ruledGroups } = rulesFor(ctx);
@@ -153,7 +156,7 @@ async function followLimits(ctx: Context, tx: Transaction, id: number, hasLimits
   if (!hasGrown) await advanceRequests(ctx, tx, [id]); // an email to a new address may be due
 }
 
-/** Checks everything that needs no database. @throws InvalidInputError */
+/** Checks all parts of an update that need no database. @throws InvalidInputError */
 function checkUpdate(input: UpdateRequestInput) {
   return {
     retention: input.retention ? checkTime('retention', input.retention) : undefined,
@@ -165,14 +168,17 @@ function checkUpdate(input: UpdateRequestInput) {
   };
 }
 
-/** Charges earlier files again, all or none. Unresolved and new files join if they fit; released ones never do. */
+/**
+ * Revives a request. Charges its earlier files again, all or none. Unresolved and new files join if they fit. Released
+ * files never join again.
+ */
 async function reviveRequest(
   ctx: Context,
   tx: Transaction,
   request: LockedRequest,
   { quota, isGranted }: { quota: QuotaRow; isGranted: boolean },
 ): Promise<void> {
-  // an overdue request without an end is still charged and counted
+  // an overdue request that no job has ended is still charged and counted
   const isCounted = !isEnded(request.state);
   if (isCounted) refund(tx, [{ quotaId: quota.id, bytes: request.bytesTotal }]);
   await resetMissingPaths(tx, request.id);
@@ -198,7 +204,7 @@ async function reviveRequest(
   await settleRequests(ctx, tx, [request.id]);
 }
 
-/** Adds files, and checks the limit of unknown paths. Paths that the catalogue knows by now do not count. */
+/** Adds files, and checks the limit of unknown paths. Paths that the catalogue now knows do not count. */
 async function joinCounted(ctx: Context, tx: Transaction, request: LockedRequest, quota: QuotaRow): Promise<void> {
   const before = await countUnknownPaths(tx, request.id);
   const total = await addUnknownPaths(tx, quota, before);
@@ -214,8 +220,8 @@ interface RetryRequestInput {
 }
 
 /**
- * Retries all failed files of a live request, if any, with the full number of tries and without a new charge. Their
- * recalls for other requests do not pause any longer either.
+ * Retries all failed files of a live request, with the full number of tries and without a new charge. Pauses of their
+ * recalls end, even if other requests wait for the same files.
  * @returns the id of the request
  * @throws NotFoundError, UnknownUserError, WrongQuotaError; InvalidInputError if the request has ended
  */
@@ -268,7 +274,8 @@ async function resetCopyErrors(tx: Transaction, fileIds: readonly bigint[]): Pro
 const MAX_PRIORITY = 1000;
 
 /**
- * Sets the priority of a request, default 0. Drives recall files with a greater priority first, for any user.
+ * Sets the priority of a request. The default is 0. Drives recall files with a greater priority first, whichever user
+ * requested them.
  * @returns the id of the request
  * @throws InvalidInputError, NotFoundError
  */

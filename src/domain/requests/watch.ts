@@ -1,6 +1,6 @@
 /**
- * Watches requests and stages: the present state first, then every change, in order. A watcher that resumes after an
- * event gets the later events instead of the state.
+ * Watches requests and stages: yields the current state first, then every change, in order. A watcher that resumes
+ * after an event gets the later events instead of the current state.
  *
  * One statement reads the state, the id of the newest event, and the batches of events that do not have ids yet. So a
  * watcher misses no change, and gets no change that the state includes.
@@ -23,11 +23,11 @@ import { holdsText } from '../match.js';
 import { allow, isVisibleQuota, rightsKey } from '../policy.js';
 import { getRequest, notFound } from './rows.js';
 
-/** Sizes are bytes. */
+/** Progress of a request. Sizes are in bytes. */
 export interface RequestProgress extends Omit<ProgressEvent, 'id' | 'batchId'> {
-  /** The newest event that this state includes. A watcher resumes after it. */
+  /** Id of the newest event that this state includes. A watcher resumes after this event. */
   eventId: bigint;
-  /** Estimated end at the rate so far; null if unknown or suspended. */
+  /** End estimated from the rate so far; null if the end is unknown or a part of the request is suspended. */
   eta: string | null;
 }
 
@@ -35,7 +35,7 @@ export interface StageChange {
   eventId: bigint;
   at: string;
   path: string;
-  /** Null for the present stage. */
+  /** Previous stage; null when the current stage is reported. */
   from: Stage | null;
   to: Stage;
 }
@@ -44,7 +44,8 @@ const FINISHED: readonly RequestState[] = ['COMPLETED', 'PARTIAL', 'EXPIRED', 'C
 
 /**
  * Watches a request until it has finished.
- * @throws NotFoundError; InvalidInputError if no event `after` exists; EventsGoneError if it was deleted
+ * @throws NotFoundError; InvalidInputError if `after` is not the id of an event; EventsGoneError if the event `after`
+ * was deleted
  */
 export async function* watchRequest(
   ctx: Context,
@@ -91,12 +92,15 @@ const NO_ID_YET = 2n ** 63n - 1n;
 const isOfRequest = sql`EXISTS (
   SELECT FROM event e WHERE e.request_id = r.id AND e.id BETWEEN b.first_id AND b.last_id AND e.batch_id = b.id)`;
 
-/** Maximum number of reads for a state without unnumbered events. Other transactions may commit events meanwhile. */
+/**
+ * Maximum number of reads to get a state in which all events have ids. Other transactions may commit events between two
+ * reads.
+ */
 const MAX_READS = 5;
 
 /**
- * Reads a request, if possible when all its events have numbers.
- * @throws NotFoundError, also if the caller may not see it
+ * Reads the state of a request, if possible when all its events have ids.
+ * @throws NotFoundError, also if the caller may not see the request
  */
 function readPresent(ctx: Context, id: number): Promise<PresentProgress> {
   const rights = rightsKey(ctx.caller);
@@ -122,7 +126,10 @@ async function queryPresent(ctx: Context, id: number): Promise<PresentProgress> 
   }
 }
 
-/** Rejects an id beyond the newest event, since a watcher would get no events until then. */
+/**
+ * Checks the event id after which a watcher resumes. Rejects an id beyond the newest event, because the watcher would
+ * get no events until then.
+ */
 async function checkAfter(ctx: Context, after: bigint | null | undefined, newest: bigint): Promise<bigint | undefined> {
   if (after === null || after === undefined) return undefined;
   if (after >= 0n && after <= newest) {
@@ -132,7 +139,9 @@ async function checkAfter(ctx: Context, after: bigint | null | undefined, newest
   throw new InvalidInputError('after', `must be the id of an event, from 0 to ${newest}, not ${after}`);
 }
 
-/** Returns whether a volume, the user or a library of the request is suspended, so that its end is unknown. */
+/**
+ * Returns whether a volume, the user or a library of the request is suspended. The end of the request is then unknown.
+ */
 async function hasSuspendedPart(ctx: Context, id: number): Promise<boolean> {
   const rows = await ctx.db.rows<{ isSuspended: boolean }>(
     sql`SELECT EXISTS (SELECT FROM request r JOIN suspended_quota s ON s.quota_id = r.quota_id WHERE r.id = ${id})
@@ -148,13 +157,13 @@ async function hasSuspendedPart(ctx: Context, id: number): Promise<boolean> {
   return rows[0]?.isSuspended ?? false;
 }
 
-/** Longer estimates are meaningless, and their dates may be out of range. */
+/** Maximum estimate in seconds. Longer estimates are meaningless, and their dates may be out of range. */
 const MAX_ETA_SECONDS = 10 * 365 * 24 * 3600;
 
-/** Bytes that a drive reads in the time that it needs for each file in addition: to find, sync and record it. */
+/** Bytes that a drive reads in the additional time for each file: to find, sync and record the file. */
 const BYTES_PER_FILE = 100e6;
 
-/** Estimates the end from the rate of files and bytes since the first recall began. Pure. */
+/** Estimates the end of a request from the rate of files and bytes since the first recall began. */
 export function estimateEnd(
   progress: Pick<ProgressEvent, 'state' | 'filesTotal' | 'filesOnDisk' | 'filesFailed' | 'bytesTotal' | 'bytesOnDisk'>,
   start: string | null,
@@ -163,7 +172,7 @@ export function estimateEnd(
   const { filesTotal, filesOnDisk, filesFailed } = progress;
   if (start === null || filesOnDisk === 0 || FINISHED.includes(progress.state)) return null;
   const filesLeft = filesTotal - filesOnDisk - filesFailed;
-  // the sizes of failed files are unknown here: assume the average of the pending and failed ones
+  // the sizes of failed files are unknown here: assume the average of the pending and failed files
   const bytesLeft =
     (Number(progress.bytesTotal - progress.bytesOnDisk) * filesLeft) / Math.max(filesLeft + filesFailed, 1);
   const [done, left] = [
@@ -181,8 +190,8 @@ interface WatchStagesInput {
 }
 
 /**
- * Yields the stages of the files of a request, or of files whose path contains `match`, and then their changes. Without
- * both, yields only the changes of all files.
+ * Yields the stages of the files of a request, or of files whose path contains `match`, and then the changes of these
+ * stages. Without a request and a match, yields only the changes of all files.
  * @throws NotFoundError, InvalidInputError, EventsGoneError
  */
 export async function* watchStages(
@@ -196,7 +205,7 @@ export async function* watchStages(
   if (requestId !== undefined) await getRequest(ctx, requestId);
   const newest = await ctx.events.newestId();
   const after = await checkAfter(ctx, input.after, newest);
-  // the owner of a request may see its files
+  // the owner of a request may see all its files
   const isFiltered = requestId === undefined || ctx.caller.reads === 'all';
   const isListed = isFiltered ? await readPathFilter(ctx, 'LIST') : undefined;
   const reported = new ReportedStages();
@@ -221,7 +230,9 @@ export async function* watchStages(
   }
 }
 
-/** Recognises events that the reported stages include. A page includes the events of its files until it was read. */
+/**
+ * Recognises events that the reported stages include. A page includes all events of its files until the page was read.
+ */
 class ReportedStages {
   private readonly pages: { lastFileId: bigint; newest: bigint; unnumbered: Set<string> }[] = [];
   private readonly unnumbered = new Set<string>();
@@ -240,7 +251,9 @@ class ReportedStages {
 
 const PAGE = 1000;
 
-/** Yields present stages, and records them in `reported`. Reads pages, so that a slow reader occupies no connection. */
+/**
+ * Yields the current stages, and records them in `reported`. Reads pages, so that a slow client occupies no connection.
+ */
 async function* reportStages(
   ctx: Context,
   choice: { requestId: number | undefined; match: string | undefined; eventId: bigint },
@@ -259,7 +272,10 @@ async function* reportStages(
   }
 }
 
-/** Returns the query of the next page. Omits absent conditions, so that the planner sees which index it may use. */
+/**
+ * Returns the query of the next page. Conditions that are not given are omitted, so that PostgreSQL sees which index it
+ * may use.
+ */
 function presentStages(
   ctx: Context,
   choice: { requestId: number | undefined; match: string | undefined },

@@ -9,28 +9,31 @@ import type { NotificationKind, UnresolvedReason } from '../../../generated/pris
 
 export interface MailFacts {
   requestId: number;
-  /** URL of the request; undefined if the gateway's URL is not configured. */
+  /** URL of the request; undefined if `publicUrl` is not set. */
   link: string | undefined;
   label: string;
-  /** Empty for a request that lists files. */
+  /** Pattern of the request; empty for a request that lists files. */
   pattern: string;
   retention: string;
   filesTotal: number;
   filesOnDisk: number;
   filesFailed: number;
   filesUnknown: number;
-  /** Excluded because of a full quota, and because of the request's own limits. */
+  /** Files excluded because the quota was full, and files excluded by the request's own limits. */
   filesRefused: number;
   filesOverLimit: number;
-  /** Released early. */
+  /** Files that the user released before the request ended. */
   filesReleased: number;
   bytesOnDisk: bigint;
-  /** The first files on disk; without a mountpoint if the file is still in its original place on disk. */
+  /**
+   * The first files on disk. `mountpoint` is null for a file at its primary path, and for a file that the user may not
+   * fetch.
+   */
   copies: { path: string; mountpoint: string | null }[];
   mountpoints: string[];
-  /** The first failed files. */
+  /** The first failed files, for the list in the email. */
   failed: { path: string; error: string }[];
-  /** The first paths without a file. */
+  /** The first requested paths that have no file in the request. */
   unresolved: { path: string; reason: UnresolvedReason }[];
 }
 
@@ -40,7 +43,10 @@ const UNRESOLVED_WHY: Record<UnresolvedReason, string> = {
   LIMIT: 'beyond the limit of the request',
 };
 
-/** Returns the URL of a request: in the dashboard, or of the REST API without one. Undefined without `publicUrl`. */
+/**
+ * Returns the URL of a request in the dashboard, or in the REST API if the dashboard is disabled. Returns undefined
+ * without `publicUrl`.
+ */
 export function linkToRequest(
   { publicUrl, dashboard }: { publicUrl: string | undefined; dashboard: boolean },
   requestId: number,
@@ -58,7 +64,7 @@ export function composeMail(kind: NotificationKind, facts: MailFacts): Mail {
   return kind === 'FIRST_FILE' ? composeFirst(facts) : composeLast(facts);
 }
 
-/** Returns the text of an email whose request ended before it was sent. */
+/** Returns the text of an email that is sent after its request has ended. */
 export function composeLate({ body, createdAt }: { body: string; createdAt: string }): string {
   return text([
     `This email was written at ${formatTime(createdAt)}. The request has ended since then, and its files may no longer be on disk.`,
@@ -161,7 +167,7 @@ function nameRequest(facts: MailFacts): string {
   return `${facts.requestId} ("${name}"${pattern})`;
 }
 
-/** SMTP takes lines of at most 998 octets, and a subject without spaces is not folded. */
+/** Shortens a label for a subject. SMTP limits a line to 998 octets, and a subject without spaces cannot be folded. */
 function shortLabel({ label }: MailFacts): string {
   const characters = [...oneLine(label)];
   return characters.length > MAX_LABEL ? `${characters.slice(0, MAX_LABEL - 1).join('')}…` : characters.join('');
@@ -181,36 +187,39 @@ function addMore(lines: string[], more: number): void {
   if (more > 0) lines.push(`  … and ${more} more`);
 }
 
-/** To the second. */
+/** Formats a time to the second. */
 function formatTime(time: string): string {
   return `${time.slice(0, 19).replace('T', ' ')} UTC`;
 }
 
-/** A path may contain line breaks, and characters that change the displayed text. */
+/** Replaces line breaks in paths, and characters that would change the displayed text. */
 const oneLine = printable;
 
 function text(lines: string[]): string {
   return `${lines.join('\n')}\n`;
 }
 
-/** Times for which a mail server may stay silent: RFC 5321, 4.5.3.2 asks for 5 minutes before the greeting and 10 after a message. */
+/**
+ * Milliseconds to wait for a mail server. RFC 5321, 4.5.3.2, requires 5 minutes for the greeting and 10 minutes after a
+ * message.
+ */
 const TIMEOUTS = { connectionTimeout: 10_000, greetingTimeout: 300_000, socketTimeout: 600_000 };
 
 /**
- * A URL with a user name has a password, which is sent only over verified TLS, unless the server is on this host.
- * @param smtpUrl as in SMTP_URL
+ * Creates the transport for `SMTP_URL`. The password in the URL is sent only over verified TLS, unless the server is on
+ * this host.
  */
 export async function createMailTransport(smtpUrl: string): Promise<Transporter> {
-  const { default: nodemailer } = await import('nodemailer'); // most processes send no mail
+  const { default: nodemailer } = await import('nodemailer'); // imported here because most processes send no mail
   const url = new URL(smtpUrl);
-  const host = url.hostname.replace(/^\[(.*)\]$/, '$1'); // IPv6
+  const host = url.hostname.replace(/^\[(.*)\]$/, '$1'); // IPv6 address without its brackets
   const needsTls = url.protocol === 'smtps:' || (url.username !== '' && !isLoopback(host));
   return nodemailer.createTransport({
     host,
     port: Number(url.port) || (url.protocol === 'smtps:' ? 465 : 25),
     secure: url.protocol === 'smtps:',
     requireTLS: needsTls,
-    // without a password TLS is optional, so a self-signed certificate must not prevent it
+    // without a password TLS is optional: a self-signed certificate must not prevent delivery
     tls: { rejectUnauthorized: needsTls },
     ...(url.username && {
       auth: { user: decodeURIComponent(url.username), pass: decodeURIComponent(url.password) },

@@ -1,7 +1,7 @@
 /**
- * The outbox: emails are stored in the transaction of their cause, and sent later (src/engine/notifications/notify.ts). So a mail
- * server that is down delays emails but loses none. A request gets one of each kind; expiry notices (`queueExpiring`),
- * one for each retention.
+ * The outbox for emails. The transaction that causes an email also stores the email; src/engine/notifications/notify.ts
+ * sends it later. So a mail server that is down delays emails but loses none. A request gets one email of each kind,
+ * and one expiry notice for each retention (`queueExpiring`).
  */
 import { randomUUID } from 'node:crypto';
 import { addSeconds } from '../../../core/time.js';
@@ -15,7 +15,7 @@ import { diskOfCopy, isAtPrimaryPlace, isLive, placeOnDisk } from '../../conditi
 import type { Context } from '../../context.js';
 import { composeMail, linkToRequest, type MailFacts } from './mail.js';
 
-/** Most paths of a kind in an email. */
+/** Maximum number of paths in each list of an email. */
 const LISTED_PATHS = 20;
 
 interface DueLetter {
@@ -23,11 +23,14 @@ interface DueLetter {
   id: number;
   kind: NotificationKind;
   recipient: string;
-  /** Of EXPIRING: the announced retention. */
+  /** The announced retention; set only for EXPIRING. */
   expiresAt?: string;
 }
 
-/** Queues due mail once. A request with all files released is not reported as done, until files join again. */
+/**
+ * Queues the due emails of requests, each once. If all files of a request are released, its last-file email is not
+ * queued until files join again.
+ */
 export async function queueMail(ctx: Context, tx: Transaction, requestIds: readonly number[]): Promise<void> {
   const due = await tx.query<DueLetter>(
     sql`SELECT r.id, d.kind, d.recipient FROM request r CROSS JOIN LATERAL (VALUES
@@ -41,11 +44,14 @@ export async function queueMail(ctx: Context, tx: Transaction, requestIds: reado
        AND NOT EXISTS (SELECT FROM notification n WHERE n.request_id = r.id AND n.kind = d.kind)
      ORDER BY r.id, d.kind`,
   );
-  if (due.length > 0) tx.send(plannedFreely()); // the figures cover all files of a request
+  if (due.length > 0) tx.send(plannedFreely()); // the email's figures cover all files of a request
   for (const letter of due) await writeEmail(ctx, tx, letter);
 }
 
-/** Deletes emails that no engine has begun to send, if their reason no longer applies to the locked requests. */
+/**
+ * Deletes emails whose reason no longer applies, unless an engine has begun to send them. The caller has locked the
+ * requests.
+ */
 export async function deleteUnsentMail(tx: Transaction, requestIds: readonly number[]): Promise<void> {
   await tx.query(
     sql`DELETE FROM notification n USING request r
@@ -54,7 +60,7 @@ export async function deleteUnsentMail(tx: Transaction, requestIds: readonly num
   );
 }
 
-/** Writes an email unless the request has one of this kind. */
+/** Writes an email, unless the request already has an email of this kind. */
 async function writeEmail(ctx: Context, tx: Transaction, { id, kind, recipient, expiresAt }: DueLetter): Promise<void> {
   const { subject, body } = composeMail(kind, { ...(await readFacts(tx, id)), link: linkToRequest(ctx.config, id) });
   const [messageId, now] = [createMessageId(ctx.config.mailFrom), ctx.now()];
@@ -96,7 +102,7 @@ async function readFacts(tx: Transaction, requestId: number): Promise<Omit<MailF
     sql`SELECT path, reason FROM unresolved_path WHERE request_id = ${requestId} ORDER BY ordinal LIMIT ${LISTED_PATHS}`,
   );
   const disks = await tx.query<{ mountpoint: string }>(
-    // none if a file is not at its logical path
+    // no mount points if any file is not at its logical path
     sql`SELECT unnest(array_agg(DISTINCT d.mountpoint ORDER BY d.mountpoint)) AS mountpoint FROM request_file h JOIN request r ON r.id = h.request_id
        JOIN tape_file f ON f.id = h.file_id JOIN restore_disk d ON d.id = ${diskOfCopy}
      WHERE h.request_id = ${requestId} AND h.state = 'ON_DISK' AND ${isAllowedIn('FETCH')} HAVING bool_and(f.disk_path IS NULL)`,
@@ -104,12 +110,12 @@ async function readFacts(tx: Transaction, requestId: number): Promise<Omit<MailF
   return { ...request, copies, failed, unresolved, mountpoints: disks.map((disk) => disk.mountpoint) };
 }
 
-/** Requests of one transaction, which keeps them locked. */
+/** Maximum number of requests that one transaction locks. */
 const BATCH = 50;
 
 /**
- * Queues an expiry notice for each retention, replacing earlier ones. Requests shorter than the notice period get none.
- * After a crash the next run continues.
+ * Queues expiry notices. A notice for a new retention replaces the request's earlier notice. A request whose lifetime
+ * is shorter than the notice period gets no notice. After a crash the next run continues.
  * @returns the number of queued notices
  */
 export async function queueExpiring(ctx: Context, stop: AbortSignal): Promise<number> {
@@ -122,17 +128,17 @@ export async function queueExpiring(ctx: Context, stop: AbortSignal): Promise<nu
     if (rows.length === 0) break;
     letters += await transaction(ctx.db.pool, 'queueExpiring', async (tx) => {
       const ids = await lockRequests(tx, sql`r.id = ANY(${rows.map(({ id }) => id)}::int[])`);
-      // checked in a second statement, which sees the writes of earlier lock holders
+      // check again: another transaction may have changed the requests before they were locked
       const due = await tx.query<DueLetter>(
         sql`SELECT r.id, 'EXPIRING' AS kind, coalesce(r.notify_on_last_file, r.notify_on_first_file) AS recipient,
               r.retention AS "expiresAt" FROM request r WHERE r.id = ANY(${ids}::int[]) AND ${isDue} ORDER BY r.id`,
       );
       if (due.length === 0) return 0;
-      // a new row instead of an update, so that the sender of the old one cannot record its result on the new one
+      // insert a new row: the sender of the old notice must not record its result on the new notice
       await tx.query(
         sql`DELETE FROM notification WHERE kind = 'EXPIRING' AND request_id = ANY(${due.map(({ id }) => id)}::int[])`,
       );
-      tx.send(plannedFreely()); // the figures cover all files of a request
+      tx.send(plannedFreely()); // the email's figures cover all files of a request
       for (const letter of due) await writeEmail(ctx, tx, letter);
       return due.length;
     });
@@ -140,7 +146,7 @@ export async function queueExpiring(ctx: Context, stop: AbortSignal): Promise<nu
   return letters;
 }
 
-/** The request `r` ends within the notice period, and its recipient has no notice yet. */
+/** The condition that the request `r` expires within the notice period and has no notice for its retention. */
 function isExpiring(ctx: Context): Sql {
   const now = ctx.now();
   const seconds = ctx.config.expiryNoticeHours * 3600;

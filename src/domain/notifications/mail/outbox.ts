@@ -1,7 +1,8 @@
 /**
- * The sending side of the outbox. Each user and the whole site have a rate: emails claimed in the last minute count,
- * and emails over the rate wait in order. The user whose last email is the oldest is first, so that many emails of
- * one user delay no other user. The times of the claims are stored, so rates apply across engines and restarts.
+ * Sends emails from the outbox at limited rates: a rate for each user and a rate for the whole site. A rate counts the
+ * emails that were claimed in the last minute. Further emails wait in order. The user whose last email is the oldest is
+ * first, so many emails of one user delay no other user. Claim times are stored, so rates apply across engines and
+ * restarts.
  */
 
 import { logFailure } from '../../../core/errors.js';
@@ -18,9 +19,9 @@ import { allow, isVisibleQuota } from '../../policy.js';
 export interface ClaimedMail
   extends Pick<Notification, 'id' | 'recipient' | 'subject' | 'body' | 'messageId' | 'attempts' | 'createdAt'>,
     Pick<Notification, 'deferredSince' | 'deferrals'> {
-  /** Its request has ended since it was written. */
+  /** Whether the request has ended since the email was written. */
   isLate: boolean;
-  /** It announces an expiry that has passed, or was postponed. */
+  /** Whether the email announces an expiry that has passed or was postponed. */
   isMoot: boolean;
 }
 
@@ -29,20 +30,23 @@ export type SendResult =
   | { state: 'REJECTED'; error: string }
   | { state: 'PENDING'; error: string; nextTryAt: string; isDeferred: boolean };
 
-/** Lifetime of a claim, which the sender renews while it waits for the mail server. */
+/** Lifetime of a claim in seconds. A sender that waits for the mail server renews its claim. */
 const CLAIM_SECONDS = 180;
 
 const RENEW_MS = 60_000;
 
-/** Limit for sending one email. A mail server may check a message for 10 minutes before it answers (RFC 5321, 4.5.3.2.6). */
+/**
+ * Limit in seconds for sending one email. A mail server may check a message for 10 minutes before it answers (RFC 5321,
+ * 4.5.3.2.6).
+ */
 export const SEND_SECONDS = 900;
 
 /**
- * Claims the next email, has it sent, and records the result. No transaction is open meanwhile. If the sender dies, the
- * email is due again when the claim expires.
- * @param options.inTurn false if nothing is delivered: takes the oldest email, without rates
+ * Claims the next email, sends it with `send`, and records the result. No transaction is open while the email is sent.
+ * If the sender dies, the email is due again when the claim expires.
+ * @param options.inTurn false without a mail server: claims the oldest email and ignores the rates
  * @param options.send must not throw, and must end within `SEND_SECONDS`
- * @returns false if no email is due, or the rates allow none
+ * @returns whether an email was claimed; false if no email is due or the rates allow none
  */
 export async function claimMail(
   ctx: Context,
@@ -75,7 +79,7 @@ export async function claimMail(
   return true;
 }
 
-/** @returns the time until which the email is claimed; the given one if another sender has claimed it */
+/** Renews a claim. @returns the time at which the claim expires; unchanged if another sender has claimed the email */
 async function renewClaim(ctx: Context, { id }: ClaimedMail, claimedUntil: string): Promise<string> {
   const until = addSeconds(ctx.now(), CLAIM_SECONDS);
   const { rowCount } = await ctx.db.pool.query(
@@ -84,7 +88,7 @@ async function renewClaim(ctx: Context, { id }: ClaimedMail, claimedUntil: strin
   return rowCount === 1 ? until : claimedUntil;
 }
 
-/** @param choice.which a condition on the email `n` */
+/** Claims the oldest due email. @param choice.which condition on the email `n` */
 async function claimOldest(
   tx: Transaction,
   { now, claimedUntil, which }: { now: string; claimedUntil: string; which: Sql },
@@ -103,7 +107,10 @@ async function claimOldest(
   return found;
 }
 
-/** Records an accepted email as sent, even if another engine holds the claim by now. Other results count only from the last claimant. */
+/**
+ * Records the result of sending an email. An accepted email is recorded as sent even if another engine has claimed it
+ * meanwhile. Other results are recorded only for the last claimant.
+ */
 async function recordMail(
   ctx: Context,
   letter: ClaimedMail,
@@ -121,10 +128,13 @@ async function recordMail(
   );
 }
 
-/** Age at which an unchanged row is written again. */
+/** Age in seconds at which the row of `mail_sender` is updated. */
 const NOTE_SECONDS = 60;
 
-/** Records that an engine with a mail server is running, so that engines without one leave the mail to it. */
+/**
+ * Records that an engine with a mail server is running. Engines without a mail server then leave the emails in the
+ * outbox.
+ */
 export async function recordSender(ctx: Context): Promise<void> {
   const now = ctx.now();
   await ctx.db.pool.query(
@@ -133,10 +143,12 @@ export async function recordSender(ctx: Context): Promise<void> {
   );
 }
 
-/** Time for which engines without a mail server leave the mail to an absent one: longer than any repair of a host. */
+/**
+ * Seconds for which engines without a mail server wait for an absent engine with one. Longer than the repair of a host.
+ */
 const SENDER_SECONDS = 7 * 24 * 3600;
 
-/** Whether an engine with a mail server is running, or was lately. */
+/** Returns whether an engine with a mail server has run in the last seven days. */
 export async function hasSender(ctx: Context): Promise<boolean> {
   const { rowCount } = await ctx.db.pool.query(
     sql`SELECT FROM mail_sender WHERE seen_at > ${addSeconds(ctx.now(), -SENDER_SECONDS)}::timestamp`,
@@ -147,10 +159,10 @@ export async function hasSender(ctx: Context): Promise<boolean> {
 const MINUTE_SECONDS = 60;
 
 /**
- * When the rate allows one more of these emails: a minute after the oldest of the last `rate` claims; null if now. A
- * concurrent claim may be slightly later than `now`. Times further in the future, as after the clock was set back, do not
- * count.
- * @param which a condition on the emails `m`
+ * Returns SQL for the time at which the rate allows another email; null means now. The time is one minute after the
+ * oldest of the last `rate` claims. Claims slightly later than `now` count, because they may be concurrent. Claims
+ * further in the future do not count, because the clock was set back.
+ * @param which condition on the counted emails `m`
  */
 function freeAt(rate: number, now: string, which: Sql): Sql {
   return sql`(SELECT m.claimed_at + interval '1 minute' FROM notification m
@@ -158,7 +170,10 @@ function freeAt(rate: number, now: string, which: Sql): Sql {
     ORDER BY m.claimed_at DESC OFFSET ${rate - 1} LIMIT 1)`;
 }
 
-/** Rows `w` of users with waiting emails and the first due time, by index lookups however many emails there are. */
+/**
+ * Selects users with waiting emails as `w`, each with the time of the first due email. Takes one index lookup per user,
+ * whatever the number of emails.
+ */
 const waitingUsers: Sql = sql`WITH RECURSIVE waiting AS (
     (SELECT n.quota_id, n.next_try_at FROM notification n WHERE n.state = 'PENDING' AND n.quota_id IS NOT NULL
      ORDER BY n.quota_id, n.next_try_at LIMIT 1)
@@ -167,12 +182,15 @@ const waitingUsers: Sql = sql`WITH RECURSIVE waiting AS (
       SELECT n.quota_id, n.next_try_at FROM notification n WHERE n.state = 'PENDING' AND n.quota_id > w.quota_id
       ORDER BY n.quota_id, n.next_try_at LIMIT 1) o)`;
 
-/** Finds the quota whose email is sent next, until the commit for this process alone; undefined if none may be sent. */
+/**
+ * Returns the quota whose next email is sent, or undefined if no email may be sent. Until the commit no other process
+ * can choose a quota.
+ */
 async function findNextQuota(ctx: Context, tx: Transaction, now: string): Promise<number | undefined> {
   const { mailRate, userMailRate } = ctx.config.limits;
   const isOfUser = sql`m.quota_id = w.quota_id`;
   await tx.query(sql`SELECT FROM mail_sender s ${locking.turns}`);
-  // a later statement sees the claims of earlier lock holders
+  // a separate statement after the lock, to see the claims of earlier lock holders
   const [next] = await tx.query<{ quotaId: number }>(
     sql`${waitingUsers} SELECT w.quota_id AS "quotaId" FROM waiting w
         WHERE w.next_try_at <= ${now} AND ${freeAt(mailRate, now, sql`true`)} IS NULL
@@ -184,10 +202,10 @@ async function findNextQuota(ctx: Context, tx: Transaction, now: string): Promis
 }
 
 /**
- * Reasons for which a user's first email waits:
- * - `ENGINE`: an engine with a mail server, which takes it at once.
- * - `RETRY`: its next try, or the end of this one.
- * - `USER_RATE`, `RATE`: the rate of the user, or of the site.
+ * Reasons why a user's first email waits:
+ * - `ENGINE`: the email is due, and waits for an engine with a mail server.
+ * - `RETRY`: the email waits for its next try, or is being sent.
+ * - `USER_RATE`, `RATE`: the rate of the user, or of the site, is used up.
  */
 export const mailWaits = ['ENGINE', 'RETRY', 'USER_RATE', 'RATE'] as const;
 export type MailWait = (typeof mailWaits)[number];
@@ -199,12 +217,12 @@ export interface WaitingMail {
   letters: number;
   since: string;
   waitsFor: MailWait;
-  /** The first of them is sent no earlier. */
+  /** Earliest time at which the user's first waiting email is sent. */
   nextAt: string;
   lastError: string | null;
 }
 
-/** Returns a row for each user with waiting emails, of quotas that the caller may see, by quota. */
+/** Returns the waiting emails of each user whose quota the caller may see, ordered by quota id. */
 export async function listWaitingMail(ctx: Context, page: KeyPage<number>): Promise<WaitingMail[]> {
   allow(ctx, 'listWaitingMail');
   const now = ctx.now();

@@ -1,6 +1,7 @@
 /**
- * Queues webhook messages about requests from the events, in order, and records the position in the same transaction.
- * So each change is reported exactly once, also after a crash, and no change of a request waits for webhooks.
+ * Queues webhook messages for the events of requests, in the order of the events. One transaction stores the messages
+ * and the position of the last processed event. So each change is reported exactly once, even after a crash. Changes of
+ * requests never wait for webhooks.
  */
 
 import { createHmac } from 'node:crypto';
@@ -15,18 +16,21 @@ import { isLive } from '../../conditions.js';
 import type { Context } from '../../context.js';
 import { linkToRequest } from '../mail/mail.js';
 
-/** A condition on webhooks `w` that receive events of the quota. */
+/** The condition that the webhook `w` receives events of the quota. */
 const receivesFrom = (quotaId: Sql): Sql => sql`(w.quota_id IS NULL OR w.quota_id = ${quotaId})`;
 
-/** A webhook may receive the event `e`. Disabled ones count: they may be enabled before the next event. */
+/**
+ * The condition that a webhook may receive the event `e`. Disabled webhooks count, because they may be enabled before
+ * the next event.
+ */
 const isWatched = sql`e.request_id IS NOT NULL AND EXISTS (SELECT FROM request r JOIN webhook w ON ${receivesFrom(sql`r.quota_id`)}
   WHERE r.id = e.request_id)`;
 
-/** Processes new events step by step in one engine. */
+/** Processes new events in steps. Only one engine does so at a time. */
 export async function queueWebhooks(ctx: Context, stop: AbortSignal): Promise<void> {
   const { rowCount } = await ctx.db.pool.query(sql`SELECT FROM webhook LIMIT 1`);
   if (rowCount === 0) return;
-  await ctx.events.newestId(); // numbers all committed events
+  await ctx.events.newestId(); // assigns ids to all committed events
   for (let isMore = true; isMore && !stop.aborted; ) {
     isMore = await transaction(ctx.db.pool, 'queueWebhooks', async (tx) => await processNext(ctx, tx));
   }
@@ -57,7 +61,7 @@ interface Request {
   seen: Seen | null;
 }
 
-/** The state that webhooks know of a request since its creation or last revival. */
+/** State of a request as last reported to webhooks since the request was created or revived. */
 interface Seen {
   state: RequestState;
   isStarted: boolean;
@@ -111,7 +115,7 @@ async function readRequests(tx: Transaction, ids: readonly number[]): Promise<Ma
   );
 }
 
-/** Returns the unreported news of an event, and records them in `request`. */
+/** Returns the webhook events that a progress event causes, and records the new state in `request.seen`. */
 function newsOf({ state, filesOnDisk }: ProgressEvent, request: Request): WebhookEvent[] {
   const { seen } = request;
   const isAnew = seen !== null && isEnd(seen.state) && !isEnd(state);
@@ -163,11 +167,13 @@ async function recordSeen(tx: Transaction, requests: ReadonlyMap<number, Request
 
 const BATCH = 200;
 
-/** Used part of a quota above which it is nearly full, and below which it no longer is. */
+/** A quota is nearly full when this share of it is used, until less than `ROOM_AGAIN` is used. */
 const NEARLY_FULL = 0.9;
 const ROOM_AGAIN = 0.8;
 
-/** Only one engine does so at a time. */
+/**
+ * Queues messages about requests that expire soon and quotas that are nearly full. Only one engine does so at a time.
+ */
 export async function queueNearEnds(ctx: Context, stop: AbortSignal): Promise<void> {
   for (const step of [reportExpiring, reportNearlyFull]) {
     for (let count = BATCH; count === BATCH && !stop.aborted; ) {
@@ -181,7 +187,7 @@ export async function queueNearEnds(ctx: Context, stop: AbortSignal): Promise<vo
 const receiversOf = (event: WebhookEvent, quotaId: Sql): Sql => sql`ARRAY(SELECT w.id FROM webhook w
   WHERE w.disabled_at IS NULL AND ${event}::"WebhookEvent" = ANY(w.events) AND ${receivesFrom(quotaId)} ORDER BY w.id)`;
 
-/** Reports requests that expire soon, except those created with a shorter lifetime than the notice. */
+/** Queues messages about requests that expire soon. Skips requests whose lifetime is shorter than the notice period. */
 async function reportExpiring(ctx: Context, tx: Transaction): Promise<number> {
   const now = ctx.now();
   const seconds = ctx.config.expiryNoticeHours * 3600;
@@ -257,7 +263,7 @@ export const eventTypes: Record<WebhookEvent, string> = {
 
 export const TEST_TYPE = 'webhook.test';
 
-/** A request in a message, at the time of the event; sizes are bytes. */
+/** A request as a message reports it, at the time of the event. Sizes are in bytes. */
 interface ReportedRequest {
   requestId: number;
   user: string;
@@ -280,10 +286,10 @@ interface ToldQuota {
 interface NewMessage {
   webhookId: number;
   type: string;
-  /** Identifies the news for this type and webhook. Equal keys get equal message ids. */
+  /** Identifies the reported change for this type and webhook. Messages with equal keys get equal ids. */
   key: string;
   at: string;
-  /** Null if the message is about no quota or request. */
+  /** The quota that the message is about; null for a test message. */
   quotaId: number | null;
   requestId: number | null;
   data: object;
@@ -301,7 +307,8 @@ const zoned = (time: string): string => `${time}Z`;
 
 /**
  * Queues messages in the transaction of their cause, and notifies senders. The id of a message is derived from the
- * webhook's secret and the news. So it is the same after a database restore, and differs between sites.
+ * webhook's secret, the type and the key. So a message has the same id after a database restore, and ids differ between
+ * sites.
  */
 export async function queueMessages(ctx: Context, tx: Transaction, messages: readonly NewMessage[]): Promise<void> {
   if (messages.length === 0) return;
@@ -312,7 +319,7 @@ export async function queueMessages(ctx: Context, tx: Transaction, messages: rea
   const secrets = new Map(webhooks.map(({ id, secret }) => [id, secret]));
   const rows = messages.flatMap(({ webhookId, type, key, at, data, ...about }) => {
     const secret = secrets.get(webhookId);
-    if (secret === undefined) return []; // it was removed meanwhile
+    if (secret === undefined) return []; // another process has removed the webhook
     const messageId = `msg_${createHmac('sha256', secret).update(`${type} ${key}`).digest('hex').slice(0, 32)}`;
     return { ...about, webhookId, type, messageId, body: formatJson({ type, timestamp: zoned(at), data }) };
   });

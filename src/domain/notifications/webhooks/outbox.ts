@@ -1,6 +1,7 @@
 /**
- * Sends messages. A webhook is claimed for one message at a time, the least recently used webhook first, so that a slow
- * one delays no other. After a failure the message and the webhook each pause for a growing time.
+ * Claims messages to send, and records the results. A webhook is claimed for one message at a time. The least recently
+ * used webhook is first, so a slow receiver delays no other webhook. After a failure the message and the webhook each
+ * pause. The pauses grow with each failure.
  */
 
 import { addSeconds, isBefore } from '../../../core/time.js';
@@ -10,30 +11,32 @@ import { type Transaction, transaction } from '../../../db/transaction.js';
 import type { Webhook, WebhookMessage } from '../../../generated/prisma/client.js';
 import type { Context } from '../../context.js';
 
-/** Lifetime of a claim. A sender must finish earlier. */
+/** Lifetime of a claim in seconds. A sender must finish before its claim expires. */
 const CLAIM_SECONDS = 90;
 
 export const WEBHOOK_SECONDS = 15;
 
-/** Pauses in seconds after failures of a message; the last one repeats. */
+/** Pauses in seconds after each failure of a message. The last pause repeats. */
 const MESSAGE_PAUSES = [5, 60, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400];
-/** A message is given up after this many tries, but not before this time. */
+/** Tries after which a message that is older than `MESSAGE_SECONDS` is given up. */
 const MESSAGE_TRIES = 10;
 const MESSAGE_SECONDS = 3 * 86_400;
 
-/** The pause of a webhook doubles with each failure, up to the last. */
+/**
+ * Pause of a webhook in seconds after the first failure. Each further failure doubles the pause, up to `LAST_PAUSE`.
+ */
 const FIRST_PAUSE = 2;
 const LAST_PAUSE = 1800;
-/** A webhook that fails for this long, and this often, is disabled. */
+/** Seconds for which a webhook must fail, at least `FAILURES` times, before it is disabled. */
 const FAILING_SECONDS = 5 * 86_400;
 const FAILURES = 10;
-/** Longest pause that a receiver may request. */
+/** Longest pause in seconds that a receiver may request with `Retry-After`. */
 const LONGEST_WAIT = 86_400;
 
 export interface ClaimedMessage
   extends Omit<WebhookMessage, 'quotaId' | 'requestId' | 'state' | 'nextTryAt' | 'sentAt' | 'lastError'>,
     Pick<Webhook, 'quotaId' | 'url' | 'failures'> {
-  /** Signing secrets, the present one first. */
+  /** Signing secrets, the current one first. */
   secrets: string[];
   claimedUntil: string;
 }
@@ -41,11 +44,14 @@ export interface ClaimedMessage
 export type WebhookResult =
   | { state: 'SENT' }
   | { state: 'FAILED'; error: string; retryAfter?: number | undefined }
-  /** The receiver wants no more messages. */
+  /** The receiver answered that it wants no more messages. */
   | { state: 'GONE'; error: string }
   | { state: 'LEFT' };
 
-/** Selects each webhook with pending messages once, by index lookups however many messages there are. */
+/**
+ * Selects the ids of webhooks with pending messages. Takes one index lookup per webhook, whatever the number of
+ * messages.
+ */
 const waitingWebhooks = sql`ARRAY(WITH RECURSIVE waiting AS (
     (SELECT m.webhook_id FROM webhook_message m WHERE m.state = 'PENDING' ORDER BY m.webhook_id LIMIT 1)
     UNION ALL
@@ -53,7 +59,10 @@ const waitingWebhooks = sql`ARRAY(WITH RECURSIVE waiting AS (
       SELECT m.webhook_id FROM webhook_message m WHERE m.state = 'PENDING' AND m.webhook_id > p.webhook_id ORDER BY m.webhook_id LIMIT 1) o)
   SELECT webhook_id FROM waiting)`;
 
-/** @param busy quotas whose webhooks are skipped @returns the next message; undefined if none is due */
+/**
+ * Claims the next due message. @param busy quotas whose webhooks are skipped @returns the message; undefined if no
+ * message is due
+ */
 export async function claimMessage(ctx: Context, busy: readonly number[] = []): Promise<ClaimedMessage | undefined> {
   const now = ctx.now();
   const claimedUntil = addSeconds(now, CLAIM_SECONDS);
@@ -72,7 +81,10 @@ export async function claimMessage(ctx: Context, busy: readonly number[] = []): 
   return rows[0];
 }
 
-/** Records an accepted message as sent, even if another engine holds the claim by now. Other results count only from the last claimant. */
+/**
+ * Records the result of sending a message. An accepted message is recorded as sent even if another engine has claimed
+ * it meanwhile. Other results are recorded only for the last claimant.
+ */
 export async function recordMessage(ctx: Context, message: ClaimedMessage, result: WebhookResult): Promise<void> {
   const now = ctx.now();
   const isMine = sql`w.id = ${message.webhookId} AND w.next_try_at = ${message.claimedUntil}`;
@@ -103,7 +115,7 @@ async function recordFailedTry(
   const { message, result, isMine } = failed;
   const now = ctx.now();
   const pause = MESSAGE_PAUSES[Math.min(message.attempts, MESSAGE_PAUSES.length - 1)] ?? 0;
-  const { isPlausible } = ctx.db.clock; // otherwise nothing is given up
+  const { isPlausible } = ctx.db.clock; // while the clock is implausible, no message is given up
   const isOver =
     isPlausible &&
     message.attempts + 1 >= MESSAGE_TRIES &&
@@ -132,7 +144,7 @@ async function recordFailedTry(
 
 const spread = (seconds: number): number => seconds * (0.8 + 0.4 * Math.random());
 
-/** Messages are deleted at this age, sent or not. */
+/** Age in days at which messages are deleted, sent or not. */
 const MESSAGE_DAYS = 30;
 const STEP = 5000;
 

@@ -1,4 +1,7 @@
-/** Creates, changes and removes webhooks: of quotas by their managers, and of all quotas by operators. */
+/**
+ * Creates, changes and removes webhooks. Managers of a quota manage its webhooks; operators manage the webhooks for all
+ * quotas.
+ */
 import { randomBytes, randomUUID } from 'node:crypto';
 import { ForbiddenError, InvalidInputError, NotFoundError, quote, UnknownUserError } from '../../../core/errors.js';
 import { addSeconds } from '../../../core/time.js';
@@ -18,21 +21,21 @@ import { allow, allowManage, isManagedQuota } from '../../policy.js';
 import { columnsOf } from '../../row-columns.js';
 import { queueMessages, TEST_TYPE } from './news.js';
 
-/** Limit for each quota, and for webhooks of all quotas. */
+/** Maximum number of webhooks of one quota, and of webhooks for all quotas. */
 const MAX_WEBHOOKS = 20;
 
-/** After this, messages are signed only with the new secret. */
+/** Seconds for which messages are also signed with the old secret. */
 const OLD_SECRET_SECONDS = 24 * 3600;
 
 interface CreateWebhookInput {
-  /** The user whose requests it reports. Default: all users. */
+  /** The user whose requests the webhook reports. Default: all users. */
   quota?: string | null | undefined;
   url: string;
   events?: readonly WebhookEvent[] | null | undefined;
   note?: string | null | undefined;
 }
 
-/** The secret cannot be shown again. */
+/** A webhook with its new secret, which cannot be read later. */
 export interface WebhookWithSecret {
   webhook: ShownWebhook;
   secret: string;
@@ -68,10 +71,10 @@ export async function createWebhook(ctx: Context, input: CreateWebhookInput): Pr
   return { webhook: await readWebhook(ctx, id), secret };
 }
 
-/** The specification allows 24 to 64 bytes. */
+/** Creates a signing secret. The Standard Webhooks specification allows 24 to 64 bytes. */
 const makeSecret = (): string => `whsec_${randomBytes(32).toString('base64')}`;
 
-/** Replaces URLs in the audit, which may name a person or contain a secret. */
+/** Replaces URLs in the audit log. A URL may name a person or contain a secret. */
 const HIDDEN = '…';
 
 function checkQuota(ctx: Context, quota: string | undefined): string | undefined {
@@ -127,8 +130,8 @@ async function checkRoomFor(tx: Transaction, quotaId: number | null, user: strin
 }
 
 /**
- * Marks the present state of live requests as reported to a new webhook. Requests that another webhook receives keep
- * their state, since they may have unprocessed events.
+ * Records the current state of live requests as reported, so that a new webhook gets only later changes. Skips requests
+ * that another webhook already receives, because they may have unprocessed events.
  */
 async function beginWatching(tx: Transaction, quotaId: number | null): Promise<void> {
   await tx.query(
@@ -147,11 +150,11 @@ async function beginWatching(tx: Transaction, quotaId: number | null): Promise<v
 
 interface SetWebhookInput extends Settings {
   id: number;
-  /** Disabled: receives nothing, and nothing is queued. Enabling it retries pending and given-up messages. */
+  /** If false, no message is queued or sent. If true, pending and given-up messages are retried. */
   isEnabled?: boolean | null | undefined;
 }
 
-/** Changes the given fields. @throws InvalidInputError, NotFoundError, ForbiddenError */
+/** Changes the given fields of a webhook. @throws InvalidInputError, NotFoundError, ForbiddenError */
 export async function setWebhook(ctx: Context, input: SetWebhookInput): Promise<ShownWebhook> {
   const { id, ...settings } = input;
   const given = { ...settings, ...(settings.url ? { url: HIDDEN } : {}) };
@@ -163,7 +166,7 @@ export async function setWebhook(ctx: Context, input: SetWebhookInput): Promise<
         sql`UPDATE webhook w SET url = coalesce(${url}::text, w.url), note = coalesce(${words}::text, w.note),
               events = coalesce(${events}::"WebhookEvent"[], w.events) WHERE w.id = ${id}`,
       );
-      // another URL is another receiver, which has rejected nothing yet
+      // another URL is another receiver: earlier failures do not count
       if (input.isEnabled === true || url !== null) await tx.query(beginAnew(ctx, id, input.isEnabled === true));
       if (input.isEnabled === false) await tx.query(switchOff(ctx, id));
       if (input.isEnabled === true) await tx.query(tryAgain(ctx, id));
@@ -187,7 +190,10 @@ const tryAgain = (ctx: Context, id: number): Sql =>
   sql`UPDATE webhook_message SET state = 'PENDING', next_try_at = ${ctx.now()}, attempts = 0
       WHERE webhook_id = ${id} AND state IN ('PENDING', 'GIVEN_UP')`;
 
-/** Signs messages with both secrets for a day, so that receivers can switch. @throws NotFoundError, ForbiddenError */
+/**
+ * Creates a new secret. For a day messages are signed with both secrets, so that receivers can switch.
+ * @throws NotFoundError, ForbiddenError
+ */
 export async function rotateWebhookSecret(ctx: Context, id: number): Promise<WebhookWithSecret> {
   const secret = makeSecret();
   await audited(ctx, { operation: 'rotateWebhookSecret', kind: 'WEBHOOK', object: id }, async (auditEntry) => {
@@ -203,7 +209,7 @@ export async function rotateWebhookSecret(ctx: Context, id: number): Promise<Web
   return { webhook: await readWebhook(ctx, id), secret };
 }
 
-/** Sends a test message, unless one is pending. @throws NotFoundError, ForbiddenError */
+/** Queues a test message, unless a test message is pending. @throws NotFoundError, ForbiddenError */
 export async function testWebhook(ctx: Context, id: number): Promise<ShownWebhook> {
   await audited(ctx, { operation: 'testWebhook', kind: 'WEBHOOK', object: id }, async (auditEntry) => {
     await transaction(ctx.db.pool, 'testWebhook', async (tx) => {
@@ -233,7 +239,7 @@ export async function removeWebhook(ctx: Context, id: number): Promise<ShownWebh
 }
 
 export interface ShownWebhook extends Omit<Webhook, 'quotaId' | 'secret' | 'oldSecret' | 'oldSecretUntil'> {
-  /** Null: it receives messages of all quotas. */
+  /** The user of the webhook's quota; null for a webhook of all quotas. */
   user: string | null;
   waiting: number;
 }
@@ -252,7 +258,7 @@ export async function listWebhooks(ctx: Context, page: KeyPage<number>): Promise
   );
 }
 
-/** @throws NotFoundError, also if the caller does not manage it */
+/** Returns a webhook. @throws NotFoundError, also if the caller does not manage the webhook */
 export async function readWebhook(ctx: Context, id: number): Promise<ShownWebhook> {
   const rows = await ctx.db.rows<ShownWebhook>(
     sql`SELECT ${columns} FROM webhook w LEFT JOIN quota q ON q.id = w.quota_id WHERE w.id = ${id} AND ${isManagedQuota(ctx)}`,
@@ -260,7 +266,7 @@ export async function readWebhook(ctx: Context, id: number): Promise<ShownWebhoo
   return found(rows[0], id);
 }
 
-/** @throws NotFoundError, also if the caller does not manage it */
+/** Locks a webhook. @throws NotFoundError, also if the caller does not manage the webhook */
 async function lockWebhook(ctx: Context, tx: Transaction, id: number): Promise<void> {
   const rows = await tx.query<{ id: number }>(
     sql`SELECT w.id FROM webhook w LEFT JOIN quota q ON q.id = w.quota_id WHERE w.id = ${id} AND ${isManagedQuota(ctx)} ${locking.webhook}`,
@@ -275,7 +281,7 @@ function found<Row>(row: Row | undefined, id: number): Row {
 
 export type ShownMessage = Omit<WebhookMessage, 'webhookId' | 'quotaId'>;
 
-/** Lists recent and pending messages of a webhook, newest first. @throws NotFoundError */
+/** Lists the messages of a webhook, newest first. @throws NotFoundError */
 export async function listWebhookMessages(
   ctx: Context,
   page: KeyPage<bigint> & { webhookId: number },
@@ -291,14 +297,21 @@ export async function listWebhookMessages(
 
 const quotaOf = (user: string): Sql => sql`(SELECT q.id FROM quota q WHERE q."user" = ${user})`;
 
-/** Removes the quota's webhooks, and messages of other webhooks about the quota. @returns the number of webhooks */
+/**
+ * Removes the webhooks of a quota, and messages of other webhooks about the quota. @returns the number of removed
+ * webhooks
+ */
 export async function removeWebhooksOf(tx: Transaction, user: string): Promise<number> {
   const rows = await tx.query(sql`DELETE FROM webhook w WHERE w.quota_id = ${quotaOf(user)} RETURNING w.id`);
   await tx.query(sql`DELETE FROM webhook_message m WHERE m.quota_id = ${quotaOf(user)}`);
   return rows.length;
 }
 
-/** Does the same, removes messages about the user's other requests, and clears the user's name. @returns the number */
+/**
+ * Removes a purged user's webhooks and all messages about the user's requests, and replaces the user's name in other
+ * webhooks.
+ * @returns the number of removed and changed webhooks
+ */
 export async function purgeWebhooks(
   tx: Transaction,
   { user, pseudonym, requests }: { user: string; pseudonym: string; requests: readonly string[] },
