@@ -1,4 +1,6 @@
-/** Attributes of a restored file. The umask has no effect, and no file gets a set-id bit. */
+/**
+ * Sets the attributes of restored files. The umask has no effect, and no file gets a set-user-id or set-group-id bit.
+ */
 import type { Stats } from 'node:fs';
 import { codeOf } from '../core/errors.js';
 import { secondsOf } from '../core/time.js';
@@ -7,7 +9,7 @@ import { type Access, FOLDER_MODE } from '../domain/catalogue/folder-modes.js';
 import type { Context } from '../domain/context.js';
 import { changeMode, changeOwner, changeTimes, statFile } from './descriptors.js';
 
-/** Attributes of a restored file; null keeps the file system's default. */
+/** Attributes of a restored file. Null keeps the default of the file system. */
 export interface WantedAttributes {
   /** Permission bits only. */
   mode: number;
@@ -16,7 +18,7 @@ export interface WantedAttributes {
   mtime: string | null;
 }
 
-/** Mode of files without a mode in the catalogue. */
+/** Mode of files whose mode is not in the catalogue. */
 const FILE_MODE = 0o644;
 
 const PERMISSIONS = 0o777;
@@ -39,8 +41,8 @@ export interface DirectoryAttributes {
 
 /**
  * Returns the attributes of a restored directory. The configuration takes precedence: users who may read files may
- * enter their directories. Only Tapegate may write in a directory of the restore area (exposure.ts), so no user gets
- * that right from the original.
+ * enter their directories. No user gets write permission, because only Tapegate may write in the restore area
+ * (exposure.ts).
  */
 export function wantedDirectory(
   { restoreMode, restoreGroup }: Context['config'],
@@ -52,18 +54,18 @@ export function wantedDirectory(
 }
 
 /**
- * Sets the attributes of an open file. Only root can set any owner; other users can set only their own groups. If the
- * group cannot be set, another group gets no rights in its place.
+ * Sets the attributes of an open file. Only root can set any owner. Other users can set only groups to which they
+ * belong. If the group cannot be set, the file's actual group gets no extra rights.
  */
 export async function setAttributes(fd: number, wanted: WantedAttributes): Promise<void> {
   const stats = await statFile(fd);
   const mode = (await setOwner(fd, wanted, stats)) ? wanted.mode : withoutGroup(wanted.mode);
-  // after the owner, because the mode applies to the new owner; a correct mode needs no call
+  // set last, because the mode depends on whether the group could be set; a correct mode needs no call
   if ((stats.mode & 0o7777) !== mode) await changeMode(fd, mode).catch(ignoreRefusal);
   if (wanted.mtime !== null) await changeTimes(fd, new Date(), toFileTime(wanted.mtime)).catch(ignoreRefusal);
 }
 
-/** @returns whether the file has the group */
+/** @returns whether the file has the wanted group */
 async function setOwner(fd: number, { uid, gid }: WantedAttributes, stats: Stats): Promise<boolean> {
   const owner = uid === null || uid === stats.uid || process.geteuid?.() !== 0 ? KEEP : uid;
   const group = gid === null || gid === stats.gid ? KEEP : gid;
@@ -75,12 +77,12 @@ async function setOwner(fd: number, { uid, gid }: WantedAttributes, stats: Stats
   return isSet || group === KEEP;
 }
 
-/** Returns the mode for a group that cannot be set: any other group gets the rights of other users. */
+/** Returns the mode of a file whose group cannot be set: the actual group gets only the rights of other users. */
 export const withoutGroup = (mode: number): number => (mode & ~0o070) | ((mode & 0o007) << 3);
 
 const KEEP = -1;
 
-/** Errors of unsupported or forbidden calls and values: the file is restored without the attribute. */
+/** Errors of unsupported or forbidden calls and values. The file is then restored without the attribute. */
 const REFUSALS = ['EPERM', 'EINVAL', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP', 'EOVERFLOW'];
 
 export function ignoreRefusal(error: unknown): undefined {
@@ -88,8 +90,9 @@ export function ignoreRefusal(error: unknown): undefined {
 }
 
 /**
- * Converts a time for utimes. Node.js truncates to microseconds, and floating point may be slightly low: half a
- * microsecond is added. Node.js replaces negative numbers by the current time, so these become a Date.
+ * Converts a time for utimes. Adds half a microsecond, because Node.js truncates to microseconds and floating-point
+ * numbers may be slightly low. Converts a negative number to a Date, because Node.js would replace the number by the
+ * current time.
  */
 function toFileTime(time: string): number | Date {
   const seconds = secondsOf(time);

@@ -1,6 +1,7 @@
 /**
- * Calls that may hang. A call that hangs in the kernel cannot be ended, and occupies one of the process's few threads:
- * the caller gives up at a time limit, and the parent ends the process (src/main/engine-process.ts).
+ * Limits the time of calls that may hang. A call that hangs in the kernel cannot be ended, and occupies one of the
+ * process's few threads. The caller gives up at a time limit, and the parent ends the process
+ * (src/main/engine-process.ts).
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { startDeadline } from '../core/deadline.js';
@@ -22,13 +23,16 @@ export class HungError extends TapeError {
     this.target = target;
   }
 
-  /** Whether this disk is at fault. Other calls may not hang themselves: they wait for the thread that the hung call blocks. */
+  /**
+   * Returns whether this disk is at fault. Another call may only appear to hang, because it waits for the thread that
+   * the hung call blocks.
+   */
   isFaultOf(mountpoint: string): boolean {
     return this.target.kind === 'disk' && this.target.mountpoint === mountpoint;
   }
 }
 
-/** Seconds. A tape may wind, or wait for a robot, for many minutes. */
+/** Time limits in seconds. A tape may wind, or wait for a robot, for many minutes. */
 interface CallLimits {
   disk: number;
   tape: number;
@@ -38,10 +42,10 @@ export function limitsOf({ config }: Context): CallLimits {
   return { disk: config.diskTimeout, tape: config.tapeTimeout };
 }
 
-/** A library with its own limit gets this much longer: its error explains more than a HungError. */
+/** Seconds added to a library's own time limit, because the library's error explains more than a HungError. */
 const OWN_MARGIN_SECONDS = 10;
 
-/** Seconds after which a call to a library counts as hung. @param own the library's own limit, if known */
+/** Returns the seconds after which a call to a library counts as hung. @param own the library's own limit, if known */
 export function tapeSeconds({ tapeTimeout }: { tapeTimeout: number }, own: number | undefined): number {
   return own === undefined ? tapeTimeout : Math.max(tapeTimeout, own + OWN_MARGIN_SECONDS);
 }
@@ -53,7 +57,7 @@ interface OpenCall {
   reject: (error: HungError) => void;
 }
 
-/** A check this late shows that the process was stalled: no call could end meanwhile. */
+/** A check that runs this late shows that the process was stalled. No call could end meanwhile. */
 const STALL_MS = 1000;
 
 const MAX_PERIOD_MS = 5000;
@@ -64,11 +68,14 @@ export class CallWatch {
   private readonly open = new Set<OpenCall>();
   private readonly periodMs: number;
   private timer: NodeJS.Timeout | undefined;
-  /** Threads of this process may be blocked by a hung call. */
+  /** Whether any call hung. A hung call may still block a thread of this process. */
   hasHung = false;
   private checkedAt = 0;
 
-  /** @param onHang called for a hung call; if several hang together, for the one that started first */
+  /**
+   * @param onHang called for a hung call. If several calls hang at the same time, called for the call that started
+   *   first
+   */
   constructor(limits: CallLimits, onHang: (error: HungError) => void = () => {}) {
     this.limits = limits;
     this.onHang = onHang;
@@ -76,10 +83,10 @@ export class CallWatch {
   }
 
   /**
-   * Follows a call to its end.
-   * @param call gets a function to report progress during a long call
-   * @param seconds time limit, if not the default for the place
-   * @throws HungError if the call hangs, even if it ends later; else the call's error
+   * Watches a call until the call ends.
+   * @param call receives a function that reports progress during a long call
+   * @param seconds time limit. Default: the limit for the target
+   * @throws HungError if the call hangs, even if the call ends later. Otherwise the call's own error
    */
   async follow<T>(
     target: CallTarget,
@@ -121,7 +128,7 @@ export class CallWatch {
     if (lateMs > STALL_MS) for (const call of this.open) call.since += lateMs;
     const hung = [...this.open].filter((call) => now - call.since >= call.seconds * 1000);
     hung.sort((a, b) => a.since - b.since);
-    // a call that waits for a blocked thread appears to hang too: the first one is at fault
+    // a call that waits for a blocked thread appears to hang too, so the call that started first is at fault
     const error = hung[0] && new HungError(hung[0].target, hung[0].seconds);
     if (!error) return;
     this.hasHung = true;
@@ -131,18 +138,20 @@ export class CallWatch {
   }
 }
 
-/** Waits for work for at most `ms`. @returns undefined if it has not ended by then; it continues */
+/** Waits for work for at most `ms`. @returns undefined if the work has not ended by then. The work continues */
 export async function waitInTime<T>(ms: number, work: Promise<T>): Promise<{ value: T } | undefined> {
   const timer = new AbortController();
-  const late = sleep(ms, undefined, { signal: timer.signal, ref: false }).catch(() => undefined); // it ended in time
+  const late = sleep(ms, undefined, { signal: timer.signal, ref: false }).catch(() => undefined);
   return await Promise.race([work.then((value) => ({ value })), late]).finally(() => timer.abort());
 }
 
-/** Calls with a time limit, at most one for each disk. Use one instance for each kind of call. */
+/**
+ * Makes calls with a time limit, at most one at a time for each disk. Use a separate instance for each kind of call.
+ */
 export class BoundedCalls {
   private readonly open = new Set<number>();
 
-  /** @returns the problem, also if the disk did not respond in time; undefined on success */
+  /** Makes a call. @returns the problem if the call failed or the disk did not respond in time; undefined on success */
   async run(
     answerMs: number,
     disk: { id: number; mountpoint: string },
@@ -164,7 +173,7 @@ export class BoundedCalls {
 
 /**
  * Makes a call with a time limit.
- * @param call gets a signal that aborts with `signal`, or at the time limit
+ * @param call receives a signal that aborts with `signal` or at the time limit
  * @throws the call's error; LibraryError at the time limit; the reason of `signal`
  */
 export async function within<T>(

@@ -1,6 +1,6 @@
 /**
- * Examines copies that were changed outside Tapegate: such a file counts as on disk only while its copy exists. A copy
- * that cannot be examined now delays no other, and is tried again by a later job.
+ * Examines copies that were changed outside Tapegate. The file of such a copy counts as on disk only while the copy
+ * exists. A copy that cannot be examined delays no other copy, and a later job tries again.
  */
 import type { Context } from '../domain/context.js';
 import { type ChangedCopy, type ExaminedCopy, readChanged, settleChanged } from '../domain/disks/removals.js';
@@ -10,7 +10,10 @@ import { FailingDisks } from './failures.js';
 import { removeEmptyDirectories } from './made-directories.js';
 import { callEach } from './removal.js';
 
-/** Checks changed copies that requests need. A file with the bytes on tape satisfies them; otherwise it is recalled. */
+/**
+ * Checks changed copies that requests need. A copy with the bytes on tape satisfies the requests. Otherwise the file is
+ * recalled.
+ */
 export async function checkChangedCopies(
   ctx: Context,
   stop: AbortSignal,
@@ -29,8 +32,9 @@ export async function checkChangedCopies(
 type State = 'standing' | 'changed' | 'gone';
 
 /**
- * Examines a copy. If it is gone, removes its empty directories, because no later job would. A file that stands for the
- * copy may be changed at any time: if its times are others, its bytes are compared. Adler-32 cannot prove them equal.
+ * Examines a changed copy. If the copy no longer exists, removes its empty directories, because no later job would. A
+ * file that Tapegate did not write may be changed at any time, so its bytes are compared if its times differ. Equal
+ * Adler-32 checksums do not prove that the bytes are equal.
  */
 async function examineChangedCopy(ctx: Context, copy: ExaminedCopy, tick: () => void): Promise<State> {
   const stats = await findStats(copy);
@@ -47,7 +51,8 @@ async function examineChangedCopy(ctx: Context, copy: ExaminedCopy, tick: () => 
 }
 
 /**
- * Whether a regular file is in the copy's place. @throws TapeError TRANSIENT if the disk, and so the copy, is absent
+ * Returns whether a regular file is at the copy's path.
+ * @throws TapeError TRANSIENT if the disk is unavailable
  */
 export async function isInPlace(copy: ChangedCopy): Promise<boolean> {
   return (await findStats(copy))?.isFile() ?? false;

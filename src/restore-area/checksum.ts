@@ -1,4 +1,6 @@
-/** Reads files and tape copies with checksums in the catalogue's format: `sha256:…`, `adler32:…` or `md5:…`. */
+/**
+ * Reads files and tape copies, and computes checksums in the catalogue's format: `sha256:…`, `adler32:…` or `md5:…`.
+ */
 import { constants } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import { giveBack } from '../core/blocks.js';
@@ -8,13 +10,13 @@ import type { FileOnVolume, MountedVolume } from '../tape/drive-library.js';
 
 interface Checksum {
   update(chunk: Uint8Array): void;
-  /** Returns the checksum with its algorithm. May be called once. */
+  /** Returns the checksum, prefixed with its algorithm. May be called only once. */
   digest(): string;
 }
 
 const algorithms = ['sha256', 'adler32', 'md5'] as const;
 
-/** Starts a checksum with the algorithm of `expected`; SHA-256 if null. */
+/** Starts a checksum with the algorithm of `expected`, or with SHA-256 if `expected` is null. */
 export async function startChecksum(expected: string | null): Promise<Checksum> {
   const name = expected?.split(':')[0] ?? 'sha256';
   const algorithm = algorithms.find((each) => each === name);
@@ -25,13 +27,13 @@ export async function startChecksum(expected: string | null): Promise<Checksum> 
 
 /** Checksums of the same bytes. */
 export interface Sums {
-  /** With its algorithm. */
+  /** The checksum, prefixed with its algorithm. */
   checksum: string;
-  /** 8 hex digits; null if it was not wanted, or if the checksum is an Adler-32. */
+  /** Adler-32 as 8 hex digits. Null if not requested, or if `checksum` is an Adler-32. */
   adler32: string | null;
 }
 
-/** Starts a checksum as `startChecksum` does, and an Adler-32 of the same bytes if it is wanted. */
+/** Starts a checksum as `startChecksum` does and, if requested, an Adler-32 of the same bytes. */
 export async function startSums(
   expected: string | null,
   { wantsAdler32 }: { wantsAdler32: boolean },
@@ -49,8 +51,8 @@ export async function startSums(
 
 /**
  * Returns the checksum of a regular file, with the algorithm of `like`.
- * @param tick called with each chunk, to report progress
- * @throws TapeError POLICY for any other type, including links
+ * @param tick called for each chunk to report progress
+ * @throws TapeError POLICY if the file is not a regular file; a link is not followed
  */
 export async function checksumOf(file: string, like: string, tick: () => void = () => {}): Promise<string> {
   const checksum = await startChecksum(like);
@@ -69,10 +71,10 @@ export async function checksumOf(file: string, like: string, tick: () => void = 
 const CHUNK_BYTES = 1024 * 1024;
 
 /**
- * Opens a file, then checks its type, which may change before the open. Nonblocking, because opening a pipe would wait
- * for a writer, and block one of the few threads for file calls.
- * @param name shown in errors, if the path is relative to a descriptor
- * @throws TapeError POLICY unless it is a regular file; a link is not
+ * Opens a file, then checks its type, because the type may change before the open. Opens without blocking, because
+ * opening a pipe would otherwise wait for a writer and block one of the few threads for file calls.
+ * @param name shown in errors if `file` is relative to a descriptor
+ * @throws TapeError POLICY unless the file is a regular file. A link is not a regular file
  */
 export async function openPlain(file: string, name = file): Promise<FileHandle> {
   const flags = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
@@ -89,7 +91,7 @@ export async function openPlain(file: string, name = file): Promise<FileHandle> 
   }
 }
 
-/** A link; a socket, or a missing device. */
+/** Errors of opening a link (ELOOP), and a socket or missing device (ENXIO). */
 const NOT_PLAIN = ['ELOOP', 'ENXIO'];
 
 function notPlain(file: string): TapeError {
@@ -105,11 +107,11 @@ export async function* readChunks(handle: FileHandle): AsyncGenerator<Uint8Array
 }
 
 interface ExpectedCopy extends FileOnVolume {
-  /** Null if unknown: then any checksum is accepted. */
+  /** Null if unknown. Then any checksum is accepted. */
   checksum: string | null;
 }
 
-/** Difference of a tape copy; `found` of a size may be `more`. */
+/** The difference between a tape copy and the catalogue. If `kind` is `size`, `found` may be `more`. */
 export interface Mismatch {
   kind: 'size' | 'checksum';
   found: string;
@@ -118,11 +120,11 @@ export interface Mismatch {
 
 /**
  * Reads one file of a mounted volume.
- * @param how.sink receives the chunks and owns them. It may wait, which delays the read, and never gets more bytes than
- *   expected. Without a sink, a copy that is too long is read completely, to report its size
- * @param how.describe returns the error text for a mismatch; users see it
- * @returns the checksum, with the expected algorithm, and the Adler-32 if it is wanted
- * @throws TapeError MEDIA on a mismatch; errors of library and sink; the signal's reason
+ * @param how.sink receives the chunks and owns them. A sink that waits delays the read. Never receives more bytes than
+ *   expected. Without a sink, a copy that is too long is read to its end, to report its size
+ * @param how.describe returns the error text for a mismatch, which users see
+ * @returns the checksum with the expected algorithm, and the Adler-32 if requested
+ * @throws TapeError MEDIA if size or checksum differ; errors of library and sink; the signal's reason
  */
 export async function readChecked(
   volume: MountedVolume,
@@ -141,7 +143,7 @@ export async function readChecked(
     signal.throwIfAborted();
     bytes += BigInt(chunk.length);
     if (sink && bytes > expected.size) break;
-    sums.update(chunk); // while the sink writes the previous chunks
+    sums.update(chunk); // computed while the sink writes the previous chunks
     if (sink) await sink(chunk);
     else giveBack(chunk);
   }

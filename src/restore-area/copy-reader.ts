@@ -1,9 +1,9 @@
 /**
- * Reads copies for clients without access to the disk. A copy is opened only if it is the recorded one, never through a
- * link or a replacement, and then read through its descriptor.
+ * Reads copies for clients without access to the disk. A file is opened only if it is the recorded copy, never through
+ * a symbolic link. The copy is then read through its file descriptor.
  *
- * A call that hangs in the kernel occupies one of the process's few threads forever. So the number of concurrent calls
- * is limited, and hangs are reported; the other threads remain for work that needs no disk.
+ * A call that hangs in the kernel occupies one of the process's few threads forever. Therefore the number of concurrent
+ * calls is limited and hangs are reported. Other threads stay free for work that needs no disk.
  */
 import type { BigIntStats } from 'node:fs';
 import { type FileHandle, open, stat } from 'node:fs/promises';
@@ -17,36 +17,42 @@ import { AbsentError } from './marker.js';
 import { type Directory, withCopy } from './restore-area.js';
 
 /**
- * Why a copy cannot be read:
+ * Reason why a copy cannot be read:
  * - `absent`: its disk is not on this host;
- * - `gone`: no file is in its place;
- * - `changed`: another file is in its place;
- * - `private`: some users on this host may not read it;
- * - `busy`: the disk does not respond, or there are too many readers.
+ * - `gone`: its path contains no file;
+ * - `changed`: its path contains another file;
+ * - `private`: some users on this host may not read the copy;
+ * - `busy`: the disk does not respond, or too many clients read.
  */
 export type Closed = 'absent' | 'gone' | 'changed' | 'private' | 'busy';
 
 export interface ClosedCopy {
   closed: Closed;
-  /** For operators: contains paths on this host. */
+  /** Message for operators. Contains paths on this host. */
   message: string;
 }
 
-/** The caller must close it. */
+/** An open copy. The caller must close it. */
 export interface OpenCopy {
-  /** Modification time of the contents, as of the original. */
+  /** Modification time of the contents, taken from the original file. */
   mtimeNs: bigint;
-  /** Fills the buffer from `position`. @returns bytes read, fewer at the end @throws TapeError if the disk hangs */
+  /**
+   * Fills the buffer from `position`. @returns the number of bytes read, fewer at the end of the file @throws TapeError
+   * if the disk hangs
+   */
   read(buffer: Uint8Array, position: number): Promise<number>;
-  /** Whether the copy is unchanged since `open`. */
+  /** Returns whether the copy is unchanged since `open`. */
   isUnchanged(): Promise<boolean>;
-  /** Does not wait: if the disk hangs, closes once it responds. */
+  /** Closes the copy without waiting. If the disk hangs, the copy is closed when the disk responds. */
   close(): void;
 }
 
-/** A larger copy whose ctime has changed is compared in the background, and its readers get `busy`. */
+/**
+ * If the ctime of a copy has changed, its bytes are compared. A copy larger than this is compared in the background,
+ * and its readers get `busy`.
+ */
 const MAX_COMPARED_BYTES = 1024n ** 3n;
-/** Limit of cached results, for compared copies and for directories. */
+/** Maximum number of cached results of comparisons, and of directory checks. */
 const MAX_CACHED = 10_000;
 const DIRECTORY_MS = 5000;
 
@@ -61,14 +67,13 @@ interface OpenedFile {
 interface ReaderOptions {
   calls: number;
   seconds: number;
-  /** Bytes. */
   mostCompared?: bigint;
   isStopping?: () => boolean;
 }
 
 export class CopyReader {
   private readonly watch: CallWatch;
-  /** A call occupies its slot until it really ends, even if its caller gave up. */
+  /** Limits concurrent calls. A call occupies its slot until the call ends, even if the caller gave up. */
   private readonly slots: Limiter;
   private readonly waitMs: number;
   private readonly mostCompared: number | bigint;
@@ -77,7 +82,7 @@ export class CopyReader {
   private isComparing = false;
   private readonly directories = new Map<string, { isOpen: boolean; at: number }>();
 
-  /** @param seconds after which a call counts as hung @param isStopping whether the process is stopping */
+  /** @param seconds time after which a call counts as hung @param isStopping returns whether the process is stopping */
   constructor({ calls, seconds, mostCompared = MAX_COMPARED_BYTES, isStopping = () => false }: ReaderOptions) {
     this.mostCompared = mostCompared;
     this.isStopping = isStopping;
@@ -86,7 +91,7 @@ export class CopyReader {
     this.waitMs = seconds * 1000;
   }
 
-  /** @param isPublic open only a copy that every user on this host may read */
+  /** Opens a copy. @param isPublic whether to open only a copy that every user on this host may read */
   async open(copy: RecordedCopy, { isPublic }: { isPublic: boolean }): Promise<OpenCopy | ClosedCopy> {
     let isGivenUp = false;
     const openKnown = async (file: string, directory: Directory, tick: () => void): Promise<OpenCopy | ClosedCopy> => {
@@ -112,7 +117,7 @@ export class CopyReader {
     }
   }
 
-  /** @returns undefined if it is the recorded copy, and may be read */
+  /** Returns why a file may not be read. @returns undefined if the file is the recorded copy and may be read */
   private async findMismatch(
     copy: RecordedCopy,
     handle: FileHandle,
@@ -132,7 +137,10 @@ export class CopyReader {
     return { closed: 'changed', message: `${name} is not the copy that Tapegate wrote` };
   }
 
-  /** Compares the bytes: perhaps only owner, mode or inode changed. @returns undefined until they are compared */
+  /**
+   * Compares the bytes, because perhaps only owner, mode or inode changed. @returns undefined while a comparison is
+   * pending
+   */
   private async hasRecordedBytes(
     copy: RecordedCopy,
     handle: FileHandle,
@@ -162,7 +170,10 @@ export class CopyReader {
     return isSame;
   }
 
-  /** Starts to compare a large copy, one at a time. Each chunk is a separate call, so that other calls get slots. */
+  /**
+   * Starts to compare a large copy in the background. Only one copy is compared at a time. Each chunk is a separate
+   * call, so that other calls get slots.
+   */
   private async compareLater(
     copy: RecordedCopy & { copyChecksum: string },
     handle: FileHandle,
@@ -189,14 +200,14 @@ export class CopyReader {
       const now = await this.call(copy, () => own.stat({ bigint: true }));
       if (now.ctimeNs === ctimeNs) this.cache(key, checksum.digest() === copy.copyChecksum);
     };
-    // if that fails, the next reader starts it again
+    // if the comparison fails, the next reader starts it again
     void compare()
       .catch(() => {})
       .finally(end)
       .finally(() => this.closeLater(copy, own));
   }
 
-  /** Whether every user on this host may enter the directory. */
+  /** Returns whether every user on this host may enter the directory. */
   private async isPublicDirectory(directory: string): Promise<boolean> {
     const now = performance.now();
     const known = this.directories.get(directory);
@@ -222,7 +233,9 @@ export class CopyReader {
     };
   }
 
-  /** Waits for a slot for as long as needed: an unclosed descriptor would stay open forever. */
+  /**
+   * Closes a descriptor. Waits for a slot as long as needed, because the descriptor would otherwise stay open forever.
+   */
   private async closeLater({ mountpoint }: RecordedCopy, handle: FileHandle): Promise<void> {
     const leave = await this.slots.take();
     const closed = this.watch.follow({ kind: 'disk', mountpoint }, () => handle.close().finally(leave));
@@ -239,7 +252,7 @@ export class CopyReader {
   }
 }
 
-/** Converts an error of a copy or its disk. @throws all other errors */
+/** Converts an error of a copy or its disk. @throws any other error */
 function closedBy(error: unknown): ClosedCopy {
   const closed = findClosed(error);
   if (closed === undefined) throw error;
@@ -252,5 +265,5 @@ function findClosed(error: unknown): Closed | undefined {
   if (error instanceof TapeError) return error.errorClass === 'POLICY' ? 'changed' : 'busy';
   const code = codeOf(error);
   if (code === 'ENOENT') return 'gone';
-  return code === undefined ? undefined : 'busy'; // the disk gives a reason, such as EIO or EACCES
+  return code === undefined ? undefined : 'busy'; // the disk reports an error such as EIO or EACCES
 }

@@ -1,4 +1,4 @@
-/** A copy in the restore area: puts it in place, compares it with its record, removes it. */
+/** Puts a copy in place in the restore area, compares it with its record, and removes it. */
 import { type BigIntStats, lstatSync, renameSync } from 'node:fs';
 import { lstat } from 'node:fs/promises';
 import path from 'node:path';
@@ -9,28 +9,30 @@ import { ignoreMissing, isSame, removeEntry } from './entry.js';
 import { readMarkerId } from './marker.js';
 import { type CopyLocation, checkInPlace, type Directory, withCopy, withCopyIfPresent } from './restore-area.js';
 
-/** A copy as recorded, on a disk with the matching marker. */
+/** A copy as recorded in the database. Its disk has the matching marker. */
 export interface RecordedCopy extends CopyLocation {
-  /** Bytes. */
+  /** Size in bytes. */
   size: bigint;
-  /** Null if none was put there. */
+  /** Inode. Null if no copy was put in place. */
   ino: bigint | null;
-  /** Nanoseconds; null if unknown: then no file matches. */
+  /** Modification time in nanoseconds. Null if unknown. Then no file matches the record. */
   mtimeNs: bigint | null;
-  /** Nanoseconds; null if unknown: then the checksum decides. */
+  /** Change time in nanoseconds. Null if unknown. Then the checksum decides. */
   ctimeNs: bigint | null;
-  /** Checksum of its bytes; null if unknown. */
+  /** Checksum of the copy's bytes. Null if unknown. */
   copyChecksum: string | null;
-  /** Recorded identity of the disk's marker; null if unknown. */
+  /** Recorded identity of the disk's marker. Null if unknown. */
   markerId?: string | null;
 }
 
 /**
- * Gives a partial file its final name, and never replaces a file: unlike a rename, a link fails if the name exists,
- * even if this process stalls. Without links, it checks the name and renames at once. That could replace another user's
- * file, but no copy of Tapegate: the drive's next holder removes the partial file first.
+ * Gives a partial file its final name without replacing a file. Uses a hard link, because unlike a rename it fails if
+ * the name exists, even if this process stalls. On a file system without hard links, checks the name and immediately
+ * renames. The rename could replace another user's file, but never a copy of Tapegate: the engine that claims the drive
+ * next removes the partial file first.
  * @param link replaces the system call in tests
- * @throws Error if the directory was moved; code EEXIST if the name exists; code ENOENT if the partial file does not exist
+ * @throws Error if the directory was moved; an error with code EEXIST if the name exists, or ENOENT if the partial file
+ *   does not exist
  */
 export async function putInPlace(directory: Directory, partial: string, name: string, link = linkPath): Promise<void> {
   const [from, to] = [path.join(directory.fdPath, partial), path.join(directory.fdPath, name)];
@@ -43,14 +45,14 @@ export async function putInPlace(directory: Directory, partial: string, name: st
     renameSync(from, to);
     return;
   }
-  await unlinkPath(from).catch(ignoreMissing); // the drive's next holder has removed it
+  await unlinkPath(from).catch(ignoreMissing); // the engine that claims the drive next may have removed it
 }
 
 const NO_LINKS = ['EPERM', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP', 'EMLINK'];
 
 /**
- * Returns the inode and times of a file as the database stores them: modulo 2^64, because its integers are signed, and
- * have no nanoseconds before 1677 or after 2262. They are compared for equality only.
+ * Returns the inode and times of a file as the database stores them, modulo 2^64. The database's integers are signed
+ * and hold nanoseconds only from 1677 to 2262. The values are compared only for equality.
  */
 export function storedStats({ ino, mtimeNs, ctimeNs }: Pick<BigIntStats, 'ino' | 'mtimeNs' | 'ctimeNs'>): {
   ino: bigint;
@@ -60,25 +62,31 @@ export function storedStats({ ino, mtimeNs, ctimeNs }: Pick<BigIntStats, 'ino' |
   return { ino: BigInt.asIntN(64, ino), mtimeNs: BigInt.asIntN(64, mtimeNs), ctimeNs: BigInt.asIntN(64, ctimeNs) };
 }
 
-/** Returns the entry in an open directory; undefined if there is none. */
+/** Returns the stats of an entry in an open directory. Undefined if the entry does not exist. */
 export async function statIn(directory: Directory, name: string): Promise<BigIntStats | undefined> {
   return await lstatPath(path.join(directory.fdPath, name), { bigint: true }).catch(ignoreMissing);
 }
 
 /**
- * Returns the file in a copy's place; undefined if there is none.
- * @throws TapeError POLICY if something blocks its directory; TRANSIENT if the disk is absent
+ * Returns the stats of the file at a copy's path. Undefined if there is no file.
+ * @throws TapeError POLICY if a link or file is at the path of its directory; TRANSIENT if the disk is unavailable
  */
 export async function statCopy(location: CopyLocation): Promise<BigIntStats | undefined> {
   return await withCopy(location, (file) => lstat(file, { bigint: true })).catch(ignoreMissing);
 }
 
-/** Does the same; undefined also if something has replaced its directory. */
+/**
+ * Returns the stats of the file at a copy's path. Undefined if there is no file, or if a link or file is at the path of
+ * its directory.
+ */
 export async function findStats(location: CopyLocation): Promise<BigIntStats | undefined> {
   return await withCopyIfPresent(location, (file) => lstat(file, { bigint: true }));
 }
 
-/** Returns the checksum of the file in a copy's place, as `like`; undefined if none. @throws as `statCopy` */
+/**
+ * Returns the checksum of the file at a copy's path, with the algorithm of `like`. Undefined if there is no file.
+ * @throws the errors of `statCopy`
+ */
 export async function readChecksum(
   location: CopyLocation,
   like: string,
@@ -89,8 +97,8 @@ export async function readChecksum(
 
 /**
  * Compares a copy with its record.
- * @param tick reports progress while all bytes are read
- * @throws TapeError TRANSIENT if the disk is absent: the copy will be there again with the disk
+ * @param tick called to report progress while the bytes are read
+ * @throws TapeError TRANSIENT if the disk is unavailable, because the copy will return with the disk
  */
 export async function compareCopy(copy: RecordedCopy, tick: () => void = () => {}): Promise<CopyState> {
   return await findState(copy, async (file, { root }) =>
@@ -99,10 +107,10 @@ export async function compareCopy(copy: RecordedCopy, tick: () => void = () => {
 }
 
 /**
- * Returns the file's stats if it is the recorded copy, else its state. Called before `removeCopy`, with a query to the
- * database between the two.
- * @param tick as for `compareCopy`
- * @throws TapeError TRANSIENT if the disk is absent
+ * Returns the file's stats if the file is the recorded copy, otherwise its state. Called before `removeCopy`, with a
+ * database query between the two calls.
+ * @param tick called to report progress while the bytes are read
+ * @throws TapeError TRANSIENT if the disk is unavailable
  */
 export async function recogniseCopy(
   copy: RecordedCopy,
@@ -117,11 +125,11 @@ export async function recogniseCopy(
 }
 
 /**
- * Removes a recognised copy. Leaves any other file alone, even a later copy of the same file, whose ctime differs.
- * Leaves directories to `removeEmptyDirectories`.
- * @param found by `recogniseCopy`
+ * Removes a copy that `recogniseCopy` found. Leaves any other file alone, even a later copy of the same file, because
+ * its ctime differs. `removeEmptyDirectories` removes the directories.
+ * @param found the result of `recogniseCopy`
  * @returns whether the copy no longer exists
- * @throws TapeError TRANSIENT if the disk is absent
+ * @throws TapeError TRANSIENT if the disk is unavailable
  */
 export async function removeCopy(copy: RecordedCopy, found: BigIntStats | 'missing'): Promise<boolean> {
   if (found === 'missing') return true;
@@ -132,7 +140,10 @@ export async function removeCopy(copy: RecordedCopy, found: BigIntStats | 'missi
   return state !== 'changed';
 }
 
-/** Removes an unrecorded file of the restore area, if it is still the one seen. @returns whether it did */
+/**
+ * Removes an unrecorded file of the restore area if the file is unchanged since `seen`. @returns whether the file was
+ * removed
+ */
 export async function removeSeen(location: CopyLocation, seen: BigIntStats): Promise<boolean> {
   const name = path.basename(location.path);
   const removed = await withCopy(location, (_file, folder) => removeEntry(folder, name, (now) => isSame(now, seen)));
@@ -154,15 +165,15 @@ async function findState(
   }
 }
 
-/** Compares inode, size and mtime only. Not the device number, which may change with each mount. */
+/** Compares inode, size and mtime only. Ignores the device number, which may change with each mount. */
 export function matchesRecord(copy: Omit<RecordedCopy, keyof CopyLocation>, stats: BigIntStats): boolean {
   const { ino, mtimeNs } = storedStats(stats);
   return stats.isFile() && copy.ino === ino && copy.size === stats.size && copy.mtimeNs === mtimeNs;
 }
 
 /**
- * Whether it has the recorded times, which no user can give to another file. The inode may be another one after a
- * mount.
+ * Returns whether a file has the recorded size, mtime and ctime. No user can set the ctime of another file. The inode
+ * may have changed with a mount.
  */
 export function matchesTimes(copy: Omit<RecordedCopy, keyof CopyLocation>, stats: BigIntStats): boolean {
   const { ino, ctimeNs } = storedStats(stats);
@@ -170,8 +181,8 @@ export function matchesTimes(copy: Omit<RecordedCopy, keyof CopyLocation>, stats
 }
 
 /**
- * Whether a file may be the copy although its inode differs. Then the inode of the disk's marker differs too, because
- * the file system renumbered its inodes, or the disk was copied. The caller must compare the bytes.
+ * Returns whether a file may be the copy although its inode differs. In that case the inode of the disk's marker
+ * differs too, because the file system renumbered its inodes or the disk was copied. The caller must compare the bytes.
  */
 export async function isRenumbered(copy: RecordedCopy, stats: BigIntStats, root: string): Promise<boolean> {
   if (copy.markerId == null || copy.copyChecksum === null) return false;
@@ -180,8 +191,8 @@ export async function isRenumbered(copy: RecordedCopy, stats: BigIntStats, root:
 }
 
 /**
- * @returns the file's stats if it is the copy; undefined if it is another file or has other bytes. Compares the bytes
- *   if the ctime differs: anyone can set an mtime, while a changed group or mode changes no bytes
+ * Compares the bytes if the ctime differs. Any user can set an mtime, while a change of group or mode changes no bytes.
+ * @returns the file's stats if the file is the copy; undefined if the file or its bytes differ
  */
 async function recognise(
   copy: RecordedCopy,

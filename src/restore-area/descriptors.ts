@@ -1,4 +1,7 @@
-/** System calls of each restored file. For small files, raw descriptors take half the CPU time of `FileHandle`. */
+/**
+ * System calls that are made for each restored file. For small files, raw descriptors need half the CPU time of
+ * `FileHandle`.
+ */
 import fs from 'node:fs';
 import { promisify } from 'node:util';
 

@@ -7,9 +7,9 @@ import { codeOf } from '../core/errors.js';
 import type { Directory } from './restore-area.js';
 
 /**
- * Removes a file if it is the expected one. Checks and removes synchronously: a queued call could be delayed until
- * another engine has put its own copy there.
- * @returns `other` if it is not the expected file
+ * Removes a file if it is the expected file. Checks and removes synchronously. A queued call could be delayed until
+ * another engine has put its own copy at the same path.
+ * @returns `other` if the entry is not the expected file
  */
 export async function removeEntry(
   directory: Directory,
@@ -27,7 +27,9 @@ export async function removeEntry(
   }
 }
 
-/** Whether a file is unchanged: each change, and each new file that reuses the inode, has another ctime. */
+/**
+ * Returns whether a file is unchanged. Each change sets another ctime, and so does a new file that reuses the inode.
+ */
 export function isSame(now: BigIntStats, seen: BigIntStats): boolean {
   return now.ino === seen.ino && now.ctimeNs === seen.ctimeNs;
 }

@@ -1,13 +1,16 @@
 /**
  * Decides which directories Tapegate trusts. A user with write permission in a directory can replace its entries
- * between two calls: a file by another file, a directory by a link. So Tapegate restores a file only if no other user
- * may write in the directories on its path, from the root of the file system. It trusts:
+ * between two calls: a file by another file, or a directory by a link. Therefore Tapegate restores a file only if no
+ * other user may write in the directories on its path, from the root of the file system. Tapegate trusts:
  *
- * - root, the user that runs Tapegate, and the owner of the disk's marker (a file server may map the user to it);
+ * - root, the user that runs Tapegate, and the owner of the disk's marker (a file server may map the user to another
+ * owner);
  * - the private groups of these users, and the group of TAPEGATE_RESTORE_GROUP;
- * - above a mount point, a directory with the sticky bit (/tmp): other users cannot replace a mount point in it.
+ * - above a mount point, a directory with the sticky bit (/tmp), because other users cannot replace a mount point in
+ * it.
  *
- * The mode does not show a group's members. An access control list appears in it as rights of the group.
+ * The mode of a directory does not show who belongs to its group. An access control list appears in the mode as rights
+ * of the group.
  */
 import { randomUUID } from 'node:crypto';
 import type { Stats } from 'node:fs';
@@ -17,7 +20,7 @@ import { codeOf } from '../core/errors.js';
 import { markerName } from './marker.js';
 
 export interface Trusted {
-  /** A group with the same number as one of them is its private group. */
+  /** Ids of the trusted users. A group with the same number as a trusted user is that user's private group. */
   users: Set<number>;
   group: number | undefined;
 }
@@ -26,7 +29,7 @@ export interface Untrusted {
   directory: string;
   problem: string;
   remedy: string;
-  /** The mount point, or a directory above it: the whole disk is untrusted. */
+  /** Whether the directory is the mount point or is above the mount point, so that the whole disk is untrusted. */
   isWholeDisk: boolean;
 }
 
@@ -34,15 +37,18 @@ export function describeUntrusted({ directory, problem, remedy }: Untrusted): st
   return `untrusted directory ${directory}: ${problem}; ${remedy}`;
 }
 
-/** @param root the mount point, without links @param group TAPEGATE_RESTORE_GROUP */
+/**
+ * Returns the users and the group to trust on a restore disk. @param root the mount point, without links @param group
+ * TAPEGATE_RESTORE_GROUP
+ */
 export async function readTrusted(root: string, group: number | undefined): Promise<Trusted> {
-  const marker = await lstat(path.join(root, markerName)).catch(() => undefined); // not marked yet
+  const marker = await lstat(path.join(root, markerName)).catch(() => undefined); // the disk is not marked yet
   const users = [0, process.geteuid?.(), marker?.uid].filter((uid) => uid !== undefined);
   return { users: new Set(users), group };
 }
 
 /**
- * Returns why a directory is untrusted; undefined if it is trusted.
+ * Returns why a directory is untrusted. Undefined if the directory is trusted.
  * @param at the directory, and the mount point of its restore disk, both without links
  */
 export function findProblem(
@@ -67,8 +73,8 @@ export function findProblem(
 }
 
 /**
- * Finds the first untrusted directory on the path to a directory of a restore disk. Skips missing directories.
- * @param root the mount point, without links @param dir below the mount point
+ * Returns the first untrusted directory on the path to a directory of a restore disk. Skips missing directories.
+ * @param root the mount point, without links @param dir directory below the mount point
  */
 export async function findUntrusted(
   { root, dir = '/' }: { root: string; dir?: string },
@@ -87,7 +93,7 @@ async function findOnPath(
     const stats = await lstat(directory).catch((error: unknown) => {
       if (codeOf(error) !== 'ENOENT') throw error;
     });
-    if (!stats?.isDirectory()) return undefined; // opening it reports the obstacle
+    if (!stats?.isDirectory()) return undefined; // opening the path reports the obstacle
     const found = findProblem({ directory, root }, stats, trusted);
     if (found) return found;
   }
@@ -96,8 +102,8 @@ async function findOnPath(
 
 /**
  * Checks a mount point, or another directory.
- * @param isNew it has no marker yet: creates a file to find out its owner
- * @returns undefined if it is trusted or missing
+ * @param isNew whether the disk has no marker yet. Then a file is created to find out the owner of Tapegate's files
+ * @returns undefined if the directory is trusted or missing
  */
 export async function findUntrustedMount(
   mountpoint: string,
@@ -110,7 +116,7 @@ export async function findUntrustedMount(
   return await findOnPath({ root, dir: '/' }, trusted);
 }
 
-/** @returns the owner of files that this process creates there */
+/** @returns the owner of files that this process creates in the directory */
 async function tryOwner(root: string): Promise<number> {
   const file = path.join(root, `${markerName}-${randomUUID()}`);
   const handle = await open(file, 'wx', 0o600);

@@ -1,6 +1,7 @@
 /**
- * Failing restore disks: interprets failed calls, probes disks, and suspends them. A disk is suspended as soon as a
- * probe fails, or after several consecutive failed calls although probes succeed. A full disk is not a failing one.
+ * Detects failing restore disks: interprets failed calls, probes disks, and suspends failing disks. A disk is suspended
+ * as soon as a probe fails. If probes succeed, a disk is suspended after several consecutive failed calls. A full disk
+ * does not count as failing.
  */
 import { randomUUID } from 'node:crypto';
 import { constants } from 'node:fs';
@@ -27,7 +28,7 @@ import { AbsentError, type MarkedDisk, markerName, rootOf } from './marker.js';
 import { ensureMarked } from './setup.js';
 import { DiskGauge, type DiskProblem } from './space.js';
 
-/** Codes that blame a file, a directory or this process, not the disk. */
+/** Error codes that blame a file, a directory or this process, but not the disk. */
 const OTHER_CODES = [
   ...['ENOENT', 'EEXIST', 'EISDIR', 'ENOTDIR', 'ENAMETOOLONG', 'ELOOP', 'ENOTEMPTY', 'EMLINK', 'ETXTBSY', 'EBUSY'],
   ...['EMFILE', 'ENFILE', 'ENOMEM', 'EBADF', 'EINVAL', 'EILSEQ', 'EINTR', 'EAGAIN', 'EFBIG'],
@@ -46,7 +47,9 @@ export function diskClassOf(error: unknown): ErrorClass {
   return CLASSES[codeOf(error) ?? ''] ?? 'TRANSIENT';
 }
 
-/** A call on a restore disk failed, and the disk may be at fault: `FailingDisks.blame` finds out. */
+/**
+ * Thrown if a call on a restore disk failed and the disk may be at fault. `FailingDisks.blame` then checks the disk.
+ */
 export class DiskError extends TapeError {
   constructor(cause: unknown) {
     super(cause instanceof TapeError ? cause.errorClass : diskClassOf(cause), messageOf(cause), { cause });
@@ -54,8 +57,8 @@ export class DiskError extends TapeError {
 }
 
 /**
- * Makes a call on a restore disk. Throws a DiskError if the disk may be at fault, a FullError if it is full.
- * @param call gets a function to report progress during a long call
+ * Makes a call on a restore disk. Throws a DiskError if the disk may be at fault, or a FullError if the disk is full.
+ * @param call receives a function that reports progress during a long call
  */
 export async function callDisk<T>(
   calls: CallWatch,
@@ -72,27 +75,28 @@ export async function callDisk<T>(
 
 function mayBeDiskFault(error: unknown): boolean {
   if (isExhausted(error)) return false; // too many open files, independent of this file
-  if (error instanceof TapeError) return error.errorClass === 'TRANSIENT' && !(error instanceof DiskError); // the marker
+  // a TapeError comes from the check of the disk marker
+  if (error instanceof TapeError) return error.errorClass === 'TRANSIENT' && !(error instanceof DiskError);
   const code = codeOf(error) ?? '';
   const isSystem = /^E(?!RR_)[A-Z0-9]+$|^Unknown system error/.test(code);
   return isSystem && !OTHER_CODES.includes(code);
 }
 
-/** Consecutive failed calls before a disk is suspended although each probe succeeds. */
+/** Consecutive failed calls after which a disk is suspended even if each probe succeeds. */
 const MAX_FAILURES = 3;
 
-/** Time for which one probe serves all failed calls. */
+/** Time for which the result of a probe is reused for other failed calls. */
 const PROBE_FRESH_MS = 1000;
 
 const PROBE_MS = 10_000;
 
-/** Pause before an absent disk is tried again on this host; doubles with each try. */
+/** Pause before an absent disk is tried again on this host. Doubles with each try. */
 const ABSENT_PAUSE_MS = { first: 5000, most: 600_000 };
 
 export class FailingDisks {
-  /** Follows calls that belong to no drive. */
+  /** Watches calls that belong to no drive. */
   readonly calls: CallWatch;
-  /** Last time (`performance.now()`) and error of a full disk, by disk id. */
+  /** When a disk was last full, by `performance.now()`, and its error. Keyed by disk id. */
   private readonly full = new Map<number, { at: number; error: string }>();
   private readonly ctx: Context;
   private readonly gauge: DiskGauge;
@@ -103,10 +107,12 @@ export class FailingDisks {
   private readonly judged = new WeakMap<DiskError, Promise<string | undefined>>();
   private readonly markings = new BoundedCalls();
   private readonly recentProbes = new Map<number, { at: number; problem: Promise<DiskProblem | undefined> }>();
-  /** Disks that are absent on this host and left to others, until a time of `performance.now()`. */
+  /**
+   * Disks that are absent on this host and left to other hosts until a time of `performance.now()`. Keyed by disk id.
+   */
   private readonly absent = new Map<number, { until: number; ms: number }>();
 
-  /** @param of.calls follows calls that belong to no drive; `host`: the name for recorded measurements */
+  /** @param of.calls watches calls that belong to no drive; `host`: name of this host in recorded measurements */
   constructor(
     ctx: Context,
     gauge = new DiskGauge({ group: ctx.config.restoreGroup }),
@@ -119,12 +125,12 @@ export class FailingDisks {
   }
 
   /**
-   * Finds out whether the disk is at fault for a failed call; if so, it is suspended when this returns.
-   * @returns the reason, for people; undefined if the disk works, or the error did not concern it
+   * Finds out whether the disk is at fault for a failed call. If so, the disk is suspended when this call returns.
+   * @returns the reason as text for users; undefined if the disk works, or the error did not concern the disk
    */
   async blame(disk: MarkedDisk, thrown: unknown): Promise<string | undefined> {
     if (!(thrown instanceof DiskError)) return undefined;
-    // a shared call, such as a directory's sync, counts as one failure for all its recalls
+    // a shared call, such as the sync of a directory, counts as one failure for all its recalls
     const judged = this.judged.get(thrown) ?? this.judge(disk, thrown);
     this.judged.set(thrown, judged);
     return await judged;
@@ -152,19 +158,22 @@ export class FailingDisks {
     });
   }
 
-  /** Clears cached probes after an operator changed something. */
+  /** Clears cached probes. Called after an operator changed something. */
   clearCache(): void {
     this.recentProbes.clear();
     this.gauge.clearCache();
   }
 
-  /** Records that a disk is full. When this returns, no new copy is assigned to it. */
+  /** Records that a disk is full. After this call returns, no new copy is assigned to the disk. */
   async recordFull({ diskId, mountpoint }: MarkedDisk, { message }: FullError): Promise<void> {
     await recordFullDisk(this.ctx, diskId, message);
     this.full.set(diskId, { at: performance.now(), error: `${mountpoint} is ${describeFull(message)}` });
   }
 
-  /** Returns the error if the disk was full since `at` (`performance.now()`): reading files for it would be useless. */
+  /**
+   * Returns the error if the disk was full at or after `at` (`performance.now()`). Reading files for a full disk is
+   * useless.
+   */
   findFull({ diskId }: Pick<MarkedDisk, 'diskId'>, at: number): string | undefined {
     const noted = this.full.get(diskId);
     return noted && noted.at >= at ? noted.error : undefined;
@@ -180,7 +189,7 @@ export class FailingDisks {
     await Promise.all((await takeRetries(this.ctx, paused)).map((disk) => this.retryOne(disk)));
   }
 
-  /** Marks new disks if they are certainly the mounted ones; otherwise suspends them. */
+  /** Marks new disks that are certainly mounted. Suspends the other new disks. */
   async markNew(): Promise<void> {
     const mark = async (disk: UnmarkedDisk) => {
       let found: string | undefined;
@@ -204,10 +213,10 @@ export class FailingDisks {
         throw missing === undefined ? error : new Error(missing);
       });
       await tryWriting({ diskId: id, mountpoint }, this.ctx.config.restoreGroup);
-      // first, so that hosts without the disk see that it is present elsewhere
+      // recorded first, so that hosts without the disk see that another host has the disk
       const free = 'freeBytes' in space ? space.freeBytes : null;
       await recordMeasurements(this.ctx, this.host, [{ diskId: id, free, problem: null }]);
-      await returnDisk(this.ctx, mountpoint); // also if the response arrives after the pause
+      await returnDisk(this.ctx, mountpoint); // also if the response arrives late
     });
     if (problem === undefined) this.absent.delete(id);
     else if (isAbsent && (await leaveToOthers(this.ctx, { host: this.host, mountpoint }))) this.pauseAbsent(id);
@@ -236,7 +245,7 @@ export class FailingDisks {
     return await problem;
   }
 
-  /** Counts failures, except POLICY: then only a directory is inaccessible, and the disk works. */
+  /** Counts failures. Ignores POLICY errors, with which only a directory is inaccessible and the disk works. */
   private count({ diskId }: MarkedDisk, { errorClass, message }: DiskError): string | undefined {
     if (errorClass === 'POLICY') return undefined;
     const count = (this.counts.get(diskId) ?? 0) + 1;
@@ -247,14 +256,15 @@ export class FailingDisks {
   }
 }
 
-/** Begins like a marker's name, so that no job treats it as a copy. */
+/** Begins with the marker's name, so that no job treats the file as a copy. */
 const PROBE_NAME = `${markerName}-try`;
 
 /**
- * Creates, removes, writes and syncs a file, as a recall would. A full disk passes. @throws if the disk is not writable
+ * Creates, removes, writes and syncs a file, as a recall would. A full disk passes the test. @throws if the disk is not
+ * writable
  */
 async function tryWriting(disk: MarkedDisk, group: number | undefined): Promise<void> {
-  // a unique name: other engines may probe at the same time, and existing files must not be touched
+  // unique name, because other engines may probe at the same time, and existing files must not be touched
   const root = await rootOf(disk);
   const untrusted = await findUntrusted({ root }, group);
   if (untrusted) throw new TapeError('TRANSIENT', describeUntrusted(untrusted));
@@ -263,19 +273,19 @@ async function tryWriting(disk: MarkedDisk, group: number | undefined): Promise<
     const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW;
     const handle = await open(file, flags, 0o600);
     try {
-      await unlink(file); // early, so that a killed process leaves no file
+      await unlink(file); // removed early, so that a killed process leaves no file
       await handle.writeFile('.');
       await handle.sync();
     } finally {
       await handle.close();
     }
   } catch (error) {
-    await unlink(file).catch(() => {}); // it may not exist, and the error is known
+    await unlink(file).catch(() => {}); // the file may not exist
     if (diskClassOf(error) !== 'SPACE' && codeOf(error) !== 'ENOENT') throw error;
   }
 }
 
-/** The disk is full, although it may report free space. */
+/** Thrown if the disk is full, even if it reports free space. */
 export class FullError extends TapeError {
   constructor(cause: unknown) {
     super('SPACE', messageOf(cause), { cause });

@@ -1,7 +1,8 @@
 /**
- * Directories that Tapegate creates in the restore area, and removes after the last copy has left them. Nothing records
- * them: an empty directory counts as Tapegate's if its owner, group and mode are as Tapegate sets them. Only trusted
- * users can create another one there (`exposure.ts`), and Tapegate creates a removed directory again when it needs it.
+ * Creates directories in the restore area, and removes each directory when its last copy is gone. The directories are
+ * not recorded. An empty directory counts as Tapegate's if its owner, group and mode are as Tapegate sets them. Only
+ * trusted users could create such a directory (`exposure.ts`), and Tapegate creates a removed directory again when
+ * needed.
  */
 import type { Stats } from 'node:fs';
 import { chmod, lchown, lstat, mkdir, rmdir } from 'node:fs/promises';
@@ -27,27 +28,31 @@ import {
   syncDirectory,
 } from './restore-area.js';
 
-/** Mode of all directories that older versions created. */
+/** Mode of all directories that older versions of Tapegate created. */
 const EARLIER_MODE = 0o755;
 
-/** An empty directory may be removed between its creation and its opening. */
+/** Maximum attempts. Another engine may remove an empty directory between its creation and its opening. */
 const ATTEMPTS = 5;
 
-/** Mode of a new directory until its own is set; an engine may be killed in between. Other programs do not use it. */
+/**
+ * Mode of a new directory until its final mode is set. Identifies directories of an engine that was killed in between,
+ * because other programs do not use this mode.
+ */
 export const NEW_MODE = 0o1700;
 
 /**
- * Opens the directory of a copy; creates it if missing. Never creates the mount point: on an unmounted disk, nothing
- * may be written.
- * @throws TapeError POLICY if a directory below the mount point is untrusted, or a link or another file is in the way
- * @throws TapeError TRANSIENT if the disk is absent or untrusted; code ENOENT if the directory is removed repeatedly
+ * Opens the directory of a copy, and creates it if missing. Never creates the mount point, because nothing may be
+ * written to an unmounted disk.
+ * @throws TapeError POLICY if a directory below the mount point is untrusted, or is a link or another file
+ * @throws TapeError TRANSIENT if the disk is unavailable or untrusted; an error with code ENOENT if the directory is
+ *   removed repeatedly
  */
 export async function openCopyDirectory(ctx: Context, location: CopyLocation): Promise<Directory> {
   const dir = path.dirname(location.path);
   for (let attempt = 1; ; attempt++) {
     const root = await rootOf(location);
     const untrusted = await findUntrusted({ root, dir }, ctx.config.restoreGroup);
-    // an untrusted disk is not the file's fault: the file waits until the disk is repaired
+    // an untrusted disk is not the file's fault, so the file waits until the disk is repaired
     if (untrusted) throw new TapeError(untrusted.isWholeDisk ? 'TRANSIENT' : 'POLICY', describeUntrusted(untrusted));
     try {
       await ensureDirectories(ctx, root, directoriesAbove(location.path).reverse());
@@ -58,7 +63,7 @@ export async function openCopyDirectory(ctx: Context, location: CopyLocation): P
   }
 }
 
-/** Directories above a logical path, innermost first. */
+/** Returns the directories above a logical path, innermost first. */
 function directoriesAbove(logicalPath: string): string[] {
   const dirs: string[] = [];
   for (let dir = path.dirname(logicalPath); dir !== '/'; dir = path.dirname(dir)) dirs.push(dir);
@@ -66,10 +71,11 @@ function directoriesAbove(logicalPath: string): string[] {
 }
 
 /**
- * Creates missing directories, and finishes directories of killed engines. An existing one keeps its mode, unless it is
- * Tapegate's and permits more than is recorded by now.
- * @param dirs the outermost first
- * @throws TapeError POLICY if a link or another file is in the way; code ENOENT if a parent was just removed
+ * Creates missing directories, and completes directories of killed engines. An existing directory keeps its mode,
+ * unless Tapegate created it and the recorded mode now permits less.
+ * @param dirs directories, outermost first
+ * @throws TapeError POLICY if a directory is a link or another file; an error with code ENOENT if a parent was just
+ *   removed
  */
 async function ensureDirectories(ctx: Context, root: string, dirs: readonly string[]): Promise<void> {
   const found: { dir: string; stats: Stats | undefined }[] = [];
@@ -87,7 +93,7 @@ async function ensureDirectories(ctx: Context, root: string, dirs: readonly stri
   }
 }
 
-/** Sets the mode of an existing directory of Tapegate. */
+/** Sets the mode of an existing directory that Tapegate created. */
 async function restrictDirectory(root: string, dir: string, wanted: DirectoryAttributes): Promise<void> {
   const parent = await openExisting(root, path.dirname(dir));
   try {
@@ -98,13 +104,13 @@ async function restrictDirectory(root: string, dir: string, wanted: DirectoryAtt
   }
 }
 
-/** Sets group and mode. If the group cannot be set, another group gets no rights in its place. */
+/** Sets group and mode. If the group cannot be set, the actual group gets no extra rights. */
 async function finishDirectory(at: string, { mode, gid }: DirectoryAttributes): Promise<void> {
   const hasGroup = gid === null || (await lstat(at)).gid === gid || (await trySetGroup(at, gid));
   await chmod(at, hasGroup ? mode : withoutGroup(mode));
 }
 
-/** Returns the modes that a directory has once it is finished. */
+/** Returns the modes that a completed directory may have. */
 export const modesOf = ({ mode, gid }: DirectoryAttributes): number[] =>
   gid === null ? [mode] : [mode, withoutGroup(mode)];
 
@@ -114,7 +120,7 @@ const trySetGroup = (at: string, gid: number): Promise<boolean> =>
     () => false,
   );
 
-/** Creates a directory with a mode that depends neither on the umask nor on the parent. */
+/** Creates a directory whose mode depends neither on the umask nor on the parent. */
 async function createDirectory(root: string, dir: string, wanted: DirectoryAttributes): Promise<void> {
   const parent = await openExisting(root, path.dirname(dir));
   const at = path.join(parent.fdPath, path.basename(dir));
@@ -128,14 +134,17 @@ async function createDirectory(root: string, dir: string, wanted: DirectoryAttri
   }
 }
 
-/** Whether an engine was killed before it set the mode. The set-group-id bit may come from the parent directory. */
+/**
+ * Returns whether an engine was killed before it set the directory's mode. The set-group-id bit may come from the
+ * parent directory.
+ */
 export function isUnfinished({ mode, uid }: Stats): boolean {
   return (mode & 0o1777) === NEW_MODE && uid === process.geteuid?.();
 }
 
 /**
  * Removes the directories of a copy, innermost first, while they are empty and look as Tapegate creates them.
- * @throws AbsentError if the disk is absent; the disk's error: no later job would find an empty directory
+ * @throws AbsentError if the disk is unavailable; the disk's error, because no later job would find an empty directory
  */
 export async function removeEmptyDirectories(ctx: Context, location: CopyLocation): Promise<void> {
   const dirs = directoriesAbove(location.path);
@@ -144,14 +153,14 @@ export async function removeEmptyDirectories(ctx: Context, location: CopyLocatio
     if (!(await removeIfEmpty(location, dir, wantedDirectory(ctx.config, modes.get(dir))))) return;
 }
 
-/** @returns whether the directory no longer exists */
+/** Removes a directory if it is empty. @returns whether the directory no longer exists */
 async function removeIfEmpty(disk: MarkedDisk, dir: string, wanted: DirectoryAttributes): Promise<boolean> {
   try {
     const parent = await openExisting(await rootOf(disk), path.dirname(dir));
     try {
       const at = path.join(parent.fdPath, path.basename(dir));
       if (!(await looksAsCreated(await lstat(at), parent, wanted))) return false;
-      await rmdir(at); // refuses a directory with contents, and a mount point
+      await rmdir(at); // fails for a mount point, or if not empty
       return true;
     } finally {
       await parent.handle.close();
@@ -164,19 +173,23 @@ async function removeIfEmpty(disk: MarkedDisk, dir: string, wanted: DirectoryAtt
 }
 
 /**
- * Whether owner, group and mode are as Tapegate would set them; otherwise an operator changed them. A server may
- * map the owner, as it did for the marker. The group may come from the parent directory.
+ * Returns whether owner, group and mode are as Tapegate sets them. Otherwise an operator changed the directory. A file
+ * server may map the owner, as it did for the marker. The group may come from the parent directory.
  */
 async function looksAsCreated(stats: Stats, parent: Directory, wanted: DirectoryAttributes): Promise<boolean> {
   const [above, marker] = [await parent.handle.stat(), await lstat(path.join(parent.root, markerName))];
   const isOwn = [process.geteuid?.(), marker.uid].includes(stats.uid);
   const hasGroup = [process.getegid?.(), marker.gid, above.gid, wanted.gid].includes(stats.gid);
-  const expected = [...modesOf(wanted), ...modesOf({ ...wanted, mode: FOLDER_MODE }), EARLIER_MODE]; // also before one was recorded
+  // FOLDER_MODE applies if the directory was created before its mode was recorded
+  const expected = [...modesOf(wanted), ...modesOf({ ...wanted, mode: FOLDER_MODE }), EARLIER_MODE];
   const hasMode = expected.includes(stats.mode & 0o7777) || isUnfinished(stats);
   return stats.isDirectory() && isOwn && hasGroup && hasMode;
 }
 
-/** Whether an error means that a directory is in use, replaced or protected. Others say nothing about it. */
+/**
+ * Returns whether an error means that a directory is in use, replaced or protected. Other errors say nothing about the
+ * directory.
+ */
 function staysForGood(error: unknown): boolean {
   return error instanceof TapeError || STAYING.includes(codeOf(error) ?? '');
 }
@@ -188,19 +201,21 @@ interface BatchDirectory {
   mountpoint: string;
 }
 
-/** Returns why the contents of a copy's directory are not durable; undefined if they are. */
+/** Returns why the contents of a copy's directory are not durable. Undefined if the contents are durable. */
 type FailureOf = (place: CopyLocation) => Error | undefined;
 
-/** Open directories of a batch. Calls must not overlap. Throws a DiskError if the disk may be at fault. */
+/** The open directories of a batch. Calls must not overlap. Throws a DiskError if the disk may be at fault. */
 export class OpenDirectories {
   private readonly ctx: Context;
   private readonly calls: CallWatch;
-  /** Directories for which an open was attempted, by path on disk. */
+  /** Directories that the batch tried to open, by path on disk. */
   private readonly tried = new Set<string>();
   private readonly directories = new Map<string, BatchDirectory>();
   /** Parents of directories opened since the last sync, by path on disk. */
   private readonly above = new Map<string, { disk: MarkedDisk; dir: string }>();
-  /** Directories whose sync failed, by path on disk. A later successful sync does not prove their data durable. */
+  /**
+   * Directories whose sync failed, by path on disk. A later successful sync does not prove that their data is durable.
+   */
   private readonly failed = new Map<string, Error>();
 
   constructor(ctx: Context, calls: CallWatch) {
@@ -209,9 +224,9 @@ export class OpenDirectories {
   }
 
   /**
-   * Returns the directory of a copy; creates it if missing. It stays open until `close`.
-   * @param confirm awaited before a directory is created; throws to prevent that
-   * @throws as `openCopyDirectory`; the error of an earlier sync of the directory or a parent
+   * Returns the directory of a copy, and creates it if missing. The directory stays open until `close`.
+   * @param confirm awaited before a directory is created; throws to prevent the creation
+   * @throws the errors of `openCopyDirectory`; the error of an earlier sync of the directory or a parent
    */
   async open(location: CopyLocation, confirm: () => Promise<void>): Promise<Directory> {
     const failure = this.failureOf(location);
@@ -224,7 +239,7 @@ export class OpenDirectories {
       await this.closeOne(known);
     } else if (known && !isMoved(known.directory)) return known.directory;
     else if (known) {
-      const moved = movedAway(known.directory); // with its contents
+      const moved = movedAway(known.directory); // the files moved with the directory
       this.failed.set(key, moved);
       throw moved;
     }
@@ -240,7 +255,10 @@ export class OpenDirectories {
     return directory;
   }
 
-  /** Syncs the directories and their parents, which another process may not have synced. Never rejects. */
+  /**
+   * Syncs the open directories and their parents. A parent may be new, and not yet synced by the process that created
+   * it. Never rejects.
+   */
   async sync(): Promise<FailureOf> {
     await Promise.all(
       [...this.directories].map(([key, open]) => this.syncOne(key, open, () => syncInPlace(open.directory))),
@@ -251,12 +269,12 @@ export class OpenDirectories {
     return (place) => this.failureOf(place);
   }
 
-  /** Whether directories may have been created for a copy. */
+  /** Returns whether directories may have been created for a copy. */
   mayHaveCreated(location: CopyLocation): boolean {
     return this.tried.has(path.join(location.mountpoint, path.dirname(location.path)));
   }
 
-  /** Removes empty directories of a failed copy. Never rejects. @returns false if this must be retried */
+  /** Removes the empty directories of a failed copy. Never rejects. @returns false if the removal must be retried */
   async removeEmpty(location: CopyLocation, calls: CallWatch): Promise<boolean> {
     return await callDisk(calls, location, () => removeEmptyDirectories(this.ctx, location)).then(
       () => true,
@@ -264,7 +282,7 @@ export class OpenDirectories {
     );
   }
 
-  /** Never rejects: the contents are synced, or recorded as failed. */
+  /** Closes the directories. Never rejects, because their contents are already synced or recorded as failed. */
   async close(): Promise<void> {
     await Promise.all([...this.directories.values()].map((open) => this.closeOne(open)));
   }
@@ -291,7 +309,7 @@ export class OpenDirectories {
   }
 }
 
-/** @throws Error if the directory was moved, and its contents with it */
+/** Syncs a directory. @throws Error if the directory was moved together with its contents */
 async function syncInPlace(directory: Directory): Promise<void> {
   await directory.handle.sync();
   checkInPlace(directory);

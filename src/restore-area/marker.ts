@@ -1,6 +1,6 @@
 /**
- * Markers distinguish a restore disk from the empty directory under its mount point. Without the disk's own marker,
- * nothing is written to a mount point, and no copy counts as missing.
+ * Markers distinguish a restore disk from the empty directory under its mount point. If the disk's own marker is
+ * missing, Tapegate writes nothing to the mount point, and no copy counts as missing.
  */
 import { randomUUID } from 'node:crypto';
 import { type FileHandle, lstat, open, realpath, rename, unlink } from 'node:fs/promises';
@@ -9,7 +9,7 @@ import { codeOf, messageOf, quote, TapeError } from '../core/errors.js';
 import { removeOwner } from './owner.js';
 import { readText } from './text.js';
 
-/** No catalogue path contains a name that begins with `.tapegate-`. */
+/** Name of the marker. No catalogue path contains a name that begins with `.tapegate-`. */
 export const markerName = '.tapegate-disk';
 
 export interface MarkedDisk {
@@ -17,19 +17,19 @@ export interface MarkedDisk {
   mountpoint: string;
 }
 
-/** Contents of a marker. The mount point detects two swapped disks. */
+/** Returns the contents of a marker. The mount point detects two swapped disks. */
 function markerText({ diskId, mountpoint }: MarkedDisk): string {
   return `${JSON.stringify({ disk: diskId, mountpoint })}\n`;
 }
 
-/** The disk is absent: its mount point is missing, or nothing or another disk is mounted there. */
+/** Thrown if the disk is unavailable: the mount point is missing, no disk is mounted, or another disk is mounted. */
 export class AbsentError extends TapeError {
   constructor(message: string, options?: ErrorOptions) {
     super('TRANSIENT', message, options);
   }
 }
 
-/** Returns the mount point with symbolic links resolved. @throws AbsentError if the disk is absent */
+/** Returns the mount point with symbolic links resolved. @throws AbsentError if the disk is unavailable */
 export async function rootOf(disk: MarkedDisk): Promise<string> {
   const { root, hasMarker } = await findRoot(disk);
   if (!hasMarker) throw new AbsentError(unmarked(disk));
@@ -40,7 +40,7 @@ function unmarked({ mountpoint }: MarkedDisk): string {
   return `the restore disk ${mountpoint} is not mounted, or lost its marker: ${path.join(mountpoint, markerName)} does not exist (disk add --mark creates it)`;
 }
 
-/** @throws AbsentError if the mount point is missing, or contains another disk's marker */
+/** @throws AbsentError if the mount point is missing or contains another disk's marker */
 export async function findRoot(disk: MarkedDisk): Promise<{ root: string; hasMarker: boolean }> {
   const root = await realpath(disk.mountpoint).catch((error: unknown) => {
     throw new AbsentError(`the restore disk ${disk.mountpoint} is not there`, { cause: error });
@@ -59,8 +59,8 @@ export async function findRoot(disk: MarkedDisk): Promise<{ root: string; hasMar
 }
 
 /**
- * Returns the identity of the marker's file: its inode, and when it was created if the file system says so. It changes
- * if the file system numbers its inodes anew, or if the disk was copied.
+ * Returns the identity of the marker file: its inode and, if the file system records it, the creation time. The
+ * identity changes if the file system renumbers its inodes, or if the disk was copied.
  */
 export async function readMarkerId(root: string): Promise<string> {
   const { ino, birthtimeNs } = await lstat(path.join(root, markerName), { bigint: true });
@@ -74,7 +74,7 @@ export async function removeMarker(disk: MarkedDisk): Promise<void> {
   await unlink(path.join(root, markerName));
 }
 
-/** Marks the mounted file system as the disk, atomically. Idempotent. */
+/** Marks the mounted file system as the disk, atomically. Calling it twice is safe. */
 export async function writeMarker(disk: MarkedDisk): Promise<void> {
   const name = await prepareMarker(disk);
   await placeMarker(disk, name).catch(async (error: unknown) => {
@@ -101,7 +101,7 @@ export async function prepareMarker(disk: MarkedDisk): Promise<string> {
   }
 }
 
-/** Renames a prepared marker. @returns false if it is missing */
+/** Renames a prepared marker to its final name. @returns false if the prepared marker is missing */
 export async function placeMarker({ mountpoint }: MarkedDisk, name: string): Promise<boolean> {
   const root = await realpath(mountpoint);
   try {

@@ -13,13 +13,13 @@ import { type MarkedDisk, rootOf } from './marker.js';
 import { confirmOwned } from './ownership.js';
 import { openExisting } from './restore-area.js';
 
-/** Copies per run of the periodic check. With a run per minute, a million copies take 17 hours. */
+/** Copies per run of the periodic check. With a run per minute, checking a million copies takes 17 hours. */
 const RUN_COPIES = 1000;
 
-/** Copies per call, so that it ends in time on a disk that takes 20 ms for each. */
+/** Copies per call. The call ends in time even on a disk that takes 20 ms per copy. */
 const CALL_COPIES = 100;
 
-/** Checks all restored copies one after the other, a page per call, and records missing ones. */
+/** Checks all restored copies in turn, a page per call, and records missing copies. */
 export class CopyCheck {
   private after = 0n;
   private afterKept = 0n;
@@ -38,13 +38,13 @@ export class CopyCheck {
     return missing;
   }
 
-  /** Does the same for changed copies that were left alone. Their paths are free once they no longer exist. */
+  /** Checks changed copies that Tapegate left on disk. Frees the path of a copy that no longer exists. */
   private async checkKept(ctx: Context): Promise<void> {
     const kept = await readKeptCopies(ctx, { after: this.afterKept, limit: CALL_COPIES });
     this.afterKept = kept.length < CALL_COPIES ? 0n : (kept.at(-1)?.id ?? 0n);
     const gone: KeptCopy[] = [];
     for (const copy of await ctx.copies.findMissing(kept)) {
-      if (await findStats(copy)) continue; // a directory or a link is there
+      if (await findStats(copy)) continue; // the path contains a directory or a link
       gone.push(copy);
       await confirmOwned(ctx);
       await removeEmptyDirectories(ctx, copy);
@@ -53,7 +53,7 @@ export class CopyCheck {
   }
 }
 
-/** Callers wait for the result before they answer. */
+/** Time limit of a check. Callers wait for the result before they answer a client. */
 const ANSWER_MS = 2000;
 
 /** Returns a check that makes one call at a time, because a call on a hung disk blocks a thread of the process. */
@@ -86,15 +86,18 @@ async function findAllMissing<C extends LocatedCopy>(copies: readonly C[]): Prom
   return missing;
 }
 
-/** Returns none if the disk is absent, has lost its marker or cannot be read: its copies may still exist. */
+/**
+ * Returns the missing copies of a disk. Returns none of them if the disk is unavailable or unreadable, because its
+ * copies may still exist.
+ */
 async function findOnDisk<C extends LocatedCopy>([first, ...others]: readonly [C, ...C[]]): Promise<C[]> {
   try {
     const root = await rootOf(first);
     const missing: C[] = [];
     for (const inDirectory of groupBy([first, ...others], (copy) => path.dirname(copy.path))) {
-      missing.push(...(await findInDirectory(root, inDirectory).catch(none))); // says nothing of other directories
+      missing.push(...(await findInDirectory(root, inDirectory).catch(none))); // other directories are checked anyway
     }
-    if (missing.length > 0) await rootOf(first satisfies MarkedDisk); // it may have been unmounted meanwhile
+    if (missing.length > 0) await rootOf(first satisfies MarkedDisk); // the disk may have been unmounted meanwhile
     return missing;
   } catch (error) {
     return none(error);

@@ -1,6 +1,6 @@
 /**
- * The owner record of a restore disk or library: the identity of the database that may change it, and a stamp that its
- * engine replaces every few seconds.
+ * The owner record of a restore disk or library. It contains the identity of the database that may change the
+ * directory, and a stamp that an engine of this database replaces every few seconds.
  */
 import { randomUUID } from 'node:crypto';
 import { link, open, rename, unlink } from 'node:fs/promises';
@@ -20,10 +20,10 @@ const ownerRecord = z.object({
 });
 export type OwnerRecord = z.infer<typeof ownerRecord>;
 
-/** Error codes of a record that is unreadable, or is no regular file. */
+/** Error codes of a record that is unreadable or is not a regular file. */
 const WRONG = ['EACCES', 'EPERM', 'ELOOP', 'EISDIR'];
 
-/** An owner record that names no owner, although its directory is readable. */
+/** Thrown if an owner record names no owner, although its directory is readable. */
 export class DamagedOwnerError extends TapeError {
   constructor(file: string, cause: unknown) {
     const problem = `the owner record ${file} is damaged, or may not be read: ${messageOf(cause)}`;
@@ -31,7 +31,10 @@ export class DamagedOwnerError extends TapeError {
   }
 }
 
-/** @returns undefined if there is none @throws DamagedOwnerError @throws TapeError if it cannot be read now */
+/**
+ * Reads the owner record. @returns undefined if there is no record @throws DamagedOwnerError @throws TapeError if the
+ * record cannot be read now
+ */
 export async function readOwner(root: string): Promise<OwnerRecord | undefined> {
   const file = path.join(root, ownerName);
   try {
@@ -45,10 +48,11 @@ export async function readOwner(root: string): Promise<OwnerRecord | undefined> 
 }
 
 /**
- * Writes the owner record, atomically, unless another owner has taken the directory since it was read.
- * @param how.isFirst replaces no record
- * @param how.takes replaces any record
- * @returns whether it was written
+ * Writes the owner record atomically. Writes nothing if another owner has taken the directory since the record was
+ * read.
+ * @param how.isFirst whether to write only if there is no record
+ * @param how.takes whether to replace any record
+ * @returns whether the record was written
  */
 export async function writeOwner(
   root: string,
@@ -60,16 +64,17 @@ export async function writeOwner(
   try {
     await handle.writeFile(`${JSON.stringify({ ...record, host: hostname() } satisfies OwnerRecord)}\n`);
     if (sync) await handle.sync();
-    // a busy disk may take long to write the bytes
+    // checked after the write, because a busy disk may take long to write the bytes
     const isOwn = isFirst || takes || (await readOwner(root))?.identity === record.identity;
     if (isFirst) await link(partial, file);
     else if (isOwn) await rename(partial, file);
     if (isFirst || !isOwn) await unlink(partial);
     return isOwn;
   } catch (error) {
-    await unlink(partial).catch(() => {}); // it may not exist
+    await unlink(partial).catch(() => {}); // the file may not exist
     if (isFirst && codeOf(error) === 'EEXIST') return false;
-    // a file system without links: the marker has been written by now, which two Tapegates do not do at once
+    // without hard links, replace any record: the marker is already written, and two Tapegates do not mark a disk at
+    // once
     if (isFirst && NO_LINKS.includes(codeOf(error) ?? '')) return await writeOwner(root, record, { takes: true, sync });
     throw error;
   } finally {

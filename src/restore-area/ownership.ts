@@ -1,16 +1,17 @@
 /**
- * Fences a copy of the database: only one Tapegate may change restore disks and libraries, and send email and webhooks.
+ * Fences copies of a database: only one Tapegate may change the restore disks and libraries, and send email and
+ * webhooks.
  *
- * Each directory has an owner record (restore-area/owner.ts) with the identity of its database, and a stamp that the jobs
- * of an engine replace every few seconds. They record each stamp in the database before they write it. So:
- * - Another identity: a restored database, or a takeover by another one.
- * - A stamp that the database never recorded: this database or the other one is a copy.
- * - A database in another cluster or directory is a copy, or was moved: an operator decides.
- * - A server with another start time was restarted, promoted or cloned. Unless its engines stopped in an orderly way, a
- *   new process first watches the stamps for a while, because a living original replaces them. If it can read no stamp,
- *   it stays fenced: it may be a copy on a host without the disks.
- * - An embedded database that has been in the same directory since before the restart, on a host that has not
- *   restarted, is no copy.
+ * Each directory has an owner record (restore-area/owner.ts) with the identity of its database and a stamp. An engine's
+ * jobs replace the stamp every few seconds, and record each stamp in the database before writing it. Tapegate
+ * concludes:
+ * - Another identity: the database was restored from a backup, or another Tapegate has taken over.
+ * - A stamp that the database never recorded: this database, or the database that wrote the stamp, is a copy.
+ * - A database in another cluster or directory: a copy, or the original was moved. An operator decides.
+ * - A server with another start time: the server was restarted, promoted or cloned. Unless its engines were stopped in
+ * an orderly way, a new process first watches the stamps for a while, because a running original would replace them. If
+ * the process can read no stamp, it stays fenced, because it may run on a host without the disks.
+ * - An embedded database in the same directory as before, on a host that has not restarted: not a copy.
  */
 import { randomUUID } from 'node:crypto';
 import { realpath, stat } from 'node:fs/promises';
@@ -39,21 +40,21 @@ import { DamagedOwnerError, type OwnerRecord, readOwner, writeOwner } from './ow
 
 /** Interval of checks. */
 export const CHECK_MS = 2000;
-/** Maximum age of a check before a step that changes something. */
+/** Maximum age of a check before an action that changes something. */
 const FRESH_MS = 2 * CHECK_MS;
 const STAMP_MS = 5000;
-/** Waits; tests change them. */
+/** Waiting times. Tests shorten them. */
 export const watching = {
-  /** A living owner replaces its stamps several times in this time. */
+  /** Time in which a running owner replaces its stamps several times. */
   ms: 4 * STAMP_MS,
-  /** A Tapegate that has lost a directory stops within this time. */
+  /** Time within which a Tapegate that has lost a directory stops. */
   returnMs: FRESH_MS + CHECK_MS,
 };
 const ANSWER_MS = 2000;
 
 /** A restore disk, or the library that `archive` writes to. */
 export interface OwnedDirectory {
-  /** For `BoundedCalls`; a library has 0. */
+  /** Disk id, used as the key in `BoundedCalls`. 0 for a library. */
   id: number;
   mountpoint: string;
   isFailing: boolean;
@@ -63,9 +64,9 @@ interface ObservedDirectory {
   directory: OwnedDirectory;
   root: string;
   record: OwnerRecord | undefined;
-  /** Why it does not belong to this Tapegate. */
+  /** Reason why the directory does not belong to this Tapegate. */
   problem: string | undefined;
-  /** False if the directory does not answer: the other fields are from the last successful check. */
+  /** False if the directory does not respond. The other fields are then from the last successful check. */
   isFresh: boolean;
 }
 
@@ -77,7 +78,7 @@ export function ownershipOf(ctx: Context): Ownership {
   return found;
 }
 
-/** Checks the ownership, unless the last check is recent. @throws FencedError */
+/** Checks the ownership unless the last check is recent. @throws FencedError */
 export async function confirmOwned(ctx: Context): Promise<void> {
   await ownershipOf(ctx).confirm();
 }
@@ -89,10 +90,15 @@ export class Ownership {
   private readonly seen = new Map<string, ObservedDirectory>();
   private readonly stampings = new BoundedCalls();
   private readonly writing = new Set<Promise<unknown>>();
-  /** Problems of directories whose owner record could not be written, without names of partial files. */
+  /**
+   * Problems of directories whose owner record could not be written. Names of partial files are removed from the text.
+   */
   private readonly unwritten = new Map<string, string>();
   private stampedAt = Number.NEGATIVE_INFINITY;
-  /** Epoch of this process's stamps. It knows them, although a promoted standby may have lost their records. */
+  /**
+   * Epoch of this process's stamps. The process recognises its own stamps even if a promoted standby lost their
+   * records.
+   */
   private readonly epoch = randomUUID();
   private stamps = 0;
   private checking: Promise<string | undefined> | undefined;
@@ -113,7 +119,10 @@ export class Ownership {
     if (this.reason !== undefined) throw new FencedError(this.reason);
   }
 
-  /** @param stamps whether to take new directories, and to replace stamps @returns why this Tapegate is fenced */
+  /**
+   * Checks the ownership. @param stamps whether to take new directories and replace stamps @returns the reason why this
+   * Tapegate is fenced
+   */
   async check({ stamps = false } = {}): Promise<string | undefined> {
     this.checking ??= this.checkNow(stamps).finally(() => {
       this.checking = undefined;
@@ -123,7 +132,7 @@ export class Ownership {
 
   /**
    * Waits while a restarted server may be a copy, or another Tapegate may not have stopped yet.
-   * @param onWait called if it waits
+   * @param onWait called if the call must wait
    * @throws FencedError
    */
   async require(onWait: () => void = () => {}): Promise<void> {
@@ -137,7 +146,7 @@ export class Ownership {
   }
 
   logOnce(reason: string): void {
-    const cause = reason.replace(/, last used .*/, ''); // which changes while the owner lives
+    const cause = reason.replace(/, last used .*/, ''); // the text changes while the owner is running
     if (this.logged === cause) return;
     this.logged = cause;
     this.ctx.log.error(new FencedError(reason).message);
@@ -148,15 +157,18 @@ export class Ownership {
     return this.watchedSince !== undefined || this.returnedSince !== undefined;
   }
 
-  /** Whether a watch is about to end. If two copies watch at the same time, the stamps of one stop the other. */
+  /**
+   * Whether a watch is about to end. If two copies watch at the same time, the stamps of one copy stop the other copy.
+   */
   private get isClaiming(): boolean {
     return this.watchedSince !== undefined && performance.now() - this.watchedSince >= watching.ms - STAMP_MS;
   }
 
-  /** Called when the engine stops, so that the next start need not wait. */
+  /** Records an orderly stop, so that the next start need not wait. Called when the engine stops. */
   async release(): Promise<void> {
     await Promise.all(this.writing);
-    if (this.reason === undefined && this.isAccepted) await endStamping(this.ctx).catch(() => {}); // it waits then
+    // if this fails, the next start waits
+    if (this.reason === undefined && this.isAccepted) await endStamping(this.ctx).catch(() => {});
   }
 
   private async checkNow(stamps: boolean): Promise<string | undefined> {
@@ -166,7 +178,7 @@ export class Ownership {
     const seen = await this.observe(site);
     const isSeen = (mountpoint: string) => seen.some(({ directory }) => directory.mountpoint === mountpoint);
     const unseen = site.foreign.filter(({ path: mountpoint }) => !isSeen(mountpoint));
-    const unseenDisk = unseen.find(({ isDisk }) => isDisk); // by an engine of another host
+    const unseenDisk = unseen.find(({ isDisk }) => isDisk); // seen by an engine of another host
     const foreign = seen.find((each) => each.problem !== undefined) ?? unseenDisk;
     let problem = findMove(site.place, place);
     const returned = this.awaitFormerOwner(site, seen);
@@ -179,7 +191,7 @@ export class Ownership {
     for (const each of seen)
       if (each.problem !== undefined || returned === undefined) await this.recordForeign(site, each);
     for (const { path: library, isDisk } of unseen)
-      if (!isDisk) await recordForeignDirectories(this.ctx, library, null); // it is gone
+      if (!isDisk) await recordForeignDirectories(this.ctx, library, null); // the library no longer exists
     this.reason = reason();
     if (this.reason === undefined) this.isAccepted = true;
     this.checkedAt = startedAt;
@@ -188,9 +200,9 @@ export class Ownership {
   }
 
   /**
-   * Waits after a late stamp, or the removal of its record, shows that a directory is no longer another Tapegate's.
-   * That Tapegate may use the directory until its next check.
-   * @returns why no engine may work yet
+   * Waits after a directory has stopped belonging to another Tapegate, because that Tapegate may use the directory
+   * until its next check. The sign is a stamp of this database, or the removal of the owner record.
+   * @returns the reason why no engine may work yet
    */
   private awaitFormerOwner({ foreign }: SiteIdentity, seen: readonly ObservedDirectory[]): string | undefined {
     const returned = seen.find(({ directory }) => foreign.some((each) => each.path === directory.mountpoint));
@@ -206,7 +218,7 @@ export class Ownership {
     return `${returned.directory.mountpoint} belonged to another Tapegate: waiting ${watching.returnMs / 1000} s for that one to stop`;
   }
 
-  /** Watches the stamps after a restart of the database server. @returns why no engine may work yet */
+  /** Watches the stamps after a restart of the database server. @returns the reason why no engine may work yet */
   private watch(site: SiteIdentity, seen: readonly ObservedDirectory[]): string | undefined {
     if (this.isAccepted || site.place === null || !site.isStamping || !site.hasDirectories) return undefined;
     if (!seen.some(({ isFresh, record }) => isFresh && record)) {
@@ -237,9 +249,9 @@ export class Ownership {
     return false;
   }
 
-  /** Reads the owner records. Skips absent directories. */
+  /** Reads the owner records. Skips unavailable directories. */
   async observe(site: SiteIdentity): Promise<ObservedDirectory[]> {
-    // a hung call would occupy a thread
+    // skip failing disks, because a hung call would occupy a thread
     const directories = listDirectories(this.ctx, site).filter(({ isFailing }) => !(isFailing && this.isAccepted));
     const observeOne = async (directory: OwnedDirectory) => {
       const { mountpoint } = directory;
@@ -254,7 +266,10 @@ export class Ownership {
     return (await Promise.all(directories.map(observeOne))).flat();
   }
 
-  /** @returns undefined if it is absent @throws an error if it cannot be read now */
+  /**
+   * Reads the owner record of a directory. @returns undefined if the directory is unavailable @throws an error if the
+   * record cannot be read now
+   */
   private async readDirectory(site: SiteIdentity, directory: OwnedDirectory): Promise<ObservedDirectory | undefined> {
     const root = await findOwnedRoot(directory).catch((error: unknown) => {
       if (error instanceof AbsentError) return undefined;
@@ -293,7 +308,8 @@ export class Ownership {
   }
 
   /**
-   * Takes directories without an owner, and replaces stamps. Does not wait for disks, because a busy one may take long.
+   * Takes directories without an owner, and replaces stamps. Does not wait for disks, because a busy disk may take
+   * long.
    */
   private async stampAll(identity: string, all: readonly ObservedDirectory[]): Promise<void> {
     const seen = all.filter(({ isFresh }) => isFresh);
@@ -313,7 +329,7 @@ export class Ownership {
     }
   }
 
-  /** Logs a problem once, such as a library that is mounted for reading only. */
+  /** Logs each problem once, for example a library that is mounted read-only. */
   private reportUnwritten(directory: string, problem: string | undefined): void {
     const before = this.unwritten.get(directory);
     if (problem === undefined) this.unwritten.delete(directory);
@@ -322,7 +338,7 @@ export class Ownership {
     if (now !== undefined && now !== before) this.ctx.log.warn({ directory }, `owner record: ${problem}`);
   }
 
-  /** Records a stamp to be written. */
+  /** Records a stamp in the database before the stamp is written to a directory. */
   async nextStamp(): Promise<Stamp> {
     const stamp = { epoch: this.epoch, number: ++this.stamps };
     await recordStamp(this.ctx, stamp);
@@ -336,7 +352,10 @@ export function listDirectories(ctx: Context, { disks }: Pick<SiteIdentity, 'dis
   return [...disks, library];
 }
 
-/** @returns undefined if there is no library; an empty one may not be mounted @throws AbsentError of a restore disk */
+/**
+ * Returns the directory with links resolved. @returns undefined if there is no library, or if it is empty and may not
+ * be mounted @throws AbsentError of a restore disk
+ */
 export async function findOwnedRoot({ id, mountpoint }: OwnedDirectory): Promise<string | undefined> {
   if (id !== 0) return await rootOf({ diskId: id, mountpoint });
   try {
@@ -350,7 +369,7 @@ export async function findOwnedRoot({ id, mountpoint }: OwnedDirectory): Promise
 async function findDirectory({ config }: Context): Promise<Pick<DatabaseLocation, 'directory' | 'inode' | 'boot'>> {
   const unknown = { directory: null, inode: null, boot: null };
   if (config.databaseUrl !== undefined) return unknown;
-  const directory = await realpath(path.join(config.dataDir, 'postgres')).catch(() => null); // the database of a test
+  const directory = await realpath(path.join(config.dataDir, 'postgres')).catch(() => null); // a test's database
   if (directory === null) return unknown;
   const { dev, ino } = await stat(directory, { bigint: true });
   // devices keep their numbers until the host restarts
@@ -366,7 +385,7 @@ function isSamePlace(from: DatabaseLocation | null, to: DatabaseLocation): boole
   return from.started === to.started || (to.boot !== null && from.boot === to.boot);
 }
 
-/** Returns how the database shows that it was copied or moved; undefined if it does not. */
+/** Returns how the location shows that the database was copied or moved. Undefined if the location is unchanged. */
 function findMove(from: DatabaseLocation | null, to: DatabaseLocation): string | undefined {
   if (from === null) return undefined;
   if (differ(from, to, 'directory'))
@@ -377,7 +396,7 @@ function findMove(from: DatabaseLocation | null, to: DatabaseLocation): string |
   return undefined;
 }
 
-/** @returns why a restore disk cannot be used, if another Tapegate owns it */
+/** @returns the reason why a restore disk cannot be used, if another Tapegate owns the disk */
 export async function findForeign(ctx: Context, mountpoint: string, root: string): Promise<string | undefined> {
   const record = await readOwner(root);
   const problem = record && (await ownershipOf(ctx).findProblem(await readIdentity(ctx), mountpoint, record));

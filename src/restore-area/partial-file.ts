@@ -1,7 +1,7 @@
 /**
- * A copy that is being written in its directory, under a name that identifies its recall. Chunks are accepted at once
- * and written in the background, so that tape and disk work in parallel. A budget for all copies of a drive bounds
- * memory.
+ * A copy that is being written, in its final directory, under a name that identifies its recall. Chunks are accepted
+ * immediately and written in the background, so that tape and disk work in parallel. A budget for all copies of a drive
+ * limits the memory.
  */
 import { type BigIntStats, constants } from 'node:fs';
 import { lstat } from 'node:fs/promises';
@@ -15,18 +15,21 @@ import { closeFile, openFile, statFile, syncFile, writeFile } from './descriptor
 import { isSame, removeEntry } from './entry.js';
 import { type CopyLocation, type Directory, withCopyIfPresent } from './restore-area.js';
 
-/** All files with such names are Tapegate's; entries of other types are not. */
+/** Returns whether an entry with the name of a partial file is Tapegate's. Only regular files are. */
 const isPartial = (stats: BigIntStats) => stats.isFile();
 
 /**
- * Removes the partial file of a copy, if there is one. If something blocks its directory, there is none.
- * @throws TapeError TRANSIENT if the disk is absent; other errors of the removal
+ * Removes the partial file of a copy, if the file exists. Does nothing if a link or file is at the path of its
+ * directory.
+ * @throws TapeError TRANSIENT if the disk is unavailable; other errors of the removal
  */
 export async function removePartial(location: CopyLocation, name: string): Promise<void> {
   await withCopyIfPresent(location, (_file, folder) => removeEntry(folder, name, isPartial));
 }
 
-/** Returns the partial file of a copy; undefined if there is none. @throws as `removePartial` */
+/**
+ * Returns the stats of a copy's partial file. Undefined if there is no such file. @throws the errors of `removePartial`
+ */
 export async function findPartial(location: CopyLocation, name: string): Promise<BigIntStats | undefined> {
   const stats = await withCopyIfPresent(location, (_file, folder) =>
     lstat(path.join(folder.fdPath, name), { bigint: true }),
@@ -34,7 +37,7 @@ export async function findPartial(location: CopyLocation, name: string): Promise
   return stats && isPartial(stats) ? stats : undefined;
 }
 
-/** Removes a partial file that was examined, but no newer one with its name. @returns whether it no longer exists */
+/** Removes a partial file if it is unchanged since `seen`. @returns whether the partial file no longer exists */
 export async function removePartialSeen(location: CopyLocation, name: string, seen: BigIntStats): Promise<boolean> {
   return (
     (await withCopyIfPresent(location, (_file, folder) => removeEntry(folder, name, (now) => isSame(now, seen)))) !==
@@ -44,15 +47,15 @@ export async function removePartialSeen(location: CopyLocation, name: string, se
 
 const BUDGET_BYTES = 16 * 1024 * 1024;
 
-/** Limits bytes that are read but not yet written. */
+/** Limits the bytes that are read but not yet written. */
 export type Budget = Limiter;
 
 export const createBudget = (): Budget => new Limiter(BUDGET_BYTES);
 
-/** Bytes between two syncs while writing continues, so that the final sync ends in time. */
+/** Bytes between two syncs while writing continues. Keeps the final sync short. */
 const SYNC_BYTES = 64 * 1024 * 1024;
 
-/** Creates the file at once; the caller must end it with `finish` or `discard`. */
+/** Creates the partial file in its constructor. The caller must end with `finish` or `discard`. */
 export class PartialFile {
   private readonly directory: Directory;
   private readonly name: string;
@@ -63,9 +66,9 @@ export class PartialFile {
   private isClosed = false;
   private ino: bigint | undefined;
   private unsynced = 0;
-  /** The current sync; its error is reported once, and later syncs do not repeat it. */
+  /** The current sync. Its error is reported once, and later syncs do not repeat it. */
   private syncing: Promise<unknown> = Promise.resolve();
-  /** All writes so far, in order; rejects with the first error. */
+  /** Settles when all writes so far are done, in order. Rejects with the first error. */
   private written: Promise<unknown>;
   private failure: unknown;
 
@@ -80,12 +83,15 @@ export class PartialFile {
     this.budget = options.budget;
     this.attributes = options.attributes;
     const { mode, gid } = options.attributes;
-    this.opening = createNew(directory, name, gid === null ? mode : withoutGroup(mode)); // it has another group until `finish`
+    this.opening = createNew(directory, name, gid === null ? mode : withoutGroup(mode)); // group not yet set
     this.written = this.opening;
     this.watchFailure();
   }
 
-  /** Resolves when there is room for more; the chunk must not be reused. @throws the error of an earlier write */
+  /**
+   * Queues a chunk, which the caller must not reuse. Resolves when there is room for the next chunk. @throws the error
+   * of an earlier write
+   */
   async write(chunk: Uint8Array): Promise<void> {
     const releaseRoom = await this.budget.take({ cost: chunk.length });
     this.written = this.written
@@ -101,7 +107,7 @@ export class PartialFile {
     if (this.failure !== undefined) throw this.failure;
   }
 
-  /** Waits for all writes, sets attributes, syncs and closes. @returns inode and mtime to record */
+  /** Waits for all writes, sets attributes, syncs and closes. @returns the inode and mtime to record */
   async finish(): Promise<{ ino: bigint; mtimeNs: bigint }> {
     await this.written;
     await this.syncing;
@@ -114,14 +120,16 @@ export class PartialFile {
     return storedStats(stats);
   }
 
-  /** Removes the file, but no other one with its name. @returns false if this is not possible now */
+  /**
+   * Removes the partial file, but no other file with the same name. @returns false if the removal is not possible now
+   */
   async discard(): Promise<boolean> {
-    await this.written.catch(() => {}); // `write` or `finish` throws it
-    const fd = await this.opening.catch(() => undefined); // there is no file; `write` or `finish` throws the error
+    await this.written.catch(() => {}); // `write` or `finish` throws the error
+    const fd = await this.opening.catch(() => undefined); // no file was created; `write` or `finish` throws the error
     if (fd === undefined) return true;
     try {
       this.ino ??= (await statFile(fd, { bigint: true })).ino;
-      await this.close().catch(() => {}); // `finish` throws it
+      await this.close().catch(() => {}); // `finish` throws the error
       await removeEntry(this.directory, this.name, ({ ino }) => ino === this.ino);
       return true;
     } catch {
@@ -129,22 +137,22 @@ export class PartialFile {
     }
   }
 
-  /** Starts the next sync after the previous one. @throws the error of the previous one */
+  /** Starts the next sync after the previous sync. @throws the error of the previous sync */
   private async syncAhead(bytes: number): Promise<void> {
     this.unsynced += bytes;
     if (this.unsynced < this.syncBytes) return;
     this.unsynced = 0;
     await this.syncing;
     this.syncing = syncFile(await this.opening);
-    this.syncing.catch(() => {}); // the next sync, or `finish`, throws it
+    this.syncing.catch(() => {}); // the next sync, or `finish`, throws the error
   }
 
-  /** Closes once: a closed descriptor's number may soon be reused. */
+  /** Closes the descriptor only once, because the number of a closed descriptor may soon be reused. */
   private async close(): Promise<void> {
     const fd = await this.opening;
     if (this.isClosed) return;
     this.isClosed = true;
-    await this.syncing.catch(() => {}); // it uses the descriptor
+    await this.syncing.catch(() => {}); // the sync uses the descriptor
     await closeFile(fd);
   }
 
@@ -163,7 +171,7 @@ async function createNew(directory: Directory, name: string, mode: number): Prom
   } catch (error) {
     if (codeOf(error) !== 'EEXIST') throw error;
   }
-  // left by a failed attempt on the same drive
+  // a failed attempt on the same drive left the partial file
   if ((await removeEntry(directory, name, isPartial)) === 'other') throw inTheWay(directory, name);
   return await openFile(file, flags, mode);
 }
@@ -187,12 +195,15 @@ interface PartialOwner {
   epoch: bigint;
 }
 
-/** Name for a recall's partial file; short enough for any file system, however long the file's own name is. */
+/**
+ * Returns the name of a recall's partial file. The name is short enough for any file system, whatever the length of the
+ * file's own name.
+ */
 export function partialName(owner: PartialOwner): string {
   return `.tapegate-${owner.fileId}-${owner.driveId}-${owner.epoch}.part`;
 }
 
-/** The recall that wrote a partial file; undefined for any other name. */
+/** Returns the recall that wrote a partial file. Undefined if the name is not that of a partial file. */
 export function parsePartialName(name: string): PartialOwner | undefined {
   const [, fileId, driveId, epoch] = /^\.tapegate-(\d{1,18})-(\d{1,9})-(\d{1,18})\.part$/.exec(name) ?? [];
   return fileId && driveId && epoch

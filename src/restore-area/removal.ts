@@ -1,7 +1,7 @@
 /**
- * Removes copies that no active request contains (domain/disks/removals.ts), and files that ended recalls left
- * (domain/disks/stale-files.ts). Each step is repeatable. A file that cannot be examined or removed now delays no
- * other, and is retried later.
+ * Removes copies that no active request contains (domain/disks/removals.ts), and stale files of ended recalls
+ * (domain/disks/stale-files.ts). Each step can be repeated. A file that cannot be examined or removed delays no other
+ * file, and is retried later.
  */
 import path from 'node:path';
 import { logFailure, UnavailableError } from '../core/errors.js';
@@ -28,27 +28,27 @@ import type { CopyLocation } from './restore-area.js';
 
 const PAGE = 200;
 
-/** Files of a request per page: each is examined once, however many have a copy. */
+/** Files of a request per page. Each file is examined once, even if few of the files have a copy. */
 const REQUEST_FILES = 5000;
 
 /**
- * Copies of a disk examined or removed at once. Few, because the calls of a hung disk block threads, of which a process
- * has eight: without a free one, other disks would seem to hang too. With three, two hung disks leave two threads.
+ * Concurrent calls per disk. The calls of a hung disk block threads, and a process has only eight. Without a free
+ * thread, other disks would seem to hang too. With three calls per disk, two hung disks leave two threads free.
  */
 const CALLS_PER_DISK = 3;
 
-/** Requests per query, which returns only ids while they wait for a disk. */
+/** Requests per query. The query returns only ids. */
 const REQUEST_PAGE = 1000;
 
 /**
- * Requests whose remaining copies are all on failing disks. They are skipped until another disk fails, one of these
- * works again, or the request changes. Otherwise each run would examine them all while a disk is absent.
+ * Requests whose remaining copies are all on failing disks. Such a request is skipped until the set of failing disks
+ * changes, or the request changes. Otherwise each run would examine all copies again while a disk is unavailable.
  */
 export class WaitingRequests {
   private failing = '';
   private readonly versions = new Map<number, string>();
 
-  /** @param failing names of the disks that fail now */
+  /** Starts a run. @param failing names of the disks that are failing now */
   begin(failing: string): void {
     if (failing !== this.failing) this.versions.clear();
     this.failing = failing;
@@ -58,17 +58,17 @@ export class WaitingRequests {
     return this.versions.get(id) === version;
   }
 
-  /** Records a request whose reachable copies were all examined, and some remain. */
+  /** Records a request that still has copies after all its reachable copies were examined. */
   record({ id, version }: UnclearedRequest): void {
     if (this.failing !== '') this.versions.set(id, version);
   }
 }
 
 /**
- * Removes the copies of released files. A request that fails delays no other.
- * @param waiting kept by a caller that runs this repeatedly
+ * Removes the copies of released files. A request that fails does not delay other requests.
+ * @param waiting the requests to skip; a caller that runs this function repeatedly passes the same object
  * @returns the number of removed copies
- * @throws the first failure, after the other requests
+ * @throws the first failure, after all other requests
  */
 export async function removeUnheld(
   ctx: Context,
@@ -98,7 +98,7 @@ export async function removeUnheld(
   return count;
 }
 
-/** @returns whether everything reachable was examined, and something remains */
+/** Releases the copies of a request. @returns whether all reachable copies were examined, and some copies remain */
 async function clearRequest(
   ctx: Context,
   disks: FailingDisks,
@@ -111,7 +111,7 @@ async function clearRequest(
       after,
       limit: REQUEST_FILES,
     });
-    const failing = new Set<number>(); // since this page was read
+    const failing = new Set<number>(); // disks that failed since this page was read
     for (let at = 0; at < page.copies.length && !stop.aborted; at += PAGE) {
       const copies = page.copies.slice(at, at + PAGE);
       const examined = await callEach(ctx, disks, { copies, failing, what: 'looked at' }, compareCopy);
@@ -121,7 +121,7 @@ async function clearRequest(
       const released = await releaseCopies(ctx, { unchanged, changed });
       if (released.length < copies.length) isComplete = false;
     }
-    if (stop.aborted) return false; // the request stays marked
+    if (stop.aborted) return false; // the request stays marked for the next run
     after = page.last;
   }
   return isComplete && !(await markCleared(ctx, requestId));
@@ -129,15 +129,15 @@ async function clearRequest(
 
 interface EachOptions<C extends CopyLocation> {
   copies: readonly C[];
-  /** Ids of disks that are skipped, because each call may take long to fail; grows. */
+  /** Ids of disks to skip, because each call may take long to fail. Failing disks are added. */
   failing?: Set<number>;
-  /** Completes the log line of a failure. */
+  /** Completes the log message of a failure. */
   what: string;
 }
 
 /**
- * Calls `call` for each copy, a few per disk at once. Logs failures, and omits them from the result. Logs a failing
- * disk once, and skips its remaining copies.
+ * Calls `call` for each copy, a few per disk concurrently. Logs failures and omits failed copies from the result. Logs
+ * a failing disk once, and skips its remaining copies.
  */
 export async function callEach<C extends CopyLocation, T>(
   ctx: Context,
@@ -179,7 +179,7 @@ async function removeCopies(ctx: Context, disks: FailingDisks, stop: AbortSignal
   return count;
 }
 
-/** @returns removed copies, and copies that were not removed because they were changed outside Tapegate */
+/** Removes copies. @returns the removed copies, and copies that were left because they were changed outside Tapegate */
 async function removeClaimed(
   ctx: Context,
   disks: FailingDisks,
@@ -205,8 +205,8 @@ async function removeClaimed(
 }
 
 /**
- * Removes empty directories of removed copies, also of those removed earlier, before a process was killed.
- * @returns copies for which this is done; the others are left to a later run
+ * Removes the empty directories of removed copies, including copies removed before a process was killed.
+ * @returns the copies whose directories are done. Failed copies are left to a later run
  */
 async function removeEmptyAfter<C extends CopyLocation>(
   ctx: Context,
@@ -222,7 +222,10 @@ async function removeEmptyAfter<C extends CopyLocation>(
   return gone.filter((copy) => cleared.has(directoryOf(copy)));
 }
 
-/** Removes files that ended recalls left. @returns the number of recalls that left none, or are cleaned up */
+/**
+ * Removes stale files of ended recalls. @returns the number of recalls without stale files, including recalls that had
+ * none
+ */
 export async function removeStaleFiles(
   ctx: Context,
   stop: AbortSignal,
@@ -231,7 +234,7 @@ export async function removeStaleFiles(
   let count = 0;
   for (let after = 0n; !stop.aborted; ) {
     const page = await readStaleFilesAtRest(ctx, { after, limit: PAGE });
-    // partial files first: then a stalled engine has nothing that it could still put in place
+    // partial files first, so that a stalled engine can no longer put a copy in place
     const withoutPartial = await removeEach(ctx, disks, page, {
       examine: (left) => findPartial(left, partialName(left)),
       remove: async (left, seen) => !seen || (await removePartialSeen(left, partialName(left), seen)),
@@ -249,13 +252,16 @@ export async function removeStaleFiles(
   return count;
 }
 
-/** How to remove one kind of file. `remove` gets the result of `examine`, and returns whether the file no longer exists. */
+/**
+ * How to examine and remove one kind of stale file. `remove` receives the result of `examine`, and returns whether the
+ * file no longer exists. `isNoted` means that the file is a recorded copy, which must stay.
+ */
 interface Removing<State> {
   examine: (stale: StaleFile, tick: () => void) => Promise<State>;
   remove: (stale: StaleFile, state: State, isNoted: boolean) => Promise<boolean>;
 }
 
-/** @returns recalls for which this is done; the others are left to a later run */
+/** @returns the recalls whose files no longer exist. Other recalls are left to a later run */
 async function removeEach<State>(
   ctx: Context,
   disks: FailingDisks,

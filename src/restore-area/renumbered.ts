@@ -1,8 +1,8 @@
 /**
- * Recognises the copies of a disk whose inodes have all changed: it was copied to another file system, or its file
- * system numbers inodes at each mount. Copies with the recorded size and times are known. Copies with another ctime are
- * compared with their checksums, and their inodes are recorded. One engine compares a disk at a time. A killed run
- * continues after the last page that was recorded.
+ * Recognises the copies of a disk after all inodes have changed. The disk was copied to another file system, or its
+ * file system renumbers inodes at each mount. Copies with the recorded size and times are recognised directly. If only
+ * the ctime differs, the copy's bytes are compared with its checksum, and the new inode is recorded. One engine at a
+ * time compares the copies of a disk. After a killed run, the next run continues after the last recorded page.
  */
 import { randomUUID } from 'node:crypto';
 import { codeOf, TapeError } from '../core/errors.js';
@@ -26,19 +26,22 @@ import { probeNames } from './setup.js';
 
 const PAGE = 200;
 
-/** Approximate bytes that a run compares: with a run per minute, at most 100 MB/s. */
+/** Approximate number of bytes that a run compares. With a run per minute, this is at most 100 MB/s. */
 const RUN_BYTES = 6n * 10n ** 9n;
 
 interface Run {
   stop: AbortSignal;
   disks: FailingDisks;
-  /** Size of the copies that were compared. */
+  /** Bytes of the copies compared so far. */
   bytes: bigint;
 }
 
 export class Renumbering {
   private readonly owner = randomUUID();
-  /** Markers with which all copies are known, by disk. They are valid for this host: another may see other inodes. */
+  /**
+   * Markers under which all copies of a disk are recognised, by disk id. Valid only for this host, because another host
+   * may see other inodes.
+   */
   private readonly known = new Map<number, string>();
 
   async run(ctx: Context, stop: AbortSignal, disks: FailingDisks): Promise<void> {
@@ -56,7 +59,7 @@ export class Renumbering {
     }
   }
 
-  /** @returns whether all copies of the disk were examined */
+  /** Compares the copies of a disk. @returns whether all copies were examined */
   private async compare(
     ctx: Context,
     { diskId, mountpoint }: KnownMarker,
@@ -69,7 +72,7 @@ export class Renumbering {
       const page = await readCopiesOn(ctx, { diskId, after, limit: PAGE });
       const copies = limitBytes(page);
       const examined = await callEach(ctx, run.disks, { copies, what: 'compared' }, recogniseCopy);
-      if (examined.length < copies.length) return false; // some cannot be read now
+      if (examined.length < copies.length) return false; // some copies cannot be read now
       const renumbered = examined.flatMap(({ copy, result }) => toRenumbered(copy, result, run));
       adopted += await adoptRenumbered(ctx, renumbered);
       const isLast = copies.length === page.length && page.length < PAGE;
@@ -84,7 +87,7 @@ export class Renumbering {
   }
 }
 
-/** Returns undefined if the disk is absent or hangs: a later run retries. */
+/** Runs a call on a disk. @returns undefined if the disk is unavailable or hangs. A later run retries */
 async function runOnDisk<T>(
   disks: FailingDisks,
   disk: KnownMarker,
@@ -98,7 +101,7 @@ async function runOnDisk<T>(
   }
 }
 
-/** Returns the first copies of a page, up to `RUN_BYTES`, because progress is recorded only after all of them. */
+/** Returns the first copies of a page, up to `RUN_BYTES`. Progress is recorded only after all of these copies. */
 function limitBytes(page: readonly RecordedCopy[]): readonly RecordedCopy[] {
   let bytes = 0n;
   const end = page.findIndex(({ size }, n) => {
@@ -108,7 +111,10 @@ function limitBytes(page: readonly RecordedCopy[]): readonly RecordedCopy[] {
   return end === -1 ? page : page.slice(0, end);
 }
 
-/** Counts the bytes of a copy that were compared. A copy that is known by its times needs no other record. */
+/**
+ * Returns the record to adopt for a compared copy, and counts its bytes. A copy that is recognised by its times needs
+ * no new record.
+ */
 function toRenumbered(copy: RecordedCopy, found: Awaited<ReturnType<typeof recogniseCopy>>, run: Run): Renumbered[] {
   if (typeof found === 'string') return [];
   const { ino, ctimeNs } = storedStats(found);

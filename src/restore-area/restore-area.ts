@@ -1,9 +1,10 @@
 /**
- * The restore area on disk. A file's path is `<mountpoint>/<logical path>`.
+ * The restore area on disk. The path of a restored file is `<mountpoint>/<logical path>`.
  *
- * A copy is written under a temporary name in the same directory, synced and renamed, so that a file in place is
- * complete. Nothing leads outside the mount point: a directory is used through an open handle, after the kernel has
- * reported its path. A process killed anywhere leaves at most a partial file, whose name contains recall and epoch.
+ * A copy is written under a temporary name in its final directory, synced and renamed, so that a file with its final
+ * name is complete. No path leads outside the mount point: a directory is used through an open handle whose path the
+ * kernel has confirmed. A process killed at any point leaves at most a partial file, whose name contains recall and
+ * epoch.
  */
 import { constants, readlinkSync } from 'node:fs';
 import { type FileHandle, lstat, open, readlink, realpath } from 'node:fs/promises';
@@ -11,29 +12,32 @@ import path from 'node:path';
 import { codeOf, TapeError } from '../core/errors.js';
 import { type MarkedDisk, rootOf } from './marker.js';
 
-/** Location of a copy, present or not. */
+/** Location of a copy, which may exist or not. */
 export interface CopyLocation extends MarkedDisk {
   /** Logical path. */
   path: string;
 }
 
 export interface Directory {
-  /** A path through the descriptor, which no later rename or link can redirect. */
+  /** Path through the descriptor, which no later rename or link can redirect. */
   fdPath: string;
   handle: FileHandle;
-  /** Its path when it was opened, and the mount point; both without links. */
+  /** Path of the directory when it was opened, and of its mount point, both without links. */
   path: string;
   root: string;
 }
 
 const HAS_FD_PATHS = process.platform === 'linux';
 
-/** Whether an operator moved an open directory: new files would move with it. A removed directory does not count. */
+/**
+ * Returns whether an operator moved an open directory. New files would move with the directory. A removed directory
+ * does not count as moved.
+ */
 export function isMoved(directory: Directory): boolean {
   return ![directory.path, removedPath(directory.path)].includes(readPath(directory));
 }
 
-/** @throws Error if a directory was moved, with code ENOENT if it was removed */
+/** @throws Error if the directory was moved; with code ENOENT if the directory was removed */
 export function checkInPlace(directory: Directory): void {
   const currentPath = readPath(directory);
   if (currentPath === removedPath(directory.path)) throw justRemoved(directory.path);
@@ -49,7 +53,7 @@ function readPath({ fdPath, path }: Directory): string {
   return HAS_FD_PATHS ? readlinkSync(fdPath) : path;
 }
 
-/** Path of a removed directory, as the kernel reports it. */
+/** Returns the path that the kernel reports for a removed directory. */
 const removedPath = (path: string) => `${path} (deleted)`;
 
 /** Replaces the descriptor path in an error's text by the directory's path. @returns the error */
@@ -67,9 +71,9 @@ function justRemoved(path: string): Error {
 }
 
 /**
- * Uses a copy while its directory is open.
- * @param use gets a path that no later rename or link can redirect; the copy may be missing
- * @throws code ENOENT if the directory is missing; else as `openExisting`
+ * Opens the directory of a copy and calls `use`.
+ * @param use receives a path that no later rename or link can redirect. The copy may be missing
+ * @throws an error with code ENOENT if the directory is missing; other errors of `openExisting`
  */
 export async function withCopy<T>(
   location: CopyLocation,
@@ -80,7 +84,7 @@ export async function withCopy<T>(
   );
 }
 
-/** Uses a directory while it is open. @throws as `openExisting` */
+/** Opens a directory and calls `use`. @throws the errors of `openExisting` */
 export async function withDirectory<T>(
   root: string,
   dir: string,
@@ -96,7 +100,10 @@ export async function withDirectory<T>(
   }
 }
 
-/** Does the same; undefined if there is nothing, or something has replaced the directory. */
+/**
+ * Opens the directory of a copy and calls `use`. Returns undefined if the directory or the file is missing, or if a
+ * link or file has replaced the directory.
+ */
 export async function withCopyIfPresent<T>(
   location: CopyLocation,
   use: (file: string, folder: Directory) => Promise<T>,
@@ -104,13 +111,13 @@ export async function withCopyIfPresent<T>(
   return await withCopy(location, use).catch(ignoreReplaced);
 }
 
-/** Ignores that a directory is missing, or that something has replaced it. */
+/** Ignores the error that a directory is missing, or was replaced by a link or file. */
 export function ignoreReplaced(error: unknown): undefined {
   const isInTheWay = error instanceof TapeError && error.errorClass === 'POLICY';
   if (codeOf(error) !== 'ENOENT' && !isInTheWay) throw error;
 }
 
-/** Syncs a directory. @throws code ENOENT if it is missing; else as `openExisting` */
+/** Syncs a directory. @throws an error with code ENOENT if the directory is missing; other errors of `openExisting` */
 export async function syncDirectory(disk: MarkedDisk, dir: string): Promise<void> {
   await withDirectory(await rootOf(disk), dir, ({ handle }) => handle.sync());
 }
@@ -118,7 +125,8 @@ export async function syncDirectory(disk: MarkedDisk, dir: string): Promise<void
 /**
  * Opens an existing directory below the mount point.
  * @param root the mount point, without links
- * @throws TapeError POLICY if a link or another file is in the way; code ENOENT if the directory is missing
+ * @throws TapeError POLICY if the path contains a link or another file; an error with code ENOENT if the directory is
+ *   missing
  */
 export async function openExisting(root: string, dir: string): Promise<Directory> {
   const wanted = path.resolve(path.join(root, dir));
@@ -145,9 +153,9 @@ export async function openExisting(root: string, dir: string): Promise<Directory
 const openPath = (dir: string) => open(dir, constants.O_RDONLY | constants.O_DIRECTORY);
 
 /**
- * Opens a directory. NFS caches that a name is missing, although another host may have created it since. It asks the
- * server again once the parent directory was opened. So this function opens all parents, from the mount point down,
- * before the directory counts as missing.
+ * Opens a directory. An NFS client caches that a name is missing, even if another host has created it since. The client
+ * asks the server again after the parent directory was opened. Therefore this function opens all parents, from the
+ * mount point down, before it reports the directory as missing.
  */
 async function openUncached(wanted: string, root: string): Promise<FileHandle> {
   try {
@@ -158,7 +166,7 @@ async function openUncached(wanted: string, root: string): Promise<FileHandle> {
   const above: string[] = [];
   for (let dir = wanted; dir !== root; above.unshift(dir)) dir = path.dirname(dir);
   for (const dir of above) {
-    const opened = await openPath(dir).catch(() => undefined); // it is missing, or may not be read
+    const opened = await openPath(dir).catch(() => undefined); // the directory is missing or unreadable
     await opened?.close();
   }
   return await openPath(wanted);
@@ -168,7 +176,7 @@ function isOutside(wanted: string, root: string): boolean {
   return wanted !== root && !wanted.startsWith(root === '/' ? root : `${root}/`);
 }
 
-/** Describes the obstacle at a directory's path, if that is why the directory could not be opened. */
+/** Describes the entry at a directory's path, if the entry is the reason why the directory could not be opened. */
 async function findInTheWay(wanted: string, code: string | undefined): Promise<string | undefined> {
   if (code === 'ENOTDIR') return 'a file';
   if (code === 'ELOOP') return 'a loop of links';

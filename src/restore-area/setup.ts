@@ -1,6 +1,6 @@
 /**
- * Registers and marks restore disks. A new disk is marked if it is certainly the mounted one. From then on only its
- * marker identifies it, because an empty directory looks like an empty disk.
+ * Registers and marks restore disks. A new disk is marked if it is certainly the mounted disk. From then on, only the
+ * marker identifies the disk, because an empty directory looks like an empty disk.
  */
 import { lstat, mkdir, mkdtemp, realpath, rmdir, stat, unlink, writeFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -37,12 +37,12 @@ import { findForeign, ownershipOf } from './ownership.js';
 import { withDirectory } from './restore-area.js';
 import { measureDisk, readFileSystem } from './space.js';
 
-/** Other users must not get write permission, regardless of the umask. */
+/** Options for new directories. Other users get no write permission, regardless of the umask. */
 const OWN_DIRECTORY = { recursive: true, mode: 0o755 } as const;
 
 const ANSWER_MS = 5000;
 
-/** Creates a restore disk in the data directory if the site has none. Marks new disks that are certainly mounted. */
+/** Creates a restore disk in the data directory if the site has no disk. Marks new disks that are certainly mounted. */
 export async function prepareDisks(ctx: Context): Promise<void> {
   if ((await listDisks(ctx)).length === 0) {
     const mountpoint = path.resolve(ctx.config.dataDir, 'restore');
@@ -63,11 +63,12 @@ export async function prepareDisks(ctx: Context): Promise<void> {
 }
 
 /**
- * Registers a restore disk, or changes its allocation, and marks it. A known disk may be changed while it is not
- * mounted.
- * @param input.create creates a missing mount point, as a directory of the parent file system
- * @param input.mark accepts the mounted file system as the disk, even if the disk was marked before or lacks its copies
- * @returns why it could not be marked; then no copy is put on it
+ * Registers a restore disk, or changes its allocation, and marks the disk. A registered disk may be changed while it is
+ * not mounted.
+ * @param input.create whether to create a missing mount point, as a directory of the parent file system
+ * @param input.mark whether to accept the mounted file system as the disk, even if the disk was marked before or lacks
+ *   its copies
+ * @returns the reason if the disk could not be marked. No copy is stored on an unmarked disk
  * @throws InvalidInputError
  */
 export async function addDisk(
@@ -77,7 +78,7 @@ export async function addDisk(
   await ownershipOf(ctx).require();
   await refuseOwned(ctx, input.mountpoint);
   if (input.create) {
-    await refuseNested(ctx, path.resolve(input.mountpoint), findReal); // before anything is created
+    await refuseNested(ctx, path.resolve(input.mountpoint), findReal); // checked before anything is created
     await mkdir(input.mountpoint, OWN_DIRECTORY);
     await refuseUntrusted(ctx, input.mountpoint);
   } else await checkNewDisk(ctx, input.mountpoint);
@@ -90,19 +91,22 @@ export async function addDisk(
 
 /** @throws InvalidInputError if another Tapegate owns the directory */
 async function refuseOwned(ctx: Context, mountpoint: string): Promise<void> {
-  const root = await realpath(mountpoint).catch(() => undefined); // missing, which is reported separately
+  const root = await realpath(mountpoint).catch(() => undefined); // a missing directory is reported separately
   const problem = root && (await findForeign(ctx, mountpoint, root));
   if (problem) throw new InvalidInputError('mountpoint', problem);
 }
 
-/** Checks a directory for use as a restore disk; writes nothing. @throws InvalidInputError */
+/** Checks whether a directory can be used as a restore disk. Writes nothing. @throws InvalidInputError */
 export async function checkNewDisk(ctx: Context, mountpoint: string): Promise<void> {
   await refuseNested(ctx, path.resolve(mountpoint), findReal);
   await refuseMissing(ctx, mountpoint);
   await refuseUntrusted(ctx, mountpoint);
 }
 
-/** Skips a registered disk: engines suspend it, and the doctor reports it. */
+/**
+ * Rejects an untrusted directory. Skips a registered disk, because engines suspend an untrusted disk and the doctor
+ * reports it.
+ */
 async function refuseUntrusted(ctx: Context, mountpoint: string): Promise<void> {
   if ((await listDisks(ctx)).some((disk) => disk.mountpoint === mountpoint)) return;
   const untrusted = await findUntrustedMount(mountpoint, { group: ctx.config.restoreGroup, isNew: true });
@@ -110,7 +114,10 @@ async function refuseUntrusted(ctx: Context, mountpoint: string): Promise<void> 
   throw new InvalidInputError('mountpoint', `${quote(mountpoint)} is unsafe: ${describeUntrusted(untrusted)}`);
 }
 
-/** Rejects a missing mount point: if it were created, files for an unmounted disk would go to another one. */
+/**
+ * Rejects a missing mount point. If Tapegate created the mount point, files for an unmounted disk would be stored on
+ * the parent file system.
+ */
 async function refuseMissing(ctx: Context, mountpoint: string): Promise<void> {
   if ((await listDisks(ctx)).some((disk) => disk.mountpoint === mountpoint)) return;
   const isDirectory = await stat(mountpoint).then(
@@ -138,9 +145,9 @@ async function findReal(wanted: string): Promise<string> {
 }
 
 /**
- * Removes a restore disk and its marker; leaves other files on it alone.
- * @returns why its marker could not be removed
- * @throws NotFoundError; InUseError with figures while it contains copies, or recalls will put some there
+ * Removes a restore disk and its marker. Leaves other files on the disk alone.
+ * @returns the reason if the marker could not be removed
+ * @throws NotFoundError; InUseError, with figures, if the disk contains copies or recalls will store copies on it
  */
 export async function removeDiskAndMarker(
   ctx: Context,
@@ -157,13 +164,16 @@ export async function removeDiskAndMarker(
 }
 
 export interface DiskState extends DiskRow {
-  /** Actual free bytes; null if unknown, with the reason in `problem`. */
+  /** Actual free bytes. Null if unknown; `problem` then contains the reason. */
   free: bigint | null;
   problem: string | null;
   suspension: { mode: SuspensionMode; reason: string } | null;
 }
 
-/** Returns restore disks with their free space, as seen from this host, else as engines last recorded it. */
+/**
+ * Returns the restore disks with their free space, measured on this host or, if not possible, last recorded by an
+ * engine.
+ */
 export async function describeDisks(ctx: Context): Promise<DiskState[]> {
   const disks = await listDisks(ctx);
   const measurements = await readMeasurements(
@@ -183,10 +193,13 @@ export async function describeDisks(ctx: Context): Promise<DiskState[]> {
   return await Promise.all(disks.map(describeDisk));
 }
 
-/** Recorded copies to look for: one is enough to identify the disk. */
+/** Maximum number of recorded copies to look for. One copy is enough to identify the disk. */
 const MAX_PROOFS = 100;
 
-/** Marks a new disk, unless it was in use and all its copies are missing. Idempotent. @returns why it has no marker */
+/**
+ * Marks a new disk, unless the disk was in use and all its copies are missing. Calling it twice is safe. @returns the
+ * reason if the disk has no marker
+ */
 export async function ensureMarked(
   ctx: Context,
   { id, mountpoint }: { id: number; mountpoint: string },
@@ -203,7 +216,7 @@ export async function ensureMarked(
     }
     const { isMarked, markedAs, isUsed, copies } = await readTraces(ctx, id, MAX_PROOFS);
     if (isMarked) {
-      // the process that recorded the marker may have died before it put it in place
+      // the process that recorded the marker may have died before it put the marker in place
       if (markedAs !== null) await placeMarker(disk, markedAs);
     } else if (isUsed && !(await hasAnyCopy(root, copies))) {
       return `the restore disk ${mountpoint} has no marker, and its recorded copies are missing: it may not be mounted (disk add --mark accepts it as it is)`;
@@ -215,20 +228,23 @@ export async function ensureMarked(
   }
 }
 
-/** Records whether the file system distinguishes names by case and by Unicode normalisation. */
+/**
+ * Records whether the file system ignores differences of case or Unicode normalisation in names. Does nothing for a
+ * disk that was already probed.
+ */
 export async function probeNames(ctx: Context, diskId: number, root: string): Promise<void> {
   if (!(await isProbed(ctx, diskId))) await probeAgain(ctx, diskId, root);
 }
 
-/** Does the same for a disk that may be another file system than before. */
+/** Probes a disk that may have another file system than before. */
 async function probeAgain(ctx: Context, diskId: number, root: string): Promise<void> {
-  const folds = await foldsNames(root).catch(() => undefined); // nothing can be written there now: it is probed later
+  const folds = await foldsNames(root).catch(() => undefined); // not writable now; probed later
   if (folds !== undefined) await recordFolding(ctx, diskId, folds);
 }
 
 const PROBE_NAME = 'Caf\u00e9';
 
-/** Whether a file is found by another case, or by another Unicode normalisation, of its name. */
+/** Returns whether a file is found under a name with another case or another Unicode normalisation. */
 export async function foldsNames(root: string): Promise<boolean> {
   const dir = await mkdtemp(path.join(root, `${markerName}-`));
   try {
@@ -240,20 +256,20 @@ export async function foldsNames(root: string): Promise<boolean> {
       return found.some((stats) => stats !== undefined);
     });
   } finally {
-    await rmdir(dir).catch(() => {}); // another error, or another user who may write in an untrusted disk, prevents it
+    await rmdir(dir).catch(() => {}); // an error, or another user's file in the directory, prevents the removal
   }
 }
 
 /**
- * Marks a disk for the first time. If another host was first, its file system is the disk, and this host may only see
- * the directory under the mount point.
+ * Marks a disk for the first time. If another host was first, the disk is that host's file system, and this host may
+ * see only the directory under the mount point.
  */
 async function markFirst(ctx: Context, disk: MarkedDisk): Promise<void> {
   const name = await prepareMarker(disk);
-  // an error may occur after the name is recorded: then the next call puts the marker in place
+  // an error may occur after the name is recorded; the next call then puts the marker in place
   if (!(await recordMarked(ctx, disk.diskId, name))) await dropMarker(disk, name);
   const { markedAs } = await readTraces(ctx, disk.diskId, 0);
-  // another process of this host that was first may still be about to put its marker in place
+  // another process of this host may have recorded its marker first, but not put it in place
   if (markedAs !== null) await placeMarker(disk, markedAs);
 }
 

@@ -1,8 +1,8 @@
 /**
- * The actual free space of restore disks, which other programs may fill.
+ * Measures the actual free space of restore disks, which other programs may fill.
  *
- * It is measured before recalls start, without locks (domain/disks/reservations.ts). A measurement is reused for at
- * most a second, while the disks' rows are unchanged. A disk that does not respond in time is skipped until it
+ * Space is measured before recalls start, without locks (domain/disks/reservations.ts). A measurement is reused for at
+ * most a second while the rows of the disks are unchanged. A disk that does not respond in time is skipped until it
  * responds.
  */
 import { stat, statfs } from 'node:fs/promises';
@@ -16,21 +16,21 @@ import { BoundedCalls, type CallWatch } from './calls.js';
 import { describeUntrusted, findUntrusted, findUntrustedMount, type Untrusted } from './exposure.js';
 import { AbsentError, rootOf } from './marker.js';
 
-/** Total bytes of a file system, and bytes free for unprivileged users. */
+/** Total bytes of a file system, and bytes that are free for unprivileged users. */
 export interface FileSystem {
-  /** Device number: equal for disks that share a file system. */
+  /** Device number. Equal for disks that share a file system. */
   name: string;
   totalBytes: bigint;
   freeBytes: bigint;
-  /** It accepts no new file, regardless of its free bytes. */
+  /** Whether the file system accepts no new file because it has no free inodes. */
   hasNoInodes?: boolean;
 }
 
 const MOST_BYTES = 2n ** 63n - 1n;
 
 /**
- * Multiplies unsigned numbers of statfs: a file system without a limit may report more bytes than the database can
- * store.
+ * Multiplies unsigned numbers of statfs. Limits the result, because a file system without a limit may report more bytes
+ * than the database can store.
  */
 export function bytesOfBlocks(blocks: bigint, blockSize: bigint): bigint {
   const bytes = BigInt.asUintN(64, blocks) * BigInt.asUintN(64, blockSize);
@@ -42,7 +42,7 @@ export async function readFileSystem(mountpoint: string): Promise<FileSystem> {
   const { bavail, blocks, bsize, files, ffree } = await statfs(mountpoint, { bigint: true });
   if (blocks === 0n) throw new Error('the file system does not report its size');
   const { dev } = await stat(mountpoint, { bigint: true });
-  const hasNoInodes = files > 0n && ffree === 0n; // 0 of 0 means no limit
+  const hasNoInodes = files > 0n && ffree === 0n; // 0 of 0 inodes means no limit
   return {
     name: String(dev),
     totalBytes: bytesOfBlocks(blocks, bsize),
@@ -51,12 +51,12 @@ export async function readFileSystem(mountpoint: string): Promise<FileSystem> {
   };
 }
 
-/** Why a disk accepts no new file although bytes are free, for people. */
+/** Returns why a disk accepts no new file although bytes are free, as text for users. */
 function fullnessOf({ hasNoInodes }: FileSystem): string | undefined {
   return hasNoInodes ? 'its file system has no inodes left' : undefined;
 }
 
-/** Reserve for overhead such as partial blocks and directories: 1 %, at most 1 GiB. */
+/** Returns the reserve for overhead such as partial blocks and directories: 1 %, at most 1 GiB. */
 export function marginOf({ totalBytes }: FileSystem): bigint {
   const hundredth = totalBytes / 100n;
   return hundredth < 2n ** 30n ? hundredth : 2n ** 30n;
@@ -64,7 +64,7 @@ export function marginOf({ totalBytes }: FileSystem): bigint {
 
 type SeenDisk = Pick<MeasuredDisk, 'id' | 'mountpoint'>;
 
-/** A problem of a disk, for people. `isAbsent`: the disk is not on this host. */
+/** A problem of a disk, as text for users. `isAbsent` means that the disk is not on this host. */
 export interface DiskProblem {
   text: string;
   isAbsent: boolean;
@@ -73,19 +73,22 @@ export interface DiskProblem {
 const FRESH_MS = 1000;
 const ANSWER_MS = 2000;
 
-/** One for all drives of an engine, because they would measure the same disks. */
+/** Measures the free space of disks. All drives of an engine share one instance, because they use the same disks. */
 export class DiskGauge {
   private readonly read: typeof readFileSystem;
   private readonly host: string;
   private readonly group: number | undefined;
   private readonly known = new Map<number, { version: string; at: number; space: DiskSpace }>();
   private readonly calls = new BoundedCalls();
-  /** Measurements run one after the other. The wait for an earlier one does not count against a disk's time limit. */
+  /**
+   * Runs measurements one after the other. Waiting for an earlier measurement does not count against a disk's time
+   * limit.
+   */
   private queue: Promise<unknown> = Promise.resolve();
-  /** Called for a disk that cannot be measured; must not wait. */
+  /** Called for a disk that cannot be measured. Must not block. */
   onProblem: (mountpoint: string, problem: DiskProblem) => void = () => {};
 
-  /** @param of.host name for recorded measurements; `group`: TAPEGATE_RESTORE_GROUP */
+  /** @param of.host name of this host in recorded measurements; `group`: TAPEGATE_RESTORE_GROUP */
   constructor(of: { read?: typeof readFileSystem | undefined; host?: string | undefined; group: number | undefined }) {
     this.read = of.read ?? readFileSystem;
     this.host = of.host ?? hostname();
@@ -96,7 +99,7 @@ export class DiskGauge {
     return [...this.known.values()].some(({ space }) => 'absentOn' in space && space.absentOn !== undefined);
   }
 
-  /** Returns room by disk id. The caller passes all disks, because some may share a file system. */
+  /** Returns the free space by disk id. The caller passes all disks, because some disks may share a file system. */
   async measure(disks: readonly MeasuredDisk[]): Promise<Map<number, DiskSpace>> {
     const measured = this.queue.then(() => this.measureAll(disks));
     this.queue = measured.catch(() => {});
@@ -115,7 +118,7 @@ export class DiskGauge {
   private async measureOne(disk: MeasuredDisk, version: string): Promise<DiskSpace> {
     const known = this.known.get(disk.id);
     const isFresh = known !== undefined && performance.now() - known.at < FRESH_MS;
-    // a problem is reused for a second, even if the rows change
+    // a problem is cached for one second, even if the rows change
     if (isFresh && (known.version === version || 'problem' in known.space)) return known.space;
     const at = performance.now();
     let space: DiskSpace | undefined;
@@ -133,12 +136,12 @@ export class DiskGauge {
     return found;
   }
 
-  /** Clears cached measurements after an operator changed something. */
+  /** Clears cached measurements. Called after an operator changed something. */
   clearCache(): void {
     this.known.clear();
   }
 
-  /** @throws Error if the disk is absent or untrusted, or its figures are unavailable */
+  /** @throws Error if the disk is unavailable or untrusted, or its figures are unavailable */
   async readSpace(disk: SeenDisk): Promise<DiskSpace> {
     const root = await rootOf({ diskId: disk.id, mountpoint: disk.mountpoint });
     const untrusted = await findUntrusted({ root }, this.group);
@@ -155,7 +158,7 @@ export class DiskGauge {
 /**
  * Measures a disk.
  * @param group TAPEGATE_RESTORE_GROUP
- * @returns the free space, or the problem, such as a disk that does not respond
+ * @returns the free space, or a problem such as a disk that does not respond
  */
 export async function measureDisk(
   bounded: BoundedCalls,
@@ -177,8 +180,8 @@ export async function measureDisk(
 }
 
 /**
- * Returns an engine's periodic job: measures all disks and records the results for processes without access to them.
- * Skips a disk suspended as failing, which `retry` probes. Suspends a hung disk, as any call of a job does.
+ * Returns an engine's periodic job, which measures all disks and records the results for processes without access to
+ * the disks. Skips a disk suspended as failing, which `retry` probes. Suspends a hung disk, as any call of a job does.
  */
 export function createMeasurement(
   ctx: Context,

@@ -1,13 +1,13 @@
 /** Reads small files that Tapegate writes on a restore disk. */
 import { openPlain } from './checksum.js';
 
-/** Larger than any marker, whose longest part is a path. */
+/** Maximum size. Larger than any marker, whose longest part is a path. */
 const MOST_BYTES = 16 * 1024;
 
 export async function readText(file: string): Promise<string> {
   const handle = await openPlain(file);
   try {
-    const buffer = Buffer.alloc(MOST_BYTES); // the file may be any user's, of any size
+    const buffer = Buffer.alloc(MOST_BYTES); // limits the read, because any user may have written the file
     const { bytesRead } = await handle.read(buffer, 0, MOST_BYTES, 0);
     return buffer.toString('utf8', 0, bytesRead);
   } finally {

@@ -1,6 +1,6 @@
 /**
- * Directories that Tapegate creates for links. They get the mode and group of the originals, as directories on restore
- * disks do, regardless of the umask: names of files in a private directory stay private.
+ * Creates the directories of links. The directories get the mode and group of the originals, as directories on restore
+ * disks do, regardless of the umask. The names of files in a private directory therefore stay private.
  */
 import { mkdir } from 'node:fs/promises';
 import path from 'node:path';
@@ -11,13 +11,13 @@ import { type DirectoryAttributes, wantedDirectory, withoutGroup } from '../attr
 import { isUnfinished, NEW_MODE } from '../made-directories.js';
 import { type Directory, withDirectory } from '../restore-area.js';
 
-/** Returns mode and group of directories at these absolute paths, in order. */
+/** Returns the mode and group of directories, given by absolute paths, in the same order. */
 export type AttributesOf = (dirs: readonly string[]) => Promise<DirectoryAttributes[]>;
 
-/** Mode of TAPEGATE_LINK_ROOT and the directories above it, if Tapegate creates them. */
+/** Mode of TAPEGATE_LINK_ROOT and of the directories above it, if Tapegate creates them. */
 const ROOT_MODE = 0o755;
 
-/** Returns the attributes of directories at and above archive paths below TAPEGATE_LINK_ROOT. */
+/** Returns the function that finds the attributes of directories below TAPEGATE_LINK_ROOT and of its parents. */
 export function linkDirectoryAttributes(ctx: Context): AttributesOf {
   const root = (ctx.config.linkRoot ?? '/').replace(/\/+$/, '');
   return async (dirs) => {
@@ -33,18 +33,21 @@ export function linkDirectoryAttributes(ctx: Context): AttributesOf {
 }
 
 /**
- * Creates a directory, and finishes that of a killed engine. An existing one keeps its mode.
- * @param parent an absolute path without links
- * @throws TapeError POLICY if something has replaced a directory; code ENOENT if one was just removed
+ * Creates a directory, or completes a directory that a killed engine created. An existing directory keeps its mode.
+ * @param parent absolute path without links
+ * @throws TapeError POLICY if a link or file has replaced a directory; an error with code ENOENT if a directory was
+ *   just removed
  */
 export async function createLinkDirectory(parent: string, name: string, wanted: DirectoryAttributes): Promise<void> {
   await withDirectory('/', parent, ({ fdPath }) => mkdir(path.join(fdPath, name), NEW_MODE)).catch((error: unknown) => {
-    if (codeOf(error) !== 'EEXIST') throw error; // another engine has just created it
+    if (codeOf(error) !== 'EEXIST') throw error; // another engine has just created the directory
   });
   await withDirectory('/', path.join(parent, name), (created) => finish(created, wanted));
 }
 
-/** Sets group and mode of an open directory: users who may write in its parent may have replaced its name. */
+/**
+ * Sets group and mode through the open directory, because users who may write in the parent may have replaced its name.
+ */
 async function finish({ handle }: Directory, { mode, gid }: DirectoryAttributes): Promise<void> {
   const stats = await handle.stat();
   if (!isUnfinished(stats)) return;

@@ -1,4 +1,4 @@
-/** Settles pending links, and makes links to new copies early. */
+/** Settles pending links, and creates links to new copies early. */
 
 import path from 'node:path';
 import { messageOf, UnavailableError } from '../../core/errors.js';
@@ -21,13 +21,13 @@ import { confirmOwned } from '../ownership.js';
 import { type AttributesOf, linkDirectoryAttributes } from './directories.js';
 import { makeLink, removeLink, syncLinkFolder, tidyLinkFolders } from './link.js';
 
-/** Links per claim: few enough to settle before the claim expires, even if each call is slow. */
+/** Links per claim. Few enough to settle before the claim expires, even if each call is slow. */
 const PAGE = 100;
 
-/** Time limit for early links, so that a hung file system does not delay a drive; the job makes the rest. */
+/** Time limit for early links, so that a hung file system does not delay a drive. A job creates the remaining links. */
 const EARLY_MS = 5000;
 
-/** Records this engine's TAPEGATE_LINK_ROOT, which must be the same for all engines. */
+/** Records this engine's TAPEGATE_LINK_ROOT. All engines must have the same setting. */
 export async function beginLinks(ctx: Context): Promise<void> {
   const root = ctx.config.linkRoot;
   const changed = await setLinkRoot(ctx, root);
@@ -39,7 +39,10 @@ export async function beginLinks(ctx: Context): Promise<void> {
   );
 }
 
-/** Makes and removes links. Use one instance per process: it makes no call while another hangs and blocks a thread. */
+/**
+ * Creates and removes links. Use one instance per process. It makes no call while another call hangs and blocks a
+ * thread.
+ */
 export class LinkKeeper {
   private readonly ctx: Context;
   private readonly attributesOf: AttributesOf;
@@ -50,7 +53,10 @@ export class LinkKeeper {
     this.attributesOf = linkDirectoryAttributes(ctx);
   }
 
-  /** Settles all pending links. @throws Error once if the link directory hangs; then does nothing until it responds */
+  /**
+   * Settles all pending links. @throws Error if the link directory hangs. Later calls then do nothing until the
+   * directory responds
+   */
   async settleAll(stop: AbortSignal): Promise<void> {
     while (!stop.aborted && !this.hanging) {
       await confirmOwned(this.ctx);
@@ -61,7 +67,10 @@ export class LinkKeeper {
     }
   }
 
-  /** Makes links to new copies. Never throws: the job makes the rest. Does nothing without TAPEGATE_LINK_ROOT. */
+  /**
+   * Creates links to new copies. Does nothing without TAPEGATE_LINK_ROOT. Never throws, because a job creates links
+   * that fail here.
+   */
   async makeEarly(copies: readonly { fileId: bigint; diskId: number }[]): Promise<void> {
     if (this.ctx.config.linkRoot === undefined || copies.length === 0 || this.hanging) return;
     await this.within(EARLY_MS, this.makeNoted(copies)).catch((error: unknown) => {
@@ -118,14 +127,20 @@ export class LinkKeeper {
     );
   }
 
-  /** Never rejects: the link no longer exists, so its copy may be removed, even if directories remain. */
+  /**
+   * Removes empty directories above a removed link. Never rejects: the link no longer exists, so its copy may be
+   * removed even if directories remain.
+   */
   private async tidy(linkRoot: string, at: string): Promise<void> {
     await tidyLinkFolders(linkRoot, at, this.attributesOf).catch((error: unknown) => {
       this.ctx.log.warn({ error: messageOf(error), path: at }, 'cannot remove empty directories of links');
     });
   }
 
-  /** Syncs before anything is recorded, so that recorded links and removals are durable. */
+  /**
+   * Syncs the directories of links. Called before anything is recorded, so that recorded links and removals are
+   * durable.
+   */
   private async sync(
     links: readonly (Link & Pick<DueLink, 'fileId'>)[],
     trying: (fileId: bigint, call: () => Promise<void>) => Promise<void>,
@@ -140,7 +155,7 @@ export class LinkKeeper {
     }
   }
 
-  /** Undoes links whose rows other engines settled while this process was stalled. */
+  /** Removes links whose rows other engines settled while this process was stalled. */
   private async undoLate(late: readonly DueLink[], made: readonly (Link & Pick<DueLink, 'fileId'>)[]): Promise<void> {
     const ids = late.map(({ fileId }) => fileId);
     const noted = await readNoted(this.ctx, ids);

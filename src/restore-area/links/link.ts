@@ -1,9 +1,10 @@
 /**
- * Makes and removes links at archive paths, and their directories.
+ * Creates and removes links at archive paths, and the directories of links.
  *
- * A link replaces only a link into the restore area, or a dangling link. Links in the path of the directory are
- * followed if they are trusted, because archives use them. Users may write in directories of the archive, and replace
- * one by a link at any moment. So each call uses an open directory, after the kernel has reported its path.
+ * A new link replaces only a link into the restore area, or a dangling link. Links in the path of the directory are
+ * followed if they are trusted, because archives use such links. Users may write in directories of the archive, and may
+ * replace a directory by a link at any moment. Therefore each call uses an open directory whose path the kernel has
+ * confirmed.
  */
 import { type BigIntStats, lstatSync, readlinkSync, renameSync, unlinkSync } from 'node:fs';
 import { lstat, readlink, rmdir, stat, symlink, unlink } from 'node:fs/promises';
@@ -17,7 +18,7 @@ import { isUnfinished, modesOf } from '../made-directories.js';
 import { type Directory, ignoreReplaced, withDirectory } from '../restore-area.js';
 import { type AttributesOf, createLinkDirectory } from './directories.js';
 
-/** An error that another file is at the archive path, or that an untrusted link leads to its directory. */
+/** Thrown if another file is at the archive path, or if an untrusted link leads to its directory. */
 class InTheWayError extends TapeError {
   constructor(message: string) {
     super('POLICY', message);
@@ -25,19 +26,19 @@ class InTheWayError extends TapeError {
 }
 
 interface LinkOptions {
-  /** Used in the temporary name of a link that replaces another one. */
+  /** Part of the temporary name of a link that replaces another link. */
   fileId: bigint;
   /** Mount points of all restore disks. */
   mountpoints: readonly string[];
   attributesOf: AttributesOf;
 }
 
-/** An empty directory may be removed before the link is made. */
+/** Maximum attempts. An empty directory may be removed by another engine before the link is created. */
 const ATTEMPTS = 20;
 
 /**
- * Makes a link and its directories; leaves an existing one.
- * @throws InTheWayError; TapeError POLICY if something has just replaced a directory; errors of the file system
+ * Creates a link and its missing directories. Does nothing if the link already exists.
+ * @throws InTheWayError; TapeError POLICY if a link or file has just replaced a directory; errors of the file system
  */
 export async function makeLink(
   { at, target }: Link,
@@ -53,7 +54,7 @@ export async function makeLink(
   }
 }
 
-/** Creates missing directories of a link. @returns its directory, without links */
+/** Creates the missing directories of a link. @returns the link's directory, with links resolved */
 async function makeLinkFolder(at: string, { mountpoints, attributesOf }: Omit<LinkOptions, 'fileId'>): Promise<string> {
   const { real, missing, dangling } = await resolveFolder(path.dirname(at));
   if (mountpoints.some((mountpoint) => isBelow(at, mountpoint) || isBelow(`${real}/`, mountpoint))) {
@@ -89,14 +90,14 @@ async function placeLink(
 }
 
 /**
- * Removes a link with this target; does not remove any other file, or a file behind an untrusted link.
+ * Removes a link with this target. Removes no other file, and no file behind an untrusted link.
  * @throws errors of the file system
  */
 export async function removeLink({ at, target }: Link): Promise<void> {
   const remove = async (folder: Directory) => {
     const entry = path.join(folder.fdPath, path.basename(at));
-    if ((await readLinkEntry(entry))?.target !== target) return; // asynchronous, so that a hung file system blocks only this call
-    // check and removal are synchronous, so that a file put there meanwhile is not removed
+    if ((await readLinkEntry(entry))?.target !== target) return; // asynchronous, so that a hang blocks only this call
+    // checked and removed synchronously, so that a file created meanwhile is not removed
     try {
       if (lstatSync(entry).isSymbolicLink() && readlinkSync(entry) === target) unlinkSync(entry);
     } catch (error) {
@@ -112,18 +113,18 @@ const partsOf = (file: string): string[] => file.split('/').filter((name) => nam
 const MOST_LINKS = 40;
 
 interface Way {
-  /** The path without links, as far as it exists. */
+  /** The existing part of the path, with links resolved. */
   real: string;
-  /** Names below it that do not exist. */
+  /** The remaining names, which do not exist. */
   missing: string[];
-  /** A dangling link in the path. */
+  /** A dangling link in the path, if any. */
   dangling?: string;
 }
 
 /**
- * Resolves the links in the path of a directory. Entries may be replaced at any moment: only `openExisting` proves that
- * a directory is at the returned path.
- * @throws InTheWayError if an untrusted link is in the path
+ * Resolves the links in the path of a directory. Users may replace entries at any moment, so only `openExisting` proves
+ * that a directory is at the returned path.
+ * @throws InTheWayError if the path contains an untrusted link
  */
 async function resolveFolder(folder: string, from = '/', links = { left: MOST_LINKS }): Promise<Way> {
   const parts = partsOf(folder);
@@ -131,7 +132,7 @@ async function resolveFolder(folder: string, from = '/', links = { left: MOST_LI
   for (const [n, part] of parts.entries()) {
     const next = path.join(real, part);
     const stats = await lstat(next).catch(ignoreNothing);
-    // a killed engine may have left a directory without its mode: the next link finishes it
+    // a killed engine may have left a directory without its mode; the next link completes it
     if (!stats || (stats.isDirectory() && isUnfinished(stats))) return { real, missing: parts.slice(n) };
     if (!stats.isSymbolicLink()) {
       real = next;
@@ -146,9 +147,9 @@ async function resolveFolder(folder: string, from = '/', links = { left: MOST_LI
 }
 
 /**
- * Reads a link of root or of this process's user. An untrusted link could lead to a directory in which only this
- * process may write. So could a trusted one that other users may replace or rename between two calls.
- * @throws InTheWayError if it is untrusted
+ * Reads a link that belongs to root or to this process's user, in a directory where no other user may replace the link.
+ * Any other link could lead to a directory in which only this process may write.
+ * @throws InTheWayError if the link is untrusted
  */
 async function readTrustedLink(dir: string, name: string): Promise<string> {
   const trusted: Trusted = { users: new Set([0, process.geteuid?.() ?? 0]), group: undefined };
@@ -167,16 +168,16 @@ async function readTrustedLink(dir: string, name: string): Promise<string> {
 }
 
 /**
- * Uses a directory of links while it is open.
- * @returns undefined if it is missing, or something has just replaced it
- * @throws InTheWayError if an untrusted link is in its path
+ * Opens a directory of links and passes it to `use`.
+ * @returns undefined if the directory is missing, or was just replaced by a link or file
+ * @throws InTheWayError if the path contains an untrusted link
  */
 async function inLinkFolder<T>(dir: string, use: (folder: Directory) => Promise<T>): Promise<T | undefined> {
   const { real, missing } = await resolveFolder(dir);
   return missing.length > 0 ? undefined : await withDirectory('/', real, use).catch(ignoreReplaced);
 }
 
-/** Whether it is a link into the restore area, or a dangling link. */
+/** Returns whether the entry is a link into the restore area, or a dangling link. */
 async function mayReplace(
   { target }: Standing,
   { path: place }: Directory,
@@ -189,7 +190,7 @@ async function mayReplace(
   return (await stat(entry).catch(ignoreNothing)) === undefined;
 }
 
-/** Replaces a link atomically, so that the path is never missing. Checks it again right before. */
+/** Replaces a link atomically, so that the path always exists. Checks the old link again immediately before. */
 async function replaceLink(
   { at, target }: Link,
   folder: Directory,
@@ -208,7 +209,7 @@ async function replaceLink(
   }
 }
 
-/** The message does not show the target of another user's link. */
+/** Returns the error for an obstacle. The message does not show the target of another user's link. */
 function describeObstacle(at: string, target: string | null): InTheWayError {
   const what = target === null ? 'not a link of Tapegate' : 'a link to another target';
   return new InTheWayError(`${at} is ${what}, and Tapegate does not replace it`);
@@ -220,10 +221,10 @@ function isBelow(file: string, folder: string): boolean {
 
 /**
  * Removes the directories above a removed link, innermost first, while they are empty and look as `makeLink` creates
- * them: with another owner, group or mode, an operator wants to keep them. Leaves directories behind a link that
- * leads out of TAPEGATE_LINK_ROOT.
+ * them. If owner, group or mode differ, an operator changed the directory, and the directory stays. Directories behind
+ * a link that leads out of TAPEGATE_LINK_ROOT stay too.
  *
- * Does not sync: a directory that reappears after a crash is empty, and is removed with the next link in it.
+ * Does not sync. A directory that reappears after a crash is empty, and is removed with the next link in it.
  * @param root TAPEGATE_LINK_ROOT, which is never removed
  */
 export async function tidyLinkFolders(root: string, at: string, attributesOf: AttributesOf): Promise<void> {
@@ -242,9 +243,12 @@ function linkDirectoriesAbove(at: string): string[] {
   return dirs;
 }
 
-/** @param root without links @returns whether the directory no longer exists */
+/**
+ * Removes a directory if it is empty. @param root path without links @returns whether the directory no longer exists
+ */
 async function removeEmptyLinkFolder(root: string, dir: string, wanted: DirectoryAttributes): Promise<boolean> {
-  const modes = [...modesOf(wanted), ...modesOf({ ...wanted, mode: FOLDER_MODE })]; // also before one was recorded
+  // FOLDER_MODE applies if the directory was created before its mode was recorded
+  const modes = [...modesOf(wanted), ...modesOf({ ...wanted, mode: FOLDER_MODE })];
   const remove = async ({ fdPath: at, path: place, handle }: Directory): Promise<boolean> => {
     const entry = path.join(at, path.basename(dir));
     const [stats, above] = [await lstat(entry), await handle.stat()];
@@ -252,7 +256,7 @@ async function removeEmptyLinkFolder(root: string, dir: string, wanted: Director
     const hasMode = modes.includes(stats.mode & 0o777) || isUnfinished(stats);
     if (!stats.isDirectory() || stats.uid !== process.geteuid?.() || !hasGroup || !hasMode) return false;
     if (!isBelow(path.join(place, path.basename(dir)), root)) return false;
-    await rmdir(entry); // refuses a directory with contents
+    await rmdir(entry); // fails if the directory is not empty
     return true;
   };
   try {
@@ -266,12 +270,15 @@ async function removeEmptyLinkFolder(root: string, dir: string, wanted: Director
 const STAYING = ['ENOTEMPTY', 'EEXIST', 'EBUSY', 'EACCES', 'EPERM', 'EROFS'];
 
 interface Standing {
-  /** Target of the link; null if it is not a link. */
+  /** Target of the link. Null if the entry is not a link. */
   target: string | null;
   stats: BigIntStats;
 }
 
-/** @returns undefined if there is none @throws InTheWayError if an untrusted link leads to its directory */
+/**
+ * Returns the entry at a link's path. @returns undefined if the path is free @throws InTheWayError if an untrusted link
+ * leads to its directory
+ */
 export async function lookAtLink(at: string): Promise<Standing | undefined> {
   return await inLinkFolder(path.dirname(at), (folder) => readLinkEntry(path.join(folder.fdPath, path.basename(at))));
 }
@@ -285,12 +292,12 @@ async function readLinkEntry(entry: string): Promise<Standing | undefined> {
   }
 }
 
-/** Syncs the directory of a link; does nothing if it no longer exists, or was replaced. */
+/** Syncs the directory of a link. Does nothing if the directory no longer exists, or was replaced by a link or file. */
 export async function syncLinkFolder(folder: string): Promise<void> {
   await inLinkFolder(folder, ({ handle }) => handle.sync()).catch(ignoreReplaced);
 }
 
-/** Whether an error means that a file is missing. ELOOP: a link to itself has no target. */
+/** Ignores an error that means that a file is missing. ELOOP means that a link points to itself. */
 function ignoreNothing(error: unknown): undefined {
   if (!['ENOENT', 'ENOTDIR', 'ELOOP'].includes(codeOf(error) ?? '')) throw error;
 }
