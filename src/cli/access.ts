@@ -258,7 +258,7 @@ async function setRule(url: string, given: GivenRule, options: RuleOptions): Pro
   if (rule.filesBelow === 0) printToStderr(`the catalogue contains no file below ${rule.prefix} now: check the prefix`);
 }
 
-/** The largest count of a gateway. */
+/** Largest number of files that a gateway counts. */
 const MOST_COUNTED = 10_000;
 
 const formatCount = (files: number): string => plural(files, 'file') + (files >= MOST_COUNTED ? ' or more' : '');

@@ -41,7 +41,7 @@ const columns = [
   ...(['objectKind', 'object', 'given', 'result', 'count'] as const),
 ];
 
-/** Prints all entries, or the latest ones. CSV and JSON are printed page by page. */
+/** Prints all entries of the audit log, or only the latest ones. CSV and JSON are printed page by page. */
 async function listAudit(url: string, options: AuditOptions): Promise<void> {
   const { json = false, csv = false, who, operation } = options;
   if (json && csv) throw new UsageError('give one of --json and --csv');
@@ -64,7 +64,7 @@ async function listAudit(url: string, options: AuditOptions): Promise<void> {
   if (from !== null) printToStderr('older entries are not shown; --limit shows more');
 }
 
-/** Returns the cursor before the latest entries; null if there are no others. */
+/** Returns the cursor before the latest `count` entries; null if the log has no earlier entries. */
 async function findLatest(url: string, filter: LatestAuditQueryVariables, count: number): Promise<string | null> {
   let before: string | null = null;
   for (let left = count + 1; ; ) {
@@ -95,8 +95,9 @@ function cellsOf({ at, who, way, address, operation, objectKind, object, result,
 }
 
 /**
- * Returns a field of CSV (RFC 4180). Control characters are replaced, because rejected input may contain any text and could
- * move the cursor of a terminal. A leading quote keeps a spreadsheet from running a formula.
+ * Returns a field of CSV (RFC 4180). Replaces control characters, because rejected input may contain any text and could
+ * move the cursor of a terminal. Puts an apostrophe before a leading `=`, `+`, `@` or `-`, so that a spreadsheet does
+ * not run a formula.
  */
 function formatCsv(value: string | number | null): string {
   if (value === null) return '';

@@ -64,7 +64,7 @@ async function backUp(config: Config, directory: string, options: OutputOptions)
 
 interface RestoreOptions extends OutputOptions {
   asOf?: string;
-  /** True: DATABASE_URL. */
+  /** URL of the target server; `true` stands for DATABASE_URL. */
   toUrl?: string | true;
 }
 
@@ -83,7 +83,8 @@ async function restore(config: Config, backup: string | undefined, options: Rest
   const manifest = await readManifest(backup);
   const target = path.resolve(config.dataDir, 'postgres');
   refuseDatabase(target);
-  // the rename makes the temporary directory the database, so that a concurrent "start" or a kill finds all of it or nothing
+  // the rename puts all files in place at once, so that a concurrent "start" or a kill never finds a part of the
+  // database
   await withRestored(config, { backup, manifest }, async (temporary, open) => {
     const settled = await open((ctx) => settle(ctx, stateOf(manifest)));
     refuseDatabase(target);
@@ -94,7 +95,7 @@ async function restore(config: Config, backup: string | undefined, options: Rest
   });
 }
 
-/** Copies a backup to an empty database of a server, through an embedded one. */
+/** Copies a backup to an empty database on another server. Restores it to an embedded database first. */
 async function restoreTo(config: Config, backup: string, options: RestoreOptions): Promise<void> {
   const { readConfig } = await import('../config/config.js');
   const given = options.toUrl === true ? {} : { DATABASE_URL: options.toUrl };
@@ -116,8 +117,8 @@ async function restoreTo(config: Config, backup: string, options: RestoreOptions
 }
 
 /**
- * Restores a backup to a temporary directory of DATA_DIR, and removes the directory after the work.
- * @param work its `open` opens the restored database, once
+ * Restores a backup to a temporary directory in DATA_DIR, and removes the directory after `work`.
+ * @param work uses the restored database, which its argument `open` opens once
  */
 async function withRestored(
   config: Config,
@@ -145,7 +146,7 @@ function refuseDatabase(directory: string): void {
   throw new CommandError(`there is already a database in ${directory}: stop Tapegate and move the database away first`);
 }
 
-/** Completes the restore of a database of DATABASE_URL that its own tools have restored. */
+/** Completes the restore of a database in DATABASE_URL that PostgreSQL's own tools have restored. */
 async function completeRestore(config: Config, options: RestoreOptions): Promise<void> {
   if (config.databaseUrl === undefined) throw new UsageError('give the directory of a backup');
   const earliest = parseZonedTime(options.asOf ?? '');
@@ -171,7 +172,7 @@ interface RestoredState {
   asOf: string;
 }
 
-/** Returns the state of a restored backup. PostgreSQL replays the WAL to the end of the backup. */
+/** Returns the state of a restored backup. PostgreSQL has replayed the WAL to the end of the backup. */
 const stateOf = ({ startedAt, endedAt }: Manifest): RestoredState => ({
   earliest: parseZonedTime(startedAt) ?? '',
   asOf: endedAt,

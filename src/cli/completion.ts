@@ -1,4 +1,7 @@
-/** `completion`: prints a script that completes commands, options and their choices in a shell. The script calls no server. */
+/**
+ * `completion`: prints a script for a shell that completes commands, options and their choices. The script contacts no
+ * server.
+ */
 import { Argument, type Command, Help, type Option } from 'commander';
 import { printText } from './terminal/output.js';
 
@@ -13,13 +16,13 @@ const SHELLS = ['bash', 'zsh', 'fish'] as const;
 
 type Shell = (typeof SHELLS)[number];
 
-/** The words that may follow a command. */
+/** Words that may follow a command. */
 interface Words {
-  /** The command, such as `quota set`. Empty for the program itself. */
+  /** Name of the command, such as `quota set`; empty for the program itself. */
   path: string;
   isGroup: boolean;
   next: string[];
-  /** Options with a value, and its choices if it has any. */
+  /** Options that take a value, and the choices for the value, if limited. */
   values: { option: string; choices: readonly string[] }[];
 }
 
@@ -38,7 +41,10 @@ function listWords(command: Command, path = ''): Words[] {
 
 const namesOf = ({ long, short }: Option): string[] => [long, short].filter((name) => name !== undefined);
 
-/** Completes after the longest command at the start of the line. zsh runs bash functions through its bashcompinit. */
+/**
+ * Returns the script for bash and zsh. It completes after the longest command at the start of the line. zsh runs bash
+ * functions through bashcompinit.
+ */
 const shScript = (words: Words[]) => `# tapegate completion
 if [ -n "\${ZSH_VERSION-}" ]; then
   autoload -U compinit bashcompinit
@@ -67,7 +73,7 @@ ${valuesOf(words)
 complete -o default -F _tapegate tapegate
 `;
 
-/** Completes file names only after a command without subcommands. */
+/** Returns the script for fish. It completes file names only after a command without subcommands. */
 const fishScript = (words: Words[]) => `# tapegate completion fish
 function __tapegate_path
   set -l path
@@ -103,6 +109,6 @@ const scripts: Record<Shell, (words: Words[]) => string> = { bash: shScript, zsh
 
 const pathsOf = (words: Words[]): string[] => words.map(({ path }) => path).filter((path) => path !== '');
 
-/** Returns each option with a value, after its command, and the choices for the value. */
+/** Returns each option that takes a value, prefixed with its command, and the choices for the value. */
 const valuesOf = (words: Words[]): { after: string; choices: readonly string[] }[] =>
   words.flatMap(({ path, values }) => values.map(({ option, choices }) => ({ after: `${path} ${option}`, choices })));

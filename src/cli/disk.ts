@@ -45,7 +45,7 @@ interface DiskOptions extends OutputOptions {
   mark?: boolean;
 }
 
-/** Adds or resizes a disk. Only a host that has the disk can add or mark it. */
+/** Adds or resizes a restore disk. A disk can be added or marked only on a host that has it. */
 async function addDisk(mountpoint: string, options: DiskOptions): Promise<void> {
   const { size, create = false, mark = false } = options;
   const { disk, problem } = await operate<{ disk: DiskRow; problem: string | undefined }>({
@@ -67,7 +67,7 @@ async function addDisk(mountpoint: string, options: DiskOptions): Promise<void> 
   if (problem !== undefined) throw new CommandError(problem);
 }
 
-/** Returns the hosts whose engines have recently checked each disk, by mount point. */
+/** Returns by mount point the hosts whose engines have recently checked the disk. */
 export async function askHosts(url: string): Promise<Map<string, string[]>> {
   const disks = await askNodes(url, DiskHosts, {});
   return new Map(disks.map(({ mountpoint, hosts }) => [mountpoint, hosts]));
@@ -87,7 +87,7 @@ function printSize(disk: DiskRow, options: OutputOptions): void {
   printResult(disk, `restore disk ${disk.mountpoint}: ${plural(disk.size, 'byte')}`, options);
 }
 
-/** Returns an absolute mount point. A relative one would belong to this host, not to the host of the disk. */
+/** Returns an absolute mount point. A relative path would depend on this host, which may not have the disk. */
 function readAbsolute(mountpoint: string): string {
   if (path.isAbsolute(mountpoint)) return path.resolve(mountpoint);
   throw new UsageError(`a mount point of another host must be an absolute path, not ${JSON.stringify(mountpoint)}`);
@@ -112,7 +112,7 @@ async function listDisks(options: OutputOptions): Promise<void> {
     local: async (ctx) => (await import('../restore-area/setup.js')).describeDisks(ctx),
     remote: async (url) => {
       const disks = (await askNodes(url, RestoreDisks, {})).map(withSerial);
-      return disks.sort((a, b) => (a.mountpoint < b.mountpoint ? -1 : 1)); // as the database sorts them
+      return disks.sort((a, b) => (a.mountpoint < b.mountpoint ? -1 : 1)); // in the order of the database
     },
   });
   printRows(disks, options, {

@@ -32,7 +32,7 @@ interface DoctorOptions extends OutputOptions {
   adopt?: boolean;
 }
 
-/** Prints findings and a summary. The exit code is 1 if a finding remains. */
+/** Prints the findings and a summary. The exit code is 1 if a finding was not repaired. */
 async function runDoctor(options: DoctorOptions): Promise<void> {
   const { json = false, repair = false, checksums = false, adopt = false } = options;
   const print = (finding: Finding) => (json ? printJson(finding) : printLine(formatFinding(finding)));
@@ -73,8 +73,8 @@ function formatReport({ lookedAt, found, repaired }: Report): string {
 }
 
 /**
- * Checks rows through a gateway, and reports which restore disks were not checked.
- * @param print receives each finding at once
+ * Checks the database through a gateway, and reports which restore disks were not checked.
+ * @param print receives each finding as soon as it is known
  */
 async function examineRemotely(
   url: string,

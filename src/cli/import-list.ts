@@ -1,4 +1,4 @@
-/** The file of an import. For lists of other systems, options add the missing values. */
+/** Opens the file of an import. For lists of other systems, options supply the missing values. */
 import { createHash, type Hash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { readFile, stat } from 'node:fs/promises';
@@ -21,20 +21,26 @@ import { stdin } from './terminal/io.js';
 export interface ImportSource {
   file: string;
   size: number | undefined;
-  /** Opens the file. Called once. */
+  /** Opens the file. May be called once. */
   read(): Readable;
 }
 
 export interface OpenList {
   size: number | undefined;
-  /** Reads the rows. Called once. @param meter counts the bytes */
+  /**
+   * Reads the rows. May be called once.
+   * @param meter counts the bytes that are read
+   */
   rows(meter: (source: Readable) => Readable): RowSource;
   skipped: Skipped;
-  /** Returns a message with the names of files before its line numbers. */
+  /** Returns a message with the file's name before each line number. */
   nameLines(message: string): string;
 }
 
-/** Opens the file of an import. @param file `-` is standard input */
+/**
+ * Opens the file of an import.
+ * @param file the path, or `-` for standard input
+ */
 export async function openSource(file: string): Promise<ImportSource> {
   if (file === '-') return { file, size: undefined, read: stdin };
   const stats = await stat(file);
@@ -53,7 +59,10 @@ export interface ListOptions {
 
 const LIST_OPTIONS = ['volume', 'library', 'prefix', 'strip', 'spot', 'storageClass'] as const;
 
-/** Rejects options for lists of other systems, because CSV and JSON Lines contain all values. @throws UsageError */
+/**
+ * Rejects options for lists of other systems, because CSV and JSON Lines contain all values.
+ * @throws UsageError
+ */
 export function refuseListOptions(options: ListOptions): void {
   const given = LIST_OPTIONS.find((option) => options[option] !== undefined);
   if (given === undefined) return;
@@ -83,7 +92,7 @@ function readSettings(format: ListFormat, options: ListOptions): InventorySettin
   return { volume, library, spot, storageClasses, ...prefixes };
 }
 
-/** Returns the directory of an option without a slash at its end. Empty by default. */
+/** Returns the directory that an option names, without a trailing slash; empty by default. */
 function readPrefix(option: 'prefix' | 'strip', options: ListOptions): string {
   const prefix = options[option] ?? '/';
   if (!prefix.startsWith('/')) {
@@ -92,16 +101,19 @@ function readPrefix(option: 'prefix' | 'strip', options: ListOptions): string {
   return prefix.replace(/\/+$/, '');
 }
 
-/** The manifest of 100,000 files has 20 MB. */
+/** Maximum size of a manifest. The manifest of 100,000 files has 20 MB. */
 const MAX_MANIFEST_BYTES = 64 * 1024 * 1024;
 
 interface Part extends ManifestFile {
   file: string;
-  /** The number of its first line, counted over all parts. Infinite before the part is read. */
+  /** Number of the part's first line, counted over all parts. Infinite before the part is read. */
   first: number;
 }
 
-/** @throws CommandError if the manifest or one of its files is invalid */
+/**
+ * Opens an S3 inventory, which consists of a manifest and its files.
+ * @throws CommandError if the manifest or one of its files is invalid
+ */
 async function openInventory({ file }: ImportSource, settings: InventorySettings, skipped: Skipped): Promise<OpenList> {
   if (file === '-') throw new CommandError('an S3 inventory must be the path of its manifest.json, not standard input');
   const manifest = await readManifest(file);
@@ -116,7 +128,7 @@ async function openInventory({ file }: ImportSource, settings: InventorySettings
   };
 }
 
-/** The start of an error message: `line 3: …`, `lines 3 and 70000: …` */
+/** Matches the start of an error message, such as `line 3: …` or `lines 3 and 70000: …`. */
 const LINES = /(?<=^\s*)lines? (\d+(?: and \d+)*)(?=: )/gm;
 
 function nameLines(parts: readonly Part[], numbers: string): string {
@@ -140,8 +152,8 @@ async function readManifest(file: string): Promise<Manifest> {
 }
 
 /**
- * Returns the path of a file in a manifest, which names keys of its bucket. In a copy of the bucket, the file has the same path
- * relative to the manifest. Otherwise it is in the directory of the manifest.
+ * Returns the path of a file that a manifest names by its key in the bucket. In a copy of the bucket, the file has the
+ * same path relative to the manifest. Otherwise the file is in the manifest's directory.
  */
 async function findPart(manifest: string, { key, size }: ManifestFile): Promise<string> {
   const directory = path.dirname(path.resolve(manifest));

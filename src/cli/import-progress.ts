@@ -1,4 +1,4 @@
-/** The progress of an import: a line in a terminal, and with `--progress` a log line every half minute elsewhere. */
+/** Shows the progress of an import: a line in a terminal, or with `--progress` a log line every half minute. */
 import { pipeline, type Readable, Transform } from 'node:stream';
 import { formatBytes } from '../core/bytes.js';
 import { stderr } from './terminal/io.js';
@@ -8,13 +8,16 @@ import { formatSpan } from './terminal/times.js';
 const LOG_MS = 30_000;
 
 interface ImportView {
-  /** Passes on the bytes of a file, and counts them. */
+  /** Passes the bytes of a file through, and counts them. */
   meter(source: Readable): Readable;
-  /** Removes the line. */
+  /** Removes the progress line. */
   end(): void;
 }
 
-/** @param size bytes of all files, if known @returns a view, which shows nothing without a terminal or `--progress` */
+/**
+ * @param size the number of bytes of all files, if known
+ * @returns a progress view, which shows nothing without a terminal or `--progress`
+ */
 export function createImportView(
   { size, isRequested = false }: { size: number | undefined; isRequested?: boolean | undefined },
   out: ProgressOutput = stderr(),
@@ -37,12 +40,12 @@ export function createImportView(
         done(null, chunk);
       },
       flush(done) {
-        if (!out.isTTY) line.draw(); // the last figures
+        if (!out.isTTY) line.draw(); // draws the final numbers
         if (size === undefined || bytes >= size) step = { isReading: false, since: performance.now() };
         done();
       },
     });
-    return pipeline(source, counter, () => {}) as Transform; // errors reach the reader
+    return pipeline(source, counter, () => {}) as Transform; // the code that reads the stream gets the errors
   };
   return { meter, end: () => line.end() };
 }

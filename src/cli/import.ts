@@ -74,10 +74,16 @@ async function importFile(file: string, options: ImportOptions): Promise<void> {
 
 const toBody = (lines: AsyncIterable<string>) => Readable.from(lines, { objectMode: false });
 
-/** Returns the path of the list, which determines the path of the rejects. Undefined for standard input. */
+/**
+ * Returns the path of the imported list, which determines the default path of the rejects; undefined for standard
+ * input.
+ */
 const pathOfList = ({ file }: { file: string }) => (file === '-' ? undefined : file);
 
-/** Imports a list of another system. A gateway receives rows, because the files of the list are on this host. */
+/**
+ * Imports a list of another system. If the command uses a gateway, sends rows, because the list's files are on this
+ * host.
+ */
 async function importList(
   { rows, size, skipped, nameLines }: OpenList,
   file: string | undefined,
@@ -98,7 +104,7 @@ async function importList(
 type Meter = (source: Readable) => Readable;
 
 interface Sending {
-  /** Bytes of the files, if known. */
+  /** Number of bytes of all files, if known. */
   size: number | undefined;
   rows(meter: Meter): RowSource;
   body(meter: Meter): Readable;

@@ -122,13 +122,16 @@ async function removeLibrary(name: string, { force, json }: OutputOptions & { fo
   if (left.length < stagedFiles) printLine(`and ${stagedFiles - left.length} more`);
 }
 
-/** The end of the help of commands with settings. */
+/** Text at the end of the help of commands with settings. */
 const SECRETS = `
 Programs and secrets are files in TAPEGATE_LIBRARY_DIR on the hosts of the
 engines. Settings contain their names: --set 'read=["tape-read"]', --set
 tokenFile=site.token. docs/operators/libraries/README.md describes them.`;
 
-/** Reads settings `key=value`, each key once. @throws UsageError without the value, which may be a secret */
+/**
+ * Reads settings of the form `key=value`. Each key may be given once.
+ * @throws UsageError that does not contain the value, because it may be a secret
+ */
 function readSettings(given: readonly string[]): object {
   const settings = new Map<string, unknown>();
   for (const each of given) {
@@ -167,7 +170,7 @@ function formatDepth({ contract, depthFiles, depthBytes }: ShownLibrary): string
   return parts.flat().join(', ') || 'default';
 }
 
-/** Returns the counted requests to a library, and the bytes read from it. */
+/** Returns a text with the number of requests sent to a library, and the bytes read from it. */
 function formatUsage({ usage }: ShownLibrary): string {
   if (usage.length === 0) return '-';
   const sent = usage.reduce((sum, each) => sum + each.sent, 0n);

@@ -1,6 +1,6 @@
 /**
- * Checks the owner of a port of this host before a token is sent there. While the gateway is down, any local user can take
- * its port.
+ * Checks which user listens on a port of this host before a token is sent there. While the gateway is down, any local
+ * user can listen on its port.
  */
 import { lookup } from 'node:dns/promises';
 import { readFileSync, statSync } from 'node:fs';
@@ -13,13 +13,13 @@ import { CommandError } from './terminal/failure.js';
 const LISTEN = '0A';
 
 /**
- * Checks the process that listens at a URL. `https` and other hosts are not checked.
- * @throws CommandError if another user than root, the caller, the user `tapegate` or the owner of DATA_DIR listens there
+ * Checks the process that listens at a URL. Does not check `https` URLs and other hosts.
+ * @throws CommandError unless root, the caller, the user `tapegate` or the owner of DATA_DIR listens there
  */
 export async function checkListener(url: string, env: Environment): Promise<void> {
   const { protocol, hostname, port } = new URL(url);
   if (protocol !== 'http:') return;
-  // without an address, the later connection fails
+  // if the name has no address, the later connection fails
   const found = await lookup(bareHost(hostname), { all: true }).catch(() => []);
   const own = found.map(({ address }) => LOOPBACK[address] ?? normalAddress(address)).filter(isOfThisHost);
   const listeners = own.flatMap((address) => readListeners(Number(port || 80), address));
@@ -38,13 +38,15 @@ function ownerOf(dir: string | undefined): number | undefined {
   return dir ? statSync(dir, { throwIfNoEntry: false })?.uid : undefined;
 }
 
-/** Returns the id of a user in /etc/passwd. A directory service could take seconds. */
+/** Returns the id of a user in /etc/passwd. Does not ask a directory service, which could take seconds. */
 function findAccount(name: string): number | undefined {
   const [, uid] = new RegExp(`^${name}:[^:]*:(\\d+):`, 'm').exec(tryRead('/etc/passwd')) ?? [];
   return uid === undefined ? undefined : Number(uid);
 }
 
-/** Returns the users who listen on a port at an address or at all addresses. Returns none if the system is not Linux. */
+/**
+ * Returns the ids of users who listen on a port at an address, or at all addresses. Empty if the system is not Linux.
+ */
 function readListeners(port: number, host: string): number[] {
   const lines = [...tryRead('/proc/net/tcp').split('\n'), ...tryRead('/proc/net/tcp6').split('\n')];
   return lines.flatMap((line) => {
@@ -55,12 +57,15 @@ function readListeners(port: number, host: string): number[] {
   });
 }
 
-/** The address that a connection to all addresses uses. */
+/** Loopback address that a connection uses if a server listens at all addresses. */
 const LOOPBACK: Record<string, string> = { '0.0.0.0': '127.0.0.1', '::': '::1' };
 
 const accepts = (address: string, host: string): boolean => address in LOOPBACK || address === host;
 
-/** Reads an address of /proc/net: words of four bytes in the byte order of the processor, little-endian on common ones. */
+/**
+ * Converts an address of /proc/net, which consists of words of four bytes. Assumes a little-endian processor, as is
+ * common.
+ */
 function readAddress(hex: string): string {
   const bytes = (hex.match(/.{8}/g) ?? []).flatMap((word) => (word.match(/../g) ?? []).reverse());
   if (bytes.length === 4) return bytes.map((byte) => Number.parseInt(byte, 16)).join('.');

@@ -51,7 +51,7 @@ async function login(url: string, options: LoginOptions): Promise<void> {
 
 async function checkToken(url: string, token: string): Promise<void> {
   await checkListener(url, environment());
-  // rejects an invalid token now instead of in the next command
+  // reject an invalid token now instead of in the next command
   await askAs({ url, headers: { Authorization: `Bearer ${token}` } }, Caller).catch((error) => {
     throw error instanceof UnauthenticatedError ? new CommandError(error.reason) : error;
   });
@@ -63,7 +63,7 @@ async function store(url: string, token: StoredToken): Promise<void> {
 
 type DeviceLogin = import('./connection/issuer-login.js').DeviceLogin;
 
-/** @throws CommandError if an option requests a device login and the gateway has none */
+/** @throws CommandError if an option requests a device login but the gateway does not offer one */
 async function findLogin(url: string, options: LoginOptions): Promise<DeviceLogin | undefined> {
   const { device, audience, issuer } = options;
   const { findDeviceLogin } = await import('./connection/issuer-login.js');
@@ -74,7 +74,9 @@ async function findLogin(url: string, options: LoginOptions): Promise<DeviceLogi
   );
 }
 
-/** Logs in at the identity provider and stores the token. After an interruption, the provider revokes the token. */
+/**
+ * Logs in at the identity provider and stores the token. If the command is interrupted, the provider revokes the token.
+ */
 async function loginByDevice(url: string, deviceLogin: DeviceLogin): Promise<void> {
   const { logInByDevice } = await import('./connection/issuer-login.js');
   const end = new AbortController();
@@ -85,7 +87,8 @@ async function loginByDevice(url: string, deviceLogin: DeviceLogin): Promise<voi
     await checkToken(url, given.token);
     end.signal.throwIfAborted();
   } catch (error) {
-    if (given) await deviceLogin.client.revoke(given.login?.refreshToken ?? given.token).catch(() => {}); // reported below
+    // the error below is more important
+    if (given) await deviceLogin.client.revoke(given.login?.refreshToken ?? given.token).catch(() => {});
     throw end.signal.aborted ? new InterruptedError('login interrupted; no token was stored') : error;
   }
   await store(url, given);
@@ -106,7 +109,7 @@ async function logout(url: string): Promise<void> {
   if (problem !== undefined) printToStderr(`the token may be valid until it expires: ${problem}`);
 }
 
-/** @returns why a provider has not revoked its token */
+/** @returns why the provider has not revoked the token; undefined if it has */
 async function revoke(token: StoredToken | undefined): Promise<string | undefined> {
   if (!token?.login) return undefined;
   const { IssuerClient } = await import('./connection/issuer-login.js');
@@ -120,7 +123,10 @@ async function revoke(token: StoredToken | undefined): Promise<string | undefine
   }
 }
 
-/** Reads a token from the terminal without showing it, or else from standard input. @throws CommandError */
+/**
+ * Reads a token from the terminal without showing it, or else from standard input.
+ * @throws CommandError
+ */
 async function readToken(url: string): Promise<string> {
   const { protocol, hostname } = new URL(url);
   if (protocol === 'http:' && !isLoopback(hostname.replace(/^\[|\]$/g, ''))) {
@@ -132,7 +138,7 @@ async function readToken(url: string): Promise<string> {
   throw new CommandError(token === '' ? 'no token was given' : 'not a token: a single word is expected');
 }
 
-/** Reads a line from the terminal without showing it. */
+/** Reads a line from the terminal without showing the input. */
 async function readHidden(prompt: string): Promise<string> {
   const { createInterface } = await import('node:readline/promises');
   const { Writable } = await import('node:stream');

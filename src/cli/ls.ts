@@ -52,14 +52,14 @@ function printPathOnDisk(file: ListedFileFragment, options: PathsOptions): void 
   if (path !== null) printPath(path, options);
 }
 
-/** Returns a file with the names of its volumes, as lists for an import contain them. */
+/** Returns a file with the names of its volumes, in the form that an import accepts. */
 const withVolumes = ({ volume, copyVolume, isAtPrimaryPlace: _, ...node }: ListedFileFragment): object => ({
   ...node,
   volume: volume?.name ?? null,
   copyVolume: copyVolume?.name ?? null,
 });
 
-/** Returns the line of a file, with the path of its copy in the restore area. */
+/** Returns the line for a file, with the path of the file's copy in the restore area. */
 function formatFile({ path, size, restoredPath, withdrawnWhy: why }: ListedFileFragment, letter: string): string {
   const at = restoredPath === null ? '' : `  at ${restoredPath}`;
   return `${letter}  ${formatBytes(size).padStart(9)}  ${path}${at}${why ? `  (${why})` : ''}`;

@@ -1,4 +1,4 @@
-/** The quota that a command charges if no option names one. */
+/** Chooses the quota that a command charges if no option names a quota. */
 import { OwnCaller } from '../generated/command-operations.js';
 import { ask } from './connection/client.js';
 import { ownSettingsFile, readOwnSettings } from './connection/own-settings.js';
@@ -6,7 +6,7 @@ import { UsageError } from './terminal/failure.js';
 import { environment } from './terminal/io.js';
 
 /**
- * Returns the quota of the option, of the user's own settings, or the default of the authenticated caller.
+ * Returns the quota of the option, or else of the user's settings, or else the default quota of the authenticated user.
  * @param options the options that name a quota, for the message
  * @throws UsageError if no quota is named and the caller has no default
  */

@@ -1,4 +1,4 @@
-/** The file that lists the rows that `--skip-invalid` skips, with the reason of each. */
+/** Writes the file of rejects, which lists the rows that `--skip-invalid` skips, with the reason for each row. */
 import { type FileHandle, open, stat, unlink } from 'node:fs/promises';
 import { plural } from '../core/plural.js';
 import type { Reject } from '../domain/import/import-incoming.js';
@@ -14,7 +14,7 @@ export interface SkipOptions {
 
 export class Rejects {
   readonly file: string;
-  /** Adds the names of files to the line numbers of a message. */
+  /** Adds the name of the file to the line numbers in a message. */
   private readonly nameLines: (message: string) => string;
   private handle: FileHandle | undefined;
   count = 0;
@@ -25,9 +25,9 @@ export class Rejects {
   }
 
   /**
-   * @param source the list; the default file is in its directory
+   * @param source the path of the imported list; the default file of rejects is in the same directory
    * @returns undefined without `--skip-invalid`
-   * @throws UsageError; CommandError if the file exists
+   * @throws UsageError; CommandError if the file of rejects exists
    */
   static async open(
     { skipInvalid = false, rejects }: SkipOptions,
@@ -44,7 +44,7 @@ export class Rejects {
     return new Rejects(file, nameLines);
   }
 
-  /** Yields rows with valid names, and writes the others to the file. */
+  /** Yields rows with valid names, and writes all other rows to the file of rejects. */
   async *filter(rows: RowSource): ReturnType<typeof import('../domain/import/import-rows.js').skipBadNames> {
     const { skipBadNames } = await import('../domain/import/import-rows.js');
     yield* skipBadNames(rows, ({ line, problem }: RowError) => this.write([{ line, problem }]));
@@ -59,14 +59,14 @@ export class Rejects {
     );
   }
 
-  /** Closes the file, and removes it if nothing was imported. */
+  /** Closes the file of rejects, and removes it if nothing was imported. */
   async end({ isImported }: { isImported: boolean }): Promise<void> {
     await this.handle?.sync();
     await this.handle?.close();
     if (this.handle && !isImported) await unlink(this.file);
   }
 
-  /** The fields that `--json` prints. */
+  /** Fields about rejects that `--json` prints. */
   get facts(): { rejected: number; rejectsFile?: string } {
     return { rejected: this.count, ...(this.count > 0 && { rejectsFile: this.file }) };
   }

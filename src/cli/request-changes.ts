@@ -63,7 +63,7 @@ export function register(program: Command): void {
     .action((id, options) => retryRequest(findSite(), readId(id), options));
 }
 
-/** Reads an email address. An empty address selects the address of the quota. */
+/** Reads an email address. `own` becomes the empty text, which selects the address of the quota. */
 const toAddress = orNone((address) => (address === 'own' ? '' : address));
 
 interface UpdateOptions extends OutputOptions {
@@ -93,7 +93,10 @@ async function updateRequest(url: string, id: number, options: UpdateOptions): P
   printResult(request, `${state}: ${files}, kept until ${formatWholeTime(request.retention)}`, options);
 }
 
-/** Reads a retention in the future. The server would end the request at an earlier one, which a user probably mistyped. */
+/**
+ * Reads a retention date, which must be in the future. The server would end the request at an earlier date, which the
+ * user probably mistyped.
+ */
 async function readLaterRetention(url: string, id: number, text: string): Promise<string> {
   const now = await askNow(url);
   const retention = await readRetention('--retention', text, async () => now);
@@ -103,7 +106,10 @@ async function readLaterRetention(url: string, id: number, text: string): Promis
   );
 }
 
-/** Cancels requests, even if one of them fails. @throws CommandError with all failures */
+/**
+ * Cancels several requests, and continues if one of them fails.
+ * @throws CommandError that lists all failures
+ */
 async function cancelRequests(url: string, ids: readonly number[], options: OutputOptions): Promise<void> {
   const failures: string[] = [];
   for (const id of ids) {

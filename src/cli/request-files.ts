@@ -1,4 +1,4 @@
-/** Reports the files of a request: their paths on disk, missing and failed files, and why others wait. */
+/** Reports the files of a request: paths on disk, missing files, failed files, and why files wait. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Command, Option } from 'commander';
 import { plural } from '../core/plural.js';
@@ -33,7 +33,9 @@ export interface PathsOptions {
   null?: boolean;
 }
 
-/** Returns the path of a file on disk: its copy in the restore area, or its original place; null if it has neither. */
+/**
+ * Returns the path of a file on disk: the copy in the restore area, or the original file. Null if neither is on disk.
+ */
 export function pathOnDisk(file: {
   path: string;
   restoredPath: string | null;
@@ -42,7 +44,10 @@ export function pathOnDisk(file: {
   return file.isAtPrimaryPlace ? file.path : file.restoredPath;
 }
 
-/** Prints a path. @throws CommandError if it contains a line break, unless NUL ends each path */
+/**
+ * Prints a path.
+ * @throws CommandError if the path contains a line break, unless NUL ends each path
+ */
 export function printPath(path: string, { null: endsWithNul = false }: PathsOptions): void {
   if (!endsWithNul && /[\n\r]/.test(path)) {
     throw new CommandError(`path ${JSON.stringify(path)} contains a line break: use -0, and xargs -0`);
@@ -51,13 +56,19 @@ export function printPath(path: string, { null: endsWithNul = false }: PathsOpti
   stdout().write(`${text}${endsWithNul ? '\0' : '\n'}`);
 }
 
-/** Returns a request that an answer contains. @throws CommandError */
+/**
+ * Returns the request in an answer.
+ * @throws CommandError if the answer contains no request
+ */
 export function requireRequest<Request>(id: number, request: Request | null): Request {
   if (request) return request;
   throw new CommandError(`there is no request with id ${id}`);
 }
 
-/** Prints the paths of the files of a request on disk. @returns reasons why other paths are not available, with the number of files */
+/**
+ * Prints the paths on disk of a request's files.
+ * @returns why other files have no path, with the number of files for each reason
+ */
 export async function printPaths(url: string, id: number, options: PathsOptions): Promise<Map<string, number>> {
   const lost = new Map<string, number>();
   const pages = askPages(url, FilesOnDisk, { id }, ({ request }) => requireRequest(id, request).files);
@@ -76,7 +87,7 @@ export async function printPaths(url: string, id: number, options: PathsOptions)
   return lost;
 }
 
-/** @throws CommandError if files of a request are no longer on disk, or cannot be read there */
+/** @throws CommandError if files of a request are no longer on disk, or their disks cannot be read */
 export function requireAllOnDisk(id: number, lost: ReadonlyMap<string, number>): void {
   if (lost.size === 0) return;
   const lines = [...lost].map(
@@ -85,7 +96,7 @@ export function requireAllOnDisk(id: number, lost: ReadonlyMap<string, number>):
   throw new CommandError(lines.map(printable).join('\n'), exitCodes.incomplete);
 }
 
-/** Returns the end of a line that counts files on disk. */
+/** Returns the end of a line that counts the files on disk. */
 export function atPrimaryPlace(files: number): string {
   return files === 0 ? '' : `, ${files} of them at their primary place`;
 }
@@ -98,7 +109,9 @@ interface Directories {
   copies: number;
 }
 
-/** Prints the directories with restored files; if some were renamed, the command that lists them. */
+/**
+ * Prints the directories that contain restored files. If some files were renamed, prints the command that lists them.
+ */
 export function printDirectories(id: number, { restoredBelow, copies }: Directories): void {
   for (const mountpoint of restoredBelow) printLine(`restored below ${mountpoint}, each at its archive path`);
   if (restoredBelow.length === 0 && copies > 0) printLine(describeOtherPaths(id));
@@ -114,10 +127,12 @@ export async function printRequestDirectories(url: string, id: number): Promise<
   printDirectories(id, { restoredBelow, copies: filesOnDisk - filesAtPrimaryPlace });
 }
 
-/** Failed files that an error names; `show` lists all. */
+/** Number of failed files that an error message names. `show` lists all failed files. */
 const NAMED_FAILED = 2;
 
-/** Returns the error of a partly failed request: the count, the first reasons, and what to do. */
+/**
+ * Returns the error for a request of which some files failed: the number of files, the first reasons, and what to do.
+ */
 export async function describePartial(
   url: string,
   { requestId: id, filesTotal, filesFailed }: { requestId: number; filesTotal: number; filesFailed: number },
@@ -137,8 +152,9 @@ const NAMED_MISSING = 20;
 const LIVE = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL'];
 
 /**
- * Returns lines about missing files: a pattern without matches, unknown paths, and files without room in the quota. For
- * an active request, adds what happens to them later. Files beyond the request's own limits are not missing.
+ * Returns lines about missing files: a pattern without matches, unknown paths, and files without room in the quota.
+ * Adds what will happen to the missing files if the request is active. Files beyond the request's own limits do not
+ * count as missing.
  */
 export async function findMissing(url: string, id: number): Promise<string[]> {
   const request = requireRequest(id, (await ask(url, MissingFiles, { id, first: NAMED_MISSING })).request);
@@ -168,10 +184,10 @@ export async function findMissing(url: string, id: number): Promise<string[]> {
   return lines;
 }
 
-/** Limits of `findDirectories`. */
+/** Maximum number of paths and files that `findDirectories` checks. */
 const CHECKED = { paths: 5, files: 20 };
 
-/** Returns the directories of known files among the first unknown paths. Errors are ignored. */
+/** Returns those of the first unknown paths that are directories of known files. Ignores errors. */
 export async function findDirectories(url: string, paths: readonly string[]): Promise<Set<string>> {
   const directories = new Set<string>();
   for (const path of paths.slice(0, CHECKED.paths)) {
@@ -180,7 +196,7 @@ export async function findDirectories(url: string, paths: readonly string[]): Pr
       const { tapeFiles } = await ask(url, FilesBelow, { match, first: CHECKED.files });
       if (tapeFiles.edges.some(({ node }) => node.path.startsWith(match))) directories.add(path);
     } catch (error) {
-      if (!(error instanceof CommandError)) throw error; // with the slash, a path may be too long for a search
+      if (!(error instanceof CommandError)) throw error; // with the slash added, a path may be too long for a search
     }
   }
   return directories;
@@ -195,7 +211,7 @@ export class IncompleteError extends CommandError {
   }
 }
 
-/** Returns the message for a pattern, or the text of `ls`, that matches no file. */
+/** Returns the message if a pattern, or the text given to `ls`, matches no file. */
 export function describeNoMatch(text: string, hasStages = false): string {
   const where = hasStages ? 'at these stages' : 'in the catalogue';
   return `no file ${where} has a path that contains ${JSON.stringify(text)}${hintFor([text])}`;
@@ -207,7 +223,7 @@ interface UnknownPaths {
   directories: ReadonlySet<string>;
 }
 
-/** Returns a heading, and below it the unknown paths. */
+/** Returns a heading, followed by the unknown paths. */
 export function describeUnknown(heading: string, { paths, count, directories }: UnknownPaths): string[] {
   const named = paths.map((path) =>
     directories.has(path) ? `${path} (a directory: use --pattern ${JSON.stringify(`${path}/`)} for its files)` : path,
@@ -225,22 +241,25 @@ function listPaths(paths: readonly string[], count: number): string[] {
   return [...paths.map((path) => `  ${path}`), ...more];
 }
 
-/** The plan for a waiting request. */
+/** The plan's information about a waiting request. */
 export interface WaitingView {
-  /** By the server's clock. */
+  /** Time of the plan, by the server's clock. */
   at: string;
   isReading: boolean;
   end: EndFragment | null;
   reason: string | undefined;
 }
 
-/** Reasons that end while the drives work. */
+/** Reasons that disappear while the drives work. */
 const PASSING_REASONS = ['READING', 'MOUNTED', 'QUEUED'];
 
-/** Reading the plan scans the whole queue. */
+/** Pause between two readings of the plan, because each reading scans the whole queue. */
 const PAUSE_MS = 5000;
 
-/** Reports the plan for a request every few seconds until the signal aborts. A failed attempt reports undefined. */
+/**
+ * Reads the plan for a request every few seconds until the signal aborts, and reports the result. A failed attempt
+ * reports undefined.
+ */
 export async function followWaiting(
   url: string,
   id: number,
@@ -252,7 +271,7 @@ export async function followWaiting(
       throw error;
     });
     if (!signal.aborted) report(view);
-    await sleep(PAUSE_MS, undefined, { signal }).catch(() => {}); // aborted
+    await sleep(PAUSE_MS, undefined, { signal }).catch(() => {}); // the signal aborted
   }
 }
 
@@ -272,10 +291,12 @@ async function readParts(url: string, id: number) {
   return waiting ? { ...waiting, parts: waiting.parts.edges.map(({ node }) => node) } : undefined;
 }
 
-/** Reasons that affect the whole queue, not a single file. */
+/** Reasons that affect the whole queue and not only one file. */
 const QUEUE_REASONS = ['NO_DRIVE', 'NO_PLACE'];
 
-/** Returns why files of a request wait before their first try: each reason once, with the number of its files. */
+/**
+ * Returns why files of a request wait before their first attempt. Each reason occurs once, with the number of files.
+ */
 export async function readReasons(url: string, id: number): Promise<string[]> {
   const files = new Map<string, number>();
   for (const part of (await readParts(url, id))?.parts ?? []) {

@@ -99,11 +99,12 @@ async function readInput(url: string, options: RequestOptions): Promise<CreateRe
     maxFiles: options.maxFiles,
     maxBytes: options.maxBytes,
     notifyOnFirstFile: options.notifyFirst,
-    notifyOnLastFile: options.notifyLast ?? (options.mail ? '' : undefined), // empty: the address of the quota
+    // the empty text selects the address of the quota
+    notifyOnLastFile: options.notifyLast ?? (options.mail ? '' : undefined),
   };
 }
 
-/** A new request: its id, whether it may lack files, and whether it has finished. */
+/** A new request: id, whether files may be missing, and whether the request has finished. */
 interface CreatedRequest {
   id: number;
   mayLackFiles: boolean;
@@ -132,7 +133,10 @@ async function createRequest(url: string, input: CreateRequestInput, options: Re
   };
 }
 
-/** Prints the estimate of a request. @throws CommandError if the quota is too small, or the catalogue does not contain all files */
+/**
+ * Prints the estimate of a request.
+ * @throws CommandError if the quota is too small, or the catalogue does not contain all files
+ */
 async function estimateRequest(url: string, input: CreateRequestInput, options: OutputOptions): Promise<void> {
   const { plan, result } = await ask(url, EstimateRequest, { input });
   const estimate = unwrapResult(result);
@@ -184,7 +188,7 @@ function formatEstimate(now: string, estimate: EstimatedFragment, directories: R
   return lines;
 }
 
-/** Returns the price at each library, and the total if there are several. */
+/** Returns the price at each library, and the total if there are several libraries. */
 function formatPrices({ prices, price }: EstimatedFragment): string[] {
   const lines = prices.map(({ library, amount, currency, files, bytes, note }) => {
     const size = `${plural(files, 'file')}, ${formatBytes(bytes)}`;

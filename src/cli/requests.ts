@@ -48,7 +48,7 @@ async function listRequests(url: string, options: ListOptions): Promise<void> {
   });
 }
 
-/** Returns the files on disk and the missing ones, such as `17 of 20 files, 1 failed; 2 names not found`. */
+/** Returns the number of files on disk and of missing files, such as `17 of 20 files, 1 failed; 2 names not found`. */
 function describeFiles(request: RequestedFiles & { filesFailed: number }): string {
   const failed = request.filesFailed > 0 ? `, ${request.filesFailed} failed` : '';
   return [formatFiles(request) + failed, formatMissing(request)].filter(Boolean).join('; ');

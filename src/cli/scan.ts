@@ -35,10 +35,10 @@ interface ScanOptions extends OutputOptions, SkipOptions {
   spot?: string;
 }
 
-/** Counts of the files of a cartridge. */
+/** Numbers of files on a cartridge. */
 interface ScanCounts {
   files: number;
-  /** Files that the catalogue contains at the same position. */
+  /** Number of files that the catalogue already contains at the same position. */
   unchanged: number;
   skipped: number;
 }
@@ -80,7 +80,7 @@ async function registerFiles(
     : library.mount(volume, options.drive, signal));
   let unmounting: Promise<void> | undefined;
   const unmount = () => {
-    // a failed unmount does not fail the scan: the next mount moves the cartridge back
+    // a failed unmount does not fail the scan, because the next mount moves the cartridge back
     unmounting ??= mounted.unmount().catch((error: unknown) => printToStderr(messageOf(error)));
     return unmounting;
   };
@@ -93,11 +93,11 @@ async function registerFiles(
     const row = { volume, library: name, spot_name: options.spot };
     const lines = linesOf(ctx, files, { row, counts });
     const first = await lines.next();
-    if (first.done) return { added: 0, updated: 0 }; // an import without rows is rejected
+    if (first.done) return { added: 0, updated: 0 }; // an import rejects a list without rows
     const allLines = async function* () {
       yield first.value;
       yield* lines;
-      await unmount(); // the drive is free while the rows are imported
+      await unmount(); // free the drive before the rows are imported
     };
     const rows = readRows(Readable.from(allLines()));
     const { skipInvalid } = options;
@@ -158,7 +158,7 @@ interface Listed {
   mtimeNs: bigint;
 }
 
-/** Yields rows of an import, without the files that the catalogue contains at the same position. */
+/** Yields the rows of an import. Skips files that the catalogue already contains at the same position. */
 async function* linesOf(
   ctx: Context,
   files: AsyncIterable<Listed>,
@@ -183,7 +183,10 @@ async function* linesOf(
   }
 }
 
-/** Returns the row of a file. Only a new file has a stage, because a cartridge does not show other copies of a file. */
+/**
+ * Returns the row of a file. Sets the stage only for a new file, because a cartridge does not show whether a known file
+ * has other copies.
+ */
 function lineOf(
   { path, size, position, mtimeNs }: Listed,
   { row, isNew }: Pick<RowSettings, 'row'> & { isNew: boolean },

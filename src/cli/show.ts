@@ -68,7 +68,10 @@ async function showRequest(url: string, id: number, options: ShowOptions): Promi
   for (const line of missing) printLine(line);
 }
 
-/** Returns the requested pattern or paths, unless the label contains them. The default label is the pattern or the first path. */
+/**
+ * Returns the requested pattern or paths, unless the label already contains them. By default, the label is the pattern
+ * or the first path.
+ */
 async function describeSelection(url: string, request: ShownRequestFragment): Promise<string | undefined> {
   const { requestId: id, pattern, label } = request;
   if (pattern === label) return undefined;
@@ -111,7 +114,7 @@ function printRequest(
   printFacts(facts);
 }
 
-/** Returns whether some copies of an active request are not at their archive paths. */
+/** Returns whether an active request has copies that are not at their archive paths. */
 function hasOtherPaths(request: ShownRequestFragment): boolean {
   const { restoredBelow, filesOnDisk, filesAtPrimaryPlace } = request;
   return !isReleased(request) && restoredBelow.length === 0 && filesOnDisk > filesAtPrimaryPlace;
@@ -141,12 +144,15 @@ function printRequestFiles(files: ShownRequestFileFragment[]): void {
   );
 }
 
-/** Returns the number of tries. A failed file has no counter, but its reason ends with the number if it is above one. */
+/**
+ * Returns the number of attempts. A failed file has no counter, but its reason ends with the number if there were
+ * several attempts.
+ */
 function formatTries({ attempts, lastError }: ShownRequestFileFragment): string {
   return attempts === null ? (/; given up after (\d+) tries$/.exec(lastError ?? '')?.[1] ?? '') : String(attempts);
 }
 
-/** Returns why a file is not on disk, the most important reason first. */
+/** Returns the reasons why a file is not on disk, the most important one first. */
 function formatReasons({ state, lastErrorClass, lastError, file: { volume } }: ShownRequestFileFragment): string {
   const reasons: string[] = [];
   if (state === 'WAITING' && volume?.suspension) {

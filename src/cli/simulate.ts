@@ -32,7 +32,7 @@ interface SimulateOptions extends OutputOptions {
   seed: number;
 }
 
-/** @param trace a CSV file of arrivals; if undefined, a workload is generated */
+/** @param trace the path of a CSV file of arrivals; if undefined, the simulator generates arrivals */
 async function simulateLoad(trace: string | undefined, options: SimulateOptions): Promise<void> {
   const { compareStrategies } = await import('../simulator/compare.js');
   const { findMedium } = await import('../planner/media.js');

@@ -1,4 +1,7 @@
-/** `suspend`, `drain`, `resume`, `suspensions`: suspends and resumes objects, and lists suspensions. */
+/**
+ * `suspend`, `drain`, `resume`, `suspensions`: suspend and resume volumes, drives, libraries, users and disks, and list
+ * suspensions.
+ */
 import { Argument, type Command } from 'commander';
 import {
   Resume,
@@ -37,7 +40,7 @@ function createKind(): Argument {
   return new Argument('<kind>', 'kind of the object').choices(['volume', 'drive', 'library', 'user', 'disk', 'clock']);
 }
 
-/** Returns the kind, which commander has checked. */
+/** Returns the kind of object, which commander has already checked. */
 const readKind = (kind: string) => kind.toUpperCase() as SuspensionKind;
 
 const nameArgument = [

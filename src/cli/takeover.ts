@@ -1,4 +1,4 @@
-/** `takeover`: makes this Tapegate the owner of the restore disks and libraries of another one. */
+/** `takeover`: makes this Tapegate the owner of another Tapegate's restore disks and libraries. */
 import type { Command } from 'commander';
 import { plural } from '../core/plural.js';
 import type { TakeoverPlan } from '../engine/takeover.js';

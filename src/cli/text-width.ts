@@ -1,8 +1,10 @@
-/** The width of text in a terminal. East Asian letters and emoji take two columns, combining marks none. */
+/**
+ * Measures the width of text in a terminal. East Asian letters and emoji take two columns, and combining marks none.
+ */
 
 const ASCII = /^[\x20-\x7e]*$/;
 const NO_WIDTH = /^[\p{Mark}\p{Format}]$/u;
-/** Wide and fullwidth letters of Unicode's East Asian Width, by block. */
+/** Letters that are wide or fullwidth by Unicode's East Asian Width, by block. */
 const WIDE =
   /^[\p{Emoji_Presentation}\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{17000}-\u{18cff}\u{1b000}-\u{1b2ff}\u{20000}-\u{3fffd}]$/u;
 
@@ -18,12 +20,12 @@ function widthOfCharacter(character: string): number {
   return WIDE.test(character) ? 2 : 1;
 }
 
-/** Returns a text with blanks up to a width. */
+/** Returns a text that is padded with blanks to a width. */
 export const padTo = (text: string, width: number): string => text + ' '.repeat(Math.max(width - widthOf(text), 0));
 
 const ELLIPSIS = '…';
 
-/** Returns a text shortened to a width. An ellipsis replaces its end, or the beginning of a path. */
+/** Shortens a text to a width. An ellipsis replaces the end of the text, or the beginning of a path. */
 export function truncate(text: string, width: number): string {
   if (widthOf(text) <= width) return text;
   if (!text.startsWith('/')) return takeWidth(clustersOf(text), width - 1).join('') + ELLIPSIS;
@@ -35,7 +37,7 @@ export function truncate(text: string, width: number): string {
   );
 }
 
-/** Splits a text into letters, each with its combining marks. */
+/** Splits a text into letters, each with the combining marks that belong to it. */
 const clustersOf = (text: string): string[] => [...new Intl.Segmenter().segment(text)].map(({ segment }) => segment);
 
 function takeWidth(clusters: readonly string[], width: number): string[] {

@@ -1,4 +1,4 @@
-/** `watch`: draws the progress of a request until it finishes: a bar with files, bytes, rate and time left. */
+/** `watch`: shows the progress of a request until it finishes, as a bar with files, bytes, rate and time left. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Command } from 'commander';
 import { formatBytes } from '../core/bytes.js';
@@ -39,21 +39,21 @@ type Progress = RequestProgressSubscription['requestProgress'];
 
 const FINISHED = ['COMPLETED', 'PARTIAL', 'EXPIRED', 'CANCELLED'];
 
-/** Interval of lines without a terminal. */
+/** Interval of progress lines if standard error is not a terminal. */
 const LOG_MS = 2000;
 
-/** Attempts to reconnect to a server that does not answer. */
+/** Number of attempts to reconnect to a server that does not answer. */
 const RETRIES = 60;
 const RETRY_MS = 1000;
 
 interface WatchOptions extends OutputOptions, PathsOptions {
-  /** Set for a request that this command has created: it exists, even if no progress has been received. */
+  /** Whether this command has created the request. Such a request exists, even if no progress has been received. */
   isNew?: boolean;
 }
 
 /**
- * Draws the progress of a request until it finishes, and prints the directories of its files.
- * @throws CommandError with exit code 3 when the request ended without all of its files
+ * Shows the progress of a request until it finishes, and then prints the directories of its files.
+ * @throws CommandError with exit code 3 if the request ended without all its files
  */
 export async function watchRequest(url: string, id: number, options: WatchOptions): Promise<void> {
   const isJson = options.json === true;
@@ -70,11 +70,12 @@ export async function watchRequest(url: string, id: number, options: WatchOption
     draw(line, view, last);
   };
   const waiting = isJson ? undefined : followWaiting(url, id, { signal: ended.signal, report: showWaiting });
-  waiting?.catch(() => {}); // thrown below
+  waiting?.catch(() => {}); // the error is thrown below
   try {
     for await (const progress of followRequest(url, id, interrupt.signal)) {
       view ??= { first: progress };
-      if (progress.state !== last?.state) view.waiting = undefined; // the request no longer waits
+      // the state changed, so the reason for waiting is outdated
+      if (progress.state !== last?.state) view.waiting = undefined;
       last = progress;
       if (isJson) printJson(progress);
       else if (view.text || !isReleased(last)) draw(line, view, last);
@@ -109,21 +110,21 @@ export async function watchRequest(url: string, id: number, options: WatchOption
 }
 
 interface View {
-  /** The start of the interval for the rate. */
+  /** Progress at the start of the interval over which the rate is measured. */
   first: Progress;
   text?: string;
-  /** The reason to wait, above the bar. */
+  /** Reason why the request waits, shown above the bar. */
   reason?: string | undefined;
   waiting?: WaitingView | undefined;
-  /** The last printed range. */
+  /** Range of the planned end that was printed last. */
   printedEnd?: EndFragment;
 }
 
-/** The end is printed only if it is at least this far away. */
+/** Minimum time until the planned end for which the end is printed. */
 const MIN_END_SECONDS = 60;
 
 /**
- * Prints the range of the planned end above the bar, and a new range when the planned end leaves the last one.
+ * Prints the range of the planned end above the bar. Prints a new range when the planned end leaves the last range.
  * @param now the server's time, because this host's clock may be wrong
  */
 function printEnd(line: ProgressLine | undefined, view: View, now: string, end: EndFragment): void {
@@ -135,7 +136,9 @@ function printEnd(line: ProgressLine | undefined, view: View, now: string, end: 
   line?.printAbove(last ? `new estimate: ${text}` : text);
 }
 
-/** Yields progress until the request has finished or the signal aborts; reconnects to a server that answered once. */
+/**
+ * Yields progress until the request has finished or the signal aborts. Reconnects to a server that has answered once.
+ */
 async function* followRequest(url: string, id: number, signal: AbortSignal): AsyncGenerator<Progress> {
   let last: Progress | undefined;
   for (let failures = 0; ; ) {
@@ -186,8 +189,8 @@ const describeDone = ({ filesFailed }: Progress): string => (filesFailed > 0 ? '
 const MAX_REASON = 80;
 
 /**
- * Returns the remaining time at the rate so far, or the reason to wait if nothing is read or the plan has no end. A terminal
- * shows the reason above the bar, because it would be cut off behind it.
+ * Returns the remaining time at the rate so far. If nothing is being read, or the plan has no end, returns the reason
+ * for waiting. In a terminal, the reason is shown above the bar, because the end of the bar's line may be cut off.
  */
 function describeLeft(view: View, now: Progress, left: number | undefined): string {
   const { waiting } = view;

@@ -1,4 +1,4 @@
-/** `webhook`: URLs that receive events of requests. */
+/** `webhook`: manages URLs that receive events of requests. */
 import { type Command, Option } from 'commander';
 import {
   CreateWebhook,
@@ -65,7 +65,7 @@ export function register(program: Command): void {
     .action((id, options) => removeWebhook(findSite(), readNumber('<id>', id), options));
 }
 
-/** Events by their names in messages, with their names in GraphQL. */
+/** GraphQL names of events, by the names that messages contain. */
 const events: Record<string, WebhookEvent> = {
   'request.started': 'REQUEST_STARTED',
   'request.first_file': 'REQUEST_FIRST_FILE',

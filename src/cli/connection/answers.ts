@@ -1,7 +1,7 @@
-/** Integers in GraphQL responses, which contain them as strings. */
+/** Converts integers in GraphQL responses, which contain them as strings. */
 import { integerFields } from '../../generated/command-operations.js';
 
-/** Replaces decimal strings of integer fields by bigints, in place. */
+/** Replaces the decimal strings of integer fields by bigints. Changes the answer in place. */
 export function readIntegers<Answer>(answer: Answer): Answer {
   if (typeof answer !== 'object' || answer === null) return answer;
   const fields = answer as Record<string, unknown>;

@@ -1,7 +1,7 @@
 /**
- * Sends operations to a Tapegate server: GraphQL over HTTP, subscriptions over SSE. The SSE library loads slowly, so
- * only `follow` loads it. The first `fetch` takes 0.1 s of CPU time, more than the rest of most commands; `node:http`
- * takes a tenth of that.
+ * Sends operations to a Tapegate server: GraphQL over HTTP, subscriptions over SSE. Only `follow` loads the SSE
+ * library, which loads slowly. Uses `node:http`, because the first `fetch` takes 0.1 s of CPU time, ten times as much
+ * as `node:http`.
  */
 import type { IncomingHttpHeaders } from 'node:http';
 import { text as readText } from 'node:stream/consumers';
@@ -24,7 +24,7 @@ import { isDue, readStoredToken } from './stored-tokens.js';
 import { LOCAL } from './where.js';
 
 /**
- * Returns the header with TAPEGATE_TOKEN, or with the stored token for the server.
+ * Returns the authentication header, with TAPEGATE_TOKEN or the stored token for the server.
  * @throws CommandError if stored tokens cannot be read, or the user must log in again
  */
 export async function readCredentialHeaders(url: string, env: Environment): Promise<Record<string, string>> {
@@ -33,7 +33,7 @@ export async function readCredentialHeaders(url: string, env: Environment): Prom
   return token === undefined ? {} : { Authorization: `Bearer ${token}` };
 }
 
-/** Returns the stored token. Renews an identity provider's token before it expires. */
+/** Returns the stored token for a server. Renews a token of an identity provider before it expires. */
 async function findStoredToken(url: string, env: Environment): Promise<string | undefined> {
   const stored = readStoredToken(url, env);
   if (!stored || !isDue(stored)) return stored?.token;
@@ -43,8 +43,8 @@ async function findStoredToken(url: string, env: Environment): Promise<string | 
 
 /**
  * Returns the answer to a query or mutation.
- * @param url of a gateway, or LOCAL
- * @throws CommandError with one line
+ * @param url the URL of a gateway, or LOCAL
+ * @throws CommandError with a message of one line
  */
 export async function ask<Answer, Variables>(
   url: string,
@@ -59,7 +59,7 @@ export async function ask<Answer, Variables>(
   return await askAs({ url, headers: await readCredentialHeaders(url, environment()) }, operation, variables);
 }
 
-/** Returns the answer like `ask`, with the given authentication headers. */
+/** Like `ask`, with the given authentication headers. */
 export async function askAs<Answer, Variables>(
   { url, headers }: { url: string; headers: Record<string, string> },
   query: Operation<Answer, Variables>,
@@ -91,8 +91,8 @@ interface PostResponse {
 }
 
 /**
- * Posts a body, without following redirects.
- * @throws Error with the failure of the connection as its cause, also if the response breaks off
+ * Sends a POST request without following redirects.
+ * @throws Error whose cause is the failure of the connection, even if the response breaks off
  */
 async function post(url: string, headers: Record<string, string>, body: string): Promise<PostResponse> {
   const target = new URL(url);
@@ -120,13 +120,16 @@ async function post(url: string, headers: Record<string, string>, body: string):
   });
 }
 
-/** GraphQL takes integers beyond 2^53 as strings. */
+/** Converts bigints to strings, because GraphQL takes integers beyond 2^53 as strings. */
 function withStrings(variables: unknown): Record<string, unknown> {
   const toText = (_name: string, value: unknown) => (typeof value === 'bigint' ? String(value) : value);
   return JSON.parse(JSON.stringify(variables ?? {}, toText));
 }
 
-/** @throws CommandError if the result has an error */
+/**
+ * Returns the data of a response.
+ * @throws CommandError if the response contains an error
+ */
 function readResult<Answer>({ data, errors = [] }: GraphqlResult, isChange = false): Answer {
   const [error] = errors;
   if (error) throw toCommandError(error, isChange);
@@ -143,7 +146,7 @@ interface GraphqlResult {
   errors?: readonly GraphqlError[];
 }
 
-/** Returns `{}` for a response that is not JSON, such as an error page of a proxy. */
+/** Parses a response. Returns `{}` for a response that is not JSON, such as an error page of a proxy. */
 function parseAnswer(text: string): GraphqlResult {
   try {
     return JSON.parse(text) ?? {};
@@ -153,7 +156,7 @@ function parseAnswer(text: string): GraphqlResult {
 }
 
 /**
- * Rejects a redirect, which would send the request to another server, or twice.
+ * Rejects a redirect, because following it could send the request to another server or send a change twice.
  * @throws CommandError that names both URLs
  */
 function refuseRedirect(from: string, status: number, location: string | null | undefined): void {
@@ -164,26 +167,26 @@ function refuseRedirect(from: string, status: number, location: string | null | 
 
 export const UNCONFIRMED = 'the change may have been made: check before you repeat it';
 
-/** Codes of a connection that failed before the request was sent. */
+/** Codes of connection errors that occur before the request is sent. */
 const UNSENT_CODES = /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|UND_ERR_CONNECT_TIMEOUT)$/;
 
 function isUnsent(error: unknown): boolean {
   return [error, (error as { cause?: unknown }).cause].some((each) => UNSENT_CODES.test(codeOf(each) ?? ''));
 }
 
-/** Returns the time of the server, UTC without a zone. */
+/** Returns the server's time in UTC, without a zone. */
 export async function askNow(url: string): Promise<string> {
   const { plan } = await ask(url, ServerTime);
   return plan.at.replace(/Z$/, '');
 }
 
-/** A failure as the result of an operation. */
+/** Result of an operation that has failed. */
 interface Failed {
   message: string;
   field?: string;
 }
 
-/** The type of the results of an operation, without failures. */
+/** Result type of an operation, without the failures. */
 export type Done<Result> = Exclude<Result, Failed>;
 
 export function findFailure(result: object): Failed | undefined {
@@ -192,8 +195,8 @@ export function findFailure(result: object): Failed | undefined {
 
 /**
  * Returns a result unless it is a failure.
- * @param own arguments of the command, by field
- * @throws CommandError with the message of a failure; UsageError if it names a field
+ * @param own the command's names for its arguments, by the name of the field
+ * @throws CommandError with the message of a failure; UsageError if the failure names a field
  */
 export function unwrapResult<Result extends object>(
   result: Result,
@@ -205,7 +208,10 @@ export function unwrapResult<Result extends object>(
   throw field === undefined ? new CommandError(message) : new UsageError(nameOption(message, field, own));
 }
 
-/** Runs a mutation, and returns its result. @throws as `unwrapResult` */
+/**
+ * Runs a mutation and returns its result.
+ * @throws the same errors as `unwrapResult`
+ */
 export async function askChange<Result extends object, Variables>(
   url: string,
   operation: Operation<{ result: Result }, Variables>,
@@ -229,8 +235,8 @@ interface PageVariables {
 export const PAGE_SIZE = 1000;
 
 /**
- * Yields the pages of a list, until its end or `limit` nodes.
- * @param pageOf returns the connection of an answer
+ * Yields the pages of a list, until the end of the list or until `limit` nodes.
+ * @param pageOf returns the connection in an answer
  * @param range.from the cursor before the first node
  */
 export async function* askPages<Answer, Variables extends PageVariables, OnePage extends Page<unknown>>(
@@ -281,7 +287,7 @@ export async function* follow<Value, Variables extends object>(
     return;
   }
   const { createClient } = await import('graphql-sse');
-  let refusal: unknown; // graphql-sse drops the cause of an error
+  let refusal: unknown; // remember the cause, because graphql-sse drops it
   const client = createClient({
     url: `${url}/graphql/stream`,
     headers: await readCredentialHeaders(url, environment()),
@@ -314,7 +320,7 @@ export async function* follow<Value, Variables extends object>(
   }
 }
 
-/** Returns why a token is invalid: a retry would not help. */
+/** Returns the error for a rejected token. A retry would not help. */
 async function readRefusal(answer: Response): Promise<CommandError> {
   const { errors = [] } = (await answer.json().catch(() => ({}))) as { errors?: GraphqlError[] };
   return toCommandError(
@@ -332,7 +338,7 @@ function toCommandError({ message, path, extensions }: GraphqlError, isChange = 
   if (extensions?.code === 'UNAUTHENTICATED') return new UnauthenticatedError(message);
   if (extensions?.code === 'INVALID_INPUT') return new UsageError(nameOption(message, String(extensions.field)));
   if (extensions?.code !== 'UNAVAILABLE') return new CommandError(message);
-  // for an error below the mutation's own field, the change is stored and only its answer failed
+  // if the error is below the mutation's own field, the change is stored, and only a part of the answer is missing
   if (isChange && (path?.length ?? 0) > 1) return new CommandError(`${message}: ${UNCONFIRMED}`);
   return new ConnectionError(message);
 }

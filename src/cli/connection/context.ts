@@ -1,4 +1,4 @@
-/** The configuration and the database of a command that works on the database itself. */
+/** Opens the configuration and the database for a command that works directly on the database. */
 import { hostname, userInfo } from 'node:os';
 import type { Config } from '../../config/config.js';
 import { type Caller, SYSTEM } from '../../core/caller.js';
@@ -11,7 +11,7 @@ export const opensDatabases: boolean = true;
 
 /**
  * Reads the configuration of this process. `listens` is true for a process with a gateway.
- * @throws ConfigError with all faults of the environment
+ * @throws ConfigError that lists all faults of the environment variables
  */
 export async function readEnvironment({ listens = false } = {}): Promise<Config> {
   const { readConfig } = await import('../../config/config.js');
@@ -19,8 +19,8 @@ export async function readEnvironment({ listens = false } = {}): Promise<Config>
 }
 
 /**
- * Opens a database, brings it to the current schema, and closes it when the work is done.
- * @param makes what may be created if it is missing
+ * Opens a database, migrates it to the current schema, and closes it after `work`.
+ * @param makes what to create if it is missing
  * @throws NoDatabaseError
  */
 export async function withMigrated<T>(
@@ -38,7 +38,8 @@ export async function withMigrated<T>(
 }
 
 /**
- * Opens the database until the end of the command. Does not change the schema, because an older version may be running on it.
+ * Opens the database until the end of the command. Does not migrate the schema, because an older version may still use
+ * the database.
  * @throws ConfigError; NoDatabaseError; Error if the schema is not the current one
  */
 export function openContext(): Promise<Context> {
@@ -46,7 +47,7 @@ export function openContext(): Promise<Context> {
   const open = async () => {
     const { openRuntime } = await import('./runtime.js');
     const config = await readEnvironment();
-    const logLevel = environment().LOG_LEVEL ? config.logLevel : 'warn'; // standard error is for the user
+    const logLevel = environment().LOG_LEVEL ? config.logLevel : 'warn'; // keep standard error for messages to the user
     const runtime = await openRuntime({ ...config, logLevel }, 'nothing', ownLog());
     command.close = () => runtime.close();
     return { ...runtime.ctx, caller: operatingUser() };
@@ -55,12 +56,15 @@ export function openContext(): Promise<Context> {
   return command.context;
 }
 
-/** Returns the user of the operating system as a caller, who may do everything with a database that this program can open. */
+/**
+ * Returns the user of the operating system as a caller. This user may do anything, because this process can open the
+ * database.
+ */
 function operatingUser(): Caller {
   return { ...SYSTEM, name: nameOfUser(), address: hostname() };
 }
 
-/** Returns the name of the user, or the number of a user without an entry on this host. */
+/** Returns the name of this process's user, or the user's number if this host has no entry for it. */
 function nameOfUser(): string {
   try {
     return userInfo().username;

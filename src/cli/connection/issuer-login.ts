@@ -1,6 +1,6 @@
 /**
- * Logins at an identity provider as a client without a secret: metadata (RFC 8414, OpenID Connect Discovery), device
- * login (RFC 8628), refresh (RFC 6749, 6) and revocation (RFC 7009).
+ * Logs in at an identity provider as a public client, which has no secret. Implements metadata (RFC 8414, OpenID
+ * Connect Discovery), device login (RFC 8628), refresh (RFC 6749, 6) and revocation (RFC 7009).
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { AuthorizationServer, DeviceAuthorizationResponse, TokenEndpointResponse } from 'oauth4webapi';
@@ -16,10 +16,12 @@ import { changeToken, isDue, type Login, readStoredToken, type StoredToken } fro
 
 const ANSWER_MS = 10_000;
 
-/** Requested if the provider supports them: refresh tokens, and the groups of the WLCG token profile. */
+/**
+ * Scopes to request if the provider supports them. They give refresh tokens, and the groups of the WLCG token profile.
+ */
 const SCOPES = ['openid', 'offline_access', 'wlcg.groups'];
 
-/** An error response of the provider, with its code (RFC 6749, 5.2; RFC 8628, 3.5). */
+/** Error response of the provider, with the provider's code (RFC 6749, 5.2; RFC 8628, 3.5). */
 export class IssuerRefusal extends CommandError {
   readonly code: string;
 
@@ -32,7 +34,7 @@ export class IssuerRefusal extends CommandError {
 export interface Grant {
   token: string;
   refreshToken: string | undefined;
-  /** Milliseconds since 1970; undefined if unknown. */
+  /** End of the token's lifetime, in milliseconds since 1970; undefined if unknown. */
   expiresAt: number | undefined;
   lifeMs: number | undefined;
 }
@@ -80,7 +82,10 @@ export class IssuerClient {
     });
   }
 
-  /** @throws IssuerRefusal until the user has logged in; ConnectionError */
+  /**
+   * Asks for the token of a device login.
+   * @throws IssuerRefusal until the user has logged in; ConnectionError
+   */
   async askForDevice(deviceCode: string): Promise<Grant> {
     const { oauth, server } = this;
     return await this.askForGrant(async (options, client) => {
@@ -90,7 +95,10 @@ export class IssuerClient {
     });
   }
 
-  /** @throws IssuerRefusal if the token is no longer valid; ConnectionError */
+  /**
+   * Renews a token.
+   * @throws IssuerRefusal if the refresh token is no longer valid; ConnectionError
+   */
   async renew(refreshToken: string): Promise<Grant> {
     const { oauth, server } = this;
     const grant = await this.askForGrant(async (options, client) => {
@@ -101,7 +109,7 @@ export class IssuerClient {
     return { ...grant, refreshToken: grant.refreshToken ?? refreshToken };
   }
 
-  /** Revokes a token. For a refresh token, some providers revoke all tokens of the login. */
+  /** Revokes a token. When a refresh token is revoked, some providers also revoke all other tokens of the login. */
   async revoke(token: string): Promise<void> {
     const { oauth, server } = this;
     if (server.revocation_endpoint === undefined) throw new CommandError(`${this.issuer} revokes no tokens`);
@@ -112,7 +120,7 @@ export class IssuerClient {
     });
   }
 
-  /** Returns the audience as RFC 8707 names it, and as other providers do. */
+  /** Returns the audience under the parameter's name in RFC 8707, and under the name that other providers use. */
   private target(): Record<string, string> {
     const { audience } = this;
     return { audience, ...(URL.canParse(audience) && { resource: audience }) };
@@ -145,7 +153,10 @@ export interface Target {
 
 type Options = ReturnType<typeof optionsOf>;
 
-/** Returns options of a call. HTTP without TLS is allowed, because `isTrustworthyUrl` accepts it only for this host. */
+/**
+ * Returns the options of a call. Allows HTTP without TLS, because `isTrustworthyUrl` accepts such a URL only for this
+ * host.
+ */
 function optionsOf(oauth: Oauth, issuer: string, signal: AbortSignal) {
   return {
     signal,
@@ -163,7 +174,7 @@ async function describeServer(oauth: Oauth, issuer: string, signal: AbortSignal)
   throw new CommandError(`the identity provider ${issuer} has no discovery document`);
 }
 
-/** Replaces each error by one line without parts of a token. */
+/** Converts each error to a message of one line that contains no part of a token. */
 async function guard<T>(oauth: Oauth, issuer: string, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
   try {
     return await work(AbortSignal.timeout(ANSWER_MS));
@@ -190,7 +201,7 @@ function explain(oauth: Oauth, issuer: string, error: unknown): CommandError {
   return new ConnectionError(`${issuer} does not answer: ${describeNetworkError(error)}`);
 }
 
-/** Reads the lifetime from a JWT. */
+/** Reads the remaining lifetime from a JWT, in milliseconds. */
 async function readLifeMs(token: string): Promise<number | undefined> {
   const { decodeJwt } = await import('jose');
   try {
@@ -208,9 +219,10 @@ export interface DeviceLogin {
 }
 
 /**
- * Returns the provider for a device login at the gateway: the first one that supports it, unless `issuer` names one.
- * @param options.audience the token's audience that the user accepts, other than the gateway itself
- * @returns undefined if the gateway has none for the command line
+ * Returns the provider for a device login at the gateway: the first provider that supports device login, unless
+ * `issuer` names one.
+ * @param options.audience an audience of the token that the user accepts in addition to the gateway
+ * @returns undefined if the gateway has no provider for the command line
  * @throws CommandError; ConnectionError if no provider can be reached
  */
 export async function findDeviceLogin(
@@ -233,14 +245,14 @@ export async function findDeviceLogin(
       const client = await IssuerClient.open(issuer, { clientId, audience: required });
       if (client.hasDeviceLogin) return { client, clientId, audience: required };
     } catch (error) {
-      failure ??= error; // another provider may know the user
+      failure ??= error; // the user may be known to another provider
     }
   }
   if (failure !== undefined) throw failure;
   return undefined;
 }
 
-/** Reads the gateway's metadata (RFC 9728), without redirects. */
+/** Reads the gateway's metadata (RFC 9728), without following redirects. */
 async function readMetadata(url: string): Promise<Record<string, unknown> | undefined> {
   const { METADATA_PATH } = await import('../../gateway/auth/credentials.js');
   const response = await fetchBounded(url + METADATA_PATH, { redirect: 'error' }, ANSWER_MS).catch((error) => {
@@ -250,7 +262,7 @@ async function readMetadata(url: string): Promise<Record<string, unknown> | unde
   return typeof metadata === 'object' && metadata !== null ? metadata : undefined;
 }
 
-/** Rejects a foreign audience: a malicious gateway could use the tokens at another one. */
+/** Rejects an audience other than this gateway, because a malicious gateway could use the token at the other one. */
 function checkAudience(url: string, required: string, audience: string | undefined): void {
   const { hostname } = new URL(url);
   const isOwn = URL.canParse(required) && new URL(required).hostname === hostname;
@@ -260,7 +272,10 @@ function checkAudience(url: string, required: string, audience: string | undefin
   );
 }
 
-/** Prints the login URL and code, and waits for the login. @throws CommandError */
+/**
+ * Prints the URL and the code for the login, and waits until the user has logged in.
+ * @throws CommandError
+ */
 export async function logInByDevice(
   { client, clientId, audience }: DeviceLogin,
   signal: AbortSignal,
@@ -280,18 +295,18 @@ export async function logInByDevice(
   return { token, login: { issuer: client.issuer, clientId, audience, ...times } };
 }
 
-/** Added to the interval at each `slow_down` (RFC 8628, 3.5). */
+/** Time that is added to the interval after each `slow_down` (RFC 8628, 3.5). */
 const SLOWER_MS = 5000;
 
 const INTERVAL_SECONDS = 5;
 
-/** Maximum of pauses that double while the provider cannot be reached. */
+/** Maximum pause while the provider cannot be reached. Pauses double up to this time. */
 const MAX_PAUSE_MS = 60_000;
 
 /**
  * Polls for the token at the provider's interval until the user has logged in or refused, or the code expires.
- * @param device its times in seconds
- * @param now milliseconds of a monotonic clock
+ * @param device the provider's response, with times in seconds
+ * @param now returns the milliseconds of a monotonic clock
  * @throws CommandError; errors of `pause`
  */
 export async function pollForGrant(
@@ -329,7 +344,7 @@ function toOutcome(error: unknown): unknown {
 }
 
 /**
- * Returns the valid token. One process renews it, and the others use its result.
+ * Returns a valid token. If several processes need one, a single process renews the token for all.
  * @throws CommandError if the user must log in again; ConnectionError
  */
 export async function renewToken(url: string, env: Environment): Promise<string | undefined> {

@@ -1,6 +1,6 @@
 /**
- * Settings of a user for all commands: `tapegate/config.json` in XDG_CONFIG_HOME (default `~/.config`). The environment takes
- * precedence over it, and options take precedence over the environment.
+ * Reads a user's settings for all commands: `tapegate/config.json` in XDG_CONFIG_HOME (default `~/.config`).
+ * Environment variables take precedence over the settings, and options over environment variables.
  */
 import { readFileSync } from 'node:fs';
 import { homedir } from 'node:os';
@@ -10,9 +10,9 @@ import { codeOf, messageOf } from '../../core/errors.js';
 import { UsageError } from '../terminal/failure.js';
 
 export interface OwnSettings {
-  /** URL of the gateway if TAPEGATE_URL is not set. */
+  /** URL of the gateway, used if TAPEGATE_URL is not set. */
   server?: string;
-  /** The quota to charge if `--quota` is not given. */
+  /** Quota to charge if `--quota` is not given. */
   quota?: string;
 }
 
@@ -22,7 +22,7 @@ export function ownSettingsFile(env: Environment): string {
   return path.join(readConfigDir(env, homedir()), 'tapegate', 'config.json');
 }
 
-/** @throws UsageError with the file and all its faults */
+/** @throws UsageError that names the file and lists all its faults */
 export function readOwnSettings(env: Environment): OwnSettings {
   const file = ownSettingsFile(env);
   let text: string;

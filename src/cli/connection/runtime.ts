@@ -26,7 +26,7 @@ import { checkLibrary, stagingTermsOf } from '../../tape/kinds.js';
 
 export interface Runtime {
   ctx: Context;
-  /** Connection settings for child processes. */
+  /** Database connection settings for child processes. */
   connection: ClientConfig;
   migrated: string[];
   close(): Promise<void>;
@@ -35,9 +35,9 @@ export interface Runtime {
 const DATABASE = 'tapegate';
 
 /**
- * The objects that a process may create: `database`, by `start` in an empty directory; `schema`, in a given database;
- * `migrations`, in a database of Tapegate; `nothing`, so that a command in the wrong directory neither creates nor migrates a
- * database.
+ * What a process may create. `database`: `start` creates the database in an empty directory. `schema`: the tables in a
+ * given database. `migrations`: only changes of an existing schema. `nothing`: a command in the wrong directory must
+ * neither create nor migrate a database.
  */
 export type Makes = 'database' | 'schema' | 'migrations' | 'nothing';
 
@@ -78,18 +78,21 @@ export async function openRuntime(
   }
 }
 
-/** Size of the lines that wait until the log can be written again. */
+/** Maximum size of log lines that wait while the log cannot be written. */
 const MAX_UNWRITTEN_BYTES = 1024 * 1024;
 
-/** Opens a file of the log, standard error by default. If it cannot be written, on a full disk for instance, lines are lost. */
+/**
+ * Opens the log, which is standard error by default. If the log cannot be written, for example on a full disk, lines
+ * are lost.
+ */
 export function openLogFile(descriptor = 2): DestinationStream {
   const destination = pino.destination({ dest: descriptor, sync: true, maxLength: MAX_UNWRITTEN_BYTES });
-  destination.on('error', () => {}); // without a handler, the caller would fail
+  destination.on('error', () => {}); // without a handler, a write error would end the process
   return destination;
 }
 
 /**
- * Opens the parts of a process on an existing database. Call `db.pulse.start` afterwards.
+ * Opens the database, event feed and log of a process, without migrating. The caller must then call `db.pulse.start`.
  * @param bounds `poolSize` is set for a child process; `logTo` is standard error by default
  */
 export function attach(
@@ -104,7 +107,7 @@ export function attach(
   };
   const hooks = { streamWrite };
   const log = pino({ level: config.logLevel, base: null, hooks }, logTo ?? openLogFile());
-  // the parent logs a lost database once for all its processes
+  // the parent logs the loss of the database once for all its processes
   const quiet = log.child({}, { level: 'silent' });
   const db = openDatabase(connection, {
     log: poolSize === undefined ? log : quiet,

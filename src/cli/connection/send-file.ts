@@ -1,4 +1,4 @@
-/** Upload of a file to a gateway, as a stream with back pressure. */
+/** Uploads a file to a gateway as a stream, and waits while the network is slower than the source. */
 import { once } from 'node:events';
 import type { ClientRequest, IncomingMessage } from 'node:http';
 import type { Readable } from 'node:stream';
@@ -9,15 +9,15 @@ import { CommandError, ConnectionError, formatNetworkError } from '../terminal/f
 import { environment } from '../terminal/io.js';
 import { readCredentialHeaders, UNCONFIRMED } from './client.js';
 
-/** How long to wait for `100 Continue`, which a proxy may not send. */
+/** Time to wait for `100 Continue`, which a proxy may not send. */
 const CONTINUE_MS = 1000;
 
 /**
  * Uploads a stream with PUT.
  * @param target the URL of the upload
- * @param sent `url` is the server, for messages and credentials; `size` is in bytes, if known
- * @returns the answer
- * @throws CommandError with one line; errors of reading the source
+ * @param sent `url` is the server, for messages and credentials; `size` is the length in bytes, if known
+ * @returns the server's answer
+ * @throws CommandError with a message of one line; errors of reading the source
  */
 export async function sendFile<Answer>(
   target: string,
@@ -45,7 +45,7 @@ export async function sendFile<Answer>(
     if (error instanceof CommandError) throw error;
     if (source.errored) throw source.errored;
     const problem = formatNetworkError(url, error);
-    // the server discards an incomplete upload
+    // the server discards an incomplete upload, so only a complete one may have changed anything
     throw req.writableFinished ? new CommandError(`${problem}: ${UNCONFIRMED}`) : new ConnectionError(problem);
   } finally {
     req.destroy();

@@ -1,6 +1,6 @@
 /**
- * The stored tokens of a user, by the URL of the server: `tapegate/tokens.json` in XDG_CONFIG_HOME (default `~/.config`),
- * which only the user can read.
+ * Stores a user's tokens by the URL of the server. The file is `tapegate/tokens.json` in XDG_CONFIG_HOME (default
+ * `~/.config`), and only the user can read it.
  */
 import { randomUUID } from 'node:crypto';
 import { closeSync, fstatSync, openSync, readFileSync, readlinkSync } from 'node:fs';
@@ -22,15 +22,15 @@ export interface Login {
   issuer: string;
   clientId: string;
   audience: string;
-  /** Unset if a new token needs a new login. */
+  /** Refresh token; unset if a new token requires another login. */
   refreshToken?: string | undefined;
-  /** Milliseconds since 1970 by this host's clock; unset if neither the provider nor the token contains it. */
+  /** End of the token's lifetime, in milliseconds since 1970 by this host's clock; unset if unknown. */
   expiresAt?: number | undefined;
-  /** Milliseconds from its issue to its end. */
+  /** Lifetime of the token, in milliseconds from its issue to its end. */
   lifeMs?: number | undefined;
 }
 
-/** A token is renewed this long before its end, or halfway if its lifetime is less than twice that. */
+/** Time before a token's end at which it is renewed. A token that lives less than twice as long is renewed halfway. */
 const RENEW_MS = 60_000;
 
 export function isDue({ login }: StoredToken): boolean {
@@ -45,22 +45,29 @@ export function storedTokensFile(env: Environment): string {
   return path.join(readConfigDir(env, homedir()), 'tapegate', 'tokens.json');
 }
 
-/** @param url of the server @throws CommandError if others may read or write the file, or it is damaged */
+/**
+ * @param url the URL of the server
+ * @throws CommandError if other users may read or write the file, or the file is damaged
+ */
 export function readStoredToken(url: string, env: Environment): StoredToken | undefined {
   return readAll(storedTokensFile(env))[keyOf(url)];
 }
 
-/** Stores a server's token. @returns the file @throws CommandError */
+/**
+ * Stores a server's token.
+ * @returns the path of the file with the tokens
+ * @throws CommandError
+ */
 export async function storeToken(url: string, token: StoredToken, env: Environment): Promise<string> {
   await changeToken(url, env, async () => token);
   return storedTokensFile(env);
 }
 
 /**
- * Changes a server's token, one process at a time.
- * @param change returns the new value; undefined removes it, and the same object is no change
- * @returns the new value
- * @throws CommandError; errors of `change`, with nothing changed
+ * Changes a server's token. Only one process at a time changes tokens.
+ * @param change returns the new token; undefined removes the token, and the unchanged object leaves the file unchanged
+ * @returns the new token
+ * @throws CommandError; errors of `change`, after which the file is unchanged
  */
 export async function changeToken(
   url: string,
@@ -84,7 +91,7 @@ export async function changeToken(
     return token;
   } finally {
     await rm(next, { force: true });
-    await rmdir(path.dirname(next)).catch(() => {}); // another process has the lock already
+    await rmdir(path.dirname(next)).catch(() => {}); // fails if another process already has the lock
   }
 }
 
@@ -100,7 +107,9 @@ async function writeNext(next: string, all: StoredTokens): Promise<void> {
   await handle.sync().finally(() => handle.close());
 }
 
-/** Returns one key for all forms of a URL, without credentials. */
+/**
+ * Returns the key of a server's token. All forms of the server's URL have the same key, which contains no credentials.
+ */
 function keyOf(url: string): string {
   const { origin, pathname } = new URL(url);
   return `${origin}${pathname.replace(/\/+$/, '')}`;
@@ -129,7 +138,7 @@ function readAll(file: string): StoredTokens {
   }
 }
 
-/** Parses the file. Its error message does not contain the damaged text, which may be a token. */
+/** Parses the file. The error message contains no text of the file, because the text may be a token. */
 function parseTokens(file: string, text: string): StoredTokens {
   try {
     return JSON.parse(text);
@@ -138,17 +147,18 @@ function parseTokens(file: string, text: string): StoredTokens {
   }
 }
 
-/** The age at which a lock is stale. A change takes at most half of this time. */
+/** Age at which a lock is stale. A change takes at most half of this time. */
 const STALE_MS = 60_000;
 
 /**
- * Waits for the lock of a file, and takes it. The lock is a directory with one file, which names its holder and becomes
- * the next version. A rename does not replace a directory that contains a file, so that only one process gets the lock.
- * The name of the file is unique, so that removing the file of a killed process does not release the lock of another one.
+ * Waits for the lock of the tokens' file, and takes the lock. The lock is a directory that contains one file. The name
+ * of this file identifies the process that has the lock, and its content becomes the next version. A rename does not
+ * replace a directory that contains a file, so only one process gets the lock. The name of the file is unique. So
+ * removing the file of a killed process does not release the lock of another process.
  * @returns the file in the lock, which does not exist if another process has removed a stale lock
  */
 async function lock(file: string): Promise<string> {
-  const directory = `${file}.lock.d`; // older versions may have left a file with the name without `.d`
+  const directory = `${file}.lock.d`; // an older version may have left a file whose name lacks `.d`
   const own = `${process.pid}.${randomUUID()}.${readPidSpace()}`;
   let seen = { holder: '', since: 0 };
   for (;;) {
@@ -179,7 +189,7 @@ async function takeFree(directory: string, own: string): Promise<boolean> {
   }
 }
 
-/** Returns a name for all processes that this one can look up by their id: its host and PID namespace. */
+/** Returns a name of the host and PID namespace. Processes with the same name can look each other up by process id. */
 function readPidSpace(): string {
   try {
     return `${readlinkSync('/proc/self/ns/pid').replace(/\D/g, '')}.${hostname()}`;

@@ -1,4 +1,4 @@
-/** Chooses where a command works: on the database of this host, or through a gateway. */
+/** Chooses whether a command works on the database of this host or through a gateway. */
 import { statSync } from 'node:fs';
 import path from 'node:path';
 import { readDataDir, readServerUrl } from '../../core/environment.js';
@@ -8,10 +8,13 @@ import { openContext, opensDatabases } from './context.js';
 import { ownSettingsFile, readOwnSettings } from './own-settings.js';
 import { readStoredToken } from './stored-tokens.js';
 
-/** Replaces the URL of a gateway: the database of this host. */
+/** Stands for the database of this host where a gateway's URL is expected. */
 export const LOCAL = 'here:';
 
-/** Returns the URL of the gateway, from TAPEGATE_URL or else the user's own settings. @throws ConfigError */
+/**
+ * Returns the URL of the gateway, from TAPEGATE_URL or else from the user's settings.
+ * @throws ConfigError
+ */
 export function readUrl(): string {
   if (environment().TAPEGATE_URL) return readServerUrl(environment());
   const { server } = readOwnSettings(environment());
@@ -19,8 +22,8 @@ export function readUrl(): string {
 }
 
 /**
- * Returns where a user's command works: through a gateway if one is named, else on the database that is named or that
- * this user can open, else through the gateway of this host.
+ * Returns where a user's command works. If a gateway is configured, the command works through it. Otherwise the command
+ * works on the database that is configured or that this user can open, or else through the gateway of this host.
  * @throws ConfigError; CommandError if stored tokens cannot be read
  */
 export function findSite(): string {
@@ -28,22 +31,25 @@ export function findSite(): string {
 }
 
 /**
- * Returns where an operator's command works, which can do more on the database. It works on the database if one is named or
- * this user can open it, else through a named gateway. If there is neither, it fails on the missing database.
+ * Returns where an operator's command works. It prefers the database, where an operator may do more, if one is
+ * configured or this user can open it. Otherwise the command works through a configured gateway. Without a gateway, the
+ * command reports the missing database.
  * @throws ConfigError; CommandError if stored tokens cannot be read
  */
 export function findOperatedSite(): string {
   return opensDatabases && (hasDatabase() || !isGatewayNamed()) ? LOCAL : readUrl();
 }
 
-/** Returns whether a URL, token or setting names a gateway. A command with a token works as the user of the token. */
+/**
+ * Returns whether a URL, token or setting configures a gateway. A command with a token works as the user of the token.
+ */
 function isGatewayNamed(): boolean {
   const { TAPEGATE_URL, TAPEGATE_TOKEN } = environment();
   if (TAPEGATE_URL || TAPEGATE_TOKEN || readOwnSettings(environment()).server) return true;
   return readStoredToken(readUrl(), environment()) !== undefined;
 }
 
-/** Returns whether a database is named or this user can open the embedded one, as only its owner and root can. */
+/** Returns whether DATABASE_URL is set, or this user can open the embedded database. Only its owner and root can. */
 function hasDatabase(): boolean {
   if (environment().DATABASE_URL) return true;
   const own = process.getuid?.();
@@ -64,13 +70,16 @@ export async function operate<Done>(ways: {
   return url === LOCAL ? await ways.local(await openContext()) : await ways.remote(url);
 }
 
-/** Returns an error message for work that needs restore disks. @param hosts the hosts of engines that use them */
+/**
+ * Returns an error message for work that needs restore disks.
+ * @param hosts the hosts whose engines use the restore disks
+ */
 export function describeHosts(why: string, hosts: readonly string[] = []): string {
   const known = hosts.length === 0 ? '' : ` (engines run on ${[...hosts].sort().join(', ')})`;
   return `${why}: run this on a host that has the disk${known}, with DATABASE_URL`;
 }
 
-/** Returns a node with the number from the database instead of its GraphQL id. */
+/** Replaces the GraphQL id of a node by the number from the database. */
 export function withSerial<Node extends { id: string }>(node: Node): Omit<Node, 'id'> & { id: number } {
   return { ...node, id: Number(Buffer.from(node.id, 'base64').toString().split(':').at(-1)) };
 }

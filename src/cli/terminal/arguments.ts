@@ -1,4 +1,4 @@
-/** Parsers of options and arguments. Each throws a UsageError with the expected and the actual value. */
+/** Parses options and arguments. Each parser throws a UsageError with the expected and the actual value. */
 import { isUtf8 } from 'node:buffer';
 import { readFile } from 'node:fs/promises';
 import { buffer as readAll } from 'node:stream/consumers';
@@ -32,18 +32,18 @@ export const toNumber = (option: string, range?: NumberRange) => (text: string) 
 
 const PEOPLE_LIMIT = 1000;
 
-/** @param forScripts the options that select output for scripts */
+/** @param forScripts the names of options that select output for scripts */
 export function limitHelp(what: string, forScripts = '--json'): string {
   return `${what} (default: ${PEOPLE_LIMIT}; no limit with ${forScripts})`;
 }
 
-/** Returns the limit of a list; no default limit for scripts. */
+/** Returns the limit of a list. Output for scripts has no default limit. */
 export function readLimit(options: { limit?: string; json?: boolean; printPaths?: boolean }): number {
   if (options.limit !== undefined) return readNumber('--limit', options.limit);
   return options.json || options.printPaths ? Number.POSITIVE_INFINITY : PEOPLE_LIMIT;
 }
 
-/** The largest integer of the database and GraphQL. */
+/** Largest integer in the database and in GraphQL. */
 const MAX_SIZE = 2n ** 63n - 1n;
 
 export function readSize(option: string, text: string): bigint {
@@ -54,17 +54,20 @@ export function readSize(option: string, text: string): bigint {
 
 export const toSize = (option: string) => (text: string) => readSize(option, text);
 
-/** Returns a parser for `.option` that keeps `none`, because commander allows no null. `noneToNull` converts it. */
+/**
+ * Returns a parser for `.option` that returns the text `none` unchanged, because commander allows no null. `noneToNull`
+ * converts this text.
+ */
 export const orNone =
   <T>(read: (text: string) => T) =>
   (text: string): T | 'none' =>
     text === 'none' ? text : read(text);
 
-/** Returns null for `none`, which removes a value. */
+/** Converts `none` to null, which removes a value. */
 export const noneToNull = <T>(value: T | 'none' | undefined): T | null | undefined => (value === 'none' ? null : value);
 
 /**
- * Reads a time, or how long ago it was, such as 10m or 3d.
+ * Reads a point in time, or a span before now such as 10m or 3d.
  * @param askNow returns the server's time; called only for a span
  */
 export async function readPast(option: string, text: string, askNow: () => Promise<string>): Promise<string> {
@@ -77,7 +80,7 @@ export async function readPast(option: string, text: string, askNow: () => Promi
 const notATime = (option: string, text: string, span: string) =>
   new UsageError(`${option} must be YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS (UTC), or ${span}, not ${JSON.stringify(text)}`);
 
-/** Returns the seconds of a span; undefined if the text is not a span. */
+/** Returns the length of a time span in seconds; undefined if the text is not a span. */
 function readSpan(text: string): number | undefined {
   const [, count, unit = ''] = /^(\d{1,6})([mhdw])$/.exec(text) ?? [];
   return count === undefined ? undefined : Number(count) * (SPAN_SECONDS[unit] ?? 0);
@@ -86,7 +89,7 @@ function readSpan(text: string): number | undefined {
 const SPAN_SECONDS: Record<string, number> = { m: 60, h: 3600, d: 86_400, w: 7 * 86_400 };
 
 /**
- * Reads the end of a request: a time, or a span from now, such as 3d or 12h.
+ * Reads the retention date of a request: a point in time, or a span from now such as 3d or 12h.
  * @param askNow returns the server's time; called only for a span
  */
 export async function readRetention(option: string, text: string, askNow: () => Promise<string>): Promise<string> {
@@ -96,14 +99,15 @@ export async function readRetention(option: string, text: string, askNow: () => 
   throw notATime(option, text, 'how long from now, such as 3d or 12h');
 }
 
-/** The option `--file`, for `.option(...fileOption)`. `readPaths` reads its value. */
+/** Option `--file`, for `.option(...fileOption)`. `readPaths` reads the values of the option. */
 export const fileOption = [
   '--file <paths...>',
   'archive paths; @name reads them from a file, - from standard input, one per line',
 ] as const;
 
 /**
- * Reads the paths of `--file`: a path; `@name`, a file with one path per line; or `-`, the same from standard input.
+ * Reads the paths given with `--file`. Each value is a path, `@name` for a file with one path per line, or `-` for
+ * standard input with one path per line.
  * @throws CommandError if a list cannot be read
  */
 export async function readPaths(given: string[]): Promise<string[]> {

@@ -2,12 +2,12 @@ import { codeOf, messageOf } from '../../core/errors.js';
 import { commandState } from './io.js';
 
 /**
- * Exit codes. 1: failure; 2: wrong usage; 3: a request ended without all of its files; 4: the server does not answer; 130:
- * interrupted, as shells report SIGINT.
+ * Exit codes: 1 for a failure, 2 for wrong usage, 3 for a request that ended without all its files, 4 for a server that
+ * does not answer, 130 for an interrupted command, as shells report SIGINT.
  */
 export const exitCodes = { failed: 1, usage: 2, incomplete: 3, unavailable: 4, interrupted: 130 } as const;
 
-/** A failure of a command with the message that it prints. */
+/** Failure of a command, with the message to print. */
 export class CommandError extends Error {
   readonly exitCode: number;
 
@@ -17,7 +17,7 @@ export class CommandError extends Error {
   }
 }
 
-/** The command was interrupted. Nothing is printed if there is no message. */
+/** Interruption of a command. The command prints nothing if the message is empty. */
 export class InterruptedError extends CommandError {
   constructor(message = '') {
     super(message, exitCodes.interrupted);
@@ -25,7 +25,7 @@ export class InterruptedError extends CommandError {
 }
 
 export class UnauthenticatedError extends CommandError {
-  /** The server's message. */
+  /** Message of the server, without the remedy. */
   readonly reason: string;
 
   constructor(reason: string) {
@@ -40,14 +40,14 @@ export class UsageError extends CommandError {
   }
 }
 
-/** The server or its database does not answer: a retry may help. */
+/** Failure because the server or its database does not answer. A retry may help. */
 export class ConnectionError extends CommandError {
   constructor(message: string) {
     super(message, exitCodes.unavailable);
   }
 }
 
-/** Codes of a certificate whose authority is unknown. */
+/** Codes of errors for a certificate of an unknown authority. */
 const UNTRUSTED_CODES = /^(DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAIN|UNABLE_TO_\w+)$/;
 
 /** Returns why a connection failed, from an error of `fetch` or of Node.js. */
@@ -67,7 +67,7 @@ export function formatNetworkError(url: string, error: unknown): string {
   return `${url}: ${describeNetworkError(error)}`;
 }
 
-/** Options with other names than their fields of operations and GraphQL. */
+/** Options whose names differ from the field in GraphQL. */
 const OTHER_NAMES: Readonly<Record<string, string>> = {
   events: '--event',
   expiresAt: '--expires',
@@ -78,12 +78,12 @@ const OTHER_NAMES: Readonly<Record<string, string>> = {
   quotas: '--quota',
 };
 
-/** Returns the option with the name of a field: `--depth-bytes` for `depthBytes`. */
+/** Returns the option that belongs to a field, such as `--depth-bytes` for `depthBytes`. */
 export const optionOf = (field: string): string => `--${field.replace(/[A-Z]/g, (c) => `-${c.toLowerCase()}`)}`;
 
 /**
- * Replaces a field's name at the beginning of a message by its option, if the command has this option.
- * @param own arguments of the command, by field
+ * Replaces a field's name at the beginning of a message by the name of the option, if the command has such an option.
+ * @param own the command's names for its arguments, by the name of the field
  */
 export function nameOption(message: string, field: string, own: Readonly<Record<string, string>> = {}): string {
   const option = OTHER_NAMES[field] ?? optionOf(field);

@@ -1,6 +1,6 @@
 /**
- * The streams, environment and state of the current command. They are the process's own, unless `runWith` replaces them, so
- * that one process can run several commands at once. Other files of commands use this one instead of `process`.
+ * Streams, environment and state of the current command. `runWith` replaces those of the process, so that one process
+ * can run several commands at once. The files of commands use this module instead of `process`.
  */
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { Readable, Writable } from 'node:stream';
@@ -19,22 +19,22 @@ export interface CommandIo {
   stdin: Readable & { isTTY?: boolean };
   stdout: Output;
   stderr: Output;
-  /** Interrupts the command when it aborts. Default: SIGINT interrupts it. */
+  /** Signal that interrupts the command when it aborts. Without a signal, SIGINT interrupts the command. */
   signal?: AbortSignal | undefined;
 }
 
 interface CommandState extends CommandIo {
   hideSecrets: (text: string) => string;
   exitCode: number;
-  /** The names of the command's options, such as `--quota`. */
+  /** Names of the command's options, such as `--quota`. */
   options: readonly string[];
-  /** Print times in the local zone and relative to now. Otherwise times are in UTC, for scripts. */
+  /** Whether to print times in the local zone and relative to now. Otherwise times are in UTC, for scripts. */
   isForPeople: boolean;
-  /** Print tables in full width in a terminal. */
+  /** Whether to print tables in full width in a terminal. */
   isWide: boolean;
-  /** Set while the command has a database open. */
+  /** Database that the command has opened, if any. */
   context?: Promise<Context>;
-  /** Closes that database. */
+  /** Closes the database that the command has opened. */
   close?: () => Promise<void>;
 }
 
@@ -56,12 +56,15 @@ const ownState: CommandState = {
   isWide: false,
 };
 
-/** The state inside `runWith`. Elsewhere it is empty, because on Node.js 20 it would slow down each promise of a server. */
+/**
+ * State of a command inside `runWith`. Used only there, because on Node.js 20 an AsyncLocalStorage with a value would
+ * slow down each promise of a server.
+ */
 const replaced = new AsyncLocalStorage<CommandState>();
 
 export const commandState = (): CommandState => replaced.getStore() ?? ownState;
 
-/** Runs a command with streams and an environment of its own. */
+/** Runs a command with separate streams and a separate environment. */
 export async function runWith<T>(io: CommandIo, run: () => Promise<T>): Promise<T> {
   const fresh = { exitCode: 0, options: [], isForPeople: false, isWide: false };
   return await replaced.run({ ...io, hideSecrets: createHider(io.env), ...fresh }, run);
@@ -75,7 +78,9 @@ export const stdout = (): Output => commandState().stdout;
 
 export const stderr = (): Output => commandState().stderr;
 
-/** Returns a text without the secrets of the command's environment and without text that looks like a secret. */
+/**
+ * Returns a text in which secrets are hidden: those of the command's environment, and text that looks like a secret.
+ */
 export const hideSecrets = (text: string): string => commandState().hideSecrets(text);
 
 /**
@@ -95,10 +100,10 @@ export function onInterrupt(interrupt: () => void, signals: readonly NodeJS.Sign
   };
 }
 
-/** npm repeats a Ctrl-C that the terminal has also sent to the process. Signals within this time count once. */
+/** Time within which two signals count as one. npm repeats a Ctrl-C that the terminal has also sent to the process. */
 const SAME_SIGNAL_MS = 500;
 
-/** Resolves at the first signal. A second signal exits the process at once, which is safe. */
+/** Resolves at the first signal. A second signal ends the process at once, which is safe. */
 export function whenStopped(): Promise<void> {
   const { signal: abort } = commandState();
   return new Promise((resolve) => {
@@ -114,7 +119,7 @@ export function whenStopped(): Promise<void> {
   });
 }
 
-/** Returns where logs are written if the command runs in another program: to its standard error. */
+/** Returns the destination of the log if another program runs this command: the command's standard error. */
 export function ownLog(): { logTo?: { write(line: string): void } } {
   const { signal, stderr, hideSecrets } = commandState();
   return signal ? { logTo: { write: (line) => void stderr.write(hideSecrets(line)) } } : {};

@@ -28,25 +28,25 @@ export function printText(text: string): void {
   stdout().write(text);
 }
 
-/** Prints the result of a command: a JSON document for scripts, or a line for people. */
+/** Prints the result of a command, as a JSON document for scripts or as a line for people. */
 export function printResult(value: unknown, line: string, { json }: OutputOptions): void {
   if (json) printJson(value);
   else printLine(line);
 }
 
-/** A cell of a table. Null is printed as a minus sign. */
+/** Cell of a table. Null is printed as a minus sign. */
 export type Cell = string | number | bigint | null;
 
 interface TableOf<Row> {
   header: string[];
   cells(row: Row): Cell[];
-  /** The line that replaces an empty table. */
+  /** Line to print instead of an empty table. */
   none?: string;
-  /** Returns the JSON of a row. Default: the row. */
+  /** Returns the JSON of a row. By default, the row itself is the JSON. */
   present?(row: Row): unknown;
 }
 
-/** Prints rows as a table, or for scripts as one JSON document per row. */
+/** Prints rows as a table, or for scripts one JSON document per row. */
 export function printRows<Row>(rows: readonly Row[], { json }: OutputOptions, how: TableOf<Row>): void {
   const { header, cells, none, present = (row) => row } = how;
   if (json) for (const row of rows) printJson(present(row));
@@ -54,18 +54,19 @@ export function printRows<Row>(rows: readonly Row[], { json }: OutputOptions, ho
   else printTable(header, rows.map(cells));
 }
 
-/** Prints a line, or writes it to standard error if standard output is for a script. */
+/** Prints a line, or writes it to standard error if standard output is for scripts. */
 export function printNote(text: string, { json, printPaths }: OutputOptions & { printPaths?: boolean }): void {
   if (json || printPaths) printToStderr(text);
   else printLine(text);
 }
 
-/** Minimum width of a table column in a terminal, if its texts are as wide. */
+/** Minimum width of a table column in a terminal. A column whose texts are narrower may be narrower. */
 const MIN_COLUMN = 8;
 
 /**
- * Prints columns as wide as their widest cell. In a terminal, columns are truncated to its width, or each cell has its own
- * line if the terminal is too narrow. With `--wide` and for scripts, nothing is truncated.
+ * Prints columns that are as wide as their widest cell. In a terminal, truncates columns to the width of the terminal.
+ * If the terminal is too narrow for that, prints each cell on its own line. With `--wide` and for scripts, truncates
+ * nothing.
  */
 export function printTable(header: string[], rows: Cell[][]): void {
   const cells = [header, ...rows].map((row) => row.map((cell) => printable(String(cell ?? '-'))));
@@ -84,7 +85,10 @@ export function printTable(header: string[], rows: Cell[][]): void {
 
 const fit = (cell: string, width: number): string => padTo(truncate(cell, width), width);
 
-/** Narrows the widest columns until all fit. @returns undefined if the terminal is too narrow */
+/**
+ * Narrows the widest columns until all columns fit.
+ * @returns undefined if the terminal is too narrow
+ */
 function fitWidths(whole: readonly number[], columns: number): number[] | undefined {
   const widths = [...whole];
   for (let over = widths.reduce((sum, each) => sum + each + 2, -2) - columns; over > 0; over--) {
@@ -103,10 +107,10 @@ function printCells([header = [], ...rows]: string[][]): void {
   stdout().write(`${blocks.join('\n\n')}\n`);
 }
 
-/** Minimum width of a fact, even in a narrower terminal. */
+/** Minimum width of a value, even if the terminal is narrower. */
 const MIN_FACT = 16;
 
-/** Prints facts of one object, each after its name, wrapped to the width of a terminal. */
+/** Prints the values of an object, each after its name, wrapped to the width of a terminal. */
 export function printFacts(facts: readonly (readonly [name: string, fact: string])[]): void {
   const { isTTY, columns = 80 } = stdout();
   const width = Math.max(...facts.map(([name]) => printable(name).length)) + 2;

@@ -1,4 +1,6 @@
-/** Progress on standard error: in a terminal, lines that are redrawn in place, elsewhere lines of a log. */
+/**
+ * Shows progress on standard error. In a terminal, lines are redrawn in place. Elsewhere, each update is a log line.
+ */
 import { Help } from 'commander';
 import { printable } from '../../core/printable.js';
 import { truncate, widthOf } from '../text-width.js';
@@ -12,7 +14,7 @@ export interface ProgressOutput {
 
 const TERMINAL_MS = 200;
 
-/** A log repeats an unchanged line only after this time, as a sign of life. */
+/** Interval at which a log repeats an unchanged line, to show that the command still runs. */
 const SAME_LINE_MS = 3_600_000;
 
 const roomOf = ({ columns = 80 }: ProgressOutput) => Math.max(columns - 1, 1);
@@ -22,12 +24,12 @@ export class ProgressLine {
   private readonly out: ProgressOutput;
   private readonly timer: NodeJS.Timeout;
   private last: { text: string; at: number } | undefined;
-  /** Lines in the terminal that the next drawing replaces. */
+  /** Number of lines in the terminal that the next update replaces. */
   private drawn = 1;
 
   /**
    * @param textOf returns the current text; undefined draws nothing
-   * @param logMs interval of log lines
+   * @param logMs the interval of log lines
    */
   constructor(textOf: () => string | undefined, logMs: number, out: ProgressOutput = stderr()) {
     this.textOf = textOf;
@@ -56,20 +58,23 @@ export class ProgressLine {
     this.drawn = lines.length;
   }
 
-  /** Returns the escape codes that clear the drawn lines and move the cursor to their start. */
+  /** Returns the escape codes that clear the drawn lines and move the cursor to the start of the first one. */
   private clear(): string {
     const above = '\x1b[1A\x1b[K'.repeat(this.drawn - 1);
     this.drawn = 1;
     return `\r\x1b[K${above}`;
   }
 
-  /** Prints a permanent line above the drawn ones. */
+  /** Prints a permanent line above the lines that are redrawn. */
   printAbove(text: string): void {
     this.out.write(`${this.out.isTTY ? this.clear() : ''}${printable(text)}\n`);
     if (this.out.isTTY) this.draw();
   }
 
-  /** Stops drawing. @param isPermanent whether the last line stays in a terminal */
+  /**
+   * Stops drawing.
+   * @param isPermanent whether the last line stays in a terminal
+   */
   end(isPermanent = false): void {
     clearInterval(this.timer);
     if (isPermanent || !this.out.isTTY) this.draw();
@@ -77,11 +82,14 @@ export class ProgressLine {
   }
 }
 
-/** Width of a bar in columns. */
+/** Maximum width of a bar, in columns. */
 const MAX_BAR = 30;
 const MIN_BAR = 5;
 
-/** Returns a bar with a text after it that fits into a terminal. @param part from 0 to 1 */
+/**
+ * Returns a bar followed by a text. Both fit into one line of the terminal.
+ * @param part the completed part, from 0 to 1
+ */
 export function formatBar(part: number, text: string, out: ProgressOutput = stderr()): string {
   const after = ` ${Math.floor(part * 100)}%  ${text}`;
   const room = out.isTTY ? roomOf(out) - widthOf(after) : MAX_BAR;

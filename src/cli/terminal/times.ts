@@ -1,4 +1,4 @@
-/** Formats times and spans for commands. Times of GraphQL have a zone. */
+/** Formats times and time spans for commands. Times in GraphQL have a zone. */
 
 import { parseZonedTime, secondsBetween as secondsBetweenUtc } from '../../core/time.js';
 import type { EndFragment } from '../../generated/command-operations.js';
@@ -15,31 +15,34 @@ export function formatTime(time: string): string {
   if (!commandState().isForPeople) return time.slice(0, 19);
   const at = readTime(time);
   const fromNow = formatFromNow((at.getTime() - Date.now()) / 1000);
-  // sv-SE formats times like ISO 8601; creating the formatter takes a seventh of the start of a command
+  // sv-SE formats times like ISO 8601; create the formatter late, because it takes a seventh of a command's start
   local ??= new Intl.DateTimeFormat('sv-SE', { dateStyle: 'short', timeStyle: 'medium' });
   return `${local.format(at)} (${fromNow})`;
 }
 
-/** Returns the same as `formatTime` for people, and the server's unchanged time for scripts. */
+/** Formats a time like `formatTime` for people. Returns the server's time unchanged for scripts. */
 export function formatWholeTime(time: string): string {
   return commandState().isForPeople ? formatTime(time) : time;
 }
 
-/** Returns a time for a narrow column: for people, only the span from now. */
+/** Formats a time for a narrow column. For people, returns only the span from now. */
 export function formatShortTime(time: string): string {
   return commandState().isForPeople ? formatFromNow((readTime(time).getTime() - Date.now()) / 1000) : time.slice(0, 19);
 }
 
 const readTime = (time: string): Date => new Date(time.replace(/Z?$/, 'Z'));
 
-/** Returns a text such as `in 5 days`, `3 h ago` or `now`. @param seconds from now */
+/**
+ * Returns a text such as `in 5 days`, `3 h ago` or `now`.
+ * @param seconds the time from now, in seconds
+ */
 export function formatFromNow(seconds: number): string {
   const span = formatSpan(Math.abs(seconds));
   if (span === 'now') return span;
   return seconds < 0 ? `${span} ago` : `in ${span}`;
 }
 
-/** Returns a span with its unit, such as `5 days`. */
+/** Returns the text for a time span, such as `5 days`. */
 export function formatSpan(seconds: number): string {
   if (seconds < 1) return 'now';
   if (seconds < 120) return `${Math.round(seconds)} s`;
@@ -47,15 +50,15 @@ export function formatSpan(seconds: number): string {
   return seconds < 48 * 3600 ? `${toTenth(seconds / 3600)} h` : `${toTenth(seconds / 86_400)} days`;
 }
 
-/** Returns a number such as `5`, `5.1` or `365`. */
+/** Returns a text for a number, such as `5`, `5.1` or `365`. */
 const toTenth = (value: number): string => value.toFixed(value < 100 ? 1 : 0).replace(/\.0$/, '');
 
 const WHY_UNKNOWN = 'an object is suspended, no restore disk has room, or no engine is running';
 
 /**
- * Returns when a request will be done.
+ * Returns a text that says when a request will be done.
  * @param why the server's reason why the end is unknown
- * @param nextTry the next try of a file that failed before, and may fail again
+ * @param nextTry when a file that has failed will be tried again
  */
 export function formatEnd(
   now: string,
