@@ -1,7 +1,7 @@
 /**
- * Renames files in the catalogue. Requests keep renamed files. Copies that are on disk, or being restored, stay at
- * their path until no request contains them (`disk_path`). Renamed files join requests with their new paths as
- * unresolved ones.
+ * Renames files in the catalogue. Requests keep renamed files. A copy that is on disk or being restored stays at its
+ * path (`disk_path`) until no request contains the file. A renamed file joins requests that have its new path as an
+ * unresolved path.
  */
 
 import { InUseError, InvalidInputError, quote } from '../../core/errors.js';
@@ -31,7 +31,10 @@ interface RenameFilesInput {
   /** Path of a file. A trailing slash selects all files below the prefix. */
   from: string;
   to: string;
-  /** The files were also renamed in a library that finds files by path. By default, they keep their names there. */
+  /**
+   * Whether the files were also renamed in a library that finds files by path. By default, the files keep their names
+   * there.
+   */
   isInLibrary?: boolean | null | undefined;
   isDryRun?: boolean | null | undefined;
 }
@@ -45,7 +48,7 @@ interface Renaming {
 }
 
 /**
- * Renames a file, or all files below a prefix in steps, including withdrawn ones.
+ * Renames a file, or all files below a prefix in steps. Withdrawn files are renamed too.
  * @throws InvalidInputError; NotFoundError if no file exists; InUseError if a new path is taken, or a library is
  *   reading a file
  */
@@ -60,7 +63,7 @@ export async function renameFiles(ctx: Context, input: RenameFilesInput): Promis
       const chosen = await countChosen(ctx, renaming.which);
       if (chosen.files === 0) throw await whyNone(ctx, { path: from, which: renaming.which, done: 'not there' });
       if (isInLibrary) await refuseNoNames(ctx, renaming);
-      // check all files first, so that nothing is renamed if one cannot be
+      // check all files first, so that nothing is renamed if one file cannot be renamed
       await transaction(ctx.db.pool, 'checkRenames', async (tx) => {
         await tx.query(
           sql`CREATE TEMP TABLE leaving ON COMMIT DROP AS SELECT f.id, f.path, ${renaming.newPath} AS new_path FROM tape_file f WHERE ${renaming.which}`,
@@ -95,7 +98,7 @@ function readRenaming(from: string, to: string): Pick<Renaming, 'which' | 'newPa
     throw new InvalidInputError('to', `must be ${kind} like ${quote(from)}, not ${quote(to)}`);
   }
   if (!from.endsWith('/')) return { which, newPath: sql`${checkPath('to', to)}::text` };
-  // the next step would rename such a file again
+  // the next step would rename the renamed files again
   if (to.startsWith(from)) throw new InvalidInputError('to', `must not be below ${quote(from)}: ${quote(to)}`);
   const length = [...from].length;
   return { which, newPath: sql`(${to}::text || substr(f.path, ${length + 1}))` };
@@ -128,7 +131,7 @@ async function refuseTakenPaths(tx: Transaction, { isInLibrary, before }: Renami
   if (isInLibrary) await refuseInLibrary(tx, before);
 }
 
-/** Rejects new paths outside the prefixes of a library. @throws InvalidInputError */
+/** Rejects new paths outside the prefixes of a staging library. @throws InvalidInputError */
 async function refuseNoNames(ctx: Context, { which, newPath }: Renaming): Promise<void> {
   for (const library of await readLibraries(ctx)) {
     const { prefixes } = library.contract === 'STAGING' ? ctx.stagingTermsOf(library) : {};
@@ -147,8 +150,8 @@ async function refuseNoNames(ctx: Context, { which, newPath }: Renaming): Promis
 }
 
 /**
- * Rejects files that a library is staging, since the library releases them by the name that was requested. Also rejects
- * names that another file has in the library.
+ * Rejects files that a library is staging, because the library releases a file only by the name that was requested.
+ * Also rejects names that another file has in the library.
  * @throws InUseError
  */
 async function refuseInLibrary(tx: Transaction, before: number): Promise<void> {
@@ -201,9 +204,9 @@ async function renameStep(ctx: Context, tx: Transaction, renaming: Renaming, fro
   recordProgress(ctx, tx, requestIds);
 }
 
-/** Whether the file `f` has a copy on disk, or a running recall, which writes to the old path. */
+/** The file `f` has a copy on disk, or a running recall that writes to the old path. */
 const hasPathOnDisk = sql`(f.disk_id IS NOT NULL OR f.changed_disk_id IS NOT NULL OR f.stage = 'RESTORING')`;
-/** Whether a library finds the file `f` by path. It may also have to release a file that is now on another volume. */
+/** A library finds the file `f` by path, or may still have to release the file, which is now on another volume. */
 const isFoundByPath = sql`(${isByPath(sql`f.volume_id`)} OR ${isByPath(sql`f.copy_volume_id`)}
   OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id))`;
 

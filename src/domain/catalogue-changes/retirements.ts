@@ -1,8 +1,8 @@
 /**
- * Retires volumes. A retired volume has no copies, and gets none. A retirement first marks the volume. Drives skip a
- * marked volume like a suspended one (view `suspended_volume`), `archive` reserves no positions on it, and imports that
- * name it are rejected. Then the retirement removes its copies from the catalogue, in steps with the catalogue lock. If
- * the process dies, the next call continues.
+ * Retires volumes. A retired volume contains no copies, and receives none. A retirement first marks the volume as
+ * retired. Drives then skip the volume like a suspended volume (view `suspended_volume`), `archive` reserves no
+ * positions on the volume, and imports to the volume are rejected. Then the retirement removes the volume's copies from
+ * the catalogue, in steps with the catalogue lock. If the process dies, the next call continues.
  */
 
 import { InUseError, NotFoundError, quote } from '../../core/errors.js';
@@ -24,16 +24,16 @@ interface RetireVolumeInput {
   name: string;
   /** Reported to users who request a file that is withdrawn with the volume. */
   why?: string | null | undefined;
-  /** Withdraws files without another copy. */
+  /** Whether to withdraw files without another copy. */
   withdraw?: boolean | null | undefined;
   isDryRun?: boolean | null | undefined;
 }
 
 export interface RetiredVolume {
-  /** Files with a copy on the volume. `elsewhere` and `withdrawn` omit files that were withdrawn before. */
+  /** Number of files with a copy on the volume. `elsewhere` and `withdrawn` omit files that were withdrawn before. */
   files: number;
   bytes: bigint;
-  /** Files with another copy that can be read. */
+  /** Number of files with another copy that can be read. */
   elsewhere: number;
   withdrawn: number;
   requests: number;
@@ -41,8 +41,8 @@ export interface RetiredVolume {
 
 /**
  * Retires a volume. Calling it again continues after a crash.
- * @throws NotFoundError if the volume is unknown, or retired and empty; InUseError while a drive uses it, or if files
- *   have no other copy and `withdraw` is not set; InvalidInputError
+ * @throws NotFoundError if the volume is unknown, or retired and empty; InUseError if a drive uses the volume, or if
+ *   files have no other copy and `withdraw` is not set; InvalidInputError
  */
 export async function retireVolume(ctx: Context, input: RetireVolumeInput): Promise<RetiredVolume> {
   const { name: given, why, withdraw, isDryRun } = input;
@@ -81,7 +81,8 @@ export async function retireVolume(ctx: Context, input: RetireVolumeInput): Prom
 type RetireStep = [which: Sql, step: (tx: Transaction, volume: Retired) => Promise<void>];
 
 /**
- * Both copies of the file `f` are unreadable: one by its error in the catalogue, the other by a failed live request.
+ * Both copies of the file `f` have failed: the second copy by its recorded error, the first copy by a failed file of a
+ * live request.
  */
 const hasFailedAtBoth = sql`(f.copy_error IS NOT NULL AND f.stage = 'ONTAPE' AND EXISTS (
   SELECT FROM request_file h JOIN request r ON r.id = h.request_id WHERE h.file_id = f.id AND NOT h.is_ended AND h.state = 'FAILED' AND ${isLive}
@@ -93,7 +94,7 @@ const isElsewhere = (volumeId: number): Sql => sql`(CASE WHEN f.volume_id = ${vo
     AND (f.copy_position IS NOT NULL OR ${isByPath(sql`f.copy_volume_id`)})
   ELSE EXISTS (SELECT FROM volume o WHERE o.id = f.volume_id AND o.retired_at IS NULL) AND ${hasPosition} AND NOT ${hasFailedAtBoth} END)`;
 
-/** Assignments of an update that remove the copy on the volume. The other copy becomes the first one. */
+/** SQL assignments that remove the copy on the volume. The other copy becomes the first copy. */
 const removeCopyOn = (volumeId: number): Sql => {
   const isFirst = sql`f.volume_id = ${volumeId}`;
   return sql`volume_id = CASE WHEN ${isFirst} THEN nullif(f.copy_volume_id, ${volumeId}) ELSE f.volume_id END,
@@ -184,8 +185,8 @@ async function describeLostFiles(tx: Transaction, { id, name }: { id: number; na
 }
 
 /**
- * Marks the volume, which gets no files after the commit. Locks its row before the catalogue, as the lock order
- * requires.
+ * Marks the volume as retired. After the commit, the volume receives no files. Locks the row of the volume before the
+ * catalogue, as the lock order requires.
  */
 async function markRetired(
   ctx: Context,
@@ -203,7 +204,7 @@ async function markRetired(
     await lockCatalogue(tx, 'alone');
     const figures = await computeRetirement(tx, retirement, volume);
     await tx.query(sql`DELETE FROM suspension WHERE kind = 'VOLUME' AND name = ${retirement.name}`);
-    // an earlier call that died has recorded the retirement already
+    // do not record the retirement again after an earlier call died
     if (volume.retiredAt === null) await tx.query(auditEntry());
     return { id: volume.id, figures };
   });
@@ -215,7 +216,7 @@ interface Retired {
   why: string | null;
 }
 
-/** Reads the volume again in each step. @throws InUseError if it was reinstated meanwhile */
+/** Reads the volume again in each step. @throws InUseError if the volume was reinstated meanwhile */
 async function readRetired(tx: Transaction, { id, name }: { id: number; name: string }): Promise<Retired> {
   const [volume] = await tx.query<{ why: string | null }>(
     sql`SELECT v.retired_why AS why FROM volume v WHERE v.id = ${id} AND v.retired_at IS NOT NULL`,
@@ -226,7 +227,7 @@ async function readRetired(tx: Transaction, { id, name }: { id: number; name: st
 
 async function removeCopiesStep(ctx: Context, tx: Transaction, id: number): Promise<void> {
   await lockMoving(tx);
-  // check again under the locks, since the other copy may have failed meanwhile
+  // check again under the locks: the other copy may have failed meanwhile
   await tx.query(
     sql`UPDATE tape_file f SET ${removeCopyOn(id)} FROM known k
         WHERE f.id = k.id AND ${isOn(id)} AND (${isElsewhere(id)} OR ${isWithdrawn}) AND NOT ${isBeingRead(id)}`,
@@ -236,13 +237,13 @@ async function removeCopiesStep(ctx: Context, tx: Transaction, id: number): Prom
   await followPositions(ctx, tx);
 }
 
-/** Whether a drive still reads the file `f` from the volume, which was mounted when it was marked. */
+/** A drive still reads the file `f` from the volume, which the drive mounted just before the retirement. */
 const isBeingRead = (volumeId: number): Sql =>
   sql`EXISTS (SELECT FROM recall c WHERE c.file_id = f.id AND c.volume_id = ${volumeId} AND c.state = 'RUNNING')`;
 
 async function withdrawLost(ctx: Context, tx: Transaction, { id, name, why }: Retired): Promise<void> {
   const requestIds = await lockMoving(tx);
-  // check again under the locks, since the other copy may be usable by now
+  // check again under the locks: the other copy may be usable by now
   await tx.query(sql`DELETE FROM leaving l USING tape_file f WHERE f.id = l.id AND ${isElsewhere(id)}`);
   await tx.query(sql`DELETE FROM known k WHERE NOT EXISTS (SELECT FROM leaving l WHERE l.id = k.id)`);
   const reason = `volume ${name} was retired${why === null ? '' : `: ${why}`}`;

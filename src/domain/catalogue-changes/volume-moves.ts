@@ -1,5 +1,5 @@
 /**
- * Moves the files of a volume to another one, at the same positions, after an operator has copied the cartridge 1:1.
+ * Moves the files of a volume to another volume, at the same positions, after an operator has copied the cartridge 1:1.
  * Each step is a transaction with the catalogue lock. If the process dies, the next call continues. Retirements use the
  * same steps.
  */
@@ -21,7 +21,7 @@ import { columnsOf } from '../row-columns.js';
 
 interface MoveVolumeInput {
   from: string;
-  /** If unknown, it is created in the same library with the same medium. */
+  /** Name of the new volume. An unknown volume is created in the same library with the same medium. */
   to: string;
   isDryRun?: boolean | null | undefined;
 }
@@ -73,7 +73,7 @@ interface Names {
 interface Volumes {
   names: Names;
   from: Volume;
-  /** Undefined if it must be created. */
+  /** Undefined if the volume must be created. */
   to: Volume | undefined;
 }
 
@@ -91,8 +91,8 @@ async function findVolumes(query: Query, names: Names): Promise<Volumes> {
 }
 
 /**
- * Creates the target volume, and reserves the positions there that `archive` has reserved on the source. Runs before
- * the catalogue lock, as the lock order requires.
+ * Creates the target volume, and reserves there the positions that `archive` has reserved on the source volume. Runs
+ * before the catalogue lock is taken, as the lock order requires.
  */
 async function prepareVolume(tx: Transaction, names: Names): Promise<void> {
   await lockLibrariesKept(tx);
@@ -107,7 +107,7 @@ async function prepareVolume(tx: Transaction, names: Names): Promise<void> {
   );
 }
 
-/** Moves the files of `leaving`. The catalogue lock excludes imports and retirements. */
+/** Moves the files of the table `leaving`. The catalogue lock excludes imports and retirements meanwhile. */
 async function moveStep(ctx: Context, tx: Transaction, names: Names): Promise<void> {
   const volumes = await findVolumes(tx.query, names);
   const { from, to } = volumes;
@@ -117,7 +117,8 @@ async function moveStep(ctx: Context, tx: Transaction, names: Names): Promise<vo
   await refuseTaken(tx.query, volumes, { isStep: true });
   const isFirst = sql`f.volume_id = ${from.id}`;
   const isSecond = sql`f.copy_volume_id = ${from.id}`;
-  // a checksum from a restore is void at another position, except for a withdrawn file on disk, which is not read again
+  // a checksum computed by a restore is void on another volume; a withdrawn file on disk is not read again, so its
+  // checksum stays
   const isVoid = sql`(f.checksum_taken AND coalesce(${isFirst}, false) AND (${isOffered} OR f.stage = 'ONTAPE'))`;
   await tx.query(
     sql`UPDATE tape_file f SET
@@ -133,7 +134,7 @@ async function moveStep(ctx: Context, tx: Transaction, names: Names): Promise<vo
   await followPositions(ctx, tx);
 }
 
-/** Adds files at the same positions to `leaving`, so that no later step finds a position taken. */
+/** Adds files at the same positions to the table `leaving`. Otherwise a later step would find those positions taken. */
 async function addSharing(tx: Transaction, fromId: number): Promise<void> {
   await tx.query(
     sql`INSERT INTO leaving SELECT DISTINCT g.id, g.path, g.size FROM leaving l JOIN tape_file f ON f.id = l.id
@@ -148,8 +149,9 @@ async function addSharing(tx: Transaction, fromId: number): Promise<void> {
 }
 
 /**
- * Rejects a move.
- * @throws InUseError if `to` has a position or the other copy of a file; InvalidInputError for another library
+ * Rejects a move to a volume that cannot take the files.
+ * @throws InUseError if a position on `to` is taken, or `to` contains the other copy of a file; InvalidInputError if
+ *   `to` is in another library
  */
 async function refuseTaken(
   query: Query,
@@ -189,7 +191,7 @@ async function refuseTaken(
   }
 }
 
-/** The files `f` and `g` have the same bytes, so they may share a position. */
+/** The files `f` and `g` have the same bytes, so both may be at one position. */
 const isOneCopy = sql`(g.size = f.size AND coalesce(g.checksum = f.checksum, false))`;
 
 export const volumeColumns = columnsOf(Prisma.VolumeScalarFieldEnum, 'v');
@@ -207,7 +209,8 @@ function checkVolumeName(field: string, value: string): string {
 }
 
 /**
- * Locks requests with files of `leaving`, their quotas and the files. Copies the files to the temporary table `known`.
+ * Locks the requests with files of the table `leaving`, the quotas of the requests, and the files. Copies the files to
+ * the temporary table `known`.
  * @returns the ids of the requests
  */
 export async function lockMoving(tx: Transaction): Promise<number[]> {
@@ -224,12 +227,12 @@ export async function lockMoving(tx: Transaction): Promise<number[]> {
 }
 
 /**
- * Updates waiting recalls of files in `known` to the new positions, and resets their tries. Retries failed files if
- * drives read another copy now. Running recalls are compared with the catalogue when they end
+ * Updates waiting recalls of files in the table `known` to the new positions, and resets their attempts. Retries failed
+ * files if drives now read another copy. When a running recall ends, its position is compared with the catalogue
  * (domain/catalogue/versions.ts).
  */
 export async function followPositions(ctx: Context, tx: Transaction): Promise<void> {
-  // delete failures of copies that drives no longer read
+  // delete verification failures of copies that drives no longer read
   await tx.query(
     sql`DELETE FROM verification w USING known k, tape_file f
         WHERE w.file_id = k.id AND f.id = k.id AND NOT ${isSamePosition('k', 'f')} AND NOT ${isChanged}`,

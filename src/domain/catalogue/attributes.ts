@@ -22,7 +22,7 @@ export function parseMode(text: string): number | undefined {
   return /^0?[0-7]{1,4}$/.test(text) ? Number.parseInt(text, 8) : undefined;
 }
 
-/** Parses a UTC date-time, or seconds since 1970 as `find -printf %T@` prints them, truncated to microseconds. */
+/** Parses a UTC date-time, or seconds since 1970 as printed by `find -printf %T@`. Truncates to microseconds. */
 export function parseFileTime(text: string): string | undefined {
   const [, sign = '', seconds, digits = ''] = /^(-?)(\d{1,12})(?:\.(\d{1,10}))?$/.exec(text) ?? [];
   if (seconds === undefined) return parseTime(text);

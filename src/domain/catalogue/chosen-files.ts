@@ -1,6 +1,7 @@
 /**
- * Finds files that an operator chooses by a path, and changes them in steps. Each step is a transaction with the
- * catalogue lock, so that no request for its files is created meanwhile. If the process dies, the next call continues.
+ * Finds files that an operator selects by path, and changes the files in steps. Each step is a transaction with the
+ * catalogue lock, so that no request for the files of the step is created meanwhile. If the process dies, the next call
+ * continues.
  */
 
 import { InvalidInputError, NotFoundError, quote } from '../../core/errors.js';
@@ -24,15 +25,19 @@ export interface ChosenFiles {
   requests: number;
 }
 
-/** Number of files in a step, during which no request can be created. Tests use a smaller number. */
+/** Number of files in a step. No request can be created during a step. Tests use a smaller number. */
 export const stepSize = { files: 10_000 };
 
-/** Returns a condition on the file `f`. @param field the name of the input in errors @throws InvalidInputError */
+/**
+ * Returns the condition that a path selects the file `f`.
+ * @param field name of the input in error messages
+ * @throws InvalidInputError
+ */
 export function chosenFiles(path: string, field = 'path'): Sql {
   if (path === '/') throw new InvalidInputError(field, 'must be a file or a directory, not "/"');
   if (!path.endsWith('/')) return sql`f.path = ${checkPath(field, path)}`;
   const prefix = checkPath(field, path.slice(0, -1));
-  // `0` is the character after the slash, so it ends the range of paths
+  // `0` follows `/` in byte order, so a path with `0` ends the range of paths below the prefix
   return sql`f.path ~>=~ ${`${prefix}/`} AND f.path ~<~ ${`${prefix}0`}`;
 }
 
@@ -47,13 +52,16 @@ export async function countChosen(ctx: Context, which: Sql): Promise<ChosenFiles
 }
 
 /**
- * Selects the ids of live requests that contain files of `leaving`, and of requests with their paths as unresolved
- * ones.
+ * Selects the ids of live requests that contain a file of the table `leaving`, and of requests with the path of such a
+ * file as an unresolved path.
  */
 export const affectedRequests: Sql = sql`SELECT h.request_id FROM leaving o JOIN live_request_file h ON h.file_id = o.id
   UNION SELECT a.request_id FROM leaving o JOIN unresolved_path a ON a.path = o.path`;
 
-/** Returns the error for an empty choice of files. @param done describes files that need no change */
+/**
+ * Returns the error for a path that selects no file to change.
+ * @param done text about selected files that need no change, such as `already withdrawn`
+ */
 export async function whyNone(
   ctx: Context,
   { path, which, done }: { path: string; which: Sql; done: string },
@@ -70,18 +78,18 @@ export async function whyNone(
 }
 
 interface Steps {
-  /** A condition on the file `f`. The step makes it false. */
+  /** Condition on the files `f` to change. A step must make the condition false for its files. */
   which: Sql;
-  /** Additional columns of `leaving`, each after a comma. */
+  /** Additional columns of the table `leaving`, each preceded by a comma. */
   columns?: Sql;
   auditEntry: (done: Pick<ChosenFiles, 'files' | 'bytes'>) => Sql;
 }
 
 /**
- * Runs a step for each page of files, in order of paths. The page is in the temporary table `leaving`, and the step may
- * add files to it. Between steps, a file may be renamed to a path before the current one. So the steps start again
- * until one step contains all remaining files, or a round changes nothing.
- * @param step gets the number of files that earlier steps have changed
+ * Runs `step` for each page of files, in order of their paths. The temporary table `leaving` contains the page, and
+ * `step` may add files to the table. Between steps, a file may be renamed to a path before the present page. So further
+ * rounds follow until one page contains all remaining files, or a round changes no file.
+ * @param step called with the number of files that earlier steps have changed
  */
 export async function inSteps(
   ctx: Context,
@@ -122,7 +130,7 @@ export async function inSteps(
 interface Step {
   files: number;
   bytes: bigint;
-  /** The last path of the step; null if no files follow. */
+  /** Last path of the page; null if no files follow the page. */
   last: string | null;
 }
 

@@ -1,4 +1,6 @@
-/** Reads tape files, also for `archive` and `scan`, which compare them with other files. */
+/**
+ * Reads tape files, for lists, and for the commands `archive` and `scan`, which compare the catalogue with other files.
+ */
 
 import { type Stage, stageLetters } from '../../core/stages.js';
 import { prepared } from '../../db/prepared.js';
@@ -20,7 +22,7 @@ import type { TapePosition } from './volumes.js';
 export interface ListFilesInput {
   match?: string | null | undefined;
   stages?: readonly Stage[] | null | undefined;
-  /** Lists only withdrawn files. Default: only other files. */
+  /** Whether to list only withdrawn files. Default: only files that are not withdrawn. */
   withdrawn?: boolean | null | undefined;
 }
 
@@ -39,8 +41,8 @@ const fileColumns = columnsOf(Prisma.TapeFileScalarFieldEnum, 'f');
 const commonFileColumns = columnsOf(commonFileFields, 'f');
 
 /**
- * Lists files by path: their count, a page of them, or all as JSON objects.
- * @param reader aborts when the caller disconnects
+ * Returns functions that count files, read a page of files by path, or pass all files as JSON objects to a consumer.
+ * @param reader signal that aborts when the caller disconnects
  */
 export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSignal) {
   allow(ctx, 'listFiles');
@@ -61,7 +63,7 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
   return {
     count: () => atListServer(ctx, (at) => countRows(at, { ...counted, reader })),
     estimate: () => atListServer(ctx, (at) => estimateFiles(at, { where, reader, isSecret: () => mayMissFiles(at) })),
-    /** @param isCommon whether `commonFileFields` are enough */
+    /** @param isCommon whether to read only `commonFileFields` */
     page: (page: KeyPage<string>, isCommon = false) => {
       const walk = input.match || input.stages ? undefined : (free?.rows ?? rows);
       const columns = isCommon ? commonFileColumns : fileColumns;
@@ -80,7 +82,7 @@ export function listFiles(ctx: Context, input: ListFilesInput, reader?: AbortSig
   };
 }
 
-/** Returns the condition of a filter. Omits absent conditions, so that the planner sees which indexes it may use. */
+/** Returns the condition of a filter on files. Omits absent conditions, so that the planner can choose an index. */
 function filterOf({ match, stages, withdrawn }: ListFilesInput): Sql {
   const conditions: Sql[] = [withdrawn ? sql`${isWithdrawn} AND f.purged_at IS NULL` : isOffered];
   if (match) conditions.push(holdsText(checkPattern('match', match)));
@@ -88,7 +90,7 @@ function filterOf({ match, stages, withdrawn }: ListFilesInput): Sql {
   return allOf(conditions);
 }
 
-/** Returns whether the query reads each file, even if it finds few. */
+/** Returns whether the query reads every file of the catalogue, even to find few files. */
 function readsEachFile({ match, stages }: ListFilesInput): boolean {
   return match ? isScan(match) : Boolean(stages);
 }
@@ -144,7 +146,8 @@ interface KnownPosition {
 }
 
 /**
- * Returns known files by their path in their library. Of two files, prefers the one on `volume`, then a renamed one.
+ * Returns known files by their path in the library. If two files have the same path there, prefers the file on
+ * `volume`, then the renamed file.
  */
 export async function readPositions(
   ctx: Context,

@@ -1,6 +1,6 @@
 /**
- * Modes and groups of archived directories, by their logical paths (table `folder`). They protect the files below them.
- * So a restored directory gets the recorded mode, or FOLDER_MODE if none is recorded.
+ * Modes and groups of archived directories, by logical path (table `folder`). The mode of a directory also protects the
+ * files below the directory. So a restored directory gets the recorded mode, or FOLDER_MODE if no mode is recorded.
  */
 
 import { sql } from '../../db/sql.js';
@@ -18,20 +18,21 @@ export interface FolderMode {
 /** Mode and group of a directory, which decide which users may enter and read it. */
 export type Access = Omit<FolderMode, 'path'>;
 
-/** Mode of a directory without a recorded one. */
+/** Mode of a restored directory without a recorded mode. */
 export const FOLDER_MODE = 0o750;
 
 /**
- * Directory on a restore disk for copies of renamed files whose logical paths are taken. The name of each directory in
- * it begins with the id of a file. It gives the same access as the directories of the file's logical path.
+ * Directory on a restore disk for copies whose logical paths are taken, by the copy of a renamed file for example. The
+ * name of each subdirectory begins with the id of a file. A subdirectory gives the same access as the directories of
+ * that file's logical path.
  */
 export const RENAMED = '/.tapegate-renamed';
 
 /**
- * Records archived directories. A known directory keeps only the permissions that both modes give, since two trees can
- * be archived to one path. Calling it twice is safe.
- * @param prefix the logical path of the archived tree. Its parents are recorded with the access of the tree, unless
- *   they are known or contain other files, whose protection is unknown.
+ * Records the modes of archived directories. Two trees can be archived to one path. So a directory that is already
+ * recorded keeps only the permissions that both modes give. Calling it twice is safe.
+ * @param prefix logical path of the archived tree. Parent directories get the access of the tree, unless they are
+ *   recorded already or contain other files, whose protection is unknown.
  */
 export async function recordFolders(ctx: Context, folders: readonly FolderMode[], prefix = '/'): Promise<void> {
   if (folders.length === 0) return;
@@ -55,7 +56,7 @@ export async function recordFolders(ctx: Context, folders: readonly FolderMode[]
 /** Returns the parent of a logical path; empty for the root. */
 const parentOf = (path: string): string => path.slice(0, Math.max(0, path.lastIndexOf('/')));
 
-/** Returns the recorded modes of directories on restore disks, by path. Omits unknown directories. */
+/** Returns the recorded modes of directories on restore disks, by path. Omits directories without a recorded mode. */
 export async function readFolderModes(ctx: Context, paths: readonly string[]): Promise<Map<string, Access>> {
   if (paths.length === 0) return new Map();
   const rows = await ctx.db.rows<FolderMode>(
@@ -85,8 +86,9 @@ async function readRenamed(ctx: Context, path: string): Promise<Access | undefin
 }
 
 /**
- * Records the modes of a renamed directory and those below it at the new path, unless they are known there.
- * @param of.from,of.to with a trailing slash
+ * Copies the recorded modes of a renamed directory and its subdirectories to the new path. Modes that are already
+ * recorded at the new path stay.
+ * @param of.from,of.to paths with a trailing slash
  */
 export async function renameFolders(tx: Transaction, { from, to }: { from: string; to: string }): Promise<void> {
   const length = [...from].length;
@@ -100,20 +102,20 @@ export async function renameFolders(tx: Transaction, { from, to }: { from: strin
 const PERMISSIONS = 0o777;
 
 /**
- * Returns the access to a directory through its parent: only the permissions that both give.
- * @param above the access to the parent, restricted in the same way by its own parents
+ * Returns the access to a directory through its parent directory: only the permissions that both directories give.
+ * @param above access to the parent directory, restricted in the same way by the directories above the parent
  */
 export function restrictAccess(above: Access, { mode, gid }: Access): Access {
   const [group, others] = [(mode >> 3) & 7, mode & 7];
   if (mayEnter(above.mode & 7) && mayEnter((above.mode >> 3) & 7)) return { mode: mode & PERMISSIONS, gid };
-  // only the group of the parent may pass through it
+  // only the group of the parent directory may pass through the parent
   const passing = !mayEnter((above.mode >> 3) & 7) ? 0 : above.gid === gid ? group : group & others;
   return { mode: (mode & 0o700) | (passing << 3), gid: above.gid };
 }
 
 const mayEnter = (bits: number): boolean => (bits & 1) !== 0;
 
-/** Returns the mode that protects a file outside its directory as its directory did. */
+/** Returns the mode that protects a file outside its directory as well as the directory protected the file. */
 export function restrictFile(above: Access, file: { mode: number; gid: bigint | null }): number {
   const { mode, gid } = restrictAccess(above, file);
   return gid === file.gid ? mode : mode & 0o700;

@@ -9,7 +9,7 @@ import { checkPath } from '../input.js';
 import { allow } from '../policy.js';
 
 export interface Entry {
-  /** Logical; empty for the root. */
+  /** Logical path; empty for the root. */
   path: string;
   isFolder: boolean;
   /** Null for a directory. */
@@ -20,7 +20,7 @@ export interface Entry {
 
 /**
  * Reads a file or directory.
- * @param path logical; empty for the root
+ * @param path logical path; empty for the root
  * @returns undefined if the caller may list nothing there
  */
 export async function readEntry(ctx: Context, path: string): Promise<Entry | undefined> {
@@ -33,12 +33,15 @@ export async function readEntry(ctx: Context, path: string): Promise<Entry | und
   return rows[0];
 }
 
-/** Lists the entries of a directory in byte order, with one index lookup each. @returns at most `limit` + 1 entries */
+/**
+ * Lists the entries of a directory in byte order, with one index lookup for each entry.
+ * @returns at most `limit` + 1 entries
+ */
 export async function listFolder(ctx: Context, path: string, limit: number): Promise<Entry[]> {
   allow(ctx, 'listFiles');
   const name = sql`split_part(substr(e.path, length(${path}::text) + 2), '/', 1)`;
   const child = sql`${path}::text || '/' || ${name}`;
-  // the next entry follows all paths that begin with this one and a slash
+  // skip all paths below this entry: the next entry follows all paths that begin with this path and a slash
   const next = sql`CASE WHEN e.path = ${child} THEN e.path || chr(1) ELSE ${child} || '0' END`;
   return await askAtLength<Entry>(
     ctx,
@@ -53,7 +56,7 @@ export async function listFolder(ctx: Context, path: string, limit: number): Pro
 }
 
 export interface Folder {
-  /** Without a trailing slash; `/` for the root. */
+  /** Path without a trailing slash; `/` for the root. */
   path: string;
   entries: Entry[];
   hasMore: boolean;
@@ -63,7 +66,7 @@ const SHOWN = 1000;
 
 /**
  * Lists at most 1,000 entries of a directory that the caller may list.
- * @param path absolute
+ * @param path absolute path
  * @throws InvalidInputError
  */
 export async function showFolder(ctx: Context, path: string): Promise<Folder> {

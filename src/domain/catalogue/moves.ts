@@ -6,7 +6,7 @@ import type { Transaction } from '../../db/transaction.js';
 import { recordMoves } from '../../events/event-writes.js';
 import type { Context } from '../context.js';
 
-/** Identity and checksums of a copy in the restore area. Null: unknown. */
+/** Identity and checksums of a copy in the restore area. Null values are unknown. */
 export interface CopyTraits {
   ino: bigint;
   mtimeNs: bigint;
@@ -20,16 +20,19 @@ export interface NewCopy extends CopyTraits {
   diskId: number;
 }
 
-/** Assignments of an update that record the copy of a file, from a row `m` of `newCopies`. */
+/** SQL assignments that record the copy of a file, from a row `m` of `newCopies`. */
 export const setCopy = sql`disk_id = m.disk_id, disk_ino = m.ino, disk_mtime_ns = m.mtime_ns,
   disk_ctime_ns = m.ctime_ns, disk_checksum = m.checksum`;
 
-/** Assignments of an update that replace unknown checksums by the checksums of the bytes read from tape, a row `m`. */
+/**
+ * SQL assignments that set unknown checksums to the checksums of the bytes read from tape, from a row `m` of
+ * `newCopies`.
+ */
 export const setMissingChecksums = sql`checksum = coalesce(f.checksum, m.checksum),
   checksum_taken = CASE WHEN f.checksum IS NULL THEN m.checksum IS NOT NULL ELSE f.checksum_taken END,
   adler32 = coalesce(f.adler32, m.adler32)`;
 
-/** Returns files with their new copies, as rows `m`. @param copies one for each file, or an empty list */
+/** Returns rows `m` with files and their new copies. @param copies one copy for each file, or an empty list */
 export function newCopies(fileIds: readonly bigint[], copies: readonly NewCopy[]): Sql {
   const [diskIds, inos] = [copies.map((copy) => copy.diskId), copies.map((copy) => copy.ino)];
   const [mtimes, ctimes] = [copies.map((copy) => copy.mtimeNs), copies.map((copy) => copy.ctimeNs)];
@@ -41,7 +44,8 @@ export function newCopies(fileIds: readonly bigint[], copies: readonly NewCopy[]
 
 /**
  * Moves files that are still in the stage `from`, and records events in the same transaction.
- * @param copies one for each file. The same update records them, because each update of a file writes all its indexes.
+ * @param copies one copy for each file. One update writes the stage and the copy, because each update of a file writes
+ *   all indexes.
  * @returns the ids of the moved files
  */
 export async function moveFiles(
@@ -55,7 +59,7 @@ export async function moveFiles(
   const copy = copies ? sql`, ${setCopy}` : empty;
   const checksums =
     copies && move.from === 'RESTORING' && move.to === 'RESTORED' ? sql`, ${setMissingChecksums}` : empty;
-  // a changed copy belongs to UNVERIFIED only
+  // only UNVERIFIED files have a changed copy
   const changed = move.from === 'UNVERIFIED' ? sql`, changed_disk_id = NULL` : empty;
   const rows = await tx.query<{ id: bigint }>(
     sql`UPDATE tape_file f SET stage = ${move.to} ${copy} ${checksums} ${changed} FROM ${newCopies(fileIds, copies ?? [])}

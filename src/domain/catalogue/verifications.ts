@@ -1,7 +1,7 @@
 /**
- * Verifies tape copies. A drive reads an UNVERIFIED file that was never verified back from tape. The file moves to
- * ONDISK if its bytes match the catalogue. A failure stays recorded until a later read succeeds or an import changes
- * the file.
+ * Verifies tape copies. A drive reads back each UNVERIFIED file that was never verified. If the bytes match the
+ * catalogue, the file moves to ONDISK. Otherwise the failure stays recorded until a later read succeeds or an import
+ * changes the file.
  */
 
 import type { ErrorClass } from '../../core/errors.js';
@@ -19,12 +19,16 @@ import { allow } from '../policy.js';
 import { moveFiles } from './moves.js';
 
 /**
- * The tape copy of `f` was never verified. A file that was verified, or has a changed copy, was modified on disk since.
+ * The tape copy of the file `f` can be read, and was never verified. An UNVERIFIED file that was verified before, or
+ * has a changed copy, was modified on disk.
  */
 const isUnconfirmed = sql`f.stage = 'UNVERIFIED' AND f.verified IS NULL AND f.checksum IS NOT NULL AND ${hasPosition}
   AND f.changed_disk_id IS NULL AND ${isOffered}`;
 
-/** The copy of `f` is due by its row `w`. A copy in a staging library needs such a row, since reads may cost money. */
+/**
+ * The tape copy of the file `f` is due for verification by its row `w`. Copies in staging libraries need such a row,
+ * because reading may cost money.
+ */
 export function isReadBackDue(now: string): Sql {
   return sql`(${isUnconfirmed} AND w.not_before <= ${now})`;
 }
@@ -63,7 +67,7 @@ export interface UnconfirmedCopy {
   /** Path in the library. */
   path: string;
   size: bigint;
-  /** Null if unknown; the library finds the file by its path. */
+  /** Null if unknown. The library then finds the file by its path. */
   position: bigint | null;
   checksum: string;
   attempts: number;
@@ -90,14 +94,14 @@ export async function readUnconfirmed(
 export interface VerificationFailure {
   errorClass: ErrorClass;
   error: string;
-  /** Whether the failure counts as a try of the copy. */
+  /** Whether the failure counts as an attempt. */
   isTry: boolean;
-  /** Undefined if the copy is not retried. */
+  /** Time of the next attempt; undefined if the copy is not retried. */
   notBefore: string | undefined;
 }
 
 /**
- * Records the result of a read, unless the file has changed in the catalogue.
+ * Records the result of reading a copy, unless the file has changed in the catalogue meanwhile.
  * @param failure undefined if the copy is good
  */
 export async function endVerification(
@@ -130,7 +134,7 @@ export async function deleteVerifications(tx: Transaction, fileIds: readonly big
   await tx.query(sql`DELETE FROM verification WHERE file_id = ANY(${fileIds}::bigint[])`);
 }
 
-/** Lists copies that failed verification, by file id: their count, or a page of them. */
+/** Returns functions that count the copies that failed verification, and read a page of such copies by file id. */
 export function listVerifications(ctx: Context, input: { match?: string | null | undefined }, reader?: AbortSignal) {
   allow(ctx, 'listVerifications');
   const isMatch = input.match ? holdsText(checkPattern('match', input.match)) : sql`true`;
@@ -142,7 +146,7 @@ export function listVerifications(ctx: Context, input: { match?: string | null |
 
 interface VerifyAgainInput {
   match: string;
-  /** Also requests a first read of copies in staging libraries, which may cost money. */
+  /** Whether to also request a first read of copies in staging libraries, which may cost money. */
   staged?: boolean | null | undefined;
 }
 

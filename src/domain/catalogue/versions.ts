@@ -1,7 +1,8 @@
 /**
- * Versions and tape copies of a file. An import may change the bytes of a path or their position. A copy on disk, or a
- * running recall, belongs to the version that was read. If the first tape copy is unreadable, Tapegate swaps the copies
- * and records the error of the failed one. A file fails only if both copies have failed.
+ * Versions and tape copies of a file. An import may change the bytes of a file, or their position on tape. A copy on
+ * disk and a running recall belong to the version that was read from tape. If the first of two tape copies is
+ * unreadable, Tapegate swaps the two copies and records the error of the failed copy. A file fails only if both copies
+ * have failed.
  */
 
 import type { ErrorClass } from '../../core/errors.js';
@@ -11,10 +12,11 @@ import { hasOther, isWaiting } from '../conditions.js';
 import type { Context } from '../context.js';
 
 /**
- * Returns a condition: two rows describe the same bytes. Known checksums decide. Otherwise size and position must be
- * equal, and the later row must have no checksum. A position added later counts as equal, since the path identifies the
- * file.
- * @param was,is aliases of the earlier and the present row, with `size`, `checksum`, `volume_id` and `position`
+ * Returns the condition that two rows describe the same bytes. Their sizes must be equal. Equal checksums then decide.
+ * If the later row has no checksum, the positions must be equal. A position that the later row adds on the same volume
+ * counts as equal, because the path identifies the file.
+ * @param was,is aliases of the earlier and the present row, with the columns `size`, `checksum`, `volume_id` and
+ *   `position`
  */
 export function isSameVersion(was: string, is: string): Sql {
   const [a, b] = [raw(was), raw(is)];
@@ -28,40 +30,40 @@ export function isSamePosition(was: string, is: string): Sql {
 }
 
 /**
- * Returns a condition: a recall would read and compare the same bytes by both rows. If not, earlier errors do not
- * apply.
+ * Returns the condition that a recall would read and compare the same bytes by both rows. If the condition is false,
+ * earlier errors no longer apply to the file.
  */
 export function isSameSource(was: string, is: string): Sql {
   const [a, b] = [raw(was), raw(is)];
   return sql`(${a}.size = ${b}.size AND ${a}.checksum IS NOT DISTINCT FROM ${b}.checksum AND ${isSamePosition(was, is)})`;
 }
 
-/** Assignments of an update that copy the position and size of a file `f` to its recall. */
+/** SQL assignments that copy the position and size of the file `f` to its recall. */
 export const positionOfFile = sql`volume_id = f.volume_id, position = f.position, size = f.size`;
 
-/** Assignments of an update that requeue the recall `c` of the file `f`. */
+/** SQL assignments that requeue the recall `c` of the file `f`. */
 export const requeueRecall = sql`state = 'WAITING', drive_id = NULL, epoch = NULL, disk_id = NULL, started_at = NULL,
   checksum = NULL, copy_ino = NULL, copy_mtime_ns = NULL, ${positionOfFile}`;
 
-/** Whether the recall `c` has another position or size than its file `f`. */
+/** The recall `c` has another position or size than its file `f`. */
 export const hasStalePosition = sql`(c.volume_id, c.position, c.size) IS DISTINCT FROM (f.volume_id, f.position, f.size)`;
 
 interface FailedRead {
   fileId: bigint;
   errorClass: ErrorClass;
   error: string;
-  /** The error comes from the tape, not from a restore disk. Only read if the class is POLICY. */
+  /** Whether the error comes from the tape and not from a restore disk. Used only for the class POLICY. */
   isOfTape?: boolean | undefined;
 }
 
-/** Assignments of an update that swap the two tape copies of the file `f`. */
+/** SQL assignments that swap the two tape copies of the file `f`. */
 export const swapCopies = sql`volume_id = f.copy_volume_id, "position" = f.copy_position, copy_volume_id = f.volume_id, copy_position = f.position`;
 
 const isTapeFailure = ({ errorClass, isOfTape }: FailedRead) =>
   errorClass !== 'SPACE' && (errorClass !== 'POLICY' || isOfTape === true);
 
 /**
- * Switches locked files to their second tape copy, if any, and resets the tries of their waiting recalls.
+ * Switches locked files to their second tape copy, if there is one. Resets the attempts of the files' waiting recalls.
  * @returns the switched files, whose recalls the caller requeues, and the errors of files whose copies have both failed
  */
 export async function switchToCopies(

@@ -1,4 +1,4 @@
-/** Volumes: lists, figures, media, and the positions that `archive` reserves. */
+/** Lists volumes, counts their files, sets their media, and reserves positions for `archive`. */
 
 import { InvalidInputError, NotFoundError, quote } from '../../core/errors.js';
 import { lockAdvisory } from '../../db/locks.js';
@@ -21,7 +21,7 @@ interface ListVolumesInput {
 
 const isListed = ({ retired }: ListVolumesInput): Sql => (retired ? sql`true` : sql`v.retired_at IS NULL`);
 
-/** Lists volumes by name: their count, or a page of them. */
+/** Returns functions that count volumes, and read a page of volumes by name. */
 export function listVolumes(ctx: Context, input: ListVolumesInput = {}) {
   allow(ctx, 'listVolumes');
   const list = { rows: sql`volume v WHERE ${isListed(input)}`, id: sql`v.id`, key: sql`v.name` };
@@ -30,10 +30,13 @@ export function listVolumes(ctx: Context, input: ListVolumesInput = {}) {
   );
 }
 
-/** Selects the copies on volumes. A file with two copies has two rows. */
+/** Selects the tape copies of all files. A file with two copies has two rows. */
 const copies = sql`SELECT f.id, f.volume_id, f.size FROM tape_file f UNION ALL SELECT f.id, f.copy_volume_id, f.size FROM tape_file f WHERE f.copy_volume_id IS NOT NULL`;
 
-/** Returns numbers of files and bytes on volumes, by id. @param reader aborts when the caller disconnects */
+/**
+ * Returns the numbers of files and bytes on volumes, by volume id.
+ * @param reader signal that aborts when the caller disconnects
+ */
 export async function readVolumeFiguresOf(
   ctx: Context,
   volumeIds: readonly number[],
@@ -59,13 +62,13 @@ export interface TapePosition {
   position: bigint;
 }
 
-/** Names of the volumes that `archive` writes. */
+/** Pattern of the names of volumes that `archive` writes. */
 export const archiveVolumes = /^TG[0-9]{4,18}$/;
 
 /**
- * Begins a new volume if the first library contains files at positions that the catalogue has not reserved. That
- * happens if the database was restored from a backup, or a failover lost its last transactions.
- * @param last the last position in the library
+ * Begins a new volume if the first library contains files at positions that the catalogue has not reserved. Such files
+ * exist after the database was restored from a backup, or after a failover lost the last transactions.
+ * @param last the last used position in the library
  */
 export async function skipUsedPositions(ctx: Context, last: TapePosition): Promise<void> {
   const { volume, position } = last;
@@ -84,15 +87,15 @@ interface OpenVolume {
   number: bigint;
   used: bigint;
   nextPosition: bigint;
-  /** Suspended, retired, or in another library. */
+  /** Whether the volume is suspended, retired, or in another library. */
   isClosed: boolean;
 }
 
 /**
- * Reserves the next positions for files, on the newest volume of the first library. Begins a new volume if that one is
- * closed or has no room for the next file. A file larger than a volume gets its own volume. A position is never
- * reserved twice, even if nothing is written there.
- * @param sizes bytes of the files
+ * Reserves the next positions for files, on the newest volume of the first library. Begins a new volume if the newest
+ * volume is closed or has no room for the next file. A file larger than a volume gets its own volume. A position is
+ * never reserved twice, even if nothing is written there.
+ * @param sizes sizes of the files in bytes
  */
 export async function reservePositions(
   ctx: Context,
@@ -148,7 +151,8 @@ export async function findVolume(ctx: Context, name: string): Promise<Volume | n
 }
 
 /**
- * Sets the medium of volumes, from which the planner estimates costs. Changes all named volumes or none.
+ * Sets the medium of volumes, from which the planner estimates costs. If one of the volumes is unknown, changes
+ * nothing.
  * @param input.names default: all volumes
  * @returns the number of volumes
  * @throws InvalidInputError, NotFoundError

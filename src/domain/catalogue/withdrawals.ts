@@ -1,7 +1,7 @@
 /**
  * Withdraws, reinstates and purges files. Withdrawn files are not listed and cannot be requested. Requests keep
- * withdrawn files that are on disk. Waiting request files fail with the reason, unless a drive is reading the file. A
- * complete list withdraws the files that it omits.
+ * withdrawn files that are on disk. A waiting request file fails with the reason of the withdrawal, unless a drive is
+ * reading the file. Importing a complete list withdraws the files that the list omits.
  */
 
 import { InUseError, InvalidInputError, quote } from '../../core/errors.js';
@@ -32,7 +32,7 @@ interface WithdrawFilesInput extends ChosenPaths {
   why?: string | null | undefined;
 }
 
-/** Withdraws files. @throws InvalidInputError; NotFoundError if no file exists, or all are withdrawn */
+/** Withdraws files. @throws InvalidInputError; NotFoundError if no file exists, or all files are withdrawn already */
 export async function withdrawFiles(ctx: Context, input: WithdrawFilesInput): Promise<ChosenFiles> {
   const { path, why, isDryRun } = input;
   return await audited(
@@ -41,7 +41,7 @@ export async function withdrawFiles(ctx: Context, input: WithdrawFilesInput): Pr
     async (auditEntry) => {
       const which = chosenFiles(path);
       const reason = why ? checkReason(why) : null;
-      // includes files that a list has withdrawn, since the next list would reinstate them
+      // include files withdrawn by a complete list, so that the next list does not reinstate them
       const isAffected = sql`${which} AND (${isOffered} OR f.is_unlisted)`;
       const chosen = await countChosen(ctx, isAffected);
       if (chosen.files === 0) throw await whyNone(ctx, { path, which, done: 'already withdrawn' });
@@ -58,9 +58,9 @@ export async function withdrawFiles(ctx: Context, input: WithdrawFilesInput): Pr
 }
 
 /**
- * Reinstates files. They join requests with their unresolved paths or matching patterns. Users can retry failed request
- * files (`retryRequest`).
- * @throws InvalidInputError; NotFoundError if none is withdrawn
+ * Reinstates withdrawn files. A reinstated file joins requests that have its path as an unresolved path, or a matching
+ * pattern. Users can retry failed request files (`retryRequest`).
+ * @throws InvalidInputError; NotFoundError if no selected file is withdrawn
  */
 export async function reinstateFiles(ctx: Context, input: ChosenPaths): Promise<ChosenFiles> {
   const { path, isDryRun } = input;
@@ -68,7 +68,7 @@ export async function reinstateFiles(ctx: Context, input: ChosenPaths): Promise<
     ctx,
     { operation: 'reinstateFiles', kind: 'CATALOGUE', object: path, given: { isDryRun } },
     async (auditEntry) => {
-      const which = chosenFiles(path); // never matches a purged file
+      const which = chosenFiles(path); // purging a file changes its path, so this never matches a purged file
       const chosen = await countChosen(ctx, sql`${which} AND ${isWithdrawn}`);
       if (chosen.files === 0) throw await whyNone(ctx, { path, which, done: 'not withdrawn' });
       if (isDryRun) return chosen;
@@ -84,7 +84,8 @@ export async function reinstateFiles(ctx: Context, input: ChosenPaths): Promise<
 }
 
 /**
- * Checks a reason. It stays when personal data are removed, so it must contain no address.
+ * Checks the reason of a withdrawal. Purging a user's data keeps the reason, so the reason must not contain an email
+ * address.
  * @throws InvalidInputError
  */
 export function checkReason(why: string): string {
@@ -100,13 +101,13 @@ async function withdrawStep(ctx: Context, tx: Transaction, why: string | null): 
 }
 
 interface Withdrawal {
-  /** Live requests with one of the files or paths. They and their quotas are locked. */
+  /** Live requests that contain one of the files or its path. The caller has locked these requests and their quotas. */
   requestIds: readonly number[];
   why: string | null;
   isUnlisted: boolean;
 }
 
-/** Withdraws the files of the temporary table `leaving`. They and the catalogue are locked. */
+/** Withdraws the files of the temporary table `leaving`. The caller has locked these files and the catalogue. */
 export async function withdrawLeaving(
   ctx: Context,
   tx: Transaction,
@@ -147,20 +148,23 @@ async function reinstateStep(ctx: Context, tx: Transaction): Promise<void> {
   await storeJoining(ctx, tx);
 }
 
-/** Claim of an import that it lists all files below a prefix. */
+/** Claim of an import to list all files below a prefix. */
 export interface Complete {
   /** Prefix of the listed files, with a trailing slash. */
   prefix: string;
-  /** The import fails if it would withdraw a larger percentage of the files below the prefix. */
+  /**
+   * Maximum percentage of the files below the prefix that the import may withdraw. If the list omits more, the import
+   * fails.
+   */
   mostPercent: number;
 }
 
-/** A list that omits more files is probably truncated, or is another list. */
+/** Default percentage. A list that omits more files is probably truncated, or is another list. */
 const MOST_PERCENT = 5;
 
 /**
  * Checks the options of a complete list.
- * @param given.folder with or without a trailing slash
+ * @param given.folder directory with or without a trailing slash
  * @throws InvalidInputError
  */
 export function readComplete(given: { folder: string; mostPercent?: number | undefined }): Complete {
@@ -172,9 +176,9 @@ export function readComplete(given: { folder: string; mostPercent?: number | und
 }
 
 /**
- * Creates the temporary table `leaving` of files that a complete list omits; empty for other imports. The catalogue is
- * locked.
- * @throws InUseError if it exceeds `mostPercent`
+ * Creates the temporary table `leaving` with the files that a complete list omits. The table is empty for other
+ * imports. The caller has locked the catalogue.
+ * @throws InUseError if the list omits more than `mostPercent` of the files
  */
 export async function findUnlisted(
   tx: Transaction,
@@ -201,7 +205,7 @@ export async function findUnlisted(
   return { withdrawn, known };
 }
 
-/** Reinstates files withdrawn by an earlier list, but not those withdrawn by an operator. */
+/** Reinstates listed files that an earlier list withdrew, but not files that an operator withdrew. */
 export async function reinstateListed(tx: Transaction): Promise<{ reinstated?: number; staysWithdrawn?: number }> {
   const reinstated = await tx.query(
     sql`UPDATE tape_file f SET withdrawn_at = NULL, withdrawn_why = NULL, is_unlisted = false
@@ -219,7 +223,7 @@ export async function reinstateListed(tx: Transaction): Promise<{ reinstated?: n
 export interface PurgedFiles {
   files: number;
   bytes: bigint;
-  /** Files in use, which stay: on disk, or in a live request, for example. */
+  /** Number of withdrawn files that stay because they are in use: on disk, or in a live request, for example. */
   kept: number;
 }
 
@@ -232,9 +236,11 @@ const isInUse = sql`(f.stage IN ('RESTORING', 'RESTORED') OR f.disk_id IS NOT NU
   OR EXISTS (SELECT FROM live_request_file h WHERE h.file_id = f.id AND h.state IN ('WAITING', 'ON_DISK')))`;
 
 /**
- * Purges withdrawn files that are not in use. Their paths become free, and they cannot be reinstated. Requests and
- * events refer to their rows, so each row stays, with a path that no file of the catalogue can have.
- * @throws InvalidInputError; NotFoundError if none is withdrawn; InUseError if all are in use
+ * Purges withdrawn files that are not in use. The path of a purged file becomes free, and the file cannot be
+ * reinstated. Requests and events refer to the file's row. So the row stays, with a path that no file of the catalogue
+ * can have.
+ * @throws InvalidInputError; NotFoundError if no selected file is withdrawn; InUseError if all withdrawn files are in
+ *   use
  */
 export async function purgeFiles(ctx: Context, input: ChosenPaths): Promise<PurgedFiles> {
   const { path, isDryRun } = input;
@@ -287,14 +293,14 @@ async function inUse(ctx: Context, path: string, kept: number): Promise<Error> {
 
 async function purgeStep(ctx: Context, tx: Transaction): Promise<void> {
   await lockLeaving(tx);
-  // a file may be in use since before the lock
+  // check under the lock: a file may have been requested meanwhile
   await tx.query(
     sql`DELETE FROM leaving l USING tape_file f WHERE f.id = l.id AND NOT (${isPurgeable} AND NOT ${isInUse})`,
   );
   await tx.query(sql`DELETE FROM verification w USING leaving l WHERE w.file_id = l.id`);
   await tx.query(sql`DELETE FROM removal m USING leaving l WHERE m.file_id = l.id`);
   await tx.query(
-    // append the whole old path, so that it stays readable and path rules still apply (access/paths.ts)
+    // append the whole old path, to which path rules still apply (access/paths.ts)
     sql`UPDATE tape_file f SET purged_at = ${ctx.now()}::timestamp, path = '/.tapegate-purged/' || f.id || f.path,
           volume_id = NULL, "position" = NULL, copy_volume_id = NULL, copy_position = NULL, copy_error = NULL, tape_path = NULL
         FROM leaving l WHERE f.id = l.id`,

@@ -14,12 +14,12 @@ export interface RecordedCopy {
   path: string;
   size: bigint;
   checksum: string | null;
-  /** Adler-32 of the same bytes, in hex; null if unknown, or if the checksum is one. */
+  /** Adler-32 of the file in hex; null if unknown, or if `checksum` is an Adler-32 itself. */
   adler32: string | null;
   stage: Stage;
   diskId: number;
   mountpoint: string;
-  /** Inode, times of modification and change in nanoseconds, and the checksum of the bytes. */
+  /** Identity of the copy: inode, mtime and ctime in nanoseconds, and the checksum of the copy's bytes. */
   ino: bigint | null;
   mtimeNs: bigint | null;
   ctimeNs: bigint | null;
@@ -37,13 +37,16 @@ export function isAsRead(copies: readonly Pick<RecordedCopy, 'fileId' | 'version
     AND (f.id, f.xmin::text) IN (SELECT * FROM unnest(${ids}::bigint[], ${versions}::text[])))`;
 }
 
-/** Error of the tape copy (table `verification`) of a file whose copy in the restore area was changed. */
+/** Error in the table `verification` for a file whose copy in the restore area was changed. */
 export const CHANGED_BY_HAND = 'its copy in the restore area was changed, and differs from the file on tape';
 
-/** The same for an unrecorded file with the same bytes at its path. Rows are found by this text: it must not change. */
+/**
+ * Error in the table `verification` if another file with the same bytes is at the copy's path. Queries search for this
+ * text, so the text must not change.
+ */
 export const NOT_OURS = "a file with the same bytes stands in its place, and is not known to be Tapegate's";
 
-/** Columns of a RecordedCopy; `f` is the file, `k` its disk. */
+/** Columns of a RecordedCopy, from the file `f` and its restore disk `k`. */
 export const copyColumns = sql`f.id AS "fileId", ${placeOnDisk} AS path, f.size, f.checksum, f.adler32, f.stage, k.id AS "diskId", k.mountpoint,
   f.disk_ino AS ino, f.disk_mtime_ns AS "mtimeNs", f.disk_ctime_ns AS "ctimeNs", f.disk_checksum AS "copyChecksum", k.marker_id AS "markerId",
   f.xmin::text AS version`;
@@ -55,7 +58,7 @@ export async function sampleCopies(ctx: Context, diskId: number, limit: number):
   );
 }
 
-/** Reads a page of copies by file id. @param page.isWorking excludes copies on failing disks */
+/** Reads a page of copies by file id. @param page.isWorking whether to exclude copies on failing disks */
 export async function readCopies(
   ctx: Context,
   page: { after: bigint; limit: number; isWorking?: boolean },
@@ -82,7 +85,10 @@ export async function findHeld(ctx: Context, fileIds: readonly bigint[]): Promis
   return new Set(rows.map((row) => row.fileId));
 }
 
-/** Why no copy can be read. ELSEWHERE: at its primary path, or changed. DISK_FAILS: also if it is not recorded. */
+/**
+ * Reason why no copy can be read. ELSEWHERE: the file is at its primary path, or its copy was changed. DISK_FAILS: the
+ * restore disk fails, or no copy is recorded.
+ */
 export type Unserved = 'UNKNOWN' | 'FOLDER' | 'NOT_YOURS' | 'ON_TAPE' | 'ELSEWHERE' | 'DISK_FAILS';
 
 export type ServedCopy = Pick<
@@ -101,7 +107,9 @@ export type ServedCopy = Pick<
   | 'markerId'
 >;
 
-/** A caller who may list and fetch a file may read its copy. A path hidden by path rules is UNKNOWN. */
+/**
+ * Finds the copy of a file that the caller may list and fetch. A path that path rules hide from the caller is UNKNOWN.
+ */
 export async function findServed(ctx: Context, path: string): Promise<{ copy: ServedCopy } | { problem: Unserved }> {
   allow(ctx, 'getFile');
   const [row] = await ctx.db.rows<ServedCopy & { problem: Unserved | null }>(
@@ -121,7 +129,7 @@ export async function findServed(ctx: Context, path: string): Promise<{ copy: Se
   return { copy };
 }
 
-/** Properties of a file that is not served. */
+/** Properties of a file, for answers without the file's bytes. */
 export interface Listed {
   size: bigint;
   mtime: string | null;
@@ -129,7 +137,7 @@ export interface Listed {
   adler32: string | null;
 }
 
-/** @returns undefined if the caller may not fetch it */
+/** @returns undefined if the caller may not list and fetch the file */
 export async function readListed(ctx: Context, path: string): Promise<Listed | undefined> {
   allow(ctx, 'getFile');
   const [row] = await ctx.db.rows<Listed>(
@@ -139,7 +147,7 @@ export async function readListed(ctx: Context, path: string): Promise<Listed | u
   return row;
 }
 
-/** Returns the hosts that have recently seen a disk without a problem, apart from a full disk. */
+/** Returns the hosts that have recently measured a disk without a problem other than lack of space. */
 export async function findHostsOf(ctx: Context, diskId: number): Promise<string[]> {
   allow(ctx, 'getFile');
   const rows = await ctx.db.rows<{ host: string }>(

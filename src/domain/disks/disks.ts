@@ -15,7 +15,10 @@ import { checkBytes, checkPattern } from '../input.js';
 import { keyedList } from '../page-keys.js';
 import { allow } from '../policy.js';
 
-/** A restore disk with the bytes of its allocation, of its copies, and of reservations by running recalls. */
+/**
+ * A restore disk, with the bytes of its allocation (`size`), of its copies (`used`) and of reservations by running
+ * recalls.
+ */
 export type DiskRow = Pick<RestoreDisk, 'id' | 'mountpoint' | 'size' | 'used' | 'reserved'>;
 
 const diskColumns = sql`k.id, k.mountpoint, k.size, k.used, k.reserved`;
@@ -26,8 +29,8 @@ interface Allocation {
 }
 
 /**
- * Adds a restore disk, or changes an allocation, after which the disk no longer counts as full. @throws
- * InvalidInputError
+ * Adds a restore disk, or changes the allocation of a known disk. The disk then no longer counts as full.
+ * @throws InvalidInputError
  */
 export async function setDisk(ctx: Context, input: Allocation): Promise<DiskRow> {
   const { mountpoint: object, size } = input;
@@ -74,9 +77,9 @@ export async function notifyRoom(tx: Transaction): Promise<void> {
 }
 
 /**
- * Rejects a disk that is inside another one or contains one, since the outer disk would mistake the copies of the inner
- * one for its own files. A registered disk is accepted.
- * @param real resolves links. Operations access no disk; without it only the paths are compared.
+ * Rejects a new restore disk inside another restore disk, or around another restore disk. The outer disk would mistake
+ * the copies of the inner disk for its own files. A registered disk is accepted.
+ * @param real resolves symbolic links. By default only the paths are compared, because operations access no disk.
  * @throws InvalidInputError
  */
 export async function refuseNested(
@@ -110,7 +113,7 @@ export async function listDisks(ctx: Context): Promise<DiskRow[]> {
   return await ctx.db.rows<DiskRow>(sql`SELECT ${diskColumns} FROM restore_disk k ORDER BY k.mountpoint`);
 }
 
-/** Returns the free bytes by allocation of the disks in service; undefined before the first disk is registered. */
+/** Returns the unused bytes in the allocations of all disks in service; undefined if no disk is registered. */
 export async function readRoom(ctx: Context): Promise<bigint | undefined> {
   const [row] = await ctx.db.rows<{ disks: number; room: string }>(
     sql`SELECT count(*)::int AS disks, coalesce(sum(greatest(k.size - k.used - k.reserved, 0))
@@ -134,13 +137,16 @@ interface DiskFigures {
   fileSystem?: FileSystemRoom | undefined;
 }
 
-/** Free bytes of a file system, and reserved bytes of all disks that share it. */
+/** Free bytes of a file system, and reserved bytes of all disks on the file system. */
 export interface FileSystemRoom {
   freeBytes: bigint;
   reserved: bigint;
 }
 
-/** Chooses the disk with the most room, within a file system by remaining allocation; undefined if `size` fits none. */
+/**
+ * Chooses the disk with the most room. Of disks with equal room, chooses the disk with the most unused allocation.
+ * Undefined if no disk has room for `size` bytes.
+ */
 export function chooseDisk<D extends DiskFigures>(disks: readonly D[], size: bigint): D | undefined {
   let best: D | undefined;
   for (const disk of disks) {
@@ -154,7 +160,7 @@ function isRoomier(disk: DiskFigures, other: DiskFigures): boolean {
   return room === rooms ? roomByAllocation(disk) > roomByAllocation(other) : room > rooms;
 }
 
-/** Returns bytes; negative if more is reserved than free. */
+/** Returns the room of a disk in bytes; negative if more is reserved than free. */
 export function roomOf(disk: DiskFigures): bigint {
   const allocated = roomByAllocation(disk);
   if (!disk.fileSystem) return allocated;
@@ -167,7 +173,10 @@ export function roomByAllocation(disk: DiskFigures): bigint {
   return disk.size - disk.used - disk.reserved;
 }
 
-/** A running recall counts with its whole size, all of which may still have to be written. */
+/**
+ * Returns the free bytes less all reservations. A running recall counts with its whole size, because all its bytes may
+ * still be unwritten.
+ */
 export function roomByFreeSpace({ freeBytes, reserved }: FileSystemRoom): bigint {
   return freeBytes - reserved;
 }
@@ -177,10 +186,13 @@ export async function readDisks({ db }: Context, ids: readonly number[]): Promis
   return new Map(disks.map((disk) => [disk.id, disk]));
 }
 
-/** Measured by engines, since a hanging disk would hang a gateway. Both are null without a recent measurement. */
+/**
+ * Measurement of a restore disk by an engine. A gateway does not measure, because a hanging disk would block the
+ * gateway. Both fields are null without a recent measurement.
+ */
 export interface DiskMeasurement {
   free: bigint | null;
-  /** Shown to users. Also set for a disk that takes nothing new, although it may have free space. */
+  /** Problem to show to users. Also set for a disk that accepts no new files, although the disk may have free space. */
   problem: string | null;
 }
 
@@ -221,7 +233,10 @@ export async function recordMeasurements(
   );
 }
 
-/** Reads by disk id the least free bytes and each host's problem. For a disk suspended for failing, only the reason. */
+/**
+ * Returns the least free bytes and the problems on all hosts, by disk id. For a failing disk, returns only the reason
+ * of its suspension.
+ */
 export async function readMeasurements(
   ctx: Context,
   diskIds: readonly number[],
@@ -252,7 +267,7 @@ export async function readMeasurements(
 
 const MAX_HOSTS = 100;
 
-/** Reads by disk id the hosts whose engines measured the disk within the last minute. */
+/** Returns the hosts whose engines measured a disk within the last minute, by disk id. */
 export async function readHostsOf(ctx: Context, diskIds: readonly number[]): Promise<Map<number, string[]>> {
   allow(ctx, 'readHostsOf');
   const rows = await ctx.db.rows<{ id: number; hosts: string[] }>(
@@ -266,22 +281,22 @@ export async function readHostsOf(ctx: Context, diskIds: readonly number[]): Pro
 }
 
 export interface RemovedDisk extends DiskRow {
-  /** Paths of the first 100 files that may have stale partial files there. */
+  /** Paths of files that may have stale partial files on the disk, at most 100. */
   stalePartialFiles: string[];
 }
 
 const MOST_STALE = 100;
 
 /**
- * Removes a disk without copies. Unless the disk fails, engines must remove stale partial files first. Other files on
- * the disk stay.
- * @throws InvalidInputError; NotFoundError; InUseError with the figures
+ * Removes a restore disk without copies. Unless the disk is failing, engines must remove stale partial files first.
+ * Other files on the disk stay.
+ * @throws InvalidInputError; NotFoundError; InUseError with the numbers of copies, recalls or files
  */
 export async function removeDisk(ctx: Context, given: string): Promise<RemovedDisk> {
   return await audited(ctx, { operation: 'removeDisk', kind: 'DISK', object: given }, async (auditEntry) => {
     const mountpoint = checkMountpoint(given);
     return await transaction(ctx.db.pool, 'removeDisk', async (tx) => {
-      // lock first, check in a second statement, which sees the copies of earlier lock holders
+      // lock first: the second statement then sees copies that earlier lock holders recorded
       await lockDisks(tx, sql`k.mountpoint = ${mountpoint}`);
       const [disk] = await tx.query<RemovedDisk & Contents>(
         sql`SELECT k.id, k.mountpoint, k.size, k.used, k.reserved, c.copies, c.bytes AS "copyBytes",

@@ -1,4 +1,7 @@
-/** Markers of restore disks (restore-area/marker.ts). A directory without its marker is an unmounted disk. */
+/**
+ * Markers of restore disks (restore-area/marker.ts). If the marker is missing from a mount point, the disk is not
+ * mounted.
+ */
 
 import { lockDisks, lockFiles } from '../../db/locks.js';
 import { sql } from '../../db/sql.js';
@@ -18,9 +21,9 @@ export async function listUnmarked(ctx: Context): Promise<UnmarkedDisk[]> {
 }
 
 /**
- * Records that the disk has its marker, or will have the marker with the given name. Notifies recalls that wait for room.
- * @param name name of a marker that is about to be written; null if it is written already
- * @returns false if a marker was recorded before
+ * Records that a disk has its marker, or will soon have the named marker. Notifies recalls that wait for room.
+ * @param name name of the marker that is about to be written; null if the marker is written already
+ * @returns whether this call recorded the marker. False if a marker was recorded before
  */
 export async function recordMarked(ctx: Context, diskId: number, name: string | null): Promise<boolean> {
   const { rowCount } = await ctx.db.pool.query(
@@ -39,7 +42,7 @@ export async function isProbed(ctx: Context, diskId: number): Promise<boolean> {
 }
 
 /**
- * Records whether the disk folds names, with the folded paths of the copies that are there already.
+ * Records whether a disk folds names, and the folded paths of copies that are already on the disk.
  * @param folds whether names that differ only in case or normalisation are the same file on the disk
  */
 export async function recordFolding(ctx: Context, diskId: number, folds: boolean): Promise<void> {
@@ -55,7 +58,7 @@ export async function recordFolding(ctx: Context, diskId: number, folds: boolean
 
 interface DiskTraces {
   isMarked: boolean;
-  /** Name of a recorded marker that may not be written yet. */
+  /** Name of a recorded marker that may not have been written yet. */
   markedAs: string | null;
   isUsed: boolean;
   copies: RecordedCopy[];
@@ -69,7 +72,7 @@ export async function readTraces(ctx: Context, diskId: number, limit: number): P
             OR EXISTS (SELECT FROM stale_partial_file l WHERE l.disk_id = k.id) AS "isUsed"
         FROM restore_disk k WHERE k.id = ${diskId}`,
   );
-  // removed meanwhile: it must not be marked
+  // the disk was removed meanwhile, and must not be marked
   if (!row) return { isMarked: true, markedAs: null, isUsed: false, copies: [] };
   return { ...row, copies: await sampleCopies(ctx, diskId, limit) };
 }

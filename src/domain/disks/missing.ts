@@ -1,6 +1,6 @@
 /**
- * Restored copies that are missing from their disks, because they were removed outside Tapegate. Any process that finds
- * one records it: the file is recalled if a live request contains it.
+ * Restored copies that were removed from their disks outside Tapegate. A process that finds a copy missing records that
+ * in the database. The file is recalled if a live request contains the file.
  */
 
 import { type Sql, sql } from '../../db/sql.js';
@@ -15,12 +15,12 @@ import { copyColumns, isAsRead, type RecordedCopy } from './copies.js';
 import { notifyRoom } from './disks.js';
 import { type ChangedCopy, clearCopies, settleChanged } from './removals.js';
 
-/** Copies of a check, so that it takes milliseconds. A periodic job checks the others. */
+/** Maximum number of copies in a check, which then takes milliseconds. A periodic job checks further copies. */
 const MOST_CHECKED = 1000;
 
 /**
- * Looks for the copies of files on the disks of this host, and records missing ones.
- * @param which a condition on the file `f`
+ * Checks the copies of files on the disks of this host, and records missing copies.
+ * @param which condition on the file `f`
  * @returns the ids of the files whose copies are missing
  */
 export async function recordMissing(ctx: Context, which: Sql): Promise<Set<bigint>> {
@@ -44,14 +44,15 @@ export async function recordMissing(ctx: Context, which: Sql): Promise<Set<bigin
   return ids;
 }
 
-/** Does the same for files by their ids. */
+/** Checks the copies of files given by their ids, and records missing copies. */
 export async function recordMissingFiles(ctx: Context, fileIds: readonly bigint[]): Promise<Set<bigint>> {
   return fileIds.length === 0 ? new Set() : await recordMissing(ctx, sql`f.id = ANY(${fileIds}::bigint[])`);
 }
 
 /**
- * Returns files to tape whose copies were not found after they were read, and recalls them for live requests. A copy
- * that was restored anew meanwhile has another version, and stays.
+ * Moves files with missing copies to ONTAPE, and recalls the files for live requests. A file that was restored again
+ * meanwhile has another row version, and stays RESTORED.
+ * @param gone copies, as read before they were not found on disk
  * @returns the ids of the moved files
  */
 export async function returnMissing(
@@ -71,7 +72,7 @@ export async function returnMissing(
       rows.map((row) => row.id),
       { from: 'RESTORED', to: 'ONTAPE' },
     );
-    const requestIds = await lockRequestsOf(tx, moved); // a part of the locked ones
+    const requestIds = await lockRequestsOf(tx, moved); // all these requests are locked already
     await waitAgain(tx, requestIds, moved);
     await settleRequests(ctx, tx, requestIds);
     await clearCopies(tx, moved);

@@ -1,10 +1,12 @@
 /**
- * Removes copies that no request contains any more from the restore area.
- * First the file moves to ONTAPE with its copy still recorded (`disk_id`), then the copy is removed, then the record.
- * After a crash the next process finds the record and removes the copy; until then the file is not recalled.
- * Nothing is locked during disk access; a claim only steers other processes to other copies. A copy is recognised
- * first, then checked in the database, then exactly that copy is removed. So a later copy is safe. The record is
- * deleted only if the file's row has not changed since the read.
+ * Removes copies from the restore area after no request contains their files.
+ * - The file first moves to ONTAPE, with its copy still recorded (`disk_id`). Then the copy is removed from disk, and
+ *   then the record is deleted.
+ * - After a crash, the next process finds the record and removes the copy. Until then, the file is not recalled.
+ * - Nothing is locked during disk access. A claim only makes other processes take other copies.
+ * - A process identifies a copy on disk, then checks the copy in the database, and then removes exactly that copy. So a
+ *   copy that is restored later is safe.
+ * - The record is deleted only if the row of the file has not changed since the read.
  */
 
 import { addSeconds } from '../../core/time.js';
@@ -42,12 +44,15 @@ export async function listUncleared(ctx: Context, page: { after: number; limit: 
 const inRequestFile = (stages: Sql) => sql`CROSS JOIN LATERAL (
   SELECT f.*, f.xmin FROM tape_file f WHERE f.id = o.file_id AND f.stage IN (${stages}) OFFSET 0) f`;
 
-/** The request `r` released the file `f` (request file `o`), and no request contains it. The first part avoids most lookups. */
+/**
+ * The request `r` has released the file `f` (request file `o`), and no request contains the file. Checking the release
+ * first avoids most lookups.
+ */
 const isLeft = sql`(o.state = 'RELEASED' OR NOT (${isLive})) AND NOT ${isHeldByKeys(sql`f.id`)}`;
 
 /**
- * Searches the next `limit` released files of a request for restored ones that no request contains.
- * @returns the copies, except on failing disks, and the last ordinal; undefined if no files are left
+ * Searches the next `limit` released files of a request for RESTORED files that no request contains.
+ * @returns the copies of such files, except on failing disks; `last`: the last ordinal, undefined if no files follow
  */
 export async function readUnheld(
   ctx: Context,
@@ -71,18 +76,19 @@ export async function readUnheld(
   return { copies, last: first && first.seen === page.limit ? first.last : undefined };
 }
 
-/** Request files that one transaction marks, during which the request cannot be revived. */
+/** Number of request files that one transaction marks. The request cannot be revived during the transaction. */
 const MARKED = 10_000;
 
 /**
- * Records that all released files of a request have left, unless there are new ones. Marks the files of an ended request,
- * so that later reads of the live requests of a file skip them. If the request ends between the two, records nothing.
- * @returns whether it is recorded
+ * Records that all released files of a request have left the restore area, unless a released file is still there. First
+ * marks the files of an ended request, so that lookups of a file's live requests skip them. If the request ends after
+ * the marking, records nothing.
+ * @returns whether the record was written
  */
 export async function markCleared(ctx: Context, requestId: number): Promise<boolean> {
   await markEnded(ctx, requestId);
   return await transaction(ctx.db.pool, 'markCleared', async (tx) => {
-    // lock first, check in a second statement, which sees the releases of earlier lock holders
+    // lock first: the second statement then sees releases by earlier lock holders
     await lockRequests(tx, sql`r.id = ${requestId}`);
     const cleared = await tx.query(
       sql`UPDATE request r SET is_released = true WHERE r.id = ${requestId} AND NOT EXISTS (
@@ -95,7 +101,10 @@ export async function markCleared(ctx: Context, requestId: number): Promise<bool
   });
 }
 
-/** Marks in steps by ordinal. A killed call is completed by the next one, since `is_released` is written later. */
+/**
+ * Marks the files of an ended request in steps, by ordinal. If a call is killed, the next call completes the marking,
+ * because `is_released` is written later.
+ */
 async function markEnded(ctx: Context, requestId: number): Promise<void> {
   const rows = await ctx.db.rows<{ last: number | null }>(
     sql`SELECT max(ordinal) AS last FROM request_file WHERE request_id = ${requestId} AND ordinal > 0`,
@@ -114,16 +123,18 @@ async function markEnded(ctx: Context, requestId: number): Promise<void> {
   }
 }
 
-/** No request contains the file `f`, and no ended request would have it removed. */
+/**
+ * No live request contains the file `f`. No request whose releases are still to be processed contains the file either.
+ */
 export const isUnheldForGood = sql`(${isUnheld} AND f.id NOT IN (SELECT o.file_id FROM request r CROSS JOIN LATERAL (
   SELECT h.file_id FROM request_file h WHERE h.request_id = r.id OFFSET 0) o WHERE NOT r.is_released))`;
 
 type SeenCopy = Pick<RecordedCopy, 'fileId' | 'version'>;
 
 /**
- * Moves restored files that no request contains out of the restore area. A changed copy stays: its file becomes
- * UNVERIFIED, and its room is no longer counted.
- * @returns the ids of the moved files; the rows of the others have changed
+ * Moves RESTORED files that no request contains to ONTAPE. If the copy of a file was changed, the copy stays, the file
+ * becomes UNVERIFIED, and the disk's used bytes no longer include the copy.
+ * @returns the ids of the moved files. All other files were changed or requested meanwhile
  */
 export async function releaseCopies(
   ctx: Context,
@@ -131,7 +142,7 @@ export async function releaseCopies(
 ): Promise<bigint[]> {
   const all = [...copies.unchanged, ...copies.changed];
   return await transaction(ctx.db.pool, 'releaseCopies', async (tx) => {
-    // lock first, check in a second statement, which sees request files of earlier lock holders
+    // lock first: the second statement then sees request files of earlier lock holders
     await lockFiles(tx, sql`f.id = ANY(${all.map(({ fileId }) => fileId)}::bigint[])`);
     const rows = await tx.query<{ id: bigint }>(
       sql`SELECT f.id FROM tape_file f WHERE ${isAsRead(all)} AND f.stage = 'RESTORED' AND ${isUnheld}`,
@@ -151,7 +162,10 @@ async function recordChanged(tx: Transaction, fileIds: readonly bigint[]): Promi
   await tx.query(sql`UPDATE tape_file f SET changed_disk_id = f.disk_id WHERE f.id = ANY(${fileIds}::bigint[])`);
 }
 
-/** Records that the file on disk differs from tape, so that reading the tape does not confirm it. Files are locked. */
+/**
+ * Records that files on disk differ from tape, so that reading the tape does not confirm the files. The caller has
+ * locked the files.
+ */
 export async function keepUnverified(
   ctx: Context,
   tx: Transaction,
@@ -167,10 +181,14 @@ export async function keepUnverified(
   );
 }
 
-/** Lifetime of a claim in seconds. */
+/** Lifetime of a claim to remove a copy, in seconds. */
 const CLAIM_SECONDS = 10;
 
-/** Claims the next copies to remove. @returns the copies; the number examined, which others may share; the last file */
+/**
+ * Claims the next copies to remove.
+ * @returns the claimed copies; `seen`: the number of copies examined, including copies claimed by other processes;
+ *   `last`: the id of the last file examined
+ */
 export async function claimLeaving(
   ctx: Context,
   page: { after: bigint; limit: number },
@@ -208,10 +226,11 @@ export async function findLeaving(ctx: Context, copies: readonly RecordedCopy[])
 }
 
 /**
- * Deletes the records of removed copies whose rows have not changed, and releases all claims. Calling it twice is safe.
- * @param copies `changed`: changed since their release. They stay, and the file becomes UNVERIFIED unless the copy is
- *   of another version.
- * @returns the ids of the files whose records were deleted and that have nothing on disk
+ * Deletes the records of removed copies, if the rows of their files have not changed, and releases all claims. Calling
+ * it twice is safe.
+ * @param copies `gone`: removed copies. `changed`: copies that were changed after their release, and stay on disk.
+ *   Their files become UNVERIFIED, unless the copy belongs to another version. `claimed`: copies whose claims end.
+ * @returns the ids of files whose records were deleted and that have nothing on disk
  */
 export async function deleteRemovedCopies(
   ctx: Context,
@@ -220,7 +239,7 @@ export async function deleteRemovedCopies(
   const over = [...gone, ...changed];
   const ids = over.map((copy) => copy.fileId);
   return await transaction(ctx.db.pool, 'deleteRemovedCopies', async (tx) => {
-    // files locked by others, perhaps for as long as an import, are left to a later run
+    // leave files that another transaction has locked, perhaps during a long import, to a later run
     const free = await tx.query<{ id: bigint }>(
       sql`SELECT f.id FROM tape_file f WHERE f.id = ANY(${ids}::bigint[]) ORDER BY f.id ${locking.freeFile}`,
     );
@@ -239,7 +258,10 @@ export async function deleteRemovedCopies(
   });
 }
 
-/** The files are locked, and their copies still recorded. */
+/**
+ * Moves files with a changed copy to UNVERIFIED, unless the copy belongs to another version. The caller has locked the
+ * files. Their copies are still recorded.
+ */
 async function keepChanged(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   if (fileIds.length === 0) return;
   const rows = await tx.query<{ id: bigint }>(
@@ -251,7 +273,10 @@ async function keepChanged(ctx: Context, tx: Transaction, fileIds: readonly bigi
   await keepUnverified(ctx, tx, kept, CHANGED_BY_HAND);
 }
 
-/** The files are locked, and not RESTORED any more. */
+/**
+ * Deletes the records of copies, and subtracts their bytes from the used bytes of their disks. The caller has locked
+ * the files, which are no longer RESTORED.
+ */
 export async function clearCopies(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   await tx.query(
     sql`WITH copy AS (
@@ -272,7 +297,8 @@ export async function clearCopies(tx: Transaction, fileIds: readonly bigint[]): 
 }
 
 /**
- * Returns RESTORING files without a running recall to ONTAPE, and recalls them for waiting requests. @returns how many
+ * Returns RESTORING files without a running recall to ONTAPE, and recalls the files for waiting requests.
+ * @returns the number of returned files
  */
 export async function returnOrphans(ctx: Context): Promise<number> {
   return await transaction(ctx.db.pool, 'returnOrphans', async (tx) => {
@@ -287,7 +313,7 @@ export async function returnOrphans(ctx: Context): Promise<number> {
     );
     const orphanIds = orphans.map((file) => file.id);
     const moved = await moveFiles(ctx, tx, orphanIds, { from: 'RESTORING', to: 'ONTAPE' });
-    await settleRequests(ctx, tx, await lockRequestsOf(tx, moved)); // a part of the locked ones
+    await settleRequests(ctx, tx, await lockRequestsOf(tx, moved)); // all these requests are locked already
     return moved.length;
   });
 }
@@ -299,15 +325,18 @@ export interface ChangedCopy {
   mountpoint: string;
 }
 
-/** A changed copy, or another file with the bytes on tape. */
+/** A changed copy, or another file at the copy's path with the same bytes as on tape. */
 export interface ExaminedCopy extends ChangedCopy, Pick<RecordedCopy, 'size' | 'mtimeNs' | 'ctimeNs' | 'copyChecksum'> {
-  /** It had the bytes on tape at these times. */
+  /** Whether another file is at the copy's path, which had the same bytes as on tape when it had the recorded times. */
   isStanding: boolean;
 }
 
 const isStanding = sql`EXISTS (SELECT FROM verification w WHERE w.file_id = f.id AND w.error = ${NOT_OURS})`;
 
-/** Reads changed copies by file id. Their files are on disk only while the copies exist (restore-area/changed.ts). */
+/**
+ * Reads a page of changed copies by file id. If a changed copy is gone, its file is no longer on disk
+ * (restore-area/changed.ts).
+ */
 export async function readChanged(
   ctx: Context,
   page: { isWanted: boolean; after: bigint; limit: number },
@@ -326,9 +355,10 @@ export async function readChanged(
 }
 
 /**
- * Stores checks of changed copies. Calling it twice is safe.
- * @param looked `standing`: other files with the bytes on tape, which satisfy waiting requests. `changed`: they are left
- *   alone, and their files are recalled at other paths. `gone`: their files are recalled
+ * Stores the results of checking changed copies. Calling it twice is safe.
+ * @param looked ids of files. `standing`: another file with the same bytes is at the path, and satisfies waiting
+ *   requests. `changed`: the copy is left alone, and the file is recalled to another path. `gone`: the copy is gone,
+ *   and the file is recalled.
  * @returns the ids of the files that are recalled
  */
 export async function settleChanged(
@@ -356,7 +386,7 @@ export async function settleChanged(
       to: 'ONTAPE',
     });
     await deleteVerifications(tx, moved);
-    const requestIds = await lockRequestsOf(tx, moved); // a part of the locked ones
+    const requestIds = await lockRequestsOf(tx, moved); // all these requests are locked already
     await waitAgain(tx, requestIds, moved);
     await settleRequests(ctx, tx, requestIds);
     return moved;
@@ -367,7 +397,10 @@ export interface KeptCopy extends ChangedCopy {
   id: bigint;
 }
 
-/** Reads changed copies that were left alone when their files were restored at other paths. Not on failing disks. */
+/**
+ * Reads changed copies that were left alone when their files were restored to other paths. Omits copies on failing
+ * disks.
+ */
 export async function readKeptCopies(ctx: Context, page: { after: bigint; limit: number }): Promise<KeptCopy[]> {
   return await ctx.db.rows<KeptCopy>(
     sql`SELECT c.id, c.file_id AS "fileId", c.path, k.id AS "diskId", k.mountpoint FROM kept_copy c JOIN restore_disk k ON k.id = c.disk_id
@@ -381,7 +414,7 @@ export async function freeKeptPaths(ctx: Context, gone: readonly KeptCopy[]): Pr
   await ctx.db.pool.query(sql`DELETE FROM kept_copy WHERE id = ANY(${gone.map(({ id }) => id)}::bigint[])`);
 }
 
-/** Returns the given paths at which the disk has changed copies that no request contains. */
+/** Returns the given paths at which the disk contains a changed copy that was left alone. */
 export async function findKept(ctx: Context, diskId: number, paths: readonly string[]): Promise<Set<string>> {
   const rows = await ctx.db.rows<{ path: string }>(
     sql`SELECT path FROM kept_copy WHERE disk_id = ${diskId} AND path = ANY(${paths}::text[])`,

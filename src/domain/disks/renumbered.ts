@@ -1,4 +1,7 @@
-/** Copies whose inodes have changed with the whole disk: it was copied, or its file system numbers inodes at each mount. */
+/**
+ * Copies whose inodes have changed because their whole disk was copied, or because its file system renumbers inodes at
+ * each mount.
+ */
 
 import { addSeconds } from '../../core/time.js';
 import { lockFiles } from '../../db/locks.js';
@@ -10,11 +13,11 @@ import { copyColumns, isAsRead, type RecordedCopy } from './copies.js';
 export interface KnownMarker {
   diskId: number;
   mountpoint: string;
-  /** Identity of its marker when its copies were last known; null: never recorded. */
+  /** Identity of the disk's marker when the disk's copies were last identified; null if never recorded. */
   markerId: string | null;
 }
 
-/** Returns the disks that are marked and do not fail. */
+/** Returns the recorded markers of disks that are marked and not failing. */
 export async function readMarkers(ctx: Context): Promise<KnownMarker[]> {
   return await ctx.db.rows<KnownMarker>(
     sql`SELECT k.id AS "diskId", k.mountpoint, k.marker_id AS "markerId" FROM restore_disk k
@@ -23,8 +26,8 @@ export async function readMarkers(ctx: Context): Promise<KnownMarker[]> {
 }
 
 /**
- * Records the identity of a marker, once all copies of the disk are known. Ends its comparison. With another marker the
- * disk may be another file system, and is probed again.
+ * Records the identity of a disk's marker after all copies on the disk are identified, and ends the comparison of the
+ * disk. A disk with a new marker may be another file system, so engines probe the disk again.
  */
 export async function recordMarker(ctx: Context, { diskId, markerId }: KnownMarker, now: string): Promise<void> {
   await ctx.db.pool.query(
@@ -34,10 +37,10 @@ export async function recordMarker(ctx: Context, { diskId, markerId }: KnownMark
   );
 }
 
-/** After this time without progress, another engine continues a comparison. */
+/** Seconds without progress after which another engine continues a comparison. */
 const SILENT_SECONDS = 600;
 
-/** An engine and the disk that it compares, as its marker is now. */
+/** Comparison of a disk's copies by the engine `owner`. `markerId` is the present identity of the disk's marker. */
 export interface Comparison {
   diskId: number;
   markerId: string;
@@ -45,8 +48,8 @@ export interface Comparison {
 }
 
 /**
- * Begins or continues a comparison. Two hosts may see different inodes on the same disk: then one comparison follows the
- * other.
+ * Begins or continues a comparison. If two hosts see different inodes on the same disk, their comparisons run one after
+ * the other.
  * @returns the id of the last compared file; undefined if another engine compares the disk
  */
 export async function claimComparison(
@@ -83,7 +86,7 @@ export interface ComparisonProgress {
   total: number;
 }
 
-/** Reads the progress of comparisons by disk id. Disks that are not compared are absent. */
+/** Reads the progress of comparisons by disk id. Omits disks without a comparison. */
 export async function readComparisons(
   ctx: Context,
   diskIds: readonly number[],
@@ -106,7 +109,10 @@ export async function readCopiesOn(
 
 export type Renumbered = Pick<RecordedCopy, 'fileId' | 'version'> & { ino: bigint; ctimeNs: bigint };
 
-/** Records the new inodes of copies whose bytes were compared. @returns how many; the other rows have changed */
+/**
+ * Records the new inodes of copies whose bytes were compared.
+ * @returns the number of recorded copies. All other rows have changed since they were read
+ */
 export async function adoptRenumbered(ctx: Context, copies: readonly Renumbered[]): Promise<number> {
   if (copies.length === 0) return 0;
   const [ids, inos, ctimes] = [

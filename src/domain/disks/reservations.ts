@@ -1,10 +1,13 @@
 /**
- * Room for recalls on restore disks. A recall starts only if a disk's allocation and its free space have room beside
- * all reservations. All disks are locked while room is reserved; the end of a recall uses or frees it.
- * Disks are measured before, with nothing locked, since a disk may hang. All bytes that may have been written since are
- * subtracted: reservations of that time, and later ones.
- * A recall without room gets the reason once, and is not examined again until a process that frees room notifies the
- * engines.
+ * Reserves room for recalls on restore disks.
+ * - A recall starts only if the allocation and the free space of a disk have room for the file besides all
+ *   reservations.
+ * - All disks are locked while room is reserved. At the end of a recall, its reservation becomes used bytes or is
+ *   freed.
+ * - Disks are measured before the transaction, with nothing locked, because a disk may hang. Bytes that may have been
+ *   written after the measurement are subtracted: all reservations at the measurement and later.
+ * - A recall without room gets the reason once. Engines do not examine the recall again until a process that frees room
+ *   notifies them.
  */
 
 import { locking } from '../../db/locks.js';
@@ -29,33 +32,33 @@ export type DiskSpace =
   | {
       freeBytes: bigint;
       fileSystem: string;
-      /** Why it takes no more files anyway; shown to users. */
+      /** Reason why the disk accepts no more files despite free space; shown to users. */
       full?: string | undefined;
     }
-  /** `absentOn`: the host where the disk is missing. */
+  /** `absentOn`: the host on which the disk is missing. */
   | { problem: string; absentOn?: string | undefined };
 
 export interface MeasuredDisk extends DiskRow {
-  /** Changes whenever room is reserved, used or freed. */
+  /** Row version, which changes whenever room is reserved, used or freed. */
   version: string;
 }
 
 export type MeasureDisks = (disks: readonly MeasuredDisk[]) => Promise<ReadonlyMap<number, DiskSpace>>;
 
-/** Measurements by disk id, and the bytes reserved just before. */
+/** Measurements by disk id, each with the bytes that were reserved just before the measurement. */
 type SeenDisks = ReadonlyMap<
   number,
   { space: DiskSpace; reserved: bigint; reservedEver: bigint; isElsewhere: boolean }
 >;
 
 interface Candidate extends DiskRow {
-  /** One object for all disks that share it. */
+  /** Room of the file system. All disks on one file system share the object. */
   fileSystem: FileSystemRoom | undefined;
-  /** Why it takes nothing now; shown to users. */
+  /** Reason why the disk accepts no files now; shown to users. */
   problem: string | undefined;
-  /** The problem may pass without an operator, and is no lack of room. */
+  /** Whether the problem may pass without an operator, and is not lack of room. */
   isAway: boolean;
-  /** It is missing on this host, and another one sees it. */
+  /** Whether the disk is missing on this host and another host sees the disk. */
   isElsewhere: boolean;
   isSuspended: boolean;
 }
@@ -71,7 +74,7 @@ export interface Reservation extends Unplaced {
 
 const suspensionWords: Record<SuspensionMode, string> = { IMMEDIATE: 'suspended', DRAINING: 'draining' };
 
-/** Measures the disks in service. Call it with nothing locked: a slow disk delays it. */
+/** Measures all disks that are not failing. Call it with nothing locked, because a slow disk delays the result. */
 export async function measureDisks(ctx: Context, measure: MeasureDisks): Promise<SeenDisks> {
   const rows = await ctx.db.rows<FoundDisk>(allDisks(ctx));
   return await seeDisks(ctx, rows, measure);
@@ -94,9 +97,10 @@ async function seeDisks(ctx: Context, rows: readonly FoundDisk[], measure: Measu
 }
 
 /**
- * Reserves room for each recall. A recall without room stays in the queue with the limits of each disk as its error.
- * @param seen by `measureDisks`, before the transaction began
- * @returns those with a disk, in the given order
+ * Reserves room for each recall. A recall without room stays in the queue, and its error describes the limits of each
+ * disk.
+ * @param seen measurements by `measureDisks`, made before the transaction began
+ * @returns the recalls that got a disk, in the given order
  */
 export async function reserve<R extends Unplaced>(
   ctx: Context,
@@ -128,21 +132,22 @@ export async function reserve<R extends Unplaced>(
   const aside = unplaced.filter((recall) => !isOthers(recall));
   if (aside.length > 0) {
     await putAside(tx, aside, disks);
-    // a disk that was resumed while the statement waited for its lock is seen as suspended: engines check again
+    // notify engines to check again: a disk that was resumed while this statement waited for its lock still looked
+    // suspended
     if (disks.some(({ isSuspended }) => isSuspended)) await notifyRoom(tx);
   }
   return placed;
 }
 
-/** `isRetried`: the engine has suspended it until it works again. */
+/** A restore disk. `isRetried`: the engine suspended the disk until the disk works again. */
 type FoundDisk = MeasuredDisk & {
-  /** Bytes of all reservations ever made: the growth since a measurement was reserved meanwhile. */
+  /** Sum of all reservations ever made, in bytes. Its growth since a measurement was reserved after the measurement. */
   reservedEver: bigint;
   mode: SuspensionMode | null;
   reason: string | null;
   isFailing: boolean;
   isRetried: boolean;
-  /** Why it takes nothing new now. */
+  /** Reason why the disk accepts no new files now. */
   full: string | null;
 };
 
@@ -178,7 +183,10 @@ function findRoom(rows: readonly FoundDisk[], seen: SeenDisks): Candidate[] {
   });
 }
 
-/** Returns the bytes by which a measurement may be too large: reservations of then and since, even ended ones. */
+/**
+ * Returns the bytes by which measured free space may be too large: all reservations at the measurement and later,
+ * including ended reservations.
+ */
 function unwritten(now: FoundDisk, look: { reserved: bigint; reservedEver: bigint }): bigint {
   const reservedSince = now.reservedEver - look.reservedEver;
   const known = look.reserved + reservedSince;
@@ -186,7 +194,10 @@ function unwritten(now: FoundDisk, look: { reserved: bigint; reservedEver: bigin
   return known;
 }
 
-/** Records the reason once. TRANSIENT if an absent disk would have room, else SPACE. */
+/**
+ * Records once why recalls have no room. The error class is TRANSIENT if an absent disk would have room, otherwise
+ * SPACE.
+ */
 async function putAside(tx: Transaction, unplaced: readonly Unplaced[], disks: readonly Candidate[]): Promise<void> {
   const isAway = (disk: Candidate, size: bigint) => disk.isAway && roomByAllocation(disk) >= size;
   const fileIds = unplaced.map((recall) => recall.fileId);
@@ -199,10 +210,13 @@ async function putAside(tx: Transaction, unplaced: readonly Unplaced[], disks: r
   );
 }
 
-/** The next run wakes the others. */
+/** Maximum number of recalls that one run wakes. The next run wakes further recalls. */
 const WOKEN_RECALLS = 5000;
 
-/** Wakes the oldest recalls that wait for room, as far as there is room, and clears that reason. Safe at any time. @returns how many */
+/**
+ * Wakes the oldest recalls that wait for room, as many as there is room for, and clears their errors. Safe at any time.
+ * @returns the number of woken recalls
+ */
 export async function wakeForRoom(ctx: Context, measure: MeasureDisks): Promise<number> {
   const isAwaited = sql`EXISTS (SELECT FROM recall c WHERE ${needsRoom})`;
   const rows = await ctx.db.rows<FoundDisk>(sql`${allDisks(ctx)} WHERE ${isAwaited}`);
@@ -271,8 +285,8 @@ export async function freeReserved(
 }
 
 /**
- * Returns which recalls would fit a disk once everything on its way has left, and the free bytes on all disks. Reserves
- * nothing. A recall that fits no disk gets the reason as in `reserve`.
+ * Returns the recalls that each fit on some disk, and the free bytes on all disks. Reserves nothing. For a recall that
+ * fits on no disk, records the reason, as `reserve` does.
  */
 export async function findPlaceable<R extends Unplaced>(
   ctx: Context,

@@ -1,6 +1,6 @@
 /**
- * Stale partial files of recalls whose engine died, or whose disk failed when they ended. Recorded inodes prevent mistakes: a job
- * removes exactly the recognised copy, or nothing.
+ * Stale partial files of recalls whose engine died, or whose disk failed when the recall ended. A job removes exactly
+ * the file with the recorded inode, or nothing.
  */
 
 import { type Sql, sql } from '../../db/sql.js';
@@ -14,18 +14,21 @@ export interface StaleFile {
   size: bigint;
   diskId: number;
   mountpoint: string;
-  /** Drive and epoch of the recall make the name of its partial file. */
+  /** The name of the partial file consists of the drive and epoch of the recall. */
   driveId: number;
   epoch: bigint;
-  /** Null if no copy was about to be published. */
+  /** Inode of the copy; null if no copy was about to be published. */
   ino: bigint | null;
   mtimeNs: bigint | null;
-  /** Unknown: the bytes are compared, if their checksum is known. */
+  /** Always unknown. If the checksum is known, the bytes are compared instead. */
   ctimeNs: null;
   copyChecksum: string | null;
 }
 
-/** Call before the files leave RESTORING. @param which a condition on the recall `c` and its drive `d` */
+/**
+ * Records stale partial files. Call it before the files leave RESTORING. @param which condition on the recall `c` and
+ * its drive `d`
+ */
 export async function recordStaleFiles(tx: Transaction, which: Sql): Promise<void> {
   await tx.query(
     sql`INSERT INTO stale_partial_file (file_id, disk_id, drive_id, epoch, path, size, ino, mtime_ns, checksum)
@@ -46,7 +49,7 @@ export async function readStaleFilesOn(ctx: Context, place: { fileId: bigint; di
   );
 }
 
-/** Reads a page of stale partial files of files that are not being restored, except on failing disks. */
+/** Reads a page of stale partial files whose files are not being restored. Omits failing disks. */
 export async function readStaleFilesAtRest(ctx: Context, page: { after: bigint; limit: number }): Promise<StaleFile[]> {
   return await ctx.db.rows<StaleFile>(
     sql`SELECT ${staleColumns} FROM ${staleRows} WHERE l.id > ${page.after} AND ${isAtRest}
@@ -54,11 +57,12 @@ export async function readStaleFilesAtRest(ctx: Context, page: { after: bigint; 
   );
 }
 
-/** A copy that is being restored may have the inode of a removed one. */
+/** The file `f` is not being restored. A copy that is being restored may have the inode of a removed copy. */
 const isAtRest = sql`f.stage <> 'RESTORING'`;
 
 /**
- * Call it after the check of the disk and before a removal. @returns ids of stale partial files; `isNoted`: a recorded copy, which must stay
+ * Returns the ids of partial files that are still stale. Call it after checking the disk and before removing a file.
+ * @returns `isNoted`: whether the file is now the recorded copy, which must stay
  */
 export async function findStillStale(
   ctx: Context,

@@ -1,4 +1,7 @@
-/** Compares recorded copies with the disks, without locks. A finding counts only if the file's row is unchanged. */
+/**
+ * Compares recorded copies with the disks, without locks. A finding counts only if the file's row has not changed
+ * meanwhile.
+ */
 
 import type { Stage } from '../../core/stages.js';
 import { lockDisks } from '../../db/locks.js';
@@ -14,14 +17,15 @@ import { isUnheldForGood } from '../disks/removals.js';
 import { lockRequestsAndFiles, markOnDisk } from '../requests/request-files.js';
 import type { FindingKind } from './findings.js';
 
-/** An unrecorded file at the path of a file, with its bytes. */
+/** An unrecorded file on disk, with the path and the bytes of a catalogue file. */
 export interface Adoption extends NewCopy {
   fileId: bigint;
   version: string;
 }
 
 /**
- * Records such files as copies. A file with such a copy becomes RESTORED; for other files it is to be removed.
+ * Records unrecorded files as copies. A catalogue file that was UNVERIFIED because of the unrecorded file becomes
+ * RESTORED. If the catalogue file is ONTAPE, the new copy will be removed.
  * @returns the ids of the files with a new copy
  */
 export async function adoptCopies(ctx: Context, all: readonly Adoption[]): Promise<bigint[]> {
@@ -67,7 +71,7 @@ export async function readStanding(
   );
 }
 
-/** Restored files that no request contains and no job removes. The engine removes them. */
+/** Restored files that no request contains, and that no job is about to remove. An engine removes their copies. */
 export const restoredUnheld: FindingKind = {
   kind: 'restored-without-request',
   find: (
@@ -81,7 +85,7 @@ export const restoredUnheld: FindingKind = {
 
 export interface PathRecord {
   fileId: bigint;
-  /** Below a mount point. */
+  /** Path below a mount point. */
   path: string;
   stage: Stage;
   size: bigint;

@@ -1,7 +1,7 @@
 /**
- * Compares counters of quotas, disks and requests with the counted rows. Each transaction that changes the rows changes
- * the counter. A repair locks the counter and counts in a second statement, so uncommitted changes wait for the lock
- * and are added afterwards.
+ * Compares counters of quotas, disks and requests with the counted rows. Each transaction that changes the rows also
+ * changes the counter. A repair locks the counter, and counts the rows in a second statement. So uncommitted changes
+ * wait for the lock, and are added afterwards.
  */
 import { lockDisks, lockQuotas, lockRequests } from '../../db/locks.js';
 import { raw, type Sql, sql } from '../../db/sql.js';
@@ -17,7 +17,7 @@ const counted = {
   restore_disk: { row: raw('k'), thing: sql`k.mountpoint`, lock: lockDisks },
 };
 
-/** @param words after the expected and the found number */
+/** @param words texts after the expected and after the found number */
 function counterKind(
   kind: string,
   table: keyof typeof counted,

@@ -11,7 +11,7 @@ export interface Finding {
   isRepaired: boolean;
 }
 
-/** A row with a finding. `key` is its id, and the order of findings. */
+/** A row with a finding. Findings are in order of `key`, the id of the row. */
 export interface FoundRow {
   key: bigint;
   thing: string;
@@ -23,14 +23,14 @@ export interface FoundRow {
 export interface FindingKind {
   kind: string;
   /**
-   * Selects the next rows in one statement, which sees no half-finished step. @param now of the clock that dates the
-   * rows
+   * Selects the next rows with a finding. The query is one statement, which sees no half-finished change.
+   * @param now time of the clock that dates the rows
    */
   find(after: Sql, limit: number, now: Sql): Sql;
 }
 
 export interface RepairableKind extends FindingKind {
-  /** Checks again under locks and repairs remaining rows. Calling it twice is safe. */
+  /** Checks the rows again under locks, and repairs rows that still have the finding. Calling it twice is safe. */
   repair(ctx: Context, keys: readonly bigint[]): Promise<void>;
 }
 
@@ -52,7 +52,7 @@ export async function* findRepairable(
 
 interface KindPage {
   findings: (Finding & Pick<FoundRow, 'key'>)[];
-  /** Undefined if all rows were checked. */
+  /** Key of the last row of the page; undefined if all rows were checked. */
   next: bigint | undefined;
 }
 
@@ -82,7 +82,7 @@ function keysOf(rows: readonly FoundRow[]): Set<bigint> {
   return new Set(rows.map(({ key }) => key));
 }
 
-/** Numbers of checked rows, so that an empty result is not mistaken for health. */
+/** Numbers of checked rows, so that users do not mistake an empty result for a healthy database. */
 export const lookedAt = sql`SELECT (SELECT count(*) FROM quota) AS quotas, (SELECT count(*) FROM request) AS requests,
   (SELECT count(*) FROM request_file) AS "requestFiles", (SELECT count(*) FROM recall) AS recalls, (SELECT count(*) FROM restore_disk) AS disks`;
 

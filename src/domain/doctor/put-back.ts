@@ -1,6 +1,7 @@
 /**
- * After a restore from a backup, the database is fenced until a takeover, and ids must not be reused: of requests, which
- * scripts remember, and of events, after which clients resume. Epochs of claims are times, and need nothing.
+ * Prepares a database that was restored from a backup. The database is fenced until a takeover. Ids must not be reused,
+ * because scripts remember ids of requests, and clients resume after ids of events. Epochs of claims are times, so they
+ * need no change.
  */
 
 import { secondsBetween } from '../../core/time.js';
@@ -10,7 +11,7 @@ import { auditRow } from '../audit/audit.js';
 import type { Context } from '../context.js';
 import { fenceRestored } from '../ownership.js';
 
-/** Skipped ids: a minimum, and more for each lost second than a site uses. */
+/** Numbers of ids to skip: `least`, and `each` for every lost second, which is more than a site uses. */
 const LEAPS = {
   request_id_seq: { least: 1_000_000, each: 20 },
   integer: { least: 100_000, each: 1 },
@@ -18,18 +19,20 @@ const LEAPS = {
 } as const;
 
 export interface PutBack {
-  /** Lower bound; null if no id is left. */
+  /** Lower bound of the next request's id; null if no id is left. */
   nextRequestId: number | null;
-  /** Pending emails of that time, which are sent, perhaps again. */
+  /** Number of emails that were pending at the time of the backup. Tapegate sends these emails, perhaps again. */
   letters: number;
-  /** Valid tokens of that time. One that was revoked since is valid again. */
+  /** Number of tokens that were valid at the time of the backup. A token that was revoked later is valid again. */
   tokens: number;
 }
 
 /**
- * Call once, before anything uses the database. A second call skips more ids.
- * @param state.earliest a time that the restored state is not older than: ids that were used since are skipped
- * @param state.asOf the time of the restored state for people, RFC 3339
+ * Fences a restored database, and skips ids. Call it once, before any process uses the database. A second call skips
+ * more ids.
+ * @param state.earliest lower bound of the time of the restored state. Ids that may have been used after this time are
+ *   skipped
+ * @param state.asOf time of the restored state to show to people, in RFC 3339
  */
 export async function settlePutBack(ctx: Context, state: { earliest: string; asOf: string }): Promise<PutBack> {
   const { earliest, asOf } = state;
@@ -43,7 +46,7 @@ export async function settlePutBack(ctx: Context, state: { earliest: string; asO
     );
     for (const { name, type, last, most } of sequences) {
       const to = last + leapOf(name === 'request_id_seq' ? LEAPS[name] : LEAPS[type], { lost, room: most - last });
-      // not rolled back with the transaction, which does no harm
+      // setval is not rolled back with the transaction, but skipping ids does no harm
       await tx.query(sql`SELECT setval(${`public.${name}`}::regclass, ${to}::bigint)`);
     }
     await tx.query(fenceRestored(asOf));
@@ -61,8 +64,9 @@ export async function settlePutBack(ctx: Context, state: { earliest: string; asO
 }
 
 /**
- * If fewer ids are left: half of those beyond all that can have been used, or all if more can have been used. A
- * database without remaining ids is restored only for its data.
+ * Returns the number of ids to skip. If too few ids are left, skips the ids that may have been used, and half of the
+ * ids beyond. If more ids may have been used than are left, skips all ids. Such a database is restored only for its
+ * data.
  */
 function leapOf(
   { least, each }: { least: number; each: number },

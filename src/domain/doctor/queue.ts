@@ -16,11 +16,14 @@ import type { RepairableKind } from './findings.js';
 
 const isOnDisk = sql`f.stage = ANY(${onDiskStages}::"Stage"[])`;
 
-/** No engine holds the drive `d` in the epoch in which the recall `c` began. */
+/** The recall `c` has no disk, or no engine holds its drive `d` in the epoch in which the recall began. */
 const isLost = sql`(c.disk_id IS NULL OR d.id IS NULL OR d.epoch IS DISTINCT FROM c.epoch OR d.lease_until IS NULL)`;
 const isOverdue = sql`(d.lease_until IS NOT NULL AND NOT ${isClaimed})`;
 
-/** The engine repairs the others first: it takes over drives with expired leases (engine/drive/drive.ts). */
+/**
+ * Repairs recalls whose drive no engine holds. For a drive with an expired lease, an engine recovers the drive first
+ * (engine/drive/drive.ts).
+ */
 export const recallLost: RepairableKind = {
   kind: 'recall-lost',
   find: (after, limit) => sql`SELECT c.file_id AS key, f.path AS thing,
@@ -142,7 +145,10 @@ const requestFileAhead: RepairableKind = {
     }),
 };
 
-/** Must be first: other repairs would repair it without a report. An engine checks changed copies first. */
+/**
+ * Must be checked first: other repairs would repair this finding without a report. Omits files with changed copies,
+ * which an engine checks first.
+ */
 export const requestFileUnserved: RepairableKind = {
   kind: 'request-file-without-recall',
   find: (after, limit) => sql`SELECT f.id AS key, f.path AS thing,
@@ -171,7 +177,7 @@ const longBefore = (now: Sql) => sql`${now} - make_interval(mins => ${PATIENCE_M
 
 const nothing = async () => {};
 
-/** The text names the repair for the operator; no row is wrong. */
+/** The finding shows an operator why files wait. No row is wrong, so the repair does nothing. */
 const volumeFailing: RepairableKind = {
   kind: 'volume-failing',
   find: (after, limit, now) => sql`SELECT v.id::bigint AS key, 'volume ' || v.name AS thing,
@@ -186,7 +192,10 @@ const volumeFailing: RepairableKind = {
 
 const isUsed = sql`EXISTS (SELECT FROM tape_file f WHERE f.volume_id = v.id OR f.copy_volume_id = v.id)`;
 
-/** A retirement was interrupted. The repair reinstates the volume so that no positions are lost; retire it again. */
+/**
+ * A retirement was interrupted. The repair reinstates the volume, so that no positions are lost. An operator must
+ * retire the volume again.
+ */
 const volumeRetired: RepairableKind = {
   kind: 'volume-retired',
   find: (after, limit, now) => sql`SELECT v.id::bigint AS key, 'volume ' || v.name AS thing,
@@ -207,10 +216,10 @@ const volumeRetired: RepairableKind = {
 
 export const volumeKinds: readonly RepairableKind[] = [volumeFailing, volumeRetired];
 
-/** An engine examines each of its files far more often. */
+/** Minutes after which a staged file without a recall is a finding. Engines examine each staged file far more often. */
 const UNHELD_MINUTES = 15;
 
-/** A library may be down for a night. */
+/** Hours after which a request to a library is stuck. A library may be down for a night. */
 const STUCK_HOURS = 24;
 
 const thing = sql`f.path || ' at library ' || b.name`;
@@ -235,7 +244,7 @@ const stagingUnheld: RepairableKind = {
   repair: repairStaging((now) => sql`state = 'RELEASING', since = ${now}, due_at = ${now}`, isUnheldLong),
 };
 
-/** Its repair makes the next try due. */
+/** A request that a library has not accepted for a day. The repair makes the next attempt due. */
 const stagingStuck: RepairableKind = {
   kind: 'staging-stuck',
   find: (after, limit, now) => sql`SELECT s.file_id AS key, ${thing} AS thing,

@@ -1,6 +1,6 @@
 /**
- * Reads the findings that show in the database alone, for gateways, which may not access a disk: by page, with a time
- * limit. The repair of some findings needs a host with the restore disks.
+ * Reads findings that show in the database alone, by page and with a time limit. Gateways use this module, because they
+ * must not access disks. The repair of some findings needs a host with the restore disks.
  */
 import { performance } from 'node:perf_hooks';
 import { InvalidInputError, quote } from '../../core/errors.js';
@@ -24,7 +24,7 @@ import {
 } from './findings.js';
 import { queueKinds, recallLost, requestFileUnserved, stagingKinds, volumeKinds } from './queue.js';
 
-/** In this order, since repairs change the findings of later kinds. */
+/** Kinds in the order in which they are checked, because repairs change the findings of later kinds. */
 export const rowKinds: readonly RepairableKind[] = [
   ...counterKinds,
   requestFileUnserved,
@@ -38,7 +38,7 @@ export const rowKinds: readonly RepairableKind[] = [
 type AnyKind = FindingKind & Partial<Pick<RepairableKind, 'repair'>>;
 const allKinds: readonly AnyKind[] = [...rowKinds, restoredUnheld];
 
-/** Their repair needs the restore disks; the first one only if its drive must be recovered. */
+/** Kinds whose repair needs a host with the restore disks; `recallLost` only if the drive must be recovered. */
 const hostKinds: readonly AnyKind[] = [recallLost, restoredUnheld];
 
 export interface FindingCursor {
@@ -47,7 +47,7 @@ export interface FindingCursor {
 }
 
 export interface RowFinding extends Finding, FindingCursor {
-  /** A host with the restore disks may repair it. */
+  /** Whether the finding can be repaired only on a host with the restore disks. */
   needsHost: boolean;
 }
 
@@ -59,14 +59,14 @@ export interface FindingPage {
 interface PageInput {
   after?: FindingCursor | undefined;
   limit: number;
-  /** Time after which the page ends, with at least one step. */
+  /** Milliseconds after which the page ends. A page has at least one step. */
   ms?: number;
 }
 
 const PAGE_MS = 20_000;
 
 /**
- * @param reader aborts when the caller no longer waits
+ * @param reader signal that aborts when the caller no longer waits
  * @throws InvalidInputError
  */
 export async function listFindings(ctx: Context, page: PageInput, reader?: AbortSignal): Promise<FindingPage> {
@@ -74,13 +74,13 @@ export async function listFindings(ctx: Context, page: PageInput, reader?: Abort
   return await walk(ctx, page, { repair: false, reader });
 }
 
-/** Lists findings, and repairs the rows of each. Calling it twice is safe. */
+/** Lists findings, and repairs their rows. Calling it twice is safe. */
 export async function repairFindings(ctx: Context, page: PageInput, reader?: AbortSignal): Promise<FindingPage> {
   const action = { operation: 'repairFindings', kind: 'NONE', object: '', given: { after: page.after } } as const;
   const describe = ({ findings }: FindingPage) => ({
     found: findings.length,
     repaired: findings.filter(({ isRepaired }) => isRepaired).length,
-    kinds: [...new Set(findings.map(({ kind }) => kind))], // no names: these would outlive the removal of a user
+    kinds: [...new Set(findings.map(({ kind }) => kind))], // no names, because audit rows stay when a user is purged
   });
   return await audited(ctx, action, async () => {
     startOfWalk(page.after);
@@ -116,7 +116,7 @@ function startOfWalk(after: FindingCursor | undefined): [index: number, key: big
   return [index, after.key];
 }
 
-/** @returns undefined if the reader has disconnected during a repair: earlier repairs are still audited */
+/** @returns undefined if the reader disconnected during a repair. Earlier repairs are still audited */
 async function examineKind(
   ctx: Context,
   kind: AnyKind,
@@ -145,7 +145,10 @@ export async function readLookedAt(ctx: Context, reader?: AbortSignal): Promise<
 
 const NAMED = 20;
 
-/** Names unexamined restore disks and the host for their check; null if there are none. */
+/**
+ * Returns a text that names the restore disks, which gateways do not check, and hosts that can check them. Null if
+ * there are no restore disks.
+ */
 export async function describeUnchecked(ctx: Context): Promise<string | null> {
   allow(ctx, 'listFindings');
   const rows = await ctx.db.rows<{ id: number; mountpoint: string }>(

@@ -1,4 +1,7 @@
-/** Circuit breakers: a failing object rests for a growing pause. All engines share the state in its row. */
+/**
+ * Circuit breakers. A failing object is not used during a pause, which grows with each failure. All engines share the
+ * state in the object's row.
+ */
 
 import { oneLine } from '../../core/errors.js';
 import { empty, raw, type Sql, sql } from '../../db/sql.js';
@@ -8,7 +11,7 @@ export const MAX_REASON = 1000;
 
 const PAUSE_SECONDS = { first: 5, factor: 4, most: 600 };
 
-/** Returns the seconds until the next try. @param before earlier consecutive failures */
+/** Returns the seconds until the next attempt. @param before number of earlier consecutive failures */
 export function trialSeconds(before: number): number {
   const { first, factor, most } = PAUSE_SECONDS;
   return Math.min(first * factor ** Math.min(before, 10), most);
@@ -29,7 +32,7 @@ interface Columns {
 }
 
 const circuits = {
-  /** Visits of drives that ended with an error of no file, disk or mount. */
+  /** Counts visits of drives to the volume that failed for a reason other than a file, a restore disk or the mount. */
   volume: {
     table: 'volume',
     id: 'id',
@@ -83,7 +86,7 @@ export async function closeCircuit(ctx: Context, { of, id }: Circuit): Promise<v
   );
 }
 
-/** Returns the assignments of an object that works. */
+/** Returns the SQL assignments for an object that works again. */
 export function resetOf(of: Circuit['of']): Sql {
   const { failures, until, problem, since }: Columns = circuits[of];
   const first = since === undefined ? empty : sql`, ${raw(since)} = NULL`;
@@ -101,8 +104,9 @@ export function describeFull(reason: string): string {
 }
 
 /**
- * Records that a disk rejects data, although it may report free space. It takes nothing new until a pause ends, a copy leaves
- * it, or by `disk add` and `resume`. Recalls that are running on it count once.
+ * Records that a disk rejects data, although the disk may report free space. The disk accepts no new files until a
+ * pause ends, a copy leaves the disk, or an operator runs `disk add` or `resume`. The errors of several running recalls
+ * count once.
  */
 export async function recordFullDisk(ctx: Context, diskId: number, problem: string): Promise<void> {
   const [now, reason] = [ctx.now(), oneLine(problem, MAX_REASON)];

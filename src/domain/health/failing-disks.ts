@@ -1,7 +1,7 @@
 /**
- * Failing disks: the engine suspends and retries them. The pause grows until a copy is put on the disk.
- * A disk with `retry_at` has a suspension, and a disk that the engine suspended has `retry_at`. So each statement locks
- * the disk first.
+ * Suspends and retries failing restore disks. The pause before a retry grows until a copy is put on the disk. A disk
+ * with `retry_at` always has a suspension, and a disk that an engine suspended always has `retry_at`. To keep this
+ * true, each statement locks the disk first.
  */
 
 import { oneLine } from '../../core/errors.js';
@@ -26,12 +26,16 @@ export async function nameFailing(ctx: Context): Promise<string> {
   return rows[0]?.ids ?? '';
 }
 
-/** Suspends a failing disk. Keeps an operator's suspension, and the reason of a disk known to fail. */
+/**
+ * Suspends a failing disk. Keeps the suspension by an operator, or the earlier suspension of a disk that fails already.
+ */
 export async function suspendDisk(ctx: Context, mountpoint: string, problem: string): Promise<void> {
   await suspendWhere(ctx, problem, sql`k.mountpoint = ${mountpoint}`);
 }
 
-/** Suspends a disk that is missing here, unless another host sees it or it has no recorded marker yet. */
+/**
+ * Suspends a disk that is missing on this host, unless another host sees the disk or the disk has no recorded marker.
+ */
 export async function suspendAbsent(
   ctx: Context,
   { host, mountpoint }: { host: string; mountpoint: string },
@@ -68,7 +72,8 @@ export interface FailingDisk {
 }
 
 /**
- * Takes the disks to retry now. Other engines wait for their next pause. @param except ids of disks left to other hosts
+ * Takes the failing disks whose retry is due. Other engines do not retry these disks before the next pause ends.
+ * @param except ids of disks that are left to other hosts
  */
 export async function takeRetries(ctx: Context, except: readonly number[] = []): Promise<FailingDisk[]> {
   const now = ctx.now();
@@ -83,7 +88,10 @@ export async function takeRetries(ctx: Context, except: readonly number[] = []):
   );
 }
 
-/** Leaves the next retry of a disk missing here to another host, and makes it soon. @returns whether there is one */
+/**
+ * Leaves the next retry of a disk that is missing on this host to another host, and makes the retry due in a second.
+ * @returns whether another host measures disks
+ */
 export async function leaveToOthers(
   ctx: Context,
   { host, mountpoint }: { host: string; mountpoint: string },
@@ -109,12 +117,12 @@ export async function recordStillFailing(ctx: Context, mountpoint: string, probl
   );
 }
 
-/** Ends the suspension of a working disk. An operator's suspension stays, but the disk may be accessed. */
+/** Ends the suspension of a disk that works again. An operator's suspension stays, but engines may access the disk. */
 export async function returnDisk(ctx: Context, mountpoint: string): Promise<void> {
-  // first, since it ends both at once
+  // first, because this ends the suspension and the disk's retries together
   const ended = await endSuspension(ctx, sql`kind = 'DISK' AND name = ${mountpoint} AND retry_at IS NOT NULL`);
   const cleared = await transaction(ctx.db.pool, 'returnDisk', async (tx) => {
-    // lock first, check in a second statement, which sees a suspension that another engine has added meanwhile
+    // lock first: the second statement then sees a suspension that another engine has added meanwhile
     await lockDisks(tx, sql`k.mountpoint = ${mountpoint}`);
     return await tx.query(
       sql`UPDATE restore_disk k SET retry_at = NULL WHERE k.mountpoint = ${mountpoint} AND k.retry_at IS NOT NULL

@@ -1,4 +1,4 @@
-/** Failing drives: the engine suspends and retries them. The pause grows until a volume is read on the drive. */
+/** Suspends and retries failing drives. The pause before a retry grows until a volume is read on the drive. */
 
 import type { ErrorClass } from '../../core/errors.js';
 import { addSeconds } from '../../core/time.js';
@@ -8,7 +8,10 @@ import type { Context } from '../context.js';
 import { trialSeconds } from './circuits.js';
 import { suspendFailing } from './suspensions.js';
 
-/** Tries for lasting errors. Then an operator must act, because further tries may damage cartridges. */
+/**
+ * Maximum number of attempts after lasting errors. An operator must then act, because further attempts may damage
+ * cartridges.
+ */
 const MAX_TRIALS = 3;
 const LASTING: readonly ErrorClass[] = ['MEDIA', 'POLICY', 'PERMANENT'];
 
@@ -19,7 +22,7 @@ interface DriveClaim {
   epoch: bigint;
 }
 
-/** Counts a failure, and suspends the drive until its next try. Does nothing if the lease is lost. */
+/** Counts a failure, and suspends the drive until the next attempt. Does nothing if the lease is lost. */
 export async function suspendFailingDrive(
   ctx: Context,
   lease: DriveClaim,
@@ -32,7 +35,7 @@ export async function suspendFailingDrive(
   await suspendFailing(ctx, { kind: 'DRIVE', name: lease.driveName }, { problem, retryAt });
 }
 
-/** @returns consecutive failures; undefined if the lease is lost */
+/** @returns the number of consecutive failures; undefined if the lease is lost */
 async function countFailure(ctx: Context, lease: DriveClaim): Promise<number | undefined> {
   const rows = await ctx.db.rows<{ failures: number }>(
     sql`UPDATE drive d SET failures = d.failures + 1 WHERE ${isHeldUnder(lease)} RETURNING d.failures`,
@@ -40,7 +43,7 @@ async function countFailure(ctx: Context, lease: DriveClaim): Promise<number | u
   return rows[0]?.failures;
 }
 
-/** Called after a volume was mounted on the drive and read. */
+/** Resets the failures of a drive after a volume was mounted on the drive and read. */
 export async function resetDriveFailures(ctx: Context, lease: DriveClaim): Promise<void> {
   await ctx.db.pool.query(sql`UPDATE drive d SET failures = 0 WHERE ${isHeldUnder(lease)}`);
 }

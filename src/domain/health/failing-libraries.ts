@@ -1,6 +1,6 @@
 /**
- * Libraries with drives that refuse: the engine suspends and retries them. The table `stager` stores the count, as for
- * a staging library.
+ * Suspends and retries libraries whose drives report that the library refuses work. The table `stager` stores the
+ * number of refusals, as for a staging library.
  */
 
 import { isBefore } from '../../core/time.js';
@@ -11,13 +11,13 @@ import { suspendFailing } from './suspensions.js';
 
 interface Refusal {
   problem: string;
-  /** When the drive began to use the volume. */
+  /** Time at which the drive began to use the volume. */
   since: string;
 }
 
 /**
- * Suspends a library that refuses until its next try. A refusal of a drive that began before the last pause, and reports
- * after it, changes nothing: the drive may have unmounted its volume for minutes.
+ * Suspends a library that refuses work until the next attempt. A drive may take minutes to unmount its volume. So if a
+ * drive began before the last pause and reports a refusal after it, the refusal changes nothing.
  */
 export async function suspendFailingLibrary(
   ctx: Context,
@@ -30,8 +30,8 @@ export async function suspendFailingLibrary(
 }
 
 /**
- * Counts a refusal once in a pause, although several drives may report it.
- * @returns the end of the pause, which grows
+ * Counts refusals of a library once in a pause, although several drives may report them.
+ * @returns the end of the pause, which grows with each counted refusal
  */
 async function countRefusal(ctx: Context, libraryId: number, { problem, since }: Refusal): Promise<string> {
   const at = sql`${ctx.now()}::timestamp`;

@@ -1,7 +1,8 @@
 /**
- * Suspensions of volumes, drives, users, libraries (kind LIBRARY), restore disks and the database's clock. IMMEDIATE stops running work, DRAINING
- * lets it finish; neither starts new work. The engine suspends failing volumes, disks (failing-disks.ts), drives and
- * libraries. A failing disk stays failing if an operator suspends it as well.
+ * Suspensions of volumes, drives, users, libraries, restore disks and the database's clock. No new work starts on a
+ * suspended object. IMMEDIATE also stops running work, and DRAINING lets running work finish. Engines suspend failing
+ * volumes, disks (failing-disks.ts), drives and libraries. If an operator also suspends a failing disk, the disk stays
+ * failing.
  */
 
 import { InvalidInputError, NotFoundError, oneLine, quote } from '../../core/errors.js';
@@ -20,7 +21,7 @@ import { describeFull, isFull, MAX_REASON, resetOf, takesAgain } from './circuit
 export type { SuspensionMode };
 
 export interface Suspension extends Omit<SuspensionRow, 'retryAt'> {
-  /** When the engine retries it; null: not before an operator resumes it. */
+  /** Time at which an engine retries the object; null if only an operator resumes the object. */
   nextTry: string | null;
 }
 
@@ -33,7 +34,7 @@ interface DriveLocation {
   libraryId: number;
 }
 
-/** A drive that is `reading` staged files continues while its library drains. */
+/** Use of a drive. A drive that is `reading` staged files continues while its library drains. */
 type DriveUse = 'mounting' | 'reading';
 
 /** The recall `c` may begin: its volume, drive, library and at least one waiting user are in service. */
@@ -51,7 +52,7 @@ function isOpen({ driveName, libraryId }: DriveLocation, use: DriveUse): Sql {
     AND NOT EXISTS (SELECT FROM suspended_library s WHERE s.library_id = ${libraryId}::int AND ${stops}))`;
 }
 
-/** Suspends an object, or changes mode and reason. @throws NotFoundError, InvalidInputError */
+/** Suspends an object, or changes the mode and reason of its suspension. @throws NotFoundError, InvalidInputError */
 export async function suspend(ctx: Context, input: Omit<Suspension, 'since' | 'nextTry'>): Promise<Suspension> {
   const { kind, name, mode, reason } = input;
   const action = { operation: 'suspend', kind: auditKind(kind), object: name, given: { mode, reason } } as const;
@@ -96,8 +97,8 @@ function nameOf({ kind, name }: SuspensionKey): string {
 }
 
 /**
- * Suspends a failing object, unless it is suspended already.
- * @param retryAt when the engine retries it; null: not before an operator resumes it
+ * Suspends a failing object, unless the object is suspended already.
+ * @param retryAt time at which an engine retries the object; null if only an operator resumes the object
  */
 export async function suspendFailing(
   ctx: Context,
@@ -115,7 +116,9 @@ export async function suspendFailing(
   );
 }
 
-/** Puts a failing object back into service if its next try is due. @returns whether it did */
+/**
+ * Puts a failing object back into service if its next attempt is due. @returns whether the object is back in service
+ */
 export async function beginTrial(ctx: Context, { kind, name }: SuspensionKey): Promise<boolean> {
   const { rowCount } = await ctx.db.pool.query(
     sql`DELETE FROM suspension WHERE kind = ${kind} AND name = ${name} AND retry_at <= ${ctx.now()}`,
@@ -123,7 +126,7 @@ export async function beginTrial(ctx: Context, { kind, name }: SuspensionKey): P
   return rowCount === 1;
 }
 
-/** Audits the names that `suspended`, an earlier part of the statement, returns. */
+/** Returns the part of a statement that audits the names which its earlier part `suspended` returns. */
 export function auditSuspension(ctx: Context, kind: SuspensionKind, reason: string): Sql {
   return sql`audited AS (${auditRowOfEach(ctx.now(), ctx.caller, { operation: 'suspend', kind, given: { mode: 'IMMEDIATE', reason } }, sql`SELECT name FROM suspended`)})`;
 }
@@ -133,9 +136,9 @@ function auditKind(kind: SuspensionKind): AuditKind {
 }
 
 /**
- * Resumes an object. Its recalls may begin at once, with all tries. A full disk takes files again. @returns the
- * suspension
- * @throws NotFoundError if it does not exist or is in service; InvalidInputError
+ * Resumes an object. Recalls that wait for the object may begin at once. A full disk accepts files again.
+ * @returns the ended suspension
+ * @throws NotFoundError if the object does not exist or is in service; InvalidInputError
  */
 export async function resume(ctx: Context, input: SuspensionKey): Promise<Suspension> {
   const { kind, name: given } = input;
@@ -171,7 +174,7 @@ export async function endTrials(ctx: Context, library: { id: number; name: strin
   await resetFailures(ctx, { kind: 'LIBRARY', name: library.name });
 }
 
-/** Ends the pause of a full disk (health/circuits.ts). @returns it as a suspension */
+/** Ends the pause of a full disk (health/circuits.ts). @returns the pause in the form of a suspension */
 async function endFull(ctx: Context, mountpoint: string, action: AuditedAction): Promise<Suspension | undefined> {
   const rows = await ctx.db.rows<Suspension>(
     sql`WITH full_disk AS (
@@ -188,14 +191,14 @@ async function endFull(ctx: Context, mountpoint: string, action: AuditedAction):
 }
 
 /**
- * Ends a suspension and its pauses, and notifies engines. After a failure of the volume, tries of its files do not
- * count.
+ * Ends a suspension and its pauses, and notifies engines. After the suspension of a volume, the attempts of its files
+ * start again.
  */
 export async function endSuspension(ctx: Context, which: Sql, action?: AuditedAction): Promise<Suspension | undefined> {
   const audit =
     action && sql`, audited AS (${auditRowOfEach(ctx.now(), ctx.caller, action, sql`SELECT name FROM ended`)})`;
   const rows = await ctx.db.rows<Suspension>(
-    // without a condition on the disk's old retry, which this statement may not see: an engine may just have set it
+    // no condition on the disk's retry time, which this statement may not see: an engine may just have set that time
     sql`WITH disk AS (
        SELECT k.id FROM restore_disk k WHERE k.mountpoint IN (SELECT name FROM suspension WHERE kind = 'DISK' AND ${which})
        ORDER BY k.id ${locking.disk}
@@ -259,7 +262,10 @@ export async function readSuspensionsOf(
   return new Map(rows.map((row) => [row.name, row]));
 }
 
-/** Reads whether a recall waits; undefined if drive or library is suspended. Idle drives send this every second. */
+/**
+ * Returns whether any recall waits; undefined if the drive or its library is suspended. Idle drives run this query
+ * every second.
+ */
 export async function readOpening(ctx: Context, place: DriveLocation): Promise<{ isQueued: boolean } | undefined> {
   const rows = await ctx.db.rows<{ isQueued: boolean }>(
     sql`SELECT EXISTS (SELECT FROM recall c WHERE c.state = 'WAITING') AS "isQueued" WHERE ${isOpen(place, 'mounting')}`,
