@@ -1,8 +1,9 @@
 /**
  * Plans ahead: simulates the drives on the current queue by the rules of schedule.ts, to find out when each user's
- * files on each volume are done. Pure functions.
+ * files on each volume are read. All functions are pure.
  *
- * Assumes no new requests, no failures, no waiting of small queues, and the times of the cost model.
+ * The simulation assumes the times of the cost model. It assumes no new requests, no failures, and no waiting for small
+ * queues to grow.
  */
 import { Backlog, sumOf, type UserQueue } from './backlog.js';
 import { estimateReading, type Medium } from './media.js';
@@ -21,14 +22,14 @@ import {
 
 interface DriveAhead {
   name: string;
-  /** Library whose volumes it reads. */
+  /** Library whose volumes the drive reads. */
   libraryId: number;
   volumeId: number | null;
-  /** Bytes of files being read, which are in no queue. */
+  /** Bytes of the files that the drive is reading. These files are in no queue. */
   runningBytes: number;
 }
 
-/** One stay of a volume in a drive. Times are seconds. */
+/** One stay of a volume in a drive. Times are in seconds. */
 export interface Stay {
   drive: string;
   volumeId: number;
@@ -40,16 +41,16 @@ export interface Stay {
   reason: string;
 }
 
-/** Start and end of one user's files on one volume; seconds. */
+/** Start and end of the reads of one user's files on one volume, in seconds. */
 interface Turn {
   start: number;
   end: number;
 }
 
 export interface Ahead {
-  /** In order of start. */
+  /** Stays in the order of their starts. */
   stays: Stay[];
-  /** Undefined for a volume that no drive will read. */
+  /** Returns undefined for a volume that no drive will read. */
   turnOf(volumeId: number, user: string): Turn | undefined;
 }
 
@@ -63,12 +64,12 @@ interface AheadInput {
 
 interface SimulatedDrive {
   name: string;
-  /** Work on its library's volumes that are in no drive. */
+  /** Work on volumes of the drive's library that no drive has mounted. */
   backlog: Backlog<WaitingVolume>;
   volumeId: number | null;
   freeAt: number;
   stay: Stay | undefined;
-  /** For the mounted volume. */
+  /** Time to unmount the mounted volume. */
   unmountSeconds: number;
 }
 
@@ -94,7 +95,7 @@ class DrivesAhead {
     });
   }
 
-  /** Runs until all readable files are read; the drive that is free first is next. */
+  /** Runs until all readable files are read. The drive that becomes free first makes the next step. */
   run(): void {
     for (;;) {
       const drive = findFirstFree(this.drives);
@@ -107,7 +108,7 @@ class DrivesAhead {
     return this.turns.get(keyOf(volumeId, user));
   }
 
-  /** One step of a drive: reads for a while, leaves its volume, or mounts another one. */
+  /** Simulates one step of a drive. The drive reads for a while, leaves its volume, or mounts another volume. */
   private work(drive: SimulatedDrive, state: ScheduleState): void {
     const here = this.queue.of(drive.volumeId);
     if (here) {
@@ -129,7 +130,7 @@ class DrivesAhead {
     return stay;
   }
 
-  /** @returns when the drive is free again */
+  /** Reads for one step. @returns the time at which the drive is free again */
   private read(here: WaitingVolume, stay: Stay, state: ScheduleState): number {
     const { users, files, bytes, end } = this.queue.read(here, state);
     for (const user of users) {
@@ -142,7 +143,7 @@ class DrivesAhead {
     return end;
   }
 
-  /** @param here the volume's remaining work, if any: any drive may then read it */
+  /** Unmounts the volume. @param here remaining work on the volume, which any drive may then read */
   private leave(drive: SimulatedDrive, here: WaitingVolume | undefined): void {
     drive.freeAt += drive.unmountSeconds;
     if (here) drive.backlog.add(here);
@@ -175,7 +176,7 @@ function groupByLibrary(
   return backlogs;
 }
 
-/** @param place.medium of the mounted volume; undefined if there is none, or it has no work */
+/** @param place.medium medium of the mounted volume; undefined if no volume is mounted or the volume has no work */
 function placeDrive(
   drive: DriveAhead,
   { medium, backlog, now }: { medium: Medium | undefined; backlog: Backlog<WaitingVolume>; now: number },
@@ -192,7 +193,7 @@ function placeDrive(
   };
 }
 
-/** Returns the drive that is free first; of several, the first in the list. */
+/** Returns the drive that is free first. If several drives are, returns the first of them in the list. */
 function findFirstFree(drives: readonly SimulatedDrive[]): SimulatedDrive | undefined {
   return drives.reduce<SimulatedDrive | undefined>((a, b) => (a && a.freeAt <= b.freeAt ? a : b), undefined);
 }
@@ -201,25 +202,25 @@ const keyOf = (volumeId: number, user: string): string => `${volumeId} ${user}`;
 
 interface Reading {
   users: string[];
-  /** Usually fractional: a step may end within a file. */
+  /** Number of read files. The number is usually fractional, because a step may end within a file. */
   files: number;
   bytes: number;
-  /** Seconds. */
+  /** End of the step in seconds. */
   end: number;
 }
 
-/** Limits the number of simulation steps: a larger queue uses longer steps. */
+/** Maximum number of simulation steps. A larger queue has longer steps. */
 const MAX_STEPS = 20_000;
 
-/** Copies its input. */
+/** The queue of a simulation, a copy of the input. */
 class QueueAhead {
-  /** By volume; without volumes whose work is done. */
+  /** Volumes that still have work, by id. */
   private readonly waiting: Map<number, WaitingVolume>;
   private readonly policy: SchedulePolicy;
   private readonly stepSeconds: number;
   private readonly sweeps = new Map<number, Sweep>();
   private readonly shares: Map<string, number>;
-  /** Time of `shares`, in seconds. */
+  /** Time up to which `shares` have decayed, in seconds. */
   private sharesAt: number;
 
   constructor(queues: readonly WaitingVolume[], { shares, now, policy }: ScheduleState) {
@@ -242,14 +243,14 @@ class QueueAhead {
     return [...this.waiting.values()].filter((queue) => !volumeIds.has(queue.volumeId));
   }
 
-  /** Times must not decrease. Modifies the shares of earlier states. */
+  /** Returns the state at a time. Times must not decrease. Modifies the shares of states that were returned earlier. */
   stateAt(time: number): ScheduleState {
     for (const [user, seconds] of this.shares) this.shares.set(user, decay(seconds, time - this.sharesAt));
     this.sharesAt = Math.max(this.sharesAt, time);
     return { shares: this.shares, now: time, policy: this.policy };
   }
 
-  /** Reads for one step for the users whose turn it is, and charges them. */
+  /** Reads for one step for the users whose turn it is, and charges these users. */
   read(queue: WaitingVolume, state: ScheduleState): Reading {
     const sweep = chooseSweep(queue, state, this.sweeps.get(queue.volumeId));
     this.sweeps.set(queue.volumeId, sweep);
@@ -273,7 +274,7 @@ class QueueAhead {
 
 const copy = (entry: UserQueue): UserQueue => ({ ...entry });
 
-/** Drive time without mounts. */
+/** Returns the drive time of queues, without mounts. */
 function sumSeconds(queues: readonly WaitingVolume[]): number {
   return queues.reduce((total, { medium, users }) => total + readingSeconds(medium, users), 0);
 }

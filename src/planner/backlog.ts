@@ -1,4 +1,7 @@
-/** Work on volumes that are in no drive, indexed by user, so that a choice need not examine all volumes. */
+/**
+ * Work on volumes that no drive has mounted, indexed by user, so that the choice of a volume need not examine all
+ * volumes.
+ */
 import { estimateSeconds, type Medium } from './media.js';
 
 export interface UserQueue {
@@ -7,7 +10,7 @@ export interface UserQueue {
   bytes: number;
   /** Time of the oldest request, in seconds. */
   oldest: number;
-  /** The highest one; 0 is normal. */
+  /** Highest priority of the user's requests; the default priority is 0. */
   priority: number;
 }
 
@@ -23,7 +26,7 @@ export type Demand = Pick<UserQueue, 'user' | 'oldest' | 'priority'>;
 interface Candidate<Queue> {
   queue: Queue;
   entry: UserQueue;
-  /** Bytes per drive second, including the mount, for all users together. */
+  /** Requested bytes per drive second, including the mount, for all users together. */
   yield: number;
 }
 
@@ -35,7 +38,7 @@ export class Backlog<Queue extends VolumeQueue> {
     for (const queue of queues) this.add(queue);
   }
 
-  /** The caller must not change the queue while it is in the backlog. */
+  /** Adds the queue of a volume. The caller must not change the queue while it is in the backlog. */
   add(queue: Queue): void {
     const { files, bytes } = sumOf(queue);
     const rate = bytes / estimateSeconds(queue.medium, files, bytes);
@@ -50,7 +53,7 @@ export class Backlog<Queue extends VolumeQueue> {
   remove(queue: Queue): void {
     for (const { user } of queue.users) {
       const known = this.candidates.get(user);
-      if (known?.delete(queue.volume)) this.demands.delete(user); // summed up again on demand
+      if (known?.delete(queue.volume)) this.demands.delete(user); // users() recomputes the demand
       if (known?.size === 0) this.candidates.delete(user);
     }
   }

@@ -1,23 +1,24 @@
 /**
- * How engines share drives by weight: which engine leaves a free drive to others, and which releases one. Each engine
- * decides alone, and considers only engines that request a drive.
+ * How engines share drives by weight: when an engine leaves a free drive to another engine, and when it releases a
+ * drive. Each engine decides alone, and considers only engines that request a drive.
  *
- * An engine's claim to one more drive is its weight divided by 1, 3, 5 … for the drives it has (Sainte-Laguë). A drive
- * moves if the requester's claim to it is greater than its holder's. Each move brings the shares closer to the weights.
+ * The claim of an engine with n drives to one more drive is its weight divided by 2n + 1 (Sainte-Laguë method). A drive
+ * moves if the requesting engine has a greater claim to it than the engine that has it. Each move brings the shares
+ * closer to the weights.
  */
 
 export interface SharingEngine {
   id: string;
-  /** At least 0; an engine with 0 leaves free drives to all others. */
+  /** At least 0. An engine with weight 0 leaves free drives to all other engines. */
   weight: number;
-  /** Highest drive number that it may use. */
+  /** Highest drive number that the engine may use. */
   reach: number;
 }
 
 export interface SharedDrive {
   id: number;
   number: number;
-  /** Id of the engine that has it, sharing or not; undefined if free. */
+  /** Id of the engine that has the drive; undefined if the drive is free. */
   holder?: string | undefined;
   isMounted: boolean;
 }
@@ -28,21 +29,21 @@ export interface DrivesAndAskers {
   askers: readonly SharingEngine[];
 }
 
-/** Returns the free drives that this engine must leave to requesters with a greater claim. */
+/** Returns the free drives that this engine must leave to requesting engines with a greater claim. */
 export function freeForOthers(engine: SharingEngine, { drives, askers }: DrivesAndAskers): SharedDrive[] {
   const own = countOf(engine, drives);
   const greater = askers.filter((asker) => isGreaterClaim(asker, countOf(asker, drives), engine, own));
   return freeFor(engine, drives).filter(({ number }) => greater.some(({ reach }) => number <= reach));
 }
 
-/** Returns the free drives that an engine may use, without regard to other claims. */
+/** Returns the free drives that an engine may use, regardless of the claims of other engines. */
 export function freeFor({ reach }: SharingEngine, drives: readonly SharedDrive[]): SharedDrive[] {
   return drives.filter(({ number, holder }) => holder === undefined && number <= reach);
 }
 
 /**
- * Whether another engine has a greater claim to this drive, and no free one to take. Several processes may check at the
- * same time: of the drives that could be released, the one with the highest number is.
+ * Returns whether the engine must release a drive, because another engine has a greater claim and finds no free drive.
+ * Several processes of the engine may check at the same time. Only the drive with the highest number is released.
  */
 export function isToGiveBack(engine: SharingEngine, number: number, { drives, askers }: DrivesAndAskers): boolean {
   const own = drives.filter(({ holder }) => holder === engine.id);
@@ -62,7 +63,10 @@ function countOf({ id }: SharingEngine, drives: readonly SharedDrive[]): number 
   return drives.filter(({ holder }) => holder === id).length;
 }
 
-/** Compares claims to one more drive. Equal claims do not move a drive, so that it does not oscillate. */
+/**
+ * Returns whether `a` has a greater claim to one more drive than `b`. An equal claim moves no drive, so that drives do
+ * not move back and forth.
+ */
 function isGreaterClaim(a: SharingEngine, aHas: number, b: SharingEngine, bHas: number): boolean {
   return a.weight * (2 * bHas + 1) > b.weight * (2 * aHas + 1);
 }

@@ -1,17 +1,18 @@
 /**
- * Estimates when waiting files are done, as a range, because the plan knows neither failures nor later requests.
+ * Estimates the end of waiting files as a range, because the plan knows neither failures nor later requests.
  *
- * - Earliest: the drives do nothing else, and the files are contiguous; a staging library is as fast as ever measured.
- * - Planned: by the current queue and the planner's rules, or the usual time of the staging library.
- * - Latest: twice the planned time, plus 1.5 sweeps for other users if a mount takes time. In bursts, nine of ten
- *   requests met this, with all later requests (bench/ranges.ts).
+ * - Earliest: drives read only these files, which are contiguous. A staging library is as fast as in its fastest
+ * measurement.
+ * - Planned: drives follow the current queue and the planner's rules. A staging library takes its usual time.
+ * - Latest: twice the planned time, plus 1.5 sweeps for other users if a mount takes time. In simulated bursts, with
+ * all later requests, nine of ten requests ended by then (bench/ranges.ts).
  */
 import type { Ahead } from './ahead.js';
 import { estimateReading, findMedium, type Medium } from './media.js';
 import { type StagedAhead, type StagedPart, waitOf } from './queue.js';
 import { defaultPolicy } from './schedule.js';
 
-/** Seconds, on the plan's clock. */
+/** Range of an end, in seconds on the plan's clock. */
 export interface EndRange {
   earliest: number;
   planned: number;
@@ -26,23 +27,23 @@ export interface PartAhead {
   medium: Medium;
   files: number;
   bytes: number;
-  /** Being read, and so in no queue. */
+  /** Whether a drive is reading the files, so that they are in no queue. */
   isReading: boolean;
   /** Time of the next try, in seconds. */
   notBefore: number | undefined;
-  /** State at a staging library; undefined for a library with drives. */
+  /** State of the files at a staging library; undefined for a library with drives. */
   staged: Pick<StagedPart, 'state' | 'askedSeconds'> | undefined;
 }
 
 interface PlanAhead {
   now: number;
   ahead: Ahead;
-  /** Working drives by library; for a staging library, its readers. */
+  /** Number of working drives by library; for a staging library, the number of its readers. */
   drives: ReadonlyMap<number, number>;
   staged: ReadonlyMap<number, StagedAhead>;
 }
 
-/** @returns undefined if no drive will read a part, or its library's wait time is unknown */
+/** Returns the range of the end; undefined if no drive will read a part, or a library's wait time is unknown. */
 export function rangeOf(plan: PlanAhead, user: string, parts: readonly PartAhead[]): EndRange | undefined {
   if (parts.length === 0) return undefined;
   let longest = 0;
@@ -79,7 +80,10 @@ function endOnDrive({ now, ahead }: PlanAhead, user: string, part: PartAhead): E
 
 const LINEAR = findMedium('linear');
 
-/** The part arrives on the library's disk, and is then read with all other parts of the library. */
+/**
+ * Returns the range of the end of a part at a staging library. The part first arrives on the library's disk, and is
+ * then read with all other parts of the library.
+ */
 function endAtLibrary(plan: PlanAhead, part: PartAhead, totals: ReadonlyMap<number, number>): EndRange | undefined {
   const { libraryId, files, bytes, isReading, notBefore = plan.now, staged } = part;
   const library = plan.staged.get(libraryId);

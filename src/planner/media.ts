@@ -1,9 +1,10 @@
 /**
- * The cost model of media, for planner and simulator. Pure functions.
+ * The cost model of media, for the planner and the simulator. All functions are pure.
  *
- * A serpentine tape runs back and forth, one wrap after the other. The formula of a locate and its parameters come from
- * CTA's recommended access order (taped/rao/CTACostHeuristic.cpp), measured on LTO. Load, unload and rewind times are
- * IBM's figures for full-height LTO-8 and LTO-9 drives. The model is for comparison and estimates.
+ * A serpentine tape runs back and forth, one wrap after the other. The formula for the time of a locate and its
+ * parameters come from CTA's recommended access order (taped/rao/CTACostHeuristic.cpp), measured on LTO. Times for
+ * load, unload and rewind are IBM's figures for full-height LTO-8 and LTO-9 drives. The model serves comparisons and
+ * estimates.
  */
 
 /** Times in seconds, rates in bytes per second. */
@@ -11,11 +12,14 @@ export interface Medium {
   name: string;
   capacityBytes: number;
   streamBytesPerSecond: number;
-  /** Robot and load, until the drive is ready at the load point. */
+  /** Seconds for the robot and the load, until the drive is ready at the load point. */
   mountSeconds: number;
-  /** Rewind, unload and robot. */
+  /** Seconds for the rewind, the unload and the robot. */
   unmountSeconds: number;
-  /** Absent for a medium on which every locate takes `seekSeconds`, so that the order hardly matters. */
+  /**
+   * Geometry of a serpentine tape. Absent for a medium on which every locate takes `seekSeconds`, so that the read
+   * order hardly matters.
+   */
   serpentine?: Serpentine;
   seekSeconds: number;
 }
@@ -50,7 +54,7 @@ export const media: Record<string, Medium> = {
     serpentine: { ...LTO, wraps: 280 },
     seekSeconds: 0,
   },
-  /** Disks, and unknown media. */
+  /** Disks and unknown media. */
   linear: {
     name: 'linear',
     capacityBytes: 2 ** 53,
@@ -61,20 +65,20 @@ export const media: Record<string, Medium> = {
   },
 };
 
-/** A position on a tape: its wrap, and the longitudinal position. */
+/** A point on a tape: its wrap and its longitudinal position. */
 export interface Point {
   wrap: number;
   lpos: number;
 }
 
-/** Converts a byte position. The load point is byte 0. */
+/** Converts a byte position on a volume to a point on the tape. The load point is byte 0. */
 export function pointAt(medium: Medium, byte: number): Point {
   if (!medium.serpentine) return { wrap: 0, lpos: byte };
   const { wraps, firstLpos, lastLpos } = medium.serpentine;
   const wrapBytes = medium.capacityBytes / wraps;
   const wrap = Math.min(Math.floor(byte / wrapBytes), wraps - 1);
   const part = Math.min(byte / wrapBytes - wrap, 1) * (lastLpos - firstLpos);
-  // even wraps run away from the load point, odd ones back
+  // even wraps run away from the load point, odd wraps back
   return { wrap, lpos: wrap % 2 === 0 ? firstLpos + part : lastLpos - part };
 }
 
@@ -98,8 +102,8 @@ export function locateSeconds(medium: Medium, from: Point, to: Point): number {
 }
 
 /**
- * Seconds per file for a locate in a good order, by the number of files spread over the volume. Fitted to results of
- * src/planner/order.ts on LTO-8 (1 file 66 s, 10 files 25 s, 100 files 14.3 s, 1,000 files 11.3 s).
+ * Returns the seconds for each locate in a good read order, if the files are spread over the volume. Fitted to results
+ * of src/planner/order.ts on LTO-8 (1 file 66 s, 10 files 25 s, 100 files 14.3 s, 1,000 files 11.3 s).
  */
 function typicalLocateSeconds(medium: Medium, files: number): number {
   return medium.serpentine ? 10 + 56 / Math.max(files, 1) ** 0.58 : medium.seekSeconds;
@@ -110,12 +114,12 @@ export function estimateSeconds(medium: Medium, files: number, bytes: number): n
   return medium.mountSeconds + medium.unmountSeconds + estimateReading(medium, files, bytes);
 }
 
-/** Estimates the time to read them from a mounted volume. */
+/** Estimates the time to read files from a mounted volume. */
 export function estimateReading(medium: Medium, files: number, bytes: number): number {
   return bytes / medium.streamBytesPerSecond + files * typicalLocateSeconds(medium, files);
 }
 
-/** Returns a medium by name; `linear` if unknown. */
+/** Returns a medium by name; `linear` if the name is unknown. */
 export function findMedium(name: string): Medium {
   return media[name] ?? (media.linear as Medium);
 }

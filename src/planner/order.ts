@@ -1,29 +1,32 @@
 /**
- * The read order of a mounted volume's files. Pure functions.
+ * The order in which a drive reads files of a mounted volume. All functions are pure.
  *
- * The least total locate time is an asymmetric travelling salesman problem. Its relaxation, the assignment problem, is
- * solved exactly; the few resulting cycles are joined at the least cost (Karp 1979). On tapes, the result is within a
- * few percent of the relaxation's lower bound, while nearest-file-first is 9 to 17 % above it.
+ * Finding the least total locate time is an asymmetric travelling salesman problem. Its relaxation, the assignment
+ * problem, is solved exactly. The few resulting cycles are then joined at the least cost (Karp 1979). On tapes, the
+ * result is within a few percent of the relaxation's lower bound. Nearest-file-first is 9 to 17 % above that bound.
  */
 import { locateSeconds, type Medium, type Point, pointAt } from './media.js';
 
-/** Bytes of a file on the volume. */
+/** Position and size of a file on the volume, in bytes. */
 interface Extent {
   start: number;
   size: number;
 }
 
 interface ReadOrder {
-  /** Indices of the extents. */
+  /** Indices of the extents, in read order. */
   order: number[];
-  /** Lower bound for any order; undefined if there are too many files for the exact relaxation. */
+  /** Lower bound of the locate time for any order; undefined if there are too many files for the exact relaxation. */
   boundSeconds: number | undefined;
 }
 
-/** Files per piece: the relaxation takes some milliseconds, and grows fast. Longer queues are split. */
+/**
+ * Maximum number of files in a piece of the queue. The relaxation of a piece takes some milliseconds, and the time
+ * grows fast with the number of files. Longer queues are split.
+ */
 const PIECE = 250;
 
-/** @param head byte position of the drive */
+/** Returns the order in which a drive reads files. @param head byte position of the drive */
 export function orderReads(medium: Medium, head: number, extents: readonly Extent[]): ReadOrder {
   const starts = extents.map((extent) => pointAt(medium, extent.start));
   const ends = extents.map((extent) => pointAt(medium, extent.start + extent.size));
@@ -52,7 +55,7 @@ function extentStart(extents: readonly Extent[], index: number): number {
   return extents[index]?.start ?? 0;
 }
 
-/** Ascending from the head, then the files behind it. */
+/** Returns the files in ascending order from the head, and then the files behind the head. */
 function fromHead(byPlace: readonly number[], extents: readonly Extent[], head: number): number[] {
   const ahead = byPlace.filter((index) => extentStart(extents, index) >= head);
   const behind = byPlace.filter((index) => extentStart(extents, index) < head);
@@ -66,7 +69,9 @@ function cut(byPlace: readonly number[]): number[][] {
   return Array.from({ length: count }, (_, n) => byPlace.slice(n * size, (n + 1) * size)).filter((p) => p.length > 0);
 }
 
-/** Node 0 is the head, to which returning costs nothing; nodes 1 to n are the files of the piece. */
+/**
+ * Orders the files of a piece. Node 0 is the head, and returning to the head costs nothing. Nodes 1 to n are the files.
+ */
 function solvePiece(
   medium: Medium,
   from: Point,
@@ -95,7 +100,8 @@ function solvePiece(
 const FORBIDDEN = 1e9;
 
 /**
- * Assigns the cheapest successor to each node: shortest augmenting paths (Jonker and Volgenant 1987), at most O(n³).
+ * Assigns the cheapest successor to each node, by shortest augmenting paths (Jonker and Volgenant 1987). Takes at most
+ * O(n³) steps.
  */
 function assign(cost: Float64Array, n: number): Int32Array {
   const rowPotential = new Float64Array(n + 1);
@@ -143,7 +149,7 @@ function assign(cost: Float64Array, n: number): Int32Array {
   return next;
 }
 
-/** Joins the cycles of an assignment, smallest first, each at the least cost. */
+/** Joins the cycles of an assignment, the smallest cycle first, each at the least cost. */
 function patch(cost: Float64Array, n: number, next: Int32Array): void {
   for (;;) {
     const cycles = findCycles(next);

@@ -1,9 +1,9 @@
 /**
- * The queue of recalls, the batches that a drive reads, and wait times of staging libraries. Pure functions;
- * schedule.ts chooses volumes, order.ts orders the files of a volume.
+ * The queue of recalls, the batches that a drive reads, and wait times of staging libraries. All functions are pure.
+ * schedule.ts chooses volumes; order.ts orders the files of a volume.
  *
- * The last of n files takes about as long as the longest of n earlier files. Files beyond the library's depth are
- * requested after earlier ones arrive, and so wait several times as long.
+ * At a staging library, the last of n files takes about as long as the longest of n earlier files. Files beyond the
+ * library's depth are requested after earlier files arrive, and so wait several times as long.
  */
 import { secondsOf } from '../core/time.js';
 import type { UserQueue, VolumeQueue } from './backlog.js';
@@ -26,7 +26,7 @@ export interface QueueEntry {
 
 export interface QueuedRecall {
   fileId: bigint;
-  /** Byte position on the volume, as far as the catalogue knows the files before it; null if unknown. */
+  /** Byte position on the volume, computed from the sizes of the known files before it; null if unknown. */
   start: bigint | null;
   size: bigint;
   user: string;
@@ -35,7 +35,7 @@ export interface QueuedRecall {
 
 export interface WaitingVolume extends VolumeQueue {
   volumeId: number;
-  /** Only drives of this library can read it. */
+  /** Library of the volume. Only drives of this library can read the volume. */
   libraryId: number;
   isMounted: boolean;
 }
@@ -66,18 +66,21 @@ export function orderRecalls(medium: Medium, head: number, recalls: readonly Que
   return [...order.flatMap((index) => placed[index] ?? []), ...recalls.filter(({ start }) => start === null)];
 }
 
-/** Batch limits: bytes that a drive reads in a second, and files that take about as long. */
+/** Limits of a batch: the bytes that a drive reads in a second, and a number of files that takes about as long. */
 const BATCH_BYTES = 256n * 1024n * 1024n;
 const BATCH_FILES = { first: 128, least: 16, most: 512 };
 const BATCH_SECONDS = { short: 0.5, long: 2 };
 
-/** Adapts the batch size: small files share a transaction; after slow locates, a new plan is due sooner. */
+/**
+ * Returns the number of files for the next batch. After a fast batch, more small files share a transaction. After slow
+ * locates, a new plan is due sooner.
+ */
 export function batchFilesAfter(files: number, seconds: number): number {
   if (seconds < BATCH_SECONDS.short) return Math.min(files * 2, BATCH_FILES.most);
   return seconds > BATCH_SECONDS.long ? Math.max(files / 2, BATCH_FILES.least) : files;
 }
 
-/** Returns the recalls of the next batch; at least one. */
+/** Returns the recalls of the next batch, at least one unless the queue is empty. */
 export function takeBatch<R extends { size: bigint }>(queue: readonly R[], maxFiles: number = BATCH_FILES.first): R[] {
   let bytes = 0n;
   let count = 0;
@@ -89,13 +92,13 @@ export function takeBatch<R extends { size: bigint }>(queue: readonly R[], maxFi
   return queue.slice(0, count);
 }
 
-/** State of a staging library. Times are seconds. */
+/** State of a staging library. Times are in seconds. */
 export interface StagedAhead {
-  /** Sorted wait times of earlier files, or the settings' minimum and maximum; empty if unknown. */
+  /** Sorted wait times of earlier files, or the minimum and maximum from the settings; empty if unknown. */
   waits: readonly number[];
-  /** Limit of requested files; if `bytes` is undefined, only the restore area limits bytes. */
+  /** Limit of requested files. If `bytes` is undefined, only the restore area limits the bytes. */
   depth: { files: number; bytes: number | undefined };
-  /** All waiting files, including requested ones. */
+  /** All waiting files of the library, including requested files. */
   waiting: { files: number; bytes: number };
 }
 
@@ -103,7 +106,7 @@ export interface StagedPart {
   state: 'unasked' | 'asked' | 'ready';
   files: number;
   bytes: number;
-  /** Since the last request. */
+  /** Seconds since the last request to the library. */
   askedSeconds: number;
 }
 
@@ -113,10 +116,10 @@ interface WaitRange {
   latest: number;
 }
 
-/** Part of requests that should finish by the latest estimate. */
+/** Share of requests that should finish by the latest estimate. */
 const KEPT_PART = 0.9;
 
-/** @returns seconds from now; undefined if unknown */
+/** Returns the wait of a part, in seconds from now; undefined if unknown. */
 export function waitOf({ waits, depth, waiting }: StagedAhead, part: StagedPart): WaitRange | undefined {
   if (part.state === 'ready') return { earliest: 0, planned: 0, latest: 0 };
   const ahead = part.state === 'asked' ? waitsAfter(waits, part.askedSeconds) : waits;
@@ -133,14 +136,14 @@ export function waitOf({ waits, depth, waiting }: StagedAhead, part: StagedPart)
   };
 }
 
-/** Returns the remaining waits after `seconds`. If no earlier wait was that long, it may take as long again. */
+/** Returns the remaining waits after `seconds`. If no earlier wait was that long, the wait may take as long again. */
 function waitsAfter(waits: readonly number[], seconds: number): readonly number[] {
   if (waits.length === 0) return waits;
   const longer = waits.filter((wait) => wait > seconds).map((wait) => wait - seconds);
   return longer.length > 0 ? longer : [0, seconds];
 }
 
-/** @param sorted at least one @param part 0 to 1 */
+/** Returns a quantile of sorted values. @param sorted at least one value @param part 0 to 1 */
 function quantile(sorted: readonly number[], part: number): number {
   const index = (sorted.length - 1) * part;
   const [below = 0, above = below] = [sorted[Math.floor(index)], sorted[Math.ceil(index)]];

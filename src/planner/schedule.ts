@@ -1,39 +1,43 @@
 /**
- * Chooses the next volume for a free drive, and when to leave a volume. Pure functions.
+ * Chooses the next volume for a free drive, and decides when a drive leaves a volume. All functions are pure.
  *
  * - The user with the fewest recent drive seconds, divided by the user's weight, is next. Among the volumes with files
- *   of that user, the one with the most requested bytes per drive second wins, for all users together.
- * - Higher priorities precede all shares. Files that waited longer than `maxWaitSeconds` precede all priorities; among
- *   the volumes of their user, the one that waited longest is next, regardless of its yield.
+ * of that user, the volume with the most requested bytes per drive second wins. The bytes of all users count.
+ * - Higher priorities precede all shares. Files that have waited longer than `maxWaitSeconds` rank with the highest
+ * priority. Among the volumes of their user, the volume that has waited longest is next, regardless of its yield.
  * - A small and recent queue waits a while for more files, so that a mount pays.
- * - On a volume, the files of all users are read in one sweep of at most `sweepSeconds`, in order of their turns. Users
- *   whose shares differ by less than `turnSeconds` have the same turn.
- * - A drive stays on its volume while it has work. After `quantumSeconds`, or if a sweep would take too long, it leaves
- *   if a user of another volume has had less drive time by `turnSeconds`.
+ * - On a volume, the files of all users are read in one sweep of at most `sweepSeconds`, in the order of the users'
+ * turns. Users whose shares differ by less than `turnSeconds` have the same turn.
+ * - A drive stays on its volume for `quantumSeconds`, and longer if the whole stay fits into `sweepSeconds`. Then the
+ * drive leaves if a user of another volume has had less drive time by `turnSeconds`.
  *
- * So no file waits forever.
+ * These rules ensure that no file waits forever.
  */
 import { Backlog, type Demand, sumOf, type UserQueue, type VolumeQueue } from './backlog.js';
 import { estimateReading, type Medium } from './media.js';
 
 export interface SchedulePolicy {
-  /** A longer wait takes precedence over priorities and yield. */
+  /** Wait in seconds after which files rank with the highest priority, and precede a higher yield. */
   maxWaitSeconds: number;
-  /** Minimum stay on a volume that has work. */
+  /** Minimum stay on a volume that has work, in seconds. */
   quantumSeconds: number;
-  /** Difference in drive time that makes a turn: users with smaller differences are read together. */
+  /** Difference in drive seconds that separates turns. Users with smaller differences are read together. */
   turnSeconds: number;
-  /** Maximum duration of a sweep over the files of all users on a volume. */
+  /** Maximum duration of a sweep over the files of all users on a volume, in seconds. */
   sweepSeconds: number;
-  /** A queue below both `collectFiles` and `collectBytes` waits up to `collectSeconds`, if a mount takes time. */
+  /**
+   * A queue below both `collectFiles` and `collectBytes` waits up to `collectSeconds` for more files, if a mount takes
+   * time.
+   */
   collectFiles: number;
   collectBytes: number;
   collectSeconds: number;
 }
 
 /**
- * LTO-8 needs two minutes for mount and unmount, in which it could stream `collectBytes`. A quantum is five times that,
- * a turn fifteen times: if all users request everything, mounts take a fifteenth of the time.
+ * The default policy. LTO-8 needs two minutes for mount and unmount, in which a drive could stream `collectBytes`. A
+ * quantum is five times as long, and a turn fifteen times. If all users request everything, mounts take a fifteenth of
+ * the time.
  */
 export const defaultPolicy: SchedulePolicy = {
   maxWaitSeconds: 24 * 3600,
@@ -45,12 +49,12 @@ export const defaultPolicy: SchedulePolicy = {
   collectSeconds: 120,
 };
 
-/** Recent drive seconds of each user, divided by the user's weight; missing users have had none. */
+/** Recent drive seconds of each user, divided by the user's weight. Users without drive seconds are absent. */
 export type Shares = ReadonlyMap<string, number>;
 
 export interface ScheduleState {
   shares: Shares;
-  /** Seconds. */
+  /** Time in seconds. */
   now: number;
   policy: SchedulePolicy;
 }
@@ -60,7 +64,7 @@ interface Choice<Queue extends VolumeQueue> {
   reason: string;
 }
 
-/** @returns undefined if nothing waits */
+/** Returns the next volume to mount, with the reason; undefined if nothing waits. */
 export function chooseNext<Queue extends VolumeQueue>(
   backlog: Backlog<Queue>,
   state: ScheduleState,
@@ -83,9 +87,9 @@ export function chooseNext<Queue extends VolumeQueue>(
 }
 
 /**
- * Whether a drive should leave a volume that still has work.
+ * Returns whether a drive should leave a volume that still has work.
  * @param mounted.here users with work on the mounted volume
- * @param others work on volumes that are in no drive
+ * @param others work on volumes that no drive has mounted
  */
 export function isTimeToLeave(
   mounted: { since: number; medium: Medium; here: readonly UserQueue[] },
@@ -108,15 +112,15 @@ export function isTimeToLeave(
   });
 }
 
-/** Users of a volume whose files are read in one sweep, and its start in seconds. */
+/** Users of a volume whose files are read in one sweep, and the start of the sweep in seconds. */
 export interface Sweep {
   users: ReadonlySet<string>;
   since: number;
 }
 
 /**
- * Returns the users of a volume to read next: those of one turn, and later ones if the sweep has room. A running sweep
- * keeps its users, unless one with a higher priority arrives; others join if they fit.
+ * Returns the users of a volume to read next: the users of one turn, and later users if the sweep has room. A running
+ * sweep keeps its users, unless a user with a higher priority arrives. Further users join if their files fit.
  */
 export function chooseSweep(
   { medium, users }: Pick<VolumeQueue, 'medium' | 'users'>,
@@ -162,7 +166,7 @@ export function readingSeconds(medium: Medium, users: readonly UserQueue[]): num
   return estimateReading(medium, files, bytes);
 }
 
-/** Keeps queues that are large or old enough for a mount. */
+/** Returns a backlog of the queues that are large or old enough for a mount. */
 export function openBacklog<Queue extends VolumeQueue>(queues: readonly Queue[], state: ScheduleState): Backlog<Queue> {
   return new Backlog(queues.filter((queue) => isRipe(queue, state)));
 }
@@ -173,7 +177,7 @@ function isRipe(queue: VolumeQueue, { now, policy }: ScheduleState): boolean {
   return files >= policy.collectFiles || bytes >= policy.collectBytes || now - oldest >= policy.collectSeconds;
 }
 
-/** Orders users by priority, then share, then age. */
+/** Returns functions that compare users by priority, then by share, then by age. */
 function createJudge(all: readonly Demand[], { shares, now, policy }: ScheduleState) {
   const shareOf = (user: string) => shares.get(user) ?? 0;
   const isOverdue = (demand: Demand) => now - demand.oldest > policy.maxWaitSeconds;

@@ -1,7 +1,7 @@
 /**
- * History of the site and of quotas. The site has a row for each five minutes. One engine at a time counts new events
- * in the transaction that writes the figures, so that no event counts twice. A quota has a row for each hour in which
- * it changed.
+ * History of the site and of quotas. The site has one row for every five minutes. One engine at a time counts new
+ * events, in the transaction that writes the figures, so that no event counts twice. A quota has a row for each hour in
+ * which the quota changed.
  */
 
 import { InvalidInputError } from '../../core/errors.js';
@@ -30,10 +30,10 @@ export interface CurvePoint {
 const SLOT_SECONDS = 300;
 const HOUR_SECONDS = 3600;
 const DAY_SECONDS = 24 * HOUR_SECONDS;
-/** Older rows are read by the hour. */
+/** Age in days beyond which the history of the site has one point per hour. */
 const FINE_DAYS = 2;
 const CURVE_DAYS = 90;
-/** More than 48 hours of five minutes and 88 days of hours. */
+/** Maximum number of points: enough for two days of five-minute points and 88 days of hourly points. */
 const MOST_POINTS = 3000;
 const STEP = 20_000n;
 const SAMPLE_MS = 20_000;
@@ -41,7 +41,7 @@ const SAMPLE_MS = 20_000;
 const slotOf = (time: Sql, seconds: number) =>
   sql`date_bin(make_interval(secs => ${seconds}), ${time}, timestamp '2000-01-01')`;
 
-/** Counts events, samples the queue once a period, and writes the history of quotas. Safe to kill at any line. */
+/** Counts events, samples the queue once in each period, and writes the history of quotas. Safe to kill at any line. */
 export async function writeHistory(ctx: Context, stop: AbortSignal): Promise<void> {
   const now = ctx.now();
   while (!stop.aborted && (await countStep(ctx, now)));
@@ -57,7 +57,7 @@ async function countStep(ctx: Context, now: string): Promise<boolean> {
       sql`SELECT coalesce((SELECT max(y.up_to) FROM site_history y), ${newestNumber}) AS after, ${newestNumber} AS newest`,
     );
     const { after, newest } = row ?? { after: 0n, newest: 0n };
-    // numbers have a gap after a restore of the database
+    // event ids have a gap after a restore of the database
     const [next] = await tx.query<{ first: bigint }>(
       sql`SELECT b.first_number AS first FROM event_batch b WHERE b.last_number > ${after} ORDER BY b.last_number LIMIT 1`,
     );
@@ -71,7 +71,7 @@ async function countStep(ctx: Context, now: string): Promise<boolean> {
 
 const NUMBER = sql`b.first_number + e.id - b.first_id`;
 
-/** Events count in the periods of their own times. The present period always gets a row. */
+/** Counts events in the periods of their own times. The current period always gets a row. */
 const addCounted = (now: string, after: bigint, upTo: bigint): Sql => sql`
   WITH e AS MATERIALIZED (
     SELECT e.id, e.at, e.to_stage, e.file_id, e.request_id, e.files_failed
@@ -112,7 +112,10 @@ async function sampleSlot(ctx: Context, now: string): Promise<void> {
   );
 }
 
-/** Returns the points that begin from `since` to before `until`, at most the newest 3,000. @throws InvalidInputError */
+/**
+ * Returns the points that begin at or after `since` and before `until`, at most the newest 3,000.
+ * @throws InvalidInputError
+ */
 export async function readHistory(
   ctx: Context,
   { since, until }: { since: string; until?: string | null | undefined },
@@ -142,7 +145,7 @@ export interface QuotaPoint {
 
 const written = new WeakMap<Context['db'], string>();
 
-/** Writes rows of changed quotas once in each hour. Several engines may do so at once. */
+/** Writes a row for each changed quota, once an hour. Several engines may do so at the same time. */
 async function writeQuotaHistory(ctx: Context): Promise<void> {
   const now = ctx.now();
   const hour = now.slice(0, 13);
@@ -161,7 +164,10 @@ async function writeQuotaHistory(ctx: Context): Promise<void> {
   written.set(ctx.db, hour);
 }
 
-/** Returns points of visible quotas: at `since` if known, at each later change, and now. @throws InvalidInputError */
+/**
+ * Returns the points of quotas, by quota id: at `since` if known, at each later change, and now.
+ * @throws InvalidInputError
+ */
 export async function readQuotaHistory(
   ctx: Context,
   quotaIds: readonly number[],

@@ -1,4 +1,7 @@
-/** Reads figures for metrics with one cheap statement. They name no user. Callers cache them (src/telemetry/site.ts). */
+/**
+ * Reads the site's figures for metrics with one cheap statement. No figure names a user. src/telemetry/site.ts caches
+ * the figures.
+ */
 
 import { addSeconds } from '../../core/time.js';
 import { queryWithin } from '../../db/pipeline.js';
@@ -9,14 +12,14 @@ import { isFull } from '../health/circuits.js';
 import { allow } from '../policy.js';
 
 export interface SiteFigures {
-  /** By the state of recalls; `seconds` is the age of the oldest. */
+  /** Recalls by state. `seconds` is the age of the oldest recall in the state. */
   queue: { state: string; files: number; bytes: number; seconds: number }[];
   openRequests: number;
-  /** Engines that have a drive, or ask for one. */
+  /** Number of engines that have a drive or ask for one. */
   engines: number;
   drives: { library: string; drive: string; state: 'suspended' | 'working' | 'idle' | 'free' }[];
   libraries: { library: string; isSuspended: boolean; hasProblem: boolean }[];
-  /** Bytes; `free` is null if no engine has measured the disk recently. */
+  /** Sizes are in bytes. `free` is null if no engine has measured the disk recently. */
   disks: {
     disk: string;
     size: number;
@@ -29,18 +32,18 @@ export interface SiteFigures {
   }[];
   suspensions: { kind: string; mode: string; number: number }[];
   mail: { waiting: number; failing: number; oldestSeconds: number };
-  /** Batches of events that no listener has seen yet. */
+  /** Number of batches of events that have no ids yet. */
   unnumberedBatches: number;
 }
 
 const TIMEOUT_MS = 8000;
 
-/** Allows metrics to callers with the right, and to all callers if authentication is off. @throws ForbiddenError */
+/** Checks that the caller may read metrics. Without authentication every caller may. @throws ForbiddenError */
 export function allowMetrics(ctx: Context): void {
   if (ctx.caller.way !== 'open') allow(ctx, 'readMetrics');
 }
 
-/** @throws UnavailableError if it takes too long */
+/** Returns the site's figures. @throws UnavailableError if the query takes too long */
 export async function readSiteFigures(ctx: Context): Promise<SiteFigures> {
   const now = ctx.now();
   const fresh = addSeconds(now, -FRESH_SECONDS);

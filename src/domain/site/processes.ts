@@ -1,4 +1,7 @@
-/** Running processes: each writes a heartbeat by the database's clock, and is deleted a day after the last one. */
+/**
+ * Running gateways and engines. Each process writes a heartbeat, timed by the database's clock. A process is deleted a
+ * day after its last heartbeat.
+ */
 
 import { sql } from '../../db/sql.js';
 import { isRunning, databaseNow as now } from '../conditions.js';
@@ -19,12 +22,12 @@ export interface RunningProcess extends OwnProcess {
   startedAt: string;
   seenAt: string;
   isAlive: boolean;
-  /** Delay in reading events. */
+  /** Delay of the process in reading events, in seconds. */
   lagSeconds: number;
 }
 
 export const BEAT_MS = 10_000;
-/** A process counts as dead after this time without a heartbeat. */
+/** Seconds without a heartbeat after which a process counts as dead. */
 const SILENT_SECONDS = 45;
 const FORGOTTEN_SECONDS = 24 * 3600;
 const MOST = 1000;
@@ -32,8 +35,9 @@ const MOST = 1000;
 export const isSeen = isRunning(sql`p.seen_at + make_interval(secs => ${SILENT_SECONDS})`);
 
 /**
- * Another process of its kind was started on its host since it was last seen, for each one that has been silent since
- * then: after a kill, the service manager starts the same again.
+ * The condition that the silent process `p` was replaced. On its host, at least as many processes of its kind have
+ * started since its last heartbeat as have fallen silent. After a kill, the service manager starts the same processes
+ * again.
  */
 const isReplaced = sql`(NOT ${isSeen} AND (
   SELECT count(*) FILTER (WHERE o.started_at > p.seen_at AND o.id <> p.id) >= count(*) FILTER (WHERE o.seen_at >= p.seen_at AND NOT ${isRunning(sql`o.seen_at + make_interval(secs => ${SILENT_SECONDS})`)})
@@ -52,7 +56,10 @@ export async function deleteProcess(ctx: Context, id: string): Promise<void> {
   await ctx.db.pool.query(sql`DELETE FROM running_process WHERE id = ${id}::uuid`);
 }
 
-/** Lists processes that run, or died within a day and were not replaced, the first 1,000 by host. */
+/**
+ * Lists the processes that run, and the processes that died within a day and were not replaced. Returns the first
+ * 1,000, ordered by host.
+ */
 export async function listProcesses(ctx: Context): Promise<RunningProcess[]> {
   allow(ctx, 'listProcesses');
   return await ctx.db.rows<RunningProcess>(
@@ -62,7 +69,7 @@ export async function listProcesses(ctx: Context): Promise<RunningProcess[]> {
   );
 }
 
-/** Describes live processes: `engine 42 of host`. */
+/** Returns a description of each live process, such as `engine 42 of host`. */
 export async function findRunning(ctx: Context): Promise<string[]> {
   return (await listProcesses(ctx))
     .filter((each) => each.isAlive)

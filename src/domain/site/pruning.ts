@@ -12,7 +12,7 @@ const EMAILS = 1000;
 
 /**
  * Deletes the text of sent emails of requests that ended more than `TAPEGATE_REQUEST_DAYS` ago. The rows stay, so that
- * none is sent twice. Several engines may do so at once, and may be killed at any line.
+ * no email is sent twice. Several engines may prune at the same time, and may be killed at any line.
  */
 export async function pruneEmails(ctx: Context, stop: AbortSignal): Promise<void> {
   const before = addSeconds(ctx.now(), -ctx.config.requestDays * DAY_SECONDS);
@@ -31,8 +31,8 @@ const BATCHES = 500;
 const EVENTS = 5000;
 
 /**
- * Deletes events older than `TAPEGATE_EVENT_DAYS` in small transactions. After a crash the next run continues. Marks
- * batches first, in order of their numbers, so that no reader gets part of a batch that is being deleted. Only one
+ * Deletes events older than `TAPEGATE_EVENT_DAYS` in small transactions. After a crash the next run continues. Batches
+ * are marked first, in the order of their ids, so that no reader gets part of a batch that is being deleted. Only one
  * engine prunes at a time.
  */
 export async function pruneEvents(ctx: Context, stop: AbortSignal): Promise<void> {
@@ -41,7 +41,7 @@ export async function pruneEvents(ctx: Context, stop: AbortSignal): Promise<void
     const marked = await prune(ctx, markBatches(before));
     for (let deleted = 1; deleted > 0 && !stop.aborted; ) deleted = await prune(ctx, deleteEvents);
     if (stop.aborted) return;
-    // an earlier run may have died before this
+    // also deletes batches that an earlier run left when it died
     const deleted = await prune(ctx, deleteBatches);
     isMore = marked === BATCHES || deleted >= BATCHES;
   }
@@ -58,7 +58,7 @@ async function prune(ctx: Context, change: Sql): Promise<number> {
   });
 }
 
-/** All webhooks have processed the batch `b`. Until then it is kept, even if it is old. */
+/** The condition that all webhooks have processed the batch `b`. An old batch is kept until then. */
 const isLookedThrough = sql`(NOT EXISTS (SELECT FROM webhook) OR b.last_number <= (SELECT last FROM webhook_cursor))`;
 
 const markBatches = (before: string) => sql`
@@ -71,7 +71,7 @@ const markBatches = (before: string) => sql`
     SELECT o.id FROM oldest o WHERE NOT EXISTS (
       SELECT FROM oldest y WHERE NOT y.is_old AND y.last_number <= o.last_number))`;
 
-/** One more than a step marks, since the last one is kept. */
+/** Selects one batch more than a step marks, because the last batch is kept. */
 const OLDEST_PRUNED = sql`(SELECT * FROM event_batch WHERE is_pruned ORDER BY last_number LIMIT ${BATCHES + 1})`;
 
 const deleteEvents = sql`
@@ -81,7 +81,7 @@ const deleteEvents = sql`
         SELECT id FROM event WHERE batch_id = b.id AND id BETWEEN b.first_id AND b.last_id ORDER BY id LIMIT ${EVENTS}
       ) e LIMIT ${EVENTS}))`;
 
-/** Deletes empty batches except the last one. `OFFSET 0` forces lookups; a join would read all events. */
+/** Deletes empty batches, except the last batch. `OFFSET 0` forces index lookups; a join would read all events. */
 const deleteBatches = sql`
   DELETE FROM event_batch WHERE id IN (
     SELECT b.id FROM ${OLDEST_PRUNED} b

@@ -1,7 +1,7 @@
 /**
- * Watches the site and the requests of a caller, so that views can refresh changed parts. All watchers of a gateway
- * share one check a second. Each receives all changes since its last one at once, so that a slow client gets fewer
- * messages and needs little memory.
+ * Watches the site and the requests of a caller, so that views can refresh the parts that changed. All watchers of a
+ * gateway share one check per second. A watcher gets all changes since its last message at once, so a slow client gets
+ * fewer messages and needs little memory.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { hasQuota } from '../../core/caller.js';
@@ -15,13 +15,13 @@ import { allow } from '../policy.js';
 import { isSeen } from './processes.js';
 
 const EVERY_MS = 1000;
-/** The pause after a slow check, as a multiple of its time. */
+/** Pause after a slow check, as a multiple of the duration of the check. */
 const REST_FACTOR = 10;
-/** Maximum number of pending changes for a slow watcher. Beyond this it must read everything again. */
+/** Maximum number of pending changes for a slow watcher. A watcher with more changes must read everything again. */
 const MAX_PENDING = 1000;
 
 interface Source<Item> {
-  /** Returns the changes since the last check by key; undefined if unknown, as at the first check. */
+  /** Returns the changes since the last check, by key; undefined if the changes are unknown, as at the first check. */
   check(): Promise<ReadonlyMap<string | number, Item> | undefined>;
   onError(error: unknown): void;
   end?(): void;
@@ -45,12 +45,12 @@ class Watchers<Item> {
   private isRunning = false;
   private hasChecked = false;
 
-  /** @param open called for the first watcher; the source ends with the last one */
+  /** @param open opens the source for the first watcher; the source ends with the last watcher */
   constructor(open: () => Source<Item>) {
     this.open = open;
   }
 
-  /** Yields `hasMore` first, so that a client which then reads everything misses no change. */
+  /** Yields changes. The first value has `hasMore`, so that a client that then reads everything misses no change. */
   async *watch(isFor: (item: Item) => boolean, signal: AbortSignal): AsyncGenerator<Changes<Item>> {
     const watcher: Watcher<Item> = { pending: new Map(), hasMore: this.hasChecked, wake: () => {} };
     this.watchers.add(watcher);
@@ -127,7 +127,7 @@ export interface SiteChange {
   parts: SitePart[];
 }
 
-/** Free space changes all the time, and is compared in units of 128 MiB. */
+/** Free space changes all the time, so only changes by 128 MiB (2^27 bytes) count. */
 const FREE_BITS = 27;
 
 const digest = (rows: Sql) =>
@@ -149,7 +149,10 @@ const libraries = digest(
 
 const processes = digest(sql`SELECT p.id, ${isSeen} AS is_alive FROM running_process p`);
 
-/** A text for each part, which differs after a change. All changes of the queue except of its order write events. */
+/**
+ * For each part, a text that differs after a change. All changes of the queue write events, except changes of its
+ * order.
+ */
 const MARKS = sql`SELECT ${drives} AS "DRIVES", (SELECT max(e.id)::text FROM event_batch e) AS "QUEUE", ${disks} AS "DISKS",
   ${suspensions} AS "SUSPENSIONS", ${libraries} AS "LIBRARIES", ${processes} AS "PROCESSES",
   (SELECT concat(max(y.at), count(y.files_waiting)) FROM site_history y) AS "HISTORY",
@@ -158,7 +161,7 @@ const MARKS = sql`SELECT ${drives} AS "DRIVES", (SELECT max(e.id)::text FROM eve
 function createSiteMarks(ctx: Context): Source<SitePart> {
   let before: Record<SitePart, string> | undefined;
   let isNotified = false;
-  // changes of only the order of the queue, such as a priority, write no event
+  // a change of only the order of the queue, such as a priority, writes no event
   const end = ctx.events.onNotify('recall', () => {
     isNotified = true;
   });
@@ -180,11 +183,11 @@ function createSiteMarks(ctx: Context): Source<SitePart> {
 
 const siteWatchers = new WeakMap<EventFeed, Watchers<SitePart>>();
 
-/** Yields all parts first, then changed ones about once a second, without end. */
+/** Yields all parts first, and then the parts that changed, about once a second, without end. */
 export async function* watchSite(ctx: Context, signal: AbortSignal): AsyncGenerator<SiteChange> {
   allow(ctx, 'watchSite');
   const { config, db, events, refusals, checkLibrary, stagingTermsOf, copies, recordMissing, log, caller, now } = ctx;
-  // a context without the reader of this caller, since the checks continue without it
+  // leave out the reader of this caller: the checks continue after the caller has disconnected
   const own = { config, db, events, refusals, checkLibrary, stagingTermsOf, copies, recordMissing, log, caller, now };
   const watchers = siteWatchers.get(events) ?? new Watchers(() => createSiteMarks(own));
   siteWatchers.set(events, watchers);
@@ -203,10 +206,12 @@ export interface RequestChanges extends Changes<RequestChange> {
   at: string;
 }
 
-/** Requests of one check. More of them count as unknown changes. */
+/** Maximum number of changed requests in one check. If there are more, the changes count as unknown. */
 const MOST = 1000;
 
-/** Selects requests with a change in a range of events. More files on disk, or failed ones, are no change. */
+/**
+ * Selects requests with a change in a range of events. It is no change if only more files are on disk or have failed.
+ */
 const changedRequests = (after: bigint, upTo: bigint): Sql => sql`
   SELECT DISTINCT r.id AS "requestId", q."user" AS quota, r.state FROM event_batch b
     JOIN event e ON e.batch_id = b.id AND e.id BETWEEN b.first_id AND b.last_id
@@ -237,7 +242,7 @@ function createRequestMarks(ctx: Pick<Context, 'db' | 'events' | 'log'>): Source
 
 const requestWatchers = new WeakMap<EventFeed, Watchers<RequestChange>>();
 
-/** Yields `hasMore` first, then created, changed or ended requests about once a second, without end. */
+/** Yields `hasMore` first, and then requests that were created, changed or ended, about once a second, without end. */
 export async function* watchRequests(ctx: Context, signal: AbortSignal): AsyncGenerator<RequestChanges> {
   allow(ctx, 'watchRequests');
   const { db, events, log } = ctx;

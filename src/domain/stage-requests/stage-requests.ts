@@ -1,4 +1,7 @@
-/** Stage requests of the WLCG Tape REST API. An ordinary request contains the files of each lifetime. */
+/**
+ * Stage requests of the WLCG Tape REST API. For each disk lifetime in a stage request, an ordinary request contains the
+ * files.
+ */
 import { createHash, randomUUID } from 'node:crypto';
 import { hasRole, ownerOf } from '../../core/caller.js';
 import { InvalidInputError, logFailure, NotFoundError, quote, UnknownUserError, UserError } from '../../core/errors.js';
@@ -16,20 +19,20 @@ import { checkLimit } from '../quotas/charges.js';
 import { createForStageRequest, isFolder, type StageRequestFileInput, stageRequestRows } from '../requests/create.js';
 import { cancelRequest, releaseFiles } from '../requests/ends.js';
 
-/** Maximum number of lifetimes in a stage request, since each needs a request and a transaction. */
+/** Maximum number of lifetimes in a stage request. Each lifetime needs a request and a transaction. */
 const MAX_LIFETIMES = 100;
 
 interface CreateStageRequestInput {
   quota: string;
-  /** At least one. Only the first of equal paths counts. */
+  /** At least one file. If several files have the same path, only the first file counts. */
   files: readonly { path: string; given: string; lifetimeSeconds: number | undefined }[];
 }
 
 /**
- * Creates a stage request. `readStageRequest` reports files that cannot be staged. If the process dies, requests
- * created so far stay until their retention ends.
+ * Creates a stage request. `readStageRequest` reports files that cannot be staged. If the process dies, the requests
+ * created until then stay until their retention ends.
  * @returns the id of the stage request
- * @throws InvalidInputError, ForbiddenError, UnknownUserError, LimitReachedError; then it removes the stage request
+ * @throws InvalidInputError, ForbiddenError, UnknownUserError, LimitReachedError; then the stage request is removed
  */
 export async function createStageRequest(ctx: Context, { quota, files }: CreateStageRequestInput): Promise<string> {
   allow(ctx, 'createRequest', checkText('quota', quota));
@@ -78,9 +81,9 @@ export async function createStageRequest(ctx: Context, { quota, files }: CreateS
 }
 
 interface Parts {
-  /** By lifetime, in order of first appearance. */
+  /** Files by lifetime, in the order in which the lifetimes first appear. */
   parts: Map<number | undefined, StageRequestFileInput[]>;
-  /** Paths that no file can have. */
+  /** Files whose paths no file in the catalogue can have. */
   invalid: StageRequestFileInput[];
 }
 
@@ -113,9 +116,9 @@ async function undoCreation(ctx: Context, id: string, requests: readonly number[
 }
 
 /**
- * Returns the users whose quotas the caller may charge; undefined if it may charge any. A user with its own quota gets
- * only that one. A user without one gets only the quota of its oldest membership. Users do not agree to memberships, so
- * a later membership must not change which quota is charged.
+ * Returns the users whose quotas the caller may charge; undefined if the caller may charge any quota. A user with a
+ * quota may charge only that quota. A user without a quota may charge only the quota of the oldest membership. Users do
+ * not agree to memberships, so a later membership must not change which quota is charged.
  */
 export async function readQuotasOfCaller(ctx: Context): Promise<string[] | undefined> {
   allow(ctx, 'createRequest');
@@ -130,14 +133,14 @@ export async function readQuotasOfCaller(ctx: Context): Promise<string[] | undef
   return hasRole(ctx.caller, 'user') || users[0] === name ? users.slice(0, 1) : users.sort();
 }
 
-/** Returns the user whose quota pays for a request that names none; null if the caller must name one. */
+/** Returns the user whose quota pays for a request that names no quota; null if the caller must name a quota. */
 export async function readDefaultQuota(ctx: Context): Promise<string | null> {
   if (!may(ctx.caller, 'createRequest')) return null;
   const [only, ...more] = (await readQuotasOfCaller(ctx)) ?? [];
   return more.length === 0 ? (only ?? null) : null;
 }
 
-/** Returns the path itself, or for an invalid one a text that can be stored and equals no path. */
+/** Returns a valid path unchanged. For an invalid path, returns a text that can be stored and equals no path. */
 function pathKeyOf(path: string): string {
   if (findPathProblem(path) === undefined) return path;
   return `no path: ${createHash('sha256').update(path).digest('hex')}`;
@@ -150,11 +153,11 @@ export interface StageRequestFileRow {
   /** The path as the client wrote it. */
   given: string;
   state: StageRequestFileState;
-  /** When its running recall began; null if none runs. */
+  /** Start of the running recall; null if no recall runs. */
   startedAt: string | null;
   problem: StageRequestProblem | null;
   error: string | null;
-  /** The request ended before the file was on disk. */
+  /** Whether the request ended before the file was on disk. */
   isLate: boolean;
 }
 
@@ -162,9 +165,9 @@ export interface StageRequestRow {
   id: string;
   quota: string;
   madeAt: string;
-  /** When the first recall began; null if none has. */
+  /** Start of the first recall; null if no recall has started. */
   startedAt: string | null;
-  /** When the last file was on disk or failed; null while any is pending. */
+  /** Time at which the last file was on disk or failed; null while a file is pending. */
   endedAt: string | null;
 }
 
@@ -172,7 +175,10 @@ const isStageRequestId = (text: string): boolean => /^[0-9a-f]{8}(-[0-9a-f]{4}){
 
 const unknownStageRequest = (id: string): NotFoundError => new NotFoundError(`there is no stage request ${quote(id)}`);
 
-/** Reads a stage request and its files in order. @throws NotFoundError, also if the caller may not see it */
+/**
+ * Reads a stage request, and its files in order.
+ * @throws NotFoundError, also if the caller may not see the stage request
+ */
 export async function readStageRequest<T>(
   ctx: Context,
   id: string,
@@ -183,7 +189,7 @@ export async function readStageRequest<T>(
   return await readList<StageRequestFileRow, T>(ctx, list, (pages) => consume(stageRequest, pages));
 }
 
-/** @throws NotFoundError, also if the caller may not see it */
+/** Returns a stage request. @throws NotFoundError, also if the caller may not see the stage request */
 async function findStageRequest(ctx: Context, id: string): Promise<StageRequestRow> {
   allow(ctx, 'getRequest');
   const [stageRequest] = isStageRequestId(id)
@@ -227,10 +233,10 @@ function filesOf(ctx: Context, id: string): Sql {
     WHERE b.stage_request_id = ${id}::uuid`;
 }
 
-/** Locality in the WLCG Tape REST API. UNAVAILABLE may be temporary. */
+/** Locality of a file in the WLCG Tape REST API. UNAVAILABLE may be temporary. */
 export type Locality = 'TAPE' | 'DISK_AND_TAPE' | 'UNAVAILABLE';
 
-/** Why a file is UNAVAILABLE, or does not exist. */
+/** Reason why a file is UNAVAILABLE, or does not exist. */
 export type LocalityProblem =
   | Exclude<StageRequestProblem, 'QUOTA_FULL'>
   | 'NOT_YOURS'
@@ -254,9 +260,10 @@ interface LocatedFile {
 }
 
 /**
- * Returns the localities of paths: DISK_AND_TAPE for a copy in the restore area, TAPE for a file that drives can
- * recall. A file that the caller may not list counts as missing.
- * @param paths distinct logical paths; the result has no order
+ * Returns the localities of paths. A file with a copy in the restore area is DISK_AND_TAPE. A file that drives can
+ * recall is TAPE. A file that the caller may not list counts as missing.
+ * @param paths distinct logical paths
+ * @returns the localities, in any order
  */
 export async function readLocalities(ctx: Context, paths: readonly string[]): Promise<LocalityRow[]> {
   allow(ctx, 'listFiles');
@@ -289,15 +296,15 @@ function localityOf(stage: string, problem: LocalityProblem | null): Locality {
   return stage === 'RESTORED' ? 'DISK_AND_TAPE' : 'TAPE';
 }
 
-/** Files of a stage request that are in one request, by their present paths. */
+/** Files of a stage request that belong to one request, by their current paths. */
 interface RequestFiles {
   id: number;
   paths: string[];
 }
 
 /**
- * Cancels pending files and releases those on disk.
- * @param paths as staged, valid or not
+ * Cancels the pending files of a stage request, and releases its files on disk.
+ * @param paths paths as staged, valid or not
  * @throws InvalidInputError if a path is not in the stage request; NotFoundError, ForbiddenError
  */
 export async function cancelStageRequestFiles(ctx: Context, id: string, paths: readonly string[]): Promise<void> {
@@ -305,18 +312,18 @@ export async function cancelStageRequestFiles(ctx: Context, id: string, paths: r
   await ctx.db.pool.query(sql`UPDATE stage_request SET cancelled_at = ${ctx.now()}::timestamp WHERE id = ${id}::uuid`);
 }
 
-/** Releases files. Parameters and errors as in `cancelStageRequestFiles`. */
+/** Releases files of a stage request. Parameters and errors are those of `cancelStageRequestFiles`. */
 export async function releaseStageRequestFiles(ctx: Context, id: string, paths: readonly string[]): Promise<void> {
   await findRequests(ctx, id);
   await releaseByRequest(ctx, id, await groupByRequest(ctx, id, paths));
 }
 
-/** Releases files in all stage requests of the caller, and ignores unknown paths. */
+/** Releases files in all stage requests of the caller. Unknown paths are ignored. */
 export async function releaseInAllStageRequests(ctx: Context, paths: readonly string[]): Promise<void> {
   allow(ctx, 'releaseFiles');
   const known = paths.filter((path) => findPathProblem(path) === undefined);
   const rows = await ctx.db.rows<{ stageRequestId: string; id: number; paths: string[] }>(
-    // by the path in the stage request, or by the present one
+    // a client may use the path in the stage request, or the current path
     sql`SELECT b.stage_request_id AS "stageRequestId", r.id, array_agg(DISTINCT f.path) AS paths
         FROM (SELECT o.stage_request_id, o.request_id, o.file_id FROM stage_request_file o WHERE o.path = ANY(${known}::text[])
           UNION SELECT o.stage_request_id, o.request_id, o.file_id FROM tape_file n JOIN stage_request_file o ON o.file_id = n.id WHERE n.path = ANY(${known}::text[])) b
@@ -328,7 +335,8 @@ export async function releaseInAllStageRequests(ctx: Context, paths: readonly st
 }
 
 /**
- * Cancels the requests of a stage request and deletes it. After an error, the requests cancelled so far stay cancelled.
+ * Cancels the requests of a stage request, and deletes the stage request. After an error, the requests cancelled so far
+ * stay cancelled.
  * @throws NotFoundError, ForbiddenError
  */
 export async function removeStageRequest(ctx: Context, id: string): Promise<void> {
@@ -337,8 +345,8 @@ export async function removeStageRequest(ctx: Context, id: string): Promise<void
 }
 
 /**
- * Returns the requests of a stage request. The caller may change all of them.
- * @throws NotFoundError, also if the caller may not see it; ForbiddenError
+ * Returns the requests of a stage request, and checks that the caller may change all of them.
+ * @throws NotFoundError, also if the caller may not see the stage request; ForbiddenError
  */
 async function findRequests(ctx: Context, id: string): Promise<number[]> {
   allow(ctx, 'cancelRequest');
@@ -351,14 +359,14 @@ async function findRequests(ctx: Context, id: string): Promise<number[]> {
   );
   if (rows.length === 0) throw unknownStageRequest(id);
   return rows.flatMap(({ id: request, ...of }) => {
-    // a stage request without requests belongs to all callers with that quota
+    // a stage request without requests belongs to every caller that may charge its quota
     if (request === null) allow(ctx, 'createRequest', of.user);
     else checkChange(ctx, { id: request, ...of });
     return request ?? [];
   });
 }
 
-/** Checks that the caller may change the request. @throws ForbiddenError, which it records in the audit */
+/** Checks that the caller may change the request. Records a rejection in the audit log. @throws ForbiddenError */
 function checkChange(ctx: Context, request: Parameters<typeof allowChange>[2]): void {
   try {
     allowChange(ctx, 'cancelRequest', request);
@@ -411,12 +419,14 @@ async function releaseByRequest(
 }
 
 const DAY_SECONDS = 24 * 3600;
-/** Minimum age of a stage request at its deletion, so that its creation is complete and its client has read it. */
+/**
+ * Minimum age in days of a stage request that is deleted. By then its creation is complete, and its client has read it.
+ */
 const MIN_DAYS = 1;
-/** Stage requests that one statement deletes: some tens of thousands of rows with their files. */
+/** Number of stage requests that one statement deletes. With their files these are some tens of thousands of rows. */
 const STEP = 1000;
 
-/** Deletes old stage requests. It may be killed at any line, and may run in several engines. */
+/** Deletes old stage requests. Several engines may prune at the same time, and may be killed at any line. */
 export async function pruneStageRequests(ctx: Context, stop: AbortSignal): Promise<void> {
   const { requestDays } = ctx.config;
   const now = ctx.now();

@@ -1,7 +1,7 @@
 /**
- * Calls to staging libraries and their answers. Each call is stored with its own batch before it is made. Its result is
- * written only for files that still have that batch. So a late answer changes nothing if another engine holds the
- * library by then.
+ * Calls to staging libraries, and their answers. Each call has its own batch id, which is stored before the call. The
+ * result is written only for files that still have this batch id. So a late answer changes nothing if another engine
+ * has the library's lease by then.
  */
 
 import type { ErrorClass } from '../../core/errors.js';
@@ -17,7 +17,7 @@ import { lockRequestsAndFiles, markRequestFiles } from '../requests/request-file
 export interface StagingRow {
   fileId: bigint;
   path: string;
-  /** Empty if the catalogue no longer knows it. */
+  /** Name of the volume; empty if the catalogue no longer knows the volume. */
   volume: string;
   position: bigint | null;
   size: bigint;
@@ -28,7 +28,10 @@ export interface StagingRow {
   since: string;
 }
 
-/** Batches of intended files that were not asked for yet: never, or kept by the library from an earlier demand. */
+/**
+ * Batch ids of intended files that have not been requested yet. The library keeps the files of `KEPT_BEFORE` from an
+ * earlier request.
+ */
 export const NEVER_ASKED = '00000000-0000-0000-0000-000000000000';
 export const KEPT_BEFORE = '00000000-0000-0000-0000-000000000001';
 
@@ -38,9 +41,11 @@ export const stagingColumns = sql`s.file_id AS "fileId", ${pathOnTape} AS path, 
 export const stagingFiles = sql`JOIN tape_file f ON f.id = s.file_id LEFT JOIN volume v ON v.id = f.volume_id`;
 
 /**
- * Gives due files a new batch. Call it before the library is asked. Files that were postponed least are first, and
- * often postponed ones in smaller batches, so that a bad file does not block others. Files that may already be
- * requested from the library are included even if no request waits: only the answer names them for the release.
+ * Gives due files a new batch id, before they are requested from the library. Files with the fewest attempts are first.
+ * Batches shrink with each attempt, so that a bad file does not block other files.
+ *
+ * Files that may already be requested are included, even if no recall needs them: their release needs the id in the
+ * library's answer.
  */
 export async function takeIntended(
   ctx: Context,
@@ -63,7 +68,7 @@ export async function takeIntended(
   );
 }
 
-/** Records that the library has accepted the batch. @returns how many files still have it */
+/** Records that the library has accepted a batch. @returns the number of files that still belong to the batch */
 export async function recordAsked(
   ctx: Context,
   { batch, remoteId, pollAt }: { batch: string; remoteId: string | null; pollAt: string },
@@ -75,7 +80,7 @@ export async function recordAsked(
   return rowCount ?? 0;
 }
 
-/** Releases files that were requested after the lease was lost, unless another engine requested them. */
+/** Releases files that were requested after the lease was lost, unless another engine has requested them. */
 export async function recordStray(
   ctx: Context,
   asked: { libraryId: number; batch: string; remoteId: string | null; fileIds: readonly bigint[] },
@@ -116,10 +121,10 @@ export async function recordWaiting(
   );
 }
 
-/** Waiting times kept for estimates, and those taken from one answer. */
+/** Number of staging times that are kept for estimates, and number of staging times taken from one answer. */
 const WAITS = { kept: 100, ofOne: 10 };
 
-/** Records that files can be read, and until when if known. Notifies readers. */
+/** Records that files are staged, and until when if known. Notifies the engines that read files. */
 export async function recordStaged(
   ctx: Context,
   libraryId: number,
@@ -146,7 +151,7 @@ export async function recordStaged(
 
 export type Again = Answered & { at: string };
 
-/** Asks again for files whose demand the library no longer knows. */
+/** Requests files again if the library no longer knows their request. */
 export async function askAgain(ctx: Context, libraryId: number, files: readonly Again[]): Promise<void> {
   if (files.length === 0) return;
   const [ids, batches] = [files.map(({ fileId }) => fileId), files.map(({ batch }) => batch)];
@@ -164,7 +169,10 @@ export async function recordPutOff(ctx: Context, batch: string, at: string): Pro
   );
 }
 
-/** Releases files that no recall of the library needs. Deletes those never asked for, since a call may cost money. */
+/**
+ * Releases files that no recall from this library needs. Files that were never requested are deleted, because a call
+ * may cost money.
+ */
 export async function releaseUnwanted(ctx: Context, libraryId: number): Promise<void> {
   const now = ctx.now();
   await ctx.db.pool.query(
@@ -179,7 +187,7 @@ export async function releaseUnwanted(ctx: Context, libraryId: number): Promise<
   );
 }
 
-/** Releases files whose read failed, before their next try requests them again. */
+/** Releases files whose read failed. Their next try requests them again. */
 export async function releaseStaged(ctx: Context, libraryId: number, fileIds: readonly bigint[]): Promise<void> {
   await ctx.db.pool.query(
     sql`UPDATE staging SET state = 'RELEASING', since = ${ctx.now()}, due_at = ${ctx.now()}
@@ -187,7 +195,7 @@ export async function releaseStaged(ctx: Context, libraryId: number, fileIds: re
   );
 }
 
-/** Releases a demand whose files were missing, and asks for the files again. */
+/** Releases a staged file that was missing when read, so that the file is requested again. */
 export async function stageAgain(ctx: Context, libraryId: number, { fileId, batch }: Answered): Promise<void> {
   await ctx.db.pool.query(
     sql`UPDATE staging SET state = 'RELEASING', attempts = attempts + 1, since = ${ctx.now()}, due_at = ${ctx.now()}
@@ -203,8 +211,9 @@ export async function recordUnread(ctx: Context, libraryId: number, { fileId, ba
 }
 
 /**
- * Stages files again that the library removed from its disk unread, and deletes kept files that it removed.
- * @param keptSince kept files without a date are deleted if they are older
+ * Requests files again that the library removed from its disk before they were read. Deletes kept files that the
+ * library has removed.
+ * @param keptSince kept files without an expiry date are deleted if the library has kept them since before this time
  */
 export async function expireStaged(ctx: Context, libraryId: number, keptSince: string): Promise<void> {
   const now = ctx.now();
@@ -225,7 +234,10 @@ export interface ToRelease extends StagingRow {
   hasOthers: boolean;
 }
 
-/** The library keeps it without a date, so it is asked again whether it still does. */
+/**
+ * The condition that the library keeps the file without an expiry date. The library is asked again later whether it
+ * still keeps the file.
+ */
 const isUndated = sql`(s.state = 'KEPT' AND s.ready_until IS NULL)`;
 
 export async function readToRelease(ctx: Context, libraryId: number, limit: number): Promise<ToRelease[]> {
@@ -243,15 +255,22 @@ export async function readToRelease(ctx: Context, libraryId: number, limit: numb
 
 const MOST_PAUSE_SECONDS = 600;
 
-/** Pause before a kept file without an expiry date is checked again: half of the time since its release. */
+/**
+ * Limits of the pause before a kept file without an expiry date is checked again. The pause is half of the time since
+ * its release.
+ */
 const KEPT_PAUSE = { least: sql`interval '10 minutes'`, most: sql`interval '1 day'` };
 
-/** Until when the library keeps it; null: as it reported when the file was ready. */
+/**
+ * `until` is the time until which the library keeps the file; null if the time that was reported with the staged file
+ * applies.
+ */
 export type KeptRow = Answered & { until: string | null };
 
 /**
- * Stores the results of a release. A file that was missing when read, and is still needed, is intended again after a
- * growing pause. Kept files stay in the table until the library removes them; others are deleted.
+ * Records the results of a release. A file that was missing when read, and is still needed, is requested again after a
+ * growing pause. Kept files stay in the table until the library removes them. All other files are deleted from the
+ * table.
  */
 export async function recordReleased(
   ctx: Context,
@@ -303,7 +322,7 @@ export interface FailedStaging extends Answered {
   errorClass: ErrorClass;
   error: string;
   isTry: boolean;
-  /** Time of the next try; null: it has failed for good. */
+  /** Time of the next try; null if the file has failed permanently. */
   notBefore: string | null;
 }
 
@@ -315,7 +334,10 @@ export async function readAttempts(ctx: Context, fileIds: readonly bigint[]): Pr
   return new Map(rows.map((row) => [row.fileId, row.attempts]));
 }
 
-/** Ends or retries recalls of files that the library does not stage, if they wait for this library. Kept files are released first. */
+/**
+ * Ends or retries recalls of files that the library cannot stage, if the recalls wait for this library. The library's
+ * requests for these files are released first.
+ */
 export async function failStaged(ctx: Context, libraryId: number, failed: readonly FailedStaging[]): Promise<void> {
   if (failed.length === 0) return;
   await transaction(ctx.db.pool, 'failStaged', async (tx) => {

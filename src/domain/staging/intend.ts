@@ -1,6 +1,6 @@
 /**
- * Chooses the next files to ask a staging library for. Files are stored as intended before the call. The engine that
- * holds the library asks again for those without an answer.
+ * Chooses the next files to request from a staging library. Files are stored as intended before the call. The engine
+ * that has the library's lease requests files without an answer again.
  */
 
 import { locking } from '../../db/locks.js';
@@ -16,7 +16,10 @@ import { firstRequestOf, readQueueOf } from '../recalls/queue.js';
 import { KEPT_BEFORE, NEVER_ASKED, type StagingRow, stagingColumns, stagingFiles } from './answers.js';
 import { isStagedUnder, type StagerLease } from './stagers.js';
 
-/** Reads waiting files that are not requested from the library yet, by volume and user. A file that two users wait for counts for both. */
+/**
+ * Returns waiting files that are not requested from the library yet, by volume and user. A file for which two users
+ * wait counts for both users.
+ */
 export async function readUnasked(ctx: Context, libraryId: number): Promise<QueueEntry[]> {
   const isHere = sql`c.volume_id IN (SELECT v.id FROM volume v WHERE v.library_id = ${libraryId})`;
   return await readQueueOf(ctx, sql`${isHere} AND ${isUnasked(ctx.now(), libraryId)}`, sql`true`);
@@ -25,7 +28,7 @@ export async function readUnasked(ctx: Context, libraryId: number): Promise<Queu
 export interface Unasked {
   fileId: bigint;
   size: bigint;
-  /** User of the first request. */
+  /** User of the first request for the file. */
   user: string;
 }
 
@@ -49,12 +52,14 @@ export async function readUnaskedOf(
 export interface Staged {
   files: number;
   bytes: bigint;
-  /** Bytes to come from all responding libraries, without reserved room in the restore area. */
+  /** Bytes that responding libraries are still to deliver, without reserved room in the restore area. */
   unplacedBytes: bigint;
   users: Map<string, { files: number; bytes: number }>;
 }
 
-/** The library of `s` is in service and responds. Others keep no room. */
+/**
+ * The condition that the library of `s` is in service and responds. Other libraries keep no room in the restore area.
+ */
 const isInReach = sql`(NOT EXISTS (SELECT FROM suspended_library x WHERE x.library_id = s.library_id AND x.mode = 'IMMEDIATE')
   AND NOT EXISTS (SELECT FROM stager t WHERE t.library_id = s.library_id AND (t.failures > 0 OR t.read_failures > 0)))`;
 
@@ -89,16 +94,17 @@ export async function readWeights(ctx: Context, users: readonly string[]): Promi
 
 export interface Room {
   files: number;
-  /** Null: as many as the restore area has room for. */
+  /** Free bytes in the library's depth; null if only the restore area limits the bytes. */
   bytes: bigint | null;
-  /** Nothing is staged: one file of any size may be requested. */
+  /** Whether nothing is staged. One file of any size may then be requested. */
   isEmpty: boolean;
 }
 
 /**
  * Stores files as intended, in the given order, as far as the library's depth and the restore area have room. A file
- * that fits no restore disk gets the reason and waits. Skips files that no longer wait or were intended meanwhile.
- * @returns the ids of the intended files; `isFull` if others had no room
+ * that fits on no restore disk waits, and gets this reason. Skips files that no longer wait, and files that another
+ * engine has intended.
+ * @returns the ids of the intended files; `isFull` if further files had no room
  * @throws if the lease is lost
  */
 export async function intendFiles(
@@ -106,7 +112,7 @@ export async function intendFiles(
   lease: StagerLease,
   { fileIds, room, measure }: { fileIds: readonly bigint[]; room: Room; measure: MeasureDisks },
 ): Promise<{ intended: Set<bigint>; isFull: boolean }> {
-  const seen = await measureDisks(ctx, measure); // before anything is locked
+  const seen = await measureDisks(ctx, measure); // measure the disks before anything is locked
   const { unplacedBytes } = await countStaged(ctx, lease.libraryId);
   const now = ctx.now();
   return await transaction(ctx.db.pool, 'intendStaging', async (tx) => {
@@ -148,7 +154,11 @@ function takeWithin<F extends { size: bigint }>(files: readonly F[], room: Room,
   return chosen;
 }
 
-/** Intends copies to be read back (catalogue/verifications.ts), if no recall must be requested. @returns how many */
+/**
+ * Stores files as intended whose copies must be read back (catalogue/verifications.ts). Called when no recall must be
+ * requested.
+ * @returns the number of intended files
+ */
 export async function intendReadBacks(ctx: Context, lease: StagerLease, limit: number): Promise<number> {
   const now = ctx.now();
   const { rowCount } = await ctx.db.pool.query(
@@ -173,7 +183,7 @@ export interface ReadyCopy extends StagingRow {
   tries: number;
 }
 
-/** Another engine takes over after this time. */
+/** Hours after which another engine may take the same copy to read back. */
 const TAKEN_HOURS = 1;
 
 export async function takeReadBack(ctx: Context, libraryId: number): Promise<ReadyCopy | undefined> {
@@ -208,8 +218,10 @@ export interface ReadyFile {
 }
 
 /**
- * Reads the next files: by priority, then by shares of users, then by the time since they are ready.
- * @param how.shares recent drive seconds divided by weight @param how.isShuffled random order
+ * Returns the next staged files to read, ordered by priority, then by the users' shares, then by the time at which they
+ * were staged.
+ * @param how.shares recent drive seconds divided by weight, by user
+ * @param how.isShuffled whether the order is random instead
  */
 export async function readReady(
   ctx: Context,

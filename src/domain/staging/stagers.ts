@@ -1,7 +1,7 @@
 /**
- * Decides which engine asks a staging library: one at a time under a lease, as for drives (recalls/drives.ts). This
- * only saves calls: calls have their own batches, so two engines are safe. A library that does not answer rests,
- * separately for calls and for reads (health/circuits.ts).
+ * Decides which engine calls a staging library. One engine at a time has a lease, as for drives (recalls/drives.ts).
+ * The lease only saves calls: two engines do no harm, because their calls have different batch ids. After failures,
+ * calls to a library and reads from it pause separately (health/circuits.ts).
  */
 
 import { locking } from '../../db/locks.js';
@@ -74,24 +74,24 @@ export async function readRests(ctx: Context, libraryId: number): Promise<Rests>
 }
 
 export interface StagingFigures {
-  /** Requested, or about to be. */
+  /** Files that are requested, or about to be requested. */
   asked: number;
   ready: number;
   releasing: number;
-  /** Not needed, and still on its disk. */
+  /** Files that no recall needs, but that are still on the library's disk. */
   kept: number;
   bytes: bigint;
-  /** End of the pause after failures, and its error. */
+  /** End of the pause after failures, or null; `problem` is the error. */
   restUntil: string | null;
   problem: string | null;
-  /** Files that the library removes from its disk first. */
+  /** Kept files that the library will remove from its disk first. */
   nextKept: KeptCopy[];
 }
 
 export interface KeptCopy {
   path: string;
   size: bigint;
-  /** Null if unknown. */
+  /** Time until which the library keeps the copy; null if unknown. */
   until: string | null;
 }
 

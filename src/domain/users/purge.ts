@@ -1,8 +1,9 @@
 /**
  * Removes a user's personal data: replaces the name by a pseudonym everywhere, and clears addresses and free texts.
- * Closes the quota and revokes tokens first. Then changes the audit in steps, since it may have many millions of rows,
- * and everything else in a last transaction. Until that one the name identifies the user's rows, so after a crash a
- * second call continues.
+ *
+ * A purge first closes the quota and revokes tokens. It then changes the audit log in steps, because the log may have
+ * many millions of rows. A last transaction changes everything else. Until then the name still identifies the user's
+ * rows, so a second call continues after a crash.
  */
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -19,7 +20,7 @@ import { checkText, isReserved } from '../input.js';
 import { purgeWebhooks } from '../notifications/webhooks/webhooks.js';
 import { withSlot } from '../turn.js';
 
-/** Other processes have written or dropped their counts with the name by then. */
+/** Milliseconds after which other processes have stored or dropped counts that contain the name. */
 const ON_ITS_WAY_MS = 500;
 
 export interface PurgeResult {
@@ -32,12 +33,13 @@ export interface PurgeResult {
 }
 
 /**
- * Draws a pseudonym and stores it nowhere with the name. Revokes the user's tokens, which ends their streams.
- * @throws NotFoundError if there is no data of the user, as in a second call; InUseError with the figures, while
- *   requests of the user are live
+ * Purges a user. The pseudonym is random, and is never stored together with the name. Revoked tokens end the user's
+ * streams.
+ * @throws NotFoundError if there is no data of the user, as in a second call; InUseError if requests of the user are
+ * live
  */
 export async function purgeUser(ctx: Context, given: string): Promise<PurgeResult> {
-  // the audit row, of success or rejection, must not contain the name
+  // the audit row must not contain the name, whether the purge succeeds or is rejected
   const pseudonym = `purged-${randomBytes(4).toString('hex')}`;
   const action = { operation: 'purgeUser', kind: 'USER', object: '' } as const;
   return await audited(ctx, action, async (auditEntry) => {
@@ -46,28 +48,34 @@ export async function purgeUser(ctx: Context, given: string): Promise<PurgeResul
     if (isReserved(user)) {
       throw new InvalidInputError('user', `must be the name of a user, not the reserved name ${quote(user)}`);
     }
-    await ctx.refusals.settle(); // counts contain the name as well
+    await ctx.refusals.settle(); // the counts of rejections contain the name as well
     await withSlot(ctx, 'catalogue', () => closeUser(ctx, user, { ...action, object: pseudonym }));
     await sleep(ON_ITS_WAY_MS);
     const person = await findPerson(ctx, user, pseudonym);
     const { changed: auditRows, newest } = await purgeInAudit(ctx, person);
-    // work that has begun is completed, even if the caller disconnects
+    // complete the work even if the caller disconnects
     const result = await withSlot({ ...ctx, reader: undefined }, 'catalogue', () =>
       transaction(ctx.db.pool, 'purgeUser', (tx) => purgePerson(ctx, tx, person, { auditRows, auditEntry })),
     );
-    await purgeInAudit(ctx, person, newest + 1n); // rows that were written meanwhile
+    await purgeInAudit(ctx, person, newest + 1n); // audit rows that were written during the purge
     return result;
   });
 }
 
 interface Person {
   user: string;
-  /** Owner names of the user. */
+  /** Names of the user as an owner of requests, one for each role. */
   owners: readonly string[];
-  /** Email address of the quota, if no other quota has it. It is removed everywhere, including requests and mail of others. */
+  /**
+   * Email address of the quota, if no other quota has this address. The address is removed everywhere, even from
+   * requests and emails of other users.
+   */
   address: string | null;
   pseudonym: string;
-  /** Ids of the requests charged to the user, or made by the user. Audit rows about them may mention the user. */
+  /**
+   * Ids of the requests that were charged to the user or made by the user. Audit rows about these requests may mention
+   * the user.
+   */
   requests: readonly string[];
 }
 
@@ -81,10 +89,10 @@ async function findPerson(ctx: Context, user: string, pseudonym: string): Promis
   return { user, owners: ownerNamesOf(user), address, pseudonym, requests };
 }
 
-/** Ends access and new requests. @param action audited if there was any access */
+/** Ends the user's access, and prevents new requests. @param action audited if the user had access */
 async function closeUser(ctx: Context, user: string, action: AuditedAction): Promise<void> {
   await transaction(ctx.db.pool, 'closeUser', async (tx) => {
-    await lockCatalogue(tx, 'alone'); // pending requests, which may be the user's, are created or rejected before
+    await lockCatalogue(tx, 'alone'); // pending requests may be the user's: wait until they are created or rejected
     await lockQuotas(tx, sql`q."user" = ${user}`, 'quotaAlone');
     await refuseLive(ctx, tx, user);
     const [closed] = await tx.query<{ count: number }>(
@@ -95,7 +103,7 @@ async function closeUser(ctx: Context, user: string, action: AuditedAction): Pro
           ) SELECT (SELECT count(*) FROM quotas)::int + (SELECT count(*) FROM tokens)::int AS count`,
     );
     await tx.query(sql`SELECT pg_notify('tapegate', 'access')`);
-    await tx.query(sql`SELECT pg_notify('tapegate', 'purged')`); // counts of other processes contain the name as well
+    await tx.query(sql`SELECT pg_notify('tapegate', 'purged')`); // counts in other processes contain the name as well
     if (closed && closed.count > 0) await tx.query(auditRow(ctx.now(), ctx.caller, action, 'BEGUN'));
   });
 }
@@ -142,7 +150,10 @@ function ofPerson({ user, owners, address }: Person): Sql {
     OR ${address}::text IN (r.notify_on_first_file, r.notify_on_last_file))`;
 }
 
-/** Keeps patterns and paths, which belong to the archive. Clears labels, which are free text, of own requests. */
+/**
+ * Replaces the user in requests. Patterns and paths stay, because they belong to the archive. Labels of the user's own
+ * requests are replaced, because labels are free text.
+ */
 async function purgeRequests(tx: Transaction, person: Person): Promise<number> {
   const { user, owners, pseudonym, address } = person;
   const isRuled = sql`r.ruled_by = ANY(${owners}::text[])`;
@@ -159,7 +170,7 @@ async function purgeRequests(tx: Transaction, person: Person): Promise<number> {
   return rows.length;
 }
 
-/** Keeps the row for its requests, as for a removed quota. */
+/** Clears the quota. The row stays, because requests refer to it. */
 async function purgeQuota(ctx: Context, tx: Transaction, { user, pseudonym }: Person): Promise<number> {
   const rows = await tx.query(
     sql`UPDATE quota q SET "user" = ${pseudonym}, email = '', notes = '', size = 0,
@@ -169,9 +180,9 @@ async function purgeQuota(ctx: Context, tx: Transaction, { user, pseudonym }: Pe
 }
 
 /**
- * Removes memberships of and in the quota, counted uses, and a suspension of the user. Renames the user in path rules,
- * since all users may access a directory without rules. In reasons of other suspensions only the address is
- * recognisable as personal.
+ * Removes the user's memberships, the members of the user's quota, counts of API uses, and a suspension of the user.
+ * Renames the user in path rules, because all users may access a directory without rules. In reasons of other
+ * suspensions, only the address can be recognised, so only the address is replaced.
  */
 async function purgeOthers(tx: Transaction, { user, owners, pseudonym, address }: Person): Promise<number> {
   const [row] = await tx.query<{ count: number }>(
@@ -219,7 +230,7 @@ async function purgeTokens(ctx: Context, tx: Transaction, { user, pseudonym }: P
   return rows.length;
 }
 
-/** Returns the names that `ownerOf` in src/core/caller.ts gives callers of this name, in any role. */
+/** Returns the names that `ownerOf` in src/core/caller.ts gives to callers of this name, in any role. */
 function ownerNamesOf(user: string): string[] {
   return [user, ...['user', 'service', 'operator'].map((role) => `${role}:${user}`)];
 }
@@ -230,7 +241,10 @@ const ownRequests = (user: string): Sql => sql`(${quotaOf(user)} OR r.made_by = 
 
 const STEP = 10_000n;
 
-/** Replaces a person in the audit from a row on. @returns the number of changed rows, and the last id that was read */
+/**
+ * Replaces a person in the audit log, from the row `from` on.
+ * @returns the number of changed rows, and the last id that was read
+ */
 async function purgeInAudit(
   ctx: Context,
   { user, address, pseudonym, requests }: Person,
