@@ -22,10 +22,10 @@ export const counted = {
     help: 'Seconds that drives spent on recalls, including mounts',
     labels: ['drive'],
   },
-  tapegate_hung_calls_total: { help: 'Calls that hung on a restore disk or on tape', labels: ['place'] },
+  tapegate_hung_calls_total: { help: 'Calls that hung on a restore disk or on tape', labels: ['device'] },
   tapegate_mail_total: { help: 'Attempts to send an email, by result', labels: ['result'] },
   tapegate_webhooks_total: { help: 'Attempts to send a message to a webhook, by result', labels: ['result'] },
-  tapegate_pass_failures_total: { help: 'Periodic jobs of the engine that failed', labels: ['pass'] },
+  tapegate_job_failures_total: { help: 'Periodic jobs of the engine that failed', labels: ['job'] },
   tapegate_engine_cpu_seconds_total: { help: 'Processor time of the processes of the engine', labels: ['part'] },
   tapegate_engine_process_ends_total: {
     help: 'Processes of the engine that ended and were restarted, by reason',
@@ -50,7 +50,7 @@ export const timed = {
     buckets: QUICK,
   },
   tapegate_recall_wait_seconds: { help: 'Time from the queue to the drive', labels: [], buckets: SLOW },
-  tapegate_pass_seconds: { help: 'Time of periodic jobs of the engine', labels: ['pass'], buckets: QUICK },
+  tapegate_job_seconds: { help: 'Time of periodic jobs of the engine', labels: ['job'], buckets: QUICK },
   tapegate_event_delay_seconds: {
     help: 'Time from an event to its subscribers on this process',
     labels: [],

@@ -60,7 +60,7 @@ export interface Engine {
 }
 
 /** The part of an engine that a process runs: one drive, the periodic jobs, or (in tests and benchmarks) everything. */
-export type EnginePart = 'drive' | 'passes' | 'all';
+export type EnginePart = 'drive' | 'jobs' | 'all';
 
 export interface EngineOptions {
   /** Default `all`. src/main/engine-process.ts sets the part of each process. */
@@ -181,7 +181,7 @@ async function runEngine(ctx: Context, given: DriveLibrary | DriveWork, options:
   const work = typeof given === 'function' ? given : mountVolumes(given);
   const stagers = followStagers(ctx, { shared, workSignals, env: options.env ?? {} });
   const webhooks = new WebhookSender(ctx, { stop: stop.signal, abort: abort.signal });
-  if (part !== 'passes') await driveGroups.start(library, work, part === 'drive' ? 1 : library.drives);
+  if (part !== 'jobs') await driveGroups.start(library, work, part === 'drive' ? 1 : library.drives);
   const repairMs = options.repairMs ?? REPAIR_MS;
   const all = [
     ...listRestoreJobs(ctx, { shared, driveGroups, stagers, workSignals, repairMs }),

@@ -28,7 +28,7 @@ const ALIVE_MS = 1000;
 const CLOSE_MS = 1000;
 
 hideSecretsOfCrashes();
-const part = process.argv[2] === 'passes' ? 'passes' : 'drive';
+const part = process.argv[2] === 'jobs' ? 'jobs' : 'drive';
 const config = readConfig(environment, { listens: false });
 let engine: Promise<Engine> | undefined;
 let close: () => Promise<void> = async () => {};

@@ -132,7 +132,7 @@ export class CallWatch {
     const error = hung[0] && new HungError(hung[0].target, hung[0].seconds);
     if (!error) return;
     this.hasHung = true;
-    count('tapegate_hung_calls_total', { place: error.target.kind });
+    count('tapegate_hung_calls_total', { device: error.target.kind });
     this.onHang(error);
     for (const call of hung) call.reject(error);
   }

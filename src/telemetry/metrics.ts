@@ -93,7 +93,7 @@ function addGauges(ctx: Context, registry: Registry, gateway: GatewayFigures | u
   );
   gauge('tapegate_event_watchers', 'Subscribers of events on this process', [], (to) => to.set(events.readers));
   if (gateway) {
-    gauge('tapegate_http_answers_in_hand', 'HTTP requests in flight, including streams', [], (to) =>
+    gauge('tapegate_http_requests_in_flight', 'HTTP requests in flight, including streams', [], (to) =>
       to.set(gateway.answers()),
     );
   }
@@ -126,7 +126,7 @@ function create(): Registry {
   };
   recordBy(recorder);
   // a counter must exist before its first event, or its growth is not seen
-  for (const place of ['disk', 'tape']) recorder.count('tapegate_hung_calls_total', { place }, 0);
+  for (const device of ['disk', 'tape']) recorder.count('tapegate_hung_calls_total', { device }, 0);
   for (const code of ['INTERNAL', 'UNAVAILABLE']) recorder.count('tapegate_errors_total', { class: code }, 0);
   addEngineGauges(registers);
   return made;

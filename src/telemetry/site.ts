@@ -17,8 +17,8 @@ const STALE_MS = 120_000;
 type SetGauge = (name: string, labels: Readonly<Record<string, string>>, value: number) => void;
 
 const gauges: Record<string, [help: string, ...labels: string[]]> = {
-  tapegate_site_look_success: ['1 if the last read of the site metrics succeeded'],
-  tapegate_site_look_seconds: ['Time of the last read of the site metrics'],
+  tapegate_site_read_success: ['1 if the last read of the site metrics succeeded'],
+  tapegate_site_read_seconds: ['Time of the last read of the site metrics'],
   tapegate_site_queue_files: ['Files in the queue, by state of the recall', 'state'],
   tapegate_site_queue_bytes: ['Bytes in the queue, by state of the recall', 'state'],
   tapegate_site_queue_oldest_seconds: ['Age of the oldest file in the queue'],
@@ -114,9 +114,9 @@ export function addSiteGauges(ctx: Context, registry: Registry): () => Promise<v
       gauge.reset();
       if (gauges[name]?.length === 1) gauge.remove(); // it would be 0, as if that had been seen
     }
-    setGauge('tapegate_site_look_success', {}, reader.isGood && seen ? 1 : 0);
+    setGauge('tapegate_site_read_success', {}, reader.isGood && seen ? 1 : 0);
     if (!seen) return;
-    setGauge('tapegate_site_look_seconds', {}, seen.tookMs / 1000);
+    setGauge('tapegate_site_read_seconds', {}, seen.tookMs / 1000);
     setFigures(seen.figures, setGauge);
   };
 }

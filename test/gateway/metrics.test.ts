@@ -56,7 +56,7 @@ test('the queue, the disks and the requests of the site are metrics', async () =
   expect(await value('tapegate_site_disk_size_bytes', { disk: '/mnt/a' })).toBe(5000);
   expect(await value('tapegate_site_disk_free_bytes')).toBeUndefined(); // no engine has measured it
   expect(await value('tapegate_site_mail_waiting')).toBe(0);
-  expect(await value('tapegate_site_look_success')).toBe(1);
+  expect(await value('tapegate_site_read_success')).toBe(1);
   expect(await value('tapegate_database_up')).toBe(1);
   const made = { operation: 'createRequest', result: 'DONE' };
   expect(await value('tapegate_operation_seconds_count', made)).toBeGreaterThan(0);
@@ -98,7 +98,7 @@ test('without its database a gateway still serves its own metrics', async () => 
   const relay = await startDatabaseRelay(database.connection);
   const lost = await startApp({ through: (connection) => relay.through(connection), database: { lostMs: 1000 } });
   try {
-    expect(sampleOf(await readMetrics(lost.url), 'tapegate_site_look_success')).toBe(1);
+    expect(sampleOf(await readMetrics(lost.url), 'tapegate_site_read_success')).toBe(1);
     await relay.refuse();
     await expect.poll(async () => sampleOf(await readMetrics(lost.url), 'tapegate_database_up')).toBe(0);
   } finally {

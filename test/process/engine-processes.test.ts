@@ -90,7 +90,7 @@ describe.concurrent('engine processes', () => {
     const dataDir = makeDataDir();
     const env = { DATA_DIR: dataDir, TAPEGATE_DISK_TIMEOUT: '2', DRIVES: '2', LOG_LEVEL: 'fatal' };
     const server = await startServer('start', { env });
-    expect(parts(server)).toEqual(['drive', 'drive', 'passes']);
+    expect(parts(server)).toEqual(['drive', 'drive', 'jobs']);
     const restore = path.join(dataDir, 'restore');
     // with the usual timeout: the first sync of a busy disk may take seconds
     const add = (dir: string, size: string) =>

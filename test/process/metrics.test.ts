@@ -35,9 +35,9 @@ test('a gateway counts what its engine processes do, and TAPEGATE_METRICS_LISTEN
   expect(sampleOf(text, 'tapegate_recall_wait_seconds_count')).toBe(24);
   expect(sum('tapegate_drive_busy_seconds_total')).toBeGreaterThan(0);
   expect(sampleOf(text, 'tapegate_engine_processes', { part: 'drive' })).toBe(2);
-  expect(sampleOf(text, 'tapegate_engine_processes', { part: 'passes' })).toBe(1);
-  expect(sampleOf(text, 'tapegate_pass_seconds_count', { pass: 'expire' })).toBeGreaterThan(0);
-  expect(sampleOf(text, 'tapegate_hung_calls_total', { place: 'tape' })).toBe(0);
+  expect(sampleOf(text, 'tapegate_engine_processes', { part: 'jobs' })).toBe(1);
+  expect(sampleOf(text, 'tapegate_job_seconds_count', { job: 'expire' })).toBeGreaterThan(0);
+  expect(sampleOf(text, 'tapegate_hung_calls_total', { device: 'tape' })).toBe(0);
   // the path of the gateway needs the token of a viewer
   const viewer = await tokenOf('prometheus', '--role', 'viewer');
   expect(sampleOf(await readMetrics(server.url, viewer), 'tapegate_recall_wait_seconds_count')).toBe(24);
@@ -57,7 +57,7 @@ test('an engine alone listens at TAPEGATE_METRICS_LISTEN only, and reports a por
     const now = await readMetrics(url);
     return (sampleOf(now, 'tapegate_engine_processes', { part: 'drive' }) ?? 0) > 0 && now;
   });
-  expect(samplesOf(text, 'tapegate_http_answers_in_hand')).toEqual([]);
+  expect(samplesOf(text, 'tapegate_http_requests_in_flight')).toEqual([]);
   const other = await runCli(['work'], { env: { ...env, TAPEGATE_METRICS_LISTEN: new URL(url).port } });
   expect(other).toMatchObject({
     code: 1,

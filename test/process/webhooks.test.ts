@@ -358,7 +358,7 @@ test('a request that expires soon sends one message per retention, a nearly full
 });
 
 test('a message is sent again after a crash during the call, and several engines send each message once', async () => {
-  const others = await Promise.all([1, 2].map(() => startEngine(app.ctx, library, { part: 'passes', drainMs: 200 })));
+  const others = await Promise.all([1, 2].map(() => startEngine(app.ctx, library, { part: 'jobs', drainMs: 200 })));
   const { webhook } = await create();
   await setWebhook(app.ctx, { id: webhook.id, isEnabled: false });
   await testWebhook(app.ctx, webhook.id);

@@ -58,13 +58,13 @@ async function repeat(
       if (isByTime && !ctx.db.clock.isPlausible) onRun();
       else await run().finally(onRun);
     } catch (error) {
-      count('tapegate_pass_failures_total', { pass: name });
+      count('tapegate_job_failures_total', { job: name });
       logFailure(ctx.log, error, name);
       await pause(everyMs);
       continue;
     }
     const tookMs = performance.now() - startedAt;
-    time('tapegate_pass_seconds', { pass: name }, tookMs / 1000);
+    time('tapegate_job_seconds', { job: name }, tookMs / 1000);
     await pause(Math.max(MIN_PAUSE_MS, Math.min(tookMs * pauseFactor, MAX_PAUSE_MS)));
     await signal.wait(seen, everyMs, stop);
   }

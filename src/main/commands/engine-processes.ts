@@ -75,16 +75,15 @@ const file =
 /** Starts the processes. @returns when the restore disks are registered, or after `READY_MS`; then the drives begin */
 export async function startEngineProcesses({ ctx, connection }: Runtime): Promise<EngineProcesses> {
   const order = { kind: 'begin', connection, engineId: randomUUID(), isMeasured: isCounting() } as const;
-  const make = (part: 'drive' | 'passes', libraryId: number) =>
-    new SupervisedProcess(ctx, { ...order, libraryId }, part);
+  const make = (part: 'drive' | 'jobs', libraryId: number) => new SupervisedProcess(ctx, { ...order, libraryId }, part);
   const drivesOf = ({ id, drives }: { id: number; drives: number }) =>
     Array.from({ length: drives }, () => make('drive', id));
-  const passes = make('passes', FIRST_LIBRARY);
+  const jobs = make('jobs', FIRST_LIBRARY);
   const first = drivesOf({ id: FIRST_LIBRARY, drives: ctx.config.drives });
-  const all = [passes, ...first];
+  const all = [jobs, ...first];
   for (const each of all) each.fork();
   // before the disks are registered, a drive would leave the first files waiting for one
-  await passes.begin();
+  await jobs.begin();
   for (const drive of first) void drive.begin();
   const stopping = new AbortController();
   const others = new FollowedLibraries(ctx, {
@@ -154,7 +153,7 @@ const loading = new Loading();
 class SupervisedProcess {
   private readonly ctx: Context;
   private readonly order: EngineOrder;
-  private readonly part: 'drive' | 'passes';
+  private readonly part: 'drive' | 'jobs';
   private child: ChildProcess | undefined;
   private isOrdered = false;
   /** Time of its first sign of life. */
@@ -168,7 +167,7 @@ class SupervisedProcess {
   private onReady: () => void = () => {};
   private onGone: () => void = () => {};
 
-  constructor(ctx: Context, order: EngineOrder, part: 'drive' | 'passes') {
+  constructor(ctx: Context, order: EngineOrder, part: 'drive' | 'jobs') {
     this.ctx = ctx;
     this.order = order;
     this.part = part;
