@@ -1,11 +1,11 @@
-/** Addresses of the network, and ranges of them, as the configuration names them. */
+/** Network addresses and address ranges in the configuration. */
 import { BlockList, isIP, isIPv4, isIPv6 } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { remember } from './remembered.js';
 
 export type AddressRanges = readonly string[];
 
-/** Splits a list with commas or spaces. */
+/** Splits a list separated by commas or spaces. */
 export function splitWords(text: string): string[] {
   return text.split(/[\s,]+/).filter((word) => word !== '');
 }
@@ -17,7 +17,8 @@ export function isRange(text: string): boolean {
 }
 
 /**
- * Returns a test whether an address is in one of the ranges. It caches results, since a lookup creates an object.
+ * Returns a function that tests whether an address is in one of the ranges. Caches results, because each lookup in a
+ * `BlockList` creates an object.
  */
 export function createRangeTest(ranges: AddressRanges): (address: string) => boolean {
   if (ranges.length === 0) return () => false;
@@ -42,8 +43,8 @@ export function isLoopback(host: string): boolean {
 }
 
 /**
- * Returns whether an address is one of this host now: interfaces may change. Every user of the host can connect from
- * these.
+ * Returns whether an address currently belongs to this host. Interfaces may change. Every user of the host can connect
+ * from such an address.
  */
 export function isOfThisHost(address: string): boolean {
   if (isOfLoopback(address)) return true;
@@ -59,7 +60,7 @@ export function isLocalRange(range: string): boolean {
   return prefix === undefined && isOfThisHost(normalAddress(address));
 }
 
-/** Returns an IPv4 address that is written as IPv6 in its IPv4 form. */
+/** Converts an IPv4 address that is written as IPv6 to its IPv4 form. */
 export function normalAddress(address: string): string {
   return address.replace(/^::ffff:(?=\d+\.\d+\.\d+\.\d+$)/i, '').toLowerCase();
 }

@@ -1,12 +1,13 @@
 /**
- * A pool of buffers for bytes in flight: a new buffer for each chunk made an engine four times slower (garbage
- * collection). A block has one owner, which returns the same object to the pool, or leaves it to garbage collection.
+ * A pool of buffers for data in flight. Allocating a new buffer for each chunk made an engine four times slower because
+ * of garbage collection. A block has one owner. The owner returns the block to the pool, or leaves it to garbage
+ * collection.
  */
 
-/** Chunks of TLS and the kernel are joined up to this size, which fits processor caches. */
+/** Size of a block. Chunks of TLS and the kernel are joined up to this size, which fits processor caches. */
 export const BLOCK_BYTES = 256 * 1024;
 
-/** Smaller chunks are copied: a nearly empty block in a queue would waste uncounted memory. */
+/** Smaller chunks are copied, because a nearly empty block in a queue would waste memory that no limit counts. */
 const LEAST_BYTES = BLOCK_BYTES / 4;
 
 const MOST_FREE = 128;
@@ -14,14 +15,14 @@ const MOST_FREE = 128;
 const free: Buffer[] = [];
 const lent = new WeakSet<Uint8Array>();
 
-/** The block still contains old bytes. */
+/** Takes a block from the pool. The block still contains old bytes. */
 export function takeBlock(): Buffer {
   const block = free.pop() ?? Buffer.allocUnsafeSlow(BLOCK_BYTES);
   lent.add(block);
   return block;
 }
 
-/** Returns bytes of a block as a chunk owned by its reader. Do not use the block afterwards. */
+/** Returns bytes of a block as a chunk that the reader owns. The caller must not use the block afterwards. */
 export function cutChunk(block: Buffer, start: number, end: number): Buffer {
   const chunk = block.subarray(start, end);
   if (chunk.length < LEAST_BYTES) {
@@ -33,17 +34,17 @@ export function cutChunk(block: Buffer, start: number, end: number): Buffer {
   return chunk;
 }
 
-/** Returns a chunk to the pool. Other objects and second calls are ignored. */
+/** Returns a chunk to the pool. Ignores other objects, and chunks that were already returned. */
 export function giveBack(chunk: Uint8Array): void {
   if (lent.delete(chunk) && free.length < MOST_FREE) free.push(Buffer.from(chunk.buffer));
 }
 
-/** A slow body is passed on in smaller chunks, so that its reader sees that it arrives. */
+/** Time after which a slow body is passed on in smaller chunks, so that its reader sees progress. */
 const MOST_MS = 1000;
 
 /**
- * Joins the pieces of a body into chunks of up to `BLOCK_BYTES`: TLS delivers 16 kB, and each chunk costs CPU time. If
- * the connection fails, yields the bytes received so far before it throws the error.
+ * Joins the pieces of a body into chunks of up to `BLOCK_BYTES`, because TLS delivers pieces of 16 kB and each chunk
+ * costs CPU time. If the connection fails, yields the bytes received so far before it throws the error.
  */
 export async function* joinPieces(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Buffer> {
   let block: Buffer | undefined;

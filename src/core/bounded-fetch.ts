@@ -1,18 +1,18 @@
 /**
- * `fetch` for servers that may stall or never end: Node.js can lose the signal of a request while its body is read, and
- * a body without an end would fill the memory.
+ * `fetch` with limits of time and size, for servers that stall or never end a response. Node.js can lose the abort
+ * signal of a request while its body is read, and an endless body would fill the memory.
  */
 
-/** Documents of identity providers, and answers with tokens, have some kilobytes. */
+/** Maximum size of a response. Documents of identity providers and token responses have a few kilobytes. */
 const MAX_BYTES = 1024 * 1024;
 
-/** Responses without a body. */
+/** Status codes of responses without a body. */
 const EMPTY = [204, 205, 304];
 
 /**
- * Returns a response whose body has been read.
- * @param options.signal aborts as for `fetch`
- * @throws Error if the whole answer takes longer than `ms`, or its body has more than 1 MB
+ * Returns a response whose body has been read completely.
+ * @param options.signal aborts the request, as for `fetch`
+ * @throws Error if the whole response takes longer than `ms`, or its body has more than 1 MB
  */
 export async function fetchBounded(url: string | URL, options: RequestInit, ms: number): Promise<Response> {
   const end = new AbortController();
@@ -25,7 +25,7 @@ export async function fetchBounded(url: string | URL, options: RequestInit, ms: 
   const aborted = new Promise<never>((_, reject) => {
     end.signal.addEventListener('abort', () => reject(end.signal.reason), { once: true });
   });
-  aborted.catch(() => {}); // not awaited after the answer
+  aborted.catch(() => {}); // no caller awaits the promise after the response
   try {
     end.signal.throwIfAborted();
     const response = await Promise.race([fetch(url, { ...options, signal: end.signal }), aborted]);

@@ -1,6 +1,6 @@
-/** Sizes as people write and read them. */
+/** Formats and parses sizes in bytes. */
 
-/** Formats three digits and a decimal unit: `1.50 MB`. */
+/** Formats a size with three digits and a decimal unit: `1.50 MB`. */
 export function formatBytes(bytes: bigint | number | string): string {
   const units = ['bytes', 'kB', 'MB', 'GB', 'TB', 'PB', 'EB'];
   let value = Number(bytes);
@@ -28,7 +28,7 @@ const UNITS: Record<string, bigint> = {
   Pi: 2n ** 50n,
 };
 
-/** Parses `10T` (10 × 10^12 bytes) or `10Ti` (10 × 2^40); undefined for other texts. */
+/** Parses a size such as `10T` (10 × 10^12 bytes) or `10Ti` (10 × 2^40). Returns undefined for any other text. */
 export function parseSize(text: string): bigint | undefined {
   const match = /^(\d{1,19})(?:\.(\d{1,6}))?\s*([KMGTP]i?)?B?$/.exec(text);
   const unit = UNITS[match?.[3] ?? ''];

@@ -1,43 +1,43 @@
 /**
- * Callers. gateway/ authenticates them; the engine and commands that open the database run as `SYSTEM`.
- * domain/policy.ts has their rights.
+ * Callers of operations. The gateway authenticates callers. The engine, and commands that open the database, run as
+ * `SYSTEM`. domain/policy.ts defines the rights of each role.
  */
 
 /**
- * A user has a quota. A viewer reads everything, an operator may do everything. A service acts for its quotas. A legacy
- * caller has no credentials and uses the endpoints left open for it.
+ * A user has a quota. A viewer may read everything, and an operator may do everything. A service acts for its quotas. A
+ * legacy caller has no credentials and uses the endpoints that are open to such callers.
  */
 export const roles = ['user', 'viewer', 'operator', 'service', 'legacy'] as const;
 export type Role = (typeof roles)[number];
 
-/** Authentication method: `open` without authentication, `system` for this program. */
+/** Authentication methods. `open` means no authentication, and `system` means this program. */
 export const ways = ['open', 'token', 'oidc', 'proxy', 'certificate', 'legacy', 'system'] as const;
 export type Way = (typeof ways)[number];
 
 export type Quotas = 'all' | ReadonlySet<string>;
 
 export interface Caller {
-  /** For people: the name of the user, the token or the way. */
+  /** Display name: the name of the user or token, or the authentication method. */
   name: string;
   way: Way;
   roles: ReadonlySet<Role>;
   groups: readonly string[];
-  /** Users whose requests it may see. */
+  /** Users whose requests the caller may see. */
   reads: Quotas;
-  /** May change nothing, regardless of its roles. */
+  /** Whether the caller may change nothing, regardless of its roles. */
   isReadOnly?: boolean;
-  /** Its token has only the rights of its scopes, which never include `manage`. */
+  /** Whether the caller's token has only the rights of its scopes, which never include `manage`. */
   isScoped?: boolean;
-  /** Users for whom it may request files, and change its own requests. */
+  /** Users for whom the caller may request files and change its own requests. */
   acts: Quotas;
-  /** Users whose requests it may change even if others made them. */
+  /** Users whose requests the caller may change even if other callers made them. */
   manages: Quotas;
   tokenId: number | undefined;
-  /** When its login expires, UTC without a zone. */
+  /** Time at which the caller's login expires, UTC without a zone. */
   expiresAt: string | undefined;
-  /** Other rights that may change later: the text changes with them. */
+  /** Text that changes when other rights of the caller change. */
   rights?: string;
-  /** Network address, or the host of a command; undefined for the engine. */
+  /** Network address of the caller, or host name of a command. Undefined for the engine. */
   address: string | undefined;
 }
 
@@ -62,14 +62,14 @@ export function hasRole({ roles: own }: Caller, ...wanted: readonly Role[]): boo
   return wanted.some((role) => own.has(role));
 }
 
-/** Returns a key that is the same for a caller with the same rights. The token is part of it. */
+/** Returns a key that is equal for callers with equal rights. The key contains the token id. */
 export function describeCaller({ way, name, roles, groups, isScoped = false, tokenId, rights }: Caller): string {
   return JSON.stringify([way, name, [...roles], groups, isScoped, tokenId, rights]);
 }
 
 /**
- * Returns the owner name of a caller's objects: a user's name, with any authentication. Services, operators and users
- * whose names contain a colon get a prefix.
+ * Returns the name under which a caller owns objects. For a user, this is the user's name, whatever the authentication
+ * method. Services, operators, and users whose names contain a colon get a prefix.
  */
 export function ownerOf(caller: Caller): string {
   const { name, way } = caller;

@@ -1,7 +1,7 @@
 /**
- * An async generator that can be ended while it waits: a plain `return()` waits for the pending `next()`. This one
- * aborts a signal first, on which `run` must end its wait.
- * @param onItem called with each item before its reader gets it
+ * Returns an async generator that can be ended while it waits. `return()` of a plain generator waits for the pending
+ * `next()`. `return()` of this generator first aborts a signal, which `run` must obey.
+ * @param onItem called with each item before the reader receives it
  */
 export function cancellable<T>(
   run: (signal: AbortSignal) => AsyncGenerator<T>,

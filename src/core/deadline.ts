@@ -1,8 +1,8 @@
 /**
- * Node.js 20 may collect the timeout of `AbortSignal.any` with `AbortSignal.timeout` as garbage, so it never fires.
- * Here the timer keeps it.
- * @returns a signal that aborts with the first of the signals, or with a DOMException named TimeoutError; call `end`
- * when nothing is left to stop
+ * Returns a signal that aborts with the first of the given signals, or at the deadline with a DOMException named
+ * TimeoutError. The caller must call `end` when the work has ended.
+ * In Node.js 20, garbage collection may remove the timeout of `AbortSignal.any` with `AbortSignal.timeout`, so that it
+ * never fires. The timer here prevents this.
  */
 export function startDeadline(
   milliseconds: number,

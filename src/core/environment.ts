@@ -1,11 +1,11 @@
-/** The environment, for code that runs before config/config.ts reads all settings, or needs only a few of them. */
+/** The environment, for code that runs before config/config.ts reads all settings or needs only a few settings. */
 import { createHider, showValue } from './secrets.js';
 
 export type Environment = Record<string, string | undefined>;
 
 export const environment: Environment = process.env;
 
-/** Hides the secrets of this environment in output. */
+/** Replaces the secrets of this environment in a text. */
 export const hideSecrets = createHider(environment);
 
 export class ConfigError extends Error {
@@ -30,21 +30,21 @@ export function readDataDir(env: Environment): string {
 }
 
 /**
- * Returns the directory of a user's own configuration (XDG Base Directory Specification): a relative path counts as
+ * Returns the directory of a user's own configuration (XDG Base Directory Specification). A relative path counts as
  * unset.
  */
 export function readConfigDir(env: Environment, home: string): string {
   return env.XDG_CONFIG_HOME?.startsWith('/') ? env.XDG_CONFIG_HOME : `${env.HOME || home}/.config`;
 }
 
-/** Programs and secrets of libraries (TAPEGATE_LIBRARY_DIR). */
+/** Directory of the libraries' programs and secrets (TAPEGATE_LIBRARY_DIR). */
 export const LIBRARY_DIR = '/etc/tapegate/libraries';
 
 export const DEFAULT_PORT = 8080;
 
 export const defaultServerUrl = `http://127.0.0.1:${DEFAULT_PORT}`;
 
-/** Returns the server of the commands (TAPEGATE_URL), without a trailing slash. @throws ConfigError */
+/** Returns the URL of the server that commands call (TAPEGATE_URL), without a trailing slash. @throws ConfigError */
 export function readServerUrl(env: Environment, name = 'TAPEGATE_URL'): string {
   const url = env.TAPEGATE_URL || defaultServerUrl;
   const choice = { protocols: ['http:', 'https:'], needsHost: true };
@@ -54,7 +54,7 @@ export function readServerUrl(env: Environment, name = 'TAPEGATE_URL'): string {
 
 export interface UrlChoice {
   protocols: string[];
-  /** False if the URL may name a Unix socket. */
+  /** Whether the URL must contain a host. If false, the URL may name a Unix socket instead. */
   needsHost: boolean;
 }
 
@@ -66,8 +66,8 @@ export function isUrl(value: string, { protocols, needsHost }: UrlChoice): boole
 }
 
 /**
- * Whether part of a password, after an unencoded `/`, `?` or `#`, counts as a path, which would be shown, or the
- * password cannot be decoded.
+ * Returns whether a URL would reveal part of its password, or the password cannot be decoded. After an unencoded `/`,
+ * `?` or `#`, a password counts as part of the path, which is shown in messages.
  */
 function isLoginCutShort(value: string): boolean {
   const withoutQuery = value.replace(/\?[\w.]+=.*$/s, '');
@@ -89,7 +89,7 @@ export function expectedUrl(value: string, { protocols }: UrlChoice): string {
     : `a URL that begins with ${beginnings.join(' or ')}`;
 }
 
-/** Describes an invalid value, without secrets. */
+/** Describes an invalid value without revealing secrets. */
 export function describeFault(name: string, expected: string, value: string): string {
   return `${name} must be ${expected}, not ${JSON.stringify(showValue(name, value))}`;
 }

@@ -1,9 +1,10 @@
 /**
- * Errors that are not bugs. All others are: they are logged in full and answered "Internal error".
- * - `UserError`: the caller's mistake. The message names the object and both values, and is shown unchanged. rest/ and
- * graphql/ each map codes to responses.
- * - `TapeError`: reported by a tape library.
- * - `UnavailableError`: temporary, retry later. After an `UnconfirmedError` a retry may repeat a change.
+ * Errors that are not bugs. Any other error is a bug: it is logged in full, and the response is "Internal error".
+ * - `UserError`: a mistake of the caller. The message names the object and both values, and is shown unchanged. rest/
+ * and graphql/ each map codes to responses.
+ * - `TapeError`: an error that a tape library reported.
+ * - `UnavailableError`: a temporary failure. The caller may retry. After an `UnconfirmedError`, a retry may repeat a
+ * change.
  */
 
 import { formatBytes } from './bytes.js';
@@ -33,7 +34,10 @@ export class UserError extends Error {
   }
 }
 
-/** `problem` follows the field's name in the message. An adapter may use its own name of the field. */
+/**
+ * An invalid value of a field. In the message, `problem` follows the field's name. An adapter may use its own name of
+ * the field.
+ */
 export class InvalidInputError extends UserError {
   readonly field: string;
   readonly problem: string;
@@ -54,10 +58,10 @@ export class UnknownUserError extends UserError {
   }
 }
 
-/** `quota "bob" is full: 36.0 MB requested, 10.0 MB of 10.0 MB free`, and what to do. */
+/** Returns `quota "bob" is full: 36.0 MB requested, 10.0 MB of 10.0 MB free`, and advice. */
 export function describeFullQuota({ user, size, used, requested }: QuotaFigures): string {
   const free = size > used ? size - used : 0n;
-  // three digits may hide the difference
+  // show exact bytes if three digits hide the difference
   const format = formatBytes(requested) === formatBytes(free) ? (bytes: bigint) => plural(bytes, 'byte') : formatBytes;
   return `quota ${quote(user)} is full: ${format(requested)} requested, ${format(free)} of ${format(size)} free; release files or cancel requests that are no longer needed, or ask an operator for a larger quota`;
 }
@@ -88,7 +92,7 @@ export class QuotaExceededError extends UserError {
   }
 }
 
-/** `limit` is the setting. */
+/** A limit that a user has reached. `limit` is the name of the setting. */
 export class LimitReachedError extends UserError {
   readonly user: string;
   readonly limit: string;
@@ -144,7 +148,7 @@ export class InUseError extends UserError {
 }
 
 /**
- * A temporary failure. `away`: the database does not answer, which the process logs once. `busy`: a timeout, or no
+ * A temporary failure. `away`: the database does not respond, which the process logs once. `busy`: a timeout, or no
  * capacity.
  */
 export class UnavailableError extends Error {
@@ -164,29 +168,29 @@ export function checkWanted(wanted: AbortSignal | undefined): void {
   if (wanted?.aborted) throw unwanted();
 }
 
-/** There is capacity, but this caller has used its share. */
+/** Thrown if the site has capacity, but this caller has used its share. */
 export class OverShareError extends UnavailableError {
   constructor(problem: string) {
     super('busy', problem);
   }
 }
 
-/** The database was lost before it confirmed a commit: the change may be stored. */
+/** Thrown if the connection was lost before the database confirmed a commit. The change may be stored. */
 export class UnconfirmedError extends UnavailableError {
   constructor(cause: unknown) {
     super('away', 'the database did not confirm the change, which may be stored', cause, 'check before you repeat it');
   }
 }
 
-/** Quotes a value for an error message, and shortens a long one. */
+/** Quotes a value for an error message, and shortens a long value. */
 export function quote(value: string): string {
   const text = JSON.stringify(value);
   return text.length <= 120 ? text : `${text.slice(0, 100)}…" (${value.length} characters)`;
 }
 
 /**
- * Decides about retries of a failed recall: TRANSIENT may pass, MEDIA is the cartridge, SPACE is room on disk, POLICY
- * is a rule of the site, PERMANENT does not change.
+ * Decides whether a failed recall is retried. TRANSIENT errors may pass. MEDIA errors concern the cartridge, SPACE
+ * errors the room on disk, and POLICY errors a rule of the site. PERMANENT errors do not change with a retry.
  */
 export type ErrorClass = 'TRANSIENT' | 'PERMANENT' | 'MEDIA' | 'SPACE' | 'POLICY';
 
@@ -199,14 +203,14 @@ export class TapeError extends Error {
   }
 }
 
-/** Another Tapegate owns the restore disks or libraries, or may own them: nothing may be changed there. */
+/** Thrown if another Tapegate owns the restore disks or libraries, or may own them. Nothing may be changed there. */
 export class FencedError extends Error {
   constructor(reason: string) {
     super(`this Tapegate is fenced: ${reason}; run "tapegate takeover" to take over`);
   }
 }
 
-/** An unusable setting of a library. The message shows expected and actual value, but no secret. */
+/** An unusable setting of a library. The message shows the expected and the actual value, but no secret. */
 export class SettingsError extends Error {
   readonly setting: string;
   readonly problem: string;
@@ -223,7 +227,10 @@ export interface FailureLog {
   error(figures: object, text: string): void;
 }
 
-/** Logs an unexpected failure; a busy database as a warning. The pulse logs a lost database once. */
+/**
+ * Logs an unexpected failure. Logs a busy database as a warning. Does not log a lost database, which the pulse logs
+ * once.
+ */
 export function logFailure(log: FailureLog, error: unknown, what: string, figures: object = {}): void {
   if (!(error instanceof UnavailableError)) log.error({ ...figures, err: error }, `${what}: ${messageOf(error)}`);
   else if (error.kind === 'busy') log.warn({ ...figures, ...causeOf(error) }, `${what}: ${error.message}`);
@@ -240,7 +247,7 @@ export function codeOf(error: unknown): string | undefined {
 
 const EXHAUSTED = ['EMFILE', 'ENFILE'];
 
-/** Returns whether too many open files caused the failure, not the file, volume or disk. */
+/** Returns whether too many open files caused the failure, and not the file, volume or disk. */
 export function isExhausted(error: unknown): boolean {
   if (EXHAUSTED.includes(codeOf(error) ?? '')) return true;
   return error instanceof Error && error.cause !== undefined && isExhausted(error.cause);
@@ -262,7 +269,7 @@ export function messageOf(error: unknown): string {
 
 const MAX_LINE = 4000;
 
-/** Makes one line of a foreign text, safe for a database, an email and a terminal. */
+/** Converts foreign text to one line that is safe for a database, an email and a terminal. */
 export function oneLine(text: string, maxLength = MAX_LINE): string {
   return text
     .replace(/[\p{Cc}\p{Bidi_Control}\u2028\u2029]+/gu, ' ')

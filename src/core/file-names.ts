@@ -1,18 +1,21 @@
-/** Names of files on disk, which are bytes: catalogue paths are text, so a name that is not UTF-8 has no path. */
+/**
+ * Reads names of files on disk. A name consists of bytes, but a catalogue path is text. A name that is not UTF-8
+ * therefore has no path.
+ */
 import { isUtf8 } from 'node:buffer';
 import type { Dirent } from 'node:fs';
 import { opendir } from 'node:fs/promises';
 
 export interface NamedEntry {
-  /** With \xE9 in place of bytes, as in a shell's $'…', if it is not UTF-8. */
+  /** Name of the entry. In a name that is not UTF-8, bytes are escaped as in a shell's $'…', for example \xE9. */
   name: string;
   isText: boolean;
   entry: Dirent<Buffer>;
 }
 
-/** Yields the entries of a directory, which is not loaded as a whole. */
+/** Yields the entries of a directory without loading the whole directory. */
 export async function* readEntries(folder: string): AsyncGenerator<NamedEntry> {
-  // the types do not know the encoding `buffer`
+  // the type definitions do not know the encoding `buffer`
   const open = (await opendir(folder, { encoding: 'buffer' as BufferEncoding })) as unknown as AsyncIterable<
     Dirent<Buffer>
   >;
@@ -30,11 +33,11 @@ function escapeBytes(name: Buffer): string {
     .join('');
 }
 
-/** Returns what is wrong with a text that is not UTF-8: some programs write UTF-16. */
+/** Describes a text that is not UTF-8. Recognises UTF-16, which some programs write. */
 export function describeEncoding(bytes: Uint8Array): string {
   return isUtf16(bytes) ? 'is UTF-16, not UTF-8: iconv -f UTF-16 -t UTF-8 converts it' : 'is not valid UTF-8';
 }
 
-/** Whether a text begins with the byte order mark of UTF-16. */
+/** Returns whether a text begins with the byte order mark of UTF-16. */
 export const isUtf16 = (bytes: Uint8Array): boolean =>
   (bytes[0] === 0xff && bytes[1] === 0xfe) || (bytes[0] === 0xfe && bytes[1] === 0xff);

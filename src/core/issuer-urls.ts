@@ -1,7 +1,10 @@
 /** URLs of identity providers. */
 import { isLoopback } from './address-ranges.js';
 
-/** Returns whether another host cannot change the answers of a URL: it is https, or http of this host, without a user or a query. */
+/**
+ * Returns whether no other host can change the responses of a URL. The URL must be https, or http on this host, without
+ * user and query.
+ */
 export function isTrustworthyUrl(text: string): boolean {
   if (!URL.canParse(text) || /[?#]/.test(text)) return false;
   const { protocol, hostname, username, password } = new URL(text);
@@ -9,13 +12,16 @@ export function isTrustworthyUrl(text: string): boolean {
   return protocol === 'https:' || (protocol === 'http:' && isLoopback(bareHost(hostname)));
 }
 
-/** Returns the suffix that distinguishes the users of an issuer from the users of other issuers: its address without a scheme and without an @. */
+/**
+ * Returns the suffix of user names from an issuer, which distinguishes them from users of other issuers. The suffix is
+ * the issuer's URL without scheme and without @.
+ */
 export function namesOfIssuer(issuer: string): string {
   const { host, pathname } = new URL(issuer);
   return `${host}${pathname.replace(/\/+$/, '')}`.replaceAll('@', '%40');
 }
 
-/** Removes the brackets that an IPv6 address has in URLs. */
+/** Removes the brackets around an IPv6 address in a URL. */
 export function bareHost(hostname: string): string {
   return hostname.replace(/^\[|\]$/g, '');
 }

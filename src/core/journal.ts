@@ -1,4 +1,4 @@
-/** Reports of a service to systemd: the priority of each journal line, and when it is ready. */
+/** Reports to systemd: sets the priority of each journal line, and notifies systemd when a service is ready. */
 import { execFile } from 'node:child_process';
 import { fstatSync } from 'node:fs';
 import { promisify } from 'node:util';
@@ -7,7 +7,7 @@ import { messageOf } from './errors.js';
 
 const STDERR = 2;
 
-/** Of syslog, by levels of pino: 60 is fatal, 50 error, 40 warn, 30 info. */
+/** Priorities of syslog for the levels of pino: 60 is fatal, 50 error, 40 warn, 30 info. */
 const PRIORITIES = [
   { from: 50, priority: 3 },
   { from: 40, priority: 4 },
@@ -16,7 +16,10 @@ const PRIORITIES = [
 ];
 const ERROR = 50;
 
-/** Whether standard error is the journal, as systemd says: another process may have replaced it since. */
+/**
+ * Returns whether standard error is the journal that systemd connected. Another process may have redirected standard
+ * error since.
+ */
 function isJournal({ JOURNAL_STREAM: stream }: Environment): boolean {
   if (!stream) return false;
   try {
@@ -28,9 +31,9 @@ function isJournal({ JOURNAL_STREAM: stream }: Environment): boolean {
 }
 
 /**
- * Returns a function that puts the priority before each line of a text, if standard error is the journal: otherwise
- * the text is unchanged.
- * @param level of pino
+ * Returns a function that puts the priority before each line of a text. If standard error is not the journal, the
+ * function returns the text unchanged.
+ * @param level level of pino
  */
 export function createPrioritizer(env: Environment): (text: string, level?: number) => string {
   if (!isJournal(env)) return (text) => text;
@@ -40,16 +43,16 @@ export function createPrioritizer(env: Environment): (text: string, level?: numb
   };
 }
 
-/** Level of a log line of pino, which begins with it. */
+/** Returns the pino level of a log line. Each log line begins with its level. */
 export const levelOfLine = (line: string): number => Number(/^\{"level":(\d+)/.exec(line)?.[1] ?? ERROR);
 
-/** Time for the program `systemd-notify`, which waits until systemd has read the message. */
+/** Time limit for the program `systemd-notify`, which waits until systemd has read the message. */
 const NOTIFY_MS = 10_000;
 
 /**
- * Notifies systemd that a service of `Type=notify` is ready. Node.js cannot send to its socket, so `systemd-notify` does,
- * which the unit must allow by `NotifyAccess=all`.
- * @returns why that failed, if so
+ * Notifies systemd that a service of `Type=notify` is ready. Node.js cannot send to systemd's socket, so this function
+ * runs `systemd-notify`. The unit must allow this with `NotifyAccess=all`.
+ * @returns the error message if the notification failed
  */
 export async function notifyReady(env: Environment): Promise<string | undefined> {
   if (!env.NOTIFY_SOCKET) return undefined;

@@ -5,7 +5,7 @@ export function isObject(value: unknown): value is Record<string, unknown> {
 }
 
 /**
- * Returns JSON as `JSON.stringify` does, with bigints as number literals. `JSON.stringify` throws on a bigint, and
+ * Formats JSON like `JSON.stringify`, but writes a bigint as a number literal. `JSON.stringify` throws on a bigint, and
  * Node.js 20 has no `JSON.rawJSON`.
  */
 export function formatJson(value: unknown): string {

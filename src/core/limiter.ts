@@ -9,18 +9,18 @@ export class Limiter {
   private readonly most: number;
   private taken = 0;
   private holders = 0;
-  /** By key; the first one is next. */
+  /** Waiting calls by key. The first key is admitted next. */
   private readonly lines = new Map<string, Set<Waiting>>();
 
-  /** @param most the limit, such as calls or bytes; larger work is admitted alone */
+  /** @param most the limit, for example a number of calls or bytes. Work that costs more is admitted alone */
   constructor(most: number) {
     this.most = most;
   }
 
   /**
    * Waits for capacity.
-   * @param late ends the wait after `ms` with an error; default no limit
-   * @returns a function that releases it; a second call does nothing
+   * @param late ends the wait after `ms` with an error. Default: no time limit
+   * @returns a function that releases the capacity. Calling it twice is safe
    */
   async take({ cost = 1, key = '', late }: { cost?: number; key?: string; late?: Late } = {}): Promise<() => void> {
     if (this.lines.size === 0 && this.hasRoom(cost)) this.add(cost);
@@ -39,7 +39,10 @@ export class Limiter {
     this.holders++;
   }
 
-  /** Sums of fractions leave a rest, for which a waiting call would wait forever. */
+  /**
+   * Resets the sum when no work is left. Otherwise rounding errors of fractional costs would add up, and a waiting call
+   * would wait forever.
+   */
   private remove(cost: number): void {
     this.holders--;
     this.taken = this.holders === 0 ? 0 : this.taken - cost;
@@ -64,7 +67,7 @@ export class Limiter {
         line.delete(waiting);
         if (line.size === 0 && this.lines.get(key) === line) this.lines.delete(key);
         reject(error());
-        this.admitNext(); // a smaller one may fit
+        this.admitNext(); // a smaller call may fit
       };
       const timer = late && setTimeout(giveUp, late.ms, late);
     });
@@ -77,7 +80,7 @@ export class Limiter {
       if (first && !this.hasRoom(first.cost)) return;
       this.lines.delete(key);
       if (first) line.delete(first);
-      if (line.size > 0) this.lines.set(key, line); // behind all others
+      if (line.size > 0) this.lines.set(key, line); // behind all other keys
       first?.admit();
     }
   }

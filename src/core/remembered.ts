@@ -1,13 +1,13 @@
 /**
- * A cache for results of short texts that are in every request, such as hosts and addresses. It is small, since
- * any client may send new texts.
+ * A cache for results that depend on short texts of each request, such as hosts and addresses. The cache is small,
+ * because any client may send new texts.
  */
 
 const MOST = 200;
-/** Characters; a host name has at most 253. */
+/** Maximum length of a cached text, in characters. A host name has at most 253 characters. */
 const LONGEST = 300;
 
-/** @param work depends on the text alone */
+/** Returns a function that caches the results of `work`. @param work function whose result depends only on the text */
 export function remember<Answer>(work: (text: string) => Answer): (text: string) => Answer {
   const answers = new Map<string, { answer: Answer }>();
   return (text) => {

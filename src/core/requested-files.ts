@@ -1,9 +1,9 @@
-/** How commands, emails and the dashboard count the files of a request. */
+/** Formats the number of files of a request for commands, emails and the dashboard. */
 import { plural } from './plural.js';
 
 type Count = (count: number, one: string) => string;
 
-/** Counts as GraphQL has them. */
+/** Counts of a request's files, as in GraphQL. */
 export interface RequestedFiles {
   filesTotal: number;
   filesOnDisk: number;
@@ -11,16 +11,19 @@ export interface RequestedFiles {
   filesRefused: number;
 }
 
-/** Number of requested paths and files that a request does not contain. Files beyond its own limits are not missing. */
+/**
+ * Returns the number of requested paths and files that a request does not contain. Files beyond the request's own
+ * limits do not count.
+ */
 export const countMissing = ({ filesUnknown, filesRefused }: Pick<RequestedFiles, 'filesUnknown' | 'filesRefused'>) =>
   filesUnknown + filesRefused;
 
-/** `18 of 20 files`; two are missing. @param count formats a number with its noun */
+/** Returns `18 of 20 files` if two files are missing. @param count formats a number with its noun */
 export function formatFiles(request: RequestedFiles, count: Count = plural): string {
   return `${request.filesOnDisk} of ${count(request.filesTotal + countMissing(request), 'file')}`;
 }
 
-/** `2 names not found, 1 file without room in the quota`; empty if nothing is missing. */
+/** Returns `2 names not found, 1 file without room in the quota`. Returns an empty text if nothing is missing. */
 export function formatMissing(
   { filesUnknown, filesRefused }: Pick<RequestedFiles, 'filesUnknown' | 'filesRefused'>,
   count: Count = plural,

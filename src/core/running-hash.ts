@@ -1,15 +1,15 @@
-/** Hashes of bytes that arrive in chunks: from Node.js if it has them, else from hash-wasm. */
+/** Hashes bytes that arrive in chunks. Uses Node.js if it has the algorithm, otherwise hash-wasm. */
 import { createHash } from 'node:crypto';
 import { crc32 } from 'node:zlib';
 import { createAdler32, createCRC32, createCRC64, type IHasher } from 'hash-wasm';
 
 interface RunningHash {
   update(chunk: Uint8Array): void;
-  /** Most significant byte first. Call it once, at the end. */
+  /** Returns the digest, most significant byte first. Call it only once, at the end. */
   digest(): Buffer;
 }
 
-/** Polynomials in reflected form, as S3 names the checksums. */
+/** Hashes of hash-wasm, with polynomials in reflected form. The names are those of S3 checksums. */
 const wasmHashes = {
   adler32: createAdler32,
   crc32c: () => createCRC32(0x82f63b78),
@@ -21,7 +21,7 @@ const nodeHashes = ['md5', 'sha1', 'sha256', 'sha512'] as const;
 
 export type HashName = WasmHash | (typeof nodeHashes)[number] | 'crc32';
 
-/** Hashers whose digest was taken. Creating one takes 0.7 ms, as long as reading a small file. */
+/** Hashers that can be reused. Creating a hasher takes 0.7 ms, as long as reading a small file. */
 const idle: Record<WasmHash, IHasher[]> = { adler32: [], crc32c: [], crc64nvme: [] };
 
 const isNodeHash = (name: HashName): name is (typeof nodeHashes)[number] => nodeHashes.some((each) => each === name);

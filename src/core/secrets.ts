@@ -1,4 +1,4 @@
-/** Hides secrets in logs, errors and terminals. All output of the process passes through here. */
+/** Hides secrets in logs, errors and terminal output. All output of the process passes through this module. */
 
 const HIDDEN = '…';
 
@@ -9,7 +9,10 @@ const CREDENTIALS = /\b(Bearer|Basic|DPoP)\s+(?=\S*[\d=._-])[\w.~+/-]{8,}=*/gi;
 const SECRET_NAMES =
   'authorization|proxy-authorization|cookie|set-cookie|[\\w-]*(?:password|passwd|secret|token)|connectionString|api_?key';
 
-/** A member of a JSON object, also within a quoted text. No pattern here may backtrack far: log lines are long. */
+/**
+ * Matches a secret member of a JSON object, also within quoted text. Patterns here must not backtrack far, because log
+ * lines may be long.
+ */
 const MEMBERS = new RegExp(
   String.raw`(\\{0,7})"(${SECRET_NAMES})\1"\s?:\s?(?:\1"(?:(?!\1")(?:\\.|[^\\]))*\1"|\[(?:"(?:\\.|[^"\\])*",?)*\])`,
   'gi',
@@ -19,20 +22,22 @@ const PARAMETERS = new RegExp(`([?&](?:${SECRET_NAMES}|code|assertion)=)[^&\\s"'
 
 const TOKENS = /\btapegate_[\w-]{32,}/g;
 
-/** libpq's form. */
+/** Matches secrets in connection strings of libpq, of the form `keyword=value`. */
 const KEYWORDS = /\b((?:ssl)?(?:password|passwd|pwd)\s*=\s*)('(?:\\.|[^'\\])*'?|[^\s'&#]+)/gi;
 
 const LEAST_LENGTH = 4;
 
 /**
- * Returns a function that hides secrets in a text: in known forms, and secrets of the environment anywhere.
- * @param env passwords in variables `…_URL`, and values of variables named after a secret
+ * Returns a function that hides secrets in a text: secrets in well-known forms, and secrets of the environment
+ * anywhere.
+ * @param env environment. Secrets are the passwords in variables `…_URL`, and the values of variables named after a
+ *   secret
  */
 export function createHider(env: Readonly<Record<string, string | undefined>>): (text: string) => string {
   const forms = new Set(Object.entries(env).flatMap(([name, value]) => (value ? secretsIn(name, value) : [])));
-  // the longest first, since one may contain another
+  // longest first, because a secret may contain another secret
   const alternatives = [...forms].sort((a, b) => b.length - a.length).map(escapeRegExp);
-  // neither part of a word nor a number in JSON
+  // do not match part of a word, or a number in JSON
   const own = alternatives.length > 0 && new RegExp(`(?<![\\w]|":)(?:${alternatives.join('|')})(?![\\w])`, 'g');
   return (text) => {
     const shown = own ? text.replace(own, HIDDEN) : text;
@@ -46,8 +51,8 @@ export function createHider(env: Readonly<Record<string, string | undefined>>): 
 }
 
 /**
- * Returns a value of the environment for an error message. An invalid URL may contain its password anywhere, so only
- * its scheme and the part after the last `@`, without a query, are shown.
+ * Returns a value of the environment for an error message. An invalid URL may contain its password anywhere. Therefore
+ * only the scheme and the part after the last `@` are shown, without the query.
  */
 export function showValue(name: string, value: string): string {
   if (isSecretName(name)) return HIDDEN;
@@ -59,7 +64,7 @@ export function showValue(name: string, value: string): string {
   return scheme + shown.replace(/^([^:/[]*:)(?!\d{1,5}(?:\/|$)).+$/s, `$1${HIDDEN}`);
 }
 
-/** Hides all before the last `@` of a URL: an unencoded password may contain any character. */
+/** Hides everything before the last `@` of a URL, because an unencoded password may contain any character. */
 function hideUserinfo(word: string): string {
   const [scheme, at] = [word.indexOf('://'), word.lastIndexOf('@')];
   return scheme === -1 || at < scheme ? word : `${word.slice(0, scheme + 3)}${HIDDEN}${word.slice(at)}`;
@@ -75,7 +80,7 @@ function secretsIn(name: string, value: string): string[] {
   const [, user = '', password] = /^[a-z][a-z0-9+.-]*:\/\/([^:/?#@]*)(?::(.*))?@/is.exec(value) ?? [];
   const named = [...value.matchAll(KEYWORDS)].map(([, , secret = '']) => secret.replace(/^'(.*)'$/s, '$1'));
   const inQuery = [...value.matchAll(/[?&]password=([^&#]*)/gi)].map(([, secret = '']) => secret);
-  // a user name is no secret for databases and mail servers; for a web server it may be a token
+  // a user name for a database or mail server is not secret; for a web server, it may be a token
   const isToken = password === undefined && /^https?:/i.test(value);
   const secrets = [...(password === undefined ? [] : [password]), ...(isToken ? [user] : []), ...inQuery, ...named];
   const [, place = ''] = /^.*@(.*)$/s.exec(value) ?? [];
@@ -85,7 +90,7 @@ function secretsIn(name: string, value: string): string[] {
     .flatMap((secret) => formsOf(secret, decode(user)));
 }
 
-/** Returns a secret as written, decoded, and encoded for URLs, JSON, SMTP and HTTP. */
+/** Returns the forms of a secret: as written, decoded, and encoded for URLs, JSON, SMTP and HTTP. */
 function formsOf(written: string, user: string): string[] {
   const meant = decode(written);
   const logins = [meant, `${user}:${meant}`, `\0${user}\0${meant}`].map((text) => Buffer.from(text).toString('base64'));

@@ -1,6 +1,6 @@
 /**
- * Counters and timings of a process, sent to its recorder, if any (src/telemetry/metrics.ts). Labels have few values,
- * regardless of the input of callers: never a user, a path or an address.
+ * Counters and timings of a process, which are sent to its recorder, if any (src/telemetry/metrics.ts). The number of
+ * label values must not depend on callers' input: a label is never a user, a path or an address.
  */
 
 const QUICK = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60] as const;
@@ -84,7 +84,7 @@ export function time<Name extends Timed>(name: Name, labels: LabelsOf<(typeof ti
   recorder?.time(name, labels, seconds);
 }
 
-/** @param startedAt of `performance.now()` */
+/** Returns the seconds since a time. @param startedAt earlier value of `performance.now()` */
 export function secondsSince(startedAt: number): number {
   return (performance.now() - startedAt) / 1000;
 }

@@ -1,4 +1,4 @@
-/** Shows where in the sources an error comes from: Node.js does so only if it reads all source maps at every start. */
+/** Shows the source position of an error. Node.js itself would do so only if it read all source maps at every start. */
 import { readFileSync } from 'node:fs';
 import { SourceMap, type SourceMapping } from 'node:module';
 import path from 'node:path';
@@ -10,7 +10,7 @@ const POSITION = /(?:file:\/\/)?(\/[^\s"()]+\.c?js):(\d+):(\d+)/g;
 
 const maps = new Map<string, SourceMap | undefined>();
 
-/** Replaces the positions in stacks by positions in the sources, if there are source maps. */
+/** Replaces positions in stack traces by positions in the source files, if source maps exist. */
 export function showSources(text: string): string {
   if (!text.includes(FOLDER)) return text;
   return text.replace(POSITION, (position, file: string, line: string, column: string) => {
@@ -31,6 +31,6 @@ function parseMap(file: string): SourceMap | undefined {
   try {
     return new SourceMap(JSON.parse(readFileSync(`${file}.map`, 'utf8')));
   } catch {
-    return undefined; // the file has no map, or its name comes from elsewhere
+    return undefined; // no source map, or a file name from outside
   }
 }

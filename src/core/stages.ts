@@ -1,6 +1,6 @@
 /**
- * The stages of a tape file and its legal moves, made by domain/catalogue/moves.ts. Source of the letters: section
- * 3 of the REST contract.
+ * The stages of a tape file, and the allowed stage changes, which domain/catalogue/moves.ts makes. The letters are from
+ * section 3 of the REST contract.
  */
 
 import type { Stage } from '../generated/prisma/enums.js';
@@ -15,7 +15,7 @@ export const stageLetters = {
   RESTORED: 'R',
 } as const satisfies Record<Stage, string>;
 
-/** Returns the stage of a letter in either case. */
+/** Returns the stage of a letter, in upper or lower case. */
 export function stageOfLetter(letter: string): Stage | undefined {
   return stages.find((stage) => stageLetters[stage] === letter.toUpperCase());
 }
@@ -74,7 +74,7 @@ export const moves = [
   },
 ] as const satisfies readonly { from: Stage; to: Stage; by: string; why: string }[];
 
-/** An illegal move does not compile. */
+/** An allowed change of stage. A change that is not allowed does not compile. */
 export type Move = (typeof moves)[number] extends infer M
   ? M extends { from: infer F; to: infer T }
     ? { from: F; to: T }

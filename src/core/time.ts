@@ -1,18 +1,18 @@
 /**
- * Times are text: UTC without a zone, `YYYY-MM-DDTHH:MM:SS`, with six digits of fraction unless zero. A Date would lose
- * microseconds.
+ * Formats times as text: UTC without a zone, `YYYY-MM-DDTHH:MM:SS`, with six fractional digits unless they are zero. A
+ * Date would lose microseconds.
  */
 
 const DATE = /^(\d{4})-(\d\d)-(\d\d)$/;
 const DATE_TIME = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?$/;
 
-/** Normalises a date (its midnight) or a date-time without a zone; undefined for other texts. */
+/** Normalises a date, which means its midnight, or a date-time without a zone. Returns undefined for any other text. */
 export function parseTime(text: string): string | undefined {
   const match = DATE_TIME.exec(DATE.test(text) ? `${text}T00:00:00` : text);
   if (!match) return undefined;
   const [, seconds = '', digits = ''] = match;
   const date = new Date(`${seconds}Z`);
-  // 30 February parses as 2 March; PostgreSQL has no year 0000
+  // JavaScript parses 30 February as 2 March; PostgreSQL has no year 0000
   if (Number.isNaN(date.getTime()) || !date.toISOString().startsWith(seconds) || seconds.startsWith('0000')) {
     return undefined;
   }
@@ -23,7 +23,8 @@ export function parseTime(text: string): string | undefined {
 const ZONE = /^([^Tt]+[Tt].+?)(?:[Zz]|([+-])([01]\d|2[0-3]):([0-5]\d))$/;
 
 /**
- * Normalises an RFC 3339 time, or a text for `parseTime`; undefined for other texts and outside the years 1 to 9999.
+ * Normalises an RFC 3339 time, or a text that `parseTime` accepts. Returns undefined for any other text, and for a time
+ * outside the years 1 to 9999.
  */
 export function parseZonedTime(text: string): string | undefined {
   const [, local, sign, hours, minutes] = ZONE.exec(text) ?? [];
@@ -35,13 +36,13 @@ export function parseZonedTime(text: string): string | undefined {
   return micros < YEAR_1 || micros >= YEAR_10000 ? undefined : fromMicros(micros);
 }
 
-/** Converts a timestamp of PostgreSQL (DateStyle ISO). */
+/** Converts a timestamp from PostgreSQL (DateStyle ISO). */
 export function timeFromDatabase(text: string): string {
   const seconds = `${text.slice(0, 10)}T${text.slice(11, 19)}`;
   return text.length > 19 ? `${seconds}.${text.slice(20).padEnd(6, '0')}` : seconds;
 }
 
-/** Converts microseconds since 1970; undefined outside the years 1 to 9999. */
+/** Converts microseconds since 1970. Returns undefined for a time outside the years 1 to 9999. */
 export function timeFromMicros(micros: bigint): string | undefined {
   const isWithin = micros >= toMicros('0001-01-01T00:00:00') && micros <= toMicros('9999-12-31T23:59:59.999999');
   return isWithin ? fromMicros(micros) : undefined;
@@ -59,7 +60,7 @@ export function secondsOf(time: string): number {
   return Number(toMicros(time)) / 1e6;
 }
 
-/** Converts seconds since 1970; later times become the last second of the year 9999. */
+/** Converts seconds since 1970. A later time becomes the last second of the year 9999. */
 export function timeOf(seconds: number): string {
   return seconds < LAST_SECOND ? addSeconds('1970-01-01T00:00:00', seconds) : LAST_TIME;
 }
@@ -78,7 +79,7 @@ function toMicros(time: string): bigint {
 }
 
 function fromMicros(micros: bigint): string {
-  const rest = ((micros % 1_000_000n) + 1_000_000n) % 1_000_000n; // before 1970 as well
+  const rest = ((micros % 1_000_000n) + 1_000_000n) % 1_000_000n; // also correct before 1970
   const seconds = new Date(Number((micros - rest) / 1_000_000n) * 1000).toISOString().slice(0, 19);
   const fraction = rest.toString().padStart(6, '0');
   return fraction === '000000' ? seconds : `${seconds}.${fraction}`;

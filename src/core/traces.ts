@@ -1,37 +1,38 @@
 /**
- * Spans of traces for the API of OpenTelemetry, if a collector is configured (src/telemetry/open-traces.ts). A trace passes
- * between processes as `traceparent` (W3C Trace Context), and through the database with a request.
+ * Starts spans of traces through the API of OpenTelemetry, if a collector is configured (src/telemetry/open-traces.ts).
+ * A trace passes between processes as `traceparent` (W3C Trace Context), and passes through the database with a
+ * request.
  */
 import type { Attributes, SpanOptions, Tracer } from '@opentelemetry/api';
 
 type Api = typeof import('@opentelemetry/api');
 
 export interface Span {
-  /** For parts of the span; undefined if the trace is not recorded. */
+  /** Parent of this span's parts. Undefined if the trace is not recorded. */
   traceparent: string | undefined;
-  /** @param error for people */
+  /** Ends the span. @param error message that operators see */
   end(attributes?: Attributes, error?: string): void;
 }
 
-/** Version 00, with ids other than zero. */
+/** Matches a `traceparent` of version 00 whose ids are not zero. */
 const TRACEPARENT = /^00-((?!0{32})[\da-f]{32})-((?!0{16})[\da-f]{16})-([\da-f]{2})$/;
 
 let tracing: { api: Api; tracer: Tracer } | undefined;
 
-/** @param api loaded only by a process that traces */
+/** Enables tracing. @param api API of OpenTelemetry, which only a process that traces loads */
 export function traceBy(api: Api, tracer: Tracer): void {
   tracing = { api, tracer };
 }
 
 export const isTracing = (): boolean => tracing !== undefined;
 
-/** Starts a span for a caller's request, which may continue the caller's trace. */
+/** Starts the span of a caller's request. The span continues the caller's trace, if any. */
 export function startServerSpan(name: string, given: unknown, attributes: Attributes): Span | undefined {
   if (!tracing) return undefined;
   return start(name, { kind: tracing.api.SpanKind.SERVER, attributes }, typeof given === 'string' ? given : '');
 }
 
-/** Starts a part of a traced span. */
+/** Starts a span that is part of another span. */
 export function startPart(
   name: string,
   parent: string | null | undefined,

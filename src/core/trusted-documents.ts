@@ -1,12 +1,12 @@
-/** The file of trusted GraphQL documents (TAPEGATE_TRUSTED_DOCUMENTS). */
+/** Reads the file of trusted GraphQL documents (TAPEGATE_TRUSTED_DOCUMENTS). */
 import { readFileSync } from 'node:fs';
 import { messageOf, quote } from './errors.js';
 import { isObject } from './json.js';
 
-/** Returns the id of a document without the name of its hash function, in lower case. */
+/** Returns the id of a document in lower case, without the name of the hash function. */
 export const withoutAlgorithm = (id: string) => id.replace(/^sha(1|256|512):/i, '').toLowerCase();
 
-/** Reads a JSON object of documents by id, as code generators write it. @throws Error if the file is invalid */
+/** Reads a JSON object that maps ids to documents, as code generators write it. @throws Error if the file is invalid */
 export function readTrusted(file: string): Map<string, string> {
   let found: unknown;
   try {

@@ -1,15 +1,15 @@
 /**
- * Allowed targets of webhooks. Users choose URLs that an engine in the site's network calls, so private addresses are
- * refused unless the site lists them (TAPEGATE_WEBHOOK_HOSTS).
+ * Decides which addresses webhooks may call. Users choose URLs that an engine calls from inside the site's network.
+ * Therefore private addresses are rejected unless the site lists them (TAPEGATE_WEBHOOK_HOSTS).
  */
 import { isIP } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { createRangeTest, isLoopback, isRange, normalAddress, splitWords } from './address-ranges.js';
 
-/** Names, addresses and ranges of the own network that may be called, even without TLS. */
+/** Host names, addresses and ranges of the site's network that webhooks may call, even without TLS. */
 export type WebhookHosts = readonly string[];
 
-/** Parses a list separated by commas or spaces; undefined if it is empty or contains anything else. */
+/** Parses a list separated by commas or spaces. Returns undefined if the list is empty or contains an invalid entry. */
 export function parseWebhookHosts(text: string): WebhookHosts | undefined {
   const hosts = splitWords(text);
   const isKnown = (host: string) => isRange(host) || (!host.includes('/') && /^[a-z\d]([\w.-]*[a-z\d])?$/i.test(host));
@@ -21,7 +21,7 @@ const isSpecial4 = createRangeTest([
   ...['192.0.2.0/24', '192.88.99.0/24', '192.168.0.0/16', '198.18.0.0/15', '198.51.100.0/24', '203.0.113.0/24'],
   ...['224.0.0.0/4', '240.0.0.0/4'],
 ]);
-// addresses that contain one of IPv4 (mapped, NAT64, 6to4, Teredo) might reach a private one
+// an IPv6 address that contains an IPv4 address (mapped, NAT64, 6to4, Teredo) might reach a private address
 const isGlobal6 = createRangeTest(['2000::/3']);
 const isSpecial6 = createRangeTest(['2001::/23', '2001:db8::/32', '2002::/16', '3fff::/20']);
 
@@ -36,14 +36,14 @@ function isPublic(address: string): boolean {
 }
 
 /**
- * Link-local addresses and metadata services of clouds, which give credentials to each caller. They are never called,
- * even if they are listed or a listed name resolves to one.
+ * Link-local addresses, and metadata services of clouds, which give credentials to any caller. Webhooks never call
+ * these addresses, even if the site lists them or a listed name resolves to them.
  */
 const FORBIDDEN_4 = ['169.254.0.0/16', '100.100.100.200', '192.0.0.192', '168.63.129.16'];
 const isForbidden4 = createRangeTest(FORBIDDEN_4);
 const isForbidden6 = createRangeTest(['fe80::/10', 'fec0::/10', 'fd00:ec2::254', 'fd20:ce::254', 'fd00:42::42']);
 
-/** Prefixes of IPv6 addresses that contain one of IPv4, and the position of its 16-bit groups. */
+/** Prefixes of IPv6 addresses that contain an IPv4 address, and the index of its first 16-bit group. */
 const CONTAINING: [prefix: string, at: number][] = [
   ['::/96', 6], // compatible
   ['::ffff:0:0/96', 6], // mapped
@@ -63,7 +63,7 @@ function isForbidden(given: string): boolean {
 
 /** Returns the IPv4 address in the groups `at` and `at` + 1 of an IPv6 address. */
 function readIpv4(address: string, at: number): string {
-  const { hostname } = new URL(`http://[${address.replace(/%.*$/, '')}]/`); // dotted ends become groups
+  const { hostname } = new URL(`http://[${address.replace(/%.*$/, '')}]/`); // dotted endings become groups
   const [head = '', tail = ''] = hostname.slice(1, -1).split('::');
   const [before, after] = [head, tail].map((part) => (part === '' ? [] : part.split(':'))) as [string[], string[]];
   const groups = [...before, ...Array(8 - before.length - after.length).fill('0'), ...after];
@@ -94,7 +94,7 @@ export function hostOf({ hostname }: URL): string {
   return hostname.replace(/^\[(.*)\]$/, '$1').replace(/\.$/, '');
 }
 
-/** Returns what is wrong with a URL, as the rest of a sentence about it. */
+/** Returns what is wrong with a URL, phrased as the end of a sentence that begins with the URL. */
 export function findTargetProblem(text: string, targets: WebhookTargets): string | undefined {
   if (!URL.canParse(text)) return 'must be a URL';
   const url = new URL(text);

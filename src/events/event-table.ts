@@ -1,6 +1,6 @@
 /**
- * The event table. Numbers grow in the order in which events become visible: a reader at a number has missed none below
- * it.
+ * Reads the event table. Event numbers grow in the order in which events become visible. A reader that has read up to a
+ * number has missed no event below that number.
  */
 
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
@@ -38,20 +38,20 @@ export function isStageEvent(event: AnyEvent): event is StageEvent {
   return 'fileId' in event && event.fileId !== null;
 }
 
-/** The condition may use `e` (event) and `f` (its file). */
+/** Selects events. The SQL condition may refer to `e` (the event) and `f` (the event's file). */
 export interface EventFilter<E extends AnyEvent> {
   accepts(event: AnyEvent): event is E;
   condition: Sql;
-  /** The only request whose progress is wanted, looked up by its index. */
+  /** The only request whose progress is wanted. Its events are read through an index. */
   requestId?: number;
 }
 
-/** A range of numbers whose events are all visible. */
+/** A range of event numbers. All events in the range are visible. */
 interface NumberRange {
   after: bigint;
   upTo: bigint;
   batchEnd: bigint;
-  /** Events before it were pruned. */
+  /** Whether events before the range were pruned. */
   isBroken: boolean;
 }
 
@@ -64,7 +64,7 @@ const COLUMNS = sql`${NUMBER} AS id, e.batch_id::text AS "batchId", e.at, e.file
   e.bytes_on_disk AS "bytesOnDisk"`;
 export class EventTable {
   private readonly query: AskDatabase;
-  /** Readers often follow the same request from the same event. */
+  /** Shares reads, because readers often follow the same request from the same event. */
   private readonly shared = new SharedReads();
 
   constructor(query: AskDatabase) {
@@ -79,8 +79,8 @@ export class EventTable {
   }
 
   /**
-   * Reads pages of the events after a number that pass the filter, in order. A page ends at `upTo`.
-   * @throws EventsGoneError if some of them were pruned
+   * Reads the events after a number that pass the filter, in order and in pages. A page ends at `upTo`.
+   * @throws EventsGoneError if events after the number were pruned
    */
   async *read<E extends AnyEvent>(
     after: bigint,
@@ -91,7 +91,7 @@ export class EventTable {
         filter.requestId === undefined
           ? await this.readNext(last, filter.condition)
           : await this.readOfRequest(filter.requestId, last);
-      // after the read, since events are marked before they are deleted
+      // checked after the read, because a job marks events as pruned before it deletes them
       await this.checkKept(last);
       if (!page) return;
       last = page.upTo;
@@ -99,7 +99,7 @@ export class EventTable {
     }
   }
 
-  /** Returns the next numbers, at most a page; undefined if there are none yet. */
+  /** Returns the next range of numbers, at most a page long. Undefined if there are no newer events. */
   async nextRange(after: bigint): Promise<NumberRange | undefined> {
     const [row] = await this.query<{ first: bigint; last: bigint; newest: bigint; isBroken: boolean }>(
       sql`SELECT b.first_number AS first, b.last_number AS last, ${newestNumber} AS newest, ${lastPruned} > ${after} AS "isBroken" FROM event_batch b
@@ -112,8 +112,8 @@ export class EventTable {
   }
 
   /**
-   * Reads the matching events of a range in order. Reads by batch and primary key, since PostgreSQL might join tables
-   * that seem small.
+   * Reads the matching events of a range in order. Reads by batch and primary key, because PostgreSQL's planner might
+   * otherwise choose joins that suit only small tables.
    */
   async readRange({ after, upTo }: NumberRange, condition: Sql): Promise<AnyEvent[]> {
     return await this.query<AnyEvent>(
@@ -152,13 +152,13 @@ export class EventTable {
 }
 
 /**
- * Numbers of events. The first reader numbers all committed events by one statement (`number_events`), which waits for
- * no lock and keeps none.
+ * Numbers events. The first reader numbers all committed events with one statement (`number_events`), which waits for
+ * no lock and keeps no lock.
  */
 
 export type AskDatabase = <Row extends object>(statement: Sql) => Promise<Row[]>;
 
-/** How far a statement sees: events up to a number, and batches without one. */
+/** The events that a statement sees: all events up to the number `newest`, and the batches without numbers. */
 export interface Present {
   newest: bigint;
   unnumbered: string[];
@@ -166,10 +166,10 @@ export interface Present {
 
 export const newestNumber = sql`(SELECT coalesce(max(b.last_number), 0) FROM event_batch b WHERE b.last_number IS NOT NULL)`;
 
-/** 0 if none was pruned. */
+/** Number of the last pruned event; 0 if no event was pruned. */
 const lastPruned = sql`(SELECT coalesce(max(b.last_number), 0) FROM event_batch b WHERE b.is_pruned)`;
 
-/** Another process is numbering, which takes milliseconds. */
+/** Pause before the next attempt if another process is numbering events, which takes milliseconds. */
 const BUSY_MS = 10;
 
 export class EventNumbers {
@@ -204,8 +204,8 @@ export class EventNumbers {
   }
 
   /**
-   * Selects `newest` and `unnumbered`: how far the statement sees.
-   * @param isConcerned a condition on batches `b`
+   * Selects `newest` and `unnumbered`, which describe the events that the statement sees.
+   * @param isConcerned condition on batches `b`
    */
   present(isConcerned = sql`true`): Sql {
     const { seen } = this;
@@ -219,8 +219,8 @@ export class EventNumbers {
 }
 
 /**
- * Reads that several readers share. A read serves only readers that ask before it begins: a later one must see newer
- * rows.
+ * Reads that several readers share. A read serves only readers that asked before the read began, because a later reader
+ * must see newer rows.
  */
 export class SharedReads {
   private readonly waiting = new Map<string, Promise<unknown>>();
@@ -233,7 +233,8 @@ export class SharedReads {
   }
 
   private begin(key: string, ask: () => Promise<unknown>): Promise<unknown> {
-    const before = this.running.get(key)?.catch(() => {}) ?? nextTurn(); // its own readers get its error
+    // readers of the earlier read receive its error
+    const before = this.running.get(key)?.catch(() => {}) ?? nextTurn();
     const read = before.then(() => {
       this.waiting.delete(key);
       this.running.set(key, read);

@@ -1,6 +1,6 @@
 /**
- * Writes events as the last rows of the transaction that changes their objects. So the ids of events are in the commit
- * order of the transactions that touch the same rows.
+ * Writes events as the last statements of the transaction that changes their objects. Therefore the ids of events
+ * follow the commit order of transactions that touch the same rows.
  */
 import { prepared } from '../db/prepared.js';
 import { sql } from '../db/sql.js';

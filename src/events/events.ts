@@ -1,7 +1,7 @@
 /**
- * The event feed of a process: rows of an append-only table, read once for all readers. NOTIFY only wakes the feed.
- * Writers wait for no lock: the feed numbers events after their commit (event-table.ts). A reader that resumes after a
- * number misses none.
+ * The event feed of a process. Reads the append-only event table once for all readers. NOTIFY only wakes the feed.
+ * Writers wait for no lock, because the feed numbers events after their commit (event-table.ts). A reader that resumes
+ * after a number misses no event.
  */
 import { EventEmitter } from 'node:events';
 import { setImmediate as nextTurn } from 'node:timers/promises';
@@ -19,11 +19,14 @@ import {
   SharedReads,
 } from './event-table.js';
 
-/** Events queued for a slow reader, which reads the table again if there are more. */
+/** Maximum number of events queued for a slow reader. If the queue is full, the reader reads the table again. */
 const MAX_QUEUE = Number(RANGE) / 2;
-/** Listeners that get an event in one turn of the event loop. More at once cost more garbage collection. */
+/**
+ * Maximum number of listeners that receive an event in one turn of the event loop. More listeners at once would
+ * increase the cost of garbage collection.
+ */
 const AT_ONCE = 100;
-/** Delay after a lost notification. */
+/** Poll interval. Limits the delay after a lost notification. */
 const POLL_MS = 5000;
 const RETRY_MS = 200;
 const TOPICS = ['event', 'recall', 'notification', 'room', 'access', 'rights', 'purged', 'webhook'];
@@ -34,7 +37,9 @@ export class EventFeed {
   private readonly listeners = new Set<(event: AnyEvent) => void>();
   readonly numbers: EventNumbers;
   readonly shared = new SharedReads();
-  /** New events are read outside the pool if all of its connections are in use: they may wait for locks. */
+  /**
+   * Reads new events outside the pool if all pool connections are in use, because these connections may wait for locks.
+   */
   private readonly news: EventTable;
   private readonly table: EventTable;
   private turn: Promise<unknown> = Promise.resolve();
@@ -61,18 +66,21 @@ export class EventFeed {
     this.unlisten = await this.db.pulse.listen({
       onBegin: () => {
         for (const topic of TOPICS) this.emitter.emit(`notify:${topic}`);
-        this.notify(); // for events before LISTEN
+        this.notify(); // for events that were written before LISTEN
       },
       onNotification: (payload) => {
         this.emitter.emit(`notify:${payload}`);
         if (payload === 'event') this.notify();
       },
-      onEnd: () => this.numbers.forget(), // the next server may lack the last transactions of this one
+      onEnd: () => this.numbers.forget(), // the next server may lack the last transactions of this server
     });
     this.poll = setInterval(() => this.notify(), POLL_MS).unref();
   }
 
-  /** Calls `listener` when rows were added to a table (`event`, `recall`, `notification`), or disks may have `room`. */
+  /**
+   * Calls `listener` for notifications of a topic: rows added to a table (`event`, `recall`, `notification`), or new
+   * `room` on disks.
+   */
   onNotify(topic: string, listener: () => void): () => void {
     this.emitter.on(`notify:${topic}`, listener);
     return () => this.emitter.off(`notify:${topic}`, listener);
@@ -96,24 +104,28 @@ export class EventFeed {
     await this.table.checkKept(after);
   }
 
-  /** Selects how far a statement sees: `newest`, the newest event, and `unnumbered`, the batches after it. */
+  /**
+   * Selects the events that a statement sees: `newest`, the number of the newest event, and `unnumbered`, the batches
+   * without numbers.
+   */
   get present(): Sql {
     return this.numbers.present();
   }
 
   /**
-   * Yields the events after an id that pass the filter, in order, first from the table. Ends when the feed closes or
-   * the signal aborts.
-   * @throws EventsGoneError if the reader is so slow that some were pruned
+   * Yields the events after an id that pass the filter, in order. Reads the table first, then new events. Ends when the
+   * feed closes or the signal aborts.
+   * @throws EventsGoneError if the reader is so slow that events were pruned before it read them
    */
   async *follow<E extends AnyEvent>(after: bigint, filter: EventFilter<E>, signal: AbortSignal): AsyncGenerator<E> {
     let last = after;
     while (!this.isClosed && !signal.aborted) {
-      // first, so that no event is missed between the table and the queue
+      // subscribe first, so that no event is missed between the table and the queue
       const { queue, leave, gap } = this.subscribe(filter, signal);
       try {
         for await (const { events, upTo } of this.table.read(last, filter)) {
-          if (signal.aborted || this.isClosed) return; // the filter may accept nothing of a long table
+          // checked for each page, because the filter may reject all events of a long table
+          if (signal.aborted || this.isClosed) return;
           for (const event of events) {
             last = event.id;
             yield event;
@@ -145,7 +157,10 @@ export class EventFeed {
     clearInterval(this.poll);
   }
 
-  /** Runs one statement at a time. One that fails outside the pool, with its short time limit, is retried in the pool. */
+  /**
+   * Runs one statement at a time. If a statement fails outside the pool, where the time limit is short, retries it in
+   * the pool.
+   */
   private async ask<Row extends object>(statement: Sql): Promise<Row[]> {
     const { db } = this;
     const answer = this.turn.then(() =>
@@ -154,7 +169,7 @@ export class EventFeed {
         .query<Row>(statement)
         .catch(() => db.pool.query<Row>(statement)),
     );
-    this.turn = answer.catch(() => {}); // its caller gets the error
+    this.turn = answer.catch(() => {}); // the caller receives the error
     return (await answer).rows;
   }
 
@@ -180,11 +195,11 @@ export class EventFeed {
     }
   }
 
-  /** Skips new events while there are no readers: a later reader begins with the table. */
+  /** Skips new events while there are no readers, because a later reader begins with the table. */
   private async skipUnread(): Promise<boolean> {
     if (this.readers > 0) return false;
     const newest = await this.numbers.newest();
-    if (this.readers > 0) return false; // a reader that began meanwhile may have read the table before `newest`
+    if (this.readers > 0) return false; // a reader that subscribed meanwhile may have read the table before `newest`
     this.last = newest;
     return true;
   }
@@ -192,8 +207,8 @@ export class EventFeed {
   private async readNew(): Promise<void> {
     const range = await this.news.nextRange(this.last ?? 0n);
     if (!range) return;
-    this.isNotified = true; // there may be more
-    // each reader reads a large batch itself, so that none waits for the events of others
+    this.isNotified = true; // there may be more events
+    // each reader reads a large batch itself, so that no reader waits for events of other readers
     if (range.batchEnd > range.upTo || range.isBroken) {
       this.emitter.emit('gap');
       this.last = range.batchEnd;
@@ -206,7 +221,7 @@ export class EventFeed {
     this.last = range.upTo;
   }
 
-  /** A listener that is added meanwhile finds the event in the table. */
+  /** Passes an event to all listeners. A listener that is added meanwhile finds the event in the table. */
   private async deliver(event: AnyEvent): Promise<void> {
     let delivered = 0;
     for (const listener of this.listeners) {
@@ -220,7 +235,7 @@ export class EventFeed {
     const onEvent = (event: AnyEvent) => {
       if (filter.accepts(event)) queue.push(event);
     };
-    /** The queue contains all events up to this number. */
+    /** Number up to which the queue contains all events. */
     const gap = { begin: 0n };
     const onGap = () => {
       if (!queue.hasOverflowed) gap.begin = this.last ?? 0n;
@@ -243,7 +258,7 @@ export class EventFeed {
 
 /** A bounded queue for one reader. */
 class Queue<Item> {
-  /** An item was dropped because the queue was full. It and all later ones are missing. */
+  /** Whether an item was dropped because the queue was full. The dropped item and all later items are missing. */
   hasOverflowed = false;
   private readonly waiting: Item[] = [];
   private readonly limit: number;
@@ -271,7 +286,7 @@ class Queue<Item> {
     this.wake();
   }
 
-  /** Waits for the next item. @returns false if there is none any more */
+  /** Waits for the next item. @returns false if no more items will come */
   async wait(): Promise<boolean> {
     while (this.waiting.length === 0) {
       if (this.isStopped || this.hasOverflowed) return false;

@@ -1,4 +1,4 @@
-/** The gateway: composes all of its HTTP endpoints. */
+/** The gateway. Combines all of its HTTP endpoints. */
 import type { IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import express, { type Express, type NextFunction, type Request, type RequestHandler, type Response } from 'express';
@@ -94,7 +94,8 @@ const refuseBadTarget: RequestHandler = (req, _res, next) => {
 };
 
 /**
- * Returns the context of a request. It does not spread the object, which took as much processor time as a database lookup.
+ * Returns the context of a request. Lists the properties, because spreading the object took as much processor time as a
+ * database lookup.
  */
 function serve(ctx: Context, standbys: Standbys | undefined, req: IncomingMessage): Context {
   const { config, db, events, refusals, checkLibrary, stagingTermsOf, copies, recordMissing } = ctx;
@@ -111,13 +112,13 @@ function serve(ctx: Context, standbys: Standbys | undefined, req: IncomingMessag
     copies,
     recordMissing,
     get log() {
-      log ??= ctx.log.child(idOf(res)); // most requests log nothing
+      log ??= ctx.log.child(idOf(res)); // created on first use, because most requests log nothing
       return log;
     },
     caller: callerOf(req),
     share: limitKey(req),
     get reader() {
-      return disconnectSignalOf(res); // short responses need none
+      return disconnectSignalOf(res); // created on first use, because short responses do not use the signal
     },
     keep: () => holdLimits(res),
     traceparent: traceparentOf(res),
@@ -151,7 +152,8 @@ export async function startGateway(ctx: Context): Promise<Gateway> {
     url: `${createTlsServer ? 'https' : 'http'}://${family === 'IPv6' ? `[${address}]` : address}:${port}`,
     close: async () => {
       const endStreams = () => {
-        graphql.close(); // before the readers of events end, which a stream would interpret as the end of its operation
+        // closed first, because a stream would treat the end of its events as the end of its operation
+        graphql.close();
         ctx.events.endReaders();
       };
       await answers.finish(servers, { leaveMs: ctx.config.leaveSeconds * 1000, endStreams });
@@ -170,12 +172,12 @@ function openStandbys({ config, db, log }: Context): Standbys | undefined {
 }
 
 /**
- * Closes a connection whose client neither reads nor sends. A slow client is tolerated, unless other callers wait for its slot
- * (db/long-reads.ts).
+ * Closes a connection whose client neither reads nor sends. A slow client is tolerated unless other callers wait for
+ * its slot (db/long-reads.ts).
  */
 function dropStalled(ms: number): RequestHandler {
   return (req, res, next) => {
-    const mayWait = isImport(req); // while the database is slow
+    const mayWait = isImport(req); // an import may wait while the database is slow
     res.setTimeout(ms, () => {
       if (res.writableLength > 0 || !(req.complete || mayWait)) res.destroy();
     });
@@ -223,7 +225,7 @@ function mountHealth(app: Express, ctx: Context, { answers, standbys }: Pick<Han
     const isReady = ctx.db.pulse.isAnswering; // known without a query, which might hang
     const status = isReady ? 'ready' : 'the database does not answer';
     const clock = ctx.db.clock.isPlausible ? {} : { clock: 'implausible: nothing expires or is removed' };
-    // without the reason, which contains paths: all callers may read this
+    // without the reason, because it contains paths and all callers may read this response
     const fenced = isReady && (await fence()) !== null ? { fenced: true } : {};
     res.status(isReady ? 200 : 503).json({ status, ...clock, ...fenced, ...describeStandbys(standbys) });
   });
@@ -232,7 +234,10 @@ function mountHealth(app: Express, ctx: Context, { answers, standbys }: Pick<Han
 const FENCE_MS = 2000;
 const FENCE_ANSWER_MS = 500;
 
-/** Returns a function that reads the fence if the last value is old, and returns the last value if reading takes long. */
+/**
+ * Returns a function that reads the fence if the last value is old. If reading takes long, the function returns the
+ * last value.
+ */
 function followFence(ctx: Context): () => Promise<string | null> {
   let fence: string | null = null;
   let readAt = Number.NEGATIVE_INFINITY;
@@ -244,7 +249,7 @@ function followFence(ctx: Context): () => Promise<string | null> {
   return async () => {
     if (performance.now() - readAt < FENCE_MS) return fence;
     reading ??= read()
-      .catch(() => {}) // the database does not answer, which is reported elsewhere
+      .catch(() => {}) // an unavailable database is reported elsewhere
       .finally(() => {
         reading = undefined;
       });
@@ -253,7 +258,7 @@ function followFence(ctx: Context): () => Promise<string | null> {
   };
 }
 
-/** Returns the number of standbys in use, and the lag of the slowest one. */
+/** Returns the number of standbys in use, and the lag of the slowest standby. */
 function describeStandbys(standbys: Standbys | undefined): object {
   if (!standbys) return {};
   const all = standbys.status;

@@ -1,4 +1,4 @@
-/** Ends a process on an uncaught error like Node.js, without secrets in the message. */
+/** Ends a process on an uncaught error, as Node.js does, but hides secrets in the message. */
 import { inspect } from 'node:util';
 import { environment, hideSecrets } from '../core/environment.js';
 import { createPrioritizer } from '../core/journal.js';

@@ -1,6 +1,6 @@
 /**
- * A small archive with real bytes on a few volumes, and two users, for a first try. The bytes are derived from the paths, and the
- * users are stored last, so that the next start continues after a kill.
+ * Creates a small demo archive with real bytes on a few volumes, and two users. The bytes are derived from the paths,
+ * and the users are stored last. Therefore the next start can continue after a kill.
  */
 
 import { createCipheriv, createHash } from 'node:crypto';
@@ -29,7 +29,7 @@ export type Demo = 'made' | 'unused';
 
 /**
  * Creates the demo. Does nothing if the database contains another user, file or request, or if the demo is complete.
- * @returns undefined if the demo is not to be mentioned
+ * @returns undefined if users should not be told about the demo
  */
 export async function makeDemo(ctx: Context, library: WritableLibrary): Promise<Demo | undefined> {
   const client = await ctx.db.pool.connect();
@@ -53,7 +53,7 @@ export async function makeDemo(ctx: Context, library: WritableLibrary): Promise<
     await setQuota(ctx, ALICE);
     return 'made';
   } finally {
-    client.release(true); // releases the lock
+    client.release(true); // closing the connection releases the lock
   }
 }
 
@@ -76,7 +76,7 @@ async function archiveFiles(ctx: Context, library: WritableLibrary): Promise<voi
   }
 }
 
-/** Returns the row of a directory that all users may read. The temporary directory had another mode. */
+/** Returns the row of a directory that all users may read, because the temporary directory had another mode. */
 function toOpenDirectory(directory: string, index: number): CatalogueRow {
   const unknown = {
     verified: undefined,

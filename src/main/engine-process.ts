@@ -1,10 +1,11 @@
 /**
- * One process of an engine: a drive of a library, or the jobs. src/main/commands/engine-processes.ts starts, controls and
- * supervises it.
+ * One process of an engine: a drive of a library, or the jobs. src/main/commands/engine-processes.ts starts, controls
+ * and supervises the process.
  *
- * JavaScript keeps running while threads hang in calls on a disk or a tape. If a call hangs, the process suspends its disk or
- * drive, releases its lease, reports the hang, and kills itself with SIGKILL, because any other exit waits for the threads. It
- * does the same when its parent has ended. This loses nothing, because all of its work may be killed at any line.
+ * JavaScript keeps running while threads hang in calls to a disk or tape. If a call hangs, the process suspends the
+ * disk or drive, releases its lease and reports the hang. Then it kills itself with SIGKILL, because any other exit
+ * waits for the threads. A process whose parent has ended also kills itself. Nothing is lost, because an engine may be
+ * killed at any line.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { attach } from '../cli/connection/runtime.js';

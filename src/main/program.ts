@@ -1,4 +1,4 @@
-/** The command line: creates the program, and reports errors with their exit codes. */
+/** The command line. Creates the program, runs commands, and reports errors with their exit codes. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { Command, CommanderError, Help } from 'commander';
@@ -27,7 +27,7 @@ import type { CommandFile, Commands } from './table.js';
 /**
  * Creates the program. Its commands inherit its settings.
  * @param where the line about the environment at the end of the help
- * @param args only the commands that are named here are loaded; the others have only their line in the help
+ * @param args arguments. Only commands named in the arguments are loaded; other commands appear only in the help
  */
 export async function createProgram(
   files: readonly CommandFile[],
@@ -88,7 +88,10 @@ const nameOf = (usage: string): string => usage.split(' ')[0] ?? '';
 
 const widthOf = ({ isTTY, columns }: Output) => (isTTY ? columns : undefined) as number;
 
-/** Wraps the text that follows a help, which commander does not wrap. Lines that begin with a blank belong to a table or a command and stay. */
+/**
+ * Wraps the text after a help, which commander does not wrap. Lines that begin with a blank belong to a table or
+ * command, and are not wrapped.
+ */
 function fitTerminal(text: string): string {
   const columns = widthOf(stdout());
   if (!columns) return text;
@@ -113,7 +116,7 @@ function showExamples(command: Command, words: readonly string[]): void {
   if (own) command.addHelpText('after', `\nExamples:\n${own.map((line) => `  ${line}`).join('\n')}`);
 }
 
-/** Prints an error in one line, with its stack only if LOG_LEVEL is debug. Returns the exit code. */
+/** Prints an error on one line. Prints the stack only if LOG_LEVEL is debug. Returns the exit code. */
 function fail(error: unknown): number {
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : exitCodes.usage;
   const stack = isDebug(environment()) && error instanceof Error ? showSources(error.stack ?? '') : undefined;
@@ -127,7 +130,7 @@ function fail(error: unknown): number {
   return error instanceof CommandError ? error.exitCode : exitCodes.failed;
 }
 
-/** Runs the command that the arguments name with streams and an environment of its own. Returns its exit code. */
+/** Runs the command that the arguments name, with the given streams and environment. Returns its exit code. */
 export async function runCommand(given: Commands, args: readonly string[], io: CommandIo): Promise<number> {
   return await runWith(io, () => run(given, args).catch(fail));
 }
@@ -144,12 +147,12 @@ export async function runProgram(given: Commands): Promise<void> {
   let unread: number | undefined;
   process.stdout.on('error', (error) => {
     if (unread !== undefined) return;
-    // the reader of standard output has closed it; an EPIPE of another connection is a failure
+    // EPIPE: the reader has closed standard output; an EPIPE of another connection is a failure
     unread = codeOf(error) === 'EPIPE' ? 0 : fail(error);
     if (process.emit('SIGINT')) return; // the command handles the signal
     void Promise.resolve(commandState().close?.()).finally(() => process.exit(unread));
   });
-  process.stderr.on('error', () => {}); // the reader has closed it
+  process.stderr.on('error', () => {}); // the reader has closed standard error
   const code = await run(given, process.argv.slice(2)).catch((error) => unread ?? fail(error));
   process.exitCode = unread ?? code;
   if (code === exitCodes.interrupted) process.exit(); // a pending response may never arrive

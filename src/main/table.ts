@@ -1,16 +1,19 @@
 /**
- * The table of commands, in the order of the help: its group, its line there, and how the file that registers it is loaded. A file is
- * loaded only if one of its commands is named, because loading all files takes longer than most commands run.
+ * The table of commands, in the order of the help, with the group and description of each command. A file of commands
+ * is loaded only if one of its commands is named, because loading all files takes longer than most commands run.
  */
 import type { Command } from 'commander';
 
-/** A line of at most 57 characters, and for the help of the command itself a longer text if the line is not enough. */
+/**
+ * A line of at most 57 characters. If the line is not enough, `help` is the longer text for the help of the command
+ * itself.
+ */
 type Description = string | { line: string; help: string };
 
 export interface CommandFile {
   group: string;
   load(): Promise<{ register(program: Command): void }>;
-  /** Descriptions by usage. */
+  /** Descriptions of the file's commands, by usage. */
   commands: Record<string, Description>;
 }
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env node
 /**
- * The entry point of the program. It reports a version of Node.js that is too old before it loads code that this version
- * cannot read. So this file has no static import, and no syntax that is newer than `import()`.
+ * The entry point of the program. Reports a version of Node.js that is too old, before loading code that this version
+ * cannot parse. Therefore this file has no static import, and no syntax that is newer than `import()`.
  */
 
-/** The version of `engines` in package.json. A test compares them. */
+/** The minimum version from `engines` in package.json. A test compares the two values. */
 const OLDEST = '20.19';
 
 const running = process.versions.node;

@@ -1,4 +1,4 @@
-/** Compares strategies on one workload. */
+/** Compares recall strategies on one workload. */
 import type { Medium } from '../planner/media.js';
 import { PlannedStrategy } from './planned.js';
 import { lowerBoundHours, type Outcome, type Strategy, simulate, summariseWaits, type Wait } from './simulate.js';

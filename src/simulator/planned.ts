@@ -1,4 +1,4 @@
-/** Tapegate's planner as a simulator strategy; corresponds to src/engine/drive/drive.ts and plan.ts. */
+/** Tapegate's planner as a strategy of the simulator. Works like src/engine/drive/drive.ts and plan.ts. */
 import type { Backlog, VolumeQueue } from '../planner/backlog.js';
 import type { Medium } from '../planner/media.js';
 import { orderReads } from '../planner/order.js';
@@ -17,13 +17,13 @@ import { WaitingFiles } from './waiting-files.js';
 import type { Arrival } from './workload.js';
 
 export interface PlannedOptions {
-  /** False: the planner treats all users as one. */
+  /** Whether users get fair shares. If false, the planner treats all users as one user. */
   isFair?: boolean;
-  /** Priority by user; default 0. */
+  /** Priority by user. Default: 0. */
   priorities?: ReadonlyMap<string, number>;
 }
 
-/** Files that a drive reads from its volume, in order, and their users. */
+/** Files that a drive reads from its volume, in order, and the users who requested these files. */
 interface ReadPlan {
   order: Arrival[];
   sweep: Sweep;
@@ -35,7 +35,7 @@ export class PlannedStrategy implements Strategy {
   private readonly isFair: boolean;
   private readonly priorities: ReadonlyMap<string, number>;
   private readonly waiting = new Map<string, WaitingFiles>();
-  /** Volumes with new files since their plans were made. */
+  /** Volumes that received new files after their plan was made. */
   private readonly hasNew = new Set<string>();
   private readonly plans = new Map<number, ReadPlan>();
   private readonly shares = new Map<string, number>();
@@ -65,7 +65,7 @@ export class PlannedStrategy implements Strategy {
     const state = this.stateAt(now);
     const here = drive.volume === undefined ? undefined : this.waiting.get(drive.volume);
     if (drive.volume !== undefined && here && !here.isEmpty) {
-      const isYoung = now - drive.mountedAt < this.policy.quantumSeconds; // avoids a check of the other volumes
+      const isYoung = now - drive.mountedAt < this.policy.quantumSeconds; // if so, skips the check of the other volumes
       const session = { since: drive.mountedAt, medium: this.medium, here: here.byUser() };
       if (isYoung || !isTimeToLeave(session, this.openElsewhere(drive, mounted, state), state))
         return this.take(drive, drive.volume, state);
@@ -74,7 +74,10 @@ export class PlannedStrategy implements Strategy {
     return choice && this.take(drive, choice.queue.volume, state);
   }
 
-  /** A small queue waits for more files, and there may be no arrival to end that. */
+  /**
+   * Returns when to ask for work again. A small queue waits for more files, and there may be no arrival that ends the
+   * wait.
+   */
   wakeAt(now: number): number | undefined {
     const isDone = [...this.waiting.values()].every((files) => files.isEmpty);
     return isDone ? undefined : now + this.policy.collectSeconds / 2;
@@ -90,19 +93,19 @@ export class PlannedStrategy implements Strategy {
     this.sharesAt = now;
   }
 
-  /** Times must not decrease. */
+  /** Returns the state of the schedule. Each call must have the same time as the call before, or a later time. */
   stateAt(now: number): ScheduleState {
     this.decayShares(now);
     return { shares: this.shares, now, policy: this.policy };
   }
 
-  /** Returns the work to serve now on volumes that are in no drive. */
+  /** Returns the work to serve now, on volumes that are not mounted in any drive. */
   private openElsewhere(drive: Drive, mounted: ReadonlySet<string>, state: ScheduleState): Backlog<VolumeQueue> {
     const free = this.queues().filter(({ volume }) => volume !== drive.volume && !mounted.has(volume));
     return openBacklog(free, state);
   }
 
-  /** Returns the next file of a volume; renews the plan if it is empty or it is another user's turn. */
+  /** Returns the next file of a volume. Renews the plan if the plan is empty, or if another user is due. */
   private take(drive: Drive, volume: string, state: ScheduleState): Arrival | undefined {
     const files = this.waiting.get(volume);
     if (!files || files.isEmpty) return undefined;

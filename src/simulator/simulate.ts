@@ -1,4 +1,4 @@
-/** Runs a strategy under a virtual clock, with the cost model of src/planner/media.ts, to compare strategies. */
+/** Simulates a strategy with a virtual clock and the cost model of src/planner/media.ts. */
 import { locateSeconds, type Medium, pointAt } from '../planner/media.js';
 import { orderReads } from '../planner/order.js';
 import type { Arrival } from './workload.js';
@@ -6,16 +6,16 @@ import type { Arrival } from './workload.js';
 export interface Drive {
   index: number;
   volume: string | undefined;
-  /** Byte position on the volume. */
+  /** Position on the volume, in bytes. */
   head: number;
   mountedAt: number;
 }
 
 export interface Strategy {
   arrive(file: Arrival): void;
-  /** Removes and returns a file. `mounted` names the volumes of the other drives. */
+  /** Removes and returns the next file for a drive. `mounted` contains the volumes of the other drives. */
   next(drive: Drive, now: number, mounted: ReadonlySet<string>): Arrival | undefined;
-  /** When to ask again without an event; seconds. */
+  /** Returns when to call `next` again if no event occurs before, in seconds. */
   wakeAt?(now: number): number | undefined;
   charge?(user: string, seconds: number, now: number): void;
 }
@@ -23,7 +23,7 @@ export interface Strategy {
 export interface Outcome {
   driveHours: number;
   mounts: number;
-  /** Hours from the first arrival to the last file. */
+  /** Hours from the first arrival until the last file is read. */
   spanHours: number;
   waits: Wait[];
 }
@@ -32,7 +32,7 @@ export interface Wait {
   user: string;
   /** Time of the request. */
   at: number;
-  /** From the request until the file was read. */
+  /** Seconds from the request until the file was read. */
   seconds: number;
   driveSeconds: number;
 }
@@ -40,13 +40,13 @@ export interface Wait {
 interface SimulateOptions {
   drives: number;
   medium: Medium;
-  /** Called after each arrival, before any drive continues. */
+  /** Called after files arrive, before any drive continues. */
   onAsked?(files: readonly Arrival[], now: number, drives: readonly BusyDrive[]): void;
 }
 
 export interface BusyDrive {
   drive: Drive;
-  /** Seconds. */
+  /** Time at which the drive becomes free, in seconds. */
   freeAt: number;
 }
 
@@ -110,8 +110,9 @@ function serve(medium: Medium, drive: Drive, file: Arrival, now: number, outcome
 }
 
 /**
- * Returns a lower bound of drive hours for files that are all requested at the start: mounts each volume once, streams
- * it, and locates as the relaxation allows. Undefined if a volume has too many files for the relaxation.
+ * Returns a lower bound of the drive hours, for files that are all requested at the start. Assumes that each volume is
+ * mounted once and streamed, and that locating takes the time of the relaxation. Undefined if a volume has too many
+ * files for the relaxation.
  */
 export function lowerBoundHours(arrivals: readonly Arrival[], medium: Medium): number | undefined {
   let seconds = 0;
@@ -126,7 +127,7 @@ export function lowerBoundHours(arrivals: readonly Arrival[], medium: Medium): n
   return seconds / 3600;
 }
 
-/** Returns median, 95th percentile and maximum in seconds. */
+/** Returns median, 95th percentile and maximum, in seconds. */
 export function summariseWaits(waits: readonly { seconds: number }[]): { median: number; p95: number; worst: number } {
   const sorted = waits.map((wait) => wait.seconds).sort((a, b) => a - b);
   const at = (part: number) => sorted[Math.min(Math.floor(part * sorted.length), sorted.length - 1)] ?? 0;

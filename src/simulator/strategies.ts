@@ -1,9 +1,9 @@
-/** How archives recall files, as simulator strategies. Tapegate's own is in planned.ts. */
+/** Recall strategies of archives, for the simulator. Tapegate's own strategy is in planned.ts. */
 import { locateSeconds, type Medium, pointAt } from '../planner/media.js';
 import type { Strategy } from './simulate.js';
 import { type Arrival, createRandom } from './workload.js';
 
-/** Reads in order of request; changes the volume whenever the next file is on another one. */
+/** Reads files in order of request. Changes the volume whenever the next file is on another volume. */
 export function createArrivalOrder(): Strategy {
   const queue: Arrival[] = [];
   return {
@@ -15,10 +15,13 @@ export function createArrivalOrder(): Strategy {
   };
 }
 
-/** Concurrent requests of one user in the original system (its MAX_SLOTS_PER_USER). */
+/** Concurrent requests per user in the original system (its MAX_SLOTS_PER_USER). */
 const SLOTS_PER_USER = 2;
 
-/** The original system: each slot takes a random request, at most two of a user, and reads its files as listed. */
+/**
+ * The strategy of the original system. Each slot takes a random request, at most two requests per user, and reads the
+ * request's files in the order of its list.
+ */
 export function createRandomSlots(seed: number): Strategy {
   const random = createRandom(seed);
   const requests: { user: string; files: Arrival[] }[] = [];
@@ -76,7 +79,10 @@ function orderNearest(medium: Medium, head: number, files: Arrival[]): Arrival[]
   return order;
 }
 
-/** Reads a volume's files together, the volume with the oldest file first; new files join the mount. */
+/**
+ * Reads all waiting files of a volume together. Takes the volume with the oldest file first. New files for the mounted
+ * volume are read before it is unmounted.
+ */
 export function createGrouping(medium: Medium, order: Order): Strategy {
   const waiting = new Map<string, Arrival[]>();
   const running = new Map<number, Arrival[]>();

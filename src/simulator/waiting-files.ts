@@ -1,4 +1,4 @@
-/** The files that wait on one volume of the simulator, with their sums by user. */
+/** The files that wait on one volume of the simulator, with totals for each user. */
 import type { UserQueue } from '../planner/backlog.js';
 import type { Arrival } from './workload.js';
 

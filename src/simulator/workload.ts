@@ -1,4 +1,4 @@
-/** Workloads of the simulator: generated, or read from a trace. */
+/** Workloads of the simulator, generated or read from a trace. */
 import type { Medium } from '../planner/media.js';
 
 export interface Arrival {
@@ -6,7 +6,7 @@ export interface Arrival {
   at: number;
   user: string;
   volume: string;
-  /** Bytes on the volume. */
+  /** Position on the volume, in bytes. */
   start: number;
   size: number;
 }
@@ -20,7 +20,7 @@ interface BatchOptions {
   seed: number;
 }
 
-/** Creates files of one size, uniformly spread over volumes, all requested at once. */
+/** Creates files of equal size, uniformly spread over volumes, all requested at the same time. */
 export function makeBatch(medium: Medium, options: BatchOptions): Arrival[] {
   const random = createRandom(options.seed);
   return Array.from({ length: options.files }, () => ({
@@ -32,7 +32,7 @@ export function makeBatch(medium: Medium, options: BatchOptions): Arrival[] {
   }));
 }
 
-/** Mulberry32: reproducible random numbers. */
+/** Returns a generator of reproducible random numbers (Mulberry32). */
 export function createRandom(seed: number): () => number {
   let state = seed | 0;
   return () => {
@@ -45,7 +45,7 @@ export function createRandom(seed: number): () => number {
 
 const COLUMNS = 'at,user,volume,start,size';
 
-/** Parses a CSV trace: seconds, names, and bytes. @throws Error with the line number */
+/** Parses a trace in CSV format: seconds, names and bytes. @throws Error with the line number */
 export function parseTrace(text: string): Arrival[] {
   const [header, ...lines] = text.split(/\r?\n/);
   if (header?.trim() !== COLUMNS)

@@ -1,4 +1,4 @@
-/** An engine process reports its counts to its parent every second, since the parent outlives it. */
+/** Sends the counts of an engine process to its parent every second, because the parent lives longer. */
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { type Counted, count, type Recorder, recordBy, type Timed, time } from '../core/signals.js';
 import type { Database } from '../db/client.js';
@@ -66,7 +66,7 @@ export function deleteProcess(pid: number | undefined): void {
   if (pid !== undefined) engineFigures.delete(pid);
 }
 
-/** Last figures of the engine's processes. */
+/** Last figures of an engine process. */
 
 export interface EngineFigures {
   part: string;

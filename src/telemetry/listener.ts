@@ -1,6 +1,6 @@
 /**
- * A port for metrics only (TAPEGATE_METRICS_LISTEN), of an engine, or in addition to the port of a gateway. It requires
- * no authentication: metrics name drives, libraries and disks, but no user, path or address.
+ * A separate port for metrics (TAPEGATE_METRICS_LISTEN), of an engine or in addition to the port of a gateway. Requires
+ * no authentication, because metrics contain names of drives, libraries and disks, but no user, path or address.
  */
 import { once } from 'node:events';
 import { createServer, type ServerResponse } from 'node:http';

@@ -1,4 +1,7 @@
-/** All metrics of a process for Prometheus: its counters, its connections and events, Node.js, and the site. */
+/**
+ * All metrics of a process for Prometheus: its counters, connections and events, metrics of Node.js, and metrics of the
+ * site.
+ */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
@@ -17,7 +20,7 @@ interface GatewayFigures {
   answers(): number;
 }
 
-/** @param gateway only of a gateway */
+/** Opens the metrics of a process. @param gateway figures of a gateway, if the process runs one */
 export function openMetrics(ctx: Context, gateway?: GatewayFigures): Metrics {
   const common = processMetrics();
   const own = new Registry();
@@ -51,7 +54,7 @@ export function describeMetrics(): MetricDescription[] {
   });
 }
 
-/** Returns a function that adds a gauge, which each scrape sets anew. */
+/** Returns a function that adds a gauge. Each scrape sets the gauge again. */
 const createGauges =
   (registers: Registry[]) => (name: string, help: string, labelNames: string[], set: (to: Gauge) => void) =>
     new Gauge({
@@ -125,7 +128,7 @@ function create(): Registry {
     time: (name: Timed, labels, seconds) => histogramOf.get(name)?.observe(labels, seconds),
   };
   recordBy(recorder);
-  // a counter must exist before its first event, or its growth is not seen
+  // a counter must exist before its first event, otherwise Prometheus does not see its growth
   for (const device of ['disk', 'tape']) recorder.count('tapegate_hung_calls_total', { device }, 0);
   for (const code of ['INTERNAL', 'UNAVAILABLE']) recorder.count('tapegate_errors_total', { class: code }, 0);
   addEngineGauges(registers);

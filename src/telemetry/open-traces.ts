@@ -1,18 +1,18 @@
 /**
- * Sends spans by OTLP over HTTP if a collector is configured (OTEL_EXPORTER_OTLP_ENDPOINT). The SDK, loaded only here,
- * reads its other variables itself.
+ * Sends spans to a collector by OTLP over HTTP, if a collector is configured (OTEL_EXPORTER_OTLP_ENDPOINT). Only this
+ * file loads the SDK, which reads its other environment variables itself.
  */
 import type { DiagAPI } from '@opentelemetry/api';
 import type { Logger } from 'pino';
 import type { Config } from '../config/config.js';
 import { traceBy } from '../core/traces.js';
 
-/** Failures are logged at most once in this time. */
+/** Minimum time between two log messages about failures. */
 const REPORT_MS = 60_000;
 
 const FLUSH_MS = 2000;
 
-/** @returns a function that sends the remaining spans; undefined if no collector is configured */
+/** Starts tracing. @returns a function that sends the remaining spans; undefined if no collector is configured */
 export async function openTraces(config: Config, log: Logger): Promise<(() => Promise<void>) | undefined> {
   if (!config.telemetry.traces) return undefined;
   const [api, sdk, { OTLPTraceExporter }, { defaultResource, detectResources, envDetector, resourceFromAttributes }] =

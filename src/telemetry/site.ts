@@ -1,7 +1,7 @@
 /**
- * Metrics of the whole site. Each process reports the same values, so names begin with `tapegate_site_`: use the
- * maximum over processes. The database is read once for all scrapes, then rests for ten seconds, or 20 times as long as
- * the read took.
+ * Metrics of the whole site. Each process reports the same values, so queries must use the maximum over processes. The
+ * names of these metrics begin with `tapegate_site_`. The database is read once for all scrapes. The next read follows
+ * after ten seconds, or after 20 times the duration of the read.
  */
 import { Gauge, type Registry } from 'prom-client';
 import { logFailure } from '../core/errors.js';
@@ -10,7 +10,7 @@ import { readSiteFigures, type SiteFigures } from '../domain/site/figures.js';
 
 const REST_MS = 10_000;
 const REST_TIMES = 20;
-/** A scrape waits this long, then reports older figures up to a limit. */
+/** Maximum wait of a scrape. After that, the scrape reports older figures, up to the age `STALE_MS`. */
 const WAIT_MS = 3000;
 const STALE_MS = 120_000;
 
@@ -63,7 +63,7 @@ class SiteReader {
     this.ctx = ctx;
   }
 
-  /** @returns undefined if nothing is known, or only older figures */
+  /** @returns undefined if there are no figures, or only figures older than `STALE_MS` */
   async get(): Promise<SiteReading | undefined> {
     if (performance.now() >= this.restUntil) this.reading ??= this.read();
     let timer: NodeJS.Timeout | undefined;
@@ -93,7 +93,7 @@ class SiteReader {
   }
 }
 
-/** @returns a function that updates the gauges before the registry is read */
+/** Adds the gauges of the site. @returns a function that updates the gauges before the registry is read */
 export function addSiteGauges(ctx: Context, registry: Registry): () => Promise<void> {
   const made = new Map(
     Object.entries(gauges).map(([name, [help, ...labelNames]]) => [
@@ -112,7 +112,7 @@ export function addSiteGauges(ctx: Context, registry: Registry): () => Promise<v
     const seen = await reader.get();
     for (const [name, gauge] of made) {
       gauge.reset();
-      if (gauges[name]?.length === 1) gauge.remove(); // it would be 0, as if that had been seen
+      if (gauges[name]?.length === 1) gauge.remove(); // otherwise the gauge would be 0, as if 0 had been measured
     }
     setGauge('tapegate_site_read_success', {}, reader.isGood && seen ? 1 : 0);
     if (!seen) return;
@@ -163,7 +163,7 @@ function setDiskFigures(seen: SiteFigures['disks'][number], setGauge: SetGauge):
   const room = Math.max(0, size - used - reserved);
   if (free !== null) {
     setGauge('tapegate_site_disk_free_bytes', { disk }, free);
-    // reserved bytes are mostly not written yet
+    // most reserved bytes are not written yet
     setGauge('tapegate_site_disk_room_bytes', { disk }, Math.min(room, Math.max(0, free - reserved)));
   }
   setGauge('tapegate_site_disk_problem', { disk }, Number(seen.hasProblem));

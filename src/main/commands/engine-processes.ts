@@ -1,8 +1,9 @@
 /**
- * The engine of `start` and `work`: one process for each drive of each library, and one for jobs
- * (src/main/engine-process.ts). This process restarts them, and uses neither disks nor tapes. A hanging call blocks a thread
- * for ever, and a few such threads block a process. So a hang costs one drive, or the jobs, until the restart.
- * The processes exit when this one ends, because their IPC channel closes.
+ * Starts the engine of `start` and `work`: one process for each drive of each library, and one process for jobs
+ * (src/main/engine-process.ts). This process restarts the engine processes, and uses neither disks nor tapes itself. A
+ * hung call blocks a thread forever, and a few blocked threads block a process. With separate processes, a hang costs
+ * only one drive, or the jobs, until the restart. The engine processes exit when this process ends, because their IPC
+ * channel closes.
  */
 import { type ChildProcess, fork } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -27,10 +28,10 @@ export type EngineOrder =
   | { kind: 'begin'; connection: ClientConfig; engineId: string; libraryId: number; isMeasured: boolean }
   | { kind: 'stop' };
 
-/** Messages from an engine process: ready, alive every second, and the reason before it ends. */
+/** Messages from an engine process: ready, alive (every second), and the reason before the process ends. */
 export interface EngineReport {
   kind: 'ready' | 'alive' | keyof typeof endings;
-  /** Its metrics since the last message, if requested. */
+  /** Metrics of the process since its last message, if requested. */
   metrics?: ForwardedSignals | undefined;
 }
 
@@ -45,34 +46,37 @@ export interface EngineProcesses {
   stop(): Promise<void>;
 }
 
-/** `start` reports ready after this time at the latest. */
+/** Maximum time before `start` reports ready. */
 const READY_MS = 15_000;
 
-/** Maximum time to stop. An engine waits 5 s for active files, and a few seconds more for aborted reads. */
+/** Maximum time to stop. An engine waits 5 s for active files, and a few more seconds for aborted reads. */
 const STOP_MS = 12_000;
 
-/** A stalled process is detected after this time. Its leases have expired by then. */
+/** Time after which a silent process counts as stalled. The process's leases have expired by then. */
 const SILENT_MS = 20_000;
 const CHECK_MS = 1000;
 
-/** Maximum time to load before the first sign of life, on a busy host with a cold disk. */
+/** Maximum time from start to first message, for a busy host with a cold disk. */
 const LOAD_MS = 300_000;
-/** Maximum of processes that load at the same time. More would compete for processor time. */
+/** Maximum number of processes that load at the same time. More processes would compete for processor time. */
 const MAX_LOADING = Math.max(2, availableParallelism());
 
 /** Pause before a restart. Doubles while processes end within `SOON_MS`. */
 const PAUSE_MS = { first: 1000, most: 30_000 };
 const SOON_MS = 60_000;
 
-/** Threads for file calls. Disks that do not answer may block some of them. */
+/** Number of threads for file calls. Disks that do not respond may block some of the threads. */
 const THREADS = '8';
 
-/** The program of a child: in the parent directory of this file, bundled or not. Tests of the sources start the bundle. */
+/**
+ * The program of an engine process, in the parent directory of this file, bundled or not. Tests that run from the
+ * sources start the bundle.
+ */
 const { dir, ext } = path.parse(fileURLToPath(import.meta.url));
 const file =
   ext === '.ts' ? path.join(packageRoot, 'dist/program/engine-process.cjs') : path.join(dir, `../engine-process${ext}`);
 
-/** Starts the processes. @returns when the restore disks are registered, or after `READY_MS`; then the drives begin */
+/** Starts the processes. @returns when the restore disks are registered, or after `READY_MS`. The drives then begin */
 export async function startEngineProcesses({ ctx, connection }: Runtime): Promise<EngineProcesses> {
   const order = { kind: 'begin', connection, engineId: randomUUID(), isMeasured: isCounting() } as const;
   const make = (part: 'drive' | 'jobs', libraryId: number) => new SupervisedProcess(ctx, { ...order, libraryId }, part);
@@ -82,7 +86,7 @@ export async function startEngineProcesses({ ctx, connection }: Runtime): Promis
   const first = drivesOf({ id: FIRST_LIBRARY, drives: ctx.config.drives });
   const all = [jobs, ...first];
   for (const each of all) each.fork();
-  // before the disks are registered, a drive would leave the first files waiting for one
+  // disks are registered first: otherwise a drive would postpone the first files until a disk has room
   await jobs.begin();
   for (const drive of first) void drive.begin();
   const stopping = new AbortController();
@@ -115,12 +119,12 @@ export async function startEngineProcesses({ ctx, connection }: Runtime): Promis
 const LIBRARIES_MS = 5000;
 
 /**
- * Network buffers are outside the V8 heap, and many of them make V8 mark the whole heap, which took half of the processor
- * time of a restore. A small young generation is collected before that, and frees them.
+ * Options of V8. Network buffers are outside the V8 heap. With many buffers, V8 marks the whole heap, which took half
+ * of the processor time of a restore. A small young generation is collected earlier, which frees the buffers.
  */
 const HEAP_OPTIONS = ['--max-semi-space-size=1'];
 
-/** Lets a few processes load at once, in order. */
+/** Lets a few processes load concurrently, in order of their calls. */
 class Loading {
   private readonly waiting: (() => void)[] = [];
   private running = 0;
@@ -156,7 +160,7 @@ class SupervisedProcess {
   private readonly part: 'drive' | 'jobs';
   private child: ChildProcess | undefined;
   private isOrdered = false;
-  /** Time of its first sign of life. */
+  /** Time of the first message from the process. */
   private aliveAt: number | undefined;
   private heardAt = 0;
   private checkedAt = 0;
@@ -221,11 +225,11 @@ class SupervisedProcess {
   }
 
   private send(order: EngineOrder): void {
-    this.child?.send(order, () => {}); // its exit is reported separately
+    this.child?.send(order, () => {}); // the exit of the process is reported separately
   }
 
   private receive(child: ChildProcess, { kind, metrics }: Partial<EngineReport>): void {
-    if (!kind) return; // a message of `node --watch`, which lists loaded files
+    if (!kind) return; // `node --watch` sends such messages, which list loaded files
     this.heardAt = performance.now();
     if (this.child === child) this.recordLife();
     if (metrics && child.pid !== undefined && this.child === child) replay(child.pid, this.part, metrics);
@@ -238,7 +242,7 @@ class SupervisedProcess {
     this.aliveAt ??= this.heardAt;
   }
 
-  /** Ends a child that is silent for too long. Time in which this process itself stalled is not counted. */
+  /** Ends a child that is silent for too long. Does not count time in which this process itself stalled. */
   private check(child: ChildProcess): void {
     const now = performance.now();
     if (now - this.checkedAt > 2 * CHECK_MS) this.heardAt = now;
@@ -247,7 +251,9 @@ class SupervisedProcess {
     if (now - this.heardAt > maxMs) this.lose(child, `it sent nothing for ${maxMs / 1000} s`, 'silent');
   }
 
-  /** Treats a process as ended. A process that hangs in the kernel exits when its call returns, and does no other work. */
+  /**
+   * Treats a process as ended. A process that hangs in the kernel does no more work, and exits when its call returns.
+   */
   private lose(child: ChildProcess, why: string, seen: keyof typeof endings | 'silent' | 'gone' = 'gone'): void {
     if (this.child !== child) return;
     this.child = undefined;

@@ -1,4 +1,4 @@
-/** `start`, `serve`, `work`: run a gateway, an engine, or both. */
+/** The commands `start`, `serve` and `work`, which run a gateway, an engine, or both. */
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { hostname } from 'node:os';
@@ -34,7 +34,10 @@ export function register(program: Command): void {
   }
 }
 
-/** Names of all settings, which a test compares with the document. It has no descriptions, because the schema of the settings loads slowly. */
+/**
+ * Names of all settings. A test compares the names with docs/reference/settings.md. Has no descriptions, because the
+ * schema of the settings loads slowly.
+ */
 const ENVIRONMENT_HELP = `
 Settings are environment variables. docs/reference/settings.md describes them:
   HOST, PORT                       address of the gateway (default: 127.0.0.1, 8080)
@@ -85,7 +88,7 @@ async function runUntilSignal(config: Config, parts: Parts): Promise<void> {
   }
 }
 
-/** Calls all closers, even if one of them fails. */
+/** Calls all closers, even if a closer fails. */
 async function closeAll(closers: (() => Promise<void>)[]): Promise<void> {
   const errors: unknown[] = [];
   for (const close of closers) await close().catch((error) => errors.push(error));
@@ -100,7 +103,10 @@ async function warnIfReplaceable({ config, log }: Context): Promise<void> {
   log.warn(`${risk}: ${found.directory}: ${found.problem} (run chmod go-w, or change its owner)`);
 }
 
-/** Warns if the database has too few connections for this process under load. @throws Error if it cannot work */
+/**
+ * Warns if the database has too few connections for this process under load. @throws Error if there are too few
+ * connections to work at all
+ */
 async function checkConnections({ config, db, log }: Context, { gateway, engine }: Parts): Promise<void> {
   const { IDLE_CONNECTIONS: idle, mostConnections } = await import('../../db/client.js');
   const connections = await import('../../db/connections.js');
@@ -111,7 +117,10 @@ async function checkConnections({ config, db, log }: Context, { gateway, engine 
   if (warning !== undefined) log.warn(warning);
 }
 
-/** Starts the parts of a process. Each part loads its own code, so that a gateway loads no engine, and an engine no GraphQL. */
+/**
+ * Starts the parts of a process. Each part loads only its own code: a gateway loads no engine, and an engine loads no
+ * GraphQL.
+ */
 async function startParts(
   config: Config,
   parts: Parts,
@@ -161,7 +170,10 @@ async function notify({ log }: Context): Promise<void> {
   if (problem !== undefined) log.error(problem);
 }
 
-/** Serves metrics at an address of their own. @param given metrics of a gateway, which has more of them @returns a function that closes the listener */
+/**
+ * Serves metrics on a separate port. @param given metrics of the gateway, if this process runs one @returns a function
+ * that closes the listener
+ */
 async function serveMetrics(
   ctx: Context,
   address: { port: number; host: string },
@@ -192,7 +204,7 @@ function cannotListen(error: unknown, { port, host, names }: { port: number; hos
 }
 
 /**
- * Records this process as running, again at each beat. The next beat repeats a failed attempt.
+ * Records this process as running, and repeats this at each beat. A failed attempt is repeated by the next beat.
  * @returns a function that stops the heartbeat and removes the record
  */
 async function keepHeartbeat(ctx: Context, parts: Parts): Promise<() => Promise<void>> {
@@ -212,7 +224,8 @@ async function keepHeartbeat(ctx: Context, parts: Parts): Promise<() => Promise<
   return async () => {
     clearInterval(timer);
     await last;
-    await Promise.all(processes.map(({ id }) => deleteProcess(ctx, id))).catch(() => {}); // the record becomes stale soon
+    // if this fails, the record soon becomes stale
+    await Promise.all(processes.map(({ id }) => deleteProcess(ctx, id))).catch(() => {});
   };
 }
 
@@ -220,7 +233,7 @@ const OPEN_ACCESS =
   '  access     open to all callers; TAPEGATE_AUTH=token requires tokens, see docs/operators/access.md';
 const NO_ENGINE = '  engine     none here; "tapegate work" runs one on a host that has the tapes and the restore disks';
 
-/** Prints the addresses of a ready process, and before the first request a command for the demo. */
+/** Prints the addresses of a ready process. For a demo that has no request yet, also prints a command to try. */
 function announce(
   config: Config,
   url: string,
@@ -248,5 +261,6 @@ function announce(
     lines.push(`${state}: 24 files on 3 volumes, users alice and bob. In another terminal, try:`);
     lines.push('', `  ${directory}npx tapegate request --quota alice --pattern /demo/ocean/2024 --watch`, '');
   } else lines.push('In another terminal:', '', `  ${server}npx tapegate --help`, '');
-  printText(`${lines.map(printable).join('\n')}\n`); // in one write, so that a reader that waits for a line has all of them
+  // written at once, so that a reader that waits for a line receives all lines
+  printText(`${lines.map(printable).join('\n')}\n`);
 }

@@ -1,13 +1,16 @@
-/** The list of commands in docs/reference/commands.md, from their help. */
+/** Generates the list of commands in docs/reference/commands.md from the help of the commands. */
 import type { Command, Option } from 'commander';
 import { examples } from '../../cli/terminal/examples.js';
 import { createProgram } from '../program.js';
 import { installation } from '../table.js';
 
-/** Options of several commands, which the page describes once. */
+/** Options that several commands share. The page describes each of these options once. */
 const COMMON = ['--json', '--wide', '--print-paths', '--null'];
 
-/** Returns a section per group of commands: for each command its usage, description, arguments, options and examples. */
+/**
+ * Returns a section for each group of commands, with the usage, description, arguments, options and examples of each
+ * command.
+ */
 export async function formatCommands(): Promise<string> {
   const program = await createProgram(installation.commands, '', ['completion']); // loads all commands
   const groups = new Map<string, string[]>();
@@ -18,7 +21,7 @@ export async function formatCommands(): Promise<string> {
   return [...groups].map(([heading, commands]) => `## ${heading}\n\n${commands.join('\n\n')}`).join('\n\n');
 }
 
-/** Returns the text of a command without subcommands, or of each subcommand. */
+/** Returns the text of a command without subcommands, or the texts of all subcommands. */
 function formatFamily(command: Command, above: readonly string[]): string[] {
   const words = [...above, command.name()];
   if (command.commands.length > 0) return command.commands.flatMap((each) => formatFamily(each, words));
@@ -56,7 +59,7 @@ function formatOption({ flags, description, argChoices, defaultValue, defaultVal
   return `- \`${flags}\`${noteOf(description)}${notes.length > 0 ? ` (${notes.join('; ')})` : ''}`;
 }
 
-/** Escapes angle brackets, which would be HTML. */
+/** Escapes angle brackets, which Markdown would treat as HTML. */
 const toMarkdown = (text: string) => text.replaceAll('<', '\\<');
 
 const noteOf = (description: string) => (description ? `: ${toMarkdown(description)}` : '');

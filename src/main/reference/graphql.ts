@@ -1,4 +1,4 @@
-/** The lists of operations in docs/reference/graphql.md, from the schema. */
+/** Generates the lists of operations in docs/reference/graphql.md from the schema. */
 import { schema } from '../../../graphql/schema/schema.js';
 
 type ObjectType = ReturnType<typeof schema.getQueryType>;
@@ -6,7 +6,7 @@ type Field = ReturnType<NonNullable<ObjectType>['getFields']>[string];
 
 const PAGE = ['before', 'after', 'first', 'last'];
 
-/** Returns the first sentence of a description, in one line. */
+/** Returns the first sentence of a description, on one line. */
 function firstSentence(description: string | null | undefined): string {
   const [sentence = ''] = /^[\s\S]*?\.(?=\s|$)|^[\s\S]*$/.exec(description ?? '') ?? [];
   return sentence.replace(/\s+/g, ' ').trim();

@@ -1,6 +1,6 @@
 /**
- * The generated parts of docs/reference. A page contains a part between `<!-- name: npm run docs -->` and `<!-- end of name -->`.
- * People write the rest of the page.
+ * Generates parts of the pages in docs/reference. A generated part stands between `<!-- name: npm run docs -->` and
+ * `<!-- end of name -->`. Other parts of a page are written manually.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -23,7 +23,7 @@ const parts: Record<string, () => string | Promise<string>> = {
 export interface Page {
   file: string;
   text: string;
-  /** The text with all generated parts written again. */
+  /** The text after all generated parts are generated again. */
   current: string;
 }
 
@@ -43,7 +43,7 @@ export async function readPages(): Promise<Page[]> {
   return pages;
 }
 
-/** Replaces the parts of a page. Removes their names from `missing`. */
+/** Replaces the generated parts of a page. Removes the names of these parts from `missing`. */
 async function writeParts(text: string, missing: Set<string>): Promise<string> {
   let current = text;
   for (const [, name = ''] of text.matchAll(/^<!-- (\w+): npm run docs -->$/gm)) {

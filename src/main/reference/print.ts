@@ -1,4 +1,4 @@
-/** `npm run docs`: writes the generated parts of docs/reference, which are committed and checked by a test. */
+/** `npm run docs`: writes the generated parts of docs/reference. The parts are committed, and a test checks them. */
 import { writeFileSync } from 'node:fs';
 import { readPages } from './pages.js';
 

@@ -1,7 +1,7 @@
-/** The tables of docs/reference/settings.md. */
+/** Generates the tables in docs/reference/settings.md. */
 import { listSettings, variableOf, variables } from '../../config/settings.js';
 
-/** The settings of each table, by its heading. */
+/** Names of the settings in each table, by the table's heading. */
 const groups: Record<string, string> = {
   Gateway: `PORT HOST TAPEGATE_PUBLIC_URL TAPEGATE_ALLOWED_HOSTS TAPEGATE_CORS_ORIGINS TAPEGATE_TLS_CERT TAPEGATE_TLS_KEY
     TAPEGATE_PAGES TAPEGATE_INTROSPECTION TAPEGATE_TRUSTED_DOCUMENTS TAPEGATE_LEAVE_SECONDS`,
@@ -25,7 +25,7 @@ const formatTable = (rows: readonly Row[]) =>
     ...rows.map(([variable, fallback, description]) => `| \`${variable}\` | ${fallback} | ${description} |`),
   ].join('\n');
 
-/** Returns the rows of all settings, or of the limits. */
+/** Returns table rows: the limits, or all other settings. */
 const listRows = (isLimit: boolean): Row[] =>
   listSettings()
     .filter(({ path: [group] }) => (group === 'limits') === isLimit)
