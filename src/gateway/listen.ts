@@ -1,4 +1,4 @@
-/** Listens for connections, passes their requests on in order, and rejects malformed ones. */
+/** Listens for connections, passes the requests of each connection on in order, and rejects malformed requests. */
 import { once } from 'node:events';
 import { createServer, maxHeaderSize, type RequestListener, type Server } from 'node:http';
 import type { Socket } from 'node:net';
@@ -44,7 +44,7 @@ export const createPlainServer = (listener: RequestListener) =>
 
 const CONTINUE = /^\s*100-continue\s*$/i;
 
-/** @returns the server of the gateway's address, and one for each Unix socket of proxies */
+/** @returns the server for the gateway's address, and one server for each Unix socket of proxies */
 export async function listen(
   app: RequestListener,
   ctx: Context,
@@ -60,7 +60,7 @@ export async function listen(
       toOriginForm(req);
       dropPrefix(req, prefix);
       observe(req, res);
-      // an import continues once its sender is known
+      // an import continues only after authentication
       if (CONTINUE.test(req.headers.expect ?? '') && !isImport(req)) res.writeContinue();
       app(req, res);
     });
@@ -80,7 +80,8 @@ export async function listen(
 }
 
 function prepare(server: Server): Server {
-  server.maxHeadersCount = 0; // Node.js would silently drop those after the first thousand; `maxHeaderSize` limits them
+  // Node.js would silently drop all headers after the first thousand; `maxHeaderSize` limits them
+  server.maxHeadersCount = 0;
   server.on('clientError', refuseMalformed);
   // other expectations may be ignored (RFC 9110, 10.1.1)
   server.on('checkExpectation', (req, res) => void server.emit('request', req, res));

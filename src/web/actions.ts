@@ -1,4 +1,4 @@
-/** Runs changes that the user makes, and reports their errors. */
+/** Runs changes that the user makes, and reports errors. */
 import type { AnyVariables, TypedDocumentNode } from '@urql/core';
 import { useClient } from '@urql/preact';
 import { useState } from 'preact/hooks';

@@ -5,7 +5,7 @@ import { type ConnectionState, openClient } from './client';
 import { Frame } from './frame';
 import { watchSession } from './session';
 
-/** The dashboard. Each sign-in or sign-out discards all state, so that no user sees data of another one. */
+/** The dashboard. Each sign-in or sign-out discards all state, so that no user sees data of another user. */
 export function App() {
   const [round, setRound] = useState(0);
   useEffect(() => watchSession(() => setRound((before) => before + 1)), []);

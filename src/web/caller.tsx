@@ -1,4 +1,7 @@
-/** The signed-in user, as the gateway reports it. Views depend on it, but the gateway alone checks permissions. */
+/**
+ * Reads the signed-in user from the gateway. Views depend on the user's rights, but only the gateway checks
+ * permissions.
+ */
 import { type ComponentChildren, createContext } from 'preact';
 import { useContext } from 'preact/hooks';
 import { CallerDocument, type CallerQuery } from '../generated/web-operations';

@@ -1,4 +1,7 @@
-/** The GraphQL client: single queries and mutations, and one stream for live data that reconnects. */
+/**
+ * Creates the GraphQL client. It sends single queries and mutations, and receives live data over one stream, which
+ * reconnects.
+ */
 import { Client, type ClientOptions, fetchExchange, mapExchange, subscriptionExchange } from '@urql/core';
 import { createClient as createStream } from 'graphql-sse';
 import { messageOf } from './parts/problem';
@@ -10,22 +13,22 @@ export const at = (path: string): string => new URL(path, document.baseURI).href
 /** State of the connection to the gateway. */
 export type ConnectionState = 'open' | 'broken';
 
-/** After a restart of the gateway, all pages reconnect within this time, at random moments. */
+/** Maximum pause before a page reconnects. After a restart of the gateway, each page waits for a random time. */
 const MAX_PAUSE_MS = 10_000;
 
-/** The first header prevents the browser's own login dialog. */
+/** Returns the headers of a request. `x-requested-with` prevents the browser's own login dialog. */
 export const sentHeaders = async (): Promise<Record<string, string>> => {
   const token = await readToken();
   const spared = { 'x-requested-with': 'XMLHttpRequest' };
   return token === undefined ? spared : { ...spared, authorization: `Bearer ${token}` };
 };
 
-/** The gateway rejects the token: the user must sign in again. */
+/** Signs the user out when the gateway rejects the token. */
 function signOut(why: string): void {
   if (isSignedIn()) dropToken(why);
 }
 
-/** @param onConnection called when the stream breaks and when it is back */
+/** @param onConnection called when the stream breaks, and when it works again */
 export function openClient(onConnection: (connection: ConnectionState) => void): { client: Client; close(): void } {
   const stream = createStream({
     url: at('graphql/stream'),

@@ -1,4 +1,4 @@
-/** Live progress of requests. */
+/** Provides live progress of requests. */
 import type { Client } from '@urql/core';
 import { useClient } from '@urql/preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
@@ -20,13 +20,13 @@ interface ReceivedProgress {
 
 interface Watched {
   unsubscribe(): void;
-  /** When the gateway reported that the request has finished, or rejected the subscription. */
+  /** When the gateway reported the end of the request, or rejected the subscription. */
   endedAt: number | undefined;
 }
 
 /**
- * Returns the latest progress of active requests if it is newer than the data read.
- * @param requestedAt when that data was requested, by `performance.now()`
+ * Returns the latest progress of active requests, if it is newer than the data of the view.
+ * @param requestedAt when the view's data was requested, as a value of `performance.now()`
  */
 export function useProgress(
   requests: readonly { requestId: number; state: RequestState }[],
@@ -40,7 +40,7 @@ export function useProgress(
   useEffect(() => {
     const wanted = new Set(ids);
     for (const [id, { unsubscribe, endedAt }] of watched.current) {
-      // data requested later shows that it is active again
+      // if the request is in data that was requested later, it is active again
       const isStale = endedAt !== undefined && endedAt <= requestedAt;
       if (wanted.has(id) && !isStale) continue;
       unsubscribe();

@@ -1,11 +1,11 @@
-/** Reloads lists when the gateway reports a change of their contents. */
+/** Reloads lists when the gateway reports that their contents have changed. */
 import type { AnyVariables, TypedDocumentNode } from '@urql/core';
 import { useClient } from '@urql/preact';
 import { useEffect } from 'preact/hooks';
 import { RequestChangesDocument, SiteChangesDocument, type SitePart } from '../generated/web-operations';
 import { useViewQuery, type ViewQuery } from './view-query';
 
-/** Runs a query, and repeats it when one of the parts of the site has changed. */
+/** Runs a query, and repeats it when one of the given parts of the site changes. */
 export function useSiteQuery<Data, Variables extends AnyVariables>(
   query: TypedDocumentNode<Data, Variables>,
   variables: Variables,
@@ -25,8 +25,8 @@ export function useSiteQuery<Data, Variables extends AnyVariables>(
 }
 
 /**
- * Calls back when a request that the user may see was made, was changed or has ended.
- * @param id limits this to one request
+ * Calls `again` when a request that the user may see was created, was changed or has ended.
+ * @param id the only request to watch, if given
  */
 export function useRequestChanges(again: () => void, id?: number): void {
   const client = useClient();

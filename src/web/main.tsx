@@ -4,7 +4,7 @@ import { App } from './app';
 import { dropToken, storeToken } from './session';
 
 async function start(root: Element): Promise<void> {
-  // the code for sign-in is loaded only if the address shows a redirect
+  // load the code for sign-in only if the address shows a redirect
   if (new URLSearchParams(location.search).has('state')) {
     const { finishSignIn } = await import('./oidc');
     const problem = await finishSignIn(storeToken);

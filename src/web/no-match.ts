@@ -1,10 +1,13 @@
-/** Explains why a search finds no file, in case the text was mistyped. */
+/** Explains why a search finds no file, in case the user mistyped the text. */
 
-/** Describes a search for a text in paths that found nothing. */
+/** Returns the message for a search that found no path with this text. */
 export const describeNoMatch = (text: string): string =>
   `no file in the catalogue has ${JSON.stringify(text)} in its path ${describeMatching(text)}`;
 
-/** Describes how text matches paths. @param text as it was typed */
+/**
+ * Describes how a text matches paths.
+ * @param text the text as the user typed it
+ */
 export function describeMatching(text: string): string {
   const wildcards = /[*?[\]]/.test(text) ? '; * ? [ ] are literal' : '';
   return `(case-sensitive${wildcards})`;

@@ -1,9 +1,9 @@
-/** The current time, updated while a page is open. */
+/** Provides the current time, which is updated while a page is open. */
 import { useEffect, useState } from 'preact/hooks';
 
 const STEP_MS = 10_000;
 
-/** Returns the browser's time in milliseconds, and renders again every 10 s so that relative times stay correct. */
+/** Returns the browser's time in milliseconds. Renders again every 10 s, so that relative times stay correct. */
 export function useNow(): number {
   const [, step] = useState(0);
   useEffect(() => {

@@ -1,12 +1,12 @@
-/** Sign-in at an identity provider of the gateway (OpenID Connect, code flow with PKCE). */
+/** Signs users in at an identity provider of the gateway (OpenID Connect, code flow with PKCE). */
 import type { AuthorizationServer, TokenEndpointResponse } from 'oauth4webapi';
 
 /** A token for the gateway. */
 export interface StoredToken {
   token: string;
-  /** Only of a provider's token. */
+  /** Issuer of the token; only for a token of an identity provider. */
   issuer?: string | undefined;
-  /** Requests the next token from the provider. */
+  /** Refresh token, with which the page requests the next token. */
   refreshToken?: string | undefined;
   /** Milliseconds since 1970. */
   expiresAt?: number | undefined;
@@ -19,13 +19,13 @@ export interface Providers {
   audience: string;
 }
 
-/** State that is stored while the user is at the provider. */
+/** State that the page stores while the user is at the identity provider. */
 interface PendingSignIn {
   issuer: string;
   verifier: string;
   state: string;
   nonce: string;
-  /** The page's location to return to. */
+  /** Location in the page to return to after the sign-in. */
   hash: string;
   isPersistent: boolean;
 }
@@ -34,8 +34,8 @@ const KEY = 'tapegate.sign-in';
 const SCOPES = ['openid', 'offline_access', 'wlcg.groups'];
 
 /**
- * The redirect URI: the page itself, wherever it is served. Each of several providers has its own, so that one cannot
- * have the code of another sent to it (RFC 9700, 4.4).
+ * Returns the redirect URI: the page itself, wherever it is served. If there are several providers, each has a separate
+ * URI, so that no provider can receive another provider's code (RFC 9700, 4.4).
  */
 function redirectUri({ issuers }: Providers, issuer: string): string {
   const url = new URL('.', document.baseURI);
@@ -45,7 +45,7 @@ function redirectUri({ issuers }: Providers, issuer: string): string {
 
 const ISSUER = 'issuer';
 
-/** @returns undefined if no provider is configured for this */
+/** @returns undefined if the gateway has no provider for sign-in on pages */
 export async function findProviders(): Promise<Providers | undefined> {
   const response = await fetch(new URL('.well-known/oauth-protected-resource', document.baseURI));
   if (!response.ok) return undefined;
@@ -54,7 +54,10 @@ export async function findProviders(): Promise<Providers | undefined> {
   return Array.isArray(issuers) && clientId && audience ? { issuers, clientId, audience } : undefined;
 }
 
-/** Redirects to the provider. @throws Error with a message for people */
+/**
+ * Redirects to the provider.
+ * @throws Error with a message for people
+ */
 export async function startSignIn(providers: Providers, issuer: string, isPersistent: boolean): Promise<void> {
   const oauth = await import('oauth4webapi');
   const server = await describe(issuer);
@@ -75,7 +78,7 @@ export async function startSignIn(providers: Providers, issuer: string, isPersis
     code_challenge_method: 'S256',
     state,
     nonce,
-    prompt: 'consent', // many providers return a refresh token only after consent
+    prompt: 'consent', // many providers return a refresh token only after the user's consent
     ...targetOf(providers),
   };
   for (const [name, value] of Object.entries(parameters)) url.searchParams.set(name, value);
@@ -86,8 +89,8 @@ export async function startSignIn(providers: Providers, issuer: string, isPersis
 
 /**
  * Completes a sign-in after the provider's redirect.
- * @param store stores the token, for this tab or for long
- * @returns the error for people; undefined after success, or without a redirect
+ * @param store stores the token, for this tab or permanently
+ * @returns an error message for people; undefined after success, or without a redirect
  */
 export async function finishSignIn(
   store: (token: StoredToken, isPersistent: boolean) => void,
@@ -98,7 +101,7 @@ export async function finishSignIn(
   if (stored === null || !isBack) return undefined;
   sessionStorage.removeItem(KEY);
   const pending = JSON.parse(stored) as PendingSignIn;
-  // a code is valid once, and must not be in a copied URL
+  // a code is valid only once, and must not be in a URL that the user copies
   history.replaceState(null, '', `${here.pathname}${pending.hash}`);
   try {
     const providers = await findProviders();
@@ -130,7 +133,10 @@ async function exchange(providers: Providers, pending: PendingSignIn, here: URL)
   return toStored(answer, issuer);
 }
 
-/** Exchanges a refresh token. @throws Error if the provider rejects it */
+/**
+ * Requests a new token with the refresh token.
+ * @throws Error if the provider rejects the refresh token
+ */
 export async function renew({ issuer, refreshToken }: StoredToken): Promise<StoredToken> {
   const providers = await findProviders();
   if (!providers || issuer === undefined || refreshToken === undefined) throw new Error('the token cannot be renewed');
@@ -153,12 +159,12 @@ function toStored(answer: TokenEndpointResponse, issuer: string): StoredToken {
   return { token, issuer, refreshToken, expiresAt };
 }
 
-/** The audience as RFC 8707 names it, and as other providers do. */
+/** Returns the audience under the parameter's name in RFC 8707, and under the name that other providers use. */
 function targetOf({ audience }: Providers): Record<string, string> {
   return { audience, ...(URL.canParse(audience) && { resource: audience }) };
 }
 
-/** HTTP without TLS is allowed only for a provider on this host, for tests. */
+/** Returns the options for an issuer. HTTP without TLS is allowed only for a provider on this host, for tests. */
 async function optionsFor(issuer: string) {
   const { allowInsecureRequests } = await import('oauth4webapi');
   const { protocol, hostname } = new URL(issuer);

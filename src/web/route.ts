@@ -1,8 +1,8 @@
-/** The current view and its search, stored after `#` in the address so that links and bookmarks work. */
+/** Stores the current view and its search after `#` in the address, so that links and bookmarks work. */
 import { useEffect, useState } from 'preact/hooks';
 
 export interface Route {
-  /** `['requests', '12']`; empty for the first page. */
+  /** Parts of the address, such as `['requests', '12']`; empty for the first page. */
   parts: string[];
   /** Filters of the view. */
   search: URLSearchParams;
@@ -13,7 +13,7 @@ export function parseRoute(hash: string): Route {
   return { parts: path.split('/').filter(Boolean).map(decode), search: new URLSearchParams(search) };
 }
 
-/** Returns an invalid encoding, such as one typed by a user, unchanged. */
+/** Decodes a part of the address. Returns invalid encoding unchanged, such as text that a user typed. */
 function decode(part: string): string {
   try {
     return decodeURIComponent(part);
@@ -34,7 +34,7 @@ export function useRoute(): Route {
   useEffect(() => {
     const follow = () => setHash(location.hash);
     addEventListener('hashchange', follow);
-    follow(); // the address may have changed since it was first read
+    follow(); // the address may have changed since the first read
     return () => removeEventListener('hashchange', follow);
   }, []);
   return parseRoute(hash);
@@ -42,7 +42,10 @@ export function useRoute(): Route {
 
 const TYPED = 'typed';
 
-/** Changes the filters of a view. Each change is a step in the browser's history; letters typed in a row are one step. */
+/**
+ * Changes the filters of a view. Each change is a step in the browser's history, but letters typed in a row are one
+ * step.
+ */
 export function chooseHere(
   parts: readonly (string | number)[],
   search: Record<string, string | undefined>,
@@ -55,7 +58,7 @@ export function chooseHere(
   dispatchEvent(new HashChangeEvent('hashchange'));
 }
 
-/** Replaces the current view, without a step in the browser's history. */
+/** Replaces the current view without a step in the browser's history. */
 export function replaceRoute(hash: string): void {
   history.replaceState(null, '', hash);
   dispatchEvent(new HashChangeEvent('hashchange'));

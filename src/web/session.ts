@@ -1,4 +1,4 @@
-/** The token of the user, stored for this tab, or for the browser if the user chooses so. */
+/** Stores the user's token for this tab or, if the user chooses so, for the browser. */
 
 import type { StoredToken } from './oidc';
 
@@ -7,7 +7,7 @@ const KEY = 'tapegate.token';
 type Listener = () => void;
 const listeners = new Set<Listener>();
 
-/** A token is renewed this long before its end. */
+/** Time before the end of a token at which the page renews it. */
 const RENEW_MS = 60_000;
 
 const read = (): string | null => sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY);
@@ -21,7 +21,7 @@ export const isSignedIn = (): boolean => read() !== null;
 
 let renewing: Promise<void> | undefined;
 
-/** Returns the token, renewed if it is about to expire. */
+/** Returns the token. Renews it first if it is about to expire. */
 export async function readToken(): Promise<string | undefined> {
   const kept = readStored();
   const isEnding = kept?.expiresAt !== undefined && kept.expiresAt - RENEW_MS < Date.now();
@@ -33,7 +33,10 @@ export async function readToken(): Promise<string | undefined> {
   return readStored()?.token;
 }
 
-/** If the provider does not answer, the next call retries; the gateway decides whether the old token is valid. */
+/**
+ * Renews the stored token. If the provider does not answer, the next call retries, and the gateway decides whether the
+ * old token is valid.
+ */
 async function renewStored(kept: StoredToken): Promise<void> {
   const { renew } = await import('./oidc');
   const next = await renew(kept).catch(() => undefined);
@@ -52,7 +55,7 @@ function write(kept: StoredToken, isPersistent: boolean): void {
   (isPersistent ? localStorage : sessionStorage).setItem(KEY, JSON.stringify(kept));
 }
 
-/** @param why for the sign-in page; undefined if the user signed out */
+/** @param why the reason to show on the sign-in page; undefined if the user signed out */
 export function dropToken(why?: string): void {
   signOutReason = why;
   clear();
@@ -63,7 +66,7 @@ let signOutReason: string | undefined;
 
 export const readSignOutReason = (): string | undefined => signOutReason;
 
-/** Reports that another tab has signed in or out. */
+/** Calls `listener` when the user signs in or out, in this tab or another one. */
 export function watchSession(listener: Listener): () => void {
   const onStorage = (event: StorageEvent) => {
     if (event.key === KEY || event.key === null) listener();

@@ -1,4 +1,4 @@
-/** The sign-in page, for callers whom the gateway rejects. */
+/** The sign-in page, which users see when the gateway rejects them. */
 import { useEffect, useState } from 'preact/hooks';
 import type { Providers } from './oidc';
 import { Refused } from './parts/problem';
@@ -10,7 +10,8 @@ export function SignIn() {
   const [problem, setProblem] = useState(readSignOutReason());
   const [isPersistent, setPersistent] = useState(false);
   useEffect(() => {
-    import('./oidc').then(({ findProviders }) => findProviders()).then(setProviders, () => {}); // the user can still enter a token
+    // ignore an error, because the user can still enter a token
+    import('./oidc').then(({ findProviders }) => findProviders()).then(setProviders, () => {});
   }, []);
   const signInAt = (issuer: string) => {
     if (!providers) return;

@@ -1,4 +1,4 @@
-/** Queries of views. While the gateway does not respond, the last result remains, and the query is retried. */
+/** Runs the queries of views. While the gateway does not respond, the last result stays, and the query is retried. */
 import type { AnyVariables, CombinedError, TypedDocumentNode } from '@urql/core';
 import { useQuery } from '@urql/preact';
 import { useCallback, useEffect, useRef } from 'preact/hooks';
@@ -6,11 +6,14 @@ import { useCallback, useEffect, useRef } from 'preact/hooks';
 const MAX_PAUSE_MS = 10_000;
 
 export interface ViewQuery<Data> {
-  /** The last result of this query. */
+  /** Last result of this query. */
   data: Data | undefined;
   error: CombinedError | undefined;
   isFetching: boolean;
-  /** When that result was requested, by `performance.now()`: earlier events may be older. */
+  /**
+   * When the last result was requested, as a value of `performance.now()`. Events from before may be older than the
+   * result.
+   */
   requestedAt: number;
   again(): void;
 }
@@ -38,7 +41,7 @@ export function useViewQuery<Data, Variables extends AnyVariables>(
 
 /**
  * Retries with growing, random pauses while the gateway does not answer.
- * @param isAway undefined while unknown
+ * @param isAway whether the gateway does not answer; undefined while unknown
  */
 function useTries(isAway: boolean | undefined, again: () => void): void {
   const tries = useRef(0);

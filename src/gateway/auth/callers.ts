@@ -1,4 +1,4 @@
-/** Makes callers from identities. */
+/** Determines a caller's rights from the identity that authentication has established. */
 import { LRUCache } from 'lru-cache';
 import type { AccessConfig } from '../../config/config.js';
 import type { Caller, Quotas, Role, Way } from '../../core/caller.js';
@@ -14,7 +14,7 @@ export interface Identity {
   way: Way;
   roles: ReadonlySet<Role>;
   groups?: readonly string[];
-  /** Users for whom a service acts. */
+  /** Users for whom a service account may act. */
   quotas?: readonly string[];
   isReadOnly?: boolean;
   isScoped?: boolean;
@@ -23,7 +23,7 @@ export interface Identity {
   address?: string | undefined;
 }
 
-/** A caller's rights are cached for this time. */
+/** Time for which a caller's rights are cached. */
 const KNOWN_MS = 2000;
 
 export class KnownCallers {
@@ -45,7 +45,7 @@ export class KnownCallers {
 
 const NONE: Quotas = new Set<string>();
 
-/** Makes a caller: an identity with its rights. */
+/** Returns the caller that belongs to an identity, with the caller's rights. */
 export async function toCaller(ctx: Context, identity: Identity): Promise<Caller> {
   const { name, way, groups = [], isReadOnly = false, isScoped = false, tokenId, expiresAt, address } = identity;
   const roles = isReadOnly ? withoutWriting(identity.roles) : identity.roles;
@@ -74,12 +74,14 @@ export async function toCaller(ctx: Context, identity: Identity): Promise<Caller
   };
 }
 
-/** A read-only operator is a viewer. */
+/** Removes the right to change anything: a read-only operator becomes a viewer. */
 function withoutWriting(roles: ReadonlySet<Role>): ReadonlySet<Role> {
   return new Set([...roles].map((role) => (role === 'operator' ? 'viewer' : role)));
 }
 
-/** The caller without authentication: may do all but an operator's actions. */
+/**
+ * Returns the caller of a gateway without authentication. This caller may do everything except an operator's actions.
+ */
 export function openCaller(address: string | undefined): Caller {
   return {
     name: 'anybody',
@@ -97,7 +99,10 @@ export function openCaller(address: string | undefined): Caller {
 
 const MAX_NAME = 255;
 
-/** @throws HttpError 401 */
+/**
+ * Returns the name if it is a valid user name.
+ * @throws HttpError 401
+ */
 export function checkName(name: string, source: string): string {
   if (isReserved(name)) throw unauthenticated(`the user that ${source} names has a reserved name: ${quote(name)}`);
   if (name.length <= MAX_NAME && isPlainName(name)) return name;
@@ -107,21 +112,21 @@ export function checkName(name: string, source: string): string {
 }
 
 /**
- * Returns the name of an issuer's user or group. The first issuer's names are unchanged; other names end in their
- * issuer's name, because names are unique only within an issuer.
+ * Returns the name under which Tapegate knows an issuer's user or group. The first issuer's names are unchanged. All
+ * other names get their issuer's name as a suffix, because names are unique only within an issuer.
  */
 export function nameOfIssuer({ oidcIssuers }: AccessConfig, issuer: string, given: string): string {
   return issuer === oidcIssuers[0] ? given : `${given}@${namesOfIssuer(issuer)}`;
 }
 
 /**
- * Rejects names of an issuer's users and groups from any other source.
+ * Rejects names that belong to an issuer's users or groups but come from another source.
  * @throws HttpError 401
  */
 export function checkNoIssuers({ auth, oidcIssuers }: AccessConfig, names: readonly string[], source: string): void {
   if (!auth.has('oidc') || oidcIssuers.length < 2) return;
   const ends = new Set(oidcIssuers.slice(1).map(namesOfIssuer));
-  // no issuer's name contains an @
+  // issuers' names contain no @
   const taken = names.find((name) => name.includes('@') && ends.has(name.slice(name.lastIndexOf('@') + 1)));
   if (taken === undefined) return;
   throw unauthenticated(`${source} names ${quote(taken)}, which only a listed issuer (TAPEGATE_OIDC_ISSUER) may use`);
@@ -129,7 +134,7 @@ export function checkNoIssuers({ auth, oidcIssuers }: AccessConfig, names: reado
 
 const MAX_ENTRIES = 10_000;
 
-/** A cache whose keys clients choose, limited in time and number of entries. */
+/** A cache whose keys are chosen by clients. Limits the time and the number of entries. */
 export class Recent<Value> {
   private readonly ttlMs: number;
   private entries: LRUCache<string, Promise<Value>>;
@@ -143,7 +148,10 @@ export class Recent<Value> {
     return new LRUCache({ max: MAX_ENTRIES, ttl: this.ttlMs });
   }
 
-  /** A failed load is retried by the next call; a load during `clear` is repeated at once. */
+  /**
+   * Returns the cached value for a key, or loads it. After a failure, the next call loads again. If `clear` is called
+   * while a value is being loaded, the value is loaded again at once.
+   */
   async get(key: string, load: () => Promise<Value>): Promise<Value> {
     for (;;) {
       const { entries } = this;

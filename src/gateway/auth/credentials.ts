@@ -6,10 +6,10 @@ import { HttpError } from '../http/http-body.js';
 
 export type Credentials =
   | { scheme: 'bearer'; secret: string }
-  /** The name and the password of Basic. */
+  /** Name and password of Basic authentication. */
   | { scheme: 'basic'; name: string; secret: string };
 
-/** Reads Bearer (RFC 6750) or Basic (RFC 7617); undefined without either. */
+/** Reads Bearer (RFC 6750) or Basic (RFC 7617) credentials; undefined if the header contains neither. */
 export function readCredentials(req: IncomingMessage): Credentials | undefined {
   const { authorization } = req.headers;
   if (authorization === undefined) return undefined;
@@ -25,14 +25,14 @@ export function readCredentials(req: IncomingMessage): Credentials | undefined {
 
 const BASIC = 'Basic realm="Tapegate", charset="UTF-8", ';
 
-/** @param problem for people; must not repeat the credentials */
+/** @param problem a message for people, which must not repeat the credentials */
 export function unauthenticated(problem: string): HttpError {
   return new HttpError(401, problem, { 'WWW-Authenticate': `${BASIC}Bearer realm="Tapegate"` });
 }
 
 /**
- * If Basic is offered, browsers show their own login dialog over a page. Scripts of pages send `X-Requested-With` to
- * avoid it.
+ * Removes the offer of Basic from a rejection if a page's script sent the request. With this offer, browsers show their
+ * own login dialog. To avoid the dialog, scripts send `X-Requested-With`.
  */
 export function spareDialog(error: unknown, { headers }: IncomingMessage): unknown {
   if (!(error instanceof HttpError) || error.status !== 401 || headers['x-requested-with'] === undefined) return error;
@@ -40,7 +40,10 @@ export function spareDialog(error: unknown, { headers }: IncomingMessage): unkno
   return new HttpError(401, error.message, { ...error.headers, 'WWW-Authenticate': challenge });
 }
 
-/** As in RFC 6750. @param problem for people; must not repeat the credentials */
+/**
+ * Returns the rejection of an invalid token in the form of RFC 6750.
+ * @param problem a message for people, which must not repeat the credentials
+ */
 export function invalidToken(problem: string): HttpError {
   return new HttpError(401, problem, { 'WWW-Authenticate': 'Bearer error="invalid_token", realm="Tapegate"' });
 }
@@ -52,7 +55,7 @@ interface DiscoveryConfig {
   publicUrl: string | undefined;
 }
 
-/** Only for a gateway that accepts tokens of issuers. */
+/** Creates the handler for the metadata. It answers only if the gateway accepts tokens of issuers. */
 export function createMetadataHandler({ access, publicUrl }: DiscoveryConfig): RequestHandler {
   return (req, res, next) => {
     if (!access.auth.has('oidc')) return next();
@@ -62,7 +65,7 @@ export function createMetadataHandler({ access, publicUrl }: DiscoveryConfig): R
       bearer_methods_supported: ['header'],
       scopes_supported: ['storage.read:/', 'storage.stage:/'],
       resource_name: 'Tapegate',
-      // a command needs these to request a token; the RFC allows own names (2)
+      // a command needs both to request a token; the RFC allows additional names (2)
       tapegate_audience: access.oidcAudiences[0],
       tapegate_client_id: access.oidcClientId,
     });

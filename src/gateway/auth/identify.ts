@@ -1,4 +1,4 @@
-/** Authenticates each request of REST and GraphQL by the configured methods. */
+/** Authenticates each REST and GraphQL request by the configured methods. */
 import type { IncomingMessage } from 'node:http';
 import type { Request, RequestHandler, Response } from 'express';
 import type { Caller } from '../../core/caller.js';
@@ -23,11 +23,14 @@ export function callerOf(req: IncomingMessage): Caller {
 }
 
 export interface Identifier {
-  /** Must run before all other handlers. @throws HttpError 401 */
+  /**
+   * Handler that must run before all other handlers.
+   * @throws HttpError 401
+   */
   handler: RequestHandler;
-  /** Stops following open responses. */
+  /** Stops checking the callers of open responses. */
   close(): void;
-  /** Writes pending records after the last response. */
+  /** Writes pending records. Call `finish` after the last response. */
   finish(): Promise<void>;
 }
 
@@ -52,7 +55,7 @@ export function createIdentifier(ctx: Context): Identifier {
     const hasCredentials = req.headers.authorization !== undefined;
     const legacyCaller = !hasCredentials && auth.has('legacy') ? await legacy.find(req, res) : undefined;
     if (legacyCaller) return legacyCaller;
-    // unknown credentials are ignored (the REST contract, 1.4)
+    // without authentication, unknown credentials are ignored (the REST contract, 1.4)
     if (auth.has('open')) {
       checkDirect(req);
       return openCaller(address);
@@ -80,14 +83,14 @@ export function createIdentifier(ctx: Context): Identifier {
   };
 }
 
-/** Records a rejected request without its credentials, which may be a secret in the wrong header. */
+/** Records a rejected request without its credentials, because a secret may be in the wrong header. */
 function recordUnauthenticated(ctx: Context, req: Request, { message }: HttpError): void {
   const caller = { name: '', way: 'unknown', tokenId: undefined, address: addressOf(req) } as const;
   const given = { problem: message, endpoint: endpointOf(req) };
   ctx.refusals.record(caller, { operation: 'identify', kind: 'NONE', object: '', given }, 'UNAUTHENTICATED');
 }
 
-/** A proxy makes every client local, so its clients must authenticate. */
+/** Rejects unauthenticated requests that came through a proxy, because every client of a proxy seems to be local. */
 function checkDirect(req: IncomingMessage): void {
   const header = findForwarded(req);
   if (header === undefined && !isProxied(req)) return;

@@ -1,4 +1,4 @@
-/** Callers without credentials, such as old scripts: some endpoints may be open to them. */
+/** Identifies callers without credentials, such as old scripts, for which some endpoints may be open. */
 import type { Request, Response } from 'express';
 import { type Endpoint, endpoints } from '../../config/setting-values.js';
 import { createRangeTest } from '../../core/address-ranges.js';
@@ -12,12 +12,12 @@ import { routeOf } from '../http/routes.js';
 import { toCaller } from './callers.js';
 import { unauthenticated } from './credentials.js';
 
-/** Counts are written after this delay, not with each use; a killed process loses the counts of its last seconds. */
+/** Delay between a use and the writing of the counts. A killed process loses the counts of its last seconds. */
 const WRITE_MS = 5000;
 
 /**
- * Kinds of uses, and of rejections, that are counted separately in a day. All others are counted together, so that no
- * client can fill the table.
+ * Maximum number of kinds of uses, and of rejections, that are counted separately in a day. All other kinds are counted
+ * together, so that no client can fill the table.
  */
 const MAX_KINDS = 10_000;
 
@@ -51,15 +51,15 @@ export class LegacyCallers {
     if (forwarded !== undefined && !isProxied(req)) {
       throw unauthenticated(`requests through an unlisted proxy (${forwarded}) must have a token`);
     }
-    // the body's user is known only at the end
+    // the user in the body is known only at the end of the response
     res.once('close', () => this.count('uses', endpoint, req, nameUser(req, res)));
     return await toCaller(this.ctx, { name: 'anybody', way: 'legacy', roles: new Set(['legacy']), address });
   }
 
-  /** Counts a rejected request without credentials: operators see which callers a closed endpoint affects. */
+  /** Counts a rejected request without credentials, so that operators see which callers a closed endpoint affects. */
   recordRefused(req: Request): void {
     const endpoint = endpointOf(req);
-    // the body, which may also name a user, was not read
+    // the body may also name a user, but was not read
     if (endpoint !== undefined && req.headers.authorization === undefined)
       this.count('refused', endpoint, req, nameInPath(req));
   }
@@ -125,7 +125,7 @@ export class LegacyCallers {
   }
 }
 
-/** Below this path the endpoints of the REST contract have their routes. */
+/** Path below which the endpoints of the REST contract have their routes. */
 const CONTRACT = '/tape_control/api/v1';
 
 export function endpointOf({ baseUrl, path, method }: Request): Endpoint | undefined {
@@ -135,7 +135,7 @@ export function endpointOf({ baseUrl, path, method }: Request): Endpoint | undef
   return endpoints.find((endpoint) => endpoint === request);
 }
 
-/** Returns the user in the path or the body. */
+/** Returns the user that the path or the body names; empty if neither names a user. */
 function nameUser(req: Request, res: Response): string {
   return nameInPath(req) || (typeof res.locals.quota === 'string' ? clean(res.locals.quota) : '');
 }
@@ -145,11 +145,11 @@ function nameInPath({ path }: Request): string {
   try {
     return clean(decodeURIComponent(inPath));
   } catch {
-    return ''; // invalid percent-encoding
+    return ''; // the path contains invalid percent-encoding
   }
 }
 
-/** Returns a name that the database accepts, or an empty one. No quota has a longer name. */
+/** Returns a name that the database accepts; empty if the name is not acceptable. No quota has a longer name. */
 function clean(user: string): string {
   return user.length <= 1000 && !user.includes('\0') ? user.toWellFormed() : '';
 }

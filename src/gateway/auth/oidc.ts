@@ -1,6 +1,6 @@
 /**
- * Callers with a bearer token of an identity provider: a signed JWT of OpenID Connect or OAuth 2 (RFC 9068), also with
- * the claims of the WLCG token profile.
+ * Identifies callers by a bearer token of an identity provider. The token is a signed JWT of OpenID Connect or OAuth 2
+ * (RFC 9068), and may contain the claims of the WLCG token profile.
  */
 import { createHash } from 'node:crypto';
 import {
@@ -24,7 +24,7 @@ import { checkName, checkNoIssuers, type Identity, nameOfIssuer, Recent } from '
 import { invalidToken } from './credentials.js';
 import { rolesOf } from './proxy.js';
 
-/** Asymmetric only: never `none`, and no shared secret. */
+/** Accepted signature algorithms. All are asymmetric: `none` and shared secrets are never accepted. */
 const ALGORITHMS = [
   'RS256',
   'RS384',
@@ -39,12 +39,14 @@ const ALGORITHMS = [
   'Ed25519',
 ];
 
-/** An access token or an untyped JWT; no token that the issuer signs for other purposes. */
+/**
+ * Accepted types: an access token or an untyped JWT. Tokens that the issuer signs for other purposes have other types.
+ */
 const TYPES = /^((application\/)?at\+)?jwt$/i;
 
 const CLOCK_SKEW_SECONDS = 60;
 
-/** A verified token is cached for this time. */
+/** Time for which a verified token is cached. */
 const KNOWN_MS = 2000;
 
 export class OidcCallers {
@@ -58,8 +60,8 @@ export class OidcCallers {
   }
 
   /**
-   * @returns undefined if it is not a JWT
-   * @throws HttpError 401; 403 for a token without the needed scope; 503 while it cannot be verified
+   * @returns undefined if the token is not a JWT
+   * @throws HttpError 401; 403 if the token lacks a required scope; 503 while the token cannot be verified
    */
   async find(token: string): Promise<Identity | undefined> {
     if (!/^[\w-]+\.[\w-]+\.[\w-]*$/.test(token)) return undefined;
@@ -88,7 +90,7 @@ export class OidcCallers {
     }
   }
 
-  /** Returns the issuer that the token claims, before verification. */
+  /** Returns the issuer that the token names. The token is not verified yet. */
   private findIssuer(token: string): Issuer {
     let issuer: Issuer | undefined;
     try {
@@ -129,18 +131,22 @@ function readClaim(payload: JWTPayload, claim: string): unknown {
   return value;
 }
 
-/** Returns the words of a claim: a list of strings, or one string. */
+/** Returns the words of a claim, which is a list of strings or one string. */
 function readWords(value: unknown): string[] {
   if (typeof value === 'string') return value.split(/[\s,]+/).filter((word) => word !== '');
   return Array.isArray(value) ? value.filter((word) => typeof word === 'string') : [];
 }
 
-/** Scopes of the WLCG token profile: a token with such a scope permits only the operations that its scopes name. */
+/**
+ * Matches the scopes of the WLCG token profile. A token with such a scope permits only the operations that its scopes
+ * name.
+ */
 const CAPABILITY = /^(storage|compute)\./;
 
 /**
- * Limits a token with scopes of the WLCG profile: `storage.stage` permits requests, `storage.read` permits reading. Such
- * a token has no operator's rights and no rights in other users' quotas. A token limited to a path is rejected.
+ * Limits the roles of a token with scopes of the WLCG profile. `storage.stage` permits requests, and `storage.read`
+ * permits reading. Such a token gives no operator's rights, and no rights in other users' quotas. A token that is
+ * limited to a path is rejected.
  * @throws HttpError 403
  */
 function limitRoles(
@@ -171,7 +177,7 @@ const CLAIM_PROBLEMS: Record<string, string> = {
   nbf: 'the token is not yet valid (nbf)',
 };
 
-/** Describes an invalid token without any part of it. */
+/** Describes why a token is invalid, without any part of the token. */
 function describeProblem(error: unknown): string {
   const fallback = 'the token is not valid';
   if (error instanceof errors.JWTClaimValidationFailed) return CLAIM_PROBLEMS[error.claim] ?? fallback;
@@ -180,18 +186,21 @@ function describeProblem(error: unknown): string {
 
 const ANSWER_MS = 5000;
 
-/** Keys are reloaded after this time, so that withdrawn ones become invalid. */
+/** Time after which an issuer's keys are reloaded, so that withdrawn keys become invalid. */
 const KEYS_MS = 600_000;
 
-/** Pause after a failed reload, and before a reload for an unknown key. */
+/** Pause after a failed reload, and minimum interval of reloads for unknown keys. */
 const PAUSE_MS = 30_000;
 
-/** Pause after a failed request: otherwise any client could trigger requests with an unsigned token. */
+/**
+ * Pause after a failed request to an issuer. Without the pause, any client could cause requests by sending unsigned
+ * tokens.
+ */
 const FAILED_MS = 5000;
 
 type Keys = ReturnType<typeof createRemoteJWKSet>;
 
-/** A missing key with these codes is the token's fault, otherwise the issuer's. */
+/** Codes of errors that the token causes. All other errors are the issuer's fault. */
 const TOKEN_ERRORS = new Set<string>([
   errors.JWKSNoMatchingKey.code,
   errors.JWKSMultipleMatchingKeys.code,
@@ -202,19 +211,19 @@ class Issuer {
   readonly url: string;
   private readonly log: Logger;
   private keys: Promise<Keys> | undefined;
-  /** Time of `performance.now()`. */
+  /** When the keys were last requested, as a value of `performance.now()`. */
   private askedAt = 0;
   private isUnavailable = false;
   private failure: { error: unknown; until: number } | undefined;
 
-  /** @param url exactly as in its tokens and metadata */
+  /** @param url the issuer's URL, exactly as in tokens and metadata */
   constructor(url: string, log: Logger) {
     this.url = url;
     this.log = log;
   }
 
   /**
-   * Returns the key of a token. Known keys remain valid while the issuer does not answer.
+   * Returns the key of a token. Keys that were loaded before stay valid while the issuer does not answer.
    * @throws HttpError 503 if an unknown key cannot be loaded
    */
   readonly getKey: JWTVerifyGetKey = async (header, token) => {
@@ -246,13 +255,13 @@ class Issuer {
     return this.failure !== undefined && performance.now() < this.failure.until;
   }
 
-  /** Repeats the last error during the pause after a failure. */
+  /** Sends a request to the issuer. During the pause after a failure, throws the last error instead. */
   private readonly ask = async (url: string, options: RequestInit): Promise<Response> => {
     if (this.isFailing()) throw this.failure?.error;
     return await fetchBounded(url, options, ANSWER_MS);
   };
 
-  /** OpenID Connect Discovery 1.0, else RFC 8414. */
+  /** Finds the issuer's keys through OpenID Connect Discovery 1.0, or else RFC 8414. */
   private async discover(): Promise<Keys> {
     const { origin, pathname } = new URL(this.url);
     const path = pathname.replace(/\/$/, '');
@@ -275,7 +284,7 @@ class Issuer {
     throw new Error('it has no metadata document');
   }
 
-  /** Runs in the background. */
+  /** Reloads the keys in the background if they are old. */
   private refresh(keys: Keys): void {
     if (performance.now() < this.askedAt + KEYS_MS) return;
     this.askedAt = performance.now();

@@ -7,12 +7,12 @@ import { type Rights, readRights } from '../../domain/access/members.js';
 import { findEnded } from '../../domain/access/tokens.js';
 import type { Context } from '../../domain/context.js';
 
-/** Half of the documented delay, because a check may fail. */
+/** Interval of checks. It is half of the documented delay, because a check may fail. */
 const CHECK_MS = 2000;
 
 /**
- * A proxy's authentication, groups included, is valid for one request; a stream must reconnect after this time. Its
- * client misses no event.
+ * Maximum duration of a stream for a caller whom a proxy has authenticated, because a proxy authenticates only one
+ * request. After this time the client must reconnect, and misses no event.
  */
 const PROXIED_SECONDS = 900;
 
@@ -29,9 +29,9 @@ export class OpenResponses {
   private readonly timer: NodeJS.Timeout;
   private readonly unsubscribe: () => void;
   private checking: Promise<void> = Promise.resolve();
-  /** Since the last check. */
+  /** Whether rights have changed since the last check. */
   private haveRightsChanged = false;
-  /** The version of the rights of anonymous callers at the last check. */
+  /** Version of the anonymous callers' rights at the last check. */
   private openRights: string | undefined;
 
   constructor(ctx: Context) {
@@ -61,10 +61,10 @@ export class OpenResponses {
     this.unsubscribe();
   }
 
-  /** Ends the streams of callers whose rights have changed: they reconnect with their new rights. */
+  /** Ends the streams of callers whose rights have changed, so that the clients reconnect with the new rights. */
   private async endChanged(): Promise<void> {
     const known = new Map<string, Promise<Rights>>();
-    // anonymous callers have no stored version, so the last check's is compared; the first check may end a stream
+    // anonymous callers have no stored version, so compare with the last check; the first check may end a stream
     // needlessly
     const seen = this.openRights;
     const { version: open } = await readRights(this.ctx, 'anybody', []);
@@ -74,7 +74,7 @@ export class OpenResponses {
       const found = known.get(key) ?? readRights(this.ctx, name, groups);
       known.set(key, found);
       if ((await found).version === (way === 'open' ? seen : rights)) continue;
-      // a response that becomes a stream later ends then; other responses finish with the old rights
+      // a response that becomes a stream later ends at that moment; other responses finish with the old rights
       if (isStream(res)) res.destroy();
       else res.locals.isStale = true;
     }
@@ -85,7 +85,9 @@ export class OpenResponses {
     this.checking = this.checking.then(() => this.endInvalid());
   }
 
-  /** Both parts are tried again at the next check if they fail. */
+  /**
+   * Ends the responses of callers that are no longer valid or have other rights. The next check repeats a failed one.
+   */
   private async endInvalid(): Promise<void> {
     try {
       await this.endUnknown();
@@ -106,7 +108,7 @@ export class OpenResponses {
     for (const [res, { caller, streamsUntil }] of this.open) {
       const { tokenId, expiresAt } = caller;
       const isOver = isPast(expiresAt) || (isStream(res) && isPast(streamsUntil));
-      // the client sees that the response is incomplete, and gets the reason when it reconnects
+      // the client sees an incomplete response, and gets the reason when it reconnects
       if (isOver || (tokenId !== undefined && ended.has(tokenId))) res.destroy();
     }
   }

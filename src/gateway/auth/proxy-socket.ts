@@ -1,4 +1,7 @@
-/** Unix sockets on which a gateway listens for its proxies. Their permissions decide which processes may name users. */
+/**
+ * Creates Unix sockets on which a gateway listens for its proxies. The permissions of a socket decide which processes
+ * may name users.
+ */
 import { once } from 'node:events';
 import { statSync, unlinkSync } from 'node:fs';
 import { chmod, chown, lstat, mkdtemp, rename, rmdir } from 'node:fs/promises';
@@ -9,14 +12,14 @@ import type { ProxySocket } from '../../config/setting-values.js';
 import { codeOf, messageOf } from '../../core/errors.js';
 
 /**
- * Listens on a socket that only its owner and its group can open, and removes it when the server closes. The socket of
- * a process that was killed is replaced.
+ * Listens on a socket that only its owner and its group can open. Removes the socket when the server closes, and
+ * replaces the socket of a killed process.
  * @throws Error with the path
  */
 export async function listenForProxy(server: Server, { path: file, group }: ProxySocket): Promise<void> {
   try {
     await checkFree(file);
-    // in a private directory, so that no other process connects before the permissions are set
+    // create the socket in a private directory, so that no process connects before the permissions are set
     const dir = await mkdtemp(path.join(path.dirname(file), '.new-'));
     const made = path.join(dir, 's');
     try {
@@ -25,7 +28,7 @@ export async function listenForProxy(server: Server, { path: file, group }: Prox
       await chmod(made, group === undefined ? 0o600 : 0o660);
       await rename(made, file);
     } finally {
-      await rmdir(dir).catch(() => {}); // it is not empty if the socket could not be moved; closing the server removes that
+      await rmdir(dir).catch(() => {}); // fails if the socket is still there; closing the server removes the socket
     }
     const { ino } = statSync(file);
     server.once('close', () => removeSocket(file, ino));
@@ -53,11 +56,11 @@ async function checkFree(file: string): Promise<void> {
   throw new Error('another process listens there');
 }
 
-/** Removes the socket unless another process has replaced it. */
+/** Removes the socket, unless another process has replaced it. */
 function removeSocket(file: string, ino: number): void {
   try {
     if (statSync(file).ino === ino) unlinkSync(file);
   } catch {
-    // it was already removed
+    // the socket was already removed
   }
 }

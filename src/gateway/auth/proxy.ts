@@ -1,6 +1,6 @@
 /**
- * Callers that a proxy has authenticated: by a header with their name, or by the subject of their certificate. Only
- * listed proxies may send these headers; other senders are rejected.
+ * Identifies callers that a proxy has authenticated, by a header with the user's name or with the subject of the user's
+ * certificate. Only listed proxies may send these headers. Requests of other senders are rejected.
  */
 import type { IncomingMessage } from 'node:http';
 import type { AccessConfig } from '../../config/config.js';
@@ -11,7 +11,10 @@ import { addressOf, isProxied, SECRET_HEADER } from '../http/address.js';
 import { checkName, checkNoIssuers, type Identity } from './callers.js';
 import { unauthenticated } from './credentials.js';
 
-/** Reads the user's header; undefined if absent. @throws HttpError 401 */
+/**
+ * Reads the header with the user's name; undefined if the header is absent.
+ * @throws HttpError 401
+ */
 export function readProxyUser(access: AccessConfig, req: IncomingMessage): Identity | undefined {
   const { proxyHeaders, proxyRoles } = access;
   const user = readHeader(access, req, proxyHeaders.user);
@@ -26,7 +29,10 @@ export function readProxyUser(access: AccessConfig, req: IncomingMessage): Ident
   return { name, way: 'proxy', roles: rolesOf(proxyRoles, name, own), groups: own };
 }
 
-/** Reads the subject of a client certificate that the proxy has verified; undefined if absent. @throws HttpError 401 */
+/**
+ * Reads the header with the subject of a verified client certificate; undefined if the header is absent.
+ * @throws HttpError 401
+ */
 export function readCertificateUser(access: AccessConfig, req: IncomingMessage): Identity | undefined {
   const { proxyHeaders, proxyRoles } = access;
   const subject = readHeader(access, req, proxyHeaders.subject);
@@ -41,7 +47,7 @@ export function readCertificateUser(access: AccessConfig, req: IncomingMessage):
 
 function userOfSubject(access: AccessConfig, subject: string): string {
   const { proxyCertUsers } = access;
-  // the operator's mapping takes precedence
+  // the operator's mapping takes precedence over the common name
   if (Object.hasOwn(proxyCertUsers, subject)) return proxyCertUsers[subject] ?? '';
   const user = readCommonName(subject);
   if (user !== undefined) {
@@ -53,7 +59,10 @@ function userOfSubject(access: AccessConfig, subject: string): string {
   );
 }
 
-/** Every authenticated caller is a user, unless the rules assign that role. */
+/**
+ * Returns the roles that the rules assign. Every authenticated caller has the role `user`, unless a rule assigns `user`
+ * explicitly.
+ */
 export function rolesOf(rules: readonly RoleRule[], name: string, groups: readonly string[]): ReadonlySet<Role> {
   const matches = ({ kind, name: wanted }: RoleRule) => (kind === 'user' ? wanted === name : groups.includes(wanted));
   const given: Role[] = rules.filter(matches).map(({ role }) => role);
@@ -62,7 +71,8 @@ export function rolesOf(rules: readonly RoleRule[], name: string, groups: readon
 
 /**
  * Returns a header that a proxy sets; undefined if empty.
- * @throws HttpError 401 if the sender is not a listed proxy, or if the header occurs twice: one may be the client's
+ * @throws HttpError 401 if the sender is not a listed proxy, or if the header occurs twice: the client may have sent
+ * one
  */
 function readHeader({ proxySecret }: AccessConfig, req: IncomingMessage, name: string): string | undefined {
   const values = req.headersDistinct[name] ?? [];
@@ -73,19 +83,19 @@ function readHeader({ proxySecret }: AccessConfig, req: IncomingMessage, name: s
     throw unauthenticated(`the header ${name} is accepted only from a listed proxy, ${reason}`);
   }
   if (values.length > 1) throw unauthenticated(`the header ${name} must be sent once, not ${values.length} times`);
-  // Node.js has removed the white space of HTTP; other space is part of a name
+  // Node.js has removed the surrounding white space of HTTP; other space is part of the name
   const value = Buffer.from(values[0] ?? '', 'latin1').toString('utf8');
   return value === '' || value === '(null)' ? undefined : value;
 }
 
 const TYPE = /^(?:[A-Za-z][A-Za-z0-9-]*|\d+(?:\.\d+)*)$/;
 
-/** Parts of a subject: an escape, a special character, or text. Matches in linear time. */
+/** Splits a subject into escapes, special characters and text. Matches in linear time. */
 const PARTS = /\\[\s\S]|[^\\",+;<>]+|[\s\S]/g;
 
 /**
- * @returns the common name; undefined if there is none or more than one, or in other notations: `/O=Example/CN=Ada` has
- * no escapes, so it is ambiguous
+ * @returns the common name; undefined unless there is exactly one; undefined for the notation `/O=Example/CN=Ada`,
+ * which is ambiguous because it has no escapes
  */
 function readCommonName(subject: string): string | undefined {
   const attributes = [''];
@@ -105,14 +115,14 @@ function readCommonName(subject: string): string | undefined {
   return names.length === 1 && names[0] !== '' ? names[0] : undefined;
 }
 
-/** Removes the spaces at the end, except an escaped one. */
+/** Removes unescaped spaces at the end. */
 function trimValue(value: string): string {
   let end = value.length;
   while (value[end - 1] === ' ' && value[end - 2] !== '\\') end--;
   return value.slice(0, end);
 }
 
-/** `\2C` is a byte of UTF-8; other backslashes escape the next character. */
+/** Decodes the escapes of a value. `\2C` is a byte of UTF-8; any other backslash escapes the next character. */
 function unescapeValue(text: string): string {
   const bytes = text.match(/\\[0-9A-Fa-f]{2}|\\?[\s\S]/gu) ?? [];
   const parts = bytes.map((part) => {

@@ -1,4 +1,4 @@
-/** Callers with an API token: as a bearer, or as the password of its name. */
+/** Identifies callers by an API token, sent as a bearer token, or as a password with the token's name. */
 import type { IncomingMessage } from 'node:http';
 import type { Caller, Role } from '../../core/caller.js';
 import { Limiter } from '../../core/limiter.js';
@@ -13,12 +13,12 @@ const roleOf: Record<TokenRole, Role> = { USER: 'user', VIEWER: 'viewer', OPERAT
 
 const UNKNOWN = 'the token is unknown, has expired or was revoked';
 
-/** A valid token is cached for this time; revocation clears the cache at once. */
+/** Time for which a valid token is cached. Revoking a token clears the cache at once. */
 const KNOWN_MS = 2000;
 
 /**
- * Concurrent lookups for unknown tokens, so that authenticated callers keep database connections. An address with many
- * false tokens waits behind its own.
+ * Maximum number of concurrent lookups of tokens, so that authenticated callers always find database connections. The
+ * lookups of an address that sends many false tokens delay only one another.
  */
 const LOOKUPS = 8;
 
@@ -33,7 +33,7 @@ export class TokenCallers {
   }
 
   /**
-   * @returns undefined if it is not an API token
+   * @returns undefined if the credentials are not an API token
    * @throws HttpError 401
    */
   async find(req: IncomingMessage, shown: Credentials, address: string | undefined): Promise<Caller | undefined> {
@@ -52,7 +52,7 @@ export class TokenCallers {
     return await this.load(secret).finally(release);
   }
 
-  /** Invalid tokens are not cached. */
+  /** Looks up a token. An invalid token causes an error, and errors are not cached. */
   private async load(secret: string): Promise<{ token: Token; caller: Caller }> {
     const token = await findToken(this.ctx, secret);
     if (!token) throw unauthenticated(UNKNOWN);

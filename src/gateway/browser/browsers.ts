@@ -1,4 +1,7 @@
-/** Requests that the gateway accepts from browsers, by host and origin, and the headers of its responses for them. */
+/**
+ * Decides by host and origin which requests of browsers the gateway accepts, and sets the response headers for
+ * browsers.
+ */
 
 import cors from 'cors';
 import type { Request, RequestHandler } from 'express';
@@ -10,7 +13,10 @@ import { bareHost } from '../../core/issuer-urls.js';
 import { HttpError } from '../http/http-body.js';
 import { hostnameOf } from '../http/http-target.js';
 
-/** Load balancers check the health under any host name; the response contains almost nothing. */
+/**
+ * Path of the health endpoint, for which any host name is accepted. Load balancers use any name, and the response
+ * contains no secrets.
+ */
 const HEALTH = /^\/health(\/|$)/i;
 
 type GuardConfig = BrowserConfig & HostConfig & { access: AccessConfig };
@@ -30,7 +36,8 @@ export function createBrowserGuard(config: GuardConfig): RequestHandler {
 }
 
 /**
- * A page that reaches the gateway by DNS rebinding has no credentials. So the host matters only if callers need none.
+ * Whether callers may lack credentials. A page that reaches the gateway by DNS rebinding has no credentials, so the
+ * host matters only in this case.
  */
 function mayBeAnonymous({ access }: GuardConfig): boolean {
   return access.auth.has('open') || access.auth.has('legacy');
@@ -47,7 +54,7 @@ function createHostCheck({ host, publicUrl, allowedHosts }: HostConfig): (req: R
   const known = new Set(own.map(hostnameOf));
   return (req) => {
     const given = req.get('host');
-    if (!given) return; // every browser sends one
+    if (!given) return; // every browser sends Host
     const name = hostnameOf(given);
     if (isLoopbackName(name) || known.has(name) || name === addressOf(req)) return;
     throw new HttpError(
@@ -57,24 +64,25 @@ function createHostCheck({ host, publicUrl, allowedHosts }: HostConfig): (req: R
   };
 }
 
-/** Names of this host for every resolver (RFC 6761, 6.3), and its addresses. */
+/** Whether a name or address always refers to this host (RFC 6761, 6.3). */
 function isLoopbackName(name: string | undefined): boolean {
   return name !== undefined && (isLoopback(bareHost(name)) || name.endsWith('.localhost'));
 }
 
-/** The local address of the connection, as a host; DNS rebinding cannot forge it. */
+/** Returns the local address of the connection, in the form of a host name. DNS rebinding cannot forge this address. */
 function addressOf({ socket }: Request): string | undefined {
   const address = socket.localAddress?.replace(/^::ffff:(?=\d+\.)/, '');
   return address && hostnameOf(address);
 }
 
 /**
- * Rejects requests from pages of other origins, but not from other clients (curl, scripts). Such pages cannot read
- * responses, but could keep the gateway busy with lists. A user may still follow a link, which opens its own page.
+ * Rejects requests that pages of other origins send. Such pages cannot read responses, but could keep the gateway busy
+ * with lists. A user may still follow a link from such a page. Clients other than browsers, such as curl, are not
+ * affected.
  * @throws HttpError 403
  */
 function refuseForeignPage(req: Request, config: BrowserConfig): void {
-  if (req.method === 'OPTIONS') return; // changes and reads nothing
+  if (req.method === 'OPTIONS') return; // OPTIONS changes and reads nothing
   const page = foreignPageOf(req, config);
   if (page === undefined || isLinkFollowed(req)) return;
   throw new HttpError(
@@ -83,11 +91,15 @@ function refuseForeignPage(req: Request, config: BrowserConfig): void {
   );
 }
 
-/** Returns the header that shows a foreign page; undefined for our own and listed pages, and for other clients. */
+/**
+ * Returns the header that shows a foreign page. Returns undefined for Tapegate's own pages, for listed pages, and for
+ * clients other than browsers.
+ */
 function foreignPageOf(req: Request, config: BrowserConfig): string | undefined {
   const origin = req.get('origin');
   if (origin !== undefined) return isKnown(origin, req, config) ? undefined : `Origin: ${quote(origin)}`;
-  // user navigation is `none`; without the header, as over plain HTTP, browsers send Origin with all changes
+  // `none`: the user entered the address. Over plain HTTP this header is missing, but browsers send Origin with
+  // changes.
   const site = req.get('sec-fetch-site') ?? 'none';
   return ['none', 'same-origin'].includes(site) ? undefined : `Sec-Fetch-Site: ${quote(site)}`;
 }
@@ -101,26 +113,29 @@ function isKnown(origin: string, req: Request, { publicUrl, corsOrigins }: Brows
 
 const originOf = (url: string) => (URL.canParse(url) ? new URL(url).origin : undefined);
 
-/** Only in a window: a page could open any number of frames. */
+/**
+ * Whether a user follows a link in a window. Frames are not accepted, because a page could open any number of frames.
+ */
 function isLinkFollowed(req: Request): boolean {
   const isRead = req.method === 'GET' || req.method === 'HEAD';
   return isRead && req.get('sec-fetch-mode') === 'navigate' && req.get('sec-fetch-dest') === 'document';
 }
 
-/** Response headers that pages may read beyond the defaults. */
+/** Response headers that pages may read in addition to the default ones. */
 const READ_HEADERS = ['Allow', 'RateLimit', 'RateLimit-Policy', 'Retry-After', 'WWW-Authenticate'];
 
 const MAX_AGE_SECONDS = 600;
 
 /**
- * Does nothing without a listed origin. Pages of other origins must not send cookies. By default, a preflight allows the
- * headers that it names, and all usual methods; each path rejects others itself.
+ * Creates the CORS handler, which does nothing if no origin is listed. Pages of other origins must not send cookies. A
+ * preflight allows the headers that it names, and all usual methods; each path rejects the methods that it does not
+ * support.
  */
 function createCors({ corsOrigins }: Pick<BrowserConfig, 'corsOrigins'>): RequestHandler {
   if (corsOrigins.length === 0) return (_req, _res, next) => next();
   const options = { exposedHeaders: READ_HEADERS, maxAge: MAX_AGE_SECONDS };
   return (req, res, next) => {
-    res.vary('Accept, Origin'); // also without an origin: caches must not mix the responses
+    res.vary('Accept, Origin'); // vary even if no origin was sent, so that caches do not mix the responses
     const origin = req.get('origin');
     if (origin === undefined || !corsOrigins.includes(origin)) return next();
     const isPreflight = req.get('access-control-request-method') !== undefined;
@@ -128,12 +143,12 @@ function createCors({ corsOrigins }: Pick<BrowserConfig, 'corsOrigins'>): Reques
   };
 }
 
-/** Half a year. The gateway does not know about subdomains. */
+/** Lifetime of half a year. Subdomains are not included, because the gateway does not know them. */
 const HSTS = { maxAge: 180 * 86_400, includeSubDomains: false };
 
 /**
- * Responses are not pages, except GraphiQL with its own policy (graphql/server/graphiql.ts): browsers must not load, run,
- * frame or sniff them. HSTS is sent only if users connect by TLS.
+ * Sets the security headers. Browsers must not load, run, frame or sniff responses, which are not pages. (GraphiQL has
+ * a policy of its own in graphql/server/graphiql.ts.) HSTS is sent only if users connect by TLS.
  */
 export function createSecurityHeaders({ publicUrl, tlsCert }: BrowserConfig): RequestHandler {
   const isByTls = tlsCert !== undefined || publicUrl?.startsWith('https:');
@@ -143,10 +158,10 @@ export function createSecurityHeaders({ publicUrl, tlsCert }: BrowserConfig): Re
       directives: { defaultSrc: ["'none'"], frameAncestors: ["'none'"], baseUri: ["'none'"], formAction: ["'none'"] },
     },
     xFrameOptions: { action: 'deny' },
-    // with no-referrer, Origin would be null for our own forms
+    // with no-referrer, browsers would send Origin: null for Tapegate's own forms
     referrerPolicy: { policy: 'same-origin' },
     strictTransportSecurity: isByTls ? HSTS : false,
-    // for obsolete browsers
+    // omit headers that only obsolete browsers read
     xDownloadOptions: false,
     xXssProtection: false,
     xDnsPrefetchControl: false,

@@ -1,4 +1,4 @@
-/** Serves the dashboard at `/`: files that `npm run build` makes from `src/web/` in `dist/web/`. */
+/** Serves the dashboard at `/`. `npm run build` compiles `src/web/` to the files in `dist/web/`. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { RequestHandler } from 'express';
@@ -18,7 +18,7 @@ const types: Record<string, string> = {
   '.svg': 'image/svg+xml',
 };
 
-/** Names of assets change with their contents. */
+/** Paths of assets whose names change with their contents, so that they may be cached forever. */
 const HASHED = /^\/assets\//;
 const IMMUTABLE = 'public, max-age=31536000, immutable';
 
@@ -44,10 +44,10 @@ export function createDashboard(config: DashboardConfig): RequestHandler {
 
 function readAssets(publicUrl: string | undefined): Map<string, Asset> {
   const assets = new Map<string, Asset>();
-  if (!existsSync(DIRECTORY)) return assets; // not built: there is nothing at `/` then
+  if (!existsSync(DIRECTORY)) return assets; // the dashboard was not built, so nothing is served at `/`
   for (const name of readdirSync(DIRECTORY, { recursive: true, encoding: 'utf8' })) {
     const type = types[path.extname(name)];
-    if (type === undefined) continue; // a directory
+    if (type === undefined) continue; // the entry is a directory
     const bytes = readFileSync(path.join(DIRECTORY, name));
     const isPage = name === 'index.html';
     assets.set(isPage ? '/' : `/${name}`, { body: new KeptBody(isPage ? withBase(bytes, publicUrl) : bytes), type });
@@ -55,7 +55,10 @@ function readAssets(publicUrl: string | undefined): Map<string, Asset> {
   return assets;
 }
 
-/** Behind a path prefix, the page is served with and without a trailing slash. */
+/**
+ * Adds a base URL to the page if the gateway has a path prefix, so that the page works with and without a trailing
+ * slash.
+ */
 function withBase(page: Buffer, publicUrl: string | undefined): Buffer {
   const prefix = prefixOf(publicUrl);
   if (prefix === '') return page;

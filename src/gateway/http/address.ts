@@ -1,5 +1,5 @@
 /**
- * The client's address, also behind the listed proxies (TAPEGATE_PROXY_ADDRESSES), and whether the request is
+ * Determines the client's address, even behind the listed proxies (TAPEGATE_PROXY_ADDRESSES), and whether a request is
  * confidential.
  */
 import { createHash, timingSafeEqual } from 'node:crypto';
@@ -12,7 +12,7 @@ import { createRangeTest, isLoopback, isOfThisHost, normalAddress } from '../../
 import { remember } from '../../core/remembered.js';
 
 interface Origin {
-  /** Undefined if the connection has ended, or a proxy does not report the client. */
+  /** Client's address; undefined if the connection has ended, or a proxy does not report the client. */
   address: string | undefined;
   /** Whether the request passed a listed proxy. */
   isProxied: boolean;
@@ -28,7 +28,7 @@ function originOf(req: IncomingMessage): Origin {
 
 export const SECRET_HEADER = 'x-tapegate-proxy-secret';
 
-/** @returns a function that records the address, before the first call of `addressOf` */
+/** @returns a function that records the address; it must run before the first call of `addressOf` */
 export function createAddressRecorder({
   proxies,
   proxySecret,
@@ -53,7 +53,7 @@ export function createAddressRecorder({
   };
 }
 
-/** Compares hashes, so that the time does not depend on how much of the secret is right. */
+/** Returns a test that compares hashes, so that its duration does not depend on how much of the secret is right. */
 function createSecretTest(secret: string): (given: string[] | undefined) => boolean {
   const hash = (text: string) => createHash('sha256').update(text, 'latin1').digest();
   const expected = hash(secret);
@@ -61,9 +61,9 @@ function createSecretTest(secret: string): (given: string[] | undefined) => bool
 }
 
 /**
- * Returns the last address of the chain that is not a listed proxy's: the client may have invented those before it. If
- * all are listed, the first is the client's, such as a client on a proxy's host. If a listed proxy reports no valid
- * address, the client is unknown: the proxy's address is not its client's.
+ * Finds the client's address in the chain of X-Forwarded-For. The last address that is not a listed proxy's is the
+ * client's, because the client may have invented the addresses before it. If all addresses are listed, the first one is
+ * the client's, such as a client on a proxy's host. If a listed proxy reports no valid address, the client is unknown.
  */
 function findClient(req: IncomingMessage, isProxy: (address: string) => boolean): string | undefined {
   const chain = String(req.headers['x-forwarded-for'] ?? '').split(',');
@@ -78,7 +78,7 @@ function peerOf({ socket }: IncomingMessage): string | undefined {
 
 const isAddress = createRangeTest(['0.0.0.0/0', '::/0']);
 
-/** Some proxies add the port. */
+/** Reads an address, to which some proxies add a port. */
 function readAddress(text: string): string | undefined {
   const trimmed = text.trim();
   const [, bracketed] = /^\[([^\]]*)\](?::\d+)?$/.exec(trimmed) ?? [];
@@ -87,17 +87,17 @@ function readAddress(text: string): string | undefined {
   return isAddress(address) ? address : undefined;
 }
 
-/** The client's address, for rules, limits and records. */
+/** Returns the client's address, for rules, limits and records. */
 export function addressOf(req: IncomingMessage): string | undefined {
   return originOf(req).address;
 }
 
-/** Whether the request passed a listed proxy, which is trusted to report its client. */
+/** Returns whether the request came through a listed proxy, which is trusted to report its client. */
 export function isProxied(req: IncomingMessage): boolean {
   return originOf(req).isProxied;
 }
 
-/** Headers of proxies, load balancers and content networks, about their clients and themselves. */
+/** Names of headers in which proxies, load balancers and content networks describe their clients or themselves. */
 const FORWARDED = [
   /^(x-)?forward(ed)?(-.*)?$/,
   /^(via|x-bluecoat-via|cdn-loop|surrogate-capability|front-end-https|x-varnish|x-nginx-proxy|x-proxied-.*|x-rewrite-url|x-(url-)?scheme)$/,
@@ -108,33 +108,36 @@ const FORWARDED = [
 
 const isForwarding = remember((name) => FORWARDED.some((form) => form.test(name)));
 
-/** By default nginx adds no header, but sends such requests; programs on this host send HTTP/1.1. */
+/** Evidence of nginx, which adds no header by default. Programs on this host send HTTP/1.1. */
 const OLD_HOP = 'HTTP/1.0 with Connection: close, as nginx sends by default';
 
-/** Returns the evidence, mostly a header, that a request passed a proxy, listed or not; undefined without any. */
+/** Returns the evidence, usually a header, that a request came through any proxy; undefined if there is none. */
 export function findForwarded(req: IncomingMessage): string | undefined {
   const header = Object.keys(req.headers).find(isForwarding);
   if (header !== undefined) return header;
   const isOldHop = req.httpVersion === '1.0' && /^\s*close\s*$/i.test(req.headers.connection ?? '');
-  // old programs on other hosts may send this too; those on this host (curl, ab) do not
+  // old programs on other hosts may send such requests, too, but programs on this host (curl, ab) do not
   return isOldHop && isLoopback(peerOf(req) ?? '') ? OLD_HOP : undefined;
 }
 
-/** Whether the request came over TLS, or from this host. A listed proxy is trusted to report it. */
+/** Returns whether the request came over TLS or from this host. A listed proxy is trusted to report TLS. */
 export function isConfidential(req: IncomingMessage): boolean {
   if (isProxied(req)) {
     const schemes = String(req.headers['x-forwarded-proto'] ?? '').split(',');
     return schemes.every((scheme) => scheme.trim().toLowerCase() === 'https');
   }
   if ((req.socket as TLSSocket).encrypted === true) return true;
-  // an unlisted proxy on this host may forward from anywhere
+  // an unlisted proxy on this host may forward requests from anywhere
   return isLoopback(peerOf(req) ?? '') && findForwarded(req) === undefined;
 }
 
-/** A client with an IPv6 address usually controls its whole network, so all addresses of it share one key. */
+/** Size of an IPv6 network whose addresses share one rate-limit key, because a client usually controls all of them. */
 const IPV6_NETWORK_BITS = 56;
 
-/** Returns the rate-limit key of an address. @param address undefined if the connection has ended */
+/**
+ * Returns the rate-limit key of an address.
+ * @param address undefined if the connection has ended
+ */
 export function addressKey(address: string | undefined): string {
   const plain = (address ?? '').replace(/^::ffff:(?=\d+\.)/, '');
   return plain.includes(':') ? ipKeyGenerator(plain, IPV6_NETWORK_BITS) : plain;

@@ -1,8 +1,8 @@
 /**
- * Encodes response bodies: br or gzip if the client accepts one. Small bodies stay plain. So do bodies with a secret
- * next to the caller's text, because their length would leak some of it. Event streams are not encoded, since each
- * event must leave at once.
- * `compression`, the middleware, keeps encoding after a disconnect, and encodes constant bodies each time.
+ * Encodes response bodies with br or gzip, if the client accepts either. Small bodies are sent as they are. A body that
+ * contains a secret next to the caller's text is not encoded, because its length would reveal parts of the secret.
+ * Event streams are not encoded, because each event must be sent at once. The middleware `compression` is not used: it
+ * keeps encoding after a disconnect, and encodes constant bodies each time.
  */
 import { createHash } from 'node:crypto';
 import { pipeline, type Transform, type Writable } from 'node:stream';
@@ -15,11 +15,11 @@ interface Coder {
   whole: Whole;
   stream(options: object): Transform;
   /**
-   * For lists, faster than the database sends them. On one core, gzip 1 encodes 240 MB/s to 9 % of the size, br 1
-   * 390 MB/s to 7.5 %, and br 3 77 MB/s.
+   * Settings for lists, faster than the database sends a list. On one core, gzip 1 encodes 240 MB/s to 9 % of the size,
+   * br 1 encodes 390 MB/s to 7.5 %, and br 3 encodes 77 MB/s.
    */
   fast: object;
-  /** For constant bodies: br 5 compresses a 9 MB page to 21 % in 0.5 s, br 9 to 20 % in 2.5 s. */
+  /** Settings for constant bodies. br 5 compresses a page of 9 MB to 21 % in 0.5 s, and br 9 to 20 % in 2.5 s. */
   small: object;
 }
 
@@ -44,8 +44,8 @@ function encodingOf(res: Response): Encoding | undefined {
 }
 
 /**
- * Sends a whole body; status and type are set. Call nothing on `res` afterwards.
- * @param isSecret the body contains a secret and the caller's text, so its length must not depend on both
+ * Sends a complete body. The caller has set status and type, and must not use `res` afterwards.
+ * @param isSecret whether the body contains a secret and the caller's text, so that it must not be compressed
  */
 export function sendEncoded(res: Response, bytes: Buffer, { isSecret = false } = {}): void {
   const isPlain = isSecret || bytes.length < MIN_BYTES;
@@ -54,7 +54,7 @@ export function sendEncoded(res: Response, bytes: Buffer, { isSecret = false } =
     res.vary('Accept-Encoding');
     sendPlain(res, bytes);
   } else if (res.req.method === 'HEAD') {
-    res.end(); // the length is optional
+    res.end(); // a HEAD response may omit the length
   } else {
     const { whole, fast } = coders[encoding];
     whole(bytes, fast, (error, encoded) => (error ? res.destroy(error) : sendPlain(res, encoded)));
@@ -67,20 +67,20 @@ function sendPlain(res: Response, bytes: Buffer): void {
 }
 
 /**
- * Returns a stream for a body of any length; status and type are set. A disconnect destroys it, and it destroys the
- * response.
+ * Returns a stream for a body of any length. The caller has set status and type. A disconnect destroys the stream.
+ * Destroying the stream destroys the response.
  */
 export function openBody(res: Response): Writable {
   const encoding = encodingOf(res);
   if (encoding === undefined) return res;
-  res.flushHeaders(); // now: a failure from here on cannot be answered separately
+  res.flushHeaders(); // send the headers first: a later failure cannot be reported separately
   const { stream, fast } = coders[encoding];
   const encoder = stream({ ...fast, chunkSize: CHUNK_BYTES });
-  pipeline(encoder, res, () => {}); // the writer learns of a disconnect from the encoder
+  pipeline(encoder, res, () => {}); // if the client disconnects, the encoder reports that to the writer
   return encoder;
 }
 
-/** A constant body, encoded once and not sent again to clients that have it. */
+/** A constant body that is encoded only once. Clients that already have the body do not receive it again. */
 export class KeptBody {
   private readonly bytes: Buffer;
   private readonly tag: string;
@@ -91,7 +91,7 @@ export class KeptBody {
     this.tag = createHash('sha256').update(bytes).digest('base64url').slice(0, 22);
   }
 
-  /** Sends the body, or 304. By default clients revalidate each time. */
+  /** Sends the body, or 304. By default, clients ask each time whether the body has changed. */
   async send(res: Response, cacheControl = 'no-cache'): Promise<void> {
     const encoding = encodingOf(res);
     res.setHeader('ETag', `"${this.tag}${encoding === undefined ? '' : `-${encoding}`}"`);
@@ -102,7 +102,8 @@ export class KeptBody {
     }
     if (encoding === undefined) return sendPlain(res, this.bytes);
     const bytes = await this.encode(encoding).catch((error) => {
-      for (const header of ['Content-Encoding', 'ETag']) res.removeHeader(header); // the error is sent without them
+      // the error response must not have these headers
+      for (const header of ['Content-Encoding', 'ETag']) res.removeHeader(header);
       throw error;
     });
     sendPlain(res, bytes);

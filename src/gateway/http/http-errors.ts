@@ -1,4 +1,4 @@
-/** Maps errors to HTTP statuses, which are the same in all protocols; each protocol formats its own body. */
+/** Maps errors to HTTP statuses, which are the same in all protocols. Each protocol formats its own error body. */
 import type { ErrorRequestHandler, Response } from 'express';
 import type { Logger } from 'pino';
 import {
@@ -26,11 +26,11 @@ const statusOf: Record<UserErrorCode, number> = {
   EVENTS_GONE: 410,
 };
 
-/** Returns the status and message of any error; an internal error reveals no more. */
+/** Returns the status and message of any error. For an internal error, the message gives no details. */
 export function answerOf(error: unknown): { status: number; message: string; headers: Record<string, string> } {
   if (error instanceof HttpError) return error;
   if (error instanceof UserError) return { status: statusOf[error.code], message: error.message, headers: {} };
-  // not 503, which makes clients retry
+  // 500 instead of 503, after which clients would retry
   if (error instanceof UnconfirmedError) return { status: 500, message: error.message, headers: {} };
   if (error instanceof UnavailableError) {
     const status = error instanceof OverShareError ? 429 : 503;
@@ -40,9 +40,9 @@ export function answerOf(error: unknown): { status: number; message: string; hea
 }
 
 /**
- * Must follow the handlers of a protocol.
- * @param protocol its name in the log
- * @param present sends the body
+ * Creates the error handler, which must follow the handlers of a protocol.
+ * @param protocol the protocol's name in the log
+ * @param present sends the error body
  */
 export function createErrorHandler(
   log: Logger,
@@ -53,15 +53,15 @@ export function createErrorHandler(
     const fields = { url: req.originalUrl, ...idOf(res) };
     const isDisconnected = res.destroyed || res.closed;
     if (res.headersSent || isDisconnected) {
-      // the client must see that the answer is incomplete
+      // break the connection, so that the client sees that the response is incomplete
       if (!isDisconnected) logFailure(log, error, `${protocol}: a response was interrupted`, fields);
       res.destroy();
       return;
     }
-    // express throws this for invalid percent-encoding
+    // express throws a URIError for invalid percent-encoding
     const known = error instanceof URIError ? new HttpError(400, `the path is not valid: ${req.path}`) : error;
     count('tapegate_errors_total', { class: classOf(known) });
-    // an HttpError with 5xx was thrown on purpose
+    // an HttpError with a 5xx status is intended, so it is not logged
     if (!(known instanceof HttpError) && answerOf(known).status >= 500) {
       logFailure(log, error, `${protocol}: internal error`, fields);
     }

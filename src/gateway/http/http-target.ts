@@ -1,11 +1,14 @@
-/** Targets of requests in the forms of RFC 9112 (3.2), and hosts. */
+/** Checks targets of requests in the forms of RFC 9112 (3.2), and host names. */
 import type { IncomingMessage } from 'node:http';
 import { isIPv6 } from 'node:net';
 import { quote } from '../../core/errors.js';
 import { remember } from '../../core/remembered.js';
 import { HttpError } from './http-body.js';
 
-/** Reduces the target to path and query. A proxy may send a whole URL, whose host replaces the header's host. */
+/**
+ * Reduces the target of a request to path and query. A proxy may send a complete URL, whose host replaces the `Host`
+ * header.
+ */
 export function toOriginForm(req: IncomingMessage): void {
   const target = req.url ?? '/';
   if (!/^https?:\/\//i.test(target) || !URL.canParse(target)) return;
@@ -15,8 +18,8 @@ export function toOriginForm(req: IncomingMessage): void {
 }
 
 /**
- * Removes the path prefix under which users find the gateway, unless a proxy has done so.
- * @param prefix such as `/tapes`; may be empty
+ * Removes the path prefix under which users reach the gateway, unless a proxy has already removed the prefix.
+ * @param prefix the prefix, such as `/tapes`; may be empty
  */
 export function dropPrefix(req: IncomingMessage, prefix: string): void {
   const target = req.url ?? '/';
@@ -35,7 +38,7 @@ export function checkTarget({ url = '/', headers, rawHeaders }: IncomingMessage)
   const { host = '', 'transfer-encoding': coding } = headers;
   if (!url.startsWith('/') && url !== '*')
     throw new HttpError(400, `the target must be a path, or a URL of http or https, not ${quote(url)}`);
-  // a proxy may have used the other one (RFC 9112, 3.2)
+  // a proxy may have used the other header (RFC 9112, 3.2)
   for (const name of ['Host', 'Authorization']) {
     if (countOf(rawHeaders, name.toLowerCase()) > 1) throw new HttpError(400, `${name} must be sent once`);
   }
@@ -48,7 +51,7 @@ export function checkTarget({ url = '/', headers, rawHeaders }: IncomingMessage)
 const countOf = (rawHeaders: readonly string[], name: string): number =>
   rawHeaders.filter((text, at) => at % 2 === 0 && text.length === name.length && text.toLowerCase() === name).length;
 
-/** Returns a host as browsers write it, without its port; IPv6 addresses have brackets. */
+/** Returns a host name in the form that browsers use, without a port; IPv6 addresses have brackets. */
 export const hostnameOf = remember((host): string | undefined => {
   const name = isIPv6(host) ? `[${host}]` : host;
   return isHost(name) ? new URL(`http://${name}/`).hostname.replace(/\.$/, '') : undefined;

@@ -1,9 +1,9 @@
 /**
- * `PUT /import` imports rows of the catalogue, CSV or JSON Lines, plain or gzipped, for operators. It imports all rows
- * or none, and none if the client disconnects before the response. The response is a JSON object: the counts, or
- * `error`, with `faults` of rows. `skipInvalid=true` skips rows with names that cannot be restored, and returns them as
- * `rejects`. `?complete=/prefix/` withdraws files below the prefix that the rows do not contain, at most `maxWithdrawn`
- * percent of them (default 5). `dryRun=true` changes nothing.
+ * Implements `PUT /import`, by which operators import rows of the catalogue, as CSV or JSON Lines, plain or gzipped.
+ * All rows are imported or none. If the client disconnects before the response, nothing is imported. The response is a
+ * JSON object with the counts, or with `error` and the `faults` of rows. `skipInvalid=true` skips rows whose names
+ * cannot be restored, and returns these rows as `rejects`. `?complete=/prefix/` withdraws files below the prefix that
+ * are missing from the rows, at most `maxWithdrawn` percent of the files (default 5). `dryRun=true` changes nothing.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';
@@ -21,7 +21,9 @@ import { answerOf } from './http-errors.js';
 
 export const IMPORT_PATH = '/import';
 
-/** Whether a request is an import, whose body has no time limit and is read only after authentication. */
+/**
+ * Returns whether a request is an import. An import's body has no time limit, and is read only after authentication.
+ */
 export function isImport({ url = '' }: IncomingMessage): boolean {
   return url === IMPORT_PATH || url.startsWith(`${IMPORT_PATH}?`);
 }
@@ -51,20 +53,24 @@ export function createImportHandler(contextOf: (req: IncomingMessage) => Context
   };
 }
 
-/** Whether the connection broke within the body. The request notices it before the response does. */
+/** Returns whether the connection broke while the body was sent. The request notices this before the response does. */
 const hasDisconnected = (req: IncomingMessage, error: unknown) => req.destroyed && codeOf(error) === 'ECONNRESET';
 
 interface Exchange {
   req: IncomingMessage;
   res: ServerResponse;
-  /** One import at a time: each has its own database connection, and their transactions wait for each other anyway. */
+  /**
+   * The running import, if any. Imports run one at a time, because each needs a database connection, and their
+   * transactions would wait for each other.
+   */
   slot: { current?: Import | undefined };
   disconnected: AbortSignal;
 }
 
 async function runImport(ctx: Context, { req, res, slot, disconnected }: Exchange): Promise<ImportResult> {
   checkRequest(req);
-  if (!may(ctx.caller, 'importRows')) return await importRows(ctx, []); // rejects and audits it before the body is read
+  // rejects and audits the request before the body is read
+  if (!may(ctx.caller, 'importRows')) return await importRows(ctx, []);
   const importing = readQuery(req);
   if (slot.current) {
     const { caller, since } = slot.current;
@@ -110,15 +116,15 @@ function readQuery({ url = '' }: IncomingMessage): { complete?: Complete; isDryR
 function checkRequest(req: IncomingMessage): void {
   checkMethod(req, ['PUT']);
   const encoding = req.headers['content-encoding'] ?? 'identity';
-  if (['identity', 'gzip'].includes(encoding.toLowerCase())) return; // the first bytes show whether it is gzipped
+  if (['identity', 'gzip'].includes(encoding.toLowerCase())) return; // the first bytes show whether the body is gzipped
   throw new HttpError(415, `Content-Encoding must be gzip or absent, not ${quote(encoding)}`);
 }
 
-/** Reads the body, and keeps the connection for the response even if the body is not read to its end. */
+/** Reads the body. Keeps the connection for the response, even if the body is not read completely. */
 async function* readBody(req: IncomingMessage, seconds: number): AsyncGenerator<Buffer> {
   const chunks = req.iterator({ destroyOnReturn: false }) as AsyncIterator<Buffer>;
   for (;;) {
-    // the timeout runs only while the client is slow, not the database
+    // the timeout limits the wait for the client, not for the database
     const timeout = setTimeout(() => req.destroy(new Error(`no data for ${seconds} s`)), seconds * 1000);
     const next = await chunks.next().finally(() => clearTimeout(timeout));
     if (next.done) return;
@@ -126,7 +132,7 @@ async function* readBody(req: IncomingMessage, seconds: number): AsyncGenerator<
   }
 }
 
-/** Whether neither the rows nor the request caused the error. */
+/** Returns whether an error has another cause than the rows or the request. */
 function isFailure(error: unknown): boolean {
   return !(error instanceof ImportError || error instanceof UserError || error instanceof HttpError);
 }
@@ -143,7 +149,7 @@ function describeError(error: unknown): ImportAnswer {
   return { status, headers, body: { error: message } };
 }
 
-/** Sends the response without its end: closing the connection while the client still sends may lose the response. */
+/** Sends the response but does not end it. Closing the connection while the client is sending may lose the response. */
 function answer(res: ServerResponse, { status, headers = {}, body }: ImportAnswer): void {
   const text = Buffer.from(JSON.stringify(body));
   const own = { 'Content-Type': 'application/json', 'Content-Length': text.length, Connection: 'close' };
@@ -151,7 +157,7 @@ function answer(res: ServerResponse, { status, headers = {}, body }: ImportAnswe
   res.write(text);
 }
 
-/** Limits of reading the rest of a rejected body before closing the connection. */
+/** Limits for reading the rest of a rejected body before the connection is closed. */
 const DISCARD = { bytes: 512 * 1024 * 1024, ms: 30_000 };
 
 async function discardRest(req: IncomingMessage): Promise<void> {
@@ -163,7 +169,7 @@ async function discardRest(req: IncomingMessage): Promise<void> {
       if (bytes > DISCARD.bytes) break;
     }
   } catch {
-    // the client has disconnected after the response
+    // the client disconnected after the response
   } finally {
     clearTimeout(timeout);
   }

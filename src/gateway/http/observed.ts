@@ -1,4 +1,4 @@
-/** Observes every request until the end of its response: an id, its duration, a span, and a log line if configured. */
+/** Observes every request until its response ends. Adds an id, the duration, a span and, if configured, a log line. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { secondsSince, time } from '../../core/signals.js';
 import { isTracing, type Span, startServerSpan } from '../../core/traces.js';
@@ -9,12 +9,12 @@ import { methodOf, routeOf } from './routes.js';
 
 const MAX_PATH = 500;
 
-/** @returns a handler for requests, before all others */
+/** @returns a handler that must run before all others */
 export function createObserver({ config, log }: Pick<Context, 'config' | 'log'>) {
   const { accessLog } = config.telemetry;
   return (req: IncomingMessage, res: ServerResponse): void => {
     const startedAt = performance.now();
-    const target = req.url ?? '/'; // routers change it meanwhile
+    const target = req.url ?? '/'; // routers change the URL meanwhile
     takeId(req, res);
     const method = methodOf(req.method);
     const span = isTracing() ? startSpan(req, res, `${method} ${routeOf(target)}`) : undefined;
@@ -32,17 +32,17 @@ export function createObserver({ config, log }: Pick<Context, 'config' | 'log'>)
   };
 }
 
-/** Without the query, which may be long or secret. */
+/** Returns the path without the query, which may be long or contain secrets. */
 const pathOf = (target: string): string => (target.split('?', 1)[0] ?? '').slice(0, MAX_PATH);
 
-/** `2xx`; `gone` if the client disconnected first. */
+/** Returns the class of the status, such as `2xx`; `gone` if the client disconnected before the response. */
 function statusOf({ headersSent, statusCode }: ServerResponse): string {
   return headersSent ? `${Math.floor(statusCode / 100)}xx` : 'gone';
 }
 
 const spans = new WeakMap<ServerResponse, Span>();
 
-/** Returns undefined if the request is not traced. */
+/** Returns the trace context of a request; undefined if the request is not traced. */
 export function traceparentOf(res: ServerResponse): string | undefined {
   return isTracing() ? spans.get(res)?.traceparent : undefined;
 }

@@ -1,4 +1,4 @@
-/** The id of an HTTP request in logs and responses: the client's `X-Request-Id`, or a new one. */
+/** Assigns an id to each HTTP request, for logs and the response: the client's `X-Request-Id`, or a new id. */
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 

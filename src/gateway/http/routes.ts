@@ -1,6 +1,6 @@
-/** Names routes in metrics, traces and logs by one of a few templates. */
+/** Maps paths to a few route templates, which are the names of routes in metrics, traces and logs. */
 
-/** Paths of the gateway; a test compares the REST paths with their routes. */
+/** Paths of the gateway. A test compares the REST paths with the routes. */
 const templates = [
   '/',
   '/graphql',
@@ -32,7 +32,7 @@ const patterns = templates.map((template) => {
 
 const WEBDAV = /^\/+webdav(\/|$)/;
 
-/** @param target of a request, with or without a query */
+/** @param target the target of a request, with or without a query */
 export function routeOf(target: string): string {
   const [path = ''] = target.split('?', 1);
   const [, template] = patterns.find(([pattern]) => pattern.test(path)) ?? [];

@@ -1,4 +1,4 @@
-/** TLS with certificate files that are reloaded when they change, so that a renewed certificate needs no restart. */
+/** Serves TLS with certificate files. Changed files are reloaded, so that a renewed certificate needs no restart. */
 import { readFile } from 'node:fs/promises';
 import type { RequestListener } from 'node:http';
 import { createServer, type Server } from 'node:https';
@@ -11,21 +11,21 @@ import { messageOf } from '../../core/errors.js';
 const CHECK_MS = 1000;
 
 interface TlsConfig {
-  /** PEM file: the certificate, followed by intermediate ones. Undefined: no TLS. */
+  /** Path of a PEM file with the certificate, followed by intermediate certificates; undefined without TLS. */
   tlsCert: string | undefined;
-  /** PEM file without a passphrase. */
+  /** Path of a PEM file with the key, which must have no passphrase. */
   tlsKey: string | undefined;
 }
 
-/** The same as for the header of a request. */
+/** Time limit for the TLS handshake, equal to the limit for a request's header. */
 const HANDSHAKE_MS = 20_000;
 
-/** Polls both files: a watcher does not notice a renewal by a changed link. */
+/** Interval of polling both files. A file watcher would not notice a renewal that changes a symbolic link. */
 const POLL_MS = 2000;
 
 /**
- * @returns a function that creates a TLS server, which follows the files while it listens; undefined without TLS
- * @throws Error with the variables if the files cannot be read or do not match
+ * @returns a function that creates a TLS server, which reloads changed files while it listens; undefined without TLS
+ * @throws Error that names the variables if the files cannot be read or do not match
  */
 export async function openTls(
   { tlsCert, tlsKey }: TlsConfig,
@@ -39,7 +39,7 @@ export async function openTls(
       { ...first, handshakeTimeout: HANDSHAKE_MS, connectionsCheckingInterval: CHECK_MS },
       listener,
     );
-    // before the handler that would answer in plain text
+    // run before Node.js's own handler, which would answer in plain text
     server.prependListener('tlsClientError', (_error, socket) => void socket.destroy());
     const end = new AbortController();
     server.once('listening', () => void follow(server, { files, first, log, signal: end.signal }));
@@ -50,7 +50,7 @@ export async function openTls(
 
 type TlsCredentials = Record<keyof TlsFiles, Buffer>;
 
-/** @throws Error with the variables if the files cannot be read or do not match */
+/** @throws Error that names the variables if the files cannot be read or do not match */
 async function readCredentials(files: TlsFiles): Promise<TlsCredentials> {
   const [cert, key] = await Promise.all([files.cert, files.key].map((file) => readFile(file).catch((error) => error)));
   const faults = findTlsFaults(files, { cert, key });
@@ -59,8 +59,8 @@ async function readCredentials(files: TlsFiles): Promise<TlsCredentials> {
 }
 
 /**
- * Serves new files from the next connection on. While they do not match, as during a renewal, serves the last valid
- * ones.
+ * Serves changed files from the next connection on. While certificate and key do not match, as during a renewal, serves
+ * the last valid files.
  */
 async function follow(
   server: Server,
@@ -69,7 +69,7 @@ async function follow(
   let served = first;
   let lastProblem: string | undefined;
   for (;;) {
-    await sleep(POLL_MS, undefined, { signal, ref: false }).catch(() => {}); // checked below
+    await sleep(POLL_MS, undefined, { signal, ref: false }).catch(() => {}); // the loop checks the signal next
     if (signal.aborted) return;
     try {
       const next = await readCredentials(files);

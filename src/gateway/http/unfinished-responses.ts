@@ -1,8 +1,8 @@
 /**
- * Tracks unfinished responses, and stops the gateway without failing requests. For `TAPEGATE_LEAVE_SECONDS`, and a
- * second after its streams have ended, the gateway closes each connection after its response. Balancers and clients then
- * use another gateway. At last it stops listening and closes idle connections: a request that arrives at that moment is
- * lost.
+ * Tracks unfinished responses, and stops the gateway without failing requests. During `TAPEGATE_LEAVE_SECONDS`, and for
+ * one more second after the gateway has ended its streams, each response closes its connection. Load balancers and
+ * clients then use another gateway. Finally the gateway stops listening and closes idle connections. A request that
+ * arrives at this moment is lost.
  */
 import { once, setMaxListeners } from 'node:events';
 import type { Server, ServerResponse } from 'node:http';
@@ -10,13 +10,15 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import type { RequestHandler } from 'express';
 
-/** Minimum time in which clients of open connections can receive a response that closes them. */
+/** Minimum time during which responses close their connections before the gateway stops listening. */
 const LINGER_MS = 1000;
 
 /** Time for unfinished responses after the gateway has stopped listening. */
 const ANSWER_MS = 5000;
 
-/** Listeners for the end of a response: one for each limit, and its sender. */
+/**
+ * Maximum number of listeners for the end of a response: one per limit, and one for the code that sends the response.
+ */
 const LISTENERS = 30;
 
 export class UnfinishedResponses {
@@ -45,9 +47,9 @@ export class UnfinishedResponses {
   };
 
   /**
-   * Stops the servers of a gateway. Returns when all their connections are closed.
-   * @param how.leaveMs time for balancers to see that the gateway stops
-   * @param how.endStreams ends streams, whose clients reconnect to another gateway
+   * Stops the servers of a gateway. Returns when all connections are closed.
+   * @param how.leaveMs the time in which load balancers can see that the gateway is stopping
+   * @param how.endStreams ends the streams, so that their clients reconnect to another gateway
    */
   async finish(servers: readonly Server[], how: { leaveMs: number; endStreams: () => void }): Promise<void> {
     this.isOver = true;
@@ -59,7 +61,8 @@ export class UnfinishedResponses {
     if (connections.some((count) => count > 0)) await sleep(LINGER_MS);
     const closed = Promise.all(servers.map((server) => once(server, 'close')));
     this.onEnd = () => {
-      for (const server of servers) server.closeIdleConnections(); // also of a response whose header was sent before
+      // also closes connections whose response header was sent before the stop
+      for (const server of servers) server.closeIdleConnections();
     };
     for (const server of servers) server.close();
     await Promise.race([closed, sleep(ANSWER_MS, undefined, { ref: false })]);
@@ -70,7 +73,10 @@ export class UnfinishedResponses {
 
 const disconnectSignals = new WeakMap<ServerResponse, AbortSignal>();
 
-/** Aborts when the client disconnects without its response. One signal for all work for it. */
+/**
+ * Returns the signal that aborts when the client disconnects before the end of the response. All work for a response
+ * shares one signal.
+ */
 export function disconnectSignalOf(res: ServerResponse): AbortSignal {
   const known = disconnectSignals.get(res);
   if (known) return known;

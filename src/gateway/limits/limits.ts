@@ -1,4 +1,4 @@
-/** The limits of a gateway: requests, bodies and streams of each caller. */
+/** Limits the requests, bodies and streams of each caller. */
 import { readFileSync } from 'node:fs';
 import type { IncomingMessage, RequestListener, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
@@ -12,7 +12,7 @@ import { addressKey, addressOf } from '../http/address.js';
 import { type BodyRoom, HttpError, limitBody } from '../http/http-body.js';
 
 export interface CallerLimits {
-  /** Must run before all other handlers. */
+  /** Handlers that must run before all other handlers. */
   before: RequestHandler[];
   watch(server: Server): void;
   close(): void;
@@ -21,7 +21,7 @@ export interface CallerLimits {
 const WINDOW_MS = 60_000;
 const MB = 1024 * 1024;
 
-/** A caller's part of the memory for bodies: three of 32 MB by default. */
+/** Part of the memory for bodies that one caller may use: three bodies of 32 MB by default. */
 const SHARE_OF_BODIES = 3 / 8;
 
 export function limitCallers(config: Config): CallerLimits {
@@ -40,7 +40,7 @@ export function limitCallers(config: Config): CallerLimits {
     standardHeaders: 'draft-8',
     legacyHeaders: false,
     identifier: 'caller',
-    validate: false, // it would check for proxies, which only the configuration knows
+    validate: false, // the check would look for proxies, which only Tapegate's configuration knows
     keyGenerator: limitKey,
     handler: (_req, res, next) => {
       const message = `more than ${limits.rateLimit} requests in a minute: try again later`;
@@ -58,7 +58,7 @@ export function limitCallers(config: Config): CallerLimits {
   return { before: [enter, count], watch: (server) => limitConnections(server, config), close: () => store.shutdown() };
 }
 
-/** Counts a body's memory until its request is answered and its work is done. */
+/** Counts the memory of a body until the request is answered and all work for the request is done. */
 function createRoom(res: ServerResponse, take: (bytes: number) => () => void): BodyRoom {
   const taken: (() => void)[] = [];
   const release = () => {
@@ -71,10 +71,12 @@ function createRoom(res: ServerResponse, take: (bytes: number) => () => void): B
 type Take = (req: IncomingMessage) => () => void;
 type Keep = (req: IncomingMessage, characters: number) => () => void;
 
-/** Characters of subscriptions per stream. A parsed document takes fifty times as much memory. */
+/**
+ * Maximum length of the subscriptions per stream, in characters. A parsed document takes fifty times as much memory.
+ */
 const CHARACTERS = 4096;
 
-/** Limits event streams in total and for one caller, and the text of their subscriptions. */
+/** Limits the event streams in total and per caller, and the length of the subscriptions. */
 export function limitStreams({ limits }: Config): { take: Take; keep: Keep } {
   const shares = new Shares('streams', { all: limits.streams, one: limits.callerStreams });
   const kept = new Shares('characters of subscriptions', {
@@ -90,8 +92,8 @@ export function limitStreams({ limits }: Config): { take: Take; keep: Keep } {
 const LOOPBACK_6 = '::/56';
 
 /**
- * Returns the rate-limit key. An authenticated caller counts by its name, with any address, token or rights. Others
- * count by address.
+ * Returns the rate-limit key of a request. An authenticated caller has one key for all addresses, tokens and rights.
+ * Any other caller is counted by address.
  */
 export function limitKey(req: IncomingMessage): string {
   const caller = callerOf(req);
@@ -100,27 +102,34 @@ export function limitKey(req: IncomingMessage): string {
 
 const isKnown = ({ way }: Caller) => way !== 'open' && way !== 'legacy';
 
-/** Unauthenticated local callers cannot be distinguished, so the rate limit applies to them only if configured. */
+/**
+ * Returns whether a request is exempt from rate limits by default. Unauthenticated local callers cannot be
+ * distinguished, so the limit applies to them only if configured.
+ */
 function isUncounted(req: IncomingMessage): boolean {
   if (isKnown(callerOf(req))) return false;
   const address = addressKey(addressOf(req));
   return address.startsWith('127.') || address === LOOPBACK_6;
 }
 
-/** Counts resources that callers use at once. */
+/** Counts resources that callers use at the same time. */
 export class Shares {
   private readonly most: { all: number; one: number };
   private readonly what: string;
   private readonly counts = new Map<string, number>();
   private count = 0;
 
-  /** @param what for people, in the plural */
+  /** @param what the name of the resource in messages, in the plural */
   constructor(what: string, most: { all: number; one: number }) {
     this.what = what;
     this.most = most;
   }
 
-  /** @returns a function that releases it; a second call does nothing. @throws HttpError 429, 503 */
+  /**
+   * Takes a part of the resource for a caller.
+   * @returns a function that releases the part; a second call does nothing
+   * @throws HttpError 429, 503
+   */
   take(caller: string, amount = 1): () => void {
     const release = this.tryTake(caller, amount);
     if (release) return release;
@@ -131,7 +140,7 @@ export class Shares {
     throw new HttpError(503, `too many ${this.what}: try again later`, headers);
   }
 
-  /** Returns undefined instead of throwing. */
+  /** Like `take`, but returns undefined instead of throwing. */
   tryTake(caller: string, amount = 1): (() => void) | undefined {
     const own = (this.counts.get(caller) ?? 0) + amount;
     if (own > this.most.one || this.count + amount > this.most.all) return undefined;
@@ -151,13 +160,13 @@ export class Shares {
 
 const counted = new WeakMap<ServerResponse, () => void>();
 
-/** Counts a request until its response. */
+/** Counts a request until the end of the response. */
 function countRequest(res: ServerResponse, release: () => void): void {
   counted.set(res, release);
   onceClosed(res, release);
 }
 
-/** Ends the count of a request that becomes a stream, which has its own limit. */
+/** Stops counting a request that becomes a stream, because streams have a separate limit. */
 export function stopCountingRequest(res: ServerResponse): void {
   counted.get(res)?.();
 }
@@ -169,7 +178,7 @@ interface HeldLimits {
 
 const holding = new WeakMap<ServerResponse, HeldLimits>();
 
-/** Releases a request's resources when its response closes, unless `holdLimits` keeps them longer. */
+/** Releases the resources of a request when the response closes, unless `holdLimits` keeps them longer. */
 function onceClosed(res: ServerResponse, release: () => void): void {
   res.once('close', () => {
     const kept = holding.get(res);
@@ -179,8 +188,8 @@ function onceClosed(res: ServerResponse, release: () => void): void {
 }
 
 /**
- * Keeps a request's resources while its work continues after the response or a disconnect.
- * @returns a function that ends that; a second call does nothing
+ * Keeps the resources of a request while its work continues after the response or a disconnect.
+ * @returns a function that releases the resources; a second call does nothing
  */
 export function holdLimits(res: ServerResponse): () => void {
   const kept = holding.get(res) ?? { count: 0, releases: [] };
@@ -196,13 +205,16 @@ export function holdLimits(res: ServerResponse): () => void {
   };
 }
 
-/** Descriptors for other uses: 24 database connections, the process itself, and some for each drive. */
+/** File descriptors reserved for other uses: 24 database connections and the process itself. */
 const RESERVED_DESCRIPTORS = 100;
 const RESERVED_FOR_DRIVE = 4;
 
 const LEAST_CONNECTIONS = 16;
 
-/** Returns the limit of open connections. @param descriptors limit of open files; undefined if unknown */
+/**
+ * Returns the limit of open connections.
+ * @param descriptors the limit of open files; undefined if unknown
+ */
 export function countConnections({ limits, drives }: Pick<Config, 'limits' | 'drives'>, descriptors?: number): number {
   const kept = RESERVED_DESCRIPTORS + limits.longLists + RESERVED_FOR_DRIVE * drives;
   const free = (descriptors ?? Number.POSITIVE_INFINITY) - kept;
@@ -210,8 +222,8 @@ export function countConnections({ limits, drives }: Pick<Config, 'limits' | 'dr
 }
 
 /**
- * Node.js closes connections over the total limit. One address may have half of them, so that it cannot lock out
- * others.
+ * Limits connections. Node.js closes connections over the total limit. One address may have half of all connections, so
+ * that it cannot lock out other clients.
  */
 function limitConnections(server: Server, config: Config): void {
   const { limits, access } = config;
@@ -224,7 +236,7 @@ function limitConnections(server: Server, config: Config): void {
   const isProxy = createRangeTest(access.proxies.ranges);
   const isOfProxies = typeof server.address() === 'string';
   server.on('connection', (socket: Socket) => {
-    // a listed proxy's connections belong to all its clients
+    // all clients of a listed proxy share its connections
     if (isOfProxies || isProxy(normalAddress(socket.remoteAddress ?? ''))) return;
     const release = shares.tryTake(addressKey(socket.remoteAddress));
     if (release) socket.once('close', release);
@@ -232,7 +244,7 @@ function limitConnections(server: Server, config: Config): void {
   });
 }
 
-/** Returns the limit of open files of this process; undefined if it has none, or if the system does not report it. */
+/** Returns this process's limit of open files; undefined if there is no limit, or the system does not report it. */
 function readDescriptorLimit(): number | undefined {
   try {
     const [, soft] = /^Max open files\s+(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8')) ?? [];
@@ -243,7 +255,8 @@ function readDescriptorLimit(): number | undefined {
 }
 
 /**
- * Requests of one connection that may wait. Node.js parses all of one read, some thousands, before it can be paused.
+ * Maximum number of waiting requests on one connection. Node.js parses everything that one read returns, some thousand
+ * requests, before the connection can be paused.
  */
 const MAX_WAITING = 100;
 
@@ -261,8 +274,8 @@ export function isAnswering(socket: Socket): boolean {
 
 /**
  * Starts the requests of a connection one after another (RFC 9112, 9.3.2). Node.js starts all pipelined requests at
- * once. If one response were interrupted, the next would never close and never release its limits. Closes a connection
- * with more than `MAX_WAITING` waiting requests.
+ * once. After an interrupted response, the next response would never close and never release its limits. Closes a
+ * connection with more than `MAX_WAITING` waiting requests.
  */
 export function answerInOrder(answer: RequestListener): RequestListener {
   const begin = (req: IncomingMessage, res: ServerResponse, { waiting }: Pick<Pipeline, 'waiting'>) => {

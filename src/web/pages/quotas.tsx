@@ -1,4 +1,4 @@
-/** The quotas that the user may use or see, and their usage. */
+/** Shows the quotas that the user may use or see, and how much of each is used. */
 import { useMemo } from 'preact/hooks';
 import { QuotaDocument, type QuotaQuery } from '../../generated/web-operations';
 import { useCaller } from '../caller';

@@ -16,7 +16,7 @@ import type { ShownRequest } from './shown-request';
 const DAY_MS = 86_400_000;
 const DAYS = 30;
 
-/** Matches all files, because logical paths are absolute. */
+/** Text that every path contains, because logical paths are absolute. */
 const IN_EVERY_PATH = '/';
 
 interface RequestActionsProps {
@@ -109,7 +109,7 @@ interface ConfirmationProps {
 
 function Confirmation({ question, what, yes, onYes, onNo }: ConfirmationProps) {
   const no = useRef<HTMLButtonElement>(null);
-  // the pressed button no longer exists, so keyboard users would lose the focus
+  // move the focus, because the pressed button no longer exists and keyboard users would lose their position
   useEffect(() => no.current?.focus(), []);
   return (
     <fieldset class="confirmation">

@@ -1,4 +1,4 @@
-/** Details of a request: its properties, its waiting files and its excluded paths. */
+/** Shows the details of a request: properties, waiting files and excluded paths. */
 import type { ComponentChildren } from 'preact';
 import { count, formatBytes } from '../format';
 import { describeMatching, describeNoMatch } from '../no-match';

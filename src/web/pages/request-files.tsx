@@ -1,4 +1,4 @@
-/** The files of a request with their states. */
+/** Shows the files of a request with their states. */
 import type { RequestFileState } from '../../generated/web-operations';
 import { formatBytes } from '../format';
 import { CopyButton } from '../parts/copy-button';
@@ -16,7 +16,7 @@ const names: Record<RequestFileState, string> = {
   RELEASED: 'Released',
 };
 
-/** State names after the end of a request, which then has no claim on its files. */
+/** Names of file states after the end of a request. The request then no longer keeps the files on disk. */
 const namesAfterEnd: Record<RequestFileState, string> = { ...names, ON_DISK: 'Was on disk', WAITING: 'Not restored' };
 
 interface RequestFilesProps {

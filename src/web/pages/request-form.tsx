@@ -1,4 +1,4 @@
-/** Requests files after an estimate. */
+/** The form for a new request. Shows an estimate before the user requests the files. */
 import { useClient } from '@urql/preact';
 import type { ComponentChildren } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
@@ -71,7 +71,7 @@ export function RequestForm({ match, matching, chosen, onRequested, children }: 
   );
 }
 
-/** Estimates a request. The result is valid until the request changes. */
+/** Estimates a request. The estimate is valid until the user changes the request. */
 function useEstimate(what: { quota: string; files: string[] } | { quota: string; pattern: string }) {
   const client = useClient();
   const [result, setResult] = useState<{ key: string; estimate: EstimateResult }>();

@@ -4,10 +4,10 @@ import type { CreateRequestInput } from '../../generated/web-operations';
 /** Options as the user typed them. */
 export interface Options {
   label: string;
-  /** Empty: the default retention. */
+  /** Days until the retention date; empty for the default. */
   days: string;
   isMailed: boolean;
-  /** Empty: the address of the quota. */
+  /** Email address; empty for the address of the quota. */
   address: string;
 }
 

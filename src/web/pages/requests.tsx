@@ -1,4 +1,4 @@
-/** The requests that the user may see with their live progress, newest first. */
+/** Shows the requests that the user may see, newest first, with live progress. */
 import { type RequestLineFragment, type RequestState, RequestsDocument } from '../../generated/web-operations';
 import { count } from '../format';
 import { useProgress } from '../live-progress';
@@ -15,7 +15,7 @@ import { useViewQuery } from '../view-query';
 
 const PAGE = 25;
 
-/** All states: by default the gateway omits requests that have ended. */
+/** All states of requests. Without this list, the gateway omits requests that have ended. */
 const ALL: RequestState[] = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL', 'EXPIRED', 'CANCELLED'];
 
 export function RequestsPage() {
@@ -27,7 +27,7 @@ export function RequestsPage() {
   const { data, error, isFetching, requestedAt, again } = useViewQuery(RequestsDocument, variables);
   useRequestChanges(again);
   const requests = data?.requests;
-  // the gateway lists the oldest first, so the newest are on its last page
+  // the gateway lists the oldest requests first, so the newest requests are on the last page
   const lines = requests?.edges.map(({ node }) => node).reverse() ?? [];
   const older = requests && {
     hasNextPage: requests.pageInfo.hasPreviousPage,

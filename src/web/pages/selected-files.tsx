@@ -1,4 +1,4 @@
-/** The selected files, including those that the current search does not show. */
+/** Shows the selected files, even those that the current search does not find. */
 import { count } from '../format';
 
 interface SelectedFilesProps {

@@ -1,4 +1,4 @@
 import type { RequestQuery } from '../../generated/web-operations';
 
-/** The request of the page. */
+/** The request that the page shows. */
 export type ShownRequest = NonNullable<RequestQuery['request']>;

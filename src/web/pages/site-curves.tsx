@@ -1,4 +1,4 @@
-/** Charts of the site's activity, and its processes. */
+/** Shows charts of the site's activity, and the running processes. */
 import { useMemo, useState } from 'preact/hooks';
 import {
   SiteHistoryDocument,

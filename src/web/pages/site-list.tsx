@@ -51,7 +51,7 @@ export function SiteList<Data, Node>({
 
 interface SitePage<Data, Node> extends Pick<SiteListProps<Data, Node>, 'title' | 'list' | 'columns' | 'keyOf'> {
   document: TypedDocumentNode<Data, { first: number; after?: string | null | undefined }>;
-  /** Changes of these parts reload the list. */
+  /** Parts of the site whose changes reload the list. */
   parts: SitePart[];
 }
 

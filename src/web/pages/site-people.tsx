@@ -1,4 +1,4 @@
-/** Users with their fair shares, suspensions, and tape copies that could not be confirmed. */
+/** Shows users with their fair shares, suspensions, and tape copies whose verification failed. */
 import {
   SiteFailuresDocument,
   type SiteFailuresQuery,

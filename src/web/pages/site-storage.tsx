@@ -1,4 +1,4 @@
-/** Volumes, restore disks and libraries. */
+/** Shows volumes, restore disks and libraries. */
 import {
   SiteDisksDocument,
   type SiteDisksQuery,

@@ -1,6 +1,6 @@
 import { useState } from 'preact/hooks';
 
-/** Copies text. Browsers allow no clipboard over plain HTTP: then the text is shown for manual copying. */
+/** Copies a text to the clipboard. Browsers allow no clipboard over plain HTTP, so the button then shows the text. */
 export function CopyButton({ text, name }: { text: string; name: string }) {
   const [outcome, setOutcome] = useState<'copied' | 'shown'>();
   const copy = async () => {

@@ -1,4 +1,4 @@
-/** A chart over time. Views also show its values as a table, for screen readers and for reading exact values. */
+/** A chart over time. Each view also shows the values as a table, for screen readers and for exact values. */
 import { formatSpanEnd } from '../format';
 
 const WIDTH = 600;
@@ -6,12 +6,12 @@ const HEIGHT = 120;
 
 export interface CurveProps {
   title: string;
-  /** Null if the value is unknown: the chart has a gap there. */
+  /** Value at a time; null if it is unknown, so that the chart has a gap there. */
   points: readonly { at: string; value: number | null }[];
-  /** Start of the shown time span, in milliseconds. */
+  /** Start of the shown time span, in milliseconds since 1970. */
   from: number;
   until: number;
-  /** A value holds until the next one. */
+  /** Whether a value holds until the time of the next value. */
   isStepped?: boolean;
   format(value: number): string;
 }
@@ -46,7 +46,7 @@ export function Curve({ title, points, from, until, isStepped = false, format }:
 
 type Drawn = Required<Pick<CurveProps, 'points' | 'from' | 'until' | 'isStepped'>>;
 
-/** Lines without gaps. */
+/** Returns the parts of the line between the gaps. */
 function partsOf({ points, from, until, isStepped }: Drawn, most: number): string[] {
   const parts: string[][] = [[]];
   let height: string | undefined;

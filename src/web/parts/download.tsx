@@ -4,8 +4,8 @@ import { isSignedIn } from '../session';
 import { Refused } from './problem';
 
 /**
- * Downloads a restored file. A browser that saves a link does not show the reason of a failure, so the page requests the
- * first byte before. A link sends no token, so for a signed-in user the page fetches the whole file.
+ * Downloads a restored file. A browser that saves a link does not show why the download failed, so the page requests
+ * the first byte before. A link sends no token, so the page fetches the whole file if the user has signed in.
  */
 export function Download({ bytesPath, path }: { bytesPath: string; path: string }) {
   const [why, setWhy] = useState<string>();
@@ -29,10 +29,10 @@ export function Download({ bytesPath, path }: { bytesPath: string; path: string 
   );
 }
 
-/** The status for the first byte of an empty file. */
+/** Status of a request for the first byte of an empty file. */
 const NO_SUCH_RANGE = 416;
 
-/** @returns the error, if any */
+/** @returns the error message, if any */
 async function saveLinked(url: string, name: string): Promise<string | undefined> {
   const answer = await fetch(url, { headers: { ...(await sentHeaders()), range: 'bytes=0-0' } });
   if (!answer.ok && answer.status !== NO_SUCH_RANGE) return await reasonOf(answer);
@@ -40,13 +40,16 @@ async function saveLinked(url: string, name: string): Promise<string | undefined
   return undefined;
 }
 
-/** Fetches the file and saves it; browsers store large responses on disk. @returns the error, if any */
+/**
+ * Fetches a file and saves it. Browsers keep large responses on disk.
+ * @returns the error message, if any
+ */
 async function saveFetched(url: string, name: string): Promise<string | undefined> {
   const answer = await fetch(url, { headers: await sentHeaders() });
   if (!answer.ok) return await reasonOf(answer);
   const made = URL.createObjectURL(await answer.blob());
   save(made, name);
-  setTimeout(() => URL.revokeObjectURL(made), 60_000); // the browser has opened it by then
+  setTimeout(() => URL.revokeObjectURL(made), 60_000); // by then the browser has opened the URL
   return undefined;
 }
 

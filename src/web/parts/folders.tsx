@@ -1,9 +1,9 @@
-/** Links to the folders above the search text, and to those directly below it. */
+/** Shows links to the folders above the search text, and to the folders directly below. */
 import { FolderDocument } from '../../generated/web-operations';
 import { useViewQuery } from '../view-query';
 
 interface FoldersProps {
-  /** The search text: a folder if it begins with a slash, up to its last slash; may be empty. */
+  /** Search text, which may be empty. If it begins with a slash, the part up to the last slash is a folder. */
   match: string;
   onSearch(text: string): void;
 }
@@ -33,7 +33,7 @@ export function Folders({ match, onSearch }: FoldersProps) {
   );
 }
 
-/** Number of folders that are shown; users find the others by typing. */
+/** Number of folders that are shown. Users find the other folders by typing. */
 const SHOWN = 40;
 
 function Below({ folder, onSearch }: { folder: string; onSearch(text: string): void }) {

@@ -1,11 +1,14 @@
-/** A relative time; its tooltip shows local time and UTC. */
+/** Shows a relative time, with local time and UTC in a tooltip. */
 import { formatSpan, formatTime, formatUtc } from '../format';
 import { useNow } from '../now';
 
 interface MomentProps {
   at: string;
   isFull?: boolean;
-  /** Forces a past or future time: the clocks of gateway and browser may differ, and an event may be late. */
+  /**
+   * Shows the time as past or future in any case. The clocks of gateway and browser may differ, and an event may be
+   * late.
+   */
   side?: 'past' | 'ahead' | undefined;
 }
 

@@ -1,4 +1,6 @@
-/** Pages of a list by cursors. Each is a step in the browser's history, which stores the cursors of the earlier pages. */
+/**
+ * Pages of a list by cursors. Each page is a step in the browser's history, which stores the cursors of earlier pages.
+ */
 import { useEffect, useState } from 'preact/hooks';
 
 export interface Paging {
@@ -6,14 +8,14 @@ export interface Paging {
   after: string | undefined;
   next(endCursor: string | null): void;
   back(): void;
-  /** Returns to the first page, for another list. */
+  /** Returns to the first page, because the list has changed. */
   restart(): void;
   isFirst: boolean;
 }
 
 const readCursors = (): string[] => history.state?.cursors ?? [];
 
-/** Paging of one list in a view. */
+/** Returns the paging of the list in a view. */
 export function usePaging(): Paging {
   const [cursors, setCursors] = useState(readCursors);
   useEffect(() => {

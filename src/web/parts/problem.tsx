@@ -8,13 +8,13 @@ export function messageOf(error: CombinedError): string {
   );
 }
 
-/** Describes the error of a change. If the connection was lost, the gateway may have made the change. */
+/** Describes the error of a change. If the connection was lost, the gateway may have made the change nevertheless. */
 export function messageOfChange(error: CombinedError): string {
   const isUnanswered = error.graphQLErrors.length === 0 && !error.response;
   return isUnanswered ? 'The gateway does not respond; it is unknown whether the change was made.' : messageOf(error);
 }
 
-/** An error with a button to retry. */
+/** Shows an error, with a button to retry. */
 export function Problem({ error, again }: { error: CombinedError; again?: () => void }) {
   return (
     <div class="problem" role="alert">
@@ -28,7 +28,7 @@ export function Problem({ error, again }: { error: CombinedError; again?: () => 
   );
 }
 
-/** The error of a change; nothing if undefined. */
+/** Shows the error of a change, if there is one. */
 export function Refused({ why }: { why: string | undefined }) {
   if (why === undefined) return null;
   return (

@@ -1,4 +1,4 @@
-/** Progress of a request, in its view and in the list. */
+/** Shows the progress of a request, in the list and in the request's own view. */
 import type { ComponentChildren } from 'preact';
 import { formatFiles, formatMissing } from '../../core/requested-files.js';
 import type { RequestLineFragment } from '../../generated/web-operations';
@@ -8,17 +8,17 @@ import { isOver } from './state';
 
 interface RequestSummaryProps {
   request: RequestLineFragment;
-  /** Prefix of the bar's label, in a list. */
+  /** Text before the bar's label in a list. */
   name?: string;
   /** Whether screen readers read changes aloud. */
   isLive?: boolean;
-  /** Reason why it contains no files, if known. */
+  /** Reason why the request contains no files, if known. */
   why?: string;
-  /** Further text of the line. */
+  /** Additional text on the line. */
   children?: ComponentChildren;
 }
 
-/** Shows the share of files on disk as a bar, and the numbers of all and of failed files as text. */
+/** Shows the share of files on disk as a bar, and the numbers of all files and of failed files as text. */
 export function RequestSummary({ request, name, isLive = false, why, children }: RequestSummaryProps) {
   const { state, filesOnDisk, filesTotal, filesFailed } = request;
   const what = isOver(state) ? 'files that were on disk' : 'files on disk';

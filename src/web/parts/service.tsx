@@ -1,4 +1,7 @@
-/** State of service, with buttons to suspend, drain and resume for operators; a suspension needs a reason. */
+/**
+ * Shows whether an object is in service. Operators get buttons to suspend, drain and resume; a suspension needs a
+ * reason.
+ */
 import { useState } from 'preact/hooks';
 import {
   ResumeDocument,

@@ -1,4 +1,4 @@
-/** The names of states and stages. */
+/** Defines the names of states and stages. */
 
 import { countMissing, type RequestedFiles } from '../../core/requested-files.js';
 import type { RequestState, Stage } from '../../generated/web-operations';
@@ -20,10 +20,10 @@ const stages: Record<Stage, string> = {
   RESTORED: 'Restored',
 };
 
-/** Whether a request has ended, and has no claim on its files. */
+/** Returns whether a request has ended, so that it no longer keeps its files on disk. */
 export const isOver = (state: RequestState): boolean => state === 'EXPIRED' || state === 'CANCELLED';
 
-/** State of a request. A request without files is COMPLETED, but is not shown as complete. */
+/** Shows the state of a request. A request without files is COMPLETED, but is not shown as complete. */
 export function RequestStateName({ request }: { request: RequestedFiles & { state: RequestState } }) {
   const { state, filesTotal } = request;
   if (state === 'COMPLETED' && filesTotal === 0) return <span class="state">No files</span>;

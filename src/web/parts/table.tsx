@@ -1,4 +1,4 @@
-/** A table of rows. The first column, or the one with `isName`, is the row header. */
+/** Shows a table of rows. The first column, or the column with `isName`, is the row header. */
 import type { ComponentChildren } from 'preact';
 
 export interface Column<Row> {
@@ -19,7 +19,7 @@ export function Table<Row>({
   columns: readonly Column<Row>[];
   rows: readonly Row[];
   keyOf(row: Row): string;
-  /** On a narrow screen, each row is a block. */
+  /** Whether each row becomes a block on a narrow screen. */
   isStacked?: boolean;
 }) {
   const name = columns.find(({ isName }) => isName) ?? columns[0];
