@@ -1,5 +1,5 @@
-// Asks the registry for what is known to be wrong with the packages of the production tree. A finding of level high or critical
-// fails; a registry that cannot be asked is said, and passes: it must not keep anybody from building.
+// Asks the registry for known vulnerabilities in production packages. A finding of level high or critical fails. An unreachable
+// registry is reported and does not fail, because a build must not depend on the registry.
 import { spawnSync } from 'node:child_process';
 
 const { stdout } = spawnSync('npm', ['audit', '--omit=dev', '--json'], { encoding: 'utf8', timeout: 60_000 });
@@ -7,7 +7,7 @@ const report = readReport(stdout);
 const counts = report.metadata?.vulnerabilities;
 
 if (counts === undefined) {
-  console.log(`npm audit: the registry cannot be asked (${report.statusCode ?? 'no answer'})`);
+  console.log(`npm audit: the registry is unreachable (${report.statusCode ?? 'no answer'})`);
 } else {
   const findings = Object.values(report.vulnerabilities).map(
     ({ severity, name, range }) => `${severity}: ${name} ${range}`,

@@ -1,7 +1,7 @@
-// Prints the bill of materials (CycloneDX) of the production tree, as package-lock.json has it, for all platforms.
+// Prints the bill of materials (CycloneDX) of the production packages in package-lock.json, for all platforms.
 //
-// `npm sbom --omit=dev` leaves out whatever a package for building needs as well (npm 10 and 11), so it is shown a project that
-// has no such packages.
+// `npm sbom --omit=dev` omits packages that a development package also needs (npm 10 and 11). So this script gives it a project
+// without development packages.
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
