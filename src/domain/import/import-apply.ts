@@ -1,4 +1,4 @@
-/** Applies the rows of an import in one transaction, which may run again. */
+/** Applies the rows of an import in one transaction, which may run again after a deadlock. */
 
 import { quote } from '../../core/errors.js';
 import { type Move, type Stage, stageLetters } from '../../core/stages.js';
@@ -33,14 +33,14 @@ const MAX_BYTES = 2n ** 63n - 1n;
 interface ApplyOptions {
   complete?: Complete | undefined;
   expected?: readonly ExpectedFile[] | undefined;
-  /** The caller has an option to skip names that cannot be restored. */
+  /** Whether the caller offers an option to skip names that cannot be restored. */
   canSkip?: boolean | undefined;
 }
 
 /**
- * Applies the rows of `incoming`. Adds new files first, since no other transaction sees them yet. Then locks, in the
- * global order, the catalogue, the requests that new files join or that contain changed files, their quotas, and the
- * changed files.
+ * Applies the rows of the table `incoming`. First adds new files, which no other transaction can see yet. Then locks,
+ * in the global lock order, the catalogue, the affected requests, their quotas, and the changed files. A request is
+ * affected if new files join the request, or if the request contains changed files.
  * @throws ImportError; InUseError
  */
 export async function applyIncoming(
@@ -59,7 +59,7 @@ export async function applyIncoming(
   await refuseRetired(tx);
   if (added > 0) await refuseFolders(tx, canSkip);
   await refuseTapeNames(tx);
-  if (await followRelisted(tx)) await resetMatched(tx); // `matchEarly` compared the patterns with other files
+  if (await followRelisted(tx)) await resetMatched(tx); // `matchEarly` compared the patterns with the earlier content of `fresh`
   const unlisted = await findUnlisted(tx, complete);
   await alignCopies(tx);
   await findJoining(ctx, tx, sql`SELECT id FROM fresh`, { isNew: true, as: asListed });
@@ -72,7 +72,7 @@ export async function applyIncoming(
   const relisted = await reinstateListed(tx);
   await dropStale(ctx, tx);
   const changed = await followChanges(ctx, tx);
-  await storeJoining(ctx, tx); // checks limits by the counts of the requests
+  await storeJoining(ctx, tx); // checks limits by the counts of files in the requests
   await settleFollowed(ctx, tx, changed);
   if (unlisted) {
     const why = 'missing from a complete list of the archive';
@@ -83,7 +83,7 @@ export async function applyIncoming(
 
 /**
  * Adds new files. Creates the temporary tables `fresh` (ids and sizes of new files) and `old` (ids and lines of known
- * ones).
+ * files).
  * @returns the number of new files
  */
 async function addFresh(tx: Transaction): Promise<number> {
@@ -109,10 +109,14 @@ async function addFresh(tx: Transaction): Promise<number> {
   return Number(added?.count ?? 0);
 }
 
-/** The files of `fresh` with the sizes of the import. Reinstated files get these sizes later. */
+/** The files of the table `fresh`, with the sizes of the import. Reinstated files get these sizes later. */
 const asListed = sql`(SELECT n.id, f.path, n.size FROM fresh n JOIN tape_file f ON f.id = n.id)`;
 
-/** Makes the known files in `fresh` those that an earlier list has withdrawn. @returns whether this changed `fresh` */
+/**
+ * Adds known files that an earlier list has withdrawn to the table `fresh`, and removes all other known files from the
+ * table.
+ * @returns whether the table `fresh` changed
+ */
 async function followRelisted(tx: Transaction): Promise<boolean> {
   const changed = await tx.query(
     sql`WITH removed AS (
@@ -140,7 +144,7 @@ async function countWithoutStage(tx: Transaction): Promise<Omit<ImportResult, 'a
  */
 const isElsewhere = sql`(i.stage IN ('RESTORING', 'RESTORED'))`;
 
-/** Only the engine moves files between these stages. A row with another one of them does not change the stage. */
+/** Stages between which only engines move files. A row never moves a file from one of these stages to another. */
 const TAPE_STAGES: readonly Stage[] = ['ONTAPE', 'RESTORING', 'RESTORED'];
 
 const hasTapeStage = sql`i.stage = ANY(${TAPE_STAGES}::"Stage"[])`;
@@ -148,8 +152,8 @@ const hasTapeStage = sql`i.stage = ANY(${TAPE_STAGES}::"Stage"[])`;
 const isOtherStage = sql`(CASE WHEN ${hasTapeStage} THEN f.stage <> ALL(${TAPE_STAGES}::"Stage"[]) AND NOT ${isChanged} ELSE f.stage <> i.stage END)`;
 
 /**
- * The row `i` differs from `f` and its volume `v`. A checksum from a first restore counts as different from any in a
- * row.
+ * The row `i` differs from the file `f` and its volume `v`. If Tapegate computed the file's checksum at a restore, any
+ * checksum in the row counts as different.
  */
 const isDifferent = sql`(f.size <> i.size OR (${isOtherStage}) OR ${join(
   incomingColumns.map(({ name, column, known }) => {
@@ -190,7 +194,7 @@ async function lockConcerned(tx: Transaction): Promise<number[]> {
   return requestIds;
 }
 
-/** Moves of an import, in this order. A change from UNVERIFIED to ONTAPE is two moves. */
+/** Moves of an import, in this order. A change from UNVERIFIED to ONTAPE takes two moves. */
 const IMPORT_MOVES = [
   { from: 'ONDISK', to: 'UNVERIFIED' },
   { from: 'UNVERIFIED', to: 'ONDISK' },
@@ -223,10 +227,13 @@ async function moveKnown(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<bi
   return moved;
 }
 
-/** The second copy is the same by the row `i`, so its error stays. */
+/** The row `i` describes the second copy that the file `f` already has, so the error of that copy stays. */
 const isSameCopy = sql`((f.copy_volume_id, f.copy_position, f.size, f.checksum) IS NOT DISTINCT FROM (cv.id, i.copy_position, i.size, i.checksum))`;
 
-/** The file `f` keeps its old name in a library: its copy stays on the same volume, or the library must release it. */
+/**
+ * The file `f` keeps its old name in a library: its copy stays on the same volume, or the library must release the
+ * copy.
+ */
 const keepsTapeName = sql`(f.volume_id IS NULL OR f.volume_id IS NOT DISTINCT FROM v.id OR (NOT ${isByPath(sql`v.id`)}
   AND (${isByPath(sql`cv.id`)} OR EXISTS (SELECT FROM staging s WHERE s.file_id = f.id))))`;
 
@@ -245,7 +252,7 @@ async function updateKnown(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<
           RETURNING f.id
         ) SELECT count(*) FROM (SELECT id FROM updated UNION SELECT unnest(${moved}::bigint[])) u`,
   );
-  // delete failures of copies that had other values in the catalogue
+  // delete verification failures of copies that had other values in the catalogue
   await tx.query(
     sql`DELETE FROM verification w USING old o, tape_file f WHERE w.file_id = o.id AND f.id = o.id AND NOT ${isChanged}`,
   );
@@ -260,11 +267,13 @@ function rowValueOf(column: string): Sql {
   );
 }
 
-/** A checksum from a first restore stays while position and size are unchanged and the row has no checksum. */
+/**
+ * The file `f` keeps the checksum of its first restore: the position and size stay, and the row `i` has no checksum.
+ */
 const keepsTakenChecksum = sql`(f.checksum_taken AND i.checksum IS NULL AND i.size = f.size
   AND ${rowValueOf('volume')} IS NOT DISTINCT FROM v.name AND ${rowValueOf('position')} IS NOT DISTINCT FROM f.position)`;
 
-/** Fills omitted columns with the known values. */
+/** Fills the columns that a row omits with the values in the catalogue. */
 async function fillOmitted(tx: Transaction): Promise<void> {
   const columns = incomingColumns.map(({ name, column }) => {
     const checksum = sql`CASE WHEN ${keepsTakenChecksum} THEN f.checksum WHEN f.checksum_taken THEN i.checksum ELSE ${rowValueOf(name)} END`;
@@ -297,12 +306,12 @@ async function refuseIllegal(tx: Transaction): Promise<void> {
   );
 }
 
-/** The first copy of `f` was the second copy of `k`, and nothing shows that its bytes differ. */
+/** The first copy of the file `f` was its second copy before the import (row `k`), and its bytes may be the same. */
 const isOtherCopy = sql`(f.checksum IS NULL AND f.size = k.size AND f.volume_id = k.copy_volume_id AND f.position IS NOT DISTINCT FROM k.copy_position)`;
 
 /**
- * Moves files whose copy on disk is of an older version back to ONTAPE. An engine removes the copy, and requests wait
- * for the new version. A copy that was modified outside Tapegate stays, but no longer belongs to the file.
+ * Moves a file back to ONTAPE if its copy on disk belongs to an older version. An engine removes the copy, and requests
+ * wait for the new version. A copy that was modified outside Tapegate stays, but no longer belongs to the file.
  */
 export async function dropStale(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<void> {
   const stale = await tx.query<{ id: bigint; stage: 'RESTORED' | 'UNVERIFIED' }>(
@@ -319,8 +328,8 @@ const isOmitted = (name: string) => sql`${name} = ANY (i.omitted)`;
 const hasSameBytes = sql`(i.size = f.size AND (${isOmitted('checksum')} OR coalesce(i.checksum = f.checksum, true)))`;
 
 /**
- * Adapts rows to files whose copies were swapped because the first one was unreadable (catalogue/versions.ts). A row in
- * the old order, or with only one copy, changes no position unless it describes other bytes.
+ * Adapts rows to files whose copies were swapped because the first copy was unreadable (catalogue/versions.ts). A row
+ * with the copies in the old order, or with only one copy, changes no position unless the row describes other bytes.
  */
 async function alignCopies(tx: Transaction): Promise<void> {
   const isNamedFirst = sql`o.line = i.line AND f.id = o.id AND s.id = f.copy_volume_id AND NOT ${isOmitted('volume')} AND i.volume = s.name
@@ -334,7 +343,7 @@ async function alignCopies(tx: Transaction): Promise<void> {
         FROM old o, tape_file f JOIN volume v ON v.id = f.volume_id, volume s WHERE ${isNamedFirst} AND ${hasFirstAsCopy} AND ${hasSameBytes}`,
   );
   const ofFile = sql`o.line = i.line AND f.id = o.id`;
-  // rows with only a second copy, which is the first one now
+  // rows with only a second copy, which is the first copy now
   await tx.query(
     sql`UPDATE incoming i SET copy_volume = s.name, copy_position = f.copy_position
         FROM old o, tape_file f JOIN volume v ON v.id = f.volume_id JOIN volume s ON s.id = f.copy_volume_id
@@ -348,7 +357,7 @@ async function alignCopies(tx: Transaction): Promise<void> {
         FROM old o, tape_file f JOIN volume v ON v.id = f.volume_id
         WHERE ${ofFile} AND f.copy_error IS NOT NULL AND ${isOmitted('copyVolume')} AND NOT ${isOmitted('volume')} AND i.volume <> v.name`,
   );
-  // rows with other bytes on the volume of the second copy
+  // rows with other bytes, on the volume of the second copy
   await tx.query(
     sql`UPDATE incoming i SET copy_volume = NULL, copy_position = NULL, ${namedCopy} FROM old o, tape_file f JOIN volume s ON s.id = f.copy_volume_id
         WHERE ${ofFile} AND ${isOmitted('copyVolume')} AND NOT ${isOmitted('volume')} AND i.volume = s.name AND NOT ${hasSameBytes}`,
@@ -368,7 +377,7 @@ async function refuseCopies(tx: Transaction): Promise<void> {
   );
 }
 
-/** Removes the second copy of files with other bytes, unless the row describes it. */
+/** Removes the second copy of files whose bytes have changed, unless the row describes the second copy. */
 async function dropSecondCopies(tx: Transaction): Promise<void> {
   await tx.query(
     sql`UPDATE tape_file f SET copy_volume_id = NULL, copy_position = NULL, copy_error = NULL FROM known k JOIN incoming i ON i.line = k.line
@@ -377,19 +386,19 @@ async function dropSecondCopies(tx: Transaction): Promise<void> {
   );
 }
 
-/** The file `f`, earlier `k`, has a new second copy that drives have not tried yet. */
+/** The file `f` (before the import: `k`) has a new second copy that drives have not tried yet. */
 const hasNewCopy = sql`(f.copy_volume_id IS NOT NULL AND f.copy_error IS NULL
   AND (k.copy_volume_id, k.copy_position) IS DISTINCT FROM (f.copy_volume_id, f.copy_position))`;
 
 /**
- * Updates live requests with files of `known`: charges new sizes, updates waiting recalls, and retries failed files
- * with a changed source.
+ * Updates the live requests that contain files of the table `known`. Charges new sizes, updates waiting recalls, and
+ * retries failed files that have another position or checksum now.
  * @returns the ids of the requests, which the caller settles
  * @throws ImportError
  */
 export async function followChanges(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<number[]> {
   await refuseUncountable(tx);
-  // clear errors, which concern other bytes or positions; a running recall is updated when it ends
+  // clear errors, which concern other bytes or positions; running recalls are updated at their end
   await tx.query(
     sql`UPDATE recall c SET ${positionOfFile}, attempts = 0, earlier_tries = 0, not_before = NULL, error_class = NULL, error = NULL
         FROM known k JOIN tape_file f ON f.id = k.id WHERE c.file_id = f.id AND ${isWaiting}
@@ -421,7 +430,10 @@ export async function settleFollowed(ctx: Context, tx: Transaction, requestIds: 
   await settleRequestFiles(ctx, tx, requestIds, isKnown);
 }
 
-/** Rejects sizes beyond the range of the column. Files that grow may exceed their quota. */
+/**
+ * Rejects new sizes if the used bytes of a quota would exceed the range of the column. Growing files may exceed the
+ * quota itself.
+ */
 async function refuseUncountable(tx: Transaction): Promise<void> {
   await refuseRows<{ user: string; used: bigint; grown: string }>(
     tx,

@@ -1,4 +1,7 @@
-/** Checks that reject a whole import. Its rows are in the temporary table `incoming`, known files of them in `old`. */
+/**
+ * Checks that reject a whole import. The temporary table `incoming` contains the rows, and `old` the rows of known
+ * files.
+ */
 import type pg from 'pg';
 import { quote } from '../../core/errors.js';
 import { lockLibrariesKept } from '../../db/locks.js';
@@ -15,7 +18,7 @@ import { ImportError, MAX_FAULTS } from './import-lines.js';
 
 /**
  * Rejects the import if a statement returns any row.
- * @param statement without a limit; at most the rows that an ImportError lists are read
+ * @param statement query without a limit. Reads only as many rows as an ImportError lists
  * @throws ImportError
  */
 export async function refuseRows<Row extends object>(
@@ -58,7 +61,7 @@ export async function refuseChanged(tx: Transaction, expected: readonly Expected
   );
 }
 
-/** Adds new volumes to the library that their row names, or to the first library. @throws ImportError */
+/** Adds unknown volumes to the library that their row names, or to the first library. @throws ImportError */
 export async function addVolumes(tx: Transaction): Promise<void> {
   await lockLibrariesKept(tx);
   await refuseRows<{ line: bigint; library: string; names: string }>(
@@ -97,8 +100,8 @@ export async function refuseRetired(tx: Transaction): Promise<void> {
 }
 
 /**
- * Rejects rows whose path is the library's name of a file that was renamed only in the catalogue. That file would get a
- * second path, or the bytes of the row. The caller has locked the catalogue.
+ * Rejects a row whose path is the name in a library of a file that was renamed only in the catalogue. The renamed file
+ * would get a second path, or the bytes of the row. The caller has locked the catalogue.
  */
 export async function refuseTapeNames(tx: Transaction): Promise<void> {
   tx.send(plannedByKeys()); // PostgreSQL may expect many renamed files, but there are few
@@ -119,7 +122,7 @@ export async function refuseTapeNames(tx: Transaction): Promise<void> {
   );
 }
 
-/** Two paths that cannot both be restored, because one would be a file and a directory of the other. */
+/** Two paths that cannot both be restored: `outer` would be a file, and also a directory that contains `inner`. */
 interface Clash {
   outer: string;
   inner: string;
@@ -132,9 +135,10 @@ const liesBelow = (inner: Sql, outer: Sql): Sql =>
   sql`${inner} ~>=~ (${outer} || '/') AND ${inner} ~<~ (${outer} || '0')`;
 
 /**
- * Selects clashes of paths with the catalogue, at most `limit` of each of the two kinds. Looks up each directory once.
- * The lateral queries have the order of an index, since PostgreSQL would otherwise scan the table.
- * @param paths a query that returns `path`
+ * Selects clashes of paths with the catalogue: paths below a known file, and paths above a known file. Returns at most
+ * `limit` clashes of each kind. Looks up each directory once. The lateral queries have the order of an index, because
+ * PostgreSQL would otherwise scan the table.
+ * @param paths query that returns the column `path`
  */
 const clashesOf = (paths: Sql, limit: number): Sql => sql`
   WITH RECURSIVE fresh_path AS MATERIALIZED (${paths}), folder (path) AS (
@@ -153,7 +157,8 @@ const clashesOf = (paths: Sql, limit: number): Sql => sql`
   SELECT * FROM inside UNION SELECT a.* FROM around a WHERE NOT EXISTS (SELECT FROM inside s WHERE s."outer" = a."outer")`;
 
 /**
- * Rejects clashes of inserted files. Under the catalogue lock, the later of two imports sees the files of the other.
+ * Rejects new files whose paths clash with other files. Under the catalogue lock, the second of two imports sees the
+ * files of the first import.
  * @param canSkip whether the caller has an option to skip such names
  */
 export async function refuseFolders(tx: Transaction, canSkip: boolean): Promise<void> {
@@ -172,7 +177,7 @@ export async function refuseFolders(tx: Transaction, canSkip: boolean): Promise<
   );
 }
 
-/** A row that was skipped because its path is a file and a directory. */
+/** A row that was skipped because its path would be both a file and a directory. */
 export interface ClashingRow extends Reject {
   path: string;
 }
@@ -181,9 +186,9 @@ export interface ClashingRow extends Reject {
 export const MAX_REJECTS = 100_000;
 
 /**
- * Deletes rows of `incoming` whose path is a file and a directory, in the list or together with the catalogue. Keeps
- * rows of known files, and prefers the files in a directory to the file with its name. If another import adds a clash
- * later, `refuseFolders` rejects this import.
+ * Deletes rows of the table `incoming` whose path would be both a file and a directory, within the list or together
+ * with the catalogue. Keeps rows of known files. If a file and the files below its path clash, keeps the files below.
+ * If another import adds a clash later, `refuseFolders` rejects this import.
  * @returns the deleted rows
  */
 export async function dropClashes(client: pg.PoolClient): Promise<ClashingRow[]> {
@@ -208,7 +213,10 @@ export async function dropClashes(client: pg.PoolClient): Promise<ClashingRow[]>
   return rejects.sort((a, b) => a.line - b.line);
 }
 
-/** Describes one clash of the paths, if any. The caller has locked the catalogue. */
+/**
+ * Describes one clash of the paths with the catalogue; undefined if no path clashes. The caller has locked the
+ * catalogue.
+ */
 export async function findClash(tx: Transaction, paths: Sql): Promise<string | undefined> {
   const [clash] = await tx.query<Clash>(clashesOf(paths, 1));
   return clash && describeClash(clash);
@@ -219,7 +227,8 @@ function describeClash({ outer, inner }: Clash): string {
 }
 
 /**
- * Returns the clashes of paths that could not be imported now, by path. Another import may add or remove clashes later.
+ * Returns descriptions of the paths that could not be imported now because of a clash, by path. Another import may add
+ * or remove clashes later.
  */
 export async function findFolderClashes(ctx: Context, paths: readonly string[]): Promise<Map<string, string>> {
   const given = sql`SELECT g.path FROM unnest(${paths}::text[]) AS g (path)

@@ -9,21 +9,24 @@ import { batchRows, type CatalogueRow, type RowSource } from './import-rows.js';
 
 export interface ImportResult {
   added: number;
-  /** Number of directories with modes; absent if none. */
+  /** Number of directories with modes; absent if the import has no directories. */
   folders?: number;
   updated: number;
   /** Number of new files without a stage, which are UNVERIFIED. */
   addedWithoutStage: number;
-  /** Number of new files with stage A or R. Tapegate has no copy of them, so they are ONTAPE. */
+  /** Number of new files with stage A or R, which are ONTAPE because Tapegate has no copy. */
   addedWithoutCopy: number;
-  /** Number of files that an earlier complete list had withdrawn; absent if none. */
+  /** Number of files that an earlier complete list had withdrawn; absent if zero. */
   reinstated?: number;
-  /** Number of files that stay withdrawn, because an operator has withdrawn them; absent if none. */
+  /** Number of files that stay withdrawn, because an operator has withdrawn them; absent if zero. */
   staysWithdrawn?: number;
-  /** With a complete list: the number of files below its prefix that it omits, and of all known files below it. */
+  /**
+   * Only for a complete list: the number of files that the list omits, and of all known files below the prefix of the
+   * list.
+   */
   withdrawn?: number;
   known?: number;
-  /** Rows that were skipped for their names, if the caller allows that. */
+  /** Rows that were skipped because of their names, if the caller allows skipping. */
   rejects?: Reject[];
 }
 
@@ -32,7 +35,10 @@ export interface Reject {
   problem: string;
 }
 
-/** Optional columns in the order of the table, with their value in the catalogue (file `f`, volume `v`). */
+/**
+ * Optional columns in the order of the table, each with the expression of its value in the catalogue (file `f`, volume
+ * `v`).
+ */
 export const incomingColumns = [
   { name: 'verified', column: 'verified', known: 'f.verified' },
   { name: 'spotName', column: 'spot_name', known: 'f.spot_name' },
@@ -50,9 +56,9 @@ export const incomingColumns = [
 const copyColumns = `line, path, size, stage, ${incomingColumns.map(({ column }) => column).join(', ')}, omitted, library, is_namesake, adler32`;
 
 /**
- * Creates and fills `incoming`, the table `namesake` of paths that a complete list does not withdraw, and the table
- * `incoming_folder` of directories. PostgreSQL drops them with the connection.
- * @returns whether there are directories
+ * Creates and fills three temporary tables: `incoming` with rows of files, `namesake` with paths that a complete list
+ * does not withdraw, and `incoming_folder` with directories. PostgreSQL drops the tables with the connection.
+ * @returns whether the import contains directories
  * @throws ImportError
  */
 export async function loadIncoming(client: pg.PoolClient, rows: RowSource): Promise<boolean> {
@@ -87,7 +93,7 @@ export async function loadIncoming(client: pg.PoolClient, rows: RowSource): Prom
   return hasFolders;
 }
 
-/** Moves directories to their own table. The last line of a directory counts. */
+/** Moves directories to their own table. If a directory has several lines, the last line counts. */
 const splitFolders = sql`CREATE TEMP TABLE incoming_folder AS
     SELECT DISTINCT ON (path) rtrim(path, '/') AS path, mode, gid FROM incoming WHERE path LIKE '%/' ORDER BY path, line DESC;
   DELETE FROM incoming WHERE path LIKE '%/'`;

@@ -5,10 +5,10 @@ import { createGunzip } from 'node:zlib';
 import { messageOf, quote } from '../../core/errors.js';
 import { describeEncoding, isUtf16 } from '../../core/file-names.js';
 
-/** A physical line, numbered from 1, without its line feed. A carriage return before it stays. */
+/** A physical line, numbered from 1, without its line feed. A carriage return at the end of the line stays. */
 export interface Line {
   number: number;
-  /** If the line is not UTF-8, it contains replacement characters. */
+  /** Text of the line, with replacement characters for bytes that are not UTF-8. */
   text: string;
   /** The line with escapes such as `\xe9` for bytes that are not ASCII. Only set if the line is not UTF-8. */
   notUtf8?: string;
@@ -17,13 +17,13 @@ export interface Line {
 /** Maximum number of faults that an import reports. */
 export const MAX_FAULTS = 20;
 
-/** A rejected import, with a line for each fault. The import has stored nothing. */
+/** Error of a rejected import, with a text line for each fault. The import has stored nothing. */
 export class ImportError extends Error {
   readonly faults: string[];
 
   /**
-   * @param faults MAX_FAULTS + 1 of them if there are more
-   * @param options.hasNames some faults are names, which can be skipped
+   * @param faults descriptions of the faults. MAX_FAULTS + 1 descriptions mean that more faults exist
+   * @param options.hasNames whether some faults are names, which can be skipped
    */
   constructor(faults: string[], { hasNames = false } = {}) {
     const listed = faults.slice(0, MAX_FAULTS);
@@ -36,14 +36,14 @@ export class ImportError extends Error {
 
 /** A name that cannot be restored to a disk. */
 export interface BadName {
-  /** The path that the name has on a disk. The catalogue may contain it from another list. */
+  /** Valid form of the path, if there is one. The catalogue may contain this path from another list. */
   namesake: string | undefined;
 }
 
 export class RowError extends Error {
   readonly line: number;
   readonly problem: string;
-  /** Set if the name is the fault. The other fields were not checked then. */
+  /** Set if the name is invalid. The other fields were then not checked. */
   readonly badName: BadName | undefined;
 
   constructor(line: number, problem: string, badName?: BadName) {
@@ -54,14 +54,17 @@ export class RowError extends Error {
   }
 }
 
-/** Longer than any valid row. The limit prevents a file without line ends from filling the memory. */
+/**
+ * Maximum length of a line, which exceeds any valid row. The limit prevents a file without line ends from filling the
+ * memory.
+ */
 const MAX_LINE_BYTES = 1024 * 1024;
 
 const LINE_FEED = 0x0a;
 
 /**
  * Yields the lines of a file in batches, without a byte order mark.
- * @param offset is added to line numbers
+ * @param offset number to add to line numbers
  * @throws RowError if a line is too long, or gzipped data are damaged; any error of the input
  */
 export async function* readLines(input: Readable, offset = 0): AsyncGenerator<Line[]> {
@@ -96,7 +99,7 @@ export const JSON_ARRAY =
 const describeLongLine = (line: Buffer): string =>
   /^(\uFEFF)?\s*\[/.test(line.toString('utf8', 0, 64)) ? JSON_ARRAY : `longer than ${MAX_LINE_BYTES} bytes`;
 
-/** Returns lines that are not UTF-8, as printable text, by their index from 0. */
+/** Returns the lines that are not UTF-8, as printable text, by index from 0. */
 function findBadLines(bytes: Buffer): Map<number, string> {
   const bad = new Map<number, string>();
   for (let index = 0, start = 0; start <= bytes.length; index++) {
@@ -132,7 +135,7 @@ async function* unzip(input: Readable): AsyncGenerator<Buffer> {
   }
   const gunzip = createGunzip();
   try {
-    yield* pipeline(whole, gunzip, () => {}) as AsyncIterable<Buffer>; // the reader gets the error
+    yield* pipeline(whole, gunzip, () => {}) as AsyncIterable<Buffer>; // the caller's loop receives the error
   } catch (error) {
     if (input.errored) throw error;
     throw new GzipError(`the gzip data is damaged here: ${messageOf(error)}`);
@@ -147,8 +150,8 @@ interface CsvRow<Column extends string> {
 
 export interface LineReader<Row> {
   /**
-   * Returns the row that ends on this line, if any, or its fault.
-   * @throws RowError if later lines cannot be parsed either
+   * Returns the row that ends on this line, or the fault of that row; undefined if no row ends on this line.
+   * @throws RowError if no later line can be parsed either
    */
   read(line: Line): Row | RowError | undefined;
   end(): RowError | undefined;
@@ -161,7 +164,7 @@ interface CsvColumns<Column extends string> {
   header?: { names: readonly Column[]; from: string };
 }
 
-/** Creates a reader of CSV (RFC 4180). The header is the first record unless it is given. */
+/** Creates a reader of CSV (RFC 4180). The first record is the header, unless `columns.header` is given. */
 export function createCsvReader<Column extends string>(columns: CsvColumns<Column>): LineReader<CsvRow<Column>> {
   const { known, needed, header: { names: given, from } = { names: undefined, from: 'the first line' } } = columns;
   const splitter = createCsvSplitter();

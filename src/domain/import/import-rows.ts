@@ -16,7 +16,7 @@ import {
   readLines,
 } from './import-lines.js';
 
-/** A row of the catalogue. Undefined keeps the present value, null clears it. */
+/** A row of the catalogue. An undefined field keeps the present value, and a null field clears the value. */
 export interface CatalogueRow {
   /** The line on which the row begins, from 1. */
   line: number;
@@ -33,8 +33,8 @@ export interface CatalogueRow {
   position: bigint | null | undefined;
   checksum: string | null | undefined;
   /**
-   * Set by `archive`, which computes it together with the checksum. If absent, the known value stays while the checksum
-   * does.
+   * Adler-32 that `archive` computes together with the checksum. If absent, the known Adler-32 stays as long as the
+   * checksum stays.
    */
   adler32?: string | undefined;
   /** Volume of a second copy of the same bytes. */
@@ -44,7 +44,10 @@ export interface CatalogueRow {
   mtime?: string | null | undefined;
   uid?: bigint | null | undefined;
   gid?: bigint | null | undefined;
-  /** The row only reports the path that a skipped name has on a disk. A complete list does not withdraw that path. */
+  /**
+   * Whether the row only reports the valid form of a skipped path. A complete list does not withdraw the file at that
+   * path.
+   */
   isNamesake?: boolean;
 }
 
@@ -54,7 +57,7 @@ const columns = [
 ] as const;
 
 type Column = (typeof columns)[number];
-/** Null: the field is empty. Undefined: the row does not have the column. */
+/** Fields of a row. A null field is empty. If a field is undefined, the row does not have the column. */
 export type Fields = Partial<Record<Column, string | null>>;
 
 export type RowReader = LineReader<CatalogueRow>;
@@ -77,7 +80,7 @@ export async function* readRows(input: Readable): AsyncGenerator<CatalogueRow | 
 
 /**
  * Yields the results of a reader, and closes the input.
- * @param offset is added to line numbers
+ * @param offset number to add to line numbers
  * @returns the number of lines
  */
 export async function* readWith(
@@ -112,8 +115,8 @@ export async function* readWith(
 
 /**
  * Returns the fault of a line that is not UTF-8.
- * @param row the result for the line with replacement characters. If it is a row or a bad name, only the name is at
- *   fault.
+ * @param row result for the line with replacement characters. If this is a row or a bad name, only the name of the line
+ *   is wrong
  */
 function notUtf8({ number, notUtf8: shown = '' }: Line, row: CatalogueRow | RowError | undefined): RowError {
   const isName = row !== undefined && (!(row instanceof RowError) || row.badName !== undefined);
@@ -173,10 +176,10 @@ const MODE = 'up to four octal digits such as 0640';
 const OWNER = 'a number from 0 to 4294967294';
 const NAME = 'a name of at most 255 characters';
 
-/** The end of a message "must be …", which may depend on the text of the field. */
+/** End of a message "must be …". The end may depend on the text of the field. */
 type Expected = string | ((text: string) => string);
 
-/** Returns the row, or its first fault. Not a zod schema, because that is 2.7 times slower. */
+/** Returns the row, or the fault of its first invalid field. A zod schema would be 2.7 times slower. */
 export function checkRow(line: number, fields: Fields): CatalogueRow | RowError {
   let fault: RowError | undefined;
   const fail = (column: Column, expected: string) => {
@@ -256,7 +259,7 @@ function expectChecksum(text: string): string {
   return `${algorithm}: and ${count} hex digits with leading zeros (found ${digits.length})`;
 }
 
-/** Skips rows whose name is at fault. @param reject gets each skipped row */
+/** Yields rows, but skips rows with invalid names. @param reject called with each skipped row */
 export async function* skipBadNames(
   rows: RowSource,
   reject: (fault: RowError) => Promise<void> | void,
@@ -279,7 +282,10 @@ function namesakeRow(line: number, path: string): CatalogueRow | RowError {
 
 const BATCH_CHARACTERS = 64 * 1024;
 
-/** Yields batches of rows as text. @throws ImportError at the end, or after MAX_FAULTS faults */
+/**
+ * Yields batches of rows as text.
+ * @throws ImportError if rows have faults: at the end, or as soon as there are more than MAX_FAULTS faults
+ */
 export async function* batchRows(rows: RowSource, format: (row: CatalogueRow) => string): AsyncGenerator<string> {
   const faults: string[] = [];
   let hasNames = false;
@@ -302,7 +308,8 @@ export async function* batchRows(rows: RowSource, format: (row: CatalogueRow) =>
 }
 
 /**
- * Yields rows as JSON Lines, each on the line of its list, so that a gateway reports faults with the line of the list.
+ * Yields rows as JSON Lines. Each row has the line number that it has in its list. So a gateway reports faults with the
+ * line number of the list.
  */
 export async function* toJsonLines(rows: RowSource): AsyncGenerator<string> {
   let line = 1;

@@ -1,7 +1,7 @@
 /**
- * Adds rows to the catalogue and updates known files, all or none. In the same transaction, files join live requests
- * with their unresolved paths or matching patterns. The rows are loaded before, so that the transaction can run again
- * after a deadlock.
+ * Adds files to the catalogue and updates known files, in one transaction. In the same transaction, files join live
+ * requests that have their paths as unresolved paths, or a matching pattern. Rows are loaded before the transaction, so
+ * that the transaction can run again after a deadlock.
  */
 
 import { codeOf } from '../../core/errors.js';
@@ -21,15 +21,15 @@ interface ImportOptions {
   wanted?: AbortSignal | undefined;
   complete?: Complete | undefined;
   expected?: readonly ExpectedFile[] | undefined;
-  /** Applies everything, and then rolls it back. */
+  /** Whether to apply the import and then roll it back. */
   isDryRun?: boolean | undefined;
-  /** Skips rows with names that cannot be restored, and returns them. */
+  /** Whether to skip rows with names that cannot be restored, and return the skipped rows. */
   skipInvalid?: boolean | undefined;
-  /** If set, rows whose path is a file and a directory are skipped. Gets each of them. */
+  /** Called with each row whose path would be both a file and a directory. If set, such rows are skipped. */
   onClash?: ((row: ClashingRow) => void) | undefined;
 }
 
-/** Imports rows, and records it in the audit. @throws ImportError, InUseError */
+/** Imports rows, and records the import in the audit. @throws ImportError, InUseError */
 export async function importRows(ctx: Context, rows: RowSource, options: ImportOptions = {}): Promise<ImportResult> {
   const action = { operation: 'importRows', kind: 'CATALOGUE', object: '' } as const;
   return await audited(ctx, action, async (auditEntry) => {
@@ -56,7 +56,10 @@ export async function registerRows(
   return await loadAndApply(ctx, rows, { expected });
 }
 
-/** Imports rows like `registerRows`, but skips rows whose path is a file and a directory. @returns the skipped rows */
+/**
+ * Imports rows like `registerRows`, but skips rows whose path would be both a file and a directory.
+ * @returns the skipped rows
+ */
 export async function registerWithoutClashes(
   ctx: Context,
   rows: RowSource,
@@ -82,7 +85,7 @@ async function loadAndApply(
 ): Promise<ImportResult> {
   const client = await ctx.db.importPool.connect();
   try {
-    await client.query(sql`SET statement_timeout = 0`); // the source may be slow
+    await client.query(sql`SET statement_timeout = 0`); // the source of the rows may be slow
     const rejects: Reject[] = [];
     const reject = (more: readonly Reject[]) => {
       rejects.push(...more);

@@ -1,4 +1,4 @@
-/** Reads lists of `find` as rows. Import options supply the columns that such a list does not have. */
+/** Reads lists of `find` as rows. Import options supply the columns that these lists do not contain. */
 import { quote } from '../../core/errors.js';
 import { findPathProblem } from '../input.js';
 import { RowError } from './import-lines.js';
@@ -9,16 +9,19 @@ export interface ListSettings {
   /** The library of a new volume. Default: the first library. */
   library?: string | undefined;
   spot?: string | undefined;
-  /** Inserted before each path, such as `/archive`, or empty. */
+  /** Text such as `/archive` to insert before each path; may be empty. */
   prefix: string;
-  /** Removed first from the beginning of each path, such as `/hpss/archive`, or empty. */
+  /**
+   * Text such as `/hpss/archive` to remove from the beginning of each path, before the prefix is inserted; may be
+   * empty.
+   */
   strip: string;
 }
 
 /** Number of skipped entries by kind, such as `folders`. */
 export type Skipped = Map<string, number>;
 
-/** Returns the row of a file in a list, or its fault. */
+/** Returns the row of a file in a list, or the fault of that row. */
 export function makeEntryRow(
   line: number,
   { path, ...fields }: Fields & { path: string },
@@ -36,7 +39,10 @@ export function countSkipped(skipped: Skipped, kind: string): undefined {
   return undefined;
 }
 
-/** Returns undefined for the root of the archive, since it is the mount point on a restore disk. */
+/**
+ * Returns the row of a directory in a list. Undefined for the root of the archive, which is the mount point on a
+ * restore disk.
+ */
 function makeFolderRow(
   line: number,
   { path, mode, gid }: { path: string; mode: string | undefined; gid: string | undefined },
@@ -67,7 +73,7 @@ export function createFindReader(settings: ListSettings): RowReader {
         return new RowError(number, `${quote(text)} is not in the format of find -printf '%s %T@ %m %U %G %p\\n'`);
       }
       if (type === 'd') return makeFolderRow(number, { path, mode: fields.mode, gid: fields.gid }, settings);
-      // for the directory ".", find prints "./a"
+      // if find searches ".", the path of file "a" is "./a"
       return makeEntryRow(number, { ...fields, path: path.replace(/^(\.\/)+/, '') }, settings);
     },
     end: () => (isEmpty ? new RowError(1, 'the list is empty') : undefined),

@@ -1,4 +1,7 @@
-/** Reads Amazon S3 Inventory in CSV by its JSON manifest: the latest versions, without delete markers. */
+/**
+ * Reads an Amazon S3 Inventory in CSV with its JSON manifest. Takes the latest versions of objects, and skips delete
+ * markers.
+ */
 import { z } from 'zod';
 import { quote } from '../../core/errors.js';
 import { parseZonedTime } from '../../core/time.js';
@@ -43,7 +46,7 @@ export interface Manifest {
   files: ManifestFile[];
 }
 
-/** Parses the manifest of an inventory. @throws Error with its fault */
+/** Parses the manifest of an inventory. @throws Error that describes what is invalid */
 export function parseManifest(text: string): Manifest {
   const { data, error } = manifestSchema.safeParse(JSON.parse(text), { reportInput: true });
   if (!data) {
@@ -102,7 +105,7 @@ function readObject(
   if (mtime === undefined) {
     return new RowError(line, `LastModifiedDate must be a time, not ${quote(LastModifiedDate ?? '')}`);
   }
-  // a leading slash is part of the key; checkRow then rejects the path, since it starts with two slashes
+  // keep a leading slash of the key: checkRow then rejects the path, which begins with two slashes
   return makeEntryRow(line, { path: `/${key}`, size: Size ?? null, mtime, ...tagOf(object) }, settings);
 }
 
@@ -116,8 +119,8 @@ function decodeKey(key: string): string | undefined {
 }
 
 /**
- * Returns the MD5 checksum, which is the entity tag if the object was uploaded in one part and has no KMS or customer
- * key.
+ * Returns the MD5 checksum of an object. The entity tag is the checksum if the object was uploaded in one part and has
+ * no KMS or customer key.
  */
 function tagOf({ ETag, IsMultipartUploaded, EncryptionStatus }: S3Object): { checksum?: string } {
   const isMd5 = IsMultipartUploaded === 'false' && ['NOT-SSE', 'SSE-S3'].includes(EncryptionStatus ?? '');

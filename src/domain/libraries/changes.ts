@@ -17,14 +17,14 @@ const MOST_DRIVES = 256;
 const MOST_DEPTH_FILES = 1_000_000;
 const MOST_SETTINGS_BYTES = 64 * 1024;
 
-/** Undefined keeps a value, or sets the default of a new library. */
+/** An undefined field keeps its value. For a new library, an undefined field gets its default. */
 interface SetLibraryInput {
   name: string;
   kind?: string | null | undefined;
   /** Null or an empty text removes a setting. */
   settings?: object | null | undefined;
   drives?: number | null | undefined;
-  /** For staging libraries only. Null: the default of the engine. */
+  /** Limits of files staged at a time, for staging libraries only. Null selects the engine's default. */
   depthFiles?: number | null | undefined;
   depthBytes?: bigint | null | undefined;
 }
@@ -38,11 +38,12 @@ const DRIVES = 2;
 
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
 
-/** The first library has drives `drive-1`, `drive-2`, … */
+/** Reserved, because the first library has drives `drive-1`, `drive-2`, … */
 const RESERVED_NAME = 'drive';
 
 /**
- * Adds a library for engines to use without a restart. This process does not connect to it. @throws InvalidInputError
+ * Adds a library, which engines use without a restart. This process does not connect to the library.
+ * @throws InvalidInputError
  */
 export async function addLibrary(ctx: Context, input: AddLibraryInput): Promise<Library> {
   const action = actionOf('addLibrary', input);
@@ -70,7 +71,10 @@ export async function addLibrary(ctx: Context, input: AddLibraryInput): Promise<
   });
 }
 
-/** Returns the action for the audit. A rejected value may be a secret in the wrong field, so a refusal records only the names of settings. */
+/**
+ * Returns the action for the audit. A rejected value may be a secret in the wrong field. So the audit of a refusal
+ * contains only the names of settings.
+ */
 function actionOf(operation: 'addLibrary' | 'setLibrary', input: SetLibraryInput) {
   const { name, kind, settings, drives, depthFiles, depthBytes } = input;
   const given = { kind, settings: settings && Object.keys(settings), drives, depthFiles, depthBytes };
@@ -89,7 +93,7 @@ function checkName(given: string): string {
 
 /**
  * Changes a library. Engines use the new settings without a restart; running reads may be repeated.
- * @throws NotFoundError; InvalidInputError, also for the first library and for another type
+ * @throws NotFoundError; InvalidInputError, also for the first library or another library type
  */
 export async function setLibrary(ctx: Context, input: SetLibraryInput): Promise<Library> {
   const action = actionOf('setLibrary', input);
@@ -105,13 +109,13 @@ export async function setLibrary(ctx: Context, input: SetLibraryInput): Promise<
         sql`UPDATE library SET settings = ${JSON.stringify(settings)}::jsonb, drives = ${drives}::int,
               depth_files = ${depth.files}::int, depth_bytes = ${depth.bytes}::bigint WHERE id = ${id}`,
       );
-      // removeSurplusDrives removes drives beyond the new number once they are free
+      // removeSurplusDrives removes surplus drives when no engine uses them
       await tx.query(
         sql`INSERT INTO drive (name, library_id) SELECT ${name} || '-' || n, ${id}::int FROM generate_series(1, ${drives}::int) AS n
             ON CONFLICT (name) DO NOTHING`,
       );
       if (waitOf(ctx, { kind, settings }) !== waitOf(ctx, before)) {
-        // waiting times of another tier do not apply
+        // delete measured waiting times, which do not apply to another tier
         await tx.query(sql`UPDATE stager SET waits = '{}' WHERE library_id = ${id}`);
       }
       await tx.query(auditEntry({ given: { ...action.given, settings: input.settings } }));
@@ -119,7 +123,7 @@ export async function setLibrary(ctx: Context, input: SetLibraryInput): Promise<
       return after;
     });
   });
-  // after the commit: if the process dies before, the next trial follows after the pause
+  // after the commit: if the process dies before this call, engines retry the library after its pause
   if (input.settings) await endTrials(ctx, after);
   return after;
 }
@@ -151,7 +155,7 @@ function change(ctx: Context, before: Library, input: SetLibraryInput) {
   };
 }
 
-/** @throws InvalidInputError if a file with a name in the library would lose it, so that its recalls would fail */
+/** @throws InvalidInputError if a file would lose its name in the library, so that its recalls would fail */
 async function refuseNameless(
   ctx: Context,
   tx: Transaction,
@@ -202,10 +206,10 @@ export async function removeSurplusDrives(ctx: Context): Promise<void> {
 export interface RemovedLibrary {
   id: number;
   name: string;
-  /** Removed drives, and removed volumes, which were empty. */
+  /** Numbers of removed drives, and of removed volumes, which contained no files. */
   drives: number;
   volumes: number;
-  /** Staged files that were not released there. None unless the removal was forced. */
+  /** Number of staged files that were not released in the tape system. Zero unless the removal was forced. */
   stagedFiles: number;
   stagedBytes: bigint;
   left: StagedFileLeft[];
@@ -214,7 +218,7 @@ export interface RemovedLibrary {
 export interface StagedFileLeft {
   path: string;
   demand: string | null;
-  /** When the system removes the file from its disk; null if unknown. */
+  /** Time at which the tape system removes the file from its disk; null if unknown. */
   until: string | null;
 }
 
@@ -222,8 +226,9 @@ const MOST_STALE = 1000;
 
 /**
  * Removes a library without files in the catalogue. Changes nothing in the tape system.
- * @param options.force also if staged files cannot be released, for example at a decommissioned system
- * @throws NotFoundError; InvalidInputError for the first library; InUseError with the figures of its use
+ * @param options.force whether to remove the library even if staged files cannot be released, for example in a
+ *   decommissioned system
+ * @throws NotFoundError; InvalidInputError for the first library; InUseError with the numbers of files and recalls
  */
 export async function removeLibrary(
   ctx: Context,
@@ -235,7 +240,7 @@ export async function removeLibrary(
     const name = checkText('name', given);
     return await transaction(ctx.db.pool, 'removeLibrary', async (tx) => {
       const id = await lockLibrary(tx, name);
-      // checked by later statements, which see the writes of earlier lock holders
+      // lock first: later statements then see the writes of earlier lock holders
       await tx.query(sql`SELECT FROM volume v WHERE v.library_id = ${id} ORDER BY v.id ${locking.volume}`);
       await refuseUsed(tx, { id, name });
       const volumes = await tx.query(sql`DELETE FROM volume WHERE library_id = ${id} RETURNING id`);
@@ -277,7 +282,10 @@ async function refuseUsed(tx: Transaction, { id, name }: { id: number; name: str
 
 type Left = Pick<RemovedLibrary, 'stagedFiles' | 'stagedBytes' | 'left'>;
 
-/** The system itself removes files at KEPT. @throws InUseError if it must still release others */
+/**
+ * Rejects a library that still stages files. Files in the state KEPT do not count: the tape system removes them.
+ * @throws InUseError
+ */
 async function refuseLeft(tx: Transaction, { id, name }: { id: number; name: string }): Promise<Left> {
   const [open] = await tx.query<{ files: number }>(
     sql`SELECT count(*)::int AS files FROM staging s WHERE s.library_id = ${id} AND s.state <> 'KEPT'`,
@@ -305,7 +313,10 @@ function describeLeft({ stagedFiles, stagedBytes, left }: Left): object {
   return { stagedFiles, stagedBytes: String(stagedBytes), demands: [...new Set(left.map(({ demand }) => demand))] };
 }
 
-/** A read of a file that an import has just moved stops within seconds. */
+/**
+ * Rejects a library with running recalls. If an import has just moved a file to another library, its recall stops
+ * within seconds.
+ */
 async function refuseReading(tx: Transaction, { id, name }: { id: number; name: string }): Promise<void> {
   const rows = await tx.query<{ drive: string; recalls: number }>(
     sql`SELECT d.name AS drive, count(*)::int AS recalls FROM drive d JOIN recall c ON c.drive_id = d.id

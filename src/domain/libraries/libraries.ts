@@ -1,6 +1,7 @@
 /**
- * Reads libraries: the tape systems of the site with their volumes and drives. Each process configures the first one
- * in the data directory, with DRIVES drives; the others are in the database, and all engines use them.
+ * Reads libraries: the tape systems of the site, with their volumes and drives. The first library is in the data
+ * directory, and each process configures it, with DRIVES drives. The database contains all other libraries, and all
+ * engines use them.
  */
 
 import { type Sql, sql } from '../../db/sql.js';
@@ -13,12 +14,15 @@ import { columnsOf } from '../row-columns.js';
 /** Id of the library that every site has, in its data directory. */
 export const FIRST_LIBRARY = 1;
 
-/** Default number of files that a staging library stages at a time, enough for it to find a good order. */
+/**
+ * Default number of files that a staging library stages at a time. The number is large enough for the library to find a
+ * good order.
+ */
 export const DEPTH_FILES = 10_000;
 
 export interface Library extends Omit<LibraryRow, 'addedAt' | 'drives' | 'settings'> {
   settings: object;
-  /** In a staging library, the number of concurrent reads. */
+  /** Number of drives; in a staging library, the number of concurrent reads. */
   drives: number;
 }
 
@@ -29,7 +33,7 @@ export async function readLibraries(ctx: Context): Promise<Library[]> {
   return rows.map((row) => ({ ...row, drives: row.drives ?? ctx.config.drives }));
 }
 
-/** Lists libraries in order of their addition: counted, or by the page. */
+/** Returns functions that count libraries, and read a page of libraries in the order of their addition. */
 export function listLibraries(ctx: Context) {
   allow(ctx, 'listLibraries');
   return keyedList<number, LibraryRow>(ctx, { rows: sql`library b WHERE true`, id: sql`b.id` }, (at, id, query) =>
@@ -47,15 +51,15 @@ export async function readSettings(ctx: Context, ids: readonly number[]): Promis
 }
 
 export interface RequestUsage {
-  /** The name in the documentation of the system: `GetObject`. */
+  /** Name of the request in the documentation of the tape system, such as `GetObject`. */
   request: string;
-  /** Includes requests whose response was lost. */
+  /** Number of requests sent, including requests whose response was lost. */
   sent: bigint;
-  /** Bytes of files in the responses. */
+  /** Bytes of files in the responses to these requests. */
   bytes: bigint;
 }
 
-/** Adds to the counts of requests, which a bill is based on. */
+/** Adds to the counts of requests to a library. The bill of the library's provider is based on these requests. */
 export async function addUsage(ctx: Context, libraryId: number, used: readonly RequestUsage[]): Promise<void> {
   if (used.length === 0) return;
   const [names, sent] = [used.map((each) => each.request), used.map((each) => each.sent)];
@@ -69,7 +73,7 @@ export async function addUsage(ctx: Context, libraryId: number, used: readonly R
   );
 }
 
-/** Returns counts by library id, ordered by request name. Libraries without counts are absent. */
+/** Returns the counts of requests by library id, in order of request names. Omits libraries without requests. */
 export async function readUsage(ctx: Context, ids: readonly number[]): Promise<Map<number, RequestUsage[]>> {
   allow(ctx, 'readUsage');
   const rows = await ctx.db.rows<RequestUsage & { id: number }>(

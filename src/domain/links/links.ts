@@ -1,11 +1,12 @@
 /**
- * Links at the archive paths of files to their copies in the restore area.
- * A row is stored before its link is made, and stays until the link is removed. A copy leaves the restore area only if
- * no link points to it (disks/removals.ts). A trigger marks the row at each change of the copy, and an engine settles
- * marked rows (restore-area/links/keeper.ts). Each step is repeatable, and counts only if the row was not marked meanwhile
- * (`change`).
- * A process that was paused longer than its claim may make an unwanted link, so removed links are checked once more
- * after all claims have ended.
+ * Links at the archive paths of files, which point to copies in the restore area.
+ * - A row is stored before its link is made, and stays until the link is removed. A copy leaves the restore area only
+ *   if no link points to the copy (disks/removals.ts).
+ * - A trigger marks the row of a link whenever the copy changes, and an engine settles marked rows
+ *   (restore-area/links/keeper.ts). A step may be repeated. A step counts only if the row was not marked meanwhile
+ *   (`change`).
+ * - A process that was paused longer than its claim may make an unwanted link. So removed links are checked once more
+ *   after all claims have ended.
  */
 
 import { addSeconds } from '../../core/time.js';
@@ -28,19 +29,26 @@ export interface DueLink {
 }
 
 export type SettledLink = Pick<DueLink, 'fileId' | 'change'> & {
-  /** `gone`: nothing is there; `forgotten`: nor was it long after; `stuck`: it is retried. */
+  /**
+   * `right`: the link is as wanted. `gone`: no link is at the path. `forgotten`: a later check found no link either.
+   * `stuck`: the step failed, and is retried.
+   */
   result: 'right' | 'gone' | 'forgotten' | 'stuck';
   problem: string | null;
 };
 
 const CLAIM_SECONDS = 60;
-/** After any claim of a process that may have made one late. */
+/**
+ * Seconds after which a removed link is checked once more. By then, every claim of a process that may make the link
+ * late has ended.
+ */
 const LATE_SECONDS = 600;
 const RETRY_SECONDS = 300;
 
 /**
- * Stores the directory of links. A change has all links checked. @returns the earlier directory, if changed
- * @param root absolute; undefined: no links
+ * Stores the directory in which links are made. After a change, engines check all links.
+ * @param root absolute path of the directory; undefined if no links are wanted
+ * @returns the earlier directory if the directory changed, otherwise null
  */
 export async function setLinkRoot(ctx: Context, root: string | undefined): Promise<{ before: string | null } | null> {
   const rows = await ctx.db.rows<{ before: string | null }>(
@@ -58,7 +66,7 @@ export async function setLinkRoot(ctx: Context, root: string | undefined): Promi
 const isUnlinked: Sql = sql`(f.disk_id IS NOT NULL AND f.stage = 'RESTORED' OR f.changed_disk_id IS NOT NULL AND f.stage = 'UNVERIFIED')
   AND NOT EXISTS (SELECT FROM archive_link l WHERE l.file_id = f.id)`;
 
-/** Adds rows for copies that are older than the first directory. Calling it twice is safe. */
+/** Adds rows for copies that were put in place before the directory of links was set. Calling it twice is safe. */
 export async function markUnlinked(ctx: Context): Promise<void> {
   await ctx.db.pool.query(
     sql`INSERT INTO archive_link (file_id, look_at) SELECT f.id, '1970-01-01' FROM tape_file f, link_root r
@@ -69,7 +77,7 @@ export async function markUnlinked(ctx: Context): Promise<void> {
 const wantedAt = sql`rtrim(r.path, '/') || f.path`;
 const wantedTarget = sql`k.mountpoint || ${placeOnDisk}`;
 
-/** The file was renamed, and the link `l` belongs to the file that has its old path now. */
+/** The link `l` was made for a file that was since renamed, and belongs to the file that has the old path now. */
 const isOfOther = sql`EXISTS (SELECT FROM tape_file o JOIN archive_link n ON n.file_id = o.id
   WHERE o.path = substr(l.at, length(rtrim(r.path, '/')) + 1) AND o.id <> l.file_id AND n.is_there AND n.at = l.at AND n.target = l.target)`;
 
@@ -82,7 +90,7 @@ export async function claimLinks(ctx: Context, limit: number): Promise<DueLink[]
         WHERE a.file_id = due.file_id RETURNING a.file_id AS id`,
   );
   if (claimed.length === 0) return [];
-  // a separate statement: a later change of a file marks the row again
+  // read in a separate statement after the claim: a later change of a file marks the row again
   const rows = await ctx.db.rows<{
     fileId: bigint;
     change: bigint;
@@ -109,7 +117,7 @@ function toLink(at: string | null, target: string | null): Link | null {
   return at === null || target === null ? null : { at, target };
 }
 
-/** Stores links that are about to be made. @returns the ids of those not marked since */
+/** Stores links that are about to be made. @returns the ids of files whose rows were not marked meanwhile */
 export async function recordLinks(
   ctx: Context,
   links: readonly (Link & Pick<DueLink, 'fileId' | 'change'>)[],
@@ -125,7 +133,7 @@ export async function recordLinks(
   return new Set(rows.map(({ id }) => id));
 }
 
-/** Stores the results of claimed rows. @returns the ids of those not marked or settled meanwhile */
+/** Stores the results of claimed rows. @returns the ids of files whose rows were not marked or settled meanwhile */
 export async function recordSettled(ctx: Context, settled: readonly SettledLink[]): Promise<Set<bigint>> {
   const recorded: { id: bigint }[] = [];
   const now = ctx.now();
@@ -162,7 +170,10 @@ export async function markLinks(ctx: Context, fileIds: readonly bigint[]): Promi
   );
 }
 
-/** Selects unmarked rows that no other transaction is writing: waiting could be a deadlock. */
+/**
+ * Selects rows that were not marked meanwhile and that no other transaction is writing. Waiting for a lock could cause
+ * a deadlock.
+ */
 function freeOf(links: readonly Pick<DueLink, 'fileId' | 'change'>[]): Sql {
   return sql`SELECT l.file_id AS id FROM archive_link l
     JOIN unnest(${links.map(({ fileId }) => fileId)}::bigint[], ${links.map(({ change }) => change)}::bigint[]) AS s (id, change)
@@ -172,7 +183,7 @@ function freeOf(links: readonly Pick<DueLink, 'fileId' | 'change'>[]): Sql {
 
 /**
  * Stores links to copies that were just put in place, and claims their rows, so that links exist before users are
- * notified. Other links of these files are left to the engine's job.
+ * notified. If a file has another link already, the engine's job replaces that link later.
  * @returns the links that may be made
  */
 export async function recordEarlyLinks(
@@ -201,7 +212,7 @@ export async function readNoted(ctx: Context, fileIds: readonly bigint[]): Promi
   return new Map(rows.map((row) => [row.fileId, row]));
 }
 
-/** A link that needs no settling now. */
+/** A recorded link that need not be settled now. */
 export type RecordedLink = Link & Pick<DueLink, 'fileId' | 'change'> & Pick<SettledLink, 'problem'>;
 
 export async function readLinks(ctx: Context, page: { after: bigint; limit: number }): Promise<RecordedLink[]> {
@@ -212,7 +223,7 @@ export async function readLinks(ctx: Context, page: { after: bigint; limit: numb
   );
 }
 
-/** Reads changes by file id. They stay the same for a stuck link that is checked again. */
+/** Returns the change numbers of links by file id. Checking a stuck link again does not change its number. */
 export async function readChanges(ctx: Context, fileIds: readonly bigint[]): Promise<Map<bigint, bigint>> {
   if (fileIds.length === 0) return new Map();
   const rows = await ctx.db.rows<Pick<DueLink, 'fileId' | 'change'>>(
