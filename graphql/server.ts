@@ -1,6 +1,7 @@
 /**
- * GraphQL over HTTP: Yoga serves queries and mutations at /graphql. graphql-sse serves event streams at /graphql and
- * /graphql/stream by the same rules (graphql/subscriptions/event-streams.ts). Parameters are read once, for both.
+ * Serves GraphQL over HTTP. Yoga serves queries and mutations at /graphql. graphql-sse serves event streams at /graphql
+ * and /graphql/stream by the same rules (graphql/subscriptions/event-streams.ts). Request parameters are read once, for
+ * both libraries.
  */
 import type { ErrorRequestHandler, Request, RequestHandler, Response } from 'express';
 import { type ExecutionArgs, type ExecutionResult, GraphQLError, getOperationAST, subscribe } from 'graphql';
@@ -33,7 +34,7 @@ import { EVENT_STREAM, EventStreams, type Pipeline } from './subscriptions/event
 export interface GraphqlHandlers {
   handler: RequestHandler;
   onError: ErrorRequestHandler;
-  /** Ends all streams without `complete`; their clients reconnect. */
+  /** Ends all streams without `complete`, so that their clients reconnect. */
   close(): void;
 }
 
@@ -56,8 +57,8 @@ export function createGraphqlHandlers(
     landingPage: false,
     logging: false,
     multipart: false,
-    maxRequestBodySize: false, // the body has been read already, within the gateway's limits
-    parserAndValidationCache: false, // documents are checked and cached before
+    maxRequestBodySize: false, // the body was already read, within the gateway's limits
+    parserAndValidationCache: false, // documents were already checked and cached
     maskedErrors: { maskError },
     plugins: [takeParams, takeChecked, limitOperations(config.limits), observeExecution()],
   });
@@ -99,7 +100,9 @@ interface Handlers {
 
 const RESULT_TYPES = ['application/json', 'application/graphql-response+json', EVENT_STREAM];
 
-/** Answers with a result, an event stream or GraphiQL, depending on the operation and the accepted media types. */
+/**
+ * Answers with a result, an event stream or GraphiQL. The choice depends on the operation and the accepted media types.
+ */
 async function answer(req: Request, res: Response, { yoga, pipeline, streams, graphiql }: Handlers): Promise<void> {
   if (req.path === '/stream') return await streams.exchange(req, res);
   if (req.path !== '/') throw new HttpError(404, `there is nothing at ${req.originalUrl.split('?')[0]}`);
@@ -127,8 +130,8 @@ function isSubscription(req: Request, { operationName }: Params): boolean {
 const checked = new WeakMap<Request, CheckedDocument>();
 
 /**
- * Returns a function that parses and validates the document of a request in a slot of its caller. Otherwise the
- * processor time that this takes would delay the queries of other callers.
+ * Returns a function that parses and validates the document of a request in one of the caller's slots. Without slots,
+ * this work could delay the queries of other callers.
  */
 function createCheck(contextOf: (req: Request) => Context, config: Context['config']) {
   const cache = createDocumentCache();
@@ -142,7 +145,7 @@ function createCheck(contextOf: (req: Request) => Context, config: Context['conf
   };
 }
 
-/** Passes the checked document of a request to Yoga's steps. */
+/** Yoga plugin that uses the document that was already checked. */
 const takeChecked: Plugin<object, Exchange> = {
   onParse: ({ context, params, setParseFn }) => {
     const { req } = context as Partial<Exchange>;
@@ -179,7 +182,7 @@ function observeExecution(): Plugin<object, Exchange> {
   };
 }
 
-/** Uses graphql-js: Yoga's executor takes more processor time for each event. */
+/** Subscribes with graphql-js, because Yoga's executor takes more processor time for each event. */
 async function subscribeWithin(limits: Context['config']['limits'], args: ExecutionArgs) {
   const excess = findExcess(args, limits);
   return excess ? { errors: [excess] } : ((await subscribe(args)) as ExecutionResult | AsyncGenerator<ExecutionResult>);
@@ -188,8 +191,8 @@ async function subscribeWithin(limits: Context['config']['limits'], args: Execut
 type Execute = (args: ExecutionArgs) => Promise<ExecutionResult> | ExecutionResult;
 
 /**
- * Limits concurrent queries of a caller. A query that finds no free slot in time gets status 503 with `Retry-After`.
- * Mutations take slots in their operations, because they may wait much longer for locks.
+ * Limits the concurrent queries of a caller. A query that finds no free slot in time gets status 503 with
+ * `Retry-After`. Mutations take slots in their operations, because they may wait much longer for locks.
  */
 export function limitQueries(execute: Execute): Execute {
   return async (args) => {
@@ -205,7 +208,10 @@ export function limitQueries(execute: Execute): Execute {
   };
 }
 
-/** Records the duration of an operation by its field. The document is valid, so that the schema limits the number of fields. */
+/**
+ * Records the duration of an operation under the name of its field. The document is valid, so the schema limits the
+ * number of names.
+ */
 async function timeOperation(args: ExecutionArgs, execute: Execute): Promise<ExecutionResult> {
   const startedAt = performance.now();
   const result = await execute(args);

@@ -1,4 +1,4 @@
-/** The Pothos builder: plugins, limits, and the scalars that keep integers and times exact. */
+/** Configures the Pothos builder: plugins, limits, and the scalars that keep integers and times exact. */
 import SchemaBuilder from '@pothos/core';
 import ComplexityPlugin from '@pothos/plugin-complexity';
 import ErrorsPlugin from '@pothos/plugin-errors';
@@ -26,7 +26,7 @@ interface SchemaTypes {
   };
 }
 
-/** Items of a page: the default and the maximum. */
+/** Default number of items in a page; `MAX_PAGE_SIZE` is the maximum. */
 export const PAGE_SIZE = 50;
 export const MAX_PAGE_SIZE = 1000;
 
@@ -79,17 +79,17 @@ export const builder = new SchemaBuilder<SchemaTypes>({
   errors: {
     directResult: true,
     defaultTypes: [],
-    // names the union of `createRequest` `CreateRequestResult`
+    // the result union of `createRequest` gets the name `CreateRequestResult`
     defaultUnionOptions: { name: ({ fieldName }) => `${fieldName.charAt(0).toUpperCase()}${fieldName.slice(1)}Result` },
   },
   complexity: {
-    disabled: true, // only the costs of fields are used: graphql/server/documents.ts checks whole operations
+    disabled: true, // Pothos only provides the costs of fields; documents.ts checks operations
     defaultComplexity: 1,
     defaultListMultiplier: 10,
   },
 });
 
-/** The operation that reads a node of each type. */
+/** Operation whose permission a caller needs to read a node, by the type of the node. */
 const reads: Record<string, Operation> = {
   TapeFile: 'getFile',
   Volume: 'listVolumes',
@@ -100,14 +100,21 @@ const reads: Record<string, Operation> = {
   Quota: 'getQuota',
 };
 
-/** Checks the access to a node. Hidden files are reported as missing; requests and quotas check this in their own types. @throws ForbiddenError */
+/**
+ * Returns whether the caller may see a node. Hidden files are reported as missing. The types of requests and quotas
+ * check access themselves.
+ * @throws ForbiddenError
+ */
 async function maySee(ctx: Context, node: { typename: string; id: string }): Promise<boolean> {
   const operation = reads[node.typename];
   if (operation !== undefined) allow(ctx, operation);
   return isSerial(node) && (node.typename !== 'TapeFile' || (await isListed(ctx, BigInt(node.id))));
 }
 
-/** Ids are serial numbers: 8 bytes for tape files, 4 for other types. The database rejects greater ones. */
+/**
+ * Returns whether an id is a possible serial number: 8 bytes for tape files, 4 bytes for other types. The database
+ * rejects greater numbers.
+ */
 function isSerial({ typename, id }: { typename: string; id: string }): boolean {
   return /^[1-9]\d{0,18}$/.test(id) && BigInt(id) < 2n ** (typename === 'TapeFile' ? 63n : 31n);
 }
@@ -131,7 +138,7 @@ function parseInteger(value: unknown): bigint {
   throw new GraphQLError(`BigInt must be an integer of at most 19 digits, not ${show(value)}`);
 }
 
-/** Presents a value in a message. Lists and objects are not printed, because they may be nested without limit. */
+/** Formats a value for a message. Lists and objects are not printed, because they may be nested without limit. */
 function show(value: unknown): string {
   if (typeof value === 'object' && value !== null) return Array.isArray(value) ? 'a list' : 'an object';
   return quote(String(value));
@@ -160,7 +167,7 @@ builder.mutationType({
 });
 builder.subscriptionType({ description: 'The subscriptions.' });
 
-/** Options of a field or an argument with its description. */
+/** Returns the options of a field or argument with a description. */
 export const time = (description: string) => ({ type: 'DateTime', description }) as const;
 export const timeOrNull = (description: string) => ({ type: 'DateTime', nullable: true, description }) as const;
 export const bigInt = (description: string) => ({ type: 'BigInt', description }) as const;
@@ -173,7 +180,7 @@ export function describeValues<Name extends string>(texts: Record<Name, string>,
   return Object.fromEntries(entries) as Record<Name, { description: string }>;
 }
 
-/** Computes the cost of a connection from its page size. Costs of nested lists multiply. */
+/** Computes the cost of a connection from its page size. The costs of nested lists multiply. */
 export function pageComplexity(args: { first?: number | null | undefined; last?: number | null | undefined }) {
   return { field: 1, multiplier: Math.min(args.first ?? args.last ?? PAGE_SIZE, MAX_PAGE_SIZE) / 10 };
 }

@@ -1,4 +1,4 @@
-/** Restore disks. */
+/** Defines restore disks. */
 import { ForbiddenError, InUseError, InvalidInputError, NotFoundError } from '../../src/core/errors.js';
 import {
   type DiskMeasurement,

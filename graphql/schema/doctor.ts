@@ -1,4 +1,7 @@
-/** Findings of the doctor from database rows alone. Restore disks are checked on the hosts that mount them. */
+/**
+ * Lists the findings that the doctor derives from database rows alone. Restore disks are checked on the hosts that
+ * mount them.
+ */
 import type { DefaultConnectionArguments } from '@pothos/plugin-relay';
 import { GraphQLError } from 'graphql';
 import { ForbiddenError, InvalidInputError } from '../../src/core/errors.js';
@@ -49,7 +52,7 @@ const LookedAtType = builder.objectRef<LookedAt>('DoctorRows').implement({
   },
 });
 
-/** A step checks all rows of a kind, and the count reads all tables. */
+/** Cost of listing findings. Each step checks all rows of a kind, and the count reads all tables. */
 const LOOK_COMPLEXITY = 500;
 
 builder.queryFields((t) => ({
@@ -94,7 +97,7 @@ function limitOf(first: number | null | undefined): number {
   return Math.min(Math.max(first ?? PAGE_SIZE, 0), MAX_PAGE_SIZE);
 }
 
-/** A page may end between two findings: its end cursor is the start of the next page. */
+/** Returns a page of findings. A page may end between two findings, so the end cursor is the start of the next page. */
 function toConnection({ after }: DefaultConnectionArguments, { findings, next }: FindingPage) {
   const edges = findings.map((node) => ({ node, cursor: cursors.write(node) }));
   const endCursor = next ? cursors.write(next) : (edges.at(-1)?.cursor ?? after ?? null);
@@ -129,7 +132,7 @@ const RepairedFindings = builder.objectRef<FindingPage>('RepairedFindings').impl
   }),
 });
 
-/** Maximum repairs in one transaction. */
+/** Maximum number of repairs in one transaction. */
 const MAX_REPAIRS = 500;
 
 builder.mutationFields((t) => ({

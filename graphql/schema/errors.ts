@@ -1,4 +1,7 @@
-/** Expected failures as types. In other places they are GraphQL errors with the same message and a code. */
+/**
+ * Defines types for expected failures. Where a field has no result union, such a failure is a GraphQL error with the
+ * same message and a code.
+ */
 import { GraphQLError, type GraphQLFieldResolver, type GraphQLSchema, isObjectType } from 'graphql';
 import type { Logger } from 'pino';
 import {
@@ -89,12 +92,15 @@ for (const [type, name, description] of plainErrors)
 
 const contexts = new WeakMap<Error, Context>();
 
-/** Remembers the request of each error, so that the log contains it. */
+/** Remembers the context of each error, so that the log can contain the request. */
 export function rememberContext(errors: readonly Error[], ctx: Context): void {
   for (const error of errors) contexts.set(error, ctx);
 }
 
-/** Returns the only function that masks errors. It logs an error that the caller did not cause in full, and hides it. */
+/**
+ * Returns the only function that masks errors. It logs an error in full if the caller did not cause it, and then hides
+ * the details from the caller.
+ */
 export function createErrorMask(log: Logger) {
   return (error: unknown): Error => {
     const original = error instanceof GraphQLError ? error.originalError : error;
@@ -107,7 +113,7 @@ export function createErrorMask(log: Logger) {
     }
     if (isOfDocument) return error;
     const ctx = error instanceof Error ? contexts.get(error) : undefined;
-    // a caller over its limit is rejected as intended, without a log line
+    // rejecting a caller over its limit is intended, so it is not logged
     const event = original instanceof UnavailableError ? 'GraphQL: temporarily unavailable' : 'GraphQL: internal error';
     if (!(original instanceof OverShareError)) logFailure(ctx?.log ?? log, original, event);
     if (original instanceof UnconfirmedError) {
@@ -122,7 +128,7 @@ export function createErrorMask(log: Logger) {
   };
 }
 
-/** Returns null instead of NotFoundError. */
+/** Returns the found object, or null instead of a NotFoundError. */
 export async function orNull<T>(found: Promise<T>): Promise<T | null> {
   try {
     return await found;
@@ -133,7 +139,8 @@ export async function orNull<T>(found: Promise<T>): Promise<T | null> {
 }
 
 /**
- * Reads a stored change. A temporary failure becomes UnconfirmedError, so that the client does not repeat the change.
+ * Reads an object after it was changed. A temporary failure becomes an UnconfirmedError, so that the client does not
+ * repeat the change.
  */
 export async function readBack<T>(read: Promise<T>): Promise<T> {
   try {
@@ -144,8 +151,8 @@ export async function readBack<T>(read: Promise<T>): Promise<T> {
 }
 
 /**
- * Makes all fields fail as rejected promises. If a list item failed at once, the executor would leave the list, and
- * rejections of earlier items would end the process.
+ * Makes all failing resolvers return rejected promises. If a list item failed synchronously, the executor would abandon
+ * the list. Rejections of earlier items would then end the process.
  */
 export function failLate(schema: GraphQLSchema): GraphQLSchema {
   for (const type of Object.values(schema.getTypeMap())) {
@@ -168,8 +175,8 @@ function makeLate(resolve: Resolver): Resolver {
 }
 
 /**
- * Logs errors of fields that fail in another way, such as a null argument from a variable. Other errors still end the
- * process.
+ * Logs unhandled errors of fields, for example after a variable was null for a required argument. Any other unhandled
+ * error still ends the process.
  * @returns a function that removes the handler
  */
 export function logStrayErrors(log: Logger): () => void {

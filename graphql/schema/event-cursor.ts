@@ -1,17 +1,19 @@
-/** Cursors of event streams over server-sent events: `Last-Event-ID` and `id:`. */
+/**
+ * Supports cursors of event streams over server-sent events: the request header `Last-Event-ID` and the field `id:`.
+ */
 import { cancellable } from '../../src/core/cancellable.js';
 import { InvalidInputError, quote } from '../../src/core/errors.js';
 import type { Context } from '../../src/domain/context.js';
 
 export interface EventCursor {
   lastEventId: string | undefined;
-  /** The last event sent; undefined if a client cannot resume after it. */
+  /** Id of the last event sent; undefined if a client cannot resume after this event. */
   eventId?: bigint | undefined;
 }
 
 /**
- * Watches from the client's cursor, and records the cursor of each event. `Last-Event-ID` overrides `after`, because a
- * browser reconnects to the same URL.
+ * Watches events from the client's cursor, and records the cursor of each event. `Last-Event-ID` overrides `after`,
+ * because a browser reconnects to the same URL.
  * @param isResumable returns whether a client that resumes after this event misses nothing
  * @throws InvalidInputError for a malformed `Last-Event-ID`
  */

@@ -1,4 +1,4 @@
-/** Tape files, and the subscription to their stages. */
+/** Defines tape files, and the subscription to changes of their stages. */
 import type { DefaultConnectionArguments } from '@pothos/plugin-relay';
 import type { GraphQLResolveInfo } from 'graphql';
 import { hasRole } from '../../src/core/caller.js';
@@ -57,34 +57,37 @@ function originOf(file: { checksum: string | null; checksumTaken: boolean }): Ch
   return file.checksumTaken ? 'FIRST_RESTORE' : 'ARCHIVE';
 }
 
-/** Returns the restore disk that contains the copy of a file, unless the copy is about to be removed. */
+/**
+ * Returns the id of the restore disk that contains a file's copy; null if there is no copy or it is about to be
+ * removed.
+ */
 function diskOfCopy({ stage, diskId, changedDiskId }: TapeFile): number | null {
   return stage === 'UNVERIFIED' ? changedDiskId : stage === 'RESTORED' ? diskId : null;
 }
 
 const diskOf = createBatch(readDisks);
 
-/** Returns the path of a copy below its mount point. */
+/** Returns the path of a file's copy below the mount point. */
 const placeOf = ({ path, diskPath }: TapeFile): string => diskPath ?? path;
 
-/** Returns whether copies exist on disk, and records missing ones. */
+/** Returns whether copies exist on disk, and records the missing copies. */
 const isThere = createBatch(async (ctx, keys: (LocatedCopy & { fileId: bigint })[]) => {
   const ids = (await ctx.copies.findMissing(keys)).map(({ fileId }) => fileId);
   const missing = await recordMissingFiles(ctx, ids);
   return new Map(keys.map((key) => [key, !missing.has(key.fileId)]));
 });
 
-/** Returns the copy of a file. If its disk fails, the copy may be unreadable. */
+/** Returns where the copy of a file is. If the copy's disk fails, `isReachable` is false. */
 async function findCopy(ctx: Context, file: TapeFile): Promise<{ place: string; isReachable: boolean } | null> {
   const disk = await findDisk(ctx, file);
   if (!disk) return null;
   const copy = { fileId: file.id, diskId: disk.id, mountpoint: disk.mountpoint, path: placeOf(file) };
-  // a failing disk, for example an unmounted one, may return with its copies
+  // a failing disk, such as an unmounted one, may return with its copies
   const isReachable = disk.retryAt === null;
   return (await isThere(ctx, copy)) ? { place: disk.mountpoint + copy.path, isReachable } : null;
 }
 
-/** Returns the restore disk that contains a copy of a file. Path rules may hide it from the caller. */
+/** Returns the restore disk that contains a file's copy; null if path rules hide the copy from the caller. */
 async function findDisk(ctx: Context, file: TapeFile): Promise<RestoreDisk | null> {
   const diskId = (await fetchable(ctx, file.id)) ? diskOfCopy(file) : null;
   return diskId === null ? null : ((await diskOf(ctx, diskId)) ?? null);
@@ -92,7 +95,10 @@ async function findDisk(ctx: Context, file: TapeFile): Promise<RestoreDisk | nul
 
 const fetchable = createBatch((ctx, ids: bigint[]) => readAllowed(ctx, 'FETCH', ids));
 
-/** Returns the path that `/webdav` serves (rest/v1/paths.ts), which GraphQL must not import. */
+/**
+ * Returns the path under which `/webdav` serves a file. rest/v1/paths.ts defines it, too, but GraphQL must not import
+ * REST.
+ */
 const bytesPathOf = (path: string): string => `/webdav${path.split('/').map(encodeURIComponent).join('/')}`;
 
 export const TapeFileType = builder.prismaNode('TapeFile', {
@@ -176,7 +182,7 @@ builder.prismaObjectFields(TapeFileType, (t) => ({
     nullable: true,
     description:
       'The path of the file in its library, if it was renamed only in Tapegate. Null otherwise. For operators and viewers.',
-    // the path may contain a prefix that path rules hide
+    // the path may contain a prefix that path rules hide from the caller
     resolve: ({ tapePath }, _args, ctx) => (hasRole(ctx.caller, 'operator', 'viewer') ? tapePath : null),
   }),
   copyVolume: t.field({
@@ -209,11 +215,11 @@ interface CountedFiles extends ListFilesInput {
 
 interface FilesPage {
   isEstimate: boolean;
-  /** Counts on the first call. */
+  /** Counts the files on the first call, and returns the same result on later calls. */
   counted: () => Promise<RowCount>;
 }
 
-/** @param found number of files on the page, the minimum of an estimate */
+/** @param found the number of files on the page, which is the minimum of an estimate */
 function countOf(ctx: Context, args: CountedFiles, found: number): FilesPage {
   const isEstimate = args.count === 'ESTIMATED';
   let counted: Promise<RowCount> | undefined;
@@ -229,7 +235,7 @@ function countOf(ctx: Context, args: CountedFiles, found: number): FilesPage {
   };
 }
 
-/** Returns the files of a page, or none if the query selects only their count. */
+/** Returns the files of a page; empty if the query selects only the number of files. */
 function resolveFiles(ctx: Context, info: GraphQLResolveInfo, args: ListFilesInput & DefaultConnectionArguments) {
   const key = { name: 'path', isKey: isText };
   return resolveRootPage(args, key, async (at) =>
@@ -243,10 +249,10 @@ const COUNTS = new Set(['totalCount', 'isCountEstimated', '__typename']);
 
 const common = new Set([...Object.keys(commonFileFields), '__typename']);
 
-/** Results by position in the query, which many parents share. */
+/** Caches by position in the query, because many parents share a position. */
 const decided = new WeakMap<GraphQLResolveInfo['fieldNodes'], boolean>();
 
-/** Returns whether a query selects only the `commonFileFields` of the files at the end of a path of fields. */
+/** Returns whether a query selects only `commonFileFields` of files. The files are at the end of a path of fields. */
 export function selectsCommon(info: GraphQLResolveInfo, ...path: string[]): boolean {
   const isCommon = decided.get(info.fieldNodes) ?? selectedNames(info, ...path).every((name) => common.has(name));
   decided.set(info.fieldNodes, isCommon);
@@ -283,7 +289,7 @@ builder.subscriptionFields((t) => ({
       after: t.arg(bigInt('The `eventId` of the last received event.')),
     },
     subscribe: (_root, args, ctx) =>
-      // a client that resumes among the current stages would miss the rest
+      // a client that resumes among the current stages would miss the remaining stages
       watchFromCursor(ctx, args.after, (after, signal) => watchStages(ctx, { ...args, after }, signal), isChange),
     resolve: (change) => change,
   }),
@@ -384,7 +390,7 @@ builder.mutationFields((t) => ({
   }),
 }));
 
-/** The expected number of entries. */
+/** Expected number of entries in a folder. */
 const FOLDER_COMPLEXITY = 50;
 
 const FolderEntryType = builder.objectRef<Entry>('FolderEntry').implement({

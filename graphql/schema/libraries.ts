@@ -1,4 +1,4 @@
-/** Libraries: the tape systems of the site. */
+/** Defines libraries, which are the site's tape systems. */
 import { ForbiddenError, InUseError, InvalidInputError, NotFoundError } from '../../src/core/errors.js';
 import { isObject } from '../../src/core/json.js';
 import {
@@ -194,7 +194,7 @@ builder.mutationFields((t) => ({
   }),
 }));
 
-/** Parses library settings. The error does not quote them, because they may contain a secret. */
+/** Parses library settings. Error messages do not contain the settings, which may include a secret. */
 function parseSettings(text: string | null | undefined): object {
   if (text === null || text === undefined) return {};
   let value: unknown;

@@ -1,10 +1,13 @@
-/** The cost of list arguments, for the complexity limit. */
+/** Adds the cost of list arguments to the complexity of a query. */
 import { type GraphQLSchema, isObjectType } from 'graphql';
 
-/** The cost of a field in Pothos' complexity plugin. */
+/** Cost of a field in Pothos' complexity plugin. */
 type Cost = number | { field?: number; multiplier?: number };
 
-/** Adds a tenth of the number of values in list arguments to the cost of a field, because each alias of the field reads them again. */
+/**
+ * Charges list arguments: adds a tenth of their number of values to the cost of the field. Each alias of the field
+ * reads the values again.
+ */
 export function chargeLists(schema: GraphQLSchema): GraphQLSchema {
   for (const type of Object.values(schema.getTypeMap())) {
     if (!isObjectType(type)) continue;
@@ -22,7 +25,7 @@ export function chargeLists(schema: GraphQLSchema): GraphQLSchema {
   return schema;
 }
 
-/** Returns the number of values in list arguments. The lists of this schema contain no further lists. */
+/** Returns the number of values in list arguments. Lists in this schema contain no other lists. */
 function countValues(args: unknown): number {
   if (Array.isArray(args)) return args.length;
   if (typeof args !== 'object' || args === null) return 0;

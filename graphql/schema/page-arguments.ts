@@ -1,4 +1,7 @@
-/** A plugin for all connections: checks page arguments, and gives an empty page a cursor to continue from. */
+/**
+ * A Pothos plugin for all connections. It checks page arguments, and gives an empty page a cursor from which the client
+ * can continue.
+ */
 import SchemaBuilder, { BasePlugin, type PothosOutputFieldConfig, type SchemaTypes } from '@pothos/core';
 import type { DefaultConnectionArguments } from '@pothos/plugin-relay';
 import { GraphQLError, type GraphQLFieldResolver } from 'graphql';
@@ -40,7 +43,7 @@ class PageArgumentsPlugin<Types extends SchemaTypes> extends BasePlugin<Types> {
       }
       const page = (await resolver(root, given, ctx, info)) as ConnectionShape;
       if (page.edges.length === 0) {
-        // a client that continues from here gets only newer items, instead of the whole list
+        // from this cursor a client gets only newer items instead of the whole list
         page.pageInfo.startCursor = page.pageInfo.endCursor = given.after ?? given.before ?? null;
       }
       return page;

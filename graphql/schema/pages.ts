@@ -1,6 +1,6 @@
 /**
- * Pages of lists and batches of values, in place of Prisma's: Prisma reads a nested list whole, and finds nothing after
- * a cursor whose row has left the list.
+ * Reads pages of lists, and batches of values, without Prisma's own pagination. For a nested list, Prisma reads all
+ * rows. After a cursor whose row has left the list, Prisma finds nothing.
  */
 import { formatPrismaCursor, parsePrismaCursor } from '@pothos/plugin-prisma';
 import {
@@ -21,7 +21,7 @@ interface Cursors<Key> {
   read(cursor: string): Key;
 }
 
-/** @param parse returns undefined for a text that is not a key */
+/** @param parse returns undefined if the text is not a key */
 export function createCursors<Key>(
   list: string,
   { format, parse }: { format(key: Key): string; parse(text: string): Key | undefined },
@@ -65,7 +65,7 @@ export function resolveCursorPage<Row extends object, Key>(
   );
 }
 
-/** @param list name of the list in cursors */
+/** @param list the name of the list that is stored in cursors */
 export const resolveIdPage = <Row extends { id: number }>(
   args: DefaultConnectionArguments,
   list: string,
@@ -84,7 +84,7 @@ function badCursor(cursor: unknown): GraphQLError {
 
 interface InnerPages<Row> {
   descending?: boolean;
-  /** Reads a page of each parent in one statement. Must be the same function for the same columns. */
+  /** Reads one page for each parent in one statement. Fields that read the same columns must use the same function. */
   read(ctx: Context, parentIds: readonly number[], wish: PageWish): Promise<Map<number, PageItem<Row>[]>>;
 }
 
@@ -94,7 +94,10 @@ type PageReader = (ctx: Context, parentId: number) => Promise<PageItem<unknown>[
 
 type ByField = Map<object | undefined, PageReader>;
 
-/** Page readers of an HTTP request, by what they read and by field. One reader reads the pages of all parents. */
+/**
+ * Page readers of an HTTP request, by `read` function and by field of the query. One reader reads the pages of all
+ * parents.
+ */
 const readers = new WeakMap<Context, Map<object, ByField>>();
 
 export async function resolveInnerPage<Row>(
@@ -123,7 +126,7 @@ export async function resolveInnerPage<Row>(
   };
 }
 
-/** PostgreSQL rejects larger integers. */
+/** Returns whether PostgreSQL would reject an integer as too large. */
 function isTooLarge(cursor: unknown): boolean {
   if (typeof cursor === 'bigint') return BigInt.asIntN(64, cursor) !== cursor;
   return typeof cursor === 'number' && !(Math.abs(cursor) <= MAX_INT);
@@ -136,7 +139,7 @@ interface PageQuery {
 }
 
 /**
- * Reads a page of a Prisma connection by the value of its key.
+ * Reads a page of a Prisma connection by the values of its key.
  * @param load reads the rows with the fields that GraphQL needs
  */
 export async function readListPage<Query extends PageQuery, Key extends string | number | bigint, Row>(
@@ -156,14 +159,15 @@ interface ListKey<Key> {
   isKey: (value: unknown) => value is Key;
 }
 
-/** @throws GraphQLError if a cursor has another value */
+/** @throws GraphQLError if a cursor contains a value of another type */
 function checkKey<Key>(value: unknown, { isKey }: ListKey<Key>): Key {
   if (isKey(value) && !isTooLarge(value)) return value;
   throw badCursor(formatJson(value));
 }
 
 /**
- * Returns a page of a root list with the cursors of Pothos' `prismaConnection`, but rows of our own statement.
+ * Returns a page of a root list. Cursors have the format of Pothos' `prismaConnection`, but the rows come from
+ * Tapegate's own statement.
  * @param page reads the rows of a page
  */
 export async function resolveRootPage<Row extends object, Key extends string | number | bigint>(
@@ -179,15 +183,18 @@ export async function resolveRootPage<Row extends object, Key extends string | n
   return await resolveCursorPage(args, cursors, { keyOf, find: page });
 }
 
-/** PostgreSQL text cannot contain NUL. */
+/** Returns whether a value is a text that PostgreSQL accepts. PostgreSQL text cannot contain NUL. */
 export const isText = (value: unknown): value is string => typeof value === 'string' && !value.includes('\0');
 export const isInt = (value: unknown): value is number => Number.isInteger(value);
 export const isBigInt = (value: unknown): value is bigint => typeof value === 'bigint';
 
-/** The sort key of a row: a number (null sorts last), and unique names. */
+/** Sort key of a row: a number (null sorts last), and names that make the key unique. */
 export type RowKey = readonly [order: number | null, ...names: string[]];
 
-/** Returns a page by the values of the keys. @param rows in the order of `compareKeys` */
+/**
+ * Returns a page of the given rows, by the values of their keys.
+ * @param rows all rows, in the order of `compareKeys`
+ */
 export function pageOf<Row extends object>(
   args: DefaultConnectionArguments,
   rows: readonly Row[],
@@ -240,7 +247,7 @@ function readList(json: string): unknown[] {
   }
 }
 
-/** Returns the names of the fields that a query selects below the field of a resolver, at the end of a path of fields. */
+/** Returns the names of the fields that a query selects below a resolver's field, at the end of a path of fields. */
 export function selectedNames({ fieldNodes, fragments }: GraphQLResolveInfo, ...path: string[]): string[] {
   const below = (nodes: readonly FieldNode[]): FieldNode[] => {
     const fields: FieldNode[] = [];
@@ -250,7 +257,7 @@ export function selectedNames({ fieldNodes, fragments }: GraphQLResolveInfo, ...
         if (each.kind === Kind.FIELD) fields.push(each);
         else {
           const fragment = each.kind === Kind.INLINE_FRAGMENT ? each : fragments[each.name.value];
-          if (fragment) sets.add(fragment.selectionSet); // visited after the other fields
+          if (fragment) sets.add(fragment.selectionSet); // the loop visits the fragment after the other fields
         }
       }
     }
@@ -261,8 +268,8 @@ export function selectedNames({ fieldNodes, fragments }: GraphQLResolveInfo, ...
 }
 
 /**
- * Returns a batching loader, which reads all keys of one turn of the event loop in one call. It caches nothing, so that a
- * mutation's response shows its change.
+ * Returns a batching loader, which reads all keys of one turn of the event loop in one call. It caches nothing, so that
+ * a mutation's response contains the changed values.
  * @param load returns the values by key; keys may be missing
  */
 export function createBatch<Key, Value>(load: (ctx: Context, keys: Key[]) => Promise<Map<Key, Value>>) {

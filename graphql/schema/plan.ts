@@ -1,4 +1,4 @@
-/** The plan: drives, the queue of volumes, and positions and estimated ends of requests. */
+/** Defines the plan: drives, the queue of volumes, and the positions and estimated ends of requests. */
 import { cancellable } from '../../src/core/cancellable.js';
 import { ForbiddenError, InvalidInputError, UnknownUserError } from '../../src/core/errors.js';
 import { timeOf } from '../../src/core/time.js';
@@ -17,7 +17,7 @@ import { bigInt, builder, describeValues, nullable, pageComplexity, time, timeOr
 import { createBatch, pageOf } from './pages.js';
 import { CreateRequestInput } from './requests.js';
 
-/** Computing the plan reads the whole queue. */
+/** Cost of computing the plan, which reads the whole queue. */
 const PLAN_COMPLEXITY = 500;
 
 const formatTime = (seconds: number | null) => (seconds === null ? null : timeOf(seconds));

@@ -1,4 +1,4 @@
-/** Requests: queries, mutations and progress. */
+/** Defines requests: queries, mutations and progress. */
 
 import {
   ForbiddenError,
@@ -128,7 +128,7 @@ export const RequestType = builder.prismaNode('Request', {
     hasMoreExcluded: t.boolean({
       description:
         'Whether further files were excluded, beyond these counts and the unresolved paths. They join when there is room.',
-      resolve: ({ excludedSize }) => excludedSize !== null && excludedSize > 0, // 0: unknown
+      resolve: ({ excludedSize }) => excludedSize !== null && excludedSize > 0, // 0 means that the size is unknown
     }),
     filesAtPrimaryPlace: t.int({
       description: 'The number of its files on disk at their primary place, which is not on a restore disk.',
@@ -144,7 +144,7 @@ export const RequestType = builder.prismaNode('Request', {
   }),
 });
 
-/** The connection type of every list of requests. */
+/** Connection type that all lists of requests share. */
 export const RequestConnection = builder.connectionObject(
   {
     type: RequestType,
@@ -154,7 +154,7 @@ export const RequestConnection = builder.connectionObject(
   { name: 'QueryRequestsConnectionEdge' },
 );
 
-/** A connection that counts its list only if `totalCount` is selected. */
+/** A connection that counts the list's items only if `totalCount` is selected. */
 export interface Counted {
   totalCount: () => Promise<number>;
 }

@@ -1,4 +1,4 @@
-/** The site as a whole: changes, history and processes, for dashboards. */
+/** Defines data about the whole site for dashboards: changes, history and processes. */
 import { cancellable } from '../../src/core/cancellable.js';
 import { readFence } from '../../src/domain/ownership.js';
 import { type CurvePoint, type QuotaPoint, readHistory, readQuotaHistory } from '../../src/domain/site/curves.js';
@@ -71,7 +71,7 @@ builder.subscriptionFields((t) => ({
   }),
 }));
 
-/** The expected number of points. */
+/** Expected number of points in a history. */
 const HISTORY_COMPLEXITY = 100;
 
 const CurvePointType = builder.objectRef<CurvePoint>('CurvePoint').implement({

@@ -1,4 +1,4 @@
-/** Suspensions: what operators and engines take out of service. */
+/** Defines suspensions of objects that operators or engines have taken out of service. */
 import { ForbiddenError, InvalidInputError, NotFoundError } from '../../src/core/errors.js';
 import {
   listSuspensions,

@@ -1,4 +1,4 @@
-/** Volumes and drives. */
+/** Defines volumes and drives. */
 
 import { ForbiddenError, InUseError, InvalidInputError, NotFoundError } from '../../src/core/errors.js';
 import type { ChosenFiles } from '../../src/domain/catalogue/chosen-files.js';
@@ -23,7 +23,7 @@ export async function findVolume(ctx: Context, id: number | null): Promise<Volum
   return id === null ? null : ((await volumeOf(ctx, id)) ?? null);
 }
 
-/** Counts every file on the volume. */
+/** Cost of a volume's figures, for which every file on the volume is counted. */
 const FIGURES_COMPLEXITY = 10;
 
 export const VolumeType = builder.prismaNode('Volume', {

@@ -27,22 +27,31 @@ import type { Plugin } from 'graphql-yoga';
 import { LRUCache } from 'lru-cache';
 import type { Context } from '../../src/domain/context.js';
 
-/** An ordinary query has some hundred tokens. Parsing one of millions takes seconds. */
+/**
+ * Maximum number of tokens in a document. An ordinary query has some hundred tokens, but parsing millions of tokens
+ * takes seconds.
+ */
 const MAX_TOKENS = 10_000;
 
 const PARSE_FAILED = { code: 'GRAPHQL_PARSE_FAILED', http: { spec: true, status: 400 } };
 
-/** Maximum characters of a document. Comments and commas are not tokens, but the lexer reads them too. */
+/** Maximum number of characters in a document. Comments and commas are not tokens, but the lexer also reads them. */
 const MAX_TEXT = 256 * 1024;
 
-/** Fields, fragments and spreads of a document: validation compares fields with each other. */
+/** Maximum number of fields and fragment spreads in a document, because validation compares fields with each other. */
 const MAX_SELECTIONS = 500;
 const MAX_FRAGMENTS = 50;
 
-/** Maximum fields of one name with arguments or subfields. Validation may compare each pair of them with everything below. */
+/**
+ * Maximum number of fields with the same name and with arguments or subfields. Validation may compare each pair of such
+ * fields, with all fields below.
+ */
 const MAX_REPEATS = 50;
 
-/** Parses a document of a limited size, so that its validation takes some milliseconds. @throws GraphQLError */
+/**
+ * Parses a document of a limited size, so that validating it takes only some milliseconds.
+ * @throws GraphQLError
+ */
 export function parseDocument(text: string): DocumentNode {
   try {
     if (text.length > MAX_TEXT)
@@ -55,7 +64,7 @@ export function parseDocument(text: string): DocumentNode {
     if (excess) throw excess;
     return document;
   } catch (error) {
-    // the parser runs out of stack if a query is nested too deeply
+    // if a query is nested too deeply, the parser runs out of stack
     const fault = error instanceof RangeError ? new GraphQLError('the query is nested too deeply') : error;
     if (fault instanceof GraphQLError && fault.extensions.code === undefined)
       Object.assign(fault.extensions, PARSE_FAILED);
@@ -63,7 +72,9 @@ export function parseDocument(text: string): DocumentNode {
   }
 }
 
-/** Counts each node once, even if several fragment spreads contain it. */
+/**
+ * Returns an error if the document exceeds a limit. Counts each node once, even if several fragment spreads contain it.
+ */
 function findExcessOfText({ definitions }: DocumentNode): GraphQLError | undefined {
   const repeats = new Map<string, number>();
   let selections = 0;
@@ -93,11 +104,11 @@ function findExcessOfText({ definitions }: DocumentNode): GraphQLError | undefin
 export interface CheckedDocument {
   text: string;
   document: DocumentNode | undefined;
-  /** The syntax error, or the validation errors. */
+  /** The syntax error or the validation errors of the document. */
   faults: readonly Error[];
 }
 
-/** Parses and validates a document; it never throws. */
+/** Parses and validates a document. Returns errors instead of throwing them. */
 export function checkDocument(text: string, schema: GraphQLSchema, rules: readonly ValidationRule[]): CheckedDocument {
   try {
     const document = parseDocument(text);
@@ -107,18 +118,27 @@ export function checkDocument(text: string, schema: GraphQLSchema, rules: readon
   }
 }
 
-/** Returns validation rules beyond the specification. */
+/** Returns the validation rules that Tapegate adds to the specified ones. */
 export function ownRules({ introspection }: { introspection: boolean }): ValidationRule[] {
   const rules: ValidationRule[] = [refuseOptionalSubscription, limitIntrospection, limitCounts];
   return introspection ? rules : [...rules, NoSchemaIntrospectionCustomRule];
 }
 
-/** A parsed document takes up to 235 bytes of memory per character: 24 MB for this limit. */
+/**
+ * Maximum size of the cache, in characters of documents. A parsed document takes up to 235 bytes of memory per
+ * character: 24 MB for this limit.
+ */
 const MAX_CHARACTERS = 100_000;
-/** A larger document is parsed each time, so that it does not displace all others. */
+/**
+ * Maximum size of a cached document. A larger document is parsed each time, so that it does not displace all other
+ * documents.
+ */
 const MAX_DOCUMENT = 10_000;
 
-/** Limited by the length of texts, since any client may send new ones. */
+/**
+ * Creates the cache of documents. The cache is limited by the length of texts, because any client may send new
+ * documents.
+ */
 export function createDocumentCache(): LRUCache<string, CheckedDocument> {
   return new LRUCache({
     maxSize: MAX_CHARACTERS,
@@ -127,7 +147,7 @@ export function createDocumentCache(): LRUCache<string, CheckedDocument> {
   });
 }
 
-/** `@skip` could leave a subscription without a field, which executors do not expect. */
+/** Rejects `@skip` and `@include` in a subscription. Without its field, a subscription would confuse executors. */
 function refuseOptionalSubscription(context: ValidationContext): ASTVisitor {
   const check = (selection: SelectionNode) => {
     const optional = selection.directives?.find(({ name }) => name.value === 'skip' || name.value === 'include');
@@ -141,10 +161,10 @@ function refuseOptionalSubscription(context: ValidationContext): ASTVisitor {
 
 const COUNTS = new Set(['totalCount', 'isCountEstimated']);
 
-/** Each may scan all files. */
+/** Maximum number of counts in an operation. Each count may scan all files. */
 const MAX_COUNTS = 25;
 
-/** Counting a root list may scan it. */
+/** Limits the counts of root lists, because each count may scan the list. */
 function limitCounts(context: ValidationContext): ASTVisitor {
   return {
     OperationDefinition: ({ selectionSet }) => {
@@ -158,10 +178,13 @@ function limitCounts(context: ValidationContext): ASTVisitor {
   };
 }
 
-/** Approximate number of items in the lists of the schema; `__type` may be the largest type. Other lists have at most one. */
+/**
+ * Approximate number of items in the schema's lists, by field; the type that `__type` selects may be large. All other
+ * lists contain at most one item.
+ */
 const ITEMS: Record<string, number> = { __type: 10, types: 200, directives: 6, fields: 3 };
 
-/** Returns the cost of the introspection in an operation. Each alias of `__schema` repeats all of it. */
+/** Returns the cost of introspection in an operation. Each alias of `__schema` repeats the introspection. */
 function introspectionCost({ selectionSet }: OperationDefinitionNode, fragments: Fragments): number {
   const costOf = ({ name, selectionSet: set }: FieldNode): number =>
     1 + (set ? below(set) * (ITEMS[name.value] ?? 1) : 0);
@@ -192,8 +215,8 @@ function fragmentsOf(document: DocumentNode): Fragments {
 }
 
 /**
- * Returns a function that sums the weights of a set's fields, fragments included. It visits each set once; a recursive
- * set, which validation rejects, weighs nothing.
+ * Returns a function that sums the weights of the fields in a selection set, fragments included. The function visits
+ * each set once. A recursive set, which validation rejects, has no weight.
  */
 function createSum(fragments: Fragments, weigh: (field: FieldNode) => number): (set: SelectionSetNode) => number {
   const done = new Map<SelectionSetNode, number>();
@@ -219,17 +242,17 @@ function createSum(fragments: Fragments, weigh: (field: FieldNode) => number): (
 
 type Limits = Context['config']['limits'];
 
-/** `limit` is the name of the setting, if there is one. */
+/** An exceeded limit. `limit` is the name of the setting that changes it, if there is one. */
 interface Excess {
   limit?: string;
   found: number;
   allowed: number;
 }
 
-/** @param message contains the found and the allowed figure */
+/** @param message the message, which contains the found and the allowed number */
 function tooLarge(message: string, { limit, found, allowed }: Excess): GraphQLError {
   const figures = { ...(limit !== undefined && { limit }), found, allowed };
-  // the same status as for invalid documents
+  // use the same status as for invalid documents
   return new GraphQLError(message, {
     extensions: { code: 'TOO_LARGE', ...figures, http: { spec: true, status: 400 } },
   });
@@ -248,14 +271,17 @@ interface Hook {
   setResultAndStopExecution(result: { errors: GraphQLError[] }): void;
 }
 
-/** Returns an error if an operation exceeds a limit or has invalid variables; undefined if it may be executed. Takes some 30 µs. */
+/**
+ * Returns an error if an operation exceeds a limit or has invalid variables; undefined if it may be executed. Takes
+ * about 30 µs.
+ */
 export function findExcess(
   { schema, document, operationName, variableValues, contextValue }: ExecutionArgs,
   limits: Limits,
 ): GraphQLError | undefined {
   const operation = getOperationAST(document, operationName);
   const given = variableValues ?? {};
-  if (!operation) return undefined; // the executor reports that
+  if (!operation) return undefined; // the executor reports a missing operation
   const [invalid] = readVariables(schema, operation, given).errors ?? [];
   if (invalid) return invalid;
   const fragments = document.definitions.filter(({ kind }) => kind === Kind.FRAGMENT_DEFINITION);
@@ -270,11 +296,16 @@ export function findExcess(
   );
 }
 
-/** Keys of an object in the variables. Input objects have fewer fields, and an error prints all keys. */
+/**
+ * Maximum number of keys of an object in the variables. Input objects have fewer fields, and an error prints all keys.
+ */
 const MAX_KEYS = 100;
 const MAX_MESSAGE_LENGTH = 500;
 
-/** Returns the values of variables, or only the first error, because each error prints the whole value that contains it. */
+/**
+ * Returns the values of the variables, or only the first error. Each error prints the whole value that contains the
+ * fault.
+ */
 export function readVariables(
   schema: GraphQLSchema,
   { variableDefinitions = [] }: OperationDefinitionNode,
@@ -289,7 +320,7 @@ export function readVariables(
   return read.errors ? { errors: read.errors.slice(0, 1).map(shorten) } : read;
 }
 
-/** Returns the most keys of an object in a value. */
+/** Returns the number of keys of the largest object in a value. */
 function countKeys(value: unknown): number {
   if (typeof value !== 'object' || value === null) return 0;
   const items = Object.values(value);
@@ -301,7 +332,7 @@ function countKeys(value: unknown): number {
 function shorten(error: GraphQLError): GraphQLError {
   const { message, nodes = null } = error;
   const shown = message.length > MAX_MESSAGE_LENGTH ? `${message.slice(0, MAX_MESSAGE_LENGTH)}…` : message;
-  return new GraphQLError(shown, { nodes, extensions: { http: { status: 400 } } }); // truncated as by the executor
+  return new GraphQLError(shown, { nodes, extensions: { http: { status: 400 } } }); // truncated as the executor does
 }
 
 function exceed(limit: string, found: number, allowed: number, say: (found: number) => string) {

@@ -1,12 +1,12 @@
-/** GraphiQL as one cacheable page: it loads nothing from other hosts, and runs only its own script. */
+/** Serves GraphiQL as one cacheable page, which loads nothing from other hosts and runs only its own script. */
 import { createHash } from 'node:crypto';
 import type { Response } from 'express';
 import { KeptBody } from '../../src/gateway/http/encodings.js';
 
-/** A page per endpoint, created when it is first opened, because each takes 9 MB. */
+/** Pages by endpoint. A page is created when it is first opened, because it takes 9 MB. */
 const pages = new Map<string, ReturnType<typeof makePage>>();
 
-/** @param publicUrl URL of the gateway for browsers; the gateway answers with and without its path */
+/** @param publicUrl the gateway's URL for browsers; the gateway answers with and without the path of this URL */
 export function createGraphiql(publicUrl: string | undefined): (res: Response) => Promise<void> {
   const endpoint = publicUrl ? new URL(`${publicUrl}/graphql`).pathname : '/graphql';
   return async (res) => {
@@ -30,7 +30,7 @@ async function makePage(endpoint: string): Promise<{ body: KeptBody; policy: str
   const policy = {
     'default-src': "'none'",
     'script-src': `'sha256-${createHash('sha256').update(script).digest('base64')}'`,
-    'worker-src': 'blob:', // set by the editor
+    'worker-src': 'blob:', // the editor starts workers from blobs
     'style-src': "'unsafe-inline'", // the editor creates styles at run time
     'img-src': "'self' data:",
     'font-src': 'data:',

@@ -1,4 +1,4 @@
-/** Executes operations in a program that has the database open, with the results that a gateway sends. */
+/** Executes operations in a program that has opened the database, with the same results as a gateway. */
 import { type ExecutionResult, execute, GraphQLError, parse, subscribe } from 'graphql';
 import { UnavailableError, UserError } from '../../src/core/errors.js';
 import type { Context } from '../../src/domain/context.js';
@@ -24,7 +24,7 @@ export async function* followHere(
   if (!(Symbol.asyncIterator in results)) return yield present(results, ctx);
   const end = () => void results.return(undefined);
   signal?.addEventListener('abort', end);
-  if (signal?.aborted) end(); // while the database was opened
+  if (signal?.aborted) end(); // the signal may have aborted while the database was opened
   try {
     for await (const result of results) if (!signal?.aborted) yield present(result, ctx);
   } finally {
@@ -32,7 +32,10 @@ export async function* followHere(
   }
 }
 
-/** Returns a result as JSON has it, and expected failures as a gateway reports them. @throws every other error */
+/**
+ * Returns a result in the form that it has in JSON, with expected failures in the form that a gateway reports.
+ * @throws any other error
+ */
 function present({ data, errors = [] }: ExecutionResult, { log }: Context): Result {
   const mask = createErrorMask(log.child({}, { level: 'silent' }));
   const reported = errors.map((error) => {

@@ -1,4 +1,4 @@
-/** GraphQL over HTTP: reads and checks request parameters, and reports errors. */
+/** Reads and checks request parameters of GraphQL over HTTP, and reports errors. */
 import type { ErrorRequestHandler, Request, Response } from 'express';
 import type { Logger } from 'pino';
 import { messageOf, quote, UnavailableError, UnconfirmedError } from '../../src/core/errors.js';
@@ -14,7 +14,7 @@ export interface Params {
   extensions?: Record<string, unknown> | null;
 }
 
-/** Returns the media type that the client prefers, each in UTF-8; undefined if it accepts no type. */
+/** Returns the media type that the client prefers, in UTF-8; undefined if the client accepts none of the types. */
 export function acceptedOf(req: Request, types: readonly string[]): string | undefined {
   const accepted = req.accepts(types.map((type) => `${type};charset=utf-8`));
   return accepted ? accepted.split(';')[0] : undefined;
@@ -24,10 +24,13 @@ export function notAcceptable(...types: string[]): HttpError {
   return new HttpError(406, `Accept must allow ${types.join(' or ')}`);
 }
 
-/** Returns the text of a persisted document (persisted.ts), or undefined if the request contains no id. @throws HttpError */
+/**
+ * Returns the text of a persisted document (persisted.ts); undefined if the request contains no document id.
+ * @throws HttpError
+ */
 type FindText = (given: object) => string | undefined;
 
-/** Replaces the id of a persisted document by its text. */
+/** Replaces the id of a persisted document by the document's text. */
 function named(value: unknown, findText: FindText): unknown {
   if (!isObject(value)) return value;
   const query = findText(isObject(value.extensions) ? value : { ...value, extensions: null });
@@ -98,7 +101,7 @@ function nameOf(value: unknown): string {
   return isObject(value) ? 'an object' : `a ${typeof value === 'bigint' ? 'number' : typeof value}`;
 }
 
-/** Error codes of HTTP statuses. */
+/** Error codes for HTTP statuses. */
 const STATUS_CODES: Record<number, string> = {
   401: 'UNAUTHENTICATED',
   429: 'TOO_MANY_REQUESTS',

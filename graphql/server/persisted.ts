@@ -1,6 +1,7 @@
 /**
- * Trusted documents, which a client names instead of sending them. They pass the same checks as sent documents.
- * Yoga's plugin does not handle event streams, callers or the text of trusted documents.
+ * Finds trusted documents, which a client names instead of sending the text. Trusted documents pass the same checks as
+ * sent documents. Yoga's plugin is not used, because it does not handle event streams, callers or the text of trusted
+ * documents.
  */
 import { type Caller, hasRole } from '../../src/core/caller.js';
 import { quote } from '../../src/core/errors.js';
@@ -15,15 +16,18 @@ interface Named {
 }
 
 interface Documents {
-  /** @returns the text; undefined if the request contains neither text nor id @throws RefusedDocument */
+  /**
+   * @returns the document's text; undefined if the request contains neither a text nor an id
+   * @throws RefusedDocument
+   */
   find(given: Named, caller: Caller): string | undefined;
 }
 
-/** An error that clients recognise by its code. */
+/** An error with a code that clients recognise. */
 export class RefusedDocument extends HttpError {
   readonly code: string;
 
-  /** @param status 200 if the protocol requires it: clients then read the errors */
+  /** @param status 200 if the client's protocol requires it, because its clients read errors only then */
   constructor(status: number, code: string, message: string) {
     super(status, message);
     this.code = code;
@@ -42,14 +46,14 @@ export function openDocuments({
     find: (given, caller) => {
       const id = readId(given);
       if (given.query !== undefined && given.query !== null && given.query !== '') {
-        if (typeof given.query !== 'string') return undefined; // checkParams rejects it
+        if (typeof given.query !== 'string') return undefined; // `checkParams` rejects the parameters
         if (!mayAll(caller) && !texts.has(given.query)) throw untrusted();
         return given.query;
       }
       const known = id && trusted.get(id.name);
       if (id === undefined || known !== undefined) return known;
       if (!mayAll(caller)) throw untrusted();
-      // clients of Apollo's protocol then send the text, and no further ids
+      // after this code, clients of Apollo's protocol send the text, and no further ids
       if (id.isHash) throw new RefusedDocument(200, 'PERSISTED_QUERY_NOT_SUPPORTED', 'PersistedQueryNotSupported');
       throw new RefusedDocument(404, 'PERSISTED_QUERY_NOT_FOUND', `there is no document ${quote(id.name)}`);
     },
@@ -63,7 +67,7 @@ const untrusted = () =>
     'the gateway executes only trusted documents (TAPEGATE_TRUSTED_DOCUMENTS)',
   );
 
-/** Returns the id of a document, which is `documentId` or a hash of Apollo's protocol. */
+/** Returns the id of a document: `documentId`, or a hash in Apollo's protocol. */
 function readId({ documentId, extensions }: Named): { name: string; isHash: boolean } | undefined {
   if (typeof documentId === 'string') return { name: withoutAlgorithm(documentId), isHash: false };
   const named = extensions?.persistedQuery as { sha256Hash?: unknown } | null | undefined;

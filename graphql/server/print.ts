@@ -1,4 +1,7 @@
-/** `npm run schema`: prints the schema into graphql/schema.graphql, which is committed and held by a test. */
+/**
+ * `npm run schema`: writes the schema to graphql/schema.graphql. This file is committed, and a test checks that it is
+ * current.
+ */
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { packageRoot } from '../../src/core/package-root.js';

@@ -1,11 +1,11 @@
-/** The schema as text, for people and code generators. Supports conditional requests. */
+/** Serves the schema as text, for people and code generators. Supports conditional requests. */
 import type { Request, Response } from 'express';
 import { type GraphQLSchema, lexicographicSortSchema, printSchema } from 'graphql';
 import { KeptBody } from '../../src/gateway/http/encodings.js';
 import { checkMethod, HttpError } from '../../src/gateway/http/http-body.js';
 import { schema } from '../schema/schema.js';
 
-/** Below `/graphql`. */
+/** Path of the schema below `/graphql`. */
 export const SDL_PATH = '/schema.graphql';
 
 /** @param isPublic whether the site allows introspection */
@@ -14,7 +14,7 @@ export function createSdl(isPublic: boolean): (req: Request, res: Response) => P
   return async (req, res) => {
     if (!isPublic) throw new HttpError(404, `there is nothing at ${req.originalUrl.split('?')[0]}`);
     checkMethod(req, ['GET', 'HEAD']);
-    body ??= new KeptBody(Buffer.from(printSorted(schema))); // on the first request
+    body ??= new KeptBody(Buffer.from(printSorted(schema))); // created on the first request
     res.setHeader('Content-Type', 'text/plain; charset=utf-8');
     await body.send(res);
   };

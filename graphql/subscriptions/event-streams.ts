@@ -1,10 +1,10 @@
 /**
- * Subscriptions over server-sent events: the handler of graphql-sse in both modes, with hooks.
+ * Serves subscriptions over server-sent events, with the handler of graphql-sse in both modes.
  * - Tokens of the single connection mode are signed and not stored. A stream exists once its client has connected.
- * - A slow reader pauses its operations, so each holds one result in memory. The POST of a query is not answered before
- *   its reader has caught up. A client that reads nothing for long is
- * disconnected (`dropStalled` in app.ts).
- * - An error of a source is a result of its operation. Other operations of the stream continue.
+ * - A slow reader pauses the stream's operations, so each operation keeps one result in memory. The POST of a query is
+ * answered only after the reader has caught up. A client that reads nothing for a long time is disconnected
+ * (`dropStalled` in app.ts).
+ * - An error of a source becomes a result of its operation. Other operations of the stream continue.
  * - A stopping gateway ends its streams without `complete`, so that clients reconnect.
  */
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
@@ -29,9 +29,15 @@ type Result = ExecutionResult | AsyncGenerator<ExecutionResult>;
 type Run = (args: ExecutionArgs) => Promise<Result> | Result;
 
 export interface Pipeline {
-  /** @returns the parameters of a request, with the text of a named document @throws HttpError */
+  /**
+   * @returns the parameters of a request, with the text of the named document
+   * @throws HttpError
+   */
   readParams(req: Request): Promise<Params>;
-  /** Parses and validates a document in a slot of the caller. @throws UnavailableError */
+  /**
+   * Parses and validates a document in one of the caller's slots.
+   * @throws UnavailableError
+   */
   check?(req: Request, query: string): Promise<void>;
   prepare(input: { req: Request; res: Response; params: object; cursor?: EventCursor; request?: { method: string } }): {
     schema: GraphQLSchema;
@@ -39,31 +45,37 @@ export interface Pipeline {
     validate(schema: GraphQLSchema, document: DocumentNode): readonly GraphQLError[];
     contextFactory(): Promise<object> | object;
     execute: Run;
-    /** Its errors are not masked yet. */
+    /** Subscribes to an operation. Errors are not masked yet. */
     subscribe: Run;
   };
   maskError(error: unknown): Error;
 }
 
-/** A limit that is missing does not apply. */
+/** Limits for streams. A missing limit does not apply. */
 export interface StreamLimits {
-  /** Counts a stream for a caller. Returns a function that releases it. @throws HttpError 429, 503 */
+  /**
+   * Counts a stream for a caller. Returns a function that releases the stream's slot.
+   * @throws HttpError 429, 503
+   */
   take?: (req: Request) => () => void;
-  /** Does the same for characters of subscriptions, which stay in memory until the subscription ends. */
+  /**
+   * Counts the characters of a subscription for a caller, because the text stays in memory until the subscription ends.
+   * Returns a function that releases the characters.
+   */
   keep?: (req: Request, characters: number) => () => void;
-  /** Subscriptions of one stream. */
+  /** Maximum number of subscriptions in one stream. */
   operations?: number;
 }
 
-/** An event stream: one operation in distinct connections mode, several in single connection mode. */
+/** An event stream. It has one operation in distinct connections mode, and several in single connection mode. */
 interface Stream {
   res: Response;
-  /** The caller and its token; empty in distinct connections mode. */
+  /** The caller; empty, like `token`, in distinct connections mode. */
   owner: string;
   token: string;
-  /** A function for each active subscription that releases its limits. */
+  /** A function for each active subscription, which releases the subscription's limits. */
   operations: Set<() => void>;
-  /** In distinct connections mode, the event ids of the next results, after which a client may resume. */
+  /** In distinct connections mode, the event ids of the next results. A client may resume after these events. */
   eventIds: (bigint | undefined)[];
   /** Resolves when a slow reader has caught up. */
   drained?: Promise<void> | undefined;
@@ -72,7 +84,7 @@ interface Stream {
 interface Exchange {
   req: Request;
   res: Response;
-  /** Undefined for a token without a stream. */
+  /** Stream of the token; undefined if the client has not connected the stream. */
   stream: Stream | undefined;
   params: Params;
   cursor: EventCursor;
@@ -82,7 +94,7 @@ interface Exchange {
 const TOKEN_HEADER = 'x-graphql-event-stream-token';
 export const EVENT_STREAM = 'text/event-stream';
 const JSON_TYPE = 'application/json';
-/** A client connects to its stream at once. */
+/** Lifetime of a token until the client connects its stream. Clients connect at once. */
 const TOKEN_MS = 60_000;
 const PING = ':\n\n';
 const MAX_SUBSCRIPTION_BYTES = 16 * 1024;
@@ -103,12 +115,12 @@ export class EventStreams {
     authenticate: ({ method, raw, context }) => context.stream?.token ?? (method === 'PUT' ? this.issue(raw) : ''),
     onSubscribe: ({ context }) => this.prepare(context),
     onOperation: (_ctx, { context }, _args, result) => this.adapt(context, result as Result),
-    validate: () => [], // `prepare` has
+    validate: () => [], // `prepare` has already validated
     execute: run,
     subscribe: run,
   });
 
-  /** @param ownerOf names the caller of a request: a token is valid only for the caller that requested it */
+  /** @param ownerOf returns the name of the caller, because a token is valid only for the caller that requested it */
   constructor(pipeline: Pipeline, ownerOf: (req: Request) => string, limits: StreamLimits = {}) {
     this.pipeline = pipeline;
     this.ownerOf = ownerOf;
@@ -139,7 +151,7 @@ export class EventStreams {
     await this.answer(exchangeOf(req, res, stream, params), { method: 'POST', accept: EVENT_STREAM });
   }
 
-  /** Ends all streams, without reporting an operation as complete, and opens no more. */
+  /** Ends all streams without reporting their operations as complete, and opens no further streams. */
   close(): void {
     this.isClosed = true;
     for (const res of this.open) res.end();
@@ -172,7 +184,7 @@ export class EventStreams {
     await this.answer(exchange, { method: 'GET', accept: EVENT_STREAM });
   }
 
-  /** @throws HttpError if the caller may have no more streams */
+  /** @throws HttpError if the caller may have no further streams */
   private create(req: Request, res: Response, whose: { owner: string; token: string }): Stream {
     const give = this.limits.take(req);
     const stream: Stream = { res, ...whose, operations: new Set(), eventIds: [] };
@@ -187,7 +199,7 @@ export class EventStreams {
     if (stream && !acceptedOf(req, [JSON_TYPE])) throw notAcceptable(JSON_TYPE);
     const params = stream && (await this.pipeline.readParams(req));
     const exchange = exchangeOf(req, res, stream, params);
-    // graphql-sse keeps the id of a rejected operation
+    // graphql-sse keeps the id of a rejected operation, so free the id
     const search = new URLSearchParams({ operationId: String(params?.extensions?.operationId ?? '') });
     const free = () => this.ask(exchange, { method: 'DELETE', url: `/?${search}` });
     try {
@@ -206,7 +218,7 @@ export class EventStreams {
     else this.send(stream, body, headers);
   }
 
-  /** Passes a request to graphql-sse: a GET as a POST, since `readParams` reads and checks both. */
+  /** Passes a request to graphql-sse. A GET is passed as a POST, because `readParams` reads and checks both. */
   private async ask(
     context: Exchange,
     { method, url = context.req.url, accept = '*/*' }: { method: string; url?: string; accept?: string },
@@ -216,7 +228,7 @@ export class EventStreams {
     return await this.handle({ method, url, headers: { get }, body: { ...params }, raw, context });
   }
 
-  /** The hook `onSubscribe`: parses and checks an operation before it runs. */
+  /** Implements the hook `onSubscribe`: parses and checks an operation before it runs. */
   private async prepare(exchange: Exchange) {
     const { req, res, params, cursor, stream } = exchange;
     const { schema, ...steps } = this.pipeline.prepare({ req, res, params, cursor });
@@ -233,19 +245,20 @@ export class EventStreams {
       const variables = readVariables(schema, operation, params.variables ?? {});
       if (variables.errors) return refuse(exchange, variables.errors);
       const contextValue = (await steps.contextFactory()) as Record<PropertyKey, unknown>;
-      // the POST of an operation ends before its stream
+      // use the stream's signal, because the POST of an operation ends before its stream
       if (stream?.token) Object.assign(contextValue, { reader: disconnectSignalOf(stream.res) });
       const { operationName = null, variables: variableValues = null } = params;
       const args = { schema, document, contextValue, operationName, variableValues };
       const isSubscription = operation.operation === 'subscription';
       const rootValue = async (): Promise<Result> => {
         if (isSubscription) this.admit(exchange);
-        // a client may abandon the POST of a query, which continues for its stream and still holds the body
+        // a client may abandon the POST of a query, but the query continues for the stream and keeps the body in memory
         const end = isSubscription ? undefined : holdLimits(res);
         try {
           if (!isSubscription) {
             const result = await steps.execute(args);
-            // the request counts until then, so a caller whose stream is not read cannot collect results without limit
+            // keep counting the request until its result is read, so that a caller cannot collect unread results
+            // without limit
             if (stream?.token) await untilTaken(stream);
             return result;
           }
@@ -273,10 +286,13 @@ export class EventStreams {
     errors: [toPlain(this.pipeline.maskError(error))],
   });
 
-  /** Counts a subscription until it or its stream ends. @throws HttpError */
+  /**
+   * Counts a subscription until the subscription or its stream ends.
+   * @throws HttpError
+   */
   private admit(exchange: Exchange): void {
     const { req, stream, params } = exchange;
-    // a named document is not in the body
+    // the body does not contain the text of a named document
     const size = Math.max(sizeOfBody(req), params.query.length);
     if (size > MAX_SUBSCRIPTION_BYTES) {
       throw new HttpError(413, `a subscription must have at most ${MAX_SUBSCRIPTION_BYTES} bytes`);
@@ -293,7 +309,7 @@ export class EventStreams {
     operations.add(exchange.end);
   }
 
-  /** The hook `onOperation`: sends results at the reader's pace. */
+  /** Implements the hook `onOperation`: sends results at the reader's pace. */
   private adapt(exchange: Exchange, result: Result): Result {
     const { stream } = exchange;
     if (stream && 'next' in result)
@@ -306,12 +322,12 @@ export class EventStreams {
     const { res } = stream;
     this.open.add(res);
     stopCountingRequest(res);
-    res.locals.isStream = true; // it ends when the caller's rights change (gateway/http/unfinished-responses.ts)
+    res.locals.isStream = true; // such a response ends when the caller's rights change (open-responses.ts)
     whenClosed(res, () => {
       this.open.delete(res);
       void messages.return();
     });
-    res.on('error', () => {}); // a write after a disconnect; 'close' follows
+    res.on('error', () => {}); // a write may fail after a disconnect; the response emits 'close' next
     if (res.closed || res.locals.isStale) res.destroy();
     else res.writeHead(200, headers);
     if (this.isClosed) res.end();
@@ -328,11 +344,11 @@ function exchangeOf(req: Request, res: Response, stream: Stream | undefined, par
   return { req, res, stream, params, cursor, end: () => {} };
 }
 
-/** Sends the messages of graphql-sse, with the ids of events. */
+/** Sends the messages of graphql-sse, and adds the ids of events. */
 async function write({ res, token, eventIds }: Stream, messages: AsyncIterable<string>): Promise<void> {
   for await (const message of messages) {
     if (isOver(res)) return;
-    // an unread ping would only make the connection look alive
+    // skip a ping that would not be read, because it would only make the connection look alive
     if (message === PING && res.writableLength > 0) continue;
     const eventId = token === '' && message.startsWith('event: next') ? eventIds.shift() : undefined;
     res.write(eventId === undefined ? message : message.replace('data:', `id: ${eventId}\ndata:`));
@@ -340,7 +356,7 @@ async function write({ res, token, eventIds }: Stream, messages: AsyncIterable<s
   if (!isOver(res)) res.end();
 }
 
-/** Reads the next result when the reader has taken the last one. */
+/** Reads each result only after the reader has taken the previous one. */
 function paced(
   source: AsyncGenerator<ExecutionResult>,
   {
@@ -371,14 +387,14 @@ function paced(
   };
   const end = async (): Promise<IteratorReturnResult<undefined>> => {
     exchange.end();
-    void source.return(undefined).catch(() => {}); // its end does not matter
+    void source.return(undefined).catch(() => {}); // an error of the ending source does not matter
     return { done: true, value: undefined };
   };
   return {
     next: async () => {
       const value = await read();
       if (!value) return await end();
-      // for instance, the database is away: the client may succeed after reconnecting
+      // the database may be away, and the client may succeed after reconnecting
       if (value.errors?.some(({ extensions }) => extensions.code === 'UNAVAILABLE')) {
         stream.res.end();
         return await end();
@@ -399,7 +415,7 @@ let turn: Promise<void> | undefined;
 /** Waits until the last message is written, and a slow reader has caught up. */
 async function untilTaken(stream: Stream): Promise<void> {
   const { res } = stream;
-  // one for all streams
+  // all streams share one turn of the event loop
   turn ??= new Promise((resolve) => {
     setImmediate(() => {
       turn = undefined;
@@ -426,7 +442,7 @@ function whenClosed(res: Response, act: () => void): void {
   else res.once('close', act);
 }
 
-/** Rejects an operation: in a result on its own stream, otherwise as the response. */
+/** Rejects an operation: with a result on the operation's own stream, or else with the response. */
 function refuse({ stream }: Exchange, errors: readonly Error[]): SseResponse | AsyncGenerator<ExecutionResult> {
   const result = { errors: errors.map(toPlain) };
   if (!stream?.token) return only(result);
@@ -437,7 +453,7 @@ async function* only(result: ExecutionResult): AsyncGenerator<ExecutionResult> {
   yield result;
 }
 
-/** Removes HTTP details from errors: the header is already sent. */
+/** Removes HTTP details from errors, because the response header is already sent. */
 function withPlainErrors(result: ExecutionResult): ExecutionResult {
   return result.errors ? { ...result, errors: result.errors.map(toPlain) } : result;
 }
@@ -456,7 +472,7 @@ function toPlain(error: Error): GraphQLError {
 
 const searchOf = (req: Request) => new URL(req.url, 'http://localhost').searchParams;
 
-/** Only a client that names the type explicitly gets a stream. */
+/** Returns whether the client wants an event stream. The client must name the media type explicitly. */
 function wantsStream(req: Request, stream: Stream | undefined): boolean {
   const types = stream ? [JSON_TYPE, EVENT_STREAM] : [EVENT_STREAM];
   return /text\/event-stream/i.test(req.get('accept') ?? '') && acceptedOf(req, types) === EVENT_STREAM;
