@@ -32,7 +32,7 @@ export async function stage(ctx: Context, req: Request, res: Response): Promise<
   sendText(res, 201, JSON.stringify({ requestId }));
 }
 
-/** Returns the quota in the body, or else the default quota of the caller. */
+/** Returns the quota that the body names, or otherwise the default quota of the caller. */
 async function chooseQuota(ctx: Context, named: readonly string[], siteName: string): Promise<string> {
   const field = `targetedMetadata.${JSON.stringify(siteName)}.quota`;
   const [first, ...others] = named;
@@ -70,7 +70,7 @@ export async function remove(ctx: Context, req: Request, res: Response): Promise
   res.status(200).end();
 }
 
-/** The request id that gfal2 sends if its user gives none. */
+/** The request id that gfal2 sends if its user gives no id. */
 const ANY_REQUEST = 'gfal2-placeholder-id';
 
 export async function release(ctx: Context, req: Request, res: Response): Promise<void> {
@@ -92,7 +92,7 @@ const PAGE = 1000;
 
 export async function archiveInfo(ctx: Context, req: Request, res: Response): Promise<void> {
   const given = new Map<string, string>();
-  // the specification allows a partial response: the client repeats the rest
+  // the specification allows a partial response: the client sends the remaining paths again
   const { paths } = await readTapeBody(req, pathsBody);
   for (const path of paths.slice(0, ctx.config.limits.requestPaths)) {
     const logical = toLogicalPath(path);

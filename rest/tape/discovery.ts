@@ -8,7 +8,9 @@ export const TAPE_PATH = '/tape_rest/v1';
 
 type Named = Pick<Config, 'publicUrl' | 'transfer'>;
 
-/** @throws HttpError 400 if neither the configuration nor the client gives the gateway's name */
+/**
+ * Returns the URL of the gateway. @throws HttpError 400 if neither the configuration nor the client names the gateway
+ */
 function ownUrl({ publicUrl }: Named, req: Request): string {
   const host = req.get('host');
   if (publicUrl === undefined && !host) throw new HttpError(400, 'Host must name the gateway, and is missing');
@@ -17,11 +19,11 @@ function ownUrl({ publicUrl }: Named, req: Request): string {
 
 export const apiUrl = (config: Named, req: Request): string => `${ownUrl(config, req)}${TAPE_PATH}`;
 
-/** The site name in targeted metadata. */
+/** Returns the name of the site, which clients use in targeted metadata. */
 export const siteNameOf = (config: Named, req: Request): string =>
   config.transfer.siteName ?? new URL(ownUrl(config, req)).hostname;
 
-/** Public, so without authentication. */
+/** Creates the handler of the discovery document, which requires no authentication. */
 export function createDiscovery(config: Named): RequestHandler {
   return (req, res) => {
     res.json({

@@ -1,4 +1,7 @@
-/** The routes of the WLCG Tape REST API, version 1. docs/reference/rest.md lists the decisions where the specification is open. */
+/**
+ * The routes of the WLCG Tape REST API, version 1. docs/reference/rest.md lists Tapegate's choices where the
+ * specification is open.
+ */
 import { STATUS_CODES } from 'node:http';
 import type { ErrorRequestHandler, Request, Response, Router } from 'express';
 import type { Logger } from 'pino';
@@ -16,13 +19,13 @@ const routes: Route[] = [
   { path: '/archiveinfo', post: calls.archiveInfo },
 ];
 
-/** Must be mounted at `TAPE_PATH`. */
+/** Creates the router, which must be mounted at `TAPE_PATH`. */
 export const createTapeRouter = (contextOf: (req: Request) => Context): Router => createRouter(routes, contextOf);
 
-/** Sends errors of the API and of file bytes as problems (RFC 7807). */
+/** Creates the handler that sends errors of the API and of file downloads as problems (RFC 7807). */
 export const createProblemHandler = (log: Logger): ErrorRequestHandler => createErrorHandler(log, 'REST', sendProblem);
 
-/** Not 403 for a limit, because 403 means that a retry cannot help. */
+/** Returns 429 for an exceeded limit. 403 would mean that a retry cannot help. */
 const statusOf = (error: unknown, status: number): number =>
   error instanceof UserError && error.code === 'LIMIT_REACHED' ? 429 : status;
 

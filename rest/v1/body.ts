@@ -13,7 +13,7 @@ const string = z.string(must('a string'));
 
 const optionalString = string.nullish();
 
-/** The user whose quota is charged, the only required field. An empty one is an unknown user. */
+/** The user whose quota is charged. No other field is required. An empty string counts as an unknown user. */
 const quota = z.string({
   error: (issue) => (issue.input == null ? 'must name a user, and is missing' : must('a string').error(issue)),
 });
@@ -46,7 +46,8 @@ export const newRequest = z.object({
 });
 
 /**
- * Reads a body of the contract: any or no Content-Type, a bare object or an array of one. Ignores unknown fields.
+ * Reads a body of the contract. Accepts any Content-Type, and a bare object instead of an array of one. Ignores unknown
+ * fields.
  * @throws HttpError 400, 413, 415; InvalidInputError
  */
 export async function readBody<T>(req: Request, res: Response, schema: z.ZodType<T>): Promise<T> {
@@ -60,7 +61,7 @@ export async function readBody<T>(req: Request, res: Response, schema: z.ZodType
   return parse(schema, object);
 }
 
-/** Maximum characters of a path as written, which is stored. The longest path fits percent-encoded. */
+/** Maximum number of characters of a path as the client wrote it. The longest logical path fits percent-encoded. */
 const MOST_GIVEN = 8192;
 
 const filledString = string
@@ -69,12 +70,12 @@ const filledString = string
     error: ({ input }) => `must be text: ${quote(String(input))}`,
   });
 
-/** ISO 8601 durations (P2D, PT12H, P1Y2M3W4DT5H6M7.5S). */
+/** Matches ISO 8601 durations such as P2D, PT12H or P1Y2M3W4DT5H6M7.5S. */
 const DURATION =
   /^P(?=.)(?:(\d+)Y)?(?:(\d+)M)?(?:(\d+)W)?(?:(\d+(?:[.,]\d+)?)D)?(?:T(?=.)(?:(\d+(?:[.,]\d+)?)H)?(?:(\d+(?:[.,]\d+)?)M)?(?:(\d+(?:[.,]\d+)?)S)?)?$/;
 
 const DAY = 24 * 3600;
-/** A year has 365 days, and a month 30. */
+/** Seconds of each unit of a duration. A year has 365 days, and a month has 30 days. */
 const SECONDS = [365 * DAY, 30 * DAY, 7 * DAY, DAY, 3600, 60, 1];
 const MOST_SECONDS = 100 * 365 * DAY;
 
@@ -87,7 +88,7 @@ const duration = filledString.transform((text, ctx) => {
   return z.NEVER;
 });
 
-/** Stops at the first wrong item: a body may contain a million. */
+/** Parses a list. Stops at the first invalid item, because a body may contain a million items. */
 const listOf = <Item extends z.ZodType>(item: Item) =>
   z
     .array(z.unknown(), must('a list'))
@@ -106,7 +107,7 @@ const listOf = <Item extends z.ZodType>(item: Item) =>
       return items;
     });
 
-/** Ignores unknown fields, and metadata for other sites. */
+/** The body of a stage request. Unknown fields and metadata for other sites are ignored. */
 const stageBody = z.object({
   files: listOf(
     z.object(
@@ -138,7 +139,7 @@ interface StagedFile {
   lifetimeSeconds: number | undefined;
 }
 
-/** @returns the files, and the distinct quotas in their metadata for this site */
+/** Reads the body of a stage request. @returns the files, and the distinct quotas in their metadata for this site */
 export async function readStage(req: Request, siteName: string): Promise<{ files: StagedFile[]; quotas: string[] }> {
   const { files } = await readTapeBody(req, stageBody);
   const quotas = files.flatMap(({ targetedMetadata }) => findQuota(targetedMetadata, siteName) ?? []);
@@ -152,7 +153,7 @@ export async function readStage(req: Request, siteName: string): Promise<{ files
   };
 }
 
-/** Metadata for this site, or for any. */
+/** Returns the quota in the metadata for this site, or in the default metadata for any site. */
 function findQuota(metadata: unknown, siteName: string): string | undefined {
   for (const site of [siteName, 'default']) {
     const own = isObject(metadata) && Object.hasOwn(metadata, site) ? metadata[site] : undefined;
@@ -161,10 +162,10 @@ function findQuota(metadata: unknown, siteName: string): string | undefined {
   return undefined;
 }
 
-/** Maximum errors in one message. */
+/** Maximum number of errors in one message. */
 const MOST_FAULTS = 5;
 
-/** @throws InvalidInputError with all errors; it names the field of the first one */
+/** Parses a value. @throws InvalidInputError with the errors of all fields, for the field of the first error */
 export function parse<T>(schema: z.ZodType<T>, value: unknown): T {
   const read = schema.safeParse(value);
   if (read.success) return read.data;
@@ -180,7 +181,7 @@ export function parse<T>(schema: z.ZodType<T>, value: unknown): T {
   throw new InvalidInputError(field, [problem, ...shown, ...(rest > 0 ? [`and ${rest} more`] : [])].join('; '));
 }
 
-/** Names a value in the message that another one was expected. */
+/** Names a value in an error message, after the type that was expected. */
 function nameOf(value: unknown): string {
   if (value === undefined) return 'missing';
   if (Array.isArray(value)) return value.length === 1 ? 'an array of one' : `an array of ${value.length}`;

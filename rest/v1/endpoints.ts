@@ -23,7 +23,7 @@ export interface Parameter {
 
 export interface Endpoint {
   method: 'get' | 'post' | 'put';
-  /** Relative to the prefix, with parameters in braces. */
+  /** Path below the prefix, with parameters in braces. */
   path: string;
   /** The name of the method in generated clients. */
   name: string;
@@ -33,7 +33,7 @@ export interface Endpoint {
   parameters: readonly Parameter[];
   body?: readonly { form: JsonSchema; example: object }[];
   answer: { form: JsonSchema; description: string; example: object };
-  /** In addition to `commonErrors`. */
+  /** Errors of this endpoint, in addition to `commonErrors`. */
   errors: Readonly<Record<number, string>>;
 }
 
@@ -229,7 +229,7 @@ export const commonErrors: Readonly<Record<number, string>> = {
 
 export const answerForm = ({ answer }: Endpoint): JsonSchema => arrayOfOne(answer.form);
 
-/** Returns the schema of a body: an array of one object. A bare object is accepted as well. */
+/** Returns the schema of a body: an array of one object, or a bare object. */
 export function bodyForm({ body = [] }: Endpoint): JsonSchema {
   return { oneOf: body.flatMap(({ form }) => [arrayOfOne(form), form]) };
 }
@@ -244,9 +244,9 @@ export function routesOf(table: readonly Endpoint[]): Route[] {
   return [...routes.values()];
 }
 
-/** Must be mounted at /tape_control/api/v1. */
+/** Creates the router, which must be mounted at /tape_control/api/v1. */
 export const createRestRouter = (contextOf: (req: Request) => Context): Router =>
   createRouter(routesOf(endpoints), contextOf);
 
-/** Must follow the router. */
+/** Creates the error handler, which must follow the router. */
 export const createRestErrorHandler = (log: Logger): ErrorRequestHandler => createErrorHandler(log, 'REST', sendError);

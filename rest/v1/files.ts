@@ -26,7 +26,7 @@ function jsonOfFile(withSpot: boolean): JsonOfFile {
   ];
 }
 
-/** A percent sign before anything but two hex digits stands for itself. */
+/** Parses the query of a URL. A percent sign that is not followed by two hexadecimal digits stands for itself. */
 function readQuery(req: Request): URLSearchParams {
   const { search, searchParams } = new URL(req.url, 'http://localhost');
   try {
@@ -37,7 +37,7 @@ function readQuery(req: Request): URLSearchParams {
   return searchParams;
 }
 
-/** A parameter that is given twice says two things. */
+/** Returns the value of a parameter. Rejects a repeated parameter, because its values may differ. */
 function readOne(query: URLSearchParams, name: string): string | undefined {
   const values = query.getAll(name);
   if (values.length > 1) throw new InvalidInputError(name, `must be given once, not ${values.length} times`);

@@ -1,4 +1,7 @@
-/** The values of section 2 of the contract and the bodies of section 4, as JSON Schemas. They describe the API, and tests check responses with them. */
+/**
+ * JSON Schemas of the values in section 2 of the contract and of the bodies in section 4. The OpenAPI document contains
+ * these schemas, and tests check responses against them.
+ */
 import type { z } from 'zod';
 import { stageLetters } from '../../src/core/stages.js';
 
@@ -8,7 +11,7 @@ const letters = Object.values(stageLetters).join('');
 
 export const refTo = (name: keyof typeof forms): JsonSchema => ({ $ref: `#/components/schemas/${name}` });
 
-/** Every body is an array of exactly one object. */
+/** Returns the schema of an array of exactly one object. Every body has this form. */
 export const arrayOfOne = (items: JsonSchema): JsonSchema => ({ type: 'array', items, minItems: 1, maxItems: 1 });
 
 const listOf = (items: JsonSchema): JsonSchema => ({ type: 'array', items });
@@ -23,7 +26,10 @@ const time = (description: string) =>
   }) as const;
 const orNull = (schema: JsonSchema & { type: 'string' }): JsonSchema => ({ ...schema, type: ['string', 'null'] });
 
-/** Describes an object of a response: exactly these properties, and only the named ones are optional. */
+/**
+ * Describes an object of a response. The object has exactly these properties. Only the properties in `optional` may be
+ * absent.
+ */
 function answer(properties: Record<string, JsonSchema>, optional: readonly string[] = []): JsonSchema {
   const required = Object.keys(properties).filter((name) => !optional.includes(name));
   return { type: 'object', properties, required, additionalProperties: false };

@@ -1,4 +1,6 @@
-/** The OpenAPI 3.1 document of the REST contract, generated from the table of endpoints and served at `/openapi.json`. */
+/**
+ * The OpenAPI 3.1 document of the REST contract, generated from the table of endpoints and served at `/openapi.json`.
+ */
 import type { RequestHandler } from 'express';
 import { KeptBody } from '../../src/gateway/http/encodings.js';
 import { checkMethod } from '../../src/gateway/http/http-body.js';
@@ -7,7 +9,7 @@ import { arrayOfOne, forms, refTo } from './forms.js';
 
 export const REST_PREFIX = '/tape_control/api/v1';
 
-/** The rules for all endpoints. */
+/** Description of the rules that all endpoints follow. */
 const DESCRIPTION = `Restores files from tape to a disk restore area, on request, within per-user quotas.
 
 Every body, including an error, is a JSON array of exactly one object. The object of an error contains its message twice, as \`error\` and \`error_msg\`.
@@ -15,12 +17,12 @@ Times are in UTC without a zone: \`YYYY-MM-DDTHH:MM:SS\`, with six fractional di
 In request bodies, null or an empty string means a missing field, unless the description says otherwise. Unknown fields are ignored.
 HEAD is answered like GET without a body. A method that a path does not support returns 405 with \`Allow\`.`;
 
-/** Answers GET and HEAD of the document. @param publicUrl URL of the gateway for users */
+/** Creates the handler that answers GET and HEAD of the document. @param publicUrl URL of the gateway for users */
 export function createOpenapi(publicUrl: string | undefined): RequestHandler {
   let body: KeptBody | undefined;
   return (req, res, next) => {
     checkMethod(req, ['GET', 'HEAD']);
-    body ??= new KeptBody(Buffer.from(formatRest(publicUrl))); // on the first request
+    body ??= new KeptBody(Buffer.from(formatRest(publicUrl))); // created on the first request
     res.setHeader('Content-Type', 'application/json');
     body.send(res).catch(next);
   };
@@ -31,7 +33,10 @@ export function formatRest(publicUrl?: string): string {
   return `${JSON.stringify(describeRest(publicUrl), null, 2)}\n`;
 }
 
-/** @param publicUrl URL of the gateway for users. Default: the host of the document */
+/**
+ * Describes the API as an OpenAPI document.
+ * @param publicUrl URL of the gateway for users; default: the host that serves the document
+ */
 export function describeRest(publicUrl = '') {
   const paths: Record<string, Record<string, object>> = {};
   for (const endpoint of endpoints) {

@@ -1,12 +1,13 @@
-/** Paths in the WLCG Tape REST API. They equal the paths in file URLs. */
+/** Paths in the WLCG Tape REST API, which equal the paths in file URLs. */
 import { HttpError } from '../../src/gateway/http/http-body.js';
 
-/** The URL path of a file is this root and its logical path. */
+/** Root of file URLs. The URL path of a file is the root and the logical path. */
 export const WEBDAV_ROOT = '/webdav';
 
 /**
- * Returns the logical path, with single slashes and without a trailing one. Removes the root and percent-decodes if the
- * path begins with the root, as gfal2 sends it. The caller rejects paths with `..` and the like.
+ * Returns the logical path, with single slashes and without a trailing slash. gfal2 sends paths that begin with the
+ * root. For such a path, removes the root and decodes percent-encoding. The caller rejects invalid paths, such as paths
+ * with `..`.
  */
 export function toLogicalPath(given: string): string {
   const path = given.replace(/\/{2,}/g, '/').replace(/(?<=.)\/$/, '');
@@ -14,7 +15,7 @@ export function toLogicalPath(given: string): string {
   return path.startsWith(`${WEBDAV_ROOT}/`) ? decode(path.slice(WEBDAV_ROOT.length)) : path;
 }
 
-/** Leaves invalid percent-encoding unchanged, because some clients do not encode. */
+/** Decodes a path. Invalid percent-encoding stays unchanged, because some clients do not encode paths. */
 function decode(path: string): string {
   try {
     return decodeURIComponent(path);
@@ -24,9 +25,8 @@ function decode(path: string): string {
 }
 
 /**
- * Reads the logical path of a URL.
- * @param below the part after the root, percent-encoded
- * @returns with single slashes and without a trailing one: empty for the root
+ * Returns the logical path of a URL, with single slashes and without a trailing slash; empty for the root.
+ * @param below percent-encoded part of the URL after the root
  * @throws HttpError 400
  */
 export function readLogicalPath(below: string): string {
@@ -39,7 +39,7 @@ export function readLogicalPath(below: string): string {
   }
 }
 
-/** @param prefix path of the gateway's URL */
+/** Returns the URL path of a file or directory. @param prefix path of the gateway's URL */
 export function hrefOf(prefix: string, path: string): string {
   return prefix + WEBDAV_ROOT + path.split('/').map(encodeURIComponent).join('/');
 }

@@ -1,4 +1,7 @@
-/** `npm run schema`: prints the OpenAPI document into rest/openapi.json, which is committed and held by a test. */
+/**
+ * Writes the OpenAPI document to rest/openapi.json. Run with `npm run schema`. A test checks that the committed file is
+ * current.
+ */
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { packageRoot } from '../../src/core/package-root.js';

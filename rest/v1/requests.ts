@@ -42,7 +42,7 @@ interface Times {
   lastFilesOnDisk: string | null;
 }
 
-/** The times of a request's progress; absent until known. */
+/** Returns the times of a request's progress. Times that are not known yet are absent. */
 export function presentTimes(request: Times) {
   const times = {
     tapestore_request_start: request.tapestoreRequestStart,
@@ -94,7 +94,7 @@ const contractNames: Record<string, string> = {
   notifyOnLastFile: 'notify_on_last_file',
 };
 
-/** Names the field in an error as the contract does. */
+/** Calls `work`, and replaces the field in an error by its name in the contract. */
 async function withContractNames<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();

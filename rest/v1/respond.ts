@@ -1,6 +1,6 @@
 /**
- * Sends responses of the REST contract: an array of one object, exactly `application/json`, `Vary: Accept,
- * Accept-Encoding`.
+ * Sends responses of the REST contract. A body is an array of one object. `Content-Type` is exactly `application/json`,
+ * and `Vary` is `Accept, Accept-Encoding`.
  */
 import { once } from 'node:events';
 import type { Writable } from 'node:stream';
@@ -33,16 +33,16 @@ export function sendError(res: Response, error: unknown): void {
   send(res, status, { error: message, error_msg: message });
 }
 
-/** Pages of a list, optionally with a callback for the reader's pace and a signal. */
+/** Pages of a list. `took` is told how many bytes the client has read, and `signal` aborts the list. */
 interface Pages<Page> extends AsyncIterable<Page> {
   signal?: AbortSignal;
   took?(bytes: number): void;
 }
 
-/** Size of one write. The next part is written when the client has read the last one. */
+/** Bytes of one write. The next part is written when the client has read the previous part. */
 const PART_BYTES = 64 * 1024;
 
-/** Sends `head`, a JSON list of items, and `tail`, as `sendBytes` does. */
+/** Sends `head`, a JSON list of the items of all pages, and `tail`, as `sendBytes` does. */
 export async function sendList<Item>(
   res: Response,
   {
@@ -67,7 +67,7 @@ export async function sendList<Item>(
 }
 
 /**
- * Sends `head`, bytes page by page at the reader's pace, and `tail`.
+ * Sends `head`, the bytes of all pages at the pace of the client, and `tail`.
  * @throws Error if the client disconnects or the list is aborted, so that the list is closed
  */
 export async function sendBytes(
@@ -79,11 +79,11 @@ export async function sendBytes(
   for await (const page of pages) {
     waiting.push(...page);
     if (lengthOf(waiting) < PART_BYTES) continue;
-    // after the first page, a failure can only break the connection
+    // once the response has started, a failure can only break the connection
     if (!body) start(res, 200);
     body ??= openBody(res);
     if (res.req.method === 'HEAD') break;
-    await write({ res, body }, Buffer.concat(waiting), pages); // a page arrives as many small parts
+    await write({ res, body }, Buffer.concat(waiting), pages); // joined, because a page arrives as many small parts
     waiting = [];
   }
   waiting.push(Buffer.from(tail));

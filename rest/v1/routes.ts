@@ -1,11 +1,11 @@
-/** Routers of REST, from tables of routes. */
+/** Creates routers of the REST APIs from tables of routes. */
 import express, { type Request, type Response, type Router } from 'express';
 import type { Context } from '../../src/domain/context.js';
 import { checkMethod, HttpError } from '../../src/gateway/http/http-body.js';
 
 export type Handler = (ctx: Context, req: Request, res: Response) => Promise<void>;
 
-/** HEAD is answered as GET, and other methods by 405. */
+/** A path and its handlers. HEAD is answered like GET, and other methods are answered with 405. */
 export interface Route {
   path: string;
   get?: Handler;
@@ -14,7 +14,7 @@ export interface Route {
   delete?: Handler;
 }
 
-/** Answers 404 for unknown paths. The handler of its errors must follow it. */
+/** Creates a router that answers 404 for unknown paths. The error handler must follow the router. */
 export function createRouter(routes: readonly Route[], contextOf: (req: Request) => Context): Router {
   const router = express.Router({ caseSensitive: true });
   for (const { path, ...handlers } of routes) {

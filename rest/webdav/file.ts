@@ -1,6 +1,6 @@
 /**
- * GET and HEAD of a restored file: conditions and ranges (RFC 9110, 13 and 14), `Repr-Digest` (RFC 9530), `Digest` (RFC
- * 3230).
+ * Answers GET and HEAD of a restored file. Supports conditions and ranges (RFC 9110, sections 13 and 14), `Repr-Digest`
+ * (RFC 9530) and `Digest` (RFC 3230).
  */
 import { randomBytes } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
@@ -48,8 +48,8 @@ export async function getFile(ctx: Context, copies: Copies, req: Request, res: R
 }
 
 /**
- * Answers HEAD of a file on tape as StoRM and dCache do: with the size and the checksum of the tape copy, because clients
- * check files before they stage them.
+ * Answers HEAD of a file on tape as StoRM and dCache do, with the size and the checksum of the tape copy. Clients check
+ * files in this way before they stage them.
  */
 function describeNearline(req: Request, res: Response, { size, mtime, checksum, adler32 }: Listed): void {
   res.set({ 'Content-Type': TYPE, 'Content-Length': String(size), 'Accept-Ranges': 'bytes', Locality: 'NEARLINE' });
@@ -70,7 +70,7 @@ const refusals: Record<Unserved, (path: string) => HttpError> = {
   UNKNOWN: (path) => new HttpError(404, `there is no file ${quote(path)}`),
   FOLDER: (path) => new HttpError(404, `${quote(path)} is a directory: list it with PROPFIND`),
   NOT_YOURS: (path) => new HttpError(403, `you may not read ${quote(path)}`),
-  // 415 as in StoRM: clients take a 409 for "already exists", and create directories or remove the file
+  // 415 as in StoRM: clients read 409 as "already exists", and create directories or remove the file
   ON_TAPE: (path) =>
     new HttpError(
       415,
@@ -84,7 +84,9 @@ const refusals: Record<Unserved, (path: string) => HttpError> = {
 
 const refusalOf = (problem: Unserved, path: string) => refusals[problem](path);
 
-/** Redirects to a gateway on the host of the disk, if one is known. */
+/**
+ * Returns the error for a copy that cannot be opened. Redirects to a gateway on a host of the disk, if one is known.
+ */
 async function explainClosed(
   ctx: Context,
   { fileId, path, diskId }: ServedCopy,
@@ -129,7 +131,7 @@ async function answer(req: Request, res: Response, copy: ServedCopy, opened: Ope
 
 const [FIRST_DATE, LAST_DATE] = [Date.parse('0001-01-01T00:00:00Z'), Date.parse('9999-12-31T23:59:59Z')];
 
-/** HTTP dates have four digits for the year; a file system may have others. */
+/** Returns a date for an HTTP header. The year must have four digits there, but a file system may have other years. */
 const httpDateOf = (ns: bigint): Date => new Date(Math.min(Math.max(Number(ns / 1_000_000n), FIRST_DATE), LAST_DATE));
 
 const oneOf = (header: string | string[] | undefined) => (Array.isArray(header) ? header.join(',') : header);
@@ -176,7 +178,10 @@ function rangedBody(res: Response, ranges: readonly Range[], size: number) {
 
 const contentRange = ({ start, length }: Range, size: number) => `bytes ${start}-${start + length - 1}/${size}`;
 
-/** Identifies the bytes by their checksum, so that all gateways and restores agree. Without a checksum, identifies this copy. */
+/**
+ * Returns the ETag of a copy. A checksum is the same for all gateways and restores. Without a checksum, the ETag
+ * identifies this copy.
+ */
 function etagOf({ checksum, copyChecksum, size, ino, mtimeNs }: ServedCopy): string {
   const known = copyChecksum ?? checksum;
   if (known?.startsWith('sha256:') || known?.startsWith('md5:')) return `"${known.replace(':', '-')}"`;
@@ -187,12 +192,15 @@ function etagOf({ checksum, copyChecksum, size, ino, mtimeNs }: ServedCopy): str
 }
 
 interface Validators {
-  /** Strong, including its quotes. */
+  /** Strong ETag, including its quotes. */
   etag: string;
   modifiedAt: Date;
 }
 
-/** @returns 304 if the client has the file, 412 if a precondition fails, otherwise undefined */
+/**
+ * Checks the preconditions of a request. @returns 304 if the client has the file, 412 if a precondition fails,
+ * otherwise undefined
+ */
 function checkConditions(headers: IncomingHttpHeaders, { etag, modifiedAt }: Validators): 304 | 412 | undefined {
   const modified = Math.floor(modifiedAt.getTime() / 1000) * 1000;
   const ifMatch = headers['if-match'];
@@ -213,15 +221,16 @@ function isRangeGood(ifRange: string | undefined, { etag, modifiedAt }: Validato
 
 const names = (list: string, etag: string) => list.split(',').some((part) => ['*', etag].includes(part.trim()));
 
-/** Returns NaN without a header, so that comparisons are false. */
+/** Parses the date in a header. Returns NaN without a header, so that comparisons are false. */
 const timeOf = (header: string | undefined): number => Date.parse(header ?? '');
 
-/** A request for more ranges, or more bytes than the file has, gets the whole file. */
+/** Maximum number of ranges. A request for more ranges, or for more bytes than the file has, gets the whole file. */
 const MOST_RANGES = 1000;
 
 /**
+ * Parses a `Range` header.
  * @param size bytes of the file
- * @returns undefined for the whole file; an empty list if no range is within it
+ * @returns the ranges; undefined for the whole file; an empty list if no range is within the file
  */
 function readRanges(header: string | undefined, size: number): Range[] | undefined {
   const [, list] = /^bytes=([\d\s,-]+)$/.exec(header ?? '') ?? [];
@@ -242,8 +251,9 @@ function readRanges(header: string | undefined, size: number): Range[] | undefin
 }
 
 /**
- * For each algorithm of the catalogue, its name and the form of its value in `Digest`, and its name in `Repr-Digest`,
- * whose values are base64. `alias` is a second name, which davix expects in the response if it requested that name.
+ * Names of each checksum algorithm in `Digest` and in `Repr-Digest`, by its name in the catalogue. `form` is the
+ * encoding of values in `Digest`; values in `Repr-Digest` are base64. davix expects `alias` in the response if it
+ * requested the algorithm by this name.
  */
 const algorithms: Record<string, { digest: string; alias?: string; form: 'hex' | 'base64'; repr: string }> = {
   adler32: { digest: 'adler32', form: 'hex', repr: 'adler' },
@@ -251,7 +261,7 @@ const algorithms: Record<string, { digest: string; alias?: string; form: 'hex' |
   sha256: { digest: 'sha-256', alias: 'SHA256', form: 'base64', repr: 'sha-256' },
 };
 
-/** Values of `Want-Digest` and `Want-Repr-Digest`; undefined requests all known checksums. */
+/** Values of `Want-Digest` and `Want-Repr-Digest`. Undefined requests all known checksums. */
 interface Wanted {
   digest: string | undefined;
   repr: string | undefined;
@@ -259,7 +269,7 @@ interface Wanted {
 
 const withAlgorithm = (adler32: string | null) => (adler32 === null ? null : `adler32:${adler32}`);
 
-/** @param checksums `algorithm:hex`; null if unknown */
+/** Returns the digest headers of a copy. @param checksums `algorithm:hex`; null if unknown */
 function digestHeaders(checksums: readonly (string | null)[], wanted: Wanted): Record<string, string> {
   const values = new Map(
     checksums.flatMap((checksum): [string, string][] => {
@@ -278,18 +288,18 @@ function digestHeaders(checksums: readonly (string | null)[], wanted: Wanted): R
     ),
   );
   return {
-    ...(inWords.length > 0 && { Digest: inWords.join(',') }), // davix finds no value after a space
+    ...(inWords.length > 0 && { Digest: inWords.join(',') }), // no space after the comma, because davix would not find the value
     ...(inRepr.length > 0 && { 'Repr-Digest': inRepr.map(({ repr, hex }) => `${repr}=:${base64(hex)}:`).join(', ') }),
   };
 }
 
-/** davix writes SHA256 for sha-256. */
+/** Returns a comparable name of an algorithm, because davix writes SHA256 for sha-256. */
 const canonical = (algorithm: string) => algorithm.toLowerCase().replaceAll(/[-_]/g, '');
 
 /** Returns the algorithms in a list, without their weights. */
 const namesOf = (list: string) => list.split(',').map((part) => part.replace(/[;=].*$/s, '').trim());
 
-/** @param refused matches an algorithm that the client excludes */
+/** Returns whether the client wants an algorithm. @param refused matches an algorithm that the client excludes */
 function isWanted(list: string | undefined, name: string, refused: RegExp): boolean {
   if (list === undefined) return true;
   return list.split(',').some((part) => {

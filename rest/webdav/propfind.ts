@@ -1,4 +1,7 @@
-/** PROPFIND of depth 0 and 1 (RFC 4918): grid clients check a file before they read it, and list directories. */
+/**
+ * PROPFIND of depth 0 and 1 (RFC 4918). Grid clients use PROPFIND to check a file before they read it, and to list
+ * directories.
+ */
 import type { Request, Response } from 'express';
 import { quote } from '../../src/core/errors.js';
 import { type Entry, listFolder, readEntry } from '../../src/domain/catalogue/folders.js';
@@ -7,14 +10,14 @@ import { findPathProblem } from '../../src/domain/input.js';
 import { HttpError } from '../../src/gateway/http/http-body.js';
 import { hrefOf, readLogicalPath } from '../v1/paths.js';
 
-/** @returns a function that releases the slot @throws HttpError 429, 503 */
+/** Takes a slot of a limiter. @returns a function that releases the slot @throws HttpError 429, 503 */
 export type Enter = (req: Request) => () => void;
 
-/** Maximum entries of a directory. Clients can page through larger ones with GraphQL. */
+/** Maximum number of entries of a directory. Clients can page through larger directories with GraphQL. */
 const MOST = 10_000;
 
 /**
- * Returns all properties, regardless of the request.
+ * Answers PROPFIND with all properties, regardless of the requested properties.
  * @param enter limits listings of directories
  */
 export async function propfind(ctx: Context, enter: Enter, req: Request, res: Response): Promise<void> {
@@ -35,7 +38,7 @@ export async function propfind(ctx: Context, enter: Enter, req: Request, res: Re
     leave();
     throw error;
   }
-  // the whole response is in memory until the client has read it
+  // keep the slot, because the whole response is in memory until the client has read it
   if (res.closed) leave();
   else res.once('close', leave);
 }
@@ -65,7 +68,7 @@ function present({ path, isFolder, size, mtime }: Entry, href: string): string {
 
 const ENTITIES: Record<string, string> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' };
 
-/** XML cannot represent most control characters, which paths may contain. */
+/** Escapes text for XML. Replaces most control characters, which XML cannot represent but paths may contain. */
 function escapeXml(text: string): string {
   return text
     .replace(/[&<>"]/g, (character) => ENTITIES[character] ?? '')

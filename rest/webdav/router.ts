@@ -10,14 +10,14 @@ const ALLOW = ['OPTIONS', 'GET', 'HEAD', 'PROPFIND'];
 
 interface TransferHandlers {
   copies: Copies;
-  /** Limits readers. */
+  /** Limits readers of files. */
   enter: Enter;
   /** Limits listings of directories. */
   enterFolder: Enter;
 }
 
 /**
- * Must be mounted at `WEBDAV_ROOT`.
+ * Creates the handler of WebDAV requests, which must be mounted at `WEBDAV_ROOT`.
  * @param contextOf returns the context of a request
  */
 export function createBytesHandler(

@@ -1,21 +1,21 @@
-/** Sends bytes of a copy at the reader's pace. */
+/** Sends the bytes of a copy at the pace of the client. */
 import type { Response } from 'express';
 import type { ServedCopy } from '../../src/domain/disks/copies.js';
 import { HttpError } from '../../src/gateway/http/http-body.js';
 
-/** Opens copies, because this endpoint has no access to disks. */
+/** Opens copies for this endpoint, which has no access to disks. */
 export interface Copies {
-  /** @param isPublic only if all users of the copy's host may read it */
+  /** @param isPublic whether to open the copy only if all users of its host may read it */
   open(copy: ServedCopy, how: { isPublic: boolean }): Promise<OpenCopy | ClosedCopy>;
 }
 
-/** The caller must close it. */
+/** An open copy, which the caller must close. */
 export interface OpenCopy {
   mtimeNs: bigint;
-  /** Reads from a position until the buffer is full or the copy ends. @returns bytes read */
+  /** Reads from a position until the buffer is full or the copy ends. @returns the number of bytes that were read */
   read(buffer: Uint8Array, position: number): Promise<number>;
   isUnchanged(): Promise<boolean>;
-  /** Does not wait for a disk that hangs. */
+  /** Closes the copy without waiting for a disk that hangs. */
   close(): void;
 }
 
@@ -30,12 +30,12 @@ export interface Range {
   length: number;
 }
 
-/** Size of a buffer. One is filled while the other is sent. */
+/** Bytes of each of the two buffers. One buffer is filled while the other is sent. */
 const CHUNK = 512 * 1024;
 
 /**
- * Sends the parts of a response, each some given bytes and then a range of the copy, and ends it.
- * @throws Error if the client disconnects or the copy has changed: the caller must break the connection
+ * Sends the parts of a response, and ends the response. Each part is a text followed by a range of the copy.
+ * @throws Error if the client disconnects or the copy has changed; then the caller must break the connection
  */
 export async function sendParts(
   res: Response,
@@ -68,13 +68,13 @@ class Writer {
   readonly bytes: Buffer;
   private readonly res: Response;
   private isWriting = false;
-  /** At most one caller waits. */
+  /** Wakes up the one caller that may wait. */
   private wake: (() => void) | undefined;
 
   constructor(res: Response, size: number) {
     this.res = res;
     this.bytes = Buffer.allocUnsafeSlow(size);
-    // once for the whole response: each listener would keep memory
+    // one listener for the whole response, because each listener keeps memory
     res.once('close', () => this.wake?.());
   }
 

@@ -1,4 +1,7 @@
-/** Adopts data of a django-nla_control, and reports differences. Repeatable: unchanged source data is left alone. */
+/**
+ * Adopts the data of a django-nla_control installation, and reports differences. An adoption can be repeated. It skips
+ * data that has not changed in the source.
+ */
 import type { PoolClient } from 'pg';
 import { messageOf, UnavailableError } from '../core/errors.js';
 import type { AuditedAction } from '../domain/audit/audit.js';
@@ -15,13 +18,18 @@ import { adoptRequests, adoptSentEmails, endGone } from './requests.js';
 import { withLoadedSource } from './tables.js';
 
 export interface AdoptOptions {
-  /** Writes nothing; reports the changes that it would make. */
+  /** Whether to write nothing, and only report the changes. */
   isTrial: boolean;
-  /** Contains the archive paths, as links to copies. */
+  /** Directory with the archive paths, which are links to copies. */
   archiveRoot: string;
 }
 
-/** @param source URL of its database @param report reports a difference @throws SourceError */
+/**
+ * Adopts the data of a source.
+ * @param source URL of the source's database
+ * @param report reports a difference between the source and Tapegate
+ * @throws SourceError
+ */
 export async function adopt(
   ctx: Context,
   source: string,
@@ -64,7 +72,10 @@ async function adoptLoaded(
   return counts;
 }
 
-/** Adds restore disks; reports those that cannot be added. @returns their mount points */
+/**
+ * Adds restore disks, and reports disks that cannot be added. @returns the mount points of the disks that cannot be
+ * added
+ */
 async function adoptDisks(
   ctx: Context,
   client: PoolClient,

@@ -1,6 +1,7 @@
 /**
- * Adopts copies on the source's restore disks in place. Copies that no request contains stay until the adoption is
- * finished, since a later one may bring a request. So do old names of copies, with their inodes, for safe removal.
+ * Adopts copies in place, on the source's restore disks. A copy that no request contains stays until the adoption is
+ * finished, because a later adoption may bring a request for it. The old names of copies stay as well. They are
+ * recorded with their inodes, so that they can be removed safely.
  */
 import type { PoolClient } from 'pg';
 import { plural } from '../core/plural.js';
@@ -20,7 +21,7 @@ import { type Adopting, digestOf } from './report.js';
 interface SourceDisk {
   mountpoint: string;
   allocated: string | null;
-  /** Id of the restore disk with this mount point here, or null. */
+  /** Id of the restore disk with this mount point in Tapegate, or null. */
   id: number | null;
 }
 
@@ -38,13 +39,14 @@ export interface SourceCopy {
   size: bigint;
   checksum: string | null;
   version: string;
-  /** Id of its restore disk here, or null. */
+  /** Id of the copy's restore disk in Tapegate, or null. */
   diskId: number | null;
   mountpoint: string | null;
 }
 
 /**
- * Reads copies by path, except of files restored here. @param page.isTrial includes files that are not in the catalogue
+ * Returns a page of the source's copies, by path. Omits files that Tapegate has restored.
+ * @param page.isTrial whether to include files that are not in the catalogue
  */
 export async function readSourceCopies(
   client: PoolClient,
@@ -62,16 +64,16 @@ export async function readSourceCopies(
   return rows;
 }
 
-/** A checked copy with its name in the restore area. */
+/** A checked copy that has its name in the restore area. */
 export interface TakenCopy extends NewCopy {
   fileId: bigint;
   size: bigint;
   version: string;
-  /** Its old path; null if unchanged. */
+  /** Path of the copy in the source; null if the path is unchanged. */
   place: string | null;
 }
 
-/** Moves files with unchanged rows to RESTORED with their copies. @returns the ids of the moved files */
+/** Moves files to RESTORED with their copies, unless their rows have changed. @returns the ids of the moved files */
 export async function takeOverCopies(ctx: Context, all: readonly TakenCopy[]): Promise<Set<bigint>> {
   const fileIds = all.map(({ fileId }) => fileId);
   return await transaction(ctx.db.pool, 'takeOverCopies', async (tx) => {
@@ -82,7 +84,7 @@ export async function takeOverCopies(ctx: Context, all: readonly TakenCopy[]): P
     const free = new Set(rows.map(({ id }) => id));
     const copies = all.filter(({ fileId }) => free.has(fileId));
     const ids = copies.map(({ fileId }) => fileId);
-    await tx.query(sql`DELETE FROM recall c WHERE c.file_id = ANY(${ids}::bigint[])`); // no such recall is running
+    await tx.query(sql`DELETE FROM recall c WHERE c.file_id = ANY(${ids}::bigint[])`); // none of these recalls is running, because the files are ONTAPE
     await moveFiles(ctx, tx, ids, { from: 'ONTAPE', to: 'UNVERIFIED' });
     const moved = await moveFiles(ctx, tx, ids, { from: 'UNVERIFIED', to: 'RESTORED' }, copies);
     await deleteVerifications(tx, moved);
@@ -109,7 +111,7 @@ function adoptedCopy(copy: TakenCopy, now: string): Sql {
 const ofAdopted = sql`adopted a JOIN tape_file f ON f.id = a.id JOIN restore_disk k ON k.id = f.disk_id`;
 const isRestoredAdopted = sql`(a.kind = 'COPY' AND f.stage = 'RESTORED')`;
 
-/** Reports copies that no request contains, by restore disk. Called last. */
+/** Reports adopted copies that no request contains, by restore disk. Called after all requests have been adopted. */
 export async function reportUnheld({ db }: Context, { report }: Adopting): Promise<void> {
   const { rows } = await db.pool.query<{ mountpoint: string; files: number; bytes: string }>(
     sql`SELECT k.mountpoint, count(*)::int AS files, sum(f.size)::text AS bytes FROM ${ofAdopted}
@@ -126,7 +128,7 @@ export async function reportUnheld({ db }: Context, { report }: Adopting): Promi
   }
 }
 
-/** Reads copies that no request contains, by file id. */
+/** Returns a page of adopted copies that no request contains, by file id. */
 export async function readUnheldAdopted(ctx: Context, page: { after: bigint; limit: number }): Promise<RecordedCopy[]> {
   return await ctx.db.rows<RecordedCopy>(
     sql`SELECT ${copyColumns} FROM ${ofAdopted} WHERE ${isRestoredAdopted} AND ${isUnheld} AND f.id > ${page.after}
@@ -137,14 +139,14 @@ export async function readUnheldAdopted(ctx: Context, page: { after: bigint; lim
 export interface OldName {
   fileId: bigint;
   place: string;
-  /** Null if its restore disk was removed from Tapegate. */
+  /** Id of the restore disk of the name; null if the disk was removed from Tapegate. */
   diskId: number | null;
   mountpoint: string | null;
-  /** Of the file that had the name. */
+  /** Inode of the file that had the name. */
   ino: bigint;
   mtimeNs: bigint;
   size: bigint;
-  /** Present path of the file; null if it is no longer in the catalogue. */
+  /** Current path of the file; null if the file is no longer in the catalogue. */
   path: string | null;
   stage: Stage | null;
   own: { diskId: number; mountpoint: string; path: string } | null;
@@ -166,7 +168,7 @@ export async function readOldNames(ctx: Context, page: { after: bigint; limit: n
 }
 
 export type RemovedName = Pick<OldName, 'fileId' | 'place' | 'diskId' | 'ino'> & {
-  /** Of the copy that has lost the name, which changes its ctime; null if there is none. */
+  /** Ctime of the copy after the name was removed; null if the copy has no other name. */
   ctimeNs: bigint | null;
 };
 

@@ -1,6 +1,7 @@
 /**
- * Finishes an adoption after the source system is gone: releases adopted copies that no request contains, and removes
- * old names of copies. A name's record is deleted after the name, so that the next call can continue after a crash.
+ * Finishes an adoption after the source system has been shut down. Releases adopted copies that no request contains,
+ * and removes the old names of copies. The record of a name is deleted after the name, so that the next call can
+ * continue after a crash.
  */
 import { realpath, rmdir } from 'node:fs/promises';
 import path from 'node:path';
@@ -23,15 +24,15 @@ import type { Difference } from './report.js';
 
 export interface Finish {
   names: number;
-  /** Names kept because links at archive paths lead there. An engine must replace the links first. */
+  /** Names that stay because links at archive paths point to them. An engine must replace the links first. */
   kept: number;
-  /** Names kept for another, reported reason. */
+  /** Names that stay for another reason, which is reported. */
   left: number;
   released: number;
   bytes: bigint;
 }
 
-/** @param report reports kept names and the reasons */
+/** Finishes an adoption. @param report reports names that stay, with the reasons */
 export async function finishAdoption(
   ctx: Context,
   archiveRoot: string,
@@ -48,7 +49,7 @@ export async function finishAdoption(
   return await auditedRun(ctx, deed, work, ({ bytes, ...counts }) => ({ ...counts, bytes: String(bytes) }));
 }
 
-/** Moves the files back to ONTAPE. An engine removes the copies, as at the end of a request. */
+/** Moves files that no request contains back to ONTAPE. An engine removes their copies, as at the end of a request. */
 async function releaseUnheld(ctx: Context, done: Finish, report: (left: Difference) => void): Promise<void> {
   for await (const copies of pagesByFile((page) => readUnheldAdopted(ctx, page))) {
     const [unchanged, changed]: [RecordedCopy[], RecordedCopy[]] = [[], []];
@@ -93,7 +94,7 @@ async function removeOldNames(
   }
 }
 
-/** `gone`: the name did not exist, or belongs to the file's present copy. */
+/** Result for a name. `gone` means that the name did not exist, or belongs to the file's current copy. */
 interface Fate {
   fate: 'removed' | 'gone' | 'kept' | 'left';
   why?: string;
@@ -111,7 +112,7 @@ async function removeOldName(name: OldName, archiveRoot: string): Promise<Fate> 
   const link = await findLinkTo(name, archiveRoot);
   if (link && name.stage !== 'ONTAPE' && name.stage !== 'RESTORING') return { fate: 'kept' };
   if (link) {
-    // no request contains the file, so the link has no copy to lead to
+    // no request contains the file, so there is no copy for the link
     await removeLink(link);
     await syncLinkFolder(path.dirname(link.at));
   }
@@ -126,8 +127,8 @@ async function removeOldName(name: OldName, archiveRoot: string): Promise<Fate> 
 const knownOf = ({ ino, mtimeNs, size }: OldName) => ({ ino, mtimeNs, size, ctimeNs: null, copyChecksum: null });
 
 /**
- * Resolves the name to a path on its restore disk, without links.
- * @returns undefined if its directory is gone; the reason if it cannot be checked
+ * Returns the path of a name on its restore disk, after links in its directory are resolved.
+ * @returns undefined if the directory is gone; the reason if the name cannot be checked
  * @throws AbsentError if the disk is absent
  */
 async function locate({ diskId, mountpoint, place }: OldName): Promise<CopyLocation | string | undefined> {
@@ -152,7 +153,7 @@ async function findLinkTo(name: OldName, archiveRoot: string): Promise<{ at: str
   return (await isSameName(path.resolve(path.dirname(at), target), name.place)) ? { at, target } : undefined;
 }
 
-/** Returns the ctime of the copy that had the name, if it still has another name. */
+/** Returns the ctime of the copy that had the name; null if the copy has no other name. */
 async function readOtherName(name: OldName): Promise<bigint | null> {
   if (!name.own) return null;
   const stats = await statCopy(name.own).catch(() => undefined);

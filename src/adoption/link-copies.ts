@@ -1,4 +1,4 @@
-/** Finds the source's copies, and hard-links each to Tapegate's path: the source keeps its own names. */
+/** Finds the source's copies, and adds a hard link to each copy at Tapegate's path. The source keeps its own names. */
 import { link, lstat, readlink, realpath, stat, unlink } from 'node:fs/promises';
 import path from 'node:path';
 import type { PoolClient } from 'pg';
@@ -16,9 +16,9 @@ const PAGE = 200;
 
 interface Finding {
   adopting: Adopting;
-  /** Contains the source's archive paths, as links to its copies. */
+  /** Directory with the source's archive paths, which are links to its copies. */
   archiveRoot: string;
-  /** Mount points of the source that cannot be restore disks here. */
+  /** Mount points of the source that cannot be restore disks in Tapegate. */
   refusedDisks: ReadonlySet<string>;
 }
 
@@ -41,7 +41,7 @@ export async function adoptSourceCopies(ctx: Context, client: PoolClient, findin
   }
 }
 
-/** Returns the copy; if it cannot be adopted, reports why and returns nothing. */
+/** Checks a copy and adds its hard link. @returns the copy; an empty list if the copy was rejected and reported */
 async function tryTake(
   ctx: Context,
   copy: SourceCopy,
@@ -88,11 +88,13 @@ async function tryTake(
 
 interface FoundSource {
   place: string;
-  /** Without links. */
+  /** Path of the file with all links resolved. */
   real: string;
 }
 
-/** Returns the archive path's target if it is a regular file on the disk, else a file at Tapegate's path. */
+/**
+ * Returns the target of the archive path if it is a regular file on the disk, and otherwise a file at Tapegate's path.
+ */
 async function findCopy(
   logicalPath: string,
   mountpoint: string,
@@ -110,7 +112,7 @@ async function findCopy(
   return undefined;
 }
 
-/** @throws Error if another file has the name */
+/** Adds a hard link to the copy at Tapegate's path. @throws Error if another file is at this path */
 async function giveName(
   ctx: Context,
   copy: SourceCopy & { diskId: number; mountpoint: string },
@@ -143,7 +145,9 @@ async function targetOf(place: string): Promise<string | undefined> {
   return linked === undefined ? undefined : path.resolve(path.dirname(place), linked);
 }
 
-/** Whether two paths, possibly through links, are the same directory entry: removing one removes the other. */
+/**
+ * Returns whether two paths, possibly through links, are the same directory entry. Removing one then removes the other.
+ */
 export async function isSameName(one: string, other: string): Promise<boolean> {
   if (path.resolve(one) === path.resolve(other)) return true;
   if (path.basename(one) !== path.basename(other)) return false;

@@ -3,9 +3,9 @@ import { createHash } from 'node:crypto';
 import { type Sql, sql } from '../db/sql.js';
 
 export interface Difference {
-  /** Stable, for scripts: `quota-differs`, `copy-size`, … */
+  /** Stable name of the difference for scripts, such as `quota-differs` or `copy-size`. */
   kind: string;
-  /** A user, a path, a request id, or a mount point. */
+  /** The user, path, request id or mount point that differs. */
   thing: string;
   /** Value in the source. */
   there: string;
@@ -20,9 +20,9 @@ export interface Adoption {
   copies: number;
   bytes: bigint;
   requests: number;
-  /** Adopted before, and changed in the source since. */
+  /** Objects that were adopted before, and have changed in the source since then. */
   changed: number;
-  /** Adopted before, and no longer in the source. */
+  /** Requests that were adopted before, and no longer exist in the source. */
   ended: number;
   same: number;
   differences: number;
@@ -34,7 +34,7 @@ export const nothingAdopted: Adoption = {
 };
 
 export interface Adopting {
-  /** Writes nothing. */
+  /** Whether to write nothing, and only report the changes. */
   isTrial: boolean;
   report(difference: Difference): void;
   counts: Adoption;
@@ -49,7 +49,7 @@ export function adoptedRow(what: { kind: 'QUOTA' | 'REQUEST'; id: bigint; digest
     ON CONFLICT (kind, id) DO UPDATE SET digest = excluded.digest, at = excluded.at`;
 }
 
-/** Yields pages of at most `limit` rows, each read after the last row of the page before. */
+/** Yields pages of at most `limit` rows. `read` gets the last row of the previous page. */
 export async function* readPages<Row>(
   limit: number,
   read: (last: Row | undefined) => Promise<Row[]>,

@@ -1,4 +1,4 @@
-/** Adopts requests: adds new ones, updates changed ones, and ends those deleted in the source. */
+/** Adopts requests: adds new requests, updates changed requests, and ends requests that were deleted in the source. */
 import type { PoolClient } from 'pg';
 import { messageOf, UserError } from '../core/errors.js';
 import { addSeconds } from '../core/time.js';
@@ -25,7 +25,7 @@ interface SourceRequest {
   pattern: string | null;
   first: string | null;
   last: string | null;
-  /** State of the request here, or null. */
+  /** State of the request in Tapegate, or null. */
   state: string | null;
   digest: string | null;
 }
@@ -47,7 +47,8 @@ export async function adoptRequests(ctx: Context, client: PoolClient, adopting: 
 }
 
 /**
- * Cancels live adopted requests that were deleted in the source. The empty digest lets a later adoption revive them.
+ * Cancels live adopted requests that were deleted in the source. Stores an empty digest, so that a later adoption can
+ * revive the request.
  */
 export async function endGone(ctx: Context, client: PoolClient, { isTrial, report, counts }: Adopting): Promise<void> {
   const { rows } = await client.query<{ id: number; label: string }>(
@@ -64,7 +65,7 @@ export async function endGone(ctx: Context, client: PoolClient, { isTrial, repor
   }
 }
 
-/** Records emails that the source has sent, so that adopted copies do not cause them again. */
+/** Records the emails that the source has sent, so that adopted copies do not cause them again. */
 export async function adoptSentEmails(ctx: Context, client: PoolClient): Promise<void> {
   for await (const row of readSource(client)) {
     if (row.digest === null || row.state === 'EXPIRED' || row.state === 'CANCELLED' || row.start === null) continue;
@@ -126,15 +127,21 @@ async function readRequest(
 
 type Say = (kind: string, there: string | null, here: string) => void;
 
-/** Returns the label, the subject of emails, as one line of at most 2,000 characters. The source allows 2,024. */
+/**
+ * Returns the label as one line of at most 2,000 characters, because labels become subjects of emails. The source
+ * allows 2,024 characters.
+ */
 function readLabel(text: string, say: Say): string {
   const line = text.replaceAll(/[\p{Cc}\u2028\u2029]+/gu, ' ').slice(0, MAX_TEXT);
-  const label = line.isWellFormed() ? line : line.slice(0, -1); // half a character
+  const label = line.isWellFormed() ? line : line.slice(0, -1); // without the first half of a cut surrogate pair
   if (label !== text) say('label', text, label);
   return checkText('label', label);
 }
 
-/** A pattern takes precedence over a list, as in django-nla_control. Without both, the relation has the files. */
+/**
+ * Returns the pattern or the files of a request. A pattern takes precedence over a list, as in django-nla_control.
+ * Without both, the relation of the request to files applies.
+ */
 async function readSelection(
   client: PoolClient,
   { id, pattern, files }: SourceRequest,

@@ -1,4 +1,7 @@
-/** The source of an adoption: the PostgreSQL database of django-nla_control, copied as texts into temporary tables. */
+/**
+ * The source of an adoption: the PostgreSQL database of django-nla_control, whose tables are copied as text into
+ * temporary tables.
+ */
 import { pipeline } from 'node:stream/promises';
 import pg, { type PoolClient } from 'pg';
 import { from as copyFrom, to as copyTo } from 'pg-copy-streams';
@@ -23,16 +26,17 @@ const sourceTables = {
 class SourceError extends Error {}
 
 /**
- * Copies the source in one snapshot, without writing there, to temporary tables `source_…` of a connection, which is
- * closed after the work.
- * @param url `postgresql://…` @throws SourceError
+ * Copies the source's tables in one snapshot to temporary tables `source_…` of a connection, and calls `work` with the
+ * connection. Closes the connection afterwards. Writes nothing to the source.
+ * @param url `postgresql://…`
+ * @throws SourceError
  */
 export async function withLoadedSource<T>(
   ctx: Context,
   url: string,
   work: (client: PoolClient) => Promise<T>,
 ): Promise<T> {
-  const client = await ctx.db.importPool.connect(); // COPY takes a connection without pipelines
+  const client = await ctx.db.importPool.connect(); // COPY needs a connection without pipelining
   try {
     await client.query(sql`SET statement_timeout = 0`);
     await loadSource(client, url);
@@ -42,7 +46,10 @@ export async function withLoadedSource<T>(
   }
 }
 
-/** Overrides site settings that would change the values read or end the transaction. Tables may be in any schema. */
+/**
+ * Overrides settings of the source's database that would change the values read or end the transaction. Tables may be
+ * in any schema.
+ */
 const OF_SOURCE = sql`SET TimeZone = 'UTC'; SET DateStyle = 'ISO'; SET statement_timeout = 0; SET lock_timeout = 0;
   SET idle_in_transaction_session_timeout = 0; SET row_security = off;
   SELECT set_config(s.name, '0', false) FROM pg_settings s WHERE s.name = 'transaction_timeout'`;
@@ -83,27 +90,36 @@ async function copyTable(
   await client.query(sql`ANALYZE ${raw(table)}`);
 }
 
-/** Parses a time that PostgreSQL has written in UTC. @returns null for none; undefined if invalid */
+/**
+ * Parses a time that PostgreSQL has written in UTC. @returns null if the text is empty; undefined if the text is
+ * invalid
+ */
 export function readSourceTime(text: string | null): string | null | undefined {
   if (!text) return null;
   if (BEYOND.test(text)) return LAST_TIME;
   return parseTime(text.replace(' ', 'T').replace(/\+00$/, ''));
 }
 
-/** Year 10000: the last hours of 9999 in a zone west of Greenwich. Replaced by the last time that can be stored. */
+/**
+ * Matches years from 10000 on, as the last hours of 9999 in a zone west of Greenwich. Such times are replaced by the
+ * last time that can be stored.
+ */
 const BEYOND = /^\d{5,}-/;
 const LAST_TIME = '9999-12-31T23:59:59.999999';
 
-/** Largest adopted id. Ids have 32 bits, so this leaves room for fifty years of 10,000 requests a day. */
+/** Largest adopted id. Ids have 32 bits, so new ids remain for fifty years of 10,000 requests a day. */
 export const LAST_ADOPTED_ID = 2 ** 31 - 2 * 10 ** 8;
 
-/** Returns the request id in a text column, or null, independent of the order in which conditions are evaluated. */
+/**
+ * Returns the request id in a text column; null if the text is not an id. The result does not depend on the order in
+ * which PostgreSQL evaluates conditions.
+ */
 export function requestIdOf(column: string): Sql {
   const number = sql`CASE WHEN ${raw(column)} ~ '^[0-9]{1,10}$' THEN ${raw(column)}::bigint END`;
   return sql`(CASE WHEN ${number} <= ${LAST_ADOPTED_ID} THEN ${number} END)`;
 }
 
-/** Reports request ids, and a last id, that are out of range here. */
+/** Reports requests whose ids are out of range in Tapegate, and such a last request id. */
 export async function reportRefusedIds(client: PoolClient, { report }: Adopting): Promise<void> {
   const { rows } = await client.query<{ id: string; isLast: boolean }>(
     sql`SELECT s.id, false AS "isLast" FROM source_taperequest s WHERE ${requestIdOf('s.id')} IS NULL
@@ -117,7 +133,7 @@ export async function reportRefusedIds(client: PoolClient, { report }: Adopting)
   }
 }
 
-/** Reserves all ids used in the source, including those of deleted requests. */
+/** Reserves all request ids that the source has used, including the ids of deleted requests. */
 export async function goBeyondIds(client: PoolClient): Promise<void> {
   const ids = sql`SELECT s.id FROM source_taperequest s UNION ALL SELECT l.id FROM source_last_request l`;
   await client.query(

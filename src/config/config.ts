@@ -1,4 +1,4 @@
-/** Reads the environment of a server once, and reports all its faults. settings.ts has the settings. */
+/** Reads the environment of a server once, and reports all its faults. settings.ts contains the settings. */
 import { readFileSync } from 'node:fs';
 import type * as z from 'zod';
 import { isLocalRange, isLoopback } from '../core/address-ranges.js';
@@ -17,30 +17,34 @@ type Settings = Explicit<Omit<Parsed, 'access' | 'transfer'>> & {
   transfer: Explicit<Parsed['transfer']>;
 };
 
-/** Limits that are not settings, because normal use does not reach them. Errors contain the limit that was exceeded. */
+/**
+ * Limits that are not settings, because normal use does not reach them. An error contains the limit that was exceeded.
+ */
 const fixedLimits = {
-  /** MB of bodies in memory; one caller gets at most three eighths. */
+  /** MB of request bodies in memory. One caller gets at most three eighths. */
   bodiesMb: 256,
-  /** One address gets at most half; fewer if the process has fewer descriptors. */
+  /**
+   * Open connections. One address gets at most half. A process with fewer file descriptors allows fewer connections.
+   */
   connections: 10_000,
   /** Concurrent requests of a caller. */
   callerRequests: 500,
-  /** Files read at once, each with 1 MB of memory; one caller gets at most half. */
+  /** Files that are read at the same time, each with 1 MB of memory. One caller gets at most half. */
   downloads: 500,
-  /** Operations of a stream in single connection mode. */
+  /** Operations of an event stream in single connection mode. */
   streamOperations: 100,
-  /** Long lists read at once, each with a database connection. */
+  /** Long lists that are read at the same time, each with a database connection. */
   longLists: 16,
   /** Paths in a request. */
   requestPaths: 250_000,
-  /** Of the active requests of a user: open patterns, and unresolved paths. */
+  /** Open patterns, and unresolved paths, in the live requests of a user. */
   openPatterns: 1000,
   unresolvedPaths: 10_000_000,
-  /** Paths in the stage requests of a user that are in no request, and so in no quota. */
+  /** Paths in the stage requests of a user that no request contains, so that no quota is charged for them. */
   unstagedPaths: 10_000_000,
-  /** Recorded paths of a user that do not fit into the quota or a limit. */
+  /** Recorded paths of a user's files that do not fit into the quota or a limit. */
   excludedPaths: 100_000,
-  /** Files that join a user's open patterns during an import; the others join after it. */
+  /** Files that join a user's open patterns during an import. Further files join after the import. */
   importJoins: 100_000,
   graphqlDepth: 12,
   graphqlBreadth: 200,
@@ -49,20 +53,20 @@ const fixedLimits = {
   headerSeconds: 20,
   requestSeconds: 3600,
   idleSeconds: 5,
-  /** Whether unauthenticated callers on the gateway's host count. */
+  /** Whether the rate limit counts unauthenticated callers on the gateway's host. */
   rateLocal: false,
 };
 
-/** A client that neither reads nor sends for this long is disconnected. */
+/** Seconds after which a client that neither reads nor sends is disconnected. */
 const READER_SECONDS = 60;
 
-/** libuv's default. */
+/** Default number of threads of libuv. */
 const THREADS = 4;
 
 export type AccessConfig = Settings['access'];
 export type BrowserConfig = Pick<Config, 'publicUrl' | 'allowedHosts' | 'corsOrigins' | 'tlsCert' | 'dashboard'>;
 export type Limits = Settings['limits'] & typeof fixedLimits & { callerStreams: number; userMailRate: number };
-/** `diskCalls`: concurrent calls on restore disks. Half of the threads stay free if a disk stalls. */
+/** `diskCalls` is the number of concurrent calls on restore disks. Half of the threads stay free if a disk stalls. */
 export type TransferConfig = Settings['transfer'] & { diskCalls: number };
 export interface Config extends Omit<Settings, 'transfer' | 'limits' | 'pages'> {
   dashboard: boolean;
@@ -75,7 +79,7 @@ export interface Config extends Omit<Settings, 'transfer' | 'limits' | 'pages'> 
 
 /**
  * Reads and checks the environment of a server. An empty variable counts as unset.
- * @param how.listens also checks the settings of a gateway, such as how clients reach it
+ * @param how.listens whether to check the settings of a gateway too, such as how clients reach it
  * @throws ConfigError with all faults
  */
 export function readConfig(env: Environment, { listens = true } = {}): Config {
@@ -92,7 +96,7 @@ export function readConfig(env: Environment, { listens = true } = {}): Config {
         : describeFault(variable, issue.message, env[variable] ?? '');
     }),
   );
-  // contradictions are reported in addition to invalid values
+  // report contradictions in addition to invalid values
   const settings = (result.data ?? schema.parse(toInput(env, faulty))) as Settings;
   faults.push(...findContradictions(settings));
   if (listens) faults.push(...findGatewayFaults(settings, env, faulty));
@@ -103,7 +107,10 @@ export function readConfig(env: Environment, { listens = true } = {}): Config {
 /** Variables of commands, which servers do not read. */
 const OF_COMMANDS = ['TAPEGATE_URL', 'TAPEGATE_TOKEN'];
 
-/** Kubernetes sets such variables, and one with an address, for each service whose name begins with `tapegate`. */
+/**
+ * Matches variables that Kubernetes sets for each service whose name begins with `tapegate`. Other such variables have
+ * an address as their value (`ADDRESS`).
+ */
 const OF_SERVICE = /_SERVICE_(HOST|PORT)(_|$)|_PORT_\d+_/;
 const ADDRESS = /^(tcp|udp|sctp):\/\//;
 
@@ -191,7 +198,10 @@ export const settingsOfMethods = {
   TAPEGATE_LEGACY: ['legacy'],
 } as const satisfies Record<string, readonly AuthMethod[]>;
 
-/** Settings whose empty value grants a lot, possibly by mistake, as for an unset variable in a compose file. */
+/**
+ * Settings whose empty value grants many rights. The value may be empty by mistake, as for an unset variable in a
+ * compose file.
+ */
 const grantsIfEmpty: { variable: string; methods: readonly AuthMethod[]; effect: string }[] = [
   { variable: 'TAPEGATE_LEGACY', methods: ['legacy'], effect: 'all endpoints that read are open; none closes them' },
   { variable: 'TAPEGATE_OIDC_ROLES', methods: ['oidc'], effect: 'every authenticated caller is a user' },
@@ -202,7 +212,10 @@ const grantsIfEmpty: { variable: string; methods: readonly AuthMethod[]; effect:
   },
 ];
 
-/** Returns the faults of a gateway: its certificate, its trusted documents, and access that is open without a setting for it. */
+/**
+ * Returns the faults of a gateway's settings: its certificate, its trusted documents, and access that is open without
+ * an explicit setting.
+ */
 function findGatewayFaults(settings: Settings, env: Environment, faulty: ReadonlySet<string>): string[] {
   const { access, tlsCert, tlsKey } = settings;
   const faults: string[] = [];
@@ -267,7 +280,7 @@ function tryRead(file: string): unknown {
 
 /**
  * Returns a setting, with its value, that shows that other hosts reach the gateway. Behind a proxy or a tunnel, all
- * callers seem to be on this host. A gateway for this host only does not have these settings.
+ * callers seem to be on this host. A gateway that serves only this host does not have such settings.
  */
 function findOtherHosts({ host, publicUrl, allowedHosts, access }: Settings): [string, string] | undefined {
   if (!isLoopback(host)) return ['HOST', host];

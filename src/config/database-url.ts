@@ -1,8 +1,8 @@
-/** URLs of PostgreSQL servers, as libpq reads them. */
+/** URLs of PostgreSQL servers, parsed as libpq parses them. */
 
 /**
- * Rewrites libpq's form without a host, `postgresql://user:password@/db?host=/socket`, which other parsers of URLs
- * reject: the user, the password and the port become parameters, as libpq also accepts them. Returns any other URL
+ * Rewrites libpq's URL form without a host, `postgresql://user:password@/db?host=/socket`, which other URL parsers
+ * reject. The user, the password and the port become parameters, which libpq also accepts. Returns any other URL
  * unchanged.
  */
 export function normalizeUrl(url: string): string {
@@ -15,14 +15,14 @@ export function normalizeUrl(url: string): string {
   return `${scheme}${rest.startsWith('/') ? '' : '/'}${rest}${rest.includes('?') ? '&' : '?'}${parameters.join('&')}`;
 }
 
-/** Splits a DATABASE_URL with several servers, as for libpq: `postgresql://user@a,b:5433/tapegate`. */
+/** Splits a URL with several servers, such as `postgresql://user@a,b:5433/tapegate`, into a URL for each server. */
 export function splitHosts(url: string): string[] {
   const [, scheme, user = '', hosts, rest] = /^([a-z]+:\/\/)([^/?#]*@)?([^/?#]*)(.*)$/s.exec(url) ?? [];
   if (scheme === undefined || hosts === undefined || !hosts.includes(',')) return [url];
   return hosts.split(',').map((host) => `${scheme}${user}${host}${rest}`);
 }
 
-/** Returns servers and database without secrets. */
+/** Returns the servers and the database of a URL, without secrets. */
 export function nameOfUrl(url: string): string {
   const urls = splitHosts(url).map((each) => new URL(each));
   return `${urls.map(hostOf).join(',')}${urls[0]?.pathname ?? ''}`;
@@ -31,7 +31,7 @@ export function nameOfUrl(url: string): string {
 /** Returns the server: a host with its port, or the directory of a socket. */
 export const hostOf = ({ host, searchParams }: URL): string => searchParams.get('host') ?? host;
 
-/** Values of `sslmode`: libpq's, and pg's name for encryption without a check of the certificate. */
+/** Values of `sslmode`: libpq's values, and pg's `no-verify`, which encrypts without a certificate check. */
 export const sslModes: readonly string[] = [
   ...(['disable', 'allow', 'prefer', 'require', 'verify-ca', 'verify-full'] as const),
   'no-verify',

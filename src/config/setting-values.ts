@@ -7,7 +7,7 @@ import type { Role, Way } from '../core/caller.js';
 import { quote } from '../core/errors.js';
 import { isTrustworthyUrl } from '../core/issuer-urls.js';
 
-/** The methods that TAPEGATE_AUTH may contain, in the order in which they are tried. */
+/** The methods that TAPEGATE_AUTH may contain, in the order in which the gateway tries them. */
 export const authMethods = [
   'token',
   'oidc',
@@ -18,7 +18,7 @@ export const authMethods = [
 ] as const satisfies readonly Way[];
 export type AuthMethod = (typeof authMethods)[number];
 
-/** Roles of a group or a user. Only a token gives the role of a service. */
+/** Roles that a rule may grant to a group or a user. Only a token grants the role of a service. */
 const grantable = ['user', 'viewer', 'operator'] as const satisfies readonly Role[];
 
 export interface RoleRule {
@@ -27,13 +27,13 @@ export interface RoleRule {
   name: string;
 }
 
-/** A Unix socket on which the gateway listens for a proxy. Only its owner, and this group, may connect. */
+/** A Unix socket on which the gateway listens for a proxy. Only the socket's owner and this group may connect. */
 export interface ProxySocket {
   path: string;
   group: number | undefined;
 }
 
-/** Reverse proxies: their addresses, and the sockets by which they connect. */
+/** Reverse proxies: their addresses, and the sockets through which they connect. */
 export interface Proxies {
   ranges: AddressRanges;
   sockets: readonly ProxySocket[];
@@ -50,18 +50,18 @@ export const endpoints = [
 ] as const;
 export type Endpoint = (typeof endpoints)[number];
 
-/** An endpoint that is open without credentials; from anywhere if `ranges` is absent. */
+/** An endpoint that is open without credentials. Without `ranges` the endpoint is open to all addresses. */
 export interface LegacyRule {
   endpoint: Endpoint;
   ranges?: AddressRanges;
 }
 
-/** Allowed recipients: anywhere, the quota's own address, or also addresses of these domains. */
+/** Allowed recipients of emails: any address, only the quota's own address, or also addresses of these domains. */
 type MailTo = 'anywhere' | 'quota' | readonly string[];
 
 /**
- * Headers of a reverse proxy, in lower case: the user, its groups, the subject of a certificate, and whether it was
- * verified.
+ * Names of a reverse proxy's headers, in lower case. The headers contain the user, the user's groups, the subject of a
+ * certificate, and whether the certificate was verified.
  */
 interface ProxyHeaders {
   user: string;
@@ -76,7 +76,7 @@ export function parseWords<Word extends string>(text: string, known: readonly Wo
   return found.length === new Set(given).size ? new Set(found) : undefined;
 }
 
-/** Parses a list with commas. One invalid part makes all of it invalid. */
+/** Parses a comma-separated list. One invalid part makes the whole list invalid. */
 export function parseParts<T>(text: string, parse: (part: string) => T | undefined): readonly T[] | undefined {
   const parts = text.split(',').flatMap((part) => part.trim() || []);
   const values = parts.map(parse).filter((value) => value !== undefined);
@@ -121,7 +121,7 @@ function parseSocket(text: string): ProxySocket | undefined {
   return path === '' || (name !== undefined && group === undefined) ? undefined : { path, group };
 }
 
-/** Parses `user=X-User,groups=X-Groups`; other headers keep their default. */
+/** Parses a list such as `user=X-User,groups=X-Groups`. Headers that are not listed keep their defaults. */
 export function parseProxyHeaders(text: string): ProxyHeaders | undefined {
   const named = parseParts(
     text,
@@ -137,7 +137,10 @@ export function parseProxyHeaders(text: string): ProxyHeaders | undefined {
   };
 }
 
-/** Parses the lines of a grid-mapfile: a quoted subject, and its user. @returns the number of an invalid line */
+/**
+ * Parses the lines of a grid-mapfile: a quoted subject, and its user.
+ * @returns the users by subject, or the number of an invalid line
+ */
 export function parseCertUsers(text: string): Record<string, string> | number {
   const users: Record<string, string> = {};
   for (const [index, line] of text.split('\n').entries()) {
@@ -149,7 +152,10 @@ export function parseCertUsers(text: string): Record<string, string> | number {
   return users;
 }
 
-/** Parses an entry such as `POST /requests from 192.0.2.0/24 192.0.2.7`. @returns the fault of an invalid one */
+/**
+ * Parses an entry such as `POST /requests from 192.0.2.0/24 192.0.2.7`.
+ * @returns the rules, or the fault of an invalid entry
+ */
 export function parseLegacyEntry(entry: string): LegacyRule[] | string {
   if (entry === '') return 'an entry is empty';
   const [what = '', from, ...others] = entry.split(/\s+from(?:\s+|$)/);
@@ -172,7 +178,7 @@ function findEndpoints(what: string): readonly Endpoint[] {
   return endpoints.filter((endpoint) => endpoint === what.replace(/\s+/, ' '));
 }
 
-/** First parts of the gateway's own paths. A public prefix that begins with one would be ambiguous. */
+/** Matches the first part of the gateway's own paths. A public URL whose path begins like that would be ambiguous. */
 const OWN_PATH = /^\/(graphql|health|metrics|tape_control|tape_rest|webdav)(\/|$)/i;
 
 export function parsePublicUrl(text: string): string | undefined {
@@ -182,7 +188,7 @@ export function parsePublicUrl(text: string): string | undefined {
   return (origin + pathname).replace(/\/+$/, '');
 }
 
-/** `*` is not accepted: the page of any site could then spend quotas. */
+/** Parses an origin. Rejects `*`, because pages of any site could then spend quotas. */
 export function parseOrigin(text: string): string | undefined {
   if (!/^https?:\/\/[^/?#@]+\/?$/i.test(text) || !URL.canParse(text)) return undefined;
   return new URL(text).origin;
@@ -194,7 +200,7 @@ export function parseHost(text: string): string | undefined {
   return isHost ? new URL(`http://${host}/`).hostname : undefined;
 }
 
-/** Parses `host1=https://host1.example.org:8443`. */
+/** Parses a gateway such as `host1=https://host1.example.org:8443`. */
 export function parseGateway(part: string): [host: string, url: string] | undefined {
   const [, host, url = ''] = /^([\w.-]+)=(https?:\/\/[^\s,]+?)\/*$/.exec(part) ?? [];
   if (host === undefined || !URL.canParse(url)) return undefined;
@@ -202,7 +208,9 @@ export function parseGateway(part: string): [host: string, url: string] | undefi
   return search + hash + username + password === '' ? [host, url] : undefined;
 }
 
-/** Parses `9464`, `0.0.0.0:9464` or `[::]:9464`; the default address is 127.0.0.1. */
+/**
+ * Parses a port, with or without an address: `9464`, `0.0.0.0:9464` or `[::]:9464`. The default address is 127.0.0.1.
+ */
 export function parseListener(text: string): { host: string; port: number } | undefined {
   const [, bracketed, bare, digits = ''] = /^(?:(?:\[([^\]]+)\]|([\w.-]+)):)?(\d{1,5})$/.exec(text) ?? [];
   const port = digits === '' ? Number.NaN : Number(digits);
@@ -211,7 +219,7 @@ export function parseListener(text: string): { host: string; port: number } | un
     : undefined;
 }
 
-/** Parses an address, with or without a name. */
+/** Parses an email address, with or without a name. */
 export function parseSender(text: string): string | undefined {
   // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters must not get into a header
   return text.includes('@') && !/[\u0000-\u001f\u007f]/.test(text) ? text : undefined;
@@ -223,7 +231,7 @@ export function parseMailTo(text: string): MailTo | undefined {
   return domains.every((domain) => /^[^\s@.,]+(\.[^\s@.,]+)+$/.test(domain)) ? domains : undefined;
 }
 
-/** Parses an absolute directory and removes a trailing slash, so that processes agree on its name. */
+/** Parses an absolute directory and removes a trailing slash, so that all processes use the same name. */
 export function parseDirectory(text: string): string | undefined {
   const directory = path.posix.normalize(text);
   const bare = directory === '/' ? directory : directory.replace(/\/$/, '');
@@ -234,7 +242,7 @@ export function parsePermissions(text: string): number | undefined {
   return /^0?[0-7]{3}$/.test(text) ? Number.parseInt(text, 8) : undefined;
 }
 
-/** Returns the gid of a group, which a directory service may know. */
+/** Returns the gid of a group. The group may be defined in a directory service. */
 export function findGroup(name: string): number | undefined {
   if (/^\d{1,9}$/.test(name)) return Number(name);
   if (!/^[\w.][\w.@-]*$/.test(name)) return undefined;

@@ -1,6 +1,7 @@
 /**
- * All settings of a server, as one schema: the variable of each, its type, default and description. `npm run docs` writes the
- * tables of docs/reference/settings.md from it. To add a setting, add a line here and run that.
+ * All settings of a server, as one schema: the variable, the type, the default and the description of each setting.
+ * `npm run docs` writes the tables of docs/reference/settings.md from the schema. To add a setting, add a line here and
+ * run `npm run docs`.
  */
 import { readFileSync, statSync } from 'node:fs';
 import * as z from 'zod';
@@ -10,22 +11,22 @@ import { parseWebhookHosts } from '../core/webhook-targets.js';
 import { normalizeUrl, splitHosts, sslModes } from './database-url.js';
 import * as values from './setting-values.js';
 
-/** The variable of a setting, and its default as the documents show it. */
+/** The variable of each setting, and its default as the documents show it. */
 export const variables = z.registry<{ variable: string; fallback: string }>();
 
-/** A setting whose default is the value of `fallback`. */
+/** Defines a setting whose default is `fallback`. */
 const setting = <T>(variable: string, value: z.ZodType<T, string>, fallback: string) =>
   value.prefault(fallback).register(variables, { variable, fallback });
 
-/** A setting without a default. */
+/** Defines a setting without a default. */
 const optional = <T>(variable: string, value: z.ZodType<T, string>) =>
   value.optional().register(variables, { variable, fallback: 'unset' });
 
-/** A setting that is empty if it is unset. */
+/** Defines a setting whose value is `empty` if its variable is unset. */
 const listed = <T>(variable: string, value: z.ZodType<T, string>, empty: z.core.util.NoUndefined<T>) =>
   value.default(empty).register(variables, { variable, fallback: 'unset' });
 
-/** An error message whose frame is `<variable> must be`, and that needs no value after it. */
+/** An error message that follows `<variable> must be`, and that is complete without the given value. */
 const explained = (message: string) => ({ code: 'custom', message, params: { isExplained: true } }) as const;
 
 const parsed = <T>(parse: (text: string) => T | undefined, expected: string): z.ZodType<T, string> =>
@@ -51,7 +52,7 @@ const directory = parsed(values.parseDirectory, 'an absolute path without "." or
 const days = (low: number) => integer(low, 36_500);
 const seconds = integer(1, 86_400);
 
-/** A URL. One of several servers names the host of each. */
+/** A URL. A URL with several servers must name the host of each server. */
 const url = (choice: UrlChoice): z.ZodType<string, string> =>
   z.string().superRefine((value, ctx) => {
     const urls = splitHosts(value);
@@ -368,7 +369,7 @@ export const schema = z.object({
 
 type Field = z.ZodType & { description?: string | undefined };
 
-/** Returns the settings of a part of the schema with the path of each, in their order. */
+/** Returns the settings of a part of the schema, each with its path, in the order of the schema. */
 export function listSettings(part: z.ZodObject = schema, above: string[] = []): { path: string[]; field: Field }[] {
   return Object.entries(part.shape).flatMap(([key, field]) =>
     field instanceof z.ZodObject

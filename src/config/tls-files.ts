@@ -1,4 +1,4 @@
-/** Checks of a gateway's certificate and key, at the start and when they change. */
+/** Checks a gateway's certificate and key, at the start and when the files change. */
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { createSecureContext } from 'node:tls';
 import { messageOf } from '../core/errors.js';
@@ -14,8 +14,8 @@ const parts = {
 } as const;
 
 /**
- * Returns all faults of the files: a line for each, or one if they do not belong together.
- * @param contents of each file, or the error of reading it
+ * Returns all faults of the files: one for each unusable file, or one if the files do not match.
+ * @param contents content of each file, or the error of reading the file
  */
 export function findTlsFaults(files: TlsFiles, contents: Record<keyof TlsFiles, unknown>): string[] {
   const faults = (['cert', 'key'] as const).flatMap((part) => {
@@ -27,7 +27,7 @@ export function findTlsFaults(files: TlsFiles, contents: Record<keyof TlsFiles, 
   return [`the key of TAPEGATE_TLS_KEY ${files.key} does not match the certificate of TAPEGATE_TLS_CERT ${files.cert}`];
 }
 
-/** A secure context accepts a key whose type differs from the certificate. */
+/** Returns whether the key belongs to the certificate. A secure context would accept a key of another type. */
 function isPair({ cert, key }: Record<keyof TlsFiles, Buffer>): boolean {
   try {
     return new X509Certificate(cert).checkPrivateKey(createPrivateKey(key));
@@ -36,7 +36,7 @@ function isPair({ cert, key }: Record<keyof TlsFiles, Buffer>): boolean {
   }
 }
 
-/** OpenSSL reads all certificates of the file. */
+/** Returns the problem of a file, if any. OpenSSL reads all certificates in the file. */
 function problemOf(part: keyof TlsFiles, content: unknown): string | undefined {
   if (!Buffer.isBuffer(content)) return messageOf(content);
   try {

@@ -29,7 +29,7 @@ interface Source<Item> {
 
 interface Changes<Item> {
   items: Item[];
-  /** Other items may have changed, as before the first check. */
+  /** Whether further items may have changed, as before the first check. */
   hasMore: boolean;
 }
 

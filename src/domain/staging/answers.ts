@@ -230,7 +230,7 @@ export async function expireStaged(ctx: Context, libraryId: number, keptSince: s
 
 export interface ToRelease extends StagingRow {
   isWanted: boolean;
-  /** Other files of its demand are pending or unread. */
+  /** Whether other files of the same request to the library are pending or unread. */
   hasOthers: boolean;
 }
 
