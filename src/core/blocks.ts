@@ -39,7 +39,7 @@ export function giveBack(chunk: Uint8Array): void {
   if (lent.delete(chunk) && free.length < MOST_FREE) free.push(Buffer.from(chunk.buffer));
 }
 
-/** Time after which a slow body is passed on in smaller chunks, so that its reader sees progress. */
+/** Time after which a slow HTTP body is passed on in smaller chunks, so that the reader sees progress. */
 const MOST_MS = 1000;
 
 /**

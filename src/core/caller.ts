@@ -28,7 +28,7 @@ export interface Caller {
   isReadOnly?: boolean;
   /** Whether the caller's token has only the rights of its scopes, which never include `manage`. */
   isScoped?: boolean;
-  /** Users for whom the caller may request files and change its own requests. */
+  /** Users for whom the caller may request files, and change requests that the caller made. */
   acts: Quotas;
   /** Users whose requests the caller may change even if other callers made them. */
   manages: Quotas;
@@ -68,8 +68,8 @@ export function describeCaller({ way, name, roles, groups, isScoped = false, tok
 }
 
 /**
- * Returns the name under which a caller owns objects. For a user, this is the user's name, whatever the authentication
- * method. Services, operators, and users whose names contain a colon get a prefix.
+ * Returns the name under which a caller owns objects. A user owns objects under the user's name, with any
+ * authentication method. Services, operators, and users whose names contain a colon get a prefix.
  */
 export function ownerOf(caller: Caller): string {
   const { name, way } = caller;

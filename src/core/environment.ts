@@ -1,4 +1,6 @@
-/** The environment, for code that runs before config/config.ts reads all settings or needs only a few settings. */
+/**
+ * Environment variables, for code that runs before config/config.ts reads all settings or needs only a few settings.
+ */
 import { createHider, showValue } from './secrets.js';
 
 export type Environment = Record<string, string | undefined>;

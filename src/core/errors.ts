@@ -35,8 +35,8 @@ export class UserError extends Error {
 }
 
 /**
- * An invalid value of a field. In the message, `problem` follows the field's name. An adapter may use its own name of
- * the field.
+ * An invalid value of a field. In the message, `problem` follows the field's name. The REST or GraphQL adapter may show
+ * another name for the field.
  */
 export class InvalidInputError extends UserError {
   readonly field: string;
@@ -203,7 +203,10 @@ export class TapeError extends Error {
   }
 }
 
-/** Thrown if another Tapegate owns the restore disks or libraries, or may own them. Nothing may be changed there. */
+/**
+ * Thrown if another Tapegate owns the restore disks or libraries, or may own them. No restore disk or library may be
+ * changed then.
+ */
 export class FencedError extends Error {
   constructor(reason: string) {
     super(`this Tapegate is fenced: ${reason}; run "tapegate takeover" to take over`);

@@ -18,7 +18,7 @@ const ERROR = 50;
 
 /**
  * Returns whether standard error is the journal that systemd connected. Another process may have redirected standard
- * error since.
+ * error since systemd started the service.
  */
 function isJournal({ JOURNAL_STREAM: stream }: Environment): boolean {
   if (!stream) return false;
@@ -51,7 +51,7 @@ const NOTIFY_MS = 10_000;
 
 /**
  * Notifies systemd that a service of `Type=notify` is ready. Node.js cannot send to systemd's socket, so this function
- * runs `systemd-notify`. The unit must allow this with `NotifyAccess=all`.
+ * runs `systemd-notify`. The systemd unit must set `NotifyAccess=all`.
  * @returns the error message if the notification failed
  */
 export async function notifyReady(env: Environment): Promise<string | undefined> {

@@ -12,7 +12,10 @@ export class Limiter {
   /** Waiting calls by key. The first key is admitted next. */
   private readonly lines = new Map<string, Set<Waiting>>();
 
-  /** @param most the limit, for example a number of calls or bytes. Work that costs more is admitted alone */
+  /**
+   * @param most the limit, for example a number of calls or bytes. Work that costs more than the limit is admitted
+   *   alone
+   */
   constructor(most: number) {
     this.most = most;
   }
@@ -40,8 +43,8 @@ export class Limiter {
   }
 
   /**
-   * Resets the sum when no work is left. Otherwise rounding errors of fractional costs would add up, and a waiting call
-   * would wait forever.
+   * Resets the sum of costs when no work is left. Otherwise rounding errors of fractional costs would add up, and a
+   * waiting call would wait forever.
    */
   private remove(cost: number): void {
     this.holders--;
@@ -67,7 +70,7 @@ export class Limiter {
         line.delete(waiting);
         if (line.size === 0 && this.lines.get(key) === line) this.lines.delete(key);
         reject(error());
-        this.admitNext(); // a smaller call may fit
+        this.admitNext(); // a call with a lower cost may fit
       };
       const timer = late && setTimeout(giveUp, late.ms, late);
     });
@@ -80,7 +83,7 @@ export class Limiter {
       if (first && !this.hasRoom(first.cost)) return;
       this.lines.delete(key);
       if (first) line.delete(first);
-      if (line.size > 0) this.lines.set(key, line); // behind all other keys
+      if (line.size > 0) this.lines.set(key, line); // moves the key behind all other keys
       first?.admit();
     }
   }

@@ -10,8 +10,8 @@ const SECRET_NAMES =
   'authorization|proxy-authorization|cookie|set-cookie|[\\w-]*(?:password|passwd|secret|token)|connectionString|api_?key';
 
 /**
- * Matches a secret member of a JSON object, also within quoted text. Patterns here must not backtrack far, because log
- * lines may be long.
+ * Matches a secret member of a JSON object, also within quoted text. Regular expressions in this file must not
+ * backtrack far, because log lines may be long.
  */
 const MEMBERS = new RegExp(
   String.raw`(\\{0,7})"(${SECRET_NAMES})\1"\s?:\s?(?:\1"(?:(?!\1")(?:\\.|[^\\]))*\1"|\[(?:"(?:\\.|[^"\\])*",?)*\])`,

@@ -1,4 +1,7 @@
-/** Shows the source position of an error. Node.js itself would do so only if it read all source maps at every start. */
+/**
+ * Shows the source position of an error. Node.js can show source positions only if it reads all source maps at every
+ * start.
+ */
 import { readFileSync } from 'node:fs';
 import { SourceMap, type SourceMapping } from 'node:module';
 import path from 'node:path';
@@ -31,6 +34,6 @@ function parseMap(file: string): SourceMap | undefined {
   try {
     return new SourceMap(JSON.parse(readFileSync(`${file}.map`, 'utf8')));
   } catch {
-    return undefined; // no source map, or a file name from outside
+    return undefined; // the file has no source map
   }
 }

@@ -74,7 +74,7 @@ export const moves = [
   },
 ] as const satisfies readonly { from: Stage; to: Stage; by: string; why: string }[];
 
-/** An allowed change of stage. A change that is not allowed does not compile. */
+/** An allowed change of stage. Code that makes any other change of stage does not compile. */
 export type Move = (typeof moves)[number] extends infer M
   ? M extends { from: infer F; to: infer T }
     ? { from: F; to: T }

@@ -6,7 +6,10 @@
 const DATE = /^(\d{4})-(\d\d)-(\d\d)$/;
 const DATE_TIME = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?$/;
 
-/** Normalises a date, which means its midnight, or a date-time without a zone. Returns undefined for any other text. */
+/**
+ * Normalises a date-time without a zone, or a date, which stands for its midnight. Returns undefined for any other
+ * text.
+ */
 export function parseTime(text: string): string | undefined {
   const match = DATE_TIME.exec(DATE.test(text) ? `${text}T00:00:00` : text);
   if (!match) return undefined;

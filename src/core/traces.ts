@@ -8,7 +8,7 @@ import type { Attributes, SpanOptions, Tracer } from '@opentelemetry/api';
 type Api = typeof import('@opentelemetry/api');
 
 export interface Span {
-  /** Parent of this span's parts. Undefined if the trace is not recorded. */
+  /** Value of `traceparent` for parts of this span. Undefined if the trace is not recorded. */
   traceparent: string | undefined;
   /** Ends the span. @param error message that operators see */
   end(attributes?: Attributes, error?: string): void;
@@ -19,7 +19,7 @@ const TRACEPARENT = /^00-((?!0{32})[\da-f]{32})-((?!0{16})[\da-f]{16})-([\da-f]{
 
 let tracing: { api: Api; tracer: Tracer } | undefined;
 
-/** Enables tracing. @param api API of OpenTelemetry, which only a process that traces loads */
+/** Enables tracing. @param api API of OpenTelemetry; only a process with tracing loads the API */
 export function traceBy(api: Api, tracer: Tracer): void {
   tracing = { api, tracer };
 }

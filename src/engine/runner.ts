@@ -96,7 +96,7 @@ export interface EngineOptions {
 
 const LEASE_SECONDS = 15;
 const DRAIN_MS = 5000;
-/** Time that `stop` waits for aborted work to end. `LEAVE_MS` is the time it then waits for the release of drives. */
+/** Time that `stop` waits for aborted work to end. `LEAVE_MS` is the further wait for the release of drives. */
 const ABORT_MS = 3000;
 const LEAVE_MS = 1000;
 const IDLE_MS = 1000;

@@ -42,7 +42,7 @@ export function isStageEvent(event: AnyEvent): event is StageEvent {
 export interface EventFilter<E extends AnyEvent> {
   accepts(event: AnyEvent): event is E;
   condition: Sql;
-  /** The only request whose progress is wanted. Its events are read through an index. */
+  /** The only request whose progress is wanted. The events of this request are read through an index. */
   requestId?: number;
 }
 

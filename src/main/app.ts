@@ -1,4 +1,4 @@
-/** The gateway. Combines all of its HTTP endpoints. */
+/** Combines all HTTP endpoints of the gateway. */
 import type { IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import express, { type Express, type NextFunction, type Request, type RequestHandler, type Response } from 'express';
@@ -94,8 +94,8 @@ const refuseBadTarget: RequestHandler = (req, _res, next) => {
 };
 
 /**
- * Returns the context of a request. Lists the properties, because spreading the object took as much processor time as a
- * database lookup.
+ * Returns the context of a request. Lists all properties, because spreading the context object took as much processor
+ * time as a database lookup.
  */
 function serve(ctx: Context, standbys: Standbys | undefined, req: IncomingMessage): Context {
   const { config, db, events, refusals, checkLibrary, stagingTermsOf, copies, recordMissing } = ctx;
@@ -173,7 +173,7 @@ function openStandbys({ config, db, log }: Context): Standbys | undefined {
 
 /**
  * Closes a connection whose client neither reads nor sends. A slow client is tolerated unless other callers wait for
- * its slot (db/long-reads.ts).
+ * the client's slot (db/long-reads.ts).
  */
 function dropStalled(ms: number): RequestHandler {
   return (req, res, next) => {
@@ -222,10 +222,10 @@ function mountHealth(app: Express, ctx: Context, { answers, standbys }: Pick<Han
   const fence = followFence(ctx);
   app.get('/health/ready', async (_req, res) => {
     if (answers.isStopping) return void res.status(503).json({ status: 'the gateway is stopping' });
-    const isReady = ctx.db.pulse.isAnswering; // known without a query, which might hang
+    const isReady = ctx.db.pulse.isAnswering; // read from memory, because a query might hang
     const status = isReady ? 'ready' : 'the database does not answer';
     const clock = ctx.db.clock.isPlausible ? {} : { clock: 'implausible: nothing expires or is removed' };
-    // without the reason, because it contains paths and all callers may read this response
+    // omits the reason, because the reason contains paths and all callers may read this response
     const fenced = isReady && (await fence()) !== null ? { fenced: true } : {};
     res.status(isReady ? 200 : 503).json({ status, ...clock, ...fenced, ...describeStandbys(standbys) });
   });

@@ -25,7 +25,7 @@ import { hideSecretsOfCrashes } from './crash.js';
 import type { CommandFile, Commands } from './table.js';
 
 /**
- * Creates the program. Its commands inherit its settings.
+ * Creates the program. The commands inherit the settings of the program.
  * @param where the line about the environment at the end of the help
  * @param args arguments. Only commands named in the arguments are loaded; other commands appear only in the help
  */
@@ -130,7 +130,10 @@ function fail(error: unknown): number {
   return error instanceof CommandError ? error.exitCode : exitCodes.failed;
 }
 
-/** Runs the command that the arguments name, with the given streams and environment. Returns its exit code. */
+/**
+ * Runs the command that the arguments name, with the given streams and environment. Returns the exit code of the
+ * command.
+ */
 export async function runCommand(given: Commands, args: readonly string[], io: CommandIo): Promise<number> {
   return await runWith(io, () => run(given, args).catch(fail));
 }

@@ -5,8 +5,8 @@
 import type { Command } from 'commander';
 
 /**
- * A line of at most 57 characters. If the line is not enough, `help` is the longer text for the help of the command
- * itself.
+ * Description of a command, in one line of at most 57 characters. If the command's own help needs a longer text, `help`
+ * is that text.
  */
 type Description = string | { line: string; help: string };
 

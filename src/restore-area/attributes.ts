@@ -40,9 +40,9 @@ export interface DirectoryAttributes {
 }
 
 /**
- * Returns the attributes of a restored directory. The configuration takes precedence: users who may read files may
- * enter their directories. No user gets write permission, because only Tapegate may write in the restore area
- * (exposure.ts).
+ * Returns the attributes of a restored directory. The configuration takes precedence over the original. Users who may
+ * read files may also enter the directories above. No user gets write permission, because only Tapegate may write in
+ * the restore area (exposure.ts).
  */
 export function wantedDirectory(
   { restoreMode, restoreGroup }: Context['config'],
@@ -54,7 +54,7 @@ export function wantedDirectory(
 }
 
 /**
- * Sets the attributes of an open file. Only root can set any owner. Other users can set only groups to which they
+ * Sets the attributes of an open file. Only root can change the owner. Other users can set only groups to which they
  * belong. If the group cannot be set, the file's actual group gets no extra rights.
  */
 export async function setAttributes(fd: number, wanted: WantedAttributes): Promise<void> {

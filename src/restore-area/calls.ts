@@ -57,7 +57,7 @@ interface OpenCall {
   reject: (error: HungError) => void;
 }
 
-/** A check that runs this late shows that the process was stalled. No call could end meanwhile. */
+/** A check that runs this late shows that the process was stalled. No call could end during the stall. */
 const STALL_MS = 1000;
 
 const MAX_PERIOD_MS = 5000;
@@ -72,10 +72,7 @@ export class CallWatch {
   hasHung = false;
   private checkedAt = 0;
 
-  /**
-   * @param onHang called for a hung call. If several calls hang at the same time, called for the call that started
-   *   first
-   */
+  /** @param onHang called for a hung call; if several calls hang at the same time, for the call that started first */
   constructor(limits: CallLimits, onHang: (error: HungError) => void = () => {}) {
     this.limits = limits;
     this.onHang = onHang;
@@ -86,7 +83,7 @@ export class CallWatch {
    * Watches a call until the call ends.
    * @param call receives a function that reports progress during a long call
    * @param seconds time limit. Default: the limit for the target
-   * @throws HungError if the call hangs, even if the call ends later. Otherwise the call's own error
+   * @throws HungError if the call hangs, even if the call ends later; otherwise the call's own error
    */
   async follow<T>(
     target: CallTarget,

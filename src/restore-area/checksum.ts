@@ -52,7 +52,7 @@ export async function startSums(
 /**
  * Returns the checksum of a regular file, with the algorithm of `like`.
  * @param tick called for each chunk to report progress
- * @throws TapeError POLICY if the file is not a regular file; a link is not followed
+ * @throws TapeError POLICY if the file is a link, or is not a regular file
  */
 export async function checksumOf(file: string, like: string, tick: () => void = () => {}): Promise<string> {
   const checksum = await startChecksum(like);
@@ -74,7 +74,7 @@ const CHUNK_BYTES = 1024 * 1024;
  * Opens a file, then checks its type, because the type may change before the open. Opens without blocking, because
  * opening a pipe would otherwise wait for a writer and block one of the few threads for file calls.
  * @param name shown in errors if `file` is relative to a descriptor
- * @throws TapeError POLICY unless the file is a regular file. A link is not a regular file
+ * @throws TapeError POLICY if the file is a link, or is not a regular file
  */
 export async function openPlain(file: string, name = file): Promise<FileHandle> {
   const flags = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
@@ -107,7 +107,7 @@ export async function* readChunks(handle: FileHandle): AsyncGenerator<Uint8Array
 }
 
 interface ExpectedCopy extends FileOnVolume {
-  /** Null if unknown. Then any checksum is accepted. */
+  /** Expected checksum. If null, any checksum is accepted. */
   checksum: string | null;
 }
 
@@ -120,8 +120,8 @@ export interface Mismatch {
 
 /**
  * Reads one file of a mounted volume.
- * @param how.sink receives the chunks and owns them. A sink that waits delays the read. Never receives more bytes than
- *   expected. Without a sink, a copy that is too long is read to its end, to report its size
+ * @param how.sink receives the chunks and owns them. A sink that waits delays the read. A sink never receives more
+ *   bytes than expected. Without a sink, a copy that is too long is read to its end, to report its size
  * @param how.describe returns the error text for a mismatch, which users see
  * @returns the checksum with the expected algorithm, and the Adler-32 if requested
  * @throws TapeError MEDIA if size or checksum differ; errors of library and sink; the signal's reason

@@ -28,11 +28,11 @@ export type Closed = 'absent' | 'gone' | 'changed' | 'private' | 'busy';
 
 export interface ClosedCopy {
   closed: Closed;
-  /** Message for operators. Contains paths on this host. */
+  /** Message for operators, which contains paths on this host. */
   message: string;
 }
 
-/** An open copy. The caller must close it. */
+/** An open copy, which the caller must close. */
 export interface OpenCopy {
   /** Modification time of the contents, taken from the original file. */
   mtimeNs: bigint;
@@ -48,8 +48,8 @@ export interface OpenCopy {
 }
 
 /**
- * If the ctime of a copy has changed, its bytes are compared. A copy larger than this is compared in the background,
- * and its readers get `busy`.
+ * Size above which a copy with a changed ctime is compared in the background. Readers of such a copy get `busy` until
+ * the comparison ends.
  */
 const MAX_COMPARED_BYTES = 1024n ** 3n;
 /** Maximum number of cached results of comparisons, and of directory checks. */

@@ -9,15 +9,15 @@ import { ignoreMissing, isSame, removeEntry } from './entry.js';
 import { readMarkerId } from './marker.js';
 import { type CopyLocation, checkInPlace, type Directory, withCopy, withCopyIfPresent } from './restore-area.js';
 
-/** A copy as recorded in the database. Its disk has the matching marker. */
+/** A copy as recorded in the database, on a disk with the matching marker. */
 export interface RecordedCopy extends CopyLocation {
   /** Size in bytes. */
   size: bigint;
   /** Inode. Null if no copy was put in place. */
   ino: bigint | null;
-  /** Modification time in nanoseconds. Null if unknown. Then no file matches the record. */
+  /** Modification time in nanoseconds. If null, no file matches the record. */
   mtimeNs: bigint | null;
-  /** Change time in nanoseconds. Null if unknown. Then the checksum decides. */
+  /** Change time in nanoseconds. If null, the checksum decides. */
   ctimeNs: bigint | null;
   /** Checksum of the copy's bytes. Null if unknown. */
   copyChecksum: string | null;
@@ -26,10 +26,10 @@ export interface RecordedCopy extends CopyLocation {
 }
 
 /**
- * Gives a partial file its final name without replacing a file. Uses a hard link, because unlike a rename it fails if
- * the name exists, even if this process stalls. On a file system without hard links, checks the name and immediately
- * renames. The rename could replace another user's file, but never a copy of Tapegate: the engine that claims the drive
- * next removes the partial file first.
+ * Gives a partial file its final name without replacing a file. Uses a hard link, because linking fails if the name
+ * exists, even if this process stalls. On a file system without hard links, checks the name and immediately renames.
+ * The rename could replace another user's file, but never a copy of Tapegate: the engine that claims the drive next
+ * removes the partial file first.
  * @param link replaces the system call in tests
  * @throws Error if the directory was moved; an error with code EEXIST if the name exists, or ENOENT if the partial file
  *   does not exist
@@ -45,7 +45,7 @@ export async function putInPlace(directory: Directory, partial: string, name: st
     renameSync(from, to);
     return;
   }
-  await unlinkPath(from).catch(ignoreMissing); // the engine that claims the drive next may have removed it
+  await unlinkPath(from).catch(ignoreMissing); // another engine may have removed the partial file
 }
 
 const NO_LINKS = ['EPERM', 'ENOSYS', 'ENOTSUP', 'EOPNOTSUPP', 'EMLINK'];
@@ -69,7 +69,8 @@ export async function statIn(directory: Directory, name: string): Promise<BigInt
 
 /**
  * Returns the stats of the file at a copy's path. Undefined if there is no file.
- * @throws TapeError POLICY if a link or file is at the path of its directory; TRANSIENT if the disk is unavailable
+ * @throws TapeError POLICY if a link or file is at the path of the copy's directory; TRANSIENT if the disk is
+ *   unavailable
  */
 export async function statCopy(location: CopyLocation): Promise<BigIntStats | undefined> {
   return await withCopy(location, (file) => lstat(file, { bigint: true })).catch(ignoreMissing);
@@ -77,7 +78,7 @@ export async function statCopy(location: CopyLocation): Promise<BigIntStats | un
 
 /**
  * Returns the stats of the file at a copy's path. Undefined if there is no file, or if a link or file is at the path of
- * its directory.
+ * the copy's directory.
  */
 export async function findStats(location: CopyLocation): Promise<BigIntStats | undefined> {
   return await withCopyIfPresent(location, (file) => lstat(file, { bigint: true }));
@@ -125,8 +126,8 @@ export async function recogniseCopy(
 }
 
 /**
- * Removes a copy that `recogniseCopy` found. Leaves any other file alone, even a later copy of the same file, because
- * its ctime differs. `removeEmptyDirectories` removes the directories.
+ * Removes a copy that `recogniseCopy` found. Leaves any other file alone, even a later copy of the same file, which has
+ * another ctime. `removeEmptyDirectories` removes the directories.
  * @param found the result of `recogniseCopy`
  * @returns whether the copy no longer exists
  * @throws TapeError TRANSIENT if the disk is unavailable
@@ -181,8 +182,8 @@ export function matchesTimes(copy: Omit<RecordedCopy, keyof CopyLocation>, stats
 }
 
 /**
- * Returns whether a file may be the copy although its inode differs. In that case the inode of the disk's marker
- * differs too, because the file system renumbered its inodes or the disk was copied. The caller must compare the bytes.
+ * Returns whether a file may be the copy although its inode differs. After a renumbering of inodes, or on a copied
+ * disk, the inode of the disk's marker differs too. The caller must compare the bytes.
  */
 export async function isRenumbered(copy: RecordedCopy, stats: BigIntStats, root: string): Promise<boolean> {
   if (copy.markerId == null || copy.copyChecksum === null) return false;

@@ -102,7 +102,7 @@ async function findOnPath(
 
 /**
  * Checks a mount point, or another directory.
- * @param isNew whether the disk has no marker yet. Then a file is created to find out the owner of Tapegate's files
+ * @param isNew whether the disk has no marker yet; if so, creates a file to find out which owner new files get
  * @returns undefined if the directory is trusted or missing
  */
 export async function findUntrustedMount(

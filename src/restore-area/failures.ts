@@ -90,13 +90,13 @@ const PROBE_FRESH_MS = 1000;
 
 const PROBE_MS = 10_000;
 
-/** Pause before an absent disk is tried again on this host. Doubles with each try. */
+/** Pause before an absent disk is tried again on this host. The pause doubles with each try. */
 const ABSENT_PAUSE_MS = { first: 5000, most: 600_000 };
 
 export class FailingDisks {
   /** Watches calls that belong to no drive. */
   readonly calls: CallWatch;
-  /** When a disk was last full, by `performance.now()`, and its error. Keyed by disk id. */
+  /** Time (`performance.now()`) and error of the last failure because of a full disk, by disk id. */
   private readonly full = new Map<number, { at: number; error: string }>();
   private readonly ctx: Context;
   private readonly gauge: DiskGauge;
@@ -107,9 +107,7 @@ export class FailingDisks {
   private readonly judged = new WeakMap<DiskError, Promise<string | undefined>>();
   private readonly markings = new BoundedCalls();
   private readonly recentProbes = new Map<number, { at: number; problem: Promise<DiskProblem | undefined> }>();
-  /**
-   * Disks that are absent on this host and left to other hosts until a time of `performance.now()`. Keyed by disk id.
-   */
+  /** Absent disks, by disk id, that this host leaves to other hosts until a time of `performance.now()`. */
   private readonly absent = new Map<number, { until: number; ms: number }>();
 
   /** @param of.calls watches calls that belong to no drive; `host`: name of this host in recorded measurements */
@@ -125,7 +123,7 @@ export class FailingDisks {
   }
 
   /**
-   * Finds out whether the disk is at fault for a failed call. If so, the disk is suspended when this call returns.
+   * Finds out whether the disk is at fault for a failed call. A disk at fault is suspended when this call returns.
    * @returns the reason as text for users; undefined if the disk works, or the error did not concern the disk
    */
   async blame(disk: MarkedDisk, thrown: unknown): Promise<string | undefined> {
@@ -189,7 +187,7 @@ export class FailingDisks {
     await Promise.all((await takeRetries(this.ctx, paused)).map((disk) => this.retryOne(disk)));
   }
 
-  /** Marks new disks that are certainly mounted. Suspends the other new disks. */
+  /** Marks new disks that are certainly mounted. Suspends a new disk that may not be mounted. */
   async markNew(): Promise<void> {
     const mark = async (disk: UnmarkedDisk) => {
       let found: string | undefined;
@@ -256,7 +254,10 @@ export class FailingDisks {
   }
 }
 
-/** Begins with the marker's name, so that no job treats the file as a copy. */
+/**
+ * Name of the file that a probe writes. The name begins with the marker's name, so that no job treats the file as a
+ * copy.
+ */
 const PROBE_NAME = `${markerName}-try`;
 
 /**
@@ -285,7 +286,7 @@ async function tryWriting(disk: MarkedDisk, group: number | undefined): Promise<
   }
 }
 
-/** Thrown if the disk is full, even if it reports free space. */
+/** Thrown if the disk is full, even if the disk reports free space. */
 export class FullError extends TapeError {
   constructor(cause: unknown) {
     super('SPACE', messageOf(cause), { cause });

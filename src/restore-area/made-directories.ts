@@ -41,8 +41,8 @@ const ATTEMPTS = 5;
 export const NEW_MODE = 0o1700;
 
 /**
- * Opens the directory of a copy, and creates it if missing. Never creates the mount point, because nothing may be
- * written to an unmounted disk.
+ * Opens the directory of a copy. Creates the directory if it is missing. Never creates the mount point, because nothing
+ * may be written to an unmounted disk.
  * @throws TapeError POLICY if a directory below the mount point is untrusted, or is a link or another file
  * @throws TapeError TRANSIENT if the disk is unavailable or untrusted; an error with code ENOENT if the directory is
  *   removed repeatedly
@@ -128,7 +128,7 @@ async function createDirectory(root: string, dir: string, wanted: DirectoryAttri
     await mkdir(at, NEW_MODE);
     await finishDirectory(at, wanted);
   } catch (error) {
-    if (codeOf(error) !== 'EEXIST') throw nameDirectory(error, parent); // another engine has just created it
+    if (codeOf(error) !== 'EEXIST') throw nameDirectory(error, parent); // another engine has created the directory
   } finally {
     await parent.handle.close();
   }
@@ -160,7 +160,7 @@ async function removeIfEmpty(disk: MarkedDisk, dir: string, wanted: DirectoryAtt
     try {
       const at = path.join(parent.fdPath, path.basename(dir));
       if (!(await looksAsCreated(await lstat(at), parent, wanted))) return false;
-      await rmdir(at); // fails for a mount point, or if not empty
+      await rmdir(at); // fails for a mount point, and for a directory with contents
       return true;
     } finally {
       await parent.handle.close();
@@ -174,7 +174,7 @@ async function removeIfEmpty(disk: MarkedDisk, dir: string, wanted: DirectoryAtt
 
 /**
  * Returns whether owner, group and mode are as Tapegate sets them. Otherwise an operator changed the directory. A file
- * server may map the owner, as it did for the marker. The group may come from the parent directory.
+ * server may map the owner, as for the marker. The group may come from the parent directory.
  */
 async function looksAsCreated(stats: Stats, parent: Directory, wanted: DirectoryAttributes): Promise<boolean> {
   const [above, marker] = [await parent.handle.stat(), await lstat(path.join(parent.root, markerName))];
@@ -214,7 +214,7 @@ export class OpenDirectories {
   /** Parents of directories opened since the last sync, by path on disk. */
   private readonly above = new Map<string, { disk: MarkedDisk; dir: string }>();
   /**
-   * Directories whose sync failed, by path on disk. A later successful sync does not prove that their data is durable.
+   * Directories whose sync failed, by path on disk. A later successful sync does not prove that the data is durable.
    */
   private readonly failed = new Map<string, Error>();
 
@@ -224,7 +224,7 @@ export class OpenDirectories {
   }
 
   /**
-   * Returns the directory of a copy, and creates it if missing. The directory stays open until `close`.
+   * Returns the directory of a copy. Creates the directory if it is missing. The directory stays open until `close`.
    * @param confirm awaited before a directory is created; throws to prevent the creation
    * @throws the errors of `openCopyDirectory`; the error of an earlier sync of the directory or a parent
    */
@@ -255,10 +255,7 @@ export class OpenDirectories {
     return directory;
   }
 
-  /**
-   * Syncs the open directories and their parents. A parent may be new, and not yet synced by the process that created
-   * it. Never rejects.
-   */
+  /** Syncs the open directories and their parents. A parent directory may be new and not yet synced. Never rejects. */
   async sync(): Promise<FailureOf> {
     await Promise.all(
       [...this.directories].map(([key, open]) => this.syncOne(key, open, () => syncInPlace(open.directory))),
@@ -282,7 +279,10 @@ export class OpenDirectories {
     );
   }
 
-  /** Closes the directories. Never rejects, because their contents are already synced or recorded as failed. */
+  /**
+   * Closes the directories. Never rejects, because the contents of the directories are already synced, or recorded as
+   * failed.
+   */
   async close(): Promise<void> {
     await Promise.all([...this.directories.values()].map((open) => this.closeOne(open)));
   }

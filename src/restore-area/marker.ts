@@ -17,7 +17,7 @@ export interface MarkedDisk {
   mountpoint: string;
 }
 
-/** Returns the contents of a marker. The mount point detects two swapped disks. */
+/** Returns the contents of a marker. The mount point in the marker reveals that two disks were swapped. */
 function markerText({ diskId, mountpoint }: MarkedDisk): string {
   return `${JSON.stringify({ disk: diskId, mountpoint })}\n`;
 }
@@ -59,8 +59,8 @@ export async function findRoot(disk: MarkedDisk): Promise<{ root: string; hasMar
 }
 
 /**
- * Returns the identity of the marker file: its inode and, if the file system records it, the creation time. The
- * identity changes if the file system renumbers its inodes, or if the disk was copied.
+ * Returns the identity of the marker file: its inode and, if the file system records creation times, its creation time.
+ * The identity changes if the file system renumbers its inodes, or if the disk was copied.
  */
 export async function readMarkerId(root: string): Promise<string> {
   const { ino, birthtimeNs } = await lstat(path.join(root, markerName), { bigint: true });
@@ -114,5 +114,5 @@ export async function placeMarker({ mountpoint }: MarkedDisk, name: string): Pro
 }
 
 export async function dropMarker({ mountpoint }: MarkedDisk, name: string): Promise<void> {
-  await unlink(path.join(mountpoint, name)).catch(() => {}); // it may not exist
+  await unlink(path.join(mountpoint, name)).catch(() => {}); // the file may not exist
 }

@@ -53,7 +53,7 @@ export class CopyCheck {
   }
 }
 
-/** Time limit of a check. Callers wait for the result before they answer a client. */
+/** Time limit of a check, because callers wait for the result before they answer a client. */
 const ANSWER_MS = 2000;
 
 /** Returns a check that makes one call at a time, because a call on a hung disk blocks a thread of the process. */
@@ -87,8 +87,8 @@ async function findAllMissing<C extends LocatedCopy>(copies: readonly C[]): Prom
 }
 
 /**
- * Returns the missing copies of a disk. Returns none of them if the disk is unavailable or unreadable, because its
- * copies may still exist.
+ * Returns the missing copies of a disk. Returns no copy if the disk is unavailable or unreadable, because the copies
+ * may still exist.
  */
 async function findOnDisk<C extends LocatedCopy>([first, ...others]: readonly [C, ...C[]]): Promise<C[]> {
   try {

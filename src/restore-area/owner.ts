@@ -1,5 +1,5 @@
 /**
- * The owner record of a restore disk or library. It contains the identity of the database that may change the
+ * The owner record of a restore disk or library. The record contains the identity of the database that may change the
  * directory, and a stamp that an engine of this database replaces every few seconds.
  */
 import { randomUUID } from 'node:crypto';
@@ -73,8 +73,7 @@ export async function writeOwner(
   } catch (error) {
     await unlink(partial).catch(() => {}); // the file may not exist
     if (isFirst && codeOf(error) === 'EEXIST') return false;
-    // without hard links, replace any record: the marker is already written, and two Tapegates do not mark a disk at
-    // once
+    // without hard links, replacing is safe, because two Tapegates do not mark a disk at the same time
     if (isFirst && NO_LINKS.includes(codeOf(error) ?? '')) return await writeOwner(root, record, { takes: true, sync });
     throw error;
   } finally {

@@ -9,8 +9,8 @@
  * - A stamp that the database never recorded: this database, or the database that wrote the stamp, is a copy.
  * - A database in another cluster or directory: a copy, or the original was moved. An operator decides.
  * - A server with another start time: the server was restarted, promoted or cloned. Unless its engines were stopped in
- * an orderly way, a new process first watches the stamps for a while, because a running original would replace them. If
- * the process can read no stamp, it stays fenced, because it may run on a host without the disks.
+ * an orderly way, a new process first watches the stamps for a while, because a running original would replace the
+ * stamps. A process that can read no stamp stays fenced, because it may run on a host without the disks.
  * - An embedded database in the same directory as before, on a host that has not restarted: not a copy.
  */
 import { randomUUID } from 'node:crypto';
@@ -66,7 +66,7 @@ interface ObservedDirectory {
   record: OwnerRecord | undefined;
   /** Reason why the directory does not belong to this Tapegate. */
   problem: string | undefined;
-  /** False if the directory does not respond. The other fields are then from the last successful check. */
+  /** False if the directory does not respond, and the other fields are from the last successful check. */
   isFresh: boolean;
 }
 
@@ -91,7 +91,8 @@ export class Ownership {
   private readonly stampings = new BoundedCalls();
   private readonly writing = new Set<Promise<unknown>>();
   /**
-   * Problems of directories whose owner record could not be written. Names of partial files are removed from the text.
+   * Problems of directories whose owner record could not be written. Random names of temporary files are removed from
+   * the text.
    */
   private readonly unwritten = new Map<string, string>();
   private stampedAt = Number.NEGATIVE_INFINITY;
@@ -146,7 +147,7 @@ export class Ownership {
   }
 
   logOnce(reason: string): void {
-    const cause = reason.replace(/, last used .*/, ''); // the text changes while the owner is running
+    const cause = reason.replace(/, last used .*/, ''); // removes the time, which changes with each use
     if (this.logged === cause) return;
     this.logged = cause;
     this.ctx.log.error(new FencedError(reason).message);
@@ -353,8 +354,8 @@ export function listDirectories(ctx: Context, { disks }: Pick<SiteIdentity, 'dis
 }
 
 /**
- * Returns the directory with links resolved. @returns undefined if there is no library, or if it is empty and may not
- * be mounted @throws AbsentError of a restore disk
+ * Returns the directory with links resolved. @returns undefined if there is no library, or if the library is empty and
+ * may not be mounted @throws AbsentError of a restore disk
  */
 export async function findOwnedRoot({ id, mountpoint }: OwnedDirectory): Promise<string | undefined> {
   if (id !== 0) return await rootOf({ diskId: id, mountpoint });

@@ -15,11 +15,14 @@ import { closeFile, openFile, statFile, syncFile, writeFile } from './descriptor
 import { isSame, removeEntry } from './entry.js';
 import { type CopyLocation, type Directory, withCopyIfPresent } from './restore-area.js';
 
-/** Returns whether an entry with the name of a partial file is Tapegate's. Only regular files are. */
+/**
+ * Returns whether an entry with the name of a partial file is a regular file. Tapegate creates no other type with such
+ * a name.
+ */
 const isPartial = (stats: BigIntStats) => stats.isFile();
 
 /**
- * Removes the partial file of a copy, if the file exists. Does nothing if a link or file is at the path of its
+ * Removes the partial file of a copy, if the file exists. Does nothing if a link or file is at the path of the copy's
  * directory.
  * @throws TapeError TRANSIENT if the disk is unavailable; other errors of the removal
  */
@@ -52,10 +55,10 @@ export type Budget = Limiter;
 
 export const createBudget = (): Budget => new Limiter(BUDGET_BYTES);
 
-/** Bytes between two syncs while writing continues. Keeps the final sync short. */
+/** Bytes between two syncs while writing continues, which keeps the final sync short. */
 const SYNC_BYTES = 64 * 1024 * 1024;
 
-/** Creates the partial file in its constructor. The caller must end with `finish` or `discard`. */
+/** Creates the partial file in its constructor. The caller must call `finish` or `discard` at the end. */
 export class PartialFile {
   private readonly directory: Directory;
   private readonly name: string;
@@ -66,7 +69,7 @@ export class PartialFile {
   private isClosed = false;
   private ino: bigint | undefined;
   private unsynced = 0;
-  /** The current sync. Its error is reported once, and later syncs do not repeat it. */
+  /** The current sync. The kernel reports the error of a failed sync only once, and not at later syncs. */
   private syncing: Promise<unknown> = Promise.resolve();
   /** Settles when all writes so far are done, in order. Rejects with the first error. */
   private written: Promise<unknown>;

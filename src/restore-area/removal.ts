@@ -32,8 +32,8 @@ const PAGE = 200;
 const REQUEST_FILES = 5000;
 
 /**
- * Concurrent calls per disk. The calls of a hung disk block threads, and a process has only eight. Without a free
- * thread, other disks would seem to hang too. With three calls per disk, two hung disks leave two threads free.
+ * Concurrent calls per disk. The calls of a hung disk block threads, and a process has only eight threads. Without a
+ * free thread, other disks would seem to hang too. With three calls per disk, two hung disks leave two threads free.
  */
 const CALLS_PER_DISK = 3;
 
@@ -129,7 +129,7 @@ async function clearRequest(
 
 interface EachOptions<C extends CopyLocation> {
   copies: readonly C[];
-  /** Ids of disks to skip, because each call may take long to fail. Failing disks are added. */
+  /** Ids of disks to skip, because each call may take long to fail. Disks that fail meanwhile are added. */
   failing?: Set<number>;
   /** Completes the log message of a failure. */
   what: string;
@@ -206,7 +206,7 @@ async function removeClaimed(
 
 /**
  * Removes the empty directories of removed copies, including copies removed before a process was killed.
- * @returns the copies whose directories are done. Failed copies are left to a later run
+ * @returns the copies whose empty directories are removed; other copies are left to a later run
  */
 async function removeEmptyAfter<C extends CopyLocation>(
   ctx: Context,
@@ -223,8 +223,8 @@ async function removeEmptyAfter<C extends CopyLocation>(
 }
 
 /**
- * Removes stale files of ended recalls. @returns the number of recalls without stale files, including recalls that had
- * none
+ * Removes stale files of ended recalls. @returns the number of recalls whose stale files are removed, including recalls
+ * without stale files
  */
 export async function removeStaleFiles(
   ctx: Context,
@@ -261,7 +261,7 @@ interface Removing<State> {
   remove: (stale: StaleFile, state: State, isNoted: boolean) => Promise<boolean>;
 }
 
-/** @returns the recalls whose files no longer exist. Other recalls are left to a later run */
+/** @returns the recalls whose files no longer exist; other recalls are left to a later run */
 async function removeEach<State>(
   ctx: Context,
   disks: FailingDisks,

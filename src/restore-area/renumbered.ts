@@ -26,7 +26,7 @@ import { probeNames } from './setup.js';
 
 const PAGE = 200;
 
-/** Approximate number of bytes that a run compares. With a run per minute, this is at most 100 MB/s. */
+/** Approximate number of bytes that a run compares. With a run per minute, an engine reads at most 100 MB/s. */
 const RUN_BYTES = 6n * 10n ** 9n;
 
 interface Run {
@@ -39,8 +39,8 @@ interface Run {
 export class Renumbering {
   private readonly owner = randomUUID();
   /**
-   * Markers under which all copies of a disk are recognised, by disk id. Valid only for this host, because another host
-   * may see other inodes.
+   * Markers under which all copies of a disk are recognised, by disk id. The markers are valid only for this host,
+   * because another host may see other inodes.
    */
   private readonly known = new Map<number, string>();
 
@@ -87,7 +87,7 @@ export class Renumbering {
   }
 }
 
-/** Runs a call on a disk. @returns undefined if the disk is unavailable or hangs. A later run retries */
+/** Runs a call on a disk. @returns undefined if the disk is unavailable or hangs; a later run retries */
 async function runOnDisk<T>(
   disks: FailingDisks,
   disk: KnownMarker,

@@ -72,7 +72,7 @@ function justRemoved(path: string): Error {
 
 /**
  * Opens the directory of a copy and calls `use`.
- * @param use receives a path that no later rename or link can redirect. The copy may be missing
+ * @param use receives a path that no later rename or link can redirect. The copy itself may be missing
  * @throws an error with code ENOENT if the directory is missing; other errors of `openExisting`
  */
 export async function withCopy<T>(
@@ -153,9 +153,9 @@ export async function openExisting(root: string, dir: string): Promise<Directory
 const openPath = (dir: string) => open(dir, constants.O_RDONLY | constants.O_DIRECTORY);
 
 /**
- * Opens a directory. An NFS client caches that a name is missing, even if another host has created it since. The client
- * asks the server again after the parent directory was opened. Therefore this function opens all parents, from the
- * mount point down, before it reports the directory as missing.
+ * Opens a directory. An NFS client caches that a name is missing, even if another host has created an entry with this
+ * name since. The client asks the server again after the parent directory was opened. Therefore this function opens all
+ * parents, from the mount point down, before it reports the directory as missing.
  */
 async function openUncached(wanted: string, root: string): Promise<FileHandle> {
   try {

@@ -18,7 +18,7 @@ import { AbsentError, rootOf } from './marker.js';
 
 /** Total bytes of a file system, and bytes that are free for unprivileged users. */
 export interface FileSystem {
-  /** Device number. Equal for disks that share a file system. */
+  /** Device number, which is equal for disks that share a file system. */
   name: string;
   totalBytes: bigint;
   freeBytes: bigint;
@@ -73,7 +73,9 @@ export interface DiskProblem {
 const FRESH_MS = 1000;
 const ANSWER_MS = 2000;
 
-/** Measures the free space of disks. All drives of an engine share one instance, because they use the same disks. */
+/**
+ * Measures the free space of disks. All drives of an engine share one instance, because all drives use the same disks.
+ */
 export class DiskGauge {
   private readonly read: typeof readFileSystem;
   private readonly host: string;

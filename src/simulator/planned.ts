@@ -65,7 +65,7 @@ export class PlannedStrategy implements Strategy {
     const state = this.stateAt(now);
     const here = drive.volume === undefined ? undefined : this.waiting.get(drive.volume);
     if (drive.volume !== undefined && here && !here.isEmpty) {
-      const isYoung = now - drive.mountedAt < this.policy.quantumSeconds; // if so, skips the check of the other volumes
+      const isYoung = now - drive.mountedAt < this.policy.quantumSeconds; // too early to leave the volume
       const session = { since: drive.mountedAt, medium: this.medium, here: here.byUser() };
       if (isYoung || !isTimeToLeave(session, this.openElsewhere(drive, mounted, state), state))
         return this.take(drive, drive.volume, state);
@@ -93,7 +93,7 @@ export class PlannedStrategy implements Strategy {
     this.sharesAt = now;
   }
 
-  /** Returns the state of the schedule. Each call must have the same time as the call before, or a later time. */
+  /** Returns the state of the schedule. The times of successive calls must not decrease. */
   stateAt(now: number): ScheduleState {
     this.decayShares(now);
     return { shares: this.shares, now, policy: this.policy };

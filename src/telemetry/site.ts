@@ -10,7 +10,10 @@ import { readSiteFigures, type SiteFigures } from '../domain/site/figures.js';
 
 const REST_MS = 10_000;
 const REST_TIMES = 20;
-/** Maximum wait of a scrape. After that, the scrape reports older figures, up to the age `STALE_MS`. */
+/**
+ * Maximum wait of a scrape for new figures. A scrape that waited this long reports older figures, up to the age
+ * `STALE_MS`.
+ */
 const WAIT_MS = 3000;
 const STALE_MS = 120_000;
 

@@ -1,7 +1,7 @@
 /**
  * Archives a directory tree: writes the files to tape and registers them in the catalogue. A file is UNVERIFIED once it
  * is on a volume, and ONTAPE once the copy was read back with the same checksum. The command may be killed at any point
- * and run again. It then skips files that are on tape, and writes a partly written file to a new position.
+ * and run again. The next run skips files that are on tape, and writes a partly written file to a new position.
  */
 import type { AuditedAction } from '../../domain/audit/audit.js';
 import { auditedRun } from '../../domain/audit/audited.js';
@@ -95,7 +95,10 @@ async function openLibrary(ctx: Context, library: WritableLibrary, isNew: boolea
   }
 }
 
-/** Limits of a batch. The number of files limits the catalogue work, and the bytes limit a batch of large files. */
+/**
+ * Limits of a batch. The limit of files bounds the catalogue work for small files. The limit of bytes bounds a batch of
+ * large files.
+ */
 const BATCH_FILES = 2000;
 const BATCH_BYTES = 1024n * 1024n * 1024n;
 

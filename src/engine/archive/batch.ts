@@ -25,7 +25,8 @@ export interface BatchResult {
   archived: number;
   bytes: bigint;
   /**
-   * Files whose bytes are already on tape according to the catalogue. With `move`, their copies were also read back.
+   * Files whose bytes are already on tape according to the catalogue. With `move`, the tape copies of these files were
+   * also read back.
    */
   unchanged: number;
   failed: string[];
@@ -192,7 +193,7 @@ export class ArchiveBatch {
     return written.filter(({ volume }) => durable.has(volume));
   }
 
-  /** Returns the files whose tape copies are correct. @param prefix prefix of the reason if a copy is wrong */
+  /** Returns the files whose tape copies are correct. @param prefix text before the reason if a copy is wrong */
   private async verify(files: readonly WrittenFile[], prefix: string): Promise<WrittenFile[]> {
     const fail = ({ file }: WrittenFile, error: unknown) => {
       this.work.result.failed.push(`${file}: ${prefix}${messageOf(error)}`);
@@ -201,8 +202,8 @@ export class ArchiveBatch {
   }
 
   /**
-   * Returns the new files whose paths are still free. If an import registered the path meanwhile, its row must not get
-   * the new file's position.
+   * Returns the new files whose paths are still free. If an import registered the path meanwhile, the imported row must
+   * not get the new file's tape position.
    */
   private async keepFree(files: readonly WrittenFile[]): Promise<CheckedFiles> {
     const paths = files.map((file) => file.path);
@@ -250,7 +251,7 @@ export class ArchiveBatch {
   }
 }
 
-/** Files that passed a check. `known` contains their catalogue entries, if the files should have entries. */
+/** Files that passed a check. `known` contains the catalogue entries of these files. Empty for new files. */
 interface CheckedFiles {
   passed: WrittenFile[];
   known: KnownFile[];

@@ -30,15 +30,15 @@ export type OnDirectory = (folder: FolderMode) => void;
 interface Visit {
   relative: string;
   /**
-   * Access through the directories above, if no directory above has a logical path and so cannot protect the restored
-   * file.
+   * Access through the directories above, if the directory above has no logical path and so cannot protect restored
+   * files.
    */
   parentAccess: Access | undefined;
 }
 
 /**
  * Yields the regular files below a directory, sorted by name within each directory. Directories above `dir`, and `dir`
- * itself without a prefix, are not restored. Their access rights are applied to the entries below instead.
+ * itself without a prefix, are not restored. The access rights of these directories are applied to the entries below.
  * @param from.prefix prepended to the paths below `dir`. Default: `/`
  * @throws the error of reading `dir` itself
  */
@@ -197,8 +197,8 @@ export async function removeSource(source: Source): Promise<void> {
 }
 
 /**
- * Opens a directory of the tree and passes it to `use`, if it is still at its path. Otherwise a user could replace the
- * directory by a link to a directory that only root may read or write.
+ * Opens a directory of the tree, checks that the directory is still at its path, and calls `use`. Without the check, a
+ * user could replace the directory by a link to a directory that only root may read or write.
  * @param directory path without symbolic links
  * @param use receives a path that no later rename or link can redirect (on Linux)
  * @throws TapeError POLICY if a link or another file is at the path; an error with code ENOENT if the directory is

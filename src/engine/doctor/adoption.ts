@@ -1,6 +1,6 @@
 /**
- * Finds files that Tapegate did not record but whose bytes equal those of the expected copy. Such a file may belong to
- * a user. After a database was restored from a backup, an operator may know that Tapegate wrote the files.
+ * Finds files that Tapegate did not record but whose bytes equal the bytes of the expected copy. Such a file may belong
+ * to a user. After a database was restored from a backup, an operator may know that Tapegate wrote the files.
  */
 
 import { messageOf } from '../../core/errors.js';

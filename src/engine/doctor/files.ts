@@ -199,7 +199,7 @@ const FOREIGN = 'lost+found';
 
 /**
  * Walks all entries of a restore disk, in batches.
- * @param of.others mount points of all restore disks; those below this disk are skipped. `group` is
+ * @param of.others mount points of all restore disks; a mount point below this disk is skipped. `group` is
  *   TAPEGATE_RESTORE_GROUP
  * @param onDirectory called for each directory, except directories removed during the walk
  * @throws TapeError TRANSIENT if the disk is unavailable

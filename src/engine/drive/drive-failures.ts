@@ -32,18 +32,21 @@ const MAX_MOUNTS = 3;
 const pauseClassOf = (errorClass: ErrorClass) =>
   errorClass === 'PERMANENT' || errorClass === 'POLICY' ? 'MEDIA' : errorClass;
 
-/** Pause before a drive returns to a volume on which no recall could start. Doubles with each such visit. */
+/**
+ * Pause before a drive returns to a volume on which no recall could start. The pause doubles with each visit without a
+ * recall.
+ */
 const IDLE_PAUSE_MS = { first: 1000, most: 10_000 };
 
-/** Pause before an unavailable library is tried again. Doubles with each try. */
+/** Pause before an unavailable library is tried again. The pause doubles with each try. */
 const LIBRARY_PAUSE_SECONDS = { first: 1, most: 30 };
 
 /** Consecutive files with MEDIA errors before the volume is suspended. */
 const MAX_BAD_FILES = 3;
 
 /**
- * A file that failed this often before its volume was resumed no longer counts against the volume. Otherwise
- * permanently bad files would suspend the volume after each resume.
+ * Tries before the volume was resumed, after which a file no longer counts against the volume. Otherwise permanently
+ * bad files would suspend the volume after each resume.
  */
 const MAX_EARLIER_TRIES = 3;
 
@@ -128,7 +131,7 @@ export class VolumeFailures {
     }
     const before = this.mounts.get(volume) ?? 0;
     const isLastTry = before + 1 >= Math.max(MAX_MOUNTS, maxTries(errorClass));
-    this.mounts.delete(volume); // the count restarts, unless it is set again below
+    this.mounts.delete(volume); // restarts the count, unless the code below sets the count again
     this.pauses.delete(volume);
     if (isLastTry) {
       const suspensionReason = `mounting failed ${before + 1} times: ${error}`;
@@ -183,7 +186,7 @@ export class VolumeFailures {
 
   /**
    * Counts a file that was unreadable at its first try since the volume was resumed. Retries do not count, because good
-   * files may have been read between them.
+   * files may be read between two retries.
    * @returns the reason to suspend the volume, if any
    */
   private countBadFile(volume: string, recall: RunningRecall, outcome: RecallOutcome): string | undefined {
@@ -258,9 +261,9 @@ export async function recordSuccess(ctx: Context, lease: HeldLease): Promise<voi
 }
 
 /**
- * Mounts a volume in the database and calls `use`. After an unexpected error, opens the volume's circuit: drives visit
- * other volumes until the pause ends.
- * @param use returns whether it read anything, which resets the error count
+ * Records a volume as mounted in the database, and calls `use`. After an unexpected error, opens the volume's circuit
+ * breaker: drives visit other volumes until the pause ends.
+ * @param use returns whether any file was read, which resets the error count
  * @returns the result of `use`; undefined if another drive has the volume, or the lease is lost
  */
 export async function visitVolume(

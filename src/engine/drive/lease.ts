@@ -2,8 +2,8 @@
  * Holds the lease of a drive and renews it while the process lives. The lease expires by time, even if the database is
  * down.
  *
- * The process may have been stalled, and its clocks with it. Therefore the database confirms the lease before a partial
- * file is opened and before a copy is put in place. One query confirms many files.
+ * A process may stall without noticing, because its clocks may stall too. Therefore the database confirms the lease
+ * before a partial file is opened and before a copy is put in place. One query confirms many files.
  */
 import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -197,7 +197,7 @@ export class NotHeldError extends Error {}
 const OPENINGS_PER_CONFIRMATION = 32;
 const FRESH_MS = 250;
 
-/** Time to collect finished copies for one confirmation. Short compared to the time of a sync. */
+/** Time to collect finished copies for one confirmation. This time is short compared to a sync. */
 const GATHER_MS = 5;
 
 interface PendingPlacement {

@@ -31,7 +31,9 @@ export interface DriveOptions extends LeaseOptions {
   failures: VolumeFailures;
   /** Maximum sleep of an idle drive. The end of a recall's pause sends no signal, so the drive must poll. */
   idleMs: number;
-  /** Pause before this host claims a drive again that it could not use. Another host may use the drive meanwhile. */
+  /**
+   * Pause before this host again claims a drive that the host could not use. Another host may use the drive meanwhile.
+   */
   unusablePauseMs: number;
   /** Interval at which an idle drive looks for tape copies to verify. */
   verifyMs: number;

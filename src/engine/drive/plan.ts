@@ -31,7 +31,7 @@ export class ReadPlan<F extends PlannedFile> {
   private batchFiles: number | undefined;
 
   /**
-   * @param renewMs minimum age of a plan, in milliseconds, before new files are added to it
+   * @param renewMs milliseconds after which a plan is renewed to add new files
    * @param choose returns the files, in read order
    * @param onBatch called with the files of each batch
    */

@@ -72,7 +72,7 @@ interface BatchWork {
 /**
  * Reads the files of recalls in the given order, and reports one outcome per recall. A recall stopped by its signal
  * gets the outcome `returned`.
- * @returns when all files are read. `written` settles when all outcomes are reported, and the caller must await it. If
+ * @returns when all files are read. The caller must await `written`, which settles when all outcomes are reported. If
  *   `written` rejects, unreported recalls have no outcome. `failure` is the error that made the volume unreadable; the
  *   remaining recalls are `returned`
  */

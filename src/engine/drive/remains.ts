@@ -11,10 +11,10 @@ import type { OpenDirectories } from '../../restore-area/made-directories.js';
 import { partialName, removePartial } from '../../restore-area/partial-file.js';
 import type { HeldLease } from './lease.js';
 
-/** Time to wait after the lease has ended. The database may not respond. */
+/** Time to wait for a removal after the lease has ended, because the database may hang. */
 const LEASE_MARGIN_MS = 1000;
 
-/** Duration and interval of further removals after the lease is lost. */
+/** Total time, and interval, of further attempts to remove files after the lease is lost. */
 const CLEANUP_MS = 60_000;
 const CLEANUP_PAUSE_MS = 1000;
 
@@ -31,8 +31,8 @@ export class Remains {
 
   /**
    * Returns a function that removes the directories created for a recall without a copy. The function also removes the
-   * partial file if the file may exist (`isUnseen`). It never rejects, and returns false if a later job must clean up.
-   * Each directory is examined only once for recalls that end together.
+   * partial file if the file may exist (`isUnseen`). The function never rejects, and returns false if a later job must
+   * clean up. Each directory is examined only once for recalls that end together.
    */
   createRemover(): (recall: RunningRecall, isUnseen: boolean) => Promise<boolean> {
     const directories = new Map<string, Promise<boolean>>();
@@ -53,8 +53,8 @@ export class Remains {
 
   /**
    * Removes partial file and directories. While the lease is held, a failed removal is left to a periodic job. After
-   * the lease is lost, that job may already have run, so this engine retries for a minute. This is safe: no other
-   * engine uses the partial files, and any process may remove an empty directory.
+   * the lease is lost, the periodic job may already have run, so this engine retries for a minute. Retrying is safe: no
+   * other engine uses the partial files, and any process may remove an empty directory.
    */
   private async removeRemains(recall: RunningRecall, isUnseen: boolean): Promise<boolean> {
     const until = performance.now() + CLEANUP_MS;

@@ -41,7 +41,9 @@ export function breakdownPauseSeconds(before: number, random: number): number {
   return pauseSeconds('TRANSIENT', Math.min(before, maxAttempts - 2), random) ?? maxPauseSeconds;
 }
 
-/** Pause after an error because too many files are open. Such an error does not count as a try. */
+/**
+ * Pause after an error because too many files are open. A recall that fails for this reason does not count as a try.
+ */
 export const EXHAUSTED_PAUSE_SECONDS = 5;
 
 /** Returns the number of tries for an error class, including the first. */
@@ -61,7 +63,7 @@ export function classifyError(error: unknown): { errorClass: ErrorClass; error: 
   return { errorClass: diskClassOf(error), error: text };
 }
 
-/** Thrown if a file is temporarily unavailable. Does not count as a try. */
+/** Thrown if a file is temporarily unavailable. The attempt does not count as a try. */
 export class PostponedError extends Error {
   readonly seconds: number;
 

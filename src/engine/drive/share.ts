@@ -1,8 +1,8 @@
 /**
  * Shares the drives of a library among engine processes (src/planner/drive-shares.ts). A process without a drive
  * requests a drive. A process with more drives than its share releases a drive between two volumes. For a few seconds,
- * only processes that requested a drive may claim it. After that, the process that released the drive may claim it
- * again, so that no drive stays unused.
+ * only processes that requested a drive may claim the released drive. Later, the process that released the drive may
+ * claim the drive again, so that no drive stays unused.
  */
 
 import { logFailure } from '../../core/errors.js';

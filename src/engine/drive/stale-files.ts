@@ -1,7 +1,7 @@
 /**
  * Recovers recalls that an earlier engine left running on a drive. Removes the partial files, so that a stalled engine
- * can no longer put copies in place, and requeues the recalls. A copy may be in place but not reported. Its record
- * stays: the file's next recall replaces the copy, or a job removes the copy (restore-area/removal.ts).
+ * can no longer put copies in place, and requeues the recalls. A copy may be in place but not reported. The record of
+ * such a copy stays: the file's next recall replaces the copy, or a job removes the copy (restore-area/removal.ts).
  */
 
 import { logFailure, UnavailableError } from '../../core/errors.js';

@@ -76,7 +76,7 @@ class OutcomeWriter {
     count('tapegate_recalls_ended_total', { drive: this.lease.driveName, outcome: ended, class: errorClass });
   }
 
-  /** Queues a write. Later reports are written after it. */
+  /** Queues a write, which runs before any later report is written. */
   write(write: () => Promise<unknown>): void {
     this.last = this.last.then(write);
     this.last.catch(() => {}); // `written` rejects with the error
@@ -195,7 +195,7 @@ export class BatchReader {
     return batch;
   }
 
-  /** Drops the plan. A batch that was started ahead remains. */
+  /** Drops the plan. Keeps only a batch that was started ahead. */
   drop(): void {
     this.plan.drop();
     this.hasStarted = false;
@@ -248,7 +248,7 @@ export class BatchReader {
       await unmount?.();
       await this.giveBackAhead();
     } finally {
-      await this.outcomes.written; // last, because the steps above still report outcomes
+      await this.outcomes.written; // awaited last, because the steps above still report outcomes
     }
   }
 }

@@ -3,7 +3,7 @@ import { logFailure } from '../../core/errors.js';
 import { count, time } from '../../core/signals.js';
 import type { Context } from '../../domain/context.js';
 
-/** A periodic job. A job finds its own work and may be killed at any line, because the next run recovers. */
+/** A periodic job. A job finds its own work and may be killed at any line, because the next run of the job recovers. */
 export interface Job {
   /** Name in logs and metrics. */
   name: string;

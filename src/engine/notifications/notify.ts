@@ -24,8 +24,8 @@ import { confirmOwned } from '../../restore-area/ownership.js';
 const PAUSES_SECONDS = [5, 15, 60, 300, 900, 3600];
 
 /**
- * Time after which an email is dropped if the server keeps deferring it. RFC 5321, section 4.5.4.1, requires at least
- * four or five days. Time during which the server is unreachable does not count.
+ * Time after which an email is dropped if the mail server still defers the email. RFC 5321, section 4.5.4.1, requires
+ * at least four or five days. Time during which the server is unreachable does not count.
  */
 const DEFERRED_SECONDS = 5 * 86_400;
 /** Minimum number of deferrals before an email is dropped. In a long queue, days may pass between two tries. */

@@ -1,6 +1,6 @@
 /**
- * Sends webhook messages to several webhooks concurrently, so that a slow webhook does not delay the others. Signs
- * messages as the Standard Webhooks specification requires, and sends them only to allowed addresses.
+ * Sends webhook messages to several webhooks concurrently, so that a slow webhook does not delay other webhooks. Signs
+ * messages as the Standard Webhooks specification requires, and sends messages only to allowed addresses.
  */
 import { createHmac } from 'node:crypto';
 import { type LookupAddress, lookup as lookUp } from 'node:dns';
@@ -218,7 +218,7 @@ function guardLookup(
 const isUnknown = (error: unknown): boolean => ['ENOTFOUND', 'ENODATA'].includes(codeOf(error) ?? '');
 
 /**
- * Has the same text for unknown names and for private addresses, so that users cannot find out which internal names
+ * The message is the same for unknown names and private addresses, so that users cannot find out which internal names
  * exist.
  */
 class ClosedTargetError extends Error {

@@ -33,7 +33,9 @@ const SLICE_FRACTION = 10;
 /** Maximum number of slices in one run. The next run follows soon. */
 const MAX_SLICES = 50;
 
-/** Fill level of the depth above which no files are requested. Collects single files into larger stage requests. */
+/**
+ * Fill level of the depth above which no files are requested. Waiting collects single files into larger stage requests.
+ */
 const FULL_FRACTION = 0.9;
 
 /** Maximum number of copies to verify per run. Verification needs no space in the restore area. */

@@ -1,6 +1,6 @@
 /**
- * The work of a staging library's drive. The drive mounts no volumes. It reads ready files into the restore area in
- * batches, and verifies tape copies while no recall is ready. After a crash, the engine that claims the drive next
+ * The work of a staging library's drive. The drive mounts no volumes. The drive reads ready files into the restore area
+ * in batches, and verifies tape copies while no recall is ready. After a crash, the engine that claims the drive next
  * recovers (drive/stale-files.ts).
  */
 
@@ -31,8 +31,8 @@ import { restSeconds } from './rests.js';
 import { StagedSource, UndeliveredFiles } from './source.js';
 
 /**
- * Reads ready files, also while the library drains. Returns if the library refuses, because other hosts may have
- * access.
+ * Reads ready files, also while the library drains. Returns if the library refuses, because other hosts may have access
+ * to the library.
  */
 export function readStaged(staging: OpenStagingLibrary): DriveWork {
   return async (ctx, lease, options) => {
@@ -90,7 +90,7 @@ class ReadingVisit {
   private readonly reader: BatchReader;
   private readonly undelivered = new UndeliveredFiles();
   private isOver = false;
-  /** Whether the library refused a read. The library is then suspended until its next trial. */
+  /** Whether the library refused a read, and is suspended until its next trial. */
   isRefused = false;
 
   constructor(ctx: Context, staging: OpenStagingLibrary, { lease, options, isDoubtful: isShuffled }: VisitOptions) {
@@ -153,7 +153,7 @@ class ReadingVisit {
     this.reader.outcomes.report(outcomes);
   }
 
-  /** Pauses or suspends an unreadable library. Neither volumes nor files are charged with the failure. */
+  /** Pauses or suspends an unreadable library. The failure counts against neither volumes nor files. */
   private async pause(error: unknown): Promise<void> {
     this.isOver = true;
     const { readFailures } = await readRests(this.ctx, this.staging.id);

@@ -1,7 +1,7 @@
 /** Pauses of staging libraries after failures, and poll intervals. Pure functions. */
 import { RetryLaterError } from '../../tape/staging.js';
 
-/** Pause after a failure. Doubles with each consecutive failure. */
+/** Pause after a failure. The pause doubles with each consecutive failure. */
 const REST_SECONDS = { first: 1, most: 300 };
 
 /** Pause before a file that did not fail is requested again. */

@@ -2,8 +2,8 @@
  * Presents the ready files of a staging library as a mounted volume for drive/recall.ts. An interrupted read is resumed
  * only if a validator or the checksum would reveal that the file was replaced meanwhile.
  *
- * Distinguishes undelivered files from an unreadable library. A storage element that lost one pool fails for the files
- * of that pool, and other files must not wait for them.
+ * Distinguishes undelivered files from an unreadable library. A storage element that lost one pool fails only for the
+ * files of that pool. Files in other pools must not wait.
  */
 
 import { TapeError } from '../../core/errors.js';
@@ -24,12 +24,16 @@ import { PostponedError } from '../drive/retry.js';
 import type { OpenStagingLibrary } from './open-library.js';
 import { restSeconds } from './rests.js';
 
-/** A read is abandoned after this many interruptions in a row with fewer than `MIN_BYTES` between them. */
+/**
+ * Maximum number of consecutive interruptions of a read, each after fewer than `MIN_BYTES`, before the read is
+ * abandoned.
+ */
 const MAX_BREAKS = 3;
 const MIN_BYTES = 64 * 1024;
 
 /**
- * How often a file that is not ready when read is staged again without counting a try. Later repeats count as tries.
+ * Maximum number of times that a file which was not ready when read is staged again without counting a try. Later
+ * repeats count as tries.
  */
 const MAX_RETURNS = 5;
 
@@ -49,9 +53,10 @@ export class StagedSource implements MountedVolume {
 
   /**
    * Reads a file.
-   * @throws PostponedError if the library may still deliver other files; LibraryError if the library is unreadable;
-   *   NotReadyError if the library reported the file as ready, but the file is not; TapeError if that happened
-   *   `MAX_RETURNS` times
+   * @throws PostponedError if the library may still deliver other files
+   * @throws LibraryError if the library is unreadable
+   * @throws NotReadyError if the library reported the file as ready, but the file is not ready
+   * @throws TapeError if the library did so `MAX_RETURNS` times
    */
   async *read(file: FileOnVolume, signal: AbortSignal): AsyncGenerator<Uint8Array> {
     const row = this.rows.get(file.path);
@@ -182,7 +187,7 @@ export class UndeliveredFiles {
     return this.paths.size >= MAX_FILES ? this.last : undefined;
   }
 
-  /** The result at the end of a visit. If no file was delivered, the last error counts against the library. */
+  /** The error of the whole visit, if any. If no file was delivered, the last error counts against the library. */
   get outcome(): LibraryError | undefined {
     return this.hasRead ? this.failure : this.last;
   }

@@ -36,17 +36,19 @@ interface StagerOptions {
   /** Ends the loop and aborts the current call. */
   stop: AbortSignal;
   signals: readonly WorkSignal[];
-  /** Poll interval. Needed because due polls, and recalls whose pause ended, send no signal. */
+  /** Poll interval. Polling is needed because due polls, and recalls whose pause ended, send no signal. */
   idleMs: number;
   /** Pause of this engine after a library refused. Other engines may have access to the library meanwhile. */
   unusablePauseMs: number;
   measure: MeasureDisks;
 }
 
-/** Pause between runs, proportional to the run time. Limits the load when each batch of files sends a signal. */
+/**
+ * Pause between runs, proportional to the run time. The pause limits the load when each batch of files sends a signal.
+ */
 const PAUSE = { leastMs: 200, times: 5, mostMs: 2000 };
 
-/** How long a file is tracked and shown if the library keeps it without an end time. */
+/** How long a file is tracked and shown if the library keeps the file without an end time. */
 const MAX_KEPT_SECONDS = 7 * 86_400;
 
 /** Claims the library and runs its stager, repeatedly, until `stop`. Logs errors and retries. */
@@ -146,7 +148,7 @@ class Stager {
     const failed = await this.runSteps({ ...rests, mode });
     if (this.signal.aborted) return;
     if (failed) await this.pause(failed.error, rests);
-    else if (this.succeeded > 0) await closeCircuit(ctx, { of: 'calls', id: staging.id }); // otherwise no call was made
+    else if (this.succeeded > 0) await closeCircuit(ctx, { of: 'calls', id: staging.id }); // otherwise there was no call
   }
 
   /**

@@ -61,7 +61,7 @@ const LOAD_MS = 300_000;
 /** Maximum number of processes that load at the same time. More processes would compete for processor time. */
 const MAX_LOADING = Math.max(2, availableParallelism());
 
-/** Pause before a restart. Doubles while processes end within `SOON_MS`. */
+/** Pause before a restart. The pause doubles while processes end within `SOON_MS` after their start. */
 const PAUSE_MS = { first: 1000, most: 30_000 };
 const SOON_MS = 60_000;
 
@@ -76,7 +76,10 @@ const { dir, ext } = path.parse(fileURLToPath(import.meta.url));
 const file =
   ext === '.ts' ? path.join(packageRoot, 'dist/program/engine-process.cjs') : path.join(dir, `../engine-process${ext}`);
 
-/** Starts the processes. @returns when the restore disks are registered, or after `READY_MS`. The drives then begin */
+/**
+ * Starts the processes. The drives begin when the restore disks are registered, or after `READY_MS`. @returns when the
+ * drives begin
+ */
 export async function startEngineProcesses({ ctx, connection }: Runtime): Promise<EngineProcesses> {
   const order = { kind: 'begin', connection, engineId: randomUUID(), isMeasured: isCounting() } as const;
   const make = (part: 'drive' | 'jobs', libraryId: number) => new SupervisedProcess(ctx, { ...order, libraryId }, part);
@@ -124,7 +127,7 @@ const LIBRARIES_MS = 5000;
  */
 const HEAP_OPTIONS = ['--max-semi-space-size=1'];
 
-/** Lets a few processes load concurrently, in order of their calls. */
+/** Lets a few processes load concurrently, in the order in which they were added. */
 class Loading {
   private readonly waiting: (() => void)[] = [];
   private running = 0;

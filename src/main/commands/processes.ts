@@ -35,8 +35,8 @@ export function register(program: Command): void {
 }
 
 /**
- * Names of all settings. A test compares the names with docs/reference/settings.md. Has no descriptions, because the
- * schema of the settings loads slowly.
+ * Names of all settings. A test compares the names with docs/reference/settings.md. The help contains no descriptions,
+ * because the schema of the settings loads slowly.
  */
 const ENVIRONMENT_HELP = `
 Settings are environment variables. docs/reference/settings.md describes them:
@@ -204,7 +204,7 @@ function cannotListen(error: unknown, { port, host, names }: { port: number; hos
 }
 
 /**
- * Records this process as running, and repeats this at each beat. A failed attempt is repeated by the next beat.
+ * Records this process as running, now and at each beat of a timer. The next beat repeats a failed attempt.
  * @returns a function that stops the heartbeat and removes the record
  */
 async function keepHeartbeat(ctx: Context, parts: Parts): Promise<() => Promise<void>> {

@@ -23,7 +23,7 @@ const parts: Record<string, () => string | Promise<string>> = {
 export interface Page {
   file: string;
   text: string;
-  /** The text after all generated parts are generated again. */
+  /** The page's text with all generated parts generated again. */
   current: string;
 }
 

@@ -17,7 +17,7 @@ export type AttributesOf = (dirs: readonly string[]) => Promise<DirectoryAttribu
 /** Mode of TAPEGATE_LINK_ROOT and of the directories above it, if Tapegate creates them. */
 const ROOT_MODE = 0o755;
 
-/** Returns the function that finds the attributes of directories below TAPEGATE_LINK_ROOT and of its parents. */
+/** Returns a function that finds the attributes of directories below, at and above TAPEGATE_LINK_ROOT. */
 export function linkDirectoryAttributes(ctx: Context): AttributesOf {
   const root = (ctx.config.linkRoot ?? '/').replace(/\/+$/, '');
   return async (dirs) => {

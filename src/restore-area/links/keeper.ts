@@ -21,7 +21,7 @@ import { confirmOwned } from '../ownership.js';
 import { type AttributesOf, linkDirectoryAttributes } from './directories.js';
 import { makeLink, removeLink, syncLinkFolder, tidyLinkFolders } from './link.js';
 
-/** Links per claim. Few enough to settle before the claim expires, even if each call is slow. */
+/** Links per claim, few enough to settle before the claim expires even if each call is slow. */
 const PAGE = 100;
 
 /** Time limit for early links, so that a hung file system does not delay a drive. A job creates the remaining links. */
@@ -40,8 +40,8 @@ export async function beginLinks(ctx: Context): Promise<void> {
 }
 
 /**
- * Creates and removes links. Use one instance per process. It makes no call while another call hangs and blocks a
- * thread.
+ * Creates and removes links. Use one instance per process. A `LinkKeeper` makes no call while another call hangs and
+ * blocks a thread.
  */
 export class LinkKeeper {
   private readonly ctx: Context;
@@ -54,8 +54,8 @@ export class LinkKeeper {
   }
 
   /**
-   * Settles all pending links. @throws Error if the link directory hangs. Later calls then do nothing until the
-   * directory responds
+   * Settles all pending links. @throws Error if the link directory hangs; later calls do nothing until the directory
+   * responds
    */
   async settleAll(stop: AbortSignal): Promise<void> {
     while (!stop.aborted && !this.hanging) {

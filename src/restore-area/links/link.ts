@@ -190,7 +190,10 @@ async function mayReplace(
   return (await stat(entry).catch(ignoreNothing)) === undefined;
 }
 
-/** Replaces a link atomically, so that the path always exists. Checks the old link again immediately before. */
+/**
+ * Replaces a link atomically, so that the path always exists. Checks the old link again immediately before the
+ * replacement.
+ */
 async function replaceLink(
   { at, target }: Link,
   folder: Directory,
