@@ -2,11 +2,11 @@
  * Watches the database server's clock. Each process compares the clock with the elapsed time of its host (db/clock.ts).
  * At start, a process compares the clock with the last stored reading of its host or, if there is no such reading, of
  * another host.
- * - After a jump, all processes continue with the time before the jump, and the clock is suspended (kind CLOCK). While
- *   the clock is suspended, jobs that delete, expire or abandon anything wait.
- * - The suspension ends after some minutes in which no process contradicts the clock, or when an operator resumes the
- *   clock. Resuming deletes the readings, which makes every process accept the server's time.
- * - A process may be killed at any point: the state is in two rows, each written by one statement.
+ * After a jump, all processes continue with the time before the jump, and the clock is suspended (kind CLOCK). While
+ * the clock is suspended, jobs that delete, expire or abandon anything wait.
+ * The suspension ends after some minutes in which no process contradicts the clock, or when an operator resumes the
+ * clock. Resuming deletes the readings, which makes every process accept the server's time.
+ * A process may be killed at any point: the state is in two rows, each written by one statement.
  */
 
 import { logFailure } from '../core/errors.js';
@@ -115,8 +115,8 @@ export class ClockWatch {
   }
 
   /**
-   * Compares this process's first reading of the server's clock with stored readings. If they disagree, continues from
-   * the expected time.
+   * Compares this process's first reading of the server's clock with stored readings. If the server's clock contradicts
+   * the stored readings, continues from the expected time.
    */
   private judge(readings: readonly Reading[], suspension: ClockSuspension): void {
     this.isJudged = true;

@@ -72,8 +72,8 @@ export function isResting(time: string | Sql): Sql {
 export const pathKinds: readonly string[] = ['command', 'ltfs'];
 
 /**
- * Drives need no position to read a file of the volume. PostgreSQL runs this subquery once, even for a queue of
- * millions.
+ * Drives need no position to read a file of the volume. PostgreSQL runs this subquery once, even for a queue of a
+ * million recalls.
  */
 const isReadByPath = (volumeId: Sql): Sql => sql`(${volumeId} IN (
   SELECT o.id FROM volume o JOIN library b ON b.id = o.library_id WHERE b.kind = ANY(${pathKinds}::text[])))`;
@@ -112,7 +112,7 @@ export function isStagedAt(time: string, libraryId: number): Sql {
       AND (s.ready_until IS NULL OR s.ready_until > ${time}))`;
 }
 
-/** The staging row `s` is still needed: its library must recall the file or read the file's copy back. */
+/** The staging row `s` is still needed, because a recall or a verification must read its file from the library. */
 export const isStagingWanted = sql`(EXISTS (SELECT FROM recall c JOIN volume v ON v.id = c.volume_id
   WHERE c.file_id = s.file_id AND v.library_id = s.library_id)
   OR EXISTS (SELECT FROM verification w JOIN tape_file f ON f.id = w.file_id JOIN volume v ON v.id = f.volume_id

@@ -12,7 +12,7 @@ import type { Refusals } from './audit/audit.js';
 export type CheckLibrary = (kind: string, settings: unknown) => { contract: 'drive' | 'staging' };
 
 interface StagingTerms {
-  /** Absent if staging is free. Amounts are millionths of the currency. */
+  /** Returns the price of staging files; absent if staging is free. Amounts are millionths of the currency. */
   price?(files: { count: number; bytes: bigint }): {
     currency: string;
     parts: readonly { micros: bigint; what: string }[];

@@ -89,9 +89,7 @@ export const withoutEmpty = (paths: readonly string[] | null | undefined): strin
   ...new Set(paths?.filter((path) => path !== '')),
 ];
 
-/**
- * Returns what is wrong with a path, such as `does not begin with "/"` and the path; undefined if the path is valid.
- */
+/** Returns the problem of an invalid path, as the predicate of an error message; undefined if the path is valid. */
 export function findPathProblem(value: string): string | undefined {
   if (value.includes('\0') || !value.isWellFormed()) return `contains NUL or invalid Unicode: ${quote(value)}`;
   if (!value.startsWith('/')) return `does not begin with "/": ${quote(value)}`;

@@ -78,8 +78,8 @@ export function choosePatternLookup(pattern: string): PatternLookup {
 }
 
 /**
- * Returns whether to search by words. Letters have rare trigrams, which also cover the cut first word of a pattern. So
- * words are better only for digits.
+ * Returns whether to search by words. Letters have rare trigrams, which also cover the first word of a pattern,
+ * although that word may be cut. So words are better only for digits.
  */
 function isBetterByWords(cut: string, words: readonly string[]): boolean {
   if (words.length === 0) return false;

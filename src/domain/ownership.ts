@@ -1,10 +1,10 @@
 /**
  * The identity of this database, which the owner records on restore disks and in libraries contain
  * (restore-area/ownership.ts).
- * A copy of the database has the same identity. Either of two facts shows that a database is a copy:
- * - The database is at another location: in another cluster, or in another directory.
- * - A directory contains a stamp that this database never recorded. An engine records each stamp before it writes the
- *   stamp to a directory.
+ * A copy of the database has the same identity. A database is a copy if either of two facts is true.
+ * The database is at another location, in another cluster or in another directory.
+ * Or a directory contains a stamp that this database never recorded. An engine records each stamp before it writes the
+ * stamp to a directory.
  */
 import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
@@ -119,7 +119,10 @@ export async function endStamping(ctx: Context): Promise<void> {
   await ctx.db.pool.query(sql`UPDATE site_identity SET is_stamping = false`);
 }
 
-/** Stamp in an owner record: the epoch of the process that wrote it, and the number of the process's stamps so far. */
+/**
+ * Stamp in an owner record: the epoch of the process that wrote the stamp, and how many stamps the process has written
+ * so far.
+ */
 export interface Stamp {
   epoch: string;
   number: number;

@@ -179,8 +179,8 @@ function preparedPage(statement: Sql): Sql {
 
 /**
  * Reads the rows of a page by key with one statement.
- * @param list.walk rows of the same list, for a statement that finds a page at once: all rows if the caller may see
- *   every row, otherwise no rows. Undefined if the list has a filter
+ * @param list.walk selects the same rows if the caller may see every row, otherwise no rows. PostgreSQL then finds a
+ *   page at once. Undefined if the list has a filter
  */
 export async function readPage<Row extends object>(
   ctx: Context,
@@ -249,8 +249,8 @@ export async function readInnerPages<Row>(
 }
 
 /**
- * Selects the parents. For a single parent, PostgreSQL keeps the plan of a prepared statement; for a list, it plans
- * each time.
+ * Selects the parents. For a single parent, PostgreSQL keeps the plan of a prepared statement; for a list, PostgreSQL
+ * plans each time.
  */
 function parentsOf(ids: readonly number[]): Sql {
   return ids.length === 1 ? sql`(SELECT ${ids[0]}::int AS id) p` : sql`unnest(${ids}::int[]) AS p (id)`;

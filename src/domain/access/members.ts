@@ -21,7 +21,7 @@ interface MemberInput {
   name: string;
 }
 
-/** Maximum number of members of one quota. A larger group work space should add a group instead of its users. */
+/** Maximum number of members of one quota. A quota with more users should have a group as a member. */
 const MAX_MEMBERS = 1000;
 
 const columns = raw('kind, name, is_manager AS "isManager"');

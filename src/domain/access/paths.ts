@@ -45,8 +45,8 @@ export function firstListed({ caller }: Context, { from, before }: { from: Sql; 
 }
 
 /**
- * The path rules that apply to the request `r` allow the action on the file `f`. For files that join later, and for the
- * request's mail.
+ * The path rules that apply to the request `r` allow the action on the file `f`. Applies to files that join the request
+ * later, and to the request's emails.
  */
 export function isAllowedIn(action: PathAction): Sql {
   return sql`(r.ruled_groups IS NULL OR ${isUnruled}
@@ -55,7 +55,7 @@ export function isAllowedIn(action: PathAction): Sql {
 
 /**
  * The caller may see the file `f` of a visible request. Owners see all files of their requests, regardless of the
- * present path rules. A caller that sees all requests sees only files with permission to list.
+ * present path rules. A caller that may see all requests still sees only files that the path rules show to the caller.
  */
 export function mayPathOfRequest(ctx: Context): Sql {
   return ctx.caller.reads === 'all' ? mayPath(ctx, 'LIST') : sql`true`;
@@ -74,8 +74,8 @@ export async function readAllowed(
 }
 
 /**
- * Returns a filter of paths by the present path rules; undefined if no rule applies. Long readers restart when rules
- * change.
+ * Returns a filter of paths by the present path rules; undefined if no rule applies. Long-running readers are restarted
+ * when path rules change.
  */
 export async function readPathFilter(
   { caller, db }: Context,

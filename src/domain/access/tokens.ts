@@ -21,11 +21,11 @@ interface CreateTokenInput {
   /** Name of the user, service, viewer or operator. */
   name: string;
   role: TokenRole;
-  /** For a service: the users for whom it acts, at least one. */
+  /** Users for whom a service acts, at least one. Absent for other roles. */
   quotas?: readonly string[] | null | undefined;
   isReadOnly?: boolean | null | undefined;
   note?: string | null | undefined;
-  /** Default: valid until revoked. */
+  /** Expiry time; absent if the token is valid until revoked. */
   expiresAt?: string | null | undefined;
 }
 

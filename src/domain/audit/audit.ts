@@ -68,7 +68,7 @@ export function auditRowOfChange(
 ): Sql {
   const isGood = sql`EXISTS (SELECT FROM api_token t WHERE t.id = ${asker.tokenId ?? null}::int AND t.revoked_at IS NULL
     AND (t.expires_at IS NULL OR t.expires_at > ${now}::timestamp))`;
-  // an invalid token makes the result null, which the column rejects
+  // if the token is invalid, the result is null, which the column rejects
   const result =
     asker.tokenId === undefined || passesOverToken ? sql`'DONE'` : sql`CASE WHEN ${isGood} THEN 'DONE' END`;
   return insertRows(now, asker, action, { objects: each ?? objectOf(action), result, count: 1 });

@@ -1,6 +1,6 @@
 /**
  * Audits changes made for callers. The row of a success is written in the transaction of the change, and only if the
- * caller is still valid then. The row of a rejection is written separately, because the transaction of the change is
+ * caller's login is still valid. The row of a rejection is written separately, because the transaction of the change is
  * rolled back.
  */
 
@@ -70,8 +70,8 @@ type Middleware = <T>(change: Change, next: () => Promise<T>) => Promise<T>;
 const middlewares: readonly Middleware[] = [keepInput, measure, recordRejection, checkRight, takeSlot];
 
 /**
- * Runs an operation in a limiter slot, if the caller's roles allow the operation. If the roles do not, the caller's
- * input is not recorded. `work` makes all other checks, and runs the statement of `auditEntry` once.
+ * Runs an operation in a limiter slot, if the caller's roles allow the operation. The input of a caller without such a
+ * role is not recorded. `work` makes all other checks, and runs the statement of `auditEntry` once.
  * @param action `given` is truncated, and must contain no secrets
  */
 export async function audited<T>(
@@ -91,7 +91,7 @@ export async function audited<T>(
   return await run(0);
 }
 
-/** Counts the memory of the caller's input until the change has ended. */
+/** Counts the input against the caller's memory limit until the change has ended. */
 async function keepInput<T>({ ctx }: Change, next: () => Promise<T>): Promise<T> {
   const leave = ctx.keep?.();
   try {

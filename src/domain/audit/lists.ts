@@ -13,13 +13,13 @@ interface ListAuditInput {
   operation?: string | null | undefined;
   objectKind?: AuditKind | null | undefined;
   object?: string | null | undefined;
-  /** Start (included) and end (excluded). */
+  /** Start (included) and end (excluded) of the period to list. */
   since?: string | null | undefined;
   until?: string | null | undefined;
 }
 
 /**
- * Returns functions that count audit rows and read a page of them, in the order of writing.
+ * Returns functions that count audit rows and read a page of rows, oldest row first.
  * @throws InvalidInputError if no row can match the filters
  */
 export function listAudit(ctx: Context, input: ListAuditInput, reader?: AbortSignal) {

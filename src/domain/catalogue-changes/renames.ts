@@ -98,7 +98,7 @@ function readRenaming(from: string, to: string): Pick<Renaming, 'which' | 'newPa
     throw new InvalidInputError('to', `must be ${kind} like ${quote(from)}, not ${quote(to)}`);
   }
   if (!from.endsWith('/')) return { which, newPath: sql`${checkPath('to', to)}::text` };
-  // the next step would rename the renamed files again
+  // a new path below the old prefix would be renamed again in the next step
   if (to.startsWith(from)) throw new InvalidInputError('to', `must not be below ${quote(from)}: ${quote(to)}`);
   const length = [...from].length;
   return { which, newPath: sql`(${to}::text || substr(f.path, ${length + 1}))` };

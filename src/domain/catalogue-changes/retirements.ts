@@ -204,7 +204,7 @@ async function markRetired(
     await lockCatalogue(tx, 'alone');
     const figures = await computeRetirement(tx, retirement, volume);
     await tx.query(sql`DELETE FROM suspension WHERE kind = 'VOLUME' AND name = ${retirement.name}`);
-    // do not record the retirement again after an earlier call died
+    // if an earlier call died, the audit contains the retirement already
     if (volume.retiredAt === null) await tx.query(auditEntry());
     return { id: volume.id, figures };
   });

@@ -28,7 +28,7 @@ interface MoveVolumeInput {
 
 /**
  * Moves the files of a volume. Calling it again continues after a crash.
- * @returns the files with a first or second copy on `from`
+ * @returns the numbers of files, bytes and requests with a first or second copy on `from`
  * @throws InvalidInputError; NotFoundError if the volume is unknown or empty; InUseError if a position of `to` is taken
  */
 export async function moveVolume(ctx: Context, input: MoveVolumeInput): Promise<ChosenFiles> {
@@ -117,8 +117,7 @@ async function moveStep(ctx: Context, tx: Transaction, names: Names): Promise<vo
   await refuseTaken(tx.query, volumes, { isStep: true });
   const isFirst = sql`f.volume_id = ${from.id}`;
   const isSecond = sql`f.copy_volume_id = ${from.id}`;
-  // a checksum computed by a restore is void on another volume; a withdrawn file on disk is not read again, so its
-  // checksum stays
+  // drop a restore's checksum, unless the file is withdrawn and on disk: such a file is not read again
   const isVoid = sql`(f.checksum_taken AND coalesce(${isFirst}, false) AND (${isOffered} OR f.stage = 'ONTAPE'))`;
   await tx.query(
     sql`UPDATE tape_file f SET

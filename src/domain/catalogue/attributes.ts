@@ -17,7 +17,7 @@ export function attributesOf(stats: { mode: bigint; mtimeNs: bigint; uid: bigint
   return { mode: Number(mode & MODE_BITS), mtime: timeFromMicros(mtimeNs / 1000n) ?? null, uid, gid };
 }
 
-/** Parses a mode such as `0640`, as `find -printf %m` and `stat -c %a` print it. */
+/** Parses an octal mode such as `0640`, which is the output of `find -printf %m` and of `stat -c %a`. */
 export function parseMode(text: string): number | undefined {
   return /^0?[0-7]{1,4}$/.test(text) ? Number.parseInt(text, 8) : undefined;
 }
@@ -30,7 +30,7 @@ export function parseFileTime(text: string): string | undefined {
   return timeFromMicros(sign === '-' ? -micros : micros);
 }
 
-/** The largest user or group id. The next number means "none". */
+/** The largest user or group id. The next number stands for "no user" or "no group". */
 const MAX_OWNER = 2n ** 32n - 2n;
 
 export function parseOwner(text: string): bigint | undefined {

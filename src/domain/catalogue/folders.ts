@@ -12,9 +12,9 @@ export interface Entry {
   /** Logical path; empty for the root. */
   path: string;
   isFolder: boolean;
-  /** Null for a directory. */
+  /** Size in bytes; null for a directory. */
   size: bigint | null;
-  /** Null if unknown, and for a directory. */
+  /** Modification time; null for a directory, or if unknown. */
   mtime: string | null;
 }
 

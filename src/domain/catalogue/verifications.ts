@@ -44,7 +44,7 @@ export interface UnconfirmedVolume {
 }
 
 /**
- * Finds a volume with copies to verify that is in service and not in a drive.
+ * Finds a volume with copies to verify. The volume must be in service, and not in a drive.
  * @param except volumes to skip, by name
  */
 export async function findUnconfirmed(

@@ -12,9 +12,9 @@ import { hasOther, isWaiting } from '../conditions.js';
 import type { Context } from '../context.js';
 
 /**
- * Returns the condition that two rows describe the same bytes. Their sizes must be equal. Equal checksums then decide.
- * If the later row has no checksum, the positions must be equal. A position that the later row adds on the same volume
- * counts as equal, because the path identifies the file.
+ * Returns the condition that two rows describe the same bytes. Their sizes must be equal. If the checksums are equal
+ * too, the bytes are the same. If the later row has no checksum, the positions must be equal. A position that the later
+ * row adds on the same volume counts as equal, because the path identifies the file.
  * @param was,is aliases of the earlier and the present row, with the columns `size`, `checksum`, `volume_id` and
  *   `position`
  */

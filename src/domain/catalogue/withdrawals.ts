@@ -68,7 +68,7 @@ export async function reinstateFiles(ctx: Context, input: ChosenPaths): Promise<
     ctx,
     { operation: 'reinstateFiles', kind: 'CATALOGUE', object: path, given: { isDryRun } },
     async (auditEntry) => {
-      const which = chosenFiles(path); // purging a file changes its path, so this never matches a purged file
+      const which = chosenFiles(path); // purging a file changes its path, so this condition never matches a purged file
       const chosen = await countChosen(ctx, sql`${which} AND ${isWithdrawn}`);
       if (chosen.files === 0) throw await whyNone(ctx, { path, which, done: 'not withdrawn' });
       if (isDryRun) return chosen;

@@ -1,6 +1,6 @@
 /**
- * Restored copies that were removed from their disks outside Tapegate. A process that finds a copy missing records that
- * in the database. The file is recalled if a live request contains the file.
+ * Restored copies that were removed from their disks outside Tapegate. A process that finds a copy missing records the
+ * loss in the database. The file is recalled if a live request contains the file.
  */
 
 import { type Sql, sql } from '../../db/sql.js';
@@ -52,7 +52,7 @@ export async function recordMissingFiles(ctx: Context, fileIds: readonly bigint[
 /**
  * Moves files with missing copies to ONTAPE, and recalls the files for live requests. A file that was restored again
  * meanwhile has another row version, and stays RESTORED.
- * @param gone copies, as read before they were not found on disk
+ * @param gone missing copies, with the row versions that were read before the check
  * @returns the ids of the moved files
  */
 export async function returnMissing(

@@ -1,12 +1,12 @@
 /**
  * Removes copies from the restore area after no request contains their files.
- * - The file first moves to ONTAPE, with its copy still recorded (`disk_id`). Then the copy is removed from disk, and
- *   then the record is deleted.
- * - After a crash, the next process finds the record and removes the copy. Until then, the file is not recalled.
- * - Nothing is locked during disk access. A claim only makes other processes take other copies.
- * - A process identifies a copy on disk, then checks the copy in the database, and then removes exactly that copy. So a
- *   copy that is restored later is safe.
- * - The record is deleted only if the row of the file has not changed since the read.
+ * A file first moves to ONTAPE, with its copy still recorded (`disk_id`). Then the copy is removed from disk, and then
+ * the record is deleted.
+ * After a crash, the next process finds the record and removes the copy. Until then, the file is not recalled.
+ * Nothing is locked during disk access. A claim only makes other processes take other copies.
+ * A process identifies a copy on disk, then checks the copy in the database, and then removes exactly that copy. So a
+ * copy that is restored later is safe.
+ * The record is deleted only if the row of the file has not changed since the read.
  */
 
 import { addSeconds } from '../../core/time.js';
@@ -45,8 +45,8 @@ const inRequestFile = (stages: Sql) => sql`CROSS JOIN LATERAL (
   SELECT f.*, f.xmin FROM tape_file f WHERE f.id = o.file_id AND f.stage IN (${stages}) OFFSET 0) f`;
 
 /**
- * The request `r` has released the file `f` (request file `o`), and no request contains the file. Checking the release
- * first avoids most lookups.
+ * The request `r` has released the file `f` (request file `o`), and no live request contains the file. Checking the
+ * release first avoids most lookups.
  */
 const isLeft = sql`(o.state = 'RELEASED' OR NOT (${isLive})) AND NOT ${isHeldByKeys(sql`f.id`)}`;
 
@@ -81,8 +81,8 @@ const MARKED = 10_000;
 
 /**
  * Records that all released files of a request have left the restore area, unless a released file is still there. First
- * marks the files of an ended request, so that lookups of a file's live requests skip them. If the request ends after
- * the marking, records nothing.
+ * marks the files of an ended request, so that lookups of a file's live requests skip the ended request. If the request
+ * ends after the marking, records nothing.
  * @returns whether the record was written
  */
 export async function markCleared(ctx: Context, requestId: number): Promise<boolean> {
@@ -327,7 +327,10 @@ export interface ChangedCopy {
 
 /** A changed copy, or another file at the copy's path with the same bytes as on tape. */
 export interface ExaminedCopy extends ChangedCopy, Pick<RecordedCopy, 'size' | 'mtimeNs' | 'ctimeNs' | 'copyChecksum'> {
-  /** Whether another file is at the copy's path, which had the same bytes as on tape when it had the recorded times. */
+  /**
+   * Whether another file is at the copy's path. When this file had the recorded times, its bytes were the same as on
+   * tape.
+   */
   isStanding: boolean;
 }
 

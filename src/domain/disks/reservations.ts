@@ -1,13 +1,11 @@
 /**
  * Reserves room for recalls on restore disks.
- * - A recall starts only if the allocation and the free space of a disk have room for the file besides all
- *   reservations.
- * - All disks are locked while room is reserved. At the end of a recall, its reservation becomes used bytes or is
- *   freed.
- * - Disks are measured before the transaction, with nothing locked, because a disk may hang. Bytes that may have been
- *   written after the measurement are subtracted: all reservations at the measurement and later.
- * - A recall without room gets the reason once. Engines do not examine the recall again until a process that frees room
- *   notifies them.
+ * A recall starts only if the allocation and the free space of a disk have room for the file besides all reservations.
+ * All disks are locked while room is reserved. At the end of a recall, its reservation becomes used bytes or is freed.
+ * Disks are measured before the transaction, with nothing locked, because a disk may hang. Bytes that may have been
+ * written after the measurement are subtracted: all reservations at the measurement and later.
+ * A recall without room gets the reason once. Engines do not examine the recall again until a process that frees room
+ * notifies them.
  */
 
 import { locking } from '../../db/locks.js';
@@ -132,8 +130,7 @@ export async function reserve<R extends Unplaced>(
   const aside = unplaced.filter((recall) => !isOthers(recall));
   if (aside.length > 0) {
     await putAside(tx, aside, disks);
-    // notify engines to check again: a disk that was resumed while this statement waited for its lock still looked
-    // suspended
+    // a disk that was resumed during the wait for its lock still looked suspended, so engines must check again
     if (disks.some(({ isSuspended }) => isSuspended)) await notifyRoom(tx);
   }
   return placed;
@@ -141,7 +138,10 @@ export async function reserve<R extends Unplaced>(
 
 /** A restore disk. `isRetried`: the engine suspended the disk until the disk works again. */
 type FoundDisk = MeasuredDisk & {
-  /** Sum of all reservations ever made, in bytes. Its growth since a measurement was reserved after the measurement. */
+  /**
+   * Sum of all reservations ever made, in bytes. The growth of this sum since a measurement shows how much was reserved
+   * later.
+   */
   reservedEver: bigint;
   mode: SuspensionMode | null;
   reason: string | null;

@@ -17,7 +17,7 @@ export interface StaleFile {
   /** The name of the partial file consists of the drive and epoch of the recall. */
   driveId: number;
   epoch: bigint;
-  /** Inode of the copy; null if no copy was about to be published. */
+  /** Inode of the copy; null if the recall had not begun to publish its copy. */
   ino: bigint | null;
   mtimeNs: bigint | null;
   /** Always unknown. If the checksum is known, the bytes are compared instead. */

@@ -11,7 +11,9 @@ import { auditRow } from '../audit/audit.js';
 import type { Context } from '../context.js';
 import { fenceRestored } from '../ownership.js';
 
-/** Numbers of ids to skip: `least`, and `each` for every lost second, which is more than a site uses. */
+/**
+ * Numbers of ids to skip: `least`, plus `each` for every second since the backup. A site uses fewer ids in a second.
+ */
 const LEAPS = {
   request_id_seq: { least: 1_000_000, each: 20 },
   integer: { least: 100_000, each: 1 },
@@ -65,8 +67,8 @@ export async function settlePutBack(ctx: Context, state: { earliest: string; asO
 
 /**
  * Returns the number of ids to skip. If too few ids are left, skips the ids that may have been used, and half of the
- * ids beyond. If more ids may have been used than are left, skips all ids. Such a database is restored only for its
- * data.
+ * remaining ids. If more ids may have been used than are left, skips all ids. A database without free ids is restored
+ * only for its data.
  */
 function leapOf(
   { least, each }: { least: number; each: number },

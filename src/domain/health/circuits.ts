@@ -32,7 +32,7 @@ interface Columns {
 }
 
 const circuits = {
-  /** Counts visits of drives to the volume that failed for a reason other than a file, a restore disk or the mount. */
+  /** Counts the failed visits of drives to a volume, unless a file, a restore disk or the mount caused the failure. */
   volume: {
     table: 'volume',
     id: 'id',

@@ -1,7 +1,7 @@
 /**
  * Suspends and retries failing restore disks. The pause before a retry grows until a copy is put on the disk. A disk
- * with `retry_at` always has a suspension, and a disk that an engine suspended always has `retry_at`. To keep this
- * true, each statement locks the disk first.
+ * with `retry_at` always has a suspension, and a disk that an engine suspended always has `retry_at`. To keep both
+ * columns consistent, each statement locks the disk first.
  */
 
 import { oneLine } from '../../core/errors.js';

@@ -16,8 +16,8 @@ interface Refusal {
 }
 
 /**
- * Suspends a library that refuses work until the next attempt. A drive may take minutes to unmount its volume. So if a
- * drive began before the last pause and reports a refusal after it, the refusal changes nothing.
+ * Suspends a library that refuses work until the next attempt. A drive may take minutes to unmount its volume. So the
+ * refusal of a drive that mounted its volume before the last pause changes nothing after the pause.
  */
 export async function suspendFailingLibrary(
   ctx: Context,

@@ -113,7 +113,7 @@ async function addFresh(tx: Transaction): Promise<number> {
 const asListed = sql`(SELECT n.id, f.path, n.size FROM fresh n JOIN tape_file f ON f.id = n.id)`;
 
 /**
- * Adds known files that an earlier list has withdrawn to the table `fresh`, and removes all other known files from the
+ * Adds to the table `fresh` the known files that an earlier list has withdrawn. Removes all other known files from the
  * table.
  * @returns whether the table `fresh` changed
  */
@@ -194,7 +194,7 @@ async function lockConcerned(tx: Transaction): Promise<number[]> {
   return requestIds;
 }
 
-/** Moves of an import, in this order. A change from UNVERIFIED to ONTAPE takes two moves. */
+/** Stage changes by an import, in this order. A change from UNVERIFIED to ONTAPE takes two moves. */
 const IMPORT_MOVES = [
   { from: 'ONDISK', to: 'UNVERIFIED' },
   { from: 'UNVERIFIED', to: 'ONDISK' },
@@ -357,7 +357,7 @@ async function alignCopies(tx: Transaction): Promise<void> {
         FROM old o, tape_file f JOIN volume v ON v.id = f.volume_id
         WHERE ${ofFile} AND f.copy_error IS NOT NULL AND ${isOmitted('copyVolume')} AND NOT ${isOmitted('volume')} AND i.volume <> v.name`,
   );
-  // rows with other bytes, on the volume of the second copy
+  // rows that describe other bytes on the volume of the second copy
   await tx.query(
     sql`UPDATE incoming i SET copy_volume = NULL, copy_position = NULL, ${namedCopy} FROM old o, tape_file f JOIN volume s ON s.id = f.copy_volume_id
         WHERE ${ofFile} AND ${isOmitted('copyVolume')} AND NOT ${isOmitted('volume')} AND i.volume = s.name AND NOT ${hasSameBytes}`,
@@ -393,7 +393,7 @@ const hasNewCopy = sql`(f.copy_volume_id IS NOT NULL AND f.copy_error IS NULL
 /**
  * Updates the live requests that contain files of the table `known`. Charges new sizes, updates waiting recalls, and
  * retries failed files that have another position or checksum now.
- * @returns the ids of the requests, which the caller settles
+ * @returns the ids of the requests, which the caller must settle (`settleFollowed`)
  * @throws ImportError
  */
 export async function followChanges(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<number[]> {

@@ -115,8 +115,8 @@ export async function* readWith(
 
 /**
  * Returns the fault of a line that is not UTF-8.
- * @param row result for the line with replacement characters. If this is a row or a bad name, only the name of the line
- *   is wrong
+ * @param row result for the line with replacement characters. If the result is a row or a bad name, only the name on
+ *   the line is wrong
  */
 function notUtf8({ number, notUtf8: shown = '' }: Line, row: CatalogueRow | RowError | undefined): RowError {
   const isName = row !== undefined && (!(row instanceof RowError) || row.badName !== undefined);

@@ -19,7 +19,7 @@ const manifestFile = z
     key: z
       .string(keyProblem)
       .refine((key) => !key.split('/').some((part) => ['', '.', '..'].includes(part)), keyProblem),
-    /** Bytes of the gzipped file. */
+    /** Size of the gzipped file in bytes. */
     size: z.int(sizeProblem).nonnegative(sizeProblem),
     MD5checksum: z
       .string(md5Problem)

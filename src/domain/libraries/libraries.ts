@@ -1,6 +1,6 @@
 /**
- * Reads libraries: the tape systems of the site, with their volumes and drives. The first library is in the data
- * directory, and each process configures it, with DRIVES drives. The database contains all other libraries, and all
+ * Reads libraries: the tape systems of the site, with their volumes and drives. Each process configures the first
+ * library, which is in the data directory and has DRIVES drives. The database contains all other libraries, and all
  * engines use them.
  */
 

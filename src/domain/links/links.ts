@@ -1,12 +1,12 @@
 /**
  * Links at the archive paths of files, which point to copies in the restore area.
- * - A row is stored before its link is made, and stays until the link is removed. A copy leaves the restore area only
- *   if no link points to the copy (disks/removals.ts).
- * - A trigger marks the row of a link whenever the copy changes, and an engine settles marked rows
- *   (restore-area/links/keeper.ts). A step may be repeated. A step counts only if the row was not marked meanwhile
- *   (`change`).
- * - A process that was paused longer than its claim may make an unwanted link. So removed links are checked once more
- *   after all claims have ended.
+ * A row is stored before its link is made, and stays until the link is removed. A copy leaves the restore area only if
+ * no link points to the copy (disks/removals.ts).
+ * A trigger marks the row of a link whenever the copy changes, and an engine settles marked rows
+ * (restore-area/links/keeper.ts). Each step may be repeated, and counts only if the row was not marked meanwhile
+ * (`change`).
+ * A process that was paused longer than its claim may make an unwanted link. So removed links are checked once more
+ * after all claims have ended.
  */
 
 import { addSeconds } from '../../core/time.js';
@@ -77,7 +77,7 @@ export async function markUnlinked(ctx: Context): Promise<void> {
 const wantedAt = sql`rtrim(r.path, '/') || f.path`;
 const wantedTarget = sql`k.mountpoint || ${placeOnDisk}`;
 
-/** The link `l` was made for a file that was since renamed, and belongs to the file that has the old path now. */
+/** The link `l` was made for a file that has been renamed since, and belongs to the file that has the old path now. */
 const isOfOther = sql`EXISTS (SELECT FROM tape_file o JOIN archive_link n ON n.file_id = o.id
   WHERE o.path = substr(l.at, length(rtrim(r.path, '/')) + 1) AND o.id <> l.file_id AND n.is_there AND n.at = l.at AND n.target = l.target)`;
 
