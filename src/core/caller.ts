@@ -37,7 +37,7 @@ export interface Caller {
   expiresAt: string | undefined;
   /** Text that changes when other rights of the caller change. */
   rights?: string;
-  /** Network address of the caller, or host name of a command. Undefined for the engine. */
+  /** Network address of the caller, or host name of a command; undefined for the engine. */
   address: string | undefined;
 }
 

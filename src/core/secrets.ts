@@ -35,7 +35,7 @@ const LEAST_LENGTH = 4;
  */
 export function createHider(env: Readonly<Record<string, string | undefined>>): (text: string) => string {
   const forms = new Set(Object.entries(env).flatMap(([name, value]) => (value ? secretsIn(name, value) : [])));
-  // longest first, because a secret may contain another secret
+  // the longest secret comes first, because a secret may contain another secret
   const alternatives = [...forms].sort((a, b) => b.length - a.length).map(escapeRegExp);
   // do not match part of a word, or a number in JSON
   const own = alternatives.length > 0 && new RegExp(`(?<![\\w]|":)(?:${alternatives.join('|')})(?![\\w])`, 'g');

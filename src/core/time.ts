@@ -82,7 +82,7 @@ function toMicros(time: string): bigint {
 }
 
 function fromMicros(micros: bigint): string {
-  const rest = ((micros % 1_000_000n) + 1_000_000n) % 1_000_000n; // also correct before 1970
+  const rest = ((micros % 1_000_000n) + 1_000_000n) % 1_000_000n; // the double modulo also works before 1970
   const seconds = new Date(Number((micros - rest) / 1_000_000n) * 1000).toISOString().slice(0, 19);
   const fraction = rest.toString().padStart(6, '0');
   return fraction === '000000' ? seconds : `${seconds}.${fraction}`;

@@ -8,7 +8,7 @@ import type { Attributes, SpanOptions, Tracer } from '@opentelemetry/api';
 type Api = typeof import('@opentelemetry/api');
 
 export interface Span {
-  /** Value of `traceparent` for parts of this span. Undefined if the trace is not recorded. */
+  /** Value of `traceparent` for parts of this span; undefined if the trace is not recorded. */
   traceparent: string | undefined;
   /** Ends the span. @param error message that operators see */
   end(attributes?: Attributes, error?: string): void;

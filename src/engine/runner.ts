@@ -67,11 +67,13 @@ export interface EngineOptions {
   part?: EnginePart;
   /** Library of a process with one drive. Default: the first library. */
   library?: DriveRange;
-  /** Environment that provides the variables named in library settings. Ignored by a process with one drive. */
+  /**
+   * Environment that provides the variables named in library settings. A process with one drive ignores this option.
+   */
   env?: Site['env'];
   /** Called after a hung call to a disk or tape was recorded. The call may still block a thread. */
   onHang?: () => void;
-  /** Shared by all processes of an engine. Default: a new id. */
+  /** Id of the engine, shared by all of its processes. Default: a new id. */
   engineId?: string;
   // the options below are for tests
   /** Lease time of a drive. Another engine may claim the drive of an unresponsive engine after this time. */
@@ -100,7 +102,9 @@ const DRAIN_MS = 5000;
 const ABORT_MS = 3000;
 const LEAVE_MS = 1000;
 const IDLE_MS = 1000;
-/** Longer than `IDLE_MS`, the poll interval of other hosts' engines, so that another host claims the drive first. */
+/**
+ * Pause longer than `IDLE_MS`, the poll interval of other hosts' engines, so that another host claims the drive first.
+ */
 const UNUSABLE_PAUSE_MS = 3000;
 const VERIFY_MS = 5000;
 const EXPIRE_MS = 1000;

@@ -91,7 +91,7 @@ export class EventTable {
         filter.requestId === undefined
           ? await this.readNext(last, filter.condition)
           : await this.readOfRequest(filter.requestId, last);
-      // checked after the read, because a job marks events as pruned before it deletes them
+      // check after the read, because a job marks events as pruned before deleting the events
       await this.checkKept(last);
       if (!page) return;
       last = page.upTo;
@@ -99,7 +99,7 @@ export class EventTable {
     }
   }
 
-  /** Returns the next range of numbers, at most a page long. Undefined if there are no newer events. */
+  /** Returns the next range of numbers, at most a page long; undefined if there are no newer events. */
   async nextRange(after: bigint): Promise<NumberRange | undefined> {
     const [row] = await this.query<{ first: bigint; last: bigint; newest: bigint; isBroken: boolean }>(
       sql`SELECT b.first_number AS first, b.last_number AS last, ${newestNumber} AS newest, ${lastPruned} > ${after} AS "isBroken" FROM event_batch b

@@ -66,7 +66,7 @@ export class EventFeed {
     this.unlisten = await this.db.pulse.listen({
       onBegin: () => {
         for (const topic of TOPICS) this.emitter.emit(`notify:${topic}`);
-        this.notify(); // for events that were written before LISTEN
+        this.notify(); // reads events that were written before LISTEN
       },
       onNotification: (payload) => {
         this.emitter.emit(`notify:${payload}`);
@@ -124,7 +124,7 @@ export class EventFeed {
       const { queue, leave, gap } = this.subscribe(filter, signal);
       try {
         for await (const { events, upTo } of this.table.read(last, filter)) {
-          // checked for each page, because the filter may reject all events of a long table
+          // check for each page, because the filter may reject all events of a long table
           if (signal.aborted || this.isClosed) return;
           for (const event of events) {
             last = event.id;

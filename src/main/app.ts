@@ -112,13 +112,13 @@ function serve(ctx: Context, standbys: Standbys | undefined, req: IncomingMessag
     copies,
     recordMissing,
     get log() {
-      log ??= ctx.log.child(idOf(res)); // created on first use, because most requests log nothing
+      log ??= ctx.log.child(idOf(res)); // create the log on first use, because most requests log nothing
       return log;
     },
     caller: callerOf(req),
     share: limitKey(req),
     get reader() {
-      return disconnectSignalOf(res); // created on first use, because short responses do not use the signal
+      return disconnectSignalOf(res); // create the signal on first use, because short responses need no signal
     },
     keep: () => holdLimits(res),
     traceparent: traceparentOf(res),
@@ -152,7 +152,7 @@ export async function startGateway(ctx: Context): Promise<Gateway> {
     url: `${createTlsServer ? 'https' : 'http'}://${family === 'IPv6' ? `[${address}]` : address}:${port}`,
     close: async () => {
       const endStreams = () => {
-        // closed first, because a stream would treat the end of its events as the end of its operation
+        // close the streams first, because a stream would treat the end of its events as the end of its operation
         graphql.close();
         ctx.events.endReaders();
       };
@@ -222,10 +222,10 @@ function mountHealth(app: Express, ctx: Context, { answers, standbys }: Pick<Han
   const fence = followFence(ctx);
   app.get('/health/ready', async (_req, res) => {
     if (answers.isStopping) return void res.status(503).json({ status: 'the gateway is stopping' });
-    const isReady = ctx.db.pulse.isAnswering; // read from memory, because a query might hang
+    const isReady = ctx.db.pulse.isAnswering; // read the state from memory, because a query might hang
     const status = isReady ? 'ready' : 'the database does not answer';
     const clock = ctx.db.clock.isPlausible ? {} : { clock: 'implausible: nothing expires or is removed' };
-    // omits the reason, because the reason contains paths and all callers may read this response
+    // omit the reason, because the reason contains paths and all callers may read this response
     const fenced = isReady && (await fence()) !== null ? { fenced: true } : {};
     res.status(isReady ? 200 : 503).json({ status, ...clock, ...fenced, ...describeStandbys(standbys) });
   });

@@ -9,7 +9,7 @@ import { type Access, FOLDER_MODE } from '../domain/catalogue/folder-modes.js';
 import type { Context } from '../domain/context.js';
 import { changeMode, changeOwner, changeTimes, statFile } from './descriptors.js';
 
-/** Attributes of a restored file. Null keeps the default of the file system. */
+/** Attributes of a restored file. A null value keeps the default of the file system. */
 export interface WantedAttributes {
   /** Permission bits only. */
   mode: number;
@@ -60,7 +60,7 @@ export function wantedDirectory(
 export async function setAttributes(fd: number, wanted: WantedAttributes): Promise<void> {
   const stats = await statFile(fd);
   const mode = (await setOwner(fd, wanted, stats)) ? wanted.mode : withoutGroup(wanted.mode);
-  // set last, because the mode depends on whether the group could be set; a correct mode needs no call
+  // set the mode last, because the mode depends on whether the group could be set
   if ((stats.mode & 0o7777) !== mode) await changeMode(fd, mode).catch(ignoreRefusal);
   if (wanted.mtime !== null) await changeTimes(fd, new Date(), toFileTime(wanted.mtime)).catch(ignoreRefusal);
 }

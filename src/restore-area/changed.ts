@@ -11,8 +11,8 @@ import { removeEmptyDirectories } from './made-directories.js';
 import { callEach } from './removal.js';
 
 /**
- * Checks changed copies that requests need. A copy with the bytes on tape satisfies the requests. Otherwise the file is
- * recalled.
+ * Checks changed copies that requests need. A copy with the bytes on tape satisfies the requests. Without such a copy,
+ * the file is recalled.
  */
 export async function checkChangedCopies(
   ctx: Context,

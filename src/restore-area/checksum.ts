@@ -29,7 +29,7 @@ export async function startChecksum(expected: string | null): Promise<Checksum> 
 export interface Sums {
   /** The checksum, prefixed with its algorithm. */
   checksum: string;
-  /** Adler-32 as 8 hex digits. Null if not requested, or if `checksum` is an Adler-32. */
+  /** Adler-32 as 8 hex digits; null if not requested, or if `checksum` is an Adler-32. */
   adler32: string | null;
 }
 
@@ -143,7 +143,7 @@ export async function readChecked(
     signal.throwIfAborted();
     bytes += BigInt(chunk.length);
     if (sink && bytes > expected.size) break;
-    sums.update(chunk); // computed while the sink writes the previous chunks
+    sums.update(chunk); // hash this chunk while the sink writes the previous chunks
     if (sink) await sink(chunk);
     else giveBack(chunk);
   }

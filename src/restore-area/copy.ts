@@ -13,7 +13,7 @@ import { type CopyLocation, checkInPlace, type Directory, withCopy, withCopyIfPr
 export interface RecordedCopy extends CopyLocation {
   /** Size in bytes. */
   size: bigint;
-  /** Inode. Null if no copy was put in place. */
+  /** Inode; null if no copy was put in place. */
   ino: bigint | null;
   /** Modification time in nanoseconds. If null, no file matches the record. */
   mtimeNs: bigint | null;
@@ -62,13 +62,13 @@ export function storedStats({ ino, mtimeNs, ctimeNs }: Pick<BigIntStats, 'ino' |
   return { ino: BigInt.asIntN(64, ino), mtimeNs: BigInt.asIntN(64, mtimeNs), ctimeNs: BigInt.asIntN(64, ctimeNs) };
 }
 
-/** Returns the stats of an entry in an open directory. Undefined if the entry does not exist. */
+/** Returns the stats of an entry in an open directory; undefined if the entry does not exist. */
 export async function statIn(directory: Directory, name: string): Promise<BigIntStats | undefined> {
   return await lstatPath(path.join(directory.fdPath, name), { bigint: true }).catch(ignoreMissing);
 }
 
 /**
- * Returns the stats of the file at a copy's path. Undefined if there is no file.
+ * Returns the stats of the file at a copy's path; undefined if there is no file.
  * @throws TapeError POLICY if a link or file is at the path of the copy's directory; TRANSIENT if the disk is
  *   unavailable
  */
@@ -77,7 +77,7 @@ export async function statCopy(location: CopyLocation): Promise<BigIntStats | un
 }
 
 /**
- * Returns the stats of the file at a copy's path. Undefined if there is no file, or if a link or file is at the path of
+ * Returns the stats of the file at a copy's path; undefined if there is no file, or if a link or file is at the path of
  * the copy's directory.
  */
 export async function findStats(location: CopyLocation): Promise<BigIntStats | undefined> {
@@ -85,7 +85,7 @@ export async function findStats(location: CopyLocation): Promise<BigIntStats | u
 }
 
 /**
- * Returns the checksum of the file at a copy's path, with the algorithm of `like`. Undefined if there is no file.
+ * Returns the checksum of the file at a copy's path, with the algorithm of `like`; undefined if there is no file.
  * @throws the errors of `statCopy`
  */
 export async function readChecksum(

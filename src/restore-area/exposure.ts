@@ -48,7 +48,7 @@ export async function readTrusted(root: string, group: number | undefined): Prom
 }
 
 /**
- * Returns why a directory is untrusted. Undefined if the directory is trusted.
+ * Returns why a directory is untrusted; undefined if the directory is trusted.
  * @param at the directory, and the mount point of its restore disk, both without links
  */
 export function findProblem(

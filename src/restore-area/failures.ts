@@ -74,7 +74,7 @@ export async function callDisk<T>(
 }
 
 function mayBeDiskFault(error: unknown): boolean {
-  if (isExhausted(error)) return false; // too many open files, independent of this file
+  if (isExhausted(error)) return false; // having too many open files is not the fault of the disk
   // a TapeError comes from the check of the disk marker
   if (error instanceof TapeError) return error.errorClass === 'TRANSIENT' && !(error instanceof DiskError);
   const code = codeOf(error) ?? '';
@@ -211,10 +211,10 @@ export class FailingDisks {
         throw missing === undefined ? error : new Error(missing);
       });
       await tryWriting({ diskId: id, mountpoint }, this.ctx.config.restoreGroup);
-      // recorded first, so that hosts without the disk see that another host has the disk
+      // record the measurement first, so that hosts without the disk see that another host has the disk
       const free = 'freeBytes' in space ? space.freeBytes : null;
       await recordMeasurements(this.ctx, this.host, [{ diskId: id, free, problem: null }]);
-      await returnDisk(this.ctx, mountpoint); // also if the response arrives late
+      await returnDisk(this.ctx, mountpoint); // resume the disk even if the response is late
     });
     if (problem === undefined) this.absent.delete(id);
     else if (isAbsent && (await leaveToOthers(this.ctx, { host: this.host, mountpoint }))) this.pauseAbsent(id);
@@ -265,7 +265,7 @@ const PROBE_NAME = `${markerName}-try`;
  * writable
  */
 async function tryWriting(disk: MarkedDisk, group: number | undefined): Promise<void> {
-  // unique name, because other engines may probe at the same time, and existing files must not be touched
+  // use a unique name, because other engines may probe at the same time
   const root = await rootOf(disk);
   const untrusted = await findUntrusted({ root }, group);
   if (untrusted) throw new TapeError('TRANSIENT', describeUntrusted(untrusted));
@@ -274,7 +274,7 @@ async function tryWriting(disk: MarkedDisk, group: number | undefined): Promise<
     const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW;
     const handle = await open(file, flags, 0o600);
     try {
-      await unlink(file); // removed early, so that a killed process leaves no file
+      await unlink(file); // remove the file early, so that a killed process leaves no file
       await handle.writeFile('.');
       await handle.sync();
     } finally {

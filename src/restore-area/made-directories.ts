@@ -173,8 +173,8 @@ async function removeIfEmpty(disk: MarkedDisk, dir: string, wanted: DirectoryAtt
 }
 
 /**
- * Returns whether owner, group and mode are as Tapegate sets them. Otherwise an operator changed the directory. A file
- * server may map the owner, as for the marker. The group may come from the parent directory.
+ * Returns whether owner, group and mode are as Tapegate sets them. If they differ, an operator changed the directory. A
+ * file server may map the owner, as for the marker. The group may come from the parent directory.
  */
 async function looksAsCreated(stats: Stats, parent: Directory, wanted: DirectoryAttributes): Promise<boolean> {
   const [above, marker] = [await parent.handle.stat(), await lstat(path.join(parent.root, markerName))];
@@ -201,7 +201,7 @@ interface BatchDirectory {
   mountpoint: string;
 }
 
-/** Returns why the contents of a copy's directory are not durable. Undefined if the contents are durable. */
+/** Returns why the contents of a copy's directory are not durable; undefined if the contents are durable. */
 type FailureOf = (place: CopyLocation) => Error | undefined;
 
 /** The open directories of a batch. Calls must not overlap. Throws a DiskError if the disk may be at fault. */

@@ -64,7 +64,7 @@ export async function writeOwner(
   try {
     await handle.writeFile(`${JSON.stringify({ ...record, host: hostname() } satisfies OwnerRecord)}\n`);
     if (sync) await handle.sync();
-    // checked after the write, because a busy disk may take long to write the bytes
+    // check the owner after the write, because a busy disk may take long to write the bytes
     const isOwn = isFirst || takes || (await readOwner(root))?.identity === record.identity;
     if (isFirst) await link(partial, file);
     else if (isOwn) await rename(partial, file);

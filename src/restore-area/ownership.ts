@@ -179,7 +179,7 @@ export class Ownership {
     const seen = await this.observe(site);
     const isSeen = (mountpoint: string) => seen.some(({ directory }) => directory.mountpoint === mountpoint);
     const unseen = site.foreign.filter(({ path: mountpoint }) => !isSeen(mountpoint));
-    const unseenDisk = unseen.find(({ isDisk }) => isDisk); // seen by an engine of another host
+    const unseenDisk = unseen.find(({ isDisk }) => isDisk); // an engine of another host saw it
     const foreign = seen.find((each) => each.problem !== undefined) ?? unseenDisk;
     let problem = findMove(site.place, place);
     const returned = this.awaitFormerOwner(site, seen);
@@ -386,7 +386,7 @@ function isSamePlace(from: DatabaseLocation | null, to: DatabaseLocation): boole
   return from.started === to.started || (to.boot !== null && from.boot === to.boot);
 }
 
-/** Returns how the location shows that the database was copied or moved. Undefined if the location is unchanged. */
+/** Returns how the location shows that the database was copied or moved; undefined if the location is unchanged. */
 function findMove(from: DatabaseLocation | null, to: DatabaseLocation): string | undefined {
   if (from === null) return undefined;
   if (differ(from, to, 'directory'))

@@ -31,7 +31,7 @@ export async function removePartial(location: CopyLocation, name: string): Promi
 }
 
 /**
- * Returns the stats of a copy's partial file. Undefined if there is no such file. @throws the errors of `removePartial`
+ * Returns the stats of a copy's partial file; undefined if there is no such file. @throws the errors of `removePartial`
  */
 export async function findPartial(location: CopyLocation, name: string): Promise<BigIntStats | undefined> {
   const stats = await withCopyIfPresent(location, (_file, folder) =>
@@ -206,7 +206,7 @@ export function partialName(owner: PartialOwner): string {
   return `.tapegate-${owner.fileId}-${owner.driveId}-${owner.epoch}.part`;
 }
 
-/** Returns the recall that wrote a partial file. Undefined if the name is not that of a partial file. */
+/** Returns the recall that wrote a partial file; undefined if the name is not that of a partial file. */
 export function parsePartialName(name: string): PartialOwner | undefined {
   const [, fileId, driveId, epoch] = /^\.tapegate-(\d{1,18})-(\d{1,9})-(\d{1,18})\.part$/.exec(name) ?? [];
   return fileId && driveId && epoch

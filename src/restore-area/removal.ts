@@ -234,7 +234,7 @@ export async function removeStaleFiles(
   let count = 0;
   for (let after = 0n; !stop.aborted; ) {
     const page = await readStaleFilesAtRest(ctx, { after, limit: PAGE });
-    // partial files first, so that a stalled engine can no longer put a copy in place
+    // remove partial files first, so that a stalled engine can no longer put a copy in place
     const withoutPartial = await removeEach(ctx, disks, page, {
       examine: (left) => findPartial(left, partialName(left)),
       remove: async (left, seen) => !seen || (await removePartialSeen(left, partialName(left), seen)),

@@ -78,7 +78,7 @@ export async function addDisk(
   await ownershipOf(ctx).require();
   await refuseOwned(ctx, input.mountpoint);
   if (input.create) {
-    await refuseNested(ctx, path.resolve(input.mountpoint), findReal); // checked before anything is created
+    await refuseNested(ctx, path.resolve(input.mountpoint), findReal); // check before anything is created
     await mkdir(input.mountpoint, OWN_DIRECTORY);
     await refuseUntrusted(ctx, input.mountpoint);
   } else await checkNewDisk(ctx, input.mountpoint);
@@ -164,7 +164,7 @@ export async function removeDiskAndMarker(
 }
 
 export interface DiskState extends DiskRow {
-  /** Actual free bytes. Null if unknown; `problem` then contains the reason. */
+  /** Actual free bytes; null if unknown; `problem` then contains the reason. */
   free: bigint | null;
   problem: string | null;
   suspension: { mode: SuspensionMode; reason: string } | null;
@@ -238,7 +238,7 @@ export async function probeNames(ctx: Context, diskId: number, root: string): Pr
 
 /** Probes a disk that may have another file system than before. */
 async function probeAgain(ctx: Context, diskId: number, root: string): Promise<void> {
-  const folds = await foldsNames(root).catch(() => undefined); // not writable now; probed later
+  const folds = await foldsNames(root).catch(() => undefined); // a later call probes a disk that is not writable now
   if (folds !== undefined) await recordFolding(ctx, diskId, folds);
 }
 

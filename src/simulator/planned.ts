@@ -65,7 +65,7 @@ export class PlannedStrategy implements Strategy {
     const state = this.stateAt(now);
     const here = drive.volume === undefined ? undefined : this.waiting.get(drive.volume);
     if (drive.volume !== undefined && here && !here.isEmpty) {
-      const isYoung = now - drive.mountedAt < this.policy.quantumSeconds; // too early to leave the volume
+      const isYoung = now - drive.mountedAt < this.policy.quantumSeconds; // it is too early to leave
       const session = { since: drive.mountedAt, medium: this.medium, here: here.byUser() };
       if (isYoung || !isTimeToLeave(session, this.openElsewhere(drive, mounted, state), state))
         return this.take(drive, drive.volume, state);

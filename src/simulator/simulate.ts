@@ -111,7 +111,7 @@ function serve(medium: Medium, drive: Drive, file: Arrival, now: number, outcome
 
 /**
  * Returns a lower bound of the drive hours, for files that are all requested at the start. Assumes one mount per
- * volume, streaming, and the lower bound of the locate time from `orderReads`. Undefined if a volume has too many files
+ * volume, streaming, and the lower bound of the locate time from `orderReads`; undefined if a volume has too many files
  * for this bound.
  */
 export function lowerBoundHours(arrivals: readonly Arrival[], medium: Medium): number | undefined {

@@ -115,7 +115,8 @@ export function addSiteGauges(ctx: Context, registry: Registry): () => Promise<v
     const seen = await reader.get();
     for (const [name, gauge] of made) {
       gauge.reset();
-      if (gauges[name]?.length === 1) gauge.remove(); // otherwise the gauge would be 0, as if 0 had been measured
+      // without removal, the gauge would be 0, as if 0 had been measured
+      if (gauges[name]?.length === 1) gauge.remove();
     }
     setGauge('tapegate_site_read_success', {}, reader.isGood && seen ? 1 : 0);
     if (!seen) return;

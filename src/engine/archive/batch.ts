@@ -145,7 +145,7 @@ export class ArchiveBatch {
   private async sort(): Promise<{ fresh: Source[]; lost: (Source & { id: bigint })[]; safe: WrittenFile[] }> {
     const paths = this.work.sources.map((source) => source.path);
     const known = await readKnown(this.ctx, paths);
-    const clashes = await findFolderClashes(this.ctx, paths); // checked before any file is written to tape
+    const clashes = await findFolderClashes(this.ctx, paths); // find conflicts before any file is written to tape
     const fresh: Source[] = [];
     const lost: (Source & { id: bigint })[] = [];
     const safe: WrittenFile[] = [];
@@ -257,7 +257,7 @@ interface CheckedFiles {
   known: KnownFile[];
 }
 
-/** Returns the catalogue id of a file that had no position. Undefined if the file had a position or is new. */
+/** Returns the catalogue id of a file that had no position; undefined if the file had a position or is new. */
 type LostIdOf = (file: WrittenFile) => bigint | undefined;
 
 const UNCONFIRMED = 'on tape according to the catalogue, but its tape copy cannot be confirmed: ';
@@ -274,7 +274,7 @@ function isOnTape(file: KnownFile): boolean {
 interface WrittenFile extends Source, TapePosition {
   /** Checksum of the bytes written to tape. */
   checksum: string;
-  /** Adler-32 of the bytes written to tape. Absent if the file was only compared. */
+  /** Adler-32 of the bytes written to tape; absent if the file was only compared. */
   adler32?: string | undefined;
 }
 

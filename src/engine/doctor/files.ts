@@ -76,7 +76,7 @@ async function* examinePartials(
   for (const { entry, part } of partials.filter(({ part }) => !isOfRunningRecall(running, part))) {
     const location = { ...disk, path: entry.path };
     const seen = await findPartial(location, path.basename(entry.path));
-    // checked after the lookup, because a recall that started meanwhile may use the same name
+    // read running recalls after the lookup, because a new recall may use the same name
     if (
       !seen ||
       isOfRunningRecall(await readRunning(ctx, [part.fileId]), part) ||
@@ -138,7 +138,8 @@ async function* examineOrphan(
 ): AsyncGenerator<Finding> {
   const stale = exam.repair ? await readStaleFilesOn(ctx, { ...location, fileId }) : [];
   const stats = await findStats(location);
-  const current = stats && (await readPathRecord(ctx, fileId)); // read last, so the file is no newer copy
+  // read the record after the file, so that the file cannot be a newer copy
+  const current = stats && (await readPathRecord(ctx, fileId));
   if (!stats || !current || isExpected(current, location) || !(await isStillThere(location, stats))) return;
   const isRepaired =
     ((await isStaleFile(stale, stats)) && (await tryRemove(ctx, location, stats))) ||
@@ -188,7 +189,7 @@ interface VisitedDirectory {
   /** Path on disk. */
   directory: string;
   error?: unknown;
-  /** Reason why the directory is untrusted. Undefined for a trusted directory and for the mount point. */
+  /** Reason why the directory is untrusted; undefined for a trusted directory and for the mount point. */
   untrusted?: string | undefined;
 }
 

@@ -53,9 +53,9 @@ const MAX_EARLIER_TRIES = 3;
 interface MountFailure {
   errorClass: ReturnType<typeof classifyError>['errorClass'];
   error: string;
-  /** Earliest time of the next mount. Undefined if the volume must be suspended. */
+  /** Earliest time of the next mount; undefined if the volume must be suspended. */
   notBefore: string | undefined;
-  /** Reason to suspend the volume. Undefined if the volume stays in service. */
+  /** Reason to suspend the volume; undefined if the volume stays in service. */
   suspensionReason: string | undefined;
 }
 

@@ -47,7 +47,7 @@ export interface Batch {
   recalls: readonly RunningRecall[];
   /** Start of the batch, before disks were assigned, by `performance.now()`. */
   since: number;
-  /** Trace context by file id. Undefined if no request is traced. */
+  /** Trace context by file id; undefined if no request is traced. */
   traces?: ReadonlyMap<bigint, string> | undefined;
   /** One signal per recall. A signal aborts when its recall, or all work of the drive, must stop. */
   signals: readonly AbortSignal[];
@@ -219,7 +219,7 @@ class BatchRun {
     this.reporting = this.reporting.then(async () => {
       const ended = this.ended;
       this.ended = [];
-      // taken before the sync of directories, because the sync does not cover copies placed later
+      // take the ended recalls before the sync, because the sync does not cover copies placed later
       if (ended.length > 0) this.work.report(await this.settle(ended));
     });
   }
@@ -406,7 +406,7 @@ class RecalledCopy {
   /** Removes the copy of an earlier recall whose outcome was not recorded. @returns whether a copy was removed */
   private async removeStaleCopy(): Promise<boolean> {
     for (const stale of await readStaleFilesOn(this.work.ctx, this.recall)) {
-      if (stale.ino === null || stale.path !== this.recall.path) continue; // renamed in the catalogue
+      if (stale.ino === null || stale.path !== this.recall.path) continue; // the file was renamed since
       const isRemoved = await this.onDisk(async (tick) => {
         const found = await recogniseCopy(stale, tick);
         return found !== 'changed' && (await removeCopy(stale, found));

@@ -41,9 +41,7 @@ export function breakdownPauseSeconds(before: number, random: number): number {
   return pauseSeconds('TRANSIENT', Math.min(before, maxAttempts - 2), random) ?? maxPauseSeconds;
 }
 
-/**
- * Pause after an error because too many files are open. A recall that fails for this reason does not count as a try.
- */
+/** Pause of a recall that failed because too many files were open. Such a failure does not count as a try. */
 export const EXHAUSTED_PAUSE_SECONDS = 5;
 
 /** Returns the number of tries for an error class, including the first. */

@@ -100,7 +100,7 @@ export class DriveShare {
    * delete stale records.
    */
   async leave(): Promise<void> {
-    await this.writing; // otherwise a pending write could recreate the record
+    await this.writing; // a pending write could recreate the record
     await deleteEngineProcess(this.ctx, this.process.id).catch((error) => logFailure(this.ctx.log, error, 'drives'));
   }
 
@@ -123,7 +123,7 @@ export class DriveShare {
 
   /** Writes requests one after the other, so that the latest state is written last. */
   private writeRequest(): Promise<void> {
-    this.requestedAt = performance.now(); // set before the write, so that only one of several drives writes
+    this.requestedAt = performance.now(); // set the time before the write, so that only one of several drives writes
     const written = this.writing.then(() =>
       recordEngineProcess(this.ctx, this.process, this.isYielding ? 0 : REQUEST_SECONDS),
     );

@@ -248,7 +248,7 @@ export class BatchReader {
       await unmount?.();
       await this.giveBackAhead();
     } finally {
-      await this.outcomes.written; // awaited last, because the steps above still report outcomes
+      await this.outcomes.written; // await the writes last, because the steps above still report outcomes
     }
   }
 }

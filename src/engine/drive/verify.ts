@@ -100,7 +100,7 @@ export function explainFailure(
   thrown: unknown,
 ): VerificationFailure {
   const { errorClass, error } = classifyError(thrown);
-  const isTry = !isExhausted(thrown); // with too many open files, the copy is not at fault
+  const isTry = !isExhausted(thrown); // having too many open files is not the fault of the copy
   const pause = isTry ? pauseSeconds(errorClass, copy.attempts, Math.random()) : EXHAUSTED_PAUSE_SECONDS;
   ctx.log.warn(
     { path: copy.path, errorClass, attempts: copy.attempts + Number(isTry), pause },

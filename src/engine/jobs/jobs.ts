@@ -15,7 +15,7 @@ export interface Job {
    * Whether the job deletes or expires data by time. Such a job is skipped while the database's clock is implausible.
    */
   isByTime?: boolean;
-  /** Pause as a multiple of the run time. Used for an expensive job whose signals are mostly irrelevant to the job. */
+  /** Pause as a multiple of the run time. An expensive job sets this factor if most of its signals are irrelevant. */
   pauseFactor?: number;
   run: () => Promise<unknown>;
 }
@@ -52,7 +52,7 @@ async function repeat(
 ): Promise<void> {
   const pause = (ms: number) => sleep(ms, undefined, { signal: stop }).catch(() => {}); // `stop` ends the pause
   while (!stop.aborted) {
-    const seen = signal.count; // read before the run, so that no signal during the run is lost
+    const seen = signal.count; // read the counter before the run, so that no signal during the run is lost
     const startedAt = performance.now();
     try {
       if (isByTime && !ctx.db.clock.isPlausible) onRun();

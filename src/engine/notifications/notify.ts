@@ -58,7 +58,7 @@ export async function sendMail(
   };
   const claim = { inTurn: transport !== undefined, send: sendCounted };
   while (!stop.aborted) {
-    await confirmOwned(ctx); // checked before the claim, because a claim delays the email
+    await confirmOwned(ctx); // check before the claim, because a claim delays the email
     if (!(await claimMail(ctx, claim))) break;
     processed++;
   }

@@ -32,7 +32,7 @@ export function openStagingLibrary(ctx: Context, registered: Library, env: Site[
 export async function writeUsage(ctx: Context, { id, library: { usage } }: OpenStagingLibrary): Promise<void> {
   if (!usage) return;
   const written = [...usage];
-  usage.clear(); // cleared before the write, so that a concurrent call does not write the same counts
+  usage.clear(); // clear the counts before the write, so that a concurrent call does not write them too
   const added = written.map(([request, { requests, bytes }]) => ({ request, sent: BigInt(requests), bytes }));
   await addUsage(ctx, id, added).catch((error: unknown) => {
     for (const [request, used] of written) countUsage(usage, request, used);

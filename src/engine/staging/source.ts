@@ -106,7 +106,7 @@ export class StagedSource implements MountedVolume {
         if (from >= size || from === start || breaks >= MAX_BREAKS || !canResume()) return;
       } catch (error) {
         signal.throwIfAborted();
-        // recorded before the recall waits again, so that the file does not count as ready
+        // record this before the recall waits again, so that the file does not count as ready
         if (error instanceof NotReadyError) await stageAgain(this.ctx, this.staging.id, row);
         breaks = from - start >= MIN_BYTES ? 1 : breaks + 1;
         // after the last byte, an error means that the bytes are wrong

@@ -93,7 +93,7 @@ export async function pollDue(ctx: Context, staging: OpenStagingLibrary, make: M
   const due = await readToPoll(ctx, id, library.limits.poll * LIMITS.perRun);
   await forEachDemand(groupDemands(due, library.limits.poll), async (rows) => {
     const states = await make('poll', (signal) => library.poll(toDemand(rows), signal)).catch(async (error) => {
-      // otherwise this stage request would always be polled first
+      // without a later poll time, this stage request would always be polled first
       if (isOfDemand(error)) await recordWaiting(ctx, id, rows, addSeconds(ctx.now(), POLL_AGAIN_SECONDS));
       throw error;
     });

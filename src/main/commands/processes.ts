@@ -193,7 +193,7 @@ async function listen(ctx: Context): Promise<Gateway> {
   try {
     return await startGateway(ctx);
   } catch (error) {
-    if (codeOf(error) === undefined) throw error; // not an error of the address
+    if (codeOf(error) === undefined) throw error; // the error does not concern the address
     throw cannotListen(error, { ...ctx.config, names: 'PORT, HOST' });
   }
 }
@@ -261,6 +261,6 @@ function announce(
     lines.push(`${state}: 24 files on 3 volumes, users alice and bob. In another terminal, try:`);
     lines.push('', `  ${directory}npx tapegate request --quota alice --pattern /demo/ocean/2024 --watch`, '');
   } else lines.push('In another terminal:', '', `  ${server}npx tapegate --help`, '');
-  // written at once, so that a reader that waits for a line receives all lines
+  // print all lines at once, so that a reader that waits for a line receives all lines
   printText(`${lines.map(printable).join('\n')}\n`);
 }

@@ -96,8 +96,8 @@ async function placeLink(
 export async function removeLink({ at, target }: Link): Promise<void> {
   const remove = async (folder: Directory) => {
     const entry = path.join(folder.fdPath, path.basename(at));
-    if ((await readLinkEntry(entry))?.target !== target) return; // asynchronous, so that a hang blocks only this call
-    // checked and removed synchronously, so that a file created meanwhile is not removed
+    if ((await readLinkEntry(entry))?.target !== target) return; // read asynchronously: a hang blocks only this call
+    // check and remove synchronously, so that a file created meanwhile is not removed
     try {
       if (lstatSync(entry).isSymbolicLink() && readlinkSync(entry) === target) unlinkSync(entry);
     } catch (error) {
@@ -273,7 +273,7 @@ async function removeEmptyLinkFolder(root: string, dir: string, wanted: Director
 const STAYING = ['ENOTEMPTY', 'EEXIST', 'EBUSY', 'EACCES', 'EPERM', 'EROFS'];
 
 interface Standing {
-  /** Target of the link. Null if the entry is not a link. */
+  /** Target of the link; null if the entry is not a link. */
   target: string | null;
   stats: BigIntStats;
 }
