@@ -75,7 +75,7 @@ export class ArchiveBatch {
     for (const file of verified) this.work.result.bytes += file.size;
     const unchanged = this.options.move ? await this.verify(safe, UNCONFIRMED) : safe;
     this.work.result.unchanged += unchanged.length;
-    // sources are removed last, after the tape copy is verified and registered
+    // remove sources last, after the tape copy is verified and registered
     if (this.options.move) {
       const { passed } = await this.keepRegistered([...verified, ...unchanged]);
       await this.doEach(passed, removeSource);
