@@ -1,10 +1,12 @@
 /**
  * Estimates the end of waiting files as a range, because the plan knows neither failures nor later requests.
  *
- * - Earliest: drives read only these files, which are contiguous. A staging library is as fast as in its fastest
+ * Earliest end: drives read only these files, which are contiguous. A staging library is as fast as in its fastest
  * measurement.
- * - Planned: drives follow the current queue and the planner's rules. A staging library takes its usual time.
- * - Latest: twice the planned time, plus 1.5 sweeps for other users if a mount takes time. In simulated bursts, with
+ *
+ * Planned end: drives follow the current queue and the planner's rules. A staging library takes its usual time.
+ *
+ * Latest end: twice the planned time, plus 1.5 sweeps for other users if a mount takes time. In simulated bursts, with
  * all later requests, nine of ten requests ended by then (bench/ranges.ts).
  */
 import type { Ahead } from './ahead.js';

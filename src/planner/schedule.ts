@@ -1,15 +1,20 @@
 /**
  * Chooses the next volume for a free drive, and decides when a drive leaves a volume. All functions are pure.
  *
- * - The user with the fewest recent drive seconds, divided by the user's weight, is next. Among the volumes with files
- * of that user, the volume with the most requested bytes per drive second wins. The bytes of all users count.
- * - Higher priorities precede all shares. Files that have waited longer than `maxWaitSeconds` rank with the highest
- * priority. Among the volumes of their user, the volume that has waited longest is next, regardless of its yield.
- * - A small and recent queue waits a while for more files, so that a mount pays.
- * - On a volume, the files of all users are read in one sweep of at most `sweepSeconds`, in the order of the users'
+ * The user with the fewest recent drive seconds, divided by the user's weight, is next. Among the volumes with files of
+ * that user, the volume with the most requested bytes per drive second wins. The bytes of all users count.
+ *
+ * Higher priorities precede all shares. Files that have waited longer than `maxWaitSeconds` rank with the highest
+ * priority. Among the volumes of their user, the volume that has waited longest is next, regardless of its bytes per
+ * second.
+ *
+ * A small and recent queue waits a while for more files, so that a mount is worth its time.
+ *
+ * On a volume, the files of all users are read in one sweep of at most `sweepSeconds`, in the order of the users'
  * turns. Users whose shares differ by less than `turnSeconds` have the same turn.
- * - A drive stays on its volume for `quantumSeconds`, and longer if the whole stay fits into `sweepSeconds`. Then the
- * drive leaves if a user of another volume has had less drive time by `turnSeconds`.
+ *
+ * A drive stays on its volume for `quantumSeconds`, and longer if the whole stay fits into `sweepSeconds`. The drive
+ * then leaves if a user of another volume has had less drive time by `turnSeconds`.
  *
  * These rules ensure that no file waits forever.
  */

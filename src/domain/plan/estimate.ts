@@ -21,28 +21,31 @@ import { readPlan } from './plan.js';
 import { endOfParts, whyNoEnd } from './waiting.js';
 
 export interface Estimate {
-  /** Files in the catalogue. All sizes are in bytes. */
+  /** Number of files in the catalogue that the request would contain. All sizes are in bytes. */
   files: number;
   bytes: bigint;
   filesUnknown: number;
   unknownPaths: string[];
-  /** Files on disk, which need no tape reads. */
+  /** Number of files on disk, which need no tape reads. */
   filesOnDisk: number;
   bytesOnDisk: bigint;
-  /** Files that are on disk at their primary path, not on a restore disk. */
+  /** Number of files that are on disk at their primary path, not on a restore disk. */
   filesAtPrimaryPlace: number;
   bytesAtPrimaryPlace: bigint;
-  /** Files that other requests already recall. They need no further tape reads. */
+  /** Number of files that other requests already recall. Such files need no further tape reads. */
   filesOnTheirWay: number;
-  /** Files that other live requests of the same quota contain. The quota is charged for each request. */
+  /**
+   * Number of files that other live requests of the same quota contain. The quota is charged for each request that
+   * contains a file.
+   */
   filesAlsoRequested: number;
   bytesAlsoRequested: bigint;
-  /** Files that drives must read from tape, including files that other requests already recall. */
+  /** Number of files that drives must read from tape, including files that other requests already recall. */
   filesToRecall: number;
   bytesToRecall: bigint;
-  /** Files on tape whose position is unknown. Their recalls would fail. */
+  /** Number of files on tape whose position is unknown. Recalls of such files fail. */
   filesWithoutPlace: number;
-  /** Volumes that contain files to recall, volumes that must be mounted, and suspended volumes. */
+  /** Numbers of volumes that contain files to recall, of volumes that must be mounted, and of suspended volumes. */
   volumes: number;
   mounts: number;
   volumesSuspended: number;
@@ -51,7 +54,7 @@ export interface Estimate {
   isEnough: boolean;
   /** Whether the allocations of the restore disks in service have room; true if no disk is registered yet. */
   hasRoom: boolean;
-  /** Charges of the libraries. Libraries without a price are omitted. */
+  /** Charges of the libraries. Libraries that charge nothing are omitted. */
   prices: LibraryPrice[];
   /** Sum of the charges; undefined if no library charges, or the currencies differ. */
   price: Price | undefined;
@@ -75,14 +78,14 @@ interface FileGroup {
   /** Whether the recalls of these files have reserved room on a restore disk. */
   isReserved: boolean;
   isStaged: boolean;
-  /** Last time at which Tapegate requested a file of this group from the library. */
+  /** Last time at which Tapegate requested a file of this group from the staging library. */
   askedAt: string | null;
   files: number;
   bytes: bigint;
 }
 
 /**
- * Estimates a request. A full quota is reported in the result.
+ * Estimates a request. If the quota is full, the result says so.
  * @param reader aborts when the caller disconnects
  * @throws InvalidInputError, UnknownUserError, as `createRequest` does
  */
@@ -188,7 +191,7 @@ async function readGroups(
 
 /**
  * The condition that a live request of the quota contains the file `f`. Looks up each file by key, because PostgreSQL
- * may otherwise choose a join that suits only few files.
+ * may choose a join that is fast only for few files.
  */
 const isRequestedBy = (quotaId: number): Sql =>
   sql`CASE WHEN (SELECT EXISTS (SELECT FROM request r WHERE r.quota_id = ${quotaId} AND ${isLive}))

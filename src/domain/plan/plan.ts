@@ -1,6 +1,6 @@
 /**
- * Computes the plan of the drives: running work and the next volumes. Follows the rules by which engines choose
- * volumes.
+ * Computes the plan of the drives: running work and the next volumes. The plan follows the rules by which engines
+ * choose volumes.
  */
 
 import { addSeconds, secondsOf } from '../../core/time.js';
@@ -24,7 +24,7 @@ export interface PlanDrive {
   contract: LibraryContract;
   /** Whether a live engine has the lease of the drive. */
   isClaimed: boolean;
-  /** Host of the engine that has the lease, if reported. Shown only to callers that may see all quotas. */
+  /** Host of the engine that has the lease, if reported. The host is shown only to callers that may see all quotas. */
   host: string | null;
   /** Whether neither the drive nor its library is suspended. */
   isOpen: boolean;
@@ -52,7 +52,7 @@ export interface PlanVolume {
   drive: string | null;
   isMounted: boolean;
   reason: string | null;
-  /** The error because of which drives skip the volume for a while. Shown to users. */
+  /** The error that makes drives skip the volume for a while. The error is shown to users. */
   problem: string | null;
   start: number | null;
   end: number | null;
@@ -65,11 +65,11 @@ export interface Plan {
   volumes: PlanVolume[];
   ahead: Ahead;
   shares: Shares;
-  /** Staging libraries by id. They schedule their tapes themselves. */
+  /** Staging libraries by id. A staging library schedules its tapes itself. */
   staged: ReadonlyMap<number, StagedLibrary>;
 }
 
-/** Seconds of look-ahead: retries within this time are in the plan. No pause between retries is longer. */
+/** The plan contains retries within this number of seconds. No pause between retries is longer. */
 const LOOK_AHEAD_SECONDS = 3600;
 
 /** Returns the plan without users that the caller may not see. */
@@ -143,7 +143,7 @@ async function readDrives(ctx: Context): Promise<PlanDrive[]> {
   );
 }
 
-/** Returns, by volume id, the errors because of which drives skip volumes for a while. */
+/** Returns, by volume id, the errors that make drives skip volumes for a while. */
 async function readProblems(ctx: Context): Promise<Map<number, string>> {
   const rows = await ctx.db.rows<{ id: number; problem: string }>(
     sql`SELECT v.id, v.problem FROM volume v WHERE ${isResting(ctx.now())} AND v.problem IS NOT NULL`,
@@ -151,7 +151,10 @@ async function readProblems(ctx: Context): Promise<Map<number, string>> {
   return new Map(rows.map(({ id, problem }) => [id, problem]));
 }
 
-/** Returns volumes whose files all wait for room on a restore disk, by id with that reason. Their start is unknown. */
+/**
+ * Returns volumes whose files all wait for room on a restore disk, by id, with that reason. No start can be planned for
+ * such volumes.
+ */
 async function readRoomless(ctx: Context): Promise<Map<number, string>> {
   const rows = await ctx.db.rows<{ id: number }>(
     sql`SELECT c.volume_id AS id FROM recall c WHERE ${isReadable} GROUP BY c.volume_id
@@ -160,7 +163,7 @@ async function readRoomless(ctx: Context): Promise<Map<number, string>> {
   return new Map(rows.map(({ id }) => [id, 'no restore disk has room for its files']));
 }
 
-/** Returns suspended volumes with waiting recalls. They have no position in the plan. */
+/** Returns suspended volumes with waiting recalls. Suspended volumes have no position in the plan. */
 async function readSuspended(ctx: Context): Promise<PlanVolume[]> {
   const rows = await ctx.db.rows<
     Pick<PlanVolume, 'volumeId' | 'volume' | 'library' | 'medium' | 'files' | 'bytes'> & { why: string }
@@ -234,7 +237,7 @@ function orderVolumes(
 
 export interface StagedLibrary extends StagedAhead {
   name: string;
-  /** Whether the last call to the library failed. The end is then unknown. */
+  /** Whether the last call to the library failed. The end of its files is then unknown. */
   isAway: boolean;
 }
 
@@ -285,7 +288,7 @@ async function readStagedLibraries(
   );
 }
 
-/** Returns staging times in seconds: measured times, or the times in the library's settings if none are measured. */
+/** Returns staging times in seconds. If no times are measured, returns the times in the library's settings. */
 function waitsOf(ctx: Context, library: Library, measured: readonly number[]): number[] {
   if (measured.length > 0) return [...measured].sort((a, b) => a - b);
   const { waitSeconds } = ctx.stagingTermsOf(library);

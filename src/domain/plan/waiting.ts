@@ -1,4 +1,4 @@
-/** Returns why requests wait, their positions in the plan, and their estimated ends. */
+/** Reports why requests wait, their positions in the plan, and their estimated ends. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { secondsOf } from '../../core/time.js';
 import { type Sql, sql } from '../../db/sql.js';
@@ -69,11 +69,11 @@ interface PartRow extends Omit<WaitingPart, 'place' | 'explanation'> {
   requestId: number;
   user: string;
   note: string | null;
-  /** Last time at which Tapegate requested a file of this part from the library. */
+  /** Last time at which Tapegate requested a file of this part from the staging library. */
   askedAt: string | null;
 }
 
-/** Reasons that no one can predict the end of: only an operator's action or an engine's check ends them. */
+/** Reasons whose end cannot be estimated: only an operator's action or an engine's check ends them. */
 const UNPREDICTABLE: ReadonlySet<WaitingReason> = new Set([
   'SPACE',
   'CHANGED_COPY',
@@ -86,7 +86,7 @@ const UNPREDICTABLE: ReadonlySet<WaitingReason> = new Set([
 export async function readWaiting(ctx: Context, requestIds: readonly number[]): Promise<Map<number, Waiting>> {
   const rows = await readParts(ctx, requestIds);
   if (rows.length === 0) return new Map();
-  // computed once for all callers, because thousands of clients may watch an end
+  // read once for all callers, because thousands of clients may watch the end of a request
   const plan = await ctx.events.shared.read('plan', () => readPlan(ctx));
   const byRequest = new Map<number, PartRow[]>();
   for (const row of rows) byRequest.set(row.requestId, [...(byRequest.get(row.requestId) ?? []), row]);
@@ -209,12 +209,15 @@ interface EndPart {
   nextTry: string | null;
   /** Whether the library has staged these files on its disk. */
   isStaged: boolean;
-  /** Last time at which Tapegate requested a file of this part from the library; null if it requested none. */
+  /**
+   * Last time at which Tapegate requested a file of this part from the staging library; null if Tapegate requested
+   * none.
+   */
   askedAt: string | null;
 }
 
 /**
- * Estimates the end of parts.
+ * Estimates the end of waiting files, given in parts.
  * @returns the range of the end; undefined if no drive will read a part, or a library's staging time is unknown
  */
 export function endOfParts(plan: Plan, user: string, parts: readonly EndPart[]): EndRange | undefined {
@@ -266,8 +269,8 @@ export interface RequestEnd {
 const POLL_MS = 10_000;
 
 /**
- * Yields the range of the end now, and a new range when the planned end leaves the last range. Ends when the request
- * has finished.
+ * Yields the estimated range of a request's end, and a new range when the planned end leaves the last range. Stops when
+ * the request has finished.
  * @throws NotFoundError
  */
 export async function* watchEnd(ctx: Context, id: number, signal: AbortSignal): AsyncGenerator<RequestEnd> {

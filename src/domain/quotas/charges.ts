@@ -4,8 +4,8 @@
  * One statement checks and charges, so concurrent requests never exceed a quota. A request may fill a quota exactly.
  *
  * The count of unknown paths is a column of the quota, and the quota's row stays locked from the update to the commit.
- * `addUnknownPaths` adds the paths of a created or revived request. `refund` subtracts the paths of a request that ends
- * or releases files. src/domain/requests/joins.ts subtracts paths whose files join.
+ * `addUnknownPaths` adds the unknown paths of a created or revived request. `refund` subtracts the unknown paths of a
+ * request that ends or releases files. src/domain/requests/joins.ts subtracts unknown paths whose files join.
  */
 import { hasQuota } from '../../core/caller.js';
 import { LimitReachedError, QuotaExceededError, UnknownUserError, WrongQuotaError } from '../../core/errors.js';
@@ -40,7 +40,7 @@ export async function findQuota<Name extends string = never>(
 }
 
 /**
- * Returns the quota of a request before a change. A quota that the caller may not see counts as missing.
+ * Returns the quota of a request that is about to change. A quota that the caller may not see counts as missing.
  * @param given the user that the caller has named, if any
  * @throws UnknownUserError, WrongQuotaError
  */
@@ -72,7 +72,7 @@ export async function chargeGranted(tx: Transaction, quota: QuotaRow, bytes: big
 }
 
 /**
- * Checks that bytes fit a quota. Called before a long list is stored, so that the list need not be rolled back.
+ * Checks that bytes fit a quota. Call it before a long list is stored, so that the list need not be rolled back.
  * @throws QuotaExceededError
  */
 export async function checkRoom(tx: Transaction, quota: QuotaRow, bytes: bigint): Promise<void> {
@@ -137,7 +137,7 @@ export async function countUnknownPaths(tx: Transaction, requestId: number): Pro
 
 /**
  * Adds unknown paths to the quota's count, and locks the quota.
- * @returns the new count, which the caller checks before the commit
+ * @returns the new count of unknown paths, which the caller checks before the commit
  * @throws UnknownUserError if another transaction has removed the quota
  */
 export async function addUnknownPaths(
@@ -153,7 +153,10 @@ export async function addUnknownPaths(
   return row.unresolvedPaths;
 }
 
-/** Checks a count that has grown. @param of.total the count, including `of.added` @throws LimitReachedError */
+/**
+ * Checks that a count that has grown is within its limit. @param of.total the count, including `of.added` @throws
+ * LimitReachedError
+ */
 export function checkLimit(
   { config }: Context,
   user: string,
@@ -167,8 +170,8 @@ export function checkLimit(
 }
 
 /**
- * Checks the number of open patterns, including a new or revived request. Call `addUnknownPaths` first: it locks the
- * quota, so the number is exact.
+ * Checks the number of open patterns, including a new or revived request. Call `addUnknownPaths` first, which locks the
+ * quota and makes the number exact.
  * @throws LimitReachedError
  */
 export async function checkPatterns(ctx: Context, tx: Transaction, quota: QuotaRow): Promise<void> {

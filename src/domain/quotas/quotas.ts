@@ -21,15 +21,15 @@ import { findQuota, type QuotaRow } from './charges.js';
 
 interface SetQuotaInput {
   user: string;
-  /** Bytes; required for a new quota. */
+  /** Size in bytes; required for a new quota. */
   size?: bigint | null | undefined;
   email?: string | null | undefined;
   notes?: string | null | undefined;
-  /** Weight of the user when drives are shared among users. Default 1. */
+  /** Weight of the user when drives are shared among users. Default: 1. */
   weight?: number | null | undefined;
 }
 
-/** Allowed weights. The range is far wider than practical needs, and safe to divide by. */
+/** Allowed weights of users. The range is far wider than needed in practice, and any weight is safe to divide by. */
 const WEIGHTS = { min: 1e-6, max: 1e6 };
 
 /** Prefix of service names, for example in rules. */
@@ -41,7 +41,7 @@ function checkWeight(weight: number): number {
   throw new InvalidInputError('weight', `must be a number from ${WEIGHTS.min} to ${WEIGHTS.max}, not ${weight}`);
 }
 
-/** Creates, restores or changes a quota. A size below the used bytes only prevents new requests. */
+/** Creates, restores or changes a quota. A size below the used bytes prevents new requests but ends no request. */
 export async function setQuota(ctx: Context, input: SetQuotaInput) {
   const { user, ...given } = input;
   await audited(ctx, { operation: 'setQuota', kind: 'QUOTA', object: user, given }, async (auditEntry) => {
@@ -129,7 +129,7 @@ export interface RemovedQuota {
   tokens: number;
   /** Users of the quotas in which the user was a member or a manager. */
   memberOf: string[];
-  /** Directories with rules that name the user. The rules remain, and will apply to the next user of that name. */
+  /** Directories with rules that name the user. These rules remain, and will apply to the next user of that name. */
   ruledFolders: string[];
 }
 
@@ -179,8 +179,8 @@ async function removeMembers(tx: Transaction, { id, user }: QuotaRow): Promise<s
 }
 
 /**
- * Returns directories with rules that name the user. The rules remain, because a directory without rules is visible to
- * all users.
+ * Returns directories with rules that name the user. `removeQuota` keeps these rules, because a directory without rules
+ * is visible to all users.
  */
 async function findRulesOf(tx: Transaction, user: string): Promise<string[]> {
   const names = [user, `user:${user}`];

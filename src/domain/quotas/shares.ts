@@ -29,8 +29,8 @@ export async function readDriveSecondsOf(ctx: Context, quotaIds: readonly number
 }
 
 /**
- * Charges drive time to the quotas that request the files. The time is split among files by bytes, and among the quotas
- * of a file evenly.
+ * Charges drive time to the quotas that request the files. The time is split among files by their bytes, and then
+ * evenly among the quotas that request a file.
  */
 export async function chargeDriveTime(
   ctx: Context,

@@ -1,9 +1,9 @@
 /**
- * Drives and their leases. At most one engine has the lease of a drive, timed by the database's clock. The epoch of a
- * drive grows with each claim. A write with an older epoch changes nothing.
+ * Drives and their leases. At most one engine has the lease of a drive. Leases expire by the database's clock. The
+ * epoch of a drive grows with each claim. A write with an older epoch changes nothing.
  *
- * After a failover or a restore from a backup, the database may not know the last claims. Epochs are times of claims,
- * so no epoch is used twice. If the clock is behind, the engine's id still identifies the holder of the lease.
+ * After a failover or a restore from a backup, the database may not know the last claims. An epoch is the time of the
+ * claim, so no epoch is used twice. If the clock is behind, the engine's id still identifies the holder of the lease.
  */
 
 import { codeOf } from '../../core/errors.js';
@@ -47,7 +47,7 @@ export interface DriveRange {
   /** Id of the library. */
   id: number;
   name: string;
-  /** Number of drives. They are numbered from 1. */
+  /** Number of drives, numbered from 1. */
   drives: number;
 }
 
@@ -93,8 +93,8 @@ export async function claimDrive(
 }
 
 /**
- * Renews a lease, even an expired one, unless another engine has claimed the drive. Does not wait for locks. Records
- * the rate in bytes per second.
+ * Renews a lease, even an expired one, unless another engine has claimed the drive. Renewing a lease does not wait for
+ * locks. Also records the drive's rate in bytes per second.
  * @returns `lost` if another engine has claimed the drive; `busy` if the drive's row is locked
  */
 export async function renewLease(
@@ -163,10 +163,13 @@ export interface EngineProcess {
   weight: number;
 }
 
-/** Seconds after which a process is deleted that has no drive and no longer asks for one. */
+/** Seconds for which a process is kept that has no drive and no longer asks for one. */
 const KEPT_SECONDS = 60;
 
-/** Records a process, and for how many seconds the process asks for another drive; 0 if it has enough drives. */
+/**
+ * Records a process and the number of seconds for which the process asks for another drive. 0 means that the process
+ * has enough drives.
+ */
 export async function recordEngineProcess(ctx: Context, process: EngineProcess, askSeconds: number): Promise<void> {
   const { id, engineId, host, library, drives, reach, weight } = process;
   await ctx.db.pool.query(
@@ -191,7 +194,8 @@ export async function deleteGoneProcesses(ctx: Context): Promise<void> {
 }
 
 /**
- * Returns the data by which engines share the drives of a library. Returns no drives if no other engine asks for one.
+ * Returns the data by which engines share the drives of a library. If no other engine asks for a drive, returns no
+ * drives.
  */
 export async function readDrivesAndAskers(
   ctx: Context,

@@ -1,4 +1,6 @@
-/** Ends recalls. If an engine has lost the drive's lease, no recall has the engine's epoch, so nothing changes. */
+/**
+ * Ends recalls. An engine that has lost the drive's lease changes nothing, because no recall has the engine's epoch.
+ */
 
 import type { ErrorClass } from '../../core/errors.js';
 import type { Move } from '../../core/stages.js';
@@ -37,7 +39,7 @@ import { lockRequestsAndFiles, markRequestFiles, type RequestFileOutcome } from 
 import type { Lease } from './drives.js';
 
 /**
- * Result of a running recall. If `isUnseen`, the recall may have left files on the disk, and a job looks for them
+ * Result of a running recall. If `isUnseen`, the recall may have left files on the disk. A job looks for these files
  * later.
  */
 export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (
@@ -56,8 +58,8 @@ export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (
 type Restored = Extract<RecallOutcome, { kind: 'restored' }>;
 
 /**
- * Result of a recall whose file an import has changed. The file is read again, and `copy` is removed. If `isTurned`,
- * the file is read from its second copy on tape.
+ * Result of a recall whose file an import has changed. The file is read again, and its `copy` of the old version is
+ * removed. If `isTurned`, the file is read from its second copy on tape.
  */
 type Superseded = {
   fileId: bigint;
@@ -101,7 +103,7 @@ export async function finishRecalls(
     const placedIds = await moveFinished(ctx, tx, written, ended);
     await acceptUnrecorded(ctx, tx, written, ended);
     await markRequestFiles(ctx, tx, written.flatMap(toRequestFileOutcome));
-    // last, because recalls that start wait for the locks of the disks
+    // freed last, because starting recalls wait for the locks of the disks
     await freeReserved(tx, reservations, new Set(placedIds));
     const isOther = (outcome: Judged) => outcome.kind === 'superseded' && !outcome.isTurned;
     return new Set(written.filter(isOther).map(({ fileId }) => fileId));
@@ -109,8 +111,8 @@ export async function finishRecalls(
 }
 
 /**
- * Returns the files whose recalls run under the lease's epoch, if the lease's engine has the drive. The epoch may be
- * that of an earlier holder. The recalls are locked.
+ * Returns the files whose recalls run under the lease's epoch, if the lease's engine has the drive. The epoch may
+ * belong to an earlier holder of the drive. The caller has locked the recalls.
  */
 async function findRunUnder(
   tx: Transaction,
@@ -144,7 +146,8 @@ async function judgeOutcomes(ctx: Context, tx: Transaction, outcomes: readonly R
       return { fileId, kind: 'failed', errorClass: 'POLICY', error: change.withdrawn, isUnseen };
     }
     if (!change?.isOther) return outcome;
-    // a complete copy counts if only the position has changed, but an error at the old position does not
+    // a complete copy counts if only the file's position has changed. An error does not count, because it concerns the
+    // old position.
     if (change.isSame && (kind === 'restored' || kind === 'standing')) return outcome;
     return { fileId, kind: 'superseded', copy: kind === 'restored' ? outcome : undefined, notBefore };
   });
@@ -164,8 +167,8 @@ async function turnFailed(ctx: Context, tx: Transaction, outcomes: readonly Judg
 }
 
 /**
- * Moves files to the stages of their results. Files that no request contains, and copies of other versions, are removed
- * at once.
+ * Moves files to the stages of their results. Copies of files that no request contains, and copies of other versions,
+ * are removed at once.
  * @returns the ids of files whose copies were recorded
  */
 async function moveFinished(
@@ -224,7 +227,8 @@ async function acceptUnrecorded(
 }
 
 /**
- * Moves files to another stage and records their copies. Records a copy even if its file is not in the expected stage.
+ * Moves files to another stage and records their copies. A copy is recorded even if its file is not in the expected
+ * stage.
  */
 async function recordCopies(
   ctx: Context,
@@ -247,7 +251,7 @@ function toRequestFileOutcome(outcome: Judged): RequestFileOutcome[] {
   return [{ fileId, errorClass: outcome.errorClass, error: outcome.error }];
 }
 
-/** Sets the missing start times of requests that were created while a recall of their files began. */
+/** Sets missing start times of requests that were created while a recall of their files began. */
 async function dateLateRequests(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   const late = await tx.query<{ id: number }>(
     sql`UPDATE request r SET tapestore_request_start = greatest(s.started_at, r.request_date) FROM (
@@ -302,7 +306,7 @@ async function requeue(tx: Transaction, back: readonly Judged[]): Promise<Reserv
         RETURNING c.file_id AS "fileId", old.size, old.disk_id AS "diskId"`,
   );
   const queuedIds = queued.map((recall) => recall.fileId);
-  // another transaction may have ended the last request of a recall
+  // delete recalls whose last request another transaction has ended
   await tx.query(
     sql`DELETE FROM recall c USING tape_file f WHERE c.file_id = ANY(${queuedIds}::bigint[]) AND ${isWaiting}
           AND f.id = c.file_id AND ${isUnheld}`,
@@ -311,8 +315,8 @@ async function requeue(tx: Transaction, back: readonly Judged[]): Promise<Reserv
 }
 
 /**
- * Returns whether the engine still has the lease. Asks the database, because local clocks may stop while the host is
- * paused.
+ * Returns whether the engine still has the lease. Asks the database, because a local clock is wrong after a pause of
+ * the host.
  */
 export async function isHeld(ctx: Context, lease: Lease): Promise<boolean> {
   const rows = await queryByKeys(ctx.db.pool, sql`SELECT FROM drive d WHERE ${isHeldUnder(lease)}`);
@@ -354,7 +358,7 @@ export interface StaleFile {
   epoch: bigint;
 }
 
-/** Returns recalls that an earlier holder of the drive left running. Their files may be on disk. */
+/** Returns recalls that an earlier holder of the drive left running. Such recalls may have left files on disk. */
 export async function readStaleFiles(ctx: Context, lease: Lease): Promise<StaleFile[]> {
   return await ctx.db.rows<StaleFile>(
     sql`SELECT c.file_id AS "fileId", ${placeOnDisk} AS path, d.mountpoint, c.epoch, c.disk_id AS "diskId",

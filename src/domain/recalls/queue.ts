@@ -75,7 +75,7 @@ export interface Delay {
   notBefore: string;
 }
 
-/** Postpones all waiting recalls of a volume, with a reason. Does not count a try. */
+/** Postpones all waiting recalls of a volume, and records the reason. Postponing a recall does not count as a try. */
 export async function postponeVolume(ctx: Context, volumeId: number, delay: Delay): Promise<void> {
   const { notBefore, errorClass, error } = delay;
   await ctx.db.pool.query(
@@ -85,7 +85,7 @@ export async function postponeVolume(ctx: Context, volumeId: number, delay: Dela
   );
 }
 
-/** Maximum number of files in one plan of a volume. Further files are planned later. */
+/** Maximum number of files in one plan of a volume. If the queue is longer, the drive plans again after these files. */
 const PLANNED_FILES = 5000;
 
 /**
@@ -106,7 +106,7 @@ export async function readVolumeQueue(
   );
   const fileIds = rows.map(({ fileId }) => fileId);
   const starts = await readStarts(ctx, queue.volumeId, fileIds);
-  // an import may just have moved the file: the start of its recall detects the move
+  // an import may just have moved the file: the start of the file's recall detects the move
   const startOf = (fileId: bigint): Start => starts.get(fileId) ?? { start: 0n, path: '' };
   return rows
     .map((recall) => ({ ...recall, start: startOf(recall.fileId).start }))
@@ -114,8 +114,8 @@ export async function readVolumeQueue(
 }
 
 /**
- * Joins the user and priority `w` of the first request for the recall `c`. Only requests of the given users count,
- * unless a user is suspended.
+ * Joins the user and priority `w` of the first request for the recall `c`. Requests of other users, and of suspended
+ * users, do not count.
  */
 export function firstRequestOf(users: readonly string[]): Sql {
   return sql`CROSS JOIN LATERAL (
@@ -139,7 +139,7 @@ function comparePaths({ path: a }: Start, { path: b }: Start): number {
 }
 
 /**
- * Returns where files begin. A separate statement, because PostgreSQL would compare every pair of rows in a join if it
+ * Returns where files begin on a volume. In a join with the queue, PostgreSQL would compare every pair of rows if it
  * underestimated the queue.
  */
 async function readStarts(ctx: Context, volumeId: number, fileIds: readonly bigint[]): Promise<Map<bigint, Start>> {
@@ -198,8 +198,8 @@ export async function readTraceparents(ctx: Context, fileIds: readonly bigint[])
 }
 
 /**
- * Returns the files of running recalls that must stop. No request contains the file, the file has changed, or something
- * that the recall uses is suspended.
+ * Returns the files of running recalls that must stop. A recall must stop if no request contains the file, the file has
+ * changed, or the drive, volume, disk, library or user is suspended.
  * @param engineIds ids of processes that have claimed drives
  */
 export async function findAbandoned(ctx: Context, engineIds: readonly string[]): Promise<bigint[]> {
@@ -228,8 +228,8 @@ const isAway = sql`(EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v
     AND NOT EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id)))`;
 
 /**
- * Seconds for which a volume must fail before its files switch to their other copies. A failure may pass, a switch is
- * permanent, and the other copy may cost money.
+ * Seconds for which a volume must fail before its files switch to their other copies. Seconds are needed because a
+ * failure may pass, a switch is permanent, and the other copy may cost money.
  */
 const PATIENCE_SECONDS = 300;
 

@@ -34,7 +34,7 @@ export interface RunningRecall extends FileAttributes {
   isChecksumTaken: boolean;
   hasAdler32: boolean;
   attempts: number;
-  /** Tries before the volume was resumed, the request was retried, or the file switched to its other copy. */
+  /** Number of tries before the volume was resumed, the request was retried, or the file switched to its other copy. */
   earlierTries: number;
   diskId: number;
   mountpoint: string;
@@ -43,7 +43,7 @@ export interface RunningRecall extends FileAttributes {
 /**
  * Starts waiting recalls on a drive: reserves room, moves files to RESTORING and sets the start times of requests. Uses
  * the current position of each file. Skips recalls that no longer wait or may not begin, and files on other volumes.
- * Also skips files without room, and records that reason.
+ * Files without room on a restore disk are skipped too, and get that reason.
  * @param what.stagedAt id of a staging library: starts files that are staged there, on any volume
  * @returns the started recalls, in the order of `fileIds`
  */
@@ -103,8 +103,8 @@ async function lockDrive(tx: Transaction, lease: Lease): Promise<{ volumeId: num
 }
 
 /**
- * Updates recalls to the current positions of their files. Otherwise a moved file would be planned for its old volume
- * forever.
+ * Updates recalls to the current positions of their files. Without this update, a moved file would be planned for its
+ * old volume forever.
  */
 async function followFiles(tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   await tx.query(
@@ -118,7 +118,9 @@ interface Placed {
   disk: DiskRow;
 }
 
-/** Records that recalls run. @returns the paths of files that are restored outside their logical paths, by file id */
+/**
+ * Records the start of recalls. @returns the paths of files that are restored outside their logical paths, by file id
+ */
 async function storeStarts(
   ctx: Context,
   tx: Transaction,
@@ -206,8 +208,8 @@ async function delayShortly(ctx: Context, tx: Transaction, fileIds: readonly big
 }
 
 /**
- * Deletes recalls of files on disk and completes their request files. If a copy was changed, its request files wait for
- * a check.
+ * Deletes recalls of files on disk and completes their request files. If the copy on disk was changed, the request
+ * files wait until an engine has checked the copy.
  */
 async function dropIdle(ctx: Context, fileIds: readonly bigint[]): Promise<void> {
   if (fileIds.length === 0) return;
@@ -246,9 +248,9 @@ interface Wanted {
 }
 
 /**
- * Chooses other paths for files whose own paths are taken. The path may belong to the copy of a renamed file, to a
- * changed copy of the file, or to an equal name on a disk that folds names. No path in the catalogue begins like the
- * chosen paths (`findPathProblem` in input.ts). The caller has locked the files.
+ * Chooses other paths for files whose own paths are taken. The copy of a renamed file or a changed copy may take a
+ * path, or an equal name on a disk that folds names. No path in the catalogue begins like the chosen paths
+ * (`findPathProblem` in input.ts). The caller has locked the files.
  * @returns the chosen paths below the mount point, by file id
  */
 export async function chooseOtherPaths(tx: Transaction, files: readonly Wanted[]): Promise<Map<bigint, string>> {
@@ -261,7 +263,7 @@ export async function chooseOtherPaths(tx: Transaction, files: readonly Wanted[]
   const others = files.filter(({ fileId }) => taken.has(fileId));
   if (others.length === 0) return new Map();
   const ids = others.map(({ fileId }) => fileId);
-  const kept = await findLastKept(tx, ids); // a kept copy may already be in the directory named by the file's id alone
+  const kept = await findLastKept(tx, ids); // a copy that was kept after a change may already be in the directory named by the file's id alone
   const folderOf = (id: bigint) => [id, ...(kept.get(id) ?? [])].join('-');
   const places = others.map((file) => `${RENAMED}/${folderOf(file.fileId)}/${path.basename(file.logicalPath)}`);
   await tx.query(
@@ -270,7 +272,7 @@ export async function chooseOtherPaths(tx: Transaction, files: readonly Wanted[]
   return new Map(others.map(({ fileId }, index) => [fileId, places[index] ?? '']));
 }
 
-/** Returns the id of each file's last kept copy: a changed copy that Tapegate left on disk. */
+/** Returns, for each file, the id of its last changed copy that Tapegate left on disk. */
 async function findLastKept(tx: Transaction, fileIds: readonly bigint[]): Promise<Map<bigint, [bigint]>> {
   const rows = await tx.query<{ fileId: bigint; last: bigint }>(
     sql`SELECT file_id AS "fileId", max(id) AS last FROM kept_copy WHERE file_id = ANY(${fileIds}::bigint[]) GROUP BY file_id`,
@@ -294,8 +296,8 @@ async function findTaken(tx: Transaction, files: readonly Wanted[]): Promise<Set
 }
 
 /**
- * Returns files whose folded path equals that of another file on disks that fold names. Records the folded paths, so
- * that later starts find them. The caller has locked the disks.
+ * Returns files whose folded path equals that of another file on disks that fold names. Records the folded paths of the
+ * files, so that later starts find the paths. The caller has locked the disks.
  */
 async function findFolded(tx: Transaction, files: readonly Wanted[]): Promise<bigint[]> {
   const wanted = await tx.query<{ id: bigint; name: string }>(

@@ -122,7 +122,7 @@ async function store(
     checkConnected(ctx);
     const addresses = addressesOf(ctx, quota, checked);
     const request: NewRequest = { ...checked, ...addresses, quota };
-    if (checked.selection.files) tx.send(plannedByKeys()); // listed paths are looked up by key; patterns need another plan
+    if (checked.selection.files) tx.send(plannedByKeys()); // listed paths are looked up by key; PostgreSQL plans the search for a pattern itself
     const { id, files, restored } = await storeFiles(ctx, tx, request, checked.stageRequest);
     if (id === undefined) return { id, restored };
     await settleRequests(ctx, tx, [id], {
@@ -178,7 +178,7 @@ function checkSelection(ctx: Context, input: CreateRequestInput): FileSelection 
   if (pattern !== '' && files.length > 0)
     throw new InvalidInputError('pattern', 'and files exclude each other: give only one');
   if (pattern === '' && files.length === 0) throw new InvalidInputError('pattern', 'or files must be given');
-  checkSelectionSize(ctx, pattern, files); // check the length of the list before each of its paths
+  checkSelectionSize(ctx, pattern, files); // check the number of paths before each path is checked
   for (const file of files) checkPath('files', file);
   return files.length > 0 ? { pattern: '', files } : { pattern, files: undefined };
 }
@@ -325,13 +325,13 @@ async function storeMatching(ctx: Context, tx: Transaction, request: NewRequest,
   const which = sql`${holdsText(pattern)} AND ${isOffered} AND ${mayPath(ctx, 'REQUEST')}`;
   const [row] = await tx.query<{ id: number }>(insertRequest(ctx, request));
   const { id } = row as { id: number };
-  await checkPatterns(ctx, tx, request.quota); // checked first because the search may take seconds
+  await checkPatterns(ctx, tx, request.quota); // check the patterns first, because the search may take seconds
   const [sum] = await tx.query<{ files: number; bytes: string; restored: number }>(
     sql`SELECT count(*)::int AS files, coalesce(sum(size), 0) AS bytes, ${restoredCount} FROM tape_file f WHERE ${which}`,
   );
   const bytes = BigInt(sum?.bytes ?? 0);
   checkWithin(ctx, request.limits, { files: sum?.files ?? 0, bytes });
-  await checkRoom(tx, request.quota, bytes); // checked before the insert, which may be long
+  await checkRoom(tx, request.quota, bytes); // check the room before the insert, which may be long
   const [added] = await tx.query<{ bytes: string }>(
     sql`WITH added AS (
        INSERT INTO request_file (request_id, file_id, ordinal, size)
@@ -340,12 +340,12 @@ async function storeMatching(ctx: Context, tx: Transaction, request: NewRequest,
      ) SELECT coalesce(sum(size), 0) AS bytes FROM added`,
   );
   await addUnknownPaths(tx, request.quota, 0);
-  await checkPatterns(ctx, tx, request.quota); // checked again because the quota was not locked
+  await checkPatterns(ctx, tx, request.quota); // check again, because the quota was not locked at the first check
   await charge(tx, request.quota, BigInt(added?.bytes ?? 0));
   return { id, files: sum?.files ?? 0, restored: sum?.restored ?? 0 };
 }
 
-/** A part of a stored stage request. Two parts have no path in common. */
+/** A part of a stored stage request. The parts of a stage request have no paths in common. */
 interface StageRequestPart {
   id: string;
   files: readonly StageRequestFileInput[];
@@ -413,8 +413,8 @@ export function stageRequestRows(files: readonly StageRequestFileInput[]): Sql {
 }
 
 /**
- * The problem of the path `l` and its file `f`, regardless of the other files. A file larger than the free room never
- * fits.
+ * The reason why the path `l` with its file `f` cannot be staged, regardless of other files. A file larger than the
+ * quota's free room never fits.
  */
 const problemOf = (ctx: Context) => sql`CASE
   WHEN f.id IS NULL THEN CASE WHEN ${isFolder(ctx)} THEN 'FOLDER'::"StageRequestProblem" ELSE 'UNKNOWN' END

@@ -46,19 +46,22 @@ const isOpenNow = ({ now }: Pick<Context, 'now'>): Sql => sql`${isLive} AND r.re
 /**
  * Compares files with the open patterns before the catalogue is locked, because no request can be created under the
  * lock. With 1,000 patterns and 100,000 files, the comparison takes 7 s. Later in the transaction, `findJoining`
- * searches the remaining requests under the lock. So each file is compared with each pattern:
- * - A request that is already live is searched here. `findJoining` checks again that the request is live and may
+ * searches the remaining requests under the lock. So each file is compared with each pattern.
+ *
+ * A request that is already live is searched here. `findJoining` checks again that such a request is live and may
  * contain the file.
- * - A request that is created or revived before the lock cannot see uncommitted files. The lock waits for that
- * request's commit, and `findJoining` searches the request.
- * - A request that is created or revived later waits for the lock, and then sees the files.
+ *
+ * A request that is created or revived before the lock cannot see uncommitted files. The lock waits for the commit of
+ * such a request, and `findJoining` searches the request.
+ *
+ * A request that is created or revived later waits for the lock, and then sees the files.
  */
 export async function matchEarly(ctx: Context, tx: Transaction, files: Sql, as: Sql): Promise<void> {
   await findMatched(ctx, tx, { files, as }, isOpenNow(ctx));
 }
 
 /**
- * Creates the temporary table `joining` of files that may join. Locks nothing.
+ * Creates the temporary table `joining` of files that may join requests. Locks nothing.
  * @param options.as a table with the future `id`, `path` and `size` of the files, if they differ from `tape_file`
  */
 export async function findJoining(
@@ -93,7 +96,8 @@ export async function findJoining(
 }
 
 /**
- * Adds the files of `joining` that fit, and settles them if `isSettled`. The caller has locked the requests and quotas.
+ * Adds the files of `joining` that fit to their requests. With `isSettled`, also queues recalls and updates counts. The
+ * caller has locked the requests and quotas.
  * @returns whether any file has joined
  */
 export async function storeJoining(
@@ -142,7 +146,7 @@ async function subtractResolved(tx: Transaction): Promise<void> {
   );
 }
 
-/** Marks files over a limit of their request. Such files use no room in the quota. */
+/** Marks files that exceed a limit of their request. Such files use no room in the quota. */
 async function excludeBeyondLimits(ctx: Context, tx: Transaction): Promise<void> {
   await tx.query(
     sql`UPDATE joining j SET is_beyond = true FROM (
@@ -211,7 +215,7 @@ async function recordExcluded(tx: Transaction): Promise<void> {
   );
 }
 
-/** Adds files of a request's unresolved paths that now have room. @returns whether any file has joined */
+/** Adds files of a request's unresolved paths if there is room now. @returns whether any file has joined */
 export async function joinUnresolvedOf(
   ctx: Context,
   tx: Transaction,
@@ -222,7 +226,10 @@ export async function joinUnresolvedOf(
   return await joinFiles(ctx, tx, unresolved, { ...options, isNew: false, which: sql`r.id = ${requestId}` });
 }
 
-/** Adds files of a request's unresolved paths, and files that match its pattern. The caller settles the request. */
+/**
+ * Adds files of a request's unresolved paths, and files that match its pattern. The caller then queues recalls and
+ * updates counts (`settleRequests`).
+ */
 export async function joinRequest(
   ctx: Context,
   tx: Transaction,
@@ -242,9 +249,9 @@ export async function joinRequest(
 }
 
 /**
- * Selects quotas in which an excluded file may now join, or has a new reason. Checks two paths of each live request:
- * the first path excluded by the quota, and the first path excluded by a limit. Unknown paths are not checked, because
- * imports add their files.
+ * Selects quotas in which an excluded file may now join a request, or is excluded for a new reason. Checks two paths of
+ * each live request: the first path excluded by the quota, and the first path excluded by a limit. Unknown paths are
+ * not checked, because imports add their files.
  */
 const retryableQuotas = (ctx: Context) => sql`
   WITH first AS MATERIALIZED (
@@ -352,7 +359,7 @@ export async function resetMissingPaths(tx: Transaction, requestId: number): Pro
 export async function renameExcludedPaths(tx: Transaction, requestIds: readonly number[]): Promise<void> {
   const isExcluded = sql`a.request_id = ANY(${requestIds}::int[]) AND a.path = l.path AND a.reason <> 'UNKNOWN'`;
   await excludeByRules(tx, requestIds);
-  // the new path is already an unresolved path of the request
+  // delete the old path if the new path is already an unresolved path of the request
   await tx.query(
     sql`DELETE FROM unresolved_path a USING leaving l WHERE ${isExcluded}
           AND EXISTS (SELECT FROM unresolved_path o WHERE o.request_id = a.request_id AND o.path = l.new_path)`,

@@ -31,7 +31,8 @@ export function readLimits(input: LimitsInput, present: Limits): Limits {
 }
 
 /**
- * Checks files that join a request together or not at all, as in a new request. Reaching a limit exactly is allowed.
+ * Checks the limits for files that join a request together or not at all, as in a new request. Reaching a limit exactly
+ * is allowed.
  * @throws InvalidInputError with the limit and the number of files or bytes
  */
 export function checkWithin({ config }: Context, limits: Limits, taken: { files: number; bytes: bigint }): void {

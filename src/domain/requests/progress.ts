@@ -18,14 +18,14 @@ export const requestFileCounts = sql`count(h.file_id) AS files,
 const isDone = sql`r.files_on_disk + r.files_failed = r.files_total`;
 
 /**
- * The state of the live request `r` by its counts. A request without pending files is complete, until further files
- * join.
+ * The state of the live request `r`, derived from its counts. A request without pending files is complete, until
+ * further files join.
  */
 export const dueState = sql`CASE
   WHEN NOT (${isDone}) THEN CASE WHEN r.tapestore_request_start IS NULL THEN 'QUEUED' ELSE 'RESTORING' END
   WHEN r.files_failed > 0 THEN 'PARTIAL' ELSE 'COMPLETED' END`;
 
-/** Other columns that follow from the counts of the live request `r`. */
+/** Columns that follow from the counts of the live request `r`. */
 const dueColumns = sql`state, first_files_on_disk, last_files_on_disk, tapestore_request_end`;
 
 function dueValues(now: string): Sql {

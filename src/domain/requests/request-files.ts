@@ -1,10 +1,10 @@
 /**
  * Request files: the files of a request and their states.
  *
- * All functions work on sets in the caller's transaction. A new request and an engine that moves the same files must
- * see each other's changes. So a transaction that changes a file locks its row first, and reads request files in a
- * later statement. A transaction that adds request files first locks the files that are not ONTAPE, and then reads
- * their stage.
+ * All functions work on sets of files in the caller's transaction. A new request and an engine that moves the same
+ * files must see each other's changes. So a transaction that changes a file locks its row first, and reads request
+ * files in a later statement. A transaction that adds request files first locks the files that are not ONTAPE, and then
+ * reads their stage.
  */
 
 import { onDiskStages } from '../../core/stages.js';
@@ -31,7 +31,7 @@ export async function settleRequests(
   { queuesMail = true, isNew = false }: { queuesMail?: boolean; isNew?: boolean } = {},
 ): Promise<void> {
   if (requestIds.length === 0) return;
-  const now = ctx.now(); // read once, so that all changes have the same time
+  const now = ctx.now(); // read the time once, so that all changes have the same time
   const which = sql`h.request_id = ANY(${requestIds}::int[])`;
   const waiting = waitingByKeys(which);
   const statements = [lockNotOnTape(waiting), satisfyByKeys(which), ...(isNew ? [] : [failWithdrawn(which)])];
@@ -41,9 +41,9 @@ export async function settleRequests(
 }
 
 /**
- * Settles some files of requests whose other files are settled and counted. The cost depends only on the files to
- * settle.
- * @param which a condition on the request files `h` to settle
+ * Does for some request files what `settleRequests` does for whole requests. The other files of these requests are
+ * already counted. The cost depends only on the given files.
+ * @param which a condition on the given request files `h`
  */
 export async function settleRequestFiles(
   ctx: Context,
@@ -78,7 +78,10 @@ export async function settleRequestFiles(
   await advanceRequests(ctx, tx, requestIds, now);
 }
 
-/** Selects waiting request files `h` whose file `f` meets the condition, ordered by file. `lock` may lock the files. */
+/**
+ * Selects waiting request files `h` whose file `f` meets the condition, ordered by file. `lock` is an optional locking
+ * clause for the files.
+ */
 type WaitingRows = (condition: Sql, lock?: Sql) => Sql;
 
 const waitingTogether =
@@ -125,7 +128,7 @@ const queueRecalls = (waiting: WaitingRows, now: string) => sql`
   SELECT DISTINCT ON (f.id) f.id, f.volume_id, f.position, f.size, ${now}::timestamp FROM ${waiting(sql`NOT ${isChanged}`)}
   ON CONFLICT (file_id) DO UPDATE SET created_at = recall.created_at`;
 
-/** Resets request files on disk to WAITING. The caller has locked the requests, and settles them. */
+/** Resets request files on disk to WAITING. The caller has locked the requests, and then calls `settleRequests`. */
 export async function waitAgain(
   tx: Transaction,
   requestIds: readonly number[],
@@ -167,8 +170,8 @@ export async function lockUnstartedOf(tx: Transaction, fileIds: readonly bigint[
  * waits for one of the files is added or ends. A new request waits for the lock of the recall, or for the lock of a
  * file that is not ONTAPE.
  *
- * Requests that were created between the locks are locked without waiting, because their transactions may wait for the
- * files. If such a lock is not free, the transaction runs again.
+ * Requests that were created between two of these locks are locked without waiting, because their transactions may wait
+ * for the files. If such a lock is not free, the transaction runs again.
  * @returns the ids of the requests
  */
 export async function lockRequestsAndFiles(tx: Transaction, fileIds: readonly bigint[]): Promise<number[]> {
@@ -189,7 +192,7 @@ export interface RequestFileOutcome {
   error?: string | undefined;
 }
 
-/** Sets the waiting and failed request files of the files to ON_DISK, as `markRequestFiles` does. */
+/** Sets the waiting and failed request files of the given files to ON_DISK, as `markRequestFiles` does. */
 export async function markOnDisk(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   const arrived = fileIds.map((fileId) => ({ fileId }));
   await markRequestFiles(ctx, tx, arrived);

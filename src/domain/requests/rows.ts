@@ -73,7 +73,7 @@ interface RequestWithQuota extends Request {
 
 const { RequestScalarFieldEnum: requestFields, QuotaScalarFieldEnum: quotaFields } = Prisma;
 
-/** Returns the columns of a `RequestWithQuota`. @param alias alias of the request in the statement; the quota is `q` */
+/** Returns the columns of a `RequestWithQuota`. @param alias alias of the request; the alias of the quota is `q` */
 function withQuotaColumns(alias: 'r' | 'c'): Sql {
   return sql`${columnsOf(requestFields, alias)}, ${columnsOf(quotaFields, 'q', 'quota.')}`;
 }
@@ -175,9 +175,9 @@ function filterOf(ctx: Context, input: ListRequestsInput): Sql {
 }
 
 /**
- * Streams the paths of a request's files and its unresolved paths, in the order in which they joined the request. An
- * ended request has the files that it had at its end. Released files are omitted. `getRequestWithPaths` returns paths
- * that fit a page.
+ * Streams the paths of a request's files and its unresolved paths, in the order in which they joined the request. For
+ * an ended request, these are the files that the request had at its end. Released files are omitted. For paths that fit
+ * a page, use `getRequestWithPaths`.
  */
 export async function streamRequestPaths<T>(
   ctx: Context,
@@ -209,8 +209,8 @@ const MOST = raw(String(PAGE));
 const ONE_MORE = raw(String(PAGE + 1));
 
 /**
- * Reads at most one row more than a page of request files, and likewise of unresolved paths, regardless of the
- * request's counts.
+ * Reads a request with at most a page and one row of request files, and as many unresolved paths, even if the request
+ * has more.
  */
 const byId = (ctx: Context, id: number) => sql`
   SELECT ${restColumns}, r.pattern, r.notify_on_first_file AS "notifyOnFirstFile",
@@ -245,7 +245,7 @@ interface RequestFileWithFile extends RequestFile {
 }
 
 /**
- * Returns a page of files for each request. Makes PostgreSQL look up each file by its id, regardless of estimates.
+ * Returns a page of files for each request. Makes PostgreSQL look up each file by its id, regardless of its estimates.
  * @param how.isCommon whether the fields in `commonFileFields` are enough
  */
 export async function readRequestFiles(
@@ -279,9 +279,9 @@ export async function readUnresolved(
 
 interface UnresolvedCounts {
   unknown: number;
-  /** Files for which the quota has no room. */
+  /** Number of files for which the quota has no room. */
   refused: number;
-  /** Files beyond the request's own limits. */
+  /** Number of files beyond the request's own limits. */
   overLimit: number;
 }
 
@@ -308,7 +308,7 @@ export async function countReleased(ctx: Context, requestIds: readonly number[])
   return new Map(rows.map(({ id, released }) => [id, released]));
 }
 
-/** Counts the files at their primary path, by request id. Requests without such files are omitted. */
+/** Counts the files at their primary path, by request id. Requests without files at a primary path are omitted. */
 export async function countAtPrimaryPlace(ctx: Context, requestIds: readonly number[]): Promise<Map<number, number>> {
   const rows = await ctx.db.rows<{ id: number; files: number }>(
     sql`SELECT h.request_id AS id, count(*)::int AS files FROM request_file h JOIN tape_file f ON f.id = h.file_id

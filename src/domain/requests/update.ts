@@ -118,11 +118,11 @@ async function tryUpdate(
 
 /**
  * Returns the assignments that set the path rules of a request. A caller that revives the request or changes its limits
- * puts the request under the caller's own rules. A caller without rules keeps the earlier rules.
+ * puts the request under the caller's own rules. A caller without rules leaves the request's rules unchanged.
  *
- * A caller that only changes the retention keeps the rules of the request's maker. There are two exceptions. If the
- * request has no rules, the caller's rules apply. If the caller is the maker, authenticated in a way that reports
- * groups, the groups are updated.
+ * A caller that only changes the retention keeps the rules of the request's maker, except in two cases. If the request
+ * has no rules, the caller's rules apply. If the caller is the request's maker, authenticated in a way that reports
+ * groups, the groups in the rules are updated.
  */
 function followRules(ctx: Context, given: ReturnType<typeof checkUpdate>, isRevived: boolean): Sql {
   const { ruledBy, ruledGroups } = rulesFor(ctx);
@@ -169,8 +169,8 @@ function checkUpdate(input: UpdateRequestInput) {
 }
 
 /**
- * Revives a request. Charges its earlier files again, all or none. Unresolved and new files join if they fit. Released
- * files never join again.
+ * Revives a request. Charges the request's earlier files again, all or none. Files of unresolved paths and new files
+ * join if they fit. Released files never join again.
  */
 async function reviveRequest(
   ctx: Context,
@@ -220,8 +220,8 @@ interface RetryRequestInput {
 }
 
 /**
- * Retries all failed files of a live request, with the full number of tries and without a new charge. Pauses of their
- * recalls end, even if other requests wait for the same files.
+ * Retries all failed files of a live request, with the full number of tries and without a new charge. Recalls of these
+ * files stop pausing, even if other requests wait for the same files.
  * @returns the id of the request
  * @throws NotFoundError, UnknownUserError, WrongQuotaError; InvalidInputError if the request has ended
  */
@@ -274,8 +274,8 @@ async function resetCopyErrors(tx: Transaction, fileIds: readonly bigint[]): Pro
 const MAX_PRIORITY = 1000;
 
 /**
- * Sets the priority of a request. The default is 0. Drives recall files with a greater priority first, whichever user
- * requested them.
+ * Sets the priority of a request. The default priority is 0. Drives recall files with a greater priority first,
+ * whichever user requested them.
  * @returns the id of the request
  * @throws InvalidInputError, NotFoundError
  */

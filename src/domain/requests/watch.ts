@@ -128,7 +128,7 @@ async function queryPresent(ctx: Context, id: number): Promise<PresentProgress> 
 
 /**
  * Checks the event id after which a watcher resumes. Rejects an id beyond the newest event, because the watcher would
- * get no events until then.
+ * get no events until that id is reached.
  */
 async function checkAfter(ctx: Context, after: bigint | null | undefined, newest: bigint): Promise<bigint | undefined> {
   if (after === null || after === undefined) return undefined;
@@ -157,10 +157,13 @@ async function hasSuspendedPart(ctx: Context, id: number): Promise<boolean> {
   return rows[0]?.isSuspended ?? false;
 }
 
-/** Maximum estimate in seconds. Longer estimates are meaningless, and their dates may be out of range. */
+/**
+ * Maximum number of seconds until an estimated end. Longer estimates are meaningless, and their dates may be out of
+ * range.
+ */
 const MAX_ETA_SECONDS = 10 * 365 * 24 * 3600;
 
-/** Bytes that a drive reads in the additional time for each file: to find, sync and record the file. */
+/** Bytes that a drive could read in the time in which it finds, syncs and records a file. */
 const BYTES_PER_FILE = 100e6;
 
 /** Estimates the end of a request from the rate of files and bytes since the first recall began. */
@@ -230,9 +233,7 @@ export async function* watchStages(
   }
 }
 
-/**
- * Recognises events that the reported stages include. A page includes all events of its files until the page was read.
- */
+/** Recognises events that the reported stages include. A page of stages includes all earlier events of its files. */
 class ReportedStages {
   private readonly pages: { lastFileId: bigint; newest: bigint; unnumbered: Set<string> }[] = [];
   private readonly unnumbered = new Set<string>();
@@ -252,7 +253,8 @@ class ReportedStages {
 const PAGE = 1000;
 
 /**
- * Yields the current stages, and records them in `reported`. Reads pages, so that a slow client occupies no connection.
+ * Yields the current stages, and records them in `reported`. Stages are read in pages, so that a slow client occupies
+ * no database connection.
  */
 async function* reportStages(
   ctx: Context,
@@ -273,8 +275,8 @@ async function* reportStages(
 }
 
 /**
- * Returns the query of the next page. Conditions that are not given are omitted, so that PostgreSQL sees which index it
- * may use.
+ * Returns the query of the next page of stages. Conditions that are not given are omitted, so that PostgreSQL sees
+ * which index it may use.
  */
 function presentStages(
   ctx: Context,

@@ -19,10 +19,10 @@ export interface MailFacts {
   filesOnDisk: number;
   filesFailed: number;
   filesUnknown: number;
-  /** Files excluded because the quota was full, and files excluded by the request's own limits. */
+  /** Number of files that the request excludes because the quota was full, and because of its own limits. */
   filesRefused: number;
   filesOverLimit: number;
-  /** Files that the user released before the request ended. */
+  /** Number of files that the user released before the request ended. */
   filesReleased: number;
   bytesOnDisk: bigint;
   /**
@@ -44,8 +44,8 @@ const UNRESOLVED_WHY: Record<UnresolvedReason, string> = {
 };
 
 /**
- * Returns the URL of a request in the dashboard, or in the REST API if the dashboard is disabled. Returns undefined
- * without `publicUrl`.
+ * Returns the URL of a request in the dashboard, or in the REST API if the dashboard is disabled. Returns undefined if
+ * `publicUrl` is not set.
  */
 export function linkToRequest(
   { publicUrl, dashboard }: { publicUrl: string | undefined; dashboard: boolean },
@@ -210,7 +210,7 @@ const TIMEOUTS = { connectionTimeout: 10_000, greetingTimeout: 300_000, socketTi
  * this host.
  */
 export async function createMailTransport(smtpUrl: string): Promise<Transporter> {
-  const { default: nodemailer } = await import('nodemailer'); // imported here because most processes send no mail
+  const { default: nodemailer } = await import('nodemailer'); // nodemailer is imported here, because most processes send no mail
   const url = new URL(smtpUrl);
   const host = url.hostname.replace(/^\[(.*)\]$/, '$1'); // IPv6 address without its brackets
   const needsTls = url.protocol === 'smtps:' || (url.username !== '' && !isLoopback(host));

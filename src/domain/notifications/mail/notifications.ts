@@ -28,8 +28,8 @@ interface DueLetter {
 }
 
 /**
- * Queues the due emails of requests, each once. If all files of a request are released, its last-file email is not
- * queued until files join again.
+ * Queues each due email of the requests once. If all files of a request are released, its email about the last file is
+ * not queued until further files join.
  */
 export async function queueMail(ctx: Context, tx: Transaction, requestIds: readonly number[]): Promise<void> {
   const due = await tx.query<DueLetter>(
@@ -44,7 +44,7 @@ export async function queueMail(ctx: Context, tx: Transaction, requestIds: reado
        AND NOT EXISTS (SELECT FROM notification n WHERE n.request_id = r.id AND n.kind = d.kind)
      ORDER BY r.id, d.kind`,
   );
-  if (due.length > 0) tx.send(plannedFreely()); // the email's figures cover all files of a request
+  if (due.length > 0) tx.send(plannedFreely()); // let PostgreSQL choose the plan: the email's figures cover all files of a request
   for (const letter of due) await writeEmail(ctx, tx, letter);
 }
 
@@ -102,7 +102,7 @@ async function readFacts(tx: Transaction, requestId: number): Promise<Omit<MailF
     sql`SELECT path, reason FROM unresolved_path WHERE request_id = ${requestId} ORDER BY ordinal LIMIT ${LISTED_PATHS}`,
   );
   const disks = await tx.query<{ mountpoint: string }>(
-    // no mount points if any file is not at its logical path
+    // return no mount point if any file is not at its logical path
     sql`SELECT unnest(array_agg(DISTINCT d.mountpoint ORDER BY d.mountpoint)) AS mountpoint FROM request_file h JOIN request r ON r.id = h.request_id
        JOIN tape_file f ON f.id = h.file_id JOIN restore_disk d ON d.id = ${diskOfCopy}
      WHERE h.request_id = ${requestId} AND h.state = 'ON_DISK' AND ${isAllowedIn('FETCH')} HAVING bool_and(f.disk_path IS NULL)`,
@@ -138,7 +138,7 @@ export async function queueExpiring(ctx: Context, stop: AbortSignal): Promise<nu
       await tx.query(
         sql`DELETE FROM notification WHERE kind = 'EXPIRING' AND request_id = ANY(${due.map(({ id }) => id)}::int[])`,
       );
-      tx.send(plannedFreely()); // the email's figures cover all files of a request
+      tx.send(plannedFreely()); // let PostgreSQL choose the plan: the email's figures cover all files of a request
       for (const letter of due) await writeEmail(ctx, tx, letter);
       return due.length;
     });

@@ -1,8 +1,8 @@
 /**
  * Sends emails from the outbox at limited rates: a rate for each user and a rate for the whole site. A rate counts the
- * emails that were claimed in the last minute. Further emails wait in order. The user whose last email is the oldest is
- * first, so many emails of one user delay no other user. Claim times are stored, so rates apply across engines and
- * restarts.
+ * emails that were claimed in the last minute. Emails beyond a rate wait in order. The user whose last email was sent
+ * longest ago is next, so many emails of one user delay no other user. Claim times are stored, so rates apply across
+ * engines and restarts.
  */
 
 import { logFailure } from '../../../core/errors.js';
@@ -30,7 +30,7 @@ export type SendResult =
   | { state: 'REJECTED'; error: string }
   | { state: 'PENDING'; error: string; nextTryAt: string; isDeferred: boolean };
 
-/** Lifetime of a claim in seconds. A sender that waits for the mail server renews its claim. */
+/** Seconds after which the claim of an email expires. A sender that waits for the mail server renews its claim. */
 const CLAIM_SECONDS = 180;
 
 const RENEW_MS = 60_000;
@@ -44,7 +44,7 @@ export const SEND_SECONDS = 900;
 /**
  * Claims the next email, sends it with `send`, and records the result. No transaction is open while the email is sent.
  * If the sender dies, the email is due again when the claim expires.
- * @param options.inTurn false without a mail server: claims the oldest email and ignores the rates
+ * @param options.inTurn false if no mail server is configured: the oldest email is claimed, regardless of the rates
  * @param options.send must not throw, and must end within `SEND_SECONDS`
  * @returns whether an email was claimed; false if no email is due or the rates allow none
  */
@@ -109,7 +109,7 @@ async function claimOldest(
 
 /**
  * Records the result of sending an email. An accepted email is recorded as sent even if another engine has claimed it
- * meanwhile. Other results are recorded only for the last claimant.
+ * meanwhile. A failure is recorded only by the sender that has the last claim.
  */
 async function recordMail(
   ctx: Context,
@@ -128,7 +128,7 @@ async function recordMail(
   );
 }
 
-/** Age in seconds at which the row of `mail_sender` is updated. */
+/** Minimum age in seconds of the row in `mail_sender` before the row is updated. */
 const NOTE_SECONDS = 60;
 
 /**
@@ -144,7 +144,8 @@ export async function recordSender(ctx: Context): Promise<void> {
 }
 
 /**
- * Seconds for which engines without a mail server wait for an absent engine with one. Longer than the repair of a host.
+ * Seconds for which engines without a mail server wait for an absent engine with one. The time is longer than the
+ * repair of a host.
  */
 const SENDER_SECONDS = 7 * 24 * 3600;
 
@@ -202,10 +203,9 @@ async function findNextQuota(ctx: Context, tx: Transaction, now: string): Promis
 }
 
 /**
- * Reasons why a user's first email waits:
- * - `ENGINE`: the email is due, and waits for an engine with a mail server.
- * - `RETRY`: the email waits for its next try, or is being sent.
- * - `USER_RATE`, `RATE`: the rate of the user, or of the site, is used up.
+ * Reasons why a user's first email waits. `ENGINE` means that the email is due, and waits for an engine with a mail
+ * server. `RETRY` means that the email is being sent, or waits for its next try. `USER_RATE` and `RATE` mean that the
+ * rate of the user, or of the site, is used up.
  */
 export const mailWaits = ['ENGINE', 'RETRY', 'USER_RATE', 'RATE'] as const;
 export type MailWait = (typeof mailWaits)[number];

@@ -26,7 +26,7 @@ const receivesFrom = (quotaId: Sql): Sql => sql`(w.quota_id IS NULL OR w.quota_i
 const isWatched = sql`e.request_id IS NOT NULL AND EXISTS (SELECT FROM request r JOIN webhook w ON ${receivesFrom(sql`r.quota_id`)}
   WHERE r.id = e.request_id)`;
 
-/** Processes new events in steps. Only one engine does so at a time. */
+/** Processes new events in small transactions. Only one engine processes events at a time. */
 export async function queueWebhooks(ctx: Context, stop: AbortSignal): Promise<void> {
   const { rowCount } = await ctx.db.pool.query(sql`SELECT FROM webhook LIMIT 1`);
   if (rowCount === 0) return;
@@ -167,12 +167,13 @@ async function recordSeen(tx: Transaction, requests: ReadonlyMap<number, Request
 
 const BATCH = 200;
 
-/** A quota is nearly full when this share of it is used, until less than `ROOM_AGAIN` is used. */
+/** Used share at which a quota counts as nearly full, until the share falls below `ROOM_AGAIN`. */
 const NEARLY_FULL = 0.9;
 const ROOM_AGAIN = 0.8;
 
 /**
- * Queues messages about requests that expire soon and quotas that are nearly full. Only one engine does so at a time.
+ * Queues messages about requests that expire soon and quotas that are nearly full. Only one engine queues these
+ * messages at a time.
  */
 export async function queueNearEnds(ctx: Context, stop: AbortSignal): Promise<void> {
   for (const step of [reportExpiring, reportNearlyFull]) {
@@ -286,7 +287,7 @@ interface ToldQuota {
 interface NewMessage {
   webhookId: number;
   type: string;
-  /** Identifies the reported change for this type and webhook. Messages with equal keys get equal ids. */
+  /** Key of the reported change, unique for this type and webhook. Messages with equal keys get equal ids. */
   key: string;
   at: string;
   /** The quota that the message is about; null for a test message. */

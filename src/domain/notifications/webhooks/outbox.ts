@@ -11,14 +11,14 @@ import { type Transaction, transaction } from '../../../db/transaction.js';
 import type { Webhook, WebhookMessage } from '../../../generated/prisma/client.js';
 import type { Context } from '../../context.js';
 
-/** Lifetime of a claim in seconds. A sender must finish before its claim expires. */
+/** Seconds after which the claim of a webhook expires. A sender must finish before its claim expires. */
 const CLAIM_SECONDS = 90;
 
 export const WEBHOOK_SECONDS = 15;
 
-/** Pauses in seconds after each failure of a message. The last pause repeats. */
+/** Pauses in seconds after each failure of a message. The last pause also applies to all further failures. */
 const MESSAGE_PAUSES = [5, 60, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400];
-/** Tries after which a message that is older than `MESSAGE_SECONDS` is given up. */
+/** Number of tries after which a message that is older than `MESSAGE_SECONDS` is given up. */
 const MESSAGE_TRIES = 10;
 const MESSAGE_SECONDS = 3 * 86_400;
 
@@ -83,7 +83,7 @@ export async function claimMessage(ctx: Context, busy: readonly number[] = []): 
 
 /**
  * Records the result of sending a message. An accepted message is recorded as sent even if another engine has claimed
- * it meanwhile. Other results are recorded only for the last claimant.
+ * it meanwhile. A failure is recorded only by the sender that has the last claim.
  */
 export async function recordMessage(ctx: Context, message: ClaimedMessage, result: WebhookResult): Promise<void> {
   const now = ctx.now();

@@ -166,7 +166,7 @@ export async function setWebhook(ctx: Context, input: SetWebhookInput): Promise<
         sql`UPDATE webhook w SET url = coalesce(${url}::text, w.url), note = coalesce(${words}::text, w.note),
               events = coalesce(${events}::"WebhookEvent"[], w.events) WHERE w.id = ${id}`,
       );
-      // another URL is another receiver: earlier failures do not count
+      // another URL is another receiver, for which earlier failures do not count
       if (input.isEnabled === true || url !== null) await tx.query(beginAnew(ctx, id, input.isEnabled === true));
       if (input.isEnabled === false) await tx.query(switchOff(ctx, id));
       if (input.isEnabled === true) await tx.query(tryAgain(ctx, id));
@@ -191,7 +191,7 @@ const tryAgain = (ctx: Context, id: number): Sql =>
       WHERE webhook_id = ${id} AND state IN ('PENDING', 'GIVEN_UP')`;
 
 /**
- * Creates a new secret. For a day messages are signed with both secrets, so that receivers can switch.
+ * Creates a new secret. For one day, messages are signed with both secrets, so that receivers can switch.
  * @throws NotFoundError, ForbiddenError
  */
 export async function rotateWebhookSecret(ctx: Context, id: number): Promise<WebhookWithSecret> {
