@@ -22,7 +22,7 @@ export const DATABASE_CLOCK = { kind: 'CLOCK', name: 'database' } as const;
 const STEADY_SECONDS = 300;
 /**
  * Largest jump that is accepted after the clock has been steady again. A suspended virtual machine or a late NTP
- * correction may cause such a jump.
+ * correction may cause a small jump.
  */
 const SMALL_JUMP_SECONDS = 3600;
 const RECORD_SECONDS = 10;
@@ -80,7 +80,7 @@ export class ClockWatch {
   }
 
   /**
-   * Checks the clock once against the stored readings of other processes. A short command calls this instead of
+   * Checks the clock once against the stored readings of other processes. Short commands call this method instead of
    * `begin`.
    */
   async adopt(): Promise<void> {

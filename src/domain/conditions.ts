@@ -23,8 +23,9 @@ export const diskOfCopy = sql`(CASE f.stage WHEN 'RESTORED' THEN f.disk_id WHEN 
 export const placeOnDisk = sql`coalesce(f.disk_path, f.path)`;
 
 /**
- * Path reduced for comparison: lower case, decomposed (NFKD), without characters outside ASCII. Two paths that any file
- * system considers equal are equal here. Some distinct paths are equal too; the only cost is another path for a copy.
+ * Path reduced for comparison: lower case, decomposed (NFKD), without characters outside ASCII. If any file system
+ * treats two paths as the same, their reduced paths are equal. Some distinct paths also have equal reduced paths; the
+ * only cost is another path for a copy.
  */
 export const foldedPath = (path: Sql): Sql =>
   sql`regexp_replace(replace(lower(normalize(${path}, NFKD)), 'ß', 'ss'), '[^\\x01-\\x7F]+', '', 'g')`;
@@ -134,7 +135,7 @@ export function isRunning(until: Sql): Sql {
 /** A live engine has leased the drive `d`. */
 export const isClaimed = isRunning(sql`d.lease_until`);
 
-/** The engine still owns the claim with this epoch on the drive `d`. */
+/** The drive `d` is still claimed by the given engine in the given epoch. */
 export function isHeldUnder({ driveId, epoch, engineId }: { driveId: number; epoch: bigint; engineId: string }): Sql {
   return sql`(d.id = ${driveId} AND d.epoch = ${epoch} AND d.engine_id = ${engineId}::uuid)`;
 }

@@ -28,7 +28,7 @@ export function checkText(field: string, value: string): string {
 /** Invisible characters, spaces other than U+0020, and spaces at either end. */
 const UNSEEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\ufffd]|(?! )\p{Zs}|^ | $/u;
 
-/** Returns whether a reader can distinguish the name from every other name. */
+/** Returns whether a reader can distinguish the name from every different name. */
 export function isPlainName(name: string): boolean {
   return name !== '' && !UNSEEN.test(name) && name.normalize('NFC') === name;
 }
@@ -75,8 +75,8 @@ function checkStorable(field: string, value: string): void {
 }
 
 /**
- * Checks an absolute path. A disk must store its parts unchanged, so that the path stays below a mount point. A part
- * has at most 255 bytes (NAME_MAX of Linux). A path has at most 2,048 bytes, which fit into a PostgreSQL index.
+ * Checks an absolute path. Disks must store the parts of a path unchanged, so that the path stays below a mount point.
+ * A part has at most 255 bytes (NAME_MAX of Linux). A path has at most 2,048 bytes, which fit into a PostgreSQL index.
  */
 export function checkPath(field: string, value: string): string {
   const problem = findPathProblem(value);

@@ -9,8 +9,8 @@ import type { Paced } from '../db/snapshot.js';
 import type { Context } from './context.js';
 
 /**
- * Reads a list from a standby, or from the primary if no standby is usable. If `work` fails at a standby before its
- * first page, the primary repeats it.
+ * Reads a list from a standby, or from the primary if no standby is usable. If `work` fails at a standby before it
+ * delivers a page, runs `work` again at the primary.
  */
 export async function atListServer<T>(
   ctx: Context,

@@ -6,7 +6,7 @@
 import { type Sql, sql } from '../db/sql.js';
 
 /**
- * The path of the file `f` contains `text`. All searches use this function, because the trigram index serves only
+ * The path of the file `f` contains `text`. All searches use `holdsText`, because the trigram index serves only
  * conditions on the plain column.
  */
 export function holdsText(text: string): Sql {
@@ -32,7 +32,7 @@ function escapeLike(text: string): string {
 }
 
 /**
- * Returns the tsquery of paths that contain all words. Also matches paths that are too long for the index
+ * Returns the tsquery of paths that contain all words. The tsquery also matches paths that are too long for the index
  * (`path_words`).
  */
 function wordsQuery(words: readonly Word[]): string {
@@ -44,7 +44,7 @@ function quoteWord(text: string): string {
   return `'${text.replace(/['\\]/g, '$&$&')}'`;
 }
 
-/** How to find a pattern. `scan` tests every path; by trigrams, PostgreSQL would read the whole trigram index first. */
+/** How to find a pattern. `scan` tests every path, if a search by trigrams would first read the whole trigram index. */
 type PatternLookup = { by: 'words'; words: Word[] } | { by: 'trigrams' } | { by: 'scan' };
 
 interface Word {
@@ -79,7 +79,7 @@ export function choosePatternLookup(pattern: string): PatternLookup {
 
 /**
  * Returns whether to search by words. Letters have rare trigrams, which also cover the first word of a pattern,
- * although that word may be cut. So words are better only for digits.
+ * although that word may be cut. So a search by words is better only for digits.
  */
 function isBetterByWords(cut: string, words: readonly string[]): boolean {
   if (words.length === 0) return false;

@@ -1,10 +1,9 @@
 /**
- * The identity of this database, which the owner records on restore disks and in libraries contain
+ * The identity of this database. Owner records on restore disks and in libraries contain the identity
  * (restore-area/ownership.ts).
- * A copy of the database has the same identity. A database is a copy if either of two facts is true.
- * The database is at another location, in another cluster or in another directory.
- * Or a directory contains a stamp that this database never recorded. An engine records each stamp before it writes the
- * stamp to a directory.
+ * A copy of the database has the same identity. A database is a copy if its location has changed to another cluster or
+ * another directory. A database is also a copy if a directory contains a stamp that the database never recorded. An
+ * engine records each stamp before it writes the stamp to a directory.
  */
 import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';

@@ -156,7 +156,7 @@ export async function estimateFiles(
   );
   const planned = explained.rows[0]?.['QUERY PLAN'][0].Plan['Plan Rows'] ?? 0;
   if (found && planned > COUNTED) return { count: planned, isEstimated: true };
-  // sample, because PostgreSQL's statistics of substrings are poor: they estimated 13 files for 200,000
+  // sample, because PostgreSQL estimates substrings poorly: 13 files instead of 200,000 in one case
   const [sample] = (await askSoon<{ count: number }>(asker, sampleOf(where))) ?? [];
   return { count: Math.max(sample?.count || planned, found ? COUNTED + 1 : 0), isEstimated: true };
 }
@@ -179,8 +179,8 @@ function preparedPage(statement: Sql): Sql {
 
 /**
  * Reads the rows of a page by key with one statement.
- * @param list.walk selects the same rows if the caller may see every row, otherwise no rows. PostgreSQL then finds a
- *   page at once. Undefined if the list has a filter
+ * @param list.walk selects the same rows if the caller may see every row, otherwise no rows. If the caller may see
+ *   every row, PostgreSQL finds a page at once. Undefined if the list has a filter
  */
 export async function readPage<Row extends object>(
   ctx: Context,
@@ -212,7 +212,7 @@ export interface PageWish {
   states?: readonly string[] | undefined;
 }
 
-/** A row with its key. The row is undefined if the caller may not see it. */
+/** A row with its key. The row is undefined if the caller may not see the row. */
 export interface PageItem<Row> {
   key: number;
   row: Row | undefined;

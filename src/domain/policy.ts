@@ -1,7 +1,7 @@
 /**
- * Access policy of REST, GraphQL and commands. The table contains every operation of a protocol or a command. Each
- * operation calls `allow` with its own name, directly or through `audited`. A hidden object is reported as missing. A
- * visible object that the caller may not change is reported as forbidden.
+ * Access policy of REST, GraphQL and commands. The table `policy` contains every operation of a protocol or a command.
+ * Each operation calls `allow` with its own name, directly or through `audited`. A hidden object is reported as
+ * missing. A visible object that the caller may not change is reported as forbidden.
  */
 import { type Caller, hasQuota, hasRole, ownerOf, type Quotas, type Role } from '../core/caller.js';
 import { ForbiddenError, NotFoundError, quote } from '../core/errors.js';
@@ -145,7 +145,7 @@ const READ_ONLY = 'do this: its token may only read, without the rights of an op
 
 export function may(caller: Caller, operation: Operation): boolean {
   const right = policy[operation];
-  // access given by anonymous callers would remain when the site requires authentication
+  // members and webhooks of an anonymous caller would remain after the site requires authentication
   if (right === 'manage' && (caller.way === 'open' || caller.isScoped)) return false;
   return hasRole(caller, ...rights[right].roles);
 }

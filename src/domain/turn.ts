@@ -1,7 +1,7 @@
 /**
  * Limits the connections that changes occupy. A change may wait for the catalogue lock during an import, or for locked
- * rows, and occupies a connection meanwhile. So waiting callers share a part of the connections fairly. Changes of rows
- * that are locked only briefly have a separate part, so that an operator can suspend something at any time.
+ * rows, and occupies a connection meanwhile. So waiting callers share a limited part of the connections fairly. Changes
+ * of rows that are locked only briefly have a separate part, so that an operator can suspend something at any time.
  */
 
 import { checkWanted } from '../core/errors.js';
@@ -30,7 +30,7 @@ export async function withSlot<T>(
   waitsFor: keyof typeof limiters,
   work: () => Promise<T>,
 ): Promise<T> {
-  if (share === undefined) return await work(); // the process itself, which serves no callers on these connections
+  if (share === undefined) return await work(); // the process itself needs no slot
   const { leave } = await db[limiters[waitsFor]].enter(share, reader);
   try {
     return await work();
@@ -48,7 +48,10 @@ export async function transactionInTurn<T>(
   return await withSlot(ctx, waitsFor, () => transaction(ctx.db.pool, name, work));
 }
 
-/** Checks that the caller is still connected. Call it after a wait and before any change. @throws UnavailableError */
+/**
+ * Checks that the caller is still connected. Callers use this check after a wait and before any change. @throws
+ * UnavailableError
+ */
 export function checkConnected({ reader }: Context): void {
   checkWanted(reader);
 }

@@ -20,13 +20,13 @@ export interface CountedUses {
   user: string;
   uses: number;
   refused: number;
-  /** Time of the last use. All counted uses are stored under the day of this time. */
+  /** Time of the last use. All uses are stored under the day of the last use. */
   lastAt: string;
 }
 
 /**
  * Adds counts and deletes old counts, in one statement. Users without a quota are stored without a name, because
- * callers could invent names. Locks the quotas of the other users, so that no user is purged meanwhile.
+ * callers could invent names. Locks the quotas of all stored users, so that no user is purged meanwhile.
  */
 export async function addLegacyUses(ctx: Context, counted: readonly CountedUses[]): Promise<void> {
   await ctx.db.pool.query(

@@ -107,7 +107,7 @@ export interface Rights {
   /** Users whose quotas the caller may use (`uses`) or manages (`manages`). */
   uses: string[];
   manages: string[];
-  /** Text that changes when these rights or the path rules change. */
+  /** Version of the rights: a text that changes when the caller's rights or the path rules change. */
   version: string;
 }
 

@@ -44,8 +44,8 @@ function checkRule(input: PathRuleInput): Omit<PathRule, 'id'> {
 }
 
 /**
- * Restricts an action below a directory to users and groups that have a rule for the action there. Existing requests
- * keep their files.
+ * Restricts an action below a directory to users and groups with a rule for that action and directory. Existing
+ * requests keep their files.
  * @throws InvalidInputError
  */
 export async function setPathRule(ctx: Context, input: PathRuleInput): Promise<PathRule> {

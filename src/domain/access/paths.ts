@@ -24,7 +24,9 @@ export async function mayMissFiles({ caller, db }: Context): Promise<boolean> {
   return (await db.pool.query(sql`SELECT FROM path_rule WHERE action = 'LIST' LIMIT 1`)).rowCount !== 0;
 }
 
-/** No path rules exist. Queries check this first, because planning `path_allowed` takes as long as a lookup. */
+/**
+ * No path rules exist. Queries check for path rules first, because planning `path_allowed` takes as long as a lookup.
+ */
 export const isUnruled = sql`NOT EXISTS (SELECT FROM path_rule)`;
 
 /** Path of the file `f` to which path rules apply: for a purged file, its former path. */
@@ -45,8 +47,8 @@ export function firstListed({ caller }: Context, { from, before }: { from: Sql; 
 }
 
 /**
- * The path rules that apply to the request `r` allow the action on the file `f`. Applies to files that join the request
- * later, and to the request's emails.
+ * The path rules that apply to the request `r` allow the action on the file `f`. Used for files that join a request
+ * later, and for a request's emails.
  */
 export function isAllowedIn(action: PathAction): Sql {
   return sql`(r.ruled_groups IS NULL OR ${isUnruled}

@@ -21,7 +21,7 @@ interface CreateTokenInput {
   /** Name of the user, service, viewer or operator. */
   name: string;
   role: TokenRole;
-  /** Users for whom a service acts, at least one. Absent for other roles. */
+  /** Users for whom a service token acts, at least one. Tokens of other roles name no users. */
   quotas?: readonly string[] | null | undefined;
   isReadOnly?: boolean | null | undefined;
   note?: string | null | undefined;

@@ -81,10 +81,10 @@ export function auditRowOfEach(now: string, asker: Asker, action: Omit<AuditedAc
 
 const NOT_NULL = '23502';
 
-/** Returns whether a change failed because its token has become invalid. */
+/** Returns whether a change failed because the caller's token has become invalid. */
 export function isInvalidToken(error: unknown): boolean {
   if (codeOf(error) === NOT_NULL) return (error as { table?: unknown }).table === 'audit';
-  return messageOf(error).includes(`Code: \`${NOT_NULL}\``); // Prisma's form of the error
+  return messageOf(error).includes(`Code: \`${NOT_NULL}\``); // Prisma reports the code of the error only in its message
 }
 
 const objectOf = ({ object }: AuditedAction) => sql`SELECT ${plain(String(object))}::text`;
@@ -101,7 +101,7 @@ function insertRows(
 }
 
 const MAX_TEXT = 250;
-/** Maximum length of an object's name. Rows are searched by that name, so the longest path must fit. */
+/** Maximum length of an object's name. Operators search rows by the object's name, so the longest path must fit. */
 const MAX_OBJECT = 2100;
 const MAX_ITEMS = 10;
 const MAX_DEPTH = 4;
@@ -187,7 +187,7 @@ export class Refusals {
       this.write(auditRow(now, asker, action, code));
       return;
     }
-    // beyond the limit, refusals are counted together
+    // beyond the limit of rows, count refusals together
     const key = isFirst ? JSON.stringify(['others', group || way, action.operation, code]) : own;
     const others = isKnown ? asker : { ...asker, name: '', address: undefined };
     const blank = { operation: action.operation, kind: 'NONE', object: '' } as const;

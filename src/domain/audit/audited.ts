@@ -14,8 +14,8 @@ import { withSlot } from '../turn.js';
 import { type AuditedAction, auditRow, auditRowOfChange, isInvalidToken } from './audit.js';
 
 /**
- * Returns the statement that audits a success, for use in the transaction of the change or as a part of its only
- * statement.
+ * Returns the statement that audits a success, for use in the transaction of the change or as a part of the change's
+ * only statement.
  * @param more details known only after the change. `each` selects the changed objects if the statement may change
  *   nothing
  */
@@ -40,7 +40,9 @@ const takesOwnSlots: ReadonlySet<Changing> = new Set([
   'revokeToken',
 ]);
 
-/** Operations that change only rows which no import or new request keeps locked. So operators never wait for users. */
+/**
+ * Operations that change only rows which no import or new request keeps locked. Such operations never wait for users.
+ */
 const neverWaiting: ReadonlySet<Changing> = new Set([
   'suspend',
   'resume',
@@ -70,8 +72,9 @@ type Middleware = <T>(change: Change, next: () => Promise<T>) => Promise<T>;
 const middlewares: readonly Middleware[] = [keepInput, measure, recordRejection, checkRight, takeSlot];
 
 /**
- * Runs an operation in a limiter slot, if the caller's roles allow the operation. The input of a caller without such a
- * role is not recorded. `work` makes all other checks, and runs the statement of `auditEntry` once.
+ * Runs an operation in a limiter slot, if the caller's roles allow the operation. If the roles do not allow the
+ * operation, the audit omits the caller's input. `work` makes all other checks, and runs the statement of `auditEntry`
+ * once.
  * @param action `given` is truncated, and must contain no secrets
  */
 export async function audited<T>(

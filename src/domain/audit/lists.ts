@@ -70,7 +70,7 @@ export function findUnknownOperation(name: string): string | undefined {
 const DAY_SECONDS = 24 * 3600;
 const STEP = 5000;
 
-/** Deletes rows older than `TAPEGATE_AUDIT_DAYS`. Several engines may run this at once. */
+/** Deletes rows older than `TAPEGATE_AUDIT_DAYS`. Several engines may delete rows at once. */
 export async function pruneAudit(ctx: Context, stop: AbortSignal): Promise<void> {
   const before = addSeconds(ctx.now(), -ctx.config.auditDays * DAY_SECONDS);
   while (!stop.aborted) {

@@ -33,7 +33,7 @@ interface RenameFilesInput {
   to: string;
   /**
    * Whether the files were also renamed in a library that finds files by path. By default, the files keep their names
-   * there.
+   * in the library.
    */
   isInLibrary?: boolean | null | undefined;
   isDryRun?: boolean | null | undefined;

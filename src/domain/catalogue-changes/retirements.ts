@@ -1,6 +1,6 @@
 /**
- * Retires volumes. A retired volume contains no copies, and receives none. A retirement first marks the volume as
- * retired. Drives then skip the volume like a suspended volume (view `suspended_volume`), `archive` reserves no
+ * Retires volumes. A retired volume contains no copies, and receives no new copies. A retirement first marks the volume
+ * as retired. Drives skip a retired volume like a suspended volume (view `suspended_volume`), `archive` reserves no
  * positions on the volume, and imports to the volume are rejected. Then the retirement removes the volume's copies from
  * the catalogue, in steps with the catalogue lock. If the process dies, the next call continues.
  */
@@ -94,7 +94,7 @@ const isElsewhere = (volumeId: number): Sql => sql`(CASE WHEN f.volume_id = ${vo
     AND (f.copy_position IS NOT NULL OR ${isByPath(sql`f.copy_volume_id`)})
   ELSE EXISTS (SELECT FROM volume o WHERE o.id = f.volume_id AND o.retired_at IS NULL) AND ${hasPosition} AND NOT ${hasFailedAtBoth} END)`;
 
-/** SQL assignments that remove the copy on the volume. The other copy becomes the first copy. */
+/** SQL assignments that remove the copy on the volume. The file's other copy becomes its first copy. */
 const removeCopyOn = (volumeId: number): Sql => {
   const isFirst = sql`f.volume_id = ${volumeId}`;
   return sql`volume_id = CASE WHEN ${isFirst} THEN nullif(f.copy_volume_id, ${volumeId}) ELSE f.volume_id END,
@@ -227,7 +227,7 @@ async function readRetired(tx: Transaction, { id, name }: { id: number; name: st
 
 async function removeCopiesStep(ctx: Context, tx: Transaction, id: number): Promise<void> {
   await lockMoving(tx);
-  // check again under the locks: the other copy may have failed meanwhile
+  // check again under the locks: a file's other copy may have failed meanwhile
   await tx.query(
     sql`UPDATE tape_file f SET ${removeCopyOn(id)} FROM known k
         WHERE f.id = k.id AND ${isOn(id)} AND (${isElsewhere(id)} OR ${isWithdrawn}) AND NOT ${isBeingRead(id)}`,
@@ -243,7 +243,7 @@ const isBeingRead = (volumeId: number): Sql =>
 
 async function withdrawLost(ctx: Context, tx: Transaction, { id, name, why }: Retired): Promise<void> {
   const requestIds = await lockMoving(tx);
-  // check again under the locks: the other copy may be usable by now
+  // check again under the locks: a file's other copy may be usable by now
   await tx.query(sql`DELETE FROM leaving l USING tape_file f WHERE f.id = l.id AND ${isElsewhere(id)}`);
   await tx.query(sql`DELETE FROM known k WHERE NOT EXISTS (SELECT FROM leaving l WHERE l.id = k.id)`);
   const reason = `volume ${name} was retired${why === null ? '' : `: ${why}`}`;
@@ -267,7 +267,7 @@ async function rejectRemaining(ctx: Context, { id, name }: { id: number; name: s
 }
 
 /**
- * Puts a retired volume back into use. Its files must be imported or reinstated separately.
+ * Puts a retired volume back into use. An operator must import or reinstate the files of the volume separately.
  * @returns the id of the volume
  * @throws NotFoundError
  */

@@ -133,7 +133,10 @@ async function moveStep(ctx: Context, tx: Transaction, names: Names): Promise<vo
   await followPositions(ctx, tx);
 }
 
-/** Adds files at the same positions to the table `leaving`. Otherwise a later step would find those positions taken. */
+/**
+ * Adds files at the same positions to the table `leaving`. If a later step moved such a file, its position would be
+ * taken.
+ */
 async function addSharing(tx: Transaction, fromId: number): Promise<void> {
   await tx.query(
     sql`INSERT INTO leaving SELECT DISTINCT g.id, g.path, g.size FROM leaving l JOIN tape_file f ON f.id = l.id

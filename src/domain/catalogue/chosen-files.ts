@@ -78,7 +78,7 @@ export async function whyNone(
 }
 
 interface Steps {
-  /** Condition on the files `f` to change. A step must make the condition false for its files. */
+  /** Condition on the files `f` to change. A step must make the condition false for the files of the step. */
   which: Sql;
   /** Additional columns of the table `leaving`, each preceded by a comma. */
   columns?: Sql;
@@ -87,8 +87,8 @@ interface Steps {
 
 /**
  * Runs `step` for each page of files, in order of their paths. The temporary table `leaving` contains the page, and
- * `step` may add files to the table. Between steps, a file may be renamed to a path before the present page. So further
- * rounds follow until one page contains all remaining files, or a round changes no file.
+ * `step` may add files to the table. Between steps, a file may be renamed to a path before the present page. So the
+ * pages are repeated until one page contains all remaining files, or a round of pages changes no file.
  * @param step called with the number of files that earlier steps have changed
  */
 export async function inSteps(

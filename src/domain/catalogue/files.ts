@@ -146,7 +146,7 @@ interface KnownPosition {
 }
 
 /**
- * Returns known files by their path in the library. If two files have the same path there, prefers the file on
+ * Returns known files by their path in the library. If two files have the same path in the library, prefers the file on
  * `volume`, then the renamed file.
  */
 export async function readPositions(

@@ -29,10 +29,10 @@ export const FOLDER_MODE = 0o750;
 export const RENAMED = '/.tapegate-renamed';
 
 /**
- * Records the modes of archived directories. Two trees can be archived to one path. So a directory that is already
- * recorded keeps only the permissions that both modes give. Calling it twice is safe.
- * @param prefix logical path of the archived tree. Parent directories get the access of the tree, unless they are
- *   recorded already or contain other files, whose protection is unknown.
+ * Records the modes of archived directories. Two trees can be archived to one path. So a recorded directory keeps only
+ * the permissions that its old and its new mode give. Calling it twice is safe.
+ * @param prefix logical path of the archived tree. Parent directories get the access of the tree, unless the parents
+ *   are recorded already or contain files outside the tree.
  */
 export async function recordFolders(ctx: Context, folders: readonly FolderMode[], prefix = '/'): Promise<void> {
   if (folders.length === 0) return;
@@ -102,7 +102,8 @@ export async function renameFolders(tx: Transaction, { from, to }: { from: strin
 const PERMISSIONS = 0o777;
 
 /**
- * Returns the access to a directory through its parent directory: only the permissions that both directories give.
+ * Returns the access to a directory through its parent directory: only the permissions that the directory and the
+ * parent give.
  * @param above access to the parent directory, restricted in the same way by the directories above the parent
  */
 export function restrictAccess(above: Access, { mode, gid }: Access): Access {

@@ -41,7 +41,7 @@ export async function listFolder(ctx: Context, path: string, limit: number): Pro
   allow(ctx, 'listFiles');
   const name = sql`split_part(substr(e.path, length(${path}::text) + 2), '/', 1)`;
   const child = sql`${path}::text || '/' || ${name}`;
-  // skip all paths below this entry: the next entry follows all paths that begin with this path and a slash
+  // skip all paths below the entry: the next entry follows all paths that begin with the entry's path and a slash
   const next = sql`CASE WHEN e.path = ${child} THEN e.path || chr(1) ELSE ${child} || '0' END`;
   return await askAtLength<Entry>(
     ctx,

@@ -44,7 +44,7 @@ export function newCopies(fileIds: readonly bigint[], copies: readonly NewCopy[]
 
 /**
  * Moves files that are still in the stage `from`, and records events in the same transaction.
- * @param copies one copy for each file. One update writes the stage and the copy, because each update of a file writes
+ * @param copies one copy for each file. One update of a file writes its stage and its copy, because each update writes
  *   all indexes.
  * @returns the ids of the moved files
  */

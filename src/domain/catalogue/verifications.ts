@@ -1,7 +1,7 @@
 /**
  * Verifies tape copies. A drive reads back each UNVERIFIED file that was never verified. If the bytes match the
- * catalogue, the file moves to ONDISK. Otherwise the failure stays recorded until a later read succeeds or an import
- * changes the file.
+ * catalogue, the file moves to ONDISK. If verification fails, the failure stays recorded until a later read succeeds or
+ * an import changes the file.
  */
 
 import type { ErrorClass } from '../../core/errors.js';
@@ -26,8 +26,8 @@ const isUnconfirmed = sql`f.stage = 'UNVERIFIED' AND f.verified IS NULL AND f.ch
   AND f.changed_disk_id IS NULL AND ${isOffered}`;
 
 /**
- * The tape copy of the file `f` is due for verification by its row `w`. Copies in staging libraries need such a row,
- * because reading may cost money.
+ * The tape copy of the file `f` is due for verification by its row `w`. Copies in staging libraries need a row of
+ * `verification`, because reading may cost money.
  */
 export function isReadBackDue(now: string): Sql {
   return sql`(${isUnconfirmed} AND w.not_before <= ${now})`;
@@ -67,7 +67,7 @@ export interface UnconfirmedCopy {
   /** Path in the library. */
   path: string;
   size: bigint;
-  /** Null if unknown. The library then finds the file by its path. */
+  /** Null if unknown. If the position is unknown, the library finds the file by path. */
   position: bigint | null;
   checksum: string;
   attempts: number;

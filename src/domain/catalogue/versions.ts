@@ -12,9 +12,9 @@ import { hasOther, isWaiting } from '../conditions.js';
 import type { Context } from '../context.js';
 
 /**
- * Returns the condition that two rows describe the same bytes. Their sizes must be equal. If the checksums are equal
- * too, the bytes are the same. If the later row has no checksum, the positions must be equal. A position that the later
- * row adds on the same volume counts as equal, because the path identifies the file.
+ * Returns the condition that two rows describe the same bytes. The sizes of the rows must be equal. If the checksums
+ * are equal too, the bytes are the same. If the later row has no checksum, the positions of the rows must be equal. A
+ * position that the later row adds on the same volume counts as equal, because the path identifies the file.
  * @param was,is aliases of the earlier and the present row, with the columns `size`, `checksum`, `volume_id` and
  *   `position`
  */
@@ -30,8 +30,8 @@ export function isSamePosition(was: string, is: string): Sql {
 }
 
 /**
- * Returns the condition that a recall would read and compare the same bytes by both rows. If the condition is false,
- * earlier errors no longer apply to the file.
+ * Returns the condition that two rows have the same size, checksum and position, so a recall reads and compares the
+ * same bytes. If the condition is false, earlier errors no longer apply to the file.
  */
 export function isSameSource(was: string, is: string): Sql {
   const [a, b] = [raw(was), raw(is)];

@@ -66,8 +66,9 @@ export interface TapePosition {
 export const archiveVolumes = /^TG[0-9]{4,18}$/;
 
 /**
- * Begins a new volume if the first library contains files at positions that the catalogue has not reserved. Such files
- * exist after the database was restored from a backup, or after a failover lost the last transactions.
+ * Begins a new volume if the first library contains files at positions that the catalogue has not reserved. The
+ * catalogue may lack positions after the database was restored from a backup, or after a failover lost the last
+ * transactions.
  * @param last the last used position in the library
  */
 export async function skipUsedPositions(ctx: Context, last: TapePosition): Promise<void> {
@@ -93,8 +94,8 @@ interface OpenVolume {
 
 /**
  * Reserves the next positions for files, on the newest volume of the first library. Begins a new volume if the newest
- * volume is closed or has no room for the next file. A file larger than a volume gets its own volume. A position is
- * never reserved twice, even if nothing is written there.
+ * volume is closed or has no room for the next file. A file that is larger than a volume gets a volume for itself. A
+ * position is never reserved twice, even if nothing is written there.
  * @param sizes sizes of the files in bytes
  */
 export async function reservePositions(
@@ -151,8 +152,7 @@ export async function findVolume(ctx: Context, name: string): Promise<Volume | n
 }
 
 /**
- * Sets the medium of volumes, from which the planner estimates costs. If one of the volumes is unknown, changes
- * nothing.
+ * Sets the medium of volumes, from which the planner estimates costs. If a named volume is unknown, changes no volume.
  * @param input.names default: all volumes
  * @returns the number of volumes
  * @throws InvalidInputError, NotFoundError

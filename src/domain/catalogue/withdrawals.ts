@@ -159,7 +159,7 @@ export interface Complete {
   mostPercent: number;
 }
 
-/** Default percentage. A list that omits more files is probably truncated, or is another list. */
+/** Default percentage. A list that omits more than this percentage is probably truncated or wrong. */
 const MOST_PERCENT = 5;
 
 /**
@@ -176,8 +176,8 @@ export function readComplete(given: { folder: string; mostPercent?: number | und
 }
 
 /**
- * Creates the temporary table `leaving` with the files that a complete list omits. The table is empty for other
- * imports. The caller has locked the catalogue.
+ * Creates the temporary table `leaving` with the files that a complete list omits. The table is empty if the import is
+ * not a complete list. The caller has locked the catalogue.
  * @throws InUseError if the list omits more than `mostPercent` of the files
  */
 export async function findUnlisted(
@@ -237,8 +237,8 @@ const isInUse = sql`(f.stage IN ('RESTORING', 'RESTORED') OR f.disk_id IS NOT NU
 
 /**
  * Purges withdrawn files that are not in use. The path of a purged file becomes free, and the file cannot be
- * reinstated. Requests and events refer to the file's row. So the row stays, with a path that no file of the catalogue
- * can have.
+ * reinstated. Requests and events refer to the file's row. So the row of a purged file stays, with a path that no other
+ * file can have.
  * @throws InvalidInputError; NotFoundError if no selected file is withdrawn; InUseError if all withdrawn files are in
  *   use
  */

@@ -29,7 +29,8 @@ interface Allocation {
 }
 
 /**
- * Adds a restore disk, or changes the allocation of a known disk. The disk then no longer counts as full.
+ * Adds a restore disk, or changes the allocation of a known disk. A disk with a new allocation no longer counts as
+ * full.
  * @throws InvalidInputError
  */
 export async function setDisk(ctx: Context, input: Allocation): Promise<DiskRow> {
@@ -187,12 +188,15 @@ export async function readDisks({ db }: Context, ids: readonly number[]): Promis
 }
 
 /**
- * Measurement of a restore disk by an engine. A gateway does not measure, because a hanging disk would block the
- * gateway. Both fields are null without a recent measurement.
+ * Measurement of a restore disk by an engine. Gateways do not measure disks, because a hanging disk would block a
+ * gateway. Free bytes and problem are null without a recent measurement.
  */
 export interface DiskMeasurement {
   free: bigint | null;
-  /** Problem to show to users. Also set for a disk that accepts no new files, although the disk may have free space. */
+  /**
+   * Problem to show to users. The problem is also set for a disk that accepts no new files, although the disk may have
+   * free space.
+   */
   problem: string | null;
 }
 
@@ -234,8 +238,8 @@ export async function recordMeasurements(
 }
 
 /**
- * Returns the least free bytes and the problems on all hosts, by disk id. For a failing disk, returns only the reason
- * of its suspension.
+ * Returns, by disk id, the smallest measured number of free bytes and the problems on all hosts. For a failing disk,
+ * returns only the reason why the disk is suspended.
  */
 export async function readMeasurements(
   ctx: Context,

@@ -72,7 +72,7 @@ export async function returnMissing(
       rows.map((row) => row.id),
       { from: 'RESTORED', to: 'ONTAPE' },
     );
-    const requestIds = await lockRequestsOf(tx, moved); // all these requests are locked already
+    const requestIds = await lockRequestsOf(tx, moved); // all requests that contain these files are locked already
     await waitAgain(tx, requestIds, moved);
     await settleRequests(ctx, tx, requestIds);
     await clearCopies(tx, moved);

@@ -1,12 +1,13 @@
 /**
  * Removes copies from the restore area after no request contains their files.
- * A file first moves to ONTAPE, with its copy still recorded (`disk_id`). Then the copy is removed from disk, and then
- * the record is deleted.
- * After a crash, the next process finds the record and removes the copy. Until then, the file is not recalled.
- * Nothing is locked during disk access. A claim only makes other processes take other copies.
+ * A file first moves to ONTAPE, with its copy still recorded (`disk_id`). Next, the copy is removed from disk. Last,
+ * the record of the copy is deleted.
+ * After a crash, the next process finds the record and removes the copy. The file is not recalled before the record is
+ * deleted.
+ * No row is locked during disk access. A claim on a copy only makes other processes choose other copies to remove.
  * A process identifies a copy on disk, then checks the copy in the database, and then removes exactly that copy. So a
- * copy that is restored later is safe.
- * The record is deleted only if the row of the file has not changed since the read.
+ * copy that another process restores meanwhile is safe.
+ * The record of a copy is deleted only if the row of its file has not changed since a process read the row.
  */
 
 import { addSeconds } from '../../core/time.js';
@@ -52,7 +53,8 @@ const isLeft = sql`(o.state = 'RELEASED' OR NOT (${isLive})) AND NOT ${isHeldByK
 
 /**
  * Searches the next `limit` released files of a request for RESTORED files that no request contains.
- * @returns the copies of such files, except on failing disks; `last`: the last ordinal, undefined if no files follow
+ * @returns the copies of the RESTORED files, except on failing disks; `last`: the last ordinal, undefined if no
+ *   released files follow
  */
 export async function readUnheld(
   ctx: Context,
@@ -123,9 +125,7 @@ async function markEnded(ctx: Context, requestId: number): Promise<void> {
   }
 }
 
-/**
- * No live request contains the file `f`. No request whose releases are still to be processed contains the file either.
- */
+/** No live request, and no request with unprocessed releases, contains the file `f`. */
 export const isUnheldForGood = sql`(${isUnheld} AND f.id NOT IN (SELECT o.file_id FROM request r CROSS JOIN LATERAL (
   SELECT h.file_id FROM request_file h WHERE h.request_id = r.id OFFSET 0) o WHERE NOT r.is_released))`;
 
@@ -134,7 +134,7 @@ type SeenCopy = Pick<RecordedCopy, 'fileId' | 'version'>;
 /**
  * Moves RESTORED files that no request contains to ONTAPE. If the copy of a file was changed, the copy stays, the file
  * becomes UNVERIFIED, and the disk's used bytes no longer include the copy.
- * @returns the ids of the moved files. All other files were changed or requested meanwhile
+ * @returns the ids of the moved files. Files that were changed or requested meanwhile are not moved
  */
 export async function releaseCopies(
   ctx: Context,
@@ -228,8 +228,9 @@ export async function findLeaving(ctx: Context, copies: readonly RecordedCopy[])
 /**
  * Deletes the records of removed copies, if the rows of their files have not changed, and releases all claims. Calling
  * it twice is safe.
- * @param copies `gone`: removed copies. `changed`: copies that were changed after their release, and stay on disk.
- *   Their files become UNVERIFIED, unless the copy belongs to another version. `claimed`: copies whose claims end.
+ * @param copies `gone`: removed copies. `changed`: copies that were changed after their release, and stay on disk. The
+ *   file of a changed copy becomes UNVERIFIED, unless the copy belongs to another version. `claimed`: copies whose
+ *   claims end.
  * @returns the ids of files whose records were deleted and that have nothing on disk
  */
 export async function deleteRemovedCopies(
@@ -260,7 +261,7 @@ export async function deleteRemovedCopies(
 
 /**
  * Moves files with a changed copy to UNVERIFIED, unless the copy belongs to another version. The caller has locked the
- * files. Their copies are still recorded.
+ * files, whose copies are still recorded.
  */
 async function keepChanged(ctx: Context, tx: Transaction, fileIds: readonly bigint[]): Promise<void> {
   if (fileIds.length === 0) return;
@@ -313,7 +314,7 @@ export async function returnOrphans(ctx: Context): Promise<number> {
     );
     const orphanIds = orphans.map((file) => file.id);
     const moved = await moveFiles(ctx, tx, orphanIds, { from: 'RESTORING', to: 'ONTAPE' });
-    await settleRequests(ctx, tx, await lockRequestsOf(tx, moved)); // all these requests are locked already
+    await settleRequests(ctx, tx, await lockRequestsOf(tx, moved)); // the files' requests are locked already
     return moved.length;
   });
 }
@@ -328,8 +329,8 @@ export interface ChangedCopy {
 /** A changed copy, or another file at the copy's path with the same bytes as on tape. */
 export interface ExaminedCopy extends ChangedCopy, Pick<RecordedCopy, 'size' | 'mtimeNs' | 'ctimeNs' | 'copyChecksum'> {
   /**
-   * Whether another file is at the copy's path. When this file had the recorded times, its bytes were the same as on
-   * tape.
+   * Whether another file is at the copy's path. The bytes of that file were the same as on tape when the file had the
+   * recorded times.
    */
   isStanding: boolean;
 }
@@ -389,7 +390,7 @@ export async function settleChanged(
       to: 'ONTAPE',
     });
     await deleteVerifications(tx, moved);
-    const requestIds = await lockRequestsOf(tx, moved); // all these requests are locked already
+    const requestIds = await lockRequestsOf(tx, moved); // all requests with these files are locked already
     await waitAgain(tx, requestIds, moved);
     await settleRequests(ctx, tx, requestIds);
     return moved;

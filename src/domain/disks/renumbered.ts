@@ -48,8 +48,8 @@ export interface Comparison {
 }
 
 /**
- * Begins or continues a comparison. If two hosts see different inodes on the same disk, their comparisons run one after
- * the other.
+ * Begins or continues a comparison. If two hosts see different inodes on the same disk, the comparisons by the two
+ * hosts run one after the other.
  * @returns the id of the last compared file; undefined if another engine compares the disk
  */
 export async function claimComparison(
@@ -111,7 +111,7 @@ export type Renumbered = Pick<RecordedCopy, 'fileId' | 'version'> & { ino: bigin
 
 /**
  * Records the new inodes of copies whose bytes were compared.
- * @returns the number of recorded copies. All other rows have changed since they were read
+ * @returns the number of recorded copies. Copies whose rows have changed since the read are not recorded
  */
 export async function adoptRenumbered(ctx: Context, copies: readonly Renumbered[]): Promise<number> {
   if (copies.length === 0) return 0;

@@ -2,10 +2,10 @@
  * Reserves room for recalls on restore disks.
  * A recall starts only if the allocation and the free space of a disk have room for the file besides all reservations.
  * All disks are locked while room is reserved. At the end of a recall, its reservation becomes used bytes or is freed.
- * Disks are measured before the transaction, with nothing locked, because a disk may hang. Bytes that may have been
- * written after the measurement are subtracted: all reservations at the measurement and later.
- * A recall without room gets the reason once. Engines do not examine the recall again until a process that frees room
- * notifies them.
+ * Disks are measured before the transaction, with nothing locked, because a disk may hang. All reservations at the time
+ * of the measurement and later are subtracted, because their bytes may have been written since.
+ * A recall without room gets the reason once. Engines do not examine such a recall again until a process that frees
+ * room notifies the engines.
  */
 
 import { locking } from '../../db/locks.js';
@@ -50,7 +50,7 @@ type SeenDisks = ReadonlyMap<
 >;
 
 interface Candidate extends DiskRow {
-  /** Room of the file system. All disks on one file system share the object. */
+  /** Room of the file system. All disks on one file system share this object. */
   fileSystem: FileSystemRoom | undefined;
   /** Reason why the disk accepts no files now; shown to users. */
   problem: string | undefined;
@@ -72,7 +72,9 @@ export interface Reservation extends Unplaced {
 
 const suspensionWords: Record<SuspensionMode, string> = { IMMEDIATE: 'suspended', DRAINING: 'draining' };
 
-/** Measures all disks that are not failing. Call it with nothing locked, because a slow disk delays the result. */
+/**
+ * Measures all disks that are not failing. The caller must hold no locks, because a slow disk delays the measurement.
+ */
 export async function measureDisks(ctx: Context, measure: MeasureDisks): Promise<SeenDisks> {
   const rows = await ctx.db.rows<FoundDisk>(allDisks(ctx));
   return await seeDisks(ctx, rows, measure);
@@ -95,8 +97,8 @@ async function seeDisks(ctx: Context, rows: readonly FoundDisk[], measure: Measu
 }
 
 /**
- * Reserves room for each recall. A recall without room stays in the queue, and its error describes the limits of each
- * disk.
+ * Reserves room for each recall. If no disk has room, the recall stays in the queue with an error that describes the
+ * limits of each disk.
  * @param seen measurements by `measureDisks`, made before the transaction began
  * @returns the recalls that got a disk, in the given order
  */
@@ -139,8 +141,8 @@ export async function reserve<R extends Unplaced>(
 /** A restore disk. `isRetried`: the engine suspended the disk until the disk works again. */
 type FoundDisk = MeasuredDisk & {
   /**
-   * Sum of all reservations ever made, in bytes. The growth of this sum since a measurement shows how much was reserved
-   * later.
+   * Sum of all reservations ever made, in bytes. The growth of the sum since a measurement is what was reserved after
+   * the measurement.
    */
   reservedEver: bigint;
   mode: SuspensionMode | null;
@@ -210,7 +212,7 @@ async function putAside(tx: Transaction, unplaced: readonly Unplaced[], disks: r
   );
 }
 
-/** Maximum number of recalls that one run wakes. The next run wakes further recalls. */
+/** Maximum number of recalls that one run wakes. The next run wakes the next recalls. */
 const WOKEN_RECALLS = 5000;
 
 /**

@@ -26,8 +26,8 @@ export interface StaleFile {
 }
 
 /**
- * Records stale partial files. Call it before the files leave RESTORING. @param which condition on the recall `c` and
- * its drive `d`
+ * Records stale partial files. The caller must not have moved the files from RESTORING yet. @param which condition on
+ * the recall `c` and its drive `d`
  */
 export async function recordStaleFiles(tx: Transaction, which: Sql): Promise<void> {
   await tx.query(
@@ -61,7 +61,8 @@ export async function readStaleFilesAtRest(ctx: Context, page: { after: bigint; 
 const isAtRest = sql`f.stage <> 'RESTORING'`;
 
 /**
- * Returns the ids of partial files that are still stale. Call it after checking the disk and before removing a file.
+ * Returns the ids of partial files that are still stale. The caller has checked the disk, and removes the files
+ * afterwards.
  * @returns `isNoted`: whether the file is now the recorded copy, which must stay
  */
 export async function findStillStale(

@@ -71,7 +71,10 @@ export async function readStanding(
   );
 }
 
-/** Restored files that no request contains, and that no job is about to remove. An engine removes their copies. */
+/**
+ * Restored files that no request contains, and that no job is about to remove. An engine removes the copies of such
+ * files.
+ */
 export const restoredUnheld: FindingKind = {
   kind: 'restored-without-request',
   find: (

@@ -1,7 +1,7 @@
 /**
  * Compares counters of quotas, disks and requests with the counted rows. Each transaction that changes the rows also
  * changes the counter. A repair locks the counter, and counts the rows in a second statement. So uncommitted changes
- * wait for the lock, and are added afterwards.
+ * wait for the lock, and change the repaired counter afterwards.
  */
 import { lockDisks, lockQuotas, lockRequests } from '../../db/locks.js';
 import { raw, type Sql, sql } from '../../db/sql.js';
@@ -98,7 +98,7 @@ const requestState: RepairableKind = {
     }),
 };
 
-/** Ordered so that no repair depends on a counter that is still wrong. */
+/** Kinds in the order of repairs: no repair depends on a counter that a later repair corrects. */
 export const counterKinds: readonly RepairableKind[] = [
   diskUsed,
   diskReserved,

@@ -23,7 +23,7 @@ export interface FoundRow {
 export interface FindingKind {
   kind: string;
   /**
-   * Selects the next rows with a finding. The query is one statement, which sees no half-finished change.
+   * Selects the next rows with a finding. The query is a single statement, so it sees no half-finished change.
    * @param now time of the clock that dates the rows
    */
   find(after: Sql, limit: number, now: Sql): Sql;

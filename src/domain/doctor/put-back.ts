@@ -1,7 +1,7 @@
 /**
- * Prepares a database that was restored from a backup. The database is fenced until a takeover. Ids must not be reused,
- * because scripts remember ids of requests, and clients resume after ids of events. Epochs of claims are times, so they
- * need no change.
+ * Prepares a database that was restored from a backup. The database is fenced until a takeover. Ids that were used
+ * after the backup must not be used again: scripts remember ids of requests, and clients resume after ids of events.
+ * Epochs of claims are times, so they need no change.
  */
 
 import { secondsBetween } from '../../core/time.js';
@@ -23,15 +23,21 @@ const LEAPS = {
 export interface PutBack {
   /** Lower bound of the next request's id; null if no id is left. */
   nextRequestId: number | null;
-  /** Number of emails that were pending at the time of the backup. Tapegate sends these emails, perhaps again. */
+  /**
+   * Number of emails that were pending at the time of the backup. Tapegate sends the pending emails, perhaps for a
+   * second time.
+   */
   letters: number;
-  /** Number of tokens that were valid at the time of the backup. A token that was revoked later is valid again. */
+  /**
+   * Number of tokens that were valid at the time of the backup. A token that was revoked after the backup is valid
+   * again.
+   */
   tokens: number;
 }
 
 /**
- * Fences a restored database, and skips ids. Call it once, before any process uses the database. A second call skips
- * more ids.
+ * Fences a restored database, and skips ids. The caller runs this function once, before any process uses the database.
+ * A second call would skip more ids.
  * @param state.earliest lower bound of the time of the restored state. Ids that may have been used after this time are
  *   skipped
  * @param state.asOf time of the restored state to show to people, in RFC 3339

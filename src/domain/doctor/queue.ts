@@ -146,8 +146,8 @@ const requestFileAhead: RepairableKind = {
 };
 
 /**
- * Must be checked first: other repairs would repair this finding without a report. Omits files with changed copies,
- * which an engine checks first.
+ * This kind is checked first, because the repair of other kinds would repair such findings without a report. Omits
+ * files with changed copies, which an engine checks first.
  */
 export const requestFileUnserved: RepairableKind = {
   kind: 'request-file-without-recall',

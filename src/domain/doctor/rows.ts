@@ -1,6 +1,6 @@
 /**
- * Reads findings that show in the database alone, by page and with a time limit. Gateways use this module, because they
- * must not access disks. The repair of some findings needs a host with the restore disks.
+ * Reads findings that show in the database alone, by page and with a time limit. Gateways use this module, because
+ * gateways must not access disks. The repair of some findings needs a host with the restore disks.
  */
 import { performance } from 'node:perf_hooks';
 import { InvalidInputError, quote } from '../../core/errors.js';
@@ -146,8 +146,8 @@ export async function readLookedAt(ctx: Context, reader?: AbortSignal): Promise<
 const NAMED = 20;
 
 /**
- * Returns a text that names the restore disks, which gateways do not check, and hosts that can check them. Null if
- * there are no restore disks.
+ * Returns a text that names the restore disks, which gateways do not check, and the hosts that can check the disks.
+ * Null if there are no restore disks.
  */
 export async function describeUnchecked(ctx: Context): Promise<string | null> {
   allow(ctx, 'listFindings');

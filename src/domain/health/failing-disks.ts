@@ -119,7 +119,7 @@ export async function recordStillFailing(ctx: Context, mountpoint: string, probl
 
 /** Ends the suspension of a disk that works again. An operator's suspension stays, but engines may access the disk. */
 export async function returnDisk(ctx: Context, mountpoint: string): Promise<void> {
-  // first, because this ends the suspension and the disk's retries together
+  // end the suspension first, because its end also ends the disk's retries
   const ended = await endSuspension(ctx, sql`kind = 'DISK' AND name = ${mountpoint} AND retry_at IS NOT NULL`);
   const cleared = await transaction(ctx.db.pool, 'returnDisk', async (tx) => {
     // lock first: the second statement then sees a suspension that another engine has added meanwhile

@@ -17,7 +17,7 @@ interface Refusal {
 
 /**
  * Suspends a library that refuses work until the next attempt. A drive may take minutes to unmount its volume. So the
- * refusal of a drive that mounted its volume before the last pause changes nothing after the pause.
+ * late refusal of a drive that mounted its volume before the last pause is ignored.
  */
 export async function suspendFailingLibrary(
   ctx: Context,

@@ -198,7 +198,7 @@ export async function endSuspension(ctx: Context, which: Sql, action?: AuditedAc
   const audit =
     action && sql`, audited AS (${auditRowOfEach(ctx.now(), ctx.caller, action, sql`SELECT name FROM ended`)})`;
   const rows = await ctx.db.rows<Suspension>(
-    // no condition on the disk's retry time, which this statement may not see: an engine may just have set that time
+    // without a condition on the disk's retry time: an engine may set that time while this statement runs
     sql`WITH disk AS (
        SELECT k.id FROM restore_disk k WHERE k.mountpoint IN (SELECT name FROM suspension WHERE kind = 'DISK' AND ${which})
        ORDER BY k.id ${locking.disk}

@@ -39,7 +39,7 @@ interface ApplyOptions {
 
 /**
  * Applies the rows of the table `incoming`. First adds new files, which no other transaction can see yet. Then locks,
- * in the global lock order, the catalogue, the affected requests, their quotas, and the changed files. A request is
+ * in the global lock order: the catalogue, the affected requests, their quotas, and the changed files. A request is
  * affected if new files join the request, or if the request contains changed files.
  * @throws ImportError; InUseError
  */
@@ -109,12 +109,14 @@ async function addFresh(tx: Transaction): Promise<number> {
   return Number(added?.count ?? 0);
 }
 
-/** The files of the table `fresh`, with the sizes of the import. Reinstated files get these sizes later. */
+/**
+ * The files of the table `fresh`, with the sizes of the import. Files to reinstate get the sizes of the import later.
+ */
 const asListed = sql`(SELECT n.id, f.path, n.size FROM fresh n JOIN tape_file f ON f.id = n.id)`;
 
 /**
- * Adds to the table `fresh` the known files that an earlier list has withdrawn. Removes all other known files from the
- * table.
+ * Adds to the table `fresh` the known files that an earlier list has withdrawn. Removes from `fresh` all known files
+ * that no list has withdrawn.
  * @returns whether the table `fresh` changed
  */
 async function followRelisted(tx: Transaction): Promise<boolean> {
@@ -144,7 +146,7 @@ async function countWithoutStage(tx: Transaction): Promise<Omit<ImportResult, 'a
  */
 const isElsewhere = sql`(i.stage IN ('RESTORING', 'RESTORED'))`;
 
-/** Stages between which only engines move files. A row never moves a file from one of these stages to another. */
+/** Stages between which only engines move files. A row of an import never moves a file between two of these stages. */
 const TAPE_STAGES: readonly Stage[] = ['ONTAPE', 'RESTORING', 'RESTORED'];
 
 const hasTapeStage = sql`i.stage = ANY(${TAPE_STAGES}::"Stage"[])`;
@@ -194,7 +196,9 @@ async function lockConcerned(tx: Transaction): Promise<number[]> {
   return requestIds;
 }
 
-/** Stage changes by an import, in this order. A change from UNVERIFIED to ONTAPE takes two moves. */
+/**
+ * Stage changes by an import, in the order in which they are made. A change from UNVERIFIED to ONTAPE takes two moves.
+ */
 const IMPORT_MOVES = [
   { from: 'ONDISK', to: 'UNVERIFIED' },
   { from: 'UNVERIFIED', to: 'ONDISK' },

@@ -187,8 +187,8 @@ export const MAX_REJECTS = 100_000;
 
 /**
  * Deletes rows of the table `incoming` whose path would be both a file and a directory, within the list or together
- * with the catalogue. Keeps rows of known files. If a file and the files below its path clash, keeps the files below.
- * If another import adds a clash later, `refuseFolders` rejects this import.
+ * with the catalogue. Keeps rows of known files. If a file clashes with files below its path, keeps the files below. If
+ * another import adds a clash after this check, `refuseFolders` rejects the import.
  * @returns the deleted rows
  */
 export async function dropClashes(client: pg.PoolClient): Promise<ClashingRow[]> {

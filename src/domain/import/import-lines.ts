@@ -36,14 +36,14 @@ export class ImportError extends Error {
 
 /** A name that cannot be restored to a disk. */
 export interface BadName {
-  /** Valid form of the path, if there is one. The catalogue may contain this path from another list. */
+  /** Valid form of the path, if there is one. Another list may have added a file at the valid path to the catalogue. */
   namesake: string | undefined;
 }
 
 export class RowError extends Error {
   readonly line: number;
   readonly problem: string;
-  /** Set if the name is invalid. The other fields were then not checked. */
+  /** Set if the name is invalid. The remaining fields of an invalid name were not checked. */
   readonly badName: BadName | undefined;
 
   constructor(line: number, problem: string, badName?: BadName) {
@@ -151,7 +151,7 @@ interface CsvRow<Column extends string> {
 export interface LineReader<Row> {
   /**
    * Returns the row that ends on this line, or the fault of that row; undefined if no row ends on this line.
-   * @throws RowError if no later line can be parsed either
+   * @throws RowError if the following lines cannot be parsed either
    */
   read(line: Line): Row | RowError | undefined;
   end(): RowError | undefined;

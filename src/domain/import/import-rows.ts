@@ -309,7 +309,7 @@ export async function* batchRows(rows: RowSource, format: (row: CatalogueRow) =>
 
 /**
  * Yields rows as JSON Lines. Each row has the line number that it has in its list. So a gateway reports faults with the
- * line number of the list.
+ * line numbers of the list.
  */
 export async function* toJsonLines(rows: RowSource): AsyncGenerator<string> {
   let line = 1;

@@ -25,7 +25,10 @@ interface ImportOptions {
   isDryRun?: boolean | undefined;
   /** Whether to skip rows with names that cannot be restored, and return the skipped rows. */
   skipInvalid?: boolean | undefined;
-  /** Called with each row whose path would be both a file and a directory. If set, such rows are skipped. */
+  /**
+   * Called with each row whose path would be both a file and a directory. If this function is set, rows with such a
+   * path are skipped.
+   */
   onClash?: ((row: ClashingRow) => void) | undefined;
 }
 
@@ -135,7 +138,10 @@ class DryRunEnd extends Error {
   }
 }
 
-/** Runs again if another import has added the same file. The second attempt then finds that file in the catalogue. */
+/**
+ * Runs again if another import has added the same file. The second attempt finds the other import's file in the
+ * catalogue.
+ */
 async function retryIfDuplicate(attempt: () => Promise<ImportResult>): Promise<ImportResult> {
   for (let attemptsLeft = MAX_ATTEMPTS; ; attemptsLeft--) {
     try {

@@ -17,14 +17,14 @@ const MOST_DRIVES = 256;
 const MOST_DEPTH_FILES = 1_000_000;
 const MOST_SETTINGS_BYTES = 64 * 1024;
 
-/** An undefined field keeps its value. For a new library, an undefined field gets its default. */
+/** Settings of a library. Undefined fields keep their values, or get defaults in a new library. */
 interface SetLibraryInput {
   name: string;
   kind?: string | null | undefined;
   /** Null or an empty text removes a setting. */
   settings?: object | null | undefined;
   drives?: number | null | undefined;
-  /** Limits of files staged at a time, for staging libraries only. Null selects the engine's default. */
+  /** Maximum of files and bytes staged at a time, for staging libraries only. Null selects the engine's default. */
   depthFiles?: number | null | undefined;
   depthBytes?: bigint | null | undefined;
 }
@@ -314,8 +314,8 @@ function describeLeft({ stagedFiles, stagedBytes, left }: Left): object {
 }
 
 /**
- * Rejects a library with running recalls. If an import has just moved a file to another library, its recall stops
- * within seconds.
+ * Rejects a library with running recalls. If an import has just moved a file to another library, the file's running
+ * recall stops within seconds.
  */
 async function refuseReading(tx: Transaction, { id, name }: { id: number; name: string }): Promise<void> {
   const rows = await tx.query<{ drive: string; recalls: number }>(

@@ -55,11 +55,11 @@ export interface RequestUsage {
   request: string;
   /** Number of requests sent, including requests whose response was lost. */
   sent: bigint;
-  /** Bytes of files in the responses to these requests. */
+  /** Bytes of files in the responses to the counted requests. */
   bytes: bigint;
 }
 
-/** Adds to the counts of requests to a library. The bill of the library's provider is based on these requests. */
+/** Adds to the counts of requests to a library. Providers base their bills on such counts. */
 export async function addUsage(ctx: Context, libraryId: number, used: readonly RequestUsage[]): Promise<void> {
   if (used.length === 0) return;
   const [names, sent] = [used.map((each) => each.request), used.map((each) => each.sent)];

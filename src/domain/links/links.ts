@@ -5,8 +5,8 @@
  * A trigger marks the row of a link whenever the copy changes, and an engine settles marked rows
  * (restore-area/links/keeper.ts). Each step may be repeated, and counts only if the row was not marked meanwhile
  * (`change`).
- * A process that was paused longer than its claim may make an unwanted link. So removed links are checked once more
- * after all claims have ended.
+ * A process that was paused longer than its claim may make an unwanted link. So an engine checks removed links once
+ * more after all claims have ended.
  */
 
 import { addSeconds } from '../../core/time.js';
@@ -30,8 +30,8 @@ export interface DueLink {
 
 export type SettledLink = Pick<DueLink, 'fileId' | 'change'> & {
   /**
-   * `right`: the link is as wanted. `gone`: no link is at the path. `forgotten`: a later check found no link either.
-   * `stuck`: the step failed, and is retried.
+   * `right`: the link is as wanted. `gone`: no link is at the path. `forgotten`: a removed link is still absent after
+   * all claims have ended. `stuck`: the step failed, and is retried.
    */
   result: 'right' | 'gone' | 'forgotten' | 'stuck';
   problem: string | null;
@@ -39,8 +39,8 @@ export type SettledLink = Pick<DueLink, 'fileId' | 'change'> & {
 
 const CLAIM_SECONDS = 60;
 /**
- * Seconds after which a removed link is checked once more. By then, every claim of a process that may make the link
- * late has ended.
+ * Seconds after which a removed link is checked once more. All claims of processes that may still make the link end
+ * earlier.
  */
 const LATE_SECONDS = 600;
 const RETRY_SECONDS = 300;
