@@ -131,7 +131,7 @@ const checked = new WeakMap<Request, CheckedDocument>();
 
 /**
  * Returns a function that parses and validates the document of a request in one of the caller's slots. Without slots,
- * this work could delay the queries of other callers.
+ * parsing could delay the queries of other callers.
  */
 function createCheck(contextOf: (req: Request) => Context, config: Context['config']) {
   const cache = createDocumentCache();

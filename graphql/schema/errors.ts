@@ -1,5 +1,5 @@
 /**
- * Defines types for expected failures. Where a field has no result union, such a failure is a GraphQL error with the
+ * Defines types for expected failures. If a field has no result union, an expected failure is a GraphQL error with the
  * same message and a code.
  */
 import { GraphQLError, type GraphQLFieldResolver, type GraphQLSchema, isObjectType } from 'graphql';
@@ -98,8 +98,8 @@ export function rememberContext(errors: readonly Error[], ctx: Context): void {
 }
 
 /**
- * Returns the only function that masks errors. It logs an error in full if the caller did not cause it, and then hides
- * the details from the caller.
+ * Returns the only function that masks errors. The function logs an error in full if the caller did not cause the
+ * error, and then hides the details from the caller.
  */
 export function createErrorMask(log: Logger) {
   return (error: unknown): Error => {

@@ -58,8 +58,8 @@ function originOf(file: { checksum: string | null; checksumTaken: boolean }): Ch
 }
 
 /**
- * Returns the id of the restore disk that contains a file's copy; null if there is no copy or it is about to be
- * removed.
+ * Returns the id of the restore disk that contains a file's copy; null if there is no copy, or if the copy is about to
+ * be removed.
  */
 function diskOfCopy({ stage, diskId, changedDiskId }: TapeFile): number | null {
   return stage === 'UNVERIFIED' ? changedDiskId : stage === 'RESTORED' ? diskId : null;
@@ -96,8 +96,8 @@ async function findDisk(ctx: Context, file: TapeFile): Promise<RestoreDisk | nul
 const fetchable = createBatch((ctx, ids: bigint[]) => readAllowed(ctx, 'FETCH', ids));
 
 /**
- * Returns the path under which `/webdav` serves a file. rest/v1/paths.ts defines it, too, but GraphQL must not import
- * REST.
+ * Returns the path under which `/webdav` serves a file. rest/v1/paths.ts defines this path, too, but GraphQL must not
+ * import REST.
  */
 const bytesPathOf = (path: string): string => `/webdav${path.split('/').map(encodeURIComponent).join('/')}`;
 

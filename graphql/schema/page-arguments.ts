@@ -1,6 +1,6 @@
 /**
- * A Pothos plugin for all connections. It checks page arguments, and gives an empty page a cursor from which the client
- * can continue.
+ * A Pothos plugin for all connections. The plugin checks page arguments, and gives an empty page a cursor from which
+ * the client can continue.
  */
 import SchemaBuilder, { BasePlugin, type PothosOutputFieldConfig, type SchemaTypes } from '@pothos/core';
 import type { DefaultConnectionArguments } from '@pothos/plugin-relay';

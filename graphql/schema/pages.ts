@@ -268,8 +268,8 @@ export function selectedNames({ fieldNodes, fragments }: GraphQLResolveInfo, ...
 }
 
 /**
- * Returns a batching loader, which reads all keys of one turn of the event loop in one call. It caches nothing, so that
- * a mutation's response contains the changed values.
+ * Returns a batching loader, which reads all keys of one turn of the event loop in one call. The loader caches nothing,
+ * so that a mutation's response contains the changed values.
  * @param load returns the values by key; keys may be missing
  */
 export function createBatch<Key, Value>(load: (ctx: Context, keys: Key[]) => Promise<Map<Key, Value>>) {

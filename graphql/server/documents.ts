@@ -43,8 +43,8 @@ const MAX_SELECTIONS = 500;
 const MAX_FRAGMENTS = 50;
 
 /**
- * Maximum number of fields with the same name and with arguments or subfields. Validation may compare each pair of such
- * fields, with all fields below.
+ * Maximum number of fields with the same name and with arguments or subfields. Validation may compare each pair of
+ * fields that have the same name, with all fields below.
  */
 const MAX_REPEATS = 50;
 
@@ -147,7 +147,7 @@ export function createDocumentCache(): LRUCache<string, CheckedDocument> {
   });
 }
 
-/** Rejects `@skip` and `@include` in a subscription. Without its field, a subscription would confuse executors. */
+/** Rejects `@skip` and `@include` in a subscription. Executors do not expect a subscription without a field. */
 function refuseOptionalSubscription(context: ValidationContext): ASTVisitor {
   const check = (selection: SelectionNode) => {
     const optional = selection.directives?.find(({ name }) => name.value === 'skip' || name.value === 'include');
@@ -242,7 +242,7 @@ function createSum(fragments: Fragments, weigh: (field: FieldNode) => number): (
 
 type Limits = Context['config']['limits'];
 
-/** An exceeded limit. `limit` is the name of the setting that changes it, if there is one. */
+/** An exceeded limit. `limit` names the setting that changes the limit, if there is such a setting. */
 interface Excess {
   limit?: string;
   found: number;
@@ -272,8 +272,8 @@ interface Hook {
 }
 
 /**
- * Returns an error if an operation exceeds a limit or has invalid variables; undefined if it may be executed. Takes
- * about 30 µs.
+ * Returns an error if an operation exceeds a limit or has invalid variables; undefined if the operation may be
+ * executed. Takes about 30 µs.
  */
 export function findExcess(
   { schema, document, operationName, variableValues, contextValue }: ExecutionArgs,

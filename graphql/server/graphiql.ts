@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import type { Response } from 'express';
 import { KeptBody } from '../../src/gateway/http/encodings.js';
 
-/** Pages by endpoint. A page is created when it is first opened, because it takes 9 MB. */
+/** Pages by endpoint. A page takes 9 MB, so it is created only when a browser first opens it. */
 const pages = new Map<string, ReturnType<typeof makePage>>();
 
 /** @param publicUrl the gateway's URL for browsers; the gateway answers with and without the path of this URL */

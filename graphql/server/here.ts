@@ -33,7 +33,7 @@ export async function* followHere(
 }
 
 /**
- * Returns a result in the form that it has in JSON, with expected failures in the form that a gateway reports.
+ * Returns a result as JSON would represent it. Expected failures look like those that a gateway reports.
  * @throws any other error
  */
 function present({ data, errors = [] }: ExecutionResult, { log }: Context): Result {

@@ -14,7 +14,9 @@ export interface Params {
   extensions?: Record<string, unknown> | null;
 }
 
-/** Returns the media type that the client prefers, in UTF-8; undefined if the client accepts none of the types. */
+/**
+ * Returns the media type that the client prefers, in UTF-8; undefined if the client does not accept any of the types.
+ */
 export function acceptedOf(req: Request, types: readonly string[]): string | undefined {
   const accepted = req.accepts(types.map((type) => `${type};charset=utf-8`));
   return accepted ? accepted.split(';')[0] : undefined;

@@ -1,7 +1,7 @@
 /**
  * Finds trusted documents, which a client names instead of sending the text. Trusted documents pass the same checks as
- * sent documents. Yoga's plugin is not used, because it does not handle event streams, callers or the text of trusted
- * documents.
+ * sent documents. Yoga's plugin is not used, because the plugin does not handle event streams, callers or the text of
+ * trusted documents.
  */
 import { type Caller, hasRole } from '../../src/core/caller.js';
 import { quote } from '../../src/core/errors.js';
@@ -27,7 +27,7 @@ interface Documents {
 export class RefusedDocument extends HttpError {
   readonly code: string;
 
-  /** @param status 200 if the client's protocol requires it, because its clients read errors only then */
+  /** @param status the HTTP status; 200 if the client's protocol requires this status for errors */
   constructor(status: number, code: string, message: string) {
     super(status, message);
     this.code = code;

@@ -67,7 +67,10 @@ export interface StreamLimits {
   operations?: number;
 }
 
-/** An event stream. It has one operation in distinct connections mode, and several in single connection mode. */
+/**
+ * An event stream. A stream has one operation in distinct connections mode, and several operations in single connection
+ * mode.
+ */
 interface Stream {
   res: Response;
   /** The caller; empty, like `token`, in distinct connections mode. */
@@ -75,7 +78,9 @@ interface Stream {
   token: string;
   /** A function for each active subscription, which releases the subscription's limits. */
   operations: Set<() => void>;
-  /** In distinct connections mode, the event ids of the next results. A client may resume after these events. */
+  /**
+   * In distinct connections mode, the event ids of the next results. A client may resume after the event of any result.
+   */
   eventIds: (bigint | undefined)[];
   /** Resolves when a slow reader has caught up. */
   drained?: Promise<void> | undefined;
@@ -218,7 +223,10 @@ export class EventStreams {
     else this.send(stream, body, headers);
   }
 
-  /** Passes a request to graphql-sse. A GET is passed as a POST, because `readParams` reads and checks both. */
+  /**
+   * Passes a request to graphql-sse. A GET is passed as a POST, because `readParams` has already read and checked the
+   * parameters.
+   */
   private async ask(
     context: Exchange,
     { method, url = context.req.url, accept = '*/*' }: { method: string; url?: string; accept?: string },
@@ -322,7 +330,7 @@ export class EventStreams {
     const { res } = stream;
     this.open.add(res);
     stopCountingRequest(res);
-    res.locals.isStream = true; // such a response ends when the caller's rights change (open-responses.ts)
+    res.locals.isStream = true; // a stream ends when the caller's rights change (open-responses.ts)
     whenClosed(res, () => {
       this.open.delete(res);
       void messages.return();
@@ -348,7 +356,7 @@ function exchangeOf(req: Request, res: Response, stream: Stream | undefined, par
 async function write({ res, token, eventIds }: Stream, messages: AsyncIterable<string>): Promise<void> {
   for await (const message of messages) {
     if (isOver(res)) return;
-    // skip a ping that would not be read, because it would only make the connection look alive
+    // skip a ping while the client reads nothing, because an unread ping makes the connection look alive
     if (message === PING && res.writableLength > 0) continue;
     const eventId = token === '' && message.startsWith('event: next') ? eventIds.shift() : undefined;
     res.write(eventId === undefined ? message : message.replace('data:', `id: ${eventId}\ndata:`));

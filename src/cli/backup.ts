@@ -95,7 +95,7 @@ async function restore(config: Config, backup: string | undefined, options: Rest
   });
 }
 
-/** Copies a backup to an empty database on another server. Restores it to an embedded database first. */
+/** Copies a backup to an empty database on another server. Restores the backup to an embedded database first. */
 async function restoreTo(config: Config, backup: string, options: RestoreOptions): Promise<void> {
   const { readConfig } = await import('../config/config.js');
   const given = options.toUrl === true ? {} : { DATABASE_URL: options.toUrl };

@@ -42,8 +42,8 @@ function listWords(command: Command, path = ''): Words[] {
 const namesOf = ({ long, short }: Option): string[] => [long, short].filter((name) => name !== undefined);
 
 /**
- * Returns the script for bash and zsh. It completes after the longest command at the start of the line. zsh runs bash
- * functions through bashcompinit.
+ * Returns the script for bash and zsh. The script completes the words after the longest command at the start of the
+ * line. zsh runs bash functions through bashcompinit.
  */
 const shScript = (words: Words[]) => `# tapegate completion
 if [ -n "\${ZSH_VERSION-}" ]; then
@@ -73,7 +73,7 @@ ${valuesOf(words)
 complete -o default -F _tapegate tapegate
 `;
 
-/** Returns the script for fish. It completes file names only after a command without subcommands. */
+/** Returns the script for fish. The script completes file names only after a command without subcommands. */
 const fishScript = (words: Words[]) => `# tapegate completion fish
 function __tapegate_path
   set -l path

@@ -109,7 +109,7 @@ async function logout(url: string): Promise<void> {
   if (problem !== undefined) printToStderr(`the token may be valid until it expires: ${problem}`);
 }
 
-/** @returns why the provider has not revoked the token; undefined if it has */
+/** @returns why the provider has not revoked the token; undefined if it has revoked the token */
 async function revoke(token: StoredToken | undefined): Promise<string | undefined> {
   if (!token?.login) return undefined;
   const { IssuerClient } = await import('./connection/issuer-login.js');

@@ -130,9 +130,7 @@ export async function printRequestDirectories(url: string, id: number): Promise<
 /** Number of failed files that an error message names. `show` lists all failed files. */
 const NAMED_FAILED = 2;
 
-/**
- * Returns the error for a request of which some files failed: the number of files, the first reasons, and what to do.
- */
+/** Returns the error for a request with failed files: the number of files, the first reasons, and the remedy. */
 export async function describePartial(
   url: string,
   { requestId: id, filesTotal, filesFailed }: { requestId: number; filesTotal: number; filesFailed: number },
@@ -152,8 +150,8 @@ const NAMED_MISSING = 20;
 const LIVE = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL'];
 
 /**
- * Returns lines about missing files: a pattern without matches, unknown paths, and files without room in the quota.
- * Adds what will happen to the missing files if the request is active. Files beyond the request's own limits do not
+ * Returns lines about missing files: a pattern without matches, unknown paths, and files without room in the quota. If
+ * the request is active, adds that missing files may still join later. Files beyond the request's own limits do not
  * count as missing.
  */
 export async function findMissing(url: string, id: number): Promise<string[]> {
@@ -187,7 +185,7 @@ export async function findMissing(url: string, id: number): Promise<string[]> {
 /** Maximum number of paths and files that `findDirectories` checks. */
 const CHECKED = { paths: 5, files: 20 };
 
-/** Returns those of the first unknown paths that are directories of known files. Ignores errors. */
+/** Returns all paths, among the first unknown ones, that are directories of known files. Ignores errors. */
 export async function findDirectories(url: string, paths: readonly string[]): Promise<Set<string>> {
   const directories = new Set<string>();
   for (const path of paths.slice(0, CHECKED.paths)) {

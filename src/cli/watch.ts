@@ -47,7 +47,10 @@ const RETRIES = 60;
 const RETRY_MS = 1000;
 
 interface WatchOptions extends OutputOptions, PathsOptions {
-  /** Whether this command has created the request. Such a request exists, even if no progress has been received. */
+  /**
+   * Whether this command has created the request. A request that this command created exists, even if no progress has
+   * been received.
+   */
   isNew?: boolean;
 }
 

@@ -19,7 +19,7 @@ import { Pulse } from './pulse.js';
 /**
  * Delays V8's optimization of Prisma's query compiler, which is WebAssembly. V8 optimizes a function after this many
  * bytes have run. With V8's default, a short command takes twice the CPU time (0.70 s instead of 0.39 s). A server
- * still reaches this limit within its first queries under load.
+ * under load still reaches this number of bytes within its first queries.
  */
 setFlagsFromString('--wasm-tiering-budget=180000000');
 
@@ -46,16 +46,18 @@ export interface Database {
   keepers: LongReads;
   /** Limiter of GraphQL queries; most are short. */
   queries: LongReads;
-  /** Opens a connection only while `pool` has no free one, for statements that must not wait for other work. */
+  /**
+   * Pool for statements that must not wait for other work. Opens a connection only while `pool` has no free connection.
+   */
   vitalPool: pg.Pool;
   /** Returns `pool`, or `vitalPool` while all connections of `pool` are in use. */
   urgentPool(): pg.Pool;
-  /** Runs a heartbeat in `urgentPool`, and returns the rows. A heartbeat fails if it takes more than three seconds. */
+  /** Runs a heartbeat in `urgentPool`, and returns the rows. A heartbeat that takes more than three seconds fails. */
   vitalRows<Row extends pg.QueryResultRow>(statement: pg.QueryConfig): Promise<Row[]>;
   prisma: PrismaClient;
   pulse: Pulse;
   clock: DatabaseClock;
-  /** Class for connections outside the pools; use it with `config`. */
+  /** Class for connections outside the pools; its constructor takes `config`. */
   Client: typeof pg.Client;
   config: pg.ClientConfig;
   /**

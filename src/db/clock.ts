@@ -11,7 +11,10 @@ import { timeOf } from '../core/time.js';
 /** Possible drift between two clocks, in microseconds per millisecond. */
 const DRIFT = 0.1;
 
-/** If the server's clock is set back by less than this, `now` pauses, so that later events do not get earlier times. */
+/**
+ * Limit for a small step. If the server's clock is set back by less, `now` pauses, so that later events do not get
+ * earlier times.
+ */
 const SMALL_STEP_MICROS = 1_000_000;
 
 /**
@@ -74,8 +77,8 @@ export class DatabaseClock {
   private aheadMicros = 0;
 
   /**
-   * Adopts a reading, unless the current one is more exact and agrees with the new one. A slow answer is inexact, but
-   * still shows whether the clock was set or this host stalled.
+   * Adopts a reading, unless the current reading is more exact and agrees with the new reading. A slow answer is
+   * inexact, but still shows whether the clock was set or this host stalled.
    * @param micros the server's time, in microseconds since 1970
    * @param asked values of `performance.now()` at the question and at the answer
    */
@@ -97,7 +100,10 @@ export class DatabaseClock {
     this.readAt = asked.until;
   }
 
-  /** Returns whether a suspension of the host explains a jump. If so, later readings are compared with the new one. */
+  /**
+   * Returns whether a suspension of the host explains a jump. If a suspension explains the jump, later readings are
+   * compared with the new reading.
+   */
   private wasSuspended(origin: number, doubt: number): boolean {
     if (!this.anchor) return false;
     const host = readHostTime();

@@ -13,7 +13,7 @@ const ways: Readonly<Record<string, readonly [first: string, second: string]>> =
 /** URLs, without secrets, to which this process has connected. */
 const reached = new Set<string>();
 
-/** URLs, without secrets, that are tried in the second way, because the server refused the first one. */
+/** URLs, without secrets, that are tried in the second way, because the server refused the first way. */
 const onSecondWay = new Set<string>();
 
 const nameOf = (url: URL): string => `${url.host}?${url.searchParams}`;
@@ -26,8 +26,8 @@ export interface Encryption {
   /** Records that a connection with this URL succeeded. */
   recordConnected(): void;
   /**
-   * Returns an error with the remedy if the server has no TLS and this process never reached it: a retry would not
-   * help. Returns any other error unchanged.
+   * Returns an error with the remedy if the server has no TLS and this process never reached the server. A retry would
+   * not help. Returns any other error unchanged.
    */
   explain(error: unknown): unknown;
 }
@@ -56,7 +56,7 @@ export function readEncryption(url: string): Encryption {
   };
 }
 
-/** Rewrites the URL, because pg warns on standard error about modes whose meaning it will change. */
+/** Rewrites the URL, because pg warns on standard error about modes whose meaning pg will change. */
 function asPgReads(url: string, { searchParams }: URL, mode: string): string {
   const isOfSystem = searchParams.get('sslrootcert') === 'system';
   const plain = isOfSystem ? url.replace(/([?&])sslrootcert=system(&|$)/, '$1') : url;

@@ -37,7 +37,10 @@ export class DatabaseHosts {
     return this.all.length > 1;
   }
 
-  /** Returns the settings for a connection. If there are several servers, they name the server that accepts writes. */
+  /**
+   * Returns the settings for a connection. If there are several servers, the settings name the server that accepts
+   * writes.
+   */
   direct(config: pg.ClientConfig | undefined): pg.ClientConfig | undefined {
     const { connectionString } = this.current;
     return this.areSeveral && connectionString !== undefined ? { ...config, connectionString } : config;

@@ -19,9 +19,9 @@ const INT8 = 20;
 const NUMERIC = 1700;
 
 /**
- * Parsers for raw queries. They return int8 and whole numerics (sums of sizes, which may exceed 64 bits) as bigint, and
- * timestamps as text. Only the pool uses them. Changing the global parsers would break Prisma's adapter, which fails if
- * int8 is a bigint.
+ * Parsers for raw queries. The parsers return int8 and whole numerics (sums of sizes, which may exceed 64 bits) as
+ * bigint, and timestamps as text. Only the pool uses these parsers. Changing the global parsers would break Prisma's
+ * adapter, which fails if int8 is a bigint.
  */
 export const exactTypes: pg.CustomTypesConfig = {
   getTypeParser: ((oid: number, format?: 'text' | 'binary') => {
@@ -39,8 +39,8 @@ function wholeOrText(text: string): bigint | string {
 const sockets = new WeakMap<pg.Client, Duplex>();
 
 /**
- * A client that applies the settings of all sessions to its connection. `destroy` can end it, even while it connects or
- * waits, because pg's option `stream` supplies the socket.
+ * A client that applies the settings of all sessions to its connection. `destroy` can end the connection, even while
+ * the client connects or waits, because pg's option `stream` supplies the socket.
  */
 export class SocketClient extends pg.Client {
   private readonly setUp: string;
@@ -322,8 +322,8 @@ export function toUnavailable(error: unknown): unknown {
 }
 
 /**
- * Whether PgBouncer reports that it lost the server. PostgreSQL reports the same error if it cannot read a message, and
- * also closes the connection.
+ * Whether PgBouncer reports that it lost the server. PostgreSQL reports the same error if PostgreSQL cannot read a
+ * message, and also closes the connection.
  */
 function isOfPooler({ code, severity }: pg.DatabaseError): boolean {
   return code === '08P01' && severity === 'FATAL';
@@ -331,7 +331,7 @@ function isOfPooler({ code, severity }: pg.DatabaseError): boolean {
 
 /**
  * Returns whether a wait for a lock reached its time limit. A failed `NOWAIT` has the same code, and the message
- * depends on the server's language. So the check uses the routine.
+ * depends on the server's language. So the check compares the name of PostgreSQL's routine.
  */
 function isWaitOver(error: pg.DatabaseError): boolean {
   return error.code === '55P03' && error.routine === 'ProcessInterrupts';

@@ -15,12 +15,12 @@
  * in sorted order, before they take the catalogue's lock. A rename of files to a path that an import is adding can
  * deadlock with the import. PostgreSQL then ends one transaction, which is run again.
  * - Settling requests takes shared locks on the files that the requests wait for. The doctor's repairs, and the jobs
- * for orphans and changed copies, settle requests after locking other files. Two of these transactions may deadlock.
- * PostgreSQL then ends one transaction, which is run again.
+ * for orphans and changed copies, settle requests after locking other files. Two transactions that settle requests may
+ * deadlock. PostgreSQL then ends one transaction, which is run again.
  * - A trigger marks links at archive paths while the transaction has the files locked. The transaction that settles
  * links waits for no row.
- * - A single statement outside a transaction locks rows of one table, or does not wait. The only exception locks a disk
- * and then the disk's suspension.
+ * - A single statement outside a transaction locks rows of one table, or does not wait. The only exception is a
+ * statement that locks a disk and then the disk's suspension.
  */
 /**
  * All locks, from first to last. `webhooks`: the set of webhooks, and how far events were scanned for webhooks.

@@ -2,8 +2,8 @@
  * Allocates slots for long lists. A reader that finds no free slot waits for a limited time. A caller never gets more
  * slots than remain free for other callers. The first caller gets at most half of the slots, and the second caller at
  * most half of the remaining slots. While readers wait for a slot, the slowest readers lose their slots. Each reader
- * holds a snapshot, so that a few slow readers could otherwise block all long lists. Transactions that write use slots
- * of this kind, too, but never lose them, because a wait for a lock may be long.
+ * holds a snapshot, so that a few slow readers could otherwise block all long lists. Transactions that write also use
+ * slots, but never lose a slot, because a wait for a lock may be long.
  */
 import { checkWanted, OverShareError, UnavailableError, unwanted } from '../core/errors.js';
 
@@ -77,7 +77,7 @@ export class LongReads {
     return [...this.readers].filter((reader) => reader.share === share).length;
   }
 
-  /** Gives free slots to waiting readers at once, so that no new reader takes such a slot first. */
+  /** Gives free slots to waiting readers at once, so that no new reader takes a free slot first. */
   private admit(): void {
     for (const { reader, take } of [...this.waiting]) {
       if (this.hasSlot(reader.share)) take();
@@ -121,8 +121,8 @@ export class LongReads {
   }
 
   /**
-   * Takes the slots of as many slow readers as other readers wait. Starts with the callers that have the most slots. A
-   * caller that already has slots replaces only its own readers, or those of callers with more slots.
+   * Takes the slot of one slow reader for each waiting reader, starting with the callers that have the most slots. A
+   * caller that already has slots replaces only its own readers, or readers of callers that have more slots.
    */
   private dropSlow(): void {
     const all = [...this.readers];

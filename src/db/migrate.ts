@@ -1,12 +1,13 @@
 /**
  * Applies pending migrations at start-up. Other commands only require that no migration is pending.
- * - The table, the checksums and the advisory lock are those of `prisma migrate deploy`. So both programs work on a
- * database, and several processes may start at once.
+ * - The table, the checksums and the advisory lock are the ones that `prisma migrate deploy` uses. So both programs
+ * work on a database, and several processes may start at once.
  * - A migration and its record are one transaction, so a killed process leaves no part of a migration.
  * - Old and new versions run side by side during an upgrade. A migration only adds (expand). A later migration removes
  * columns and tables that no version reads any more (contract).
- * - `compatibility.json` names the oldest version that works with each migration. The database stores these names, so a
- * version that is too old refuses to start. All other versions start, even if the database has newer migrations.
+ * - `compatibility.json` names the oldest version that works with each migration. The database stores the names of
+ * these oldest versions, so a version that is too old refuses to start. All other versions start, even if the database
+ * has newer migrations.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';

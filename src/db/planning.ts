@@ -1,8 +1,8 @@
 /**
  * Planner settings for statements that look up rows by key. PostgreSQL's statistics may be outdated or missing, and are
- * averages, although a request contains between two and a million files. From such statistics, PostgreSQL may choose to
- * read ten million rows to find two. With these settings, looking up 200,000 files takes 10 to 20 % longer than one
- * scan of the tables.
+ * averages, although a request contains between two and a million files. With outdated statistics, PostgreSQL may
+ * choose to read ten million rows to find two. With these settings, looking up 200,000 files takes 10 to 20 % longer
+ * than one scan of the tables.
  */
 import type pg from 'pg';
 import { queryWith, setLocally } from './pipeline.js';
@@ -20,10 +20,10 @@ const [on, off] = ['on', 'off'];
 const uncompiled = { jit: off };
 
 /**
- * Returns a statement that makes PostgreSQL look up rows by key, whatever row count it expects. The settings last until
- * `plannedFreely` or the commit. A generic plan avoids planning for each value, which takes several times as long as
- * running the statement. Bitmap scans are off because, before the first ANALYZE, the trigram index seems cheap for a
- * path. Each lookup would then scan all pending entries of the index.
+ * Returns a statement that makes PostgreSQL look up rows by key, regardless of the row count that PostgreSQL expects.
+ * The settings last until `plannedFreely` or the commit. A generic plan avoids planning for each value, which takes
+ * several times as long as running the statement. Bitmap scans are off because, before the first ANALYZE, the trigram
+ * index seems cheap for a path. With a bitmap scan, each lookup would scan all pending entries of the index.
  */
 export const plannedByKeys = () =>
   prepared(
@@ -39,8 +39,9 @@ export const plannedByKeys = () =>
   );
 
 /**
- * Returns a transaction that looks up rows by key from here on. All its statements are prepared, so their text must not
- * depend on values. Callers use the result instead of `tx`, also to record events.
+ * Returns a transaction that looks up rows by key from here on. All statements of this transaction are prepared, so the
+ * text of a statement must not depend on values. Callers use the returned transaction instead of `tx`, also to record
+ * events.
  */
 export function byKeys(tx: Transaction): Transaction {
   tx.send(plannedByKeys());

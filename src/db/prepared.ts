@@ -4,8 +4,8 @@
  * its pattern, so it has no name. A connection keeps a plan for only ten seconds. A plan made for a nearly empty table
  * scans the whole table until PostgreSQL has new statistics, which may take minutes. A prepared statement ends with its
  * connection. On a live connection a prepared statement may become invalid: a migration changes the type of a column,
- * or a pooler drops the statement. Then the connection uses new names (line.ts), and the statement or its transaction
- * is run again.
+ * or a pooler drops the statement. After such an error the connection uses new names (line.ts), and the statement or
+ * its transaction is run again.
  */
 import { createHash } from 'node:crypto';
 import pg from 'pg';
@@ -17,7 +17,9 @@ const MAX_NAMES = 500;
 
 const names = new Map<string, string>();
 
-/** Gives a statement its name and returns it. The name has no effect if the statement becomes a part of another one. */
+/**
+ * Returns the statement after giving it a name. The name has no effect if the statement becomes a part of another one.
+ */
 export function prepared(statement: Sql): Sql {
   if (statement instanceof Statement) statement.name = nameOf(statement.text);
   return statement;
@@ -40,9 +42,9 @@ const NOT_SUPPORTED = '0A000';
 const NOT_THERE = '26000';
 
 /**
- * Whether a statement failed because its prepared form became invalid. Such a statement had no effect, so its
- * transaction may be run again. The code 0A000 is not specific, and messages depend on the language, so the routine
- * decides.
+ * Whether a statement failed because its prepared form became invalid. The failed statement had no effect, so its
+ * transaction may be run again. The code 0A000 is not specific, and messages depend on the language, so the check uses
+ * the name of PostgreSQL's routine.
  */
 export function isUseless(error: unknown): boolean {
   if (!(error instanceof pg.DatabaseError)) return false;

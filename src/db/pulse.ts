@@ -1,7 +1,7 @@
 /**
  * Checks on a separate connection whether the database answers, and reads the database's clock. If the database does
  * not answer, logs the loss once, cuts all connections, and logs the recovery. If there are several servers, finds the
- * one that accepts writes. The same connection listens for notifications, so that an idle process needs no second
+ * server that accepts writes. The same connection listens for notifications, so that an idle process needs no second
  * connection.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -25,7 +25,7 @@ const LOST_MS = 10_000;
 const BEAT_MS = 2000;
 const FIRST_BEATS = 3;
 const SEARCH_MS = 500;
-/** Time limit for the answer of one server when there are several. */
+/** Time limit for the answer of one server when the database has several servers. */
 const HOST_MS = 3000;
 /** Number of steps in which the time without an answer is measured. */
 const STEPS = 10;
@@ -78,13 +78,13 @@ export class Pulse {
   }
 
   /**
-   * Listens for notifications on the channel `tapegate`, on this connection and on each later one.
+   * Listens for notifications on the channel `tapegate`, on this connection and on each later connection.
    * @returns a function that stops listening
    */
   async listen(listener: Listener): Promise<() => void> {
     this.listeners.add(listener);
     if (this.listening && this.listening === this.client) listener.onBegin();
-    else await this.beginListening().catch(() => {}); // if the connection broke, the next one listens
+    else await this.beginListening().catch(() => {}); // if the connection broke, the next connection listens
     return () => this.listeners.delete(listener);
   }
 
@@ -190,8 +190,8 @@ export class Pulse {
   }
 
   /**
-   * Finds the server that accepts writes now. If this server has changed, cuts all connections, so that they reconnect
-   * to the new one.
+   * Finds the server that accepts writes now. If another server accepts writes than before, cuts all connections, so
+   * that they reconnect to the new server.
    */
   private async search(): Promise<pg.Client> {
     const { hosts, line, log } = this.options;

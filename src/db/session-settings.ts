@@ -1,7 +1,7 @@
 /**
  * Sets the session settings of each connection. A site can change PostgreSQL's defaults for a server, a database or a
  * role (`ALTER ROLE … SET`). So each connection sets everything that its statements rely on, before its first
- * statement. A statement sets them, because a pooler accepts only a few settings when a connection starts.
+ * statement. A statement applies the settings, because a pooler accepts only a few settings when a connection starts.
  */
 import pg from 'pg';
 import { parse } from 'pg-connection-string';
@@ -12,7 +12,7 @@ export interface SessionSetting {
   name: string;
   value: string;
   why: string;
-  /** Value to replace. If given, the setting is changed only if it has this value. */
+  /** Value to replace. If `replaces` is given, the setting is changed only if its current value is this one. */
   replaces?: string;
 }
 
@@ -28,7 +28,10 @@ export const defaultSettings: readonly SessionSetting[] = settings(
   { work_mem: '64MB' },
 );
 
-/** Settings that apply in every session, whatever the site sets. A setting that the server does not know is skipped. */
+/**
+ * Settings that apply in every session, regardless of the site's settings. A setting that the server does not know is
+ * skipped.
+ */
 export const requiredSettings: readonly SessionSetting[] = [
   ...settings('Locks, not retries, order concurrent writes. Statements must see what was committed before them.', {
     default_transaction_isolation: 'read committed',

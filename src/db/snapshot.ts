@@ -50,7 +50,7 @@ export async function withSnapshot<T>(pool: pg.Pool, work: (snapshot: Snapshot) 
         await query(sql`CLOSE list`);
       },
       copy: async function* copy(statement: Sql) {
-        await query(UNBOUNDED); // the COPY takes as long as its reader
+        await query(UNBOUNDED); // no time limit, because the COPY takes as long as its reader
         isLost = true; // until the COPY is complete, only closing the connection ends it
         yield* copyRows(client, statement, pool.options.statement_timeout || undefined);
         isLost = false;
@@ -127,8 +127,8 @@ async function readShort<Row extends object>(asker: Asker, list: Sql): Promise<R
 
 /**
  * Returns the rows that a statement finds within a second; undefined if the statement takes longer.
- * @param by `scan` for a statement that reads every row of a large table; it gets only 200 ms, because the caller
- * repeats the scan later. An `index` is read by one core.
+ * @param by `scan` for a statement that reads every row of a large table; the statement gets only 200 ms, because the
+ * caller repeats a failed scan without this limit. `index` for a statement that one core runs with an index.
  */
 export async function askSoon<Row extends object>(
   { db, share, reader }: Asker,
@@ -152,7 +152,7 @@ const isLate = (error: unknown) => error instanceof UnavailableError && codeOf(e
 
 /**
  * Returns the rows of a statement that may take long, such as a search by a pattern. The statement runs in the main
- * pool for a second. If that is too short, it runs again in the pool of long lists.
+ * pool for a second. A statement that takes longer is run again in the pool of long lists.
  * @param reader aborts when no client waits for the answer any more; this cancels the statement
  * @throws UnavailableError if the limiter of lists has no free slot for the caller, or `reader` aborts
  */

@@ -16,15 +16,15 @@ interface TextList {
   item: Sql;
   order: Sql;
   /**
-   * Faster variant without access checks. It returns the same rows if `isFree` says that the caller may see all rows,
-   * and no rows otherwise.
+   * Faster variant without access checks. This variant returns the same rows if `isFree` says that the caller may see
+   * all rows, and no rows otherwise.
    */
   free?: { rows: Sql; isFree: Sql };
   /** Whether the statement scans the whole table if few rows match. */
   isScan?: boolean;
   /** Whether one plan suits all values. */
   isPlannedOnce?: boolean;
-  /** For slow searches: reads the rows a second time, by integer keys, when they are sent. */
+  /** For slow searches: the search finds integer keys, and the rows are read by these keys when they are sent. */
   again?: { key: Sql; rows: (keys: Sql) => Sql };
 }
 
@@ -105,7 +105,7 @@ function shortOf({ rows, columns, item, order }: TextList, more = empty): Sql {
     FROM (SELECT ${columns} FROM ${rows} LIMIT ${ONE_MORE}) f`;
 }
 
-/** Sorts the rows before making the texts, because a text is longer than the columns that it is made of. */
+/** Sorts the rows before making the texts, because a row's text is longer than the row's columns. */
 function longOf({ rows, columns, item, order }: TextList): Sql {
   return sql`SELECT ${item} FROM (SELECT ${columns} FROM ${rows} ORDER BY ${order} OFFSET 0) f`;
 }

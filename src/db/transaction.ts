@@ -31,7 +31,10 @@ export interface TransactionRun {
 interface TransactionObserver {
   /** Called before the first statement. An observer that is added later sees only the remaining statements of a run. */
   onBegin(run: TransactionRun): void;
-  /** Whether `onStatement` calls `ask`. If so, statements run one at a time instead of sharing round trips. */
+  /**
+   * Whether `onStatement` calls `ask`. With such an observer, statements run one at a time instead of sharing round
+   * trips.
+   */
   asks?: boolean;
   /**
    * Called after each statement.
@@ -54,9 +57,9 @@ export function observeTransactions(observer: TransactionObserver): () => void {
 }
 
 /**
- * Transactions that may handle ten million files. Each of their statements may take an hour. In other transactions, the
- * connection's time limit for a statement applies. Waits for locks always keep that limit. (An import's connection has
- * no limit.)
+ * Transactions that may handle ten million files. Each statement of a long transaction may take an hour. Statements of
+ * all other transactions have the connection's time limit. Waits for locks have the connection's time limit in all
+ * transactions. (An import's connection has no limit.)
  */
 const longTransactions: ReadonlySet<string> = new Set([
   'createRequest',
@@ -156,8 +159,8 @@ async function runOnce<T>(client: pg.PoolClient, name: string, work: (tx: Transa
 }
 
 /**
- * Whether a statement is a SELECT. Only a SELECT is sent before BEGIN is answered, because it changes nothing even if
- * BEGIN fails.
+ * Whether a statement is a SELECT. Only a SELECT is sent before BEGIN is answered, because a SELECT changes nothing
+ * even if BEGIN fails.
  */
 const isSelect = ({ text }: Sql) => /^\s*SELECT\b/i.test(text);
 

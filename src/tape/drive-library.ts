@@ -15,7 +15,9 @@ export class DriveError extends VolumeError {}
 /** Reports that this process cannot reach the library. This error does not suspend the volume. */
 export class LibraryError extends VolumeError {}
 
-/** Returns whether an operator must act. If so, the engine suspends the library, and retries after longer pauses. */
+/**
+ * Returns whether an operator must act. In this case the engine suspends the library, and retries after longer pauses.
+ */
 export function isRefusal(error: unknown): error is LibraryError {
   return error instanceof LibraryError && (error.errorClass === 'PERMANENT' || error.errorClass === 'POLICY');
 }
@@ -23,15 +25,18 @@ export function isRefusal(error: unknown): error is LibraryError {
 /** A file in the catalogue. A library finds the file by position or by path. */
 export interface FileOnVolume {
   path: string;
-  /** Null if the catalogue has no position. Then only libraries that find files by path are asked to read the file. */
+  /**
+   * Null if the catalogue has no position. Only libraries that find files by path are asked to read a file without a
+   * position.
+   */
   position: bigint | null;
   /** Size in the catalogue, in bytes. The reader compares this size with the number of bytes read. */
   size: bigint;
   /** `adler32:…`, if the reader compares the checksum. */
   checksum?: string | null | undefined;
   /**
-   * Whether the checksum was computed during the first restore. Such a checksum cannot reveal a read error of that
-   * restore.
+   * Whether the checksum was computed during the first restore. A checksum from the first restore cannot reveal a read
+   * error of that restore.
    */
   isChecksumTaken?: boolean | undefined;
 }
@@ -82,7 +87,7 @@ export interface WritableLibrary extends DriveLibrary {
 
   /**
    * Makes all files written to a volume durable. Syncing files together is faster than syncing each file. If the
-   * promise rejects, none of these files is durable.
+   * promise rejects, no file of this `sync` is durable.
    */
   sync?(volume: string, signal: AbortSignal): Promise<void>;
 }

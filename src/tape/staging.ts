@@ -35,7 +35,9 @@ export class NotReadyError extends LibraryError {
 export interface StagedFile {
   /** Logical path, which the library's settings map to a path in the library. */
   path: string;
-  /** Volume, for libraries that need it. A volume may stand for the whole library, with unknown positions. */
+  /**
+   * Volume name, for libraries that need a volume. A volume may stand for the whole library, with unknown positions.
+   */
   volume: string;
   position: bigint | null;
   size: bigint;
@@ -65,13 +67,13 @@ export interface Demand {
 /** A released file that is still on the library's disk, or will arrive there. */
 export interface RetainedFile {
   path: string;
-  /** When the library evicts the file. Null if the time is unknown; then the release is repeated later. */
+  /** When the library evicts the file. Null if the time is unknown, so that the release is repeated later. */
   until: Date | null;
 }
 
 /**
- * Version of a file across several reads. The caller passes an empty object first. The first read fills it in, and
- * later reads reject any other version. The members stay absent if the library cannot recognise a version later.
+ * Version of a file across several reads. The caller passes an empty object first. The first read fills in the version,
+ * and later reads reject any other version. The members stay absent if the library cannot recognise a version later.
  */
 export interface ReadVersion {
   /** Strong entity tag. */
@@ -105,7 +107,9 @@ export interface Charge {
   what: string;
 }
 
-/** Terms of a library. They depend only on the settings, so any host can compute them without a call to the library. */
+/**
+ * Terms of a library. Terms depend only on the settings, so any host can compute them without a call to the library.
+ */
 export interface StagingTerms {
   /** Price for staging files that are not on the library's disk; absent if staging is free. */
   price?(files: { count: number; bytes: bigint }): Price;
@@ -176,7 +180,7 @@ export interface StagingLibrary {
   release(demand: Demand, signal: AbortSignal): Promise<RetainedFile[]>;
 
   /**
-   * Usage since the caller last removed it, by the request's name in the provider's documentation. Absent if the
+   * Usage since the caller last cleared this map, by the request's name in the provider's documentation. Absent if the
    * library does not count requests.
    */
   readonly usage?: Map<string, Usage>;

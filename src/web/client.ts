@@ -1,6 +1,6 @@
 /**
- * Creates the GraphQL client. It sends single queries and mutations, and receives live data over one stream, which
- * reconnects.
+ * Creates the GraphQL client. The client sends single queries and mutations, and receives live data over one stream,
+ * which reconnects.
  */
 import { Client, type ClientOptions, fetchExchange, mapExchange, subscriptionExchange } from '@urql/core';
 import { createClient as createStream } from 'graphql-sse';

@@ -49,7 +49,7 @@ const views: View[] = [
   { name: 'audit', title: 'Audit', show: () => <AuditPage />, isForSite: true, isForOperators: true },
 ];
 
-/** Callback for views without live data. These views subscribe only to show a lost connection. */
+/** Callback for views without live data, which subscribe only to show a lost connection. */
 const ignore = () => {};
 
 export function Frame({ connection }: { connection: ConnectionState }) {
@@ -85,7 +85,7 @@ export function Frame({ connection }: { connection: ConnectionState }) {
   );
 }
 
-/** Returns to the view from which the user came to the sign-in page. */
+/** Returns to the view that led to the sign-in page. */
 function SignedIn({ from }: { from: string }) {
   useEffect(() => replaceRoute(from.startsWith('#') ? from : '#/'), [from]);
   return null;

@@ -11,7 +11,7 @@ export interface ViewQuery<Data> {
   error: CombinedError | undefined;
   isFetching: boolean;
   /**
-   * When the last result was requested, as a value of `performance.now()`. Events from before may be older than the
+   * When the last result was requested, as a value of `performance.now()`. An earlier event may be older than the
    * result.
    */
   requestedAt: number;

@@ -33,7 +33,7 @@ export async function readCredentialHeaders(url: string, env: Environment): Prom
   return token === undefined ? {} : { Authorization: `Bearer ${token}` };
 }
 
-/** Returns the stored token for a server. Renews a token of an identity provider before it expires. */
+/** Returns the stored token for a server. Renews a token of an identity provider before the token expires. */
 async function findStoredToken(url: string, env: Environment): Promise<string | undefined> {
   const stored = readStoredToken(url, env);
   if (!stored || !isDue(stored)) return stored?.token;
@@ -287,7 +287,7 @@ export async function* follow<Value, Variables extends object>(
     return;
   }
   const { createClient } = await import('graphql-sse');
-  let refusal: unknown; // remember the cause, because graphql-sse drops it
+  let refusal: unknown; // remember the cause of the error, because graphql-sse drops the cause
   const client = createClient({
     url: `${url}/graphql/stream`,
     headers: await readCredentialHeaders(url, environment()),

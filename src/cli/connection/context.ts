@@ -20,7 +20,7 @@ export async function readEnvironment({ listens = false } = {}): Promise<Config>
 
 /**
  * Opens a database, migrates it to the current schema, and closes it after `work`.
- * @param makes what to create if it is missing
+ * @param makes the objects to create if they are missing
  * @throws NoDatabaseError
  */
 export async function withMigrated<T>(

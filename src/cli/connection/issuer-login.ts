@@ -17,7 +17,8 @@ import { changeToken, isDue, type Login, readStoredToken, type StoredToken } fro
 const ANSWER_MS = 10_000;
 
 /**
- * Scopes to request if the provider supports them. They give refresh tokens, and the groups of the WLCG token profile.
+ * Scopes to request if the provider supports them. The scopes give refresh tokens, and the groups of the WLCG token
+ * profile.
  */
 const SCOPES = ['openid', 'offline_access', 'wlcg.groups'];
 
@@ -262,7 +263,7 @@ async function readMetadata(url: string): Promise<Record<string, unknown> | unde
   return typeof metadata === 'object' && metadata !== null ? metadata : undefined;
 }
 
-/** Rejects an audience other than this gateway, because a malicious gateway could use the token at the other one. */
+/** Rejects an audience other than this gateway, because a malicious gateway could use the token at another gateway. */
 function checkAudience(url: string, required: string, audience: string | undefined): void {
   const { hostname } = new URL(url);
   const isOwn = URL.canParse(required) && new URL(required).hostname === hostname;
@@ -344,7 +345,7 @@ function toOutcome(error: unknown): unknown {
 }
 
 /**
- * Returns a valid token. If several processes need one, a single process renews the token for all.
+ * Returns a valid token. If several processes need a new token, a single process renews the token for all.
  * @throws CommandError if the user must log in again; ConnectionError
  */
 export async function renewToken(url: string, env: Environment): Promise<string | undefined> {

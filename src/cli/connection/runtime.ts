@@ -35,9 +35,9 @@ export interface Runtime {
 const DATABASE = 'tapegate';
 
 /**
- * What a process may create. `database`: `start` creates the database in an empty directory. `schema`: the tables in a
- * given database. `migrations`: only changes of an existing schema. `nothing`: a command in the wrong directory must
- * neither create nor migrate a database.
+ * Objects that a process may create. `database`: `start` creates the database in an empty directory. `schema`: the
+ * tables in a given database. `migrations`: only changes of an existing schema. `nothing`: a command in the wrong
+ * directory must neither create nor migrate a database.
  */
 export type Makes = 'database' | 'schema' | 'migrations' | 'nothing';
 
@@ -92,7 +92,8 @@ export function openLogFile(descriptor = 2): DestinationStream {
 }
 
 /**
- * Opens the database, event feed and log of a process, without migrating. The caller must then call `db.pulse.start`.
+ * Opens the database, event feed and log of a process, without migrating. The caller of `attach` must then call
+ * `db.pulse.start`.
  * @param bounds `poolSize` is set for a child process; `logTo` is standard error by default
  */
 export function attach(

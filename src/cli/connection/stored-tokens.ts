@@ -1,6 +1,6 @@
 /**
- * Stores a user's tokens by the URL of the server. The file is `tapegate/tokens.json` in XDG_CONFIG_HOME (default
- * `~/.config`), and only the user can read it.
+ * Stores a user's tokens by the URL of the server. Tokens are in the file `tapegate/tokens.json` in XDG_CONFIG_HOME
+ * (default `~/.config`), which only the user can read.
  */
 import { randomUUID } from 'node:crypto';
 import { closeSync, fstatSync, openSync, readFileSync, readlinkSync } from 'node:fs';
@@ -30,7 +30,7 @@ export interface Login {
   lifeMs?: number | undefined;
 }
 
-/** Time before a token's end at which it is renewed. A token that lives less than twice as long is renewed halfway. */
+/** Time before its end at which a token is renewed. A token that lives less than twice as long is renewed halfway. */
 const RENEW_MS = 60_000;
 
 export function isDue({ login }: StoredToken): boolean {
@@ -152,9 +152,9 @@ const STALE_MS = 60_000;
 
 /**
  * Waits for the lock of the tokens' file, and takes the lock. The lock is a directory that contains one file. The name
- * of this file identifies the process that has the lock, and its content becomes the next version. A rename does not
- * replace a directory that contains a file, so only one process gets the lock. The name of the file is unique. So
- * removing the file of a killed process does not release the lock of another process.
+ * of this file identifies the process that has the lock, and its content becomes the new version of the tokens' file. A
+ * rename does not replace a directory that contains a file, so only one process gets the lock. The name of the file is
+ * unique. So removing the file of a killed process does not release the lock of another process.
  * @returns the file in the lock, which does not exist if another process has removed a stale lock
  */
 async function lock(file: string): Promise<string> {

@@ -22,8 +22,9 @@ export function readUrl(): string {
 }
 
 /**
- * Returns where a user's command works. If a gateway is configured, the command works through it. Otherwise the command
- * works on the database that is configured or that this user can open, or else through the gateway of this host.
+ * Returns where a user's command works. If a gateway is configured, a command works through the gateway. Otherwise a
+ * command works on the database that is configured or that this user can open, or else through the gateway of this
+ * host.
  * @throws ConfigError; CommandError if stored tokens cannot be read
  */
 export function findSite(): string {
@@ -31,9 +32,9 @@ export function findSite(): string {
 }
 
 /**
- * Returns where an operator's command works. It prefers the database, where an operator may do more, if one is
- * configured or this user can open it. Otherwise the command works through a configured gateway. Without a gateway, the
- * command reports the missing database.
+ * Returns where an operator's command works. An operator may do more on the database, so the command works there if a
+ * database is configured or this user can open one. Otherwise the command works through a configured gateway. Without a
+ * gateway, the command reports the missing database.
  * @throws ConfigError; CommandError if stored tokens cannot be read
  */
 export function findOperatedSite(): string {
@@ -49,7 +50,10 @@ function isGatewayNamed(): boolean {
   return readStoredToken(readUrl(), environment()) !== undefined;
 }
 
-/** Returns whether DATABASE_URL is set, or this user can open the embedded database. Only its owner and root can. */
+/**
+ * Returns whether DATABASE_URL is set, or this user can open the embedded database. Only the owner of the embedded
+ * database and root can open it.
+ */
 function hasDatabase(): boolean {
   if (environment().DATABASE_URL) return true;
   const own = process.getuid?.();

@@ -1,6 +1,6 @@
 /**
- * Streams, environment and state of the current command. `runWith` replaces those of the process, so that one process
- * can run several commands at once. The files of commands use this module instead of `process`.
+ * Streams, environment and state of the current command. `runWith` replaces the streams and environment of the process,
+ * so that one process can run several commands at once. The files of commands use this module instead of `process`.
  */
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { Readable, Writable } from 'node:stream';
@@ -57,8 +57,8 @@ const ownState: CommandState = {
 };
 
 /**
- * State of a command inside `runWith`. Used only there, because on Node.js 20 an AsyncLocalStorage with a value would
- * slow down each promise of a server.
+ * State of a command inside `runWith`. Outside `runWith` the storage stays empty, because on Node.js 20 a stored value
+ * would slow down each promise of a server.
  */
 const replaced = new AsyncLocalStorage<CommandState>();
 
@@ -79,7 +79,7 @@ export const stdout = (): Output => commandState().stdout;
 export const stderr = (): Output => commandState().stderr;
 
 /**
- * Returns a text in which secrets are hidden: those of the command's environment, and text that looks like a secret.
+ * Returns a text in which the secrets of the command's environment, and any text that looks like a secret, are hidden.
  */
 export const hideSecrets = (text: string): string => commandState().hideSecrets(text);
 

@@ -65,7 +65,7 @@ const MIN_COLUMN = 8;
 
 /**
  * Prints columns that are as wide as their widest cell. In a terminal, truncates columns to the width of the terminal.
- * If the terminal is too narrow for that, prints each cell on its own line. With `--wide` and for scripts, truncates
+ * If the terminal is too narrow for a table, prints each cell on its own line. With `--wide` and for scripts, truncates
  * nothing.
  */
 export function printTable(header: string[], rows: Cell[][]): void {

@@ -15,7 +15,8 @@ export function formatTime(time: string): string {
   if (!commandState().isForPeople) return time.slice(0, 19);
   const at = readTime(time);
   const fromNow = formatFromNow((at.getTime() - Date.now()) / 1000);
-  // sv-SE formats times like ISO 8601; create the formatter late, because it takes a seventh of a command's start
+  // sv-SE formats times like ISO 8601; create the formatter only when needed, because that takes a seventh of the start
+  // of a command
   local ??= new Intl.DateTimeFormat('sv-SE', { dateStyle: 'short', timeStyle: 'medium' });
   return `${local.format(at)} (${fromNow})`;
 }

@@ -40,7 +40,7 @@ export async function copyOver(from: pg.ClientConfig, to: pg.ClientConfig): Prom
     await target.query('BEGIN');
     await target.query(`LOCK TABLE ${names.join(', ')} IN ACCESS EXCLUSIVE MODE`);
     await refuseUsed(target);
-    // the triggers already ran in the source, and one of them forbids emptying the audit table
+    // the triggers already ran in the source database, and one trigger forbids emptying the audit table
     for (const name of names) await target.query(`ALTER TABLE ${name} DISABLE TRIGGER USER`);
     await target.query(`TRUNCATE ${names.join(', ')}`); // removes rows that the migrations inserted
     for (const table of tables) await copyTable(source, target, table);

@@ -12,7 +12,7 @@ import type { BackedUpFile } from './manifest.js';
 
 const CHUNK = 1 << 20;
 
-/** Directories that a backup contains empty, because a server recreates their contents at each start. */
+/** Directories that are empty in a backup, because a server recreates their contents at each start. */
 const EMPTY = new Set([
   ...['pg_wal', 'pg_replslot', 'pg_dynshmem', 'pg_notify', 'pg_serial', 'pg_snapshots', 'pg_stat_tmp', 'pg_subtrans'],
 ]);
@@ -21,7 +21,8 @@ const EXCLUDED =
   /^(postmaster\.(pid|opts)|server\.log|current_logfiles\S*|backup_label(\.old)?|tablespace_map|\.s\.PGSQL.*|pg_internal\.init.*|pgsql_tmp.*)$/;
 
 /**
- * The control file. It is copied last, so that its copy is not older than the copies of the files that it describes.
+ * The control file. The control file is copied last, so that its copy is not older than the copies of the files that it
+ * describes.
  */
 const CONTROL = 'global/pg_control';
 

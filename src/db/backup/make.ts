@@ -18,7 +18,7 @@ interface BackupTask {
   /** The cluster's directory. */
   dataDir: string;
   connection: pg.ClientConfig;
-  /** The directory to create; it must not exist yet. */
+  /** Directory to create for the backup; must not exist yet. */
   target: string;
   program: string;
 }

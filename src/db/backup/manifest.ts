@@ -22,10 +22,10 @@ export interface Manifest {
   format: number;
   /** Version of Tapegate that made the backup. */
   program: string;
-  /** PostgreSQL's version, such as `18.4`. `platform` is its platform, such as `linux-x64`. */
+  /** PostgreSQL's version, such as `18.4`. `platform` is PostgreSQL's platform, such as `linux-x64`. */
   postgres: string;
   platform: string;
-  /** Start of the backup. A restored database is in a state that it had between `startedAt` and `endedAt`. */
+  /** Start of the backup. A restored database has the state of some moment between `startedAt` and `endedAt`. */
   startedAt: string;
   endedAt: string;
   folders: string[];

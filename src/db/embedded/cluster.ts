@@ -110,8 +110,8 @@ function removePartials(dataDir: string): void {
 }
 
 /**
- * Path by which a program refers to its own working directory. It works even if the server's user may not search the
- * parent directories, or the real path exceeds PostgreSQL's limit of 1,023 bytes.
+ * Path by which a program refers to its own working directory. This path works even if the server's user may not search
+ * the parent directories, or if the real path exceeds PostgreSQL's limit of 1,023 bytes.
  */
 export const HERE = process.platform === 'linux' ? '/proc/self/cwd' : '.';
 
@@ -276,8 +276,8 @@ export function isReachable(file: string): boolean {
 }
 
 /**
- * Returns the directory of `initdb` and `pg_ctl`. Copies the package to /var/tmp if the user cannot reach it, or if it
- * is incomplete and read-only.
+ * Returns the directory of `initdb` and `pg_ctl`. Copies the package to /var/tmp if the user cannot reach the package,
+ * or if the package is incomplete and read-only.
  */
 export function findBinaries(user: ServerUser): string {
   const platform = process.platform === 'win32' ? 'windows' : process.platform;

@@ -86,7 +86,7 @@ export async function startEmbedded(options: {
     while (!isClosed && !presence) {
       await attach().catch(async (error) => {
         if (messageOf(error) !== reported) console.error(`PostgreSQL: ${messageOf(error)}`);
-        reported = messageOf(error); // without this check, the same message would be logged each second
+        reported = messageOf(error); // log a repeated message only once, because there is an attempt each second
         await sleep(PAUSE_MS.last);
       });
     }
@@ -193,7 +193,7 @@ async function leave(server: StartedServer, presence: pg.Client): Promise<void> 
   destroy(presence);
 }
 
-/** Shell script that runs as the server's user. It opens the log, and then replaces itself with the server. */
+/** Shell script that opens the log as the server's user, and then replaces itself with the server. */
 const SCRIPT = 'umask 077; exec "$@" >> server.log 2>&1';
 
 /**
@@ -268,8 +268,8 @@ async function stopServer({ dataDir, startTimeoutMs }: StartedServer): Promise<v
 }
 
 /**
- * Interrupts a server that received SIGTERM and waits for its clients to disconnect. Those clients are Tapegate
- * processes, which wait for the server.
+ * Interrupts a server that received SIGTERM and waits for its clients to disconnect. The server's clients are Tapegate
+ * processes, which in turn wait for the server.
  */
 function hurryUp(dataDir: string): void {
   const found = findServer(dataDir);
@@ -323,7 +323,7 @@ export function isRunning(pid: number): boolean {
 
 /**
  * Returns whether a process is the server of this directory. Returns true in doubt, because two servers on one cluster
- * would be worse than none.
+ * would do more harm than no server.
  */
 function isServer(pid: number, dataDir: string): boolean {
   if (!isRunning(pid)) return false;

@@ -16,7 +16,7 @@ class NoDatabaseError extends Error {}
  * @throws Error if `dataDir` is not a directory
  */
 export function requireCluster(dataDir: string): void {
-  // any directory passes: this user may not see its contents, and gets an error later
+  // accept any directory, because this user may not be allowed to see its contents, and gets an error later
   if (findCluster(dataDir)) return;
   throw new NoDatabaseError(
     `there is no database: DATABASE_URL is not set, and ${path.resolve(dataDir)} (DATA_DIR) does not exist; run "tapegate start" to create one there, or set TAPEGATE_URL to use a remote server`,
@@ -98,6 +98,7 @@ function isMissing(error: unknown): boolean {
 }
 
 /**
- * Codes of the error "database already exists". PostgreSQL reports the second code if two processes create it at once.
+ * Codes of the error "database already exists". PostgreSQL reports the second code if two processes create the same
+ * database at once.
  */
 const EXISTS = ['42P04', '23505'];

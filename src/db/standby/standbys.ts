@@ -167,7 +167,7 @@ export interface Position {
 }
 
 /**
- * Reads the primary's position. Its flush position includes all commits, because commits are flushed
+ * Reads the primary's position. The flush position includes all commits, because commits are flushed
  * (db/session-settings.ts).
  */
 const PRIMARY = sql`SELECT pg_is_in_recovery() AS "isStandby", s.system_identifier AS system, current_database()::text AS database,

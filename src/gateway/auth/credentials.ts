@@ -31,8 +31,8 @@ export function unauthenticated(problem: string): HttpError {
 }
 
 /**
- * Removes the offer of Basic from a rejection if a page's script sent the request. With this offer, browsers show their
- * own login dialog. To avoid the dialog, scripts send `X-Requested-With`.
+ * Removes the offer of Basic from a rejection if a page's script sent the request. If Basic is offered, browsers show
+ * their own login dialog. To avoid the dialog, scripts send `X-Requested-With`.
  */
 export function spareDialog(error: unknown, { headers }: IncomingMessage): unknown {
   if (!(error instanceof HttpError) || error.status !== 401 || headers['x-requested-with'] === undefined) return error;
@@ -55,7 +55,7 @@ interface DiscoveryConfig {
   publicUrl: string | undefined;
 }
 
-/** Creates the handler for the metadata. It answers only if the gateway accepts tokens of issuers. */
+/** Creates the handler for the metadata. The metadata exists only if the gateway accepts tokens of issuers. */
 export function createMetadataHandler({ access, publicUrl }: DiscoveryConfig): RequestHandler {
   return (req, res, next) => {
     if (!access.auth.has('oidc')) return next();
@@ -65,7 +65,7 @@ export function createMetadataHandler({ access, publicUrl }: DiscoveryConfig): R
       bearer_methods_supported: ['header'],
       scopes_supported: ['storage.read:/', 'storage.stage:/'],
       resource_name: 'Tapegate',
-      // a command needs both to request a token; the RFC allows additional names (2)
+      // a command needs both fields to request a token; the RFC allows additional names (2)
       tapegate_audience: access.oidcAudiences[0],
       tapegate_client_id: access.oidcClientId,
     });

@@ -90,7 +90,7 @@ function recordUnauthenticated(ctx: Context, req: Request, { message }: HttpErro
   ctx.refusals.record(caller, { operation: 'identify', kind: 'NONE', object: '', given }, 'UNAUTHENTICATED');
 }
 
-/** Rejects unauthenticated requests that came through a proxy, because every client of a proxy seems to be local. */
+/** Rejects unauthenticated requests through a proxy, because every client of a proxy seems to be local. */
 function checkDirect(req: IncomingMessage): void {
   const header = findForwarded(req);
   if (header === undefined && !isProxied(req)) return;

@@ -24,7 +24,10 @@ import { checkName, checkNoIssuers, type Identity, nameOfIssuer, Recent } from '
 import { invalidToken } from './credentials.js';
 import { rolesOf } from './proxy.js';
 
-/** Accepted signature algorithms. All are asymmetric: `none` and shared secrets are never accepted. */
+/**
+ * Accepted signature algorithms. All algorithms are asymmetric, because Tapegate accepts neither `none` nor shared
+ * secrets.
+ */
 const ALGORITHMS = [
   'RS256',
   'RS384',
@@ -145,7 +148,7 @@ const CAPABILITY = /^(storage|compute)\./;
 
 /**
  * Limits the roles of a token with scopes of the WLCG profile. `storage.stage` permits requests, and `storage.read`
- * permits reading. Such a token gives no operator's rights, and no rights in other users' quotas. A token that is
+ * permits reading. A limited token gives no operator's rights, and no rights in other users' quotas. A token that is
  * limited to a path is rejected.
  * @throws HttpError 403
  */
@@ -200,7 +203,7 @@ const FAILED_MS = 5000;
 
 type Keys = ReturnType<typeof createRemoteJWKSet>;
 
-/** Codes of errors that the token causes. All other errors are the issuer's fault. */
+/** Codes of errors that the token causes. The issuer causes all other errors. */
 const TOKEN_ERRORS = new Set<string>([
   errors.JWKSNoMatchingKey.code,
   errors.JWKSMultipleMatchingKeys.code,

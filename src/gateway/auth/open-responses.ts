@@ -7,7 +7,7 @@ import { type Rights, readRights } from '../../domain/access/members.js';
 import { findEnded } from '../../domain/access/tokens.js';
 import type { Context } from '../../domain/context.js';
 
-/** Interval of checks. It is half of the documented delay, because a check may fail. */
+/** Interval of checks. The interval is half of the documented delay, because a check may fail. */
 const CHECK_MS = 2000;
 
 /**
@@ -86,7 +86,8 @@ export class OpenResponses {
   }
 
   /**
-   * Ends the responses of callers that are no longer valid or have other rights. The next check repeats a failed one.
+   * Ends the responses of callers that are no longer valid or have other rights. A failed check is repeated at the next
+   * interval.
    */
   private async endInvalid(): Promise<void> {
     try {

@@ -28,7 +28,8 @@ export async function listenForProxy(server: Server, { path: file, group }: Prox
       await chmod(made, group === undefined ? 0o600 : 0o660);
       await rename(made, file);
     } finally {
-      await rmdir(dir).catch(() => {}); // fails if the socket is still there; closing the server removes the socket
+      // fails if the directory still contains the socket, which is removed when the server closes
+      await rmdir(dir).catch(() => {});
     }
     const { ino } = statSync(file);
     server.once('close', () => removeSocket(file, ino));

@@ -36,8 +36,8 @@ export function createBrowserGuard(config: GuardConfig): RequestHandler {
 }
 
 /**
- * Whether callers may lack credentials. A page that reaches the gateway by DNS rebinding has no credentials, so the
- * host matters only in this case.
+ * Whether callers may lack credentials. A page that reaches the gateway by DNS rebinding has no credentials. So the
+ * host is checked only if callers may lack credentials.
  */
 function mayBeAnonymous({ access }: GuardConfig): boolean {
   return access.auth.has('open') || access.auth.has('legacy');
@@ -77,7 +77,7 @@ function addressOf({ socket }: Request): string | undefined {
 
 /**
  * Rejects requests that pages of other origins send. Such pages cannot read responses, but could keep the gateway busy
- * with lists. A user may still follow a link from such a page. Clients other than browsers, such as curl, are not
+ * with lists. A user may still follow a link from a page of another origin. Requests of curl and other programs are not
  * affected.
  * @throws HttpError 403
  */

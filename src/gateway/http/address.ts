@@ -28,7 +28,7 @@ function originOf(req: IncomingMessage): Origin {
 
 export const SECRET_HEADER = 'x-tapegate-proxy-secret';
 
-/** @returns a function that records the address; it must run before the first call of `addressOf` */
+/** @returns a function that records the address; this function must run before the first call of `addressOf` */
 export function createAddressRecorder({
   proxies,
   proxySecret,
@@ -92,7 +92,7 @@ export function addressOf(req: IncomingMessage): string | undefined {
   return originOf(req).address;
 }
 
-/** Returns whether the request came through a listed proxy, which is trusted to report its client. */
+/** Returns whether a listed proxy sent the request. Such a proxy is trusted to report its client. */
 export function isProxied(req: IncomingMessage): boolean {
   return originOf(req).isProxied;
 }
@@ -111,7 +111,7 @@ const isForwarding = remember((name) => FORWARDED.some((form) => form.test(name)
 /** Evidence of nginx, which adds no header by default. Programs on this host send HTTP/1.1. */
 const OLD_HOP = 'HTTP/1.0 with Connection: close, as nginx sends by default';
 
-/** Returns the evidence, usually a header, that a request came through any proxy; undefined if there is none. */
+/** Returns the evidence, usually a header, that any proxy forwarded the request; undefined without evidence. */
 export function findForwarded(req: IncomingMessage): string | undefined {
   const header = Object.keys(req.headers).find(isForwarding);
   if (header !== undefined) return header;
@@ -120,7 +120,7 @@ export function findForwarded(req: IncomingMessage): string | undefined {
   return isOldHop && isLoopback(peerOf(req) ?? '') ? OLD_HOP : undefined;
 }
 
-/** Returns whether the request came over TLS or from this host. A listed proxy is trusted to report TLS. */
+/** Returns whether the client sent the request over TLS or from this host. A listed proxy is trusted to report TLS. */
 export function isConfidential(req: IncomingMessage): boolean {
   if (isProxied(req)) {
     const schemes = String(req.headers['x-forwarded-proto'] ?? '').split(',');
@@ -131,7 +131,9 @@ export function isConfidential(req: IncomingMessage): boolean {
   return isLoopback(peerOf(req) ?? '') && findForwarded(req) === undefined;
 }
 
-/** Size of an IPv6 network whose addresses share one rate-limit key, because a client usually controls all of them. */
+/**
+ * Size of an IPv6 network whose addresses share one rate-limit key, because a client usually controls a whole network.
+ */
 const IPV6_NETWORK_BITS = 56;
 
 /**

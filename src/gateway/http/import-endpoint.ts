@@ -1,9 +1,10 @@
 /**
  * Implements `PUT /import`, by which operators import rows of the catalogue, as CSV or JSON Lines, plain or gzipped.
- * All rows are imported or none. If the client disconnects before the response, nothing is imported. The response is a
- * JSON object with the counts, or with `error` and the `faults` of rows. `skipInvalid=true` skips rows whose names
- * cannot be restored, and returns these rows as `rejects`. `?complete=/prefix/` withdraws files below the prefix that
- * are missing from the rows, at most `maxWithdrawn` percent of the files (default 5). `dryRun=true` changes nothing.
+ * Either all rows are imported or no row is. If the client disconnects before the response, nothing is imported. The
+ * response is a JSON object with the counts, or with `error` and the `faults` of rows. `skipInvalid=true` skips rows
+ * whose names cannot be restored, and returns these rows as `rejects`. `?complete=/prefix/` withdraws files below the
+ * prefix that are missing from the rows, at most `maxWithdrawn` percent of the files (default 5). `dryRun=true` changes
+ * nothing.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';

@@ -9,7 +9,7 @@ import { methodOf, routeOf } from './routes.js';
 
 const MAX_PATH = 500;
 
-/** @returns a handler that must run before all others */
+/** @returns a handler that must run before all other handlers */
 export function createObserver({ config, log }: Pick<Context, 'config' | 'log'>) {
   const { accessLog } = config.telemetry;
   return (req: IncomingMessage, res: ServerResponse): void => {

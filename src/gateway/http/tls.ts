@@ -20,7 +20,10 @@ interface TlsConfig {
 /** Time limit for the TLS handshake, equal to the limit for a request's header. */
 const HANDSHAKE_MS = 20_000;
 
-/** Interval of polling both files. A file watcher would not notice a renewal that changes a symbolic link. */
+/**
+ * Interval of polling the certificate file and the key file. A file watcher would not notice a renewal that changes a
+ * symbolic link.
+ */
 const POLL_MS = 2000;
 
 /**

@@ -92,8 +92,8 @@ export function limitStreams({ limits }: Config): { take: Take; keep: Keep } {
 const LOOPBACK_6 = '::/56';
 
 /**
- * Returns the rate-limit key of a request. An authenticated caller has one key for all addresses, tokens and rights.
- * Any other caller is counted by address.
+ * Returns the rate-limit key of a request. An authenticated caller has one key for all addresses, tokens and rights. An
+ * unauthenticated caller has the key of its address.
  */
 export function limitKey(req: IncomingMessage): string {
   const caller = callerOf(req);

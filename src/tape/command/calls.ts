@@ -11,13 +11,13 @@ export interface Caller {
   locate(command: readonly string[]): string[];
 }
 
-/** Returns the seconds to wait for a script that keeps running after it was told to stop. */
+/** Returns the seconds to wait for a script that keeps running after SIGTERM. */
 export function endSeconds({ killMs }: Caller): number {
   return Math.ceil((killMs + GIVE_UP_MS) / 1000);
 }
 
 /**
- * What a failure of a script affects:
+ * Objects that a failure of a script affects:
  * - `all`: all files of the call; the failure counts against the library;
  * - `volume`: the mounted volume;
  * - `file`: one file of a drive library;

@@ -223,8 +223,8 @@ const OWN_FILE = 0o600;
 class LibraryFolder {
   readonly root: string;
   /**
-   * Identity of the directory when it was opened. If a file system is mounted over it, or another directory replaces
-   * it, the identity differs.
+   * Identity of the directory when it was opened. If a file system is mounted over the directory, or another directory
+   * replaces it, the identity differs.
    */
   private opened: { dev: bigint; ino: bigint } | undefined;
 

@@ -24,7 +24,9 @@ interface ReadOptions {
   size: bigint;
   signal: AbortSignal;
   version?: ReadVersion;
-  /** Checksum that the engine compares. If it is absent, this module compares the server's checksum. */
+  /**
+   * Checksum that the engine compares. If the catalogue has no checksum, this module compares the server's checksum.
+   */
   checksum?: string | null | undefined;
 }
 
@@ -97,9 +99,9 @@ const STRONG_AFTER_MS = 60_000;
 const VALIDATORS = { tag: 'ETag', size: 'size', modified: 'Last-Modified', digest: 'digest' } as const;
 
 /**
- * Records the validators of the first response, or compares them with those of a later response. A weak entity tag says
- * nothing about bytes. The request has no If-Match header, because some servers reject their own entity tags, or send
- * the whole file.
+ * Records the validators of the first response, or compares them with the validators of a later response. A weak entity
+ * tag says nothing about bytes. The request has no If-Match header, because some servers reject their own entity tags,
+ * or send the whole file.
  * @throws ChangedError if a validator differs
  * @throws LibraryError if neither a validator nor the checksum could reveal another version
  */

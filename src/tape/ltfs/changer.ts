@@ -108,7 +108,7 @@ export interface Element {
   isFull: boolean;
   /** Barcode of the cartridge; undefined if the element has no cartridge, or the barcode is unreadable. */
   volume: string | undefined;
-  /** Number of the slot from which the cartridge came into this drive, if the changer knows the slot. */
+  /** Number of the slot from which the cartridge was moved to this drive, if the changer knows the slot. */
   source: number | undefined;
 }
 
@@ -173,7 +173,7 @@ export function findDrive(elements: readonly Element[], number: number): Element
 
 /**
  * Returns a slot for the cartridge in a drive: its source slot if that is free, or else any free slot. Avoids ports,
- * which operators use, unless the cartridge came from one.
+ * which operators use, unless the cartridge's source slot is a port.
  * @throws LibraryError if no slot is free
  */
 export function chooseSlot(elements: readonly Element[], drive: Element): Element {

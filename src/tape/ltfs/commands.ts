@@ -106,7 +106,8 @@ function shown(args: readonly string[]): string {
 }
 
 /**
- * Extracts LTFS errors, whose numbers end with E, from a command's output. If there are none, returns the last lines.
+ * Extracts LTFS errors, whose numbers end with E, from a command's output. Returns the last lines of an output without
+ * errors.
  */
 function describeOutput(text: string): string {
   const lines = text.split('\n').filter((line) => line.trim() !== '');

@@ -27,7 +27,7 @@ function locateCommands(commands: LtfsSettings['commands'], env: Site['env']): L
   return Object.fromEntries(located);
 }
 
-/** Pattern for volume names. The names are strict because they become arguments of commands. */
+/** Pattern for volume names. Few characters are allowed, because volume names become arguments of commands. */
 const BARCODE = /^[A-Za-z0-9][\w.+-]{0,63}$/;
 
 export class LtfsLibrary implements DriveLibrary {

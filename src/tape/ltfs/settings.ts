@@ -49,8 +49,8 @@ const commands = settingsOf({
 });
 
 /**
- * Time limits of the steps. A robot takes up to one minute, and rewinding takes up to two. LTFS reads an index in some
- * minutes, and the index of a damaged cartridge in many.
+ * Time limits of the steps. A robot takes up to one minute, and rewinding takes up to two. LTFS takes some minutes to
+ * read an index, and many minutes if the cartridge is damaged.
  */
 const timeLimits = settingsOf({
   status: seconds().default(120),
@@ -123,8 +123,8 @@ const KILL_SECONDS = 20;
 
 /**
  * Returns the maximum duration of a mount and of an unmount, from the limits of all commands. In the worst case, a
- * mount empties its own drive, and then the drive that contains the cartridge. If the mount then fails, it empties its
- * own drive again.
+ * mount empties its own drive, and then the drive that contains the cartridge. If the mount then fails, the drive is
+ * emptied again.
  */
 export function longestSeconds({ seconds: limits }: Pick<LtfsSettings, 'seconds'>): { mount: number; unmount: number } {
   const changed = (step: 'status' | 'load' | 'unload') => limits.lock + limits[step] + KILL_SECONDS;

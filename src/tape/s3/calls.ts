@@ -134,8 +134,8 @@ interface S3Credentials {
 }
 
 /**
- * Lifetime of credentials as reported to the SDK. The SDK refreshes credentials that expire within five minutes, so it
- * rereads them every minute.
+ * Lifetime of credentials as reported to the SDK. The SDK refreshes credentials that expire within five minutes, so
+ * that it rereads the file every minute.
  */
 const LIFE_MS = 6 * 60_000;
 

@@ -139,8 +139,8 @@ async function findKept(
 }
 
 /**
- * Requests a restore. Repeating this is safe: S3 joins a restore in progress, or extends an existing copy by the same
- * number of days.
+ * Requests a restore. Repeating a request is safe: S3 joins a restore in progress, or extends an existing copy by the
+ * same number of days.
  * @throws LibraryError if the failure affects all files
  */
 async function restoreOne(

@@ -105,11 +105,11 @@ export interface Seen {
    * - `restored`: a copy exists until `until`.
    */
   access: 'readable' | 'archived' | 'restoring' | 'restored';
-  /** False if the HEAD does not show whether the object is readable. Then a GET decides (`tryToRead`). */
+  /** False if the HEAD does not show whether the object is readable, so that a GET decides (`tryToRead`). */
   isCertain: boolean;
   /** When the restored copy expires; null if S3 does not report the date. */
   until: Date | null;
-  /** Whether the object is in Intelligent-Tiering, where a restore is permanent. */
+  /** Whether the object is in Intelligent-Tiering, in which a restore is permanent. */
   isTiered: boolean;
   /** Whether the object is in a class or tier without Expedited retrieval. */
   isDeep: boolean;
@@ -128,7 +128,8 @@ function seeHead(head: HeadObjectCommandOutput, archiveClasses: readonly string[
   if (isComing) return { ...seen, access: 'restoring' };
   const isArchive = archiveClasses.includes(storageClass);
   if (/ongoing-request="?false/i.test(restore)) {
-    const until = new Date(/expiry-date="([^"]*)"/.exec(restore)?.[1] ?? ''); // an invalid date if the header has none
+    // an invalid date if the header contains no date
+    const until = new Date(/expiry-date="([^"]*)"/.exec(restore)?.[1] ?? '');
     if (until > now) return { ...seen, access: 'restored', until };
     if (Number.isNaN(until.getTime())) return { ...seen, access: 'restored', isCertain: false };
     // S3 reports a copy for a while after the copy has expired

@@ -19,7 +19,7 @@ interface Wanted {
   /** Size in the catalogue. The object may be larger or smaller. */
   size: bigint;
   from: bigint;
-  /** Checksum that the engine compares. If it is absent, this module compares the checksum of S3. */
+  /** Checksum that the engine compares. If the catalogue has no checksum, this module compares the checksum of S3. */
   checksum?: string | null | undefined;
   /** `tag` is the ETag. */
   version: ReadVersion;
@@ -175,7 +175,8 @@ class Reading {
   }
 
   /**
-   * Finds the checksum of the whole object. The response to a range request does not contain it, so a HEAD reads it.
+   * Finds the checksum of the whole object. The response to a range request does not contain this checksum, so a HEAD
+   * reads it.
    */
   private async findChecksum(answer: GetObjectCommandOutput): Promise<Expected | undefined> {
     if (this.from > 0 || this.wanted.checksum) return undefined;

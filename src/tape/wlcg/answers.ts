@@ -139,7 +139,7 @@ export function judge(file: StagedFile, { answer, hasOthers, isForgotten, info }
 interface Judged {
   /** Undefined if the file is missing from the response. */
   answer: StageAnswer | undefined;
-  /** Whether the response contains other files. If so, the response lists all files of the stage request. */
+  /** Whether the response contains other files. A response with files lists all files of the stage request. */
   hasOthers: boolean;
   /** Whether the server no longer knows the stage request, or a part of it. */
   isForgotten: boolean;

@@ -86,7 +86,7 @@ export class TapeApi {
         const reported = readLocalities(await readJson(reply));
         for (const [path, locality] of reported) found.set(path, locality);
         const missing = open.filter((path) => !reported.has(path));
-        // a server may answer for some of the paths: ask again for the missing ones
+        // a server may answer for some of the paths only: ask again for the missing paths
         open = missing.length < open.length ? missing : [];
       }
       return found;
@@ -132,7 +132,7 @@ export class TapeApi {
       const headers = { accept: 'application/json', 'content-type': 'application/json' };
       return await this.client.send({ ...call, headers, body: JSON.stringify(body) });
     } catch (error) {
-      // another server may have replaced the one that failed
+      // another server may have replaced the failed server
       if (!signal.aborted && error instanceof LibraryError) this.discovery.forget();
       throw error;
     }
@@ -219,8 +219,8 @@ class Discovery {
   }
 
   /**
-   * Finds the API. Has a limit for the total time, because all callers wait for the result and a server may never end
-   * its response.
+   * Finds the API. The total time is limited, because all callers wait for the result and a server may never end its
+   * response.
    */
   private async discover(): Promise<string> {
     const { discoveryUrl, limits } = this.settings;

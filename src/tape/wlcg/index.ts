@@ -180,8 +180,8 @@ class WlcgLibrary implements StagingLibrary {
   }
 
   /**
-   * Groups files by remote path, because two catalogue paths may have the same one. A file without a valid remote path
-   * fails.
+   * Groups files by remote path, because two catalogue paths may map to the same remote path. A file without a valid
+   * remote path fails.
    */
   private sort(files: readonly StagedFile[]): { byRemote: Map<string, StagedFile[]>; known: FileState[] } {
     const byRemote = new Map<string, StagedFile[]>();
@@ -200,8 +200,8 @@ class WlcgLibrary implements StagingLibrary {
 }
 
 /**
- * Returns refused files as failed, if the server accepted other files. If it refused all files, the call may be at
- * fault.
+ * Returns refused files as failed, if the server accepted other files. If the server refused all files, the call may be
+ * at fault.
  * @throws CallRefusedError if the server refused all files
  */
 function toRefusedStates(

@@ -26,7 +26,7 @@ export class Parts {
     this.limit = limit;
   }
 
-  /** Current maximum number of paths per call; lower than the initial one after refusals. */
+  /** Current maximum number of paths per call; lower than the initial maximum after refused calls. */
   get size(): number {
     return this.limit;
   }
