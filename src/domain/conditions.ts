@@ -58,8 +58,8 @@ export const isHeldByKeys = (fileId: Sql): Sql => sql`EXISTS (
     CROSS JOIN LATERAL (SELECT FROM request r WHERE r.id = h.request_id AND ${isLive} OFFSET 0) r)`;
 
 /**
- * The recall `c` is not running; for lookups by file. A condition on WAITING would make PostgreSQL read the whole index
- * of the queue for each file.
+ * The recall `c` is not running. Queries that look up recalls by file use this condition. A condition on WAITING would
+ * make PostgreSQL read the whole index of the queue for each file.
  */
 export const isWaiting = sql`c.state <> 'RUNNING'`;
 

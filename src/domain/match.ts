@@ -21,7 +21,7 @@ export function isScan(text: string): boolean {
   return choosePatternLookup(text).by === 'scan';
 }
 
-/** Returns whether a search uses a rare word. One query plan is good for all such searches. */
+/** Returns whether a search uses a rare word. One query plan is good for all searches with a rare word. */
 export function isByRareWord(text: string): boolean {
   const lookup = choosePatternLookup(text);
   return lookup.by === 'words' && lookup.words.some(isRare);

@@ -22,7 +22,10 @@ export const boot = readBoot();
 export interface DatabaseLocation {
   system: string | null;
   database: string;
-  /** Start time of the server. A copy runs on a server with another start time, but a restart changes the time too. */
+  /**
+   * Start time of the server. A copy of the database runs on a server with another start time. A restart also changes
+   * the start time.
+   */
   started: string;
   /** Data directory of an embedded database. */
   directory: string | null;

@@ -212,7 +212,7 @@ export interface PageWish {
   states?: readonly string[] | undefined;
 }
 
-/** A row with its key. The row is undefined if the caller may not see the row. */
+/** A row of an inner list, with its key. The row is undefined if the caller may not see the row. */
 export interface PageItem<Row> {
   key: number;
   row: Row | undefined;

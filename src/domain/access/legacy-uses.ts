@@ -10,7 +10,7 @@ import type { Context } from '../context.js';
 import { boundsOf, type KeyPage } from '../page-keys.js';
 import { allow } from '../policy.js';
 
-/** Retention of the counts, which contain addresses and names of users. */
+/** Days for which counts are kept. The counts contain addresses and names of users. */
 const KEPT_DAYS = 90;
 
 export interface CountedUses {

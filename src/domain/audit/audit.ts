@@ -37,7 +37,7 @@ export interface AuditedAction {
   given?: object | undefined;
 }
 
-/** DONE, BEGUN if further transactions follow, or the code of an error. */
+/** Result of an action: DONE, BEGUN if further transactions follow, or the code of an error. */
 type AuditResult = string;
 
 /** A caller, authenticated or known only by its address. */
@@ -135,7 +135,7 @@ function cut(value: unknown, depth: number): unknown {
 
 /**
  * Number of refusals in a minute that get a row of their own: for each authenticated caller, and for all
- * unauthenticated callers together. A caller cannot get more rows by creating tokens or users.
+ * unauthenticated callers together. Callers cannot get more rows by creating tokens or users.
  */
 const MAX_ROWS = 20;
 const MINUTE_MS = 60_000;

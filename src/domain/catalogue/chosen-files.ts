@@ -52,8 +52,8 @@ export async function countChosen(ctx: Context, which: Sql): Promise<ChosenFiles
 }
 
 /**
- * Selects the ids of live requests that contain a file of the table `leaving`, and of requests with the path of such a
- * file as an unresolved path.
+ * Selects the ids of live requests that contain a file of the table `leaving`. Also selects requests that have the path
+ * of one of these files as an unresolved path.
  */
 export const affectedRequests: Sql = sql`SELECT h.request_id FROM leaving o JOIN live_request_file h ON h.file_id = o.id
   UNION SELECT a.request_id FROM leaving o JOIN unresolved_path a ON a.path = o.path`;

@@ -137,7 +137,7 @@ export interface Listed {
   adler32: string | null;
 }
 
-/** @returns undefined if the caller may not list and fetch the file */
+/** @returns undefined if the caller may not list or may not fetch the file */
 export async function readListed(ctx: Context, path: string): Promise<Listed | undefined> {
   allow(ctx, 'getFile');
   const [row] = await ctx.db.rows<Listed>(

@@ -80,7 +80,8 @@ export async function notifyRoom(tx: Transaction): Promise<void> {
 /**
  * Rejects a new restore disk inside another restore disk, or around another restore disk. The outer disk would mistake
  * the copies of the inner disk for its own files. A registered disk is accepted.
- * @param real resolves symbolic links. By default only the paths are compared, because operations access no disk.
+ * @param real function that resolves symbolic links. By default only the paths are compared, because operations access
+ *   no disk.
  * @throws InvalidInputError
  */
 export async function refuseNested(

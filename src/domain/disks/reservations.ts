@@ -4,8 +4,8 @@
  * All disks are locked while room is reserved. At the end of a recall, its reservation becomes used bytes or is freed.
  * Disks are measured before the transaction, with nothing locked, because a disk may hang. All reservations at the time
  * of the measurement and later are subtracted, because their bytes may have been written since.
- * A recall without room gets the reason once. Engines do not examine such a recall again until a process that frees
- * room notifies the engines.
+ * A recall without room gets the reason as its error once. Engines do not examine a recall without room again until a
+ * process that frees room notifies the engines.
  */
 
 import { locking } from '../../db/locks.js';
@@ -197,8 +197,8 @@ function unwritten(now: FoundDisk, look: { reserved: bigint; reservedEver: bigin
 }
 
 /**
- * Records once why recalls have no room. The error class is TRANSIENT if an absent disk would have room, otherwise
- * SPACE.
+ * Records why recalls have no room, once for each recall. The error class is TRANSIENT if an absent disk would have
+ * room, otherwise SPACE.
  */
 async function putAside(tx: Transaction, unplaced: readonly Unplaced[], disks: readonly Candidate[]): Promise<void> {
   const isAway = (disk: Candidate, size: bigint) => disk.isAway && roomByAllocation(disk) >= size;

@@ -126,7 +126,7 @@ export async function beginTrial(ctx: Context, { kind, name }: SuspensionKey): P
   return rowCount === 1;
 }
 
-/** Returns the part of a statement that audits the names which its earlier part `suspended` returns. */
+/** Returns the part of a statement that audits the names returned by an earlier part, `suspended`. */
 export function auditSuspension(ctx: Context, kind: SuspensionKind, reason: string): Sql {
   return sql`audited AS (${auditRowOfEach(ctx.now(), ctx.caller, { operation: 'suspend', kind, given: { mode: 'IMMEDIATE', reason } }, sql`SELECT name FROM suspended`)})`;
 }

@@ -72,7 +72,7 @@ export async function applyIncoming(
   const relisted = await reinstateListed(tx);
   await dropStale(ctx, tx);
   const changed = await followChanges(ctx, tx);
-  await storeJoining(ctx, tx); // checks limits by the counts of files in the requests
+  await storeJoining(ctx, tx); // checks the limits of requests, which depend on their numbers of files
   await settleFollowed(ctx, tx, changed);
   if (unlisted) {
     const why = 'missing from a complete list of the archive';
