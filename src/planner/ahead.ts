@@ -1,9 +1,9 @@
 /**
- * Plans ahead: simulates the drives on the current queue by the rules of schedule.ts, to find out when each user's
- * files on each volume are read. All functions are pure.
+ * Plans ahead: simulates the drives on the current queue by the rules of schedule.ts. The simulation shows when each
+ * user's files on each volume are read. All functions are pure.
  *
- * The simulation assumes the times of the cost model. It assumes no new requests, no failures, and no waiting for small
- * queues to grow.
+ * The simulation assumes the times of the cost model, no new requests, no failures, and no waiting for small queues to
+ * grow.
  */
 import { Backlog, sumOf, type UserQueue } from './backlog.js';
 import { estimateReading, type Medium } from './media.js';
@@ -154,7 +154,7 @@ class DrivesAhead {
   private mountNext(drive: SimulatedDrive, state: ScheduleState): void {
     const choice = chooseNext(drive.backlog, state);
     if (!choice) {
-      this.drives.splice(this.drives.indexOf(drive), 1); // the remaining work is in other drives
+      this.drives.splice(this.drives.indexOf(drive), 1); // remove the drive: the remaining work is on volumes in other drives
       return;
     }
     const { queue, reason } = choice;
@@ -193,7 +193,7 @@ function placeDrive(
   };
 }
 
-/** Returns the drive that is free first. If several drives are, returns the first of them in the list. */
+/** Returns the drive that is free first. If several drives are free at that time, returns the first in the list. */
 function findFirstFree(drives: readonly SimulatedDrive[]): SimulatedDrive | undefined {
   return drives.reduce<SimulatedDrive | undefined>((a, b) => (a && a.freeAt <= b.freeAt ? a : b), undefined);
 }
@@ -212,7 +212,7 @@ interface Reading {
 /** Maximum number of simulation steps. A larger queue has longer steps. */
 const MAX_STEPS = 20_000;
 
-/** The queue of a simulation, a copy of the input. */
+/** The queue of a simulation, which is a copy of the input. */
 class QueueAhead {
   /** Volumes that still have work, by id. */
   private readonly waiting: Map<number, WaitingVolume>;
@@ -243,7 +243,10 @@ class QueueAhead {
     return [...this.waiting.values()].filter((queue) => !volumeIds.has(queue.volumeId));
   }
 
-  /** Returns the state at a time. Times must not decrease. Modifies the shares of states that were returned earlier. */
+  /**
+   * Returns the state of the schedule at a time. The times of successive calls must not decrease. Modifies the shares
+   * of states that were returned earlier.
+   */
   stateAt(time: number): ScheduleState {
     for (const [user, seconds] of this.shares) this.shares.set(user, decay(seconds, time - this.sharesAt));
     this.sharesAt = Math.max(this.sharesAt, time);

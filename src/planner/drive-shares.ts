@@ -3,8 +3,8 @@
  * drive. Each engine decides alone, and considers only engines that request a drive.
  *
  * The claim of an engine with n drives to one more drive is its weight divided by 2n + 1 (Sainte-Laguë method). A drive
- * moves if the requesting engine has a greater claim to it than the engine that has it. Each move brings the shares
- * closer to the weights.
+ * moves if the claim of the requesting engine is greater than the claim of the engine that has the drive. Each move
+ * brings the shares closer to the weights.
  */
 
 export interface SharingEngine {

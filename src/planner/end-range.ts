@@ -7,7 +7,7 @@
  * Planned end: drives follow the current queue and the planner's rules. A staging library takes its usual time.
  *
  * Latest end: twice the planned time, plus 1.5 sweeps for other users if a mount takes time. In simulated bursts, with
- * all later requests, nine of ten requests ended by then (bench/ranges.ts).
+ * all later requests, nine of ten requests ended before their latest end (bench/ranges.ts).
  */
 import type { Ahead } from './ahead.js';
 import { estimateReading, findMedium, type Medium } from './media.js';

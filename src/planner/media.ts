@@ -7,7 +7,7 @@
  * estimates.
  */
 
-/** Times in seconds, rates in bytes per second. */
+/** A medium, with times in seconds and rates in bytes per second. */
 export interface Medium {
   name: string;
   capacityBytes: number;
@@ -16,10 +16,7 @@ export interface Medium {
   mountSeconds: number;
   /** Seconds for the rewind, the unload and the robot. */
   unmountSeconds: number;
-  /**
-   * Geometry of a serpentine tape. Absent for a medium on which every locate takes `seekSeconds`, so that the read
-   * order hardly matters.
-   */
+  /** Geometry of a serpentine tape; absent for a medium on which every locate takes `seekSeconds`. */
   serpentine?: Serpentine;
   seekSeconds: number;
 }
@@ -78,7 +75,7 @@ export function pointAt(medium: Medium, byte: number): Point {
   const wrapBytes = medium.capacityBytes / wraps;
   const wrap = Math.min(Math.floor(byte / wrapBytes), wraps - 1);
   const part = Math.min(byte / wrapBytes - wrap, 1) * (lastLpos - firstLpos);
-  // even wraps run away from the load point, odd wraps back
+  // even wraps run away from the load point, odd wraps back to the load point
   return { wrap, lpos: wrap % 2 === 0 ? firstLpos + part : lastLpos - part };
 }
 
@@ -86,7 +83,7 @@ export function locateSeconds(medium: Medium, from: Point, to: Point): number {
   if (!medium.serpentine) return from.lpos === to.lpos ? 0 : medium.seekSeconds;
   const { wraps, bands, firstLpos, lastLpos } = medium.serpentine;
   const distance = to.lpos - from.lpos;
-  if (distance === 0 && from.wrap === to.wrap) return 0; // already there: the tape streams on
+  if (distance === 0 && from.wrap === to.wrap) return 0; // no locate, because the tape streams on
   let seconds = 4.29 + 0.0006192 * Math.abs(distance);
   const middle = (firstLpos + lastLpos) / 2;
   if (from.lpos < middle !== to.lpos < middle) seconds -= 6.04;
@@ -102,8 +99,9 @@ export function locateSeconds(medium: Medium, from: Point, to: Point): number {
 }
 
 /**
- * Returns the seconds for each locate in a good read order, if the files are spread over the volume. Fitted to results
- * of src/planner/order.ts on LTO-8 (1 file 66 s, 10 files 25 s, 100 files 14.3 s, 1,000 files 11.3 s).
+ * Returns the seconds for each locate in a good read order, if the files are spread over the volume. The formula is
+ * fitted to results of src/planner/order.ts on LTO-8 (1 file 66 s, 10 files 25 s, 100 files 14.3 s, 1,000 files 11.3
+ * s).
  */
 function typicalLocateSeconds(medium: Medium, files: number): number {
   return medium.serpentine ? 10 + 56 / Math.max(files, 1) ** 0.58 : medium.seekSeconds;

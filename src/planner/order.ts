@@ -1,9 +1,10 @@
 /**
  * The order in which a drive reads files of a mounted volume. All functions are pure.
  *
- * Finding the least total locate time is an asymmetric travelling salesman problem. Its relaxation, the assignment
- * problem, is solved exactly. The few resulting cycles are then joined at the least cost (Karp 1979). On tapes, the
- * result is within a few percent of the relaxation's lower bound. Nearest-file-first is 9 to 17 % above that bound.
+ * Finding the least total locate time is an asymmetric travelling salesman problem. The relaxation of this problem, the
+ * assignment problem, is solved exactly. The few resulting cycles are then joined at the least cost (Karp 1979). On
+ * tapes, the result is within a few percent of the relaxation's lower bound. Nearest-file-first is 9 to 17 % above this
+ * lower bound.
  */
 import { locateSeconds, type Medium, type Point, pointAt } from './media.js';
 
@@ -22,7 +23,7 @@ interface ReadOrder {
 
 /**
  * Maximum number of files in a piece of the queue. The relaxation of a piece takes some milliseconds, and the time
- * grows fast with the number of files. Longer queues are split.
+ * grows fast with the number of files. Longer queues are split into pieces.
  */
 const PIECE = 250;
 

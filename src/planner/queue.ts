@@ -58,7 +58,10 @@ export function groupByVolume(entries: readonly QueueEntry[]): WaitingVolume[] {
   return [...volumes.values()];
 }
 
-/** Returns files in read order from byte `head`. Files without a known position are last, in the given order. */
+/**
+ * Returns files in the order in which a drive at byte `head` reads them. Files without a known position are last, in
+ * the given order.
+ */
 export function orderRecalls(medium: Medium, head: number, recalls: readonly QueuedRecall[]): QueuedRecall[] {
   const placed = recalls.filter(({ start }) => start !== null);
   const extents = placed.map(({ start, size }) => ({ start: Number(start), size: Number(size) }));
@@ -72,8 +75,8 @@ const BATCH_FILES = { first: 128, least: 16, most: 512 };
 const BATCH_SECONDS = { short: 0.5, long: 2 };
 
 /**
- * Returns the number of files for the next batch. After a fast batch, more small files share a transaction. After slow
- * locates, a new plan is due sooner.
+ * Returns the number of files for the next batch. After a fast batch the number grows, so that small files share a
+ * transaction. After slow locates the number shrinks, so that the next plan is made sooner.
  */
 export function batchFilesAfter(files: number, seconds: number): number {
   if (seconds < BATCH_SECONDS.short) return Math.min(files * 2, BATCH_FILES.most);
@@ -96,7 +99,10 @@ export function takeBatch<R extends { size: bigint }>(queue: readonly R[], maxFi
 export interface StagedAhead {
   /** Sorted wait times of earlier files, or the minimum and maximum from the settings; empty if unknown. */
   waits: readonly number[];
-  /** Limit of requested files. If `bytes` is undefined, only the restore area limits the bytes. */
+  /**
+   * Limits of the files that may be requested at the same time. If `bytes` is undefined, only the restore area limits
+   * the bytes.
+   */
   depth: { files: number; bytes: number | undefined };
   /** All waiting files of the library, including requested files. */
   waiting: { files: number; bytes: number };
@@ -150,7 +156,7 @@ function quantile(sorted: readonly number[], part: number): number {
   return below + (above - below) * (index - Math.floor(index));
 }
 
-/** Reduces waits to at most `most` quantiles. */
+/** Reduces wait times to at most `most` quantiles. */
 export function sampleWaits(waits: readonly number[], most: number): number[] {
   const sorted = [...waits].sort((a, b) => a - b);
   if (sorted.length <= most) return sorted;

@@ -2,19 +2,19 @@
  * Chooses the next volume for a free drive, and decides when a drive leaves a volume. All functions are pure.
  *
  * The user with the fewest recent drive seconds, divided by the user's weight, is next. Among the volumes with files of
- * that user, the volume with the most requested bytes per drive second wins. The bytes of all users count.
+ * that user, the volume with the most requested bytes per drive second wins. The requested bytes of all users count.
  *
- * Higher priorities precede all shares. Files that have waited longer than `maxWaitSeconds` rank with the highest
- * priority. Among the volumes of their user, the volume that has waited longest is next, regardless of its bytes per
- * second.
+ * Files with a higher priority are first, regardless of the shares of their users. Files that have waited longer than
+ * `maxWaitSeconds` rank with the highest priority. Among the volumes of the user of such files, the volume that has
+ * waited longest is next, regardless of its bytes per second.
  *
  * A small and recent queue waits a while for more files, so that a mount is worth its time.
  *
  * On a volume, the files of all users are read in one sweep of at most `sweepSeconds`, in the order of the users'
  * turns. Users whose shares differ by less than `turnSeconds` have the same turn.
  *
- * A drive stays on its volume for `quantumSeconds`, and longer if the whole stay fits into `sweepSeconds`. The drive
- * then leaves if a user of another volume has had less drive time by `turnSeconds`.
+ * A drive stays on its volume for `quantumSeconds`, and longer if the whole stay fits into `sweepSeconds`. After that,
+ * the drive leaves the volume if a user of another volume has had less drive time, by more than `turnSeconds`.
  *
  * These rules ensure that no file waits forever.
  */
@@ -22,11 +22,13 @@ import { Backlog, type Demand, sumOf, type UserQueue, type VolumeQueue } from '.
 import { estimateReading, type Medium } from './media.js';
 
 export interface SchedulePolicy {
-  /** Wait in seconds after which files rank with the highest priority, and precede a higher yield. */
+  /** Seconds after which waiting files rank with the highest priority. */
   maxWaitSeconds: number;
   /** Minimum stay on a volume that has work, in seconds. */
   quantumSeconds: number;
-  /** Difference in drive seconds that separates turns. Users with smaller differences are read together. */
+  /**
+   * Difference in drive seconds that separates turns. The files of users with smaller differences are read together.
+   */
   turnSeconds: number;
   /** Maximum duration of a sweep over the files of all users on a volume, in seconds. */
   sweepSeconds: number;
@@ -40,9 +42,9 @@ export interface SchedulePolicy {
 }
 
 /**
- * The default policy. LTO-8 needs two minutes for mount and unmount, in which a drive could stream `collectBytes`. A
- * quantum is five times as long, and a turn fifteen times. If all users request everything, mounts take a fifteenth of
- * the time.
+ * The default policy. LTO-8 needs two minutes for mount and unmount, in which a drive could stream `collectBytes`.
+ * `quantumSeconds` is five times as long as mount and unmount, and `turnSeconds` is fifteen times as long. If all users
+ * request everything, mounts take a fifteenth of the time.
  */
 export const defaultPolicy: SchedulePolicy = {
   maxWaitSeconds: 24 * 3600,
@@ -146,7 +148,7 @@ export function chooseSweep(
   return { users: new Set(all.map((entry) => entry.user)), since: goesOn || isBegun ? begun.since : state.now };
 }
 
-/** Adds users in order of turn while their files fit into the time. */
+/** Adds users in the order of their turns, as long as their files can be read in the given time. */
 function join(
   medium: Medium,
   chosen: readonly UserQueue[],

@@ -228,8 +228,8 @@ const isAway = sql`(EXISTS (SELECT FROM suspended_volume s WHERE s.volume_id = v
     AND NOT EXISTS (SELECT FROM suspended_drive s WHERE s.drive_id = d.id)))`;
 
 /**
- * Seconds for which a volume must fail before its files switch to their other copies. Seconds are needed because a
- * failure may pass, a switch is permanent, and the other copy may cost money.
+ * Seconds for which a volume must fail before its files switch to their other copies. A failure may pass, but a switch
+ * is permanent, and reading the other copy may cost money.
  */
 const PATIENCE_SECONDS = 300;
 

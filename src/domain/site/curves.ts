@@ -41,7 +41,10 @@ const SAMPLE_MS = 20_000;
 const slotOf = (time: Sql, seconds: number) =>
   sql`date_bin(make_interval(secs => ${seconds}), ${time}, timestamp '2000-01-01')`;
 
-/** Counts events, samples the queue once in each period, and writes the history of quotas. Safe to kill at any line. */
+/**
+ * Counts events, samples the queue once in each period, and writes the history of quotas. The process may be killed at
+ * any line.
+ */
 export async function writeHistory(ctx: Context, stop: AbortSignal): Promise<void> {
   const now = ctx.now();
   while (!stop.aborted && (await countStep(ctx, now)));
@@ -57,7 +60,7 @@ async function countStep(ctx: Context, now: string): Promise<boolean> {
       sql`SELECT coalesce((SELECT max(y.up_to) FROM site_history y), ${newestNumber}) AS after, ${newestNumber} AS newest`,
     );
     const { after, newest } = row ?? { after: 0n, newest: 0n };
-    // event ids have a gap after a restore of the database
+    // skip gaps in event ids, which exist after a restore of the database
     const [next] = await tx.query<{ first: bigint }>(
       sql`SELECT b.first_number AS first FROM event_batch b WHERE b.last_number > ${after} ORDER BY b.last_number LIMIT 1`,
     );
@@ -71,7 +74,7 @@ async function countStep(ctx: Context, now: string): Promise<boolean> {
 
 const NUMBER = sql`b.first_number + e.id - b.first_id`;
 
-/** Counts events in the periods of their own times. The current period always gets a row. */
+/** Counts each event in the five-minute period of its own time. The current period always gets a row. */
 const addCounted = (now: string, after: bigint, upTo: bigint): Sql => sql`
   WITH e AS MATERIALIZED (
     SELECT e.id, e.at, e.to_stage, e.file_id, e.request_id, e.files_failed
@@ -145,7 +148,7 @@ export interface QuotaPoint {
 
 const written = new WeakMap<Context['db'], string>();
 
-/** Writes a row for each changed quota, once an hour. Several engines may do so at the same time. */
+/** Writes a row for each changed quota, once an hour. Several engines may write these rows at the same time. */
 async function writeQuotaHistory(ctx: Context): Promise<void> {
   const now = ctx.now();
   const hour = now.slice(0, 13);

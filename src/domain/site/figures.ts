@@ -38,7 +38,10 @@ export interface SiteFigures {
 
 const TIMEOUT_MS = 8000;
 
-/** Checks that the caller may read metrics. Without authentication every caller may. @throws ForbiddenError */
+/**
+ * Checks that the caller may read metrics. If authentication is off, every caller may read metrics. @throws
+ * ForbiddenError
+ */
 export function allowMetrics(ctx: Context): void {
   if (ctx.caller.way !== 'open') allow(ctx, 'readMetrics');
 }

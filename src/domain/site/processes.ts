@@ -35,9 +35,8 @@ const MOST = 1000;
 export const isSeen = isRunning(sql`p.seen_at + make_interval(secs => ${SILENT_SECONDS})`);
 
 /**
- * The condition that the silent process `p` was replaced. On its host, at least as many processes of its kind have
- * started since its last heartbeat as have fallen silent. After a kill, the service manager starts the same processes
- * again.
+ * The condition that the silent process `p` was replaced. A process that starts on the same host replaces one silent
+ * process of the same kind, because the service manager starts killed processes again.
  */
 const isReplaced = sql`(NOT ${isSeen} AND (
   SELECT count(*) FILTER (WHERE o.started_at > p.seen_at AND o.id <> p.id) >= count(*) FILTER (WHERE o.seen_at >= p.seen_at AND NOT ${isRunning(sql`o.seen_at + make_interval(secs => ${SILENT_SECONDS})`)})
@@ -57,8 +56,8 @@ export async function deleteProcess(ctx: Context, id: string): Promise<void> {
 }
 
 /**
- * Lists the processes that run, and the processes that died within a day and were not replaced. Returns the first
- * 1,000, ordered by host.
+ * Lists the processes that run, and the processes that died within a day and were not replaced. Returns at most 1,000
+ * processes, ordered by host.
  */
 export async function listProcesses(ctx: Context): Promise<RunningProcess[]> {
   allow(ctx, 'listProcesses');

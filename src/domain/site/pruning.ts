@@ -11,8 +11,9 @@ const DAY_SECONDS = 24 * 3600;
 const EMAILS = 1000;
 
 /**
- * Deletes the text of sent emails of requests that ended more than `TAPEGATE_REQUEST_DAYS` ago. The rows stay, so that
- * no email is sent twice. Several engines may prune at the same time, and may be killed at any line.
+ * Deletes the text of sent emails of requests that ended more than `TAPEGATE_REQUEST_DAYS` ago. The rows of these
+ * emails stay, so that no email is sent twice. Several engines may prune at the same time, and may be killed at any
+ * line.
  */
 export async function pruneEmails(ctx: Context, stop: AbortSignal): Promise<void> {
   const before = addSeconds(ctx.now(), -ctx.config.requestDays * DAY_SECONDS);
@@ -41,7 +42,7 @@ export async function pruneEvents(ctx: Context, stop: AbortSignal): Promise<void
     const marked = await prune(ctx, markBatches(before));
     for (let deleted = 1; deleted > 0 && !stop.aborted; ) deleted = await prune(ctx, deleteEvents);
     if (stop.aborted) return;
-    // also deletes batches that an earlier run left when it died
+    // delete empty batches, including batches of an earlier run that died
     const deleted = await prune(ctx, deleteBatches);
     isMore = marked === BATCHES || deleted >= BATCHES;
   }
@@ -58,7 +59,10 @@ async function prune(ctx: Context, change: Sql): Promise<number> {
   });
 }
 
-/** The condition that all webhooks have processed the batch `b`. An old batch is kept until then. */
+/**
+ * The condition that all webhooks have processed the batch `b`. An old batch is kept until all webhooks have processed
+ * it.
+ */
 const isLookedThrough = sql`(NOT EXISTS (SELECT FROM webhook) OR b.last_number <= (SELECT last FROM webhook_cursor))`;
 
 const markBatches = (before: string) => sql`

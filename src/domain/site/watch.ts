@@ -50,7 +50,7 @@ class Watchers<Item> {
     this.open = open;
   }
 
-  /** Yields changes. The first value has `hasMore`, so that a client that then reads everything misses no change. */
+  /** Yields changes. The first value has `hasMore` set. A client that then reads everything misses no change. */
   async *watch(isFor: (item: Item) => boolean, signal: AbortSignal): AsyncGenerator<Changes<Item>> {
     const watcher: Watcher<Item> = { pending: new Map(), hasMore: this.hasChecked, wake: () => {} };
     this.watchers.add(watcher);
@@ -150,8 +150,8 @@ const libraries = digest(
 const processes = digest(sql`SELECT p.id, ${isSeen} AS is_alive FROM running_process p`);
 
 /**
- * For each part, a text that differs after a change. All changes of the queue write events, except changes of its
- * order.
+ * For each part of the site, a text that changes with the part. All changes of the queue write events, except changes
+ * of its order.
  */
 const MARKS = sql`SELECT ${drives} AS "DRIVES", (SELECT max(e.id)::text FROM event_batch e) AS "QUEUE", ${disks} AS "DISKS",
   ${suspensions} AS "SUSPENSIONS", ${libraries} AS "LIBRARIES", ${processes} AS "PROCESSES",
@@ -161,7 +161,7 @@ const MARKS = sql`SELECT ${drives} AS "DRIVES", (SELECT max(e.id)::text FROM eve
 function createSiteMarks(ctx: Context): Source<SitePart> {
   let before: Record<SitePart, string> | undefined;
   let isNotified = false;
-  // a change of only the order of the queue, such as a priority, writes no event
+  // a change that only affects the order of the queue, such as a priority, writes no event
   const end = ctx.events.onNotify('recall', () => {
     isNotified = true;
   });
@@ -187,7 +187,7 @@ const siteWatchers = new WeakMap<EventFeed, Watchers<SitePart>>();
 export async function* watchSite(ctx: Context, signal: AbortSignal): AsyncGenerator<SiteChange> {
   allow(ctx, 'watchSite');
   const { config, db, events, refusals, checkLibrary, stagingTermsOf, copies, recordMissing, log, caller, now } = ctx;
-  // leave out the reader of this caller: the checks continue after the caller has disconnected
+  // omit the caller's `reader` signal, because the checks continue after the caller has disconnected
   const own = { config, db, events, refusals, checkLibrary, stagingTermsOf, copies, recordMissing, log, caller, now };
   const watchers = siteWatchers.get(events) ?? new Watchers(() => createSiteMarks(own));
   siteWatchers.set(events, watchers);
@@ -206,11 +206,12 @@ export interface RequestChanges extends Changes<RequestChange> {
   at: string;
 }
 
-/** Maximum number of changed requests in one check. If there are more, the changes count as unknown. */
+/** Maximum number of changed requests in one check. If more requests have changed, the changes count as unknown. */
 const MOST = 1000;
 
 /**
- * Selects requests with a change in a range of events. It is no change if only more files are on disk or have failed.
+ * Selects requests with a change in a range of events. Requests for which only more files are on disk or have failed
+ * are not selected.
  */
 const changedRequests = (after: bigint, upTo: bigint): Sql => sql`
   SELECT DISTINCT r.id AS "requestId", q."user" AS quota, r.state FROM event_batch b

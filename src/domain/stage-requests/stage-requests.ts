@@ -1,6 +1,6 @@
 /**
  * Stage requests of the WLCG Tape REST API. For each disk lifetime in a stage request, an ordinary request contains the
- * files.
+ * files with that lifetime.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { hasRole, ownerOf } from '../../core/caller.js';
@@ -83,7 +83,7 @@ export async function createStageRequest(ctx: Context, { quota, files }: CreateS
 interface Parts {
   /** Files by lifetime, in the order in which the lifetimes first appear. */
   parts: Map<number | undefined, StageRequestFileInput[]>;
-  /** Files whose paths no file in the catalogue can have. */
+  /** Files with invalid paths, which no file in the catalogue can have. */
   invalid: StageRequestFileInput[];
 }
 
@@ -233,7 +233,7 @@ function filesOf(ctx: Context, id: string): Sql {
     WHERE b.stage_request_id = ${id}::uuid`;
 }
 
-/** Locality of a file in the WLCG Tape REST API. UNAVAILABLE may be temporary. */
+/** Locality of a file in the WLCG Tape REST API. A file may be UNAVAILABLE temporarily. */
 export type Locality = 'TAPE' | 'DISK_AND_TAPE' | 'UNAVAILABLE';
 
 /** Reason why a file is UNAVAILABLE, or does not exist. */
@@ -296,7 +296,7 @@ function localityOf(stage: string, problem: LocalityProblem | null): Locality {
   return stage === 'RESTORED' ? 'DISK_AND_TAPE' : 'TAPE';
 }
 
-/** Files of a stage request that belong to one request, by their current paths. */
+/** Current paths of the files of a stage request that one request contains. */
 interface RequestFiles {
   id: number;
   paths: string[];
@@ -304,7 +304,7 @@ interface RequestFiles {
 
 /**
  * Cancels the pending files of a stage request, and releases its files on disk.
- * @param paths paths as staged, valid or not
+ * @param paths paths as the client staged them, valid or not
  * @throws InvalidInputError if a path is not in the stage request; NotFoundError, ForbiddenError
  */
 export async function cancelStageRequestFiles(ctx: Context, id: string, paths: readonly string[]): Promise<void> {
@@ -413,17 +413,18 @@ async function releaseByRequest(
           WHERE b.stage_request_id = ${stageRequestId}::uuid AND b.request_id = ${id} AND f.path = ANY(${paths}::text[])
             AND h.request_id = b.request_id AND h.file_id = b.file_id AND h.state = 'ON_DISK'`,
     );
-    // the lifetime may have ended before the client releases the files
+    // an ended request is accepted, because the lifetime may have ended before the client releases the files
     await releaseFiles(ctx, { id, paths }, { mayHaveEnded: true });
   }
 }
 
 const DAY_SECONDS = 24 * 3600;
 /**
- * Minimum age in days of a stage request that is deleted. By then its creation is complete, and its client has read it.
+ * Minimum age in days at which a stage request is deleted. At this age its creation is complete, and its client has
+ * read it.
  */
 const MIN_DAYS = 1;
-/** Number of stage requests that one statement deletes. With their files these are some tens of thousands of rows. */
+/** Number of stage requests that one statement deletes. With its files, a step has some tens of thousands of rows. */
 const STEP = 1000;
 
 /** Deletes old stage requests. Several engines may prune at the same time, and may be killed at any line. */

@@ -1,7 +1,7 @@
 /**
  * Calls to staging libraries, and their answers. Each call has its own batch id, which is stored before the call. The
- * result is written only for files that still have this batch id. So a late answer changes nothing if another engine
- * has the library's lease by then.
+ * result of a call is written only for files that still have the batch id of the call. So a late answer changes nothing
+ * if another engine has the library's lease by then.
  */
 
 import type { ErrorClass } from '../../core/errors.js';
@@ -29,8 +29,8 @@ export interface StagingRow {
 }
 
 /**
- * Batch ids of intended files that have not been requested yet. The library keeps the files of `KEPT_BEFORE` from an
- * earlier request.
+ * Batch ids of intended files that have not been requested yet. The library still keeps the files with the id
+ * `KEPT_BEFORE` from an earlier request.
  */
 export const NEVER_ASKED = '00000000-0000-0000-0000-000000000000';
 export const KEPT_BEFORE = '00000000-0000-0000-0000-000000000001';
@@ -44,7 +44,7 @@ export const stagingFiles = sql`JOIN tape_file f ON f.id = s.file_id LEFT JOIN v
  * Gives due files a new batch id, before they are requested from the library. Files with the fewest attempts are first.
  * Batches shrink with each attempt, so that a bad file does not block other files.
  *
- * Files that may already be requested are included, even if no recall needs them: their release needs the id in the
+ * Files that no recall needs any more are included if they may already be requested. Their release needs the id in the
  * library's answer.
  */
 export async function takeIntended(
@@ -124,7 +124,10 @@ export async function recordWaiting(
 /** Number of staging times that are kept for estimates, and number of staging times taken from one answer. */
 const WAITS = { kept: 100, ofOne: 10 };
 
-/** Records that files are staged, and until when if known. Notifies the engines that read files. */
+/**
+ * Records that files are staged, and the time until which the library keeps the files, if known. Notifies the engines
+ * that read files.
+ */
 export async function recordStaged(
   ctx: Context,
   libraryId: number,
@@ -187,7 +190,7 @@ export async function releaseUnwanted(ctx: Context, libraryId: number): Promise<
   );
 }
 
-/** Releases files whose read failed. Their next try requests them again. */
+/** Releases files whose read failed. The next try requests the files again. */
 export async function releaseStaged(ctx: Context, libraryId: number, fileIds: readonly bigint[]): Promise<void> {
   await ctx.db.pool.query(
     sql`UPDATE staging SET state = 'RELEASING', since = ${ctx.now()}, due_at = ${ctx.now()}
@@ -257,13 +260,13 @@ const MOST_PAUSE_SECONDS = 600;
 
 /**
  * Limits of the pause before a kept file without an expiry date is checked again. The pause is half of the time since
- * its release.
+ * the release of the file.
  */
 const KEPT_PAUSE = { least: sql`interval '10 minutes'`, most: sql`interval '1 day'` };
 
 /**
- * `until` is the time until which the library keeps the file; null if the time that was reported with the staged file
- * applies.
+ * `until` is the time until which the library keeps the file. Null means that the time reported with the staged file
+ * still applies.
  */
 export type KeptRow = Answered & { until: string | null };
 

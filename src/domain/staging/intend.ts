@@ -1,6 +1,6 @@
 /**
- * Chooses the next files to request from a staging library. Files are stored as intended before the call. The engine
- * that has the library's lease requests files without an answer again.
+ * Chooses the next files to request from a staging library. Files are stored as intended before the library is called.
+ * The engine that has the library's lease requests files without an answer again.
  */
 
 import { locking } from '../../db/locks.js';
@@ -52,7 +52,7 @@ export async function readUnaskedOf(
 export interface Staged {
   files: number;
   bytes: bigint;
-  /** Bytes that responding libraries are still to deliver, without reserved room in the restore area. */
+  /** Bytes that responding libraries will deliver, and for which no room in the restore area is reserved. */
   unplacedBytes: bigint;
   users: Map<string, { files: number; bytes: number }>;
 }
@@ -94,16 +94,16 @@ export async function readWeights(ctx: Context, users: readonly string[]): Promi
 
 export interface Room {
   files: number;
-  /** Free bytes in the library's depth; null if only the restore area limits the bytes. */
+  /** Bytes that may still be requested from the library; null if only the restore area limits the bytes. */
   bytes: bigint | null;
-  /** Whether nothing is staged. One file of any size may then be requested. */
+  /** Whether nothing is staged, so that one file of any size may be requested. */
   isEmpty: boolean;
 }
 
 /**
- * Stores files as intended, in the given order, as far as the library's depth and the restore area have room. A file
- * that fits on no restore disk waits, and gets this reason. Skips files that no longer wait, and files that another
- * engine has intended.
+ * Stores files as intended, in the given order, as far as the library's limits and the restore area allow. A file that
+ * fits on no restore disk waits, and gets this reason. Skips files that no longer wait, and files that another engine
+ * has intended.
  * @returns the ids of the intended files; `isFull` if further files had no room
  * @throws if the lease is lost
  */
@@ -155,8 +155,8 @@ function takeWithin<F extends { size: bigint }>(files: readonly F[], room: Room,
 }
 
 /**
- * Stores files as intended whose copies must be read back (catalogue/verifications.ts). Called when no recall must be
- * requested.
+ * Stores files as intended whose copies must be read back (catalogue/verifications.ts). The caller requests the files
+ * of recalls first.
  * @returns the number of intended files
  */
 export async function intendReadBacks(ctx: Context, lease: StagerLease, limit: number): Promise<number> {

@@ -74,14 +74,14 @@ export async function readRests(ctx: Context, libraryId: number): Promise<Rests>
 }
 
 export interface StagingFigures {
-  /** Files that are requested, or about to be requested. */
+  /** Number of files that are requested, or about to be requested. */
   asked: number;
   ready: number;
   releasing: number;
-  /** Files that no recall needs, but that are still on the library's disk. */
+  /** Number of files that no recall needs, but that are still on the library's disk. */
   kept: number;
   bytes: bigint;
-  /** End of the pause after failures, or null; `problem` is the error. */
+  /** End of the library's pause after failures; null without a pause. `problem` is the last error. */
   restUntil: string | null;
   problem: string | null;
   /** Kept files that the library will remove from its disk first. */

@@ -1,9 +1,9 @@
 /**
  * Removes a user's personal data: replaces the name by a pseudonym everywhere, and clears addresses and free texts.
  *
- * A purge first closes the quota and revokes tokens. It then changes the audit log in steps, because the log may have
- * many millions of rows. A last transaction changes everything else. Until then the name still identifies the user's
- * rows, so a second call continues after a crash.
+ * A purge first closes the quota and revokes tokens. The purge then changes the audit log in steps, because the log may
+ * have many millions of rows. A last transaction changes everything else. Until the last transaction the name still
+ * identifies the user's rows, so a second call continues after a crash.
  */
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -25,7 +25,7 @@ const ON_ITS_WAY_MS = 500;
 
 export interface PurgeResult {
   pseudonym: string;
-  /** Requests that belonged to the user, or mention the user. */
+  /** Number of requests that belonged to the user or mention the user. */
   requests: number;
   letters: number;
   tokens: number;
@@ -48,7 +48,7 @@ export async function purgeUser(ctx: Context, given: string): Promise<PurgeResul
     if (isReserved(user)) {
       throw new InvalidInputError('user', `must be the name of a user, not the reserved name ${quote(user)}`);
     }
-    await ctx.refusals.settle(); // the counts of rejections contain the name as well
+    await ctx.refusals.settle(); // settle the counts of rejections, because they contain the name as well
     await withSlot(ctx, 'catalogue', () => closeUser(ctx, user, { ...action, object: pseudonym }));
     await sleep(ON_ITS_WAY_MS);
     const person = await findPerson(ctx, user, pseudonym);
@@ -57,7 +57,7 @@ export async function purgeUser(ctx: Context, given: string): Promise<PurgeResul
     const result = await withSlot({ ...ctx, reader: undefined }, 'catalogue', () =>
       transaction(ctx.db.pool, 'purgeUser', (tx) => purgePerson(ctx, tx, person, { auditRows, auditEntry })),
     );
-    await purgeInAudit(ctx, person, newest + 1n); // audit rows that were written during the purge
+    await purgeInAudit(ctx, person, newest + 1n); // also replace the name in audit rows that were written during the purge
     return result;
   });
 }
@@ -115,7 +115,7 @@ async function purgePerson(
   { auditRows, auditEntry }: { auditRows: number; auditEntry: AuditEntry },
 ): Promise<PurgeResult> {
   const { user, pseudonym } = person;
-  await lockAdvisory(tx, 'webhooks'); // an engine may be queueing messages
+  await lockAdvisory(tx, 'webhooks'); // wait for an engine that is queueing messages
   await lockCatalogue(tx, 'alone');
   await lockRequests(tx, ofPerson(person));
   await lockQuotas(tx, sql`q."user" = ${user}`, 'quotaAlone');
@@ -144,7 +144,7 @@ async function refuseLive(ctx: Context, tx: Transaction, user: string): Promise<
   );
 }
 
-/** The requests `r` of any quota that mention the user. */
+/** The condition that the request `r`, of any quota, mentions the user. */
 function ofPerson({ user, owners, address }: Person): Sql {
   return sql`(${ownRequests(user)} OR r.ruled_by = ANY(${owners}::text[])
     OR ${address}::text IN (r.notify_on_first_file, r.notify_on_last_file))`;
@@ -170,7 +170,7 @@ async function purgeRequests(tx: Transaction, person: Person): Promise<number> {
   return rows.length;
 }
 
-/** Clears the quota. The row stays, because requests refer to it. */
+/** Clears the quota. The row of the quota stays, because requests refer to it. */
 async function purgeQuota(ctx: Context, tx: Transaction, { user, pseudonym }: Person): Promise<number> {
   const rows = await tx.query(
     sql`UPDATE quota q SET "user" = ${pseudonym}, email = '', notes = '', size = 0,
