@@ -249,10 +249,13 @@ const COUNTS = new Set(['totalCount', 'isCountEstimated', '__typename']);
 
 const common = new Set([...Object.keys(commonFileFields), '__typename']);
 
-/** Caches by position in the query, because many parents share a position. */
+/**
+ * Caches the results of `selectsCommon` by the position of a field in the query, because all files of a list share this
+ * position.
+ */
 const decided = new WeakMap<GraphQLResolveInfo['fieldNodes'], boolean>();
 
-/** Returns whether a query selects only `commonFileFields` of files. The files are at the end of a path of fields. */
+/** Returns whether a query selects only `commonFileFields` of the files to which a path of fields leads. */
 export function selectsCommon(info: GraphQLResolveInfo, ...path: string[]): boolean {
   const isCommon = decided.get(info.fieldNodes) ?? selectedNames(info, ...path).every((name) => common.has(name));
   decided.set(info.fieldNodes, isCommon);
@@ -289,7 +292,7 @@ builder.subscriptionFields((t) => ({
       after: t.arg(bigInt('The `eventId` of the last received event.')),
     },
     subscribe: (_root, args, ctx) =>
-      // a client that resumes among the current stages would miss the remaining stages
+      // a client cannot resume before it has received all current stages, because it would miss the remaining stages
       watchFromCursor(ctx, args.after, (after, signal) => watchStages(ctx, { ...args, after }, signal), isChange),
     resolve: (change) => change,
   }),

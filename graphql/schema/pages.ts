@@ -247,7 +247,10 @@ function readList(json: string): unknown[] {
   }
 }
 
-/** Returns the names of the fields that a query selects below a resolver's field, at the end of a path of fields. */
+/**
+ * Returns the names of the fields that a query selects at the end of a path of fields. The path starts at a resolver's
+ * field.
+ */
 export function selectedNames({ fieldNodes, fragments }: GraphQLResolveInfo, ...path: string[]): string[] {
   const below = (nodes: readonly FieldNode[]): FieldNode[] => {
     const fields: FieldNode[] = [];

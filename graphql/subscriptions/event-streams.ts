@@ -395,7 +395,7 @@ function paced(
   };
   const end = async (): Promise<IteratorReturnResult<undefined>> => {
     exchange.end();
-    void source.return(undefined).catch(() => {}); // an error of the ending source does not matter
+    void source.return(undefined).catch(() => {}); // ignore errors of a source that is no longer read
     return { done: true, value: undefined };
   };
   return {

@@ -73,7 +73,7 @@ export async function watchRequest(url: string, id: number, options: WatchOption
     draw(line, view, last);
   };
   const waiting = isJson ? undefined : followWaiting(url, id, { signal: ended.signal, report: showWaiting });
-  waiting?.catch(() => {}); // the error is thrown below
+  waiting?.catch(() => {}); // the error is thrown when `waiting` is awaited below
   try {
     for await (const progress of followRequest(url, id, interrupt.signal)) {
       view ??= { first: progress };

@@ -18,8 +18,8 @@ import { Pulse } from './pulse.js';
 
 /**
  * Delays V8's optimization of Prisma's query compiler, which is WebAssembly. V8 optimizes a function after this many
- * bytes have run. With V8's default, a short command takes twice the CPU time (0.70 s instead of 0.39 s). A server
- * under load still reaches this number of bytes within its first queries.
+ * bytes of its code have run. With V8's default, a short command takes twice the CPU time (0.70 s instead of 0.39 s). A
+ * server under load still reaches this number of bytes within its first queries.
  */
 setFlagsFromString('--wasm-tiering-budget=180000000');
 
@@ -99,7 +99,7 @@ const STANDSTILL_MS = 60_000;
  */
 const STATEMENT_MS = 300_000;
 const CONNECT_MS = 30_000;
-/** Time after which an idle connection is probed. A dead peer is detected within this time and ten seconds. */
+/** Time after which an idle connection is probed. A dead peer is detected at most ten seconds after the first probe. */
 const KEEP_ALIVE_MS = 10_000;
 /**
  * Number of cached Prisma plans, one for each form of query. Applications use a few dozen forms. Making a plan takes 1

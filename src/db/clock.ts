@@ -64,9 +64,9 @@ export function secondsPassed(from: HostTime, until: HostTime): number {
 export class DatabaseClock {
   /** Whether destructive jobs may run; false after this process or another one has seen the server's clock jump. */
   isPlausible = true;
-  /** Server time at 0 of `performance.now()`, in microseconds since 1970. */
+  /** Server time when `performance.now()` was 0, in microseconds since 1970. */
   private origin = Math.round(performance.timeOrigin * 1000);
-  /** Possible error of `origin` in microseconds, as of `readAt` of `performance.now()`. */
+  /** Possible error of `origin` in microseconds, when `performance.now()` was `readAt`. */
   private doubt = Number.POSITIVE_INFINITY;
   private readAt = 0;
   private last = 0;

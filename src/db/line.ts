@@ -53,7 +53,7 @@ export class SocketClient extends pg.Client {
     sockets.set(this, socket);
     this.setUp = setUp;
     this.encryption = encryption;
-    this.on('error', () => {}); // the running query fails, and 'end' follows
+    this.on('error', () => {}); // ignored, because the running query fails and the client emits 'end'
   }
 
   // biome-ignore lint/suspicious/noExplicitAny: the overloads of connect() cannot be written otherwise

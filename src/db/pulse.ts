@@ -135,8 +135,8 @@ export class Pulse {
   }
 
   /**
-   * Listens for notifications on the current connection. If the server refuses, as a standby does, the connection keeps
-   * checking, and tries to listen again after the next answer.
+   * Listens for notifications on the current connection. If the server refuses, as a standby does, the connection
+   * continues its checks, and tries to listen again after the next answer.
    */
   private async beginListening(): Promise<void> {
     const { client, listeners } = this;

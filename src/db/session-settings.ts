@@ -100,7 +100,7 @@ export const requiredSettings: readonly SessionSetting[] = [
   },
 ];
 
-/** Settings of single connections, which the code passes in the way of pg. */
+/** Settings of single connections, which callers pass as options of `pg.Client`. */
 const OF_CONNECTION = ['statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout'] as const;
 
 /**
@@ -148,9 +148,9 @@ function parseOptions(options: string): { settings: SessionSetting[]; rest: stri
 }
 
 /**
- * Returns one message, which PostgreSQL runs as one transaction. The message works with any defaults. In a transaction
- * of level `serializable`, a standby would refuse the SELECT. The schema names keep a `search_path` from replacing
- * functions.
+ * Returns one message, which PostgreSQL runs as one transaction. The message works regardless of the site's default
+ * settings. In a transaction of level `serializable`, a standby would refuse the SELECT. The schema names keep a
+ * `search_path` from replacing functions.
  */
 function statementOf(list: readonly SessionSetting[]): string {
   const rows = list.map(({ name, value, replaces }) => {

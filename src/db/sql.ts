@@ -1,9 +1,9 @@
 /**
- * Represents SQL as a value: a text with its values, composed of smaller fragments. Functions pass no SQL strings, and
- * count no `$1`. Prisma reads the fields that GraphQL selects, from rows whose ids are known. Prisma also creates or
- * changes a single row (a quota, a disk, a volume) if no other transaction can interfere. Everything else is SQL: sets,
- * locks, counts, lists, fast paths. The filter of a list is one fragment, which the list's count, pages and stream
- * share.
+ * Represents SQL as a value: a text with its values, composed of smaller fragments. Functions do not pass SQL as
+ * strings, and do not number parameters (`$1`). Prisma reads the fields that GraphQL selects, from rows whose ids are
+ * known. Prisma also creates or changes a single row (a quota, a disk, a volume) if no other transaction can interfere.
+ * Everything else is SQL: sets, locks, counts, lists, fast paths. The filter of a list is one fragment, which the
+ * list's count, pages and stream share.
  */
 import { Prisma } from '../generated/prisma/client.js';
 

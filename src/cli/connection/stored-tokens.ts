@@ -30,7 +30,10 @@ export interface Login {
   lifeMs?: number | undefined;
 }
 
-/** Time before its end at which a token is renewed. A token that lives less than twice as long is renewed halfway. */
+/**
+ * Time before its end at which a token is renewed. If a token's lifetime is less than twice this time, the token is
+ * renewed halfway through its lifetime.
+ */
 const RENEW_MS = 60_000;
 
 export function isDue({ login }: StoredToken): boolean {

@@ -1,8 +1,8 @@
 /**
  * Backs up the embedded database while it runs. A backup contains the files, copied one after another, and the WAL
  * written during the copy. With this WAL, a restored server reaches the state at the end of the backup.
- * `pg_backup_start` and `pg_backup_stop` mark the two ends. A replication slot retains the WAL while the backup's
- * connection lives. The backup takes no locks.
+ * `pg_backup_start` and `pg_backup_stop` mark the start and the end of the backup. A replication slot retains the WAL
+ * while the backup's connection lives. The backup takes no locks.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { existsSync, realpathSync } from 'node:fs';

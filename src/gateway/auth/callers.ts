@@ -134,7 +134,7 @@ export function checkNoIssuers({ auth, oidcIssuers }: AccessConfig, names: reado
 
 const MAX_ENTRIES = 10_000;
 
-/** A cache whose keys are chosen by clients. Limits the time and the number of entries. */
+/** A cache whose keys are chosen by clients. Limits the age and the number of entries. */
 export class Recent<Value> {
   private readonly ttlMs: number;
   private entries: LRUCache<string, Promise<Value>>;

@@ -60,8 +60,8 @@ function userOfSubject(access: AccessConfig, subject: string): string {
 }
 
 /**
- * Returns the roles that the rules assign. Every authenticated caller has the role `user`, unless a rule assigns `user`
- * explicitly.
+ * Returns the roles that the rules assign. Every authenticated caller has the role `user`, unless the site has a rule
+ * that assigns `user` to certain callers.
  */
 export function rolesOf(rules: readonly RoleRule[], name: string, groups: readonly string[]): ReadonlySet<Role> {
   const matches = ({ kind, name: wanted }: RoleRule) => (kind === 'user' ? wanted === name : groups.includes(wanted));

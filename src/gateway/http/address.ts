@@ -108,7 +108,7 @@ const FORWARDED = [
 
 const isForwarding = remember((name) => FORWARDED.some((form) => form.test(name)));
 
-/** Evidence of nginx, which adds no header by default. Programs on this host send HTTP/1.1. */
+/** Evidence of nginx, which by default adds no header, but sends HTTP/1.0. Programs on this host send HTTP/1.1. */
 const OLD_HOP = 'HTTP/1.0 with Connection: close, as nginx sends by default';
 
 /** Returns the evidence, usually a header, that any proxy forwarded the request; undefined without evidence. */

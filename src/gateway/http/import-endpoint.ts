@@ -54,7 +54,10 @@ export function createImportHandler(contextOf: (req: IncomingMessage) => Context
   };
 }
 
-/** Returns whether the connection broke while the body was sent. The request notices this before the response does. */
+/**
+ * Returns whether the connection broke while the body was sent. The request object reports the broken connection before
+ * the response object does.
+ */
 const hasDisconnected = (req: IncomingMessage, error: unknown) => req.destroyed && codeOf(error) === 'ECONNRESET';
 
 interface Exchange {

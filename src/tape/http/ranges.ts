@@ -86,7 +86,8 @@ export async function* readRange(
   const found = hash?.digest().toString('hex');
   if (digest && found !== digest.value) {
     const text = `${reply.name} has ${digest.algorithm} ${found}, but the server reports ${digest.value}`;
-    throw new TapeError('MEDIA', text); // MEDIA, because a retry from the end of the file would accept the bytes
+    // class MEDIA, because a retry would start at the end of the file and accept the bytes
+    throw new TapeError('MEDIA', text);
   }
 }
 

@@ -13,7 +13,10 @@ import { lifetimeMs, toRemotePath, type WlcgSettings, wlcgSettings } from './set
 /** Connections for API calls, which are few. Data transfers have separate connections. */
 const CALL_SOCKETS = 4;
 
-/** Pause in milliseconds after a check right after a stage request has found no file on disk. */
+/**
+ * Time without immediate checks. After a stage request, the library immediately checks which files are on disk. If such
+ * a check finds no file, later stage requests skip the check for this time.
+ */
 const POLL_MS = 300_000;
 
 export const wlcg: StagingKind<WlcgSettings> = {
@@ -29,7 +32,7 @@ class WlcgLibrary implements StagingLibrary {
   private readonly settings: WlcgSettings;
   private readonly api: TapeApi;
   private readonly bytes: SiteClient;
-  /** Time of the next check right after a stage request, in milliseconds of `performance.now()`. */
+  /** Earliest time of the next check that immediately follows a stage request, as a value of `performance.now()`. */
   private nextPollAt = 0;
 
   constructor(settings: WlcgSettings, env: Site['env']) {
@@ -233,6 +236,6 @@ function splitIds(id: string | null): string[] {
   try {
     const ids: unknown = JSON.parse(id);
     if (Array.isArray(ids) && ids.every((each) => typeof each === 'string')) return ids;
-  } catch {} // the id is not a list that `joinIds` wrote
+  } catch {} // the id is a single id, and not a list from `joinIds`
   return [id];
 }

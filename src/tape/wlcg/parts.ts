@@ -13,8 +13,8 @@ export class CallRefusedError extends LibraryError {
 }
 
 /**
- * Maximum number of refused calls. This is enough to isolate two or three paths in a thousand. A server that refuses
- * more calls probably accepts nothing at all.
+ * Maximum number of refused calls. This number of calls is enough to isolate two or three invalid paths in a thousand.
+ * A server that refuses more calls probably accepts nothing at all.
  */
 const MAX_REFUSALS = 32;
 
