@@ -46,8 +46,8 @@ export const newRequest = z.object({
 });
 
 /**
- * Reads a body of the contract. Accepts any Content-Type, and a bare object instead of an array of one. Ignores unknown
- * fields.
+ * Reads a body of the contract. Accepts any Content-Type or none, and a bare object instead of an array of one object.
+ * Ignores unknown fields.
  * @throws HttpError 400, 413, 415; InvalidInputError
  */
 export async function readBody<T>(req: Request, res: Response, schema: z.ZodType<T>): Promise<T> {
@@ -57,11 +57,14 @@ export async function readBody<T>(req: Request, res: Response, schema: z.ZodType
     const given = object === value ? nameOf(value) : `an array holding ${nameOf(object)}`;
     throw new HttpError(400, `the body must be an array holding one object, not ${given}`);
   }
-  if (typeof object.quota === 'string') res.locals.quota = object.quota; // the caller's name, if legacy access is enabled
+  if (typeof object.quota === 'string') res.locals.quota = object.quota; // the name of the caller, if legacy access is enabled
   return parse(schema, object);
 }
 
-/** Maximum number of characters of a path as the client wrote it. The longest logical path fits percent-encoded. */
+/**
+ * Maximum number of characters of a path as the client wrote it. The longest logical path fits even if it is
+ * percent-encoded.
+ */
 const MOST_GIVEN = 8192;
 
 const filledString = string
@@ -165,7 +168,7 @@ function findQuota(metadata: unknown, siteName: string): string | undefined {
 /** Maximum number of errors in one message. */
 const MOST_FAULTS = 5;
 
-/** Parses a value. @throws InvalidInputError with the errors of all fields, for the field of the first error */
+/** Parses a value. @throws InvalidInputError with the errors of up to five fields, for the field of the first error */
 export function parse<T>(schema: z.ZodType<T>, value: unknown): T {
   const read = schema.safeParse(value);
   if (read.success) return read.data;
@@ -181,7 +184,7 @@ export function parse<T>(schema: z.ZodType<T>, value: unknown): T {
   throw new InvalidInputError(field, [problem, ...shown, ...(rest > 0 ? [`and ${rest} more`] : [])].join('; '));
 }
 
-/** Names a value in an error message, after the type that was expected. */
+/** Names the kind of a value for an error message, such as `an array of 3`. */
 function nameOf(value: unknown): string {
   if (value === undefined) return 'missing';
   if (Array.isArray(value)) return value.length === 1 ? 'an array of one' : `an array of ${value.length}`;

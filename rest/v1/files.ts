@@ -1,4 +1,4 @@
-/** Tape files: sections 2.4 and 4.5 of the contract. */
+/** The endpoint for tape files: sections 2.4 and 4.5 of the REST contract. */
 import type { Request, Response } from 'express';
 import { InvalidInputError, quote } from '../../src/core/errors.js';
 import { type Stage, stageOfLetter } from '../../src/core/stages.js';

@@ -22,7 +22,7 @@ export function createOpenapi(publicUrl: string | undefined): RequestHandler {
   let body: KeptBody | undefined;
   return (req, res, next) => {
     checkMethod(req, ['GET', 'HEAD']);
-    body ??= new KeptBody(Buffer.from(formatRest(publicUrl))); // created on the first request
+    body ??= new KeptBody(Buffer.from(formatRest(publicUrl))); // created on the first request for the document
     res.setHeader('Content-Type', 'application/json');
     body.send(res).catch(next);
   };
@@ -108,7 +108,9 @@ function describeError(status: string, words: string): object {
   };
 }
 
-/** Returns the errors of an endpoint, followed by the errors of all endpoints. */
+/**
+ * Returns the errors of all endpoints and of this endpoint, by status. The endpoint's own text of a status precedes.
+ */
 const errorsOf = ({ errors }: Endpoint): [status: string, words: string][] =>
   Object.entries({ ...commonErrors, ...errors });
 

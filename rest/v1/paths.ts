@@ -5,8 +5,8 @@ import { HttpError } from '../../src/gateway/http/http-body.js';
 export const WEBDAV_ROOT = '/webdav';
 
 /**
- * Returns the logical path, with single slashes and without a trailing slash. gfal2 sends paths that begin with the
- * root. For such a path, removes the root and decodes percent-encoding. The caller rejects invalid paths, such as paths
+ * Returns the logical path, with single slashes and without a trailing slash. From a path that begins with the root, as
+ * gfal2 sends paths, removes the root and decodes percent-encoding. The caller rejects invalid paths, such as paths
  * with `..`.
  */
 export function toLogicalPath(given: string): string {

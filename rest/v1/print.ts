@@ -1,6 +1,6 @@
 /**
- * Writes the OpenAPI document to rest/openapi.json. Run with `npm run schema`. A test checks that the committed file is
- * current.
+ * Writes the OpenAPI document to rest/openapi.json. `npm run schema` runs this script. A test checks that the committed
+ * file is current.
  */
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';

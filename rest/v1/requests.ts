@@ -1,4 +1,4 @@
-/** Requests: sections 2.1, 2.2 and 4.1 to 4.4 of the contract. */
+/** The endpoints for requests: sections 2.1, 2.2 and 4.1 to 4.4 of the REST contract. */
 import type { Request, Response } from 'express';
 import type { z } from 'zod';
 import { InvalidInputError } from '../../src/core/errors.js';
@@ -94,7 +94,7 @@ const contractNames: Record<string, string> = {
   notifyOnLastFile: 'notify_on_last_file',
 };
 
-/** Calls `work`, and replaces the field in an error by its name in the contract. */
+/** Calls `work`, and renames the field in an error to its name in the contract. */
 async function withContractNames<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();

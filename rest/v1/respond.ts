@@ -33,7 +33,7 @@ export function sendError(res: Response, error: unknown): void {
   send(res, status, { error: message, error_msg: message });
 }
 
-/** Pages of a list. `took` is told how many bytes the client has read, and `signal` aborts the list. */
+/** Pages of a list. `took` gets the number of bytes that the client has read. `signal` aborts the list. */
 interface Pages<Page> extends AsyncIterable<Page> {
   signal?: AbortSignal;
   took?(bytes: number): void;
@@ -83,7 +83,7 @@ export async function sendBytes(
     if (!body) start(res, 200);
     body ??= openBody(res);
     if (res.req.method === 'HEAD') break;
-    await write({ res, body }, Buffer.concat(waiting), pages); // joined, because a page arrives as many small parts
+    await write({ res, body }, Buffer.concat(waiting), pages); // joined into one write, because a page arrives as many small parts
     waiting = [];
   }
   waiting.push(Buffer.from(tail));
@@ -97,7 +97,7 @@ const lengthOf = (parts: readonly Buffer[]) => parts.reduce((sum, { length }) =>
 
 interface Out {
   res: Response;
-  /** The response, or its encoder. */
+  /** The response, or the encoder of a compressed response. */
   body: Writable;
 }
 

@@ -70,7 +70,7 @@ const refusals: Record<Unserved, (path: string) => HttpError> = {
   UNKNOWN: (path) => new HttpError(404, `there is no file ${quote(path)}`),
   FOLDER: (path) => new HttpError(404, `${quote(path)} is a directory: list it with PROPFIND`),
   NOT_YOURS: (path) => new HttpError(403, `you may not read ${quote(path)}`),
-  // 415 as in StoRM: clients read 409 as "already exists", and create directories or remove the file
+  // 415 as in StoRM, because clients read 409 as "already exists", and create directories or remove the file
   ON_TAPE: (path) =>
     new HttpError(
       415,
@@ -85,7 +85,8 @@ const refusals: Record<Unserved, (path: string) => HttpError> = {
 const refusalOf = (problem: Unserved, path: string) => refusals[problem](path);
 
 /**
- * Returns the error for a copy that cannot be opened. Redirects to a gateway on a host of the disk, if one is known.
+ * Returns the error for a copy that cannot be opened. Redirects the client to a gateway on a host of the disk, if such
+ * a gateway is known.
  */
 async function explainClosed(
   ctx: Context,
@@ -131,7 +132,7 @@ async function answer(req: Request, res: Response, copy: ServedCopy, opened: Ope
 
 const [FIRST_DATE, LAST_DATE] = [Date.parse('0001-01-01T00:00:00Z'), Date.parse('9999-12-31T23:59:59Z')];
 
-/** Returns a date for an HTTP header. The year must have four digits there, but a file system may have other years. */
+/** Returns a date for an HTTP header. HTTP requires a year of four digits, but a file system may have other years. */
 const httpDateOf = (ns: bigint): Date => new Date(Math.min(Math.max(Number(ns / 1_000_000n), FIRST_DATE), LAST_DATE));
 
 const oneOf = (header: string | string[] | undefined) => (Array.isArray(header) ? header.join(',') : header);
@@ -179,8 +180,8 @@ function rangedBody(res: Response, ranges: readonly Range[], size: number) {
 const contentRange = ({ start, length }: Range, size: number) => `bytes ${start}-${start + length - 1}/${size}`;
 
 /**
- * Returns the ETag of a copy. A checksum is the same for all gateways and restores. Without a checksum, the ETag
- * identifies this copy.
+ * Returns the ETag of a copy. If a checksum is known, the ETag is the checksum, so that all gateways and restores
+ * agree. Without a checksum, the ETag identifies this copy.
  */
 function etagOf({ checksum, copyChecksum, size, ino, mtimeNs }: ServedCopy): string {
   const known = copyChecksum ?? checksum;
@@ -252,8 +253,8 @@ function readRanges(header: string | undefined, size: number): Range[] | undefin
 
 /**
  * Names of each checksum algorithm in `Digest` and in `Repr-Digest`, by its name in the catalogue. `form` is the
- * encoding of values in `Digest`; values in `Repr-Digest` are base64. davix expects `alias` in the response if it
- * requested the algorithm by this name.
+ * encoding of values in `Digest`; values in `Repr-Digest` are base64. The client davix expects `alias` in the response
+ * if it requested the algorithm by this name.
  */
 const algorithms: Record<string, { digest: string; alias?: string; form: 'hex' | 'base64'; repr: string }> = {
   adler32: { digest: 'adler32', form: 'hex', repr: 'adler' },

@@ -18,7 +18,7 @@ const MOST = 10_000;
 
 /**
  * Answers PROPFIND with all properties, regardless of the requested properties.
- * @param enter limits listings of directories
+ * @param enter limiter for listings of directories
  */
 export async function propfind(ctx: Context, enter: Enter, req: Request, res: Response): Promise<void> {
   const path = readLogicalPath(req.path);

@@ -10,9 +10,9 @@ const ALLOW = ['OPTIONS', 'GET', 'HEAD', 'PROPFIND'];
 
 interface TransferHandlers {
   copies: Copies;
-  /** Limits readers of files. */
+  /** Limiter for readers of files. */
   enter: Enter;
-  /** Limits listings of directories. */
+  /** Limiter for listings of directories. */
   enterFolder: Enter;
 }
 

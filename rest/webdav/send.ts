@@ -54,7 +54,7 @@ export async function sendParts(
       const count = await copy.read(wanted, range.start + sent);
       if (count === 0) throw new HttpError(415, 'the copy became shorter while it was read');
       sent += count;
-      // check before the last bytes: a complete response must be correct
+      // check for changes before the last bytes are sent, because a complete response must be correct
       if (sent === range.length && !(await copy.isUnchanged()))
         throw new HttpError(415, 'the copy was changed while it was read');
       writer.write(count);
@@ -68,7 +68,7 @@ class Writer {
   readonly bytes: Buffer;
   private readonly res: Response;
   private isWriting = false;
-  /** Wakes up the one caller that may wait. */
+  /** Resumes the only caller that may wait for the buffer. */
   private wake: (() => void) | undefined;
 
   constructor(res: Response, size: number) {

@@ -1,5 +1,5 @@
 /**
- * Adopts the data of a django-nla_control installation, and reports differences. An adoption can be repeated. It skips
+ * Adopts the data of a django-nla_control installation, and reports differences. An adoption can be repeated, and skips
  * data that has not changed in the source.
  */
 import type { PoolClient } from 'pg';

@@ -1,7 +1,7 @@
 /**
  * Adopts copies in place, on the source's restore disks. A copy that no request contains stays until the adoption is
- * finished, because a later adoption may bring a request for it. The old names of copies stay as well. They are
- * recorded with their inodes, so that they can be removed safely.
+ * finished, because a later adoption may bring a request for the copy. Old names of copies also stay until the adoption
+ * is finished. They are recorded with inodes, so that old names can be removed safely.
  */
 import type { PoolClient } from 'pg';
 import { plural } from '../core/plural.js';
@@ -73,7 +73,10 @@ export interface TakenCopy extends NewCopy {
   place: string | null;
 }
 
-/** Moves files to RESTORED with their copies, unless their rows have changed. @returns the ids of the moved files */
+/**
+ * Moves files to RESTORED with their copies, unless the rows have changed since the check. @returns the ids of the
+ * moved files
+ */
 export async function takeOverCopies(ctx: Context, all: readonly TakenCopy[]): Promise<Set<bigint>> {
   const fileIds = all.map(({ fileId }) => fileId);
   return await transaction(ctx.db.pool, 'takeOverCopies', async (tx) => {
@@ -84,7 +87,7 @@ export async function takeOverCopies(ctx: Context, all: readonly TakenCopy[]): P
     const free = new Set(rows.map(({ id }) => id));
     const copies = all.filter(({ fileId }) => free.has(fileId));
     const ids = copies.map(({ fileId }) => fileId);
-    await tx.query(sql`DELETE FROM recall c WHERE c.file_id = ANY(${ids}::bigint[])`); // none of these recalls is running, because the files are ONTAPE
+    await tx.query(sql`DELETE FROM recall c WHERE c.file_id = ANY(${ids}::bigint[])`); // deletes waiting recalls only: no recall is running, because the files are ONTAPE
     await moveFiles(ctx, tx, ids, { from: 'ONTAPE', to: 'UNVERIFIED' });
     const moved = await moveFiles(ctx, tx, ids, { from: 'UNVERIFIED', to: 'RESTORED' }, copies);
     await deleteVerifications(tx, moved);
@@ -139,10 +142,10 @@ export async function readUnheldAdopted(ctx: Context, page: { after: bigint; lim
 export interface OldName {
   fileId: bigint;
   place: string;
-  /** Id of the restore disk of the name; null if the disk was removed from Tapegate. */
+  /** Id of the restore disk with the old name; null if the disk was removed from Tapegate. */
   diskId: number | null;
   mountpoint: string | null;
-  /** Inode of the file that had the name. */
+  /** Inode of the file that had the old name. */
   ino: bigint;
   mtimeNs: bigint;
   size: bigint;
@@ -168,7 +171,7 @@ export async function readOldNames(ctx: Context, page: { after: bigint; limit: n
 }
 
 export type RemovedName = Pick<OldName, 'fileId' | 'place' | 'diskId' | 'ino'> & {
-  /** Ctime of the copy after the name was removed; null if the copy has no other name. */
+  /** Ctime of the copy after the old name was removed; null if the copy has no other name. */
   ctimeNs: bigint | null;
 };
 

@@ -24,9 +24,12 @@ import type { Difference } from './report.js';
 
 export interface Finish {
   names: number;
-  /** Names that stay because links at archive paths point to them. An engine must replace the links first. */
+  /**
+   * Number of old names that stay because links at archive paths point to them. An engine must replace these links
+   * first.
+   */
   kept: number;
-  /** Names that stay for another reason, which is reported. */
+  /** Number of old names that stay for another reason, which is reported. */
   left: number;
   released: number;
   bytes: bigint;
@@ -94,7 +97,7 @@ async function removeOldNames(
   }
 }
 
-/** Result for a name. `gone` means that the name did not exist, or belongs to the file's current copy. */
+/** Result of removing an old name. `gone` means that the name did not exist, or belongs to the file's current copy. */
 interface Fate {
   fate: 'removed' | 'gone' | 'kept' | 'left';
   why?: string;
@@ -112,7 +115,7 @@ async function removeOldName(name: OldName, archiveRoot: string): Promise<Fate> 
   const link = await findLinkTo(name, archiveRoot);
   if (link && name.stage !== 'ONTAPE' && name.stage !== 'RESTORING') return { fate: 'kept' };
   if (link) {
-    // no request contains the file, so there is no copy for the link
+    // remove the link: no request contains the file, so there is no copy for the link
     await removeLink(link);
     await syncLinkFolder(path.dirname(link.at));
   }
@@ -127,7 +130,7 @@ async function removeOldName(name: OldName, archiveRoot: string): Promise<Fate> 
 const knownOf = ({ ino, mtimeNs, size }: OldName) => ({ ino, mtimeNs, size, ctimeNs: null, copyChecksum: null });
 
 /**
- * Returns the path of a name on its restore disk, after links in its directory are resolved.
+ * Returns the path of an old name on its restore disk, with the links in its directory resolved.
  * @returns undefined if the directory is gone; the reason if the name cannot be checked
  * @throws AbsentError if the disk is absent
  */

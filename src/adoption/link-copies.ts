@@ -41,7 +41,7 @@ export async function adoptSourceCopies(ctx: Context, client: PoolClient, findin
   }
 }
 
-/** Checks a copy and adds its hard link. @returns the copy; an empty list if the copy was rejected and reported */
+/** Checks a copy and adds a hard link to it. @returns the copy; an empty list if the copy was rejected and reported */
 async function tryTake(
   ctx: Context,
   copy: SourceCopy,
@@ -61,7 +61,7 @@ async function tryTake(
     const source = await findCopy(copy.path, mountpoint, archiveRoot);
     if (source === undefined) return refuse('copy-missing', `no file found on ${mountpoint}`);
     const { place, real } = source;
-    // users of the source may replace its directories at any moment
+    // keep the directory open, because users of the source may replace directories at any moment
     return await withDirectory('/', path.dirname(real), async (directory) => {
       const file = path.join(directory.fdPath, path.basename(real));
       const before = await lstat(file, { bigint: true });
@@ -146,7 +146,8 @@ async function targetOf(place: string): Promise<string | undefined> {
 }
 
 /**
- * Returns whether two paths, possibly through links, are the same directory entry. Removing one then removes the other.
+ * Returns whether two paths, possibly through links, are the same directory entry. If so, removing one path removes the
+ * other.
  */
 export async function isSameName(one: string, other: string): Promise<boolean> {
   if (path.resolve(one) === path.resolve(other)) return true;

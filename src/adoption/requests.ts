@@ -32,7 +32,7 @@ interface SourceRequest {
 
 const PAGE = 1000;
 
-/** The user whose requests verify new files in django-nla_control. Tapegate verifies them without requests. */
+/** The user whose requests verify new files in django-nla_control. Tapegate verifies new files without requests. */
 const CHECKING_USER = '_VERIFY';
 
 const DEFAULT_RETENTION_SECONDS = 5 * 24 * 3600;
@@ -133,14 +133,14 @@ type Say = (kind: string, there: string | null, here: string) => void;
  */
 function readLabel(text: string, say: Say): string {
   const line = text.replaceAll(/[\p{Cc}\u2028\u2029]+/gu, ' ').slice(0, MAX_TEXT);
-  const label = line.isWellFormed() ? line : line.slice(0, -1); // without the first half of a cut surrogate pair
+  const label = line.isWellFormed() ? line : line.slice(0, -1); // remove the first half of a surrogate pair that was cut
   if (label !== text) say('label', text, label);
   return checkText('label', label);
 }
 
 /**
  * Returns the pattern or the files of a request. A pattern takes precedence over a list, as in django-nla_control.
- * Without both, the relation of the request to files applies.
+ * Without a pattern and a list, the files are in the table `taperequest_files`.
  */
 async function readSelection(
   client: PoolClient,

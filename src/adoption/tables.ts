@@ -47,8 +47,8 @@ export async function withLoadedSource<T>(
 }
 
 /**
- * Overrides settings of the source's database that would change the values read or end the transaction. Tables may be
- * in any schema.
+ * Overrides settings of the source's database that would change the values read or end the transaction. The search path
+ * is kept, because the tables may be in any schema.
  */
 const OF_SOURCE = sql`SET TimeZone = 'UTC'; SET DateStyle = 'ISO'; SET statement_timeout = 0; SET lock_timeout = 0;
   SET idle_in_transaction_session_timeout = 0; SET row_security = off;
@@ -101,8 +101,8 @@ export function readSourceTime(text: string | null): string | null | undefined {
 }
 
 /**
- * Matches years from 10000 on, as the last hours of 9999 in a zone west of Greenwich. Such times are replaced by the
- * last time that can be stored.
+ * Matches years from 10000 on, such as a time in the last hours of 9999 in a zone west of Greenwich. Such times are
+ * replaced by the last time that can be stored.
  */
 const BEYOND = /^\d{5,}-/;
 const LAST_TIME = '9999-12-31T23:59:59.999999';
@@ -119,7 +119,10 @@ export function requestIdOf(column: string): Sql {
   return sql`(CASE WHEN ${number} <= ${LAST_ADOPTED_ID} THEN ${number} END)`;
 }
 
-/** Reports requests whose ids are out of range in Tapegate, and such a last request id. */
+/**
+ * Reports requests of the source whose ids are out of range in Tapegate. Also reports the last request id if it is out
+ * of range.
+ */
 export async function reportRefusedIds(client: PoolClient, { report }: Adopting): Promise<void> {
   const { rows } = await client.query<{ id: string; isLast: boolean }>(
     sql`SELECT s.id, false AS "isLast" FROM source_taperequest s WHERE ${requestIdOf('s.id')} IS NULL

@@ -21,17 +21,20 @@ type Settings = Explicit<Omit<Parsed, 'access' | 'transfer'>> & {
  * Limits that are not settings, because normal use does not reach them. An error contains the limit that was exceeded.
  */
 const fixedLimits = {
-  /** MB of request bodies in memory. One caller gets at most three eighths. */
+  /** MB of request bodies in memory, of which one caller gets at most three eighths. */
   bodiesMb: 256,
   /**
-   * Open connections. One address gets at most half. A process with fewer file descriptors allows fewer connections.
+   * Open connections, of which one address gets at most half. A process with fewer file descriptors allows fewer
+   * connections.
    */
   connections: 10_000,
   /** Concurrent requests of a caller. */
   callerRequests: 500,
-  /** Files that are read at the same time, each with 1 MB of memory. One caller gets at most half. */
+  /**
+   * Files that are read at the same time, each with 1 MB of memory. One caller may read at most half of this number.
+   */
   downloads: 500,
-  /** Operations of an event stream in single connection mode. */
+  /** Operations in one event stream in the single connection mode of graphql-sse. */
   streamOperations: 100,
   /** Long lists that are read at the same time, each with a database connection. */
   longLists: 16,
@@ -44,7 +47,7 @@ const fixedLimits = {
   unstagedPaths: 10_000_000,
   /** Recorded paths of a user's files that do not fit into the quota or a limit. */
   excludedPaths: 100_000,
-  /** Files that join a user's open patterns during an import. Further files join after the import. */
+  /** Files that join a user's open patterns during an import. Further matching files join after the import. */
   importJoins: 100_000,
   graphqlDepth: 12,
   graphqlBreadth: 200,
@@ -108,8 +111,8 @@ export function readConfig(env: Environment, { listens = true } = {}): Config {
 const OF_COMMANDS = ['TAPEGATE_URL', 'TAPEGATE_TOKEN'];
 
 /**
- * Matches variables that Kubernetes sets for each service whose name begins with `tapegate`. Other such variables have
- * an address as their value (`ADDRESS`).
+ * Matches variables that Kubernetes sets for each service whose name begins with `tapegate`. `ADDRESS` matches the
+ * values of the other variables for such a service.
  */
 const OF_SERVICE = /_SERVICE_(HOST|PORT)(_|$)|_PORT_\d+_/;
 const ADDRESS = /^(tcp|udp|sctp):\/\//;

@@ -1,4 +1,4 @@
-/** Parsers of setting values. Each returns undefined for an invalid text. */
+/** Parsers of setting values. Most parsers return undefined for an invalid text. */
 import { execFileSync } from 'node:child_process';
 import { isIPv6 } from 'node:net';
 import path from 'node:path';
@@ -178,7 +178,10 @@ function findEndpoints(what: string): readonly Endpoint[] {
   return endpoints.filter((endpoint) => endpoint === what.replace(/\s+/, ' '));
 }
 
-/** Matches the first part of the gateway's own paths. A public URL whose path begins like that would be ambiguous. */
+/**
+ * Matches the first part of the gateway's own paths. A public URL that begins with one of these paths would be
+ * ambiguous.
+ */
 const OWN_PATH = /^\/(graphql|health|metrics|tape_control|tape_rest|webdav)(\/|$)/i;
 
 export function parsePublicUrl(text: string): string | undefined {
@@ -219,7 +222,7 @@ export function parseListener(text: string): { host: string; port: number } | un
     : undefined;
 }
 
-/** Parses an email address, with or without a name. */
+/** Parses the sender of emails: an address, with or without a name. */
 export function parseSender(text: string): string | undefined {
   // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters must not get into a header
   return text.includes('@') && !/[\u0000-\u001f\u007f]/.test(text) ? text : undefined;

@@ -27,7 +27,10 @@ export function findTlsFaults(files: TlsFiles, contents: Record<keyof TlsFiles, 
   return [`the key of TAPEGATE_TLS_KEY ${files.key} does not match the certificate of TAPEGATE_TLS_CERT ${files.cert}`];
 }
 
-/** Returns whether the key belongs to the certificate. A secure context would accept a key of another type. */
+/**
+ * Returns whether the key belongs to the certificate. A secure context alone would accept a key whose type differs from
+ * the type of the certificate.
+ */
 function isPair({ cert, key }: Record<keyof TlsFiles, Buffer>): boolean {
   try {
     return new X509Certificate(cert).checkPrivateKey(createPrivateKey(key));
