@@ -113,7 +113,7 @@ async function maySee(ctx: Context, node: { typename: string; id: string }): Pro
 
 /**
  * Returns whether an id is a possible serial number: 8 bytes for tape files, 4 bytes for other types. The database
- * rejects greater numbers.
+ * rejects greater ids.
  */
 function isSerial({ typename, id }: { typename: string; id: string }): boolean {
   return /^[1-9]\d{0,18}$/.test(id) && BigInt(id) < 2n ** (typename === 'TapeFile' ? 63n : 31n);

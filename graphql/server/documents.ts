@@ -273,7 +273,7 @@ interface Hook {
 
 /**
  * Returns an error if an operation exceeds a limit or has invalid variables; undefined if the operation may be
- * executed. Takes about 30 µs.
+ * executed. The check takes about 30 µs.
  */
 export function findExcess(
   { schema, document, operationName, variableValues, contextValue }: ExecutionArgs,

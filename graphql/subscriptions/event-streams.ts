@@ -45,7 +45,7 @@ export interface Pipeline {
     validate(schema: GraphQLSchema, document: DocumentNode): readonly GraphQLError[];
     contextFactory(): Promise<object> | object;
     execute: Run;
-    /** Subscribes to an operation. Errors are not masked yet. */
+    /** Subscribes to an operation. The errors in the results are not masked yet. */
     subscribe: Run;
   };
   maskError(error: unknown): Error;
@@ -99,7 +99,7 @@ interface Exchange {
 const TOKEN_HEADER = 'x-graphql-event-stream-token';
 export const EVENT_STREAM = 'text/event-stream';
 const JSON_TYPE = 'application/json';
-/** Lifetime of a token until the client connects its stream. Clients connect at once. */
+/** Lifetime of a token until the client connects its stream. Clients connect their streams at once. */
 const TOKEN_MS = 60_000;
 const PING = ':\n\n';
 const MAX_SUBSCRIPTION_BYTES = 16 * 1024;

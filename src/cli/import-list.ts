@@ -21,14 +21,14 @@ import { stdin } from './terminal/io.js';
 export interface ImportSource {
   file: string;
   size: number | undefined;
-  /** Opens the file. May be called once. */
+  /** Opens the file. This function may be called only once. */
   read(): Readable;
 }
 
 export interface OpenList {
   size: number | undefined;
   /**
-   * Reads the rows. May be called once.
+   * Reads the rows. This function may be called only once.
    * @param meter counts the bytes that are read
    */
   rows(meter: (source: Readable) => Readable): RowSource;
@@ -153,7 +153,7 @@ async function readManifest(file: string): Promise<Manifest> {
 
 /**
  * Returns the path of a file that a manifest names by its key in the bucket. In a copy of the bucket, the file has the
- * same path relative to the manifest. Otherwise the file is in the manifest's directory.
+ * same path relative to the manifest. Without a copy of the bucket, the file is in the manifest's directory.
  */
 async function findPart(manifest: string, { key, size }: ManifestFile): Promise<string> {
   const directory = path.dirname(path.resolve(manifest));

@@ -34,7 +34,8 @@ export interface PathsOptions {
 }
 
 /**
- * Returns the path of a file on disk: the copy in the restore area, or the original file. Null if neither is on disk.
+ * Returns the path of a file on disk: the copy in the restore area, or the original file. Null if neither the copy nor
+ * the original file is on disk.
  */
 export function pathOnDisk(file: {
   path: string;
@@ -150,8 +151,8 @@ const NAMED_MISSING = 20;
 const LIVE = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL'];
 
 /**
- * Returns lines about missing files: a pattern without matches, unknown paths, and files without room in the quota. If
- * the request is active, adds that missing files may still join later. Files beyond the request's own limits do not
+ * Returns lines about missing files: a pattern without matches, unknown paths, and files without room in the quota. For
+ * an active request, says that missing files may still join the request. Files beyond the request's own limits do not
  * count as missing.
  */
 export async function findMissing(url: string, id: number): Promise<string[]> {

@@ -94,16 +94,16 @@ export interface DatabaseOptions {
 const STANDSTILL_MS = 60_000;
 
 /**
- * Time limit for a statement, waits for locks included. Imports have no limit. For a list, the limit applies to each
- * page.
+ * Time limit for a statement, waits for locks included. Imports have no time limit. For a list, the limit applies to
+ * each page.
  */
 const STATEMENT_MS = 300_000;
 const CONNECT_MS = 30_000;
 /** Time after which an idle connection is probed. A dead peer is detected at most ten seconds after the first probe. */
 const KEEP_ALIVE_MS = 10_000;
 /**
- * Number of cached Prisma plans, one for each form of query. Applications use a few dozen forms. Making a plan takes 1
- * ms, and keeping it takes 5 kB or more.
+ * Number of cached Prisma plans, one for each form of query. Applications use a few dozen forms of queries. Making a
+ * plan takes 1 ms, and keeping it takes 5 kB or more.
  */
 const PLANS = 250;
 /** Time limit for a heartbeat. The next heartbeat opens a new connection. */

@@ -4,7 +4,10 @@
  */
 import { codeOf, messageOf } from '../core/errors.js';
 
-/** Two ways to connect for each `sslmode` that allows a second attempt. Every other mode has only one way. */
+/**
+ * Two ways to connect for each `sslmode` that allows a second attempt. Every other `sslmode` allows only one way to
+ * connect.
+ */
 const ways: Readonly<Record<string, readonly [first: string, second: string]>> = {
   allow: ['disable', 'no-verify'],
   prefer: ['no-verify', 'disable'],

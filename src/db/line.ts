@@ -84,7 +84,7 @@ export class SocketClient extends pg.Client {
 
   protected async begin(): Promise<this> {
     try {
-      // one message, with one result for each statement
+      // send one message, which returns one result for each statement
       const results = await super.query(`${this.setUp}; ${this.question()}`);
       this.check(([results].flat() as pg.QueryResult[]).at(-1));
       return this;

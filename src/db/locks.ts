@@ -20,7 +20,7 @@ export const locking = {
   quotaAlone: sql`FOR UPDATE OF q`,
   /**
    * Lock that keeps the quota of a request from being removed before the commit. The lock on the request's row alone
-   * would not prevent that. No writer of the quota, except its removal, waits for this lock.
+   * would not prevent the removal. No writer of the quota, except its removal, waits for this lock.
    */
   quotaKept: sql`FOR KEY SHARE OF q`,
   file: sql`FOR NO KEY UPDATE OF f`,

@@ -3,8 +3,8 @@
  * - The table, the checksums and the advisory lock are the ones that `prisma migrate deploy` uses. So both programs
  * work on a database, and several processes may start at once.
  * - A migration and its record are one transaction, so a killed process leaves no part of a migration.
- * - Old and new versions run side by side during an upgrade. A migration only adds (expand). A later migration removes
- * columns and tables that no version reads any more (contract).
+ * - Old and new versions run side by side during an upgrade. A migration only adds tables and columns (expand). A later
+ * migration removes columns and tables that no version reads any more (contract).
  * - `compatibility.json` names the oldest version that works with each migration. The database stores the names of
  * these oldest versions, so a version that is too old refuses to start. All other versions start, even if the database
  * has newer migrations.
@@ -70,7 +70,7 @@ async function withClient<T>(
   const client = new Client(config);
   client.on('error', () => {}); // the running query reports the error
   await client.connect();
-  return await work(client).finally(() => client.end()); // also releases the lock
+  return await work(client).finally(() => client.end()); // closing the connection also releases the lock
 }
 
 async function hasTable(client: pg.Client, name: string): Promise<boolean> {

@@ -25,8 +25,8 @@ export interface Snapshot {
   /** Yields pages of up to 2,000 rows. Only one stream may be open at a time. */
   stream<Row extends object>(statement: Sql): AsyncGenerator<Row[]>;
   /**
-   * Yields the rows of a query with one text column (copy.ts). This must be the last read of the snapshot, and the pool
-   * must not pipeline.
+   * Yields the rows of a query with one text column (copy.ts). `copy` must be the last read of the snapshot, and the
+   * pool must not pipeline.
    */
   copy(statement: Sql): AsyncGenerator<Buffer>;
 }

@@ -8,7 +8,7 @@ import { type Asker, askSoon, atPace, PAGE, type Paced, type Snapshot, withSnaps
 import { empty, raw, type Sql, sql } from './sql.js';
 
 interface TextList {
-  /** `table f WHERE condition` */
+  /** SQL of the form `table f WHERE condition`. */
   rows: Sql;
   /** Columns of `f` that `item` and `order` use. */
   columns: Sql;

@@ -83,7 +83,7 @@ function prepare(server: Server): Server {
   // Node.js would silently drop all headers after the first thousand; `maxHeaderSize` limits them
   server.maxHeadersCount = 0;
   server.on('clientError', refuseMalformed);
-  // other expectations may be ignored (RFC 9110, 10.1.1)
+  // an `Expect` header other than 100-continue may be ignored (RFC 9110, 10.1.1)
   server.on('checkExpectation', (req, res) => void server.emit('request', req, res));
   server.on('checkContinue', (req, res) => void server.emit('request', req, res));
   return server;

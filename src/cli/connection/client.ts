@@ -271,7 +271,8 @@ export async function askNodes<Node, Variables extends PageVariables>(
 }
 
 /**
- * Yields the values of a subscription until the server completes it or the signal aborts. Does not reconnect.
+ * Yields the values of a subscription until the server completes it or the signal aborts. Does not reconnect after a
+ * lost connection.
  * @throws ConnectionError
  */
 export async function* follow<Value, Variables extends object>(

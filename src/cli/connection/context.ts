@@ -6,7 +6,7 @@ import type { Context } from '../../domain/context.js';
 import { commandState, environment, ownLog } from '../terminal/io.js';
 import type { Makes } from './runtime.js';
 
-/** Whether this program can open a database. The separate client package cannot. */
+/** Whether this program can open a database. The separate client package cannot open databases. */
 export const opensDatabases: boolean = true;
 
 /**

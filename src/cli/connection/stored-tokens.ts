@@ -14,7 +14,7 @@ import { CommandError } from '../terminal/failure.js';
 
 export interface StoredToken {
   token: string;
-  /** Set if an identity provider issued the token. */
+  /** Login at the identity provider that issued the token; unset for other tokens. */
   login?: Login;
 }
 

@@ -56,7 +56,7 @@ export const toSize = (option: string) => (text: string) => readSize(option, tex
 
 /**
  * Returns a parser for `.option` that returns the text `none` unchanged, because commander allows no null. `noneToNull`
- * converts this text.
+ * converts the text `none` to null.
  */
 export const orNone =
   <T>(read: (text: string) => T) =>

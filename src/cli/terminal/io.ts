@@ -28,7 +28,7 @@ interface CommandState extends CommandIo {
   exitCode: number;
   /** Names of the command's options, such as `--quota`. */
   options: readonly string[];
-  /** Whether to print times in the local zone and relative to now. Otherwise times are in UTC, for scripts. */
+  /** Whether to print times in the local zone and relative to now. For scripts, times are in UTC. */
   isForPeople: boolean;
   /** Whether to print tables in full width in a terminal. */
   isWide: boolean;

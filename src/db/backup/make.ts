@@ -44,7 +44,7 @@ export async function makeBackup(task: BackupTask): Promise<Manifest> {
     await syncFolders(path.dirname(target), []);
     return manifest;
   } finally {
-    await client.end().catch(() => {}); // the server may have ended; it drops an unfinished backup with the connection
+    await client.end().catch(() => {}); // ignored, because the server drops an unfinished backup with the connection
     await rm(partial, { recursive: true, force: true });
   }
 }

@@ -90,7 +90,10 @@ const bounds = { connectionTimeoutMillis: ANSWER_MS, query_timeout: ANSWER_MS };
 
 const NO_SUCH_DATABASE = '3D000';
 
-/** Returns whether an error says that the database does not exist. PgBouncer reports that as a protocol violation. */
+/**
+ * Returns whether an error says that the database does not exist. PgBouncer reports a missing database as a protocol
+ * violation.
+ */
 function isMissing(error: unknown): boolean {
   return (
     codeOf(error) === NO_SUCH_DATABASE || /^(no such database|database ".*" does not exist)/.test(messageOf(error))

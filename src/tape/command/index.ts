@@ -108,7 +108,7 @@ export const commandStaging: StagingKind<StagingSettings> = {
   terms: ({ waitSeconds }) => (waitSeconds ? { waitSeconds } : {}),
 };
 
-/** Creates the caller of the scripts. Scripts see no other variable of Tapegate's environment. */
+/** Creates the caller of the scripts. Scripts receive only these variables, and not Tapegate's whole environment. */
 function createCaller({ environment, killSeconds }: StagingSettings | DriveSettings, { name, env }: Site): Caller {
   return {
     locate: ([program = '', ...args]) => [programPath(env, program), ...args],

@@ -52,7 +52,10 @@ export function startScript(run: ScriptRun): Script {
   }
 }
 
-/** Error codes of a missing or forbidden program. No retry helps, unlike after a lack of memory or processes. */
+/**
+ * Error codes of a missing or forbidden program. A retry does not help, unlike after an error for lack of memory or
+ * processes.
+ */
 const NOT_HERE = ['ENOENT', 'EACCES', 'EPERM', 'ENOEXEC', 'ENOTDIR'];
 
 function notStarted(program: string, cause: unknown): LibraryError {

@@ -209,8 +209,8 @@ function classify(error: unknown, where: string): unknown {
 }
 
 /**
- * Name of a file in each created library. Without this file, an empty directory may be an unmounted mount point. The
- * name is not a valid volume name.
+ * Name of the marker file in each library that Tapegate has created. Without this file, an empty directory may be an
+ * unmounted mount point. The name is not a valid volume name.
  */
 const MARKER = '.tapegate-library';
 

@@ -28,7 +28,7 @@ export interface Exchange {
 export interface ResponseHead {
   readonly statusCode: number;
   readonly statusText: string;
-  /** Names in lower case. */
+  /** Headers by their names in lower case. */
   readonly headers: Readonly<Record<string, string>>;
 }
 
@@ -193,7 +193,10 @@ const REFUSED_HERE =
 /** OpenSSL error codes when the server rejects the client certificate, or requires one. */
 const REFUSED_THERE = /^ERR_SSL_\w*ALERT_(\w*CERTIFICATE\w*|UNKNOWN_CA|ACCESS_DENIED)$/;
 
-/** Returns whether the server or this process rejects the certificate of the other side. No retry can fix this. */
+/**
+ * Returns whether the server or this process rejects the certificate of the other side. No retry can fix a rejected
+ * certificate.
+ */
 export function isUntrusted(error: unknown): boolean {
   const code = codeOf(error) ?? '';
   if (REFUSED_HERE.test(code) || REFUSED_THERE.test(code)) return true;

@@ -6,8 +6,8 @@ interface MomentProps {
   at: string;
   isFull?: boolean;
   /**
-   * Shows the time as past or future in any case. The clocks of gateway and browser may differ, and an event may be
-   * late.
+   * Whether to show the time as past or as future, regardless of the browser's clock. The clocks of gateway and browser
+   * may differ, and an event may be late.
    */
   side?: 'past' | 'ahead' | undefined;
 }
