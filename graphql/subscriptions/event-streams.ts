@@ -265,8 +265,7 @@ export class EventStreams {
         try {
           if (!isSubscription) {
             const result = await steps.execute(args);
-            // keep counting the request until its result is read, so that a caller cannot collect unread results
-            // without limit
+            // count the request until its result is read, so that a caller cannot collect unread results
             if (stream?.token) await untilTaken(stream);
             return result;
           }

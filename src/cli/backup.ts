@@ -83,8 +83,7 @@ async function restore(config: Config, backup: string | undefined, options: Rest
   const manifest = await readManifest(backup);
   const target = path.resolve(config.dataDir, 'postgres');
   refuseDatabase(target);
-  // the rename puts all files in place at once, so that a concurrent "start" or a kill never finds a part of the
-  // database
+  // a rename puts all files in place at once, so that a concurrent "start" never finds a part of the database
   await withRestored(config, { backup, manifest }, async (temporary, open) => {
     const settled = await open((ctx) => settle(ctx, stateOf(manifest)));
     refuseDatabase(target);

@@ -15,8 +15,7 @@ export function formatTime(time: string): string {
   if (!commandState().isForPeople) return time.slice(0, 19);
   const at = readTime(time);
   const fromNow = formatFromNow((at.getTime() - Date.now()) / 1000);
-  // sv-SE formats times like ISO 8601; create the formatter only when needed, because that takes a seventh of the start
-  // of a command
+  // sv-SE formats times like ISO 8601; creating a formatter takes a seventh of the start of a command
   local ??= new Intl.DateTimeFormat('sv-SE', { dateStyle: 'short', timeStyle: 'medium' });
   return `${local.format(at)} (${fromNow})`;
 }

@@ -98,8 +98,7 @@ function refuseForeignPage(req: Request, config: BrowserConfig): void {
 function foreignPageOf(req: Request, config: BrowserConfig): string | undefined {
   const origin = req.get('origin');
   if (origin !== undefined) return isKnown(origin, req, config) ? undefined : `Origin: ${quote(origin)}`;
-  // `none`: the user entered the address. Over plain HTTP this header is missing, but browsers send Origin with
-  // changes.
+  // browsers send `none` if the user entered the address; over plain HTTP they send Origin with changes instead
   const site = req.get('sec-fetch-site') ?? 'none';
   return ['none', 'same-origin'].includes(site) ? undefined : `Sec-Fetch-Site: ${quote(site)}`;
 }
