@@ -1,6 +1,6 @@
 /**
  * JSON Schemas of the values in section 2 of the contract and of the bodies in section 4. The OpenAPI document contains
- * these schemas, and tests check responses against them.
+ * these schemas, and tests check responses against the schemas.
  */
 import type { z } from 'zod';
 import { stageLetters } from '../../src/core/stages.js';
@@ -27,8 +27,8 @@ const time = (description: string) =>
 const orNull = (schema: JsonSchema & { type: 'string' }): JsonSchema => ({ ...schema, type: ['string', 'null'] });
 
 /**
- * Describes an object of a response. The object has exactly these properties. Only the properties in `optional` may be
- * absent.
+ * Describes an object of a response. The object has exactly the given properties, of which only those in `optional` may
+ * be absent.
  */
 function answer(properties: Record<string, JsonSchema>, optional: readonly string[] = []): JsonSchema {
   const required = Object.keys(properties).filter((name) => !optional.includes(name));

@@ -109,7 +109,8 @@ function describeError(status: string, words: string): object {
 }
 
 /**
- * Returns the errors of all endpoints and of this endpoint, by status. The endpoint's own text of a status precedes.
+ * Returns the errors of all endpoints and of this endpoint, by status. The endpoint's own text for a status replaces
+ * the common text.
  */
 const errorsOf = ({ errors }: Endpoint): [status: string, words: string][] =>
   Object.entries({ ...commonErrors, ...errors });

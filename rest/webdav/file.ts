@@ -48,8 +48,8 @@ export async function getFile(ctx: Context, copies: Copies, req: Request, res: R
 }
 
 /**
- * Answers HEAD of a file on tape as StoRM and dCache do, with the size and the checksum of the tape copy. Clients check
- * files in this way before they stage them.
+ * Answers HEAD of a file on tape as StoRM and dCache do, with the size and the checksum of the tape copy. Clients send
+ * HEAD for a file before they stage the file.
  */
 function describeNearline(req: Request, res: Response, { size, mtime, checksum, adler32 }: Listed): void {
   res.set({ 'Content-Type': TYPE, 'Content-Length': String(size), 'Accept-Ranges': 'bytes', Locality: 'NEARLINE' });

@@ -24,10 +24,7 @@ import type { Difference } from './report.js';
 
 export interface Finish {
   names: number;
-  /**
-   * Number of old names that stay because links at archive paths point to them. An engine must replace these links
-   * first.
-   */
+  /** Number of old names that stay until an engine replaces the links at archive paths that point to them. */
   kept: number;
   /** Number of old names that stay for another reason, which is reported. */
   left: number;

@@ -146,8 +146,8 @@ async function targetOf(place: string): Promise<string | undefined> {
 }
 
 /**
- * Returns whether two paths, possibly through links, are the same directory entry. If so, removing one path removes the
- * other.
+ * Returns whether two paths, possibly through links, are the same directory entry. If two paths are the same entry,
+ * removing one path removes the other.
  */
 export async function isSameName(one: string, other: string): Promise<boolean> {
   if (path.resolve(one) === path.resolve(other)) return true;

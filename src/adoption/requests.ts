@@ -65,7 +65,7 @@ export async function endGone(ctx: Context, client: PoolClient, { isTrial, repor
   }
 }
 
-/** Records the emails that the source has sent, so that adopted copies do not cause them again. */
+/** Records the emails that the source has sent, so that adopted copies do not cause the same emails again. */
 export async function adoptSentEmails(ctx: Context, client: PoolClient): Promise<void> {
   for await (const row of readSource(client)) {
     if (row.digest === null || row.state === 'EXPIRED' || row.state === 'CANCELLED' || row.start === null) continue;

@@ -101,13 +101,16 @@ export function readSourceTime(text: string | null): string | null | undefined {
 }
 
 /**
- * Matches years from 10000 on, such as a time in the last hours of 9999 in a zone west of Greenwich. Such times are
- * replaced by the last time that can be stored.
+ * Matches years from 10000 on, such as a time in the last hours of 9999 in a zone west of Greenwich. A time after the
+ * year 9999 is replaced by the last time that can be stored.
  */
 const BEYOND = /^\d{5,}-/;
 const LAST_TIME = '9999-12-31T23:59:59.999999';
 
-/** Largest adopted id. Ids have 32 bits, so new ids remain for fifty years of 10,000 requests a day. */
+/**
+ * Largest adopted id. Ids have 32 bits. The ids above the largest adopted id last for fifty years of 10,000 requests a
+ * day.
+ */
 export const LAST_ADOPTED_ID = 2 ** 31 - 2 * 10 ** 8;
 
 /**

@@ -112,7 +112,7 @@ const OF_COMMANDS = ['TAPEGATE_URL', 'TAPEGATE_TOKEN'];
 
 /**
  * Matches variables that Kubernetes sets for each service whose name begins with `tapegate`. `ADDRESS` matches the
- * values of the other variables for such a service.
+ * values of other variables that Kubernetes sets for a service.
  */
 const OF_SERVICE = /_SERVICE_(HOST|PORT)(_|$)|_PORT_\d+_/;
 const ADDRESS = /^(tcp|udp|sctp):\/\//;
@@ -283,7 +283,7 @@ function tryRead(file: string): unknown {
 
 /**
  * Returns a setting, with its value, that shows that other hosts reach the gateway. Behind a proxy or a tunnel, all
- * callers seem to be on this host. A gateway that serves only this host does not have such settings.
+ * callers seem to be on this host. A gateway that serves only this host has no setting with the name of another host.
  */
 function findOtherHosts({ host, publicUrl, allowedHosts, access }: Settings): [string, string] | undefined {
   if (!isLoopback(host)) return ['HOST', host];

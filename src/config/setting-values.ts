@@ -56,7 +56,7 @@ export interface LegacyRule {
   ranges?: AddressRanges;
 }
 
-/** Allowed recipients of emails: any address, only the quota's own address, or also addresses of these domains. */
+/** Allowed recipients of emails: any address, only the quota's own address, or also addresses of the listed domains. */
 type MailTo = 'anywhere' | 'quota' | readonly string[];
 
 /**
@@ -179,7 +179,7 @@ function findEndpoints(what: string): readonly Endpoint[] {
 }
 
 /**
- * Matches the first part of the gateway's own paths. A public URL that begins with one of these paths would be
+ * Matches the first part of the gateway's own paths. A public URL whose path begins with a path of the gateway would be
  * ambiguous.
  */
 const OWN_PATH = /^\/(graphql|health|metrics|tape_control|tape_rest|webdav)(\/|$)/i;

@@ -25,7 +25,7 @@ interface DriveAhead {
   /** Library whose volumes the drive reads. */
   libraryId: number;
   volumeId: number | null;
-  /** Bytes of the files that the drive is reading. These files are in no queue. */
+  /** Bytes of the files that the drive is reading, which are in no queue. */
   runningBytes: number;
 }
 
@@ -143,7 +143,7 @@ class DrivesAhead {
     return end;
   }
 
-  /** Unmounts the volume. @param here remaining work on the volume, which any drive may then read */
+  /** Unmounts the volume. @param here remaining work on the volume, which any drive may read afterwards */
   private leave(drive: SimulatedDrive, here: WaitingVolume | undefined): void {
     drive.freeAt += drive.unmountSeconds;
     if (here) drive.backlog.add(here);

@@ -1,8 +1,8 @@
 /**
  * Estimates the end of waiting files as a range, because the plan knows neither failures nor later requests.
  *
- * Earliest end: drives read only these files, which are contiguous. A staging library is as fast as in its fastest
- * measurement.
+ * Earliest end: drives read only the waiting files, which are contiguous. A staging library is as fast as in its
+ * fastest measurement.
  *
  * Planned end: drives follow the current queue and the planner's rules. A staging library takes its usual time.
  *

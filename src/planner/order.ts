@@ -2,7 +2,7 @@
  * The order in which a drive reads files of a mounted volume. All functions are pure.
  *
  * Finding the least total locate time is an asymmetric travelling salesman problem. The relaxation of this problem, the
- * assignment problem, is solved exactly. The few resulting cycles are then joined at the least cost (Karp 1979). On
+ * assignment problem, is solved exactly. The few cycles in the solution are joined at the least cost (Karp 1979). On
  * tapes, the result is within a few percent of the relaxation's lower bound. Nearest-file-first is 9 to 17 % above this
  * lower bound.
  */

@@ -5,7 +5,7 @@
  * that user, the volume with the most requested bytes per drive second wins. The requested bytes of all users count.
  *
  * Files with a higher priority are first, regardless of the shares of their users. Files that have waited longer than
- * `maxWaitSeconds` rank with the highest priority. Among the volumes of the user of such files, the volume that has
+ * `maxWaitSeconds` rank with the highest priority. Among the volumes of a user with overdue files, the volume that has
  * waited longest is next, regardless of its bytes per second.
  *
  * A small and recent queue waits a while for more files, so that a mount is worth its time.
@@ -16,7 +16,7 @@
  * A drive stays on its volume for `quantumSeconds`, and longer if the whole stay fits into `sweepSeconds`. After that,
  * the drive leaves the volume if a user of another volume has had less drive time, by more than `turnSeconds`.
  *
- * These rules ensure that no file waits forever.
+ * The rules of the planner ensure that no file waits forever.
  */
 import { Backlog, type Demand, sumOf, type UserQueue, type VolumeQueue } from './backlog.js';
 import { estimateReading, type Medium } from './media.js';

@@ -32,7 +32,7 @@ export interface Estimate {
   /** Number of files that are on disk at their primary path, not on a restore disk. */
   filesAtPrimaryPlace: number;
   bytesAtPrimaryPlace: bigint;
-  /** Number of files that other requests already recall. Such files need no further tape reads. */
+  /** Number of files that other requests already recall, so that no further tape reads are needed. */
   filesOnTheirWay: number;
   /**
    * Number of files that other live requests of the same quota contain. The quota is charged for each request that
@@ -43,7 +43,7 @@ export interface Estimate {
   /** Number of files that drives must read from tape, including files that other requests already recall. */
   filesToRecall: number;
   bytesToRecall: bigint;
-  /** Number of files on tape whose position is unknown. Recalls of such files fail. */
+  /** Number of files on tape whose position is unknown, so that their recalls would fail. */
   filesWithoutPlace: number;
   /** Numbers of volumes that contain files to recall, of volumes that must be mounted, and of suspended volumes. */
   volumes: number;
@@ -75,7 +75,7 @@ interface FileGroup {
   isOnItsWay: boolean;
   isAlsoRequested: boolean;
   hasPosition: boolean;
-  /** Whether the recalls of these files have reserved room on a restore disk. */
+  /** Whether the recalls of the group's files have reserved room on a restore disk. */
   isReserved: boolean;
   isStaged: boolean;
   /** Last time at which Tapegate requested a file of this group from the staging library. */
@@ -264,7 +264,7 @@ export interface LibraryPrice extends Price {
 
 interface PricedFiles {
   libraryId: number | null;
-  /** Whether the library charges nothing for these files: they are staged or already requested. */
+  /** Whether the library charges nothing for the files, because they are staged or already requested. */
   isFree: boolean;
   files: number;
   bytes: bigint;

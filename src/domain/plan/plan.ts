@@ -152,8 +152,8 @@ async function readProblems(ctx: Context): Promise<Map<number, string>> {
 }
 
 /**
- * Returns volumes whose files all wait for room on a restore disk, by id, with that reason. No start can be planned for
- * such volumes.
+ * Returns volumes whose files all wait for room on a restore disk, by id, with that reason. A volume without room for
+ * its files has no planned start.
  */
 async function readRoomless(ctx: Context): Promise<Map<number, string>> {
   const rows = await ctx.db.rows<{ id: number }>(
@@ -237,7 +237,7 @@ function orderVolumes(
 
 export interface StagedLibrary extends StagedAhead {
   name: string;
-  /** Whether the last call to the library failed. The end of its files is then unknown. */
+  /** Whether the last call to the library failed, so that the end of its files is unknown. */
   isAway: boolean;
 }
 

@@ -207,7 +207,7 @@ interface EndPart {
   bytes: bigint;
   isReading: boolean;
   nextTry: string | null;
-  /** Whether the library has staged these files on its disk. */
+  /** Whether the library has staged the files of the part on its disk. */
   isStaged: boolean;
   /**
    * Last time at which Tapegate requested a file of this part from the staging library; null if Tapegate requested

@@ -129,7 +129,10 @@ export interface RemovedQuota {
   tokens: number;
   /** Users of the quotas in which the user was a member or a manager. */
   memberOf: string[];
-  /** Directories with rules that name the user. These rules remain, and will apply to the next user of that name. */
+  /**
+   * Directories with rules that name the user. The rules of a removed user remain, and will apply to the next user of
+   * that name.
+   */
   ruledFolders: string[];
 }
 
@@ -166,7 +169,8 @@ export async function removeQuota(ctx: Context, given: string): Promise<RemovedQ
 }
 
 /**
- * Removes members and memberships, because the next user of that name may be another person.
+ * Removes the members of a removed quota and the user's memberships, because the next user of that name may be another
+ * person.
  * @returns the users of the other quotas that lost the user as a member
  */
 async function removeMembers(tx: Transaction, { id, user }: QuotaRow): Promise<string[]> {
@@ -179,8 +183,8 @@ async function removeMembers(tx: Transaction, { id, user }: QuotaRow): Promise<s
 }
 
 /**
- * Returns directories with rules that name the user. `removeQuota` keeps these rules, because a directory without rules
- * is visible to all users.
+ * Returns directories with rules that name the user. `removeQuota` keeps the rules of a removed user, because a
+ * directory without rules is visible to all users.
  */
 async function findRulesOf(tx: Transaction, user: string): Promise<string[]> {
   const names = [user, `user:${user}`];

@@ -39,8 +39,7 @@ import { lockRequestsAndFiles, markRequestFiles, type RequestFileOutcome } from 
 import type { Lease } from './drives.js';
 
 /**
- * Result of a running recall. If `isUnseen`, the recall may have left files on the disk. A job looks for these files
- * later.
+ * Result of a running recall. If `isUnseen`, the recall may have left files on the disk, for which a job looks later.
  */
 export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (
   | ({ kind: 'restored' } & CopyTraits)
@@ -86,7 +85,7 @@ export async function finishRecalls(
 ): Promise<Set<bigint>> {
   return await transaction(ctx.db.pool, 'finishRecalls', async (begun) => {
     const tx = byKeys(begun);
-    // until the commit these requests must not end, or their files would remain on disk
+    // lock the requests of the files: if a request ended before the commit, its files would remain on disk
     await lockRequestsAndFiles(
       tx,
       reported.map(({ fileId }) => fileId),
@@ -327,8 +326,8 @@ export async function isHeld(ctx: Context, lease: Lease): Promise<boolean> {
 export type ReadyCopy = Pick<CopyTraits, 'ino' | 'mtimeNs'> & { fileId: bigint };
 
 /**
- * Records the inodes of complete copies before they are published, so that the next holder of the drive recognizes
- * them.
+ * Records the inodes of complete copies before the copies are published, so that the next holder of the drive
+ * recognizes the copies.
  * @returns the ids of the files to publish
  */
 export async function recordReady(ctx: Context, lease: Lease, copies: readonly ReadyCopy[]): Promise<Set<bigint>> {
@@ -358,7 +357,7 @@ export interface StaleFile {
   epoch: bigint;
 }
 
-/** Returns recalls that an earlier holder of the drive left running. Such recalls may have left files on disk. */
+/** Returns recalls that an earlier holder of the drive left running, perhaps with files on disk. */
 export async function readStaleFiles(ctx: Context, lease: Lease): Promise<StaleFile[]> {
   return await ctx.db.rows<StaleFile>(
     sql`SELECT c.file_id AS "fileId", ${placeOnDisk} AS path, d.mountpoint, c.epoch, c.disk_id AS "diskId",
@@ -369,7 +368,7 @@ export async function readStaleFiles(ctx: Context, lease: Lease): Promise<StaleF
 }
 
 /**
- * Requeues recalls that earlier holders of the drive left running. A job looks for the stale partial files of these
+ * Requeues recalls that earlier holders of the drive left running. A job looks for the stale partial files of requeued
  * recalls.
  */
 export async function endStaleFiles(

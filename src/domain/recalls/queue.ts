@@ -85,7 +85,10 @@ export async function postponeVolume(ctx: Context, volumeId: number, delay: Dela
   );
 }
 
-/** Maximum number of files in one plan of a volume. If the queue is longer, the drive plans again after these files. */
+/**
+ * Maximum number of files in one plan of a volume. If the queue is longer, the drive plans again after the planned
+ * files.
+ */
 const PLANNED_FILES = 5000;
 
 /**

@@ -44,7 +44,7 @@ export interface RunningRecall extends FileAttributes {
  * Starts waiting recalls on a drive: reserves room, moves files to RESTORING and sets the start times of requests. Uses
  * the current position of each file. Skips recalls that no longer wait or may not begin, and files on other volumes.
  * Files without room on a restore disk are skipped too, and get that reason.
- * @param what.stagedAt id of a staging library: starts files that are staged there, on any volume
+ * @param what.stagedAt id of a staging library: starts files that the library has staged, on any volume
  * @returns the started recalls, in the order of `fileIds`
  */
 export async function startRecalls(

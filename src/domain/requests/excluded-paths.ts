@@ -4,9 +4,9 @@
  * be millions of rows, and no request could be created while these rows are written.
  *
  * So each user has at most `limits.excludedPaths` recorded paths. A request that excludes more files stores only the
- * smallest size of the unrecorded files (`excluded_size`). An import adds files to such a request while there is room,
- * and records no further excluded files. When a request has room for the stored size, joins.ts searches the catalogue
- * for its pattern, even if recorded paths still wait for room.
+ * smallest size of the unrecorded files (`excluded_size`). An import adds files to a request at this limit while there
+ * is room, and records no further excluded files. When a request has room for a file of size `excluded_size`, joins.ts
+ * searches the catalogue for the request's pattern. Recorded paths that still wait for room do not prevent the search.
  *
  * Files that fit into a request need rows too. So an import adds at most `limits.importJoins` files to a user's
  * requests. joins.ts adds further files afterwards, in steps that do not block new requests.
@@ -77,8 +77,8 @@ export const smallestUnrecorded = (request: { id: number; pattern: string }): Sq
   sql`(SELECT min(f.size) FROM ${unrecordedFiles(request)})`;
 
 /**
- * Adds released request files for unrecorded files whose path contains `match`. The pattern then does not add these
- * files.
+ * Adds released request files for unrecorded files whose path contains `match`. The request's pattern does not add a
+ * released file again.
  * @returns the number of added request files
  */
 export async function releaseUnrecorded(
@@ -104,7 +104,9 @@ export async function releaseUnrecorded(
   return added?.files ?? 0;
 }
 
-/** Maximum number of patterns that are searched together. Such a group needs at most some tens of megabytes. */
+/**
+ * Maximum number of patterns that are searched together. The patterns of a group need at most some tens of megabytes.
+ */
 const GROUP = 20_000;
 const PAGE = 2000;
 const BATCH = 10_000;
@@ -113,8 +115,9 @@ const MAX_BLOCKED_MS = 20;
 
 /**
  * Fills the temporary table `matched` with requests and the files that match their patterns, at most
- * `limits.importJoins` files for each user. A request with more matches gets one more row, marked `is_over`, with a
- * small file. Later calls in the same transaction search only requests that no earlier call has searched.
+ * `limits.importJoins` files for each user. A request with more matches than allowed gets one more row, marked
+ * `is_over`, with a small file. Later calls in the same transaction search only requests that no earlier call has
+ * searched.
  * @param of.files a query that returns the ids of the files
  * @param of.as a table with `id`, `path` and `size` of the files
  * @param isOpenPattern a condition on the request `r`

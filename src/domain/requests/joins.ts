@@ -48,11 +48,11 @@ const isOpenNow = ({ now }: Pick<Context, 'now'>): Sql => sql`${isLive} AND r.re
  * lock. With 1,000 patterns and 100,000 files, the comparison takes 7 s. Later in the transaction, `findJoining`
  * searches the remaining requests under the lock. So each file is compared with each pattern.
  *
- * A request that is already live is searched here. `findJoining` checks again that such a request is live and may
+ * A request that is already live is searched here. `findJoining` checks again that a searched request is live and may
  * contain the file.
  *
- * A request that is created or revived before the lock cannot see uncommitted files. The lock waits for the commit of
- * such a request, and `findJoining` searches the request.
+ * A request that is created or revived before the lock cannot see uncommitted files. The lock waits until requests that
+ * are being created have committed, and `findJoining` searches them.
  *
  * A request that is created or revived later waits for the lock, and then sees the files.
  */
@@ -146,7 +146,7 @@ async function subtractResolved(tx: Transaction): Promise<void> {
   );
 }
 
-/** Marks files that exceed a limit of their request. Such files use no room in the quota. */
+/** Marks files that exceed a limit of their request, so that they use no room in the quota. */
 async function excludeBeyondLimits(ctx: Context, tx: Transaction): Promise<void> {
   await tx.query(
     sql`UPDATE joining j SET is_beyond = true FROM (
@@ -270,7 +270,8 @@ const retryableQuotas = (ctx: Context) => sql`
     WHERE n.reason = 'QUOTA_FULL' AND n.is_beyond AND q.used + n.size <= q.size`;
 
 /**
- * Adds files that were excluded by a full quota or a limit, if there is room now. Writes nothing if there is no room.
+ * Adds files that were excluded by a full quota or a limit, if there is room now. Without room for any file, nothing is
+ * written.
  */
 export async function joinUnresolved(ctx: Context): Promise<void> {
   await joinRecorded(ctx);
@@ -295,7 +296,7 @@ async function joinUnrecorded(ctx: Context, tx: Transaction, request: { id: numb
   const which = sql`r.id = ${request.id}`;
   await lockCatalogue(tx, 'shared');
   await lockRequests(tx, which);
-  // skip files larger than the whole room, so that they do not exclude smaller files
+  // skip files larger than the whole room, so that large files do not exclude smaller files
   await tx.query(
     sql`CREATE TEMP TABLE matching ON COMMIT DROP AS
         SELECT f.id, f.size, row_number() OVER (ORDER BY f.path) AS n FROM ${unrecordedFiles(request)}
@@ -322,8 +323,8 @@ async function joinRecorded(ctx: Context): Promise<void> {
 }
 
 /**
- * Updates excluded paths whose files were withdrawn. Deletes such a path from a request with a pattern, and marks it
- * UNKNOWN in a request of listed paths. The caller updates the counts of unknown paths.
+ * Updates excluded paths whose files were withdrawn. Deletes the path of a withdrawn file from a request with a
+ * pattern, and marks the path UNKNOWN in a request of listed paths. The caller updates the counts of unknown paths.
  * @param which a condition on the locked requests `r`
  * @returns the number of paths that have become unknown, by quota
  */

@@ -4,7 +4,7 @@
  * All functions work on sets of files in the caller's transaction. A new request and an engine that moves the same
  * files must see each other's changes. So a transaction that changes a file locks its row first, and reads request
  * files in a later statement. A transaction that adds request files first locks the files that are not ONTAPE, and then
- * reads their stage.
+ * reads the stages of all files.
  */
 
 import { onDiskStages } from '../../core/stages.js';
@@ -170,8 +170,8 @@ export async function lockUnstartedOf(tx: Transaction, fileIds: readonly bigint[
  * waits for one of the files is added or ends. A new request waits for the lock of the recall, or for the lock of a
  * file that is not ONTAPE.
  *
- * Requests that were created between two of these locks are locked without waiting, because their transactions may wait
- * for the files. If such a lock is not free, the transaction runs again.
+ * Requests that were created between two of the locks are locked without waiting, because their transactions may wait
+ * for the files. If the lock of such a request is not free, the transaction runs again.
  * @returns the ids of the requests
  */
 export async function lockRequestsAndFiles(tx: Transaction, fileIds: readonly bigint[]): Promise<number[]> {

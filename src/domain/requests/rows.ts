@@ -176,8 +176,8 @@ function filterOf(ctx: Context, input: ListRequestsInput): Sql {
 
 /**
  * Streams the paths of a request's files and its unresolved paths, in the order in which they joined the request. For
- * an ended request, these are the files that the request had at its end. Released files are omitted. For paths that fit
- * a page, use `getRequestWithPaths`.
+ * an ended request, streams the paths of the files that the request had at its end. Released files are omitted. For
+ * paths that fit a page, use `getRequestWithPaths`.
  */
 export async function streamRequestPaths<T>(
   ctx: Context,

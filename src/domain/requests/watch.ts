@@ -140,7 +140,8 @@ async function checkAfter(ctx: Context, after: bigint | null | undefined, newest
 }
 
 /**
- * Returns whether a volume, the user or a library of the request is suspended. The end of the request is then unknown.
+ * Returns whether a volume, the user or a library of the request is suspended. The end of a suspended request is
+ * unknown.
  */
 async function hasSuspendedPart(ctx: Context, id: number): Promise<boolean> {
   const rows = await ctx.db.rows<{ isSuspended: boolean }>(
@@ -193,7 +194,7 @@ interface WatchStagesInput {
 }
 
 /**
- * Yields the stages of the files of a request, or of files whose path contains `match`, and then the changes of these
+ * Yields the stages of the files of a request, or of files whose path contains `match`, and then the changes of the
  * stages. Without a request and a match, yields only the changes of all files.
  * @throws NotFoundError, InvalidInputError, EventsGoneError
  */

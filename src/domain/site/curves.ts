@@ -148,7 +148,9 @@ export interface QuotaPoint {
 
 const written = new WeakMap<Context['db'], string>();
 
-/** Writes a row for each changed quota, once an hour. Several engines may write these rows at the same time. */
+/**
+ * Writes a row for each changed quota, once an hour. Several engines may write the history of quotas at the same time.
+ */
 async function writeQuotaHistory(ctx: Context): Promise<void> {
   const now = ctx.now();
   const hour = now.slice(0, 13);

@@ -11,9 +11,8 @@ const DAY_SECONDS = 24 * 3600;
 const EMAILS = 1000;
 
 /**
- * Deletes the text of sent emails of requests that ended more than `TAPEGATE_REQUEST_DAYS` ago. The rows of these
- * emails stay, so that no email is sent twice. Several engines may prune at the same time, and may be killed at any
- * line.
+ * Deletes the text of sent emails of requests that ended more than `TAPEGATE_REQUEST_DAYS` ago. The rows of the emails
+ * stay, so that no email is sent twice. Several engines may prune at the same time, and may be killed at any line.
  */
 export async function pruneEmails(ctx: Context, stop: AbortSignal): Promise<void> {
   const before = addSeconds(ctx.now(), -ctx.config.requestDays * DAY_SECONDS);

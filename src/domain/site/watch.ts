@@ -50,7 +50,10 @@ class Watchers<Item> {
     this.open = open;
   }
 
-  /** Yields changes. The first value has `hasMore` set. A client that then reads everything misses no change. */
+  /**
+   * Yields changes. The first value has `hasMore` set. A client that reads everything after the first value misses no
+   * change.
+   */
   async *watch(isFor: (item: Item) => boolean, signal: AbortSignal): AsyncGenerator<Changes<Item>> {
     const watcher: Watcher<Item> = { pending: new Map(), hasMore: this.hasChecked, wake: () => {} };
     this.watchers.add(watcher);

@@ -424,10 +424,13 @@ const DAY_SECONDS = 24 * 3600;
  * read it.
  */
 const MIN_DAYS = 1;
-/** Number of stage requests that one statement deletes. With its files, a step has some tens of thousands of rows. */
+/** Number of stage requests that one statement deletes, with some tens of thousands of rows of files. */
 const STEP = 1000;
 
-/** Deletes old stage requests. Several engines may prune at the same time, and may be killed at any line. */
+/**
+ * Deletes old stage requests. Several engines may delete stage requests at the same time, and may be killed at any
+ * line.
+ */
 export async function pruneStageRequests(ctx: Context, stop: AbortSignal): Promise<void> {
   const { requestDays } = ctx.config;
   const now = ctx.now();

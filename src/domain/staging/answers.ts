@@ -44,8 +44,8 @@ export const stagingFiles = sql`JOIN tape_file f ON f.id = s.file_id LEFT JOIN v
  * Gives due files a new batch id, before they are requested from the library. Files with the fewest attempts are first.
  * Batches shrink with each attempt, so that a bad file does not block other files.
  *
- * Files that no recall needs any more are included if they may already be requested. Their release needs the id in the
- * library's answer.
+ * Files that no recall needs any more are included if they may already be requested, because their release needs the id
+ * in the library's answer.
  */
 export async function takeIntended(
   ctx: Context,
@@ -338,8 +338,8 @@ export async function readAttempts(ctx: Context, fileIds: readonly bigint[]): Pr
 }
 
 /**
- * Ends or retries recalls of files that the library cannot stage, if the recalls wait for this library. The library's
- * requests for these files are released first.
+ * Ends or retries recalls of files that the library cannot stage, if the recalls wait for this library. Requests to the
+ * library for failed files are released first.
  */
 export async function failStaged(ctx: Context, libraryId: number, failed: readonly FailedStaging[]): Promise<void> {
   if (failed.length === 0) return;

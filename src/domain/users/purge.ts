@@ -73,8 +73,8 @@ interface Person {
   address: string | null;
   pseudonym: string;
   /**
-   * Ids of the requests that were charged to the user or made by the user. Audit rows about these requests may mention
-   * the user.
+   * Ids of the requests that were charged to the user or made by the user. Audit rows about requests of the user may
+   * mention the user.
    */
   requests: readonly string[];
 }
@@ -92,7 +92,7 @@ async function findPerson(ctx: Context, user: string, pseudonym: string): Promis
 /** Ends the user's access, and prevents new requests. @param action audited if the user had access */
 async function closeUser(ctx: Context, user: string, action: AuditedAction): Promise<void> {
   await transaction(ctx.db.pool, 'closeUser', async (tx) => {
-    await lockCatalogue(tx, 'alone'); // pending requests may be the user's: wait until they are created or rejected
+    await lockCatalogue(tx, 'alone'); // wait until pending requests are created or rejected, because they may belong to the user
     await lockQuotas(tx, sql`q."user" = ${user}`, 'quotaAlone');
     await refuseLive(ctx, tx, user);
     const [closed] = await tx.query<{ count: number }>(

@@ -132,8 +132,8 @@ async function recordMail(
 const NOTE_SECONDS = 60;
 
 /**
- * Records that an engine with a mail server is running. Engines without a mail server then leave the emails in the
- * outbox.
+ * Records that an engine with a mail server is running. While such an engine runs, engines without a mail server leave
+ * the emails in the outbox.
  */
 export async function recordSender(ctx: Context): Promise<void> {
   const now = ctx.now();
@@ -144,7 +144,7 @@ export async function recordSender(ctx: Context): Promise<void> {
 }
 
 /**
- * Seconds for which engines without a mail server wait for an absent engine with one. The time is longer than the
+ * Seconds for which emails wait after the last engine with a mail server has stopped. The time is longer than the
  * repair of a host.
  */
 const SENDER_SECONDS = 7 * 24 * 3600;
@@ -172,8 +172,8 @@ function freeAt(rate: number, now: string, which: Sql): Sql {
 }
 
 /**
- * Selects users with waiting emails as `w`, each with the time of the first due email. Takes one index lookup per user,
- * whatever the number of emails.
+ * Selects users with waiting emails as `w`, each with the time of the first due email. The query takes one index lookup
+ * per user, whatever the number of emails.
  */
 const waitingUsers: Sql = sql`WITH RECURSIVE waiting AS (
     (SELECT n.quota_id, n.next_try_at FROM notification n WHERE n.state = 'PENDING' AND n.quota_id IS NOT NULL

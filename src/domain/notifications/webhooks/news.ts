@@ -172,8 +172,8 @@ const NEARLY_FULL = 0.9;
 const ROOM_AGAIN = 0.8;
 
 /**
- * Queues messages about requests that expire soon and quotas that are nearly full. Only one engine queues these
- * messages at a time.
+ * Queues messages about requests that expire soon and quotas that are nearly full. Only one engine queues messages at a
+ * time.
  */
 export async function queueNearEnds(ctx: Context, stop: AbortSignal): Promise<void> {
   for (const step of [reportExpiring, reportNearlyFull]) {

@@ -49,8 +49,8 @@ export type WebhookResult =
   | { state: 'LEFT' };
 
 /**
- * Selects the ids of webhooks with pending messages. Takes one index lookup per webhook, whatever the number of
- * messages.
+ * Selects the ids of webhooks with pending messages. The query takes one index lookup per webhook, whatever the number
+ * of messages.
  */
 const waitingWebhooks = sql`ARRAY(WITH RECURSIVE waiting AS (
     (SELECT m.webhook_id FROM webhook_message m WHERE m.state = 'PENDING' ORDER BY m.webhook_id LIMIT 1)
