@@ -68,7 +68,7 @@ export async function sendList<Item>(
 
 /**
  * Sends `head`, the bytes of all pages at the pace of the client, and `tail`.
- * @throws Error if the client disconnects or the list is aborted, so that the list is closed
+ * @throws Error if the client disconnects or the list is aborted, so that the caller closes the list
  */
 export async function sendBytes(
   res: Response,

@@ -64,7 +64,7 @@ export async function readSourceCopies(
   return rows;
 }
 
-/** A checked copy that has its name in the restore area. */
+/** A checked copy that already has its path in the restore area. */
 export interface TakenCopy extends NewCopy {
   fileId: bigint;
   size: bigint;
@@ -74,8 +74,8 @@ export interface TakenCopy extends NewCopy {
 }
 
 /**
- * Moves files to RESTORED with their copies, unless the rows have changed since the check. @returns the ids of the
- * moved files
+ * Moves files to RESTORED with their copies, unless the catalogue's rows of the files have changed since the check.
+ * @returns the ids of the moved files
  */
 export async function takeOverCopies(ctx: Context, all: readonly TakenCopy[]): Promise<Set<bigint>> {
   const fileIds = all.map(({ fileId }) => fileId);

@@ -1,7 +1,7 @@
 /**
  * Finishes an adoption after the source system has been shut down. Releases adopted copies that no request contains,
- * and removes the old names of copies. The record of a name is deleted after the name, so that the next call can
- * continue after a crash.
+ * and removes the old names of copies. The record of an old name is deleted after the name itself, so that the next
+ * call can continue after a crash.
  */
 import { realpath, rmdir } from 'node:fs/promises';
 import path from 'node:path';
@@ -153,7 +153,7 @@ async function findLinkTo(name: OldName, archiveRoot: string): Promise<{ at: str
   return (await isSameName(path.resolve(path.dirname(at), target), name.place)) ? { at, target } : undefined;
 }
 
-/** Returns the ctime of the copy that had the name; null if the copy has no other name. */
+/** Returns the ctime of the copy that had the old name; null if the copy has no other name. */
 async function readOtherName(name: OldName): Promise<bigint | null> {
   if (!name.own) return null;
   const stats = await statCopy(name.own).catch(() => undefined);

@@ -69,7 +69,7 @@ export interface Plan {
   staged: ReadonlyMap<number, StagedLibrary>;
 }
 
-/** The plan contains retries within this number of seconds. No pause between retries is longer. */
+/** The plan contains retries within this number of seconds. No pause between two retries is longer than this. */
 const LOOK_AHEAD_SECONDS = 3600;
 
 /** Returns the plan without users that the caller may not see. */

@@ -184,8 +184,8 @@ async function readParts(ctx: Context, requestIds: readonly number[]): Promise<P
 }
 
 /**
- * Selects changed copies that an engine must check, with the error if their disk is failing. The columns are those of
- * `readParts`.
+ * Selects changed copies that an engine must check, with the error if their disk is failing. The query has the columns
+ * of `readParts`.
  */
 function changedCopies(requestIds: readonly number[]): Sql {
   return sql`SELECT h.request_id, q."user", NULL::int, h.size, NULL::timestamp,

@@ -102,7 +102,7 @@ export async function finishRecalls(
     const placedIds = await moveFinished(ctx, tx, written, ended);
     await acceptUnrecorded(ctx, tx, written, ended);
     await markRequestFiles(ctx, tx, written.flatMap(toRequestFileOutcome));
-    // freed last, because starting recalls wait for the locks of the disks
+    // free the reserved room last, because starting recalls wait for the locks of the disks
     await freeReserved(tx, reservations, new Set(placedIds));
     const isOther = (outcome: Judged) => outcome.kind === 'superseded' && !outcome.isTurned;
     return new Set(written.filter(isOther).map(({ fileId }) => fileId));

@@ -86,8 +86,8 @@ export async function postponeVolume(ctx: Context, volumeId: number, delay: Dela
 }
 
 /**
- * Maximum number of files in one plan of a volume. If the queue is longer, the drive plans again after the planned
- * files.
+ * Maximum number of files of a volume that a drive plans at once. If the queue is longer, the drive plans again after
+ * the planned files.
  */
 const PLANNED_FILES = 5000;
 
@@ -239,7 +239,8 @@ const PATIENCE_SECONDS = 300;
 const TURNED = 1000;
 
 /**
- * Switches waiting files on unreadable volumes to their other copies. Records no error of the first copy.
+ * Switches waiting files on unreadable volumes to their other copies. Switching a file records no error for the copy on
+ * the unreadable volume.
  * @returns the number of switched files
  */
 export async function switchUnreadable(ctx: Context): Promise<number> {

@@ -42,7 +42,7 @@ export async function expireRequests(ctx: Context): Promise<number> {
 
 /**
  * Ends the overdue requests of a quota. Runs in its own transaction, because recalls must be locked before quotas and
- * files. While the clock is implausible, no request is ended, and overdue requests keep their charge.
+ * files. While the database's clock is implausible, no request is ended, and overdue requests keep their charge.
  */
 export async function endOverdue(ctx: Context, quota: Sql): Promise<void> {
   if (!ctx.db.clock.isPlausible) return;

@@ -34,7 +34,10 @@ const recordedPaths = ({ config }: Context): Sql => sql`(SELECT count(*)::int FR
 /** The number of further excluded paths that the quota `q` may record. */
 const remainingPaths = (ctx: Context): Sql => sql`(${ctx.config.limits.excludedPaths}::int - ${recordedPaths(ctx)})`;
 
-/** Updates `excluded_size` of requests with matches beyond `limits.importJoins`. The caller has locked the requests. */
+/**
+ * Updates `excluded_size` of requests whose patterns match more files than `limits.importJoins` allows. The caller has
+ * locked the requests.
+ */
 export async function recordSkipped(tx: Transaction): Promise<void> {
   await tx.query(
     sql`WITH over AS (DELETE FROM joining j WHERE j.is_over RETURNING j.request_id, j.size)
@@ -43,8 +46,8 @@ export async function recordSkipped(tx: Transaction): Promise<void> {
 }
 
 /**
- * Removes from `joining` the excluded files beyond the limit of recorded paths, in the order of requests and paths.
- * Updates `excluded_size`. The caller has locked the requests.
+ * Limits the excluded files in `joining` to the number of paths that each quota may still record. Keeps the first files
+ * in the order of requests and paths. Updates `excluded_size`. The caller has locked the requests.
  */
 export async function dropUnrecorded(ctx: Context, tx: Transaction): Promise<void> {
   await tx.query(

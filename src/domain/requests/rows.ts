@@ -281,7 +281,7 @@ interface UnresolvedCounts {
   unknown: number;
   /** Number of files for which the quota has no room. */
   refused: number;
-  /** Number of files beyond the request's own limits. */
+  /** Number of files that exceed the request's own limits. */
   overLimit: number;
 }
 

@@ -27,7 +27,7 @@ import { getRequest, notFound } from './rows.js';
 export interface RequestProgress extends Omit<ProgressEvent, 'id' | 'batchId'> {
   /** Id of the newest event that this state includes. A watcher resumes after this event. */
   eventId: bigint;
-  /** End estimated from the rate so far; null if the end is unknown or a part of the request is suspended. */
+  /** Estimated end of the request at the rate so far; null if unknown, or if a part of the request is suspended. */
   eta: string | null;
 }
 
@@ -195,7 +195,7 @@ interface WatchStagesInput {
 
 /**
  * Yields the stages of the files of a request, or of files whose path contains `match`, and then the changes of the
- * stages. Without a request and a match, yields only the changes of all files.
+ * stages. If neither a request nor a match is given, yields only the changes of all files.
  * @throws NotFoundError, InvalidInputError, EventsGoneError
  */
 export async function* watchStages(

@@ -213,8 +213,8 @@ export interface RequestChanges extends Changes<RequestChange> {
 const MOST = 1000;
 
 /**
- * Selects requests with a change in a range of events. Requests for which only more files are on disk or have failed
- * are not selected.
+ * Selects requests with a change in a range of events. A request is not selected if its only change is that more files
+ * are on disk or have failed.
  */
 const changedRequests = (after: bigint, upTo: bigint): Sql => sql`
   SELECT DISTINCT r.id AS "requestId", q."user" AS quota, r.state FROM event_batch b

@@ -296,7 +296,7 @@ function localityOf(stage: string, problem: LocalityProblem | null): Locality {
   return stage === 'RESTORED' ? 'DISK_AND_TAPE' : 'TAPE';
 }
 
-/** Current paths of the files of a stage request that one request contains. */
+/** A request of a stage request, with the current paths of its files. */
 interface RequestFiles {
   id: number;
   paths: string[];

@@ -144,8 +144,8 @@ export async function recordSender(ctx: Context): Promise<void> {
 }
 
 /**
- * Seconds for which emails wait after the last engine with a mail server has stopped. The time is longer than the
- * repair of a host.
+ * Seconds for which emails wait after the last engine with a mail server has stopped. The time is longer than a repair
+ * of a host takes.
  */
 const SENDER_SECONDS = 7 * 24 * 3600;
 

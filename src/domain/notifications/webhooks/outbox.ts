@@ -115,7 +115,7 @@ async function recordFailedTry(
   const { message, result, isMine } = failed;
   const now = ctx.now();
   const pause = MESSAGE_PAUSES[Math.min(message.attempts, MESSAGE_PAUSES.length - 1)] ?? 0;
-  const { isPlausible } = ctx.db.clock; // while the clock is implausible, no message is given up
+  const { isPlausible } = ctx.db.clock; // while the database's clock is implausible, no message is given up
   const isOver =
     isPlausible &&
     message.attempts + 1 >= MESSAGE_TRIES &&

@@ -191,7 +191,7 @@ const tryAgain = (ctx: Context, id: number): Sql =>
       WHERE webhook_id = ${id} AND state IN ('PENDING', 'GIVEN_UP')`;
 
 /**
- * Creates a new secret. For one day, messages are signed with both secrets, so that receivers can switch.
+ * Creates a new secret. For one day, messages are signed with the old and the new secret, so that receivers can switch.
  * @throws NotFoundError, ForbiddenError
  */
 export async function rotateWebhookSecret(ctx: Context, id: number): Promise<WebhookWithSecret> {
