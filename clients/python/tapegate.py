@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A client of Tapegate in one file, for Python 3.7 and newer, without dependencies: import it, or run it.
+"""A Tapegate client in one file, for Python 3.7 and newer, without dependencies. Import it as a module, or run it as a command.
 
     from tapegate import Tapegate
 
@@ -10,10 +10,10 @@
     for path in tapes.restored_paths(request["requestId"]):
         print(path)
 
-It asks by GraphQL; `query` takes any document. Sizes are whole numbers of bytes, times are texts of RFC 3339 in UTC. What is refused is raised as
-`Refused`, with the code of the schema (`code`) and all that it says (`failure`); where the gateway cannot be reached, `OSError`.
+The client uses GraphQL; `query` runs any document. Sizes are integers in bytes, times are RFC 3339 strings in UTC. A request that the gateway
+rejects raises `Refused` with the error code (`code`) and all fields of the failure (`failure`). An unreachable gateway raises `OSError`.
 
-The token is that of `token=`, of TAPEGATE_TOKEN, or what `tapegate login` has kept for the gateway. `python3 tapegate.py --help` has the commands.
+The token comes from `token=`, from TAPEGATE_TOKEN, or from `tapegate login`. `python3 tapegate.py --help` lists the commands.
 """
 
 import argparse
@@ -37,7 +37,7 @@ import urllib.request
 
 __all__ = ["NotOnDisk", "Refused", "Tapegate"]
 
-#: Fields of the schema that are BigInt: sent as texts, since numbers of JSON are not exact everywhere.
+#: BigInt fields of the schema. JSON contains them as strings, because many JSON parsers round large numbers.
 INTEGERS = {
     "available", "bytes", "bytesAlsoRequested", "bytesAtPrimaryPlace", "bytesOnDisk", "bytesRestored", "bytesRunning",
     "bytesToRecall", "bytesTotal", "bytesWaiting", "copyPosition", "depthBytes", "eventId", "free", "stagedBytes", "maxBytes",
@@ -45,22 +45,22 @@ INTEGERS = {
     "size", "used", "uses",
 }
 
-#: Seconds: an answer may take so long, and on a stream something comes every 12.
+#: Timeouts in seconds: for a response, and between two events of a stream, which sends at least one every 12 seconds.
 ANSWER_SECONDS = 120
 SILENCE_SECONDS = 40
 
 LONGEST_PAUSE_SECONDS = 30
 
-#: What all archive paths hold: each begins with it.
+#: A pattern that every archive path contains.
 EVERY_PATH = "/"
 
-#: Exit codes, as those of the command line.
+#: Exit codes, as of the `tapegate` command.
 FAILED, USAGE, INCOMPLETE = 1, 2, 3
 
-#: Of files that have failed, and paths that are missing, so many are named.
+#: Maximum number of failed files, or of missing paths, in a message.
 NAMED = 3
 
-#: What would move the cursor of a terminal, begin another line, or turn the direction of writing.
+#: Characters that move the cursor of a terminal, begin a line, or change the direction of text.
 UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 REQUEST = """requestId label pattern state requestDate retention filesTotal filesOnDisk filesFailed filesUnknown
@@ -68,63 +68,63 @@ REQUEST = """requestId label pattern state requestDate retention filesTotal file
 
 FAILURE = "__typename ... on Failure { code message }"
 
-#: Of what may be charged.
+#: Result of a mutation that charges a quota.
 CHARGED = REQUEST + """ } ... on InvalidInput { field } ... on QuotaExceeded { requested available size used } %s""" % FAILURE
 
 
 class Refused(Exception):
-    """What the gateway says no to, or cannot do."""
+    """Raised if the gateway rejects a request or cannot process it."""
 
     def __init__(self, message, code=None, failure=None):
         super().__init__(message)
-        #: Such as NOT_FOUND, FORBIDDEN or QUOTA_EXCEEDED.
+        #: Error code, such as NOT_FOUND, FORBIDDEN or QUOTA_EXCEEDED.
         self.code = code
-        #: All fields of the failure.
+        #: All fields of the GraphQL failure.
         self.failure = failure or {}
 
 
 class NotOnDisk(Exception):
-    """Files of a request were on disk, and are there no longer, such as copies that were removed outside Tapegate, or their disk fails."""
+    """Raised if files of a request are no longer on disk, for example because a copy was removed outside Tapegate, or because a disk fails."""
 
     def __init__(self, message, paths):
         super().__init__(message)
-        #: Their logical paths.
+        #: Archive paths of the files.
         self.paths = paths
 
 
-class _Stay(urllib.request.HTTPRedirectHandler):
-    """Follows nobody who leads elsewhere: the token would be shown there."""
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows no redirects, because the other server would receive the token."""
 
     def redirect_request(self, req, fp, code, msg, headers, newurl):
         return None
 
 
 class Tapegate:
-    """One gateway, as one caller. An object of it may be used by several threads."""
+    """A connection to one gateway with one token. Several threads may use one object."""
 
     def __init__(self, url=None, token=None, ca_file=None):
-        """`ca_file`: certificates of authorities beside which the system's are not asked. Raises ValueError for what is no URL of a gateway."""
+        """`ca_file`: certificates of the accepted authorities, instead of the system's. Raises ValueError for an invalid URL."""
         self.url = _checked_url(url or os.environ.get("TAPEGATE_URL") or "http://127.0.0.1:8080")
-        self.token = token or os.environ.get("TAPEGATE_TOKEN") or _kept_token(self.url)
+        self.token = token or os.environ.get("TAPEGATE_TOKEN") or _stored_token(self.url)
         tls = [urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=ca_file))] if self.url.startswith("https:") else []
-        self._http = urllib.request.build_opener(_Stay, *tls)
+        self._http = urllib.request.build_opener(_NoRedirects, *tls)
 
     # requests
 
     def create_request(self, quota, files=None, pattern=None, **options):
-        """Asks for files by their paths, or for all whose path contains a text.
+        """Requests files by path, or all files whose path contains a pattern.
 
-        files: any iterable of texts or path objects; a single text is one path.
-        options: label, retention, maxFiles, maxBytes, notifyOnFirstFile, notifyOnLastFile. A retention is a datetime, a date or a text
-        of RFC 3339. A datetime without a zone is UTC (so pass datetime.now(timezone.utc), not now()); a date is its midnight in UTC.
-        It is not repeated where no answer comes: the request may have been made.
+        files: an iterable of strings or path objects; a single string is one path.
+        options: label, retention, maxFiles, maxBytes, notifyOnFirstFile, notifyOnLastFile. A retention is a datetime, a date or an
+        RFC 3339 string. A datetime without a time zone is UTC (use datetime.now(timezone.utc), not now()); a date is midnight UTC.
+        The call is not retried if no response arrives, because the gateway may have created the request.
         """
         chosen = {"quota": quota, "files": files, "pattern": pattern}
         return self._change("createRequest(input: $input) { ... on Request { %s }" % CHARGED,
                             "$input: CreateRequestInput!", input=_given({**chosen, **options}))
 
     def estimate(self, quota, files=None, pattern=None):
-        """What that would take, and when it may be done; nothing is asked for."""
+        """Estimates a request, without creating it."""
         chosen = _given({"quota": quota, "files": files, "pattern": pattern})
         document = """query ($input: CreateRequestInput!) { estimateRequest(input: $input) { ... on Estimate {
           files bytes filesOnDisk bytesOnDisk filesAlsoRequested bytesAlsoRequested filesToRecall bytesToRecall filesUnknown unknownPaths volumes mounts
@@ -133,41 +133,41 @@ class Tapegate:
         return _unless_refused(self.query(document, input=chosen)["estimateRequest"])
 
     def request(self, request_id):
-        """None where there is no such request that the caller may see."""
+        """Returns a request, or None if it does not exist or the caller may not see it."""
         return self.query("query ($id: Int!) { request(id: $id) { %s waiting { place endUnknown end { planned } } } }" % REQUEST,
                           id=request_id)["request"]
 
     def requests(self, quota=None, states=None):
-        """All that the caller may see, the oldest first, page by page."""
+        """Yields all requests that the caller may see, oldest first."""
         document = """query ($quota: String, $states: [RequestState!], $after: String) {
           page: requests(quota: $quota, states: $states, first: 100, after: $after) {
             pageInfo { hasNextPage endCursor } edges { node { %s } } } }""" % REQUEST
         return self._pages(document, lambda data: data["page"], quota=quota, states=states)
 
     def update(self, request_id, **changes):
-        """changes: as the options of `create_request`, and quota."""
+        """Changes a request. changes: the options of `create_request`, and quota."""
         return self._change("updateRequest(input: $input) { ... on Request { %s }" % CHARGED,
                             "$input: UpdateRequestInput!", input={"id": request_id, **changes})
 
     def retry(self, request_id):
-        """Tries again what has failed."""
+        """Retries the failed files of a request."""
         return self._change("retryRequest(input: $input) { ... on Request { %s } %s }" % (REQUEST, FAILURE),
                             "$input: RetryRequestInput!", input={"id": request_id})
 
     def release(self, request_id, match=None, paths=None):
-        """Lets files go before the request ends: those whose path contains a text, or these; all of them unless either is given."""
+        """Releases files before the request ends: files whose path contains `match`, the given paths, or else all files."""
         if match is None and paths is None:
             match = EVERY_PATH
         return self._change("releaseFiles(input: $input) { ... on Request { %s } %s }" % (REQUEST, FAILURE),
                             "$input: ReleaseFilesInput!", input=_given({"id": request_id, "match": match, "paths": paths}))
 
     def cancel(self, request_id):
-        """Ends it now; its files leave the disk."""
+        """Cancels a request and removes its files from disk."""
         return self._change("cancelRequest(id: $id) { ... on Request { %s } %s }" % (REQUEST, FAILURE),
                             "$id: Int!", id=request_id)
 
     def request_files(self, request_id, states=None):
-        """The files of a request, with how it goes with each: state, error, file { path size restoredPath }."""
+        """Yields the files of a request, each with state, error and file { path size restoredPath }."""
         document = """query ($id: Int!, $states: [RequestFileState!], $after: String) { request(id: $id) {
           files(first: 500, after: $after, states: $states) { pageInfo { hasNextPage endCursor }
             edges { node { state size error lastError nextTry
@@ -181,7 +181,7 @@ class Tapegate:
         return self._pages(document, page_of, id=request_id, states=states)
 
     def restored_paths(self, request_id):
-        """Yields the paths of a request's files that are on disk now. Raises NotOnDisk at the end, for others, also those on a disk that fails."""
+        """Yields the paths on disk of a request's files. At the end, raises NotOnDisk if files are missing or on a failing disk."""
         lost, reasons = [], collections.Counter()
         for item in self.request_files(request_id, states=["ON_DISK"]):
             path = _path_on_disk(item["file"])
@@ -196,7 +196,7 @@ class Tapegate:
             raise NotOnDisk("\n".join(lines), lost)
 
     def follow(self, request_id):
-        """Each step of a request until nothing is left to do, whatever breaks off meanwhile: nothing is missed or told twice."""
+        """Yields each progress event of a request until it is finished. Reconnects after errors, without missing or repeating events."""
         document = """subscription ($id: Int!, $after: BigInt) { requestProgress(id: $id, after: $after) {
           eventId state filesTotal filesOnDisk filesFailed bytesTotal bytesOnDisk eta at } }"""
         after, tries = None, 0
@@ -208,36 +208,36 @@ class Tapegate:
                     yield step
                 return
             except (OSError, http.client.HTTPException):
-                pass  # a gateway that is restarted is back in a moment
+                pass  # the gateway may be restarting
             time.sleep(min(LONGEST_PAUSE_SECONDS, 2 ** tries))
             tries += 1
 
-    # what there is
+    # catalogue and quotas
 
     def files(self, match=None, stages=None):
-        """Files of the catalogue whose path contains a text, in the order of their paths."""
+        """Yields the files in the catalogue whose path contains `match`, ordered by path."""
         document = """query ($match: String, $stages: [Stage!], $after: String) {
           page: tapeFiles(match: $match, stages: $stages, first: 500, after: $after, count: ESTIMATED) {
             pageInfo { hasNextPage endCursor } edges { node { path size stage restoredPath checksum adler32 } } } }"""
         return self._pages(document, lambda data: data["page"], match=match, stages=stages)
 
     def quota(self, user):
-        """None where there is no such quota that the caller may see."""
+        """Returns a quota, or None if it does not exist or the caller may not see it."""
         return self.query("query ($user: String!) { quota(user: $user) { user size used email } }", user=user)["quota"]
 
-    # the ways to ask
+    # GraphQL
 
     def query(self, document, **variables):
-        """The data of any query or mutation. Raises Refused, or OSError where the gateway cannot be reached."""
+        """Returns the data of a query or mutation. Raises Refused, or OSError if the gateway is unreachable."""
         with self._post("/graphql", document, variables, "application/json", ANSWER_SECONDS) as answer:
             try:
                 text = answer.read().decode()
             except http.client.HTTPException as error:
-                raise ConnectionError("the answer broke off") from error
+                raise ConnectionError("the response ended early") from error
         return _data_of(json.loads(text))
 
     def subscribe(self, document, **variables):
-        """Each result of a subscription, until the gateway says that it is complete. Raises OSError where the stream breaks off."""
+        """Yields each result of a subscription until the gateway completes it. Raises OSError if the stream ends early."""
         with self._post("/graphql/stream", document, variables, "text/event-stream", SILENCE_SECONDS) as stream:
             event = None
             for line in stream:
@@ -248,7 +248,7 @@ class Tapegate:
                     return
                 if name == "data" and event == "next":
                     yield _data_of(json.loads(value))
-        raise ConnectionError("%s has ended the stream" % self.url)
+        raise ConnectionError("%s closed the stream" % self.url)
 
     def _post(self, path, document, variables, accept, seconds):
         headers = {"Content-Type": "application/json", "Accept": accept}
@@ -283,12 +283,12 @@ def _checked_url(url):
         if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
             return url.rstrip("/")
     except ValueError:
-        pass  # a port that is no number, say
-    raise ValueError("the URL of a gateway (TAPEGATE_URL) begins with http:// or https:// and a host, unlike %s" % json.dumps(url))
+        pass  # for example, the port is not a number
+    raise ValueError("TAPEGATE_URL must begin with http:// or https:// and a host, not %s" % json.dumps(url))
 
 
 def _path_on_disk(file):
-    """Returns where a file is: its restored copy or its primary copy. None after its copy was removed."""
+    """Returns the path of a file's restored or primary copy, or None if the copy was removed."""
     return file["path"] if file["isAtPrimaryPlace"] else file["restoredPath"]
 
 
@@ -300,7 +300,7 @@ def _why_lost(disk):
 
 
 def _json_value(value):
-    """Returns what JSON has for a value of Python. A datetime without a zone is UTC. Raises TypeError for others."""
+    """Converts a Python value for JSON. A datetime without a time zone is UTC. Raises TypeError for unsupported types."""
     if isinstance(value, datetime.datetime):
         return (value if value.tzinfo else value.replace(tzinfo=datetime.timezone.utc)).isoformat()
     if isinstance(value, datetime.date):
@@ -311,7 +311,7 @@ def _json_value(value):
         return os.fsdecode(value)
     if isinstance(value, collections.abc.Iterable) and not isinstance(value, (bytes, bytearray)):
         return list(value)
-    raise TypeError("%s is not a value that GraphQL takes: %r" % (type(value).__name__, value))
+    raise TypeError("a value of type %s cannot be sent: %r" % (type(value).__name__, value))
 
 
 def _given(values):
@@ -326,7 +326,7 @@ def _data_of(answer):
 
 
 def _exact(value):
-    """Integers in the place of the texts as which they are sent."""
+    """Converts BigInt fields from strings to integers."""
     if isinstance(value, list):
         return [_exact(each) for each in value]
     if not isinstance(value, dict):
@@ -341,32 +341,32 @@ def _unless_refused(result):
 
 
 def _refusal_of(error):
-    """A gateway that cannot answer just now is one that cannot be reached; any other answer is its last word."""
+    """Returns ConnectionError if a retry may succeed, and Refused otherwise."""
     try:
         first = json.loads(error.read().decode())["errors"][0]
         message, code = first["message"], first.get("extensions", {}).get("code")
     except (ValueError, KeyError, IndexError, TypeError, OSError):
-        message, code = "the gateway answers %d" % error.code, None
+        message, code = "the gateway returned HTTP status %d" % error.code, None
     if error.code in (429, 502, 503, 504):
         return ConnectionError(message)
     return Refused(message, code)
 
 
-def _kept_token(url):
-    """What `tapegate login` has kept. One of an identity provider that has ended is renewed by the command line, and not here."""
-    folder = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+def _stored_token(url):
+    """Returns the token that `tapegate login` stored. Only the `tapegate` command renews an expired token of an identity provider."""
+    directory = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     try:
-        with open(os.path.join(folder, "tapegate", "tokens.json")) as file:
+        with open(os.path.join(directory, "tapegate", "tokens.json")) as file:
             found = os.fstat(file.fileno())
             if hasattr(os, "getuid") and (found.st_uid != os.getuid() or found.st_mode & 0o077):
-                raise Refused("%s must be yours, and for nobody else to read: chmod 600, and make new tokens" % file.name)
+                raise Refused("other users can read or replace %s: run chmod 600, and create new tokens" % file.name)
             return json.load(file)[url]["token"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def _check_listener(url):
-    """Raises Refused if another user of this host listens at an http URL: while the gateway is down, any user can take its port."""
+    """Raises Refused if another user of this host listens at an http URL. While the gateway is down, any user can listen on its port."""
     parts = urllib.parse.urlsplit(url)
     if parts.scheme != "http":
         return
@@ -374,21 +374,21 @@ def _check_listener(url):
     try:
         hosts = {found[4][0].partition("%")[0] for found in socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)}
     except OSError:
-        return  # no connection is made either
+        return  # the connection will fail as well
     for uid in {uid for host in hosts for uid in _listeners(host, port)}:
         if not _is_expected(uid):
-            raise Refused("%s is a port of the user with the id %d on this host, and not of root, you, the user tapegate or the owner of "
-                          "DATA_DIR: no token is sent there" % (url, uid))
+            raise Refused("no token was sent to %s: the port belongs to user id %d, not to root, you, the user tapegate or the owner of "
+                          "DATA_DIR" % (url, uid))
 
 
 def _listeners(host, port):
-    """Yields the users who listen on a port at an address or at all addresses of this host, where it runs Linux."""
+    """Yields the ids of users that listen on a port of this host, at one address or at all addresses. Works on Linux only."""
     wanted = ipaddress.ip_address({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host))
     try:
         with socket.socket(socket.AF_INET6 if wanted.version == 6 else socket.AF_INET, socket.SOCK_DGRAM) as own:
             own.bind((str(wanted), 0))
     except OSError:
-        return  # an address of another host
+        return  # the address belongs to another host
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
             with open(table) as file:
@@ -399,7 +399,7 @@ def _listeners(host, port):
             packed, _, own_port = local.partition(":")
             if state != "0A" or int(own_port, 16) != port:
                 continue
-            # the kernel prints words of four bytes in the order of the processor
+            # the kernel prints four-byte words in host byte order
             words = struct.unpack(">%dI" % (len(packed) // 8), bytes.fromhex(packed))
             address = ipaddress.ip_address(struct.pack("=%dI" % len(words), *words))
             address = getattr(address, "ipv4_mapped", None) or address
@@ -408,7 +408,7 @@ def _listeners(host, port):
 
 
 def _is_expected(uid):
-    import pwd  # there is none on Windows
+    import pwd  # not available on Windows
     data_dir = os.environ.get("DATA_DIR")
     if uid in (0, os.getuid()) or (data_dir and os.path.exists(data_dir) and os.stat(data_dir).st_uid == uid):
         return True
@@ -418,15 +418,15 @@ def _is_expected(uid):
         return False
 
 
-# the commands
+# commands
 
 
 class _Incomplete(Exception):
-    """A request that has ended without all of its files."""
+    """Raised if a request has ended without all of its files."""
 
 
 class _Usage(Exception):
-    """A command that was given what it cannot take."""
+    """Raised for invalid arguments."""
 
 
 def main(arguments=None):
@@ -456,45 +456,45 @@ def main(arguments=None):
 
 
 def _fail(error, code):
-    _note("tapegate: %s" % error)
+    _print_error("tapegate: %s" % error)
     return code
 
 
 def _parser():
     parser = argparse.ArgumentParser(
-        prog="tapegate.py", description="Files of tape, asked for and watched.",
+        prog="tapegate.py", description="Request files from tape and watch the progress.",
         epilog="Exit codes: 0 success, 1 failure, 2 wrong usage, 3 a request ended without all of its files.")
-    parser.add_argument("--url", help="of the gateway; TAPEGATE_URL unless given")
+    parser.add_argument("--url", help="URL of the gateway (default: TAPEGATE_URL)")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     commands.required = True
 
     def command(name, run, description, with_id=False):
         each = commands.add_parser(name, help=description, description=description)
         each.set_defaults(run=run)
-        each.add_argument("--json", action="store_true", help="one object of JSON a line")
+        each.add_argument("--json", action="store_true", help="print one JSON object per line")
         if with_id:
             each.add_argument("id", type=int)
         return each
 
-    ask = command("request", _request, "ask for files")
-    ask.add_argument("--quota", help="the user whose quota is charged; unless given your own, else that of your oldest membership")
-    ask.add_argument("--pattern", help="all files whose path contains the text, now and later")
-    ask.add_argument("--file", action="append", metavar="PATH")
-    ask.add_argument("--label")
-    ask.add_argument("--dry-run", action="store_true", help="say what it would take, and ask for nothing")
-    ask.add_argument("--watch", action="store_true", help="tell its steps until nothing is left to do")
-    listed = command("requests", _requests, "requests that may be seen, the oldest first")
-    listed.add_argument("--quota")
-    command("show", _show, "one request", with_id=True)
-    command("watch", _watch, "the steps of a request", with_id=True)
-    command("paths", _paths, "where its files are on disk", with_id=True)
-    command("retry", lambda tapes, given: _tell(given, tapes.retry(given.id)), "try again what has failed", with_id=True)
-    command("cancel", lambda tapes, given: _tell(given, tapes.cancel(given.id)), "end a request", with_id=True)
-    let_go = command("release", lambda tapes, given: _tell(given, tapes.release(given.id, match=given.match)), "let files go", with_id=True)
-    let_go.add_argument("--match", help="those whose path contains the text; all unless given")
-    found = command("ls", _ls, "files of the catalogue")
+    request = command("request", _request, "request files by path or pattern")
+    request.add_argument("--quota", help="charge the quota of this user (default: your own, else your oldest membership)")
+    request.add_argument("--pattern", help="request all files whose path contains the text, also files added later")
+    request.add_argument("--file", action="append", metavar="PATH", help="request this archive path; may be repeated")
+    request.add_argument("--label", help="name the request")
+    request.add_argument("--dry-run", action="store_true", help="print an estimate and request nothing")
+    request.add_argument("--watch", action="store_true", help="show the progress until the request has finished")
+    listed = command("requests", _requests, "list requests, oldest first")
+    listed.add_argument("--quota", help="list only requests of this user")
+    command("show", _show, "show a request", with_id=True)
+    command("watch", _watch, "show the progress of a request until it ends", with_id=True)
+    command("paths", _paths, "print the paths on disk of a request's files", with_id=True)
+    command("retry", lambda tapes, given: _print_request(given, tapes.retry(given.id)), "retry the failed files of a request", with_id=True)
+    command("cancel", lambda tapes, given: _print_request(given, tapes.cancel(given.id)), "cancel a request", with_id=True)
+    release = command("release", lambda tapes, given: _print_request(given, tapes.release(given.id, match=given.match)), "release files before the request ends", with_id=True)
+    release.add_argument("--match", help="release only files whose path contains the text")
+    found = command("ls", _ls, "list files whose path contains the text")
     found.add_argument("match", nargs="?")
-    command("quota", _quota, "a quota, and what is used of it").add_argument("user")
+    command("quota", _quota, "show a quota and its usage").add_argument("user")
     return parser
 
 
@@ -510,7 +510,7 @@ def _request(tapes, given):
         _print(given, estimate, line)
         return _require_possible(given, estimate)
     request = tapes.create_request(given.quota, files=given.file, pattern=given.pattern, label=given.label)
-    _tell(given, request)
+    _print_request(given, request)
     if given.watch:
         given.id = request["requestId"]
         _watch(tapes, given)
@@ -518,21 +518,21 @@ def _request(tapes, given):
         _require_all(tapes, request)
     else:
         for line in _missing(request):
-            _note(line)
+            _print_error(line)
 
 
 def _own_quota(tapes):
-    """Returns the default of the caller whose token is shown. Raises _Usage for a caller without one."""
+    """Returns the default quota of the caller. Raises _Usage if the caller has none."""
     caller = tapes.query("{ caller { name way roles defaultQuota } }")["caller"]
     if caller["defaultQuota"]:
         return caller["defaultQuota"]
     if "user" not in caller["roles"] or caller["way"] == "open":
-        raise _Usage("give --quota: %s has none of its own" % caller["name"])
+        raise _Usage("--quota is required: %s has no quota" % caller["name"])
     return caller["name"]
 
 
 def _require_possible(given, estimate):
-    """Raises Refused for an estimate over the quota, and _Incomplete for one without all named files."""
+    """Raises Refused if the estimate exceeds the quota, and _Incomplete if given files do not exist."""
     if not estimate["isEnough"]:
         free = max(estimate["quotaSize"] - estimate["quotaUsed"], 0)
         raise Refused("quota %s is full: %s requested, %s of %s free; release files or cancel requests that are no longer needed" % (
@@ -558,7 +558,7 @@ def _watch(tapes, given):
 
 
 def _require_all(tapes, request):
-    """Raises _Incomplete for a request that has ended without all of its files, with what it lacks."""
+    """Raises _Incomplete, with the missing files, if a request has ended without all of its files."""
     if request["state"] == "COMPLETED":
         missing = _missing(request)
         if missing:
@@ -572,10 +572,10 @@ def _require_all(tapes, request):
 
 
 def _missing(request):
-    """What it has no file for; what is beyond its own limits was meant to be."""
+    """Returns a line for each kind of missing file. Files beyond the request's own limits do not count."""
     lines = []
-    held = request["filesTotal"] + request["filesReleased"] + request["filesUnknown"] + request["filesRefused"] + request["filesOverLimit"]
-    if request["pattern"] and held == 0:
+    count = request["filesTotal"] + request["filesReleased"] + request["filesUnknown"] + request["filesRefused"] + request["filesOverLimit"]
+    if request["pattern"] and count == 0:
         lines.append(_no_match(request["pattern"]))
     if request["filesUnknown"] > 0:
         lines.append("%s not in the catalogue" % _plural(request["filesUnknown"], "path"))
@@ -585,7 +585,7 @@ def _missing(request):
 
 
 def _reasons(tapes, request):
-    """Why its first files have failed, a line each."""
+    """Returns a line with the error for each of the first failed files."""
     failed = itertools.islice(tapes.request_files(request["requestId"], states=["FAILED"]), NAMED)
     lines = [_printable("  %s: %s" % (item["file"]["path"], item["error"])) for item in failed]
     if request["filesFailed"] > len(lines) > 0:
@@ -595,14 +595,14 @@ def _reasons(tapes, request):
 
 def _requests(tapes, given):
     for request in tapes.requests(quota=given.quota):
-        _tell(given, request)
+        _print_request(given, request)
 
 
 def _show(tapes, given):
     request = tapes.request(given.id)
     if request is None:
         raise Refused("there is no request %d" % given.id)
-    _tell(given, request)
+    _print_request(given, request)
     if not given.json and request["filesFailed"] > 0:
         for line in _reasons(tapes, request):
             print(line)
@@ -614,8 +614,8 @@ def _show(tapes, given):
 def _paths(tapes, given):
     for path in tapes.restored_paths(given.id):
         if not given.json and re.search(r"[\n\r]", path):
-            raise Refused("%s has several lines: --json prints each path on one line" % json.dumps(path, ensure_ascii=False))
-        # whoever reads them from a pipe needs each as it is
+            raise Refused("the path %s contains a line break: use --json" % json.dumps(path, ensure_ascii=False))
+        # a program that reads a pipe needs the unchanged path
         print(json.dumps(path) if given.json else _printable(path) if sys.stdout.isatty() else path, flush=True)
 
 
@@ -624,12 +624,12 @@ def _ls(tapes, given):
     for file in tapes.files(match=given.match):
         _print(given, file, "%-10s %14d  %s" % (file["stage"], file["size"], file["restoredPath"] or file["path"]))
     if file is None and given.match:
-        _note(_no_match(given.match))
+        _print_error(_no_match(given.match))
 
 
 def _no_match(text):
-    wildcards = ", and * ? [ ] stand for themselves" if re.search(r"[*?\[\]]", text) else ""
-    return "no file of the catalogue has %s in its path (upper and lower case differ%s)" % (json.dumps(text, ensure_ascii=False), wildcards)
+    wildcards = "; * ? [ ] are literal" if re.search(r"[*?\[\]]", text) else ""
+    return "no file in the catalogue has a path that contains %s (case-sensitive%s)" % (json.dumps(text, ensure_ascii=False), wildcards)
 
 
 def _quota(tapes, given):
@@ -639,7 +639,7 @@ def _quota(tapes, given):
     _print(given, quota, "%s: %d of %s used" % (quota["user"], quota["used"], _plural(quota["size"], "byte")))
 
 
-def _tell(given, request):
+def _print_request(given, request):
     failed = ", %d failed" % request["filesFailed"] if request["filesFailed"] > 0 else ""
     missing = request["filesUnknown"] + request["filesRefused"]
     unknown = "; %s not found" % _plural(request["filesUnknown"], "name") if request["filesUnknown"] > 0 else ""
@@ -654,7 +654,7 @@ def _plural(count, one):
 
 
 def _size(count):
-    """Three digits and a decimal unit: 1.50 MB."""
+    """Formats bytes with three digits and a decimal unit: 1.50 MB."""
     if count < 1000:
         return _plural(count, "byte")
     exponent = min((len(str(count)) - 1) // 3, 6)
@@ -666,14 +666,14 @@ def _print(given, value, line):
     print(json.dumps(value) if given.json else _printable(line), flush=True)
 
 
-def _note(text):
-    """For people, beside what a script reads; lines of it stay lines."""
+def _print_error(text):
+    """Prints to standard error, so that scripts can read standard output."""
     for line in str(text).split("\n"):
         print(_printable(line), file=sys.stderr, flush=True)
 
 
 def _printable(text):
-    """Names come from users, and must not move the cursor of a terminal."""
+    """Replaces unsafe characters: users choose the names of files."""
     return UNSAFE.sub("\ufffd", text)
 
 

@@ -1,8 +1,8 @@
-/** The commands of users, and of operators who are elsewhere: those that ask a gateway. */
+/** The commands that work through a gateway, for users and remote operators. */
 import { runProgram } from '../../src/main/program.js';
 import { commandFiles } from '../../src/main/table.js';
 
-/** The others open the database, or work beside an engine. */
+/** The other commands open the database, or run on the host of an engine. */
 const { processes, backup, adopt, archive, scan, simulate, ...commands } = commandFiles;
 
 await runProgram({

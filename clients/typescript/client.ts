@@ -1,6 +1,6 @@
 /**
- * A client of Tapegate for Node.js and browsers: requests, files and quotas, typed by the schema, and progress as an iterator that survives
- * gateways which are restarted. Sizes are bigints of bytes, times texts of RFC 3339 in UTC.
+ * A Tapegate client for Node.js and browsers: requests, files and quotas with the types of the schema, and progress as an iterator that
+ * reconnects after a gateway restarts. Sizes are bigints in bytes, times are RFC 3339 strings in UTC.
  */
 import * as sent from '../../src/generated/client-operations.js';
 import { NotOnDisk, Refused, Unreachable } from './errors.js';
@@ -10,9 +10,9 @@ export type * from '../../src/generated/client-operations.js';
 export { NotOnDisk, Refused, Unreachable };
 
 export interface ClientOptions {
-  /** Of the gateway; TAPEGATE_URL, or this host's, unless given. */
+  /** URL of the gateway. Default: TAPEGATE_URL, or port 8080 of this host. */
   url?: string | undefined;
-  /** An API token, or what gives one for each call; TAPEGATE_TOKEN unless given. */
+  /** An API token, or a function that returns a token for each call. Default: TAPEGATE_TOKEN. */
   token?: string | (() => Promise<string | undefined> | string | undefined) | undefined;
   fetch?: typeof fetch | undefined;
 }
@@ -26,7 +26,7 @@ export type Quota = NonNullable<sent.QuotaQuery['quota']>;
 export type Progress = sent.ProgressSubscription['requestProgress'];
 export type Estimate = Extract<sent.EstimateQuery['estimateRequest'], { mounts: number }>;
 
-/** Pages of lists; a page of files may be long. */
+/** Page sizes of lists. */
 const PAGE = 500;
 const LONGEST_PAUSE_MS = 30_000;
 
@@ -34,7 +34,7 @@ export function createClient(options: ClientOptions = {}): Client {
   return new Client(options);
 }
 
-/** One gateway, as one caller. All of it throws `Refused` and `Unreachable`. */
+/** A connection to one gateway with one token. All methods throw `Refused` and `Unreachable`. */
 export class Client {
   readonly url: string;
   private readonly transport: Transport;
@@ -50,53 +50,53 @@ export class Client {
     });
   }
 
-  /** Asks for files by their paths, or for all whose path contains a text, now and later. Not repeated where no answer comes. */
+  /** Requests files by path, or all present and future files whose path contains a pattern. Not retried if no response arrives. */
   async createRequest(input: sent.CreateRequestInput): Promise<Request> {
     return unlessRefused<Request>(
       (await this.ask<sent.CreateRequestMutation>(sent.CreateRequestText, { input })).createRequest,
     );
   }
 
-  /** What that would take, and when it may be done; nothing is asked for. */
+  /** Estimates a request, without creating it. */
   async estimate(input: sent.CreateRequestInput): Promise<Estimate> {
     return unlessRefused<Estimate>((await this.ask<sent.EstimateQuery>(sent.EstimateText, { input })).estimateRequest);
   }
 
-  /** Undefined where there is none that the caller may see. */
+  /** @returns undefined if it does not exist, or the caller may not see it */
   async request(id: number): Promise<RequestInDetail | undefined> {
     return (await this.ask<sent.RequestQuery>(sent.RequestText, { id })).request ?? undefined;
   }
 
-  /** All that the caller may see, the oldest first. */
+  /** Yields all requests that the caller may see, oldest first. */
   async *requests(which: { quota?: string; states?: RequestState[] } = {}): AsyncGenerator<Request> {
     yield* this.pages<sent.RequestsQuery, Request>(sent.RequestsText, which, (data) => data.requests);
   }
 
-  /** Another label, retention or limit; another address for mail. */
+  /** Changes the label, retention, limits or email addresses of a request. */
   async update(input: sent.UpdateRequestInput): Promise<Request> {
     return unlessRefused<Request>(
       (await this.ask<sent.UpdateRequestMutation>(sent.UpdateRequestText, { input })).updateRequest,
     );
   }
 
-  /** Keeps its files until then. */
+  /** Changes the retention of a request. */
   async extend(id: number, until: Date | string): Promise<Request> {
     return await this.update({ id, retention: typeof until === 'string' ? until : until.toISOString() });
   }
 
-  /** Tries again what has failed. */
+  /** Retries the failed files of a request. */
   async retry(id: number): Promise<Request> {
     const answer = await this.ask<sent.RetryRequestMutation>(sent.RetryRequestText, { input: { id } });
     return unlessRefused<Request>(answer.retryRequest);
   }
 
-  /** Lets files go before the request ends: those whose path contains a text, or these. */
+  /** Releases files before the request ends: files whose path contains a text, or the given paths. */
   async release(id: number, which: { match: string } | { paths: string[] }): Promise<Request> {
     const answer = await this.ask<sent.ReleaseFilesMutation>(sent.ReleaseFilesText, { input: { id, ...which } });
     return unlessRefused<Request>(answer.releaseFiles);
   }
 
-  /** Ends it now; its files leave the disk. */
+  /** Cancels a request and removes its files from disk. */
   async cancel(id: number): Promise<Request> {
     return unlessRefused<Request>(
       (await this.ask<sent.CancelRequestMutation>(sent.CancelRequestText, { id })).cancelRequest,
@@ -111,7 +111,7 @@ export class Client {
     });
   }
 
-  /** Yields the paths of a request's files that are on disk now. @throws NotOnDisk at the end, for files that no longer are */
+  /** Yields the paths on disk of a request's files. @throws NotOnDisk at the end, if files are no longer on disk */
   async *restoredPaths(id: number): AsyncGenerator<string> {
     const lost: string[] = [];
     for await (const { file } of this.requestFiles(id, ['ON_DISK'])) {
@@ -124,12 +124,12 @@ export class Client {
     throw new NotOnDisk(`${files} of request ${id} ${lost.length === 1 ? 'is' : 'are'} no longer on disk`, lost);
   }
 
-  /** Files of the catalogue whose path contains a text, in the order of their paths. */
+  /** Yields the files in the catalogue whose path contains a text, ordered by path. */
   async *files(match?: string, stages?: sent.Stage[]): AsyncGenerator<TapeFile> {
     yield* this.pages<sent.FilesQuery, TapeFile>(sent.FilesText, { match, stages }, (data) => data.tapeFiles);
   }
 
-  /** Undefined where there is none that the caller may see. */
+  /** @returns undefined if it does not exist, or the caller may not see it */
   async quota(user: string): Promise<Quota | undefined> {
     return (await this.ask<sent.QuotaQuery>(sent.QuotaText, { user })).quota ?? undefined;
   }
@@ -150,18 +150,18 @@ export class Client {
         }
         return;
       } catch (error) {
-        if (!(error instanceof Unreachable)) throw error; // a gateway that is restarted is back in a moment
+        if (!(error instanceof Unreachable)) throw error; // the gateway may be restarting
       }
       await pause(Math.min(LONGEST_PAUSE_MS, 250 * 2 ** tries), signal);
     }
   }
 
-  /** The data of any query or mutation. */
+  /** Returns the data of a query or mutation. */
   async query<Data = unknown>(document: string, variables: object = {}): Promise<Data> {
     return await this.ask<Data>(document, variables);
   }
 
-  /** Each result of any subscription, until the gateway says that it is complete. */
+  /** Yields each result of a subscription until the gateway completes it. */
   subscribe<Data = unknown>(document: string, variables: object = {}, signal?: AbortSignal): AsyncGenerator<Data> {
     return this.transport.subscribe<Data>(document, variables, signal);
   }
@@ -187,7 +187,7 @@ export class Client {
   }
 }
 
-/** Of a result that is a failure in another case. */
+/** The successful part of a result type. */
 function unlessRefused<Done extends object>(result: Done | { code: string; message: string }): Done {
   if ('code' in result) throw new Refused(result.message, result.code, result);
   return result;

@@ -1,11 +1,11 @@
-/** How calls fail. */
+/** Errors of the client. */
 import type { FailureCode } from '../../src/generated/client-operations.js';
 
-/** What the gateway says no to, or cannot do. Trying again helps nobody. */
+/** The gateway rejected the request or cannot process it. A retry does not help. */
 export class Refused extends Error {
-  /** As the schema has them, or that of an error of GraphQL, such as UNAUTHENTICATED. */
+  /** Code of a failure in the schema, or of a GraphQL error, such as UNAUTHENTICATED. */
   readonly code: FailureCode | (string & {}) | undefined;
-  /** All that it says, such as `field`, or `requested` and `available` of a quota. */
+  /** All fields of the failure, such as `field`, or `requested` and `available` of a quota. */
   readonly failure: Readonly<Record<string, unknown>>;
 
   constructor(message: string, code?: string, failure: object = {}) {
@@ -17,7 +17,7 @@ export class Refused extends Error {
 }
 
 /**
- * The gateway was not reached, went away, or misses its database. A change may have been made: look before you repeat it.
+ * The gateway is unreachable, closed the connection, or cannot reach its database. It may have made the change: check before you repeat it.
  */
 export class Unreachable extends Error {
   constructor(message: string, options?: ErrorOptions) {
@@ -26,9 +26,9 @@ export class Unreachable extends Error {
   }
 }
 
-/** Files of a request were on disk, and are there no longer, such as copies that were removed outside Tapegate. */
+/** Files of a request are no longer on disk, for example because a copy was removed outside Tapegate. */
 export class NotOnDisk extends Error {
-  /** Their logical paths. */
+  /** Archive paths of the files. */
   readonly paths: readonly string[];
 
   constructor(message: string, paths: readonly string[]) {

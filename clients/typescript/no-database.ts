@@ -1,4 +1,4 @@
-/** In the place of src/cli/connection/context.ts, in the client that is installed alone. */
+/** Replaces src/cli/connection/context.ts in the client package, which cannot open a database. */
 import { CommandError } from '../../src/cli/terminal/failure.js';
 
 export const opensDatabases = false;

@@ -1,20 +1,20 @@
-/** The two ways to a gateway: GraphQL over HTTP, and over server-sent events for what goes on. */
+/** Transports to a gateway: GraphQL over HTTP, and over server-sent events for subscriptions. */
 import { createClient as createStreams } from 'graphql-sse';
 import { readIntegers } from '../../src/cli/connection/answers.js';
 import { Refused, Unreachable } from './errors.js';
 
 export interface TransportOptions {
-  /** Without a slash at its end. */
+  /** URL without a trailing slash. */
   url: string;
   token: () => Promise<string | undefined> | string | undefined;
   fetch: typeof fetch;
 }
 
-/** An answer may take so long; on a stream something comes every 12 seconds. */
+/** Timeouts for a response, and between two events of a stream, which sends at least one every 12 seconds. */
 const ANSWER_MS = 120_000;
 const SILENCE_MS = 40_000;
 
-/** A gateway that cannot answer just now is one that cannot be reached; any other answer is its last word. */
+/** Statuses after which a retry may succeed. */
 const AWAY = new Set([429, 502, 503, 504]);
 
 interface GraphqlError {
@@ -34,7 +34,7 @@ export class Transport {
     const { url, fetch } = this.options;
     const answer = await fetch(`${url}/graphql`, {
       method: 'POST',
-      redirect: 'error', // what is asked for is nobody else's
+      redirect: 'error', // another server must not receive the token
       headers: { 'Content-Type': 'application/json', Accept: 'application/json', ...(await this.headers()) },
       body: stringify({ query, variables }),
       signal: AbortSignal.timeout(ANSWER_MS),
@@ -42,7 +42,7 @@ export class Transport {
       throw unreachable(url, error);
     });
     const text = await answer.text().catch((error) => {
-      throw unreachable(url, error); // a change may have been made
+      throw unreachable(url, error); // the gateway may have made the change
     });
     const body = readJson(text) as { data?: Data; errors?: GraphqlError[] } | undefined;
     const [error] = body?.errors ?? [];
@@ -51,11 +51,11 @@ export class Transport {
     return readIntegers(body.data);
   }
 
-  /** Each result of a subscription, until the gateway says that it is complete. @throws Refused; Unreachable where the stream breaks off */
+  /** Yields each result of a subscription until the gateway completes it. @throws Refused; Unreachable if the stream ends early */
   async *subscribe<Data>(query: string, variables: object, signal?: AbortSignal): AsyncGenerator<Data> {
     signal?.throwIfAborted();
     const { url } = this.options;
-    let failure: unknown; // graphql-sse keeps the text of an error, and not the error
+    let failure: unknown; // graphql-sse reports only the message of an error
     const streams = createStreams({
       url: `${url}/graphql/stream`,
       headers: () => this.headers(),
@@ -89,7 +89,7 @@ export class Transport {
     }
   }
 
-  /** One that is silent for too long is broken, whatever the network says of it. */
+  /** Treats a stream without events as broken, even if its connection is open. */
   private async openStream(input: string, init: RequestInit): Promise<Response> {
     const silent = new AbortController();
     const signal = init.signal ? AbortSignal.any([init.signal, silent.signal]) : silent.signal;
@@ -127,13 +127,13 @@ function readJson(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {
-    return undefined; // such as the page of a proxy
+    return undefined; // for example an error page of a proxy
   }
 }
 
 async function readRefusal(answer: Response): Promise<Error> {
   const { errors } = (await answer.json().catch(() => ({}))) as { errors?: GraphqlError[] };
-  return refusal(errors?.[0] ?? { message: `the gateway answers ${answer.status}` }, answer.status);
+  return refusal(errors?.[0] ?? { message: `the gateway returned HTTP status ${answer.status}` }, answer.status);
 }
 
 function refusal({ message, extensions }: GraphqlError, status: number): Error {
@@ -146,7 +146,7 @@ function unreachable(url: string, error: unknown): Unreachable {
   return new Unreachable(`${url} cannot be reached: ${(cause as Error).message || String(cause)}`, { cause: error });
 }
 
-/** Integers are exact: those beyond the safe ones of JavaScript go as texts, as the schema takes them. */
+/** Serializes integers exactly: unsafe integers of JavaScript become strings, which the schema accepts. */
 function stringify(value: unknown): string {
   return JSON.stringify(value, (_, each) => (typeof each === 'bigint' ? String(each) : each));
 }

@@ -2,7 +2,7 @@
 
 /** Returns the message for a search that found no path with this text. */
 export const describeNoMatch = (text: string): string =>
-  `no file in the catalogue has ${JSON.stringify(text)} in its path ${describeMatching(text)}`;
+  `no file in the catalogue has a path that contains ${JSON.stringify(text)} ${describeMatching(text)}`;
 
 /**
  * Describes how a text matches paths.

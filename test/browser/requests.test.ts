@@ -287,7 +287,7 @@ test('a narrow window shows the path of a failed file and the whole error', asyn
 test('the view of a request, the list and the file search explain that nothing matched', async () => {
   const id = await ask({ pattern: '/SETS/*' });
   const { page } = await open(id);
-  const told = 'no file in the catalogue has "/SETS/*" in its path (case-sensitive; * ? [ ] are literal)';
+  const told = 'no file in the catalogue has a path that contains "/SETS/*" (case-sensitive; * ? [ ] are literal)';
   await page.getByText(`No match: ${told}`).waitFor();
   await waitForHeading(page, 'No files');
   expect(await page.getByRole('progressbar').count()).toBe(0);

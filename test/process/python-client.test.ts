@@ -104,8 +104,7 @@ describe.skipIf(!PYTHON)('the client in Python', () => {
       /^request \d+ is PARTIAL: 1 of 2 files, 1 failed, kept until \S+\n {2}\/partly\/bad: unreadable\n$/,
     );
 
-    const none =
-      'no file of the catalogue has "/no[1]" in its path (upper and lower case differ, and * ? [ ] stand for themselves)';
+    const none = 'no file in the catalogue has a path that contains "/no[1]" (case-sensitive; * ? [ ] are literal)';
     for (const watch of [[], ['--watch']]) {
       const asked = await command('request', '--quota', 'alice', '--pattern', '/no[1]', ...watch);
       expect([asked.code, asked.stderr]).toEqual([
@@ -132,7 +131,7 @@ describe.skipIf(!PYTHON)('the client in Python', () => {
       ...{ code: 3, stdout: '0 files, 0 bytes: 0 on disk, 0 from tape on 0 volumes\n' },
       stderr: 'tapegate: 4 paths not in the catalogue:\n  /no/such\n  /ocean/*.nc\n  /a\n  and 1 more\n',
     });
-    const noMatch = expect.stringMatching(/^tapegate: no file of the catalogue has "\/ocean\/\*"/);
+    const noMatch = expect.stringMatching(/^tapegate: no file in the catalogue has a path that contains "\/ocean\/\*"/);
     expect(await dryRun('alice', '--pattern', '/ocean/*')).toMatchObject({ code: 3, stderr: noMatch });
   });
 
@@ -184,7 +183,7 @@ for value in [b"/a", 1j]:
     try: tapes.create_request("alice", files=[value])
     except TypeError as error: print(error)`).ended;
     const each = '1 2099-03-04T04:00:00Z 1\n1\n';
-    const wrong = "bytes is not a value that GraphQL takes: b'/a'\ncomplex is not a value that GraphQL takes: 1j\n";
+    const wrong = "a value of type bytes cannot be sent: b'/a'\na value of type complex cannot be sent: 1j\n";
     expect([made.stdout, made.stderr]).toEqual([`${each.repeat(5)}${wrong}`, '']);
   });
 
@@ -192,7 +191,7 @@ for value in [b"/a", 1j]:
     const shown = await script(
       `import tapegate
 tapegate._print(type("", (), {"json": False}), {}, "a\\x1b[2J\\nb\\u202e\\u061c\\u200e\\u200f")
-tapegate._note("c\\x9b")`,
+tapegate._print_error("c\\x9b")`,
     ).ended;
     expect([shown.stdout, shown.stderr]).toEqual(['a\ufffd[2J\ufffdb\ufffd\ufffd\ufffd\ufffd\n', 'c\ufffd\n']);
   });
@@ -204,7 +203,7 @@ tapes.restored_paths = lambda id: ["/a/one", "/a/two\\n/b"]
 try: tapegate._paths(tapes, type("", (), {"json": False, "id": 1}))
 except Refused as error: print(error)
 tapegate._paths(tapes, type("", (), {"json": True, "id": 1}))`).ended;
-    const refused = '"/a/two\\n/b" has several lines: --json prints each path on one line';
+    const refused = 'the path "/a/two\\n/b" contains a line break: use --json';
     expect([printed.stdout, printed.stderr]).toEqual([`/a/one\n${refused}\n"/a/one"\n"/a/two\\n/b"\n`, '']);
   });
 
@@ -215,7 +214,9 @@ tapegate._paths(tapes, type("", (), {"json": True, "id": 1}))`).ended;
     const TAPEGATE_URL = `http://${name}:${await listenAs(STRANGER, host)}`;
     expect(await start(['tapegate.py', 'requests'], { TAPEGATE_URL }).ended).toMatchObject({
       code: 1,
-      stderr: expect.stringContaining(`${TAPEGATE_URL} is a port of the user with the id ${STRANGER} on this host`),
+      stderr: expect.stringContaining(
+        `no token was sent to ${TAPEGATE_URL}: the port belongs to user id ${STRANGER}, not to root`,
+      ),
     });
   });
 
@@ -224,7 +225,7 @@ tapegate._paths(tapes, type("", (), {"json": True, "id": 1}))`).ended;
     mkdirSync(path.dirname(file), { recursive: true });
     writeFileSync(file, JSON.stringify({ [app.url]: { token: env.TAPEGATE_TOKEN } }));
     for (const [mode, code, says] of [
-      [0o640, 1, /^tapegate: \S+tokens\.json must be yours, and for nobody else to read: chmod 600/],
+      [0o640, 1, /^tapegate: other users can read or replace \S+tokens\.json: run chmod 600/],
       [0o600, 0, /^$/],
     ] as const) {
       chmodSync(file, mode);
@@ -242,7 +243,7 @@ tapegate._paths(tapes, type("", (), {"json": True, "id": 1}))`).ended;
       expect(await start(['tapegate.py', 'requests'], { TAPEGATE_URL: url }).ended).toMatchObject({
         code: 2,
         stdout: '',
-        stderr: `tapegate: the URL of a gateway (TAPEGATE_URL) begins with http:// or https:// and a host, unlike "${url}"\n`,
+        stderr: `tapegate: TAPEGATE_URL must begin with http:// or https:// and a host, not "${url}"\n`,
       });
     }
     expect(await command('request', '--quota', 'alice')).toMatchObject({

@@ -20,7 +20,7 @@ import { count, isCounting } from '../../core/signals.js';
 import type { Context } from '../../domain/context.js';
 import { FIRST_LIBRARY } from '../../domain/libraries/libraries.js';
 import { FollowedLibraries, readingKey } from '../../engine/followed-libraries.js';
-import { runJobs, WorkSignal } from '../../engine/jobs/jobs.js';
+import { type Job, runJobs, WorkSignal } from '../../engine/jobs/jobs.js';
 import { deleteProcess, type ForwardedSignals, replay } from '../../telemetry/forwarded.js';
 
 /** Messages to an engine process. */
@@ -106,9 +106,9 @@ export async function startEngineProcesses({ ctx, connection }: Runtime): Promis
       await Promise.all(drives.map((each) => each.stop())); // active files may take some seconds
     },
   });
-  const bell = new WorkSignal();
-  const unlisten = ctx.events.onNotify('library', () => bell.notify());
-  const follow = { name: 'libraries', bell, everyMs: LIBRARIES_MS, run: () => others.follow() };
+  const signal = new WorkSignal();
+  const unlisten = ctx.events.onNotify('library', () => signal.notify());
+  const follow: Job = { name: 'libraries', signal, everyMs: LIBRARIES_MS, run: () => others.follow() };
   void runJobs(ctx, stopping.signal, [follow]);
   return {
     stop: async () => {
