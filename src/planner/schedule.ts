@@ -13,8 +13,8 @@
  * On a volume, the files of all users are read in one sweep of at most `sweepSeconds`, in the order of the users'
  * turns. Users whose shares differ by less than `turnSeconds` have the same turn.
  *
- * A drive stays on its volume for `quantumSeconds`, and longer if the whole stay fits into `sweepSeconds`. After that,
- * the drive leaves the volume if a user of another volume has had less drive time, by more than `turnSeconds`.
+ * A drive stays on its volume for `quantumSeconds`, and longer if the whole stay fits into `sweepSeconds`. Later, the
+ * drive leaves its volume if a user of another volume has had less drive time, by more than `turnSeconds`.
  *
  * The rules of the planner ensure that no file waits forever.
  */

@@ -57,8 +57,8 @@ export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (
 type Restored = Extract<RecallOutcome, { kind: 'restored' }>;
 
 /**
- * Result of a recall whose file an import has changed. The file is read again, and its `copy` of the old version is
- * removed. If `isTurned`, the file is read from its second copy on tape.
+ * Result of a recall whose file an import has changed. The file is read again, and `copy`, which has the old version,
+ * is removed. If `isTurned`, the file is read from its second copy on tape.
  */
 type Superseded = {
   fileId: bigint;
@@ -145,8 +145,7 @@ async function judgeOutcomes(ctx: Context, tx: Transaction, outcomes: readonly R
       return { fileId, kind: 'failed', errorClass: 'POLICY', error: change.withdrawn, isUnseen };
     }
     if (!change?.isOther) return outcome;
-    // a complete copy counts if only the file's position has changed. An error does not count, because it concerns the
-    // old position.
+    // if only the position has changed, a complete copy counts, but an error at the old position does not
     if (change.isSame && (kind === 'restored' || kind === 'standing')) return outcome;
     return { fileId, kind: 'superseded', copy: kind === 'restored' ? outcome : undefined, notBefore };
   });

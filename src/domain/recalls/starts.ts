@@ -248,8 +248,8 @@ interface Wanted {
 }
 
 /**
- * Chooses other paths for files whose own paths are taken. The copy of a renamed file or a changed copy may take a
- * path, or an equal name on a disk that folds names. No path in the catalogue begins like the chosen paths
+ * Chooses other paths for files whose own paths are taken. A path is taken by a renamed file's copy, by a changed copy,
+ * or by an equal name on a disk that folds names. No path in the catalogue begins like the chosen paths
  * (`findPathProblem` in input.ts). The caller has locked the files.
  * @returns the chosen paths below the mount point, by file id
  */
@@ -296,8 +296,8 @@ async function findTaken(tx: Transaction, files: readonly Wanted[]): Promise<Set
 }
 
 /**
- * Returns files whose folded path equals that of another file on disks that fold names. Records the folded paths of the
- * files, so that later starts find the paths. The caller has locked the disks.
+ * Returns files whose folded path equals the folded path of another file, on disks that fold names. Records the folded
+ * paths of the files, so that later starts find the paths. The caller has locked the disks.
  */
 async function findFolded(tx: Transaction, files: readonly Wanted[]): Promise<bigint[]> {
   const wanted = await tx.query<{ id: bigint; name: string }>(

@@ -94,8 +94,7 @@ export async function endRequests(
 export async function dropRecalls(tx: Transaction, files: Sql): Promise<void> {
   const isOne = sql`c.file_id = ANY(ARRAY(${files}))`;
   tx.send(plannedByKeys());
-  // lock first, then delete in a second statement. The second statement sees request files that earlier lock holders
-  // added, and recalls that have just stopped running.
+  // delete in a second statement after the locks, to see request files that earlier lock holders added
   await lockRecalls(tx, isOne);
   tx.send(sql`DELETE FROM recall c WHERE ${isWaiting} AND ${isOne} AND NOT ${isHeldByKeys(sql`c.file_id`)}`);
   tx.send(plannedFreely());

@@ -96,8 +96,8 @@ export async function findJoining(
 }
 
 /**
- * Adds the files of `joining` that fit to their requests. With `isSettled`, also queues recalls and updates counts. The
- * caller has locked the requests and quotas.
+ * Adds files of `joining` to their requests, as far as there is room. With `isSettled`, also queues recalls and updates
+ * counts. The caller has locked the requests and quotas.
  * @returns whether any file has joined
  */
 export async function storeJoining(

@@ -120,8 +120,8 @@ const failWithdrawn = (which: Sql) => sql`
   WHERE ${which} AND h.state = 'WAITING' AND coalesce((SELECT true FROM tape_file f WHERE f.id = h.file_id AND ${isRecalledNoMore}), false)`;
 
 /**
- * Queues recalls. The update locks existing recalls, so that a transaction that ends a recall sees the new request
- * files.
+ * Queues recalls. The `DO UPDATE` clause locks existing recalls, so that a transaction that ends a recall sees the new
+ * request files.
  */
 const queueRecalls = (waiting: WaitingRows, now: string) => sql`
   INSERT INTO recall (file_id, volume_id, position, size, created_at)
@@ -171,7 +171,7 @@ export async function lockUnstartedOf(tx: Transaction, fileIds: readonly bigint[
  * file that is not ONTAPE.
  *
  * Requests that were created between two of the locks are locked without waiting, because their transactions may wait
- * for the files. If the lock of such a request is not free, the transaction runs again.
+ * for the files. If the lock of a request created in between is not free, the transaction runs again.
  * @returns the ids of the requests
  */
 export async function lockRequestsAndFiles(tx: Transaction, fileIds: readonly bigint[]): Promise<number[]> {

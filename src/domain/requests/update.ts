@@ -220,8 +220,8 @@ interface RetryRequestInput {
 }
 
 /**
- * Retries all failed files of a live request, with the full number of tries and without a new charge. Recalls of these
- * files stop pausing, even if other requests wait for the same files.
+ * Retries all failed files of a live request, with the full number of tries and without a new charge. Recalls of the
+ * failed files stop pausing, even if other requests wait for the same files.
  * @returns the id of the request
  * @throws NotFoundError, UnknownUserError, WrongQuotaError; InvalidInputError if the request has ended
  */

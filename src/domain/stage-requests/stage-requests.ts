@@ -30,7 +30,7 @@ interface CreateStageRequestInput {
 
 /**
  * Creates a stage request. `readStageRequest` reports files that cannot be staged. If the process dies, the requests
- * created until then stay until their retention ends.
+ * that were already created stay until their retention ends.
  * @returns the id of the stage request
  * @throws InvalidInputError, ForbiddenError, UnknownUserError, LimitReachedError; then the stage request is removed
  */
@@ -296,7 +296,7 @@ function localityOf(stage: string, problem: LocalityProblem | null): Locality {
   return stage === 'RESTORED' ? 'DISK_AND_TAPE' : 'TAPE';
 }
 
-/** A request of a stage request, with the current paths of its files. */
+/** A request that belongs to a stage request, with the current paths of its files. */
 interface RequestFiles {
   id: number;
   paths: string[];

@@ -58,7 +58,8 @@ export interface Staged {
 }
 
 /**
- * The condition that the library of `s` is in service and responds. Other libraries keep no room in the restore area.
+ * The condition that the library of `s` is in service and responds. Libraries out of service keep no room in the
+ * restore area.
  */
 const isInReach = sql`(NOT EXISTS (SELECT FROM suspended_library x WHERE x.library_id = s.library_id AND x.mode = 'IMMEDIATE')
   AND NOT EXISTS (SELECT FROM stager t WHERE t.library_id = s.library_id AND (t.failures > 0 OR t.read_failures > 0)))`;
