@@ -54,9 +54,9 @@ export interface Estimate {
   isEnough: boolean;
   /** Whether the allocations of the restore disks in service have room; true if no disk is registered yet. */
   hasRoom: boolean;
-  /** Charges of the libraries. Libraries that charge nothing are omitted. */
+  /** Charges of the libraries. Libraries without prices are omitted. */
   prices: LibraryPrice[];
-  /** Sum of the charges; undefined if no library charges, or the currencies differ. */
+  /** Sum of the charges; undefined if no library has prices, or the currencies differ. */
   price: Price | undefined;
   end: EndRange | undefined;
   /** Reason why a staging library makes the end unknown, shown to users; undefined otherwise. */
@@ -272,7 +272,7 @@ interface PricedFiles {
 
 /**
  * Returns the charges of libraries, in the order in which the libraries were added, and their sum. `price` is undefined
- * if no library charges, or the currencies differ.
+ * if no library has prices, or the currencies differ.
  */
 function priceFiles(
   ctx: Context,
@@ -291,7 +291,7 @@ function priceFiles(
   };
 }
 
-/** Returns the charge of a library; an empty list if the library has no price. */
+/** Returns the charge of a library; an empty list if the library has no prices. */
 function priceOne(
   ctx: Context,
   library: Library,
