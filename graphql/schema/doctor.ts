@@ -5,14 +5,14 @@
 import type { DefaultConnectionArguments } from '@pothos/plugin-relay';
 import { GraphQLError } from 'graphql';
 import { ForbiddenError, InvalidInputError } from '../../src/core/errors.js';
-import type { LookedAt } from '../../src/domain/doctor/findings.js';
+import type { ExaminedRows } from '../../src/domain/doctor/findings.js';
 import {
   describeUnchecked,
   type FindingCursor,
   type FindingPage,
   listFindings,
   type RowFinding,
-  readLookedAt,
+  readExamined,
   repairFindings,
 } from '../../src/domain/doctor/rows.js';
 import { builder, MAX_PAGE_SIZE, nullable, PAGE_SIZE, pageComplexity } from './builder.js';
@@ -37,10 +37,10 @@ const FindingType = builder.objectRef<RowFinding>('DoctorFinding').implement({
   }),
 });
 
-const LookedAtType = builder.objectRef<LookedAt>('DoctorRows').implement({
+const ExaminedRowsType = builder.objectRef<ExaminedRows>('DoctorRows').implement({
   description: 'The number of rows that the doctor checks.',
   fields: (t) => {
-    const count = (name: keyof LookedAt) =>
+    const count = (name: keyof ExaminedRows) =>
       t.float({ description: 'The number of rows.', resolve: (rows) => Number(rows[name]) });
     return {
       quotas: count('quotas'),
@@ -67,13 +67,13 @@ builder.queryFields((t) => ({
     {
       name: 'QueryDoctorFindingsConnection',
       fields: (t) => ({
-        lookedAt: t.field({
-          type: LookedAtType,
+        examined: t.field({
+          type: ExaminedRowsType,
           complexity: LOOK_COMPLEXITY,
           description: 'The number of rows that all pages together check.',
-          resolve: (_page, _args, ctx) => readLookedAt(ctx, ctx.reader),
+          resolve: (_page, _args, ctx) => readExamined(ctx, ctx.reader),
         }),
-        notLookedAt: t.string({
+        notExamined: t.string({
           ...nullable(
             'Restore disks that this query does not check, the hosts whose engines check them, and what to do. For people, the first 20. Null if there are none.',
           ),

@@ -11,10 +11,10 @@ import { type Sql, sql } from '../db/sql.js';
 import { transaction } from '../db/transaction.js';
 import { moveFiles, type NewCopy } from '../domain/catalogue/moves.js';
 import { deleteVerifications } from '../domain/catalogue/verifications.js';
-import { isUnheld, placeOnDisk } from '../domain/conditions.js';
+import { diskPath, isUnrequested } from '../domain/conditions.js';
 import type { Context } from '../domain/context.js';
 import { copyColumns, isAsRead, type RecordedCopy } from '../domain/disks/copies.js';
-import { isUnheldForGood } from '../domain/disks/removals.js';
+import { isUnrequestedForGood } from '../domain/disks/removals.js';
 import { lockRequestsAndFiles, markOnDisk } from '../domain/requests/request-files.js';
 import { type Adopting, digestOf } from './report.js';
 
@@ -118,7 +118,7 @@ const isRestoredAdopted = sql`(a.kind = 'COPY' AND f.stage = 'RESTORED')`;
 export async function reportUnheld({ db }: Context, { report }: Adopting): Promise<void> {
   const { rows } = await db.pool.query<{ mountpoint: string; files: number; bytes: string }>(
     sql`SELECT k.mountpoint, count(*)::int AS files, sum(f.size)::text AS bytes FROM ${ofAdopted}
-        WHERE ${isRestoredAdopted} AND ${isUnheldForGood} GROUP BY 1 ORDER BY 1`,
+        WHERE ${isRestoredAdopted} AND ${isUnrequestedForGood} GROUP BY 1 ORDER BY 1`,
   );
   for (const { mountpoint, files, bytes } of rows) {
     const there = `${plural(files, 'restored file')} of ${bytes} bytes that no request contains`;
@@ -134,7 +134,7 @@ export async function reportUnheld({ db }: Context, { report }: Adopting): Promi
 /** Returns a page of adopted copies that no request contains, by file id. */
 export async function readUnheldAdopted(ctx: Context, page: { after: bigint; limit: number }): Promise<RecordedCopy[]> {
   return await ctx.db.rows<RecordedCopy>(
-    sql`SELECT ${copyColumns} FROM ${ofAdopted} WHERE ${isRestoredAdopted} AND ${isUnheld} AND f.id > ${page.after}
+    sql`SELECT ${copyColumns} FROM ${ofAdopted} WHERE ${isRestoredAdopted} AND ${isUnrequested} AND f.id > ${page.after}
         ORDER BY f.id LIMIT ${page.limit}`,
   );
 }
@@ -159,7 +159,7 @@ export async function readOldNames(ctx: Context, page: { after: bigint; limit: n
   type Row = Omit<OldName, 'own'> & { ownDisk: number | null; ownMountpoint: string; ownPath: string };
   const rows = await ctx.db.rows<Row>(
     sql`SELECT a.id AS "fileId", a.place, a.place_disk_id AS "diskId", d.mountpoint, a.place_ino AS ino, a.place_mtime_ns AS "mtimeNs",
-          a.place_size AS size, f.path, f.stage, k.id AS "ownDisk", k.mountpoint AS "ownMountpoint", ${placeOnDisk} AS "ownPath"
+          a.place_size AS size, f.path, f.stage, k.id AS "ownDisk", k.mountpoint AS "ownMountpoint", ${diskPath} AS "ownPath"
         FROM adopted a LEFT JOIN tape_file f ON f.id = a.id LEFT JOIN restore_disk k ON k.id = f.disk_id
           LEFT JOIN restore_disk d ON d.id = a.place_disk_id
         WHERE a.kind = 'COPY' AND a.place IS NOT NULL AND a.id > ${page.after} ORDER BY a.id LIMIT ${page.limit}`,

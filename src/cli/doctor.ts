@@ -58,8 +58,8 @@ function formatFinding({ kind, thing, expected, found, isRepaired }: Finding): s
   return `${kind}: ${thing}: expected ${expected}; found ${found}${isRepaired ? ' (repaired)' : ''}`;
 }
 
-function formatReport({ lookedAt, found, repaired }: Report): string {
-  const of = (name: string) => lookedAt[name] ?? 0;
+function formatReport({ examined, found, repaired }: Report): string {
+  const of = (name: string) => examined[name] ?? 0;
   const count = (name: string, one = name.replace(/s$/, ''), many = name) => plural(of(name), one, many);
   const requestFiles = count('requestFiles', 'request file', 'request files');
   const rows = `checked ${count('quotas')}, ${count('requests')}, ${requestFiles}, ${count('recalls')}`;
@@ -67,7 +67,7 @@ function formatReport({ lookedAt, found, repaired }: Report): string {
   const copies = `${count('copies', 'recorded copy', 'recorded copies')} (${of('checksums')} read${skipped})`;
   const onDisks = `, ${count('disks')}, ${copies}, ${count('files')} in ${count('folders', 'directory', 'directories')}`;
   const links = of('links') === 0 ? '' : `, ${count('links')}`;
-  const checked = lookedAt.copies === undefined ? `${rows}, no disk` : `${rows}${onDisks}${links}`;
+  const checked = examined.copies === undefined ? `${rows}, no disk` : `${rows}${onDisks}${links}`;
   if (found === 0) return `${checked}: no findings`;
   return `${checked}: ${plural(found, 'finding')}, ${repaired} repaired`;
 }
@@ -89,13 +89,13 @@ async function examineRemotely(
       print(finding);
     }
   }
-  const { lookedAt, notLookedAt } = (await ask(url, DoctorRows)).doctorFindings;
+  const { examined, notExamined } = (await ask(url, DoctorRows)).doctorFindings;
   if (left > 0) {
     const findings = plural(left, 'finding');
     printToStderr(`"tapegate doctor --repair" repairs ${findings} on a host that has the restore disks`);
   }
-  if (notLookedAt !== null) printToStderr(notLookedAt);
-  return { lookedAt, found, repaired };
+  if (notExamined !== null) printToStderr(notExamined);
+  return { examined, found, repaired };
 }
 
 async function* findPages(url: string): AsyncGenerator<RowFindingFragment[]> {

@@ -20,7 +20,7 @@ export const isOrphan = sql`(f.stage = 'RESTORING'
 export const diskOfCopy = sql`(CASE f.stage WHEN 'RESTORED' THEN f.disk_id WHEN 'UNVERIFIED' THEN f.changed_disk_id END)`;
 
 /** Path of the copy of the file `f` below its mount point. Renaming the file does not move the copy. */
-export const placeOnDisk = sql`coalesce(f.disk_path, f.path)`;
+export const diskPath = sql`coalesce(f.disk_path, f.path)`;
 
 /**
  * Path reduced for comparison: lower case, decomposed (NFKD), without characters outside ASCII. If any file system
@@ -50,10 +50,10 @@ export const isRecalledNoMore = sql`(${isWithdrawn} AND (f.stage = 'ONTAPE' OR f
 
 export const whyWithdrawn = sql`('withdrawn from the archive' || coalesce(': ' || f.withdrawn_why, ''))`;
 
-export const isUnheld = sql`NOT EXISTS (SELECT FROM live_request_file h WHERE h.file_id = f.id)`;
+export const isUnrequested = sql`NOT EXISTS (SELECT FROM live_request_file h WHERE h.file_id = f.id)`;
 
 /** A live request contains the file. `OFFSET 0` forces lookups by key, whatever PostgreSQL estimates. */
-export const isHeldByKeys = (fileId: Sql): Sql => sql`EXISTS (
+export const isRequestedByKeys = (fileId: Sql): Sql => sql`EXISTS (
   SELECT FROM (SELECT h.request_id FROM request_file h WHERE h.file_id = ${fileId} AND NOT h.is_ended AND h.state <> 'RELEASED' OFFSET 0) h
     CROSS JOIN LATERAL (SELECT FROM request r WHERE r.id = h.request_id AND ${isLive} OFFSET 0) r)`;
 

@@ -25,11 +25,11 @@ export async function checkChangedCopies(
       examineChangedCopy(ctx, copy, tick),
     );
     const pick = (state: State) => examined.flatMap(({ copy, result }) => (result === state ? [copy.fileId] : []));
-    await settleChanged(ctx, { standing: pick('standing'), changed: pick('changed'), gone: pick('gone') });
+    await settleChanged(ctx, { existing: pick('existing'), changed: pick('changed'), gone: pick('gone') });
   }
 }
 
-type State = 'standing' | 'changed' | 'gone';
+type State = 'existing' | 'changed' | 'gone';
 
 /**
  * Examines a changed copy. If the copy no longer exists, removes its empty directories, because no later job would. A
@@ -43,10 +43,10 @@ async function examineChangedCopy(ctx: Context, copy: ExaminedCopy, tick: () => 
     return 'gone';
   }
   const { copyChecksum: expected } = copy;
-  if (!copy.isStanding || stats.size !== copy.size || expected === null) return 'changed';
-  if (matchesTimes({ ...copy, ino: null }, stats)) return 'standing';
+  if (!copy.isForeign || stats.size !== copy.size || expected === null) return 'changed';
+  if (matchesTimes({ ...copy, ino: null }, stats)) return 'existing';
   return !expected.startsWith('adler32:') && (await readChecksum(copy, expected, tick)) === expected
-    ? 'standing'
+    ? 'existing'
     : 'changed';
 }
 

@@ -176,7 +176,7 @@ const common: Partial<Record<Operation, string>> = {
   revokeToken: change('revokeToken(id: 1)'),
   setQuota: change('setQuota(input: { user: "lab", size: 1000000000 })'),
   setMedium: change('setVolume(input: { names: ["V1"], medium: "lto-8" })'),
-  listFindings: '{ result: doctorFindings { notLookedAt lookedAt { quotas } edges { node { kind } } } }',
+  listFindings: '{ result: doctorFindings { notExamined examined { quotas } edges { node { kind } } } }',
   repairFindings: change('repairFindings'),
   watchSite: 'subscription { result: siteChanges { parts } }',
   watchRequests: 'subscription { result: requestChanges { hasMore } }',

@@ -105,20 +105,20 @@ test('findings are repaired in pages if only rows are wrong, and the audit recor
 });
 
 test('the result counts what was checked, and names unchecked disks with the hosts of their engines', async () => {
-  const read = '{ doctorFindings(first: 0) { notLookedAt lookedAt { quotas requests requestFiles recalls disks } } }';
-  const lookedAt = { quotas: 0, requests: 0, requestFiles: 0, recalls: 0, disks: 0 };
-  expect(await askData(app, read)).toEqual({ doctorFindings: { notLookedAt: null, lookedAt } });
+  const read = '{ doctorFindings(first: 0) { notExamined examined { quotas requests requestFiles recalls disks } } }';
+  const examined = { quotas: 0, requests: 0, requestFiles: 0, recalls: 0, disks: 0 };
+  expect(await askData(app, read)).toEqual({ doctorFindings: { notExamined: null, examined } });
   const { id } = await setDisk(app.ctx, { mountpoint: '/mnt/0', size: 1n });
   for (let n = 1; n < 30; n++) await setDisk(app.ctx, { mountpoint: `/mnt/${n}`, size: 1n });
   for (const host of ['tape2', 'tape1'])
     await recordMeasurements(app.ctx, host, [{ diskId: id, free: 1n, problem: null }]);
   await addQuota(app.ctx, 'ann', 1n);
-  const { doctorFindings } = await askData<{ doctorFindings: { notLookedAt: string; lookedAt: object } }>(app, read);
-  expect(doctorFindings.lookedAt).toEqual({ ...lookedAt, quotas: 1, disks: 30 });
-  expect(doctorFindings.notLookedAt).toMatch(
+  const { doctorFindings } = await askData<{ doctorFindings: { notExamined: string; examined: object } }>(app, read);
+  expect(doctorFindings.examined).toEqual({ ...examined, quotas: 1, disks: 30 });
+  expect(doctorFindings.notExamined).toMatch(
     /^not checked here: \/mnt\/0 \(tape1, tape2\), \/mnt\/1, .*, and more; run "tapegate doctor" with DATABASE_URL on a host that mounts them$/,
   );
-  expect(doctorFindings.notLookedAt.match(/\/mnt\/\d+/g)).toHaveLength(20);
+  expect(doctorFindings.notExamined.match(/\/mnt\/\d+/g)).toHaveLength(20);
 });
 
 test('a check ends when its client disconnects', async () => {

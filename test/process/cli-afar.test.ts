@@ -359,9 +359,9 @@ test('doctor finds and repairs wrong rows remotely, and refers to a host with th
   const [json, report] = parseLines(await run('doctor', '--json'));
   const finding = { kind: 'quota-used', thing: 'user faulty', expected: '0 bytes in requests', found: '77 bytes used' };
   expect(json).toEqual({ ...finding, isRepaired: false });
-  const { lookedAt, ...counts } = report;
+  const { examined, ...counts } = report;
   expect(counts).toEqual({ found: 1, repaired: 0 });
-  expect(lookedAt).toMatchObject({ quotas: expect.any(Number), disks: 1 });
+  expect(examined).toMatchObject({ quotas: expect.any(Number), disks: 1 });
   expect(await read('--repair')).toEqual({
     code: 0,
     lines: [`${fault} (repaired)`, '1 finding, 1 repaired'],

@@ -102,12 +102,12 @@ async function expectRepaired(faults: { kind: string }[], ...options: string[]):
 
 test('without findings, the command reports what it checked, and ends with 0', async () => {
   const { id } = await restore('/well/a', '/well/b');
-  const lookedAt = {
+  const examined = {
     ...{ quotas: 1, requests: 1, requestFiles: 2, recalls: 0, disks: 1, copies: 2 },
     ...{ checksums: 2, notCompared: 0, files: 2, folders: 2, links: 0 },
   };
   const { code, stdout } = await runDoctor('--json', '--checksums');
-  expect({ code, report: JSON.parse(stdout) }).toEqual({ code: 0, report: { lookedAt, found: 0, repaired: 0 } });
+  expect({ code, report: JSON.parse(stdout) }).toEqual({ code: 0, report: { examined, found: 0, repaired: 0 } });
   expect((await runDoctor('--repair')).stdout).toBe(
     'checked 1 quota, 1 request, 2 request files, 0 recalls, 1 disk, 2 recorded copies (0 read), 2 files in 2 directories: no findings\n',
   );
@@ -357,7 +357,7 @@ test('copies on a disk without its marker are not checked, and no repair creates
     expect(findings[0]?.found).toContain(
       `is not mounted, or lost its marker: ${place('.tapegate-disk')} does not exist`,
     );
-    expect(report.lookedAt).toMatchObject({ copies: 0, notCompared: 1, files: 0 });
+    expect(report.examined).toMatchObject({ copies: 0, notCompared: 1, files: 0 });
   }
   expect(await readStage(app, '/marker/a')).toBe('R');
   const env = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir };

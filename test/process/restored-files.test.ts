@@ -93,8 +93,8 @@ test('the first restore of a file stores its checksum, with this origin', async 
   await restore('/first/unknown');
   expect(await viewChecksum('/first/unknown')).toEqual(computed);
   const kinds: string[] = [];
-  const { lookedAt } = await examine(app.ctx, { repair: false, checksums: true }, ({ kind }) => void kinds.push(kind));
-  expect([kinds, lookedAt.checksums]).toEqual([[], 1]); // the doctor compares copies with it
+  const { examined } = await examine(app.ctx, { repair: false, checksums: true }, ({ kind }) => void kinds.push(kind));
+  expect([kinds, examined.checksums]).toEqual([[], 1]); // the doctor compares copies with it
 });
 
 const readAdler32s = () =>

@@ -315,7 +315,7 @@ const unchecked = new Set(
   `cancelStageRequestFiles commonFileFields countAtPrimaryPlace countUnresolved countReleased
   countRequestsOf createStageRequest eventTypes findHostsOf findPathProblem findServed
   getRequestWithPaths isListed keyOf listFolder parseRequestId readAllowed readUnresolved readStageRequest
-  readClaimed readComparisons readDriveSecondsOf readEntry readFilesBelow readRequestFiles readLocalities readListed readLookedAt readMeasurements
+  readClaimed readComparisons readDriveSecondsOf readEntry readFilesBelow readRequestFiles readLocalities readListed readExamined readMeasurements
   readDisks readDefaultQuota readMembers readMountpoints readQuotaHistory readQuotasOfCaller readRequestsOf readSuspensionsOf readTries readUsed readUsedOf
   readVolumes readWaiting recordMissingFiles releaseInAllStageRequests releaseStageRequestFiles removeStageRequest showFolder siteParts streamRequestPaths withSlot describeUnchecked waitingReasons`.match(
     /\w+/g,

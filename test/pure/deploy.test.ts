@@ -24,9 +24,8 @@ const variables = new Set(
 );
 
 /** Variables of Docker's files and of Node.js. */
-const others = 'EMBEDDED NODE NODE_ENV DATABASE_PASSWORD TLS_DIRECTORY POSTGRES_USER POSTGRES_DB POSTGRES_PASSWORD'.split(
-  ' ',
-);
+const others =
+  'EMBEDDED NODE NODE_ENV DATABASE_PASSWORD TLS_DIRECTORY POSTGRES_USER POSTGRES_DB POSTGRES_PASSWORD'.split(' ');
 
 test('units, images and manifests set only variables that Tapegate knows', () => {
   const places: [string, RegExp][] = [

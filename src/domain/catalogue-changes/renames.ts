@@ -20,7 +20,7 @@ import {
   whyNone,
 } from '../catalogue/chosen-files.js';
 import { renameFolders } from '../catalogue/folder-modes.js';
-import { isByPath, isLive, isOffered, pathOnTape, placeOnDisk } from '../conditions.js';
+import { diskPath, isByPath, isLive, isOffered, pathOnTape } from '../conditions.js';
 import type { Context } from '../context.js';
 import { findClash } from '../import/import-checks.js';
 import { checkPath } from '../input.js';
@@ -216,7 +216,7 @@ async function writePaths(tx: Transaction, { isInLibrary }: Renaming): Promise<v
   );
   await tx.query(
     sql`UPDATE tape_file f SET path = l.new_path,
-          disk_path = CASE WHEN ${hasPathOnDisk} THEN nullif(${placeOnDisk}, l.new_path) END,
+          disk_path = CASE WHEN ${hasPathOnDisk} THEN nullif(${diskPath}, l.new_path) END,
           tape_path = CASE WHEN NOT ${isInLibrary} AND ${isFoundByPath} THEN nullif(${pathOnTape}, l.new_path) END
         FROM leaving l WHERE f.id = l.id`,
   );

@@ -3,7 +3,7 @@ import { addSeconds } from '../../core/time.js';
 import { prepared } from '../../db/prepared.js';
 import { empty, type Sql, sql } from '../../db/sql.js';
 import { mayPath } from '../access/paths.js';
-import { FRESH_SECONDS, isOffered, placeOnDisk } from '../conditions.js';
+import { diskPath, FRESH_SECONDS, isOffered } from '../conditions.js';
 import type { Context } from '../context.js';
 import { allow } from '../policy.js';
 import { isFolder } from '../requests/create.js';
@@ -47,7 +47,7 @@ export const CHANGED_BY_HAND = 'its copy in the restore area was changed, and di
 export const NOT_OURS = "a file with the same bytes stands in its place, and is not known to be Tapegate's";
 
 /** Columns of a RecordedCopy, from the file `f` and its restore disk `k`. */
-export const copyColumns = sql`f.id AS "fileId", ${placeOnDisk} AS path, f.size, f.checksum, f.adler32, f.stage, k.id AS "diskId", k.mountpoint,
+export const copyColumns = sql`f.id AS "fileId", ${diskPath} AS path, f.size, f.checksum, f.adler32, f.stage, k.id AS "diskId", k.mountpoint,
   f.disk_ino AS ino, f.disk_mtime_ns AS "mtimeNs", f.disk_ctime_ns AS "ctimeNs", f.disk_checksum AS "copyChecksum", k.marker_id AS "markerId",
   f.xmin::text AS version`;
 

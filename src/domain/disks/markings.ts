@@ -6,7 +6,7 @@
 import { lockDisks, lockFiles } from '../../db/locks.js';
 import { sql } from '../../db/sql.js';
 import { transaction } from '../../db/transaction.js';
-import { foldedPath, placeOnDisk } from '../conditions.js';
+import { diskPath, foldedPath } from '../conditions.js';
 import type { Context } from '../context.js';
 import { type RecordedCopy, sampleCopies } from './copies.js';
 import type { DiskRow } from './disks.js';
@@ -52,7 +52,7 @@ export async function recordFolding(ctx: Context, diskId: number, folds: boolean
     if (folds) await lockFiles(tx, isThere);
     await lockDisks(tx, sql`k.id = ${diskId}`);
     await tx.query(sql`UPDATE restore_disk SET folds_names = ${folds} WHERE id = ${diskId}`);
-    if (folds) await tx.query(sql`UPDATE tape_file f SET folded_path = ${foldedPath(placeOnDisk)} WHERE ${isThere}`);
+    if (folds) await tx.query(sql`UPDATE tape_file f SET folded_path = ${foldedPath(diskPath)} WHERE ${isThere}`);
   });
 }
 

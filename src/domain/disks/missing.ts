@@ -6,7 +6,7 @@
 import { type Sql, sql } from '../../db/sql.js';
 import { transaction } from '../../db/transaction.js';
 import { moveFiles } from '../catalogue/moves.js';
-import { isChanged, placeOnDisk } from '../conditions.js';
+import { diskPath, isChanged } from '../conditions.js';
 import type { Context } from '../context.js';
 import { isOnFailingDisk } from '../health/failing-disks.js';
 import { deleteUnsentMail } from '../notifications/mail/notifications.js';
@@ -29,7 +29,7 @@ export async function recordMissing(ctx: Context, which: Sql): Promise<Set<bigin
         WHERE ${which} AND f.stage = 'RESTORED' AND NOT ${isOnFailingDisk} LIMIT ${MOST_CHECKED}`,
   );
   const changed = await ctx.db.rows<ChangedCopy>(
-    sql`SELECT f.id AS "fileId", ${placeOnDisk} AS path, k.id AS "diskId", k.mountpoint
+    sql`SELECT f.id AS "fileId", ${diskPath} AS path, k.id AS "diskId", k.mountpoint
         FROM tape_file f JOIN restore_disk k ON k.id = f.changed_disk_id
         WHERE ${which} AND ${isChanged} AND NOT ${isOnFailingDisk} LIMIT ${MOST_CHECKED}`,
   );

@@ -16,7 +16,7 @@ import { empty, type Sql, sql } from '../../db/sql.js';
 import { type Transaction, transaction } from '../../db/transaction.js';
 import { moveFiles } from '../catalogue/moves.js';
 import { deleteVerifications } from '../catalogue/verifications.js';
-import { isChanged, isHeldByKeys, isLive, isOrphan, isUnheld, placeOnDisk } from '../conditions.js';
+import { diskPath, isChanged, isLive, isOrphan, isRequestedByKeys, isUnrequested } from '../conditions.js';
 import type { Context } from '../context.js';
 import { takesAgain } from '../health/circuits.js';
 import { isOnFailingDisk } from '../health/failing-disks.js';
@@ -49,7 +49,7 @@ const inRequestFile = (stages: Sql) => sql`CROSS JOIN LATERAL (
  * The request `r` has released the file `f` (request file `o`), and no live request contains the file. Checking the
  * release first avoids most lookups.
  */
-const isLeft = sql`(o.state = 'RELEASED' OR NOT (${isLive})) AND NOT ${isHeldByKeys(sql`f.id`)}`;
+const isLeft = sql`(o.state = 'RELEASED' OR NOT (${isLive})) AND NOT ${isRequestedByKeys(sql`f.id`)}`;
 
 /**
  * Searches the next `limit` released files of a request for RESTORED files that no request contains.
@@ -126,7 +126,7 @@ async function markEnded(ctx: Context, requestId: number): Promise<void> {
 }
 
 /** No live request, and no request with unprocessed releases, contains the file `f`. */
-export const isUnheldForGood = sql`(${isUnheld} AND f.id NOT IN (SELECT o.file_id FROM request r CROSS JOIN LATERAL (
+export const isUnrequestedForGood = sql`(${isUnrequested} AND f.id NOT IN (SELECT o.file_id FROM request r CROSS JOIN LATERAL (
   SELECT h.file_id FROM request_file h WHERE h.request_id = r.id OFFSET 0) o WHERE NOT r.is_released))`;
 
 type SeenCopy = Pick<RecordedCopy, 'fileId' | 'version'>;
@@ -145,7 +145,7 @@ export async function releaseCopies(
     // lock first: the second statement then sees request files of earlier lock holders
     await lockFiles(tx, sql`f.id = ANY(${all.map(({ fileId }) => fileId)}::bigint[])`);
     const rows = await tx.query<{ id: bigint }>(
-      sql`SELECT f.id FROM tape_file f WHERE ${isAsRead(all)} AND f.stage = 'RESTORED' AND ${isUnheld}`,
+      sql`SELECT f.id FROM tape_file f WHERE ${isAsRead(all)} AND f.stage = 'RESTORED' AND ${isUnrequested}`,
     );
     const unheld = new Set(rows.map((row) => row.id));
     const pick = (seen: readonly SeenCopy[]) => seen.map(({ fileId }) => fileId).filter((id) => unheld.has(id));
@@ -332,10 +332,10 @@ export interface ExaminedCopy extends ChangedCopy, Pick<RecordedCopy, 'size' | '
    * Whether another file is at the copy's path. The bytes of that file were the same as on tape when the file had the
    * recorded times.
    */
-  isStanding: boolean;
+  isForeign: boolean;
 }
 
-const isStanding = sql`EXISTS (SELECT FROM verification w WHERE w.file_id = f.id AND w.error = ${NOT_OURS})`;
+const isForeign = sql`EXISTS (SELECT FROM verification w WHERE w.file_id = f.id AND w.error = ${NOT_OURS})`;
 
 /**
  * Reads a page of changed copies by file id. If a changed copy is gone, its file is no longer on disk
@@ -349,8 +349,8 @@ export async function readChanged(
     ? sql`AND EXISTS (SELECT FROM live_request_file h WHERE h.file_id = f.id AND h.state = 'WAITING')`
     : empty;
   return await ctx.db.rows<ExaminedCopy>(
-    sql`SELECT f.id AS "fileId", ${placeOnDisk} AS path, k.id AS "diskId", k.mountpoint, f.size, f.disk_mtime_ns AS "mtimeNs",
-          f.disk_ctime_ns AS "ctimeNs", coalesce(f.disk_checksum, f.checksum) AS "copyChecksum", ${isStanding} AS "isStanding"
+    sql`SELECT f.id AS "fileId", ${diskPath} AS path, k.id AS "diskId", k.mountpoint, f.size, f.disk_mtime_ns AS "mtimeNs",
+          f.disk_ctime_ns AS "ctimeNs", coalesce(f.disk_checksum, f.checksum) AS "copyChecksum", ${isForeign} AS "isForeign"
         FROM tape_file f JOIN restore_disk k ON k.id = f.changed_disk_id
         WHERE f.changed_disk_id IS NOT NULL AND ${isChanged} AND f.id > ${page.after} ${wanted}
           AND NOT EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = k.id)
@@ -360,29 +360,29 @@ export async function readChanged(
 
 /**
  * Stores the results of checking changed copies. Calling it twice is safe.
- * @param looked ids of files. `standing`: another file with the same bytes is at the path, and satisfies waiting
+ * @param looked ids of files. `existing`: another file with the same bytes is at the path, and satisfies waiting
  *   requests. `changed`: the copy is left alone, and the file is recalled to another path. `gone`: the copy is gone,
  *   and the file is recalled.
  * @returns the ids of the files that are recalled
  */
 export async function settleChanged(
   ctx: Context,
-  looked: { standing?: readonly bigint[]; changed?: readonly bigint[]; gone: readonly bigint[] },
+  looked: { existing?: readonly bigint[]; changed?: readonly bigint[]; gone: readonly bigint[] },
 ): Promise<bigint[]> {
-  const { standing = [], changed = [], gone } = looked;
-  const all = [...standing, ...changed, ...gone];
+  const { existing = [], changed = [], gone } = looked;
+  const all = [...existing, ...changed, ...gone];
   if (all.length === 0) return [];
   return await transaction(ctx.db.pool, 'settleChanged', async (tx) => {
     await lockRequestsAndFiles(tx, all);
-    const rows = await tx.query<{ id: bigint; isStanding: boolean }>(
-      sql`SELECT f.id, ${isStanding} AS "isStanding" FROM tape_file f WHERE f.id = ANY(${all}::bigint[]) AND ${isChanged}`,
+    const rows = await tx.query<{ id: bigint; isForeign: boolean }>(
+      sql`SELECT f.id, ${isForeign} AS "isForeign" FROM tape_file f WHERE f.id = ANY(${all}::bigint[]) AND ${isChanged}`,
     );
-    const now = new Map(rows.map((row) => [row.id, row.isStanding]));
-    const served = standing.filter((id) => now.get(id) === true);
+    const now = new Map(rows.map((row) => [row.id, row.isForeign]));
+    const served = existing.filter((id) => now.get(id) === true);
     await markOnDisk(ctx, tx, served);
     const kept = changed.filter((id) => now.has(id));
     await tx.query(
-      sql`INSERT INTO kept_copy (file_id, disk_id, path) SELECT f.id, f.changed_disk_id, ${placeOnDisk} FROM tape_file f
+      sql`INSERT INTO kept_copy (file_id, disk_id, path) SELECT f.id, f.changed_disk_id, ${diskPath} FROM tape_file f
           WHERE f.id = ANY(${kept}::bigint[]) ON CONFLICT (path, disk_id) DO NOTHING`,
     );
     const moved = await moveFiles(ctx, tx, [...kept, ...gone.filter((id) => now.has(id))], {

@@ -9,11 +9,11 @@ import { sql } from '../../db/sql.js';
 import { type Transaction, transaction } from '../../db/transaction.js';
 import { moveFiles, type NewCopy, newCopies, setCopy } from '../catalogue/moves.js';
 import { deleteVerifications } from '../catalogue/verifications.js';
-import { isChanged, placeOnDisk } from '../conditions.js';
+import { diskPath, isChanged } from '../conditions.js';
 import type { Context } from '../context.js';
 import { isAsRead, NOT_OURS, type RecordedCopy } from '../disks/copies.js';
 import type { ChangedCopy } from '../disks/removals.js';
-import { isUnheldForGood } from '../disks/removals.js';
+import { isUnrequestedForGood } from '../disks/removals.js';
 import { lockRequestsAndFiles, markOnDisk } from '../requests/request-files.js';
 import type { FindingKind } from './findings.js';
 
@@ -36,16 +36,16 @@ export async function adoptCopies(ctx: Context, all: readonly Adoption[]): Promi
       sql`SELECT f.id, ${isChanged} AS "isChanged" FROM tape_file f
           WHERE ${isAsRead(all)} AND (${isChanged} OR f.stage = 'ONTAPE') AND f.disk_id IS NULL`,
     );
-    const isStanding = new Map(rows.map((row) => [row.id, row.isChanged]));
+    const isChangedById = new Map(rows.map((row) => [row.id, row.isChanged]));
     await restoreStanding(
       ctx,
       tx,
-      all.filter(({ fileId }) => isStanding.get(fileId) === true),
+      all.filter(({ fileId }) => isChangedById.get(fileId) === true),
     );
-    const leaving = all.filter(({ fileId }) => isStanding.get(fileId) === false);
+    const leaving = all.filter(({ fileId }) => isChangedById.get(fileId) === false);
     const leavingIds = leaving.map(({ fileId }) => fileId);
     await tx.query(sql`UPDATE tape_file f SET ${setCopy} FROM ${newCopies(leavingIds, leaving)} WHERE f.id = m.id`);
-    const adopted = [...isStanding.keys()];
+    const adopted = [...isChangedById.keys()];
     const ofThese = sql`SELECT f.disk_id, sum(f.size) AS bytes FROM tape_file f WHERE f.id = ANY(${adopted}::bigint[]) GROUP BY f.disk_id`;
     await lockDisks(tx, sql`k.id IN (SELECT disk_id FROM (${ofThese}) s)`);
     await tx.query(sql`UPDATE restore_disk k SET used = k.used + s.bytes FROM (${ofThese}) s WHERE k.id = s.disk_id`);
@@ -65,7 +65,7 @@ export async function readStanding(
   page: { after: bigint; limit: number },
 ): Promise<(ChangedCopy & Pick<RecordedCopy, 'size' | 'checksum' | 'version'>)[]> {
   return await ctx.db.rows<ChangedCopy & Pick<RecordedCopy, 'size' | 'checksum' | 'version'>>(
-    sql`SELECT f.id AS "fileId", ${placeOnDisk} AS path, f.size, f.checksum, f.xmin::text AS version, k.id AS "diskId", k.mountpoint
+    sql`SELECT f.id AS "fileId", ${diskPath} AS path, f.size, f.checksum, f.xmin::text AS version, k.id AS "diskId", k.mountpoint
         FROM verification w JOIN tape_file f ON f.id = w.file_id JOIN restore_disk k ON k.id = f.changed_disk_id
         WHERE ${isChanged} AND w.error = ${NOT_OURS} AND w.file_id > ${page.after} ORDER BY w.file_id LIMIT ${page.limit}`,
   );
@@ -82,7 +82,7 @@ export const restoredUnheld: FindingKind = {
     limit,
   ) => sql`SELECT f.id AS key, f.path AS thing, 'a live request for a file that is RESTORED' AS expected,
       'none, and a copy of ' || f.size || ' bytes' AS found
-    FROM tape_file f WHERE f.stage = 'RESTORED' AND f.disk_id IS NOT NULL AND f.id > ${after} AND ${isUnheldForGood}
+    FROM tape_file f WHERE f.stage = 'RESTORED' AND f.disk_id IS NOT NULL AND f.id > ${after} AND ${isUnrequestedForGood}
     ORDER BY f.id LIMIT ${limit}`,
 };
 
@@ -97,7 +97,7 @@ export interface PathRecord {
   version: string;
 }
 
-const recordColumns = sql`f.id AS "fileId", ${placeOnDisk} AS path, f.stage, f.size, f.checksum, f.disk_id AS "diskId", f.xmin::text AS version`;
+const recordColumns = sql`f.id AS "fileId", ${diskPath} AS path, f.stage, f.size, f.checksum, f.disk_id AS "diskId", f.xmin::text AS version`;
 
 export async function readPathRecords(ctx: Context, paths: readonly string[]): Promise<Map<string, PathRecord>> {
   const rows = await ctx.db.rows<PathRecord>(

@@ -83,12 +83,12 @@ function keysOf(rows: readonly FoundRow[]): Set<bigint> {
 }
 
 /** Numbers of checked rows, so that users do not mistake an empty result for a healthy database. */
-export const lookedAt = sql`SELECT (SELECT count(*) FROM quota) AS quotas, (SELECT count(*) FROM request) AS requests,
+export const examined = sql`SELECT (SELECT count(*) FROM quota) AS quotas, (SELECT count(*) FROM request) AS requests,
   (SELECT count(*) FROM request_file) AS "requestFiles", (SELECT count(*) FROM recall) AS recalls, (SELECT count(*) FROM restore_disk) AS disks`;
 
-export type LookedAt = Record<'quotas' | 'requests' | 'requestFiles' | 'recalls' | 'disks', bigint>;
+export type ExaminedRows = Record<'quotas' | 'requests' | 'requestFiles' | 'recalls' | 'disks', bigint>;
 
-export async function countLookedAt(ctx: Context): Promise<LookedAt | undefined> {
-  const rows = await ctx.db.rows<LookedAt>(lookedAt);
+export async function countExamined(ctx: Context): Promise<ExaminedRows | undefined> {
+  const rows = await ctx.db.rows<ExaminedRows>(examined);
   return rows[0];
 }

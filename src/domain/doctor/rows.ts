@@ -14,12 +14,12 @@ import { allow } from '../policy.js';
 import { restoredUnheld } from './copies.js';
 import { counterKinds } from './counters.js';
 import {
+  type ExaminedRows,
+  examined,
   type Finding,
   type FindingKind,
   type FoundRow,
   findPage,
-  type LookedAt,
-  lookedAt,
   type RepairableKind,
 } from './findings.js';
 import { queueKinds, recallLost, requestFileUnserved, stagingKinds, volumeKinds } from './queue.js';
@@ -136,9 +136,9 @@ async function examineKind(
   }
 }
 
-export async function readLookedAt(ctx: Context, reader?: AbortSignal): Promise<LookedAt> {
+export async function readExamined(ctx: Context, reader?: AbortSignal): Promise<ExaminedRows> {
   allow(ctx, 'listFindings');
-  const [row] = await askAtLength<LookedAt>(ctx, lookedAt, reader);
+  const [row] = await askAtLength<ExaminedRows>(ctx, examined, reader);
   if (!row) throw new Error('nothing was counted');
   return row;
 }

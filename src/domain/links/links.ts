@@ -12,7 +12,7 @@
 import { addSeconds } from '../../core/time.js';
 import { locking } from '../../db/locks.js';
 import { type Sql, sql } from '../../db/sql.js';
-import { diskOfCopy, placeOnDisk } from '../conditions.js';
+import { diskOfCopy, diskPath } from '../conditions.js';
 import type { Context } from '../context.js';
 
 export interface Link {
@@ -75,7 +75,7 @@ export async function markUnlinked(ctx: Context): Promise<void> {
 }
 
 const wantedAt = sql`rtrim(r.path, '/') || f.path`;
-const wantedTarget = sql`k.mountpoint || ${placeOnDisk}`;
+const wantedTarget = sql`k.mountpoint || ${diskPath}`;
 
 /** The link `l` was made for a file that has been renamed since, and belongs to the file that has the old path now. */
 const isOfOther = sql`EXISTS (SELECT FROM tape_file o JOIN archive_link n ON n.file_id = o.id

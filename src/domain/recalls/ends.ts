@@ -19,14 +19,14 @@ import {
 } from '../catalogue/moves.js';
 import { isSameSource, isSameVersion, requeueRecall, switchToCopies } from '../catalogue/versions.js';
 import {
+  diskPath,
   isHeldUnder,
   isLive,
   isRecalledNoMore,
-  isUnheld,
   isUnplaced,
+  isUnrequested,
   isWaiting,
   isWithdrawn,
-  placeOnDisk,
   whyWithdrawn,
 } from '../conditions.js';
 import type { Context } from '../context.js';
@@ -46,7 +46,7 @@ export type RecallOutcome = { fileId: bigint; isUnseen?: boolean } & (
   /**
    * A file that Tapegate has not recorded is at the path, with the same bytes and this checksum. The file stays there.
    */
-  | { kind: 'standing'; checksum: string; adler32: string | null; mtimeNs: bigint; ctimeNs: bigint }
+  | { kind: 'existing'; checksum: string; adler32: string | null; mtimeNs: bigint; ctimeNs: bigint }
   | { kind: 'failed'; errorClass: ErrorClass; error: string; isOfTape?: boolean }
   | { kind: 'retry'; errorClass: ErrorClass; error: string; notBefore: string }
   /** The file did not cause the error, so the recall does not count as a try. */
@@ -146,7 +146,7 @@ async function judgeOutcomes(ctx: Context, tx: Transaction, outcomes: readonly R
     }
     if (!change?.isOther) return outcome;
     // if only the position has changed, a complete copy counts, but an error at the old position does not
-    if (change.isSame && (kind === 'restored' || kind === 'standing')) return outcome;
+    if (change.isSame && (kind === 'restored' || kind === 'existing')) return outcome;
     return { fileId, kind: 'superseded', copy: kind === 'restored' ? outcome : undefined, notBefore };
   });
 }
@@ -186,12 +186,12 @@ async function moveFinished(
   await recordCopies(ctx, tx, copies, { from: 'RESTORING', to: 'RESTORED' });
   await recordCopies(ctx, tx, stale, { from: 'RESTORING', to: 'ONTAPE' });
   const placed = new Set([...copies, ...stale].map((copy) => copy.fileId));
-  const isElsewhere = ({ fileId, kind }: Judged) => kind !== 'standing' && !placed.has(fileId);
+  const isElsewhere = ({ fileId, kind }: Judged) => kind !== 'existing' && !placed.has(fileId);
   const others = outcomes.filter(isElsewhere).map((outcome) => outcome.fileId);
   await moveFiles(ctx, tx, others, { from: 'RESTORING', to: 'ONTAPE' });
   const restoredIds = copies.map((copy) => copy.fileId);
   const rows = await tx.query<{ id: bigint }>(
-    sql`SELECT f.id FROM tape_file f WHERE f.id = ANY(${restoredIds}::bigint[]) AND ${isUnheld}`,
+    sql`SELECT f.id FROM tape_file f WHERE f.id = ANY(${restoredIds}::bigint[]) AND ${isUnrequested}`,
   );
   const unheld = rows.map((file) => file.id);
   await moveFiles(ctx, tx, unheld, { from: 'RESTORED', to: 'ONTAPE' });
@@ -208,7 +208,7 @@ async function acceptUnrecorded(
   outcomes: readonly Judged[],
   ended: ReadonlyMap<bigint, Reservation>,
 ): Promise<void> {
-  const sums = new Map(outcomes.flatMap((o) => (o.kind === 'standing' ? [[o.fileId, o] as const] : [])));
+  const sums = new Map(outcomes.flatMap((o) => (o.kind === 'existing' ? [[o.fileId, o] as const] : [])));
   const moved = await moveFiles(ctx, tx, [...sums.keys()], { from: 'RESTORING', to: 'UNVERIFIED' });
   if (moved.length === 0) return;
   const diskIds = moved.map((fileId) => ended.get(fileId)?.diskId ?? null);
@@ -244,7 +244,7 @@ async function recordCopies(
 
 function toRequestFileOutcome(outcome: Judged): RequestFileOutcome[] {
   const { fileId } = outcome;
-  if (outcome.kind === 'restored' || outcome.kind === 'standing') return [{ fileId }];
+  if (outcome.kind === 'restored' || outcome.kind === 'existing') return [{ fileId }];
   if (outcome.kind !== 'failed') return [];
   return [{ fileId, errorClass: outcome.errorClass, error: outcome.error }];
 }
@@ -263,7 +263,7 @@ async function dateLateRequests(ctx: Context, tx: Transaction, fileIds: readonly
 }
 
 async function endRecalls(tx: Transaction, outcomes: readonly Judged[]): Promise<Reservation[]> {
-  const isOver = ({ kind }: Judged) => kind === 'restored' || kind === 'standing' || kind === 'failed';
+  const isOver = ({ kind }: Judged) => kind === 'restored' || kind === 'existing' || kind === 'failed';
   const over = outcomes.filter(isOver).map((outcome) => outcome.fileId);
   const gone = await tx.query<Reservation>(
     sql`DELETE FROM recall c WHERE c.file_id = ANY(${over}::bigint[])
@@ -307,7 +307,7 @@ async function requeue(tx: Transaction, back: readonly Judged[]): Promise<Reserv
   // delete recalls whose last request another transaction has ended
   await tx.query(
     sql`DELETE FROM recall c USING tape_file f WHERE c.file_id = ANY(${queuedIds}::bigint[]) AND ${isWaiting}
-          AND f.id = c.file_id AND ${isUnheld}`,
+          AND f.id = c.file_id AND ${isUnrequested}`,
   );
   return queued;
 }
@@ -359,7 +359,7 @@ export interface StaleFile {
 /** Returns recalls that an earlier holder of the drive left running, perhaps with files on disk. */
 export async function readStaleFiles(ctx: Context, lease: Lease): Promise<StaleFile[]> {
   return await ctx.db.rows<StaleFile>(
-    sql`SELECT c.file_id AS "fileId", ${placeOnDisk} AS path, d.mountpoint, c.epoch, c.disk_id AS "diskId",
+    sql`SELECT c.file_id AS "fileId", ${diskPath} AS path, d.mountpoint, c.epoch, c.disk_id AS "diskId",
        EXISTS (SELECT FROM failing_disk g WHERE g.disk_id = c.disk_id) AS "isFailing"
      FROM recall c JOIN tape_file f ON f.id = c.file_id JOIN restore_disk d ON d.id = c.disk_id
      WHERE c.state = 'RUNNING' AND c.drive_id = ${lease.driveId} AND c.epoch < ${lease.epoch}`,

@@ -9,7 +9,7 @@ import { type Transaction, transaction } from '../../db/transaction.js';
 import { recordProgress } from '../../events/event-writes.js';
 import { isAllowedIn } from '../access/paths.js';
 import { audited } from '../audit/audited.js';
-import { isHeldByKeys, isLive, isWaiting } from '../conditions.js';
+import { isLive, isRequestedByKeys, isWaiting } from '../conditions.js';
 import type { Context } from '../context.js';
 import { checkPath, checkPattern, withoutEmpty } from '../input.js';
 import { type Charge, refund, unknownPathsOf } from '../quotas/charges.js';
@@ -96,7 +96,7 @@ export async function dropRecalls(tx: Transaction, files: Sql): Promise<void> {
   tx.send(plannedByKeys());
   // delete in a second statement after the locks, to see request files that earlier lock holders added
   await lockRecalls(tx, isOne);
-  tx.send(sql`DELETE FROM recall c WHERE ${isWaiting} AND ${isOne} AND NOT ${isHeldByKeys(sql`c.file_id`)}`);
+  tx.send(sql`DELETE FROM recall c WHERE ${isWaiting} AND ${isOne} AND NOT ${isRequestedByKeys(sql`c.file_id`)}`);
   tx.send(plannedFreely());
 }
 

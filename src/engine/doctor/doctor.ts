@@ -9,7 +9,7 @@ import type { AuditedAction } from '../../domain/audit/audit.js';
 import { auditedRun } from '../../domain/audit/audited.js';
 import type { Context } from '../../domain/context.js';
 import { type DiskRow, listDisks } from '../../domain/disks/disks.js';
-import { countLookedAt, type Finding, findRepairable } from '../../domain/doctor/findings.js';
+import { countExamined, type Finding, findRepairable } from '../../domain/doctor/findings.js';
 import { recallLost } from '../../domain/doctor/queue.js';
 import { rowKinds } from '../../domain/doctor/rows.js';
 import { describeUntrusted, findUntrustedMount } from '../../restore-area/exposure.js';
@@ -23,7 +23,7 @@ import type { DoctorOptions, Examination } from './examination.js';
 import { examineFiles } from './files.js';
 
 export interface Report {
-  lookedAt: Record<string, bigint | number>;
+  examined: Record<string, bigint | number>;
   found: number;
   repaired: number;
 }
@@ -56,7 +56,7 @@ async function examineDisks(
     mountpoints: disks.map((disk) => disk.mountpoint),
     unavailable: new Set(),
   };
-  const rows = await countLookedAt(ctx);
+  const rows = await countExamined(ctx);
   let [found, repaired] = [0, 0];
   for await (const finding of examineAll(ctx, exam, disks)) {
     if (options.repair) await confirmOwned(ctx);
@@ -64,7 +64,7 @@ async function examineDisks(
     if (finding.isRepaired) repaired++;
     onFinding(finding);
   }
-  return { lookedAt: { ...rows, ...exam.counts }, found, repaired };
+  return { examined: { ...rows, ...exam.counts }, found, repaired };
 }
 
 async function* examineAll(ctx: Context, exam: Examination, disks: readonly DiskRow[]): AsyncGenerator<Finding> {

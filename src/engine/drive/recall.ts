@@ -171,10 +171,10 @@ class BatchRun {
     const removeRemains = this.remains.createRemover();
     const judgeOne = async ({ recall, signal, outcome }: EndedRecall) => {
       const { kind, isUnseen = false } = outcome;
-      const isInPlace = kind === 'standing' || kind === 'restored';
+      const isInPlace = kind === 'existing' || kind === 'restored';
       const isCleared = (isInPlace && !isUnseen) || (await removeRemains(recall, isUnseen));
       if (!isInPlace) return isCleared ? outcome : { ...outcome, isUnseen: true };
-      if (outcome.kind === 'standing') return outcome;
+      if (outcome.kind === 'existing') return outcome;
       const failure = failureOf(recall);
       if (failure) return await this.judge(recall, new UnseenError(messageOf(failure), { cause: failure }), signal);
       this.work.disks.succeeded(recall.diskId);
@@ -386,7 +386,7 @@ class RecalledCopy {
       { path: recall.logicalPath },
       `${recall.mountpoint}${recall.path} has the same bytes, but Tapegate did not write it; keeping it`,
     );
-    return { fileId: recall.fileId, kind: 'standing', ...sums, mtimeNs, ctimeNs, isUnseen };
+    return { fileId: recall.fileId, kind: 'existing', ...sums, mtimeNs, ctimeNs, isUnseen };
   }
 
   /**

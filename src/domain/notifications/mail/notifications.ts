@@ -11,7 +11,7 @@ import { type Sql, sql } from '../../../db/sql.js';
 import { type Transaction, transaction } from '../../../db/transaction.js';
 import type { NotificationKind } from '../../../generated/prisma/enums.js';
 import { isAllowedIn } from '../../access/paths.js';
-import { diskOfCopy, isAtPrimaryPlace, isLive, placeOnDisk } from '../../conditions.js';
+import { diskOfCopy, diskPath, isAtPrimaryPlace, isLive } from '../../conditions.js';
 import type { Context } from '../../context.js';
 import { composeMail, linkToRequest, type MailFacts } from './mail.js';
 
@@ -88,7 +88,7 @@ async function readFacts(tx: Transaction, requestId: number): Promise<Omit<MailF
   );
   if (!request) throw new Error(`request ${requestId} vanished`);
   const copies = await tx.query<{ path: string; mountpoint: string | null }>(
-    sql`SELECT CASE WHEN ${isAllowedIn('FETCH')} AND d.id IS NOT NULL THEN ${placeOnDisk} ELSE f.path END AS path, CASE WHEN ${isAllowedIn('FETCH')} THEN d.mountpoint END AS mountpoint
+    sql`SELECT CASE WHEN ${isAllowedIn('FETCH')} AND d.id IS NOT NULL THEN ${diskPath} ELSE f.path END AS path, CASE WHEN ${isAllowedIn('FETCH')} THEN d.mountpoint END AS mountpoint
      FROM request_file h JOIN request r ON r.id = h.request_id JOIN tape_file f ON f.id = h.file_id
        LEFT JOIN restore_disk d ON d.id = ${diskOfCopy}
      WHERE h.request_id = ${requestId} AND h.state = 'ON_DISK' AND h.ordinal > 0 AND (d.id IS NOT NULL OR ${isAtPrimaryPlace})
