@@ -11,8 +11,8 @@ export interface ViewQuery<Data> {
   error: CombinedError | undefined;
   isFetching: boolean;
   /**
-   * When the last result was requested, as a value of `performance.now()`. An earlier event may be older than the
-   * result.
+   * When the last result was requested, as a value of `performance.now()`. Events received before this time may be
+   * older than the result.
    */
   requestedAt: number;
   again(): void;

@@ -64,7 +64,7 @@ export class OpenResponses {
   /** Ends the streams of callers whose rights have changed, so that the clients reconnect with the new rights. */
   private async endChanged(): Promise<void> {
     const known = new Map<string, Promise<Rights>>();
-    // anonymous callers have no stored version, so compare with the last check; the first one may end streams needlessly
+    // anonymous callers have no stored version, so compare with the last check; the first may end streams needlessly
     const seen = this.openRights;
     const { version: open } = await readRights(this.ctx, 'anybody', []);
     for (const [res, { caller }] of this.open) {
