@@ -122,7 +122,8 @@ export const ADVISORY_SPACE = 1413563205;
 export const PRESENCE_LOCK = ADVISORY_SPACE;
 
 /**
- * Second keys of the advisory locks. A periodic job only tries its lock, so that one of several engines does the work.
+ * Second keys of Tapegate's advisory locks; the first key is `ADVISORY_SPACE`. A periodic job only tries its lock, so
+ * that one of several engines does the work.
  */
 export const advisoryKeys = {
   /** Lock for numbering events; the function `number_events` only tries this lock. */

@@ -127,8 +127,8 @@ async function readShort<Row extends object>(asker: Asker, list: Sql): Promise<R
 
 /**
  * Returns the rows that a statement finds within a second; undefined if the statement takes longer.
- * @param by `scan` for a statement that reads every row of a large table; the statement gets only 200 ms, because the
- * caller repeats a failed scan without this limit. `index` for a statement that one core runs with an index.
+ * @param by `scan` for a statement that reads every row of a large table. A scan gets only 200 ms, because the caller
+ * repeats a failed scan without this limit. `index` for a statement that one core runs with an index.
  */
 export async function askSoon<Row extends object>(
   { db, share, reader }: Asker,

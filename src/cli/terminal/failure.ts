@@ -2,8 +2,8 @@ import { codeOf, messageOf } from '../../core/errors.js';
 import { commandState } from './io.js';
 
 /**
- * Exit codes: 1 for a failure, 2 for wrong usage, 3 for a request that ended without all its files, 4 for a server that
- * does not answer, 130 for an interrupted command, as shells report SIGINT.
+ * Exit codes: 1 for a failure, 2 for wrong usage, 3 for a request that ended without all its files. Code 4 means that
+ * the server does not answer. Code 130 means that the command was interrupted, as shells report SIGINT.
  */
 export const exitCodes = { failed: 1, usage: 2, incomplete: 3, unavailable: 4, interrupted: 130 } as const;
 

@@ -15,11 +15,14 @@ interface Coder {
   whole: Whole;
   stream(options: object): Transform;
   /**
-   * Settings for lists, with which encoding is faster than reading from the database. On one core, gzip 1 encodes 240
-   * MB/s to 9 % of the size, br 1 encodes 390 MB/s to 7.5 %, and br 3 encodes 77 MB/s.
+   * Settings for lists, with which encoding is faster than reading from the database. On one core, gzip level 1 encodes
+   * 240 MB/s to 9 % of the size. Brotli level 1 encodes 390 MB/s to 7.5 %, and level 3 encodes 77 MB/s.
    */
   fast: object;
-  /** Settings for constant bodies. br 5 compresses a page of 9 MB to 21 % in 0.5 s, and br 9 to 20 % in 2.5 s. */
+  /**
+   * Settings for constant bodies. Brotli level 5 compresses a page of 9 MB to 21 % in 0.5 s, and level 9 to 20 % in 2.5
+   * s.
+   */
   small: object;
 }
 

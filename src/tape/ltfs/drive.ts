@@ -1,7 +1,7 @@
 /**
  * One drive of an LTFS library, with two locks:
- * - `drive …`: a Tapegate process holds this lock while a cartridge is mounted. A cartridge in a drive whose lock is
- * free belongs to a process that has died.
+ * - `drive …`: a Tapegate process holds this lock while a cartridge is mounted. If this lock is free, a cartridge in
+ * the drive belongs to a process that has died.
  * - `ltfs …`: the LTFS process inherits this lock, and runs on for a while after an unmount. Moving the cartridge
  * before LTFS ends may damage the data.
  */

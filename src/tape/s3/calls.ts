@@ -73,7 +73,7 @@ export class S3Calls {
     countUsage(this.usage, 'GetObject', { bytes: BigInt(bytes) });
   }
 
-  /** @param request the name of the request that the caller sends; it is counted */
+  /** @param request the name of the request that the caller sends, for the usage counts */
   private async open(request: string, signal: AbortSignal): Promise<OpenSdk> {
     this.opened ??= import('@aws-sdk/client-s3').then((sdk) => ({ ...sdk, client: this.createClient(sdk) }));
     const opened = await this.opened;
