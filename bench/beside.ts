@@ -1,29 +1,29 @@
-/** One thing asked of a gateway and of the least that could give the same answer, by clients in another process, in turns. */
+/** Compares the gateway with a minimal reference server. Clients in another process load the two servers in turns. */
 import { createServer, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { inTurns, tellFigure, WARM_ROUNDS } from './figures.js';
 import { type Load, startLoad } from './load.js';
 
 export interface Pair {
-  /** Answers in the gateway's place: in this process, or a server at an address. */
+  /** Request listener to serve in this process, or the URL of a running server. */
   reference: RequestListener | string;
-  /** What the reference is. */
+  /** Name of the reference. */
   beside: string;
   work: string;
   bound: number;
-  /** What is asked for, below the address of either. */
+  /** Path and query string to request from both servers. */
   path: string;
   load: Partial<Load>;
 }
 
 export interface Turns {
   clients: number;
-  /** Of each turn. */
+  /** Duration of one turn. */
   seconds: number;
   rounds: number;
 }
 
-/** Runs `work` with the address of a server that answers by `listener`. */
+/** Serves `listener` while `work` runs. If `listener` is a URL, `work` gets that URL. */
 export async function withServer<T>(listener: RequestListener | string, work: (url: string) => Promise<T>): Promise<T> {
   if (typeof listener === 'string') return await work(listener);
   const server = createServer(listener);
@@ -37,9 +37,9 @@ export async function withServer<T>(listener: RequestListener | string, work: (u
 }
 
 /**
- * Tells the rates of both.
+ * Prints the request rates of the gateway and of the reference.
  * @param url of the gateway
- * @returns of the gateway, the median of what an answer takes, in milliseconds
+ * @returns the gateway's median latency in its last turn, in milliseconds
  */
 export async function compare(url: string, pair: Pair, { clients, seconds, rounds }: Turns): Promise<number> {
   const { reference, beside, work, bound, path, load: what } = pair;

@@ -1,6 +1,6 @@
 /**
- * Bursts: within hours, several users request parts of the same popular volumes, as at the start of a campaign. Files
- * are clustered, as they were written, and their sizes are log-normal, as archives report.
+ * Load in bursts: within hours, several users request parts of the same popular volumes, as at the start of a campaign.
+ * Each volume contains clusters of files, and file sizes are log-normal, as archives report.
  */
 import type { Medium } from '../src/planner/media.js';
 import { type Arrival, createRandom } from '../src/simulator/workload.js';
@@ -8,19 +8,19 @@ import { type Arrival, createRandom } from '../src/simulator/workload.js';
 /** Inclusive ranges of random parameters. */
 const RANGES = { users: [6, 36], files: [1500, 9000], volumes: [4, 16], hours: [2, 8] } as const;
 
-/** Clusters on a volume: campaigns that were archived together. */
+/** Clusters on a volume. A cluster is a campaign that was archived as a whole. */
 const CLUSTERS = 6;
 
-/** Bytes of a file, log-normal; the mean is about 1.3 GB. */
+/** Log-normal distribution of file sizes in bytes, with a mean of about 1.3 GB. */
 const SIZE = { median: 0.8e9, sigma: 1 };
 
-/** Maximum files of a request, and the part of a cluster's files that it takes. */
+/** Maximum number of files in a request, and the fraction of a cluster's files that a request takes. */
 const REQUEST = { files: 200, part: 0.3 };
 
-/** A file of a cluster that has not been requested yet. */
+/** Extent on tape of a file that has not been requested yet. */
 type Extent = Pick<Arrival, 'start' | 'size'>;
 
-/** Creates the same load for the same seed, in order of time. Each file is requested once. */
+/** Returns requested files in order of time. The same seed gives the same load, and each file is requested once. */
 export function makeBursts(medium: Medium, { seed }: { seed: number }): Arrival[] {
   return new Bursts(medium, seed).make();
 }
@@ -28,7 +28,7 @@ export function makeBursts(medium: Medium, { seed }: { seed: number }): Arrival[
 class Bursts {
   private readonly medium: Medium;
   private readonly random: () => number;
-  /** By volume and cluster, in order of position. */
+  /** Files that have not been requested yet, by volume and cluster, in order of position. */
   private readonly clusters = new Map<string, Extent[]>();
 
   constructor(medium: Medium, seed: number) {
@@ -50,7 +50,7 @@ class Bursts {
     return arrivals.sort((a, b) => a.at - b.at);
   }
 
-  /** Takes some of a cluster's files from a random position on; fewer if there are not enough. */
+  /** Takes up to `count` random files of one cluster, starting at a random position. */
   private takeFiles(volume: string, count: number): Extent[] {
     const cluster = Math.floor(this.random() * CLUSTERS);
     const key = `${volume} ${cluster}`;
@@ -83,7 +83,7 @@ class Bursts {
     return from + Math.floor(this.random() * (to - from + 1));
   }
 
-  /** Zipf distribution: the second is requested half as often as the first, the third a third as often. */
+  /** Draws an index from a Zipf distribution: index 1 is half as likely as index 0, index 2 a third as likely. */
   private drawPopular(count: number): number {
     const weights = Array.from({ length: count }, (_, n) => 1 / (n + 1));
     let left = this.random() * weights.reduce((sum, weight) => sum + weight, 0);
@@ -94,7 +94,7 @@ class Bursts {
     return 0;
   }
 
-  /** Box-Muller transform. */
+  /** Draws a file size with the Box-Muller transform. */
   private drawSize(): number {
     const normal = Math.sqrt(-2 * Math.log(1 - this.random())) * Math.cos(2 * Math.PI * this.random());
     return Math.max(Math.round(SIZE.median * Math.exp(SIZE.sigma * normal)), 1);

@@ -1,19 +1,20 @@
 /**
- * A catalogue of any size, of paths as archives of satellite data have them: 123 characters, dates, orbits and hex digits. Whatever its
- * size, each search of `searches` finds ten files in it, or none.
+ * Generates catalogues of any size with paths like those of satellite archives: 123 characters, dates, orbits and hex
+ * digits.
+ * At every size, each search of `chooseSearches` finds ten files or none.
  */
 
 import { raw, sql } from '../src/db/sql.js';
 import type { Context } from '../src/domain/context.js';
 import { withBench } from './kit.js';
 
-/** Of so many files a product, a minute and an orbit are the same. */
+/** Number of consecutive files with the same product, minute and orbit. */
 const GRANULES = 10;
 const STEP = 250_000;
-/** For ten files each, so that nothing else in a path has it. */
+/** Suffixes for searches of rare text. Each suffix is in ten paths, and in no other part of a path. */
 const RARE = ['-zyx', '-qz', '-100%'];
 
-/** As the files from number `first` to `last` are written. */
+/** Returns a query for the paths and sizes of the files from number `first` to `last`. */
 export const pathsOf = (first: number, last: number, count: number) => sql`
   SELECT '/neodc/' || m.mission || '/data/' || m.product || to_char(t, '/YYYY/MM/DD/') || upper(m.mission) || '_' || m.product || '__'
       || to_char(t + (n % ${GRANULES}) * interval '6 s', 'YYYYMMDD"T"HH24MISS') || to_char(t + interval '3 h', '_YYYYMMDD"T"HH24MISS_')
@@ -26,8 +27,9 @@ export const pathsOf = (first: number, last: number, count: number) => sql`
       ('{SL_1_RBT,OL_1_EFR,SR_2_LAN,IW_GRDH,MSIL1C,SL_2_LST,SY_2_V10}'::text[])[1 + n / ${GRANULES} % 7] AS product) m`;
 
 /**
- * Fills an empty catalogue, in steps, and makes its larger indexes when it is full, which is ten times as fast. No statement of it has a
- * bound: an index of ten million paths takes minutes.
+ * Fills an empty catalogue in steps, then creates its GIN indexes, which is ten times as fast as filling indexed
+ * tables.
+ * The connection has no statement timeout, because an index of ten million paths takes minutes.
  */
 export async function fillCatalogue({ db }: Context, count: number): Promise<void> {
   const client = new db.Client({ ...db.config, statement_timeout: false });
@@ -53,15 +55,18 @@ export async function fillCatalogue({ db }: Context, count: number): Promise<voi
 }
 
 export interface Search {
-  /** Its shape, for people. */
+  /** Name of the search's shape, for people. */
   shape: string;
   match: string;
   hits: number;
-  /** The index that is best for it: of words, a tsquery; of trigrams, or none. */
+  /**
+   * Search words as a tsquery, if the word index is the best index. Undefined for the trigram index or a sequential
+   * scan.
+   */
   words?: string;
 }
 
-/** A search of each shape, for ten files about the middle of a catalogue of that many. */
+/** Returns a search of each shape for a catalogue of `count` files. Most searches find files near the middle. */
 export async function chooseSearches({ db }: Context, count: number): Promise<Search[]> {
   const middle = Math.floor(count / 2 / GRANULES) * GRANULES;
   const { rows } = await db.pool.query<{ path: string }>(pathsOf(middle, middle, count));
@@ -87,7 +92,10 @@ export async function chooseSearches({ db }: Context, count: number): Promise<Se
   ];
 }
 
-/** Runs `work` on a catalogue of that many files, which is filled before unless the folder BENCH_KEEP has it from an earlier run. */
+/**
+ * Runs `work` on a catalogue of `count` files. The directory BENCH_KEEP may contain the catalogue from an earlier run.
+ * Otherwise the catalogue is filled first.
+ */
 export async function withCatalogue(count: number, work: (ctx: Context) => Promise<void>): Promise<void> {
   const fill = async (ctx: Context) => {
     const { rows } = await ctx.db.pool.query<{ files: bigint }>('SELECT count(*) AS files FROM tape_file');

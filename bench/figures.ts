@@ -1,26 +1,29 @@
 /**
- * Figures of a benchmark: what Tapegate does in a second (or takes of memory) beside a reference that did the same work in the same run, in turns.
- * Printed for whoever runs one benchmark, and kept for `npm run bench`, which makes a table of all of them.
+ * Figures of a benchmark: the rate or cost of Tapegate, and of a reference that did the same work in the same run.
+ * Each benchmark prints its figures, and `npm run bench` makes a table of all figures.
  */
 import { appendFileSync } from 'node:fs';
 import { median } from './kit.js';
 
 export interface Figure {
-  /** What was done, as the table has it. */
+  /** Name of the measured work in the table. */
   work: string;
-  /** Of Tapegate, in `unit`; more is better, unless `isCost`. */
+  /** Tapegate's rate or cost, in `unit`. Higher is better, unless `isCost` is set. */
   ours: number;
   reference: number;
-  /** What the reference is. */
+  /** Name of the reference. */
   beside: string;
   unit: string;
-  /** Less is better: seconds, bytes. */
+  /** Whether lower is better, as for seconds and bytes. */
   isCost?: boolean;
-  /** The ratio that is to be met: at least so much of a rate, at most so much of a cost; undefined where none is claimed. */
+  /**
+   * Required ratio of Tapegate to the reference: a minimum for a rate, a maximum for a cost. Undefined if no ratio is
+   * required.
+   */
   bound?: number;
 }
 
-/** Above 1 Tapegate does more than the reference, or takes more. */
+/** Returns Tapegate's value divided by the reference's value. */
 export function ratioOf({ ours, reference }: Figure): number {
   return ours / reference;
 }
@@ -30,7 +33,7 @@ export function isMet(figure: Figure): boolean {
   return figure.isCost ? ratioOf(figure) <= figure.bound : ratioOf(figure) >= figure.bound;
 }
 
-/** Three digits that count, and no more than one behind the point where there are two before it. */
+/** Formats a value with three significant digits, or as an integer if it is 100 or more. */
 export function digits(value: number): string {
   if (!Number.isFinite(value)) return String(value);
   if (Math.abs(value) >= 100) return Math.round(value).toLocaleString('en-US');
@@ -41,7 +44,7 @@ export function describeBound({ bound, isCost }: Figure): string {
   return bound === undefined ? '' : `${isCost ? 'at most' : 'at least'} ${bound}`;
 }
 
-/** Prints a figure, and adds it to the file BENCH_FIGURES where `npm run bench` has named one. */
+/** Prints a figure, and appends the figure to the file BENCH_FIGURES if `npm run bench` has set the variable. */
 export function tellFigure(figure: Figure): void {
   const { work, ours, reference, beside, unit } = figure;
   const bound = figure.bound === undefined ? '' : ` (${describeBound(figure)}${isMet(figure) ? '' : ': not met'})`;
@@ -50,12 +53,16 @@ export function tellFigure(figure: Figure): void {
   if (process.env.BENCH_FIGURES) appendFileSync(process.env.BENCH_FIGURES, `${JSON.stringify(figure)}\n`);
 }
 
-/** Turns that are not counted, for servers: what is compiled is what has been seen often, and a gateway is more than what stands beside it. */
+/**
+ * Rounds that warm up the servers and are not measured. V8 compiles hot code first, and the gateway has more code than
+ * a reference.
+ */
 export const WARM_ROUNDS = 3;
 
 /**
- * Does each of the ways `rounds` times, in turns whose order alternates, so that what changes on the machine meanwhile meets all alike.
- * @returns the median of what each way gave, and all of it
+ * Runs each function of `ways` `rounds` times. The order alternates, so that changes on the machine affect all
+ * functions alike.
+ * @returns the median and all results of each function
  */
 export async function inTurns<Name extends string>(
   ways: Record<Name, () => Promise<number>>,

@@ -1,8 +1,9 @@
 /**
- * GraphQL, each beside the least that could give the same answer, in one run: 16 clients in another process, turns of SECONDS (3) in
- * alternating order, ROUNDS (9) of them, medians, on a catalogue of COUNT (10,000,000) files. ONLY=request measures one of them.
+ * Compares GraphQL queries with a plain server of Yoga, Pothos and pg, on a catalogue of COUNT (10,000,000) files.
+ * Each server has turns of SECONDS (3) with 16 clients in another process, ROUNDS (9) times in alternating order.
+ * Medians are compared. ONLY=request or ONLY=pages measures one query.
  *
- *   npm run compile && node dist/bench/graphql.js
+ * Usage: npm run compile && node dist/bench/graphql.js
  */
 
 import type { Context } from '../src/domain/context.js';
@@ -60,7 +61,7 @@ async function benchPages(url: string, reference: string): Promise<void> {
   }
 }
 
-/** In the order of their numbers. */
+/** Returns the path of file `n`. Paths sort in the order of their numbers. */
 function pathOf(n: number): string {
   return `/bench/${String(n).padStart(9, '0')}.nc`;
 }
@@ -73,7 +74,7 @@ await withBench(
       text: `SET statement_timeout = 0; INSERT INTO tape_file (path, size, stage)
         SELECT '/bench/' || lpad(n::text, 9, '0') || '.nc', 1000, 'ONTAPE' FROM generate_series(0, ${count}) n; ANALYZE tape_file`,
     });
-    // as many connections as a gateway has
+    // as many connections as a gateway's pool has
     await withPlainYoga({ ...ctx.db.config, max: 20 }, async (reference) => {
       if (only === undefined || only === 'request') await benchRequest(ctx, gateway.url, reference);
       if (only === undefined || only === 'pages') await benchPages(gateway.url, reference);

@@ -1,9 +1,10 @@
 /**
- * A file of FILES (1,000,000) rows is imported into an empty catalogue by the command, beside what \copy does: a COPY of the same rows into a
- * table that has the same indexes and nothing else. ROUNDS (3) in turns of alternating order, medians; and what the command takes of memory
- * above what it takes for a file of one row.
+ * Compares an import of FILES (1,000,000) rows into an empty catalogue with a COPY of the same rows.
+ * The COPY writes to a table with the same columns and indexes, but without foreign keys and triggers.
+ * The command and the COPY run ROUNDS (3) times each, in alternating order, and medians are compared.
+ * The benchmark also prints the command's peak memory above that of an import of one row.
  *
- *   npm run compile && FILES=10000000 ROUNDS=1 node dist/bench/import.js
+ * Usage: npm run compile && FILES=10000000 ROUNDS=1 node dist/bench/import.js
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -23,7 +24,7 @@ const rounds = Number(process.env.ROUNDS ?? 3);
 const PER_VOLUME = 20_000;
 const MEMORY_BYTES = 100 * 1024 * 1024;
 
-/** On a connection whose statements have no bound. */
+/** Runs `work` on a connection without a statement timeout. */
 async function atLength(ctx: Context, work: (client: pg.Client) => Promise<void>): Promise<void> {
   const client = new ctx.db.Client({ ...ctx.db.config, statement_timeout: false });
   await client.connect();
@@ -34,7 +35,7 @@ async function atLength(ctx: Context, work: (client: pg.Client) => Promise<void>
   }
 }
 
-/** The rows as the command reads them, and as COPY does, which knows volumes by their ids. */
+/** Writes the rows to two CSV files: one for the command, and one for COPY, which needs the ids of volumes. */
 async function writeRows(ctx: Context, dir: string): Promise<{ ours: string; bare: string }> {
   const [ours, bare] = [path.join(dir, 'rows.csv'), path.join(dir, 'bare.csv')];
   const volume = `(p.size - 1000000) / ${PER_VOLUME} + 1`;
@@ -54,7 +55,7 @@ async function writeRows(ctx: Context, dir: string): Promise<{ ours: string; bar
   return { ours, bare };
 }
 
-/** @returns how far its memory went, in bytes */
+/** @returns the peak memory of the command, in bytes */
 async function runImport(ctx: Context, file: string, count: number): Promise<number> {
   const script = path.join(packageRoot, 'dist/program/tapegate.cjs');
   const env = { ...process.env, DATA_DIR: ctx.config.dataDir };
@@ -67,7 +68,7 @@ async function runImport(ctx: Context, file: string, count: number): Promise<num
     try {
       peak =
         Number(/VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${child.pid}/status`, 'utf8'))?.[1] ?? peak / 1024) * 1024;
-    } catch {} // it has ended, or this system tells nothing
+    } catch {} // the process has ended, or the system has no /proc
   };
   const timer = setInterval(look, 50);
   let told = '';

@@ -1,4 +1,4 @@
-/** What the benchmarks share: a Tapegate of their own in a new folder, files to restore, and honest clocks. */
+/** Shared parts of the benchmarks: a Tapegate in a temporary directory, files to restore, and timers. */
 import { execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
@@ -12,10 +12,15 @@ import type { Context } from '../src/domain/context.js';
 import { getRequest } from '../src/domain/requests/rows.js';
 import { startEngineProcesses } from '../src/main/commands/engine-processes.js';
 
-/** Starts the engine as `start` and `work` do, with a process for each drive. @returns what ends it */
+/**
+ * Starts the engine as `start` and `work` do, with a process for each drive. @returns a function that stops the engine
+ */
 type StartEngine = () => Promise<() => Promise<void>>;
 
-/** Runs `work` in an own folder (BENCH_DIR, else the system's temporary one) that is removed afterwards. */
+/**
+ * Runs `work` with a new Tapegate in a temporary directory, which is removed afterwards.
+ * BENCH_DIR names the parent directory. Default: the system's temporary directory.
+ */
 export async function withBench(
   work: (ctx: Context, dir: string, startEngine: StartEngine) => Promise<void>,
   env = {},
@@ -27,7 +32,7 @@ export async function withBench(
   try {
     await runtime.ctx.events.open();
     await work(runtime.ctx, dir, async () => {
-      Object.assign(process.env, wanted); // its processes read theirs
+      Object.assign(process.env, wanted); // engine processes read their settings from the environment
       return (await startEngineProcesses(runtime)).stop;
     });
   } finally {
@@ -38,7 +43,7 @@ export async function withBench(
 
 const WRITE_BYTES = 64 * 1024 * 1024;
 
-/** Writes `count` files of random bytes below `dir`, a hundred to a folder. */
+/** Writes `count` files of random bytes below `dir`, 100 files in each directory. */
 export async function writeFiles(dir: string, count: number, sizeBytes: number): Promise<void> {
   for (let n = 0; n < count; n++) {
     const folder = path.join(dir, String(Math.floor(n / 100)).padStart(4, '0'));
@@ -49,7 +54,7 @@ export async function writeFiles(dir: string, count: number, sizeBytes: number):
   }
 }
 
-/** Waits for the event that ends the request. */
+/** Waits until the request has finished. @returns the state of the finished request */
 export async function untilFinished(ctx: Context, requestId: number): Promise<string> {
   for (;;) {
     const rung = new Promise<void>((resolve) => {
@@ -64,14 +69,15 @@ export async function untilFinished(ctx: Context, requestId: number): Promise<st
   }
 }
 
-/** Waits until no copy is left in the restore area. */
+/** Waits until the restore area contains no copy. */
 export async function untilRemoved(ctx: Context): Promise<void> {
   while ((await ctx.db.prisma.tapeFile.count({ where: { diskId: { not: null } } })) > 0) await sleep(50);
 }
 
 /**
- * Uses `bytes` of memory and gives them back: the host of a virtual machine takes free memory away after seconds and
- * lets the next user of it wait (0.7 GB/s where 5 GB/s are usual), whoever that is.
+ * Allocates and frees `bytes` of memory. The host of a virtual machine reclaims free memory after seconds.
+ * The next allocation then waits for the host (0.7 GB/s instead of 5 GB/s), and would slow down only one side of a
+ * comparison.
  */
 export function touchMemory(bytes: number): void {
   const chunk = 64 * 1024 * 1024;

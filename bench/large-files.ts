@@ -1,12 +1,13 @@
 /**
- * Large files: COUNT files (8) of SIZE bytes (256 MB) by one request, from the directory library to a restore disk, with SHA-256, by
- * an engine as `work` starts it, with a process for each drive. Beside it `cp` of the same files, followed by `sha256sum` of the
- * copies. ROUNDS times (5) in turn, in one run.
+ * Compares a restore of large files with `cp` and `sha256sum` of the same files, in alternating turns, ROUNDS (5) each.
+ * One request restores COUNT (8) files of SIZE bytes (256 MB) from the directory library to a restore disk, with
+ * SHA-256.
+ * The engine has a process for each drive, as with `work`.
  *
- * Tapegate syncs each file and its folder; the reference is measured as it is, and with one `sync -f` after `cp`, without which its
- * copies are not durable.
+ * Tapegate syncs each file and its directory. The reference is measured without a sync, and with `sync -f` after `cp`.
+ * Copies of `cp` are not durable without a sync.
  *
- *   npm run compile && node dist/bench/large-files.js
+ * Usage: npm run compile && node dist/bench/large-files.js
  */
 import path from 'node:path';
 import { setQuota } from '../src/domain/quotas/quotas.js';

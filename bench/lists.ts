@@ -1,10 +1,11 @@
 /**
- * Lists of files, as REST tells them: of 100,000 hits, and of all of a catalogue of FILES (1,000,000). Beside them is a COPY of the same text
- * by the driver, in turns of alternating order, ROUNDS (3) of them, medians; who reads is another process. What a list takes of the
- * gateway's memory above what it has idle comes first, and the same list in gzip last, both in MB of
- * what it says.
+ * Measures REST lists of files: a list of 100,000 hits, and a list of a whole catalogue of FILES (1,000,000).
+ * A reader in another process gets each list. The reference is a COPY of the same text with the PostgreSQL driver.
+ * The list and the COPY run ROUNDS (3) times each, in alternating order, and medians are compared.
+ * For each list, the first figure is the gateway's peak memory above idle, and the last figure is the rate with gzip.
+ * Rates count uncompressed bytes.
  *
- *   npm run compile && FILES=10000000 node dist/bench/lists.js
+ * Usage: npm run compile && FILES=10000000 node dist/bench/lists.js
  */
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
@@ -17,7 +18,7 @@ import { withCatalogue } from './catalogue.js';
 import { inTurns, tellFigure } from './figures.js';
 import { seconds } from './kit.js';
 
-/** What some 100,000 files have, before the first ten thousand of the orbits. */
+/** Text in about 100,000 paths: the paths of the first 10,000 orbits. */
 const MATCH = '00_000';
 const MEMORY_BYTES = 80_000_000;
 
@@ -28,11 +29,11 @@ interface Wish {
 
 interface Answer {
   bytes: number;
-  /** The first of them. */
+  /** First 40 bytes of the body. */
   head: string;
 }
 
-/** Another process that reads what it is told to. */
+/** Starts another process that reads lists on request. */
 function startReader() {
   const child = fork(fileURLToPath(import.meta.url), { env: { ...process.env, IS_READER: '1' } });
   return {
@@ -61,7 +62,7 @@ async function read({ url, encoding }: Wish): Promise<Answer> {
   return { bytes, head };
 }
 
-/** The text of the list as PostgreSQL makes it at its best; a line a file, as bytes. */
+/** Reads the text of the list with the fastest statement for PostgreSQL, as bytes, with a line for each file. */
 async function copy({ db }: Context, condition: string): Promise<void> {
   const item = `'{"path":' || to_json(path)::text || ',"stage":' || CASE stage WHEN 'UNVERIFIED' THEN '"U"' WHEN 'ONDISK' THEN '"D"'
     WHEN 'ONTAPE' THEN '"T"' WHEN 'RESTORING' THEN '"A"' WHEN 'RESTORED' THEN '"R"' END || ',"verified":' ||
@@ -70,7 +71,7 @@ async function copy({ db }: Context, condition: string): Promise<void> {
   await client.connect();
   try {
     const rows = `SELECT ${item} FROM (SELECT * FROM tape_file WHERE ${condition} ORDER BY path OFFSET 0) f`;
-    // signs that no JSON has, so that nothing is quoted
+    // characters that JSON never contains, so that COPY quotes nothing
     const text = `COPY (${rows}) TO STDOUT (FORMAT csv, QUOTE E'\\x01', DELIMITER E'\\x02')`;
     for await (const _ of client.query(copyTo(text)));
   } finally {
@@ -78,7 +79,7 @@ async function copy({ db }: Context, condition: string): Promise<void> {
   }
 }
 
-/** How far `work` takes the memory of this process above what it has before. */
+/** Returns by how much `work` raises the resident memory of this process, in bytes. */
 async function peakOf(work: () => Promise<unknown>): Promise<number> {
   const idle = process.memoryUsage().rss;
   let peak = idle;

@@ -1,6 +1,6 @@
 /**
- * The load of a benchmark, from a process of its own, so that who asks takes nothing of the processor time of who answers but
- * what the machine has to share. Its clients ask again and again, each on a connection that it keeps.
+ * Load generator of a benchmark, in its own process. Clients and the measured server do not share an event loop.
+ * Each client repeats requests on one connection.
  */
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
@@ -11,23 +11,23 @@ export interface Load {
   url: string;
   method?: string;
   headers?: Record<string, string>;
-  /** Bodies that are sent in turn, each client from another place on; none for a GET. */
+  /** Bodies to send in turn. Each client starts with a different body. Undefined for GET. */
   bodies?: readonly string[];
   clients: number;
   seconds: number;
-  /** What every answer has to hold, so that no error counts as an answer. */
+  /** Text that every answer must contain. An answer without the text fails the run. */
   holds?: string;
 }
 
 interface Answered {
   perSecond: number;
-  /** Milliseconds. */
+  /** In milliseconds. */
   median: number;
   p99: number;
 }
 
 export interface LoadProcess {
-  /** @throws what was wrong with the first answer that was none */
+  /** @throws Error for the first answer that has another status than 200 or lacks `holds` */
   run(load: Load): Promise<Answered>;
   close(): void;
 }

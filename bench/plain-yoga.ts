@@ -1,6 +1,6 @@
 /**
- * The server that `graphql.ts` compares with, in its own process: plain Yoga and Pothos with two SQL statements for a request and one
- * for a page of files, without authentication and limits.
+ * Reference server of `graphql.ts`, in its own process: plain Yoga and Pothos, without authentication and limits.
+ * A query of a request takes two SQL statements, a page of files takes one statement.
  */
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
@@ -45,7 +45,7 @@ const REQUEST_FILES = `SELECT h.state, h.size::text, f.path, f.size::text AS "fi
   FROM request_file h JOIN tape_file f ON f.id = h.file_id WHERE h.request_id = $1 AND h.ordinal > 0 ORDER BY h.ordinal LIMIT $2`;
 const FILES = 'SELECT path, size::text, stage FROM tape_file WHERE path > $1 ORDER BY path LIMIT $2';
 
-/** Runs `work` with the address of the server. */
+/** Starts the reference server, runs `work` with the server's URL, and stops the server. */
 export async function withPlainYoga(config: pg.PoolConfig, work: (url: string) => Promise<void>): Promise<void> {
   const child = fork(fileURLToPath(import.meta.url), { env: { ...process.env, PLAIN_YOGA: JSON.stringify(config) } });
   try {
@@ -61,7 +61,7 @@ function plainSchema(pool: pg.Pool) {
   const builder = new SchemaBuilder<{
     DefaultFieldNullability: false;
     Scalars: { BigInt: { Input: string; Output: string }; DateTime: { Input: string; Output: string } };
-  }>({ defaultFieldNullability: false, prisma: undefined as never }); // without its plugin
+  }>({ defaultFieldNullability: false, prisma: undefined as never }); // without the Prisma plugin of Pothos
   builder.scalarType('BigInt', {});
   builder.scalarType('DateTime', { serialize: (value) => `${value}Z` });
   const states = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL', 'EXPIRED', 'CANCELLED'] as const;

@@ -1,8 +1,10 @@
 /**
- * Requests of FILES (10) files are made, beside a bare transaction with the same effects, in one run: 16 clients in another process, for a
- * quota each and all for one, turns of SECONDS (4) in alternating order, ROUNDS (9) of them, medians. ONLY=each measures one of them.
+ * Compares POST /requests with a bare transaction that has the same effects. A request names FILES (10) files.
+ * First each client uses a quota of its own, then all clients use one quota.
+ * Each server has turns of SECONDS (4) with 16 clients in another process, ROUNDS (9) times in alternating order.
+ * Medians are compared. ONLY=each or ONLY=one measures one case.
  *
- *   npm run compile && node dist/bench/posts.js
+ * Usage: npm run compile && node dist/bench/posts.js
  */
 import { createServer, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -14,7 +16,10 @@ import { withBench } from './kit.js';
 import { startLoad } from './load.js';
 
 const CLIENTS = 16;
-/** Of the catalogue; each body asks for others, so that who asks waits for nobody who asks for the same. */
+/**
+ * Files in the catalogue. Each body names different files, so that no request waits for a lock on another request's
+ * files.
+ */
 const CATALOGUE = 200_000;
 const files = Number(process.env.FILES ?? 10);
 const seconds = Number(process.env.SECONDS ?? 4);
@@ -37,7 +42,7 @@ function buildBodies(quotaOf: (client: number) => string): string[] {
   );
 }
 
-/** Each statement prepared by name. */
+/** Returns a function that runs a prepared statement of this name. */
 function statement(name: string, text: string) {
   return (client: pg.PoolClient, values: unknown[]) => client.query({ name, text, values });
 }
@@ -119,7 +124,7 @@ async function compare(name: string, work: string, urls: { ours: string; referen
   };
   const ways = { ours: at(urls.ours), reference: at(urls.reference) };
   try {
-    await inTurns(ways, 1); // to be warm
+    await inTurns(ways, 1); // warm-up, not measured
     const rates = await inTurns(ways, rounds);
     const beside = 'bare transaction';
     const each = (all: readonly number[]) => all.map((rate) => rate.toFixed(0)).join(' ');

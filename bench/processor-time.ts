@@ -1,14 +1,14 @@
-/** Processor time of other processes, as Linux counts it in /proc, in hundredths of a second. */
+/** Processor time of other processes, which Linux reports in /proc in hundredths of a second. */
 import { readdirSync, readFileSync } from 'node:fs';
 
-/** What Linux shows to programs, whatever the kernel counts in. */
+/** Clock ticks per second in /proc, independent of the kernel's timer frequency. */
 const TICKS_A_SECOND = 100;
 
 interface Times {
   parent: number;
-  /** Seconds of the process itself. */
+  /** Processor seconds of the process itself. */
   own: number;
-  /** Seconds of its children that have ended. */
+  /** Processor seconds of the process' children that have ended. */
   ended: number;
 }
 
@@ -23,16 +23,19 @@ function readTimes(pid: number | 'self'): Times | undefined {
     );
     return { parent, own: (user + system) / TICKS_A_SECOND, ended: (endedUser + endedSystem) / TICKS_A_SECOND };
   } catch {
-    return undefined; // it has just ended, or this is no Linux
+    return undefined; // the process has just ended, or the system is not Linux
   }
 }
 
-/** Seconds that the children of this process which have ended took. */
+/** Returns the processor seconds of this process' children that have ended. */
 export function endedChildrenSeconds(): number {
   return readTimes('self')?.ended ?? Number.NaN;
 }
 
-/** Seconds that the children of this process have taken which run, with those of theirs that have ended. @param others that do not count */
+/**
+ * Returns the processor seconds of this process' running children, including their own children that have ended.
+ * @param others process ids of children that do not count
+ */
 export function childrenSeconds(others: readonly (number | undefined)[]): number {
   const pids = readdirSync('/proc')
     .filter((name) => /^\d+$/.test(name))

@@ -1,8 +1,8 @@
 /**
- * Do the ranges that users are told for the end of their requests hold? Bursts of SEEDS (10) seeds on two drives: each
- * request's range is told as it comes, and compared with its end, with all that came after it.
+ * Measures how many requests end within their estimated range. Bursts of SEEDS (10) seeds run on two drives.
+ * Each request's range is estimated on arrival, and compared with the request's real end under the later load.
  *
- *   npm run compile && node dist/bench/ranges.js
+ * Usage: npm run compile && node dist/bench/ranges.js
  */
 import { findMedium } from '../src/planner/media.js';
 import { followEnds } from '../test/support/told-ends.js';
@@ -15,7 +15,7 @@ const told = seeds.flatMap((seed) => followEnds(makeBursts(options.medium, { see
 const partOf = (count: number) => `${((100 * count) / told.length).toFixed(1)} %`;
 const within = told.filter(({ range, end }) => range.earliest <= end && end <= range.latest);
 const early = told.filter(({ range, end }) => end < range.earliest);
-/** How long it took, of the time that was planned. */
+/** Real duration of each request divided by the planned duration, sorted. */
 const parts = told.map(({ at, range, end }) => (end - at) / (range.planned - at)).sort((a, b) => a - b);
 const widths = told.map(({ range }) => (range.latest - range.earliest) / 3600).sort((a, b) => a - b);
 const quantile = (sorted: readonly number[], part: number) =>

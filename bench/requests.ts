@@ -1,8 +1,9 @@
 /**
- * Single requests, each beside the least that could give the same answer, in one run: 16 clients in another process, turns of SECONDS (3) in
- * alternating order, ROUNDS (9) of them, medians. ONLY=rest measures one of them.
+ * Compares GET /requests/{id} with a bare server of node:http and pg.
+ * Each server has turns of SECONDS (3) with 16 clients in another process, ROUNDS (9) times in alternating order.
+ * Medians are compared.
  *
- *   npm run compile && node dist/bench/requests.js
+ * Usage: npm run compile && node dist/bench/requests.js
  */
 import type { RequestListener } from 'node:http';
 import pg from 'pg';
@@ -21,7 +22,7 @@ const turns = {
 };
 const only = process.env.ONLY;
 
-/** The request with its paths, by one statement that is prepared by name, and no word more. */
+/** Prepared statement that reads a request with its paths, and no other columns than the answer has. */
 const ONE_REQUEST = {
   name: 'request',
   text: `SELECT r.id, q."user" AS quota, r.retention, r.request_date, r.pattern AS request_patterns, r.notify_on_first_file,

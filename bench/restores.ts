@@ -1,7 +1,8 @@
 /**
- * What the benchmarks of restores share: requests for all of a library, and what `cp` and `sha256sum` do with the same files, in turns.
- * All read from the page cache, filled before each measurement by reading all files once, and all begin with nothing left to be
- * written and with memory that was just in use.
+ * Shared parts of the restore benchmarks: a request for all files of a library, and `cp` with `sha256sum` of the same
+ * files.
+ * Before each measurement, `settle` writes dirty pages to disk, fills the page cache with all files, and touches
+ * memory.
  */
 import { execFileSync } from 'node:child_process';
 import { rmSync } from 'node:fs';
@@ -13,7 +14,7 @@ import { seconds, touchMemory, untilFinished, untilRemoved } from './kit.js';
 
 interface Library {
   dir: string;
-  /** Bytes of all of its files. */
+  /** Total size of the library's files. */
   bytes: number;
 }
 
@@ -28,7 +29,10 @@ function settle(ctx: Context, { dir, bytes }: Library): void {
   touchMemory(bytes);
 }
 
-/** Seconds from the request to its end, when all of it is on disk for good; its copies are removed afterwards. */
+/**
+ * Restores all files with one request, and removes the copies afterwards.
+ * @returns the seconds until all copies are durable on disk
+ */
 export async function restoreAll(ctx: Context, library: Library): Promise<number> {
   let id = 0;
   settle(ctx, library);
@@ -42,7 +46,10 @@ export async function restoreAll(ctx: Context, library: Library): Promise<number
   return spent;
 }
 
-/** Seconds for copies and checksums of the same files; without a sync the copies are not durable. */
+/**
+ * Copies the files and computes checksums of the copies. Without a sync, the copies are not durable.
+ * @returns the seconds for copies, sync and checksums
+ */
 export async function copyAll(ctx: Context, library: Library, how: { isSynced: boolean }): Promise<number> {
   const copy = path.join(library.dir, 'copy');
   settle(ctx, library);

@@ -1,12 +1,13 @@
 /**
- * Serves the files of a folder as objects of the class GLACIER, by a stand-in for S3 on this host: what is asked for is restored after
- * SECONDS (30). For trying out a library of the kind `s3` without an account, and for measuring one. The files are held in memory.
+ * Serves the files of a directory from memory as S3 objects of storage class GLACIER. A restore takes SECONDS (30).
+ * With this stand-in, a library of type `s3` can be tried out or measured without an S3 account.
  *
- *   npm run compile && node dist/bench/s3-stand-in.js FOLDER
+ * Usage: npm run compile && node dist/bench/s3-stand-in.js FOLDER
  *
- * Prints the settings of the library, and the TAPEGATE_LIBRARY_DIR with its credentials, which is removed at the end.
+ * Prints the settings of the library and a TAPEGATE_LIBRARY_DIR. The directory contains the credentials until the
+ * stand-in ends.
  *
- * With PUBLIC=on objects can be read without a signature, and all of them are there at once.
+ * With PUBLIC=on, objects need no signature and no restore.
  */
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -32,7 +33,7 @@ for (const entry of entries.filter((each) => each.isFile())) {
   server.store.put(path.relative(folder, file), bytes, { storageClass: isPublic ? 'STANDARD' : 'GLACIER', checksum });
 }
 
-/** As S3 makes one for whatever comes without. */
+/** Returns the checksum that S3 computes for an object uploaded without a checksum. */
 async function checksumOf(bytes: Buffer): Promise<string> {
   const hash = await startHash('crc64nvme');
   hash.update(bytes);

@@ -1,10 +1,11 @@
 /**
- * Searches of each shape that find ten files, or none, in a catalogue of FILES (1,000,000) paths, beside the best SQL for each, asked by a
- * bare server: CLIENTS (4) in another process, turns of SECONDS (3) in alternating order, ROUNDS (3) of them, medians. How long one
- * answer takes where nobody else asks is told as well. SHAPES=orbit,absent measures some. BENCH_KEEP names a folder whose catalogue
- * is filled once, and used again.
+ * Compares searches of each shape with the best SQL statement for the shape, run by a bare server.
+ * The catalogue contains FILES (1,000,000) paths, and each search finds ten files or none.
+ * Each server has turns of SECONDS (3) with CLIENTS (4) in another process, ROUNDS (3) times in alternating order.
+ * Medians are compared. The benchmark also prints the latency of a single client.
+ * SHAPES=orbit,absent chooses shapes. BENCH_KEEP names a directory that keeps the filled catalogue for later runs.
  *
- *   npm run compile && FILES=10000000 node dist/bench/search.js
+ * Usage: npm run compile && FILES=10000000 node dist/bench/search.js
  */
 import type { RequestListener } from 'node:http';
 import pg from 'pg';
@@ -20,7 +21,10 @@ const turns = {
   rounds: Number(process.env.ROUNDS ?? 3),
 };
 
-/** One statement, planned for its pattern, and its JSON as the driver's rows and JSON.stringify make it. */
+/**
+ * Returns a listener that runs one statement per request and answers with JSON.stringify of the rows.
+ * PostgreSQL plans the statement for the pattern, because the statement has no name.
+ */
 function bareSearch(pool: pg.Pool, { match, words }: Search): RequestListener {
   const like = `%${match.replace(/[\\%_]/g, '\\$&')}%`;
   const query =
@@ -51,7 +55,7 @@ async function medianOfOne(url: string): Promise<string> {
 
 await withCatalogue(count, async (ctx) => {
   const gateway = await startGateway(ctx);
-  const pool = new pg.Pool({ ...ctx.db.config, max: 20 }); // as many connections as a gateway has
+  const pool = new pg.Pool({ ...ctx.db.config, max: 20 }); // as many connections as a gateway's pool has
   for (const search of await chooseSearches(ctx, count)) {
     if (shapes && !shapes.includes(search.shape)) continue;
     const path = `/tape_control/api/v1/files?match=${encodeURIComponent(search.match)}`;

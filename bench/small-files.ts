@@ -1,9 +1,10 @@
 /**
- * Small files, end to end: one request for COUNT files (10,000) of SIZE bytes (4,096), from the directory library to a restore disk,
- * with SHA-256, sync and the database, by an engine as `work` starts it, with a process for each drive. Beside it `cp`, a sync and
- * `sha256sum` of the same files. ROUNDS times (5) in turn, in one run.
+ * Compares a restore of small files with `cp`, a sync and `sha256sum` of the same files, in alternating turns, ROUNDS
+ * (5) each.
+ * One request restores COUNT (10,000) files of SIZE bytes (4,096) from the directory library to a restore disk.
+ * The restore includes SHA-256, syncs and database writes. The engine has a process for each drive, as with `work`.
  *
- *   npm run compile && node dist/bench/small-files.js
+ * Usage: npm run compile && node dist/bench/small-files.js
  */
 import path from 'node:path';
 import { setQuota } from '../src/domain/quotas/quotas.js';

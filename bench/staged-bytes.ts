@@ -1,16 +1,23 @@
 /**
- * Restores through each kind of staging library (KIND, all unless told), from a stand-in in another process, by an engine as `work` starts it, with two drives
- * that read. All files are on disk there: what is measured are asking, reading, comparing and putting in place, and no tape. SHAPES has the sets of files,
- * each as their number and their size in MiB (`1x1024,8x256,64x16`); each set is restored by one request.
+ * Measures restores through staging libraries of each type, or of the types in KIND, from a stand-in in another
+ * process.
+ * An engine as `work` starts it reads with two drives. All files are already on the stand-in's disk: no tape is
+ * involved.
+ * SHAPES lists sets of files as number and size in MiB (`1x1024,8x256,64x16`). One request restores each set.
  *
- * Beside it is `curl --parallel --parallel-max 2`, one process, of the same bytes from the same stand-in, into files on the same disk, followed by a `sync` of
- * the files. That is the reference. Also printed: curl without the sync, and with the sync and a read of the files for their checksums, as a restore does.
+ * The reference is one process of `curl --parallel --parallel-max 2`, followed by `sync`. The curl process writes the
+ * same
+ * bytes from the same stand-in to files on the same disk. Two more figures are printed: curl without `sync`, and curl
+ * with
+ * `sync` and a checksum of each file.
  *
- * The catalogue has an Adler-32 of each file, as those of the field have, which the restore compares; CHECKSUM=none is for a catalogue without any, where the
- * restore takes a SHA-256. ROUNDS (5) in turns of alternating order, medians. The processor time is that of curl, and that of all processes of the engine
- * with the scripts that they start; not that of the stand-in and of PostgreSQL.
+ * The catalogue contains an Adler-32 of each file, as WLCG catalogues do, and the restore compares the checksum.
+ * With CHECKSUM=none the catalogue has no checksums, and the restore computes SHA-256.
+ * Tapegate and curl run ROUNDS (5) times each, in alternating order, and medians are compared.
+ * Processor time is that of curl, and that of all engine processes with their scripts. The stand-in and PostgreSQL do
+ * not count.
  *
- *   npm run compile && node dist/bench/staged-bytes.js
+ * Usage: npm run compile && node dist/bench/staged-bytes.js
  */
 import { execFile } from 'node:child_process';
 import { mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs';
@@ -35,18 +42,18 @@ const rounds = Number(process.env.ROUNDS ?? 5);
 const isCatalogued = process.env.CHECKSUM !== 'none';
 const run = promisify(execFile);
 
-/** Files that are restored together. */
+/** Set of files that one request restores. */
 interface Shape {
   count: number;
-  /** Bytes of each. */
+  /** In bytes, of each file. */
   size: number;
   name: string;
 }
 
-/** What one turn took, in seconds. */
+/** Durations of one turn, in seconds. */
 interface Spent {
   processor: number;
-  /** Of curl alone. */
+  /** Only for curl. */
   sync?: number;
   checksums?: number;
 }
@@ -67,7 +74,7 @@ for (const kind of kinds) {
       files.set(name, await listFiles(source, name));
     }
     const standIn = await start(dir, source);
-    rmSync(source, { recursive: true }); // it has them in memory
+    rmSync(source, { recursive: true }); // the stand-in has the files in memory
     try {
       const { settings } = standIn;
       await addLibrary(ctx, { name: 'element', kind, settings, drives: 2 });
@@ -116,7 +123,7 @@ async function measure(ctx: Context, dir: string, work: Work): Promise<void> {
     tapegate: () => restore(ctx, work, spent.tapegate),
     curl: () => fetchAll(dir, work, spent.curl),
   };
-  await inTurns(ways, 1); // the stand-in works out checksums once, and processes compile
+  await inTurns(ways, 1); // warm-up: the stand-in computes checksums once, and V8 compiles hot code
   spent.tapegate.length = 0;
   spent.curl.length = 0;
   const times = await inTurns(ways, rounds);
@@ -138,7 +145,10 @@ async function measure(ctx: Context, dir: string, work: Work): Promise<void> {
   tellFigure({ ...figure, beside: 'curl, sync, checksum', reference: after('sync', 'checksums') });
 }
 
-/** Seconds from the request to its end; its copies are removed afterwards. */
+/**
+ * Restores the files with one request, and removes the copies afterwards.
+ * @returns the seconds from the request to its end
+ */
 async function restore(ctx: Context, { shape, standIn }: Work, spent: Spent[]): Promise<number> {
   let id = 0;
   touchMemory(shape.count * shape.size);
@@ -155,7 +165,7 @@ async function restore(ctx: Context, { shape, standIn }: Work, spent: Spent[]): 
   return elapsed;
 }
 
-/** Seconds of curl alone; its files are synced, read and removed afterwards. */
+/** Fetches the files with curl, then syncs, reads and removes the copies. @returns the seconds of curl alone */
 async function fetchAll(dir: string, { shape, standIn, files }: Work, spent: Spent[]): Promise<number> {
   const copies = path.join(dir, 'copies');
   mkdirSync(copies);
@@ -179,7 +189,7 @@ async function adler32Of(bytes: Uint8Array): Promise<string> {
   return hash.digest().toString('hex');
 }
 
-/** Debian has no program for it. */
+/** Computes the checksums in this process: Debian has no program for Adler-32. */
 async function takeAdler32(files: readonly string[]): Promise<void> {
   for (const file of files) await adler32Of(readFileSync(file));
 }

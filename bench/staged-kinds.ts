@@ -1,4 +1,8 @@
-/** The staging libraries of staged-bytes.ts: a stand-in for each, in another process, the settings of a library of it, and how curl reads from it. */
+/**
+ * Library types that `staged-bytes.ts` measures. For each type: a stand-in in another process, the settings of a
+ * library,
+ * and curl's URLs and options.
+ */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
@@ -9,20 +13,23 @@ import { fileURLToPath } from 'node:url';
 
 export interface StandIn {
   process: ChildProcess;
-  /** Of a library of the kind. */
+  /** Settings of a library of this type. */
   settings: object;
-  /** Of the file with this logical path. */
+  /** Returns the URL of the file with this logical path. */
   urlOf(file: string): string;
-  /** What curl needs to be given beside URLs. */
+  /** Options of curl besides URLs. */
   curlOptions: string[];
 }
 
-/** @param dir for files of the stand-in's own @param source the folder whose files it has; they may go once it has begun */
+/**
+ * @param dir for the stand-in's own files
+ * @param source directory whose files the stand-in loads when it starts
+ */
 type Start = (dir: string, source: string) => Promise<StandIn>;
 
 const libraries = mkdtempSync(path.join(tmpdir(), 'tapegate-bench-libraries-'));
 for (const part of ['programs', 'secrets']) mkdirSync(path.join(libraries, part));
-process.env.TAPEGATE_LIBRARY_DIR = libraries; // for the engine's processes
+process.env.TAPEGATE_LIBRARY_DIR = libraries; // engine processes inherit the variable
 
 /** Offers a program or a secret to libraries. @returns its name */
 function offer(kind: 'programs' | 'secrets', name: string, file: string): string {
@@ -51,7 +58,7 @@ export const stagedKinds: Record<string, Start> = {
     return { process: standIn, settings: { ...settings, ...credentials, pollSeconds: 1 }, urlOf, curlOptions: [] };
   },
 
-  /** A site's scripts, of which the one that gives the bytes is curl itself, at the stand-in for a storage element. */
+  /** A site's scripts on top of the WLCG stand-in. The fetch script runs curl. */
   'command-staging': async (dir, source) => {
     const { process, settings, urlOf, curlOptions } = await (stagedKinds.wlcg as Start)(dir, source);
     const fetch = path.join(dir, 'fetch.sh');

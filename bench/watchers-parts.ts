@@ -1,4 +1,4 @@
-/** The processes of `watchers.ts`: a gateway, a plain graphql-sse server, and the watchers of either. */
+/** Processes of `watchers.ts`: a gateway, a plain graphql-sse server, and the watchers of each server. */
 import { type ChildProcess, fork } from 'node:child_process';
 import { EventEmitter, on, once } from 'node:events';
 import { readFileSync } from 'node:fs';
@@ -13,15 +13,18 @@ import { openRuntime } from '../src/cli/connection/runtime.js';
 import { readConfig } from '../src/config/config.js';
 import { startGateway } from '../src/main/app.js';
 
-/** Bytes. */
+/** In bytes. */
 export interface Memory {
   heap: number;
   resident: number;
-  /** Of what was resident, so far. */
+  /** Highest resident size of the process so far. */
   peak: number;
 }
 
-/** When an event was there: for the last, and for 99 of 100; milliseconds since 1970. With the event. */
+/**
+ * Arrival times of an event in milliseconds since 1970, at the last watcher and at 99 % of the watchers. With the
+ * event.
+ */
 export interface Told {
   last: number;
   p99: number;
@@ -67,7 +70,7 @@ export function startPart(name: 'gateway' | 'plain' | 'load', env: Record<string
 
 const now = () => performance.timeOrigin + performance.now();
 
-/** What is kept, when whoever served something has come to rest. */
+/** Collects garbage, and returns the memory that remains in use. */
 async function readMemory(): Promise<Memory> {
   for (let turn = 0; turn < 3; turn++) {
     globalThis.gc?.();
@@ -80,7 +83,7 @@ async function readMemory(): Promise<Memory> {
   return { heap: heapUsed, resident: rss, peak: peakKb * 1024 };
 }
 
-/** Far more than is needed: what limits is not measured here. */
+/** Limits far above the load, because rate limits are not measured here. */
 const MANY = '1000000';
 const LIMITS = { TAPEGATE_STREAMS: MANY, TAPEGATE_RATE_LIMIT: MANY };
 
@@ -102,7 +105,10 @@ const PLAIN_SCHEMA = `
   }
   type Subscription { requestProgress(id: Int!): RequestProgress! }`;
 
-/** graphql-sse on `node:http`, as its documentation shows, without authentication, limits and a database. */
+/**
+ * Serves graphql-sse on `node:http`, as in the documentation of graphql-sse, without authentication, limits and
+ * database.
+ */
 async function servePlain(): Promise<Work> {
   const { MESSAGE = '' } = process.env;
   const { data } = JSON.parse(/^data: (.*)$/m.exec(MESSAGE)?.[1] ?? '{}');
@@ -134,9 +140,9 @@ async function servePlain(): Promise<Work> {
   };
 }
 
-/** Watchers that are let in at once, so that the system's own queue of connections does not overflow. */
+/** Connections that open at the same time. More connections would overflow the system's accept queue. */
 const AT_ONCE = 500;
-/** One address may have half of the connections at most. */
+/** Number of client addresses. The gateway gives one address at most half of its connections. */
 const ADDRESSES = 8;
 const EVENT = Buffer.from('event: next');
 const TELL_MS = 60_000;
@@ -148,7 +154,7 @@ function watch(): Work {
   let came = 0;
   let onTold = () => {};
   let message = '';
-  /** One buffer for all: what has come is looked at, and not kept. */
+  /** One receive buffer for all sockets, because messages are scanned and not stored. */
   const buffer = Buffer.alloc(16 * 1024);
   const took = (bytes: Buffer) => {
     if (count === 0) message = /event: next[\s\S]*?\n\n/.exec(bytes.toString())?.[0] ?? '';
@@ -224,6 +230,6 @@ if (part && process.send) {
       (error: Error) => process.send?.({ error: error.message }),
     );
   });
-  // its sockets would keep it
+  // open sockets would keep the process alive
   if (part === watch) process.once('disconnect', () => process.exit());
 }

@@ -1,12 +1,17 @@
 /**
- * One event to many watchers: WATCHERS (2000) clients in another process watch a request by event streams, and ROUNDS (15) events
- * are committed one after the other. Beside it a plain graphql-sse server, which executes and sends the same payloads.
- * Told are the rate at which an event goes out to all, the time from its commit until it is there for 99 of 100 watchers, and what each watcher after the
- * first fifth takes of the memory of either server: of the heap, and of what is resident after both have collected their garbage and rested.
+ * Measures how fast one event reaches many watchers, and the server memory for each watcher.
+ * WATCHERS (2000) clients in another process watch a request on event streams. ROUNDS (15) events are committed one by
+ * one.
+ * The reference is a plain graphql-sse server that executes and sends the same payloads.
  *
- *   npm run compile && node dist/bench/watchers.js
+ * Figures are the delivery rate of an event, the time from commit until 99 % of the watchers have the event, the time
+ * until
+ * all watchers are connected, and the memory of a watcher. Memory is heap and resident size after garbage collection.
+ * The memory of the first fifth of the watchers is not counted.
  *
- * Each process needs as many descriptors as there are watchers and some more (`ulimit -Hn`).
+ * Usage: npm run compile && node dist/bench/watchers.js
+ *
+ * Each process needs a file descriptor for each watcher, and 200 more (`ulimit -Hn`).
  */
 import { execFileSync } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -22,13 +27,15 @@ import { type Memory, type Part, startPart, type Told } from './watchers-parts.j
 
 const watchers = Number(process.env.WATCHERS ?? 2000);
 const rounds = Number(process.env.ROUNDS ?? 15);
-/** A fifth; what each of the others takes of the memory is measured. */
+/** Number of watchers that connect before the first reading of memory: a fifth. */
 const FIRST = Math.floor(watchers / 5);
-/** Beside a connection for each watcher. */
+/** File descriptors of a process besides the connections of watchers. */
 const OTHER_DESCRIPTORS = 200;
-/** Until a server has come to rest: V8 gives back what it has set aside for the many who came. */
+/** Pause before the last reading of memory. V8 releases memory that many new connections needed. */
 const REST_MS = 15_000;
-/** What is resident comes in such pieces that little is told by that of fewer. */
+/**
+ * Minimum number of watchers for a comparison of resident size, which changes in steps too coarse for fewer watchers.
+ */
 const RESIDENT_FROM = 5000;
 
 const DOCUMENT =
@@ -40,7 +47,7 @@ interface Side {
   url: string;
   before: Memory;
   connectSeconds: number;
-  /** p99 of each event, in milliseconds from its commit. */
+  /** 99th percentile of the delivery time of each event, in milliseconds from the commit. */
   p99: number[];
 }
 
@@ -49,7 +56,7 @@ async function openSide(server: Part, id: number): Promise<Side> {
   const load = startPart('load');
   const query = new URLSearchParams({ query: DOCUMENT, variables: JSON.stringify({ id }) });
   const connect = (count: number) => load.ask<number>('connect', { url: `${url}/graphql?${query}`, count });
-  // what is loaded, compiled and set aside with the first of them is no cost of the others
+  // the first watchers load and compile code, which is not memory of a watcher
   const firstSeconds = await connect(FIRST);
   const before = await server.ask<Memory>('memory');
   const connectSeconds = firstSeconds + (await connect(watchers - FIRST));
@@ -61,7 +68,11 @@ async function closeSide({ server, load }: Side): Promise<void> {
   await server.close();
 }
 
-/** @param tell has one event go out, and gives when. @returns watchers told in a second, from when it went out until the last had it */
+/**
+ * Measures the delivery of one event.
+ * @param tell sends the event, and returns the time of sending
+ * @returns watchers reached per second, from sending until the last watcher has the event
+ */
 async function round(side: Side, tell: () => Promise<number>): Promise<number> {
   await side.load.ask('expect');
   const at = await tell();
@@ -70,7 +81,7 @@ async function round(side: Side, tell: () => Promise<number>): Promise<number> {
   return watchers / ((last - at) / 1000);
 }
 
-/** @returns when it was committed */
+/** @returns the time just before the commit */
 async function commitProgress(ctx: Context, id: number): Promise<number> {
   let at = 0;
   await transaction(ctx.db.pool, 'finishRecalls', async (tx) => {
@@ -111,7 +122,7 @@ await withBench(async (ctx) => {
       ours: () => round(ours, () => commitProgress(ctx, id)),
       plain: () => round(plain, () => plain.server.ask<number>('write')),
     };
-    await inTurns(ways, 2); // to be warm
+    await inTurns(ways, 2); // warm-up, not measured
     for (const side of [ours, plain]) side.p99 = [];
     const rates = await inTurns(ways, rounds);
     const work = `one event to ${watchers.toLocaleString('en-US')} watchers`;

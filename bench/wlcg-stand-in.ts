@@ -1,11 +1,13 @@
 /**
- * Serves the files of a folder as a storage element with the WLCG Tape REST API, on this host: what is asked for is on its disk after SECONDS (30).
- * For trying out a library of the kind `wlcg` without one, and for measuring it. The files are held in memory.
+ * Serves the files of a directory from memory, as a storage element with the WLCG Tape REST API does.
+ * A staged file is on the stand-in's disk after SECONDS (30).
+ * With this stand-in, a library of type `wlcg` can be tried out or measured without a storage element.
  *
- *   npm run compile && node dist/bench/wlcg-stand-in.js FOLDER
+ * Usage: npm run compile && node dist/bench/wlcg-stand-in.js FOLDER
  *
- * DIALECT (dcache, eos, storm) chooses whom it answers like. With TLS=FILE it serves HTTPS, and writes its certificate there; with STAGED=on all is on its
- * disk at once, and stays.
+ * DIALECT (dcache, eos, storm) chooses the server that the stand-in imitates.
+ * With TLS=FILE the stand-in serves HTTPS, and writes its certificate to FILE.
+ * With STAGED=on all files are on the stand-in's disk from the start, and stay there.
  */
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -41,7 +43,7 @@ server.onCall = (kind, paths) => {
 await server.listen();
 if (certificate && TLS) writeFileSync(TLS, certificate.cert);
 const { releases } = server.dialect;
-if (STAGED === 'on') server.dialect.releases = false; // what is released stays for whoever reads it next
+if (STAGED === 'on') server.dialect.releases = false; // a released file stays on disk for the next reader
 console.log(
   JSON.stringify({ url: server.origin, ...(TLS ? { caFile: path.basename(TLS) } : {}), releases, pollLeastSeconds: 5 }),
 );
