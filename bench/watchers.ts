@@ -4,9 +4,9 @@
  * one.
  * The reference is a plain graphql-sse server that executes and sends the same payloads.
  *
- * Figures are the delivery rate of an event, the time from commit until 99 % of the watchers have the event, the time
- * until
- * all watchers are connected, and the memory of a watcher. Memory is heap and resident size after garbage collection.
+ * Prints the delivery rate of an event, and the time from the commit until 99 % of the watchers have the event.
+ * Also prints the time until all watchers are connected, and the memory of a watcher.
+ * Memory is heap and resident size after garbage collection.
  * The memory of the first fifth of the watchers is not counted.
  *
  * Usage: npm run compile && node dist/bench/watchers.js
