@@ -1,4 +1,4 @@
-/** Tapegate in the test's process: real HTTP, its own database, and an engine on a given library. */
+/** Runs Tapegate in the test's process, with real HTTP, a database for each app, and an optional engine. */
 import { rmSync } from 'node:fs';
 import path from 'node:path';
 import type { ClientConfig } from 'pg';
@@ -37,21 +37,21 @@ export interface TestApp {
 }
 
 export interface TestAppOptions {
-  /** The library of the engine. Without it, no engine runs. */
+  /** Library of the engine. Without a library, no engine runs. */
   library?: DriveLibrary;
   engine?: EngineOptions;
   config?: Partial<Omit<Config, 'access'>> & { access?: Partial<Config['access']> };
   limits?: Partial<Limits>;
-  /** The clock. Default: the real one. */
+  /** Clock of the app. Default: the database's clock. */
   now?: () => string;
-  /** The log. Default: silent, or the level TEST_LOG. */
+  /** Logger of the app. Default: silent, or the level in TEST_LOG. */
   log?: Logger;
   database?: Partial<DatabaseOptions>;
-  /** Settings of the database, as a site may make them. */
+  /** Settings of the database that a site could change. */
   siteSettings?: Readonly<Record<string, string>>;
-  /** Returns the connection that the app uses for its database, such as a relay. */
+  /** Returns the connection that the app uses instead of the given one, such as a connection through a relay. */
   through?: (connection: ClientConfig) => ClientConfig;
-  /** Locks out of order fail the test file. Default: true. */
+  /** Whether locks out of order fail the test file. Default: true. */
   watchesLocks?: boolean;
 }
 
@@ -113,8 +113,8 @@ function withChanges(config: Config, changes: Pick<TestAppOptions, 'config' | 'l
 }
 
 /**
- * Starts another gateway on the database of an app, with its own settings, and with its own connections if `database` is given. It costs
- * a fraction of an app. Close it before the app.
+ * Starts another gateway on the database of an app, with other settings, in a fraction of the time of an app.
+ * Opens new database connections only if `database` is given. Close the gateway before the app.
  */
 export async function startBeside(
   app: TestApp,
@@ -123,7 +123,7 @@ export async function startBeside(
   const config = withChanges(app.ctx.config, options);
   const own = options.database && openDatabase(app.ctx.db.config, { log: app.ctx.log, ...options.database });
   await own?.pulse.start();
-  const db = own ?? { ...app.ctx.db }; // caches are kept by this object
+  const db = own ?? { ...app.ctx.db }; // a new object, because the gateway's caches are stored per object
   const events = new EventFeed(db);
   await events.open();
   const ctx: Context = { ...app.ctx, config, db, events, now: options.now ?? app.ctx.now };

@@ -1,4 +1,6 @@
-/** An app, and for each test of `archive` a directory with an empty tree, and the path of a library. */
+/**
+ * Tests of `archive`: one app for the file, and for each test a directory with an empty tree and the path of a library.
+ */
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, expect } from 'vitest';
@@ -11,7 +13,7 @@ import { useApp } from './use-app.js';
 
 interface Folders {
   dataDir: string;
-  /** The source. */
+  /** Root of the tree to archive. */
   dir: string;
   library: string;
 }

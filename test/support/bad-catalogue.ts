@@ -1,7 +1,10 @@
 /** Bad paths, names and reasons for mutations of files and volumes. */
 import { type BadInput, mutate, mutateEach, shorten } from './bad-input-forms.js';
 
-/** Fields with paths, and the rest of their input; pure/bad-values.test.ts has all bad paths. */
+/**
+ * Mutations with the name of a path field, and the other fields of the input. `pure/bad-values.test.ts` tests all bad
+ * paths.
+ */
 const paths = [
   ['withdrawFiles', 'path', {}],
   ['reinstateFiles', 'path', {}],

@@ -7,7 +7,7 @@ const QUERY = '%7B__typename%7D';
 const body = JSON.stringify({ query: '{ __typename }' });
 const NO_QUERY = /^the request must contain a "query"/;
 
-/** The two endpoints, each with the headers that it needs. */
+/** The two GraphQL endpoints, each with the headers that the endpoint requires. */
 const endpoints = [
   { path: '/graphql', accept: {} },
   { path: '/graphql/stream', accept: STREAM },

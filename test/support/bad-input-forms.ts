@@ -1,8 +1,8 @@
-/** Rows of the tables of bad input: a call by one protocol, and what its refusal says. */
+/** Rows of the tables of bad input. Each row contains a call of one protocol, and the error message to expect. */
 
 interface BadInputBase {
   name: string;
-  /** The expected message. */
+  /** Expected error message. */
   says: RegExp;
   status: number;
   headers?: Record<string, string>;
@@ -12,21 +12,21 @@ export interface BadRest extends BadInputBase {
   protocol: 'REST';
   method: string;
   path: string;
-  /** A string or bytes are sent unchanged, anything else as JSON in an array. */
+  /** Body to send. Strings and bytes are sent unchanged, other values as JSON in an array. */
   body?: unknown;
 }
 
 export interface BadGraphql extends BadInputBase {
   protocol: 'GraphQL';
-  /** A string or bytes are sent unchanged, anything else as JSON. */
+  /** Body to send. Strings and bytes are sent unchanged, other values as JSON. */
   body: string | Uint8Array | object;
 }
 
-/** A request that GraphQL over HTTP refuses: the answer has `errors` and no `data`. */
+/** HTTP request that the GraphQL endpoint rejects with `errors` and without `data`. */
 export interface BadHttp extends BadInputBase {
   protocol: 'HTTP';
   method: string;
-  /** A path or a URL, sent unchanged. */
+  /** Path or URL, sent unchanged. */
   target: string;
   body?: string | undefined;
   allow?: string;
@@ -34,7 +34,7 @@ export interface BadHttp extends BadInputBase {
 
 export type BadInput = BadRest | BadGraphql;
 
-/** Fields of the contract that have another name in GraphQL. */
+/** Names in GraphQL of contract fields, if the names differ. */
 export const NAMES: Record<string, string> = {
   patterns: 'pattern',
   notify_on_first_file: 'notifyOnFirstFile',
@@ -67,11 +67,11 @@ export const http = (name: string, says: RegExp, call: Partial<BadHttp>): BadHtt
 export const ask = (name: string, says: RegExp, query: string, variables: object = {}, status = 200) =>
   graphql(name, says, { query, variables }, status);
 
-/** A mutation with an input. @param what completes its name, such as "without a size" */
+/** Returns a row for a mutation with an input. @param what completes the row's name, such as "without a size" */
 export const mutate = (field: string, what: string, says: RegExp, input: object, status = 200) =>
   ask(`${field} ${what}`, says, mutationOf(field), { input }, status);
 
-/** A mutation with one argument, once for each of its bad values. */
+/** Returns a row for each bad value of a mutation's only argument. */
 export const mutateEach = (field: string, argument: string, says: RegExp, values: readonly (string | number)[]) =>
   values.map((value) => {
     const type = typeof value === 'string' ? 'String' : 'Int';
@@ -81,7 +81,10 @@ export const mutateEach = (field: string, argument: string, says: RegExp, values
 
 export const shorten = (value: unknown) => JSON.stringify(value).slice(0, 30);
 
-/** One bad value for all four writers: POST and PUT, createRequest and updateRequest. Files and patterns cannot be changed. */
+/**
+ * Returns rows with the same bad value for POST, PUT, createRequest and updateRequest.
+ * Files and patterns cannot be changed, so their rows only cover POST and createRequest.
+ */
 export function writers(name: string, field: string, value: unknown, pattern: string, graphqlStatus = 200): BadInput[] {
   const says = new RegExp(pattern);
   const base = field === 'files' ? {} : { patterns: '/a/' };

@@ -1,4 +1,6 @@
-/** Bad ids and parameters of what reads. Rules R06 and R07 test unknown paths and methods. */
+/**
+ * Bad ids and parameters of queries and GET requests. The contract tests R06 and R07 cover unknown paths and methods.
+ */
 import { ask, type BadInput, mutate, mutateEach, rest, shorten } from './bad-input-forms.js';
 
 const NO_REQUEST = /^there is no request with id /;
@@ -22,14 +24,17 @@ const get = (name: string, says: RegExp, path: string, status = 400) =>
 const NUL = /^match must not contain the character NUL/;
 const TOO_LONG = /^match must have at most 2048/;
 
-/** Asks for a field that returns objects. @param field with its argument and type, such as `folder(path: String!)` */
+/**
+ * Returns a row for a query of a field with one argument.
+ * @param field with its argument and type, such as `folder(path: String!)`
+ */
 const askWith = (name: string, says: RegExp, field: string, value: unknown, status = 200) => {
   const [, call = '', type = ''] = /^(\w+\(\w+: )(.+)\)$/.exec(field) ?? [];
   const selection = /^(tapeFiles|volumes|requests)\(/.test(call) ? 'totalCount edges { cursor }' : '__typename';
   return ask(name, says, `query ($value: ${type}) { ${call}$value) { ${selection} } }`, { value }, status);
 };
 
-/** A cursor as Pothos encodes it. */
+/** Returns a cursor as Pothos encodes it. */
 const cursorOf = (key: string) => Buffer.from(`GPC:S:${key}`).toString('base64');
 
 const queries: BadInput[] = [

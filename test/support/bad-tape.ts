@@ -5,7 +5,7 @@ export interface BadTape {
   name: string;
   method: string;
   path: string;
-  /** A string is sent unchanged, anything else as JSON. */
+  /** Body to send. Strings are sent unchanged, other values as JSON. */
   body?: unknown;
   status: number;
   says: RegExp;
@@ -17,11 +17,11 @@ const bad = (name: string, says: RegExp, call: Partial<BadTape>): BadTape => ({
   ...call,
 });
 
-/** A stage request with these files. */
+/** Returns a row for a stage request with these files. */
 const stage = (name: string, says: RegExp, files: unknown, status = 400) =>
   bad(name, says, { body: { files }, status });
 
-/** As many files, each with what `build` returns for its number. */
+/** Returns `count` files with different paths, and the fields that `build` returns for each number. */
 const many = (count: number, build: (n: number) => object) =>
   Array.from({ length: count }, (_, n) => ({ path: `/a/${n}`, ...build(n) }));
 

@@ -1,4 +1,4 @@
-/** Bad bodies, and bad values in each field of a mutation and of a request of the contract. */
+/** Bad request bodies, and bad values for each field of GraphQL mutations and of requests in the REST contract. */
 import { MAX_BODY_BYTES } from '../../src/gateway/http/http-body.js';
 import {
   ask,
@@ -42,7 +42,7 @@ const named = (field: string) => `(${field}|${NAMES[field] ?? field})`;
 const NOTIFY = ['notify_on_first_file', 'notify_on_last_file'];
 const TWO_HEADERS = 'a@example.org\r\nBcc: b@example.org';
 
-/** One bad value for each field of a request; pure/bad-values.test.ts and the tests of the contract have all of them. */
+/** One bad value for each field of a request. `pure/bad-values.test.ts` and the contract tests cover all bad values. */
 const requests: BadInput[] = [
   ...['quota', 'patterns', 'label', 'retention'].flatMap((field) => writers(`${field} 5`, field, 5, named(field), 400)),
   ...NOTIFY.flatMap((field) => writers(`${field} of a list`, field, [['/a']], named(field), 400)),
@@ -66,17 +66,17 @@ const requests: BadInput[] = [
 const SETTINGS = /^settings must be the text of a JSON object/;
 const DRIVES = /^drives must be a whole number from 1 to 256, not /;
 
-/** A library that is valid except for what is given. */
+/** Returns a row that adds a library. The library is valid except for the fields in `given`. */
 const added = (what: string, says: RegExp, given: object) =>
   mutate('addLibrary', what, says, {
     ...{ name: 'east', kind: 'directory', settings: JSON.stringify({ folder: '/tapes' }), ...given },
   });
 
-/** A change of the library that the test has added. */
+/** Returns a row that changes the library `glacier`, which the test has added. */
 const changed = (what: string, says: RegExp, given: object) =>
   mutate('setLibrary', what, says, { name: 'glacier', ...given });
 
-/** pure/kinds.test.ts and the tests of each library type have all bad settings. */
+/** Bad libraries. `pure/kinds.test.ts` and the tests of each library type cover all bad settings. */
 const libraries: BadInput[] = [
   ...['', '-a', 'a\0', 'ä', 'x'.repeat(64), 'drive', 'directory'].map((name) =>
     added(`named ${shorten(name)}`, /^name must /, { name }),
@@ -139,7 +139,7 @@ const tokens: BadInput[] = [
 const hook = (what: string, says: RegExp, given: object, status = 200) =>
   mutate('createWebhook', what, says, { quota: 'alice', url: 'https://example.org/', ...given }, status);
 
-/** pure/webhook-targets.test.ts has all bad URLs. */
+/** Bad webhooks. `pure/webhook-targets.test.ts` covers all bad URLs. */
 const webhooks: BadInput[] = [
   ...(
     [

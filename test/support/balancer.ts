@@ -1,4 +1,7 @@
-/** A TCP balancer: each connection goes to the next server that is ready and accepts it. Readiness is polled. */
+/**
+ * TCP load balancer for gateways. Polls each gateway's readiness, and connects clients to the next ready gateway in
+ * turn.
+ */
 import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -11,7 +14,7 @@ export type Balancer = Awaited<ReturnType<typeof startBalancer>>;
 /** @param ports of servers on this host, which may start and stop */
 export async function startBalancer(ports: readonly number[]) {
   const sockets = new Set<Socket>();
-  /** The number of connections of each server. */
+  /** Number of connections of each server. */
   const taken = ports.map(() => 0);
   const ready = ports.map(() => true);
   let turn = 0;
@@ -22,7 +25,7 @@ export async function startBalancer(ports: readonly number[]) {
       await sleep(POLL_MS, undefined, { signal: closed.signal }).catch(() => {});
     }
   });
-  /** If no server is ready, the next one in turn may be again. */
+  /** Returns the index of the next ready server in turn, or of the next server if no server is ready. */
   const next = (): number => {
     const order = ports.map((_, n) => (turn + n) % ports.length);
     const chosen = order.find((index) => ready[index]) ?? turn % ports.length;
@@ -74,6 +77,6 @@ async function isReady(port: number): Promise<boolean> {
     await answer.text();
     return answer.ok;
   } catch {
-    return false; // not listening
+    return false; // the server is not listening
   }
 }

@@ -1,11 +1,11 @@
-/** Bundles a program of `support/programs`, for tests that need a process of their own. */
+/** Bundles programs of `support/programs`, for tests that need a separate process. */
 import path from 'node:path';
 import { build } from 'vite';
 import { packageRoot } from '../../src/core/package-root.js';
 
-/** Returns the path of the program, with everything that it imports. */
+/** Bundles the program with all its imports. @returns the path of the bundle */
 export async function bundle(name: 'crash' | 'start-embedded' | 'visit-cartridge'): Promise<string> {
-  const outDir = path.join(packageRoot, 'dist/test-programs'); // finds the packages that cannot be bundled
+  const outDir = path.join(packageRoot, 'dist/test-programs'); // here Node finds packages that cannot be bundled
   await build({
     configFile: false,
     publicDir: false,

@@ -2,10 +2,10 @@
 import { generateKeyPairSync, randomInt, sign } from 'node:crypto';
 
 export interface Certificate {
-  /** PEM, self-signed, so that it is its own authority. */
+  /** Self-signed certificate in PEM, which clients can also use as the certificate authority. */
   cert: string;
   key: string;
-  /** As Node reports it of a peer. */
+  /** Serial number in the form that Node reports for a peer's certificate. */
   serial: string;
 }
 

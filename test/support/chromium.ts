@@ -1,4 +1,4 @@
-/** A real Chromium: that of the machine, or that of a package. */
+/** Runs a real Chromium: the system's, or the one of an npm package. */
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -9,12 +9,15 @@ import { afterAll, afterEach, beforeAll, expect } from 'vitest';
 import { packageRoot } from '../../src/core/package-root.js';
 
 const PACKED = path.join(packageRoot, 'node_modules/@sparticuz/chromium/bin');
-/** Kept for all runs of this checkout. */
+/** Directory of the unpacked npm package, kept for later runs of this checkout. */
 const UNPACKED = path.join(packageRoot, 'node_modules/.cache/tapegate-chromium');
 
 const FLAGS = ['--no-sandbox', '--disable-gpu', '--no-zygote'];
 
-/** Opens one browser for a file, and closes the windows of each test after it. Call it once, before the hooks of the file. */
+/**
+ * Opens one browser for all tests of a file, and closes the windows of each test after the test.
+ * Call the function once, before the file's own hooks.
+ */
 export function useBrowser(): (url: string, options?: BrowserContextOptions) => Promise<Window> {
   let browser: Browser | undefined;
   beforeAll(async () => {
@@ -30,7 +33,10 @@ export function useBrowser(): (url: string, options?: BrowserContextOptions) => 
   };
 }
 
-/** CHROMIUM names another one than Debian's; empty, it is that of the package. */
+/**
+ * Launches the browser at the path CHROMIUM, or Debian's Chromium by default.
+ * If the path is empty or does not exist, the npm package's Chromium is launched.
+ */
 async function openBrowser(): Promise<Browser> {
   const installed = [process.env.CHROMIUM ?? '/usr/bin/chromium'].find(existsSync);
   if (installed) return await chromium.launch({ executablePath: installed, args: FLAGS });
@@ -46,13 +52,13 @@ function unpack(): void {
   writeFileSync(path.join(folder, 'chromium'), read('chromium.br'), { mode: 0o755 });
   for (const name of ['al2023.tar.br', 'fonts.tar.br'])
     execFileSync('tar', ['-x', '-C', folder], { input: read(name) });
-  // the configuration of the package has other paths
+  // the package's own font configuration contains other paths
   const fonts = `<fontconfig><dir>${UNPACKED}/fonts</dir><cachedir>${UNPACKED}/cache</cachedir></fontconfig>`;
   writeFileSync(path.join(folder, 'fonts.conf'), fonts);
   try {
     renameSync(folder, UNPACKED);
   } catch (error) {
-    rmSync(folder, { recursive: true }); // another run has created it
+    rmSync(folder, { recursive: true }); // another run has created the directory
     if (!existsSync(UNPACKED)) throw error;
   }
 }
@@ -60,13 +66,13 @@ function unpack(): void {
 export interface Window {
   page: Page;
   context: BrowserContext;
-  /** Script errors, and what the content security policy blocked. */
+  /** Script errors, and violations of the content security policy. */
   faults: string[];
-  /** Hosts that received a request from the page. */
+  /** Hosts to which the page has sent requests. */
   hosts: Set<string>;
 }
 
-/** Opens a page that shares nothing with other windows, like the browser of another user. */
+/** Opens a page in a new browser context, which shares no cookies and storage with other windows. */
 async function openWindow(browser: Browser, url: string, options: BrowserContextOptions = {}): Promise<Window> {
   const context = await browser.newContext({ locale: 'en-GB', timezoneId: 'Europe/London', ...options });
   const page = await context.newPage();
@@ -74,7 +80,7 @@ async function openWindow(browser: Browser, url: string, options: BrowserContext
   const hosts = new Set<string>();
   page.on('pageerror', (error) => faults.push(error.message));
   page.on('console', (message) => {
-    // the page reports a gateway that is away or refuses; browsers log that as well
+    // skip failed loads: the page itself reports a gateway that is away or rejects a request
     if (message.type() === 'error' && !message.text().startsWith('Failed to load resource'))
       faults.push(message.text());
   });
@@ -89,7 +95,7 @@ export async function signIn({ page }: Window, token: string): Promise<void> {
   await page.getByRole('button', { name: 'Sign out' }).waitFor();
 }
 
-/** Fails with the violations of WCAG 2.2 AA and good practice that axe finds on the page. */
+/** Fails with all violations of WCAG 2.2 AA and of good practice that axe finds on the page. */
 export async function expectAccessible({ page }: Window): Promise<void> {
   if (await page.evaluate("typeof axe === 'undefined'")) await page.evaluate(axe.source);
   const found = await page.evaluate(`axe.run().then(({ violations }) =>

@@ -1,4 +1,4 @@
-/** The clock of an app, controlled by a test. */
+/** Clocks that a test controls. */
 import { addSeconds, isBefore, parseZonedTime, timeOf } from '../../src/core/time.js';
 
 /** Returns the time of this host. */
@@ -6,7 +6,7 @@ export function currentTime(): string {
   return timeOf((performance.timeOrigin + performance.now()) / 1000);
 }
 
-/** Is a time of GraphQL present, and between the two? */
+/** Returns whether a time of GraphQL is present and within the range. */
 export function isWithin(zoned: string | null, [from, to]: readonly [string, string]): boolean {
   const time = parseZonedTime(zoned ?? '');
   return time !== undefined && !isBefore(time, from) && !isBefore(to, time);
@@ -14,7 +14,7 @@ export function isWithin(zoned: string | null, [from, to]: readonly [string, str
 
 export type Clock = ReturnType<typeof createClock>;
 
-/** Creates a clock that runs like the real one, and that can be advanced, also while it is frozen. */
+/** Creates a clock that runs in real time. A test can advance the clock and freeze it. */
 export function createClock() {
   let ahead = 0;
   let frozenAt: string | undefined;

@@ -1,4 +1,4 @@
-/** Tape systems made of files and scripts, for the library types `command` and `command-staging`. */
+/** Tape systems made of files and scripts, for tests of the library types `command` and `command-staging`. */
 import { existsSync, linkSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { packageRoot } from '../../src/core/package-root.js';
@@ -13,12 +13,12 @@ const SITE = { name: 'scripts', dataDir: '/nowhere', env: LIBRARY_ENV };
 
 const scriptFile = (name: string) => path.join(packageRoot, 'test/support/command', name);
 
-/** Creates a drive library from settings. @param limits times, which may be shorter than settings allow */
+/** Creates a drive library from settings. @param limits times that may be shorter than settings allow */
 export function createDrives(settings: Record<string, unknown>, limits: Record<string, number> = {}) {
   return command.create({ ...parseSettings(command.settings, settings), ...limits }, SITE);
 }
 
-/** Creates a staging library from settings. @param limits as above */
+/** Creates a staging library from settings. @param limits times that may be shorter than settings allow */
 export function createStaging(settings: Record<string, unknown>, limits: Record<string, number> = {}) {
   return commandStaging.create({ ...parseSettings(commandStaging.settings, settings), ...limits }, SITE);
 }
@@ -48,15 +48,18 @@ function stagingSettings(root: string, environment: readonly string[] = []): Rec
 
 export interface CommandBench extends StagingBench {
   root: string;
-  /** The settings of a library with these scripts. */
+  /** Settings of a library with the bench's scripts. */
   settings: Record<string, unknown>;
-  /** Returns the calls of the scripts except fetch, such as `stage 1000`. */
+  /** Returns the logged calls of all scripts except fetch, such as `stage 1000`. */
   calls(): string[];
-  /** Returns the files of stage requests, each with a list of paths. */
+  /** Returns the paths of the demand files. Each file contains the paths of one stage request. */
   demands(): string[];
 }
 
-/** @param changes of the settings @param environment of the scripts */
+/**
+ * @param changes to the settings
+ * @param environment of the scripts
+ */
 export function createCommandBench(
   changes: Record<string, unknown> = {},
   environment: readonly string[] = [],
@@ -67,7 +70,7 @@ export function createCommandBench(
   const reopen = () => createStaging(settings);
   const demands = () =>
     readdirSync(path.join(root, 'demands'))
-      .filter((name) => name.endsWith('.json')) // others are being written
+      .filter((name) => name.endsWith('.json')) // files with other names are still being written
       .map((name) => path.join(root, 'demands', name));
   const wantedIn = (file: string): string[] => JSON.parse(readFileSync(file, 'utf8'));
   return {
@@ -81,7 +84,7 @@ export function createCommandBench(
       const { [file]: how, ...spoiled } = readSpoiled(root);
       if (how) writeFileSync(path.join(root, 'spoiled.json'), JSON.stringify(spoiled));
       mkdirSync(path.dirname(`${root}/tape${file}`), { recursive: true });
-      rmSync(`${root}/tape${file}`, { force: true }); // a link of it may be on disk
+      rmSync(`${root}/tape${file}`, { force: true }); // remove the old file: a hard link to it may be on disk
       writeFileSync(`${root}/tape${file}`, bytes);
     },
     arrive: async (files) => {
@@ -126,14 +129,16 @@ export function readLines(file: string): string[] {
   return existsSync(file) ? readFileSync(file, 'utf8').trimEnd().split('\n') : [];
 }
 
-/** Returns the processes whose environment contains this, on Linux. */
+/**
+ * Returns the ids of processes whose environment contains `variable`. Returns no processes on systems other than Linux.
+ */
 export function findScripts(variable: string): number[] {
   if (process.platform !== 'linux') return [];
   const numbers = readdirSync('/proc').filter((name) => /^\d+$/.test(name));
   return numbers.filter((pid) => readProcess(pid, 'environ').split('\0').includes(variable)).map(Number);
 }
 
-/** Returns '' for a process that has ended, and for one of another user. */
+/** Reads a file in /proc. Returns '' if the process has ended or belongs to another user. */
 function readProcess(pid: string, what: string): string {
   try {
     return readFileSync(`/proc/${pid}/${what}`, 'utf8');

@@ -1,9 +1,12 @@
-/** What a command prints, and the code that it ends with. */
+/** Expected results of commands, and parsers of their output. */
 import type { Result } from './process.js';
 
 export const done = (stdout: string, stderr = ''): Result => ({ code: 0, stdout, stderr });
 
-/** @param code 2 for wrong usage, 4 for what may be tried again, 1 for other failures */
+/**
+ * Returns the result of a failed command.
+ * @param code 2 for wrong usage, 4 for failures that can be retried, 1 for other failures
+ */
 export const refused = (code: number, message: string): Result => ({
   code,
   stdout: '',
@@ -19,6 +22,6 @@ export const parseLines = ({ stdout }: { stdout: string }): any[] =>
     .filter((line) => line !== '')
     .map((line) => JSON.parse(line));
 
-/** Splits a table into the cells of its lines. */
+/** Splits a table into lines, and each line into cells. */
 export const parseTable = ({ stdout }: { stdout: string }): string[][] =>
   stdout.split('\n').map((line) => line.split(/ {2,}/));

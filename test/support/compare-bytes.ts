@@ -1,4 +1,4 @@
-/** Lets `toEqual` compare bytes at once: one by one, a thousand of them take 4 ms. */
+/** Makes `toEqual` compare byte arrays with `Buffer.compare`. Comparing each byte takes 4 ms for a thousand bytes. */
 import { expect } from 'vitest';
 
 expect.addEqualityTesters([

@@ -1,6 +1,6 @@
 /**
- * Constructions that plain technical English avoids, each with a name. The text of a pattern is matched without regard to case. A
- * match counts once, for the first pattern in this list that matches at its place.
+ * Constructions that plain technical English avoids, each with a name. Patterns ignore case.
+ * Each match counts once, for the first pattern of the list that matches at its position.
  */
 
 /** Nouns after which a relative clause may begin with "who". */

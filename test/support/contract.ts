@@ -1,4 +1,4 @@
-/** The set-up of the tests of the REST contract. */
+/** Setup of the REST contract tests. */
 import { beforeEach, expect } from 'vitest';
 import type { TestApp } from './app.js';
 import { addQuota } from './factories.js';
@@ -6,13 +6,14 @@ import { type Answer, errorBody } from './rest.js';
 import { emptyTables } from './tables.js';
 import { useApp } from './use-app.js';
 
-/** The time at the start of each test. */
+/** Time at the start of each test. */
 export const NOW = '2026-11-20T10:00:00.000007';
 
 /**
- * Starts an app whose clock stands at `time.now`. Before each test the tables contain the quota of alice only, and the clock stands at `NOW`.
- * @param size of the quota, in bytes
- * @param prepare what else the tables contain
+ * Starts an app whose clock shows `time.now`. Before each test, `time.now` is set to `NOW`, and the tables are emptied.
+ * Then a quota is added for alice.
+ * @param size of alice's quota in bytes
+ * @param prepare adds more rows before each test
  */
 export function useContract(size: bigint, prepare?: () => Promise<unknown>): { app: TestApp; time: { now: string } } {
   const time = { now: NOW };
@@ -26,7 +27,7 @@ export function useContract(size: bigint, prepare?: () => Promise<unknown>): { a
   return { app, time };
 }
 
-/** Expects a response with this status and the body of this error. */
+/** Expects a response with this status and error message. */
 export async function expectError(answer: Promise<Answer>, status: number, message: string): Promise<void> {
   const found = await answer;
   expect([found.status, found.body]).toEqual([status, errorBody(message)]);

@@ -1,4 +1,4 @@
-/** A PostgreSQL server and a standby, each behind a relay: two hosts of one DATABASE_URL. */
+/** A PostgreSQL primary and a standby, each behind a relay. Both are hosts of one DATABASE_URL. */
 import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -13,7 +13,7 @@ export type DatabasePair = Awaited<ReturnType<typeof startDatabasePair>>;
 
 const OWN = { fsync: 'off', full_page_writes: 'off' };
 
-/** @param standbySettings such as the delay of replay for readers */
+/** @param standbySettings PostgreSQL settings of standbys, such as a replay delay */
 export async function startDatabasePair(dir: string, database: string, standbySettings: Record<string, string> = {}) {
   const one = path.join(dir, 'primary/postgres');
   const leader = await startEmbedded({ dataDir: one, settings: OWN });
@@ -35,11 +35,11 @@ export async function startDatabasePair(dir: string, database: string, standbySe
   return {
     primary,
     standby,
-    /** Names both hosts, the standby first. */
+    /** DATABASE_URL with both hosts, the standby first. */
     url: urlOf(hosts.join(',')),
     standbyUrl: urlOf(hosts[0]),
     primaryUrl: urlOf(hosts[1]),
-    /** Sends a query to the standby, or to the primary, without the relay. */
+    /** Sends a query to the standby, not through the relay. */
     askStandby: (text: string) => ask(follower, text, database),
     askPrimary: (text: string) => ask(leader, text, database),
     /** Starts another standby. @returns its URL */
@@ -48,13 +48,13 @@ export async function startDatabasePair(dir: string, database: string, standbySe
       others.push(added);
       return urlOf(`127.0.0.1:${added.relay.through({}).port}`);
     },
-    /** Opens a connection to the primary, which the caller ends. */
+    /** Opens a connection to the primary. The caller ends the connection. */
     connectPrimary: async (): Promise<pg.Client> => {
       const client = new pg.Client(leader.config(database));
       await client.connect();
       return client;
     },
-    /** Waits until the standby has all changes of the primary. */
+    /** Waits until the standby has replayed all changes of the primary. */
     catchUp: async (): Promise<void> => {
       const [row] = await ask(leader, 'SELECT pg_current_wal_lsn()::text AS lsn');
       await waitFor('the standby to catch up', async () => {
@@ -78,14 +78,14 @@ export async function startDatabasePair(dir: string, database: string, standbySe
 
 const ask = (server: Embedded, sql: string, database = 'postgres') => queryOnce(server.config(database), sql);
 
-/** Allows replication. */
+/** Allows replication connections to a server. */
 async function letFollow(dataDir: string, server: Embedded): Promise<void> {
   const rules = ['all', 'replication'].map((what) => `local ${what} all peer map=tapegate\n`);
   writeFileSync(path.join(dataDir, 'pg_hba.conf'), rules.join(''));
   await ask(server, 'SELECT pg_reload_conf()');
 }
 
-/** Makes a standby of the running server from a backup. */
+/** Creates the data directory of a standby from a backup of the running server. */
 async function copyCluster(from: string, to: string, server: Embedded): Promise<void> {
   const target = path.dirname(to);
   await makeBackup({ dataDir: from, connection: server.config('postgres'), target, program: 'test' });

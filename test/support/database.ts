@@ -1,4 +1,4 @@
-/** A database for a test file, copied from a migrated template. */
+/** Databases for test files, copied from a migrated template. */
 import { randomUUID } from 'node:crypto';
 import pg from 'pg';
 import { inject } from 'vitest';
@@ -10,7 +10,7 @@ export async function createDatabase(options: { empty?: boolean } = {}) {
   if (!postgres) throw new Error('this run began with tests that need no database: start another one');
   const { connection, template } = postgres;
   const name = `test_${randomUUID().replaceAll('-', '')}`;
-  // costs half of the strategy wal_log, in memory and without syncs
+  // file_copy takes half the time of wal_log if the cluster is in memory and does not sync
   await queryOnce(
     connection,
     `CREATE DATABASE ${name} TEMPLATE ${options.empty ? 'template0' : template} STRATEGY file_copy`,
@@ -18,9 +18,9 @@ export async function createDatabase(options: { empty?: boolean } = {}) {
   const host = encodeURIComponent(String(connection.host));
   return {
     connection: { ...connection, database: name } as pg.ClientConfig,
-    /** For DATABASE_URL. */
+    /** Value for DATABASE_URL. */
     url: `postgresql://${connection.user}@localhost:${connection.port}/${name}?host=${host}`,
-    /** Sets settings of the database, for later connections. */
+    /** Changes settings of the database. The changes apply to later connections. */
     set: async (settings: Readonly<Record<string, string>>): Promise<void> => {
       const changes = Object.entries(settings).map(
         ([setting, value]) => `ALTER DATABASE ${name} SET ${setting} TO ${value}`,
@@ -31,7 +31,7 @@ export async function createDatabase(options: { empty?: boolean } = {}) {
   };
 }
 
-/** Runs `work` with a connection of its own. */
+/** Runs `work` with a new connection. */
 export async function withClient<T>(connection: pg.ClientConfig, work: (client: pg.Client) => Promise<T>): Promise<T> {
   const client = new pg.Client(connection);
   await client.connect();
@@ -42,6 +42,6 @@ export async function withClient<T>(connection: pg.ClientConfig, work: (client: 
   }
 }
 
-/** Runs a query on a connection of its own. @returns the rows */
+/** Runs a query on a new connection. @returns the rows */
 export const queryOnce = (connection: pg.ClientConfig, sql: string): Promise<Record<string, unknown>[]> =>
   withClient(connection, async (client) => (await client.query(sql)).rows);

@@ -1,4 +1,4 @@
-/** An app without an engine, and the steps of an engine one by one. */
+/** Apps without an engine, and functions that perform single steps of an engine. */
 import { mkdirSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { claimDrive, ensureDrives, type Lease, setMount } from '../../src/domain/recalls/drives.js';
@@ -17,7 +17,7 @@ export async function startIdleApp(options: Pick<TestAppOptions, 'now'> = {}): P
   return await prepareIdle(await startApp(options));
 }
 
-/** Adds the drive, disk and quota of `startIdleApp` to an app. */
+/** Adds a drive, a restore disk and a quota for alice to an app. */
 export async function prepareIdle(app: TestApp): Promise<TestApp> {
   await addQuota(app.ctx, 'alice', 10n ** 9n);
   await ensureDrives(app.ctx, 1);
@@ -26,7 +26,7 @@ export async function prepareIdle(app: TestApp): Promise<TestApp> {
   return app;
 }
 
-/** Claims a drive with a lease that has ended, as of an engine that was killed. */
+/** Claims a drive. By default the lease has already ended, like the lease of a killed engine. */
 export async function claim(app: TestApp, count = 1, leaseSeconds = 0): Promise<Lease> {
   const engineId = '00000000-0000-4000-8000-000000000000';
   const of = { id: 1, name: 'directory', drives: count };
@@ -44,7 +44,7 @@ const gauge = new DiskGauge({ group: undefined });
 
 export const measure = gauge.measure.bind(gauge);
 
-/** Starts recalls as on a drive with the volume of the first file. */
+/** Starts recalls of files on the leased drive, with the first file's volume as the mounted volume. */
 export async function startByHand(app: TestApp, lease: Lease, files: readonly string[]): Promise<RunningRecall[]> {
   const { rows } = await app.ctx.db.pool.query<{ id: bigint; volumeId: number }>(
     'SELECT f.id, f.volume_id AS "volumeId" FROM unnest($1::text[]) WITH ORDINALITY AS p (path, n) JOIN tape_file f USING (path) ORDER BY n',
@@ -54,12 +54,12 @@ export async function startByHand(app: TestApp, lease: Lease, files: readonly st
   return await startRecalls(app.ctx, lease, { fileIds: rows.map((row) => row.id), measure });
 }
 
-/** Performs the steps of an engine that is killed after it has put the file in place. */
+/** Performs the steps of an engine that is killed after it has put the copy in place. */
 export async function dieAfterPlacing(app: TestApp, file: string, bytes: Uint8Array): Promise<void> {
   await placeByHand(app, await claim(app), file, bytes);
 }
 
-/** Restores a file in the steps of an engine: several times faster than an engine that starts and stops. */
+/** Restores a file with the steps of an engine, several times faster than an engine that starts and stops. */
 export async function restoreByHand(app: TestApp, file: string, bytes: Uint8Array): Promise<void> {
   const lease = await claim(app);
   const copy = await placeByHand(app, lease, file, bytes);
@@ -79,7 +79,7 @@ async function placeByHand(app: TestApp, lease: Lease, file: string, bytes: Uint
   return { fileId: started.fileId, ino, mtimeNs, ctimeNs };
 }
 
-/** Runs an engine until `work` is done. */
+/** Runs an engine while `work` runs. */
 export async function withEngine<T>(
   app: TestApp,
   library: DriveLibrary,

@@ -1,4 +1,4 @@
-/** The engine processes of a server, as found in /proc. */
+/** Finds the engine processes of a server in /proc. */
 import { readdirSync, readFileSync } from 'node:fs';
 import type { Running } from './process.js';
 import { waitFor } from './wait.js';
@@ -8,7 +8,7 @@ interface EngineProcess {
   part: string;
 }
 
-/** Returns the live engine processes; a zombie is not one. */
+/** Returns the engine processes that are alive. Zombies do not count. */
 export function listEngineProcesses(server: Pick<Running, 'pid'>): EngineProcess[] {
   return readdirSync('/proc').flatMap((name) => {
     if (!/^\d+$/.test(name)) return [];
@@ -20,7 +20,7 @@ export function listEngineProcesses(server: Pick<Running, 'pid'>): EngineProcess
       const at = args.findIndex((arg) => arg.endsWith('/engine-process.cjs'));
       return at === -1 ? [] : [{ pid: Number(name), part: args[at + 1] ?? '' }];
     } catch {
-      return []; // it has just ended
+      return []; // the process has just ended
     }
   });
 }

@@ -1,4 +1,4 @@
-/** What an engine has done: stage moves, and what lies on disk. */
+/** Reads the effects of an engine: stage moves, restored files, and space on restore disks. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { vi } from 'vitest';
@@ -10,12 +10,12 @@ import { waitFor } from './wait.js';
 
 type Bell = 'event' | 'recall' | 'notification' | 'room';
 
-/** Notifies the engine that there may be work. It looks later: see `ringUntilSeen`. */
+/** Notifies the engine that there may be work. Returns before the engine has checked: see `ringUntilSeen`. */
 export async function ring(app: TestApp, bell: Bell): Promise<void> {
   await app.ctx.db.pool.query(`SELECT pg_notify('tapegate', $1)`, [bell]);
 }
 
-/** A part of the first statement of each look for work. */
+/** Part of the first SQL statement of each check for work, by engine loop. */
 const LOOKS = {
   drives: 'AS "isQueued"',
   staging: 'DELETE FROM staging',
@@ -23,10 +23,16 @@ const LOOKS = {
   mail: 'FROM mail_sender',
 };
 
-/** A look has ended when the next one begins. A failed drive sends its statement twice in a look: before and after it is resumed. */
+/**
+ * Number of first statements after which a whole check has ended.
+ * A failed drive sends its statement twice in one check, before and after the drive is resumed.
+ */
 const STATEMENTS = 3;
 
-/** Notifies the engine, and waits until each of its loops has looked for work. Call it before a test that nothing has happened. */
+/**
+ * Notifies the engine, and waits until each loop has checked for work.
+ * Call the function before an assertion that the engine did nothing.
+ */
 export async function ringUntilSeen(app: TestApp, bell: Bell, who: keyof typeof LOOKS): Promise<void> {
   const sent = vi.spyOn(app.ctx.db.pool, 'query');
   try {
@@ -45,7 +51,7 @@ export async function ringUntilSeen(app: TestApp, bell: Bell, who: keyof typeof 
   }
 }
 
-/** Returns the moves of the files with this prefix, as letters (`TA`), in the order of the event table. */
+/** Returns the stage moves of files below a prefix in the order of events, as letters such as `TA`. */
 export async function readMoves(app: TestApp, prefix: string): Promise<{ path: string; move: string }[]> {
   const { rows } = await app.ctx.db.pool.query<{ path: string; from: Stage; to: Stage }>(
     `SELECT f.path, e.from_stage AS "from", e.to_stage AS "to" FROM event e JOIN tape_file f ON f.id = e.file_id
@@ -55,7 +61,10 @@ export async function readMoves(app: TestApp, prefix: string): Promise<{ path: s
   return rows.map(({ path, from, to }) => ({ path, move: stageLetters[from] + stageLetters[to] }));
 }
 
-/** Returns the moves in the event table that src/core/stages.ts forbids, or that do not begin at the stage of the file. */
+/**
+ * Returns the stage moves that `src/core/stages.ts` forbids, or that begin at another stage than the previous move's
+ * end.
+ */
 export async function findIllegalMoves(app: TestApp): Promise<string[]> {
   const legal = new Set(moves.map(({ from, to }) => stageLetters[from] + stageLetters[to]));
   const at = new Map<string, string>();
@@ -72,13 +81,13 @@ export async function readStage(app: TestApp, file: string): Promise<string> {
   return rows[0] ? stageLetters[rows[0].stage] : 'none';
 }
 
-/** Returns the bytes of a file in the restore area, if it exists. */
+/** Returns the bytes of a file in the restore area. Undefined if the file does not exist. */
 export function readRestored(app: TestApp, file: string): Buffer | undefined {
   const place = path.join(app.restoreDir, file);
   return existsSync(place) ? readFileSync(place) : undefined;
 }
 
-/** Lists all files and directories below a directory, except the marker. Links are not followed. */
+/** Lists all files and directories below a directory except markers, without following links. */
 export function listTree(dir: string): string[] {
   const entries = readdirSync(dir, { withFileTypes: true }).filter((entry) => !entry.name.startsWith(markerName));
   const names = entries.flatMap((entry) => [
@@ -93,7 +102,7 @@ interface DiskFigures {
   reserved: bigint;
 }
 
-/** Returns the bytes that are in use and reserved on all restore disks. */
+/** Returns the used and reserved bytes of all restore disks. */
 export async function readDisks(app: TestApp): Promise<DiskFigures> {
   const { rows } = await app.ctx.db.pool.query<DiskFigures>(
     'SELECT sum(used)::bigint AS used, sum(reserved)::bigint AS reserved FROM restore_disk',

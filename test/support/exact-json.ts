@@ -1,9 +1,9 @@
-/** Parses JSON of responses with exact integers. */
+/** Parses JSON without loss of precision in integers. */
 import { randomUUID } from 'node:crypto';
 
-/** Returns the value of a JSON text, in which integers beyond 2^53 are bigints. */
+/** Parses a JSON text. Integers beyond 2^53 become bigints. */
 export function parseJson(text: string): unknown {
-  JSON.parse(text); // throws an error on the text as it is
+  JSON.parse(text); // report errors for the original text
   const marked = text.replace(TOKENS, (token) => (LONG.test(token) ? `"${mark}${token}"` : token));
   return JSON.parse(marked, (_name, value) => {
     if (typeof value !== 'string' || !value.startsWith(mark)) return value;
@@ -14,5 +14,5 @@ export function parseJson(text: string): unknown {
 
 const TOKENS = /"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*/g;
 const LONG = /^-?\d{16,}$/;
-/** No text of a test contains it. */
+/** Prefix of integers in quotes. The UUID keeps the prefix apart from all strings of a test. */
 const mark = `${randomUUID()}:`;

@@ -1,22 +1,22 @@
-/** The examples of a document: its fences in order, each with the answer below it. */
+/** Reads the examples of a document: its fences in order, each with the answer below it. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect } from 'vitest';
 import { packageRoot } from '../../src/core/package-root.js';
 
-/** Languages of fences that are run, and of answers. Others are errors. */
+/** Languages of fences with runnable examples, and of fences with answers. Other languages are errors. */
 const EXAMPLES = ['sh', 'graphql', 'ts', 'python', 'html', 'js'] as const;
 const ANSWERS = ['json', 'text'] as const;
 
 export interface Fence<Language> {
   language: Language;
-  /** The number of its first line. */
+  /** Line number of the first line. */
   line: number;
   text: string;
 }
 
 export interface Answer extends Fence<(typeof ANSWERS)[number]> {
-  /** The example runs until it is interrupted. */
+  /** Whether the example runs until it is interrupted. */
   isEndless: boolean;
 }
 
@@ -26,8 +26,8 @@ export interface Example extends Fence<(typeof EXAMPLES)[number]> {
 }
 
 /**
- * Skips fences without a language, which show what a test cannot run.
- * @throws Error for a fence in another language, and for an answer to nothing
+ * Reads the examples of a document. Skips fences without a language, which show text that a test cannot run.
+ * @throws Error for a fence in an unknown language, and for an answer without an example
  */
 export function readExamples(document: string): Example[] {
   const examples: Example[] = [];
@@ -66,10 +66,13 @@ function isOneOf<Language extends string>(
   return (languages as readonly string[]).includes(fence.language);
 }
 
-/** Returns the first line with a word. */
+/** Returns the first line that contains a word. */
 const title = (text: string) => /^.*\w{3}.*$/m.exec(text)?.[0].trim() ?? '';
 
-/** Makes two runs comparable: replaces dates, times and event ids, and removes the comments that keep a stream alive. */
+/**
+ * Replaces dates, times and event ids, and removes keep-alive comments of event streams. Outputs of two runs are then
+ * equal.
+ */
 function mask(text: string): string {
   return text
     .replace(/\d{4}-\d\d-\d\d(?=T00:00:00(?![.\d]))/g, '<date>')
@@ -78,15 +81,15 @@ function mask(text: string): string {
     .replace(/^:\n\n/gm, '');
 }
 
-/** Has an example printed the whole answer? */
+/** Returns whether an example has printed the whole answer. */
 export function isAnswered(answer: Answer, output: string): boolean {
   return explainDifference(answer, output) === undefined;
 }
 
-/** Compares an output with the answer. JSON may be broken into lines; `…` stands for any lines of text. */
+/** one field per line, for a readable difference */
 export function expectAnswer(answer: Answer, output: string): void {
   const difference = explainDifference(answer, output);
-  const byField = (text: string) => text.replace(/,(?=["{])/g, ',\n'); // for a readable difference
+  const byField = (text: string) => text.replace(/,(?=["{])/g, ',\n'); // one field per line makes the difference readable
   if (difference) expect(byField(difference.actual), `line ${answer.line}`).toBe(byField(difference.shown));
 }
 
@@ -96,14 +99,14 @@ function explainDifference(answer: Answer, output: string): { shown: string; act
   return fits(shown.split(/^…$/m), actual) ? undefined : { shown, actual };
 }
 
-/** Do the lines consist of these parts in order, from the beginning to the end? */
+/** Returns whether the lines consist of the parts in order, with any text between two parts. */
 function fits(parts: string[], lines: string): boolean {
   const text = `\n${lines}\n`;
   const [first = '', ...others] = parts.map((part) => `\n${part.trim()}\n`);
   const last = others.pop();
   if (last === undefined) return text === first;
   if (!text.startsWith(first)) return false;
-  let place = first.length - 1; // parts may share the end of a line
+  let place = first.length - 1; // a line feed may end one part and begin the next
   for (const part of others) {
     const found = text.indexOf(part, place);
     if (found < 0) return false;

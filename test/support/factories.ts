@@ -1,4 +1,4 @@
-/** Test data, created by the operations that users call. */
+/** Creates test data with the same operations that users call. */
 import { createHash, randomBytes } from 'node:crypto';
 import type { Context } from '../../src/domain/context.js';
 import { importRows } from '../../src/domain/import/import.js';
@@ -25,7 +25,7 @@ export function checksumOf(bytes: Uint8Array | string): string {
   return `sha256:${createHash('sha256').update(bytes).digest('hex')}`;
 }
 
-/** Adds files to the catalogue, without bytes on tape or disk. */
+/** Adds files to the catalogue without writing bytes to tape or disk. */
 export async function addFiles(ctx: Context, rows: (Partial<CatalogueRow> & { path: string })[]): Promise<void> {
   await importRows(
     ctx,
@@ -39,7 +39,7 @@ export async function addFiles(ctx: Context, rows: (Partial<CatalogueRow> & { pa
   );
 }
 
-/** Adds files of 1000 bytes that are on tape. */
+/** Adds files of 1000 bytes at stage ONTAPE. */
 export async function addPaths(ctx: Context, ...paths: string[]): Promise<void> {
   await addFiles(
     ctx,
@@ -59,17 +59,17 @@ interface TapedFile {
   bytes?: Uint8Array;
   /** Default: ONTAPE. */
   stage?: CatalogueRow['stage'];
-  /** Default: verified. */
+  /** Default: a fixed time. */
   verified?: string | null;
 }
 
-/** Puts bytes on a volume of a memory library, and replaces those at the position. */
+/** Writes bytes to a position of a volume in a memory library. Replaces bytes that are already at the position. */
 export function putOnTape(library: MemoryLibrary, copy: { volume: string; position: bigint; bytes: Uint8Array }): void {
   const positions = library.volumes.get(copy.volume) ?? new Map<bigint, Uint8Array>();
   library.volumes.set(copy.volume, positions.set(copy.position, copy.bytes));
 }
 
-/** Puts files with bytes on the volumes of a memory library and into the catalogue. @returns the bytes by path */
+/** Adds files with bytes to a memory library and to the catalogue. @returns the bytes by path */
 export async function addTaped(
   ctx: Context,
   library: MemoryLibrary,

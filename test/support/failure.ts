@@ -1,4 +1,4 @@
-/** What a call must fail with. */
+/** Expectations about the error of a call. */
 import { expect } from 'vitest';
 import type { ErrorClass, TapeError } from '../../src/core/errors.js';
 import { DriveError, LibraryError, VolumeError } from '../../src/tape/drive-library.js';
@@ -7,12 +7,12 @@ import { errorOf } from './staging-bench.js';
 
 type Type = abstract new (...args: never[]) => TapeError;
 
-/** Types that an engine distinguishes; several are subclasses of others. */
+/** Error types that an engine distinguishes. Several types are subclasses of other types in the list. */
 const types: Type[] = [ChangedError, DriveError, LibraryError, NotReadyError, RetryLaterError, VolumeError];
 
 /**
- * Expects a call to reject with an error of this type, and of none of its subclasses that an engine distinguishes.
- * @param message a pattern, or a text that the message contains
+ * Expects a call to reject with an error of this type, but not of a subclass in `types`.
+ * @param message a pattern, or a text that the error's message contains
  */
 export async function expectFailure(
   call: Promise<unknown>,

@@ -1,4 +1,7 @@
-/** One app for all tests of a file, with new tables, disks and engine for each test, at a third of the cost of an app per test. */
+/**
+ * Shares one app between all tests of a file. Each test gets new tables, disks and engine, in a third of the time of a
+ * new app.
+ */
 import { readdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, afterEach } from 'vitest';
@@ -11,7 +14,10 @@ import { waitFor } from './wait.js';
 type Fresh = Pick<TestAppOptions, 'library' | 'engine' | 'config' | 'limits'>;
 type Shared = Omit<TestAppOptions, keyof Fresh>;
 
-/** Call once in a file, before its hooks. @returns a function that empties the app and starts the engine of a test */
+/**
+ * Call the function once in a file, before the file's hooks.
+ * @returns a function that empties the app and starts a test's engine
+ */
 export function createFreshApp(shared: Shared = {}): (fresh?: Fresh) => Promise<TestApp> {
   let app: TestApp | undefined;
   let engine: Engine | undefined;
@@ -30,10 +36,10 @@ export function createFreshApp(shared: Shared = {}): (fresh?: Fresh) => Promise<
       rmSync(path.join(dataDir, name), { recursive: true, force: true });
     const { config: before } = first;
     Object.assign(ctx.config, before, { limits: { ...before.limits, ...limits } }, config);
-    await engine?.stop(); // a test may call this again
+    await engine?.stop(); // a test may call the function twice
     engine = undefined;
     await first.putBack();
-    await ring(app, 'event'); // event numbers begin again
+    await ring(app, 'event'); // the event feed must notice that event ids begin again
     await waitFor('the event feed', async () => ctx.events.lagSeconds === 0);
     if (library) engine = await startEngine(ctx, library, { drainMs: 200, ...options });
     return app;

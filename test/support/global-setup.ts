@@ -1,6 +1,8 @@
 /**
- * What all test files of a run share: a directory that everything goes below, in memory where there is room, and one PostgreSQL server
- * with a migrated template database for each file that asks for one. The sweeper removes all of it, also after a run that was killed.
+ * Creates the directory and the PostgreSQL server that all test files of a run share.
+ * The directory is in memory if there is enough memory. The server has a migrated template, from which test files copy
+ * databases.
+ * The sweeper removes everything after the run, even if the run was killed.
  */
 import { execFileSync } from 'node:child_process';
 import { appendFileSync, chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statfsSync } from 'node:fs';
@@ -15,7 +17,7 @@ import { startSweeper } from './sweeping.js';
 
 declare module 'vitest' {
   export interface ProvidedContext {
-    /** Missing in a run that began with tests which need none. */
+    /** Undefined if all test files at the start of the run need no database. */
     postgres: { connection: ClientConfig; template: string };
   }
 }
@@ -24,18 +26,18 @@ const MEMORY = '/dev/shm';
 const ROOM_BYTES = 4 * 2 ** 30;
 const DATABASE = 'tapegate';
 
-/** Nothing of it has to survive a power cut. */
+/** Fast settings without durability, because tests never survive a power failure. */
 const FAST = { fsync: 'off', synchronous_commit: 'off', full_page_writes: 'off' };
 
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   const dir = mkdtempSync(path.join(process.env.TMPDIR ?? (hasRoom(MEMORY) ? MEMORY : os.tmpdir()), 'tapegate-'));
   const disk = mkdtempSync(path.join(os.tmpdir(), 'tapegate-'));
-  const sweeper = startSweeper(dir, [disk, project.tmpDir]); // vitest leaves its own when it is killed
+  const sweeper = startSweeper(dir, [disk, project.tmpDir]); // sweep vitest's directory too: a killed vitest leaves it
   for (const each of [dir, disk]) chmodSync(each, 0o755);
   const temp = path.join(dir, 'tmp');
   mkdirSync(temp);
-  chmodSync(temp, 0o1777); // as /tmp: tests run programs as other users
-  process.env.TMPDIR = temp; // of the workers, and the programs that they start
+  chmodSync(temp, 0o1777); // like /tmp, because tests run programs as other users
+  process.env.TMPDIR = temp; // workers and their programs inherit the variable
   process.env.TEST_DISK = disk;
   const needsServer = project.vitest.state.getPaths().some((file) => !file.includes('/test/pure/'));
   const server = needsServer ? await startServer(project, dir) : undefined;
@@ -47,7 +49,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
   };
 }
 
-/** Also for programs, which some systems allow nobody to start there. */
+/** Returns whether a file system exists, has enough free space, and allows programs to run. */
 function hasRoom(place: string): boolean {
   try {
     const mount = readFileSync('/proc/self/mounts', 'utf8')
@@ -56,12 +58,12 @@ function hasRoom(place: string): boolean {
     const { bavail, bsize } = statfsSync(place);
     return mount !== undefined && !/\bnoexec\b/.test(mount) && bavail * bsize >= ROOM_BYTES;
   } catch {
-    return false; // another system
+    return false; // this system has no /proc
   }
 }
 
 interface Server {
-  /** Its processor time: that of ended libraries is in `childrenMs`. */
+  /** Returns the server's processor time. `childrenMs` is the time of ended server processes. */
   measure(): ProcessorTime & { file: string };
   close(): Promise<void>;
 }
@@ -69,7 +71,7 @@ interface Server {
 async function startServer(project: TestProject, dir: string): Promise<Server> {
   const cluster = path.join(dir, 'cluster');
   await makeCluster(cluster);
-  process.env.TEST_CLUSTER = cluster; // for copies, in the workers
+  process.env.TEST_CLUSTER = cluster; // workers copy the cluster
   const dataDir = path.join(dir, 'postgres');
   execFileSync('cp', ['-a', cluster, dataDir]);
   const server = await startEmbedded({
@@ -81,7 +83,7 @@ async function startServer(project: TestProject, dir: string): Promise<Server> {
   return { close: server.close, measure: () => ({ file: 'PostgreSQL', ...readProcessorTime(pid) }) };
 }
 
-/** As a `start` makes it, before its demo. */
+/** Creates a cluster as `start` does, without the demo. */
 async function makeCluster(dataDir: string): Promise<void> {
   const server = await startEmbedded({ dataDir, settings: FAST });
   await server.ensureDatabase(DATABASE);

@@ -1,4 +1,4 @@
-/** The client of GraphQL, with exact integers. */
+/** GraphQL client with exact integers. */
 import { type Answer, type Call, type Gateway, send } from './http.js';
 
 export interface GraphqlAnswer {
@@ -6,7 +6,7 @@ export interface GraphqlAnswer {
   errors?: { message: string; path?: (string | number)[]; extensions?: Record<string, unknown> }[];
 }
 
-/** @param body a string or bytes are sent unchanged */
+/** @param body strings and bytes are sent unchanged */
 export async function sendGraphql(
   gateway: Gateway,
   body: string | Uint8Array | object,
@@ -21,7 +21,7 @@ export async function sendGraphql(
   return answer as Answer & { body: GraphqlAnswer };
 }
 
-/** GraphQL takes integers beyond 2^53 as strings. */
+/** Replaces bigints with strings, because GraphQL accepts integers beyond 2^53 only as strings. */
 const withStrings = (_name: string, value: unknown) => (typeof value === 'bigint' ? String(value) : value);
 
 /** @param variables an object, or its JSON text */

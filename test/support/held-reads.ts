@@ -1,8 +1,8 @@
-/** Reads of a memory library that wait for the test. */
+/** Blocks reads of a memory library until the test continues. */
 import type { MemoryLibrary } from './memory-library.js';
 import { createGate, type Gate, waitFor } from './wait.js';
 
-/** Blocks reads until `open`, or until the hook of the library is replaced. */
+/** Blocks reads until `open` is called or the library's `onRead` is replaced. */
 export function holdReads(library: MemoryLibrary) {
   const all = createGate();
   const gates = new Map<string, Gate>();
@@ -15,9 +15,9 @@ export function holdReads(library: MemoryLibrary) {
     await Promise.race([all.opened, gateOf(volume).opened]);
   };
   return {
-    /** Waits until a read has begun. */
+    /** Waits until the library has begun a read. */
     begun: () => waitFor('a read', async () => library.log.some((entry) => entry.what === 'read')),
-    /** Unblocks present and later reads of a volume, or of all. */
+    /** Unblocks current and later reads of a volume, or of all volumes. */
     open: (volume?: string): void => (volume === undefined ? all : gateOf(volume)).open(),
   };
 }

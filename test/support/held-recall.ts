@@ -1,4 +1,4 @@
-/** A recall of a real server that cannot end before the test allows it. */
+/** Blocks the end of a recall on a real server until the test continues. */
 import { randomBytes } from 'node:crypto';
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -13,8 +13,9 @@ import { waitFor } from './wait.js';
 const BYTES = randomBytes(100_000);
 
 /**
- * Requests the file `/held/<volume>` and waits until its copy is on disk. A lock keeps the recall from ending until `open` is called or the
- * database server is killed.
+ * Requests the file `/held/<volume>`, and waits until the copy is on disk. A row lock then blocks the end of the
+ * recall.
+ * The lock ends when `open` is called or the database server is killed.
  */
 export async function holdRecall(
   gateway: Gateway,
@@ -38,11 +39,11 @@ export async function holdRecall(
   await client.query('SELECT FROM request_file WHERE request_id = $1 FOR UPDATE', [id]);
   await run(['resume', 'volume', volume]);
   await waitFor('the copy of the held recall', async () => existsSync(path.join(dataDir, 'restore', file)));
-  await client.query('CHECKPOINT'); // databases of tests commit asynchronously: a kill would lose what was just committed
+  await client.query('CHECKPOINT'); // a kill would lose recent commits, because test databases commit asynchronously
   return { id, open: () => client.end() };
 }
 
-/** Connects without keeping the server running, or starting it again. */
+/** Connects to the database, without keeping the server alive or restarting it later. */
 async function connect(dataDir: string): Promise<pg.Client> {
   const embedded = await startEmbedded({ dataDir: path.join(dataDir, 'postgres') });
   const client = new pg.Client(embedded.config('tapegate'));

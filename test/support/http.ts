@@ -1,4 +1,4 @@
-/** The HTTP client of both protocols, which returns whole answers. */
+/** HTTP client for REST and GraphQL that returns complete answers. */
 import { once } from 'node:events';
 import http from 'node:http';
 import net from 'node:net';
@@ -6,19 +6,19 @@ import { text } from 'node:stream/consumers';
 import { formatJson } from '../../src/core/json.js';
 import { parseJson } from './exact-json.js';
 
-/** An app in the test's process, or a process. */
+/** Gateway in the test's process or in a separate process. */
 export interface Gateway {
   /** `http://127.0.0.1:port` */
   url: string;
-  /** Sent to GraphQL, unless a call has its own credentials. */
+  /** Token for GraphQL requests without credentials of their own. */
   token?: string | undefined;
 }
 
 export interface Call {
-  /** Default: POST with a body, GET without. */
+  /** Default: POST if there is a body, otherwise GET. */
   method?: string;
   headers?: Record<string, string>;
-  /** A string or bytes are sent unchanged, anything else as JSON. */
+  /** Body to send. Strings and bytes are sent unchanged, other values as JSON. */
   body?: unknown;
   signal?: AbortSignal;
 }
@@ -27,11 +27,11 @@ export interface Answer {
   status: number;
   headers: Headers;
   text: string;
-  /** The parsed text if it is JSON, with exact integers. */
+  /** Parsed body with exact integers, if the body is JSON. */
   body: unknown;
 }
 
-/** Returns the response when its head has arrived. */
+/** Returns the response as soon as the headers have arrived. */
 export async function request(gateway: Gateway, path: string, call: Call = {}): Promise<Response> {
   const { body, method = body === undefined ? 'GET' : 'POST', signal = null } = call;
   const isShown = gateway.token !== undefined && path.startsWith('/graphql');
@@ -46,19 +46,19 @@ export async function request(gateway: Gateway, path: string, call: Call = {}): 
   return response;
 }
 
-/** Open event streams: `fetch` closes the connection of a response that the garbage collector frees. */
+/** Responses of open event streams. `fetch` closes the connection of a response that is garbage-collected. */
 const streams = new Set<Response>();
 
-/** Closes the idle connections of `fetch`, for which a gateway that stops would wait a second. */
+/** Closes the idle connections of `fetch`. A gateway that stops would wait a second for idle connections. */
 export function leaveConnections(): void {
   const agents = globalThis as { [KEPT]?: { close(): Promise<void> } };
   const kept = agents[KEPT];
-  if (!kept) return; // nothing was sent yet
+  if (!kept) return; // no request has been sent yet
   agents[KEPT] = new (kept.constructor as new () => { close(): Promise<void> })();
   void kept.close();
 }
 
-/** The key under which Node keeps the connections of `fetch`. */
+/** Key under which Node stores the connection pool of `fetch`. */
 const KEPT = Symbol.for('undici.globalDispatcher.1');
 
 export async function send(gateway: Gateway, path: string, call: Call = {}): Promise<Answer> {
@@ -69,7 +69,7 @@ export async function send(gateway: Gateway, path: string, call: Call = {}): Pro
   return { status, headers, text, body: isJson ? parseJson(text) : undefined };
 }
 
-/** Sends what `fetch` refuses: any method, target and header, including `Host`. */
+/** Sends requests that `fetch` refuses: any method, target and header, including `Host`. */
 export async function sendAsIs(
   gateway: Gateway,
   target: string,
@@ -93,7 +93,7 @@ export async function sendAsIs(
   };
 }
 
-/** Sends bytes on a connection of their own, and returns all that comes back until it ends. */
+/** Sends bytes on a new connection, and returns all received text when the connection ends. */
 export async function sendBytes({ url }: Gateway, bytes: string): Promise<string> {
   const socket = net.connect(Number(new URL(url).port), '127.0.0.1');
   socket.write(bytes);

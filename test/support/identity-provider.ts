@@ -1,4 +1,4 @@
-/** A real OpenID provider on this host, whose keys can be rotated, and which can be away. */
+/** A real OpenID provider on this host. Tests can rotate the signing key and make the provider unavailable. */
 import http, { type ServerResponse } from 'node:http';
 import { type CryptoKey, exportJWK, generateKeyPair, type JWK, type JWTPayload, SignJWT } from 'jose';
 import { Provider } from 'oidc-provider';
@@ -18,21 +18,21 @@ export async function makeKey(kid: string, alg = 'RS256'): Promise<SigningKey> {
 export interface IdentityProvider {
   url: string;
   key: SigningKey;
-  /** Paths that were requested. */
+  /** Paths of all received requests. */
   asked: string[];
-  /** Answers every request with 503. */
+  /** Whether every request is answered with 503. */
   isAway: boolean;
-  /** Returns an access token with these claims from its token endpoint. */
+  /** Requests an access token with these claims from the token endpoint. */
   issue(claims?: Record<string, unknown>): Promise<string>;
-  /** Signs a token with any claims by its current key. */
+  /** Signs a token with any claims and the current key. */
   sign(claims: JWTPayload, header?: Record<string, unknown>): Promise<string>;
-  /** The lifetime of tokens. */
+  /** Lifetime of access tokens. */
   lifeSeconds: number;
-  /** The interval between polls of a device login. */
+  /** Poll interval of a device login. */
   intervalSeconds: number;
-  /** Returns an answer that replaces that of the provider. */
+  /** Returns an answer to send instead of the provider's answer, or undefined. */
   instead: ((path: string) => Promise<{ status: number; body?: object } | undefined>) | undefined;
-  /** Replaces the key. */
+  /** Replaces the signing key. */
   rotate(kid: string): Promise<void>;
   close(): Promise<void>;
 }
@@ -40,7 +40,7 @@ export interface IdentityProvider {
 export const AUDIENCE = 'https://tapes.example.org';
 const CLIENT = 'scripts';
 const SECRET = 'a secret of tests';
-/** The client of the command line. */
+/** Client id of the command line. */
 export const DEVICE_CLIENT = 'tapegate-cli';
 
 /** @param pages redirect URIs of the dashboard */
@@ -90,7 +90,7 @@ export async function startIdentityProvider(pages: string[] = []): Promise<Ident
 
 export type Realms = Awaited<ReturnType<typeof startRealms>>;
 
-/** Starts issuers that differ in their path only, each with its own key. */
+/** Starts issuers that differ only in their path, each with its own signing key. */
 export async function startRealms(...names: string[]) {
   const keys = new Map(await Promise.all(names.map(async (name) => [name, await makeKey('first')] as const)));
   const keyOf = (name: string) => keys.get(name) as SigningKey;
@@ -104,7 +104,7 @@ export async function startRealms(...names: string[]) {
   const port = await listen(server);
   const urlOf = (name: string) => `http://127.0.0.1:${port}/realms/${name}`;
   return {
-    /** Returns the issuer of a realm. */
+    /** Returns the issuer URL of a realm. */
     urlOf,
     sign: async (name: string, claims: JWTPayload): Promise<string> =>
       await new SignJWT({ iss: urlOf(name), aud: AUDIENCE, sub: 'alice', ...claims })
@@ -118,7 +118,7 @@ function answerInstead(res: ServerResponse, { status, body }: { status: number; 
   res.writeHead(status, { 'Content-Type': 'application/json' }).end(JSON.stringify(body));
 }
 
-/** Sets the interval in the answer: the provider has no option for it. */
+/** Replaces the interval in the answer of a device login, because the provider has no option for the interval. */
 function replaceInterval(res: ServerResponse, interval: number): void {
   const end = res.end.bind(res);
   res.end = ((text: string) => {
@@ -178,7 +178,7 @@ function configure(key: SigningKey, { claimsOf, lifeOf, pages }: Answers): objec
   };
 }
 
-/** Logs in like a browser: follows redirects, keeps cookies, and fills in each form. */
+/** Logs in like a browser: follows redirects, stores cookies, and fills in each form. */
 export async function logInAt(
   place: string,
   { user, aborts = false }: { user: string; aborts?: boolean },

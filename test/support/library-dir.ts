@@ -1,4 +1,4 @@
-/** A directory of programs and secrets, as the administrator of a host offers them to libraries. */
+/** A library directory with programs and secrets, like the directory that an administrator prepares on a host. */
 import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { makeTempDir } from './temp-dir.js';
@@ -6,10 +6,10 @@ import { makeTempDir } from './temp-dir.js';
 export const libraryDir = makeTempDir('libraries');
 for (const part of ['programs', 'secrets']) mkdirSync(path.join(libraryDir, part));
 
-/** For engines, and libraries in the test's process. */
+/** Environment for engines, and for libraries in the test's process. */
 export const LIBRARY_ENV = { TAPEGATE_LIBRARY_DIR: libraryDir };
 
-/** Offers a program of the host. @returns its name */
+/** Adds a program to the library directory. @returns its name */
 export function addProgram(name: string, file: string): string {
   symlinkSync(file, path.join(libraryDir, 'programs', name));
   return name;
@@ -24,7 +24,7 @@ export const secretFile = (name: string): string => path.join(libraryDir, 'secre
 
 let count = 0;
 
-/** Offers a secret, by default to servers of this host. @returns its name */
+/** Adds a secret, by default for servers on this host. @returns its name */
 export function addSecret(content: string, hosts: readonly string[] = ['127.0.0.1', 'localhost']): string {
   const name = `secret-${++count}`;
   writeFileSync(secretFile(name), content, { mode: 0o600 });

@@ -1,10 +1,10 @@
-/** A port of this host that another user has taken. */
+/** Listens on ports of this host as another user. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 import { onTestFinished } from 'vitest';
 
-/** An unprivileged user, who has no file. */
+/** User id of an unprivileged user without files. */
 export const STRANGER = 64_321;
 
 /** Listens as another user until the test ends. @returns the port */

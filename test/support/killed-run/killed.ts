@@ -1,4 +1,4 @@
-/** Leaves what tests leave when their run is killed, and says where. */
+/** Test that creates a database, a mount and a stopped process, prints their ids, and waits to be killed. */
 import { spawnSync } from 'node:child_process';
 import { mkdirSync } from 'node:fs';
 import os from 'node:os';
@@ -12,7 +12,7 @@ test('it is killed', async () => {
   await createDatabase();
   const mountpoint = path.join(makeTempDir(), 'mounted');
   mkdirSync(mountpoint);
-  spawnSync('mount', ['-t', 'tmpfs', 'tapegate-test', mountpoint]); // fails for a user who is not root
+  spawnSync('mount', ['-t', 'tmpfs', 'tapegate-test', mountpoint]); // fails for unprivileged users
   const stopped = startProcess('sleep', ['600'], { cwd: '/' });
   stopped.child.kill('SIGSTOP');
   console.log(`left: ${JSON.stringify({ dir: path.dirname(os.tmpdir()), stopped: stopped.pid, worker: process.pid })}`);

@@ -1,4 +1,4 @@
-/** A run for sweeper.test.ts, which kills it. */
+/** Configuration of the run that `sweeper.test.ts` kills. */
 import { defineConfig } from 'vitest/config';
 
 export default defineConfig({
