@@ -17,7 +17,7 @@ export function readSteps(text: string): Step[] {
     .slice(1)
     .map((step) => {
       const end = /(?<!\\)\n/.exec(step)?.index ?? step.length;
-      const printed = step.slice(end + 1).replace(/^[█░].*\n/gm, ''); // remove progress bars, which only a terminal shows
+      const printed = step.slice(end + 1).replace(/^[█░].*\n/gm, ''); // remove progress bars
       return { typed: step.slice(0, end), printed: hideTimes(printed) };
     });
 }

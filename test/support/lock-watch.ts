@@ -1,4 +1,4 @@
-/** Watches the locks that transactions take, and compares them with the order of src/db/lock-order.ts. */
+/** Watches the locks of transactions, and compares their order with src/db/lock-order.ts. */
 import { type Lock, lockOrder } from '../../src/db/lock-order.js';
 import { advisoryKeys } from '../../src/db/locks.js';
 import { type Sql, sql } from '../../src/db/sql.js';
@@ -14,22 +14,25 @@ const lockOfAlias: Record<string, Lock> = {
   ...{ y: 'stager', g: 'staging', s: 'turns', n: 'letter', w: 'webhook' },
 };
 
-/** Locks that a transaction takes again on rows that it has already locked. */
+/** Locks that each transaction may take a second time, on rows that the transaction has already locked. */
 const lockedAgain: Record<string, readonly Lock[]> = {
   closeUser: ['quota'],
-  purgeUser: ['request', 'quota'], // all of the user's and those with the address are locked first
-  updateRequest: ['request', 'quota'], // its own, when files join it
-  joinUnresolved: ['request'], // the one whose files are searched for by its pattern
-  importRows: ['file'], // when the requests are settled
+  purgeUser: ['request', 'quota'], // all requests of the user and with the user's email address are locked first
+  updateRequest: ['request', 'quota'], // its own request, when files join the request
+  joinUnresolved: ['request'], // the request whose pattern is matched
+  importRows: ['file'], // when requests are settled
   moveVolume: ['file'],
   retireVolume: ['file'],
-  returnOrphans: ['request', 'file'], // when they are settled: the one case in which the files may be others
+  returnOrphans: ['request', 'file'], // when requests are settled: only here the locked files may differ
   returnMissing: ['request', 'file'],
   settleChanged: ['request', 'file'],
   repairAhead: ['file'],
 };
 
-/** `row`: an explicit lock; `write`: the lock of a change; `own`: rows that the transaction inserts. */
+/**
+ * Lock of a statement. `row`: an explicit row lock; `write`: a lock by UPDATE or DELETE; `own`: rows that the
+ * transaction inserts.
+ */
 interface Taking {
   lock: Lock;
   by: 'row' | 'write' | 'own';
@@ -41,7 +44,7 @@ const advisoryLocks = new Map<unknown, Lock>([
   [advisoryKeys.webhooks, 'webhooks'],
 ]);
 
-/** Returns the locks that a statement takes, in the order of its text. */
+/** Returns the locks that a statement takes, in the order of the statement's text. */
 export function takingsOf(statement: Sql): Taking[] {
   const { text } = statement;
   const found: { at: number; taking: Taking }[] = [];
@@ -59,7 +62,7 @@ export function takingsOf(statement: Sql): Taking[] {
   }
   for (const match of text.matchAll(/\bINSERT INTO (\w+)/g)) {
     const lock = lockOfTable[match[1] ?? ''];
-    // a transaction that inserts a notification has locked its request
+    // safe: a transaction that inserts a notification has already locked the request
     const waits = lock !== 'letter' && /ON CONFLICT/.test(text.slice(match.index));
     add(match.index, lock, waits ? 'write' : 'own');
   }
@@ -78,10 +81,10 @@ interface Seen {
 
 const rankOf = (lock: Lock | undefined) => (lock ? lockOrder.indexOf(lock) : -1);
 
-/** @param options.verify asks PostgreSQL after each statement for locked tables that its text does not show */
+/** @param options.verify also asks PostgreSQL for locked tables that the statements do not mention */
 export function watchLocks(options: { verify?: boolean } = {}) {
   const runs = new WeakMap<TransactionRun, Seen>();
-  /** Violations of the order, and the names of the transactions. */
+  /** Violations of the lock order, and the names of all observed transactions. */
   const [violations, names]: [string[], Set<string>] = [[], new Set()];
   const stop = observeTransactions({
     asks: options.verify ?? false,
@@ -91,7 +94,7 @@ export function watchLocks(options: { verify?: boolean } = {}) {
     },
     onStatement: async (run, statement, ask) => {
       const seen = runs.get(run);
-      if (!seen) return; // it began before the watch
+      if (!seen) return; // the transaction began before the watch
       for (const taking of takingsOf(statement)) {
         const problem = judgeTaking(run.name, seen, taking);
         if (problem) violations.push(`${run.name} ${problem}: ${statement.text.slice(0, 120)}`);
@@ -114,7 +117,9 @@ function judgeTaking(name: string, seen: Seen, { lock, by, waits }: Taking): str
   return undefined;
 }
 
-/** Returns the tables that PostgreSQL reports as changed without a statement that shows it. */
+/**
+ * Returns violations for tables that PostgreSQL reports as changed, but that no statement of the transaction changes.
+ */
 async function findUnseen(
   run: TransactionRun,
   seen: Seen,

@@ -1,12 +1,16 @@
-/** Database locks that a test holds, so that others wait for them. */
+/** Database locks that a test holds to make other statements wait. */
 import { ADVISORY_SPACE, advisoryKeys } from '../../src/db/locks.js';
 import type { TestApp } from './app.js';
 import { waitFor } from './wait.js';
 
-/** Takes the lock that an import of the catalogue holds. */
+/** Statement that takes the same lock as an import of the catalogue. */
 export const AS_AN_IMPORT = `SELECT pg_advisory_xact_lock(${ADVISORY_SPACE}, ${advisoryKeys.catalogue})`;
 
-/** Takes locks. @param sql a SELECT that locks @returns a function that releases them */
+/**
+ * Takes locks.
+ * @param sql a SELECT that locks rows
+ * @returns a function that releases the locks
+ */
 export async function lock(app: TestApp, sql: string): Promise<() => Promise<void>> {
   const client = await app.ctx.db.pool.connect();
   try {
@@ -22,7 +26,7 @@ export async function lock(app: TestApp, sql: string): Promise<() => Promise<voi
   };
 }
 
-/** Waits until so many statements wait for a lock. */
+/** Waits until at least `count` statements wait for a lock. */
 export async function waitForBlocked(app: TestApp, count: number): Promise<void> {
   await waitFor(`${count} waiting statements`, async () => {
     const { rowCount } = await app.ctx.db.pool.query(
@@ -32,7 +36,10 @@ export async function waitForBlocked(app: TestApp, count: number): Promise<void>
   });
 }
 
-/** Holds locks during `work`. @param work gets a function that waits until so many statements wait for a lock */
+/**
+ * Holds locks while `work` runs. @param work gets a function that waits until at least `count` statements wait for a
+ * lock
+ */
 export async function whileLocked<T>(
   app: TestApp,
   sql: string,

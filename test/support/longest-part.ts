@@ -1,14 +1,14 @@
-/** Did anything wait longer than the planner's rules allow? */
+/** Checks whether a file waited longer than the planner's rules allow. */
 import type { Medium } from '../../src/planner/media.js';
 import { defaultPolicy, HALF_LIFE_SECONDS, type SchedulePolicy } from '../../src/planner/schedule.js';
 import type { Outcome, Wait } from '../../src/simulator/simulate.js';
 
 /**
- * Returns the bound of a file's wait, for users with equal weights:
- * - For `maxWaitSeconds`, higher priorities and volumes of its user with better yield may go first.
- * - Then users with less drive time may catch up: if one user had all of it, the shares are equal after
+ * Returns the maximum wait of a file in seconds, for users with equal weights. The wait has three parts:
+ * - For `maxWaitSeconds`, files with higher priority and volumes with better yield may go first.
+ * - Then users with less drive time may catch up. If one user had all drive time, all users have equal drive time after
  *   `HALF_LIFE_SECONDS × log2(users)`.
- * - Then each user with work gets an equal part of the drives, in turns.
+ * - Then each user with waiting files gets an equal share of the drives, in turns.
  */
 function boundOf({ policy, medium, drives, users, ownSeconds }: Situation): number {
   const turnSeconds = Math.max(policy.quantumSeconds, policy.sweepSeconds) + policy.turnSeconds;
@@ -22,11 +22,11 @@ interface Situation {
   medium: Medium;
   drives: number;
   users: number;
-  /** Drive time of this file and of its user's earlier files. */
+  /** Drive time of the file and of all earlier files of the same user. */
   ownSeconds: number;
 }
 
-/** @returns the greatest part of its bound that a file has waited: 1 is all of it */
+/** @returns the longest wait of a file, as a fraction of the file's maximum wait */
 export function findLongestPart(
   outcome: Outcome,
   options: { drives: number; medium: Medium; policy?: SchedulePolicy },
@@ -40,7 +40,7 @@ export function findLongestPart(
   }
   let longest = 0;
   for (const waits of byUser.values()) {
-    // what had been asked for when the file was read may have gone before it
+    // files that the user requested before this file was read may have been read first
     waits.sort((a, b) => a.at + a.seconds - (b.at + b.seconds));
     const asked = waits.toSorted((a, b) => a.at - b.at);
     let next = 0;

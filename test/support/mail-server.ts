@@ -1,4 +1,4 @@
-/** A real SMTP server that keeps the emails it receives, and can refuse them. */
+/** A real SMTP server that stores received emails. Tests can make the server reject emails. */
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import { SMTPServer, type SMTPServerOptions } from 'smtp-server';
@@ -7,7 +7,7 @@ import { waitFor } from './wait.js';
 export interface ReceivedMail {
   from: string;
   to: string[];
-  /** By names in lower case, unfolded. */
+  /** Unfolded header values by header name in lower case. */
   headers: Map<string, string>;
   body: string;
 }
@@ -16,14 +16,14 @@ export interface MailServer {
   url: string;
   port: number;
   mails: ReceivedMail[];
-  /** Called for each email before the server answers. */
+  /** Runs for each email before the server answers. An error rejects the email. */
   onMail: (mail: ReceivedMail) => void;
-  /** Waits for an email by its recipient and the beginning of its subject. */
+  /** Waits for an email to this recipient, with a subject that begins with `subject`. */
   waitForMail(to: string, subject: string): Promise<ReceivedMail>;
   close(): Promise<void>;
 }
 
-/** The refusal of an email. */
+/** Error that makes the server reject an email with an SMTP response code. */
 export class Refusal extends Error {
   readonly responseCode: number;
 
@@ -61,7 +61,7 @@ export async function startMailServer(port = 0, options: SMTPServerOptions = {})
     },
     ...options,
   });
-  smtp.on('error', () => {}); // of broken connections
+  smtp.on('error', () => {}); // ignore errors of broken connections
   smtp.listen(port, '127.0.0.1');
   await once(smtp.server, 'listening');
   const address = smtp.server.address() as AddressInfo;

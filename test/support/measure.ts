@@ -1,4 +1,7 @@
-/** With MEASURE=<file>, appends a JSON line per test file: milliseconds of wall and processor time, and the programs that it started. */
+/**
+ * If MEASURE names a file, appends a JSON line for each test file.
+ * The line contains wall and processor time in milliseconds, and the number of started programs.
+ */
 import { createHook } from 'node:async_hooks';
 import { appendFileSync } from 'node:fs';
 import { afterAll, expect } from 'vitest';

@@ -1,17 +1,17 @@
-/** A tape library in memory for tests: delays, faults and wrong bytes on demand, and a log of calls. */
+/** A drive library in memory with delays, errors and wrong bytes on demand, and a log of calls. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TapeError } from '../../src/core/errors.js';
 import type { WritableLibrary } from '../../src/tape/drive-library.js';
 import { untilAborted } from '../../src/tape/until-aborted.js';
 
 export interface MemoryLibrary extends WritableLibrary {
-  /** Bytes by position, by volume. */
+  /** Bytes of files, by volume and position. */
   volumes: Map<string, Map<bigint, Uint8Array>>;
-  /** Calls in the order in which they started. */
+  /** Calls in the order of their start. */
   log: { what: 'mount' | 'read' | 'unmount'; volume: string; drive: string; position?: bigint }[];
-  /** Runs before each mount; may wait or throw. */
+  /** Hook that runs before each mount. The hook may wait or throw an error. */
   onMount: (volume: string) => Promise<void>;
-  /** Runs before each read; may wait, throw, or return other bytes. */
+  /** Hook that runs before each read. The hook may wait, throw an error, or return other bytes. */
   // biome-ignore lint/suspicious/noConfusingVoidType: most hooks only wait or throw
   onRead: (volume: string, position: bigint, bytes: Uint8Array) => Promise<Uint8Array | void>;
 }
@@ -46,7 +46,7 @@ export function createMemoryLibrary({ delayMs = 0 } = {}): MemoryLibrary {
           const bytes = changed instanceof Uint8Array ? changed : stored;
           for (let start = 0; start < bytes.length; start += CHUNK_BYTES) {
             await pause(readSignal);
-            yield Uint8Array.prototype.slice.call(bytes, start, start + CHUNK_BYTES); // a Buffer's own slice shares memory
+            yield Uint8Array.prototype.slice.call(bytes, start, start + CHUNK_BYTES); // Buffer.slice would share memory
           }
         },
         unmount: async () => {

@@ -1,4 +1,4 @@
-/** One app with a memory library for all tests of a file, and the steps that most tests take. */
+/** Shares one app with a memory library between all tests of a file, and offers the steps of most tests. */
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, expect } from 'vitest';
 import { startApp, type TestApp, type TestAppOptions } from './app.js';
@@ -14,7 +14,7 @@ interface SiteOptions extends Pick<TestAppOptions, 'engine' | 'siteSettings'> {
   drives?: number;
   /** Users with a quota of 1 GB each. Default: alice. */
   users?: readonly string[];
-  /** No engine runs but in `withEngine`; there is a drive and a restore disk. */
+  /** Whether engines run only inside `withEngine`. A drive and a restore disk are prepared. */
   isIdle?: boolean;
 }
 
@@ -22,22 +22,23 @@ interface MemorySite {
   app: TestApp;
   library: MemoryLibrary;
   clock: Clock;
-  /** Puts files of 1000 bytes on a new volume, in order. @returns their bytes by path */
+  /** Writes files of 1000 bytes in order to a new volume. @returns the bytes by path */
   tape(...files: string[]): Promise<Map<string, Uint8Array>>;
-  /** Requests files for alice, with a retention that does not end. */
+  /** Requests files for alice, with a retention in 2099. @returns the id of the request */
   ask(...files: string[]): Promise<number>;
-  /** Puts files on tape, requests and restores them. @returns the request */
+  /** Writes files to tape, requests and restores the files. @returns the id of the request */
   restore(...files: string[]): Promise<number>;
   /** Returns the path of a file's copy on the first restore disk. */
   place(file: string): string;
-  /** Counts the reads of a volume, or of all, in this test. */
+  /** Counts the reads of a volume, or of all volumes, since the test began. */
   countReads(volume?: string): number;
   query<Row extends object = Record<string, unknown>>(sql: string, values?: unknown[]): Promise<Row[]>;
 }
 
 /**
- * Starts an app before the tests and closes it after them; `app` is empty until then. After each test it restores the hooks of the library
- * and empties its log. At the end it fails if a file has made an illegal move. Call it before the file's own hooks.
+ * Starts an app before the tests, and closes the app after the tests. Until the start, `app` is empty.
+ * After each test, the library's hooks are reset and the library's log is emptied.
+ * After all tests, an illegal stage move of a file fails the test file. Call the function before the file's own hooks.
  */
 export function useMemorySite({
   drives,
@@ -63,7 +64,7 @@ export function useMemorySite({
     library.log.length = 0;
   });
   afterAll(async () => {
-    if (!app.close) return; // it did not start
+    if (!app.close) return; // the app did not start
     const illegal = await findIllegalMoves(app);
     await app.close();
     expect(illegal).toEqual([]);

@@ -1,6 +1,7 @@
 /**
- * A staging library in memory, for tests: the system behind it is at hand, with delays, faults, lost answers and wrong bytes on
- * demand, and a record of what was asked.
+ * A staging library in memory, on a simulated tape system. Tests can cause delays, errors, lost answers and wrong
+ * bytes.
+ * The tape system logs all calls.
  */
 import { TapeError } from '../../src/core/errors.js';
 import { LibraryError } from '../../src/tape/drive-library.js';
@@ -18,37 +19,43 @@ import { untilAborted } from '../../src/tape/until-aborted.js';
 type Call = 'stage' | 'poll' | 'release';
 
 export interface MemorySystemOptions {
-  /** Demands have names, and each is held for itself; without, a file is asked for or not, whoever did. */
+  /** Whether demands have ids, and each demand holds its own files. Without ids, all callers share one demand. */
   ids?: boolean;
-  /** What nobody holds leaves the disk; without, it leaves by its lifetime alone. */
+  /**
+   * Whether a file leaves the disk when no demand holds the file. Otherwise a file leaves the disk only after
+   * `lifetimeMs`.
+   */
   releases?: boolean;
-  /** How long a file stays on disk there; null: until it is released. */
+  /** Time that a file stays on disk. With null, a file stays until it is released. */
   lifetimeMs?: number | null;
 }
 
-/** Named where the system knows no names. */
+/** Key of the only demand in a system without ids. */
 const EVERYBODY = 'everybody';
 const CHUNK_BYTES = 64 * 1024;
 
-/** The system behind: what any number of processes see of it is the same. */
+/** Simulated tape system. All processes that use the system see the same state. */
 export class MemoryTapeSystem {
-  /** Path to bytes. */
+  /** Bytes on tape, by path. */
   readonly tape = new Map<string, Uint8Array>();
-  /** Path to when it leaves the disk by itself. */
+  /** Time when a file leaves the disk, by path. */
   readonly disk = new Map<string, Date | null>();
-  /** Who wants which paths, by the names of demands. */
+  /** Paths of files that a demand holds, by demand id. */
   readonly demands = new Map<string, Set<string>>();
   readonly spoiled = new Map<string, 'lost' | 'unavailable'>();
-  /** Calls in the order in which they began. */
+  /** Calls in the order of their start. */
   readonly log: { what: Call | 'read'; paths: string[]; id?: string | null; from?: bigint }[] = [];
-  /** Before each call; may wait or throw. */
+  /** Hook that runs before each call. The hook may wait or throw an error. */
   onCall: (what: Call, paths: readonly string[]) => Promise<void> = async () => {};
-  /** Before each read; may wait, throw, or give other bytes of the whole file. */
+  /** Hook that runs before each read. The hook may wait, throw an error, or return other bytes of the whole file. */
   // biome-ignore lint/suspicious/noConfusingVoidType: most hooks only wait or throw
   onRead: (path: string, bytes: Uint8Array) => Promise<Uint8Array | void> = async () => {};
-  /** When a call has asked for files, before it is answered; `arrive` here makes tapes that take no time. */
+  /**
+   * Hook that runs after a stage call has recorded its demand. Calling `arrive` in the hook simulates tapes without
+   * delay.
+   */
   onStaged: (paths: readonly string[]) => void = () => {};
-  /** How many reads have begun and not ended. */
+  /** Number of active reads. */
   reads = 0;
   readonly ids: boolean;
   readonly releases: boolean;
@@ -63,13 +70,13 @@ export class MemoryTapeSystem {
     this.lifetimeMs = lifetimeMs;
   }
 
-  /** On tape from now on, and right again if it was spoiled. */
+  /** Writes a file to tape, and clears an earlier `spoil`. */
   put(path: string, bytes: Uint8Array): void {
     this.tape.set(path, Uint8Array.from(bytes));
     this.spoiled.delete(path);
   }
 
-  /** What is wanted of these, and can be had, comes to disk. */
+  /** Copies files from tape to disk, if a demand holds them and they are not spoiled. */
   arrive(paths: readonly string[]): void {
     const until = this.lifetimeMs === null ? null : new Date(Date.now() + this.lifetimeMs);
     for (const path of paths) {
@@ -82,23 +89,23 @@ export class MemoryTapeSystem {
     this.disk.delete(path);
   }
 
-  /** Not on disk any more, and wanted by nobody. */
+  /** Removes a file from disk and from all demands. */
   evict(path: string): void {
     this.disk.delete(path);
     for (const wanted of this.demands.values()) wanted.delete(path);
   }
 
-  /** Demands are known no more; what is on disk stays there. */
+  /** Deletes all demands. Files on disk stay on disk. */
   forget(): void {
     this.demands.clear();
   }
 
-  /** The next call of this kind does what it is asked, and its answer does not arrive. */
+  /** Makes the next call of this kind succeed and lose its answer. */
   lose(call: Call): void {
     this.lost.add(call);
   }
 
-  /** The next call does nothing, and is told to come again. */
+  /** Makes the next call fail with `RetryLaterError`, without any effect. */
   busy(seconds: number): void {
     this.busySeconds = seconds;
   }
@@ -124,7 +131,7 @@ export class MemoryTapeSystem {
     return this.demands.get(id ?? EVERYBODY);
   }
 
-  /** What each call goes through. */
+  /** Logs a call, runs the hooks, and simulates a busy system or a lost answer. */
   async answer<T>(what: Call, files: readonly StagedFile[], id: string | null, work: () => T): Promise<T> {
     const paths = files.map(({ path }) => path);
     this.log.push(what === 'stage' ? { what, paths } : { what, paths, id });
@@ -176,7 +183,7 @@ export function createMemoryStaging(
         const bytes = changed instanceof Uint8Array ? changed : stored;
         for (let start = Number(from); start < bytes.length; start += CHUNK_BYTES) {
           signal.throwIfAborted();
-          yield Uint8Array.prototype.slice.call(bytes, start, start + CHUNK_BYTES); // a Buffer's own would share them
+          yield Uint8Array.prototype.slice.call(bytes, start, start + CHUNK_BYTES); // Buffer.slice would share memory
         }
       } finally {
         system.reads--;

@@ -5,7 +5,10 @@ export interface Sample {
   value: number;
 }
 
-/** @param url of a gateway, or of a listener for metrics @throws Error unless it answers 200 */
+/**
+ * @param url of a gateway, or of a metrics listener
+ * @throws Error if the status is not 200
+ */
 export async function readMetrics(url: string, token?: string): Promise<string> {
   const headers: Record<string, string> = token === undefined ? {} : { Authorization: `Bearer ${token}` };
   const answer = await fetch(`${url}/metrics`, { headers });

@@ -1,4 +1,7 @@
-/** A PostgreSQL server whose clock a test sets (Linux, with a C compiler). Other programs keep this host's clock. */
+/**
+ * A PostgreSQL server whose clock a test can shift. Works on Linux with a C compiler. Other programs keep the host's
+ * clock.
+ */
 import { execFileSync } from 'node:child_process';
 import { closeSync, openSync, writeSync } from 'node:fs';
 import path from 'node:path';
@@ -7,26 +10,26 @@ import { HERE, prepareCluster } from '../../src/db/embedded/cluster.js';
 import { makeTempDir } from './temp-dir.js';
 
 export interface MovedClock {
-  /** Sets the clock ahead of this host's, or behind it. */
+  /** Shifts the clock by this number of seconds from the host's clock, forward or backward. */
   shiftTo(seconds: number): void;
   close(): void;
 }
 
 export interface MovedDatabase extends MovedClock {
-  /** For DATABASE_URL. */
+  /** Value for DATABASE_URL. */
   url: string;
 }
 
-/** In the directory of the cluster. */
+/** Name of the preloaded library, in the directory of the cluster. */
 export const CLOCK_FILE = 'clock.so';
 
-/** The environment of a server whose clock is moved. */
+/** Environment of a server with a shifted clock. */
 export const MOVED = { LD_PRELOAD: `${HERE}/${CLOCK_FILE}`, CLOCK_SHIFT: `${HERE}/shift` };
 
 /**
- * Prepares the directory of a cluster for a server that starts with `MOVED`. The file `shift` also contains the seconds as
- * text, after 8 bytes.
- * @returns undefined without a C compiler
+ * Prepares a cluster's directory for a server that starts with `MOVED`.
+ * The file `shift` contains the seconds as a 64-bit integer, and then as text.
+ * @returns undefined if there is no C compiler
  */
 export function prepareClock(dataDir: string): MovedClock | undefined {
   const source = path.join(packageRoot, 'test/support/at-date/clock.c');
@@ -46,7 +49,10 @@ export function prepareClock(dataDir: string): MovedClock | undefined {
   return { shiftTo, close: () => closeSync(shift) };
 }
 
-/** @param dataDir of the new cluster @returns undefined without a C compiler */
+/**
+ * @param dataDir directory of the new cluster
+ * @returns undefined if there is no C compiler
+ */
 export async function startMovedDatabase(
   dataDir = path.join(makeTempDir(), 'postgres'),
 ): Promise<MovedDatabase | undefined> {

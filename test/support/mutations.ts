@@ -1,8 +1,8 @@
-/** Mutations of requests over GraphQL. */
+/** GraphQL mutations of requests. */
 import { askData } from './graphql.js';
 import type { Gateway } from './http.js';
 
-/** The request after the mutation, or the failure. */
+/** Fields of the request after a mutation, or of the failure. */
 interface MutationResult {
   __typename: string;
   message?: string;
@@ -35,14 +35,14 @@ export const release = (gateway: Gateway, input: object) => mutate(gateway, 'rel
 
 export const retry = (gateway: Gateway, input: object) => mutate(gateway, 'retryRequest', input);
 
-/** Creates a request, which must succeed. */
+/** Creates a request. Throws an error if the mutation fails. @returns the id of the request */
 export async function made(gateway: Gateway, input: object): Promise<number> {
   const { __typename, requestId, message } = await create(gateway, input);
   if (__typename !== 'Request') throw new Error(`${__typename}: ${message}`);
   return requestId;
 }
 
-/** Cancels a request, which must succeed. */
+/** Cancels a request. Throws an error if the mutation fails. */
 export async function cancel(gateway: Gateway, id: number): Promise<void> {
   const query = `mutation ($id: Int!) { result: cancelRequest(id: $id) { __typename ... on Failure { message } } }`;
   const { result } = await askData<{ result: { __typename: string; message?: string } }>(gateway, query, { id });

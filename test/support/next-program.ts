@@ -1,4 +1,4 @@
-/** The program of this checkout with one more migration, to run beside it as the next version. */
+/** Simulates the next version of Tapegate: the built program of this checkout with one more migration. */
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -8,7 +8,7 @@ import { makeDiskDir } from './temp-dir.js';
 
 const MIGRATION = '29990101000000_next';
 
-/** Adds a migration that is compatible with older programs. */
+/** Adds a migration that older versions of the program are compatible with. @returns the name of the migration */
 export function addMigration(migrations: string, sql: string): string {
   mkdirSync(path.join(migrations, MIGRATION));
   writeFileSync(path.join(migrations, MIGRATION, 'migration.sql'), sql);
@@ -19,11 +19,11 @@ export function addMigration(migrations: string, sql: string): string {
   return MIGRATION;
 }
 
-/** @returns its program */
+/** @returns the path of the next version's program */
 export function makeNextProgram(sql: string): string {
   const root = makeDiskDir();
   execFileSync('cp', ['-al', 'package.json', 'dist', root], { cwd: packageRoot });
-  // copied, because a file in it changes
+  // copied instead of linked, because `compatibility.json` changes
   execFileSync('cp', ['-r', '--parents', 'prisma/migrations', root], { cwd: packageRoot });
   symlinkSync(path.join(packageRoot, 'node_modules'), path.join(root, 'node_modules'));
   addMigration(path.join(root, 'prisma/migrations'), sql);

@@ -1,4 +1,6 @@
-/** A site of django-nla_control: its tables, its restore disk, its archive paths, and the answers of its API. */
+/**
+ * A site of django-nla_control: its database tables, its restore disk, its archive paths, and the answers of its API.
+ */
 import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import pg from 'pg';
@@ -30,7 +32,7 @@ type Row = Record<string, unknown>;
 
 export type NlaSite = Awaited<ReturnType<typeof createNlaSite>>;
 
-/** @param at an empty database, and a directory */
+/** @param at an empty database, and a directory for the site's files */
 export async function createNlaSite(at: { connection: pg.ClientConfig; dir: string }) {
   const client = new pg.Client(at.connection);
   await client.connect();
@@ -50,12 +52,12 @@ export async function createNlaSite(at: { connection: pg.ClientConfig; dir: stri
   };
   return {
     client,
-    /** The restore disk. */
+    /** Mount point of the restore disk. */
     mountpoint,
-    /** The directory of the archive paths. */
+    /** Root directory of the archive paths. */
     archive,
     insert,
-    /** Puts a restored file on the disk, with a link at its archive path. */
+    /** Writes a restored file to the restore disk, and links the file's archive path to the copy. */
     restore: async (logicalPath: string, bytes: string): Promise<void> => {
       const copy = path.join(mountpoint, 'archive/spot-1234-ocean', logicalPath.slice('/badc/ocean'.length));
       mkdirSync(path.dirname(copy), { recursive: true });
@@ -78,7 +80,7 @@ const TIMES = ['storaged_request_start', 'storaged_request_end', 'first_files_on
 const withoutNull = (row: Row, names: readonly string[]) =>
   Object.fromEntries(Object.entries(row).filter(([name, value]) => value !== null || !names.includes(name)));
 
-/** `requests/N`, `quota/USER` or `files?match=…`, without the parts of a path before them. */
+/** Answers `requests/N`, `quota/USER` or `files?match=…`. The path has no API prefix. */
 async function answer(client: pg.Client, what: string): Promise<Row> {
   const [, id] = /^requests\/(\d+)$/.exec(what) ?? [];
   if (id !== undefined) return await answerRequest(client, Number(id));
@@ -139,11 +141,11 @@ async function answerQuota(client: pg.Client, user: string): Promise<Row> {
   return { ...quota, size: Number(quota.size), requests: requests.rows.map((row) => withoutNull(row, TIMES)) };
 }
 
-/** Files that the site has restored. */
+/** Paths of files that the site has restored. */
 export const restored = ['/badc/ocean/1986/a.nc', '/badc/ocean/1986/b.nc', '/badc/ocean/1987/c.nc'] as const;
 export const bytesOf = (file: string): string => `bytes of ${file}`;
 
-/** Adds requests of each kind. @returns their ids by name */
+/** Adds requests of each kind to the site. @returns the ids of the requests by name */
 export async function fillNlaSite(site: NlaSite): Promise<Record<string, number>> {
   const ids: Record<string, number> = {};
   await site.insert('restoredisk', { mountpoint: site.mountpoint, allocated_bytes: 10 ** 9, used_bytes: 0 });
@@ -151,7 +153,7 @@ export async function fillNlaSite(site: NlaSite): Promise<Record<string, number>
     const row = { user, size: 10 ** 6, email_address: `${user}@example.org`, notes: `notes of ${user}` };
     return site.insert('quota', { ...row, ...more });
   };
-  await quota('gone'); // so that ids have holes
+  await quota('gone'); // delete a quota, so that ids have gaps
   await site.client.query('DELETE FROM nla_control_quota');
   const [ada, bob, verify] = [
     await quota('ada'),

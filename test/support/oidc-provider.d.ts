@@ -1,4 +1,4 @@
-/** What tests use of the package, which has no types of its own. */
+/** Types of the package oidc-provider that tests use, because the package has no types. */
 declare module 'oidc-provider' {
   import type { RequestListener } from 'node:http';
 

@@ -1,4 +1,4 @@
-/** The outbox of email: fills it, sends what is due as an engine does, and reads it. */
+/** The outbox of emails: creates, sends and reads emails as an engine does. */
 
 import { createMailTransport } from '../../src/domain/notifications/mail/mail.js';
 import { sendMail } from '../../src/engine/notifications/notify.js';
@@ -16,7 +16,7 @@ export interface Email {
   created_at: string;
 }
 
-/** Makes a request that matches nothing, so that its last email, to `<name>@example.org`, is due at once. */
+/** Creates a request without known files, so that an email to `<name>@example.org` is due at once. */
 export function askForMail(app: TestApp, name: string, fields: object = {}): Promise<number> {
   const mail = { notify_on_last_file: `${name}@example.org`, retention: '2099-01-01' };
   return makeRequest(app, { quota: 'alice', files: [`/${name}`], ...mail, ...fields });
@@ -33,9 +33,9 @@ export async function readEmail(app: TestApp, requestId: number): Promise<Email>
 export const never = new AbortController().signal;
 
 /**
- * Sends what an engine that has just started would send, over a connection of its own.
- * @param smtpUrl the mail server; without one, emails are written to the log
- * @returns how many were sent
+ * Sends the emails that an engine would send at its start.
+ * @param smtpUrl URL of the mail server. Without a server, emails are written to the log.
+ * @returns the number of emails sent
  */
 export async function sendDue({ ctx }: TestApp, smtpUrl: string | undefined): Promise<number> {
   const transport = smtpUrl === undefined ? undefined : await createMailTransport(smtpUrl);

@@ -1,10 +1,10 @@
-/** The packages of package-lock.json. */
+/** Reads package-lock.json. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { packageRoot } from '../../src/core/package-root.js';
 
 interface LockEntry {
-  /** If it differs from that of its directory. */
+  /** Name of the package, if it differs from the name of the package's directory. */
   name?: string;
   version: string;
   license?: string;
@@ -17,7 +17,7 @@ interface LockEntry {
 }
 
 export interface LockedPackage {
-  /** Its directory, such as `node_modules/a/node_modules/b`. */
+  /** Directory of the package, such as `node_modules/a/node_modules/b`. */
   place: string;
   name: string;
   version: string;
@@ -33,7 +33,7 @@ export function nameOf(place: string, { name }: Pick<LockEntry, 'name'>): string
   return name ?? place.replace(/^.*node_modules\//, '');
 }
 
-/** What `npm ci --omit=dev` installs, on all platforms. */
+/** Packages that `npm ci --omit=dev` installs, on all platforms. */
 export const productionPackages: LockedPackage[] = Object.entries(readLock().packages)
   .filter(([place, { dev }]) => place !== '' && !dev)
   .map(([place, entry]) => ({

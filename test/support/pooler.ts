@@ -1,4 +1,7 @@
-/** A pooler of connections like PgBouncer, in front of a server with a Unix socket: enough of the protocol for its modes. */
+/**
+ * A connection pooler like PgBouncer, in front of a PostgreSQL server with a Unix socket.
+ * The pooler speaks only the part of the protocol that its pool modes need.
+ */
 import { connect, createServer, type Socket } from 'node:net';
 import type { ClientConfig } from 'pg';
 import { listen } from './ports.js';
@@ -7,10 +10,12 @@ type Mode = 'session' | 'transaction' | 'statement';
 
 const READY = Buffer.from('Z\0\0\0\x05I', 'latin1');
 const WELCOME = Buffer.concat([Buffer.from('R\0\0\0\x08\0\0\0\0', 'latin1'), READY]);
-/** PgBouncer passes these on. */
+/** Startup parameters that PgBouncer forwards or accepts. */
 const KNOWN = ['user', 'database', 'client_encoding', 'application_name', 'DateStyle', 'TimeZone'];
 
-/** Splits what a socket sends into messages. @param isStart the first message of a client has no type */
+/**
+ * Splits the bytes from a socket into messages. @param isStart whether the first message has no type, as from a client
+ */
 function onMessages(socket: Socket, isStart: boolean, take: (message: Buffer) => void): void {
   let rest = Buffer.alloc(0);
   let offset = isStart ? 0 : 1;
@@ -37,12 +42,12 @@ function errorMessage(text: string): Buffer {
 
 interface Server {
   socket: Socket;
-  /** The client that it answers, and how many of its answers are to come. */
+  /** Client that the server answers, and the number of answers that the server still owes. */
   client: Socket | undefined;
   due: number;
 }
 
-/** @param isRound gives the connection that was used longest ago, instead of the last one */
+/** @param isRound whether a client gets the connection that was used longest ago, instead of the last one used */
 export async function startPooler(database: ClientConfig, mode: Mode, isRound = false) {
   const path = `${database.host}/.s.PGSQL.${database.port}`;
   const idle: Server[] = [];

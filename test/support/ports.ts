@@ -1,9 +1,9 @@
-/** Servers of tests, on free ports of this host. */
+/** Starts and stops test servers on free ports of this host. */
 import { once } from 'node:events';
 import type http from 'node:http';
 import net, { type AddressInfo } from 'node:net';
 
-/** Starts a server on 127.0.0.1. @param port Default: a free one @returns the port */
+/** Starts a server on 127.0.0.1, by default on a free port. @returns the port */
 export async function listen(server: net.Server, port = 0): Promise<number> {
   await once(server.listen(port, '127.0.0.1'), 'listening');
   return (server.address() as AddressInfo).port;
@@ -15,7 +15,7 @@ export async function closeServer(server: http.Server): Promise<void> {
   await once(server.close(), 'close');
 }
 
-/** Takes a free port until `letGo`. */
+/** Occupies a free port until `letGo` is called. */
 export async function takePort(): Promise<{ port: number; letGo(): Promise<void> }> {
   const server = net.createServer();
   const port = await listen(server);

@@ -1,4 +1,4 @@
-/** A changer of stand-ins, and an LTFS library on it. */
+/** A simulated tape changer made of scripts, and an LTFS library that uses the changer. */
 import { appendFileSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { packageRoot } from '../../../src/core/package-root.js';
@@ -13,9 +13,9 @@ type Step = 'status' | 'load' | 'unload' | 'mount' | 'unmount' | 'startBlock' | 
 
 interface Behaviour {
   slowMs?: number;
-  /** What it says, and fails. */
+  /** Message of the failing step. Without a message, the step succeeds. */
   fail?: string;
-  /** It waits before or after it has done its work, until it is to go on. */
+  /** Whether the step blocks before or after its work, until `goOn` is called. */
   hold?: 'before' | 'after';
 }
 
@@ -32,33 +32,36 @@ export interface ChangerState {
 const program = (name: string) => ['sh', path.join(packageRoot, 'test/support/ltfs/stand-in.sh'), name];
 
 export interface LtfsBench {
-  /** The folder of the stand-ins. */
+  /** Directory with the state of the changer's scripts. */
   state: string;
   dataDir: string;
   settings: Record<string, unknown>;
   library: LtfsLibrary;
   /**
-   * Another process's, as it were: all that it knows is what the changer and the locks tell.
-   * @param seconds of its limits, which may be shorter than settings have them
+   * Opens the library as another process would. Processes share only the changer and the lock files.
+   * @param seconds time limits that may be shorter than settings allow
    */
   reopen(changes?: Record<string, unknown>, seconds?: Partial<LtfsSettings['seconds']>): LtfsLibrary;
-  /** A file of a cartridge, which is made in the next free slot when there is none; without a block it is only there. */
+  /**
+   * Writes a file to a cartridge. A new cartridge is put into the next free slot.
+   * Without a position, the file has no start block.
+   */
   put(volume: string, position: bigint | null, bytes: Uint8Array, file: string): Promise<void>;
   readChanger(): ChangerState;
   changeChanger(change: (changer: ChangerState) => void): void;
   behave(step: Step, behaviour: Behaviour): void;
-  /** As usual again; what is held goes on. */
+  /** Resets a step to its usual behaviour, and resumes a blocked step. */
   goOn(step: Step): void;
   waitUntilHeld(step: Step): Promise<void>;
   mounts(): string;
-  /** The steps that have begun and ended. */
+  /** Lines of the log, which records when steps begin and end. */
   log(): string[];
   close(): Promise<void>;
 }
 
 export const SLOTS = 8;
 
-/** @param options.drives two unless given; they are `drive-1` and so on, or named after `name` */
+/** @param options.drives number of drives, named `drive-1` and so on, or after `name` */
 export function createLtfsBench({ drives = 2, name = 'drive' }: { drives?: number; name?: string } = {}): LtfsBench {
   const state = makeTempDir();
   const numbers = Array.from({ length: drives }, (_, number) => number);
@@ -103,7 +106,7 @@ export function createLtfsBench({ drives = 2, name = 'drive' }: { drives?: numbe
   };
 }
 
-/** The lines that stand-in.sh describes. */
+/** Prints the changer's state in the format that stand-in.sh documents. */
 function printContents({ slots, drives }: ChangerState): string {
   const lines = [
     ...slots.map(({ volume, isPort }, index) => [isPort ? 'port' : 'slot', index + 1, volume ?? '-']),
@@ -178,7 +181,10 @@ function putFile(
   appendFileSync(blocksFile, `${position} ${file.replace(/^\//, '')}\n`);
 }
 
-/** All that stays mounted ends with its mount; nothing of a cartridge is removed through one. */
+/**
+ * Ends the mounts before their directories are removed, because a removal through a mount would delete files of a
+ * cartridge.
+ */
 async function closeBench(state: string): Promise<void> {
   rmSync(path.join(state, 'behave'), { recursive: true, force: true });
   writeFileSync(path.join(state, 'mounts'), '');
@@ -189,7 +195,7 @@ async function closeBench(state: string): Promise<void> {
     try {
       process.kill(pid, 'SIGKILL');
     } catch {
-      // it has ended
+      // the process has ended
     }
   }
   rmSync(state, { recursive: true, force: true });
