@@ -1,4 +1,7 @@
-/** A user of the archive replaces a directory by a link between two calls: nothing changes where the link leads. */
+/**
+ * An archive user replaces a directory with a symbolic link between two system calls. Nothing changes at the target of
+ * the link.
+ */
 import { chmodSync, mkdirSync, readdirSync, readlinkSync, renameSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { beforeEach, expect, test, vi } from 'vitest';
@@ -8,7 +11,7 @@ import { foldsNames } from '../../src/restore-area/setup.js';
 import { listTree } from '../support/engine-watch.js';
 import { makeTempDir } from '../support/temp-dir.js';
 
-/** Called before each call on files, unless that asks for the path of an open directory. */
+/** Called before each file system call, except calls that resolve the path of an open directory. */
 const hook = vi.hoisted(() => ({ before: (_call: string): void => {} }));
 
 function watch<Calls extends object>(calls: Calls, names: readonly (keyof Calls & string)[]): Calls {
@@ -39,7 +42,7 @@ let root: string;
 const at = (file: string) => path.join(root, file);
 const link = { at: '', target: '/restore/of/f' };
 
-/** All users may write in `root`, and replace `sub`. Only this process may write in `own`. */
+/** All users may write in `root` and replace `sub`. Only this process may write in `own`. */
 beforeEach(() => {
   hook.before = () => {};
   root = makeTempDir();

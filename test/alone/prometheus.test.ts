@@ -1,4 +1,7 @@
-/** A real Prometheus under load with the alerts of deploy/, if it is installed. SCRAPE_MINUTES prolongs the load. */
+/**
+ * A real Prometheus, if installed, reads the metrics under load, with the alerts of deploy/. SCRAPE_MINUTES prolongs
+ * the load.
+ */
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -43,7 +46,7 @@ function startLoad({ api, url }: TestApp): { stop(): Promise<number> } {
   };
 }
 
-/** Makes alerts fire without their delays. */
+/** Removes the delays of alert rules. */
 const atOnce = (rules: string) => rules.replace(/^( +for:) .*$/gm, '$1 0s').replace('> 3600', '> 1');
 
 test.skipIf(!has('prometheus'))(

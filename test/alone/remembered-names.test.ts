@@ -1,4 +1,4 @@
-/** A restore disk on a network file system that remembers for a while which names were missing. */
+/** A restore disk on a network file system that caches for a while which names are missing. */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import type { open } from 'node:fs/promises';
 import path from 'node:path';
@@ -8,7 +8,7 @@ import { writeMarker } from '../../src/restore-area/marker.js';
 import { createCopyLook } from '../../src/restore-area/missing.js';
 import { makeTempDir } from '../support/temp-dir.js';
 
-/** Names that count as missing until the directory above is opened. */
+/** Names that count as missing until their parent directory is opened. */
 const remembered = vi.hoisted(() => new Set<string>());
 
 vi.mock('node:fs/promises', async (load) => {

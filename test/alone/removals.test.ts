@@ -1,4 +1,4 @@
-/** Tapegate removes its own copies and directories from the restore area, and nothing else, even if it is interrupted. */
+/** Tapegate removes only its own copies and directories from the restore area, even if a removal is interrupted. */
 import {
   chmodSync,
   chownSync,
@@ -29,7 +29,7 @@ import { makeTempDir } from '../support/temp-dir.js';
 import { giveToUnprivilegedUser, isRoot, UNPRIVILEGED_UID } from '../support/unprivileged-user.js';
 import { waitFor } from '../support/wait.js';
 
-/** Called just before a step; throwing ends the work there, as a kill would. */
+/** Called just before a step. An exception ends the work there, as a kill would. */
 const before = vi.hoisted(() => {
   process.umask(0o027); // as the units in deploy/systemd set it
   return { mkdir: () => {}, chmod: () => {}, rmdir: () => {} };
@@ -82,7 +82,7 @@ async function restore(file: string): Promise<number> {
   return id;
 }
 
-/** Makes a folder as Tapegate does. */
+/** Creates a directory as Tapegate does. */
 function makeLikeTapegate(name: string, mode = 0o750): void {
   mkdirSync(place(name));
   chmodSync(place(name), mode);
@@ -207,7 +207,7 @@ test('a folder that another process removes again and again is opened, or found 
     );
   }
   await kill(remover);
-  failures.delete('ENOENT'); // such a recall is tried again later
+  failures.delete('ENOENT'); // the engine retries a recall that failed with ENOENT
   expect([...failures]).toEqual([]);
   await removeEmptyDirectories(app.ctx, { diskId: 1, mountpoint: app.restoreDir, path: '/busy/b/file' });
 });

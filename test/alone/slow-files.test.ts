@@ -1,4 +1,4 @@
-/** Restore disks that are slow, or fail in the middle of a step. */
+/** Restore disks that are slow or fail in the middle of a step. */
 import { chmodSync, fstatSync, linkSync } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import path from 'node:path';
@@ -17,7 +17,7 @@ import { waitThroughPauses } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
 import { waitFor } from '../support/wait.js';
 
-/** Called before each look at a path of the restore area, or each link there; may throw. */
+/** Called before each lstat() and link() in the restore area; may throw. */
 const disk = vi.hoisted(() => ({ look: (_path: string): void => {}, link: (_from: string, _to: string): void => {} }));
 
 vi.mock('../../src/restore-area/descriptors.js', async (load) => {
@@ -37,7 +37,7 @@ let app: TestApp;
 const clock = createClock();
 const library = createMemoryLibrary();
 const MB = 1024 * 1024;
-/** More than any single step of a disk takes beside busy cores. */
+/** More seconds than any single disk call takes on a busy machine. */
 const DISK_SECONDS = 4;
 
 beforeAll(async () => {
@@ -63,7 +63,7 @@ const fail = (code: string) => Object.assign(new Error(code), { code });
 const waitForRemoval = (file: string) =>
   waitFor('the copy to leave', async () => readRestored(app, file) === undefined);
 
-/** Makes each read of an open file take so long. */
+/** Delays each read of an open file by `ms`. */
 async function slowDown(ms: number): Promise<void> {
   const handle = await open(app.dataDir);
   const prototype = Object.getPrototypeOf(handle) as FileHandle;
@@ -78,7 +78,7 @@ async function slowDown(ms: number): Promise<void> {
 test('a large copy whose mode was changed is read again and removed, and its slow disk stays in service', async () => {
   const { id } = await restore('/large/a', 6 * MB);
   chmodSync(path.join(app.restoreDir, 'large/a'), 0o640);
-  await slowDown((DISK_SECONDS * 1000) / 5); // longer than the timeout for all of it
+  await slowDown((DISK_SECONDS * 1000) / 5); // all reads together take longer than the timeout
   await cancel(app, id);
   await waitForRemoval('/large/a');
   const { rows } = await app.ctx.db.pool.query(
@@ -101,7 +101,7 @@ test.each(['ESTALE', 'EIO', 'ETIMEDOUT'])(
     expect(looks).toBe(1);
     expect(readRestored(app, file)).toEqual(bytes);
     disk.look = () => {};
-    await cancel(app, id); // the copy is recognized by its bytes, since its change time is not known
+    await cancel(app, id); // the change time of the copy is unknown, so its bytes identify it
     await waitForRemoval(file);
   },
 );

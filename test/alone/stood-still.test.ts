@@ -1,4 +1,7 @@
-/** An engine that stalls while another one takes over its drive and cleans up: it leaves nothing of what it makes after that. */
+/**
+ * An engine stalls while another engine takes over its drive and cleans up. Nothing that the stalled engine creates
+ * later remains.
+ */
 import { mkdirSync, readdirSync, rmdirSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
@@ -13,7 +16,7 @@ import { cancel } from '../support/mutations.js';
 import { makeRequest } from '../support/rest.js';
 import { createGate, waitFor } from '../support/wait.js';
 
-/** Called just before a step; throwing fails it. */
+/** Called just before a step. An exception makes the step fail. */
 const before = vi.hoisted(() => ({
   making: async (_directory: string) => {},
   removingDirectory: async () => {},
@@ -70,7 +73,7 @@ afterEach(async () => {
 
 const nothing = async () => {};
 
-/** Does some work before the first step of a kind. */
+/** Runs `work` just before the first step of a kind. */
 function once(step: keyof typeof before, work: () => Promise<void>): void {
   before[step] = async () => {
     before[step] = nothing;
@@ -78,7 +81,7 @@ function once(step: keyof typeof before, work: () => Promise<void>): void {
   };
 }
 
-/** Fails as a database or disk does that is away for a moment. */
+/** Fails like a database or disk that is briefly away. */
 async function fail(): Promise<void> {
   throw Object.assign(new Error('away'), { code: 'ECONNRESET' });
 }
@@ -89,18 +92,18 @@ async function ask(...files: string[]): Promise<number> {
   return await makeRequest(app, { quota: 'alice', files });
 }
 
-/** Longer than the lease by the engine's own clock. */
+/** Longer than the lease, by the engine's own clock. */
 const LONG_MS = 1200 * LEASE_SECONDS;
-/** Longer than the engine relies on a check of its lease. */
+/** Longer than the engine relies on one check of its lease. */
 const SHORT_MS = 500;
 
-/** Cancels the request, and has another engine take over the drive. */
+/** Cancels the request and lets another engine take over the drive. */
 async function stall(id: number): Promise<void> {
   await cancel(app, id);
   await takeOver(LONG_MS);
 }
 
-/** Has another engine take over the drive and do all work, for so long at least. */
+/** Lets another engine take over the drive and do all work, for at least `ms`. */
 async function takeOver(ms: number): Promise<void> {
   const since = performance.now();
   await app.ctx.db.pool.query(
@@ -117,7 +120,7 @@ async function takeOver(ms: number): Promise<void> {
 const place = (file: string) => path.join(app.restoreDir, file);
 const isEmpty = () => readdirSync(app.restoreDir).every((name) => name.startsWith('.'));
 
-/** Runs an engine until it has stalled, and then until nothing is left. */
+/** Runs an engine until it stalls, and then waits until no file is left. */
 async function workUntil(
   stalled: Promise<void>,
   { isGone = isEmpty, leaseSeconds = LEASE_SECONDS } = {},
@@ -126,7 +129,7 @@ async function workUntil(
   await withEngine(app, library, () => stalled.then(() => waitFor('everything to be removed', isTidy)), {
     leaseSeconds,
   });
-  // before its first look the engine may not have made the directory; it retries a failed removal for a while
+  // isGone() may be true before the engine creates its directory, and the engine may have to retry a removal
   await waitFor('nothing to be left after the engine has stopped', isTidy);
 }
 
@@ -146,7 +149,7 @@ test.each<[string, () => void]>([
 
 test('a partial file that a stalled engine begins after the takeover is removed, even if the disk is away then', async () => {
   const stalled = createGate();
-  mkdirSync(place('kept'), { mode: 0o700 }); // not made by Tapegate, so that it stays
+  mkdirSync(place('kept'), { mode: 0o700 }); // not created by Tapegate, so it stays
   before.opening = async (file) => {
     if (!parsePartialName(path.basename(file))) return;
     before.opening = nothing;
@@ -166,7 +169,7 @@ test('an engine that does not know of the takeover yet makes no folder for furth
   before.making = async (directory) => void made.push(directory);
   let state: 'reads' | 'stalls' | 'resumes' = 'reads';
   library.onRead = async (_volume, _position, bytes) => {
-    if (state !== 'reads') return bytes; // of the other engine
+    if (state !== 'reads') return bytes; // a read by the other engine
     state = 'stalls';
     await takeOver(SHORT_MS);
     made.length = 0;

@@ -1,4 +1,7 @@
-/** Restore disks with directories in which unprivileged users may write; and directories and stale copies that cannot be removed. */
+/**
+ * Restore disks with directories in which unprivileged users may write, and directories and stale copies that cannot be
+ * removed.
+ */
 import { chmodSync, chownSync, existsSync, mkdirSync, readdirSync, rmdirSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
@@ -20,7 +23,7 @@ import { makeRequest } from '../support/rest.js';
 import { giveToUnprivilegedUser, isRoot, UNPRIVILEGED_UID } from '../support/unprivileged-user.js';
 import { waitFor } from '../support/wait.js';
 
-/** Called just before a folder is removed. */
+/** Called just before a directory is removed. */
 const disk = vi.hoisted(() => ({ beforeRmdir: (): void => {} }));
 
 vi.mock('node:fs/promises', async (original) => {
@@ -76,7 +79,7 @@ test.each(['EIO', 'EROFS', 'ENOSPC'])(
   },
 );
 
-/** Each change makes a directory untrusted. */
+/** Changes that each make a directory untrusted. */
 const changes: [what: string, change: (directory: string) => void, isAllowed: boolean, problem: string][] = [
   [
     'all users may write in',

@@ -21,7 +21,7 @@ const openWindow = useBrowser();
 let app: TestApp;
 /** Whether reads of the broken files fail. */
 let isBroken = true;
-/** Reads of the late files, by position, wait for these. */
+/** Gates for reads of the late files, by position. */
 const gates = new Map([
   [11n, createGate()],
   [12n, createGate()],
@@ -187,7 +187,7 @@ test('files are released after a confirmation, and leave the disk', async () => 
   await page.getByText('Release all files?').waitFor();
   await expectAccessible(window);
   expect(existsSync(kept)).toBe(true);
-  await page.keyboard.press('Enter'); // the focus is at "No"
+  await page.keyboard.press('Enter'); // the button "No" has the focus
   await waitUntilGone(page, 'Release all files?');
   await press(page, 'Release files');
   await press(page, 'Yes, release them');

@@ -48,7 +48,7 @@ async function openAs(secret: string, view = '#/'): Promise<Window> {
   return window;
 }
 
-/** How often the test has run: each run has files and volumes of its own, so that it can be repeated. */
+/** How often the test has run. Each run uses its own files and volumes, so that the test can be repeated. */
 let runs = 0;
 
 test('windows follow a restore over a restart of the gateway, and a change during it fails with a message', async () => {

@@ -37,7 +37,7 @@ afterAll(async () => {
   await app?.close();
 });
 
-/** Signs in on the provider's pages, which lead back to the view. */
+/** Signs in on the provider's pages, which redirect back to the view. */
 async function signInAt(view: string) {
   const window = await openWindow(`${gateway.url}/${view}`);
   const { page } = window;
@@ -61,7 +61,7 @@ test('a user who signs in at a provider returns to the view, without a code in t
 });
 
 test('a token that is about to expire is renewed while the page is used', async () => {
-  provider.lifeSeconds = 61; // so that it is renewed after a second
+  provider.lifeSeconds = 61; // the token is renewed after a second
   const { page } = await signInAt('#/requests');
   await page.getByRole('button', { name: 'Sign out' }).waitFor();
   const asked = () => provider.asked.filter((path) => path === '/token').length;

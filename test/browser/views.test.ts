@@ -1,4 +1,4 @@
-/** Each view of the dashboard: accessible and fitting at each width, usable with the keyboard alone, and live. */
+/** Each view of the dashboard is accessible, fits each width, works with the keyboard alone, and updates live. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createToken } from '../../src/domain/access/tokens.js';
 import { createRequest } from '../../src/domain/requests/create.js';
@@ -47,7 +47,7 @@ const openAs = async (token: string, view: string): Promise<Window> => {
   return window;
 };
 
-/** A view, and a text that it shows once it is complete. */
+/** A view, and a text that the complete view shows. */
 type View = [address: string, text: string | RegExp];
 
 const userViews: View[] = [
@@ -74,7 +74,7 @@ const operatorViews: View[] = [
   ['#/audit', 'createToken'],
 ];
 
-/** Checks what the window shows in a narrow and in a wide window, in both colour schemes. */
+/** Checks the page in a narrow and in a wide window, in both colour schemes. */
 async function expectEachLook(window: Window): Promise<void> {
   const { page, faults } = window;
   for (const [width, colorScheme] of [[360, 'light'] as const, [1280, 'dark'] as const]) {

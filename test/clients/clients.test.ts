@@ -1,4 +1,7 @@
-/** Unmodified clients over TLS with a token: gfal2, davix and curl, as packages of Debian. Fails if one of them is missing. */
+/**
+ * Unmodified clients over TLS with a token: gfal2, davix and curl from Debian packages. The tests fail if a client is
+ * missing.
+ */
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -20,7 +23,7 @@ const dir = makeTempDir();
 const library = createMemoryLibrary();
 const contents = new Map<string, Buffer>();
 let app: TestApp;
-/** A Tapegate that has `app` as a library. */
+/** A Tapegate whose library is `app`. */
 let near: TestApp;
 let env: Record<string, string>;
 
@@ -39,7 +42,7 @@ beforeAll(async () => {
   const files = { tlsCert: path.join(dir, 'cert.pem'), tlsKey: path.join(dir, 'key.pem') };
   writeFileSync(files.tlsCert, cert);
   writeFileSync(files.tlsKey, key, { mode: 0o600 });
-  // where OpenSSL looks for certificate authorities
+  // OpenSSL looks for certificate authorities here
   mkdirSync(path.join(dir, 'ca'));
   const hash = execFileSync('openssl', ['x509', '-hash', '-noout', '-in', files.tlsCert], { encoding: 'utf8' }).trim();
   writeFileSync(path.join(dir, 'ca', `${hash}.0`), cert);
@@ -97,7 +100,7 @@ async function startNear(files: { tlsCert: string; tlsKey: string }): Promise<Te
   return started;
 }
 
-/** @returns its standard output */
+/** Runs a program. @returns the standard output of the program */
 async function run(program: string, args: string[], token = env.BEARER_TOKEN ?? ''): Promise<string> {
   const options = { env: { ...env, BEARER_TOKEN: token } };
   const { code, stdout, stderr } = await startProcess(program, args, options).ended;
@@ -189,7 +192,7 @@ test('gfal-copy -f of a file on tape fails at once, and gfal-sum reads its check
   await expect(run('davix-get', [...davix, url, path.join(dir, 'davix-tape')])).rejects.toThrow('415');
 });
 
-/** Stages again what gfal2 has cancelled. */
+/** Stages a file again after gfal2 has cancelled its request, and waits for the file. */
 async function waitForRestored(name: string): Promise<void> {
   const body = JSON.stringify({ files: [{ path: `/grid/data/${name}` }] });
   const curl = ['-fsS', '--cacert', path.join(dir, 'cert.pem'), '-H', `Authorization: Bearer ${env.BEARER_TOKEN}`];

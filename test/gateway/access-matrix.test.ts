@@ -1,5 +1,5 @@
 /**
- * Who may do what, on both protocols: each operation of the policy with a caller that has the right and one that has not, on own, foreign and
+ * Each operation of the policy, on both protocols: a caller with the right and a caller without it, on own, foreign and
  * missing objects. pure/policy.test.ts tests the policy itself.
  */
 import { describe, expect, test } from 'vitest';
@@ -22,7 +22,7 @@ import { useApp } from '../support/use-app.js';
 
 const MISSING = 2_000_000_000;
 
-/** The quotas whose requests a caller sees, makes, and changes for others. */
+/** Quotas whose requests a caller sees, creates and manages, and the caller's rights. */
 interface Facts {
   sees: readonly string[] | 'all';
   asks: readonly string[] | 'all';
@@ -35,7 +35,7 @@ const ofService: readonly Right[] = ['read', 'ask', 'change'];
 const callers: Record<string, Facts> = {
   alice: { sees: ['alice', 'lab'], asks: ['alice', 'lab'], manages: ['alice'], rights: ofUser },
   bob: { sees: ['bob'], asks: ['bob'], manages: ['bob'], rights: ofUser },
-  // a member of the group quota, but not the maker of its requests
+  // dora is a member of the group quota, but did not create its requests
   dora: { sees: ['dora', 'lab'], asks: ['dora', 'lab'], manages: ['dora'], rights: ofUser },
   erin: { sees: ['erin', 'lab'], asks: ['erin', 'lab'], manages: ['erin', 'lab'], rights: ofUser },
   pipeline: { sees: ['alice'], asks: ['alice'], manages: ['alice'], rights: ofService },
@@ -74,7 +74,7 @@ const app = useApp({ config: { access: { auth: new Set(['token']) } } }, async (
 const gatewayOf = (caller: string) => ({ url: app.url, token: tokens[caller] });
 const bearerOf = (caller: string) => ({ headers: { Authorization: `Bearer ${tokens[caller]}` } });
 
-/** Makes a request of alice. */
+/** Creates a request as alice. */
 async function makeTarget(quota: string): Promise<number> {
   const caller = { ...app.ctx.caller, name: 'alice', way: 'token', roles: new Set(['user'] as const) } as const;
   return await createRequest({ ...app.ctx, caller }, { quota, pattern: '/a/' });
@@ -84,7 +84,7 @@ type Outcome = 'done' | 'forbidden' | 'missing' | 'nothing';
 
 const change = (field: string) => `mutation { result: ${field} { __typename ... on Failure { message } } }`;
 
-/** The query for a request (by id) or a quota (by user). */
+/** Builds a query for a request (by id) or a quota (by user). */
 type BuildQuery = (target: { id: number; quota: string }) => string;
 
 /** Operations on one request or quota. If the caller does not see the object, the response is the same as for a missing object. */
@@ -104,12 +104,12 @@ const single: Partial<Record<Operation, BuildQuery>> = {
   setMember: ({ quota }) => change(`setMember(input: { quota: "${quota}", ${MEMBER}, isManager: false })`),
   removeMember: ({ quota }) => change(`removeMember(input: { quota: "${quota}", ${MEMBER} })`),
   createWebhook: ({ quota }) => change(`createWebhook(input: { quota: "${quota}", url: "https://example.org/" })`),
-  // the quotas have open requests, so they are not removed
+  // a quota with open requests is not removed
   removeQuota: ({ quota }) => change(`removeQuota(user: "${quota}")`),
   setPriority: ({ id }) => change(`setPriority(id: ${id}, priority: 1)`),
 };
 
-/** Operations on the webhooks of a quota, which only its managers see. */
+/** Operations on the webhooks of a quota. Only managers of the quota see them. */
 const webhooks: Partial<Record<Operation, (webhook: number) => string>> = {
   listWebhookMessages: (webhook) => `{ result: webhookMessages(webhookId: ${webhook}) { edges { cursor } } }`,
   setWebhook: (webhook) => change(`setWebhook(input: { id: ${webhook}, note: "x" })`),
@@ -118,7 +118,7 @@ const webhooks: Partial<Record<Operation, (webhook: number) => string>> = {
   removeWebhook: (webhook) => change(`removeWebhook(id: ${webhook})`),
 };
 
-/** Adds the only webhook. For the quota `nobody`, returns an id that does not exist. */
+/** Replaces all webhooks with one. @returns the id of the webhook; for the quota `nobody`, an id that does not exist */
 async function makeWebhook(quota: string): Promise<number> {
   if (quota === 'nobody') return MISSING;
   await app.ctx.db.pool.query('DELETE FROM webhook');
@@ -172,7 +172,7 @@ const common: Partial<Record<Operation, string>> = {
   createToken: change('createToken(input: { name: "x", role: USER })'),
   listWebhooks: '{ result: webhooks { edges { node { url } } } }',
   listTokens: '{ result: tokens { edges { node { name } } } }',
-  // the token of the app itself, which no test here uses
+  // the app's own token, which no test here uses
   revokeToken: change('revokeToken(id: 1)'),
   setQuota: change('setQuota(input: { user: "lab", size: 1000000000 })'),
   setMedium: change('setVolume(input: { names: ["V1"], medium: "lto-8" })'),
@@ -187,14 +187,14 @@ const common: Partial<Record<Operation, string>> = {
   readVolumeFiguresOf: '{ result: volumes { edges { node { files bytes } } } }',
 };
 
-/** Makes what an operation of `common` needs. */
+/** Prepares the database for operations of `common`. */
 const preparations: Partial<Record<Operation, () => Promise<unknown>>> = {
   purgeUser: () => createToken(app.ctx, { name: 'fred', role: 'USER' }),
   removeDisk: () => setDisk(app.ctx, { mountpoint: '/mnt/b', size: 1n }),
   removePathRule: () => setPathRule(app.ctx, { prefix: '/nowhere', action: 'LIST', kind: 'EVERYBODY' }),
 };
 
-/** Operations without a GraphQL field, which the tests of their endpoints cover. */
+/** Operations without a GraphQL field. The tests of their endpoints cover them. */
 const notInGraphql: readonly Operation[] = ['importRows', 'readMetrics', 'setDisk'];
 
 test('the matrix contains each operation of the policy', () => {
@@ -251,7 +251,10 @@ async function expectOutcome(operation: Operation, caller: string, quota: string
   expect(message.replace(String(id), String(MISSING)).replace(`"${quota}"`, '"nobody"')).toBe(none.message);
 }
 
-/** A member, a viewer and an operator of a group quota, and a quota that the caller does not see. */
+/**
+ * Pairs of caller and quota: a member, a viewer and an operator of a group quota, and a quota that the caller does not
+ * see.
+ */
 const representatives = [
   ['dora', 'lab'],
   ['dora', 'bob'],
@@ -275,7 +278,7 @@ test.each(Object.keys(webhooks) as Operation[])('%s is for those who manage the 
   }
 });
 
-/** For each right, the least privileged caller with it, and the most privileged one without it. */
+/** For each right, the least privileged caller with the right, and the most privileged caller without it. */
 const borders: Record<Right, readonly [least: string, most: string | undefined]> = {
   read: ['foreign', undefined],
   ask: ['foreign', 'auditor'],
@@ -367,7 +370,7 @@ test.each(['dora', 'pipeline', 'auditor'])('REST applies the same policy: %s', a
     for (const [operation, method, path, body] of calls) {
       const answer = await call(app, method, path, { ...bearerOf(caller), ...(body && { body }) });
       const outcome = expectedOf(operation, caller, quota, isThere);
-      // the contract responds to an unknown quota with 403
+      // the REST contract answers 403 for an unknown quota
       const missing = operation === 'createRequest' ? 403 : 404;
       const status = { done: 200, forbidden: 403, missing, nothing: 404 }[outcome];
       expect({ operation, quota, status: answer.status }).toEqual({ operation, quota, status });

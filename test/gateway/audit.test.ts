@@ -1,4 +1,4 @@
-/** The audit: one row for each change, written in the transaction of the change, and counted rows for refusals. */
+/** The audit contains one row for each change, written in the transaction of the change, and counts of refusals. */
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
@@ -75,7 +75,7 @@ interface Row {
   count: number;
 }
 
-/** Returns the rows after an id, the oldest first, once pending counts are written. */
+/** Returns the audit rows after an id, oldest first, once pending counts are written. */
 async function rowsAfter(id: bigint): Promise<Row[]> {
   await app.ctx.refusals.settle();
   const { rows } = await app.ctx.db.pool.query<Row>(
@@ -160,7 +160,7 @@ const makeDisk = async () => (await setDisk(app.ctx, { mountpoint: `/mnt/${uniqu
 const library = () => ({ name: unique('library'), kind: 'directory', settings: { folder: '/tapes' } });
 const makeLibrary = async () => (await addLibrary(app.ctx, library())).name;
 
-/** An operation, called with the result of its preparation. */
+/** An operation. `run` gets the result of `prepare`. */
 interface Change {
   prepare: () => Promise<unknown>;
   run: (ctx: Context, given: never) => Promise<unknown>;
@@ -241,7 +241,7 @@ test('the table contains each operation that changes something', () => {
   expect(audited.filter((operation) => !(operation in changes))).toEqual([]);
 });
 
-/** All tables, tokens included. */
+/** Returns all tables, tokens included. */
 async function readEverything() {
   const { rows: apiTokens } = await app.ctx.db.pool.query('SELECT * FROM api_token ORDER BY id');
   return { ...(await dumpTables(app.ctx)), apiTokens };

@@ -29,7 +29,7 @@ const app = useApp({ now: () => NOW }, async () => {
   putBack = await keepTables(app.ctx);
 });
 
-/** What only the log may contain. */
+/** Text that only the log may contain. */
 const INTERNALS = /internal error|node_modules|\n\s+at |\.[jt]s:\d+|prisma|postgres|syntax error at or near/i;
 
 async function expectRestRefusal(input: BadRest): Promise<void> {

@@ -1,4 +1,4 @@
-/** Limits of request bodies: their size, their memory and their time. */
+/** Limits of request bodies: their size, memory and time. */
 import { once } from 'node:events';
 import http from 'node:http';
 import { text } from 'node:stream/consumers';
@@ -52,7 +52,7 @@ const MB = 1024 * 1024;
 function beginBody({ api }: TestApp, { bytes, localAddress }: { bytes: number; localAddress?: string }) {
   const options = { method: 'POST', agent: false, ...(localAddress && { localAddress }) };
   const request = http.request(`${api}/requests`, { ...options, headers: { 'Content-Length': 5 * MB } });
-  request.on('error', () => {}); // when it is ended
+  request.on('error', () => {}); // the test destroys the request
   request.write(Buffer.alloc(bytes, ' '));
   return request;
 }
@@ -66,13 +66,16 @@ test('stalled bodies may take only so much memory, for each caller and in all, a
     const end = () => {
       for (const request of open.splice(0)) request.destroy();
     };
-    /** Starts bodies from these addresses until a small one gets the status: of several at once, the last may be the one that is refused. */
+    /**
+     * Starts bodies from these addresses until a small request gets `status`. The gateway may refuse the last of
+     * several simultaneous bodies.
+     */
     const until = async (status: number, addresses: string[] = []) =>
       await waitFor(`an answer of ${status}`, async () => {
         const begun = addresses.map((localAddress) => beginBody(narrow, { bytes: 1.2 * MB, localAddress }));
         open.push(...begun);
         await Promise.all(begun.map((request) => once(request, 'drain')));
-        await read(narrow, '/requests'); // the bodies have arrived once this is answered
+        await read(narrow, '/requests'); // the bodies have arrived before this request is answered
         const answer = await post(narrow, small);
         return answer.status === status && answer;
       });
@@ -109,7 +112,7 @@ test('a body that stalls is given up, and one that arrives slowly is read', asyn
     slow.write(Buffer.alloc(1024, ' '));
   }, 50);
   try {
-    await new Promise((resolve) => still.once('close', resolve)); // `once` rejects on its error
+    await new Promise((resolve) => still.once('close', resolve)); // events.once() would reject on an `error` event
     clearInterval(trickle);
     slow.end(Buffer.concat([Buffer.alloc(left, ' '), Buffer.from(end)]));
     const [response] = (await once(slow, 'response')) as [http.IncomingMessage];

@@ -85,7 +85,8 @@ test('the removal of copies reads the files of an ended request in pages, each o
     }
     return { pages, copies: copies.length, files: new Set(copies).size };
   };
-  await releaseFiles(app.ctx, { id, match: '/left/1' }); // 1, 10 to 19 and 100 to 199: half of them are restored
+  // matches 1, 10 to 19 and 100 to 199; half of these files are restored
+  await releaseFiles(app.ctx, { id, match: '/left/1' });
   expect(await readCopies()).toEqual({ pages: 1, copies: 55, files: 55 });
   await cancelRequest(app.ctx, id);
   expect(await readCopies()).toEqual({ pages: 3, copies: MANY / 2, files: MANY / 2 });

@@ -1,4 +1,4 @@
-/** What pages of this and of other origins may do: each endpoint, with the headers that only browsers send. */
+/** What pages of this origin and of other origins may do at each endpoint, with the headers that only browsers send. */
 import { networkInterfaces } from 'node:os';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { startApp, startBeside, type TestApp } from '../support/app.js';
@@ -11,7 +11,7 @@ const PUBLIC = 'https://tapes.example.org';
 const EVIL = 'https://evil.example';
 
 let app: TestApp;
-/** Without TAPEGATE_CORS_ORIGINS, TAPEGATE_PUBLIC_URL and TAPEGATE_ALLOWED_HOSTS. */
+/** A gateway without TAPEGATE_CORS_ORIGINS, TAPEGATE_PUBLIC_URL and TAPEGATE_ALLOWED_HOSTS. */
 let closed: TestApp;
 beforeAll(async () => {
   app = await startApp({
@@ -40,7 +40,7 @@ interface Endpoint {
   target: string;
   headers: Record<string, string>;
   body: string | undefined;
-  /** For callers that are allowed. */
+  /** HTTP status for an allowed caller. */
   status: number;
 }
 
@@ -52,7 +52,7 @@ const endpoint = (
   body?: string,
 ): Endpoint => ({ method, target, headers, body, status });
 
-/** Requests that change something, or run for long: no page of another origin may send them in any way. */
+/** Requests that change something or run long. No page of another origin may send them. */
 const writes: Endpoint[] = [
   ...['text/plain', 'application/x-www-form-urlencoded', 'multipart/form-data; boundary=x', 'application/json'].map(
     (type) => endpoint('POST', `${REST}/requests`, 200, { 'Content-Type': type }, request),
@@ -96,7 +96,7 @@ function expectRefusal({ target }: Endpoint, answer: Answer, status: number, say
   expect(answer.headers.get('vary')).toMatch(/^Accept\b/);
 }
 
-/** Runs `work`, which must not make a request. */
+/** Runs `work`, which must not create a request. */
 async function whileUnchanged(work: () => Promise<unknown>): Promise<void> {
   const count = async () => (await app.ctx.db.pool.query('SELECT count(*) AS n FROM request')).rows;
   const before = await count();
@@ -134,10 +134,10 @@ const own: Record<string, string>[] = [
 const link = { 'Sec-Fetch-Site': 'cross-site', 'Sec-Fetch-Mode': 'navigate', 'Sec-Fetch-Dest': 'document' };
 const BY_ORIGIN = /^pages of another origin are not allowed \((Origin|Sec-)/;
 const BY_HOST = /^unknown host ".*": use a host of TAPEGATE_PUBLIC_URL or TAPEGATE_ALLOWED_HOSTS$/;
-/** The headers that a page of a rebound name sends. */
+/** The headers that a page sends after DNS rebinding. */
 const reboundTo = (Host: string) => ({ Host, Origin: `http://${Host}`, 'Sec-Fetch-Site': 'same-origin' });
 
-/** A write and a read, for what is decided before the endpoint is known. */
+/** A write and a read, for checks that do not depend on the endpoint. */
 const [write, read] = [writes[0], reads[4]] as [Endpoint, Endpoint];
 
 test.each(foreign)('a page of another origin is refused: %j', async (headers) => {
@@ -175,7 +175,7 @@ test.each([
 test.each([...writes, ...reads])('$method $target serves own pages only', async (endpoint) => {
   await whileUnchanged(async () => {
     const refused: Record<string, string>[] = [{ Origin: EVIL }, { 'Sec-Fetch-Site': 'cross-site' }];
-    // a link may be followed, but a form may not be sent
+    // a link from another origin may be followed, but a form must not be submitted
     if (writes.includes(endpoint)) refused.push(link, { ...link, Origin: EVIL });
     for (const headers of refused) expectRefusal(endpoint, await send(endpoint, headers), 403, BY_ORIGIN);
     expectRefusal(endpoint, await send(endpoint, reboundTo('evil.example')), 421, BY_HOST);
@@ -271,7 +271,7 @@ test('GraphQL reads a body only if its type is application/json', async () => {
   }
 });
 
-/** The CORS headers of a response. */
+/** Returns the CORS headers of a response. */
 const corsOf = ({ headers }: Answer) =>
   Object.fromEntries([...headers].filter(([name]) => name.startsWith('access-control-')));
 
@@ -327,7 +327,7 @@ describe.each([
       });
       const other = await sendAsIs(app, path, { method, headers: { ...preflight(EVIL) } });
       expect([other.status, corsOf(other)]).toEqual([403, {}]);
-      // a cache must not give the response for one origin, or for none, to another
+      // a cache must not reuse the response for another origin or for a request without an origin
       for (const { headers } of [listed, other, await sendAsIs(app, path, { method })])
         expect(headers.get('vary')).toMatch(/^Accept, Origin\b/);
     }

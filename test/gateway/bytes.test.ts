@@ -1,4 +1,4 @@
-/** WebDAV for restored files: what it serves, and what it refuses. */
+/** WebDAV for restored files: which files are served, and which are refused. */
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import {
@@ -100,7 +100,7 @@ async function restore(files: Record<string, Kept>): Promise<void> {
 
 const copyOf = (name: string) => path.join(app.restoreDir, name);
 
-/** Sends a request of alice. */
+/** Sends a request as alice. */
 const fetchBytes = (target: string, headers: Record<string, string> = {}, method = 'GET', gateway = app) =>
   fetchWebdav({ ...alice, url: gateway.url }, target, headers, method);
 
@@ -255,7 +255,7 @@ test('HEAD of a file on tape returns its size, checksum and locality, and GET of
   for (const want of ['sha-256', 'Sha-256;q=0.5', 'adler32, sha-256;q=0.1']) {
     expect(await head(want)).toEqual([200, '1234', 'NEARLINE', `sha-256=${value}`]);
   }
-  // davix looks for the name that it has sent
+  // davix expects the digest under the algorithm name that it sent
   for (const want of ['SHA256', 'adler32, sha256;q=0.1']) {
     expect(await head(want)).toEqual([200, '1234', 'NEARLINE', `sha-256=${value},SHA256=${value}`]);
   }
@@ -299,7 +299,7 @@ test('links, foreign files and changed copies are not served', async () => {
   renameSync(path.dirname(at('folder')), path.join(app.dataDir, 'moved'));
   symlinkSync(path.join(app.dataDir, 'moved'), path.dirname(at('folder')));
   rmSync(at('gone'));
-  chmodSync(at('same'), 0o640); // only its mode has changed, so its bytes are compared
+  chmodSync(at('same'), 0o640); // only the mode of this copy has changed, so its bytes are compared
   linkSync(at('touched'), path.join(app.dataDir, 'second-name'));
   const answers = await Promise.all(names.map((name) => fetchBytes(`/x/${name}/f`)));
   expect(answers.map(({ status }) => status)).toEqual([415, 415, 415, 415, 415, 200, 200]);
@@ -358,7 +358,7 @@ test('TAPEGATE_WEBDAV=public serves only copies that everybody on the host may r
   ]);
   chmodSync(app.dataDir, 0o755);
   const { now } = performance;
-  performance.now = () => now.call(performance) + 6000; // modes of folders are remembered for 5 s
+  performance.now = () => now.call(performance) + 6000; // directory modes are cached for 5 s
   expect(await statuses('public').finally(() => Object.assign(performance, { now }))).toEqual([200, 403]);
 });
 
@@ -392,7 +392,7 @@ function openFiles(): string[] {
     try {
       return readlinkSync(`/proc/self/fd/${fd}`);
     } catch {
-      return ''; // closed meanwhile
+      return ''; // closed in the meantime
     }
   });
 }
@@ -451,7 +451,9 @@ test('OPTIONS returns the allowed methods, and others return 405', async () => {
   }
 });
 
-/** Replaces reads of files by `read` until `end`; if that returns undefined, the file is read. */
+/**
+ * Replaces FileHandle.read() with `read` until `end` is called. If `read` returns undefined, the file is really read.
+ */
 async function disturbReads(read: (...args: unknown[]) => Promise<unknown> | undefined): Promise<{ end(): void }> {
   const handle = await open('/proc/self/cmdline');
   const methods = Object.getPrototypeOf(handle) as { read(...args: unknown[]): Promise<unknown> };

@@ -1,4 +1,4 @@
-/** Limits of one caller, and what they leave for the others. */
+/** Limits of one caller, and the resources that remain for other callers. */
 import { once } from 'node:events';
 import net from 'node:net';
 import { text } from 'node:stream/consumers';
@@ -41,10 +41,10 @@ afterAll(async () => {
   await first.close();
 });
 
-/** Without a token. */
+/** A gateway called without a token. */
 const anonymous = ({ url }: TestApp) => ({ url });
 
-/** Opens a connection from an address of this host, and sends nothing. */
+/** Opens a connection from a local address and sends nothing. */
 async function connect({ url }: TestApp, localAddress: string): Promise<net.Socket> {
   const socket = net.connect({ host: '127.0.0.1', port: Number(new URL(url).port), localAddress });
   socket.on('error', () => {});
@@ -76,7 +76,8 @@ test('an address over its half of all connections is cut off, and others are ser
   expect((await askOn(await connect(narrow, '127.0.0.3')))[0]).toBe(200);
   open.splice(0).map((each) => each.destroy());
   await waitFor('an answer', async () => {
-    const [status] = await askOn(await connect(narrow, '127.0.0.2')).catch(() => []); // closed while the others are
+    // refused until the gateway has closed the other connections
+    const [status] = await askOn(await connect(narrow, '127.0.0.2')).catch(() => []);
     return status === 200;
   });
 });
@@ -244,7 +245,7 @@ test('a query in single connection mode keeps the room of its body until it ends
     await waiters(1);
     leaving.abort();
     await abandoned;
-    // the gateway learns of the disconnect between these
+    // the gateway notices the disconnect during these requests
     for (let n = 0; n < 5; n++) expect(await ask()).toBe(429);
   });
   await waitFor('the query to end', async () => (await ask()) === 200);

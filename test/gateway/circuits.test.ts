@@ -1,4 +1,6 @@
-/** Circuit breakers of volumes and staging libraries: their counts, the time of the next try, and what resets them. */
+/**
+ * Circuit breakers of volumes and staging libraries: their failure counts, the time of the next try, and their resets.
+ */
 import { expect, test } from 'vitest';
 import type { Sql } from '../../src/db/sql.js';
 import { transaction } from '../../src/db/transaction.js';

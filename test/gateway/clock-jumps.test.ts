@@ -1,4 +1,4 @@
-/** Jumps of the database's clock, which processes notice by the time that has passed on their host. */
+/** Jumps of the database's clock. A process detects a jump by comparing the clock with the elapsed time on its host. */
 import { afterEach, expect, test, vi } from 'vitest';
 import { addSeconds, secondsBetween } from '../../src/core/time.js';
 import { openDatabase } from '../../src/db/client.js';
@@ -26,7 +26,7 @@ afterEach(async () => {
 
 const query = async (text: string) => (await app.ctx.db.pool.query(text)).rows;
 
-/** A process with its own connections, which sees the database's clock so many seconds off. */
+/** Simulates a process with its own connections that sees the database's clock `off` seconds ahead. */
 async function startProcess({ off = 0, steadySeconds = 0.2 } = {}) {
   let shift = off;
   const db = openDatabase(app.ctx.db.config, { log: app.ctx.log });
@@ -41,7 +41,7 @@ async function startProcess({ off = 0, steadySeconds = 0.2 } = {}) {
   return {
     ctx,
     clock: db.clock,
-    /** Reads the clock, and compares, as with each beat. */
+    /** Shifts the clock that this process sees, then reads and compares clocks as each heartbeat does. */
     shiftTo: async (seconds: number) => {
       shift = seconds;
       await beat(db);
@@ -60,7 +60,7 @@ async function beat(db: { pulse: object; clock: DatabaseClock }): Promise<void> 
   await pulse.onBeat();
 }
 
-/** By how many seconds a clock is off that of the app. */
+/** Returns by how many seconds, rounded to 5 s, a clock is ahead of the app's clock. */
 const offOf = (clock: DatabaseClock) => Math.round(secondsBetween(app.ctx.db.clock.now(), clock.now()) / 5) * 5 || 0;
 
 test.each([
@@ -129,7 +129,7 @@ test('a jump of the host as well is not accepted, also after restarts of the pro
     expect([restart, offOf(clock), clock.isPlausible]).toEqual([restart, 0, false]);
     await close();
   }
-  await query('UPDATE clock_reading SET boot = boot || 1'); // a start of the host
+  await query('UPDATE clock_reading SET boot = boot || 1'); // a reboot of the host
   const { clock, beat } = await startProcess({ off: 6 * DAY, steadySeconds: 0 });
   await beat();
   expect([offOf(clock), clock.isPlausible]).toEqual([0, false]);

@@ -1,4 +1,4 @@
-/** Limits of what a user may have at once: open patterns, and unresolved paths. */
+/** Limits on a user's open patterns and unresolved paths. */
 import { expect, test } from 'vitest';
 import type { Limits } from '../../src/config/config.js';
 import { addSeconds } from '../../src/core/time.js';
@@ -24,7 +24,7 @@ const app = useApp({ now: () => now }, async () => {
 });
 
 let starts = 0;
-/** Empties the database, sets limits, and moves the clock beyond what is remembered of earlier refusals. */
+/** Empties the database, sets limits, and advances the clock beyond the recorded refusals of earlier tests. */
 async function start(limits: Partial<Limits>): Promise<void> {
   now = addSeconds('2026-11-20T10:00:00', 3600 * ++starts);
   Object.assign(app.ctx.config.limits, defaults, limits);
@@ -35,7 +35,7 @@ async function start(limits: Partial<Limits>): Promise<void> {
 const later = '2999-01-01T00:00:00';
 const paths = (name: string, count: number) => Array.from({ length: count }, (_, n) => `/new/${name}/${n}`);
 
-/** Returns the stored count of unresolved paths of a quota, in which the doctor must find no fault. */
+/** Returns the stored count of unresolved paths of a quota. The doctor must find no fault in the count. */
 async function readPaths(): Promise<number | undefined> {
   for (const fault of counterKinds) {
     for await (const found of findRepairable(app.ctx, fault, { repair: false })) expect(found).toBeUndefined();
@@ -46,7 +46,7 @@ async function readPaths(): Promise<number | undefined> {
   return rows[0]?.paths;
 }
 
-/** Expects both protocols to refuse a new request, and nothing to change. */
+/** Expects both protocols to refuse a new request without changing any table. */
 async function expectRefused(input: object, message: string, figures: object): Promise<void> {
   const { pattern, ...rest } = input as { pattern?: string };
   const before = await dumpTables(app.ctx);
@@ -118,7 +118,7 @@ test('no more than UNRESOLVED_PATHS unresolved paths of a user are stored', asyn
   expect(answers).toEqual([200, refusal, refusal]);
   const { rows } = await app.ctx.db.pool.query('SELECT count(*)::int AS stored FROM unresolved_path');
   expect(rows).toEqual([{ stored: 10 }]);
-  // known paths do not count
+  // paths in the catalogue do not count
   await makeRequest(app, { quota: 'alice', files: ['/known/1', ...paths('rest', 5)] });
   const message = 'user "alice" would have 16 unresolved paths: the limit is 15 at once (UNRESOLVED_PATHS)';
   const figures = { limit: 'UNRESOLVED_PATHS', allowed: 15, present: 15, added: 1 };
@@ -133,7 +133,7 @@ test('the count of paths stays right through the life of requests', async () => 
   const listed = await made(app, { quota: 'alice', files: ['/c/known', '/c/1', '/c/2', '/c/3', '/c/4'] });
   const pattern = await made(app, { quota: 'alice', pattern: '/c/' });
   expect(await readPaths()).toBe(4);
-  // 1 joins both requests; 2 does not fit into the quota, so it no longer counts as unknown
+  // /c/1 joins both requests; /c/2 does not fit into the quota, but is no longer unresolved
   await addFiles(app.ctx, [
     { path: '/c/1', size: 400n, stage: 'ONDISK' },
     { path: '/c/2', size: 400n, stage: 'ONDISK' },
@@ -151,14 +151,14 @@ test('the count of paths stays right through the life of requests', async () => 
   now = addSeconds(now, 6 * 86_400);
   await expireRequests(app.ctx);
   expect(await readPaths()).toBe(0);
-  // a path that was unknown when the request ended is known now, and does not count
+  // /c/4 was unresolved when the request ended; now it is in the catalogue and does not count
   await made(app, { quota: 'alice', files: paths('full', 5) });
   await addFiles(app.ctx, [{ path: '/c/4', size: 1n, stage: 'ONDISK' }]);
   expect(await update(app, { id: listed, retention: later })).toMatchObject({ __typename: 'Request' });
   expect(await update(app, { id: pattern, retention: later, maxFiles: null })).toMatchObject({ __typename: 'Request' });
   expect(await readPaths()).toBe(5);
   now = '2999-01-02T00:00:00';
-  // expired, but not yet ended: still counted, and not counted twice when revived
+  // requests past their retention that have not ended yet: reviving one counts no path twice
   expect(await update(app, { id: pattern, retention: '2999-02-01T00:00:00' })).toMatchObject({ __typename: 'Request' });
   expect(await readPaths()).toBe(0);
 });
@@ -173,7 +173,10 @@ test('an expired request does not block new ones, even before it is ended', asyn
   expect(await readPaths()).toBe(1);
 });
 
-/** Sends requests at once, half by REST and half by GraphQL, and counts those that are accepted; the limit must refuse the others. */
+/**
+ * Sends simultaneous requests, half by REST and half by GraphQL. Only the limit may refuse a request.
+ * @returns the number of accepted requests
+ */
 async function countTaken(
   gateways: readonly Gateway[],
   inputs: readonly { pattern?: string; files?: string[] }[],
@@ -203,7 +206,7 @@ test('of simultaneous requests at two gateways, exactly as many as the limits al
     const { rows } = await app.ctx.db.pool.query<{ id: number }>('SELECT id FROM request ORDER BY id');
     await Promise.all(rows.map(({ id }) => cancel(app, id)));
     expect(await readPaths()).toBe(0);
-    // new requests race with revived ones
+    // new and revived requests race
     const [revived, taken] = await Promise.all([
       Promise.all(rows.map(({ id }) => update(app, { id, retention: later }))),
       countTaken(

@@ -30,7 +30,7 @@ async function readPoints(since = '2026-01-01'): Promise<Record<string, unknown>
   return (await askData<{ history: Record<string, unknown>[] }>(viewer, query, { since })).history;
 }
 
-/** Writes the event of an engine that has restored a file. */
+/** Writes the event that an engine writes after a restore. */
 async function restore(path: string, at: string): Promise<void> {
   await app.ctx.db.pool.query(
     `INSERT INTO event (at, file_id, from_stage, to_stage, request_ids)
@@ -83,7 +83,7 @@ test('after two days rows are merged by hour, and after ninety they are removed'
   expect(hour).toMatchObject({ at: '2026-11-23T10:00:00Z', seconds: 3600, filesRestored: 2, bytesRestored: '1000' });
   expect(hour).toMatchObject({ filesFailed: 4, oldestSeconds: 540, drives: 1 });
   expect(present).toMatchObject({ seconds: 300, filesRestored: 0, filesWaiting: 2 });
-  expect(await readPoints('2026-11-23T10:01:00')).toEqual(points.slice(1)); // its hour begins before
+  expect(await readPoints('2026-11-23T10:01:00')).toEqual(points.slice(1)); // the hour of the first point began earlier
   now = addSeconds(now, 91 * 24 * 3600);
   await writeHistory(app.ctx, never);
   expect(await readPoints()).toHaveLength(1);
@@ -112,7 +112,7 @@ test('the history of a quota shows its use by the hour, if it changed', async ()
   };
   const later = ['01T11:00 30/100', '02T16:00 0/100', '02T16:20 0/100'];
   expect(await read('2026-11-01')).toEqual(['01T10:00 10/100', ...later]);
-  // the value at the start of the period, though it was recorded earlier
+  // the first point has the start of the period as its time, and a value recorded earlier
   expect(await read('2026-12-01T10:30:00Z')).toEqual(['01T10:30 10/100', ...later]);
   expect(await read('2027-01-01')).toMatch(/^since must not be after now/);
   await setUsed(50);

@@ -1,4 +1,4 @@
-/** How the dashboard is served. */
+/** Delivery of the dashboard's files. */
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { gzipSync } from 'node:zlib';

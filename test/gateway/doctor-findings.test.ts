@@ -1,4 +1,4 @@
-/** Findings of the doctor that need only the database, by GraphQL: pages, repair, and one check at a time. */
+/** The doctor's findings that need only the database, by GraphQL: pages, repair, and single checks. */
 import { beforeEach, expect, test } from 'vitest';
 import { recordMeasurements, setDisk } from '../../src/domain/disks/disks.js';
 import { type FindingCursor, listFindings, rowKinds } from '../../src/domain/doctor/rows.js';
@@ -30,7 +30,10 @@ async function readPage(args: string): Promise<Connection<Node>> {
 const describeFinding = ({ kind, thing, isRepaired, needsHost }: Node) =>
   `${kind} ${thing}${isRepaired ? ' repaired' : ''}${needsHost ? ' on a host' : ''}`;
 
-/** Adds a disk and three quotas with wrong charges, two files that are restored without a recall, and a copy that no request contains. */
+/**
+ * Adds a disk, three quotas with wrong charges, two files at RESTORING without a recall, and a restored file that no
+ * request contains.
+ */
 async function plant(): Promise<void> {
   for (const user of ['ann', 'ben', 'cem']) await addQuota(app.ctx, user, 10n ** 9n);
   await app.ctx.db.pool.query('UPDATE quota SET used = 5');

@@ -114,7 +114,7 @@ test('results of GraphQL are encoded, except for mutations, which may contain a 
     (_, n) => `quotaOfUser${n}: setQuota(input: { user: "user${n}", size: "1" }) { __typename }`,
   );
   const mutation = await askGraphql(`mutation { ${fields.join(' ')} }`, 'gzip');
-  expect(mutation.bytes.length).toBeGreaterThan(2048); // shorter responses are never encoded
+  expect(mutation.bytes.length).toBeGreaterThan(2048); // shorter responses are never compressed
   expect([mutation.status, mutation.encoding]).toEqual([200, undefined]);
 });
 
@@ -169,7 +169,7 @@ test('an encoded list whose database connection is lost is complete or breaks of
     });
     return await buffer(response);
   };
-  // a connection that is lost after the last row loses nothing
+  // if the connection is lost after the last row, the list is complete
   await waitFor('a list to break off', async () => {
     const bytes = await read().catch((error: Error) => error.message);
     if (bytes === 'aborted') return true;

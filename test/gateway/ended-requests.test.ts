@@ -1,4 +1,7 @@
-/** Ended requests: reads of live requests skip their files, they can be revived, and their emails lose the text. */
+/**
+ * Ended requests: reads of live requests skip the files of ended ones; a revival restores them; their emails lose the
+ * text.
+ */
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { addSeconds } from '../../src/core/time.js';
 import { observeTransactions } from '../../src/db/transaction.js';
@@ -26,7 +29,10 @@ afterAll(() => app.close());
 const sql = async <Row extends object>(text: string, values: unknown[] = []) =>
   (await app.ctx.db.pool.query<Row>(text, values)).rows;
 
-/** Restores a file for all requests that wait for it. @returns how many request files each transaction read */
+/**
+ * Restores a file for all requests that wait for the file. @returns the number of request files that each transaction
+ * read
+ */
 async function restore(file: string): Promise<number[]> {
   const lease = await claim(app);
   const work = await countRows(async () => {
@@ -38,7 +44,7 @@ async function restore(file: string): Promise<number[]> {
   return work.map(({ read }) => read.request_file ?? 0);
 }
 
-/** Adds 299 ended requests with the file of a request. */
+/** Adds 299 ended requests that contain the file of request `id`. */
 async function addEnded(id: number): Promise<void> {
   await sql(`INSERT INTO request (quota_id, label, request_date, retention, state, files_total, bytes_total, is_released)
     SELECT quota_id, label || n, request_date, retention, 'CANCELLED', 1, 1000, false FROM request, generate_series(2, 300) n WHERE id = ${id}`);
@@ -57,7 +63,7 @@ test('a restore reads no more request files for 300 ended requests of the file t
     if (file === '/cost/2')
       for (const { id } of await sql<{ id: number }>('SELECT id FROM request')) await markCleared(app.ctx, id);
     await made(app, { quota: 'alice', files: [file] });
-    // without a mark, the files of ended requests are read; a small table is read whole, so a few more or less is the planner's choice
+    // without `is_ended` marks, the files of ended requests are read too; the exact number depends on the query plan
     for (const read of await restore(file)) expect(read > 300).toBe(file === '/cost/1');
   }
 });
@@ -84,7 +90,7 @@ test('a revived request gets its files like a new one, except those that it rele
   await sql(`UPDATE request SET is_released = false`);
   expect(await markCleared(app.ctx, id)).toBe(true);
   expect(await isMarked()).toEqual([false, false]);
-  // cancelled after the marks, which therefore have to be repeated
+  // cancel the request after its files were marked, so that marking must be repeated
   const stop = observeTransactions({
     asks: true,
     onBegin: () => {},
@@ -137,7 +143,7 @@ test('a sent email loses its text 30 days after the end of its request, and is n
     { ...first, isEmpty: false },
     { ...last, isEmpty: false },
   ];
-  expect(await pruneIn(40)).toEqual(whole); // it is live, though its retention is over
+  expect(await pruneIn(40)).toEqual(whole); // the request is live although its retention has passed
   await cancelRequest(app.ctx, id);
   expect(await pruneIn(29)).toEqual(whole);
   const pruned = [

@@ -1,4 +1,4 @@
-/** Revoked and expired tokens, and lost rights: they end streams and pending work. */
+/** Revoked tokens, expired tokens and lost rights end streams and pending work. */
 import { expect, test } from 'vitest';
 import { addSeconds } from '../../src/core/time.js';
 import { ADVISORY_SPACE, advisoryKeys } from '../../src/db/locks.js';
@@ -33,7 +33,7 @@ const app = useApp({ now: clock.now, config: { access: { auth: new Set(['token']
 });
 
 const makeToken = (expiresAt?: string) => createToken(app.ctx, { name: 'alice', role: 'USER', expiresAt });
-/** A stream without events. */
+/** A subscription that gets no events. */
 const STAGES = { query: 'subscription { stageChanges { path } }' };
 
 async function endOf(stream: { next(): Promise<{ done?: boolean | undefined }> }): Promise<string> {
@@ -222,7 +222,8 @@ test('an operator may revoke the token that it uses', async () => {
   const { token, secret } = await createToken(app.ctx, { name: 'operator', role: 'OPERATOR' });
   const body = { query: `mutation { revokeToken(id: ${token.id}) { __typename } }` };
   const headers = { ...bearer(secret), 'Content-Type': 'application/json' };
-  await send({ url: app.url }, '/graphql', { headers, body }).catch(() => undefined); // its answer may be cut off by that
+  // the revocation may cut off the response
+  await send({ url: app.url }, '/graphql', { headers, body }).catch(() => undefined);
   const { rows } = await app.ctx.db.pool.query('SELECT FROM api_token WHERE id = $1 AND revoked_at IS NOT NULL', [
     token.id,
   ]);

@@ -39,7 +39,7 @@ test('an estimate is exact for few files', async () => {
 });
 
 test('an estimate is not below the number of files that were counted, or that a sample contains if that takes too long', async () => {
-  // by PostgreSQL's statistics the path of four files has both this word and this text
+  // PostgreSQL's statistics estimate that four paths contain both this word and this text
   const all = { totalCount: FILES, isCountEstimated: true };
   expect(await count('(count: ESTIMATED, match: "/many/")')).toEqual(all);
   const unlock = await lock(app, 'LOCK TABLE tape_file');

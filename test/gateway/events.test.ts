@@ -1,4 +1,4 @@
-/** The order of events, which is that of their commits, and their retention. */
+/** Events are ordered by their commits, and removed after their retention. */
 import pg from 'pg';
 import { expect, test, vi } from 'vitest';
 import { addSeconds } from '../../src/core/time.js';
@@ -39,7 +39,7 @@ async function addFile(path: string): Promise<bigint> {
   return rows[0]?.id ?? 0n;
 }
 
-/** Writes events of a file, and commits once `commit` is called. */
+/** Writes events of a file in a transaction, which commits when `commit` is called. */
 function startWriter(file: bigint, copies = 1) {
   const [written, gate] = [createGate(), createGate()];
   const done = transaction(app.ctx.db.pool, async (tx) => {
@@ -183,7 +183,7 @@ test('a transaction with very many events delays no subscriptions to others', as
     { isFeedToo: true },
   );
   expect(last).toBeGreaterThan(Number(after) + many);
-  // each subscription reads only its own events, and numbering does not rewrite them
+  // each subscription reads only its own events, and numbering events does not rewrite them
   expect(statements.reduce((sum, { rows }) => sum + rows, 0)).toBeLessThan(many / 100);
   progress.close();
   changes.close();
@@ -193,11 +193,11 @@ test('a change that the initial state contains is not reported again, even if it
   const file = await addFile('/present/1');
   const numbering = new pg.Client(app.ctx.db.config);
   await numbering.connect();
-  // commits a change just before the initial state is read, and keeps others from numbering it
+  // commits a change just before the initial state is read, and prevents other connections from numbering the change
   const query = pg.Client.prototype.query as (...args: unknown[]) => unknown;
   type Asked = [question: { text?: string }, answer: (...given: unknown[]) => void];
   const isInitial = ([{ text }]: Asked) => text?.includes('unnumbered') === true;
-  /** What a client sends at once, from a BEGIN on. */
+  /** The statements that a client sends together, starting with BEGIN. */
   const waitingOf = new Map<pg.Client, Asked[]>();
   const send = (client: pg.Client, [question, answer]: Asked) => {
     const end = (...given: unknown[]) => void numbering.query('COMMIT').then(() => answer(...given));
@@ -242,7 +242,7 @@ test('a change that the initial state contains is not reported again, even if it
 });
 
 const { signal } = new AbortController();
-/** Runs the periodic job as it would run so many days later. */
+/** Runs the pruning job as if `days` had passed. */
 async function pruneIn(days: number): Promise<void> {
   await pruneEvents({ ...app.ctx, now: () => addSeconds(app.ctx.now(), days * 24 * 3600) }, signal);
 }
@@ -319,7 +319,7 @@ test('very many events are removed in small steps, and the job may stop after ea
   expect(await countEvents()).toEqual({ events: 0, batches: 1 });
 });
 
-/** Adds events in as many batches. */
+/** Adds events, each in its own batch. */
 async function addBatches(count: number): Promise<void> {
   await app.ctx.db.pool.query(
     `DO $$ BEGIN
@@ -331,7 +331,7 @@ async function addBatches(count: number): Promise<void> {
   await app.ctx.events.newestId();
 }
 
-/** Starts the job, and runs `work` while its first deletion waits for a lock. */
+/** Starts the pruning job, and runs `work` while its first deletion waits for a lock. */
 async function whileDeleting(work: (pruned: Promise<unknown>) => Promise<void>): Promise<void> {
   await whileLocked(app, 'LOCK TABLE event IN SHARE MODE', async (waiters) => {
     const pruned = Promise.allSettled([pruneIn(31)]);
@@ -384,7 +384,7 @@ test.each([true, false])(
     const readSlowly = async () => {
       for await (const event of events) {
         told.push(event.id);
-        if (told.length === 10) await pruneIn(31); // the first page was read
+        if (told.length === 10) await pruneIn(31); // the subscription has read its first page
       }
     };
     const message = expect.stringContaining(`up to ${newest} `);

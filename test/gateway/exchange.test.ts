@@ -13,7 +13,7 @@ import { recordStatements } from '../support/statements.js';
 import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
-// one connection, so that each request finds what the last one has prepared
+// one connection, so that each request finds the statements that the request before has prepared
 const app = useApp({ database: { poolSize: 1 } }, async () => {
   await addQuota(app.ctx, 'alice', 10n ** 9n);
   await addFiles(app.ctx, [{ path: '/a/one.nc' }, { path: '/a/two.nc' }]);
@@ -55,7 +55,8 @@ test('sent statements run in order, and before the commit more may be sent', asy
 test('if a sent statement fails, the transaction fails with its error and stores nothing', async () => {
   for (const last of ['with a question', 'with the commit', 'with the commit, after a question']) {
     const failing = transaction(app.ctx.db.pool, 'test', async (tx) => {
-      if (last === 'with the commit, after a question') await tx.query(sql`SELECT 1`); // nothing waits for BEGIN
+      // the answer to BEGIN has arrived
+      if (last === 'with the commit, after a question') await tx.query(sql`SELECT 1`);
       tx.send(insert(1));
       tx.send(insert(1));
       tx.send(insert(2));
@@ -86,7 +87,7 @@ interface OwnPool {
   sockets: Socket[];
 }
 
-/** @param replace what a client sends in the place of a statement */
+/** Opens a pool whose clients send `replace(query)` instead of `query`. */
 function openPool(replace = (query: Sql): Sql | string => query, pipeline = true): OwnPool {
   const sockets: Socket[] = [];
   const stream = () => {
@@ -105,7 +106,7 @@ function openPool(replace = (query: Sql): Sql | string => query, pipeline = true
   return { pool: pool.on('connect', (client) => client.on('error', () => {})), sockets };
 }
 
-/** Lets a number of promises settle, or, without one, what comes from the database. */
+/** Waits for so many turns of the microtask queue; without a number, until input from the database is handled. */
 async function pause(turns: number | undefined): Promise<void> {
   if (turns === undefined) return await new Promise((resolve) => setImmediate(resolve));
   for (let n = 0; n < turns; n++) await Promise.resolve();
@@ -149,7 +150,7 @@ test('if BEGIN fails, no statement of the transaction is stored by itself', asyn
     await expect(failing).rejects.toMatchObject({ code: '22012' });
     expect(await readTried()).toEqual([]);
   }
-  expect(sockets).toHaveLength(1); // its connection stays of use
+  expect(sockets).toHaveLength(1); // the connection of the failed transaction stays usable
   await pool.end();
 });
 
@@ -172,7 +173,7 @@ test('a commit without a response is reported as unconfirmed, and not repeated',
     tx.send(insert(runs));
     await tx.query(sql`SELECT pg_terminate_backend(pg_backend_pid())`).catch(() => {});
   });
-  // the server has reported its end, and no commit is sent
+  // the server has reported the end of the connection, so no COMMIT is sent
   await expect(broken).rejects.toSatisfy((error) => !(error instanceof UnconfirmedError));
   const cut = transaction(own, 'test', async (tx) => {
     runs++;
@@ -203,7 +204,7 @@ test('a commit whose response a pooler has lost is reported as unconfirmed', asy
   await app.ctx.db.pool.query('TRUNCATE tried');
 });
 
-/** Replaces all that comes up to the answer of a COMMIT with the error of a PgBouncer that has lost its server. */
+/** Replaces all responses, up to the one to COMMIT, with the error of a PgBouncer that has lost its server. */
 function loseAnswers(stream: Socket): void {
   const [driver] = stream.listeners('data') as ((bytes: Buffer) => void)[];
   stream.removeAllListeners('data');

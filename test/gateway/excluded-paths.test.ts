@@ -1,4 +1,4 @@
-/** Files that do not fit into open patterns: a few paths are stored, and all files join when there is room. */
+/** Files that do not fit into open patterns: some paths are stored, and all files join when there is room. */
 import { beforeAll, describe, expect, test } from 'vitest';
 import { observeTransactions, type TransactionRun } from '../../src/db/transaction.js';
 import { setPathRule } from '../../src/domain/access/path-rules.js';
@@ -14,10 +14,10 @@ import { askData } from '../support/graphql.js';
 import { readStanding } from '../support/standing.js';
 import { useApp } from '../support/use-app.js';
 
-/** The most paths that are stored for a user. */
+/** Maximum number of excluded paths that are stored for a user. */
 const NOTED = 5;
 
-/** The most files that an import adds to the open patterns of a user. */
+/** Maximum number of files that an import adds to the open patterns of a user. */
 const JOINS = 25;
 
 const app = useApp({ limits: { excludedPaths: NOTED } });
@@ -44,7 +44,7 @@ async function readRequest(id: number, fields: string): Promise<object> {
   return (await askData<{ request: object }>(app, `{ request(id: ${id}) { ${fields} } }`)).request;
 }
 
-/** Runs the job until nothing joins any more. @returns how often something joined */
+/** Runs the job until no file joins. @returns the number of runs in which files joined */
 async function joinAll(): Promise<number> {
   const begun: string[] = [];
   const stop = observeTransactions({ onBegin: ({ name }) => begun.push(name), onStatement: () => {} });
@@ -148,7 +148,7 @@ test('a file that does not fit does not block smaller files', async () => {
   expect(await look('stuck')).toEqual({ held: 10, noted: NOTED, more: 1, used: 105n });
   await joinAll();
   expect(await look('stuck')).toEqual({ held: 11, noted: NOTED, more: 0, used: 125n });
-  // the large file is the first of its import
+  // the large file comes first in its import
   await importRows(app.ctx, [
     buildRow({ path: '/stuck/a', size: 500n }),
     buildRow({ path: '/stuck/b', size: 3n, line: 2 }),
@@ -188,7 +188,7 @@ test('released files stay out, even if their paths were not stored', async () =>
   expect(await release('/let/none')).toEqual({ message: expect.stringContaining('must match a path of request') });
 });
 
-/** A generator of numbers from 0 to below 1. */
+/** Returns a generator of numbers from 0 (inclusive) to 1 (exclusive). */
 function createRandom(seed: number): () => number {
   let state = seed;
   return () => {
@@ -197,7 +197,7 @@ function createRandom(seed: number): () => number {
   };
 }
 
-/** Returns files with room that are neither in a matching request nor stored as excluded. */
+/** Returns files that fit into the quota, but are neither in a matching request nor stored as excluded. */
 async function readMissed(user: string) {
   const { rows } = await app.ctx.db.pool.query(
     `SELECT r.id, f.path, f.size FROM request r JOIN quota q ON q.id = r.quota_id JOIN tape_file f ON strpos(f.path, r.pattern) > 0
@@ -225,7 +225,7 @@ test.each([1, 2])('after random changes no file with room stays out unnoticed (s
   const user = `rnd${seed}`;
   await addQuota(app.ctx, user, 30n);
   const patterns = ['/a/', '/1/', '/', '/b/2'].map((end) => `/rnd${seed}${end}`);
-  patterns[1] = `${seed}/a/1`; // matches the paths of the other seeds, too
+  patterns[1] = `${seed}/a/1`; // also matches paths of other seeds
   const ids: number[] = [];
   for (const pattern of patterns) ids.push(await createRequest(app.ctx, { quota: user, pattern }));
   for (let step = 0; step < 25; step++) {
@@ -257,7 +257,10 @@ test.each([1, 2])('after random changes no file with room stays out unnoticed (s
   expect(await isCharged(user)).toBe(true);
 });
 
-/** Returns when an import searches patterns and locks the catalogue. @param meanwhile runs after the first step */
+/**
+ * Returns the order in which an import searches patterns and locks the catalogue. @param meanwhile runs after the first
+ * step
+ */
 async function recordSearches(work: () => Promise<void>, meanwhile = async () => {}): Promise<string[]> {
   const steps: string[] = [];
   let own: TransactionRun | undefined;

@@ -1,4 +1,4 @@
-/** Lists of files that the database writes as JSON: their bytes and their cost. */
+/** Lists of files that PostgreSQL writes as JSON: their bytes and their cost. */
 import { expect, test } from 'vitest';
 import { timeFromDatabase } from '../../src/core/time.js';
 import { type Sql, sql } from '../../src/db/sql.js';
@@ -68,7 +68,7 @@ test('a list has the bytes of JSON.stringify, whatever its files are called', as
       size: at(sizes),
     };
   };
-  // lists over 2000 rows are read in another way
+  // lists of more than 2000 rows are read by another query
   for (const count of [characters.length * 5, 2100]) {
     const rows = Array.from({ length: count }, (_, n) => buildRow(n));
     await removeFiles();

@@ -8,7 +8,7 @@ import { request, send, sendAsIs } from '../support/http.js';
 import { openStream, sendReserved } from '../support/streams.js';
 
 let app: TestApp;
-/** Without GraphiQL and introspection. */
+/** A gateway without GraphiQL and introspection. */
 let quiet: TestApp;
 beforeAll(async () => {
   app = await startApp({ config: { allowedHosts: ['example.org'] } });
@@ -154,7 +154,7 @@ test.each(INVALID)('%s returns errors and no data on each stream', async (_name,
   const { token, close } = await openStream(app);
   const refused = await sendReserved(app, token, body);
   expect([refused.status, refused.body]).toEqual([400, { errors }]);
-  // the operation id is still free
+  // the refused operation did not take its operation id
   expect((await sendReserved(app, token, TYPENAME)).status).toBe(202);
   close();
 });
@@ -196,7 +196,7 @@ describe('the id of an event', () => {
       expect(await idsOf(path, { id })).toHaveLength(1);
       const [first = '', ...others] = eventIds;
       expect(await idsOf(path, { id }, { 'Last-Event-ID': first })).toEqual(others);
-      // a browser reconnects to the same URL, and adds the last id
+      // a browser reconnects to the same URL and adds the last event id
       expect(await idsOf(path, { id, after: 0 }, { 'Last-Event-ID': first })).toEqual(others);
       expect(await idsOf(path, { id }, { 'Last-Event-ID': '' })).toHaveLength(1);
     },

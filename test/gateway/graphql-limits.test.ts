@@ -15,7 +15,9 @@ const app = useApp({}, async () => {
   await addRequests();
 });
 
-/** Adds a request for each of many users, for three files on three volumes and three unknown paths. */
+/**
+ * Adds a request for each of `USERS` users. Each request contains three files on three volumes and three unknown paths.
+ */
 async function addRequests(): Promise<void> {
   await addFiles(
     app.ctx,

@@ -167,7 +167,7 @@ test.each(['tomorrow', '2999-02-30', '2999-01-01Z', '2999-01-01T00:00:00+24:00',
   },
 );
 
-// the last one, because it breaks the database
+// the last test, because it breaks the database
 test('an internal error reveals nothing, and the log contains it in full', async () => {
   await addQuota(app.ctx, 'kim', 10_000n);
   await app.ctx.db.pool.query('ALTER TABLE recall RENAME TO recall_away');

@@ -1,4 +1,4 @@
-/** The lists of GraphQL: their pages, also while rows leave them, and their filters. */
+/** The lists of GraphQL: their filters, and their pages while rows leave the list. */
 import { describe, expect, test, vi } from 'vitest';
 import { setDisk } from '../../src/domain/disks/disks.js';
 import { createRequest } from '../../src/domain/requests/create.js';
@@ -11,7 +11,7 @@ const app = useApp();
 
 const sql = (text: string, values: unknown[] = []) => app.ctx.db.pool.query(text, values);
 const numbers = [1, 2, 3, 4, 5, 6];
-/** Sorts before the rows of other tests. */
+/** Prefix of names that sort before the names of other tests. */
 const FIRST = '000';
 
 async function addEach(add: (n: number) => Promise<unknown>): Promise<void> {
@@ -19,11 +19,11 @@ async function addEach(add: (n: number) => Promise<unknown>): Promise<void> {
 }
 
 interface List {
-  /** The query; `%` stands for the arguments of the connection. */
+  /** The query, in which `%` is replaced with the arguments of the connection. */
   query: (id: number) => string;
   /** A field that differs from row to row. */
   node: string;
-  /** Adds at least six rows. @returns the id for the query, if it needs one */
+  /** Adds at least six rows. @returns the id for the query, if the query needs one */
   fill: (name: string) => Promise<unknown>;
   /** Removes a row from the list. */
   remove: (row: string) => Promise<unknown>;
@@ -319,7 +319,7 @@ test('the files of a request keep the order of its list, and a page reads no mor
     { path: '/none/1', reason: 'UNKNOWN' },
   ]);
   const statements = await recordStatements(() => read(`first: 2, after: "${first.endCursor}"`));
-  expect(Math.max(...statements.map(({ rows }) => rows))).toBe(3); // one more, for hasNextPage
+  expect(Math.max(...statements.map(({ rows }) => rows))).toBe(3); // one row more than the page, for hasNextPage
 });
 
 test('the files of a request are filtered by state', async () => {

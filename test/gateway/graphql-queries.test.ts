@@ -99,7 +99,7 @@ test('a request shows its quota, its counts, its files, and its unresolved paths
     notifyOnFirstFile: '',
     notifyOnLastFile: 'last@example.org',
   });
-  await addFiles(app.ctx, [{ path: '/q/later', size: 2n * BIG }]); // does not fit into the quota
+  await addFiles(app.ctx, [{ path: '/q/later', size: 2n * BIG }]); // this file does not fit into the quota
   const query = `{ request(id: ${id}) {
     id requestId pattern label state requestDate retention notifyOnFirstFile notifyOnLastFile
     tapestoreRequestStart tapestoreRequestEnd firstFilesOnDisk lastFilesOnDisk

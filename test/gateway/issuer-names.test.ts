@@ -1,4 +1,4 @@
-/** User and group names if several issuers, a proxy and tokens provide them. */
+/** User and group names when several issuers, a proxy and tokens provide them. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { readConfig } from '../../src/config/config.js';
 import { setMember } from '../../src/domain/access/members.js';
@@ -69,7 +69,7 @@ test('only a listed issuer may give names with its own suffix', async () => {
   await refused({ ...OF_PROXY, 'X-Remote-User': 'alice', 'X-Remote-Groups': `ocean;${taken}` }, 'the proxy', taken);
   const subject = { ...OF_PROXY, 'X-SSL-Client-S-DN': `CN=${taken}`, 'X-SSL-Client-Verify': 'SUCCESS' };
   await refused(subject, 'the client certificate', taken);
-  // other names with an @ are ordinary names
+  // any other name with an @ is an ordinary name
   expect(await quotasOf({ ...OF_PROXY, 'X-Remote-User': 'alice@example.org' })).toEqual([]);
   expect(await quotasOf(bearer(await tokenOf('c', { sub: taken })))).toEqual([]);
 });

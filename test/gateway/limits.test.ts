@@ -16,7 +16,7 @@ const files = (prefix: string, sizes: Record<string, bigint>) =>
   );
 const later = '2999-01-01T00:00:00';
 
-/** Returns the files of a request, and the excluded ones with their reasons. */
+/** Returns the files of a request, and the excluded paths with their reasons. */
 async function look(id: number) {
   const { files, unresolved } = await viewRequest(app, id);
   return {
@@ -72,7 +72,7 @@ test('later files join in order until the limit, and the others are reported and
   const byBytes = await made(app, { quota: 'order', pattern: '/order/', maxBytes: 111 });
   await files('/order/', { d: 1n, c: 500n, b: 10n, a: 100n });
   expect(await look(byFiles)).toEqual({ held: ['m', 'a', 'b'], out: { c: 'LIMIT', d: 'LIMIT' } });
-  // d would fit, but c comes first
+  // /order/d would fit, but /order/c comes first and does not fit
   expect(await look(byBytes)).toEqual({ held: ['m', 'a', 'b'], out: { c: 'LIMIT', d: 'LIMIT' } });
   expect(await viewRequest(app, byBytes)).toMatchObject({ filesTotal: 3, bytesTotal: '111', filesRefused: 0 });
   expect(await update(app, { id: byBytes })).toMatchObject({ filesOverLimit: 2, filesRefused: 0 });

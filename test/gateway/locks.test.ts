@@ -21,7 +21,7 @@ test('requests, imports and the engine take locks in order, and PostgreSQL confi
     await addFiles(app.ctx, [{ path: '/locks/a' }, { path: '/locks/b' }]);
     const pattern = await makeRequest(app, { quota: 'alice', patterns: '/locks' });
     const listed = await makeRequest(app, { quota: 'alice', files: ['/locks/a', '/locks/later'] });
-    // the tape is empty, so the recalls start and fail
+    // the tape is empty, so recalls start and fail
     await waitFor('recalls to begin and end', async () => watch.names.has('finishRecalls'));
     await addFiles(app.ctx, [
       { path: '/locks/later' },

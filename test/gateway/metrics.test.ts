@@ -1,4 +1,4 @@
-/** Metrics for Prometheus: who may read them, what they contain, and that callers cannot add labels. */
+/** Metrics for Prometheus: access, contents, and labels that callers cannot add. */
 import { execFileSync } from 'node:child_process';
 import { expect, test } from 'vitest';
 import { createToken } from '../../src/domain/access/tokens.js';
@@ -54,7 +54,7 @@ test('the queue, the disks and the requests of the site are metrics', async () =
   expect(await value('tapegate_site_open_requests')).toBe(1);
   expect(await value('tapegate_site_engines')).toBe(0);
   expect(await value('tapegate_site_disk_size_bytes', { disk: '/mnt/a' })).toBe(5000);
-  expect(await value('tapegate_site_disk_free_bytes')).toBeUndefined(); // no engine has measured it
+  expect(await value('tapegate_site_disk_free_bytes')).toBeUndefined(); // no engine has measured the disk
   expect(await value('tapegate_site_mail_waiting')).toBe(0);
   expect(await value('tapegate_site_read_success')).toBe(1);
   expect(await value('tapegate_database_up')).toBe(1);

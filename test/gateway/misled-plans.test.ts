@@ -1,4 +1,7 @@
-/** Requests with wrong or missing statistics: the rows that transactions read and write depend on what the request holds, never on a product. */
+/**
+ * Requests with wrong or missing table statistics. The rows that a transaction touches depend on the files of the
+ * request, never on a product of tables.
+ */
 import { beforeEach, describe, expect, test } from 'vitest';
 import { createRequest } from '../../src/domain/requests/create.js';
 import { cancelRequest, expireRequests, releaseFiles } from '../../src/domain/requests/ends.js';
@@ -15,7 +18,7 @@ const app = useApp({ watchesLocks: false }, async () => {
 
 interface Belief {
   what: string;
-  /** Statements for each table, before and after the files are added. */
+  /** Returns the SQL statement to run for a table before or after the files are added. */
   before?: (table: string) => string;
   after?: (table: string) => string;
 }
@@ -48,7 +51,7 @@ describe.each(beliefs)('if PostgreSQL $what', (belief) => {
 
   beforeEach(async () => {
     await emptyTables(app.ctx);
-    for (const table of TABLES) await app.ctx.db.pool.query(`VACUUM ${table}`); // removes rows of earlier tests
+    for (const table of TABLES) await app.ctx.db.pool.query(`VACUUM ${table}`); // removes dead rows of earlier tests
     await addQuota(app.ctx, 'alice', 10n ** 12n);
     await addQuota(app.ctx, 'bob', 10n ** 12n);
     await addQuota(app.ctx, 'carol', 10n ** 12n);
@@ -68,7 +71,7 @@ describe.each(beliefs)('if PostgreSQL $what', (belief) => {
       ),
     );
     expect(done).not.toEqual([]);
-    // each file is in two requests, and read by some statements
+    // each file is in two requests, and several statements read the file
     expect(done.filter(({ rows, what }) => rows > (what === 'read' ? 24 : 6) * FILES)).toEqual([]);
   }
 

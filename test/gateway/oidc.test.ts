@@ -1,4 +1,4 @@
-/** Callers with a token of an OpenID Connect provider: who they are, and which tokens are refused. */
+/** Callers with a token of an OpenID Connect provider: their names and rights, and the tokens that are refused. */
 import { exportSPKI, type JWTPayload, SignJWT } from 'jose';
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
 import { readConfig } from '../../src/config/config.js';
@@ -26,7 +26,10 @@ const env = () => ({
 
 const accessOf = (settings: Record<string, string>) => ({ access: readConfig(settings).access });
 
-/** Advances all clocks of the process: the host's, which decides when keys are fetched again, and the one that measures pauses. */
+/**
+ * Advances all clocks of the process: the host's clock, which decides when keys are fetched again, and the clock that
+ * measures pauses.
+ */
 function later(ms: number): void {
   aheadMs += ms;
   vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + ms });
@@ -252,7 +255,7 @@ test('an issuer that fails is asked rarely, however many of its tokens callers s
   const path = '/tape_control/api/v1/requests';
   const statusOf = async (header?: Record<string, string>) =>
     (await send(late, path, { headers: show(await provider.sign(hour, header)) })).status;
-  /** Returns the paths that the gateway asks the issuer for while callers show five tokens. */
+  /** Returns the paths that the gateway requests from the issuer while callers present five tokens. */
   const askedFor = async (header?: (n: number) => Record<string, string>) => {
     const asked = provider.asked.length;
     for (let n = 0; n < 5; n++) expect(await statusOf(header?.(n))).toBe(503);
@@ -263,7 +266,7 @@ test('an issuer that fails is asked rarely, however many of its tokens callers s
   expect(await askedFor()).toEqual([discovery]);
   later(5001);
   expect(await askedFor()).toEqual([discovery]);
-  // it answers where its keys are, and no keys
+  // the issuer serves its discovery document, but not its keys
   provider.isAway = false;
   provider.instead = async (asked) => (asked === '/jwks' ? { status: 500 } : undefined);
   later(5001);
@@ -271,7 +274,7 @@ test('an issuer that fails is asked rarely, however many of its tokens callers s
   provider.instead = undefined;
   later(5001);
   expect(await statusOf()).toBe(200);
-  // known keys still count, and unknown ones do not make the gateway ask again
+  // tokens with a cached key are accepted, and five unknown key ids cause only one request to the issuer
   provider.isAway = true;
   later(31_000);
   expect(await askedFor((n) => ({ kid: `made up ${n}` }))).toEqual(['/jwks']);

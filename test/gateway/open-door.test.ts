@@ -62,7 +62,7 @@ test('a caller can query how it is known, and so try a token before access is cl
   const ann = { name: 'ann', way: 'token', roles: ['user'], isReadOnly: true, expiresAt: '2099-01-01T00:00:00Z' };
   const anybody = { name: 'anybody', way: 'open', roles: ['user'], isReadOnly: false, expiresAt: null };
   expect([await known(basic(secret)), await known(`Bearer ${secret}`)]).toEqual([ann, ann]);
-  // credentials of another system are ignored
+  // the gateway ignores credentials of another system
   for (const shown of [undefined, basic('wrong'), 'Bearer other']) expect(await known(shown)).toEqual(anybody);
   expect(await known(basic(`${secret.slice(0, -1)}_`))).toBe(401);
   const rung = new Promise<void>((resolve) => app.ctx.events.onNotify('access', resolve));

@@ -1,4 +1,7 @@
-/** The OpenAPI document and the gateway agree: requests are generated from it, and responses are compared with it. */
+/**
+ * The OpenAPI document matches the gateway. Requests are generated from the document, and responses are compared with
+ * it.
+ */
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import fc, { type Arbitrary } from 'fast-check';
 import { describe, expect, test } from 'vitest';
@@ -53,7 +56,7 @@ const operations = endpoints.map((endpoint) => ({
 }));
 type Operation = (typeof operations)[number];
 
-/** Expects the status, type and body of a response in the document. */
+/** Expects that the document describes the status, content type and body of a response. */
 function expectDescribed({ method, path }: Operation, { status, headers, body, text }: Answer): void {
   const described = document.paths[path][method].responses[status];
   expect([status, described, text]).toEqual([status, expect.anything(), text]);
@@ -70,7 +73,7 @@ async function ask({ method, body: takes }: Operation, { target, body }: Call): 
   return await sendAsIs(app, target, { method: method.toUpperCase(), ...sent });
 }
 
-/** Values that the gateway knows. */
+/** Values that are likely to exist in the database of the test. */
 const favourites: Record<string, Arbitrary<unknown>> = {
   id: fc.integer({ min: 1, max: 5 }),
   user: fc.constantFrom('alice', 'bob'),
@@ -110,7 +113,7 @@ const callsOf = (operation: Operation): Arbitrary<Call> =>
     body,
   }));
 
-/** Rules that a schema cannot express: times, sizes of encoded text, and reserved names. */
+/** Messages for rules that a schema cannot express: times, sizes of encoded text, and reserved names. */
 const BEYOND_SCHEMAS =
   /^(retention must be|files has a path that|(label|patterns|match) must have at most|notify_on_\w+ must (be an email address without invisible|not have an empty label))/;
 
@@ -153,7 +156,7 @@ describe.each(operations)('$title', (operation) => {
 
 const validators = new Map<string, ReturnType<typeof ajv.compile>>();
 
-/** Compiles each schema once. */
+/** Returns whether a schema accepts a value. Compiles each schema once. */
 function isAllowed(schema: JsonSchema, value: unknown): boolean {
   const key = JSON.stringify(schema);
   const validate = validators.get(key) ?? ajv.compile({ ...schema, components: document.components });

@@ -1,4 +1,4 @@
-/** A gateway that users find below a path: what is asked for has its prefix, or a proxy has taken it off. */
+/** A gateway below a path prefix. The request path contains the prefix, unless a proxy has removed it. */
 import { describe, expect, test } from 'vitest';
 import { addQuota } from '../support/factories.js';
 import { send, sendAsIs } from '../support/http.js';

@@ -1,4 +1,4 @@
-/** Path rules: a caller cannot see, request or fetch what they keep from it. */
+/** Path rules: a caller cannot list, request or fetch files that the rules hide from the caller. */
 import { beforeEach, expect, test } from 'vitest';
 import { setMember } from '../../src/domain/access/members.js';
 import { removePathRule, setPathRule } from '../../src/domain/access/path-rules.js';

@@ -1,4 +1,4 @@
-/** A search finds the paths that contain the pattern, and no others, whatever the characters. */
+/** A search finds exactly the paths that contain the pattern, for any characters. */
 import fc from 'fast-check';
 import type pg from 'pg';
 import { expect, test } from 'vitest';
@@ -15,7 +15,10 @@ const app = useApp({}, async () => {
 
 const words = ['a', 'A', 'ab', 'abc', 'Abc', '2018', '20180823', '20180823T05', '0', 'x1', '1x', ':*', 'q'];
 const foreign = 'ö Ö o\u0308 ß 日本 日本語 🧲 \u200d \u00a0 \u2028 \x7f \x01 \n \ufeff'.split(' ');
-/** Delimiters, characters that LIKE and tsquery interpret, words that begin like others, and letters of each case and size. */
+/**
+ * Delimiters, characters with a meaning in LIKE and tsquery, words with a common beginning, and letters of any case and
+ * length in bytes.
+ */
 const piece = fc.oneof(
   { weight: 4, arbitrary: fc.constantFrom(...'//__-.+=,:@~ %\\\'"*&|!()', '<->') },
   { weight: 4, arbitrary: fc.constantFrom(...words) },
@@ -30,7 +33,7 @@ const long = fc
   .map(([before, length, after]) => `/${before}_${'x'.repeat(length)}_${after}`);
 const path = fc.oneof({ weight: 9, arbitrary: text(14) }, { weight: 1, arbitrary: long });
 const paths = fc.uniqueArray(path, { minLength: 1, maxLength: 40 });
-/** Random texts, and parts of the path with a number. */
+/** Patterns: random texts, and substrings of the path with a given number. */
 const part = fc.tuple(fc.nat(), fc.double({ min: 0, max: 1, noNaN: true }), fc.integer({ min: 1, max: 40 }));
 const patterns = fc.array(fc.oneof(text(5), part), { minLength: 1, maxLength: 12 });
 
@@ -49,7 +52,7 @@ async function find(client: pg.PoolClient, pattern: string): Promise<string[]> {
   return rows.map(({ path }) => path).sort();
 }
 
-/** Creates a catalogue with the two indexes for patterns and no other, or with none. */
+/** Creates a catalogue that has only the two pattern indexes, or no index. */
 async function makeCatalogue(client: pg.PoolClient, hasIndexes: boolean): Promise<void> {
   await client.query(sql`CREATE TEMP TABLE tape_file (path text)`); // hides the real table
   if (!hasIndexes) return;
@@ -84,7 +87,7 @@ test.each([true, false])('a pattern finds exactly the paths that include it (ind
       hasIndexes ? ['by_words', 'by_trigrams'] : ['Seq Scan', 'Seq Scan'],
     );
   } finally {
-    client.release(true); // ends the connection, and drops its table
+    client.release(true); // closes the connection, which drops the temporary table
   }
 });
 

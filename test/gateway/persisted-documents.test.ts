@@ -1,4 +1,4 @@
-/** Trusted GraphQL documents, which clients name instead of sending them. */
+/** Trusted GraphQL documents. A client sends the name of a document instead of its text. */
 import { createHash } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';

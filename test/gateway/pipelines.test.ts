@@ -1,4 +1,4 @@
-/** Requests that a client sends ahead on one connection, and unknown tokens, do not delay others. */
+/** Pipelined requests on one connection, and requests with unknown tokens, do not delay other requests. */
 import { once } from 'node:events';
 import net from 'node:net';
 import { expect, test } from 'vitest';
@@ -23,7 +23,7 @@ async function connect(): Promise<net.Socket> {
   return socket;
 }
 
-/** Returns the statuses of the responses on a connection, until there are `count` or it ends. */
+/** Returns the response statuses of a connection, until there are `count` statuses or the connection ends. */
 async function readStatuses(socket: net.Socket, count: number): Promise<number[]> {
   let text = '';
   const found = () => [...text.matchAll(/HTTP\/1\.1 (\d+)/g)].map(([, status]) => Number(status));

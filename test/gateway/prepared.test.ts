@@ -1,4 +1,4 @@
-/** Prepared statements survive what happens to their connection or their tables. */
+/** Prepared statements keep working when their connection or tables change. */
 import { expect, test } from 'vitest';
 import { addFiles, addQuota } from '../support/factories.js';
 import { get, makeRequest } from '../support/rest.js';
@@ -6,7 +6,7 @@ import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
 let id: number;
-// one connection, so that each request finds what the last one has prepared
+// one connection, so that each request finds the statements that the request before has prepared
 const app = useApp({ database: { poolSize: 1 } }, async () => {
   await addQuota(app.ctx, 'alice', 10_000n);
   await addFiles(app.ctx, [{ path: '/a/one.nc' }]);
@@ -57,6 +57,6 @@ test('a search by date is prepared once for all dates, and again when the statem
     await app.ctx.db.pool.query(command);
     expect(await search('20200102T0304')).toMatchObject([{ count: 1 }]);
   }
-  const { rows } = await app.ctx.db.pool.query('SHOW plan_cache_mode'); // the setting of the search does not remain
+  const { rows } = await app.ctx.db.pool.query('SHOW plan_cache_mode'); // the search restores this setting
   expect(rows).toEqual([{ plan_cache_mode: 'auto' }]);
 });

@@ -45,7 +45,7 @@ async function estimate(files: string[]): Promise<Told> {
   return (await askData<{ estimateRequest: Told }>(app, ESTIMATE, { input })).estimateRequest;
 }
 
-/** Records that the library was asked for a file. */
+/** Adds a staging row, as if the library had been asked for a file. */
 async function addStaging(path: string, state: string, readyUntil: string | null = null): Promise<void> {
   await app.ctx.db.pool.query(
     `INSERT INTO staging (file_id, library_id, state, batch, size, asked_at, since, due_at, ready_until)

@@ -1,4 +1,4 @@
-/** Callers who are named by a reverse proxy: which headers count, and what they allow. */
+/** Callers named by a reverse proxy: the headers that count, and the rights that they grant. */
 import { once } from 'node:events';
 import { existsSync, readdirSync, renameSync, statSync, writeFileSync } from 'node:fs';
 import http from 'node:http';
@@ -38,7 +38,7 @@ const app = useApp({ now: clock.now, config: { access } }, async () => {
 const get = (app: TestApp, where: string, headers: Record<string, string> = {}) =>
   sendAsIs(app, `/tape_control/api/v1${where}`, { headers: { Host: 'localhost', ...addedBy(app), ...headers } });
 
-/** Returns the statuses of the quotas of alice and of bob. */
+/** Returns the HTTP statuses of the quotas of alice and bob. */
 const sees = async (app: TestApp, headers: Record<string, string>) => {
   const answers = [await get(app, '/quota/alice', headers), await get(app, '/quota/bob', headers)];
   return answers.map(({ status }) => status);

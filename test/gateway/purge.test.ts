@@ -1,4 +1,4 @@
-/** Purging a user removes all personal data, and nothing that belongs to others. */
+/** Purging a user removes all personal data of that user, and no data of other users. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
@@ -42,7 +42,7 @@ async function readAll(): Promise<string[]> {
   return rows.map(({ row }) => row);
 }
 
-/** Returns the context of an operator, or of a user, with a name. */
+/** Returns a context whose caller has this name. The caller is an operator by default. */
 function namedContext(name: string, more: Partial<Context['caller']> = {}): Context {
   return { ...app.ctx, caller: { ...app.ctx.caller, name, way: 'token', ...more } };
 }
@@ -52,7 +52,7 @@ async function expectNothingLeft(traces: RegExp): Promise<void> {
   expect((await readAll()).filter((row) => traces.test(row))).toEqual([]);
 }
 
-/** Stores personal data in each table that may contain some. */
+/** Stores personal data in each table that can contain such data. */
 async function leaveTraces(user: string, email: string): Promise<{ id: number; secret: string }> {
   const { ctx } = app;
   await setQuota(ctx, { user, size: 10n ** 9n, email: `once-${user}@beeble.example` });
@@ -134,7 +134,7 @@ test('labels and addresses that others gave to its requests are removed', async 
   expect(rows.filter((row) => /^audit .*"label": ?"stays"/.test(row))).toHaveLength(1);
 });
 
-/** Waits until so many transactions wait for the lock of the catalogue. */
+/** Waits until `count` transactions wait for the lock of the catalogue. */
 async function awaitWaiting(count: number): Promise<void> {
   await waitFor(`${count} to wait for the catalogue`, async () => {
     const { rows } = await app.ctx.db.pool.query<{ count: number }>(
@@ -223,7 +223,7 @@ test('files that only the user could see stay hidden', async () => {
   }
 });
 
-/** Returns a version of each row that changes when it is written. */
+/** Returns the version of each audit row. Any write changes the version of a row. */
 async function readVersions(): Promise<Map<bigint, string>> {
   const { rows } = await app.ctx.db.pool.query<{ id: bigint; version: string }>(
     'SELECT id, xmin::text AS version FROM audit ORDER BY id',
@@ -257,7 +257,10 @@ test('a long audit is processed in several steps', async () => {
   await expectNothingLeft(/hotblack|desiato/);
 });
 
-/** Makes updates of a table fail while `work` runs: those of old rows with a condition, or of the column "user". */
+/**
+ * Makes updates of a table fail while `work` runs: updates of rows that met `condition`, or updates of the column
+ * "user".
+ */
 async function whileFailing(table: string, condition: string | undefined, work: () => Promise<void>): Promise<void> {
   const { pool } = app.ctx.db;
   await pool.query(`CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'it fails'; END $$;
@@ -269,7 +272,7 @@ test('a purge that failed halfway is completed the next time', async () => {
   const { ctx } = app;
   const { secret } = await leaveTraces('gargravarr', 'gargravarr@vortex.example');
   const rowsOf = async () => (await readAll()).filter((row) => /gargravarr|vortex|192.0.2.44/.test(row));
-  // it fails at the addresses, then at the rows of the user, then in the last transaction
+  // the purge fails first at the addresses, then at the rows of the user, then in its last transaction
   for (const condition of [`OLD.kind = 'VOLUME'`, `OLD.operation = 'createRequest'`, undefined]) {
     await whileFailing(condition ? 'audit' : 'quota', condition, async () => {
       await expect(purgeUser(ctx, 'gargravarr')).rejects.toThrow('it fails');
@@ -318,7 +321,7 @@ async function readNotify(id: number): Promise<object> {
   return (await askData<{ request: object }>(app, query)).request;
 }
 
-/** Returns the callers and addresses that the audit has for a request. */
+/** Returns the callers and email addresses that the audit contains for a request. */
 async function givenFor(id: number): Promise<object[]> {
   const { rows } = await app.ctx.db.pool.query(
     `SELECT who, given->>'notifyOnLastFile' AS last FROM audit WHERE kind = 'REQUEST' AND object = $1 AND given ? 'notifyOnLastFile' ORDER BY id`,
@@ -329,7 +332,10 @@ async function givenFor(id: number): Promise<object[]> {
 
 const purge = async (user: string) => (await purgeUser(app.ctx, user)).pseudonym;
 
-/** Requests for unknown files are complete at once, so they have an email, which stays in the queue here. */
+/**
+ * Returns the queued email of a request for unknown files. Such a request is complete at once, and no engine sends the
+ * email.
+ */
 async function emailOf(id: number): Promise<object | undefined> {
   const { rows } = await app.ctx.db.pool.query(
     'SELECT recipient, state, body FROM notification WHERE request_id = $1',
@@ -380,7 +386,7 @@ test('the address of the user is removed from requests and reasons of others', a
   expect(rows).toEqual([{ reason: `ask ${pseudonym}` }]);
 });
 
-// the last one, because it also revokes the token of the app
+// the last test, because it also revokes the app's token
 test('tokens of all roles with this name are refused', async () => {
   const { ctx } = app;
   const roles = ['USER', 'SERVICE', 'VIEWER', 'OPERATOR'] as const;

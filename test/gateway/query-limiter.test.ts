@@ -1,4 +1,4 @@
-/** The limit on queries that are executed at once: of one caller, of all, and how long a query waits. */
+/** The limit on concurrent queries: per caller, in total, and how long a query waits for a slot. */
 import { buildSchema, execute, parse } from 'graphql';
 import { expect, test } from 'vitest';
 import { limitQueries } from '../../graphql/server.js';
@@ -13,7 +13,7 @@ import { createGate, waitFor } from '../support/wait.js';
 
 const schema = buildSchema('type Query { ok: Boolean } type Mutation { ok: Boolean }');
 
-/** Returns the limiter of queries, as a context has it. */
+/** Returns the query limiter, in the shape of a context's database. */
 function openSlots({ slots, waitMs }: { slots: number; waitMs: number }) {
   const least = { windowMs: 60_000, bytesPerSecond: 1 };
   return { queries: new LongReads({ slots, waitMs, least, what: 'queries' }) };

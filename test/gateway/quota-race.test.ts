@@ -18,7 +18,7 @@ const CREATE = `mutation ($input: CreateRequestInput!) {
 
 type End = 'taken' | 'refused' | string;
 
-/** Makes a request by REST or by GraphQL, with a list or with a pattern, depending on `n`. */
+/** Creates a request by REST or by GraphQL, with a list or with a pattern, depending on `n`. */
 async function race(quota: string, n: number): Promise<End> {
   const path = `/race/${n}.nc`;
   const isPattern = n % 4 > 1;
@@ -34,14 +34,14 @@ async function race(quota: string, n: number): Promise<End> {
   return type === 'QuotaExceeded' ? 'refused' : text;
 }
 
-/** Other ends are shown, if there are any. */
+/** Counts the outcomes. `others` lists unexpected outcomes. */
 const count = (ends: End[]) => ({
   taken: ends.filter((end) => end === 'taken').length,
   refused: ends.filter((end) => end === 'refused').length,
   others: ends.filter((end) => end !== 'taken' && end !== 'refused'),
 });
 
-/** Returns the charge of a quota, and the bytes in its requests. */
+/** Returns the charge of a quota, and the total size of the files in its requests. */
 async function readCharge(user: string) {
   const { requests } = await read<{ requests: { id: number }[] }>(app, `/quota/${user}`);
   const { rows } = await app.ctx.db.pool.query<{ held: bigint }>(

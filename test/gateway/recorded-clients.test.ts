@@ -1,4 +1,4 @@
-/** Recorded requests of gfal2 2.21.3 and davix 0.8.4. The clients themselves: `npm run test:clients`. */
+/** Recorded requests of gfal2 2.21.3 and davix 0.8.4. `npm run test:clients` runs the clients themselves. */
 import { expect, test } from 'vitest';
 import { createToken } from '../../src/domain/access/tokens.js';
 import { addQuota, addTaped } from '../support/factories.js';

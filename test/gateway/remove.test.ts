@@ -1,4 +1,4 @@
-/** Quotas and restore disks that are removed while others use them. */
+/** Quotas and restore disks that are removed while other transactions use them. */
 import { expect, test } from 'vitest';
 import { addSeconds } from '../../src/core/time.js';
 import { setMember } from '../../src/domain/access/members.js';

@@ -1,4 +1,4 @@
-/** Files that are renamed, as clients see it. */
+/** Renamed files, as clients see them. */
 import { expect, test } from 'vitest';
 import { setPathRule } from '../../src/domain/access/path-rules.js';
 import { createToken } from '../../src/domain/access/tokens.js';
@@ -229,7 +229,7 @@ test('a list of a library of names finds a renamed file by its name there', asyn
   await expect(importRows(app.ctx, [row('/east/a')])).rejects.toThrow(
     /line 1: "\/east\/a" is the name in its library of "\/east\/b", which was renamed only here/,
   );
-  // another file may have the old path, and gets none of the bytes
+  // another file may take the old path, and does not get bytes of the renamed file
   await addFiles(app.ctx, [{ path: '/east/a', volume: 'V00009', position: 5n }]);
   expect((await readPositions(app.ctx, ['/east/a'], 'EAST1')).get('/east/a')).toMatchObject({ volume: 'EAST1' });
   await expect(importRows(app.ctx, [{ ...row('/east/a'), stage: null }])).rejects.toThrow(
@@ -247,7 +247,7 @@ test('a list of a library of names finds a renamed file by its name there', asyn
   expect((await rename('/east/d', '/east/a', { inLibrary: true })).message).toContain(
     '1 other file has the new name in its library: "/east/e"',
   );
-  // a renamed file with the old name of another one may return, like one that the list has always had
+  // an import may restore a renamed file that has taken the old name of another file
   await importRows(app.ctx, [row('/east/x'), row('/east/y')]);
   await rename('/east/x', '/east/z');
   await rename('/east/y', '/east/x');

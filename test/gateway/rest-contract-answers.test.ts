@@ -5,7 +5,7 @@ import { call, errorBody, get, makeRequest, post, put, read, readRequest } from 
 
 const { app } = useContract(10_000n);
 
-/** Returns a response of each kind: each success and each error. */
+/** Returns one response of each kind: every success and every error. */
 async function answerAll() {
   await addFiles(app.ctx, [{ path: '/a/one.nc' }]);
   return await Promise.all([

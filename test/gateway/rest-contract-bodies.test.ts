@@ -30,7 +30,7 @@ test('R23 the body is accepted with any Content-Type, and without one', async ()
   for (const type of ['text/plain', 'application/x-www-form-urlencoded', 'multipart/form-data', '']) {
     expect((await send(text, { 'Content-Type': type })).status).toBe(200);
   }
-  // fetch adds a type to a string, and none to bytes
+  // fetch adds a Content-Type to a string, but not to bytes
   expect((await send(new TextEncoder().encode(text))).status).toBe(200);
 });
 
@@ -120,7 +120,8 @@ test('R31 a body of 33,554,432 bytes with 100,000 paths is accepted', async () =
 });
 
 test('R32 a longer body returns 413, with and without Content-Length, also to a client that reads only when it has sent all', async () => {
-  const body = Buffer.alloc(MAX_BODY_BYTES + 16 * 1024 * 1024, ' '); // the excess does not fit in the buffers of a socket
+  // the excess bytes do not fit into the socket buffers
+  const body = Buffer.alloc(MAX_BODY_BYTES + 16 * 1024 * 1024, ' ');
   const message = 'the body must have at most 33554432 bytes';
   const head = `POST ${new URL(app.api).pathname}/requests HTTP/1.1\r\nHost: localhost\r\n`;
   const announced = await sendThenListen([`${head}Content-Length: ${body.length}\r\n\r\n`, body]);

@@ -16,7 +16,7 @@ const [MADE, STARTED, FIRST, LAST, LATER, EXPIRED] = [
   '2026-11-25T10:00:00.000001',
 ];
 
-/** The responses of REST at one time. */
+/** REST responses at one moment. */
 interface Moment {
   request: Record<string, unknown>;
   text: string;
@@ -27,7 +27,7 @@ interface Moment {
 
 let now = MADE;
 let app: TestApp;
-/** Reads that have begun. Each returns its bytes when the test finishes it. */
+/** Reads that have begun. Each read returns its bytes when the test calls `finish`. */
 const reads: { finish: () => void }[] = [];
 const library = createMemoryLibrary();
 library.onRead = (_volume, _position, bytes) => new Promise((resolve) => reads.push({ finish: () => resolve(bytes) }));
@@ -37,7 +37,7 @@ const moments = {} as Record<'made' | 'started' | 'first' | 'last' | 'later' | '
 let mail: MailServer;
 const recipients = () => mail.mails.flatMap(({ to }) => to);
 
-/** Restores two files with one drive, one after another; the clock advances during each read. */
+/** Restores two files one after the other with one drive. The clock advances during each read. */
 async function tellStory(): Promise<void> {
   mail = await startMailServer();
   const limits = { mailRate: 60_000, userMailRate: 60_000 };

@@ -12,7 +12,7 @@ const app = useApp({ now: () => now }, async () => {
   putBack = await keepTables(app.ctx);
 });
 
-/** Request 1 is live, 2 has ended; both belong to alice. */
+/** Adds request 1, which is live, and request 2, which has ended. Both belong to alice. */
 async function fill(): Promise<void> {
   now = '2026-11-20T10:00:00.000007';
   await addQuota(app.ctx, 'alice', 10_000n);
@@ -28,13 +28,13 @@ async function fill(): Promise<void> {
   await put(app, 2, { quota: 'alice', retention: '2026-11-21T12:00:00' });
 }
 
-/** Restores the data for one of the two protocols. */
+/** Resets the database, so that each protocol starts from the same rows. */
 async function arrange(): Promise<void> {
   now = '2026-11-21T12:00:00.5';
   await putBack();
 }
 
-/** The id of the request, or the status and the message of the refusal with the field names of REST. */
+/** The id of the request, or the status and message of the refusal. Field names are those of REST. */
 type Outcome = { id: number } | { kind: string; message: string };
 
 const CONTRACT_NAMES: Record<string, string> = {
@@ -53,7 +53,7 @@ async function throughRest({ id, ...fields }: Fields): Promise<Outcome> {
   return { kind: String(answer.status), message: object.error };
 }
 
-/** The status of REST for each type of failure. */
+/** REST status of each type of failure. */
 const STATUSES: Record<string, string> = {
   InvalidInput: '400',
   UnknownUser: '403',
@@ -86,7 +86,10 @@ const OWN_ADDRESSES = { notifyOnFirstFile: '', notifyOnLastFile: '' };
 const NULLS = { retention: null, label: null, files: null, ...NO_ADDRESSES };
 const LATER = '2026-12-24T01:02:03.04';
 
-/** Creates and, with an id, updates, with the expected id or status. Bad values of single fields are in support/bad-writes.ts. */
+/**
+ * Inputs that create a request or, with an id, update a request, and the expected id or status. support/bad-writes.ts
+ * contains bad values of single fields.
+ */
 const cases: [name: string, input: Fields, expected: number | string][] = [
   ['a pattern of wildcards', { quota: 'alice', pattern: '100%_' }, 3],
   ['a list of files', { quota: 'alice', files: ['/x', '/a/one.nc', '/x', '/a/two.nc'] }, 3],
@@ -129,7 +132,7 @@ test.each(cases)(
   },
 );
 
-/** All tables, without random values and times of the database's clock. */
+/** Returns all tables without random values and without times of the database's clock. */
 async function dumpStable(): Promise<Record<string, string[]>> {
   const dump = await dumpTables(app.ctx);
   const chance = /"(message_id|at|transaction_id)":("[^"]*"|\d+)/;

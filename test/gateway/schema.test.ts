@@ -49,11 +49,11 @@ test('graphql/schema.graphql is the schema, is served as text, and has an ETag; 
   expect([head.status, head.text]).toEqual([200, '']);
 });
 
-/** Each name of the schema with its description, which may be empty. */
+/** Yields each name of the schema with its description, which may be empty. */
 function* describeAll(): Generator<[name: string, description: string]> {
   for (const type of Object.values(schema.getTypeMap())) {
     if (isIntrospectionType(type) || isSpecifiedScalarType(type)) continue;
-    // the members of a union are described instead
+    // descriptions are required only for the members of a union
     if (!isUnionType(type)) yield [type.name, type.description ?? ''];
     if (isEnumType(type)) {
       for (const value of type.getValues()) yield [`${type.name}.${value.name}`, value.description ?? ''];

@@ -1,4 +1,4 @@
-/** The headers by which browsers protect the gateway, and GraphiQL under them. */
+/** Security headers of responses, and GraphiQL under their policy. */
 import { createHash } from 'node:crypto';
 import { expect, test } from 'vitest';
 import { startBeside } from '../support/app.js';
@@ -29,7 +29,7 @@ const answers: [name: string, target: string, status: number, call?: Call & { bo
   ['nothing', '/nothing', 404],
 ];
 
-/** The same for all callers; a browser revalidates them each time. */
+/** Responses that are identical for all callers. A browser revalidates them before each use. */
 const UNCHANGED = ['GraphiQL', 'a stream', 'the schema', 'the contract'];
 
 const NOTHING = "default-src 'none';frame-ancestors 'none';base-uri 'none';form-action 'none'";

@@ -1,4 +1,7 @@
-/** Many clients with the same subscription: they share reads, each sees only what it may, and none waits for a slow one. */
+/**
+ * Many clients with the same subscription share reads. Each client sees only permitted events, and no client waits for
+ * a slow client.
+ */
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { beforeEach, expect, test } from 'vitest';
@@ -36,7 +39,7 @@ beforeEach(async () => {
   );
 });
 
-/** Puts one more file on disk. @returns how many there are */
+/** Marks one more file of the request as on disk. @returns the number of files on disk */
 async function step(): Promise<number> {
   return await transaction(app.ctx.db.pool, async (tx) => {
     const [row] = await tx.query<{ count: number }>(
@@ -80,7 +83,7 @@ test('clients with the same subscription get the same events, whenever they come
 
 const WATCHERS = 40;
 
-/** Opens many streams, and returns how many statements with `part` they need for `work`. */
+/** Opens many streams and runs `work`. @returns the number of statements that contain `part` */
 async function countReads(part: string, work: (streams: Stream<Progress>[]) => Promise<unknown>): Promise<number> {
   const streams = Array.from({ length: WATCHERS }, () => watch(app));
   await Promise.all(streams.map((stream) => take(stream, 1)));
@@ -131,7 +134,7 @@ test('a caller shares no read with callers of other rights', async () => {
   ];
   const stranger = await tokenOf('bob', 'USER');
   const message = `there is no request with id ${id}`;
-  // all at once, so that their reads would be the same
+  // open all streams at once, so that they could share a read
   const streams = tokens.flatMap((secret) => [watch(as(secret)), watch(as(secret))]);
   const strangers = tokens.map(() => watch(as(stranger)));
   for (const each of strangers) expect((await each.next()).value).toMatchObject({ errors: [{ message }] });
@@ -141,7 +144,7 @@ test('a caller shares no read with callers of other rights', async () => {
   await closeAll(streams);
 });
 
-/** Starts to watch with events of 17 kB, and stops reading once the stream has begun. */
+/** Subscribes to events of 17 kB, and stops reading once the stream has begun. */
 async function watchAndStop(gateway: Gateway) {
   const label = 'x'.repeat(64);
   const wide = Array.from({ length: 180 }, (_, n) => `${label}${n}: state`).join(' ');
@@ -161,7 +164,7 @@ async function watchAndStop(gateway: Gateway) {
   return { socket, received, query };
 }
 
-/** Steps whose events do not fit into the buffers of a connection. */
+/** Number of steps whose events exceed the buffers of a connection. */
 const STEPS = 400;
 
 test('a client that stops reading gets every state when it reads again, and no other client waits for it', async () => {

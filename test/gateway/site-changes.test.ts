@@ -1,4 +1,4 @@
-/** Subscriptions that report which parts of the site, or which requests, have changed. */
+/** Subscriptions that report changed parts of the site, or changed requests. */
 import { expect, test } from 'vitest';
 import { createToken } from '../../src/domain/access/tokens.js';
 import { setDisk } from '../../src/domain/disks/disks.js';
@@ -32,13 +32,13 @@ interface Requests {
   requestChanges: { hasMore: boolean; requests: { requestId: number; quota: string; state: string }[] };
 }
 
-/** How often the gateway reads what has changed at the site. */
+/** Counts how often the gateway reads the changes of the site while `work` runs. */
 async function countLooks(work: () => Promise<unknown>): Promise<number> {
   const statements = await recordStatements(work, { isFeedToo: true });
   return statements.filter(({ text }) => text.includes('"SUSPENSIONS"')).length;
 }
 
-// first, since a gateway checks the site for a moment longer than it has subscribers
+// the first test, because a gateway keeps checking the site for a moment after its last subscriber has left
 test('a request that is made, changed or ends is reported to callers who may see it, and without subscribers the site is not queried', async () => {
   const open = (who: string) => postOperation<Requests>(gatewayOf(who), REQUESTS);
   const [alice, bob, auditor] = [open('alice'), open('bob'), open('auditor')];

@@ -1,4 +1,4 @@
-/** Limits that a site sets for requests, for each protocol. */
+/** Limits that a site sets for requests, on each protocol. */
 import { afterEach, expect, test } from 'vitest';
 import type { Limits } from '../../src/config/config.js';
 import { setQuota } from '../../src/domain/quotas/quotas.js';
@@ -57,7 +57,7 @@ test('the number of files of a request is limited, with a list and with a patter
     expect(await askData(app, estimate, { input: { quota: 'alice', ...input } })).toEqual({ result: { message } });
   }
   expect(await dumpTables(app.ctx)).toEqual(before);
-  // files that appear later join up to the limit, and the rest waits visibly
+  // files that appear later join up to the limit; further files are reported as excluded
   const id = await made(app, { quota: 'alice', pattern: '/all/later', maxFiles: 10 });
   const narrow = await made(app, { quota: 'alice', pattern: '/all/later', maxFiles: 1 });
   await addPaths(app.ctx, '/all/later1', '/all/later2', '/all/later3');
@@ -71,7 +71,7 @@ test('the number of files of a request is limited, with a list and with a patter
   app.ctx.config.limits.requestFiles = 3;
   await joinUnresolved(app.ctx);
   expect(await look(id)).toEqual([['/all/later1', '/all/later2', '/all/later3'], []]);
-  // a live request beyond a lowered limit stays, but cannot be revived
+  // a live request beyond a lowered limit stays live, but cannot be revived
   app.ctx.config.limits.requestFiles = 2;
   await joinUnresolved(app.ctx);
   expect(await update(app, { id, label: 'mine' })).toMatchObject({ __typename: 'Request', filesTotal: 3 });

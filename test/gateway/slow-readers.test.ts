@@ -1,4 +1,4 @@
-/** Clients that read long lists slowly, or not at all, and all other callers. */
+/** Clients that read long lists slowly or not at all, and their effect on other callers. */
 import { once } from 'node:events';
 import http from 'node:http';
 import { text } from 'node:stream/consumers';
@@ -11,19 +11,19 @@ import { errorBody, get, makeRequest, read } from '../support/rest.js';
 import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
-/** A list of 8 MB is more than the buffers of a connection take. */
+/** Files in the catalogue. Their list of 8 MB exceeds the buffers of a connection. */
 const FILES = 4000;
 
 const open: http.IncomingMessage[] = [];
 
 let addresses = 9;
 
-/** Starts to read the list of all files, from an address of its own unless one is given, and stops reading. */
+/** Starts to read the list of all files, and stops reading. Uses a new client address by default. */
 async function beginList({ url }: TestApp, localAddress = `127.0.0.${++addresses}`): Promise<http.IncomingMessage> {
   const request = http.get(`${url}/tape_control/api/v1/files`, { agent: false, localAddress });
   const [response] = (await once(request, 'response')) as [http.IncomingMessage];
   response.pause();
-  response.on('error', () => {}); // when it is dropped
+  response.on('error', () => {}); // the gateway drops the connection
   open.push(response);
   return response;
 }
@@ -102,10 +102,10 @@ test('a client that reads nothing is disconnected, and a slow one gets the whole
       const bytes = slow.read(Math.min(slow.readableLength, 256 * 1024)) as Buffer | null;
       whole += bytes?.toString() ?? '';
       if (slow.errored) throw slow.errored;
-      await new Promise((resolve) => setTimeout(resolve, 80)); // in total longer than a client may read nothing
+      await new Promise((resolve) => setTimeout(resolve, 80)); // in total longer than the allowed time without reading
     }
     expect((JSON.parse(whole) as [{ files: unknown[] }])[0].files).toHaveLength(FILES + 3);
-    await waitForIdle(strict); // the other client is disconnected
+    await waitForIdle(strict); // the gateway has disconnected the client that reads nothing
     still.resume();
     await waitFor('it to see that', async () => still.destroyed);
     expect(still.complete).toBe(false);
@@ -114,7 +114,7 @@ test('a client that reads nothing is disconnected, and a slow one gets the whole
   }
 });
 
-/** Searches for one file. */
+/** Queries that search for one file. */
 const SEARCHES = [
   '{ estimateRequest(input: { quota: "alice", pattern: "/short/1" }) { ... on Estimate { files } } }',
   '{ tapeFiles(match: "/short/1") { totalCount } }',
@@ -129,7 +129,7 @@ test('a slow list, estimate, count or page leaves connections for short calls, a
   };
   const lock = 'LOCK TABLE tape_file IN ACCESS EXCLUSIVE MODE';
   try {
-    let looking = -1; // the first has the lock
+    let looking = -1; // the first acquired connection holds the lock
     small.ctx.db.streamPool.on('acquire', () => looking++);
     const { answers, left, list } = await whileLocked(small, lock, async () => {
       const leaving = new AbortController();

@@ -1,4 +1,4 @@
-/** The cost of a small request beside large ones. */
+/** The cost of a small request does not depend on large requests. */
 import { expect, test } from 'vitest';
 import { addQuota } from '../support/factories.js';
 import { makeRequest } from '../support/rest.js';

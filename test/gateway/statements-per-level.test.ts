@@ -41,10 +41,10 @@ const fieldsOf = (field: Field) => {
   return isObjectType(type) ? Object.values((type as GraphQLObjectType).getFields()) : [];
 };
 const isList = (field: Field) => isListType(isNonNullType(field.type) ? field.type.ofType : field.type);
-/** Fields that are computed for each row by planning. */
+/** Fields that the planner computes for each row. */
 const COSTLY = ['waiting', 'plan'];
 
-/** Selects all fields of a row, and of related rows. */
+/** Returns a selection of all fields of a row, and of related rows. */
 function selectionOf(field: Field, depth: number, size: number): string {
   const parts = fieldsOf(field).flatMap((inner) => {
     if (inner.args.some(isRequiredArgument) || COSTLY.includes(inner.name)) return [];

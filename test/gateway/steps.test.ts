@@ -1,4 +1,4 @@
-/** Operations on more files than a step miss no file that is renamed meanwhile. */
+/** Operations on more files than one step contains do not miss a file that is renamed meanwhile. */
 import { expect, test } from 'vitest';
 import { purgeFiles, reinstateFiles, withdrawFiles } from '../../src/domain/catalogue/withdrawals.js';
 import { renameFiles } from '../../src/domain/catalogue-changes/renames.js';
@@ -16,7 +16,7 @@ const app = useCatalogue();
 type Run = (ctx: Context, name: string) => Promise<{ files: number }>;
 const withdraw: Run = (ctx, name) => withdrawFiles(ctx, { path: `/${name}/` });
 
-/** `isMissed` is a condition on the file `f`. */
+/** `isMissed` is an SQL condition on the file `f`, true if the operation has missed the file. */
 const cases: [name: string, run: Run, isMissed: string, prepare?: Run][] = [
   ['withdraw', withdraw, 'f.withdrawn_at IS NULL'],
   ['reinstate', (ctx, name) => reinstateFiles(ctx, { path: `/${name}/` }), 'f.withdrawn_at IS NOT NULL', withdraw],
@@ -38,9 +38,9 @@ test.each(cases)('%s misses no file', async (name, run, isMissed, prepare) => {
   const first = `SELECT FROM tape_file WHERE path = '/${name}/f100000' FOR UPDATE`;
   const { running } = await whileLocked(app, first, async (waiters) => {
     const running = run(app.ctx, name);
-    await waiters(1); // the first step has chosen its files
+    await waiters(1); // the first step has selected its files
     const last = `UPDATE tape_file SET path = '/${name}/a' WHERE path = '/${name}/f${99_999 + FILES}'`;
-    await app.ctx.db.pool.query(last); // a rename would wait for the step
+    await app.ctx.db.pool.query(last); // a rename by Tapegate would wait for the step
     return { running };
   });
   expect(await running).toMatchObject({ files: FILES });

@@ -12,7 +12,7 @@ test('a refused field beside one that waits is an error of its response, and no 
     app.ctx,
     ['A', 'B', 'C'].map((name) => ({ path: `/stray/${name}`, volume: `STRAY${name}` })),
   );
-  // only the suspension of this drive needs a query
+  // only the suspension of this drive needs a query, so its fields wait while other fields fail
   await app.ctx.db.pool.query(
     `INSERT INTO drive (name, volume_id) SELECT 'drive-stray', id FROM volume WHERE name = 'STRAYA'`,
   );
@@ -25,7 +25,7 @@ test('a refused field beside one that waits is an error of its response, and no 
       expect(data).toBeNull();
       expect(errors?.[0]).toMatchObject({ path: ['volumes', 'edges', expect.any(Number), 'node', 'files'] });
     }
-    await new Promise((resolve) => setImmediate(resolve)); // Node.js reports unhandled rejections before
+    await new Promise((resolve) => setImmediate(resolve)); // by now Node.js has reported any unhandled rejection
     expect(unhandled).toEqual([]);
   } finally {
     process.off('unhandledRejection', record);

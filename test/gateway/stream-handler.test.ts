@@ -1,4 +1,4 @@
-/** Event streams of slow, silent and vanished clients, on sources made for these tests. */
+/** Event streams of slow, silent and vanished clients, with sources made for these tests. */
 import { once } from 'node:events';
 import http from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -18,7 +18,7 @@ import { waitFor } from '../support/wait.js';
 
 const schema = buildSchema('type Query { ok: Boolean text: String } type Subscription { items: String }');
 
-/** A source of items that counts them, and knows whether it was ended. */
+/** Creates an event source that counts its items and records whether it was closed. */
 function createSource(next: (n: number) => Promise<string | undefined>) {
   const source = {
     asked: 0,
@@ -83,7 +83,7 @@ async function connect(url: string, stream: string): Promise<Response> {
   return await fetch(url, { headers: { ...token(stream), Accept: 'text/event-stream' } });
 }
 
-/** Starts an operation on a stream. @returns the status */
+/** Starts an operation on a stream. @returns the HTTP status */
 async function begin(url: string, stream: string, operationId: string, operation: object = ITEMS): Promise<number> {
   const response = await fetch(url, {
     method: 'POST',
@@ -95,7 +95,7 @@ async function begin(url: string, stream: string, operationId: string, operation
 }
 
 test('a client that does not read makes the source wait, and misses no result', async () => {
-  const total = 500; // half of them, 16 MB, do not fit in the buffers of sockets
+  const total = 500; // half of the items, 16 MB, exceed the socket buffers
   const source = createSource(async (n) => (n < total ? `${n} `.padEnd(64 * 1024, 'x') : undefined));
   const url = await serve(source);
   const request = http.request(url, {
@@ -105,7 +105,8 @@ test('a client that does not read makes the source wait, and misses no result', 
   request.end(JSON.stringify(ITEMS));
   const [response] = (await once(request, 'response')) as [http.IncomingMessage];
   response.pause();
-  // a source that does not wait is asked again in each turn of the event loop
+  // a source that never waits is read once per turn of the event loop; 200 turns without a read mean that reading has
+  // stopped
   for (let turns = 0, asked = 0; turns < 200; turns++) {
     if (source.asked > asked) turns = 0;
     asked = source.asked;
@@ -122,7 +123,7 @@ test('a client that does not read makes the source wait, and misses no result', 
 });
 
 test('queries of a stream that is not read wait for its reader', async () => {
-  const total = 60; // half of them, 15 MB, do not fit in the buffers of sockets
+  const total = 60; // half of the items, 15 MB, exceed the socket buffers
   const url = await serve(createSource(never));
   const stream = await reserve(url);
   const request = http.get(url, { headers: { ...token(stream), Accept: 'text/event-stream' } });

@@ -1,4 +1,4 @@
-/** Suspensions, priorities and weights over GraphQL, without an engine. */
+/** Suspensions, priorities and weights by GraphQL, without an engine. */
 import { expect, test } from 'vitest';
 import { setDisk } from '../../src/domain/disks/disks.js';
 import { setQuota } from '../../src/domain/quotas/quotas.js';

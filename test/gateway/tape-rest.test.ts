@@ -1,4 +1,4 @@
-/** The WLCG Tape REST API as clients see it. Real clients: test/clients/clients.test.ts and docs/reference/rest.md. */
+/** The WLCG Tape REST API as clients see it. Real clients run in test/clients/clients.test.ts. */
 import { afterEach, expect, test } from 'vitest';
 import { addSeconds } from '../../src/core/time.js';
 import { setMember } from '../../src/domain/access/members.js';
@@ -48,7 +48,7 @@ const cancel = (client: TapeClient, id: string, ...paths: string[]) =>
   callTape(client, 'POST', `/stage/${id}/cancel`, { paths });
 const release = (client: TapeClient, id: string, ...paths: string[]) =>
   callTape(client, 'POST', `/release/${id}`, { paths });
-/** The id that gfal2 sends if its user has none. */
+/** Request id that gfal2 sends if its user specifies none. */
 const NO_ID = 'gfal2-placeholder-id';
 
 const usedOf = async (user: string): Promise<string> =>
@@ -57,7 +57,7 @@ const usedOf = async (user: string): Promise<string> =>
 const stageOf = async (path: string): Promise<string> =>
   (await askData<{ tapeFile: { stage: string } }>(app, `{ tapeFile(path: "${path}") { stage } }`)).tapeFile.stage;
 
-/** The paths of the requests that a stage request has made, with the seconds that these live. */
+/** Returns the paths and lifetimes, in seconds, of the Tapegate requests that a stage request has created. */
 async function requestsOf(id: string): Promise<{ seconds: number; paths: string[] }[]> {
   const { requests } = await askData<{ requests: Edges<RequestNode> }>(
     app,
@@ -195,7 +195,7 @@ test('a released file is removed from disk and stays COMPLETED, also without the
   await waitFor('the copy to be removed', async () => (await stageOf('/r/a')) === 'ONTAPE');
   expect([await stageOf('/r/b'), await usedOf('alice')]).toEqual(['RESTORED', '1000']);
   expect(statesOf(await poll(alice, id))).toEqual({ '/r/a': 'COMPLETED', '/r/b': 'COMPLETED' });
-  // files that another user has staged stay
+  // a file that another user has staged stays on disk
   const other = await stage(bob, '/r/b');
   await release(alice, NO_ID, '/webdav/r/b', '/r/none');
   expect([await usedOf('alice'), await usedOf('bob'), await stageOf('/r/b')]).toEqual(['0', '1000', 'RESTORED']);
@@ -249,7 +249,7 @@ test('paths below /webdav are percent-decoded, and other paths are taken as they
   const unknown = ['/u/a%20b%25', '/webdav/u/a%20b', '/webdav/u/%2e%2e/u/a', '/webdav/u%00'];
   const { body } = await callTape(alice, 'POST', '/archiveinfo', { paths: [...known, ...unknown] });
   const told = (body as { path: string; locality?: string }[]).map(({ path, locality }) => [path, locality]);
-  // several spellings of one path are answered once
+  // several spellings of one path get one answer
   expect(told).toEqual([
     ['/webdav/u/a%20b%25', 'TAPE'],
     ['/u/a%20b', 'TAPE'],

@@ -1,4 +1,4 @@
-/** Volumes whose cartridges were copied: their files move to the other volume. */
+/** Volumes whose cartridges were copied: their files move to the new volume. */
 import { expect, test } from 'vitest';
 import { reservePositions } from '../../src/domain/catalogue/volumes.js';
 import { withdrawFiles } from '../../src/domain/catalogue/withdrawals.js';
@@ -128,7 +128,7 @@ test('a move to a volume of another library is refused', async () => {
 
 test('a volume with more files than a step is moved completely, also after a failure in between', async () => {
   const paths = Array.from({ length: STEP + 4 }, (_, n) => `/many/f${100_000 + n}`);
-  // the first and the last file share a position, and move together
+  // the first and the last file share a position, so they move together
   await addPlaced(app, ...paths.map((path, n) => `${path} M1:${n % (STEP + 3)}`));
   const goOn = await failAt(app, '/many/f100101');
   const query = `mutation { moveVolume(input: { from: "M1", to: "M2" }) { __typename } }`;

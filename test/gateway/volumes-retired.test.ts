@@ -1,4 +1,4 @@
-/** Volumes that are retired, and used again. */
+/** Volumes that are retired and then put back into use. */
 import { expect, test } from 'vitest';
 import { reservePositions } from '../../src/domain/catalogue/volumes.js';
 import { reinstateFiles, withdrawFiles } from '../../src/domain/catalogue/withdrawals.js';
@@ -87,7 +87,7 @@ test('files without another copy are reported, and withdrawn only if asked for',
   expect(await placed('/two/')).toEqual([
     '/two/a - -',
     '/two/b - -',
-    '/two/bad B2:5 -', // unreadable there, but the only known copy
+    '/two/bad B2:5 -', // unreadable at B2, but the only known copy
     '/two/before - -',
     '/two/c - -',
     '/two/d - -',
@@ -109,7 +109,7 @@ test('files without another copy are reported, and withdrawn only if asked for',
     { path: '/two/d', state: 'ON_DISK' },
     { path: '/two/safe', state: 'WAITING' },
   ]);
-  // a restored file has no position until an import
+  // a restored file has no position until an import provides one
   await reinstateFiles(app.ctx, { path: '/two/a' });
   await addFiles(app.ctx, [{ path: '/two/a', volume: 'B2', position: 50n }]);
   await askData(app, `mutation { retryRequest(input: { id: ${id} }) { __typename } }`);
@@ -238,7 +238,7 @@ test('retired volumes are listed on request, and can be used again after they ar
   expect((await listVolumes('')).volumes.map(({ name }) => name)).not.toContain('A6');
   const retiredAt = expect.stringMatching(/^\d{4}-.*Z$/);
   expect(await readVolume('A6')).toEqual({ name: 'A6', retiredAt, retiredWhy: 'worn out' });
-  // its suspension has ended
+  // retiring the volume has ended its suspension
   await expect(resume(app.ctx, held)).rejects.toThrow('not suspended');
   expect(await reinstate('A6')).toEqual({ __typename: 'Volume', name: 'A6', retiredAt: null, retiredWhy: null });
   expect(await listVolumes('')).toEqual(before);

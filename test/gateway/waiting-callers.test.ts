@@ -1,4 +1,4 @@
-/** Calls that wait for an import or for locked rows: what they occupy, and what happens when their caller disconnects. */
+/** Calls that wait for an import or for locked rows: the slots they occupy, and the effect of a disconnect. */
 import { afterEach, expect, test } from 'vitest';
 import type { Limits } from '../../src/config/config.js';
 import type { DatabaseOptions } from '../../src/db/client.js';
@@ -28,10 +28,10 @@ const labels = async () =>
     ({ label }) => label,
   );
 
-/** Whether the anonymous caller of these tests has a free slot. */
+/** Returns whether the anonymous caller of these tests has a free slot. */
 const hasSlot = async () => (await get(app, '/quota/alice')).status !== 429;
 
-/** Waits until the gateway has handled what it received before. */
+/** Waits until the gateway has handled its earlier input. */
 const settle = () => send({ url: app.url }, '/health/live');
 
 const byRest = (path: string, signal: AbortSignal) =>
@@ -52,12 +52,12 @@ test.each(ways)('a request that waits for an import is not made if its caller di
     await waiters(2);
     await waitFor('all slots to be taken', async () => !(await hasSlot()));
     leaving.abort();
-    // a call that has not begun gives its slot back at once
+    // a call that has not begun releases its slot at once
     await waitFor('a slot', hasSlot);
     return { ended };
   });
   expect((await ended).map(({ status }) => status)).toEqual(Array(12).fill('rejected'));
-  await makeRequest(app, { quota: 'alice', files: ['/here'] }); // the last one in the queue
+  await makeRequest(app, { quota: 'alice', files: ['/here'] }); // the last call in the queue
   await waitFor('all to be over', async () => app.ctx.db.pool.idleCount === app.ctx.db.pool.totalCount);
   expect(await labels()).toEqual(['/here']);
 });
@@ -131,7 +131,7 @@ const changes: [name: string, mutation: (id: number) => string, type: string][] 
 ];
 
 test('many changes of locked rows do not delay readers', async () => {
-  await start({}, { poolSize: 15 }); // five connections for calls that wait for rows, and three for setMember
+  await start({}, { poolSize: 15 }); // five connections serve calls that wait for rows, and three serve setMember
   const make = (n: number) => makeRequest(app, { quota: 'alice', files: [`/${n}`] });
   const ids = await Promise.all(Array.from({ length: 8 }, (_, n) => make(n)));
   for (const [name, mutation, type] of changes) {
@@ -151,7 +151,7 @@ const LIBRARY = 'kind: LIBRARY, name: "directory"';
 const RULE = 'prefix: "/closed", action: REQUEST, kind: EVERYBODY';
 const MEMBER = 'quota: "alice", kind: USER, name: "bob"';
 
-/** Mutations that wait for no lock of a user's calls. */
+/** Mutations that do not wait for locks of users' calls. */
 const unblocked: [mutation: string, type: string][] = [
   [`suspend(input: { ${LIBRARY}, mode: IMMEDIATE, reason: "fire" })`, 'Suspension'],
   [`resume(input: { ${LIBRARY} })`, 'Suspension'],
@@ -167,7 +167,7 @@ const unblocked: [mutation: string, type: string][] = [
 ];
 
 test('operators can suspend and change access while all connections for calls that wait for rows are in use', async () => {
-  await start({}, { poolSize: 5 }); // one connection for calls that wait for rows
+  await start({}, { poolSize: 5 }); // one connection serves calls that wait for rows
   await setDisk(app.ctx, { mountpoint: '/mnt/a', size: 1n });
   await app.ctx.db.pool.query(`INSERT INTO volume (name) VALUES ('V1')`);
   const ids: number[] = [];

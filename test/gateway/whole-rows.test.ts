@@ -1,4 +1,4 @@
-/** Rows that statements of our own read whole equal the rows that Prisma reads. */
+/** Rows that Tapegate's own SQL reads whole equal the rows that Prisma reads. */
 import { expect, test } from 'vitest';
 import { getFile, listFiles } from '../../src/domain/catalogue/files.js';
 import { getQuota, listQuotasByPage } from '../../src/domain/quotas/quotas.js';

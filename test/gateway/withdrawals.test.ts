@@ -1,4 +1,4 @@
-/** Files that are withdrawn from the catalogue, by an operator or by a complete list, and restored to it or purged. */
+/** Files that an operator or a complete list withdraws from the catalogue, and that are restored to it or purged. */
 import { expect, test } from 'vitest';
 import { setPathRule } from '../../src/domain/access/path-rules.js';
 import { createToken } from '../../src/domain/access/tokens.js';
@@ -87,7 +87,7 @@ test('a directory with more files than a step is withdrawn and restored complete
   expect(await countListed('/many/')).toBe(0);
   expect(await viewRequest(app, id)).toMatchObject({ state: 'PARTIAL', filesFailed: STEP + 2 });
   const { rows } = await app.ctx.db.pool.query(`SELECT count(*)::int AS rows FROM audit WHERE object = '/many/'`);
-  expect(rows).toEqual([{ rows: 2 }]); // one a step
+  expect(rows).toEqual([{ rows: 2 }]); // one row per step
   expect(await reinstate('/many/')).toMatchObject({ files: STEP + 2 });
   expect(await countListed('/many/')).toBe(STEP + 2);
 });
@@ -125,7 +125,7 @@ test('a request fails for its withdrawn files with the reason, and continues wit
     `SELECT f.path FROM recall c JOIN tape_file f ON f.id = c.file_id WHERE f.path LIKE '/four/%'`,
   );
   expect(rows).toEqual([{ path: '/four/c' }]);
-  // a retry fails the same until the file is restored
+  // a retry fails with the same error until the file is restored to the catalogue
   const retried = `mutation { retryRequest(input: { id: ${id} }) { __typename } }`;
   await askData(app, retried);
   expect((await viewRequest(app, id)).files[0]).toMatchObject(failed(': superseded'));
@@ -179,7 +179,7 @@ test('files missing in a complete list are withdrawn, and restored by a list tha
   const gone = (await viewRequest(app, id)).files.filter(({ state }) => state === 'FAILED');
   const missing = failed(': missing from a complete list of the archive');
   expect(gone).toMatchObject(['/six/f138', '/six/f139'].map((path) => ({ path, ...missing })));
-  // only an operator restores a file that an operator has withdrawn
+  // an import does not restore a file that an operator has withdrawn
   await withdraw('/six/f100');
   const whole = await importList([...paths, '/six/new'], '?complete=/six/');
   expect(whole.body).toMatchObject({ added: 0, reinstated: 2, staysWithdrawn: 1, withdrawn: 0, known: 38 });
@@ -328,7 +328,7 @@ test('a purged file stays hidden from callers who could not list it: by id, by p
   const byId = () => askData(bob, 'query ($id: ID!) { node(id: $id) { ... on TapeFile { path } } }', { id: node });
   expect(await byId()).toEqual({ node: null });
   const newest = await app.ctx.events.newestId();
-  await addPaths(app.ctx, '/secret/plan', '/plain/x'); // now on tape
+  await addPaths(app.ctx, '/secret/plan', '/plain/x'); // both files are on tape
   await withdraw('/secret/plan', wrong);
   await cancel(app, id);
   await purge('/secret/plan');
@@ -344,7 +344,7 @@ test('a purged file stays hidden from callers who could not list it: by id, by p
 });
 
 test('after its request is revived, a purged file is failed and not on disk', async () => {
-  const long = `/gone/${'long/'.repeat(400)}end`; // a path that leaves no room for the prefix of purged files
+  const long = `/gone/${'long/'.repeat(400)}end`; // this path leaves no room for the prefix of purged files
   await addFiles(app.ctx, [{ path: '/gone/a', stage: 'ONDISK' }, { path: long }]);
   const id = await makeRequest(app, { quota: 'ann', files: ['/gone/a', long] });
   expect((await viewRequest(app, id)).files[0]).toMatchObject({ state: 'ON_DISK' });
