@@ -1,5 +1,6 @@
 /** Volumes that are moved or retired while their files are recalled. */
 import { randomBytes } from 'node:crypto';
+import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { retireVolume } from '../../src/domain/catalogue-changes/retirements.js';
@@ -9,9 +10,11 @@ import { withEngine } from '../support/engine-by-hand.js';
 import { readRestored } from '../support/engine-watch.js';
 import { addFiles, addTaped, checksumOf, putOnTape } from '../support/factories.js';
 import { useMemorySite } from '../support/memory-site.js';
+import { cancel } from '../support/mutations.js';
 import { cleanUp, makeDataDir, runCli } from '../support/process.js';
 import { viewRequest, waitForState } from '../support/request-view.js';
 import { makeRequest } from '../support/rest.js';
+import { readTries } from '../support/suspend.js';
 import { placesBelow } from '../support/volumes.js';
 import { createGate, waitFor } from '../support/wait.js';
 
@@ -76,13 +79,27 @@ test('a file without a checksum that is being read is read again from the new vo
   });
   expect(readsOf('B2')).toBe(1);
   expectRestored(new Map([['/unchecked/1', bytes]]));
-  // without a checksum, the bytes on another volume may be others: the restored file is read again
-  copyCartridge('B2', 'C2');
-  await moveVolume(app.ctx, { from: 'B2', to: 'C2' });
-  expect((await viewRequest(app, id)).files).toMatchObject([{ state: 'WAITING' }]);
+});
+
+test('a move keeps restored copies, and their checksum detects a damaged new cartridge', async () => {
+  const bytes = randomBytes(1000);
+  putOnTape(library, { volume: 'A3', position: 1n, bytes });
+  await addFiles(app.ctx, [{ path: '/unchecked/2', volume: 'A3', size: 1000n }]);
+  const id = await makeRequest(app, { quota: 'alice', files: ['/unchecked/2'] });
   await withEngine(app, library, () => waitForState(app, id, 'COMPLETED'));
-  expect(readsOf('C2')).toBe(1);
-  expectRestored(new Map([['/unchecked/1', bytes]]));
+  putOnTape(library, { volume: 'B3', position: 1n, bytes: randomBytes(1000) });
+  await moveVolume(app.ctx, { from: 'A3', to: 'B3' });
+  await withEngine(app, library, async () => {
+    expect((await viewRequest(app, id)).files).toMatchObject([{ state: 'ON_DISK' }]);
+    expectRestored(new Map([['/unchecked/2', bytes]]));
+    await cancel(app, id);
+    await waitFor('the copy to be removed', async () => !existsSync(path.join(app.restoreDir, '/unchecked/2')));
+    const again = await makeRequest(app, { quota: 'alice', files: ['/unchecked/2'] });
+    await waitFor('the read of the new cartridge', async () => readsOf('B3') > 0);
+    await waitFor('the error', async () =>
+      (await readTries(app, again))['/unchecked/2']?.lastError?.includes('its first restore computed'),
+    );
+  });
 });
 
 /** Adds files with the same bytes on both volumes. */

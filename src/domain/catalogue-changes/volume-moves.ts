@@ -13,9 +13,9 @@ import { audited } from '../audit/audited.js';
 import { affectedRequests, type ChosenFiles, countChosen, inSteps, lockLeaving } from '../catalogue/chosen-files.js';
 import { isSamePosition } from '../catalogue/versions.js';
 import { describeRetired } from '../catalogue/volumes.js';
-import { isChanged, isLive, isOffered } from '../conditions.js';
+import { isChanged, isLive } from '../conditions.js';
 import type { Context } from '../context.js';
-import { dropStale, followChanges, settleFollowed } from '../import/import-apply.js';
+import { followChanges, settleFollowed } from '../import/import-apply.js';
 import { checkText } from '../input.js';
 import { columnsOf } from '../row-columns.js';
 
@@ -117,19 +117,15 @@ async function moveStep(ctx: Context, tx: Transaction, names: Names): Promise<vo
   await refuseTaken(tx.query, volumes, { isStep: true });
   const isFirst = sql`f.volume_id = ${from.id}`;
   const isSecond = sql`f.copy_volume_id = ${from.id}`;
-  // drop a restore's checksum, unless the file is withdrawn and on disk: such a file is not read again
-  const isVoid = sql`(f.checksum_taken AND coalesce(${isFirst}, false) AND (${isOffered} OR f.stage = 'ONTAPE'))`;
+  // the new cartridge has the same bytes: copies on disk stay, and checksums detect a damaged cartridge
   await tx.query(
     sql`UPDATE tape_file f SET
           volume_id = CASE WHEN ${isFirst} THEN ${to.id} ELSE f.volume_id END,
-          checksum = CASE WHEN ${isVoid} THEN NULL ELSE f.checksum END, checksum_taken = f.checksum_taken AND NOT ${isVoid},
-          adler32 = CASE WHEN ${isVoid} THEN NULL ELSE f.adler32 END,
           copy_volume_id = CASE WHEN ${isSecond} THEN ${to.id} ELSE f.copy_volume_id END,
           copy_error = CASE WHEN ${isSecond} THEN NULL ELSE f.copy_error END,
           copy_failed_at = CASE WHEN ${isSecond} THEN NULL ELSE f.copy_failed_at END
         FROM known k WHERE f.id = k.id AND ${isOn(from.id)}`,
   );
-  await dropStale(ctx, tx);
   await followPositions(ctx, tx);
 }
 

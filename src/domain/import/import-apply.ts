@@ -317,7 +317,7 @@ const isOtherCopy = sql`(f.checksum IS NULL AND f.size = k.size AND f.volume_id 
  * Moves a file back to ONTAPE if its copy on disk belongs to an older version. An engine removes the copy, and requests
  * wait for the new version. A copy that was modified outside Tapegate stays, but no longer belongs to the file.
  */
-export async function dropStale(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<void> {
+async function dropStale(ctx: Pick<Context, 'now'>, tx: Transaction): Promise<void> {
   const stale = await tx.query<{ id: bigint; stage: 'RESTORED' | 'UNVERIFIED' }>(
     sql`SELECT f.id, f.stage FROM known k JOIN tape_file f ON f.id = k.id
         WHERE (f.stage = 'RESTORED' OR ${isChanged}) AND NOT ${isSameVersion('k', 'f')} AND NOT ${isOtherCopy}`,
