@@ -4,11 +4,11 @@ import { defaultPolicy, HALF_LIFE_SECONDS, type SchedulePolicy } from '../../src
 import type { Outcome, Wait } from '../../src/simulator/simulate.js';
 
 /**
- * Returns the maximum wait of a file in seconds, for users with equal weights. The wait has three parts:
- * - For `maxWaitSeconds`, files with higher priority and volumes with better yield may go first.
- * - Then users with less drive time may catch up. If one user had all drive time, all users have equal drive time after
- *   `HALF_LIFE_SECONDS × log2(users)`.
- * - Then each user with waiting files gets an equal share of the drives, in turns.
+ * Returns the maximum wait of a file in seconds, for users with equal weights. The wait has three parts.
+ * During `maxWaitSeconds`, files with higher priority and volumes with better yield may go first.
+ * Then users with less drive time may catch up. After one user had all drive time, it takes
+ * `HALF_LIFE_SECONDS × log2(users)` until all users have equal drive time.
+ * Finally each user with waiting files gets an equal share of the drives, in turns.
  */
 function boundOf({ policy, medium, drives, users, ownSeconds }: Situation): number {
   const turnSeconds = Math.max(policy.quantumSeconds, policy.sweepSeconds) + policy.turnSeconds;

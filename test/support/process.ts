@@ -1,4 +1,4 @@
-/** Commands and servers in the test's process, and real processes of the built program. */
+/** Runs commands and servers in the test's process, and the built program in separate processes. */
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { chownSync, existsSync, mkdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import path from 'node:path';
@@ -14,7 +14,7 @@ import { waitFor } from './wait.js';
 
 export const cliFile = path.join(packageRoot, 'dist/program/tapegate.cjs');
 
-/** Returns the program, or a linked copy of it if the user cannot enter the directory of the project. */
+/** Returns the path of the built program. A user without access to the project's directory gets a linked copy. */
 function cliFileFor(uid: number | undefined): string {
   if (uid === undefined || isReachable(path.dirname(cliFile))) return cliFile;
   publicRoot ??= linkTree();
@@ -34,16 +34,16 @@ function linkTree(): string {
 
 export interface RunOptions {
   env?: Record<string, string>;
-  /** The standard input. Default: empty. `null` leaves it open. */
+  /** Standard input. Default: empty. With `null`, standard input stays open. */
   stdin?: string | Uint8Array | null;
   cwd?: string;
   uid?: number;
   gid?: number;
-  /** The limit of open files of each process. Default: that of this process. */
+  /** Limit of open files of each process. Default: the limit of this process. */
   descriptors?: number;
-  /** The program of another version. */
+  /** Path of another version's program. */
   program?: string;
-  /** Lets `start` create its database. Default: it finds a copy of an empty one, which is faster. */
+  /** Whether `start` creates its database. By default, `start` finds a copied empty database, which is faster. */
   initdb?: boolean;
 }
 
@@ -57,7 +57,7 @@ interface Output {
   stdout(): string;
   stderr(): string;
   ended: Promise<Result>;
-  /** Waits until the whole standard output matches. */
+  /** Waits until the standard output so far matches. */
   waitForOutput(pattern: RegExp): Promise<RegExpExecArray>;
 }
 
@@ -68,7 +68,7 @@ export interface Running extends Output {
 
 const children = new Set<ChildProcess>();
 
-/** Starts a program with the given environment only. */
+/** Starts a program. Its environment contains only `env`, PATH and TMPDIR. */
 export function startProcess(program: string, args: string[], options: RunOptions & { detached?: boolean } = {}) {
   const { stdin = '', env, descriptors, program: _, initdb: _initdb, ...rest } = options;
   const limited = ['-c', `ulimit -n ${descriptors}; exec "$0" "$@"`, program, ...args];
@@ -84,7 +84,7 @@ export function startProcess(program: string, args: string[], options: RunOption
   child.stderr.setEncoding('utf8').on('data', (text) => {
     stderr += text;
   });
-  child.stdin.on('error', () => {}); // it may end before it has read all
+  child.stdin.on('error', () => {}); // the program may end before it has read all input
   if (stdin !== null) child.stdin.end(stdin);
   const ended = new Promise<Result>((resolve, reject) => {
     child.on('error', reject);
@@ -109,7 +109,7 @@ export function startCli(args: string[], options: RunOptions & { detached?: bool
   return startProcess(process.execPath, [options.program ?? cliFileFor(options.uid), ...args], options);
 }
 
-/** Runs a command in its own process, for tests of its user, directory, locale or exit. */
+/** Runs a command in a separate process, for tests of the command's user, directory, locale or exit. */
 export async function runProgram(args: string[], options: RunOptions = {}): Promise<Result> {
   return await startCli(args, options).ended;
 }
@@ -117,16 +117,18 @@ export async function runProgram(args: string[], options: RunOptions = {}): Prom
 interface CommandOptions {
   env?: Record<string, string>;
   stdin?: string | Uint8Array;
-  /** The width of a terminal that shows standard output and standard error, both as `stdout`. Default: no terminal. */
+  /**
+   * Width of a simulated terminal. Standard output and standard error both arrive in `stdout`. Default: no terminal.
+   */
   columns?: number;
 }
 
 export interface RunningCommand extends Output {
-  /** Interrupts it, as Ctrl-C does. */
+  /** Interrupts the command, as Ctrl-C does. */
   interrupt(): void;
 }
 
-/** Starts a command in this process with the given environment only. */
+/** Starts a command in this process. Its environment contains only `env` and PATH. */
 export function startCommand(args: string[], { env, stdin = '', columns }: CommandOptions = {}): RunningCommand {
   const abort = new AbortController();
   const stdout = collect(columns);
@@ -153,7 +155,7 @@ export function startCommand(args: string[], { env, stdin = '', columns }: Comma
   };
 }
 
-/** @throws Error with the whole output if it ends without a match */
+/** @throws Error with the whole output if the process ends without a match */
 function waitForMatch(
   pattern: RegExp,
   look: () => { stdout: string; stderr: string; isEnded: boolean },
@@ -171,16 +173,16 @@ export async function runCli(args: string[], options: CommandOptions = {}): Prom
   return await startCommand(args, options).ended;
 }
 
-/** A `serve` or `start` in this process. */
+/** A `serve` or `start` that runs in this process. */
 export interface LocalServer extends RunningCommand {
   url: string;
-  /** Ends it as a signal does. */
+  /** Stops the server, as a signal does. */
   stop(): Promise<Result>;
 }
 
 const localServers = new Set<LocalServer>();
 
-/** Starts `serve` in this process on a free port, or `start` with ENGINE=off. */
+/** Starts `serve` in this process on a free port. Also starts `start`, if `env` sets ENGINE=off. */
 export async function serveHere(
   env: Record<string, string>,
   { command = 'serve', initdb = false } = {},
@@ -199,7 +201,7 @@ export async function serveHere(
   return server;
 }
 
-/** Creates a stream that collects text. It is a terminal if `columns` is given. */
+/** Creates a stream that collects text. With `columns`, the stream is a terminal. */
 function collect(columns?: number): { stream: Writable; text(): string } {
   const chunks: Buffer[] = [];
   const stream = new Writable({
@@ -212,10 +214,10 @@ function collect(columns?: number): { stream: Writable; text(): string } {
   return { stream, text: () => Buffer.concat(chunks).toString() };
 }
 
-/** The whole output of a `start` or `serve` that is ready. It may arrive in parts. */
+/** Matches the whole output of `start` or `serve` when the server is ready. The output may arrive in parts. */
 export const READY = /ready at (\S+)\n[\s\S]*In another terminal.*\n\n.+\n\n$/;
 
-/** Copies a migrated database to where `start` would create one, unless one exists. */
+/** Copies a migrated database to the directory in which `start` would create one, unless a database exists there. */
 export function copyDatabase({ env = {}, uid, gid }: RunOptions): void {
   const { DATA_DIR = '', DATABASE_URL } = env;
   const { TEST_CLUSTER } = process.env;
@@ -226,7 +228,7 @@ export function copyDatabase({ env = {}, uid, gid }: RunOptions): void {
   if (uid !== undefined) execFileSync('chown', ['-R', `${uid}:${gid ?? uid}`, cluster]);
 }
 
-/** Starts a `start` or `serve` on a free port, and waits until it is ready. */
+/** Runs `start` or `serve` in a separate process on a free port, and waits until the server is ready. */
 export async function startServer(command: string, options: RunOptions): Promise<Running & { url: string }> {
   if (command === 'start' && !options.initdb) copyDatabase(options);
   const running = startCli([command], { ...options, env: { PORT: '0', LOG_LEVEL: 'warn', ...options.env } });
@@ -245,30 +247,30 @@ export async function kill(running: Running): Promise<void> {
   await running.ended;
 }
 
-/** Returns the process id of the embedded PostgreSQL of a DATA_DIR, if it runs. */
+/** Returns the process id of the embedded PostgreSQL in a DATA_DIR, or undefined if PostgreSQL does not run. */
 export function serverPid(dataDir: string): number | undefined {
   const cluster = path.join(dataDir, 'postgres');
-  if (!statSync(cluster, { throwIfNoEntry: false })?.isDirectory()) return undefined; // a test may have put a file there
+  if (!statSync(cluster, { throwIfNoEntry: false })?.isDirectory()) return undefined; // a test may put a file here
   return findServer(cluster)?.pid;
 }
 
 const dataDirs = new Set<string>();
 
-/** Creates a DATA_DIR whose PostgreSQL is ended by `cleanUp`. */
+/** Creates a DATA_DIR. `cleanUp` ends its PostgreSQL and removes the directory. */
 export function makeDataDir(): string {
   const dir = makeTempDir();
   dataDirs.add(dir);
   return dir;
 }
 
-/** Ends the processes that tests have left, and removes their directories. */
+/** Ends the processes that tests have started, and removes their directories. */
 export async function cleanUp(): Promise<void> {
   for (const child of children) child.kill('SIGKILL');
   await Promise.all([...localServers].map((server) => server.stop()));
   for (const dir of dataDirs) {
     const pid = serverPid(dir);
     if (pid !== undefined) {
-      process.kill(pid, 'SIGQUIT'); // at once
+      process.kill(pid, 'SIGQUIT'); // SIGQUIT stops PostgreSQL at once
       await waitFor('PostgreSQL to end', async () => !isRunning(pid) || serverPid(dir) === undefined);
     }
     rmSync(dir, { recursive: true, force: true });
@@ -276,7 +278,7 @@ export async function cleanUp(): Promise<void> {
   dataDirs.clear();
 }
 
-/** Returns the log of PostgreSQL. */
+/** Returns the log of the embedded PostgreSQL. */
 export function readServerLog(dataDir: string): string {
   return readFileSync(path.join(dataDir, 'postgres/server.log'), 'utf8');
 }

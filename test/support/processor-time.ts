@@ -1,17 +1,17 @@
-/** The processor time of a process, as Linux counts it. */
+/** Reads the processor time of a process from Linux. */
 import { readFileSync } from 'node:fs';
 
-/** Of a clock tick of the kernel. */
+/** Duration of a clock tick in /proc. */
 const TICK_MS = 10;
 
 export interface ProcessorTime {
   ownMs: number;
-  /** Of the children that have ended and were waited for. */
+  /** Processor time of child processes that have ended and were waited for. */
   childrenMs: number;
 }
 
 export function readProcessorTime(pid: number | 'self'): ProcessorTime {
-  // fields 14 to 17 of proc_pid_stat(5); the name before them may contain blanks
+  // fields 14 to 17 of proc_pid_stat(5), counted after the process name, which may contain blanks
   const [own = 0, ownSystem = 0, children = 0, childrenSystem = 0] = readFileSync(`/proc/${pid}/stat`, 'utf8')
     .replace(/^.*\) /s, '')
     .split(' ')

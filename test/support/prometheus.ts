@@ -1,4 +1,4 @@
-/** A real Prometheus that scrapes a target and evaluates the rules of deploy/ every second. */
+/** Runs a real Prometheus that scrapes a target and evaluates the rules of deploy/ every second. */
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { packageRoot } from '../../src/core/package-root.js';
@@ -11,7 +11,7 @@ export const RULES = path.join(packageRoot, 'deploy/prometheus/tapegate.rules.ym
 
 export type Prometheus = Awaited<ReturnType<typeof startPrometheus>>;
 
-/** @param change shortens the times in the rules */
+/** @param change returns the rules with shorter times */
 export async function startPrometheus(target: string, change: (rules: string) => string) {
   const dir = makeTempDir();
   const config = {
@@ -45,13 +45,13 @@ export async function startPrometheus(target: string, change: (rules: string) =>
       const { result } = await ask<Found>(`query?query=${encodeURIComponent(expression)}`);
       return result.map(({ metric, value }) => ({ labels: metric, value: Number(value[1]) }));
     },
-    /** Returns the names of the alerts that fire. */
+    /** Returns the names of the firing alerts. */
     firing: async () => {
       const { alerts } = await ask<{ alerts: { state: string; labels: { alertname: string } }[] }>('alerts');
       const names = alerts.filter(({ state }) => state === 'firing').map(({ labels }) => labels.alertname);
       return [...new Set(names)].sort();
     },
-    /** Returns the errors of the last scrapes. */
+    /** Returns the errors of the latest scrapes. */
     faults: async () => {
       const { activeTargets } = await ask<{ activeTargets: { lastError: string }[] }>('targets');
       return activeTargets.map(({ lastError }) => lastError).filter((fault) => fault !== '');

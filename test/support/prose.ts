@@ -1,4 +1,4 @@
-/** The texts of this repository that people read: documents, comments and messages. */
+/** Collects the texts of this repository that people read: documents, comments and messages. */
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -15,7 +15,10 @@ const LEAST_WORDS = 4;
 
 export const countWords = (text: string): number => text.match(/[\p{L}\p{N}][\p{L}\p{N}'’_-]*/gu)?.length ?? 0;
 
-/** Returns the text of a Markdown document without code, HTML comments, addresses of links, and generated parts, whose sources are messages. */
+/**
+ * Returns the text of a Markdown document without code, HTML comments and link targets.
+ * Generated parts are omitted too, because they repeat messages.
+ */
 export const readMarkdown = (text: string): string =>
   text
     .replace(/^ *(`{3,})[^\n]*\n[\s\S]*?^ *\1 *$/gm, '')
@@ -40,12 +43,15 @@ const withoutMarks = (comment: string) =>
     .replace(/\n */g, ' ')
     .trim();
 
-/** Returns the comments of a TypeScript file, and its strings, templates and texts of JSX with at least four words. */
+/**
+ * Returns the comments of a TypeScript file and its messages.
+ * Messages are strings, templates and JSX texts with at least four words.
+ */
 export function readSource(file: string, text: string): { comments: string; messages: string } {
   const isJsx = file.endsWith('x');
   const source = ts.createSourceFile(file, text, ts.ScriptTarget.Latest, true, isJsx ? ts.ScriptKind.TSX : undefined);
   const messages: string[] = [];
-  /** The end of each literal that the scanner would not recognize, by its start. */
+  /** End of each literal that the scanner alone would not recognize, by the literal's start. */
   const ends = new Map<number, number>();
   const add = (message: string) => {
     if (countWords(message) >= LEAST_WORDS && !isSql(message) && !isGraphql(message)) messages.push(message);
@@ -76,7 +82,7 @@ export function readSource(file: string, text: string): { comments: string; mess
 
 const readSchema = (text: string) => [...text.matchAll(/\/\/+ ?(.*)$/gm)].map(([, comment]) => comment).join('\n');
 
-/** Returns all texts of the files that Git knows. */
+/** Returns the texts of documents, the database schema and sources, except files that Git ignores. */
 export function readProse(): Prose[] {
   const files = execFileSync('git', ['ls-files', '-co', '--exclude-standard'], { cwd: packageRoot, encoding: 'utf8' });
   return files.split('\n').flatMap((file): Prose[] => {

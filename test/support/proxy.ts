@@ -1,4 +1,4 @@
-/** A proxy on this host, which sends the secret of the gateway. */
+/** Settings and headers of a trusted proxy on this host, which authenticates with a secret. */
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import type { TestApp } from './app.js';
@@ -6,14 +6,14 @@ import { makeTempDir } from './temp-dir.js';
 
 export const PROXY_SECRET = 'a-secret-of-the-proxy';
 
-/** What the proxy adds to each request. */
+/** Header that the proxy adds to each request. */
 export const OF_PROXY = { 'X-Tapegate-Proxy-Secret': PROXY_SECRET };
 
-/** Returns what the proxy of a gateway adds, if the gateway expects a secret. */
+/** Returns the header that the gateway's proxy adds, if the gateway expects a proxy secret. */
 export const addedBy = ({ ctx }: TestApp): Record<string, string> =>
   ctx.config.access.proxySecret === undefined ? {} : OF_PROXY;
 
-/** Returns the settings of a gateway behind it. */
+/** Returns the settings of a gateway behind the proxy. */
 export function settingsOfProxy(addresses = '127.0.0.1'): Record<string, string> {
   const file = path.join(makeTempDir(), 'secret');
   writeFileSync(file, `${PROXY_SECRET}\n`, { mode: 0o600 });

@@ -1,4 +1,4 @@
-/** Staging libraries of the types that sites have, each with a tape system of its own behind it. */
+/** Staging libraries of real library types, each with a simulated tape system. */
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import type { TestApp } from './app.js';
@@ -15,18 +15,18 @@ export interface RealKind<Bench extends StagingBench = StagingBench> {
   /** The library type. */
   kind: string;
   settings: object;
-  /** The variables that the settings name. */
+  /** Environment variables to which the settings refer. */
   env: Record<string, string>;
   bench: Bench;
-  /** A released file leaves the disk of the system. */
+  /** Whether the tape system removes released files from its disk. */
   releases: boolean;
-  /** Calls so far, without reads: `stage`, `poll`, … */
+  /** Kinds of all calls so far except reads: `stage`, `poll`, … */
   calls(): string[];
-  /** Counts demands that hold files, or wait for some. */
+  /** Counts demands that hold files on disk or wait for files. */
   countDemands(): number;
 }
 
-/** Polls as often as settings allow: tests move their clock forward. */
+/** Shortest poll intervals that settings allow, because tests advance the clock. */
 const POLLS = { pollLeastSeconds: 1, pollMostSeconds: 30 };
 
 export async function openWlcg(dialect: DialectName, settings: object = {}): Promise<RealKind<WlcgBench>> {
@@ -51,7 +51,7 @@ export async function openS3(): Promise<RealKind<S3Bench>> {
   };
 }
 
-/** @param options.nameless demands have no ids, and a file stays on disk for `until` seconds after each answer */
+/** @param options.nameless demands have no ids, and each answer keeps a file on disk for `until` more seconds */
 export function openCommand({ nameless = false, until = 3600 } = {}): RealKind<CommandBench> {
   const bench = nameless
     ? createCommandBench({ ...POLLS, release: null, offsets: false }, ['TAPE_IDS=off', `TAPE_UNTIL=${until}`])
@@ -67,14 +67,16 @@ const ADD = `mutation ($input: AddLibraryInput!) {
   result: addLibrary(input: $input) { __typename ... on Failure { message } }
 }`;
 
-/** Adds a library before the system, as an operator does. */
+/** Adds a library for the tape system, as an operator does. */
 export async function addKind(app: TestApp, name: string, kind: RealKind): Promise<void> {
   const input = { name, kind: kind.kind, settings: JSON.stringify(kind.settings), drives: 1 };
   const { result } = await askData<{ result: { __typename: string } }>(app, ADD, { input });
   if (result.__typename !== 'Library') throw new Error(`the library is not added: ${JSON.stringify(result)}`);
 }
 
-/** Puts files on the tapes of a library's system and into the catalogue. @returns their bytes, by path */
+/**
+ * Writes files to the tapes of a library's tape system, and adds the files to the catalogue. @returns the bytes by path
+ */
 export async function putFiles(
   app: TestApp,
   library: string,

@@ -1,4 +1,7 @@
-/** A reverse proxy between an example and Tapegate, which also serves the page of the example. It can break the first event stream. */
+/**
+ * A reverse proxy between an example and Tapegate, which can break the first event stream.
+ * The relay also serves the HTML page of an example.
+ */
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, request, type ServerResponse } from 'node:http';
 import { buffer } from 'node:stream/consumers';
@@ -7,25 +10,28 @@ import { closeServer, listen } from './ports.js';
 export interface Relay {
   /** `http://127.0.0.1:port` */
   url: string;
-  /** Sets what happens to the next streams. */
+  /** Sets the options of the next event streams. */
   watch(options: WatchOptions): Watch;
-  /** The page at `/page`. */
+  /** HTML of the page at `/page`. */
   page: string;
   close(): Promise<void>;
 }
 
 export interface WatchOptions {
-  /** Whether the first stream breaks off after its first message. */
+  /** Whether the first stream breaks after its first message. */
   breaks: boolean;
-  /** A browser may drop a message that its page has not read when the connection breaks. */
+  /**
+   * Resolves when the page has shown the first message. The stream breaks only then, because browsers may drop unread
+   * messages.
+   */
   isShown?: Promise<void> | undefined;
   onFirstMessage: () => void;
 }
 
 export interface Watch {
-  /** The URL and body of each stream's request. */
+  /** URL and body of each request for an event stream. */
   asked: string[];
-  /** The text of the first stream. */
+  /** Text of the first event stream. */
   first: string;
 }
 
@@ -63,7 +69,7 @@ async function forward({ req, body, res }: Exchange, target: string, stream: Str
   const outgoing = request(`${target}${req.url}`, { method: req.method, headers: req.headers, agent: false });
   outgoing.on('error', () => res.destroy());
   res.on('close', () => outgoing.destroy());
-  res.on('error', () => {}); // after a break
+  res.on('error', () => {}); // the connection was broken
   outgoing.end(body);
   const [answer] = (await once(outgoing, 'response')) as [IncomingMessage];
   answer.on('error', () => res.destroy());
@@ -81,7 +87,7 @@ async function forward({ req, body, res }: Exchange, target: string, stream: Str
   answer.on('end', () => res.end());
 }
 
-/** Appends bytes. @returns whether they contain the first message */
+/** Appends bytes to the text of the first stream. @returns whether the bytes complete the first message */
 function addToFirst(watch: Watch, bytes: Buffer): boolean {
   const hadMessage = watch.first.includes('event: next');
   watch.first += bytes;

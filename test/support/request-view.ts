@@ -1,4 +1,4 @@
-/** A request as GraphQL returns it, and waiting for its state. */
+/** Reads a request over GraphQL, and waits for states. */
 import type { TestApp } from './app.js';
 import type { Clock } from './clock.js';
 import { ring } from './engine-watch.js';
@@ -50,7 +50,7 @@ export async function waitForState(gateway: Gateway, id: number, state: string):
   return await waitFor(`request ${id} to be ${state}`, () => viewOnceIn(gateway, id, state));
 }
 
-/** Returns the view if the state is the expected one, which costs one small query otherwise. */
+/** Returns the request if it is in this state, and false otherwise. The check of the state costs one small query. */
 async function viewOnceIn(gateway: Gateway, id: number, state: string): Promise<RequestView | false> {
   const query = 'query ($id: Int!) { request(id: $id) { state } }';
   const { request } = await askData<{ request: { state: string } }>(gateway, query, { id });
@@ -71,7 +71,7 @@ export async function waitForView(
   });
 }
 
-/** Waits for a state while the clock advances past the pauses between retries. */
+/** Waits for a state, and advances the clock by 600 s before each check to skip the pauses between retries. */
 export async function waitThroughPauses(app: TestApp, clock: Clock, id: number, state: string): Promise<RequestView> {
   return await waitFor(`request ${id} to be ${state}`, async () => {
     clock.advance(600);

@@ -1,11 +1,11 @@
-/** Clients of gateways that restart behind a balancer: no call may fail, and no subscription may end. */
+/** Load on gateways that restart behind a balancer. No call may fail, and no subscription may end early. */
 import { createClient } from 'graphql-sse';
 import { expect } from 'vitest';
 import type { Gateway } from './http.js';
 import { makeRequest, read } from './rest.js';
 import { waitFor } from './wait.js';
 
-/** Starts clients that create and read requests of quota `alice`. */
+/** Starts clients that create requests for the quota `alice` and read the requests back. */
 export function startLoad(gateway: Gateway, clients: number) {
   const end = new AbortController();
   let calls = 0;
@@ -24,12 +24,12 @@ export function startLoad(gateway: Gateway, clients: number) {
   const all = Promise.all(Array.from({ length: clients }, (_, n) => work(n)));
   all.catch(() => end.abort());
   return {
-    /** Waits for so many more calls of all clients together. */
+    /** Waits until all clients together have made `count` more calls. */
     more: async (count: number): Promise<void> => {
       const from = calls;
       await waitFor('calls', async () => end.signal.aborted || calls >= from + count);
     },
-    /** @returns the labels of all requests; throws the error of a call */
+    /** @returns the labels of all requests; rejects with the error of a failed call */
     end: async (): Promise<string[]> => {
       end.abort();
       return (await all).flat();
@@ -37,7 +37,7 @@ export function startLoad(gateway: Gateway, clients: number) {
   };
 }
 
-/** Watches a request until its subscription completes. @returns the last state, or the errors */
+/** Watches a request until the subscription completes. @returns the last state, or the errors of the last result */
 export async function watchToTheEnd({ url }: Gateway, id: number): Promise<unknown> {
   const client = createClient({ url: `${url}/graphql/stream`, singleConnection: false, retryAttempts: 20 });
   const results = client.iterate<{ requestProgress: { state: string } }>({

@@ -1,4 +1,4 @@
-/** Runs examples of the documents: in a shell, as a program, or as a page in a browser. */
+/** Runs the examples of documents in a shell, as a program, or as a page in a browser. */
 import { accessSync, constants, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { packageRoot } from '../../src/core/package-root.js';
@@ -9,13 +9,13 @@ import type { Relay } from './relay.js';
 import { makeTempDir } from './temp-dir.js';
 import { waitFor } from './wait.js';
 
-/** The URL in the documents. */
+/** URL of the gateway in the documents. */
 export const SHOWN_URL = 'http://127.0.0.1:8080';
 
-/** The time limit of an example. */
+/** Time limit of an example. */
 const LIMIT_MS = 30_000;
 
-/** Creates a directory in which the packages of the project are found. */
+/** Creates a directory in which examples find the packages of the project. */
 export function makeWorkDir(): string {
   const dir = makeTempDir();
   symlinkSync(path.join(packageRoot, 'node_modules'), path.join(dir, 'node_modules'));
@@ -41,10 +41,10 @@ interface Command {
 }
 
 /**
- * Runs an example to its end, or until it has printed the answer in the document if it is endless.
- * @param token of an operator, for queries without a command
- * @param dir with the compiled TypeScript
- * @returns the output
+ * Runs an example to its end. An endless example is killed after it has printed the answer in the document.
+ * @param token of an operator, for GraphQL examples without a command
+ * @param dir directory with the compiled TypeScript
+ * @returns the standard output
  */
 export async function runExample(
   example: Example,
@@ -56,7 +56,7 @@ export async function runExample(
   const { answer } = example;
   const isOver = () => running.child.exitCode !== null || running.child.signalCode !== null;
   const isDone = async () => isOver() || (answer?.isEndless && isAnswered(answer, running.stdout()));
-  await waitFor('the example', isDone, LIMIT_MS).catch(() => {}); // the caller compares the output
+  await waitFor('the example', isDone, LIMIT_MS).catch(() => {}); // the caller compares the outputs
   if (!isOver()) process.kill(-running.pid, 'SIGKILL');
   const { code, stdout, stderr } = await running.ended;
   const isRight = answer?.isEndless ? code === null : code === 0;
@@ -95,8 +95,8 @@ function prepare(
 }
 
 /**
- * Opens the page of an example, presses its button, and waits for the output in the document.
- * @returns what the page shows and logs
+ * Opens the page of an example, presses the page's button, and waits for the output in the document.
+ * @returns the texts that the page shows and logs
  */
 export async function runPage(
   { answer, language, text }: Example,
@@ -121,7 +121,7 @@ export async function runPage(
   return output;
 }
 
-/** Compiles all TypeScript examples into the directory. */
+/** Compiles all TypeScript examples into a directory. */
 export async function compileExamples(examples: Example[], dir: string): Promise<void> {
   const sources = examples.filter(({ language }) => language === 'ts');
   const files = sources.map(({ line, text }) => {

@@ -1,4 +1,4 @@
-/** S3 libraries on a stand-in for S3. */
+/** S3 libraries on a simulated S3 server. */
 
 import { test } from 'vitest';
 import { parseSettings } from '../../src/tape/kind.js';
@@ -11,16 +11,16 @@ import type { StagingBench } from './staging-library.js';
 
 export interface S3Bench extends StagingBench {
   server: S3Server;
-  /** Of a library on it, and the variables that they name. */
+  /** Settings of a library on the server, and the environment variables to which the settings refer. */
   settings: object;
   env: Record<string, string>;
-  /** On the same system, with other settings. */
+  /** Opens another library on the same server with other settings. */
   open(settings?: object, env?: Record<string, string>): StagingLibrary;
 }
 
 const PREFIX = 'cold/';
 
-/** What the bench calls a file in the bucket. */
+/** Returns the key in the bucket for a file of the bench. */
 export function keyIn(path: string): string {
   return PREFIX + path.slice(1);
 }
@@ -37,7 +37,7 @@ export async function createS3Bench(given: object = {}): Promise<S3Bench> {
   };
   const open = (settings: object = {}, env: Record<string, string> = known) =>
     s3.create(parseSettings(s3.settings, { ...common, ...settings }), { name: 'tape', dataDir: '/nowhere', env });
-  /** Nothing is to be had of these for now. */
+  /** Keys of objects that cannot be restored for now. */
   const away = new Set<string>();
   let busySeconds: number | undefined;
   server.onRequest = async ({ operation, key }) => {
@@ -77,7 +77,7 @@ export async function createS3Bench(given: object = {}): Promise<S3Bench> {
   };
 }
 
-/** A test with a bench of its own. */
+/** Defines a test with a bench of its own. */
 export function benchTest(name: string, run: (bench: S3Bench) => Promise<void>): void {
   test(name, async () => {
     const bench = await createS3Bench();

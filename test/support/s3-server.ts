@@ -1,4 +1,8 @@
-/** A stand-in for S3 on this host, strict where S3 is: one bucket, its archive classes, signatures, and trouble on demand. */
+/**
+ * A simulated S3 server on this host with one bucket. The server is as strict as S3 about archive classes and
+ * credentials.
+ * Tests can cause errors, lost answers and broken bodies.
+ */
 import { once } from 'node:events';
 import http, { type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -14,7 +18,7 @@ interface S3Account {
 
 export interface S3Request {
   operation: S3Operation;
-  /** Empty for a list. */
+  /** Key of the object. Empty for a list. */
   key: string;
   query: URLSearchParams;
   headers: IncomingMessage['headers'];
@@ -25,21 +29,21 @@ export interface S3Server {
   bucket: string;
   account: S3Account;
   store: S3Store;
-  /** What it was asked, in order. */
+  /** All requests in order. */
   asked: S3Request[];
-  /** Before each answer; may wait, or give the error that is answered. */
+  /** Hook that runs before each answer. The hook may wait, or return an error to answer with. */
   onRequest: (request: S3Request) => Promise<S3Error | undefined>;
-  /** So many of the next answers of this kind do not arrive, though what was asked for is done. */
+  /** Number of answers to lose, by operation. A lost answer's operation is still executed. */
   lost: Map<S3Operation, number>;
-  /** The body of the next GET has so many bytes, and is over or goes on never. */
+  /** Breaks the body of the next GetObject after this many bytes: the connection is closed or stalls. */
   broken: { after: number; how: 'cut' | 'stalled' } | undefined;
-  /** GETs that are giving bytes. */
+  /** Number of GetObject responses in progress. */
   reads: number;
   count(operation: S3Operation): number;
   close(): Promise<void>;
 }
 
-/** @param isPublic objects are read without a signature too, as in a bucket that is open to everybody */
+/** @param isPublic whether objects can be read without a signature, as in a public bucket */
 export async function startS3Server({ bucket = 'archive', isPublic = false } = {}): Promise<S3Server> {
   const account = { accessKeyId: 'AKIATESTS', secretAccessKey: 'a secret of tests', region: 'eu-test-1' };
   const listener = http.createServer((req, res) => {
@@ -85,7 +89,10 @@ async function serve(server: S3Server, req: IncomingMessage, res: ServerResponse
   else send(server, res, outcome, operation);
 }
 
-/** Checks no signature: the AWS SDK makes it. @throws S3Error as S3 answers it */
+/**
+ * Checks the access key and region of a request, but not the signature, which the AWS SDK creates.
+ * @throws S3Error with the error that S3 returns
+ */
 function checkCredentials({ headers }: IncomingMessage, account: S3Account): void {
   const { authorization } = headers;
   if (authorization === undefined) throw new S3Error(403, 'AccessDenied');
@@ -174,7 +181,7 @@ function describe(
   };
 }
 
-/** Of a whole object alone, and for whoever asks for it. */
+/** Returns the checksum headers of a whole object, if the request asks for checksums. */
 function checksumFor({ checksum }: StoredObject, headers: S3Request['headers']): Record<string, string> {
   return headers['x-amz-checksum-mode'] === 'ENABLED' ? checksum : {};
 }

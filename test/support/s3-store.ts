@@ -1,7 +1,7 @@
-/** The objects of a stand-in for S3, and what restoring does to them. */
+/** Objects of a simulated S3 server, with restores from archive classes. */
 import { createHash } from 'node:crypto';
 
-/** An answer that is an error, as S3 gives them: a status, a code, and further members of the body. */
+/** Error answer of S3, with status, code, and more members of the body. */
 export class S3Error extends Error {
   readonly status: number;
   readonly code: string;
@@ -25,14 +25,14 @@ export class S3Error extends Error {
 export interface StoredObject {
   bytes: Buffer;
   storageClass: string;
-  /** It must be restored, whatever its class is called. */
+  /** Whether the object must be restored before a read, whatever its storage class. */
   isArchived: boolean;
-  /** Of Intelligent-Tiering, where it is archived. */
+  /** Archive status of an object in Intelligent-Tiering. */
   archiveStatus: 'ARCHIVE_ACCESS' | 'DEEP_ARCHIVE_ACCESS' | undefined;
   etag: string;
-  /** Headers that tell of its checksum: `x-amz-checksum-crc32`, `x-amz-checksum-type`. */
+  /** Checksum headers of the object, such as `x-amz-checksum-crc32` and `x-amz-checksum-type`. */
   checksum: Record<string, string>;
-  /** A copy that is on its way, or there until a time. */
+  /** Restored copy of the object. Without `until`, the restore is still running. */
   restore: { tier: string; days: number | undefined; until: Date | undefined } | undefined;
 }
 
@@ -46,18 +46,21 @@ const ARCHIVED = ['GLACIER', 'DEEP_ARCHIVE'];
 
 interface Traits {
   storageClass?: string;
-  /** Default: as AWS has it for the class. */
+  /** Default: as in AWS for the storage class. */
   isArchived?: boolean;
   archiveStatus?: StoredObject['archiveStatus'];
   checksum?: Record<string, string>;
 }
 
-/** From slow to fast. */
+/** Restore tiers, from slow to fast. */
 const TIERS = ['Bulk', 'Standard', 'Expedited'];
 
 export class S3Store {
   readonly objects = new Map<string, StoredObject>();
-  /** What a HEAD says of a restore: as AWS does, without the date of its end, or nothing. */
+  /**
+   * Form of the restore header in HeadObject answers. `dated`: as AWS sends it; `dateless`: no expiry date; `absent`:
+   * no header.
+   */
   restoreHeader: 'dated' | 'dateless' | 'absent' = 'dated';
 
   put(
@@ -86,7 +89,7 @@ export class S3Store {
     this.objects.delete(key);
   }
 
-  /** In the order of their bytes. */
+  /** Returns all keys in the order of insertion. */
   keys(): string[] {
     return [...this.objects.keys()];
   }
@@ -105,7 +108,7 @@ export class S3Store {
     return object.restore?.until !== undefined && object.restore.until > new Date();
   }
 
-  /** @returns the status of the answer @throws S3Error */
+  /** Starts or extends a restore. @returns the status of the answer @throws S3Error */
   restore(key: string, { days, tier }: RestoreDemand): 200 | 202 {
     const object = this.find(key);
     if (!isArchived(object)) throw invalidState(object);
@@ -128,7 +131,7 @@ export class S3Store {
     return 202;
   }
 
-  /** What was asked for of these is there now. */
+  /** Completes running restores of these objects. */
   arrive(keys: readonly string[]): void {
     for (const key of keys) {
       const object = this.objects.get(key);
@@ -138,7 +141,7 @@ export class S3Store {
     }
   }
 
-  /** Its copy leaves, before or at its time. */
+  /** Removes the restored copy of an object. */
   expire(key: string): void {
     this.find(key).restore = undefined;
   }
@@ -152,7 +155,7 @@ export function invalidState({ storageClass }: StoredObject): S3Error {
   return new S3Error(403, 'InvalidObjectState', { StorageClass: storageClass });
 }
 
-/** The midnight of GMT after so many days. */
+/** Returns the midnight in GMT that ends a restore of `days` days. */
 function endOf(days = 1): Date {
   return new Date(Math.ceil((Date.now() + days * DAY_MS) / DAY_MS) * DAY_MS);
 }

@@ -3,13 +3,13 @@ import fc, { type Arbitrary } from 'fast-check';
 import type { JsonSchema } from '../../rest/v1/forms.js';
 
 interface Making {
-  /** The schemas by the names in `$ref`. */
+  /** Schemas by their names in `$ref`. */
   forms: Readonly<Record<string, JsonSchema>>;
-  /** Preferred values of properties by name, such as those in the database. */
+  /** Preferred values of properties by name, such as values that exist in the database. */
   favourites?: Readonly<Record<string, Arbitrary<unknown>>>;
 }
 
-/** @throws Error for an unknown type */
+/** Returns an arbitrary for the values of a schema. @throws Error for an unknown type */
 export function valuesOf(schema: JsonSchema, making: Making): Arbitrary<unknown> {
   const { $ref, oneOf, enum: values, type } = schema;
   const name = $ref?.split('/').at(-1);

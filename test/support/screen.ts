@@ -1,7 +1,10 @@
 // biome-ignore lint/suspicious/noControlCharactersInRegex: terminals are controlled by them
 const PARTS = /\r|\n|\x1b\[\d*[A-Z]|[^\r\n\x1b]+/g;
 
-/** Returns the lines that a terminal shows after an output with the control sequences of progress lines. */
+/**
+ * Returns the lines that a terminal shows for an output. The output may contain the control sequences of progress
+ * lines.
+ */
 export function readScreen(output: string): string[] {
   const lines = [''];
   let [row, column] = [0, 0];

@@ -1,4 +1,4 @@
-/** The state of a real server, its volumes and its restore area. */
+/** Reads the state of a real server, its volumes and its restore area. */
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -10,10 +10,13 @@ import { type Gateway, send } from './http.js';
 import { get } from './rest.js';
 import { waitFor } from './wait.js';
 
-/** The prefix of the demo's files, which are on one volume. */
+/** Prefix of demo files that are on one volume. */
 export const DEMO = '/demo/ocean/2024';
 
-/** Returns the SHA-256 of every regular file below a directory by its path, except the marker and owner record of a restore disk. */
+/**
+ * Returns the SHA-256 of each regular file below a directory, by path. Ignores the marker and owner record of a restore
+ * disk.
+ */
 export function hashTree(dir: string): Record<string, string> {
   const entries = readdirSync(dir, { recursive: true, withFileTypes: true });
   const files = entries.filter((entry) => entry.isFile() && !entry.name.startsWith(markerName));
@@ -31,7 +34,7 @@ interface TapeFile {
   volume: { name: string };
 }
 
-/** Returns the catalogue's entries of files whose path contains a text. */
+/** Returns the catalogue entries of files whose path contains `match`. */
 export async function readFiles(gateway: Gateway, match: string): Promise<TapeFile[]> {
   const query = `{ tapeFiles(match: ${JSON.stringify(match)}, first: 100) {
     edges { node { path stage position volume { name } } } } }`;
@@ -43,7 +46,7 @@ export async function readFiles(gateway: Gateway, match: string): Promise<TapeFi
 const placeOf = (dataDir: string, file: TapeFile) =>
   path.join(dataDir, 'library', file.volume.name, file.position.padStart(8, '0'));
 
-/** Returns what `hashTree` should return for the restore area: the bytes on tape, by their paths in the catalogue. */
+/** Returns the SHA-256 of files on tape, by catalogue path. `hashTree` should return the same for the restore area. */
 export async function hashVolumes(gateway: Gateway, dataDir: string, match: string): Promise<Record<string, string>> {
   const files = await readFiles(gateway, match);
   const hash = (file: TapeFile) =>
@@ -53,7 +56,7 @@ export async function hashVolumes(gateway: Gateway, dataDir: string, match: stri
   return Object.fromEntries(files.map((file) => [file.path, hash(file)]).sort());
 }
 
-/** Ends the leases of killed engines. */
+/** Ends all leases, so that recalls of killed engines continue at once. */
 export async function endLeases(dataDir: string): Promise<void> {
   const embedded = await startEmbedded({ dataDir: path.join(dataDir, 'postgres') });
   const sql = `UPDATE drive SET lease_until = timezone('utc', now()) WHERE lease_until IS NOT NULL`;
@@ -61,12 +64,12 @@ export async function endLeases(dataDir: string): Promise<void> {
   await embedded.close();
 }
 
-/** An active recall of a killed process waits for the end of its lease. */
+/** Maximum wait, because a killed process' active recall continues only after the lease has ended. */
 const END_MS = 60_000;
 
 export async function waitForEnd(gateway: Gateway, id: number): Promise<void> {
   const isOver = async () => {
-    const { body } = await get(gateway, `/requests/${id}`); // an error while the database is away
+    const { body } = await get(gateway, `/requests/${id}`); // rejects while the database is away
     return (body as [{ last_files_on_disk?: string }])[0].last_files_on_disk ?? undefined;
   };
   await waitFor(`request ${id} to be complete`, isOver, END_MS);

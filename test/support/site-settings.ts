@@ -1,4 +1,4 @@
-/** What a site may set, in bad faith or for other programs. */
+/** Database settings that a site may set for other programs, or by mistake. */
 export const siteSettings = {
   default_transaction_isolation: `'serializable'`,
   default_transaction_read_only: 'on',

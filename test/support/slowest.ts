@@ -6,13 +6,13 @@ const SHOWN = 10;
 export default class SlowestTests implements Reporter {
   private readonly tests: { name: string; ms: number }[] = [];
 
-  /** Called once a run; in watch mode there are several. */
+  /** Clears the tests of an earlier run in watch mode. */
   onTestRunStart(): void {
     this.tests.length = 0;
   }
 
   onTestCaseResult(test: TestCase): void {
-    const ms = test.diagnostic()?.duration; // undefined for a skipped test
+    const ms = test.diagnostic()?.duration; // undefined if the test was skipped
     if (ms !== undefined) this.tests.push({ name: `${test.module.relativeModuleId} > ${test.fullName}`, ms });
   }
 

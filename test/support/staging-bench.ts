@@ -1,15 +1,17 @@
-/** What the parts of the suite of staging libraries share: files that are put on tape, asked for, and waited for. */
+/**
+ * Shared steps of the contract suite of staging libraries: writing files to tape, staging files, and waiting for files.
+ */
 import type { Demand, FileState, StagedFile, StagingLibrary } from '../../src/tape/staging.js';
 import type { StagingBench } from './staging-library.js';
 import { quiet } from './tape-library.js';
 import { waitFor } from './wait.js';
 
-/** A file as a catalogue knows it that has been told nothing of tapes. */
+/** Returns a file as a catalogue without tape positions knows it. */
 export function staged(path: string, size = 0): StagedFile {
   return { path, volume: 'V1', position: null, size: BigInt(size) };
 }
 
-/** On tape: a path a file, with bytes that differ. */
+/** Writes a file with different bytes to tape for each path. */
 export async function putFiles(bench: StagingBench, paths: readonly string[]): Promise<StagedFile[]> {
   for (const path of paths) await bench.put(path, bytesOf(path));
   return paths.map((path) => staged(path, bytesOf(path).length));
@@ -21,7 +23,7 @@ export function bytesOf(path: string): Buffer {
 
 export interface Asked {
   demand: Demand;
-  /** The latest that was said of each file. */
+  /** Latest state that the library reported for each file. */
   states: Map<string, FileState>;
 }
 
@@ -30,14 +32,14 @@ export async function ask(library: StagingLibrary, files: readonly StagedFile[])
   return { demand: { id, files }, states: byPath(known) };
 }
 
-/** One poll of all files that are neither ready nor failed. */
+/** Polls once for all files that are neither ready nor failed. */
 export async function look(library: StagingLibrary, { demand, states }: Asked): Promise<void> {
   const open = demand.files.filter(({ path }) => !isSettled(states.get(path)));
   if (open.length === 0) return;
   for (const [path, state] of byPath(await library.poll({ ...demand, files: open }, quiet()))) states.set(path, state);
 }
 
-/** Polls until each of these is ready or has failed. */
+/** Polls until each of these files is ready or has failed. */
 export async function settle(
   library: StagingLibrary,
   asked: Asked,
@@ -50,7 +52,7 @@ export async function settle(
   return asked.states;
 }
 
-/** Asks for files and has them come to disk. */
+/** Stages files, and waits until they are on disk. */
 export async function makeReady(bench: StagingBench, files: readonly StagedFile[]): Promise<Asked> {
   const asked = await ask(bench.library, files);
   await bench.arrive(files.map(({ path }) => path));
@@ -62,14 +64,14 @@ function isSettled(state: FileState | undefined): boolean {
   return state?.state === 'ready' || state?.state === 'failed';
 }
 
-/** @throws when a path is in the answer twice */
+/** Returns states by path. @throws Error if a path occurs twice in the answer */
 export function byPath(states: readonly FileState[]): Map<string, FileState> {
   const found = new Map(states.map((state) => [state.path, state]));
   if (found.size !== states.length) throw new Error(`an answer says twice what one file is: ${JSON.stringify(states)}`);
   return found;
 }
 
-/** What was said of each, as words. */
+/** Returns the reported state of each file as a word. */
 export function wordsOf(states: ReadonlyMap<string, FileState>, paths: readonly string[]): string[] {
   return paths.map((path) => states.get(path)?.state ?? 'nothing');
 }
@@ -80,7 +82,7 @@ export async function readStaged(library: StagingLibrary, file: StagedFile, from
   return Buffer.concat(chunks);
 }
 
-/** What a call was refused with; fails when it was not. */
+/** Returns the error of a call. Throws an error if the call succeeds. */
 export async function errorOf(call: Promise<unknown>): Promise<unknown> {
   const [result] = await Promise.allSettled([call]);
   if (result.status === 'fulfilled') throw new Error(`not refused, but ${JSON.stringify(result.value)}`);

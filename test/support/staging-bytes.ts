@@ -1,4 +1,4 @@
-/** The part of the suite of staging libraries that is about the bytes of files that are ready. */
+/** Contract suite of staging libraries: tests that read the bytes of files. */
 import { randomBytes } from 'node:crypto';
 import { expect } from 'vitest';
 import { TapeError } from '../../src/core/errors.js';
@@ -11,10 +11,10 @@ import { waitFor } from './wait.js';
 
 const MB = 1024 * 1024;
 
-/** Sizes at the borders of the chunks that libraries read in. */
+/** File sizes around the sizes of the chunks that libraries read. */
 const SIZES = [0, 1, 64 * 1024 - 1, 64 * 1024, 64 * 1024 + 1, MB - 1, MB, MB + 1, 2 * MB + 123];
 
-/** Bytes from which a file of so many is read. */
+/** Offsets at which to start reading a file of this size. */
 const offsetsIn = (size: number) =>
   [...new Set([0, 1, 64 * 1024, MB - 1, MB, size - 1, size])].filter((from) => from >= 0 && from <= size);
 
@@ -103,7 +103,7 @@ export function describeStagedBytes(benchTest: BenchTest): void {
   });
 }
 
-/** A file that is ready, of more than any buffer on the way holds. */
+/** Stages a file that is larger than all buffers between the library and the test. */
 async function putLarge(bench: StagingBench) {
   const bytes = randomBytes(8 * MB);
   const file = staged('/suite/large', bytes.length);

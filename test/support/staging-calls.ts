@@ -1,4 +1,4 @@
-/** The part of the suite of staging libraries that is about what is asked for, looked at and let go. */
+/** Contract suite of staging libraries: tests of the calls stage, poll and release. */
 import { expect } from 'vitest';
 import { TapeError } from '../../src/core/errors.js';
 import type { FileState } from '../../src/tape/staging.js';
@@ -18,7 +18,7 @@ import type { BenchTest, StagingTraits } from './staging-library.js';
 import { quiet } from './tape-library.js';
 import { waitFor } from './wait.js';
 
-/** Names that a shell, a URL, a line or an option would take for something else. */
+/** Paths with characters that are special in shells, URLs, lines or options. */
 export const ODD_PATHS = [
   '/suite/with spaces  and one at its end ',
   '/suite/Grüße/日本語/🎞.nc',

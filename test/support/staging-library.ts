@@ -1,53 +1,53 @@
-/** The suite that every staging library passes: each sentence of the contract in src/tape/staging.ts, tried out. */
+/** Contract suite of staging libraries: tests each sentence of the contract in src/tape/staging.ts. */
 import { describe, test } from 'vitest';
 import type { StagingLibrary } from '../../src/tape/staging.js';
 import { describeStagedBytes } from './staging-bytes.js';
 import { describeStagingCalls } from './staging-calls.js';
 import { describeStagingTrouble } from './staging-trouble.js';
 
-/** A staging library with a hand on the system behind it. */
+/** A staging library, and control over its simulated tape system. */
 export interface StagingBench {
   library: StagingLibrary;
-  /** The same system, as a process sees it that has made no call yet. */
+  /** Opens a library on the same system, as a new process would. */
   reopen(): StagingLibrary;
-  /** On tape from now on, with these bytes; right again if it was spoiled. */
+  /** Writes a file to tape, and clears an earlier `spoil`. */
   put(path: string, bytes: Uint8Array): Promise<void>;
-  /** What was asked for of these comes to disk; told by the next poll. */
+  /** Completes the recalls of these files. The next poll reports the files as ready. */
   arrive(paths: readonly string[]): Promise<void>;
-  /** Asked for, this is lost / cannot be had for now. */
+  /** Makes recalls of a file fail: permanently (`lost`), or for now (`unavailable`). */
   spoil(path: string, how: 'lost' | 'unavailable'): Promise<void>;
-  /** On disk there no more, though it was ready. */
+  /** Removes a ready file from the system's disk. */
   evict(path: string): Promise<void>;
-  /** The system forgets all demands (where it knows demands by id). */
+  /** Makes the system forget all demands with ids. */
   forget(): Promise<void>;
-  /** The next call of this kind reaches the system, and its answer is lost. */
+  /** Loses the answer to the next call of this kind, after the system has executed the call. */
   lose(call: 'stage' | 'poll' | 'release'): Promise<void>;
-  /** The next call, of whatever kind, is answered that the system is busy for so many seconds. */
+  /** Makes the system answer the next call of any kind as busy for this many seconds. */
   busy(seconds: number): Promise<void>;
-  /** Is it on disk there for somebody? */
+  /** Returns whether the file is on the system's disk for any demand. */
   isStaged(path: string): Promise<boolean>;
-  /** How many reads the system is giving bytes to at this moment, where it can tell. */
+  /** Returns the number of reads that the system is serving. Undefined for systems that cannot count reads. */
   countReads?(): Promise<number>;
   close(): Promise<void>;
 }
 
 export interface StagingTraits {
-  /** A file that is released leaves the disk there. */
+  /** Whether a released file leaves the system's disk. */
   release: boolean;
-  /** Demands have names. */
+  /** Whether demands have ids. */
   ids: boolean;
-  /** It is told when a file leaves by itself. */
+  /** Whether the library reports when a file will leave the disk by its lifetime. */
   until: boolean;
-  /** Its bytes are read as those of another library that the suite has. */
+  /** Whether reads are skipped, because another library in the suite reads bytes in the same way. */
   readsAsAnother?: boolean;
-  /** Only what depends on the traits: another library of the same kind passes the whole suite. */
+  /** Whether only tests run that depend on the traits, because another library of this type passes the whole suite. */
   isShort?: boolean;
 }
 
-/** Runs a test on a bench of its own, and closes that. */
+/** Runs a test on a bench of its own, and closes the bench. */
 export type BenchTest = (name: string, run: (bench: StagingBench) => Promise<void>) => void;
 
-/** @param create makes a bench whose system has nothing on tape and knows of no demand */
+/** @param create makes a bench whose system has no files and no demands */
 export function describeStagingLibrary(name: string, create: () => Promise<StagingBench>, can: StagingTraits): void {
   const benchTest: BenchTest = (what, run) =>
     test(what, async () => {

@@ -1,4 +1,4 @@
-/** The part of the suite of staging libraries that is about what goes wrong between a library and its system. */
+/** Contract suite of staging libraries: tests of failures between a library and its system. */
 import { expect } from 'vitest';
 import { TapeError } from '../../src/core/errors.js';
 import { LibraryError } from '../../src/tape/drive-library.js';
@@ -45,7 +45,7 @@ function describeSpoiled(benchTest: BenchTest): void {
   );
 }
 
-/** A library may have asked once more by itself; if not, it says that the library failed. */
+/** Expects a library error, or success if the library itself repeats the call. */
 async function expectLibraryError(call: Promise<unknown>): Promise<void> {
   const [result] = await Promise.allSettled([call]);
   if (result.status === 'rejected') expect(result.reason).toBeInstanceOf(LibraryError);

@@ -1,4 +1,4 @@
-/** Staging libraries on systems in memory, their files in the catalogue, and what is recorded of them. */
+/** Adds staging libraries on simulated tape systems, adds their files to the catalogue, and reads the staging table. */
 import { randomBytes } from 'node:crypto';
 import type { Context } from '../../src/domain/context.js';
 import { addLibrary } from '../../src/domain/libraries/changes.js';
@@ -7,10 +7,10 @@ import { kinds } from '../../src/tape/kinds.js';
 import { addFiles, checksumOf } from './factories.js';
 import { createMemoryStaging, MemoryTapeSystem } from './memory-staging.js';
 
-/** Systems in memory, by the names of their libraries. */
+/** Simulated tape systems, by library name. */
 const systems = new Map<string, MemoryTapeSystem>();
 
-/** A library type for tests. */
+/** Library type for tests. */
 kinds['memory-staging'] = {
   contract: 'staging',
   settings: settingsOf(waitSettings).transform((settings, ctx) => readWait(ctx, settings)),
@@ -22,7 +22,7 @@ kinds['memory-staging'] = {
   },
 };
 
-/** Adds a library for engines of this process, with one volume of its name. */
+/** Adds a library for engines of this process, with one volume of the same name. */
 export async function addMemoryLibrary(
   ctx: Context,
   library: { name: string; drives?: number; depthFiles?: number },
@@ -34,7 +34,9 @@ export async function addMemoryLibrary(
   return system;
 }
 
-/** Adds rows of a library without an engine, with one volume of its name. @returns its id */
+/**
+ * Adds the database rows of a library without an engine, with one volume of the same name. @returns the library's id
+ */
 export async function addStagingLibrary(
   ctx: Context,
   { name, drives = 2, depthFiles = null }: { name: string; drives?: number; depthFiles?: number | null },
@@ -56,11 +58,14 @@ interface RemoteFile {
   path: string;
   size?: number;
   bytes?: Uint8Array;
-  /** Default: the volume of the library. */
+  /** Default: the library's only volume. */
   volume?: string;
 }
 
-/** Puts files on the tapes of a system and into the catalogue, without positions. @returns their bytes by path */
+/**
+ * Writes files to the tapes of a system, and adds the files to the catalogue without positions. @returns the bytes by
+ * path
+ */
 export async function addRemote(
   ctx: Context,
   system: MemoryTapeSystem,
@@ -88,7 +93,7 @@ interface StagingView {
   attempts: number;
 }
 
-/** Returns the files that libraries were asked for, by path. */
+/** Returns the rows of the staging table, by path. */
 export async function readStaging(ctx: Context): Promise<StagingView[]> {
   const { rows } = await ctx.db.pool.query<StagingView>(
     `SELECT f.path, s.state, s.remote_id AS "remoteId", s.attempts FROM staging s JOIN tape_file f ON f.id = s.file_id ORDER BY f.path`,
@@ -96,7 +101,7 @@ export async function readStaging(ctx: Context): Promise<StagingView[]> {
   return rows;
 }
 
-/** Returns their states by path. */
+/** Returns the states in the staging table, by path. */
 export async function readStates(ctx: Context): Promise<Record<string, string>> {
   return Object.fromEntries((await readStaging(ctx)).map(({ path, state }) => [path, state]));
 }

@@ -1,10 +1,10 @@
-/** The totals of a user's requests. */
+/** Reads the totals of a user's requests. */
 import type { Context } from '../../src/domain/context.js';
 
 interface Standing {
   held: number;
   noted: number;
-  /** Requests with more refused paths than are recorded. */
+  /** Number of requests with more excluded paths than the table records. */
   more: number;
   used: bigint;
 }

@@ -1,10 +1,10 @@
-/** The SQL statements of the process. */
+/** Records the SQL statements of this process. */
 import pg from 'pg';
 
 export interface Statement {
-  /** Of the statements of one round trip, with `;` and a line feed between them. */
+  /** Statements of one round trip, joined by `;` and a line feed. */
   text: string;
-  /** The most rows that one of them returned. */
+  /** Maximum number of rows that one of the statements returned. */
   rows: number;
 }
 
@@ -12,10 +12,13 @@ type Callback = (error: unknown, result?: unknown) => void;
 
 const textOf = (query: unknown) => (typeof query === 'string' ? query : (query as { text: string }).text);
 
-/** Returns the statements during `work`, without the heartbeat, and without those of the event feed and of authentication by default. */
+/**
+ * Returns the statements that run during `work`, without the heartbeat.
+ * Statements of the event feed and of authentication are only included with `isFeedToo`.
+ */
 export async function recordStatements(work: () => Promise<unknown>, { isFeedToo = false } = {}): Promise<Statement[]> {
   const statements: Statement[] = [];
-  /** What each client waits for. */
+  /** Current round trip of each client. */
   const trips = new WeakMap<pg.Client, { statement: Statement; unanswered: number }>();
   const begin = (client: pg.Client, text: string) => {
     const current = trips.get(client);
@@ -36,7 +39,7 @@ export async function recordStatements(work: () => Promise<unknown>, { isFeedToo
     trip.unanswered++;
     const note = (result?: unknown) => {
       trip.unanswered--;
-      const [end] = [result].flat().slice(-1) as (pg.QueryResult | undefined)[]; // several statements have several
+      const [end] = [result].flat().slice(-1) as (pg.QueryResult | undefined)[]; // a text of statements has several
       trip.statement.rows = Math.max(trip.statement.rows, end?.rows.length ?? 0);
     };
     const callback = args.at(-1);

@@ -1,4 +1,4 @@
-/** Subscriptions over each of the three transports, with one interface. */
+/** Subscriptions over three transports, with one interface. */
 import { type Client, createClient } from 'graphql-sse';
 import type { TestApp } from './app.js';
 import { parseJson } from './exact-json.js';
@@ -11,7 +11,7 @@ export interface Result<Data> {
 }
 
 export interface Stream<Data> {
-  /** Returns the next result; rejects if the connection breaks. */
+  /** Returns the next result. Rejects if the connection breaks. */
   next(): Promise<IteratorResult<Result<Data>>>;
   /** Closes the connection. */
   close(): void;
@@ -26,7 +26,7 @@ export type Transport = <Data>(app: TestApp, operation: Operation) => Stream<Dat
 
 const url = (app: TestApp) => `${app.url}/graphql/stream`;
 
-/** Subscribes through a client of graphql-sse, which may be shared. */
+/** Subscribes with a graphql-sse client, which several subscriptions may share. */
 export function subscribe<Data>(client: Client<boolean>, operation: Operation): Stream<Data> {
   const results = client.iterate<Data>(operation);
   return {
@@ -39,7 +39,7 @@ export function openClient(app: TestApp, singleConnection: boolean): Client<bool
   return createClient({ url: url(app), singleConnection, retryAttempts: 0 });
 }
 
-/** Sends a POST that is answered with an event stream. */
+/** Subscribes with a POST whose answer is an event stream. */
 export function postOperation<Data>(app: Gateway, operation: Operation): Stream<Data> {
   const controller = new AbortController();
   const headers = { 'Content-Type': 'application/json', Accept: 'text/event-stream' };
@@ -47,7 +47,7 @@ export function postOperation<Data>(app: Gateway, operation: Operation): Stream<
   return { next: () => results.next(), close: () => controller.abort() };
 }
 
-/** Gets the token of a stream in single connection mode. */
+/** Reserves a stream in single connection mode. @returns the stream's token */
 export async function reserveStream(gateway: Gateway): Promise<string> {
   return (await send(gateway, '/graphql/stream', { method: 'PUT' })).text;
 }
@@ -93,7 +93,7 @@ export const transports: [name: string, transport: Transport][] = [
   ['an event stream of /graphql', postOperation],
 ];
 
-/** Returns the data of the next results, which must have no error. */
+/** Returns the data of the next `count` results. Throws an error if a result has errors. */
 export async function take<Data>(stream: Stream<Data>, count: number): Promise<Data[]> {
   const taken: Data[] = [];
   while (taken.length < count) {
@@ -115,12 +115,12 @@ export async function drain<Data>(stream: Stream<Data>): Promise<Result<Data>[]>
   }
 }
 
-/** Waits for a number of readers of an app's events. */
+/** Waits until an app's event feed has this number of readers. */
 export async function waitForReaders(app: TestApp, count: number): Promise<void> {
   await waitFor(`${count} readers`, async () => app.ctx.events.readers === count);
 }
 
-/** The data of `PROGRESS`. */
+/** Data of a `PROGRESS` result. */
 export interface Progress {
   requestProgress: {
     state: string;
@@ -134,7 +134,7 @@ export interface Progress {
     eventId: string;
   };
 }
-/** The data of `CHANGES`. */
+/** Data of a `CHANGES` result. */
 export interface Changes {
   stageChanges: { path: string; from: string | null; to: string; at: string; eventId: string };
 }

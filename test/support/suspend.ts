@@ -1,4 +1,4 @@
-/** Suspends and resumes things over GraphQL, and reads the state of recalls. */
+/** Suspends and resumes drives, volumes and disks over GraphQL, and reads the state of recalls. */
 import { askData, type Edges } from './graphql.js';
 import type { Gateway } from './http.js';
 
@@ -14,7 +14,7 @@ export type Mode = 'IMMEDIATE' | 'DRAINING';
 
 const MEMBERS = '__typename ... on Suspension { kind name mode reason since } ... on Failure { message code }';
 
-/** Returns the result, which may be a refusal. */
+/** Sends a suspend mutation. @returns the suspension, or the failure */
 export async function suspend(
   gateway: Gateway,
   input: { kind: string; name: string; mode: Mode; reason?: string | null },
@@ -43,7 +43,7 @@ interface TriesView {
   nextTry: string | null;
 }
 
-/** Returns the attempts of a request's files, by path. */
+/** Returns the attempts of the recalls of a request's files, by path. */
 export async function readTries(gateway: Gateway, id: number): Promise<Record<string, TriesView>> {
   interface Answer {
     request: { files: Edges<TriesView & { file: { path: string } }> };

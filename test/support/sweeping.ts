@@ -1,4 +1,4 @@
-/** Starts sweeper.mjs, which removes everything that a run leaves. */
+/** Starts sweeper.mjs, which removes all processes and files that a test run leaves. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import path from 'node:path';
@@ -6,29 +6,29 @@ import { packageRoot } from '../../src/core/package-root.js';
 
 interface Sweep {
   keepFolder?: boolean;
-  /** The process whose children stay. */
+  /** Id of a process whose children are not ended. */
   spare?: number;
 }
 
 interface Sweeper {
-  /** Removes everything now. */
+  /** Sweeps at once. */
   sweep(options?: Sweep): Promise<void>;
 }
 
 /**
- * Sweeps the directory when this process ends, in whatever way.
- * @param others directories that are also removed if it ends without a call of `sweep`
+ * Sweeps the directory when this process ends for any reason.
+ * @param others directories that are also removed if this process ends without a call of `sweep`
  */
 export function startSweeper(dir: string, others: string[] = []): Sweeper {
   const file = path.join(packageRoot, 'test/support/sweeper.mjs');
-  // in its own session, so that an interrupt does not reach it, and without the directory in its environment
+  // a new session keeps interrupts from the sweeper, and the sweeper's environment must not contain the directory
   const child = spawn(process.execPath, [file, dir, ...others], {
     stdio: ['pipe', 'ignore', 'inherit'],
     detached: true,
     env: { PATH: process.env.PATH },
   });
-  child.stdin.on('error', () => {}); // it has ended
-  child.unref(); // lets a run end that fails before it sweeps
+  child.stdin.on('error', () => {}); // the sweeper has ended
+  child.unref(); // a run that fails before it sweeps can end
   const ended = once(child, 'exit');
   return {
     sweep: async (options = {}) => {

@@ -1,24 +1,29 @@
-/** All tables of a database: emptied, restored or compared. */
+/** Empties, restores and compares all tables of a database. */
 import pg from 'pg';
 import type { Context } from '../../src/domain/context.js';
 
-/** Rows as JSON text, by table. */
+/** Rows as JSON texts, by table. */
 export type Dump = Record<string, string[]>;
 
-/** Refusals are recorded asynchronously, perhaps after the tables were restored, and must not get an id twice. */
+/**
+ * Sequence that is never reset. Refusals are recorded asynchronously, even after a restore, and must not reuse an id.
+ */
 const GOES_ON = 'audit_id_seq';
 
-/** A migration creates its first row, which stays. */
+/** Table whose first row a migration creates. The row is never deleted. */
 const FIRST_LIBRARY = { table: 'library', sequence: 'library_id_seq' };
 
-/** Empties all tables while no engine runs. Ids begin again at 1, except those of the audit. */
+/** Empties all tables. Ids start at 1 again, except in the audit. Call the function only while no engine runs. */
 export async function emptyTables(ctx: Context): Promise<void> {
   const restarts = `SELECT setval(oid, 1, relname = '${FIRST_LIBRARY.sequence}') FROM pg_class
     WHERE relkind = 'S' AND relnamespace = 'public'::regnamespace AND relname <> '${GOES_ON}'`;
   await replaceRows(ctx, [restarts]);
 }
 
-/** Saves all rows and sequences. @returns a function that restores them while no engine runs */
+/**
+ * Saves all rows and sequences.
+ * @returns a function that restores the saved rows and sequences. Call the function only while no engine runs.
+ */
 export async function keepTables(ctx: Context): Promise<() => Promise<void>> {
   const dump = await dumpTables(ctx);
   const inserts = Object.entries(dump).map(
@@ -33,15 +38,18 @@ export async function keepTables(ctx: Context): Promise<() => Promise<void>> {
   return () => replaceRows(ctx, [...inserts, ...restarts]);
 }
 
-/** Numbers all events, as the app does. */
+/** Statement that numbers all events, as the app does. */
 const NUMBER = 'DO $$ BEGIN WHILE number_events(NULL) IS NULL LOOP PERFORM pg_sleep(0.01); END LOOP; END $$';
 
-/** Returns all rows, except those of tokens, which tests use, and of the audit, which also records refusals. */
+/**
+ * Returns all rows, except in the tables of tokens and of the audit. Tests use tokens, and the audit also records
+ * refusals.
+ */
 export async function dumpTables(ctx: Context): Promise<Dump> {
   await ctx.db.pool.query(NUMBER);
   const tables = (await listTables(ctx)).filter((table) => table !== 'audit');
   const selects = tables.map((table) => `SELECT '${table}' AS name, row_to_json(t)::text AS row FROM "${table}" t`);
-  // named, so that each connection plans it once
+  // a named statement, so that each connection plans it once
   const query = { name: 'dump', text: `${selects.join(' UNION ALL ')} ORDER BY 1, 2` };
   const { rows } = await ctx.db.pool.query<{ name: string; row: string }>(query);
   const dump: Dump = Object.fromEntries(tables.map((table) => [table, []]));
@@ -49,10 +57,13 @@ export async function dumpTables(ctx: Context): Promise<Dump> {
   return dump;
 }
 
-/** Replaces all rows. A DELETE takes milliseconds; a TRUNCATE 200 ms, because each table and index gets a new file. */
+/**
+ * Replaces all rows with DELETE, which takes milliseconds.
+ * TRUNCATE would take 200 ms, because PostgreSQL creates a new file for each table and index.
+ */
 async function replaceRows(ctx: Context, statements: string[]): Promise<void> {
   const deletes = (await listTables(ctx)).map((table) => `DELETE FROM "${table}" t${exceptFirst(table)}`);
-  // neither triggers nor foreign keys, so that the order does not matter
+  // disables triggers and foreign keys, so that the order of tables does not matter
   const all = ['BEGIN', 'SET LOCAL session_replication_role = replica', ...deletes, ...statements, 'COMMIT'];
   await ctx.db.pool.query(all.join(';\n'));
 }

@@ -1,4 +1,4 @@
-/** The contract suite of drive libraries to which `archive` writes: one test for each sentence on writing in src/tape/drive-library.ts. */
+/** Contract suite of writable drive libraries: tests each sentence on writing in src/tape/drive-library.ts. */
 import { randomBytes } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
 import type { WritableLibrary } from '../../src/tape/drive-library.js';
@@ -6,7 +6,7 @@ import { describeLibrary, MB, mount, openFiles, put, quiet, readAll, split, text
 
 type LibraryTest = (name: string, run: (library: WritableLibrary) => Promise<void>) => void;
 
-/** Reading and writing. @param create makes an empty library */
+/** Defines the tests of reading and writing. @param create makes an empty library */
 export function describeWritableLibrary(name: string, create: () => WritableLibrary): void {
   describeLibrary(name, () => {
     const library = create();

@@ -1,4 +1,4 @@
-/** The contract suite of drive libraries: one test for each sentence on reading in src/tape/drive-library.ts. */
+/** Contract suite of drive libraries: tests each sentence on reading in src/tape/drive-library.ts. */
 import { randomBytes } from 'node:crypto';
 import { readdirSync, readlinkSync } from 'node:fs';
 import { describe, expect, onTestFinished, test } from 'vitest';
@@ -7,15 +7,15 @@ import './compare-bytes.js';
 
 export const MB = 1024 * 1024;
 
-/** Sizes around the chunks that libraries read and write. */
+/** File sizes around the sizes of the chunks that libraries read and write. */
 const SIZES = [0, 1, 64 * 1024 - 1, 64 * 1024, 64 * 1024 + 1, MB - 1, MB, MB + 1, 2 * MB + 123];
 
-/** A drive library with the drives `drive-1` to `drive-4`, and access to its volumes. */
+/** A drive library with the drives `drive-1` to `drive-4`, and a function that writes to its volumes. */
 export interface DriveBench {
   library: DriveLibrary;
   /**
-   * Puts a file on a volume that is not mounted, and that is created if it does not exist.
-   * @param path by which a library finds the file that does not find files by position
+   * Writes a file to a volume that is not mounted. Creates the volume if necessary.
+   * @param path of the file, for libraries that find files by path
    */
   put(volume: string, position: bigint, bytes: Uint8Array, path: string): Promise<unknown>;
   close?(): Promise<void> | void;
@@ -86,7 +86,7 @@ function describeBytes(benchTest: BenchTest): void {
 
 function describeRefusals(benchTest: BenchTest): void {
   benchTest('an unknown volume is MEDIA when it is mounted', async (bench) => {
-    // a library without any volume may report that it is away
+    // a library without volumes may report that it is unavailable
     await expect(bench.mount('V1')).rejects.toMatchObject({
       errorClass: expect.stringMatching(/^(MEDIA|TRANSIENT)$/),
       message: expect.stringContaining('V1'),
@@ -193,7 +193,7 @@ export async function mount(library: DriveLibrary, volume: string, drive = 'driv
 export const put = (library: WritableLibrary, volume: string, position: bigint, bytes: Uint8Array): Promise<bigint> =>
   library.write(volume, position, split(bytes), quiet());
 
-/** Returns a file of the suite, whose path contains its position. */
+/** Returns a file of the suite. The path contains the file's position. */
 export function at(position: bigint): FileOnVolume {
   return { path: `/suite/${position}`, position, size: 0n };
 }
@@ -212,14 +212,14 @@ export async function* split(bytes: Uint8Array, size = 300_000): AsyncGenerator<
   for (let start = 0; start < bytes.length; start += size) yield bytes.subarray(start, start + size);
 }
 
-/** Returns the open files of this process, on Linux. */
+/** Returns the paths of this process' open files, on Linux. */
 export function openFiles(): string[] {
   if (process.platform !== 'linux') return [];
   const names = readdirSync('/proc/self/fd').map((fd) => {
     try {
       return readlinkSync(`/proc/self/fd/${fd}`);
     } catch {
-      return ''; // the descriptor of this directory
+      return ''; // the descriptor of /proc/self/fd itself
     }
   });
   return names.filter((name) => name.includes('tapegate-test')).sort();

@@ -1,4 +1,4 @@
-/** A client of the WLCG Tape REST API, and of WebDAV. */
+/** Client of the WLCG Tape REST API and of WebDAV. */
 
 import { createToken } from '../../src/domain/access/tokens.js';
 import type { Context } from '../../src/domain/context.js';
@@ -11,7 +11,7 @@ export interface TapeClient extends Gateway {
 
 export const TAPE = '/tape_rest/v1';
 
-/** Creates a user's token. */
+/** Creates a client with a token of a user. */
 export async function createTapeClient(app: { url: string; ctx: Context }, name: string): Promise<TapeClient> {
   return { url: app.url, token: (await createToken(app.ctx, { name, role: 'USER' })).secret };
 }
@@ -39,7 +39,7 @@ interface StagedFile {
   targetedMetadata?: unknown;
 }
 
-/** Creates a stage request, which must succeed. @returns its id */
+/** Creates a stage request. Throws an error if the call fails. @returns the id of the stage request */
 export async function stageFiles(client: TapeClient, files: readonly StagedFile[]): Promise<string> {
   const { status, text, body, headers } = await callTape(client, 'POST', '/stage', { files });
   if (status !== 201) throw new Error(`POST /stage answered ${status}: ${text}`);

@@ -1,4 +1,7 @@
-/** A TCP relay between clients and a server that may move. It can stall without an error, break all connections, and refuse new ones. */
+/**
+ * A TCP relay between clients and a server whose address may change.
+ * Tests can stall the relay, break all connections, and refuse new connections.
+ */
 import { once } from 'node:events';
 import { connect, createServer, type NetConnectOpts, type Server, type Socket } from 'node:net';
 import type { ClientConfig } from 'pg';
@@ -52,31 +55,31 @@ export async function startTcpRelay(to?: NetConnectOpts) {
     await closed;
   };
   return {
-    /** The port for clients, which stays the same. */
+    /** Port for clients, which never changes. */
     port,
-    /** Sets the server for later connections. */
+    /** Sets the server of later connections. */
     lead: (to: NetConnectOpts): void => {
       target = to;
     },
-    /** Calls a function with all bytes that are carried. */
+    /** Calls `watcher` with all bytes that the relay forwards. */
     watch: (watcher: typeof look): void => {
       look = watcher;
     },
-    /** Stalls all connections. */
+    /** Stalls all connections without an error. */
     freeze,
     /** Ends the stall. */
     thaw: (): void => {
       isFrozen = false;
       for (const socket of sockets) socket.resume();
     },
-    /** Breaks all connections, and refuses new ones until `accept`. */
+    /** Breaks all connections, and refuses new connections until `accept` is called. */
     refuse,
     accept: async (): Promise<void> => void (server.listening || (await accept(port))),
     close: refuse,
   };
 }
 
-/** A commit as the driver sends it, and as the server confirms it. */
+/** A COMMIT of the driver, and the server's answer, in PostgreSQL's protocol. */
 const messages = { commit: Buffer.from('Q\0\0\0\x0bCOMMIT\0'), answer: Buffer.from('C\0\0\0\x0bCOMMIT\0') };
 
 /** Starts a relay to a PostgreSQL server with a Unix socket. */
@@ -92,9 +95,12 @@ export async function startDatabaseRelay(database: ClientConfig) {
   });
   return {
     ...relay,
-    /** Returns the connection to the same server through the relay. */
+    /** Returns the settings of a connection to the same server through the relay. */
     through: (connection: ClientConfig): ClientConfig => ({ ...connection, host: '127.0.0.1', port: relay.port }),
-    /** Stalls all connections after the next commit has reached the server, or after its answer has come back. */
+    /**
+     * Stalls all connections after the next COMMIT has reached the server, or after the server's answer has reached the
+     * client.
+     */
     freezeAfter: (what: keyof typeof messages): void => {
       last = what;
     },

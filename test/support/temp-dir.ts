@@ -3,12 +3,15 @@ import { chmodSync, mkdtempSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 
-/** Creates a directory that other users can enter: PostgreSQL may run as one. */
+/** Creates a directory that other users can enter, because PostgreSQL may run as another user. */
 export function makeTempDir(purpose = 'test'): string {
   return makeIn(os.tmpdir(), purpose);
 }
 
-/** Creates it on a disk, where hard links to files of this checkout are possible; `makeTempDir` may use memory. */
+/**
+ * Creates a directory on the disk of this checkout, where hard links to its files are possible. `makeTempDir` may use
+ * memory.
+ */
 export function makeDiskDir(purpose = 'test'): string {
   return makeIn(process.env.TEST_DISK ?? os.tmpdir(), purpose);
 }

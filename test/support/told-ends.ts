@@ -1,4 +1,4 @@
-/** What users would have been told of the ends of their requests, and when these came, with what arrived later. */
+/** Compares the estimated ends of requests with the real ends, under a load that arrives later. */
 import { planAhead } from '../../src/planner/ahead.js';
 import { type EndRange, rangeOf } from '../../src/planner/end-range.js';
 import type { Medium } from '../../src/planner/media.js';
@@ -7,7 +7,7 @@ import { PlannedStrategy } from '../../src/simulator/planned.js';
 import { type BusyDrive, simulate } from '../../src/simulator/simulate.js';
 import type { Arrival } from '../../src/simulator/workload.js';
 
-/** Of what one user asked for at one time; seconds from the start of the load. */
+/** Estimated and real end of the files that a user requested at one time, in seconds from the start of the load. */
 export interface ToldEnd {
   user: string;
   at: number;
@@ -15,7 +15,7 @@ export interface ToldEnd {
   end: number;
 }
 
-/** Runs Tapegate's planner on a load, and makes the plan for each request as it comes. */
+/** Simulates a load with Tapegate's planner, and estimates the end of each request on arrival. */
 export function followEnds(arrivals: readonly Arrival[], options: { drives: number; medium: Medium }): ToldEnd[] {
   const strategy = new PlannedStrategy(options.medium);
   const ranges = new Map<string, EndRange>();
@@ -50,10 +50,10 @@ function groupBy<Item>(items: readonly Item[], key: (item: Item) => string): Map
   return groups;
 }
 
-/** All volumes are of one, which has all drives. */
+/** Id of the only library. All volumes and drives belong to the library. */
 const LIBRARY = 1;
 
-/** As src/domain/plan does it, with the queue as it is. */
+/** Returns a function that estimates ends from the current queue, as src/domain/plan does. */
 function createTeller(strategy: PlannedStrategy, now: number, busy: readonly BusyDrive[]) {
   const state = strategy.stateAt(now);
   const ids = new Map<string, number>();

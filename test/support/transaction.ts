@@ -1,4 +1,4 @@
-/** A transaction that also accepts SQL as text. */
+/** Transactions that also accept SQL as text. */
 import type pg from 'pg';
 import { raw, type Sql } from '../../src/db/sql.js';
 import { transaction as run, type Transaction } from '../../src/db/transaction.js';

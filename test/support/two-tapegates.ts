@@ -1,6 +1,7 @@
 /**
- * Two Tapegates in the test's process, each with its own database, restore area, engine and gateway. One has tapes, and requires TLS and a
- * token. It is a library of the other one. The connection between them can stall, break, and lead to another gateway.
+ * Two Tapegates in the test's process, each with its own database, restore area, engine and gateway.
+ * The far Tapegate has tapes, and requires TLS and a token. The near Tapegate uses the far one as a library.
+ * The connection between them can stall, break, and lead to another gateway.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -18,18 +19,18 @@ import { makeTempDir } from './temp-dir.js';
 import { waitFor } from './wait.js';
 import { type LocalEngine, workHere } from './work.js';
 
-/** What a Tapegate keeps for its requests. */
+/** Rows, bytes and files that exist in a Tapegate for its requests. */
 interface Kept {
-  /** Request files that wait or are on disk. */
+  /** Number of request files that wait or are on disk. */
   requestFiles: number;
-  /** Bytes in use of all quotas, and in use or reserved on all restore disks. */
+  /** Used bytes of all quotas, and used and reserved bytes of all restore disks. */
   bytes: string;
   recalls: number;
-  /** Stage requests. */
+  /** Number of stage requests. */
   stageRequests: number;
-  /** Files that libraries were asked for. */
+  /** Number of files that are staged from libraries. */
   staged: number;
-  /** Files and directories in the restore area, including partial files. */
+  /** Paths in the restore area, including partial files. */
   tree: string[];
 }
 
@@ -41,7 +42,7 @@ const KEPT = `SELECT
   (SELECT count(*)::int FROM recall) AS recalls, (SELECT count(*)::int FROM stage_request) AS "stageRequests",
   (SELECT count(*)::int FROM staging) AS staged`;
 
-/** The database, directories and environment of a Tapegate. */
+/** Database, directories and environment of a Tapegate. */
 class Site {
   readonly dataDir: string;
   readonly restoreDir: string;
@@ -54,7 +55,7 @@ class Site {
     this.restoreDir = path.join(this.dataDir, 'restore');
     this.env = { DATABASE_URL: database.url, DATA_DIR: this.dataDir, DEMO: 'off', LOG_LEVEL: 'fatal', ...env };
     this.pool = new pg.Pool({ ...database.connection, max: 1 });
-    // the pool and its client emit an error when the database is dropped
+    // ignore the errors that the pool and its client emit when the database is dropped
     this.pool.on('connect', (client) => client.on('error', () => {}));
     this.pool.on('error', () => {});
     this.drop = database.drop;
@@ -64,7 +65,7 @@ class Site {
     return new Site(await createDatabase(), env);
   }
 
-  /** Runs a command of its operator, which must succeed. @returns the output */
+  /** Runs a command on this Tapegate. Throws an error if the command fails. @returns the standard output */
   async run(args: string[], stdin = ''): Promise<string> {
     const { code, stdout, stderr }: Result = await runCli(args, { env: this.env, stdin });
     if (code !== 0) throw new Error(`tapegate ${args.join(' ')} ended with ${code}: ${stdout}${stderr}`);
@@ -80,14 +81,14 @@ class Site {
     return { ...NOTHING, ...row, tree: listTree(this.restoreDir) };
   }
 
-  /** Waits until nothing is kept, and fails with what is kept. */
+  /** Waits until nothing exists for requests. On timeout, fails with the remaining rows and files. */
   async waitForNothing(): Promise<void> {
     let kept: Kept | undefined;
     const isNothing = async () => {
       kept = await this.readKept();
       return JSON.stringify(kept) === JSON.stringify(NOTHING);
     };
-    // the pause after a failed call grows
+    // a long limit, because the pause grows after each failed call
     await waitFor('the end of all requests', isNothing, 150_000).catch((error: Error) => {
       throw new Error(`${error.message}: ${JSON.stringify(kept)}`);
     });
@@ -99,11 +100,11 @@ class Site {
   }
 }
 
-/** The Tapegate with the tapes. Its gateway and its engine can be stopped and started. */
+/** The far Tapegate, which has tapes. Tests can stop and start its gateway and its engine. */
 export class FarSite {
   readonly site: Site;
   readonly relay: TcpRelay;
-  /** The certificate of its authority. */
+  /** Path of the gateway's certificate, which is also its authority. */
   readonly caFile: string;
   gateway: LocalServer | undefined;
   private engine: LocalEngine | undefined;
@@ -125,7 +126,7 @@ export class FarSite {
     return new FarSite(site, await startTcpRelay(), certFile);
   }
 
-  /** The URL for others, whichever gateway serves it. */
+  /** URL of the relay, which is the same for every gateway. */
   get url(): string {
     return `https://127.0.0.1:${this.relay.port}`;
   }
@@ -142,7 +143,7 @@ export class FarSite {
     await this.gateway?.stop();
   }
 
-  /** Loses the gateway in the middle of a response, after it has sent so many more bytes. */
+  /** Stops the gateway in the middle of a response, after the gateway has sent at least `bytes` more bytes. */
   async loseGatewayAfter(bytes: number): Promise<void> {
     let left = bytes;
     await new Promise<void>((resolve) => {
@@ -167,7 +168,7 @@ export class FarSite {
     this.engine = undefined;
   }
 
-  /** Runs the engine as a process until it is killed, and ends its lease. */
+  /** Runs the engine as a process until `whenToKill` resolves, kills the engine, and ends its lease. */
   async whileEngineIsKilled(whenToKill: () => Promise<void>): Promise<void> {
     await this.stopEngine();
     const engine: Running = startCli(['work'], { env: this.site.env });
@@ -176,7 +177,7 @@ export class FarSite {
     await this.site.query(`UPDATE drive SET lease_until = timezone('utc', now()) WHERE lease_until IS NOT NULL`);
   }
 
-  /** Writes files to its tapes. @param files by their paths in its catalogue */
+  /** Writes files to the tapes of this Tapegate. @param files bytes by catalogue path */
   async archive(files: ReadonlyMap<string, Uint8Array>): Promise<void> {
     const source = path.join(makeTempDir(), 'source');
     for (const [file, bytes] of files) {
@@ -186,7 +187,7 @@ export class FarSite {
     await this.site.run(['archive', source, '--move']);
   }
 
-  /** Adds a user with a quota. @returns a token */
+  /** Adds a user with a quota. @returns a token of the user */
   async addUser(name: string, size: string): Promise<string> {
     await this.site.run(['quota', 'set', name, '--size', size]);
     return (await this.site.run(['token', 'create', name])).trim();
@@ -199,11 +200,11 @@ export class FarSite {
   }
 }
 
-/** The Tapegate that has the other one as a library. */
+/** The near Tapegate, which uses the far one as a library. */
 export class NearSite implements Gateway {
   readonly site: Site;
   readonly url: string;
-  /** Of an operator. */
+  /** Token of an operator. */
   readonly token: string;
   private readonly engine: LocalEngine;
 
@@ -218,7 +219,7 @@ export class NearSite implements Gateway {
     const site = await Site.create({ DRIVES: '1', ...LIBRARY_ENV });
     const { url } = await serveHere(site.env);
     const token = (await site.run(['token', 'create', 'ops', '--role', 'operator'])).trim();
-    // its pauses between polls and retries take a twentieth of their time
+    // the engine's clock runs 20 times faster, which shortens its pauses between polls and retries
     const startedAt = performance.now();
     const now = () => addSeconds(currentTime(), (20 * (performance.now() - startedAt)) / 1000);
     return new NearSite(site, { url, token }, await workHere(site.env, { now, idleMs: 100 }));

@@ -1,12 +1,12 @@
-/** An app for all tests of a file, or of a `describe`. */
+/** Apps that all tests of a file or of a `describe` share. */
 import { afterAll, beforeAll, expect } from 'vitest';
 import { stepSize } from '../../src/domain/catalogue/chosen-files.js';
 import { startApp, type TestApp, type TestAppOptions } from './app.js';
 import { findFaults } from './faults.js';
 
 /**
- * Starts an app before the tests and closes it after them. The returned object is empty until then.
- * @param prepare what all tests share
+ * Starts an app before the tests, and closes the app after the tests. Until the start, the returned object is empty.
+ * @param prepare adds data that all tests share
  */
 export function useApp(options: TestAppOptions = {}, prepare?: () => Promise<unknown>): TestApp {
   const app = {} as TestApp;
@@ -18,10 +18,10 @@ export function useApp(options: TestAppOptions = {}, prepare?: () => Promise<unk
   return app;
 }
 
-/** Files that an operation on the catalogue of `useCatalogue` changes in one step. */
+/** Number of files that a catalogue operation of a `useCatalogue` app changes in one step. */
 export const STEP = 100;
 
-/** Like `useApp`, with small steps of catalogue operations. Fails if the doctor finds something after the tests. */
+/** Like `useApp`, but catalogue operations take small steps. Fails if the doctor has findings after the tests. */
 export function useCatalogue(options: TestAppOptions = {}, prepare?: () => Promise<unknown>): TestApp {
   const before = stepSize.files;
   beforeAll(() => {

@@ -1,8 +1,8 @@
-/** Positions of files on tape, and changes of volumes. */
+/** Reads and adds positions of files on tape. */
 import type { TestApp } from './app.js';
 import { addFiles } from './factories.js';
 
-/** The result of a mutation of a volume. */
+/** Result of a mutation of a volume. */
 export interface Told {
   __typename: string;
   files?: number;
@@ -13,7 +13,7 @@ export interface Told {
   message?: string;
 }
 
-/** Returns for each file below a prefix: its path, its position, that of its copy, and the error of the copy. */
+/** Returns a line for each file below a prefix: path, first position, second position, and error of the second copy. */
 export async function placesBelow(app: TestApp, prefix: string): Promise<string[]> {
   const { rows } = await app.ctx.db.pool.query<{ text: string }>(
     `SELECT f.path || ' ' || coalesce(v.name || ':' || coalesce(f.position::text, '-'), '-') || ' '
@@ -25,7 +25,7 @@ export async function placesBelow(app: TestApp, prefix: string): Promise<string[
   return rows.map(({ text }) => text);
 }
 
-/** Makes updates of a file fail, as if the process were killed there. @returns what ends that */
+/** Makes updates of a file fail, as if the process were killed there. @returns a function that ends the failures */
 export async function failAt(app: TestApp, path: string): Promise<() => Promise<unknown>> {
   await app.ctx.db.pool.query(
     `CREATE FUNCTION fail_here() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'broken off'; END $$;
@@ -34,7 +34,7 @@ export async function failAt(app: TestApp, path: string): Promise<() => Promise<
   return () => app.ctx.db.pool.query('DROP TRIGGER fail_here ON tape_file; DROP FUNCTION fail_here');
 }
 
-/** Returns how many files below a prefix each volume has. */
+/** Returns the number of files below a prefix on each volume. */
 export async function countByVolume(app: TestApp, prefix: string): Promise<Record<string, number>> {
   const { rows } = await app.ctx.db.pool.query<{ name: string; files: number }>(
     `SELECT coalesce(v.name, '-') AS name, count(*)::int AS files FROM tape_file f LEFT JOIN volume v ON v.id = f.volume_id
@@ -44,7 +44,7 @@ export async function countByVolume(app: TestApp, prefix: string): Promise<Recor
   return Object.fromEntries(rows.map(({ name, files }) => [name, files]));
 }
 
-/** Adds files by their positions: path, first copy and perhaps second copy, like `/a V1:1 V2:7`. */
+/** Adds files from texts such as `/a V1:1 V2:7`: a path, a first position, and an optional second position. */
 export async function addPlaced(app: TestApp, ...places: string[]): Promise<void> {
   const rows = places.map((place) => {
     const [path = '', first = '', second = ''] = place.split(' ');

@@ -1,7 +1,10 @@
-/** Waiting for conditions, never for a fixed time. */
+/** Waits for conditions, never for fixed times. */
 import type { Socket } from 'node:net';
 
-/** Waits until `look` returns something. The pauses grow with the wait, so that long waits cost little. */
+/**
+ * Polls until `look` returns a value other than undefined and false. Long waits have longer pauses, to use less
+ * processor time.
+ */
 export async function waitFor<T>(
   what: string,
   look: () => Promise<T | undefined | false>,
@@ -17,7 +20,7 @@ export async function waitFor<T>(
   }
 }
 
-/** Waits until a connection has closed, also by a reset. */
+/** Waits until a connection has closed normally or by a reset. */
 export function whenClosed(socket: Socket): Promise<void> {
   return new Promise((resolve) => {
     if (socket.closed) resolve();

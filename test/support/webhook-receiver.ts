@@ -1,4 +1,4 @@
-/** A receiver of webhooks, which checks signatures with the library of the Standard Webhooks project. */
+/** A receiver of webhooks that verifies signatures with the library of the Standard Webhooks project. */
 import { createServer, type IncomingHttpHeaders, type Server, type ServerResponse } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
 import { buffer } from 'node:stream/consumers';
@@ -9,7 +9,7 @@ import { waitFor } from './wait.js';
 export interface ReceivedMessage {
   path: string;
   headers: IncomingHttpHeaders;
-  /** `webhook-id`. */
+  /** Value of the header `webhook-id`. */
   id: string;
   body: string;
   type: string;
@@ -19,12 +19,12 @@ export interface ReceivedMessage {
 
 export interface WebhookReceiver {
   url: string;
-  /** In order of arrival, including repeats. */
+  /** Received messages in order, including repeated messages. */
   messages: ReceivedMessage[];
-  /** Replaces the answer 204. */
+  /** Sends the answer to a message. Default: status 204. */
   answer: (message: ReceivedMessage, response: ServerResponse) => void;
   types(): string[];
-  /** Waits for a number of messages of a type. */
+  /** Waits until `count` messages of a type have arrived. @returns the last of these messages */
   waitFor(type: string, count?: number): Promise<ReceivedMessage>;
   close(): Promise<void>;
 }
@@ -58,7 +58,7 @@ export async function startReceiver(tls?: { cert: string; key: string }, port = 
   return receiver;
 }
 
-/** Was the message signed with the secret recently? */
+/** Returns whether the message has a recent and correct signature. */
 export function isSigned({ body, headers }: ReceivedMessage, secret: string): boolean {
   try {
     new Webhook(secret).verify(body, headers as Record<string, string>);

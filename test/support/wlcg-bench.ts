@@ -1,4 +1,4 @@
-/** The kind `wlcg` before a fake server, as the suite of staging libraries and tests of its own take it. */
+/** Libraries of type `wlcg` on a simulated server, for the contract suite of staging libraries and other tests. */
 import { rmSync } from 'node:fs';
 import { parseSettings } from '../../src/tape/kind.js';
 import type { StagingLibrary } from '../../src/tape/staging.js';
@@ -12,22 +12,22 @@ import { WlcgServer } from './wlcg-server.js';
 
 export interface WlcgBench extends StagingBench {
   server: WlcgServer;
-  /** Of the server's certificate and of the token. */
+  /** Files with the server's certificate and with the token. */
   files: { caFile: string; tokenFile: string };
-  /** Of a library before it. */
+  /** Settings of a library on the server. */
   settings: object;
-  /** Another library before the same server. */
+  /** Opens another library on the same server. */
   open(settings?: object): StagingLibrary;
 }
 
 interface WlcgBenchOptions {
   tls?: boolean;
   settings?: object;
-  /** The authority of clients' certificates: in the place of a token. */
+  /** Certificate authority of clients' certificates, which then replace the token. */
   clients?: string;
 }
 
-/** Over TLS where it says so, with a token or a certificate. */
+/** Starts a server, with TLS if `tls` is set, and creates a library on the server. */
 export async function createWlcgBench(
   dialect: DialectName,
   { tls = false, settings = {}, clients }: WlcgBenchOptions = {},
@@ -58,7 +58,7 @@ export async function createWlcgBench(
     reopen: () => open(),
     put: async (file, bytes) => storage.put(file, bytes),
     arrive: async (paths) => storage.arrive(paths),
-    // StoRM has no word for what is lost: there it has gone from its file system
+    // StoRM does not report lost files: the file disappears from the file system
     spoil: async (file, how) =>
       dialect === 'storm' && how === 'lost' ? void storage.tape.delete(file) : storage.spoil(file, how),
     evict: async (file) => storage.evict(file),

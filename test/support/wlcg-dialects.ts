@@ -1,4 +1,4 @@
-/** How servers of the WLCG Tape REST API differ: what each refuses, and in which form each answers. */
+/** Differences between servers of the WLCG Tape REST API: input that each server rejects, and the form of answers. */
 import { adler32, hashOf, type StageRequest, type Target } from './wlcg-storage.js';
 
 export type DialectName = 'dcache' | 'eos' | 'storm';
@@ -10,26 +10,26 @@ export interface Answer {
 }
 
 export interface Dialect {
-  /** Behind the host. */
+  /** Path prefix of the API. */
   base: string;
-  /** What is released leaves the disk. */
+  /** Whether a released file leaves the disk. */
   releases: boolean;
-  /** A recall that is cancelled comes all the same. */
+  /** Whether a cancelled recall continues. */
   recallsGoOn: boolean;
   maxFiles: number;
-  /** Refuses fields that it does not know. */
+  /** Whether unknown fields are rejected. */
   isStrict: boolean;
-  /** A release of what the demand does not have is refused. */
+  /** Whether a release of files outside the demand is rejected. */
   checksReleases: boolean;
-  /** Bytes come from another server, which is redirected to. */
+  /** Whether the server redirects reads to another server. */
   hasPool: boolean;
-  /** To GET of a file that is on tape alone. */
+  /** Status of a GET of a file that is only on tape. */
   notOnDisk: number;
-  /** To a call that comes too soon. */
+  /** Status of a call that a busy server rejects. */
   busy: number;
   problem(status: number, title: string, detail: string): Answer;
   poll(request: StageRequest): unknown;
-  /** Localities have paths in the form that was given. */
+  /** Whether localities contain paths in the form that the client sent. */
   echoes: boolean;
   localityOf(locality: string): string;
   digest(bytes: Buffer): Record<string, string>;
@@ -44,7 +44,7 @@ const asJson = (type: string) => (status: number, title: string, detail: string)
 });
 
 export const dialects: Record<DialectName, Dialect> = {
-  /** Milliseconds, states with times, no nulls, and the words of a refusal in headers. */
+  /** dCache: times in milliseconds, a state and times for each file, no nulls, and error texts in headers. */
   dcache: {
     base: '/api/v1/tape',
     releases: true,
@@ -73,7 +73,7 @@ export const dialects: Record<DialectName, Dialect> = {
     localityOf: (locality) => locality,
     digest: (bytes) => ({ digest: `adler32=${adler32(bytes).toString('hex')}` }),
   },
-  /** Seconds, `onDisk` or an error, and paths in the form that was given. */
+  /** EOS with CTA: times in seconds, `onDisk` or an error for each file, and paths in the form that the client sent. */
   eos: {
     base: '/api/v1',
     releases: true,
@@ -97,7 +97,9 @@ export const dialects: Record<DialectName, Dialect> = {
     localityOf: (locality) => locality,
     digest: (bytes) => ({ 'repr-digest': `adler=:${adler32(bytes).toString('base64')}:` }),
   },
-  /** Seconds with noughts, states without a reason, and a release that changes nothing. */
+  /**
+   * StoRM: times in seconds with zeros for unknown times, and states without an error text. Releases change nothing.
+   */
   storm: {
     base: '/tape/v1/',
     releases: false,
@@ -128,7 +130,7 @@ function isEnded(files: ReadonlyMap<string, Target>): boolean {
 
 const DURATION = /^P(?=\d|T\d)(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+S)?)?$/;
 
-/** @returns the paths of a body; a text says why it is refused */
+/** @returns the paths in a body, or the reason why the body is rejected */
 export function readBodyOf(dialect: Dialect, kind: 'files' | 'paths', text: string): string[] | string {
   let body: Record<string, unknown>;
   try {

@@ -1,6 +1,7 @@
 /**
- * A server of the WLCG Tape REST API, with the bytes beside it: in the dialect of dCache, EOS with CTA, or StoRM Tape, as strict as these
- * are, and with a hand on what is behind it. What each answers to a GET of a file on tape is not laid down: these differ as much as may be.
+ * A simulated server of the WLCG Tape REST API, which also serves the bytes of files.
+ * The server speaks the dialect of dCache, EOS with CTA, or StoRM Tape, and is as strict as the real server.
+ * The specification does not define the answer to a GET of a file on tape, so the dialects answer differently.
  */
 import http from 'node:http';
 import https from 'node:https';
@@ -14,11 +15,11 @@ import { FakeStorage, type StageRequest, sanitise } from './wlcg-storage.js';
 
 export interface WlcgServerOptions {
   dialect: DialectName;
-  /** Without one it is plain HTTP. */
+  /** Certificate of the server. Without a certificate, the server uses plain HTTP. */
   certificate?: Certificate;
-  /** Demanded with each call. */
+  /** Token that each call must contain. */
   token?: string;
-  /** The authority of the certificates that clients must show. */
+  /** Certificate authority of the certificates that clients must present. */
   clients?: string;
 }
 
@@ -27,16 +28,16 @@ type CallKind = 'stage' | 'poll' | 'cancel' | 'delete' | 'release' | 'archiveinf
 export class WlcgServer {
   readonly storage: FakeStorage;
   readonly dialect: Dialect;
-  /** Everything that was asked, in order: `stage`, `poll`, `discovery`, `bytes`, … */
+  /** Kinds of all calls in order: `stage`, `poll`, `discovery`, `bytes`, … */
   readonly calls: string[] = [];
-  /** Reads that have begun and not ended. */
+  /** Number of reads in progress. */
   reads = 0;
   token: string | undefined;
   sitename = 'fake-site';
-  /** Answers in the place of the server, where it gives an answer. */
+  /** Hook that may answer a call instead of the server. */
   onCall: (kind: CallKind, paths: readonly string[]) => Answer | undefined = () => undefined;
   onDiscovery: (() => Answer) | undefined;
-  /** Answers a read, where it returns true. */
+  /** Hook that may answer a read instead of the server, and then returns true. */
   onBytes: (request: http.IncomingMessage, response: http.ServerResponse, bytes: Buffer) => boolean = () => false;
   origin = '';
   private base: string;
@@ -121,7 +122,9 @@ export class WlcgServer {
     response.writeHead(302, { location: target, 'content-length': '0' }).end();
   }
 
-  /** As a pool does, it lets in whoever has the name of the read; who that is it is not to be told. */
+  /**
+   * Serves bytes as a dCache pool does: the id of the read is enough. Rejects requests that also contain credentials.
+   */
   private servePool(request: http.IncomingMessage, response: http.ServerResponse): void {
     const { pathname, searchParams } = new URL(request.url ?? '', this.poolOrigin);
     const { socket } = request;
@@ -228,7 +231,7 @@ export class WlcgServer {
       ...(wanted === '' ? {} : this.digestOf(bytes)),
     });
     if (bytes.length - start <= PIECE_BYTES) response.end(bytes.subarray(start));
-    else pipeline(Readable.from(piecesOf(bytes.subarray(start))), response, () => {}); // whoever reads it may leave
+    else pipeline(Readable.from(piecesOf(bytes.subarray(start))), response, () => {}); // the client may leave early
   }
 
   private digestOf(bytes: Buffer): Record<string, string> {
@@ -238,7 +241,7 @@ export class WlcgServer {
   }
 }
 
-/** As storage elements send: no more of a large file is encrypted than is on its way. */
+/** Size of the pieces of a response. Like a storage element, the server encrypts only the pieces that it is sending. */
 const PIECE_BYTES = 256 * 1024;
 
 function* piecesOf(bytes: Buffer): Generator<Buffer> {

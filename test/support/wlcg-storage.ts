@@ -1,21 +1,21 @@
-/** What is behind a fake tape API: files on tape, those on disk, and who asked for which. */
+/** Storage of a simulated tape API: files on tape, files on disk, and stage requests. */
 import { createHash, randomUUID } from 'node:crypto';
 
 export type TargetState = 'SUBMITTED' | 'COMPLETED' | 'FAILED' | 'CANCELLED';
 
-/** One file of a demand. */
+/** A file of a stage request. */
 export interface Target {
   state: TargetState;
   error: string | undefined;
   finishedAt: number | undefined;
-  /** It is kept on disk for this demand. */
+  /** Whether the stage request keeps the file on disk. */
   isHeld: boolean;
 }
 
 export interface StageRequest {
   id: string;
   createdAt: number;
-  /** By paths as they were sanitised, with the form that was given. */
+  /** Files by sanitised path, each with the path that the client sent. */
   files: Map<string, Target & { given: string }>;
 }
 
@@ -24,9 +24,9 @@ export class FakeStorage {
   readonly disk = new Set<string>();
   readonly requests = new Map<string, StageRequest>();
   private readonly spoiled = new Map<string, 'lost' | 'unavailable'>();
-  /** Held for demands that were deleted before their files were released: nobody can let go of these. */
+  /** Files of stage requests that were deleted before a release. No call can release such files. */
   private readonly orphans = new Set<string>();
-  /** A file that nobody holds leaves the disk. */
+  /** Whether a file leaves the disk when no stage request holds the file. */
   private readonly evicts: boolean;
 
   constructor({ evicts }: { evicts: boolean }) {
@@ -81,7 +81,7 @@ export class FakeStorage {
     return request;
   }
 
-  /** Why it cannot be staged. */
+  /** Returns why the file cannot be staged, or undefined. */
   whyNot(path: string): string | undefined {
     const bytes = this.tape.get(path);
     if (!bytes) return 'No such file or directory';
@@ -108,7 +108,7 @@ export class FakeStorage {
     }
   }
 
-  /** @param recallsGoOn what was under way comes all the same, marked or not */
+  /** @param recallsGoOn whether recalls in progress continue and are not marked as cancelled */
   cancel(request: StageRequest, paths: readonly string[], recallsGoOn = false): void {
     for (const target of paths.map((path) => request.files.get(sanitise(path)))) {
       if (target?.state === 'SUBMITTED' && !recallsGoOn) target.state = 'CANCELLED';

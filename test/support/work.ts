@@ -1,4 +1,4 @@
-/** An engine in the test's process, configured like `work` by an environment. */
+/** Runs an engine in the test's process, with the settings of `work` in an environment. */
 
 import { openRuntime } from '../../src/cli/connection/runtime.js';
 import { readConfig } from '../../src/config/config.js';

@@ -1,26 +1,26 @@
-/** The rows that transactions read and write, as counted by PostgreSQL. */
+/** Counts the rows that transactions read and write, with PostgreSQL's statistics. */
 import { sql } from '../../src/db/sql.js';
 import { observeTransactions, type TransactionRun } from '../../src/db/transaction.js';
 
 export interface Work {
   transaction: string;
-  /** Rows that were inserted, updated or deleted, by table; tables without any are missing. */
+  /** Number of inserted, updated and deleted rows by table. Tables without changes are missing. */
   written: Record<string, number>;
-  /** Rows that were read. */
+  /** Number of read rows by table. */
   read: Record<string, number>;
 }
 
-/** Returns the transactions of the process during `work`, in order of their beginning. */
+/** Returns the transactions that run during `work`, in order of their start. */
 export async function countRows(work: () => Promise<unknown>): Promise<Work[]> {
   const seen = new Map<TransactionRun, Work>();
-  // after the first statement: PostgreSQL still counts the previous work of the connection
+  // counters after the first statement, to subtract: they still include the connection's previous work
   const before = new Map<TransactionRun, Map<string, { written: number; read: number }>>();
   const stop = observeTransactions({
     asks: true,
     onBegin: (run) => void seen.set(run, { transaction: run.name, written: {}, read: {} }),
     onStatement: async (run, _statement, ask) => {
       const done = seen.get(run);
-      if (!done) return; // it began before
+      if (!done) return; // the transaction began before the recording
       const rows = await ask<{ table: string; written: number; read: number }>(
         sql`SELECT relname AS "table", (n_tup_ins + n_tup_upd + n_tup_del)::int AS written,
               (seq_tup_read + coalesce(idx_tup_fetch, 0))::int AS read

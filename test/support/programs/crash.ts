@@ -1,4 +1,4 @@
-/** Ends with an unhandled error that contains a secret. */
+/** Program that ends with an unhandled error. The error contains a secret. */
 import { hideSecretsOfCrashes } from '../../../src/main/crash.js';
 
 hideSecretsOfCrashes();

@@ -1,6 +1,6 @@
 /**
- * Mounts a cartridge, reads a file, and unmounts when its standard input ends: an engine that can be killed.
- * Arguments: settings as JSON, data directory, volume, drive, path.
+ * Program that mounts a cartridge, reads a file, and unmounts the cartridge when its standard input ends.
+ * Tests kill the program like an engine. Arguments: settings as JSON, data directory, volume, drive, path.
  */
 import { parseSettings } from '../../../src/tape/kind.js';
 import { ltfs } from '../../../src/tape/ltfs/index.js';
