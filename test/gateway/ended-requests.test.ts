@@ -30,8 +30,8 @@ const sql = async <Row extends object>(text: string, values: unknown[] = []) =>
   (await app.ctx.db.pool.query<Row>(text, values)).rows;
 
 /**
- * Restores a file for all requests that wait for the file. @returns the number of request files that each transaction
- * read
+ * Restores a file for all requests that wait for the file.
+ * @returns the number of request files that each transaction read
  */
 async function restore(file: string): Promise<number[]> {
   const lease = await claim(app);

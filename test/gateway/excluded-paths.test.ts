@@ -258,8 +258,8 @@ test.each([1, 2])('after random changes no file with room stays out unnoticed (s
 });
 
 /**
- * Returns the order in which an import searches patterns and locks the catalogue. @param meanwhile runs after the first
- * step
+ * Returns the order in which an import searches patterns and locks the catalogue.
+ * @param meanwhile runs after the first step
  */
 async function recordSearches(work: () => Promise<void>, meanwhile = async () => {}): Promise<string[]> {
   const steps: string[] = [];

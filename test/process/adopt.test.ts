@@ -1,4 +1,7 @@
-/** `tapegate adopt`: a site moves from django-nla_control to Tapegate, with its users, requests, files and restored copies. */
+/**
+ * `tapegate adopt` moves a site from django-nla_control to Tapegate, with its users, requests, files and restored
+ * copies.
+ */
 import {
   chmodSync,
   existsSync,
@@ -92,7 +95,7 @@ const adoptSite = (...args: string[]) => adopt(there.url, '--archive-root', site
 const namesOf = (differences: Difference[]) => differences.map(({ kind, thing }) => `${kind} ${thing}`);
 const nothing = { disks: 0, quotas: 0, files: 0, copies: 0, requests: 0, changed: 0, ended: 0 };
 
-/** All tables but those of the audit, events and processes. */
+/** Returns all tables except those of the audit, events and processes. */
 async function dumpHere(): Promise<unknown> {
   const names = await ask(
     `SELECT relname AS name FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace
@@ -104,7 +107,7 @@ async function dumpHere(): Promise<unknown> {
   return tables;
 }
 
-/** Renames the fields that the contract names differently. */
+/** Renames fields to the names in the REST contract. */
 function asContract(answer: Record<string, unknown>): Record<string, unknown> {
   const named = Object.entries(answer).map(([name, value]) => [name.replace('storaged_', 'tapestore_'), value]);
   const { requests, ...rest } = Object.fromEntries(named) as Record<string, unknown>;
@@ -118,12 +121,12 @@ test('requests, users and files are answered as by the original', async () => {
   for (const what of asked) before.set(what, asContract(await site.answer(what)));
   await adoptSite();
   const server = await serveHere(env);
-  const labelOfGiven = '/badc/ocean/1988/on-disk.nc'; // the contract has a label for each request
+  const labelOfGiven = '/badc/ocean/1988/on-disk.nc'; // the contract requires a label for each request
   for (const what of asked) {
     const answer = await read(server, `/${what}`);
     const expected = before.get(what) as Record<string, unknown>;
     if (what.startsWith('files')) {
-      // a file at A is on tape until Tapegate recalls it
+      // a file at RESTORING (A) is adopted as ONTAPE (T), because Tapegate has not recalled it yet
       const files = (expected.files as { stage: string }[]).map((file) =>
         file.stage === 'A' ? { ...file, stage: 'T' } : file,
       );
@@ -135,7 +138,8 @@ test('requests, users and files are answered as by the original', async () => {
       const live = (expected.requests as Record<string, unknown>[]).filter(({ id }) => id !== ids.over);
       const labelled = live.map((each) => ({ ...each, label: each.label ?? labelOfGiven }));
       expect({ ...quota, requests }).toEqual({ ...expected, used: undefined, requests: labelled });
-      expect(used).toBeGreaterThanOrEqual(expected.used as number); // files are charged when they are requested
+      // Tapegate charges a file as soon as a request contains the file
+      expect(used).toBeGreaterThanOrEqual(expected.used as number);
     } else expect({ what, ...answer }).toEqual({ what, ...expected });
   }
   const next = await makeRequest(server, { quota: 'ada', files: [restored[0]] });
@@ -158,7 +162,7 @@ test('a directory of the source that is replaced during the adoption leads to no
   expect(statSync(path.join(site.mountpoint, restored[0])).ino).toBe(own);
 });
 
-/** Beyond the nanoseconds of the database. */
+/** Later than the last time that the database stores in nanoseconds. */
 const LATE = new Date('2446-05-10T22:38:55Z');
 
 test('copies stay where they are, a second run changes nothing, and a dry run nothing at all', async () => {
@@ -179,7 +183,7 @@ test('copies stay where they are, a second run changes nothing, and a dry run no
   expect(await dumpHere()).toEqual(adopted);
   const doctor = await runCli(['doctor', '--checksums'], { env });
   expect(doctor.stdout).not.toMatch(/^(copy|quota|request|hold)-/m);
-  // a link at an archive path leads to each of the old names
+  // each old name stays, because a link at an archive path still points there
   expect(await finish()).toEqual({ told: [], counts: { ...ended, kept: restored.length } });
   for (const file of restored) expect(readFileSync(path.join(site.archive, file), 'utf8')).toBe(bytesOf(file));
 });
@@ -224,12 +228,12 @@ test('a run reports what it cannot adopt as it is, and adopts the rest', async (
       'file-deleted /badc/ocean/1988/deleted.nc',
       `request-refused ${badId}`,
       `label ${ids.waiting}`,
-      'request-refused 2147483647', // the last id that was used
+      'request-refused 2147483647', // the last id that the original used
     ]),
   );
   const labels = await ask('SELECT label FROM request WHERE id = $1', [ids.waiting]);
   expect(labels).toEqual([{ label: `one two${'é'.repeat(1993)}` }]);
-  expect(await lastId()).toEqual([{ id: badId }]); // new requests have ids left
+  expect(await lastId()).toEqual([{ id: badId }]); // ids remain for new requests
 });
 
 test('files whose paths are directories of others are reported and left out, by a dry run too', async () => {
@@ -312,7 +316,7 @@ test('a restore disk that Tapegate refuses is reported with its copies, by a dry
   );
 });
 
-/** Finishes the adoption. */
+/** Runs `adopt --finish`. */
 async function finish() {
   const told = (await run('--finish', '--archive-root', site.archive)) as Difference[];
   return { counts: told.pop(), told };
@@ -324,7 +328,7 @@ const oldName = (file: string) =>
 const used = async () => Number((await ask('SELECT used FROM restore_disk'))[0].used);
 const sizeOf = (files: readonly string[]) => files.reduce((sum, file) => sum + bytesOf(file).length, 0);
 
-/** Runs an engine until `work` is done. */
+/** Runs an engine during `work`. */
 async function whileWorking<T>(work: () => Promise<T>, more = env): Promise<T> {
   const engine = await workHere(more);
   try {
@@ -355,7 +359,7 @@ test('copies without a request are reported at each run, and are released when t
     here: 'contained in no request; released by adopt --finish',
   });
   expect([await report(), await report()]).toEqual(Array(2).fill([line(unheld)]));
-  // then one of them is requested
+  // now a request contains one of the files
   const asked = { label: 'asked', request_date: '2026-01-02 03:04:05+00', retention: '2098-12-31 00:00:00+00' };
   await change(`DELETE FROM taperequest WHERE id = ${id}`);
   await site.insert('taperequest', { ...request, ...asked });
@@ -385,7 +389,7 @@ test('finish also removes the old names of copies that were removed or restored 
   const isDone = async () => (await used()) === sizeOf([c]) && [a, b].map(linkOf).every(isGone);
   await whileWorking(() => waitFor('two copies to leave, and their links', isDone));
   expect([a, b, c].map((file) => existsSync(oldName(file)))).toEqual([true, true, true]);
-  // one is restored again
+  // file `b` is restored again
   mkdirSync(path.dirname(site.mountpoint + b), { recursive: true });
   writeFileSync(site.mountpoint + b, bytesOf(b));
   const { ino, mtimeNs, ctimeNs } = statSync(site.mountpoint + b, { bigint: true });
@@ -396,7 +400,7 @@ test('finish also removes the old names of copies that were removed or restored 
   );
   await database.query(`INSERT INTO request_file (request_id, file_id, ordinal, size, state)
     SELECT ${ids.pattern}, id, 1000, size, 'ON_DISK' FROM tape_file WHERE path = '${b}'`);
-  // another one was changed under its old name, and the disk is not mounted for a while
+  // file `a` was changed under its old name, and the disk is not mounted for a while
   writeFileSync(oldName(a), 'changed');
   const marker = path.join(site.mountpoint, '.tapegate-disk');
   renameSync(marker, `${marker}.away`);

@@ -1,4 +1,7 @@
-/** `archive` to a library that is missing, unmounted or exchanged, or that other users may write to: nothing is registered, and sources stay. */
+/**
+ * `archive` to a library that is missing, unmounted, exchanged or writable by other users: it registers no file and
+ * keeps the sources.
+ */
 import { execFileSync } from 'node:child_process';
 import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync } from 'node:fs';
 import path from 'node:path';
@@ -10,7 +13,7 @@ import { useArchive } from '../support/archive.js';
 import { cleanUp, runCli } from '../support/process.js';
 
 let dataDir: string;
-/** The source. */
+/** The archived directory. */
 let dir: string;
 let library: string;
 const { app, archive, writeTree } = useArchive((folders) => {
@@ -21,7 +24,7 @@ afterAll(cleanUp);
 const names = ['a', 'b', 'c', 'd'];
 const fillTree = () => writeTree(Object.fromEntries(names.map((name) => [name, name.repeat(10)])));
 
-/** Fills the tree and archives it by command. */
+/** Fills the archived directory and runs `archive --move`. */
 const moveTree = (prefix: string, ...options: string[]) => {
   fillTree();
   return runCli(['archive', dir, '--prefix', prefix, '--move', ...options], {
@@ -45,7 +48,7 @@ test.each([
 ])(
   'archive --move to a library that %s is refused, and writes and removes nothing',
   async (_what, take, reason, isMade) => {
-    expect(await moveTree('/first')).toMatchObject({ code: 0 }); // the very first one makes the library
+    expect(await moveTree('/first')).toMatchObject({ code: 0 }); // the first run creates the library
     expect(readdirSync(dir)).toEqual([]);
     const before = await countRows();
     renameSync(library, `${library}-out`);

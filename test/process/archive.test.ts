@@ -1,4 +1,7 @@
-/** `archive`: files of a tree are written to tape, confirmed, registered, and perhaps removed. */
+/**
+ * `archive` writes the files of a directory tree to tape, verifies and registers the copies, and removes the files with
+ * --move.
+ */
 import { execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import fs from 'node:fs';
@@ -23,7 +26,7 @@ import { dumpTables } from '../support/tables.js';
 import { asUnprivilegedUser } from '../support/unprivileged-user.js';
 import { adler32 } from '../support/wlcg-storage.js';
 
-/** The source. */
+/** The archived directory. */
 let dir: string;
 let library: string;
 const { app, archive, writeTree } = useArchive((folders) => {
@@ -34,7 +37,7 @@ const never = new AbortController().signal;
 
 const isLeft = (name: string) => fs.existsSync(path.join(dir, name));
 
-/** Returns names, types, sizes, modification times and link targets of everything below the source. */
+/** Returns name, type, size, modification time and link target of each entry below the archived directory. */
 const photograph = () =>
   execFileSync('find', [dir, '-printf', '%P\\t%y\\t%s\\t%T@\\t%l\\0'], { encoding: 'utf8' }).split('\0').sort();
 
@@ -253,7 +256,8 @@ test.each<[string, (file: string) => void, RegExp]>([
 ])('a file that %s while it is read is not registered, and the rest is', async (_what, change, reason) => {
   writeTree({ '1-changing': randomBytes(2_000_000), '2-still': 'still' });
   const file = path.join(dir, '1-changing');
-  fs.utimesSync(file, 1_000_000, 1_000_000); // so that a change shows, however coarse the clock of the disk is
+  // an old time, so that a change is visible even if the disk has coarse timestamps
+  fs.utimesSync(file, 1_000_000, 1_000_000);
   const memory = createMemoryLibrary();
   const changing = async function* (bytes: AsyncIterable<Uint8Array>) {
     let isFirst = true;
@@ -478,7 +482,7 @@ test('an import that commits just before a written file is registered is noticed
       if (name === 'importRows') begun.push(name);
     },
     onStatement: async ({ name }, statement) => {
-      // the other import has committed before this one looks at the folders
+      // another import commits just before this import checks for directories
       if (name !== 'importRows' || begun.length !== 1 || !/INSERT INTO tape_file/.test(statement.text)) return;
       begun.push('other');
       await app.ctx.db.pool.query(`INSERT INTO tape_file (path, size, stage) VALUES ('/d/late/below', 1, 'ONTAPE')`);
@@ -500,7 +504,7 @@ test('a link that replaces a folder is not followed, neither to read nor to remo
   const outside = path.join(app.dataDir, 'outside');
   fs.mkdirSync(outside);
   writeTree({ 'a/kept': 'kept', 'b/read': 'read' });
-  fs.linkSync(path.join(dir, 'a/kept'), path.join(outside, 'kept')); // so that nothing else tells the two apart
+  fs.linkSync(path.join(dir, 'a/kept'), path.join(outside, 'kept')); // a hard link, so that only the directory differs
   fs.linkSync(path.join(dir, 'b/read'), path.join(outside, 'read'));
   const swap = (name: string) => {
     fs.renameSync(path.join(dir, name), path.join(dir, `${name}-away`));

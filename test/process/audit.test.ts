@@ -1,4 +1,4 @@
-/** The check for known vulnerabilities, against a registry. */
+/** The check for known vulnerabilities, against a test registry. */
 import { createServer, type RequestListener } from 'node:http';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
@@ -9,7 +9,7 @@ import { makeTempDir } from '../support/temp-dir.js';
 
 afterAll(cleanUp);
 
-/** A registry with a vulnerability of express. */
+/** Returns a registry that reports a vulnerability of express. */
 function reportFault(severity: string): RequestListener {
   return (req, res) => {
     const about = { id: 1, url: 'https://example.org/1', title: 'a fault', cwe: [] };

@@ -1,4 +1,4 @@
-/** Backups of the embedded database: taken while it is in use, killed in the middle, damaged, and restored. */
+/** Backups of the embedded database: made while it is in use, killed in the middle, damaged, and restored. */
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
@@ -23,7 +23,7 @@ const env = { DATA_DIR: dataDir, LOG_LEVEL: 'fatal' };
 let server: LocalServer;
 let engine: Awaited<ReturnType<typeof workHere>>;
 
-/** Two files of each request, each on a volume of its own. */
+/** Directories of two files each. Every file is on its own volume. */
 const folders = ['/before', '/after', '/half'];
 const files = folders.flatMap((folder) => [`${folder}/1`, `${folder}/2`]);
 const volumeOf = (n: number) => `TG000${n + 1}`;
@@ -59,7 +59,7 @@ async function stopSite(): Promise<void> {
 }
 
 const backup = (name: string) => path.join(backups, name);
-/** A copy of the first backup, which tests damage. */
+/** A copy of the first backup, for tests that damage a backup. */
 const copy = backup('copy');
 const run = (...args: string[]) => runCli(args, { env });
 const loseDatabase = () => rmSync(path.join(dataDir, 'postgres'), { recursive: true });
@@ -80,10 +80,10 @@ async function readNewestEvent(): Promise<bigint> {
   return BigInt(row.newest);
 }
 
-/** After so many checkpoints the server would have reused the first log files of the backup. */
+/** After this many checkpoints the server would have recycled the first WAL files of the backup. */
 const TURNS = 8;
 
-/** Makes the server switch to other log files during a backup. @returns how often it did */
+/** Makes the server switch to new WAL files during a backup. @returns the number of switches */
 async function turnLog(embedded: Embedded, isOver: () => boolean): Promise<number> {
   const hasBegun = async () => (await askServer(embedded, 'SELECT FROM pg_replication_slots', 'postgres')).length > 0;
   await waitFor('the backup to begin', async () => isOver() || (await hasBegun()));
@@ -100,7 +100,7 @@ async function turnLog(embedded: Embedded, isOver: () => boolean): Promise<numbe
 test('a backup that is taken under writes is restored whole, and no id of what was lost is used again', async () => {
   const before = await makeRequest(server, { quota: 'alice', patterns: '/before/' });
   await waitForEnd(server, before);
-  // while the backup is made, one file of this request is restored, and the other one is not
+  // during the backup, one file of this request is restored and the other file is not
   const volume = volumeOf(files.indexOf('/half/2'));
   expect(await run('suspend', 'volume', volume)).toMatchObject({ code: 0 });
   const half = await makeRequest(server, { quota: 'alice', patterns: '/half/' });
@@ -137,7 +137,7 @@ test('a backup that is taken under writes is restored whole, and no id of what w
   expect((await run('doctor', '--adopt')).stderr).toContain('this Tapegate is fenced: it was restored from a backup');
   expect(await run('takeover', '--yes')).toMatchObject({ code: 0 });
   const doctor = await run('doctor', '--adopt');
-  expect(doctor.stdout).toMatch(/: 2 findings, 2 repaired\n$/); // it removes the two copies of `after`
+  expect(doctor.stdout).toMatch(/: 2 findings, 2 repaired\n$/); // the doctor removes the two copies of `after`
   const countRestored = 'SELECT coalesce(sum(files_restored), 0)::int AS files FROM site_history';
   const [counted] = await askOnce(countRestored);
 
@@ -145,7 +145,8 @@ test('a backup that is taken under writes is restored whole, and no id of what w
   const newest = meanwhile.at(-1) ?? 0;
   expect([await knows(server, before), await knows(server, after)]).toEqual([true, false]);
   const kept = await Promise.all(meanwhile.map((id) => knows(server, id)));
-  expect(kept.lastIndexOf(true)).toBe(kept.filter(Boolean).length - 1); // all up to one moment, and none after it
+  // the restored database has all requests up to one moment, and no later request
+  expect(kept.lastIndexOf(true)).toBe(kept.filter(Boolean).length - 1);
   const id = await makeRequest(server, { quota: 'alice', patterns: '/after/' });
   expect([id >= nextRequestId, id > Math.max(newest, after) + 100_000]).toEqual([true, true]);
   expect(await run('resume', 'volume', volume)).toMatchObject({ code: 0 });
@@ -153,7 +154,7 @@ test('a backup that is taken under writes is restored whole, and no id of what w
   expect((await run('audit', '--json')).stdout).toContain('"operation":"putBack"');
   expect((await readNewestEvent()) > lastEvent + 1_000_000n).toBe(true);
   await engine.stop();
-  engine = await workHere(env); // a new engine writes the curves at once
+  engine = await workHere(env); // a new engine updates the history at once
   await waitFor('the curves to go on', async () => {
     const [row] = await askOnce(countRestored);
     return row.files >= counted.files + 3;
@@ -161,7 +162,7 @@ test('a backup that is taken under writes is restored whole, and no id of what w
   expect(await run('doctor')).toMatchObject({ code: 0, stdout: expect.stringContaining('no findings') });
 });
 
-/** Loaded before the program: it kills itself before or after a call of a function of `node:fs/promises`. */
+/** Preloaded script that kills the program before or after a call of `node:fs/promises`. */
 const killer = backup('killer.cjs');
 writeFileSync(
   killer,
@@ -347,7 +348,7 @@ test('a database that was restored with other tools continues with ids beyond al
   await client.connect();
   try {
     const given = { DATABASE_URL: database.url, DATA_DIR: dataDir };
-    // the schema is that of an older version
+    // the schema of the database is older than the program
     const { ended } = startCli(['restore', '--as-of', '2026-11-21T18:00:00Z'], {
       env: given,
       program: makeNextProgram('ALTER TABLE quota ADD COLUMN of_the_next TEXT'),
@@ -381,7 +382,7 @@ test('a database that was restored with other tools continues with ids beyond al
     const after = await sequences();
     for (const [n, { name, type, last }] of after.entries()) {
       const leap = Number(BigInt(last) - BigInt(before[n].last));
-      // the audit may have used a few more
+      // the audit may have used some more ids
       expect([name, leap >= leapOf(name, type)]).toEqual([name, true]);
     }
     const request = after.find(({ name }) => name === 'request_id_seq');

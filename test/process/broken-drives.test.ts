@@ -1,6 +1,6 @@
 /**
- * The engine suspends and retries a drive that fails or hangs, without suspending its volume or other drives. It does the
- * same with a library that refuses.
+ * The engine suspends and retries a drive that fails or hangs, without suspending its volume or other drives. A library
+ * that refuses calls is suspended in the same way.
  */
 import { randomUUID } from 'node:crypto';
 import { beforeEach, expect, test } from 'vitest';
@@ -27,9 +27,9 @@ const never = new Promise<never>(() => {});
 let app: TestApp;
 const clock = createClock();
 let library = createMemoryLibrary();
-/** What a call on a drive throws; `hangs` if it does not end, whatever its signal says. */
+/** Returns the error of a call on a drive, or `hangs` for a call that ignores its signal and never ends. */
 let fault: (what: Call, drive: string, volume: string) => Error | 'hangs' | undefined = () => undefined;
-/** What delays a call on a drive. */
+/** Delays a call on a drive. */
 let wait: (what: Call) => Promise<void> = async () => {};
 let mounts: string[] = [];
 
@@ -71,7 +71,7 @@ async function start(drives: number, config = {}): Promise<void> {
 
 beforeEach(() => {
   [library, fault, wait, mounts] = [createMemoryLibrary(), () => undefined, async () => {}, []];
-  clock.freeze(); // no pause ends early, however slow the test is
+  clock.freeze(); // time stands still, so that no pause ends early
 });
 
 interface Suspended {
@@ -91,7 +91,7 @@ async function readSuspended(): Promise<Suspended[]> {
 
 const pauseOf = ({ since, nextTry }: Suspended) => Math.round((Date.parse(nextTry ?? '') - Date.parse(since)) / 1000);
 
-/** Waits until the drive is suspended after so many mounts. */
+/** Waits until the drive is suspended after `count` mounts. */
 async function waitForSuspended(count: number): Promise<Suspended> {
   return await waitFor(`the drive to be suspended after ${count} mounts`, async () => {
     const [held] = mounts.length === count ? await readSuspended() : [];
@@ -104,7 +104,7 @@ async function endPause(seconds: number): Promise<void> {
   await ring(app, 'recall');
 }
 
-/** Requests `/<name>/1`, on volume `<name>`. */
+/** Requests `/<name>/1`, which is on volume `<name>`. */
 async function request(name: string): Promise<number> {
   await addTaped(app.ctx, library, [{ path: `/${name}/1`, volume: name }]);
   return await makeRequest(app, { quota: 'alice', patterns: `/${name}/`, retention: '2099-01-01' });
@@ -125,7 +125,7 @@ test.each(['mount', 'read'] as const)(
     const id = await makeRequest(app, { quota: 'alice', patterns: '/a/', retention: '2099-01-01' });
     expect(await waitForState(app, id, 'COMPLETED')).toMatchObject({ filesOnDisk: 20, filesFailed: 0 });
     expect(Object.values(await readTries(app, id)).filter(({ attempts }) => attempts)).toEqual([]);
-    if (failures === 0) return; // the other drive has read everything before this one began
+    if (failures === 0) return; // drive-2 has read all files before drive-1 began
     const held = await waitFor('the drive to be suspended', async () => (await readSuspended())[0]);
     expect(held).toMatchObject({ name: 'drive-1', mode: 'IMMEDIATE', reason: 'another process uses it' });
   },
@@ -203,7 +203,7 @@ test('a library that is away at an unmount counts against neither the volume nor
   expect([await readVolumes(), await readSuspended()]).toEqual([[sound, sound], []]);
 });
 
-/** Waits until the library is suspended for so long. */
+/** Waits until the library is suspended for this many seconds. */
 async function waitForRefused(seconds: number): Promise<Suspended> {
   return await waitFor(`the library to be suspended for ${seconds} s`, async () =>
     (await readSuspended()).find((held) => held.kind === 'LIBRARY' && pauseOf(held) === seconds),

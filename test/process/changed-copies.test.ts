@@ -1,4 +1,4 @@
-/** Copies in the restore area that somebody changed: they are never removed, and their files are restored at other paths. */
+/** Changed copies in the restore area are never removed. Their files are restored at other paths. */
 import { randomBytes } from 'node:crypto';
 import {
   appendFileSync,
@@ -53,7 +53,7 @@ const readVolume = async (file: string) =>
     )
   )[0]?.name ?? '';
 
-/** Restores a file, changes its copy, and ends its request. @returns the bytes on tape */
+/** Restores a file, changes the copy, and ends the request. @returns the bytes on tape */
 async function leaveChanged(file: string): Promise<Buffer> {
   const id = await restore(file);
   const bytes = readFileSync(findCopy(file));
@@ -106,7 +106,7 @@ test('a changed copy is left alone, and its file is restored at another path unt
   const bytes = await leaveChanged(file);
   const changed = readFileSync(place(file));
   const first = await ask(file);
-  expect(await stateOf(first)).toBe('QUEUED'); // no engine has looked yet
+  expect(await stateOf(first)).toBe('QUEUED'); // no engine has checked the copy yet
   await complete(first);
   const elsewhere = await pathOf(file);
   expect(elsewhere).toMatch(/\/\.tapegate-renamed\/.*\/there$/);
@@ -161,7 +161,7 @@ test('the directories of a changed copy are removed when the copy is gone', asyn
   await cancel(app, id);
 });
 
-/** Restores a file and ends its request: its copy is about to be removed. */
+/** Restores a file and ends its request, so that the copy is about to be removed. */
 async function letGoOnly(file: string): Promise<void> {
   const id = await restore(file);
   await cancel(app, id);
@@ -211,7 +211,7 @@ test('while the disk of a changed copy is away, requests for it wait', async () 
   await checkChangedCopies(app.ctx, never);
   expect([await readStage(app, file), await stateOf(id)]).toEqual(['U', 'QUEUED']);
   renameSync(`${app.restoreDir}-away`, app.restoreDir);
-  await resume(app.ctx, { kind: 'DISK', name: app.restoreDir }); // suspended since then, with the reason
+  await resume(app.ctx, { kind: 'DISK', name: app.restoreDir }); // checkChangedCopies() has suspended the missing disk
   await checkChangedCopies(app.ctx, never);
   expect([await readStage(app, file), await stateOf(id)]).toEqual(['T', 'QUEUED']);
   await cancel(app, id);
@@ -248,7 +248,7 @@ test('an import of a file as ONDISK satisfies a request that waits for a look at
   await importRows(app.ctx, [buildRow({ path: file, size: 1000n, stage: 'ONDISK', volume: await readVolume(file) })]);
   expect([await readStage(app, file), await stateOf(id)]).toEqual(['D', 'COMPLETED']);
   expect(existsSync(place(file))).toBe(true);
-  rmSync(place(file)); // or the doctor would find it
+  rmSync(place(file)); // otherwise the doctor would report this copy
 });
 
 test.each([
@@ -267,7 +267,7 @@ test.each([
   expect([await readStage(app, file), (await viewRequest(app, first)).files[0]?.state]).toEqual(['T', 'WAITING']);
   const second = await ask(file);
   await withEngine(app, library, async () => {
-    const { files } = await waitForState(app, second, 'PARTIAL'); // the copy is somebody's own
+    const { files } = await waitForState(app, second, 'PARTIAL'); // the changed copy now counts as a user's file
     expect(files[0]?.errorClass).toBe('POLICY');
     expect(readFileSync(place(file))).toEqual(kept);
     rmSync(place(file));

@@ -1,4 +1,4 @@
-/** Commands on a remote host, with TAPEGATE_URL and a token, but neither the database nor its DATA_DIR. */
+/** Commands on a remote host that has TAPEGATE_URL and a token, but neither the database nor DATA_DIR. */
 import { chmodSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, afterEach, beforeEach, expect, test, vi } from 'vitest';
@@ -35,7 +35,7 @@ test('operators’ commands use the database even if TAPEGATE_URL is set; those 
   expect(await runCli(['quota', 'list', '--json'], { env })).toMatchObject({ code: 0, stderr: '' });
   expect(await runCli(['requests'], { env })).toMatchObject({ code: 4 });
   expect(await runHere('requests', '--json')).toEqual(done(''));
-  // a token is for a gateway
+  // a token selects the gateway instead of the database
   const shown = { ...here, TAPEGATE_TOKEN: 'tapegate_unknown' };
   expect((await runCli(['requests'], { env: shown })).stderr).toContain('http://127.0.0.1:8080');
 });
@@ -143,7 +143,7 @@ test('token create prints only the token on standard output, and it is valid unt
     ...[expect.stringMatching(/^20/), expect.stringMatching(/^20/), 'her laptop'],
   ]);
   expect(await run('token', 'revoke', id)).toEqual(done(`token ${id} of user ann is revoked\n`));
-  // a gateway learns of a revoked token by a notification of the database
+  // the gateway learns of the revoked token from a notification of the database
   const rejected = await waitFor('the gateway to reject the token', async () => {
     const result = await runCli(['quota', 'list'], { env });
     return result.code !== 0 && result;
@@ -193,7 +193,7 @@ test('login stores a token for its server that only its user can read, and logou
   );
   expect([statSync(file).mode & 0o777, statSync(path.dirname(file)).mode & 0o777]).toEqual([0o600, 0o700]);
   expect((await list()).code).toBe(0);
-  // no other server gets it, and TAPEGATE_TOKEN takes precedence
+  // the token is stored for this server only, and TAPEGATE_TOKEN takes precedence
   expect(Object.keys(JSON.parse(readFileSync(file, 'utf8')))).toEqual([app.url]);
   const bad = { ...env, TAPEGATE_TOKEN: 'tapegate_nobody' };
   expect((await runCli(['token', 'list'], { env: bad })).stderr).toContain('the token is unknown');
@@ -228,7 +228,7 @@ test('login refuses what is no token, or is unknown to the server', async () => 
   });
 });
 
-/** Keeps measurements current however long the commands take. */
+/** Dates disk measurements one hour ahead, so that no measurement expires during slow commands. */
 async function keepMeasurements(): Promise<void> {
   await app.ctx.db.pool.query("UPDATE disk_measurement SET measured_at = measured_at + interval '1 hour'");
 }
@@ -246,7 +246,7 @@ test('a restore disk is resized, listed and removed remotely; what touches the d
   );
   const { id } = await app.ctx.db.prisma.restoreDisk.findUniqueOrThrow({ where: { mountpoint } });
   const listed = { id, mountpoint, size: 8e9, used: 0, reserved: 0 };
-  // no engine has measured it yet
+  // no engine has measured the disk yet
   const unseen = { ...listed, free: null, problem: null, suspension: null };
   expect(JSON.parse((await run('disk', 'list', '--json')).stdout)).toEqual(unseen);
   await recordMeasurements(app.ctx, 'tape2', [{ diskId: id, free: null, problem: 'it is away' }]);
@@ -294,7 +294,7 @@ test('an argument or option that the gateway refuses is reported by its name, an
   expect(await run('request', '--quota', 'ann', '--pattern', '/a', '--retention', '2020-01-01')).toMatchObject({
     code: 2,
   });
-  // a state of the site is no wrong usage
+  // the state of the site is not a usage error
   expect(await run('request', '--quota', 'nobody', '--pattern', '/a')).toMatchObject({ code: 1 });
 });
 
@@ -367,7 +367,7 @@ test('doctor finds and repairs wrong rows remotely, and refers to a host with th
     lines: [`${fault} (repaired)`, '1 finding, 1 repaired'],
     stderr: note,
   });
-  // what only a host with the disk can repair is reported too
+  // findings that only a host with the disk can repair are reported too
   await addFiles(app.ctx, [{ path: '/doctor/a' }]);
   await app.ctx.db.pool.query(`UPDATE tape_file SET stage = 'RESTORED', disk_id = $1 WHERE path = '/doctor/a'`, [id]);
   await app.ctx.db.pool.query('UPDATE restore_disk SET used = (SELECT sum(size) FROM tape_file WHERE disk_id = $1)', [

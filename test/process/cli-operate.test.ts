@@ -77,7 +77,7 @@ test('show prints a request, and the tries, error and next try of each file that
     retention: '2999-01-02',
     label: 'mine',
   });
-  // a suspension keeps what is shown as it is
+  // the suspension keeps the displayed state unchanged
   const paused = await waitFor('the pause', async () => {
     const tries = await readTries(app, id);
     const now = tries['/show/3-paused'];

@@ -18,7 +18,7 @@ beforeEach(() => {
 afterAll(cleanUp);
 
 const run = (...args: string[]): Promise<Result> => runCli(args, { env });
-/** A path relative to the current directory. */
+/** Returns a path relative to the current directory. */
 const below = (name: string) => path.relative('.', path.join(dir, name));
 
 test('quota set creates a quota, and list and show print it exactly', async () => {

@@ -1,4 +1,4 @@
-/** What people at a terminal use: settings of their own, tables that fit, local times and completion. */
+/** Features for people at a terminal: personal settings, tables that fit, local times and completion. */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
@@ -72,7 +72,7 @@ test('a request charges the quota of the user whose token is shown, unless anoth
 const isTerminal = findProgram('script') !== undefined;
 if (!isTerminal) console.warn('script(1) is not installed: no real terminal is tested');
 
-/** The output in a terminal. */
+/** Returns the output of a command in a terminal of this width. */
 async function show(columns: number, ...args: string[]): Promise<string> {
   return (await runCli(args, { env: { ...env(), TAPEGATE_URL: app.url }, columns })).stdout;
 }
@@ -102,7 +102,7 @@ test('a long label is truncated to the width of a terminal, and printed whole wi
   const id = await makeRequest(app, { quota: 'alice', files: ['/ocean/b'], label, retention: UTC });
   const lineOf = (output: string) => output.split('\n').find((line) => line.startsWith(`${id} `)) ?? '';
   expect(lineOf(await show(80, 'requests'))).toMatch(/ in \d+ days +Ö日本long .*…$/);
-  expect(lineOf(await show(80, 'requests')).length).toBe(78); // two letters take two columns
+  expect(lineOf(await show(80, 'requests')).length).toBe(78); // two of the letters are two columns wide
   expect(lineOf(await show(80, 'requests', '--wide'))).toContain(label);
   const plain = await runCli(['requests'], { env: { ...env(), TAPEGATE_URL: app.url } });
   expect(lineOf(plain.stdout)).toContain(label);

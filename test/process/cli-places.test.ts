@@ -1,4 +1,4 @@
-/** Where commands say that restored files are, and how users change and end their requests. */
+/** Commands that show the paths of restored files, and commands with which users change and end requests. */
 import { mkdirSync, renameSync, rmdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';

@@ -14,7 +14,7 @@ import { createGate } from '../support/wait.js';
 const library = createMemoryLibrary();
 let env: Record<string, string>;
 
-/** Blocks reads of volumes whose name begins with HELD. */
+/** Gate for reads of volumes whose name begins with HELD. */
 const { opened: held, open: letGo } = createGate();
 
 const app = useApp({ library }, async () => {
@@ -126,7 +126,7 @@ test('request accepts paths, lists in files and a list on standard input togethe
   });
 });
 
-/** The note that a request also takes files that appear later. */
+/** Returns the note that a request also takes files that appear later. */
 function staysOf(made: Result): string {
   const [, id, retention] = /request (\d+): .* kept until (\S+)/.exec(made.stdout) ?? [];
   return `request ${id} is active until ${retention}: files that appear later are added and charged to its quota; "tapegate cancel ${id}" ends it`;

@@ -22,7 +22,10 @@ const app = useApp({ library }, async () => {
 });
 afterAll(cleanUp);
 
-/** Puts files on tape whose reads wait: those of the first file and of the others, on two volumes. `held`: the volumes that are being read. */
+/**
+ * Puts files on two volumes. Separate gates block reads of the first file and of the other files. `held` contains the
+ * volumes that are being read.
+ */
 async function addHeld(
   top: string,
   count: number,

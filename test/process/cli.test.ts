@@ -1,4 +1,4 @@
-/** The program and its commands in general: help, wrong usage, servers that are missing or broken, and safe output. */
+/** The program and its commands in general: help, usage errors, missing or broken servers, and safe output. */
 import { once } from 'node:events';
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type RequestListener } from 'node:http';
@@ -44,7 +44,7 @@ test('Node.js that is too old is reported in one line', async () => {
   const oldest = engines.node.replace('>=', '');
   const running = startProcess(process.execPath, ['--require', preload, cliFile, '--version']);
   expect(await running.ended).toEqual(refused(1, `Node.js ${oldest} or newer is required, not 20.18.3`));
-  // nothing that needs a newer version is loaded before
+  // before this check, the program loads nothing that needs a newer Node.js
   expect(readFileSync(path.join(packageRoot, 'src/main/tapegate.ts'), 'utf8')).not.toMatch(/^import /m);
   rmSync(dir, { recursive: true });
 });

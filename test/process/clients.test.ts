@@ -24,7 +24,7 @@ const PYTHON_CLIENT = path.join(packageRoot, 'clients/python');
 const library = createMemoryLibrary();
 let gate: Gate = createGate();
 let app: TestApp;
-/** A directory with the installed package alone. */
+/** A directory that contains only the installed package. */
 let site: string;
 let env: Record<string, string>;
 let operator: Record<string, string>;
@@ -116,7 +116,7 @@ test('the commands of the package make, watch and show requests, and operate the
   gate = createGate();
 });
 
-/** A session that prints lines of JSON; NAME is the directory of its files. */
+/** A session that prints lines of JSON. NAME is the directory of the requested files. */
 const PYTHON_SESSION = `
 import json, sys, threading
 from tapegate import *
@@ -243,7 +243,10 @@ function compileSession(): string {
   return path.join(site, 'session.mjs');
 }
 
-/** Restarts the gateway while two files are still missing. @returns the lines of the session, for any directory */
+/**
+ * Runs a session, and restarts the gateway while two files are missing.
+ * @returns the printed lines, with NAME for the directory
+ */
 async function runSession(name: string, program: string, args: string[]): Promise<unknown[]> {
   gate = createGate();
   const port = await findFreePort();
@@ -269,7 +272,7 @@ async function runSession(name: string, program: string, args: string[]): Promis
 
 const paths = [1, 2, 3, 4].map((n) => `/NAME/sst "${n}" ü.nc`);
 
-/** The steps come before this; how many there are depends on how many files come together. */
+/** Lines after the progress steps. The number of steps depends on how many files arrive together. */
 const expected = () => [
   ['files', paths.map((each) => [each, 1000])],
   ['estimate', 4, 4000, 0, true],

@@ -1,4 +1,4 @@
-/** Hosts with wrong clocks: all times come from the database's clock, unless it jumps. */
+/** Hosts with wrong clocks: all times come from the database's clock, unless that clock jumps. */
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -28,7 +28,7 @@ afterAll(async () => {
 
 const preload = pathToFileURL(path.join(packageRoot, 'test/support/shifted-clock.mjs')).href;
 
-/** The environment of a process on a host with a wrong clock. */
+/** Returns the environment of a process whose host has a wrong clock. */
 function offBy(seconds: number): Record<string, string> {
   return {
     DATABASE_URL: database.url,

@@ -1,4 +1,4 @@
-/** Both suites of libraries over real scripts, and the number of calls for many files. */
+/** Both test suites for libraries, run with real scripts, and the number of script calls for many files. */
 import { randomBytes } from 'node:crypto';
 import { chmodSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';

@@ -1,4 +1,4 @@
-/** The session with a library of five lines in the page of the library type `command`, run as it is printed. */
+/** The session "A library in five lines" in docs/operators/libraries/command.md, run as printed. */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
@@ -11,7 +11,7 @@ import { workHere } from '../support/work.js';
 
 afterAll(cleanUp);
 
-/** As the document writes it. */
+/** Home directory that the document prints. */
 const HOME = '/home/ada';
 
 const document = readFileSync(path.join(packageRoot, 'docs/operators/libraries/command.md'), 'utf8');

@@ -1,4 +1,7 @@
-/** A database that hangs, is gone or breaks connections, and a process without free descriptors: what callers get, and what is logged. */
+/**
+ * A database that hangs, disappears or breaks connections, and a process without free descriptors: responses and log
+ * lines.
+ */
 import net from 'node:net';
 import { Duplex } from 'node:stream';
 import type { Client, ClientConfig } from 'pg';
@@ -25,16 +28,16 @@ import { waitFor } from '../support/wait.js';
 
 let app: TestApp;
 let relay: DatabaseRelay;
-/** Whether the app has no free descriptor for a connection, and how often it was refused one. */
+/** Whether connections fail for lack of a free descriptor, and how many connections have failed. */
 let isExhausted = false;
 let refused = 0;
 const library = createMemoryLibrary();
 const hooks = { onRead: library.onRead };
-/** The log of the app. */
+/** Log lines of the app. */
 const lines: string[] = [];
 const log = (figures: object, text: string) => void lines.push(`${text} ${JSON.stringify(figures)}`);
 
-/** Returns a socket whose connection fails as without a free descriptor: after its caller listens. */
+/** Returns a socket whose connection fails with EMFILE, after the caller has added its listeners. */
 function createFailingSocket(): net.Socket {
   refused++;
   const socket = new Duplex({ read: () => {}, write: (_chunk, _encoding, done) => done() });
@@ -50,12 +53,12 @@ function createFailingSocket(): net.Socket {
   }) as never;
 }
 
-/** Runs beside the other tests, because a gateway notices only after 10 s that its database hangs. */
+/** Runs in parallel with the other tests, because a gateway needs 10 s to notice that its database hangs. */
 let hangingStart: ReturnType<typeof startOnHangingDatabase>;
 
 beforeAll(async () => {
   hangingStart = startOnHangingDatabase();
-  hangingStart.catch(() => {}); // its test reports it
+  hangingStart.catch(() => {}); // the test that awaits this promise reports the error
   relay = await startDatabaseRelay(inject('postgres').connection);
   app = await startApp({
     through: (connection: ClientConfig) => ({
@@ -90,7 +93,7 @@ const breakConnections = () =>
   );
 const statusOf = async (path: string) => (await get(app, path)).status;
 
-/** Each protocol reports the error, and when to retry. */
+/** Expects that each protocol returns the error and a time for the retry. */
 async function expectUnavailable(gateway: Gateway): Promise<void> {
   const answers = [await get(gateway, '/requests/1'), await get(gateway, '/files'), await get(gateway, '/requests')];
   for (const { status, headers, body } of [...answers, await post(gateway, { quota: 'alice', patterns: '/x' })]) {
@@ -190,7 +193,7 @@ test('without a free descriptor, requests that need a new connection get 503, an
   const bodies = new Map((await Promise.all(answers)).map(({ status, body }) => [status, body]));
   expect([...bodies.keys()].sort()).toEqual([200, 503]);
   expect(bodies.get(503)).toEqual(errorBody('too many open files: try again later'));
-  // the check of the database needs a new connection as well
+  // the gateway's check of the database needs a new connection as well
   const before = refused;
   await breakConnections();
   await waitFor('more refused connections', async () => refused > before + 3);
@@ -270,7 +273,10 @@ test('while the database hangs, a start with its engine processes answers, and l
   expect([quota, logged]).toEqual(['alice', ['database lost', 'database back']]);
 });
 
-/** Starts a gateway with engine processes, blocks its database until it counts as lost, and stops it. */
+/**
+ * Starts a gateway with engine processes, blocks the database until the gateway considers it lost, and stops the
+ * gateway.
+ */
 async function startOnHangingDatabase() {
   const database = await createDatabase();
   const own = await startDatabaseRelay(database.connection);

@@ -1,4 +1,4 @@
-/** `login` at an identity provider, and how commands renew its tokens. */
+/** `login` at an identity provider, and the renewal of its tokens by commands. */
 import {
   existsSync,
   mkdirSync,
@@ -86,7 +86,7 @@ function changeLogin(changes: Partial<Record<keyof Entry['login'], unknown>>): v
   writeFileSync(file, JSON.stringify({ [app.url]: entry }), { mode: 0o600 });
 }
 
-/** Leaves a lock of another process. */
+/** Creates the lock file of another process. */
 function placeLock(pid: number | undefined, namespace: string): void {
   mkdirSync(`${file}.lock.d`, { recursive: true });
   writeFileSync(path.join(`${file}.lock.d`, `${pid}.1.${namespace}.${hostname()}`), '');
@@ -94,7 +94,7 @@ function placeLock(pid: number | undefined, namespace: string): void {
 
 const LOGIN = ['login', '--device'];
 
-/** Reads the address and the code that a login prints. */
+/** Reads the address and the code that `login` prints. */
 async function readPlace(running: { stderr(): string }): Promise<{ place: string; code: string }> {
   const told = await waitFor(
     'the place',
@@ -103,7 +103,7 @@ async function readPlace(running: { stderr(): string }): Promise<{ place: string
   return { place: told[1] ?? '', code: told[2] ?? '' };
 }
 
-/** Starts a login, up to where it waits for its user. */
+/** Starts `login`, up to the point where a user must confirm. */
 async function begin(): Promise<{ running: RunningCommand; place: string; code: string }> {
   const running = startCommand(LOGIN, { env: env() });
   return { running, ...(await readPlace(running)) };
@@ -117,7 +117,7 @@ async function logIn(user = 'alice'): Promise<Result> {
 
 const list = () => run('requests', '--quota', 'alice');
 
-/** Counts the calls of the token endpoint after the first `since` calls of the provider. */
+/** Counts calls of the token endpoint, without the first `since` calls of the provider. */
 const tokensAsked = (since: number) => provider.asked.slice(since).filter((asked) => asked === '/token').length;
 
 test('login prints where to log in, waits, and keeps a token for all commands in a private file', async () => {
@@ -174,7 +174,7 @@ test('login fails if the gateway names no client of a provider, or has no TLS', 
   const other = await startBeside(app, { config: { access: accessOf(without) } });
   expect(await runCli(LOGIN, { env: env(other.url) })).toEqual(refused(1, error(other.url)));
   await other.close();
-  const plain = 'http://tapes.example.org'; // no request is sent there
+  const plain = 'http://tapes.example.org'; // no request is sent to this address
   expect(await runCli(LOGIN, { env: env(plain) })).toEqual(refused(1, error(plain)));
   expect(await run('login', '--device', '--token')).toEqual(
     refused(2, '--token excludes --device, --audience and --issuer'),

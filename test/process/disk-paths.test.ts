@@ -1,4 +1,4 @@
-/** Directories and special files on restore disks: syncs, disks within disks, and pipes that would block a reader. */
+/** Directories and special files on restore disks: syncs, nested disks, and pipes that would block a reader. */
 import { execFileSync } from 'node:child_process';
 import {
   existsSync,
@@ -53,7 +53,7 @@ test.runIf(process.platform === 'linux')(
     await waitForState(app, await makeRequest(app, { quota: 'alice', files: ['/new/deep/er/file'] }), 'COMPLETED');
     const root = realpathSync(app.restoreDir);
     const parents = ['', 'new', 'new/deep', 'new/deep/er'].map((dir) => path.join(root, dir));
-    const ownRecord = path.join(root, ownerName); // its temporary files have longer names
+    const ownRecord = path.join(root, ownerName); // temporary files of the owner record have longer names
     expect([...synced].filter((at) => !at.startsWith(ownRecord)).sort()).toEqual(parents.sort());
   },
 );
@@ -71,7 +71,8 @@ test('a restore disk below or above another one is refused and not made', async 
   expect(existsSync(path.dirname(inner))).toBe(false);
   expect(await listDisks(app.ctx)).toEqual(before);
   await setDisk(app.ctx, { mountpoint: app.restoreDir, size: 10n ** 9n }); // the size of a disk may change
-  await setDisk(app.ctx, { mountpoint: `${app.restoreDir}-2`, size: 10n ** 9n }); // its path has the same beginning
+  // the paths of the two disks begin with the same text
+  await setDisk(app.ctx, { mountpoint: `${app.restoreDir}-2`, size: 10n ** 9n });
   expect((await listDisks(app.ctx)).length).toBe(before.length + 1);
 });
 

@@ -1,4 +1,7 @@
-/** `tapegate doctor`: finds each planted fault with both values, repairs it, and then finds nothing. */
+/**
+ * `tapegate doctor` finds each planted fault, reports the expected and the found value, repairs the fault, and then
+ * finds nothing.
+ */
 import {
   appendFileSync,
   existsSync,
@@ -30,7 +33,7 @@ const library = createMemoryLibrary();
 const onRead = library.onRead;
 let volumes = 0;
 
-// tests start an engine only for a while, so that nothing repairs what they have planted
+// tests run an engine only briefly, so that no engine repairs the planted faults
 beforeAll(async () => {
   app = await startApp();
   await addQuota(app.ctx, 'alice', 10n ** 9n);
@@ -39,7 +42,7 @@ beforeEach(() => {
   library.onRead = onRead;
 });
 afterAll(async () => {
-  // a test sets the stage of this file directly
+  // one test sets the stage of this file with SQL
   expect((await findIllegalMoves(app)).filter((move) => !move.startsWith('/queue/ahead:'))).toEqual([]);
   await cleanUp();
   await app.close();
@@ -60,7 +63,7 @@ async function tape(...files: string[]): Promise<Map<string, Uint8Array>> {
 
 const ask = (...files: string[]) => makeRequest(app, { quota: 'alice', files, retention: '2099-01-01' });
 
-/** Restores files. @returns their request and their bytes */
+/** Restores files. @returns the id of the request, and the bytes of each file */
 async function restore(...files: string[]): Promise<{ id: number; contents: Map<string, Uint8Array> }> {
   const contents = await tape(...files);
   const id = await ask(...files);
@@ -68,7 +71,7 @@ async function restore(...files: string[]): Promise<{ id: number; contents: Map<
   return { id, contents };
 }
 
-/** Reads `kind | thing | expected | found`. */
+/** Parses `kind | thing | expected | found`. */
 function parseFault(text: string) {
   const [kind = '', thing = '', expected = '', found = ''] = text.split(' | ');
   return { kind, thing, expected, found };
@@ -76,7 +79,7 @@ function parseFault(text: string) {
 
 const fault = (kind: string, thing: string, expected: string, found: string) => ({ kind, thing, expected, found });
 
-/** Examines as the command does. @param options of the command */
+/** Runs the doctor as the command does. @param options command-line options */
 async function doctor(...options: string[]): Promise<{ findings: Finding[]; report: Report }> {
   const findings: Finding[] = [];
   const given = { repair: options.includes('--repair'), checksums: options.includes('--checksums') };
@@ -91,7 +94,7 @@ async function runDoctor(...args: string[]) {
 const sorted = (findings: object[]) => findings.map((finding) => JSON.stringify(finding)).sort();
 const as = (faults: object[], isRepaired: boolean) => faults.map((each) => ({ ...each, isRepaired }));
 
-/** Expects that the doctor finds these faults and no others, repairs them only with --repair, and then finds nothing. */
+/** Expects that the doctor finds exactly these faults, repairs them only with --repair, and then finds nothing. */
 async function expectRepaired(faults: { kind: string }[], ...options: string[]): Promise<void> {
   const inOrder = (findings: { kind: string }[]) => findings.sort((a, b) => (a.kind < b.kind ? -1 : 1));
   const due = inOrder(faults);
@@ -126,7 +129,7 @@ test('wrong counters are found and recalculated', async () => {
     'disk-used',
     'disk-reserved',
     'request-counts',
-    'request-state', // since it counts a file that is still to come
+    'request-state', // because the request counts a file that does not exist
     'quota-used',
     'quota-counts',
   ]);
@@ -199,7 +202,7 @@ test('a queue that does not match the requests is repaired, and the files are re
     ),
   ];
   expect(sorted((await doctor()).findings)).toEqual(sorted(as(due, false)));
-  // the takeover of its drive repairs this one as well
+  // taking over the drive also repairs this fault
   const left = due.filter(({ kind }) => kind !== 'recall-astray');
   expect(sorted((await doctor('--repair')).findings)).toEqual(sorted(as(left, true)));
   expect(await doctor('--repair')).toMatchObject({ findings: [] });
@@ -278,7 +281,7 @@ test('only --checksums finds other bytes in a copy of the same size and time', a
   for (const args of [['--checksums'], ['--checksums', '--repair']]) {
     expect(await doctor(...args)).toMatchObject({ findings: [{ ...damaged, isRepaired: false }] });
   }
-  // once the bad copy is removed, the file is recalled
+  // once the damaged copy is removed, the file is recalled
   rmSync(place('/damaged/a'));
   expect(await doctor('--repair')).toMatchObject({ findings: [{ kind: 'copy-missing' }] });
   await withEngine(app, library, () => waitForState(app, id, 'COMPLETED'));
@@ -288,7 +291,7 @@ test('only --checksums finds other bytes in a copy of the same size and time', a
 
 test('files that Tapegate recorded as left behind are removed; other files stay, whatever their bytes are', async () => {
   const contents = await tape('/left/copy', '/left/other', '/left/deep/copy', '/left/own');
-  await withEngine(app, library, async () => {}); // nothing of earlier tests is left to be removed
+  await withEngine(app, library, async () => {}); // the engine removes all remains of earlier tests
   const made = await openCopyDirectory(app.ctx, { diskId: 1, mountpoint: app.restoreDir, path: '/left/deep/copy' });
   await made.handle.close();
   writeFileSync(place('/left/copy'), contents.get('/left/copy') ?? '');
@@ -336,7 +339,7 @@ test('files that Tapegate recorded as left behind are removed; other files stay,
 test('a restored file that no request wants, and that no engine would remove, is removed', async () => {
   const { id } = await restore('/unheld/a');
   await cancel(app, id);
-  expect(await doctor()).toMatchObject({ findings: [] }); // an engine is about to do it
+  expect(await doctor()).toMatchObject({ findings: [] }); // an engine is about to remove the copy
   await sql('UPDATE request SET is_released = true WHERE id = $1', [id]);
   await expectRepaired([
     parseFault(
@@ -350,7 +353,7 @@ test('a restored file that no request wants, and that no engine would remove, is
 test('copies on a disk without its marker are not checked, and no repair creates the marker', async () => {
   const { id } = await restore('/marker/a');
   rmSync(place('.tapegate-disk'));
-  rmSync(place('/marker/a')); // as if nothing were mounted
+  rmSync(place('/marker/a')); // as if the disk were not mounted
   for (const args of [[], ['--repair', '--checksums']]) {
     const { findings, report } = await doctor(...args);
     expect(findings).toMatchObject([{ kind: 'disk-unavailable', thing: app.restoreDir, isRepaired: false }]);
@@ -412,7 +415,7 @@ test('a copy that is back before its repair is not reported as repaired', async 
   const query = async (statement: { text: string }) => {
     const answer = await pool.query(statement);
     if (/ORDER BY f\.id$/.test(statement.text) && /f\.id = ANY/.test(statement.text) && existsSync(elsewhere))
-      renameSync(elsewhere, copy); // after the doctor has read the file's row again
+      renameSync(elsewhere, copy); // the copy returns after the doctor has read the row of the file again
     return answer;
   };
   const watched = new Proxy(pool, {

@@ -1,8 +1,9 @@
 /**
- * The examples of the API documents, each run as it is printed, from top to bottom, on a gateway with the demo archive per document.
+ * The examples of the API documents. Each example runs as printed, from top to bottom, on one gateway per document with
+ * the demo archive.
  *
- * While an example subscribes, the library is suspended until its stream has sent a message, so that the first message does not depend on
- * timing. If the example resumes after a break, its first stream is broken off then.
+ * While an example subscribes, the library stays suspended until the stream has sent a message. The first message
+ * therefore does not depend on timing. If the example resumes after a break, the test breaks off its first stream.
  */
 import { rmSync } from 'node:fs';
 import path from 'node:path';
@@ -31,11 +32,11 @@ const openWindow = useBrowser();
 const places = new Map<string, Place>();
 const workDir = makeWorkDir();
 
-/** The DATA_DIR that the documents print. */
+/** DATA_DIR as the documents print it. */
 const SHOWN_DIR = '/home/ada/tapegate/data';
 
 const missing = ['bash', 'curl', 'python3'].filter((name) => !findProgram(name));
-/** All examples depend on those in the shell. */
+/** Whether examples run at all: every example depends on the shell examples. */
 const isAnyRun = !missing.includes('bash') && !missing.includes('curl');
 const isRun = ({ language }: Example) => isAnyRun && !(language === 'python' && missing.includes('python3'));
 
@@ -48,7 +49,7 @@ let compiled: Promise<void>;
 beforeAll(async () => {
   if (!isAnyRun) return;
   compiled = compileExamples(documents.flatMap(readExamples), workDir);
-  compiled.catch(() => {}); // the examples in TypeScript report it
+  compiled.catch(() => {}); // the tests of the TypeScript examples report the error
   for (const document of documents) {
     const app = await startApp();
     const library = createDirectoryLibrary(path.join(app.dataDir, 'library'));
@@ -117,7 +118,7 @@ async function check(example: Example, { app, relay }: Place): Promise<void> {
   if (resumes(example)) expectResumed(watch);
 }
 
-/** Expects a second request. All but event sources must name the last event that they received. */
+/** Expects a second request. Clients other than EventSource must name the last event that they received. */
 function expectResumed({ asked, first }: Watch): void {
   expect(asked.length).toBeGreaterThan(1);
   const [, last] = /"eventId":"(\d+)"/.exec(first) ?? [];

@@ -1,4 +1,7 @@
-/** Several engines on one database: which of them has which drive. test/pure/drive-shares.test.ts tests the choice itself. */
+/**
+ * Several engines on one database, and the drives that each engine gets. test/pure/drive-shares.test.ts tests the
+ * choice itself.
+ */
 import { afterEach, expect, test } from 'vitest';
 import { type Engine, startEngine } from '../../src/engine/runner.js';
 import { type DriveLibrary, LibraryError } from '../../src/tape/drive-library.js';
@@ -34,7 +37,7 @@ async function begin(host: string, { weight = 1, drives = DRIVES, library: own =
   return engine;
 }
 
-/** Waits until each host has so many drives; `-` stands for engines that are not registered. */
+/** Waits until each host has this many drives. The host `-` stands for engines that are not registered. */
 async function waitForHosts(expected: Record<string, number>): Promise<void> {
   await waitFor(`drives at ${JSON.stringify(expected)}`, async () => {
     type Drives = { drives: Edges<{ host: string | null }> };
@@ -45,7 +48,7 @@ async function waitForHosts(expected: Record<string, number>): Promise<void> {
   });
 }
 
-/** Requests so many files of 10 bytes, each on the next of the volumes. */
+/** Requests `files` files of 10 bytes, spread over `volumes` volumes in turn. */
 async function request(name: string, files: number, volumes: number): Promise<number> {
   const taped = Array.from({ length: files }, (_, n) => ({
     ...{ path: `/${name}/${n}`, volume: `${name}${n % volumes}`, size: 10 },
@@ -72,7 +75,7 @@ test('a drive is given to another engine between two volumes: each volume is in 
   await begin('after');
   const asks = () => app.ctx.db.prisma.engineProcess.count();
   await waitFor('the second engine to ask', async () => (await asks()) === 2);
-  await waitForHosts({ before: 4, after: 0 }); // each drive reads
+  await waitForHosts({ before: 4, after: 0 }); // each drive is reading, so no drive changes its engine
   held.open();
   await waitForHosts({ before: 2, after: 2 });
   await waitForState(app, id, 'COMPLETED');
@@ -108,7 +111,7 @@ test('an engine that is not registered keeps its drives until its lease ends, an
   await waitForHosts({ '-': 2, one: 2 });
   await begin('two');
   await waitForHosts({ '-': 2, one: 1, two: 1 });
-  await query(`UPDATE drive SET lease_until = ${leaseOf} WHERE ${mine}`); // as if it were killed
+  await query(`UPDATE drive SET lease_until = ${leaseOf} WHERE ${mine}`); // as if its engine had been killed
   await waitForHosts({ one: 2, two: 2 });
 });
 
@@ -132,7 +135,8 @@ test('an engine that cannot use the library leaves all drives to one that can', 
   await waitForHosts({ able: 4 });
   await begin('unable', { library: closed });
   await waitForHosts({ able: 2, unable: 2 });
-  const held = holdReads(library); // or all files may be read before the engine knows that it cannot
+  // without this, `able` could read all files before `unable` notices that its library is missing
+  const held = holdReads(library);
   const id = await request('able', 6, 6);
   await waitForHosts({ able: 4 });
   held.open();

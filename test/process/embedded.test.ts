@@ -1,4 +1,4 @@
-/** The embedded PostgreSQL: created, shared, killed and moved, and protected from other users of the host. */
+/** The embedded PostgreSQL server: created, shared, killed and moved, and protected from other users of the host. */
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import {
@@ -43,7 +43,7 @@ const NOBODY = 65_534;
 
 afterAll(cleanUp);
 
-/** A cluster that the tests share. Each leaves it as it was, without a server. */
+/** A cluster that all tests share. Each test leaves the cluster unchanged and without a server. */
 const dataDir = makeDataDir();
 
 const cluster = path.join(dataDir, 'postgres');
@@ -60,7 +60,7 @@ async function makeDatabase(): Promise<void> {
 
 const query = (server: Embedded, text: string) => queryOnce(server.config('postgres'), text);
 
-/** Returns the command line of a process; it is empty once the process has ended, even if it is a zombie. */
+/** Returns the command line of a process. It is empty once the process has ended, even if a zombie remains. */
 function commandOf(pid: number): string {
   try {
     return readFileSync(`/proc/${pid}/cmdline`, 'utf8');
@@ -69,7 +69,7 @@ function commandOf(pid: number): string {
   }
 }
 
-/** Kills the server, which leaves its lock file behind. */
+/** Kills the server, whose lock file remains. */
 async function killServer(): Promise<number> {
   const pid = serverPid(dataDir);
   if (pid === undefined) throw new Error('no server runs');
@@ -127,7 +127,7 @@ test('a server that is stopped with SIGTERM is started again for its clients', a
 test('connections that are closing do not keep the server alive', async () => {
   const server = await startIn(dataDir);
   const pool = new pg.Pool({ ...server.config('postgres'), max: 10 });
-  // closing clients and their pool may emit that the server ends
+  // closing clients and their pool may emit an error about the end of the server
   pool.on('connect', (client) => client.on('error', () => {}));
   pool.on('error', () => {});
   await Promise.all(Array.from({ length: 10 }, () => pool.query('SELECT pg_sleep(0.05)')));
@@ -168,7 +168,7 @@ test('a server that is killed while its only user leaves is not started again', 
   }
 });
 
-/** Writes the lock files of a killed server, with the given process id. */
+/** Leaves the lock files of a killed server, with this process id. */
 async function leaveLockFile(pid: number): Promise<void> {
   const file = path.join(dataDir, 'postgres/postmaster.pid');
   const server = await startIn(dataDir);
@@ -188,11 +188,11 @@ const runs = async (dataDir: string) => {
   return rows;
 };
 
-/** Starts a process that ends and stays a zombie until `bury`. */
+/** Starts a process that ends and stays a zombie until `bury` is called. */
 async function startUndead(): Promise<{ pid: number; bury: () => void }> {
-  // PostgreSQL takes a process of its own user for a server
+  // PostgreSQL takes any process of its own user for a server
   const user = findServerUser(dataDir);
-  // it ends after its parent has stopped being a shell, which would reap it
+  // the child ends after `exec` has replaced the shell, because a shell would reap the child
   const parent = spawn('sh', ['-c', 'sleep 0.3 & echo $!; exec sleep 600'], {
     ...user,
     stdio: ['ignore', 'pipe', 'ignore'],
@@ -237,7 +237,7 @@ test('a lock file whose process id is now a server of another directory is ignor
   await other.close();
 });
 
-/** A directory whose path is so long. */
+/** Creates a directory whose path has at least this length. */
 function makeDeep(length: number): string {
   let deep = makeTempDir();
   while (deep.length < length) deep = path.join(deep, 'x'.repeat(100));
@@ -261,7 +261,7 @@ test.each([
   try {
     const server = await startIn(place);
     expect(await query(server, 'SELECT 1 AS one')).toEqual([{ one: 1 }]);
-    // processes that this one starts find the socket too
+    // other processes find the socket too
     expect(await askAs({}, String(server.config('postgres').host))).toBe('let in\n');
     await server.close();
   } finally {
@@ -288,7 +288,7 @@ test.runIf(isRoot)('the data of another user are refused in one line', async () 
   expect(result.stderr).toMatch(/^tapegate: \S+ belongs to another user \(uid \d+\)\n$/);
 });
 
-/** A copy of the empty cluster, for a test that breaks it. */
+/** Copies the empty cluster, for a test that damages the copy. */
 function makeCopy(): { DATA_DIR: string; cluster: string } {
   const DATA_DIR = makeDataDir();
   copyDatabase({ env: { DATA_DIR } });
@@ -341,7 +341,7 @@ test.each<[string, (cluster: string) => void, number | null, string]>([
       rmSync(path.join(cluster, 'server.log'), { force: true });
       writeFileSync(path.join(cluster, 'server.log'), '', { mode: 0o400 });
     },
-    null, // the shell's own
+    null, // the exit code of the shell
     'server.log: Permission denied',
   ],
 ])(
@@ -349,7 +349,7 @@ test.each<[string, (cluster: string) => void, number | null, string]>([
   async (_what, damage, code, reason) => {
     const { DATA_DIR, cluster } = makeCopy();
     damage(cluster);
-    // the second one waits for the server of the first one
+    // the second start waits for the server of the first start
     const results = await Promise.allSettled([startIn(DATA_DIR), startIn(DATA_DIR)]);
     for (const result of results) {
       const message = result.status === 'rejected' ? String(result.reason.message) : 'started';
@@ -374,7 +374,7 @@ test('a command reports a server that ends at its start in one line', async () =
 test('a server that is alive keeps its time to start, and is reported with the path of its log after it', async () => {
   const { DATA_DIR, cluster } = makeCopy();
   addSetting(cluster, 'hot_standby = off');
-  writeFileSync(path.join(cluster, 'standby.signal'), ''); // it recovers for ever
+  writeFileSync(path.join(cluster, 'standby.signal'), ''); // the server never leaves recovery
   const user = findServerUser(cluster);
   if (user.uid !== undefined) chownSync(path.join(cluster, 'standby.signal'), user.uid, user.uid);
   await expect(startIn(DATA_DIR, 500)).rejects.toThrow(
@@ -444,7 +444,7 @@ test('a warning reports a DATA_DIR in which others may write', async () => {
   await database.drop();
 });
 
-/** What another user of the host gets who connects as the database's owner. */
+/** Logs in to the server as its owner, from a process of `user`. @returns `let in`, `asked`, or the error */
 async function askAs(user: { uid?: number; gid?: number }, folder: string): Promise<string> {
   const script = `
     const net = require('node:net');
@@ -522,7 +522,7 @@ test.each(['postmaster.pid', 'server.log', 'pg_ident.conf'])(
     const kept = path.join(dataDir, 'kept');
     if (existsSync(place)) renameSync(place, kept);
     execFileSync('mkfifo', [place]);
-    // in another process: this one would block with the pipe
+    // in another process, because the pipe would block this process
     const starting = startProcess(process.execPath, [await bundle('start-embedded'), cluster]);
     const { code, stderr } = await starting.ended;
     expect({ code, stderr }).toMatchObject({

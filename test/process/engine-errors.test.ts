@@ -1,4 +1,7 @@
-/** Errors of the tape library: which are retried, when a file fails, and when a volume is suspended. One drive. */
+/**
+ * Errors of the tape library, with one drive: which errors are retried, when a file fails, and when a volume is
+ * suspended.
+ */
 import { createHash, randomBytes } from 'node:crypto';
 import { deflateSync } from 'node:zlib';
 import { afterAll, afterEach, expect, test } from 'vitest';
@@ -22,7 +25,7 @@ import { createGate, waitFor } from '../support/wait.js';
 const { app, library, clock, ask, query } = useMemorySite({ drives: 1 });
 const hooks = { onMount: library.onMount, onRead: library.onRead };
 
-// a test that leaves recalls to the drive changes what the next one sees
+// a recall that one test leaves to the drive would change the next test
 afterEach(async () => {
   expect(await query('SELECT file_id FROM recall')).toEqual([]);
 });
@@ -35,7 +38,7 @@ afterAll(async () => {
 const requestBelow = (prefix: string) =>
   makeRequest(app, { quota: 'alice', patterns: prefix, retention: '2099-01-01' });
 
-/** Puts files on a volume: `/<volume>/1` is at position 1, and so on. */
+/** Puts files on a volume: `/<volume>/1` at position 1, and so on. */
 async function fillVolume(volume: string, count: number, size = (_position: number) => 1000): Promise<void> {
   const positions = Array.from({ length: count }, (_, n) => n + 1);
   const fileAt = (n: number) => ({ path: `/${volume}/${n}`, volume, position: BigInt(n), size: size(n) });
@@ -47,7 +50,7 @@ async function requestVolume(volume: string, count: number): Promise<number> {
   return await requestBelow(`/${volume}/`);
 }
 
-/** Reads at these positions fail, of all volumes. */
+/** Makes reads at these positions fail on all volumes. */
 function spoil(isBad: (position: bigint) => boolean): void {
   library.onRead = async (_volume, position) => {
     if (isBad(position)) throw new TapeError('MEDIA', `no block at ${position}`);
@@ -66,7 +69,7 @@ const endOf = (id: number, state: string) => waitThroughPauses(app, clock, id, s
 const waitForHold = (name: string) =>
   waitFor(`${name} to be suspended`, async () => (await readSuspensions(app)).find((held) => held.name === name));
 
-/** Waits until the drive has left its volume, and everything is recorded. */
+/** Waits until the drive has unmounted its volume, and the database contains no running recall. */
 const waitForFreeDrive = () =>
   waitFor('a free drive', async () => {
     const busy = `SELECT FROM drive WHERE volume_id IS NOT NULL UNION ALL SELECT FROM recall WHERE state = 'RUNNING'`;
@@ -147,7 +150,7 @@ test.each([
   ['thrown by the engine', tooManyFiles],
   ['reported by the library', () => new TapeError('TRANSIENT', 'it cannot be read', { cause: tooManyFiles() })],
 ])('"too many open files", %s, counts as a try neither of a file nor of its volume', async (by, error) => {
-  const more = 9; // than a file is tried, and a volume is mounted
+  const more = 9; // more than the allowed tries of a file and mounts of a volume
   let [mounts, reads] = [0, 0];
   library.onMount = async () => {
     if (mounts++ < more) throw error();
@@ -163,7 +166,7 @@ test.each([
 test('an error that passes delays its own file and nothing else', async () => {
   let isBroken = true;
   library.onRead = async (_volume, position) => {
-    // an error without a class counts as passing
+    // an error without a class counts as transient
     if (position === 2n && isBroken) throw new Error('the robot stumbled');
   };
   const id = await requestVolume('PASSES', 3);
@@ -232,7 +235,8 @@ test('checksums of each algorithm are compared, and a file without one is restor
   const sums = new Map<string, string | null>([
     ['sha256', checksumOf(bytes)],
     ['md5', `md5:${createHash('md5').update(bytes).digest('hex')}`],
-    ['adler32', `adler32:${deflateSync(bytes).subarray(-4).toString('hex')}`], // a zlib stream ends with it
+    // a zlib stream ends with the Adler-32 checksum
+    ['adler32', `adler32:${deflateSync(bytes).subarray(-4).toString('hex')}`],
     ['none', null],
   ]);
   const wrong = (checksum: string) => checksum.replace(/.$/, (last) => (last === '0' ? '1' : '0'));
@@ -261,7 +265,7 @@ test('a volume is suspended after three bad files in a row: its files wait, and 
   await addTaped(app.ctx, library, [{ path: '/well/0', volume: 'WELL', position: 9n }]);
   library.onRead = async (_volume, position, bytes) => {
     if (position === 9n) return bytes;
-    if (position === 2n) return bytes.map((byte) => byte ^ 1); // wrong bytes count like unreadable ones
+    if (position === 2n) return bytes.map((byte) => byte ^ 1); // wrong bytes count like an unreadable file
     throw new TapeError('MEDIA', `no block at ${position}`);
   };
   const id = await requestVolume('WORN', 6);
@@ -286,7 +290,7 @@ test('a volume is suspended after three bad files in a row: its files wait, and 
 });
 
 test('bad files among good ones fail, and suspend neither their volume nor their request', async () => {
-  // the good ones are in place later than the next bad one has failed
+  // good files are so large that the next bad file fails before they are in place
   await fillVolume('SOME', 12, (position) => (position % 2 === 1 ? 500_000 : 10));
   spoil((position) => position % 2n === 0n);
   const id = await requestBelow('/SOME/');
@@ -302,7 +306,7 @@ test('bad files among good ones fail, and suspend neither their volume nor their
   expect(await readSuspensions(app)).toEqual([]);
 });
 
-/** Resumes the volume whenever it is suspended, until the request is over. @returns how often */
+/** Resumes the volume whenever it is suspended, until the request ends. @returns the number of resumptions */
 async function resumeUntilOver(volume: string, id: number): Promise<number> {
   for (let times = 0; ; times++) {
     const isOver = await waitFor(`request ${id} to be over, or its volume to be suspended`, async () => {
@@ -364,20 +368,21 @@ test('the engine does not suspend a volume that an operator drains', async () =>
 });
 
 test('after a failed mount the whole queue of the volume pauses with the reason, until an operator resumes it', async () => {
-  await ringUntilSeen(app, 'recall', 'drives'); // the test before has ended all pauses
+  await ringUntilSeen(app, 'recall', 'drives'); // the drives see that the previous test has ended all pauses
   let isStuck = true;
   library.onMount = async () => {
     if (isStuck) throw new TapeError('TRANSIENT', 'the arm is stuck');
   };
   clock.freeze();
-  const count = 200; // more than a drive starts at once
+  const count = 200; // more files than a drive starts at once
   const id = await requestVolume('ARM', count);
   const tries = await waitFor('the pause', async () => {
     const all = Object.values(await readTries(app, id));
     return all.every((one) => one.nextTry !== null) && all;
   });
   const seen = tries.map((one) => `${one.lastErrorClass} ${one.lastError} ${one.attempts}`);
-  expect(seen).toEqual(Array(count).fill('TRANSIENT the arm is stuck 0')); // a mount is no try of a file
+  // a failed mount does not count as a try of a file
+  expect(seen).toEqual(Array(count).fill('TRANSIENT the arm is stuck 0'));
   await addTaped(app.ctx, library, [{ path: '/arm/late', volume: 'ARM', position: BigInt(count + 1) }]);
   const late = await ask('/arm/late');
   await ringUntilSeen(app, 'recall', 'drives');
@@ -386,7 +391,7 @@ test('after a failed mount the whole queue of the volume pauses with the reason,
   isStuck = false;
   await suspend(app, { kind: 'VOLUME', name: 'ARM', mode: 'IMMEDIATE' });
   await resume(app, 'VOLUME', 'ARM');
-  for (const request of [id, late]) await waitForState(app, request, 'COMPLETED'); // while the clock stands still
+  for (const request of [id, late]) await waitForState(app, request, 'COMPLETED'); // although the clock is frozen
   clock.goOn();
 });
 
@@ -401,7 +406,7 @@ test('a library that is resumed is tried at once, and other errors keep their pa
   await suspend(app, { kind: 'LIBRARY', name: 'directory', mode: 'DRAINING' });
   await resume(app, 'LIBRARY', 'directory');
   await waitFor('the first file', async () => (await readTries(app, id))['/BACK/1']?.state === 'ON_DISK');
-  // waiting for room is no try
+  // waiting for room does not count as a try
   const waits = { attempts: 0, lastErrorClass: 'SPACE', nextTry: expect.any(String) };
   expect((await readTries(app, id))['/BACK/2']).toMatchObject(waits);
   clock.goOn();

@@ -1,4 +1,4 @@
-/** Leases of drives: what they outlive, what ends them, and what the next engine takes over. */
+/** Leases of drives: events that a lease survives, events that end it, and the work that the next engine takes over. */
 import { randomUUID } from 'node:crypto';
 import { statSync } from 'node:fs';
 import { expect, onTestFinished, test } from 'vitest';
@@ -30,10 +30,10 @@ import { createGate, waitFor } from '../support/wait.js';
 const { app, library, tape, ask, place, query } = useMemorySite({ isIdle: true, drives: 1 });
 const hooks = { onRead: library.onRead };
 
-/** An engine that gives up at once what it has in hand when it stops. */
+/** Starts an engine that abandons its active files at once when it stops. */
 const startHasty = (options: EngineOptions = {}) => startEngine(app.ctx, library, { drainMs: 0, ...options });
 
-/** Reads of the second position wait until `open`. */
+/** Blocks reads of the second position until `open` is called. */
 function holdSecondRead() {
   const gate = createGate();
   library.onRead = async (_volume, position) => {
@@ -68,9 +68,9 @@ async function readDrive(): Promise<DriveRow> {
 
 const endLease = () => query(`UPDATE drive SET lease_until = timezone('utc', now()) - interval '1 second'`);
 
-/** Claims the drive as an engine does. */
+/** Claims the drive as an engine would. */
 async function holdDrive() {
-  await endLease(); // of the test before
+  await endLease(); // ends the lease of the previous test
   const claimedAt = performance.now();
   const lease = await claim(app, 1, 60);
   const calls = new CallWatch({ disk: 60, tape: 60 });
@@ -90,7 +90,7 @@ test('no partial file is opened once another engine has taken the drive over', a
   await endLease();
   await claim(app, 1, 60);
   const openings = async () => {
-    for (let n = 0; n <= 32; n++) await confirmations.confirmOpening(); // more than one answer serves
+    for (let n = 0; n <= 32; n++) await confirmations.confirmOpening(); // more openings than one confirmation covers
   };
   await expect(openings()).rejects.toThrow(NotHeldError);
   expect(lease.signal.aborted).toBe(true);
@@ -126,7 +126,7 @@ test('an engine that is stopped returns its files, and the next one restores the
 });
 
 test('files that were started ahead of their reading return to the queue when the engine stops', async () => {
-  // more than a drive starts together, so that a second batch starts while the first one is read
+  // more files than one batch, so that a second batch starts while the first batch is read
   const files = Array.from({ length: 200 }, (_, n) => ({ path: `/ahead/${n}`, volume: 'AHEAD', size: 10 }));
   await addTaped(app.ctx, library, files);
   const before = await readDisks(app);
@@ -152,7 +152,7 @@ test('an engine that lost its lease writes nothing any more, and overwrites no c
   const id = await ask(...names);
   const slow = await startHasty({ leaseSeconds: 600 });
   await reads.begun();
-  await endLease(); // by its own clock its lease is valid for ten minutes
+  await endLease(); // by the engine's own clock, the lease is valid for ten minutes
   Object.assign(library, hooks);
   const other = await startHasty();
   const view = await waitForState(app, id, 'COMPLETED');
@@ -246,7 +246,7 @@ test('an engine that stalled beyond its lease continues if nobody has taken its 
   const id = await ask('/asleep/a');
   await reads.begun();
   const { epoch } = await readDrive();
-  // stalls this whole process, and with it the engine, for more than a second beyond the lease
+  // stalls this process, including the engine, until more than a second after the end of the lease
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 2500);
   await waitFor('the lease to be renewed', async () => (await readDrive()).isHeld);
   reads.open();
@@ -296,7 +296,7 @@ test('a transaction that stalls loses its locks after a minute, and a slow reade
   expect(await timeoutOf(streamPool)).toEqual({ idle_in_transaction_session_timeout: '0' });
 });
 
-// a database that has lost its last transactions knows nothing of claims that engines still rely on
+// after a database has lost its last transactions, it does not know claims that engines still rely on
 
 async function claimAs(engineId: string): Promise<Lease> {
   const lease = await claimDrive(app.ctx, { engineId, of: { id: 1, name: 'directory', drives: 1 }, leaseSeconds: 600 });
@@ -371,7 +371,7 @@ test('recalls that start while their drive is given back are recovered by an eng
   const { starting, leaving } = await whileLocked(app, 'SELECT FROM restore_disk FOR UPDATE', async (waiters) => {
     const starting = startByHand(app, lease, ['/late/a']);
     await waiters(1);
-    const leaving = releaseDrive(app.ctx, lease); // its engine waits for no start
+    const leaving = releaseDrive(app.ctx, lease); // the leaving engine does not wait for recalls that are starting
     await waiters(2);
     return { starting, leaving };
   });

@@ -1,4 +1,7 @@
-/** The engine processes of a real server: one for each drive and one for periodic jobs. What happens if they hang, stop or are killed. */
+/**
+ * The engine processes of a real server hang, stop or are killed. The server runs one process for each drive, and one
+ * for periodic jobs.
+ */
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
@@ -21,7 +24,10 @@ const parts = (server: { pid: number }) =>
     .map(({ part }) => part)
     .sort();
 
-/** Mounts a file system on which writes hang while it is frozen. Needs root and loop devices; without them, returns undefined. */
+/**
+ * Mounts a file system on which writes hang while it is frozen. Without root privileges or loop devices, returns
+ * undefined.
+ */
 function mountFreezable(): { dir: string; freeze(): void; thaw(): void; remove(): void } | undefined {
   const home = makeDataDir();
   const [image, dir] = [path.join(home, 'image'), path.join(home, 'disk')];
@@ -64,7 +70,7 @@ afterAll(async () => {
   await cleanUp();
 });
 
-/** Stops a server without waiting until its output is closed: a child that hangs in the kernel keeps it open. */
+/** Stops a server without waiting for the end of its output: a child that hangs in the kernel keeps the output open. */
 async function end(server: Running): Promise<number | null> {
   const ended = once(server.child, 'exit');
   server.child.kill('SIGTERM');
@@ -76,10 +82,10 @@ const signal = (processes: readonly { pid: number }[], name: NodeJS.Signals) => 
   for (const { pid } of processes) process.kill(pid, name);
 };
 
-/** The changes of the number of processes that load. */
+/** Returns the logged changes of the number of processes that are loading. */
 const loaded = (log: string) => readFileSync(log, 'utf8').trim().split('\n').map(Number);
 
-// each test waits for timeouts most of the time
+// the tests run concurrently, because each test mostly waits for timeouts
 describe.concurrent('engine processes', () => {
   test('a disk that hangs is suspended with the reason, and neither the stop nor other recalls wait for it', async ({
     skip,
@@ -92,12 +98,13 @@ describe.concurrent('engine processes', () => {
     const server = await startServer('start', { env });
     expect(parts(server)).toEqual(['drive', 'drive', 'jobs']);
     const restore = path.join(dataDir, 'restore');
-    // with the usual timeout: the first sync of a busy disk may take seconds
+    // the command has the default timeout, because the first sync of a busy disk may take seconds
     const add = (dir: string, size: string) =>
       runCli(['disk', 'add', dir, '--size', size], { env: { DATA_DIR: dataDir } });
     expect(await add(restore, '20M')).toMatchObject({ code: 0, stderr: '' });
     expect(await add(freezable.dir, '1G')).toMatchObject({ code: 0, stderr: '' });
-    // it has the most room, but is suspended for a moment if it was checked just before it got its marker
+    // the freezable disk has the most room, but an engine that checks the disk before it has a marker suspends it
+    // briefly
     for (let month = 1; Object.keys(hashTree(freezable.dir)).length === 0; month++) {
       await waitFor('the disks to be in service', async () => (await readSuspensions(server)).length === 0);
       const one = `/demo/ocean/2023/sst_20230${month}`;
@@ -170,7 +177,7 @@ describe.concurrent('engine processes', () => {
     const isHealthy = second.findIndex(({ part }) => part === 'drive');
     const stopped = second.filter((_, n) => n !== isHealthy);
     signal(stopped, 'SIGSTOP');
-    signal(second, 'SIGTERM'); // as a service manager signals each process of a group
+    signal(second, 'SIGTERM'); // a service manager signals each process of a group
     const { code, stderr } = await stop(server);
     expect(code).toBe(0);
     const lines = stderr.trim().split('\n');

@@ -1,4 +1,4 @@
-/** From a request to its copies: the order of mounts and reads, progress, and files that join later. One drive. */
+/** From a request to its copies, with one drive: the order of mounts and reads, progress, and files that join later. */
 import { expect, test } from 'vitest';
 import { TapeError } from '../../src/core/errors.js';
 import { returnOrphans } from '../../src/domain/disks/removals.js';
@@ -24,7 +24,7 @@ const readsOf = (volume: string) =>
   library.log.filter((entry) => entry.what === 'read' && entry.volume === volume).map((entry) => entry.position);
 const mountedVolumes = () => library.log.filter((entry) => entry.what === 'mount').map((entry) => entry.volume);
 
-/** Keeps the drive busy, so that later requests wait together. @returns what lets it go on */
+/** Keeps the drive busy, so that later requests wait together. @returns a function that frees the drive */
 async function holdDrive(name: string): Promise<() => void> {
   const gate = createGate();
   await addTaped(app.ctx, library, [{ path: `/${name}/busy`, volume: `${name}-BUSY` }]);
@@ -37,7 +37,7 @@ async function holdDrive(name: string): Promise<() => void> {
   return gate.open;
 }
 
-/** A stretch of time that lies apart from the one before and the one after it. */
+/** Runs `work` in a period that does not touch other periods. @returns the period, and the result of `work` */
 async function during<T>(work: () => Promise<T>): Promise<[readonly [string, string], T]> {
   clock.advance(1000);
   const from = clock.now();
@@ -128,7 +128,7 @@ test('of two users with the same drive time, the one of greater weight is served
   expect(mountedVolumes()).toEqual(['HEAVY', 'LIGHT']);
 });
 
-// R43 to R52 of the REST contract test each time by itself
+// tests R43 to R52 of the REST contract check the single times
 test('a request counts its files as they arrive, and records each change of its state', async () => {
   const gates = new Map(['COUNT-1', 'COUNT-2'].map((volume) => [volume, createGate()]));
   library.onMount = async (volume) => gates.get(volume)?.opened;

@@ -1,4 +1,7 @@
-/** Suspended and draining volumes, drives, users, disks and libraries. The engine looks for work only when it is notified. */
+/**
+ * Suspended and draining volumes, drives, users, disks and libraries. In these tests engines check for work only when
+ * notified.
+ */
 import { afterAll, expect, test } from 'vitest';
 import { readDisks, readStage, ring, ringUntilSeen } from '../support/engine-watch.js';
 import { addTaped } from '../support/factories.js';
@@ -33,7 +36,7 @@ const namesOf = (kind: string, volume: string): string[] =>
     LIBRARY: ['directory'],
   })[kind] ?? [];
 
-/** Requests a file, which is being read then, and another one of the same volume. */
+/** Requests two files of one volume, and waits until the first file is being read. */
 async function begin(name: string) {
   const gate = holdReads(library);
   const [running, waiting] = [`/${name}/running`, `/${name}/waiting`];
@@ -46,7 +49,7 @@ async function begin(name: string) {
   return { gate, running, waiting, first, second: await ask(waiting) };
 }
 
-/** The drives look for work, and read nothing. */
+/** Expects that the drives check for work and read nothing. */
 async function expectIdle(): Promise<void> {
   const before = countReads();
   await ringUntilSeen(app, 'recall', 'drives');
@@ -103,7 +106,7 @@ test.each<Mode>(['IMMEDIATE', 'DRAINING'])('a file that waits for room on a %s d
     return now?.lastError != null && now;
   });
   expect(tries).toMatchObject({
-    nextTry: null, // it does not depend on time
+    nextTry: null, // the next try depends on room, not on time
     recallState: 'WAITING',
     attempts: 0,
     lastErrorClass: 'SPACE',
@@ -141,7 +144,7 @@ test('a recall for a suspended user and for another one is not stopped', async (
   const alice = await ask('/shared/both');
   await Promise.all([waitForRead('SHARED'), waitForRead('SHARED2')]);
   await suspend(app, { kind: 'USER', name: 'bob', mode: 'IMMEDIATE' });
-  // the engine judges both recalls together
+  // the engine checks both recalls together
   await waitFor('the stop', async () => (await readTries(app, bob))['/shared/bob']?.recallState === 'WAITING');
   expect((await readTries(app, bob))['/shared/both']).toMatchObject({ recallState: 'RUNNING' });
   gate.open();
@@ -158,7 +161,7 @@ test('a file that a suspended drive was reading is read on another drive', async
   const { drive } = await waitForRead('DRIVEN');
   await suspend(app, { kind: 'DRIVE', name: drive, mode: 'IMMEDIATE' });
   await waitFor('another drive', async () => {
-    await ring(app, 'recall'); // a recall that is stopped sends no notification: drives look every second
+    await ring(app, 'recall'); // a stopped recall sends no notification; normally drives check for work every second
     return library.log.some((e) => e.what === 'read' && e.volume === 'DRIVEN' && e.drive !== drive);
   });
   gate.open();

@@ -1,4 +1,4 @@
-/** Tape copies are confirmed by reading them back. */
+/** The engine verifies tape copies by reading them back. */
 import { expect, test } from 'vitest';
 import { TapeError } from '../../src/core/errors.js';
 import { importRows } from '../../src/domain/import/import.js';
@@ -32,7 +32,7 @@ const waitForFailure = (path: string) =>
 const waitForConfirmation = (path: string) =>
   waitFor(`the confirmation of ${path}`, async () => (await readStage(app, path)) === 'D');
 
-/** Puts files on tape that have never been confirmed. */
+/** Puts files on tape whose copies have never been verified. */
 async function addUnconfirmed(files: { path: string; volume: string; bytes?: Uint8Array }[]): Promise<void> {
   await addTaped(
     app.ctx,
@@ -42,7 +42,7 @@ async function addUnconfirmed(files: { path: string; volume: string; bytes?: Uin
 }
 
 test('tape copies with the right checksum make their files ONDISK, with the time, in one mount', async () => {
-  const files = Array.from({ length: 105 }, (_, n) => `/good/${n}`); // more than the engine looks for at once
+  const files = Array.from({ length: 105 }, (_, n) => `/good/${n}`); // more files than the engine selects at once
   await addUnconfirmed(files.map((path) => ({ path, volume: 'GOOD' })));
   await waitFor('the confirmations', async () => (await readMoves(app, '/good/')).length === files.length);
   const moves = new Map((await readMoves(app, '/good/')).map(({ path, move }) => [path, move]));
@@ -65,7 +65,7 @@ test('a wrong checksum is reported with both values and retried a few times, and
     error: expect.stringMatching(/^the tape copy is sha256:[0-9a-f]{64}, and the catalogue says sha256:[0-9a-f]{64}$/),
     nextTry: expect.any(String),
   });
-  await waitForConfirmation('/wrong/2'); // a bad file delays no other
+  await waitForConfirmation('/wrong/2'); // a bad copy delays no other file
   await query('UPDATE verification SET attempts = 2, not_before = NULL');
   const env = { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token };
   const { stdout } = await runCli(['verify', '/wrong'], { env });
