@@ -1,9 +1,12 @@
-/** The files on the tapes of the fuzz, the same in each run. */
+/** Files on the tapes of the fuzz. Each run has the same files. */
 import { createHash } from 'node:crypto';
 import type { Stage } from '../../src/core/stages.js';
 import type { CatalogueRow } from '../../src/domain/import/import-rows.js';
 
-/** Quotas: more than a double counts, all, some, hardly any, none. */
+/**
+ * Users with quotas: larger than a double can represent exactly, enough for all files, for some files, for few files,
+ * and zero.
+ */
 export const users: readonly { user: string; size: bigint }[] = [
   { user: 'ample', size: 2n ** 54n + 1n },
   { user: 'enough', size: 400_000n },
@@ -14,7 +17,7 @@ export const users: readonly { user: string; size: bigint }[] = [
 
 export const volumes = ['V00001', 'V00002', 'V00003', 'V00004'];
 const FILES = 240;
-/** Names with characters that are special somewhere. */
+/** Names with characters that are special in URLs, SQL, shells or file systems. */
 const ODD = `%2F|100%|a b|o'neil|q"uote|\\back|é|e\u0301|\u{1F600}|#?&=+|_%_|{}|-rf`.split('|');
 
 export const archive = Array.from({ length: FILES }, (_, n) => {
@@ -33,7 +36,7 @@ export const archive = Array.from({ length: FILES }, (_, n) => {
   };
 });
 
-/** The rows of the catalogue as they are at the beginning. */
+/** Catalogue rows at the start of each run. */
 export const rows: readonly CatalogueRow[] = archive.map(({ bytes: _, sha256, ...file }, index) => ({
   ...file,
   line: index + 1,

@@ -1,4 +1,4 @@
-/** Checks that a response is documented: its status and its form, and that it reveals nothing internal. */
+/** Checks responses: the status and form must be documented, and the text must not reveal internals. */
 import { STATUS_CODES } from 'node:http';
 import { messageOf } from '../../src/core/errors.js';
 import { parseJson } from '../support/exact-json.js';
@@ -7,15 +7,17 @@ import type { HttpInput } from './inputs.js';
 
 export type FaultKind = 'status' | 'internal-error' | 'form';
 
-/** Undefined if nothing is wrong; `busy` if the client should retry, which is allowed at times. */
+/**
+ * Result of a check: undefined without a fault, or `busy` if the client should retry. Some busy responses are allowed.
+ */
 export type Finding = { kind: FaultKind; text: string } | 'busy' | undefined;
 
-/** What only developers should see. */
+/** Texts that only developers should see. */
 const INTERNALS =
   /node_modules|\bat [^"\s]+ \(|\/(src|dist|rest|graphql)\/[\w-]+\.[jt]s\b|prisma\.|PrismaClient|ECONN|errno|SQLSTATE/;
 const BUSY = [429, 503];
 
-/** Of an incomplete response only the status can be checked. */
+/** Checks a response. If the response is incomplete, only its status and text are checked. */
 export function checkAnswer(input: HttpInput, answer: Answer): Finding {
   const { status, headers, text, isWhole } = answer;
   if (status === 0) return undefined;
@@ -25,17 +27,17 @@ export function checkAnswer(input: HttpInput, answer: Answer): Finding {
     return text === '' ? undefined : { kind: 'form', text: 'the response to HEAD has a body' };
   if (headers['content-type']?.startsWith('text/event-stream')) return checkForm(() => checkEventStream(text));
   if (!isWhole) return undefined;
-  // headers that are too long are rejected before the API is known
+  // a request with too many headers is rejected before its API is known
   const check = status === 431 ? checkRest : CHECKS[input.api];
   return checkForm(() => check(input, answer));
 }
 
-/** Checks a stream that was left open. */
+/** Checks the text of a stream that stayed open for a while. */
 export function checkStream(text: string): Finding {
   return checkText(text) ?? checkForm(() => checkEventStream(text));
 }
 
-/** Checks what bytes were answered with: each response has a known status. */
+/** Checks the responses to raw bytes: each response must have a known status. */
 export function checkRaw(text: string): Finding {
   if (text === '') return undefined;
   if (!text.startsWith('HTTP/1.1 ')) return { kind: 'form', text: `no HTTP: ${text.slice(0, 200)}` };
@@ -52,7 +54,7 @@ function checkStatus({ status, headers, text }: Pick<Answer, 'status' | 'headers
       ? 'busy'
       : { kind: 'form', text: `${status} without Retry-After: ${text.slice(0, 200)}` };
   }
-  const isKnown = (status < 500 && STATUS_CODES[status] !== undefined) || status === 501; // an unknown Transfer-Encoding
+  const isKnown = (status < 500 && STATUS_CODES[status] !== undefined) || status === 501; // unknown Transfer-Encoding
   if (isKnown) return undefined;
   return { kind: status === 500 ? 'internal-error' : 'status', text: `returned ${status}: ${text.slice(0, 300)}` };
 }
@@ -80,7 +82,7 @@ const CHECKS: Record<HttpInput['api'], (input: HttpInput, answer: Answer) => str
   any: checkAny,
 };
 
-/** An array of one object. An error has the same message twice. */
+/** Checks a REST response: an array of one object. An error has the same message in both fields. */
 function checkRest(input: HttpInput, { status, headers, text }: Answer): string | undefined {
   if (headers['content-type'] !== 'application/json')
     return `Content-Type is ${headers['content-type']}: ${text.slice(0, 200)}`;
@@ -103,13 +105,13 @@ function checkError(
   if (Object.keys(others).length > 0) return `an error with ${Object.keys(others)}`;
   if (status === 405 && !headers.allow) return '405 without Allow';
   if (status === 401 && !headers['www-authenticate']) return '401 without WWW-Authenticate';
-  // that message quotes the body
+  // this message quotes the request body
   return INTERNALS.test(error) && !error.startsWith('the body is not JSON')
     ? `an error reveals internals: ${error}`
     : undefined;
 }
 
-/** The fields of section 2 of the contract, in this order. */
+/** Fields of section 2 of the contract, in the contract's order. */
 const TIMES = 'tapestore_request_start? tapestore_request_end? first_files_on_disk? last_files_on_disk?';
 const REQUEST = `id quota retention request_date request_patterns notify_on_first_file notify_on_last_file label ${TIMES} files`;
 
@@ -144,13 +146,13 @@ function checkFields(object: object, fields: string): string | undefined {
 function checkGraphql(_input: HttpInput, { status, headers, text }: Answer): string | undefined {
   const type = headers['content-type'] ?? '';
   if ([201, 202, 204].includes(status)) return undefined;
-  if (type.startsWith('text/html') && status === 200) return undefined; // GraphiQL
+  if (type.startsWith('text/html') && status === 200) return undefined; // the page of GraphiQL
   if (!/^application\/(graphql-response\+)?json\b/.test(type)) return `Content-Type is ${type}: ${text.slice(0, 200)}`;
   const problem = checkGraphqlBody(parseJson(text));
   return problem === undefined ? undefined : `${problem}: ${text.slice(0, 300)}`;
 }
 
-/** Returns the first problem of a response, or undefined. That its data has the types of the schema is for graphql-js. */
+/** Returns the first problem of a GraphQL response, or undefined. graphql-js ensures the types of the data. */
 function checkGraphqlBody(body: unknown): string | undefined {
   if (!isObject(body)) return 'the response is no object';
   const { data, errors, extensions: _, ...others } = body;
@@ -166,7 +168,7 @@ function checkGraphqlBody(body: unknown): string | undefined {
   return undefined;
 }
 
-/** Checks events and comments of graphql-sse. The last one may be incomplete. */
+/** Checks the events and comments of a graphql-sse stream. The last event may be incomplete. */
 function checkEventStream(text: string): string | undefined {
   for (const message of text.split('\n\n').slice(0, -1)) {
     if (message === ':') continue;
@@ -181,7 +183,7 @@ function checkEventStream(text: string): string | undefined {
   return undefined;
 }
 
-/** Counts of imported rows, or an error with the wrong rows. */
+/** Checks the response to an import: counts of imported rows, or an error with the bad rows. */
 function checkImport(_input: HttpInput, { status, headers, text }: Answer): string | undefined {
   if (!/^application\/json\b/.test(headers['content-type'] ?? '')) return `Content-Type is ${headers['content-type']}`;
   const body = parseJson(text);

@@ -1,4 +1,4 @@
-/** Sends inputs to the gateway over few connections, and returns what came back. */
+/** HTTP client of the fuzz. Sends inputs to the gateway over few connections, and returns the responses. */
 import http from 'node:http';
 import net from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -8,19 +8,19 @@ import type { ExchangeInput, HttpInput, RawInput } from './inputs.js';
 import type { Known } from './known.js';
 
 export interface Answer {
-  /** 0 if the connection ended without a response, as the client or the gateway wanted. */
+  /** HTTP status, or 0 if the client or the gateway closed the connection on purpose before a response. */
   status: number;
   headers: http.IncomingHttpHeaders;
   text: string;
-  /** False if the connection ended in the middle. */
+  /** Whether the response is complete. False if the connection was closed in the middle. */
   isWhole: boolean;
-  /** The content of a stream that was left open, once it has ended. */
+  /** Text of a stream that stays open. Resolves when the stream ends. */
   later?: Promise<string>;
 }
 
 const NO_ANSWER: Answer = { status: 0, headers: {}, text: '', isWhole: false };
 const TIMEOUT_MS = 30_000;
-/** The gateway may wait for the rest of a request. */
+/** Time limit of raw inputs, because the gateway may wait for the rest of an incomplete request. */
 const RAW_MS = 150;
 const MAX_OPEN_STREAMS = 24;
 const MAX_STREAM_CHARACTERS = 1_000_000;
@@ -44,7 +44,7 @@ export class Client {
     this.agent.destroy();
   }
 
-  /** Closes the oldest open streams. */
+  /** Closes the oldest open streams. The newest `kept` streams stay open. */
   closeStreams(kept = 0): void {
     for (const response of [...this.open].slice(0, Math.max(0, this.open.size - kept))) response.destroy();
   }
@@ -57,7 +57,7 @@ export class Client {
       try {
         return await this.sendOnce(filled);
       } catch (error) {
-        // the gateway may close an idle connection just when it is used again
+        // retry: the gateway may close an idle connection in the moment of its reuse
         if (codeOf(error) !== 'ECONNRESET' || tries > 2) throw error;
       }
     }
@@ -66,7 +66,7 @@ export class Client {
   private sendOnce({ method, target: path, cut, listenMs, stays, chunkBytes, ...input }: HttpInput): Promise<Answer> {
     return new Promise((resolve, reject) => {
       let body = Buffer.from(input.body ?? '');
-      // Node.js omits the length of some bodies
+      // Node.js does not send Content-Length for some methods
       const hasLength = chunkBytes === undefined && (body.length > 0 || cut === 'body');
       const length = hasLength && { 'Content-Length': body.length + (cut === 'body' ? 1 : 0) };
       const coding = chunkBytes !== undefined && { 'Transfer-Encoding': 'chunked' };
@@ -115,7 +115,7 @@ export class Client {
           if (text.length < MAX_STREAM_CHARACTERS) text += more;
         });
       }
-      response.on('error', () => {}); // followed by close
+      response.on('error', () => {}); // 'close' follows
       response.once('close', () => {
         this.open.delete(response);
         resolve(text);
@@ -125,7 +125,7 @@ export class Client {
     return { status: response.statusCode ?? 0, headers: response.headers, text: '', isWhole: false, later };
   }
 
-  /** Sends operations on one stream, as a client of graphql-sse that leaves early. */
+  /** Sends operations on one graphql-sse stream, and closes the stream before all results have arrived. */
   async exchange({ operations, drops, opens, headers, shown, listenMs }: ExchangeInput): Promise<Answer[]> {
     const sendTo = (method: string, target: string, given: Record<string, string>, body?: string) =>
       this.send({ kind: 'http', api: 'any', method, target, headers: given, body, listenMs });
@@ -134,7 +134,7 @@ export class Client {
     const token = { 'X-GraphQL-Event-Stream-Token': reserved.text };
     const open = () => sendTo('GET', '/graphql/stream', { ...token, ...headers, Accept: 'text/event-stream' });
     const streams = opens === 'first' ? [open()] : [];
-    for (const stream of streams) stream.catch(() => {}); // another one may fail before it
+    for (const stream of streams) stream.catch(() => {}); // another request may fail before the stream is awaited
     const json = { 'Content-Type': 'application/json', Accept: 'application/json' };
     const sent = operations.map(({ body }) => sendTo('POST', '/graphql/stream', { ...token, ...shown, ...json }, body));
     const answers = await Promise.all(sent);
@@ -146,12 +146,12 @@ export class Client {
     return [reserved, ...answers, ...(await Promise.all(streams))];
   }
 
-  /** Writes bytes as they are. @returns what came back */
+  /** Writes bytes unchanged to a new connection. @returns the received text */
   async sendRaw({ parts }: RawInput): Promise<string> {
     const socket = net.connect(this.address);
     const chunks: Buffer[] = [];
     socket.on('data', (chunk) => chunks.push(chunk));
-    socket.on('error', () => {}); // followed by close
+    socket.on('error', () => {}); // 'close' follows
     const closed = new Promise<void>((resolve) => socket.once('close', () => resolve()));
     await Promise.race([closed, new Promise<void>((resolve) => socket.once('connect', resolve))]);
     for (const part of parts) {
@@ -172,7 +172,7 @@ const decoders: Record<string, (bytes: Buffer) => Buffer> = {
   br: zlib.brotliDecompressSync,
 };
 
-/** Returns a text that no check accepts if the encoding is wrong. */
+/** Decodes a body. A body with a wrong encoding becomes a text that fails every check. */
 function decode(encoding: string | undefined, bytes: Buffer): string {
   const decoder = decoders[encoding ?? ''];
   if (!decoder || bytes.length === 0) return bytes.toString();

@@ -1,4 +1,7 @@
-/** The short form of the fuzz; `npm run fuzz` is the long one. Times are limits: it ends after a number of inputs. */
+/**
+ * Short form of the fuzz, which ends after a number of inputs. Times are only upper limits. `npm run fuzz` is the long
+ * form.
+ */
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { createDatabase, type TestDatabase } from '../support/database.js';
 import { runFuzz } from './run.js';
@@ -22,13 +25,13 @@ test(`no input causes an internal error, an undocumented response or a wrong row
   expect(faults).toEqual([]);
   expect(sent).toBeGreaterThanOrEqual(INPUTS);
   expect(rounds).toBe(1);
-  // valid inputs succeed: otherwise nothing behind the validation would be tested
+  // many valid inputs must succeed, otherwise the fuzz tests only the validation
   for (const outcome of ['POST 200', 'PUT 200', 'GET 200', 'exchange', 'import', 'upload', 'stays', 'raw']) {
     expect(outcomes.get(outcome), outcome).toBeGreaterThan(5);
   }
   const succeeded = (names: readonly string[]) => names.filter((name) => operations.has(name));
   const ofUsers = ['cancelRequest', 'createRequest', 'importRows', 'updateRequest'];
   expect(succeeded(ofUsers)).toEqual(ofUsers);
-  // each of these succeeds about once in 2,000 inputs
+  // each of these operations succeeds about once in 2,000 inputs
   expect(succeeded(['createToken', 'setQuota', 'suspend'])).not.toEqual([]);
 });

@@ -1,4 +1,4 @@
-/** Ways to send operations: POST and GET, with results as JSON and as event streams, in both modes of graphql-sse. */
+/** Ways to send GraphQL operations: POST and GET, JSON and event streams, and both modes of graphql-sse. */
 import fc, { type Arbitrary } from 'fast-check';
 import { type Operation, operation, subscription } from './graphql-operations.js';
 import { cut } from './http-inputs.js';
@@ -28,12 +28,12 @@ const resultType = choose(
   [8, ['application/json', 'application/graphql-response+json', '*/*', '']],
   [1, 'text/html | application/json;q=0 | image/png | application/graphql-response+json; charset=latin1 | x'],
 );
-/** A result may be a stream. */
+/** Time after which the client closes a stream, because any result may be a stream. */
 const LISTEN_MS = 40;
 
 const bodyOf = ({ query, variables }: Operation, extra = ''): string =>
   `{"query":${JSON.stringify(query)},"variables":${variables}${extra}}`;
-/** A member that is known, at times of another type, or unknown. */
+/** Another member of the JSON body: usually none, sometimes a known member of any type, or an unknown member. */
 const extra = choose(
   [20, ['']],
   [
@@ -100,7 +100,7 @@ const lastEventId = choose<Headers>(
   [3, asHeader('Last-Event-ID', choose([2, eventMark], [1, 'x | -1 | 99999999999999999999']))],
 );
 
-/** One operation with a stream of its own. */
+/** A subscription with its own stream. */
 const single: Arbitrary<HttpInput> = fc
   .record({
     each: subscription,
@@ -119,7 +119,7 @@ const single: Arbitrary<HttpInput> = fc
 
 const operationId = choose([6, ['a', 'b', 'c']], [1, oddText]);
 
-/** Several operations on one stream. */
+/** Several subscriptions on one stream. */
 const shared: Arbitrary<ExchangeInput> = fc
   .record({
     operations: fc.array(fc.tuple(operationId, subscription), { maxLength: 4 }),
@@ -137,7 +137,7 @@ const shared: Arbitrary<ExchangeInput> = fc
     ...{ headers, shown: others, ...more },
   }));
 
-/** Unknown tokens and methods. */
+/** Requests with unknown tokens, and with methods that the endpoint does not support. */
 const misplaced: Arbitrary<HttpInput> = fc
   .record({
     method: among('PUT | DELETE | POST | GET | PATCH'),

@@ -1,4 +1,4 @@
-/** Operations that are generated from the schema: new fields, arguments and types are used without further work. */
+/** GraphQL operations that are generated from the schema. New fields, arguments and types are covered automatically. */
 import fc, { type Arbitrary, type GeneratorValue } from 'fast-check';
 import {
   type GraphQLField,
@@ -39,11 +39,11 @@ import {
 
 export interface Operation {
   query: string;
-  /** JSON text. */
+  /** Variables as JSON text. */
   variables: string;
 }
 
-/** A value as GraphQL and as JSON have it. */
+/** A value as a GraphQL literal and as JSON. */
 interface Value {
   literal: string;
   json: string;
@@ -53,7 +53,7 @@ const textOf = (text: string): Value => ({ literal: JSON.stringify(text), json: 
 const enumOf = (name: string): Value => ({ literal: name, json: JSON.stringify(name) });
 const text = (texts: Arbitrary<string>): Arbitrary<Value> => texts.map(textOf);
 const NUMBER = /^(-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?|true|false|null)$/;
-/** Numbers and what else has no quotes. A mark has quotes in JSON until it is filled in. */
+/** Numbers, enum values and other literals without quotes. In JSON, a mark is in quotes until it is replaced. */
 const bare = (texts: Arbitrary<string>): Arbitrary<Value> =>
   texts.map((literal) => ({ literal, json: NUMBER.test(literal) ? literal : JSON.stringify(literal) }));
 
@@ -73,7 +73,7 @@ const email = text(address);
 const times = text(timeOf('', 'Z', '+05:30'));
 const ids = bare(requestMark);
 const volumeNames = text(pick(...volumes, 'V00099'));
-/** Values by the name of an argument or field, of any type. */
+/** Values of any type by the name of an argument or field. */
 const byName: Record<string, Arbitrary<Value>> = {
   ...{ id: ids, requestId: ids, quota: quotas, user: quotas, quotas, path: paths, paths, files: paths },
   ...{ match: patterns, pattern: patterns, label: labels, reason: labels, notes: labels, note: labels },
@@ -100,7 +100,7 @@ const byType: Record<string, Arbitrary<Value>> = {
 };
 const cursors = text(choose([6, cursorMark], [1, oddText]));
 
-/** Names that things of a `kind` have. */
+/** Names of existing objects, by `kind`. */
 const NAMES: Record<string, readonly string[]> = {
   VOLUME: volumes,
   DRIVE: ['drive-1', 'drive-2'],
@@ -117,13 +117,13 @@ const directive = choose(
 );
 const alias = choose([8, ['own']], [4, ['none']], [1, pick('same', '__odd', 'x'.repeat(200))]);
 
-/** The depth of selections; the gateway's limit is twelve. */
+/** Maximum depth of generated selections. The gateway's limit is 12. */
 const DEPTH = 5;
 
 type Field = GraphQLField<unknown, unknown>;
 const same = <T>(arbitrary: Arbitrary<T>): Arbitrary<T> => arbitrary;
 
-/** Writes an operation while it draws values. */
+/** Writes one operation, and draws values while writing. */
 class Writer {
   private readonly g: GeneratorValue;
   private readonly variables: { name: string; type: string; json: string }[] = [];
@@ -142,7 +142,7 @@ class Writer {
     };
   }
 
-  /** Zero, which values shrink to, is false. */
+  /** Returns true in `percent` % of draws. Draws shrink to zero, which is false. */
   private chance(percent: number): boolean {
     return this.g(fc.nat, 99) >= 100 - percent;
   }
@@ -202,7 +202,7 @@ class Writer {
     return `${prefix}${name}${given.length > 0 ? `(${given.join(', ')})` : ''}${this.g(same, directive)}${below}`;
   }
 
-  /** A value of this type, and at times of another one. */
+  /** Returns a value of this type, or sometimes of another type. */
   private value(name: string, type: GraphQLInputType): Value {
     if (this.g(fc.nat, 60) === 60) return this.g(same, oddValue);
     if (isNonNullType(type)) return this.value(name, type.ofType);
@@ -224,7 +224,7 @@ class Writer {
     return this.g(same, byName[name] ?? byType[type.name] ?? oddValue);
   }
 
-  /** Mostly gives a thing of a `kind` a name that exists. */
+  /** Replaces the name in an input with `kind`: 80 % of the inputs get the name of an existing object. */
   private fit(fields: [string, Value][]): [string, Value][] {
     const kind = fields.find(([name]) => name === 'kind')?.[1].literal;
     const known = NAMES[kind ?? ''];
@@ -239,7 +239,10 @@ function toObject(fields: readonly [string, Value][]): Value {
   return { literal: `{${literals.join(', ')}}`, json: `{${fields.map(([name, { json }]) => `"${name}":${json}`)}}` };
 }
 
-/** Each root field has the same probability. A subscription has one, as the specification says. */
+/**
+ * Returns operations of a kind with up to `most` root fields of equal probability.
+ * A subscription has one root field, as the GraphQL specification requires.
+ */
 function operationOf(
   kind: 'query' | 'mutation' | 'subscription',
   most: number,
@@ -266,7 +269,7 @@ const createRequest: Arbitrary<Operation> = fc.gen().map((g) => {
   return writer.finish('mutation', `{ ${writer.field(field, 2)} }`);
 });
 
-/** Text that is almost an operation, or far from one. */
+/** Invalid operations: valid text with an odd part, or random text. */
 const broken: Arbitrary<Operation> = fc
   .record({
     operation: operationOf('query', 2),
@@ -279,7 +282,7 @@ const broken: Arbitrary<Operation> = fc
     variables,
   }));
 
-/** Operations at the limits of size, depth and cost. */
+/** Operations near the limits of size, depth and cost. */
 const heavy: Arbitrary<Operation> = fc.tuple(fc.integer({ min: 1, max: 400 }), fc.nat(4)).map(([count, form]) => {
   const repeat = (times: number, field: string) => Array.from({ length: times }, (_, n) => `a${n}: ${field}`).join(' ');
   const queries = [

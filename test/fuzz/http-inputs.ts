@@ -1,4 +1,4 @@
-/** Inputs for REST, for `import`, and below HTTP. */
+/** Inputs for REST, for imports, and for raw connections. */
 import { gzipSync } from 'node:zlib';
 import fc, { type Arbitrary } from 'fast-check';
 import { archive, volumes } from './archive.js';
@@ -29,7 +29,7 @@ const API = '/tape_control/api/v1';
 export const cut = rarely(pick<'body' | 'sent'>('body', 'sent'), 50);
 const quoted = (text: Arbitrary<string>): Arbitrary<string> => text.map((value) => JSON.stringify(value));
 
-/** A field and the text of its value, at times of another type. */
+/** Name of a field, and JSON text of its value. Sometimes the value has a wrong type. */
 type Field = [name: string, value: string];
 const field = (name: string, value: Arbitrary<string>): Arbitrary<Field> =>
   fc.tuple(fc.constant(name), choose([60, value], [1, anyJson], [1, ['null']]));
@@ -52,7 +52,7 @@ const unknownField: Arbitrary<Field> = fc.tuple(
   anyJson,
 );
 
-/** These and some optional fields in any order, some twice. */
+/** Returns JSON objects with these fields and some optional fields in any order, sometimes with repeated fields. */
 const fieldsOf = (...base: Arbitrary<Field>[]): Arbitrary<string> =>
   fc
     .tuple(fc.tuple(...base), fc.array(fc.oneof(...optional), { maxLength: 3 }), rarely(unknownField, 9), fc.nat(3))
@@ -70,7 +70,9 @@ const newRequest: Arbitrary<string> = choose(
   [1, fieldsOf()],
 );
 
-/** An object in an array, mostly; else around it, in it or in its encoding something is wrong. */
+/**
+ * Returns request bodies. Most contain an object in an array; in others the array, the object or the encoding is wrong.
+ */
 const bodyOf = (object: Arbitrary<string>): Arbitrary<string | Uint8Array> =>
   choose<string | Uint8Array>(
     [60, object.map((text) => `[${text}]`)],
@@ -102,7 +104,7 @@ const header: Arbitrary<Headers> = choose<Headers>(
   [1, asHeader('Cookie', among('a=b; c | ='))],
 );
 
-/** A part of a URL: encoded once, twice, in part, or wrongly. */
+/** Returns parts of URLs that are percent-encoded once, twice, in part, or wrongly. */
 const encoded = (text: Arbitrary<string>): Arbitrary<string> => {
   const once = text.map((value) => encodeURIComponent(value.toWellFormed()));
   return choose(
@@ -240,7 +242,7 @@ export const rawInput: Arbitrary<RawInput> = choose<string[]>(
   [1, pick(['\u0016\u0003\u0001\u0002'], ['\r\n\r\n'], ['PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'])],
 ).map((parts) => ({ kind: 'raw', parts }));
 
-/** Imports use few names, so that the database stays small: other names are rejected. */
+/** Paths of import rows. The few names keep the database small, and invalid paths are rejected. */
 const importPath = choose(
   [60, fc.nat(59).map((n) => `/import/p${n}`)],
   [30, pick(...archive.map((file) => file.path))],
@@ -266,7 +268,7 @@ const columns: Record<string, Arbitrary<string>> = {
 };
 const NAMES = Object.keys(columns);
 
-/** New values, or those of the archive, which restore most changed rows. */
+/** Rows with new values, or with the archive's values, which undo most earlier changes. */
 const row: Arbitrary<Record<string, string>> = choose<Record<string, string>>(
   [3, fc.record(columns)],
   [
@@ -340,7 +342,7 @@ export const importInput: Arbitrary<ImportInput> = fc
   .tuple(importBytes, pick(1, 7, 64, 65_536))
   .map(([bytes, chunkBytes]) => ({ kind: 'import', bytes, chunkBytes }));
 
-/** The same files over HTTP, mostly one after the other: the gateway accepts one import at a time. */
+/** Imports over HTTP. Most imports wait for each other, because the gateway accepts one import at a time. */
 export const importRequest: Arbitrary<HttpInput> = fc
   .record({
     body: importBytes,

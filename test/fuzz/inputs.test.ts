@@ -1,4 +1,4 @@
-/** The inputs of the fuzz, without a server. */
+/** Checks the inputs of the fuzz without a server. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
@@ -10,7 +10,7 @@ import { NUMBER_MARK } from './known.js';
 
 const INPUTS = 12_000;
 
-/** The committed schema, and not that of the modules that generate the inputs. */
+/** The committed schema, for comparison with the schema that generates the inputs. */
 const schema = buildSchema(readFileSync(path.join(packageRoot, 'graphql/schema.graphql'), 'utf8'));
 
 test('inputs use each root field of the schema with each of its arguments', () => {
@@ -43,6 +43,6 @@ function addUsed(query: string, used: Set<string>): void {
   try {
     visit(parse(query.replace(NUMBER_MARK, '1')), visitWithTypeInfo(info, visitor));
   } catch {
-    // broken on purpose
+    // some operations are broken on purpose
   }
 }

@@ -1,4 +1,4 @@
-/** What the fuzz sends. Each input is plain data, which a seed and a path repeat. */
+/** Inputs of the fuzz. Inputs are plain data, and the same seed and path generate the same input. */
 import type { Arbitrary } from 'fast-check';
 import { graphqlInput, streamInput } from './graphql-inputs.js';
 import { importInput, importRequest, rawInput, restInput } from './http-inputs.js';
@@ -6,47 +6,47 @@ import { choose, type Headers } from './values.js';
 
 export interface HttpInput {
   kind: 'http';
-  /** The API that determines the form of the response; `any` if the target may lead anywhere. */
+  /** API that determines the form of the response. `any`: the target may belong to any API. */
   api: 'rest' | 'graphql' | 'upload' | 'any';
   method: string;
   target: string;
   headers: Headers;
   body?: string | Uint8Array | undefined;
-  /** Sends the body in chunks of this size, without its length. */
+  /** Size of the body's chunks. With chunks, the request has no Content-Length. */
   chunkBytes?: number | undefined;
-  /** Sends it when the last one has been answered. */
+  /** Whether the input waits until the previous such input has been answered. */
   inTurn?: boolean | undefined;
-  /** Closes the connection in the middle of the body, or after it. */
+  /** When the client closes the connection: in the middle of the body, or after it. */
   cut?: 'body' | 'sent' | undefined;
-  /** Closes a stream after this time. */
+  /** Milliseconds after which the client closes a stream. */
   listenMs?: number | undefined;
-  /** Leaves a stream open until a number of others were opened, and reads it or not. */
+  /** Whether a stream stays open until many newer streams are open, and whether the client reads the stream. */
   stays?: 'read' | 'unread' | undefined;
-  /** The GraphQL operation. */
+  /** GraphQL operation in the input. */
   query?: string | undefined;
 }
 
-/** Operations on one stream, by the protocol of graphql-sse. */
+/** Operations on one stream in the protocol of graphql-sse. */
 export interface ExchangeInput {
   kind: 'exchange';
   operations: { id: string; body: string }[];
-  /** Ids of operations that are stopped. */
+  /** Ids of operations that the client stops. */
   drops: string[];
-  /** The credentials for the stream, and for its operations: mostly the same. */
+  /** Credentials of the stream. Most inputs have the same credentials in `shown`, for the operations. */
   headers: Headers;
   shown: Headers;
-  /** When the stream is opened. */
+  /** When the client opens the stream, relative to the operations. */
   opens: 'first' | 'last' | 'never';
   listenMs: number;
 }
 
-/** Bytes, HTTP or not, in several writes. */
+/** Bytes to send in several writes. Not all bytes are valid HTTP. */
 export interface RawInput {
   kind: 'raw';
   parts: string[];
 }
 
-/** A file for `import`. */
+/** File to import with the command `import`. */
 export interface ImportInput {
   kind: 'import';
   bytes: Uint8Array;

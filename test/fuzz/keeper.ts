@@ -1,4 +1,4 @@
-/** The operator of a fuzz: resumes suspended objects, and limits the number of live requests. */
+/** Operator of a fuzz, who resumes suspended objects and limits the number of live requests. */
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { removeMember } from '../../src/domain/access/members.js';
@@ -18,12 +18,12 @@ import { tokens } from './values.js';
 
 const EVERY_MS = 1000;
 const MAX_LIVE = 150;
-/** Requests that GraphQL made have to be named, too. */
+/** Number of newest requests whose ids inputs can use, because ids in GraphQL responses are not collected. */
 const NAMED = 60;
-/** Far more than all files. */
+/** Size of a restore disk, far larger than all files together. */
 const DISK_BYTES = 10n ** 9n;
 
-/** Keeps house until the signal. Fails if the server's database is gone. */
+/** Repeats the operator's work until the signal aborts. Rejects if the server's database fails. */
 export async function keepHouse(ctx: Context, known: Known, signal: AbortSignal): Promise<void> {
   let seen: ReadonlySet<string> = new Set();
   while (!signal.aborted) {
@@ -33,15 +33,15 @@ export async function keepHouse(ctx: Context, known: Known, signal: AbortSignal)
     const live = await readLive(ctx);
     for (const { id, user } of live.slice(0, NAMED)) known.name(id, user);
     for (const { id } of live.slice(MAX_LIVE)) await cancelRequest(ctx, id);
-    await sleep(EVERY_MS, undefined, { signal }).catch(() => {}); // aborted
+    await sleep(EVERY_MS, undefined, { signal }).catch(() => {}); // ignore the abort
   }
 }
 
-/** Restores everything, after the last input. */
+/** Resumes everything and removes all rules, after the last input. */
 export async function restoreAll(ctx: Context, known: Known): Promise<void> {
   await restoreService(ctx);
   await restoreSizes(ctx);
-  await setMedium(ctx, { medium: 'linear' }); // short queues of other media wait for more
+  await setMedium(ctx, { medium: 'linear' }); // the planner delays short queues of other media
   await removeRules(ctx, known, 'all');
 }
 
@@ -52,7 +52,7 @@ async function restoreService(ctx: Context): Promise<void> {
   await ctx.db.pool.query('UPDATE volume SET retired_at = NULL, retired_why = NULL WHERE retired_at IS NOT NULL');
 }
 
-/** Reads live requests, the last one first. */
+/** Reads live requests, newest first. */
 async function readLive({ db }: Context): Promise<{ id: number; user: string }[]> {
   const { rows: live } = await db.pool.query<{ id: number; user: string }>(
     `SELECT r.id, q."user" FROM request r JOIN quota q ON q.id = r.quota_id
@@ -84,7 +84,7 @@ export async function restoreDisks(ctx: Context): Promise<void> {
   }
 }
 
-/** A file that an import made larger than all disks would wait for room for ever. */
+/** Reduces files that an import made larger than all disks. Such files would wait for room forever. */
 async function restoreSizes(ctx: Context): Promise<void> {
   const { rows: large } = await ctx.db.pool.query<{ path: string }>('SELECT path FROM tape_file WHERE size > $1', [
     DISK_BYTES,
@@ -103,7 +103,7 @@ async function restoreSizes(ctx: Context): Promise<void> {
   );
 }
 
-/** Except the last one, which is revoked from the beginning. */
+/** Restores revoked tokens, except the last one, which is revoked from the start. */
 async function restoreTokens({ db }: Context): Promise<void> {
   await db.pool.query(
     `WITH good AS (UPDATE api_token SET revoked_at = NULL WHERE id < $1 AND revoked_at IS NOT NULL RETURNING id)
@@ -113,8 +113,8 @@ async function restoreTokens({ db }: Context): Promise<void> {
 }
 
 /**
- * Removes path rules and members that were seen before.
- * @returns the others, which remain
+ * Removes path rules and members whose keys are in `seen`.
+ * @returns the keys of all other rules and members
  */
 async function removeRules(
   ctx: Context,
@@ -124,7 +124,7 @@ async function removeRules(
   const left = new Set<string>();
   const remove = async (key: string, work: () => Promise<unknown>) => {
     if (seen !== 'all' && !seen.has(key)) left.add(key);
-    else await work().catch(() => {}); // an input was faster
+    else await work().catch(() => {}); // an input has already removed the rule or member
   };
   const rules = await listPathRules(ctx);
   for (const rule of rules) await remove(JSON.stringify(rule), () => removePathRule(ctx, rule));

@@ -1,12 +1,12 @@
-/** What responses revealed of the server, and the marks of inputs that stand for it. */
+/** Values that responses have revealed, and the replacement of marks in inputs by such values. */
 
 const MOST: Record<string, number> = { i: 100 };
 const MOST_OTHERS = 60;
 const READ_CHARACTERS = 4000;
-/** A mark between the quotes that it may have in JSON, in JSON within JSON, and in a URL. */
+/** Matches a mark with optional quotes in JSON, in JSON within JSON, or in a URL. */
 const MARK = /(\\"|"|%22)?~([icenqskbwm])(\d{1,3})~(\\"|"|%22)?/g;
 
-/** A request in a GraphQL operation, which is a number. */
+/** Matches request marks in GraphQL operations. Their values are numbers. */
 export const NUMBER_MARK = /~i\d+~/g;
 
 const FALLBACK: Record<string, string> = {
@@ -19,7 +19,7 @@ const FALLBACK: Record<string, string> = {
   k: 'none',
 };
 
-/** What GraphQL responses contain: cursors, events, nodes and tokens. */
+/** Patterns of values in GraphQL responses: cursors, event ids, node ids and tokens. */
 const PATTERNS: Record<string, RegExp> = {
   c: /"cursor":"([^"\\]{1,200})"/g,
   e: /"eventId":"(\d+)"/g,
@@ -28,11 +28,11 @@ const PATTERNS: Record<string, RegExp> = {
 };
 
 export class Known {
-  /** Requests whose ids were returned. */
+  /** Ids of requests that responses have returned. */
   readonly acknowledged = new Set<number>();
-  /** Requests that lived while path rules existed. */
+  /** Ids of requests that were live while path rules existed. */
   readonly ruled = new Set<number>();
-  /** By kind of mark: requests and what `PATTERNS` found; then tokens, alone and as Basic credentials, and mount points. */
+  /** Values by kind of mark. `i`: request ids; `c`, `e`, `n`, `s`: matches of `PATTERNS`. */
   private readonly found: Record<string, string[]> = { i: [], c: [], e: [], n: [], s: [] };
   private readonly fixed: Record<string, readonly string[]>;
   private readonly quotas = new Map<string, string>();
@@ -48,7 +48,7 @@ export class Known {
     };
   }
 
-  /** Adds a request. @param user the name of its quota */
+  /** Adds a request. @param user name of the request's quota */
   name(id: number, user?: string): void {
     this.keep('i', String(id));
     if (user !== undefined) this.quotas.set(String(id), user);
@@ -61,7 +61,7 @@ export class Known {
     }
   }
 
-  /** Replaces the marks of a text. */
+  /** Replaces the marks in a text by values. */
   fill(text: string): string {
     return text.replace(MARK, (_all, open = '', kind: string, n: string, close = '') => {
       const values = this.fixed[kind] ?? this.found[kind === 'q' ? 'i' : kind] ?? [];

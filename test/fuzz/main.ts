@@ -1,10 +1,10 @@
-/** `npm run fuzz`, see README.md. Exits with 1 if it finds a fault. */
+/** Entry point of `npm run fuzz`, see README.md. The exit code is 1 if the fuzz finds a fault. */
 import { environment } from '../../src/core/environment.js';
 import { numberOf } from '../torture/random.js';
 import { describeFault, describeMemory, runFuzz } from './run.js';
 
 const MAX_FAULTS = 50;
-/** With fewer inputs, memory still grows after the first tenth. */
+/** Minimum number of inputs for a check of memory growth. In shorter runs, memory still grows after the first tenth. */
 const LONG = 100_000;
 const SLACK_BYTES = 64_000_000;
 

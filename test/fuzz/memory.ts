@@ -1,15 +1,15 @@
-/** Measures how much memory a process really uses. */
+/** Measures the memory that a process uses after garbage collection. */
 import { setTimeout as sleep } from 'node:timers/promises';
 
 /** Bytes after garbage collection. */
 export interface Memory {
-  /** Includes what V8 and the allocator for threads keep free. */
+  /** Resident size, including free memory that V8 and the allocator keep. */
   rss: number;
-  /** Objects on V8's heap, and what they have elsewhere, such as buffers and compressors. */
+  /** V8's heap, and external memory of objects such as buffers and compressors. */
   heap: number;
 }
 
-/** Some garbage is collected late: the least of some measurements counts. */
+/** Number of measurements. The smallest one counts, because some garbage is collected late. */
 const MEASUREMENTS = 4;
 const PAUSE_MS = 150;
 

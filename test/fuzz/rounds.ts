@@ -1,6 +1,7 @@
 /**
- * The end of a round: the engine does the remaining work, and the torture's checker and the doctor look at the result. Then all requests are
- * cancelled, both look again, and everything that has ended is deleted, so that the database stays small.
+ * End of a round. The engine finishes its work, and the torture's checker and the doctor examine the result.
+ * Then all requests are cancelled, and both examine the result again.
+ * Finally ended requests are deleted, to keep the database small.
  */
 import { mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -29,16 +30,16 @@ export interface RoundContext {
   ctx: Context;
   session: Session;
   mail: FaultyMail;
-  /** For the engine to finish. */
+  /** Time limit for the engine's remaining work. */
   settleMs: number;
-  /** For periodic jobs, before the checker's violations count. */
+  /** Time for periodic jobs before the checker's violations count. */
   patienceMs: number;
   signal: AbortSignal;
 }
 
 const LOOK_MS = 100;
 
-/** Inputs cause these: addresses change late, retentions and imports make progress go back, and files are withdrawn. */
+/** Violations that inputs may cause: late changes of addresses, earlier retentions, imports and withdrawals. */
 const ALLOWED: readonly ViolationKind[] = [
   'mail-unasked',
   'mail-missing',
@@ -48,8 +49,9 @@ const ALLOWED: readonly ViolationKind[] = [
 ];
 
 /**
- * A request does not take later what a path rule kept from it. A mail server may reject a valid address. Mail of purged users went to addresses that
- * are unknown now, and domains can be written in many ways.
+ * Returns whether inputs may have caused the violation. A request never takes a file that a path rule excluded earlier.
+ * A mail server may reject a valid address. Emails to purged users have unknown addresses, and a domain has many
+ * spellings.
  */
 function isAllowed({ kind, text }: Violation, { ruled }: Known): boolean {
   const [, id] = kind === 'join-missed' ? (/^request (\d+) (?:matches|awaits) /.exec(text) ?? []) : [];
@@ -61,7 +63,10 @@ function isAllowed({ kind, text }: Violation, { ruled }: Known): boolean {
   return ALLOWED.includes(kind) || (kind === 'mail-unsent' && text.endsWith(' is REJECTED'));
 }
 
-/** If a volume gets the name of another, a copy from before has the bytes of its path, and not those at its position. */
+/**
+ * Returns whether a copy was restored before its volume got another volume's name.
+ * Such a copy contains the bytes of its path, not the bytes at its present position.
+ */
 function isFromBefore({ files, copies }: Facts, { kind, text }: Violation): boolean {
   const [, id] = kind === 'copy-bytes' ? (/^file (\d+) /.exec(text) ?? []) : [];
   const file = files.find((each) => String(each.id) === id);
@@ -91,7 +96,7 @@ export async function endRound(round: RoundContext): Promise<Violation[]> {
   return violations;
 }
 
-/** Records requests that rules may have affected, and the operations that inputs caused. */
+/** Reads the audit: records requests that path rules may have affected, and operations that inputs have performed. */
 async function readAudit({ ctx, session }: RoundContext): Promise<void> {
   const { rows: ruled } = await ctx.db.pool.query<{ id: number }>(
     `SELECT id FROM request WHERE request_date <= (
@@ -112,8 +117,8 @@ async function settleAndCheck({ ctx, session, mail, signal, ...limits }: RoundCo
   const isOver = () => session.isOver || signal.aborted;
   let work = 'unknown';
   while (work !== '' && Date.now() < deadline && !isOver()) {
-    await restoreAll(ctx, session.known); // a request over a connection that was cut may take effect later
-    await ctx.db.pool.query(`SELECT pg_notify('tapegate', 'suspension')`); // ends the engine's pauses before it retries volumes
+    await restoreAll(ctx, session.known); // repeated, because a request on a closed connection may take effect late
+    await ctx.db.pool.query(`SELECT pg_notify('tapegate', 'suspension')`); // ends pauses before retries of volumes
     work = await describeWork(ctx).catch(messageOf);
     if (work !== '') await sleep(LOOK_MS);
   }
@@ -133,7 +138,7 @@ async function settleAndCheck({ ctx, session, mail, signal, ...limits }: RoundCo
   }
 }
 
-/** Adds the file with all facts to the texts. */
+/** Writes all facts to a file, and adds the file's name to the violations. */
 async function dump(ctx: Context, facts: Facts, violations: Violation[]): Promise<Violation[]> {
   const file = path.join(mkdtempSync(path.join(tmpdir(), 'tapegate-found-')), 'facts.json');
   const { rows: rules } = await ctx.db.pool.query('SELECT * FROM path_rule');
@@ -142,12 +147,12 @@ async function dump(ctx: Context, facts: Facts, violations: Violation[]): Promis
 }
 
 const sources = new Map(archive.map((file) => [file.path, file]));
-/** Imports give any file any position, so each file has all versions. */
+/** Versions of each path: all files of the archive, because imports give any file any position. */
 const versions = new Map<string, typeof archive>();
 versions.get = () => archive;
 versions.has = () => true;
 
-/** Restores the database to what it was before the round. */
+/** Resets the database to its state before the round, except the stages of files. */
 async function deleteEnded({ ctx, session, mail }: RoundContext): Promise<void> {
   const never = new AbortController().signal;
   await pruneEvents({ ...ctx, config: { ...ctx.config, eventDays: 0 } }, never);

@@ -1,6 +1,7 @@
 /**
- * The fuzz: a server with its own database, inputs of every kind in parallel lanes, and at the end of each round the checker and the doctor. Memory is
- * measured over the whole run, from the first tenth to the last.
+ * Runs the fuzz: a server with its own database, all kinds of inputs in parallel lanes, and rounds.
+ * At the end of each round, the checker and the doctor examine the server. Memory may not grow from the first to the
+ * last tenth.
  */
 import { rmSync } from 'node:fs';
 import path from 'node:path';
@@ -27,38 +28,38 @@ export interface FuzzOptions {
   seed: number;
   inputs: number;
   minutes: number;
-  /** Sends only this input, as a fault has it. */
+  /** Sends only this input, given as `segment:path` as in a fault. */
   at?: string | undefined;
-  /** An empty database; unless given, the fuzz starts a server. */
+  /** URL of an empty database. By default, the fuzz starts a database server. */
   databaseUrl?: string | undefined;
   maxFaults: number;
   settleMs: number;
   patienceMs: number;
-  /** Bytes of memory that may be added besides a tenth: modules and compiled code. */
+  /** Allowed memory growth in bytes in addition to 10 %, for modules and compiled code. */
   slackBytes: number;
   signal: AbortSignal;
 }
 
 export interface FuzzResult extends Pick<Session, 'faults' | 'sent' | 'busy' | 'outcomes' | 'operations'> {
   seconds: number;
-  /** After each tenth. */
+  /** Memory after each tenth of the run. */
   memory: Memory[];
   rounds: number;
 }
 
 const LANES = 24;
-/** Inputs until the database is checked and emptied. */
+/** Number of inputs in a round. After each round, the database is checked and emptied. */
 const ROUND = 20_000;
 const TENTHS = 10;
 const MAX_BUSY = 0.01;
 const MAX_GROWTH = 1.1;
-/** V8 has compiled most code after so many inputs. */
+/** Number of inputs after which V8 has compiled most code. */
 const WARM = 100_000;
 const PROGRESS_MS = 30_000;
-/** The last inputs may have an effect a moment later. */
+/** Pause after the last input, because some inputs take effect after their response. */
 const LAST_MS = 100;
 
-/** @param report receives a line of progress now and then */
+/** @param report is called with a line of progress from time to time */
 export async function runFuzz(options: FuzzOptions, report: (line: string) => void): Promise<FuzzResult> {
   const dir = makeTempDir('fuzz');
   const sweeper = startSweeper(dir);
@@ -106,7 +107,7 @@ async function createTokens(ctx: Context): Promise<{ name: string; secret: strin
   return made;
 }
 
-/** Starts a server that need not survive a power cut. */
+/** Starts a database server without durability. */
 async function startDatabase(dir: string): Promise<{ url: string; close(): Promise<void> }> {
   const settings = { fsync: 'off', synchronous_commit: 'off', full_page_writes: 'off', max_connections: 100 };
   const { config, close } = await startEmbedded({ dataDir: path.join(dir, 'postgres'), settings });
@@ -180,7 +181,7 @@ function checkMemory({ faults }: Session, memory: readonly Memory[], { inputs, s
   const from = warm === -1 || warm === memory.length - 1 ? 0 : warm;
   const [first, last] = [memory[from], memory.at(-1)];
   if (!first || !last || memory.length < 2) return;
-  // not of RSS: what V8 keeps free differs by a tenth
+  // the heap only: free memory that V8 keeps changes RSS by a tenth
   if (last.heap <= first.heap * MAX_GROWTH + slackBytes) return;
   const after = Math.round(((from + 1) * inputs) / TENTHS);
   const text = `the heap was ${megabytes(first.heap)} after ${after} inputs, and is ${megabytes(last.heap)} at the end`;
@@ -191,7 +192,7 @@ function describe({ sent, busy, faults, known }: Session): string {
   return `${sent} inputs, ${known.acknowledged.size} requests, ${busy} asked to retry, ${faults.length} faults`;
 }
 
-/** With the command that repeats it, if one input causes it. */
+/** Describes a fault, with the command that repeats the input if one input causes the fault. */
 export function describeFault({ kind, text, at, input }: Fault, seed: number): string {
   return at === undefined ? `${kind}: ${text}` : `${kind}: ${text}\n  SEED=${seed} AT=${at} npm run fuzz\n  ${input}`;
 }

@@ -1,4 +1,4 @@
-/** The server process of a fuzz: it answers questions, reports warnings, and may end. */
+/** Parent side of a fuzz's server process: sends questions to the server, and collects warnings and unexpected ends. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -10,7 +10,7 @@ import type { Message, Question } from './server.js';
 
 const serverFile = path.join(packageRoot, 'dist/test/fuzz/server.js');
 const START_MS = 30_000;
-/** Low enough that some requests are rejected (see also the limits of the server). */
+/** Limits low enough to reject some requests. `server.ts` sets more limits. */
 const LIMITS = {
   ...{ TAPEGATE_STREAMS: '240', TAPEGATE_REQUEST_FILES: '200', TAPEGATE_MAIL_RATE: String(MAIL_RATES.mailRate) },
 };
@@ -22,14 +22,14 @@ export interface ServerOptions {
   smtpUrl: string;
 }
 
-/** The server ended before it answered. */
+/** Error of a question to which the server has not replied before its end. */
 export class ServerEnded extends Error {}
 
 export class ServerProcess {
   url = '';
-  /** How it ended. */
+  /** Description of the process' end, once it has ended. */
   end: string | undefined;
-  /** Lines of its log on unexpected errors, and warnings of Node.js. */
+  /** Log lines of unexpected errors, and warnings of Node.js. */
   readonly complaints: string[] = [];
   private readonly child: ChildProcess;
   private readonly waiting = new Map<number, { resolve(message: Message): void; reject(error: Error): void }>();
@@ -57,7 +57,7 @@ export class ServerProcess {
     });
   }
 
-  /** @throws Error if it does not start */
+  /** @throws Error if the server does not start */
   static async start(options: ServerOptions): Promise<ServerProcess> {
     const server = new ServerProcess(options);
     await new Promise<void>((resolve, reject) => {
@@ -68,7 +68,7 @@ export class ServerProcess {
         server.url = message.url;
         resolve();
       });
-      // `close`: its whole output has been read
+      // 'close' is emitted after all output has been read
       server.child.once('close', (code, signal) => {
         clearTimeout(timer);
         server.end = `it ended with ${signal ?? code}: ${server.stderr}`;
@@ -88,7 +88,7 @@ export class ServerProcess {
     return ((await this.ask({ ask: 'memory' })) as Message & { kind: 'memory' }).memory;
   }
 
-  /** @returns an error that no file should cause */
+  /** @returns the message of an unexpected error, or null. A bad file is no unexpected error. */
   async import({ bytes, chunkBytes }: ImportInput): Promise<string | null> {
     return ((await this.ask({ ask: 'import', bytes, chunkBytes })) as Message & { kind: 'import' }).error;
   }

@@ -1,6 +1,7 @@
 /**
- * The server of a fuzz: a gateway and an engine with a library in memory, in a process that its parent asks for its memory and for imports. It
- * reports warnings of Node.js. An uncaught error ends it, as it ends the real program.
+ * Server process of a fuzz: a gateway and an engine with a memory library. The parent process asks for memory use and
+ * imports.
+ * The server reports warnings of Node.js to its parent. An uncaught error ends the server, as in the real program.
  */
 import { Readable } from 'node:stream';
 import { openRuntime } from '../../src/cli/connection/runtime.js';
@@ -30,7 +31,7 @@ const report = (message: Message): void => void process.send?.(message);
 
 process.on('warning', (warning) => report({ kind: 'warning', text: warning.stack ?? warning.message }));
 process.on('disconnect', () => process.exit(1)); // the parent has ended
-/** Low enough that some requests are rejected. Local clients count, too. */
+/** Limits low enough to reject some requests. Rate limits also apply to clients on this host. */
 const lowLimits = { rateLocal: true, openPatterns: 60, unresolvedPaths: 200 };
 const config = readConfig(environment);
 const { ctx } = await openRuntime({ ...config, limits: { ...config.limits, ...lowLimits } });
@@ -40,12 +41,12 @@ const gateway = await startGateway(ctx);
 process.on('message', (question: Question & { id: number }) => void answer(question));
 report({ kind: 'ready', url: gateway.url });
 
-/** Volumes that only imports name exist, and are empty. */
+/** Creates the library. Volumes that only imports name are created empty at their first mount. */
 function createLibrary(): MemoryLibrary {
   const library = createMemoryLibrary();
   for (const copy of archive) putOnTape(library, copy);
   library.onMount = async (volume) => {
-    library.log.length = 0; // not read
+    library.log.length = 0; // the fuzz does not read the log
     if (!library.volumes.has(volume)) library.volumes.set(volume, new Map());
   };
   return library;

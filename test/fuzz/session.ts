@@ -1,6 +1,7 @@
 /**
- * Sends inputs in parallel lanes, checks the responses, and records faults. The run is cut into segments, each a property of fast-check with its own
- * seed: an input is repeated by its segment and its path there, independent of other inputs.
+ * Sends inputs in parallel lanes, checks the responses, and records faults.
+ * A run consists of segments. Each segment is a property of fast-check with its own seed.
+ * An input can be repeated from its segment and its path in the segment, without other inputs.
  */
 import fc from 'fast-check';
 import { messageOf } from '../../src/core/errors.js';
@@ -13,13 +14,13 @@ import { ServerEnded, type ServerProcess } from './server-process.js';
 export interface Fault {
   kind: FaultKind | 'crash' | 'unanswered' | 'import' | 'warning' | 'memory' | 'busy' | 'invariant' | 'unsettled';
   text: string;
-  /** For AT, if one input causes it. */
+  /** Value of AT that repeats the input, if one input causes the fault. */
   at?: string | undefined;
-  /** The smallest input that causes it. */
+  /** Smallest input that causes the fault. */
   input?: string | undefined;
 }
 
-/** The segment of an input, and its index there. */
+/** Position of an input: its segment, and its index in the segment. */
 interface Place {
   segment: number;
   index: number;
@@ -27,18 +28,18 @@ interface Place {
 
 const SEGMENT = 200;
 const MAX_SHRINKS = 100;
-/** More than are sent at a time: what ends the server may have been answered before it ends. */
+/** Number of remembered inputs. It exceeds the number of lanes, because an answered input may still end the server. */
 const RECENT = 40;
-/** A server that ends may still write why when its connections are closed. */
+/** Time in which an ending server may still write its error after its connections have closed. */
 const ENDING_MS = 15_000;
 
 export class Session {
   readonly known: Known;
   readonly faults: Fault[] = [];
   readonly server: ServerProcess;
-  /** Responses by status, and other results. */
+  /** Number of responses by status, and of other results. */
   readonly outcomes = new Map<string, number>();
-  /** Successful operations in the audit. */
+  /** Number of successful operations in the audit, by operation. */
   readonly operations = new Map<string, number>();
   sent = 0;
   busy = 0;
@@ -64,7 +65,7 @@ export class Session {
     this.client = new Client(server.url, this.known, lanes);
   }
 
-  /** The server has ended. */
+  /** Whether the server has ended. */
   get isOver(): boolean {
     return this.server.end !== undefined;
   }
@@ -77,7 +78,7 @@ export class Session {
     this.client.closeStreams();
   }
 
-  /** Sends inputs until a total number was sent, or there are enough faults. */
+  /** Sends inputs until `until` inputs were sent in total, or `isEnough` returns true. */
   async run(options: { lanes: number; until: number; isEnough: () => boolean }): Promise<void> {
     const left = () => options.until - this.sent;
     const isOver = () => left() <= 0 || this.isOver || options.isEnough();
@@ -87,7 +88,7 @@ export class Session {
     await Promise.all(Array.from({ length: options.lanes }, lane));
   }
 
-  /** Sends one input, and smaller ones, again. @param at as a fault has it */
+  /** Repeats one input and its smaller variants. @param at position of the input, as in a fault */
   async repeat(at: string): Promise<void> {
     const [segment = '', ...path] = at.split(':');
     await this.runSegment(Number(segment), 1, () => this.isOver, path.join(':'));
@@ -119,7 +120,7 @@ export class Session {
       return await this.check(input, place);
     } catch (error) {
       const isLate = error instanceof Unanswered;
-      // `run.ts` reports that the server has ended
+      // run.ts reports the end of the server
       if (error instanceof ServerEnded || (!isLate && (await this.server.hasEnded(ENDING_MS)))) return undefined;
       return { kind: isLate ? 'unanswered' : 'form', text: `no response: ${messageOf(error)}` };
     } finally {
@@ -130,7 +131,7 @@ export class Session {
     }
   }
 
-  /** Describes the inputs that may have ended the server, the last one first. */
+  /** Describes the inputs that may have ended the server, newest first. */
   suspects(): string {
     const last = [...this.recent, ...this.active].reverse();
     return last.map(([input, { segment, index }]) => `  AT=${segment}:${index} ${show(input, 1000)}`).join('\n');
@@ -189,7 +190,7 @@ export class Session {
 
 const EXCHANGE: HttpInput = { kind: 'http', api: 'any', method: 'POST', target: '/graphql/stream', headers: {} };
 
-/** Describes an input, in full unless it is very long. */
+/** Describes an input as JSON, which is shortened to `most` characters. */
 function show(input: unknown, most = 6000): string {
   const text = JSON.stringify(input, (_key, value: unknown) =>
     value instanceof Uint8Array ? { base64: Buffer.from(value).toString('base64') } : value,

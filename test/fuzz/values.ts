@@ -1,13 +1,15 @@
 /**
- * Values of every kind, usual and odd. What only a running server knows, such as the id of a request, is a mark that is filled in when the input
- * is sent, see known.ts: so the inputs of a seed do not depend on earlier responses.
+ * Generators of usual and odd values. A value that only a running server knows, such as a request id, is written as a
+ * mark.
+ * The mark is replaced when the input is sent (see known.ts). The inputs of a seed thus do not depend on earlier
+ * responses.
  */
 import fc, { type Arbitrary } from 'fast-check';
 import { archive, users, volumes } from './archive.js';
 
 type Choice<T> = Arbitrary<T> | (string & T) | readonly T[];
 
-/** One of several, with the probability that its weight gives. A text is for `among`, a list for `pick`. */
+/** Returns one of several values by weight. A string choice is passed to `among`, a list to `pick`. */
 export function choose<T>(...choices: readonly (readonly [weight: number, choice: Choice<T>])[]): Arbitrary<T> {
   const toArbitrary = (choice: Choice<T>) => {
     if (typeof choice === 'string') return among(choice) as Arbitrary<T>;
@@ -18,10 +20,10 @@ export function choose<T>(...choices: readonly (readonly [weight: number, choice
 
 export const pick = <T>(...values: T[]): Arbitrary<T> => fc.constantFrom(...values);
 
-/** One of the texts between ` | `. */
+/** Returns one of the texts between ` | `. */
 export const among = (texts: string): Arbitrary<string> => pick(...texts.split(' | '));
 
-/** Rarely the value, mostly undefined. */
+/** Returns a value in one of `weight` + 1 draws, otherwise undefined. */
 export const rarely = <T>(value: Arbitrary<T>, weight = 20): Arbitrary<T | undefined> =>
   choose<T | undefined>([weight, fc.constant(undefined)], [1, value]);
 
@@ -39,16 +41,18 @@ export const oddText: Arbitrary<string> = choose(
 );
 
 const mark = (kind: string): Arbitrary<string> => fc.nat(999).map((n) => `~${kind}${n}~`);
-/** A request of this run; alone between quotes it becomes a number. */
+/** Mark of a request id. A mark alone between quotes becomes a number. */
 export const requestMark = mark('i');
 export const cursorMark = mark('c');
 export const eventMark = mark('e');
 export const nodeMark = mark('n');
 export const diskMark = mark('m');
-/** The quota of the request that an input names. */
+/** Mark of the quota of the request with the same number. `#` stands for the number. */
 export const QUOTA_OF_REQUEST = '~q#~';
 
-/** The clients that have a token; the mark of each is its index. The last token is revoked before anything is sent. */
+/**
+ * Clients with tokens. A token's mark contains the client's index. The last token is revoked before the first input.
+ */
 export const tokens = [
   { name: 'operator', role: 'OPERATOR' },
   { name: 'second operator', role: 'OPERATOR' },
@@ -62,14 +66,14 @@ export const tokens = [
 export type Headers = Record<string, string>;
 export const asHeader = (name: string, value: Arbitrary<string>): Arbitrary<Headers> =>
   value.map((text) => ({ [name]: text }));
-/** No tokens, unknown ones, and those of another client. */
+/** Authorization headers with missing, unknown and misused tokens. */
 const WRONG =
   `Basic YTpi | Bearer x | Bearer | Digest x=y | Basic | Basic = | Basic eA== | Bearer tapegate_ | bearer ~k0~ | Bearer  ~k0~  |
   Bearer ~k0~x | Basic ~k0~ | Bearer ~b0~ | Basic ~w0~ | Basic ~w3~ | Bearer tapegate_${'A'.repeat(43)} | Bearer ${'x'.repeat(9000)} |
   Bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJhbXBsZSJ9.`.replaceAll(/\n +/g, ' ');
 const anyToken = fc.nat(tokens.length - 1);
 
-/** Mostly none, often an operator's, sometimes another one. */
+/** Authorization headers: mostly none, often an operator's token, sometimes another token. */
 export const authorization: Arbitrary<Headers> = choose<Headers>(
   [58, fc.constant({})],
   [22, asHeader('Authorization', pick('Bearer ~k0~', 'Basic ~b1~'))],
@@ -116,7 +120,7 @@ export const requestId: Arbitrary<string> = choose(
 const userNames = users.map(({ user: name }) => name);
 export const user: Arbitrary<string> = choose([30, [...userNames]], [1, ['nobody', 'Ample', 'ample ']], [1, oddText]);
 
-/** The catalogue contains some, and imports add others. */
+/** Paths of files in the catalogue, of imported files, and of files that never exist, and bad paths. */
 export const filePath: Arbitrary<string> = choose(
   [60, pick(...archive.map((file) => file.path))],
   [18, fc.nat(59).map((n) => `/import/p${n}`)],
@@ -125,7 +129,7 @@ export const filePath: Arbitrary<string> = choose(
   [2, oddText],
 );
 
-/** Mostly of few files, so that there can be many requests. */
+/** Patterns. Most match few files, so that quotas allow many requests. */
 export const pattern: Arbitrary<string> = choose(
   [60, fc.nat(299).map((n) => `f${String(n).padStart(3, '0')}`)],
   [20, '/f00 | /f12 | /f23 | y3/ | %2F | é | \\back | _%_ | /import/p1 | \u{1F600}'],
@@ -145,7 +149,7 @@ const date = fc
   .date({ min: new Date('2027-01-01'), max: new Date('2040-12-31'), noInvalidDate: true })
   .map((time) => time.toISOString().slice(0, 10));
 
-/** @param zones what a time may end with */
+/** @param zones suffixes of times */
 export function timeOf(...zones: string[]): Arbitrary<string> {
   const ODD =
     '2027-02-29 | 2027-13-01 | 2027-01-01T24:00:00 | 99999-01-01 | tomorrow | infinity | 2027-01-01T00:00:00Z';
@@ -165,13 +169,13 @@ export function timeOf(...zones: string[]): Arbitrary<string> {
 
 export const label: Arbitrary<string> = choose([4, ['a label', '', 'é \u{1F600}', "it's 100%"]], [1, oddText]);
 
-/** Names of what can be suspended. */
+/** Names of objects that can be suspended. */
 export const thing: Arbitrary<string> = choose(
   [16, [...volumes, 'drive-1', 'drive-2', 'memory', 'directory', ...userNames]],
   [1, oddText],
 );
 
-/** The text of any JSON value. */
+/** JSON texts of arbitrary values. */
 export const anyJson: Arbitrary<string> = choose(
   [3, fc.jsonValue({ maxDepth: 3 }).map((value) => JSON.stringify(value))],
   [2, oddNumber],

@@ -1,4 +1,4 @@
-/** The client address of a request, by the X-Forwarded-For of trusted proxies. */
+/** How Tapegate finds a client's address in the X-Forwarded-For headers of trusted proxies. */
 import type { IncomingMessage } from 'node:http';
 import { expect, test } from 'vitest';
 import { parseProxies } from '../../src/config/setting-values.js';
@@ -6,7 +6,10 @@ import { isLocalRange, isLoopback } from '../../src/core/address-ranges.js';
 import { addressOf, createAddressRecorder, isProxied } from '../../src/gateway/http/address.js';
 import { OF_PROXY, PROXY_SECRET } from '../support/proxy.js';
 
-/** Returns the address of a request from `peer`, and whether it came through a trusted proxy. */
+/**
+ * Returns a client's address, and whether the request came through a trusted proxy. `peer` is the address of the
+ * connection.
+ */
 function find(
   peer: string | undefined,
   forwarded: string | undefined,

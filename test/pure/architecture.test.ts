@@ -1,4 +1,7 @@
-/** Rules on the source that the compiler does not check: which file may import which, and texts that may stand in few files. */
+/**
+ * Rules on the source that the compiler does not check: which files may import each other, and which files may contain
+ * a text.
+ */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
@@ -21,7 +24,7 @@ function read(file: string): string {
 
 const sourceFiles = new Set(files);
 
-/** Returns the file that an import means; in src/web/ an import has no extension. */
+/** Returns the path of an imported file. Imports in src/web/ have no extension. */
 const resolve = (file: string, specifier: string): string => {
   const name = path.join(path.dirname(file), specifier).replace(/\.js$/, '');
   return sourceFiles.has(`${name}.tsx`) ? `${name}.tsx` : `${name}.ts`;
@@ -33,18 +36,24 @@ const importsOf = (file: string): string[] =>
     resolve(file, specifier),
   );
 
-/** Returns what a file loads before its own code runs: neither types nor dynamic imports. */
+/** Returns the modules that a file loads before its own code runs, without types and dynamic imports. */
 const loadsOf = (file: string): string[] =>
   [...read(file).matchAll(/^import (?!type )(?:[^;]*? from )?['"]([^'"]+)['"];?$/gm)].map((match) => match[1] ?? '');
 
-/** Returns the paths of a list of names, below src/ unless they begin with another root. `a/` is a directory, `a` the file a.ts. */
+/**
+ * Returns the paths for a list of names. A name without the root rest/ or graphql/ is below src/.
+ * `a/` is a directory, `a` is the file a.ts.
+ */
 const pathsOf = (names: string): string[] =>
   (names.match(/\S+/g) ?? []).map((name) => (/^(rest|graphql)\//.test(name) ? name : `src/${name}`));
 
 const isIn = (file: string, places: readonly string[]): boolean =>
   places.some((place) => (place.endsWith('/') ? file.startsWith(place) : file === `${place}.ts`));
 
-/** What each part may import, in addition to its own directory: from the bottom up, and nothing upward. */
+/**
+ * Parts from bottom to top, each with the parts that it may import besides its own directory. No part imports a higher
+ * part.
+ */
 const mayImport: [part: string, from: string][] = [
   ['core/', 'generated/'],
   ['planner/', 'core/'],
@@ -69,10 +78,10 @@ const mayImport: [part: string, from: string][] = [
   ],
 ];
 
-/** Connects the parts, and may import all of them. */
+/** Files that connect all parts, and may import every part. */
 const wiring = pathsOf('main/');
 
-/** Returns `file -> import` for each import of these files that is not allowed. */
+/** Returns `file -> import` for each import of these files that `isAllowed` rejects. */
 const findImports = (importing: readonly string[], isAllowed: (imported: string, file: string) => boolean): string[] =>
   importing.flatMap((file) =>
     importsOf(file)
@@ -102,7 +111,10 @@ test('only the wiring imports the wiring', () => {
   expect(findImports(others, (imported) => !isIn(imported, wiring))).toEqual([]);
 });
 
-/** Subdirectories from the bottom up: each imports only from those before it, or from itself. */
+/**
+ * Subdirectories from bottom to top. Each subdirectory imports only from itself and from earlier subdirectories in the
+ * list.
+ */
 const layers = {
   'src/domain/': [
     'audit',
@@ -139,7 +151,7 @@ test.each(Object.entries(layers))('each subdirectory of %s imports only from tho
   expect(findImports(layered, isBelow)).toEqual([]);
 });
 
-/** Returns each circle of imports, as a path that returns to its first file. */
+/** Returns all import cycles, each as a path that ends at its first file. */
 function findCircles(imports: ReadonlyMap<string, readonly string[]>): string[] {
   const circles: string[] = [];
   const done = new Set<string>();
@@ -163,11 +175,11 @@ test('imports form no circle', () => {
 interface Rule {
   rule: string;
   pattern: RegExp;
-  /** The only files that may contain it. A file that no longer does must leave the list. */
+  /** The only files that may contain the text. A file without the text must leave the list. */
   only?: string;
-  /** Where the rule applies; everywhere unless given. */
+  /** Paths to which the rule applies. Default: all source files. */
   within?: string;
-  /** A text that the pattern finds, if no file may contain it. */
+  /** Example that the pattern must match, for patterns that no file may contain. */
   finds?: string;
 }
 
@@ -238,7 +250,7 @@ const rules: Rule[] = [
     within: 'cli/',
   },
   {
-    // Node.js may collect such a timeout as garbage before it fires
+    // Node.js may garbage-collect such a timeout before it fires
     rule: 'a timeout among other signals is that of src/core/deadline.ts',
     pattern: /AbortSignal\.any\([^;]*AbortSignal\.timeout/,
     finds: 'AbortSignal.any([\n  stop,\n  AbortSignal.timeout(1),\n])',
@@ -271,7 +283,7 @@ test('every source file begins with a comment on its purpose', () => {
   expect(files.filter((file) => !/^(#!.*\n)?(import [^;]*;\n|\n)*\/\*\*/.test(read(file)))).toEqual([]);
 });
 
-/** Names that each file may give to its own usual presenter or choice. */
+/** Names that each file may give to a function of its own. */
 const sharedNames = ['filterOf', 'nameOf'];
 
 test('a function name means one thing in operations and in the engine', () => {
@@ -286,7 +298,7 @@ test('a function name means one thing in operations and in the engine', () => {
   expect([...places].filter(([name, found]) => found.length > 1 && !sharedNames.includes(name))).toEqual([]);
 });
 
-/** Returns the files and packages that are loaded with some files. */
+/** Returns the files and packages that some files load directly and indirectly. */
 function loadAll(entries: readonly string[]): { loaded: Set<string>; packages: string[] } {
   const packages = new Set<string>();
   const loaded = new Set(entries);
@@ -310,7 +322,7 @@ test('the command line loads a command only when it is named, and a command load
   expect(loadAll(commands).packages).toEqual(['commander']);
 });
 
-/** Operations that read a part of what the caller may see already, or that are called as another operation, and constants. */
+/** Constants, and operations without a check of their own: their callers check the caller's rights first. */
 const unchecked = new Set(
   `cancelStageRequestFiles commonFileFields countAtPrimaryPlace countUnresolved countReleased
   countRequestsOf createStageRequest eventTypes findHostsOf findPathProblem findServed
@@ -322,7 +334,7 @@ const unchecked = new Set(
   ),
 );
 
-/** Returns the names that rest/ and graphql/ import from the operations, without types. */
+/** Returns the names, except types, that rest/ and graphql/ import from domain operations. */
 function calledOperations(): string[] {
   const names = files
     .filter((file) => isIn(file, ['rest/', 'graphql/']))

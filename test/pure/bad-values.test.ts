@@ -1,4 +1,7 @@
-/** Bad types and paths. Rules R18, R70, R84 and R87 test other bad values; gateway/bad-input.test.ts sends one in each field. */
+/**
+ * Values with bad types and bad paths. The contract tests R18, R70, R84 and R87 cover other bad values.
+ * `gateway/bad-input.test.ts` sends one bad value for each field.
+ */
 import { expect, test } from 'vitest';
 import { newRequest, parse } from '../../rest/v1/body.js';
 import { chosenFiles } from '../../src/domain/catalogue/chosen-files.js';

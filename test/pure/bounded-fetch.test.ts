@@ -1,4 +1,4 @@
-/** Answers of servers that stall or never end. */
+/** HTTP calls to servers that stall, or whose answers never end. */
 import { once } from 'node:events';
 import http from 'node:http';
 import type { AddressInfo } from 'node:net';

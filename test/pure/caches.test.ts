@@ -1,4 +1,4 @@
-/** Caches: of results for short texts, of GraphQL documents, and of memory blocks. */
+/** Caches of results for short texts, of GraphQL documents, and of memory blocks. */
 import { parse } from 'graphql';
 import { expect, test } from 'vitest';
 import { type CheckedDocument, createDocumentCache } from '../../graphql/server/documents.js';
@@ -66,7 +66,7 @@ test('a part of a chunk returns no block: other parts may be in use', () => {
   giveBack(chunk);
   const next = takeBlock();
   expect(next.buffer).toBe(chunk.buffer);
-  giveBack(chunk); // by its former owner
+  giveBack(chunk); // a second return of the same block
   expect(takeBlock().buffer).not.toBe(next.buffer);
 });
 

@@ -1,4 +1,4 @@
-/** The settings of the library types `command` and `command-staging`, and the lines that their scripts read and write. */
+/** Settings of the library types `command` and `command-staging`, and the lines that their scripts read and write. */
 import { afterAll, expect, test } from 'vitest';
 import { SettingsError } from '../../src/core/errors.js';
 import { command, commandStaging } from '../../src/tape/command/index.js';
@@ -12,7 +12,7 @@ import { quiet } from '../support/tape-library.js';
 const environment = [`TAPES=/nowhere/${process.pid}`];
 afterAll(async () => await waitForNoScript(environment[0] ?? ''));
 
-/** A library all of whose scripts are this shell script. */
+/** Creates a library that uses one shell script for all calls. */
 function createScripted(text: string, ...args: string[]) {
   const script = ['sh', '-c', text, 'script', ...args];
   return createStaging({ stage: script, poll: script, fetch: script, release: script, environment });
@@ -20,7 +20,7 @@ function createScripted(text: string, ...args: string[]) {
 
 const SAY = 'cat > /dev/null; n=$1; while [ "$n" -gt 0 ]; do shift; printf "%s\\n" "$1"; n=$((n - 1)); done;';
 
-/** A library all of whose scripts read their input and write these lines. */
+/** Creates a library whose scripts read their input and then write these lines. */
 const createSaying = (lines: readonly string[], after = 'exit 0') =>
   createScripted(`${SAY} ${after}`, String(lines.length), ...lines);
 

@@ -21,7 +21,7 @@ afterEach(async () => {
 });
 afterAll(() => rmSync(root, { recursive: true }));
 
-/** A shell script as a setting. Its arguments begin after the `--` that Tapegate adds. */
+/** Returns a setting that runs shell code. The code's arguments begin after the `--` that Tapegate adds. */
 const sh = (text: string) => ['sh', '-c', `shift; ${text}`, 'script'];
 
 function createFetcher(text: string, settings: Record<string, unknown> = {}, limits: Record<string, number> = {}) {
@@ -184,7 +184,7 @@ test('a script is ended after silenceSeconds without a byte', async () => {
   const reading = createFetcher(slow, {}, { silenceSeconds: 60 }).read(FILE, 0n, quiet())[Symbol.asyncIterator]();
   for (const n of [1, 2, 3]) {
     const next = reading.next();
-    await vi.advanceTimersByTimeAsync(40_000); // longer than the limit in all
+    await vi.advanceTimersByTimeAsync(40_000); // all pauses together exceed the limit
     writeFileSync(mark + n, '');
     expect(String((await next).value)).toBe('a');
   }
@@ -242,7 +242,10 @@ test('a script may clean up after SIGTERM', async () => {
   expect(readFileSync(mark, 'utf8')).toBe('cleaned\n');
 });
 
-/** Starts a process in a session of its own that inherits the output of the script, and records its id. */
+/**
+ * Returns shell code that starts a process in a new session and writes its id to `mark`.
+ * The process inherits the script's output.
+ */
 const daemon = (mark: string) =>
   `setsid sh -c 'echo $$ > "${mark}"; exec sleep 60' & while [ ! -s '${mark}' ]; do sleep 0.01; done`;
 
@@ -251,7 +254,7 @@ test('processes in the group of a script end with it, and those in another sessi
   await createReader('', { mount: sh(`sleep 62 & ${daemon(mark)}`) }).mount('V1', 'drive-1', quiet());
   const pid = Number(readFileSync(mark, 'utf8'));
   await waitFor('the rest to end', async () => findScripts(`TAPES=${root}`).every((each) => each === pid));
-  process.kill(pid, 'SIGKILL'); // fails if it has ended
+  process.kill(pid, 'SIGKILL'); // throws an error if the process has ended
 });
 
 test('a call does not wait for a process in another session that holds its output open', async () => {
@@ -259,7 +262,7 @@ test('a call does not wait for a process in another session that holds its outpu
   const stage = sh(`${daemon(mark)}; cat > /dev/null; echo '{"id":"one"}'`);
   const library = createFetcher(`${daemon(mark)}; printf 0123456789`, { stage, callSeconds: 60 });
   const end = () => {
-    process.kill(Number(readFileSync(mark, 'utf8')), 'SIGKILL'); // fails if it has ended
+    process.kill(Number(readFileSync(mark, 'utf8')), 'SIGKILL'); // throws an error if the process has ended
     rmSync(mark);
   };
   expect((await library.stage([FILE], quiet())).id).toBe('one');

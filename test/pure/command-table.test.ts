@@ -1,4 +1,4 @@
-/** The table of commands, from which help is shown without loading them. */
+/** The table of commands, from which Tapegate shows help without loading the commands. */
 import { Command, Help } from 'commander';
 import { expect, test } from 'vitest';
 import { addOutputOptions } from '../../src/main/program.js';

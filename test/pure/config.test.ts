@@ -1,4 +1,7 @@
-/** Settings: one file, because it checks one table of settings from the environment to the printed page. */
+/**
+ * Settings from environment variables to the printed page. One file tests everything, because all settings are in one
+ * table.
+ */
 import { chmodSync, existsSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
@@ -14,7 +17,7 @@ afterAll(cleanUp);
 
 type Env = Record<string, string | undefined>;
 
-/** Returns all settings of a configuration, without their groups. */
+/** Returns all settings of a configuration in one object, without groups. */
 const flatten = ({ access, transfer, telemetry, limits, ...others }: Config) => ({
   ...others,
   ...access,
@@ -32,7 +35,7 @@ const names = listSettings().map(({ field }) => variableOf(field));
 const subjectHeader = 'x-ssl-client-s-dn';
 const levels = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const;
 
-/** Returns the faults of an environment, as a gateway reads it. */
+/** Returns the errors that a gateway reports for an environment. */
 function faultsOf(env: Record<string, string>): string[] {
   try {
     read(env);
@@ -186,7 +189,7 @@ test.each<[name: string, value: string, changes: Partial<Settings>]>([
   expect(readAsEngine({ TAPEGATE_AUTH: 'token,open', [name]: value })).toEqual({ ...defaults, ...changes });
 });
 
-/** A valid value of each. */
+/** A valid value for each setting. */
 const valuesOfMethods: Record<keyof typeof settingsOfMethods, string> = {
   TAPEGATE_OIDC_ISSUER: 'https://iam.example.org',
   TAPEGATE_OIDC_AUDIENCE: 'tapes',
@@ -216,7 +219,7 @@ test.each(Object.entries(settingsOfMethods))(
     for (const method of methods) {
       expect(faultsOf({ TAPEGATE_AUTH: `token,${method}`, ...needed[method], ...given })).toEqual([]);
     }
-    // engines may have the environment of the gateway, or a part of it
+    // engines may have all or some of the gateway's variables
     expect(() => readAsEngine(given)).not.toThrow();
   },
 );

@@ -1,4 +1,4 @@
-/** The rules of docs/reference/rest-contract.md and the tests that are numbered like them. */
+/** Compares the rules in docs/reference/rest-contract.md with the numbers of the contract tests. */
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';

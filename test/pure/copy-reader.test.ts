@@ -1,4 +1,4 @@
-/** Readers of copies: the descriptors that they hold on a stalled disk, and the memory that they use. */
+/** Readers of restored copies: open file descriptors on a stalled disk, and memory use. */
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { chmodSync, mkdirSync, readdirSync, readlinkSync, rmSync, statSync, writeFileSync } from 'node:fs';
@@ -16,13 +16,13 @@ import { listen } from '../support/ports.js';
 import { makeTempDir } from '../support/temp-dir.js';
 import { createGate, waitFor } from '../support/wait.js';
 
-/** Does this process have the file open? */
+/** Returns whether this process has opened the file. */
 function isOpen(file: string): boolean {
   return readdirSync('/proc/self/fd').some((fd) => {
     try {
       return readlinkSync(`/proc/self/fd/${fd}`) === file;
     } catch {
-      return false; // closed meanwhile
+      return false; // the descriptor was closed meanwhile
     }
   });
 }

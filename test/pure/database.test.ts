@@ -1,4 +1,4 @@
-/** SQL statements, database URLs, settings of sessions, the clock of the database, and standbys. */
+/** SQL statements, database URLs, session settings, the database clock, and standbys. */
 import pg from 'pg';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { nameOfUrl, normalizeUrl, splitHosts } from '../../src/config/database-url.js';
@@ -162,7 +162,7 @@ test('the first answer of a server counts; a refusal counts more than a server t
 });
 
 describe('the clock', () => {
-  /** Milliseconds on the clock of the process. */
+  /** Time on the process' monotonic clock, in milliseconds. */
   let elapsedMs: number;
 
   beforeEach(() => {
@@ -173,7 +173,10 @@ describe('the clock', () => {
     vi.restoreAllMocks();
   });
 
-  /** Sets the clock by an answer of the database: seconds since the beginning of 2026, and how long the answer took. */
+  /**
+   * Sets the clock from a database answer. `seconds` counts from the beginning of 2026, and `tookMs` is the duration of
+   * the query.
+   */
   function set(clock: DatabaseClock, seconds: number, tookMs = 0): void {
     clock.set(Date.UTC(2026, 0, 1) * 1000 + seconds * 1e6, { from: elapsedMs - tookMs, until: elapsedMs });
   }

@@ -1,4 +1,4 @@
-/** Deadlines among other signals, with garbage collection. */
+/** Deadlines combined with other signals, during garbage collection. */
 import { once } from 'node:events';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
@@ -8,7 +8,7 @@ import { startDeadline } from '../../src/core/deadline.js';
 setFlagsFromString('--expose-gc');
 const collectGarbage = runInNewContext('gc') as () => void;
 
-/** Waits for the signal while garbage is collected. @returns the reason */
+/** Waits for the signal while garbage is collected. @returns the abort reason */
 async function isOver(signal: AbortSignal): Promise<unknown> {
   const collecting = setInterval(collectGarbage, 5);
   await once(signal, 'abort').finally(() => clearInterval(collecting));

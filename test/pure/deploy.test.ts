@@ -1,4 +1,4 @@
-/** Files below deploy/, and the pages for operators, name only settings, files and commands that exist, and work. */
+/** Checks that deploy/ and the operators' pages name only settings, files and commands that exist and work. */
 import { execFile, execFileSync } from 'node:child_process';
 import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import http from 'node:http';
@@ -18,12 +18,12 @@ const pages = ['deploy', 'docs/operators'].flatMap((dir) =>
     .map((name) => path.join(dir, name)),
 );
 
-/** The documented ones. */
+/** Documented variables. */
 const variables = new Set(
   [...read('docs/reference/settings.md').matchAll(/^\| `([A-Z_]+)` \|/gm)].map((match) => match[1]),
 );
 
-/** Variables of Docker's files and of Node.js. */
+/** Variables of Docker files and of Node.js. */
 const others =
   'EMBEDDED NODE NODE_ENV DATABASE_PASSWORD TLS_DIRECTORY POSTGRES_USER POSTGRES_DB POSTGRES_PASSWORD'.split(' ');
 
@@ -157,12 +157,12 @@ test('the upgrade commands work repeatedly, and keep the running version if the 
 const START = 'exec /usr/bin/env node /opt/tapegate/dist/program/tapegate.cjs "$@"';
 const SETTINGS = 'settings=/etc/tapegate/tapegate.env';
 
-/** Returns the environment and arguments of a program that the wrapper starts. */
+/** Returns the environment and arguments that the wrapper script passes to a program. */
 function readAs(text: string, ...args: string[]): { settings: Record<string, string>; args: string[] } {
   return readWith({}, text, ...args);
 }
 
-/** @param env what the caller of the wrapper has set */
+/** @param env environment of the wrapper's caller */
 function readWith(env: Record<string, string>, text: string, ...args: string[]) {
   const dir = makeTempDir();
   const [wrapper, settings] = [path.join(dir, 'tapegate'), path.join(dir, 'tapegate.env')];
@@ -177,7 +177,7 @@ function readWith(env: Record<string, string>, text: string, ...args: string[]) 
   const { settings: found, ...rest } = JSON.parse(
     execFileSync('/bin/sh', [wrapper, ...args], { env, cwd: dir, encoding: 'utf8' }),
   );
-  const { PWD, OLDPWD, _, SHLVL, ...own } = found; // of the shell
+  const { PWD, OLDPWD, _, SHLVL, ...own } = found; // variables of the shell
   return { settings: own, ...rest };
 }
 

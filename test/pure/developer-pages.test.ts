@@ -1,4 +1,4 @@
-/** The pages for developers name files and scripts of this repository, which must exist. */
+/** Checks that files and scripts named in the developers' pages exist. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
@@ -7,7 +7,7 @@ import { packageRoot } from '../../src/core/package-root.js';
 const directory = 'docs/developers';
 const pages = readdirSync(path.join(packageRoot, directory)).filter((name) => name.endsWith('.md'));
 
-/** Files that the pages tell readers to create. */
+/** Files that readers of the pages create. */
 const created = ['src/tape/tar/index.ts', 'src/cli/drives.ts', 'test/process/drives.test.ts'];
 
 const PATH = /(?<![\w./-])(?:src|test|graphql|rest|prisma|bench|clients|docs)\/[\w./-]*\w/g;

@@ -1,4 +1,4 @@
-/** How the command line polls for the token of a device login, and which identity providers it accepts. */
+/** How the command line polls for the token of a device login, and which identity providers are accepted. */
 import { afterEach, expect, test, vi } from 'vitest';
 import { findDeviceLogin, IssuerRefusal, pollForGrant } from '../../src/cli/connection/issuer-login.js';
 import { type CommandError, ConnectionError } from '../../src/cli/terminal/failure.js';
@@ -10,7 +10,7 @@ const pending = new IssuerRefusal('pending', 'authorization_pending');
 const slowDown = new IssuerRefusal('slower', 'slow_down');
 const away = new ConnectionError('away');
 
-/** Polls with these answers, of which the last is repeated. @returns the pauses in seconds, and the outcome */
+/** Polls with these answers. The last answer is repeated. @returns the pauses in seconds, and the outcome */
 async function poll(device: { expires_in: number; interval?: number }, answers: (Error | typeof grant)[]) {
   const pauses: number[] = [];
   let time = 0;
@@ -56,7 +56,7 @@ const METADATA = {
   tapegate_audience: 'https://tapes.example.org/',
 };
 
-/** Answers requests by their URL. @returns the URLs that were requested */
+/** Answers `fetch` calls by URL. @returns the requested URLs */
 function answerWith(answers: Record<string, object>): string[] {
   const asked: string[] = [];
   vi.stubGlobal('fetch', async (url: string) => {
@@ -124,5 +124,5 @@ test('a gateway without TLS is not asked, and another audience than the gateway 
   );
   expect(asked).toEqual([GATEWAY]);
   const confirmed = findDeviceLogin('https://tapes.example.org', { audience: 'https://others.example.org' });
-  await expect(confirmed).rejects.toThrow('has no discovery document'); // the check after that of the audience
+  await expect(confirmed).rejects.toThrow('has no discovery document'); // the check after the audience's check
 });

@@ -11,7 +11,7 @@ import { asUnprivilegedUser } from '../support/unprivileged-user.js';
 
 const dirs: string[] = [];
 
-/** A directory with an empty library and a file that is not in it. */
+/** Creates a directory with an empty library, and a file outside the library. */
 function makeSite() {
   const dir = makeTempDir();
   dirs.push(dir);
@@ -82,7 +82,7 @@ test('a volume that disappears while it is mounted is MEDIA', async () => {
   const { root, library } = makeSite();
   await library.openLibrary?.(true);
   await put(library, 'V1', 1n, Buffer.from('one'));
-  await put(library, 'V2', 1n, Buffer.from('one')); // an empty directory would be a library that is away
+  await put(library, 'V2', 1n, Buffer.from('one')); // an empty library would be unavailable
   const volume = await mount(library, 'V1');
   rmSync(path.join(root, 'V1'), { recursive: true });
   await expect(readAll(volume, 1n)).rejects.toMatchObject({ errorClass: 'MEDIA' });

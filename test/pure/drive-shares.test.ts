@@ -1,4 +1,4 @@
-/** Which engine takes a drive, and which gives one back. */
+/** How engines share drives: which engine claims a drive, and which engine returns one. */
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import {
@@ -11,7 +11,7 @@ import {
 
 const IDS = ['a', 'b', 'c', 'd', 'e', 'f'];
 
-/** Engines that all want every drive that they reach, and act in turn. */
+/** Engines that want every drive within their reach, and act in turn. */
 class Site {
   readonly engines: readonly SharingEngine[];
   readonly holders: (string | undefined)[];
@@ -33,7 +33,7 @@ class Site {
     return { drives: this.drives, askers: this.engines.filter(({ id }) => id !== engine.id) };
   }
 
-  /** Lets an engine act. @returns whether it took a drive or gave one back */
+  /** Lets an engine act once. @returns whether the engine claimed or returned a drive */
   turn(engine: SharingEngine): boolean {
     const seen = this.seenBy(engine);
     const left = freeForOthers(engine, seen).map(({ id }) => id);
@@ -48,7 +48,7 @@ class Site {
     return true;
   }
 
-  /** Lets engines act until nothing changes. */
+  /** Lets engines act in turn until no drive changes its engine. */
   settle(order: (round: number) => readonly SharingEngine[] = () => this.engines): void {
     for (let round = 0; round < 200; round++) {
       const hasMoved = order(round).map((engine) => this.turn(engine));
@@ -94,7 +94,7 @@ const sites = fc
       }),
       { selector: ({ id }) => id, minLength: 1, maxLength: 6 },
     ),
-    // 'old' keeps its drives, and asks for none
+    // the engine 'old' keeps its drives and claims no more
     holders: fc.array(fc.option(fc.constantFrom(...IDS, 'old'), { nil: undefined }), { minLength: 12, maxLength: 12 }),
     turns: fc.array(fc.nat(5), { minLength: 6, maxLength: 6 }),
   })

@@ -1,4 +1,4 @@
-/** Reads that readers of events share. */
+/** Database reads that several readers of events share. */
 import { expect, test } from 'vitest';
 import { SharedReads } from '../../src/events/event-table.js';
 import { createGate } from '../support/wait.js';

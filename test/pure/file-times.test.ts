@@ -1,4 +1,4 @@
-/** Numbers of a file system that have more bits than the integers of the database. */
+/** Inode numbers, times and sizes of a file system that exceed the database's integers. */
 import { lstatSync, utimesSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
@@ -24,7 +24,7 @@ test.each([
   }
   const copy = { ...stored, size: 1n, copyChecksum: null };
   expect(matchesTimes(copy, stats)).toBe(true);
-  expect(matchesTimes(copy, { ...stats, ino: ino ^ 1n })).toBe(true); // numbered anew by a mount
+  expect(matchesTimes(copy, { ...stats, ino: ino ^ 1n })).toBe(true); // a mount may renumber inodes
   expect(matchesTimes(copy, { ...stats, mtimeNs: stats.mtimeNs + 1n })).toBe(false);
   expect(matchesTimes(copy, { ...stats, ctimeNs: stats.ctimeNs + 1n })).toBe(false);
 });
@@ -49,5 +49,5 @@ test('a copy that gets a time of another century is changed', async () => {
 test('a file system without a limit has as many bytes as the database can store', () => {
   expect(bytesOfBlocks(1000n, 4096n)).toBe(4_096_000n);
   expect(bytesOfBlocks(2n ** 63n - 1n, 4096n)).toBe(2n ** 63n - 1n);
-  expect(bytesOfBlocks(-1n, 4096n)).toBe(2n ** 63n - 1n); // as Node.js returns 2^64 - 1
+  expect(bytesOfBlocks(-1n, 4096n)).toBe(2n ** 63n - 1n); // Node.js returns -1 for 2^64 - 1
 });

@@ -1,4 +1,4 @@
-/** Hosts that may get a secret of a library. */
+/** Hosts to which a library may send a secret. */
 import { expect, test } from 'vitest';
 import { checkHost, secretPath } from '../../src/tape/host-files.js';
 import { addSecret, LIBRARY_ENV } from '../support/library-dir.js';

@@ -1,4 +1,7 @@
-/** How HTTP requests of the library type `wlcg` use connections, and what they report of servers that do not follow HTTP. */
+/**
+ * How HTTP requests of the library type `wlcg` use connections, and which errors they report for servers that violate
+ * HTTP.
+ */
 import net from 'node:net';
 import { afterAll, expect, test } from 'vitest';
 import { LibraryError } from '../../src/tape/drive-library.js';
@@ -14,7 +17,7 @@ afterAll(() => {
   for (const server of servers) server.close();
 });
 
-/** Calls `answer` for each request. */
+/** Starts a server that calls `answer` whenever data arrives. */
 async function serve(answer: (socket: net.Socket) => void) {
   const server = net.createServer((socket) => {
     socket.on('error', () => {});

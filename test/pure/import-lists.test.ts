@@ -1,4 +1,4 @@
-/** Lists of other systems, row by row: what is read of them, and how bad rows are reported. */
+/** File lists of other systems: how an import reads rows and reports bad rows. */
 import { Readable } from 'node:stream';
 import { gzipSync } from 'node:zlib';
 import { expect, test } from 'vitest';
@@ -10,7 +10,7 @@ import { createInventoryReader, type InventorySettings, parseManifest } from '..
 const settings: InventorySettings = { volume: 'HSM', prefix: '', strip: '' };
 
 interface Read {
-  /** Path and size, or the problem. */
+  /** Path and size of each row, or the row's error. */
   rows: string[];
   skipped: Record<string, number>;
 }

@@ -1,4 +1,4 @@
-/** Catalogue rows as an import reads them from CSV and JSON Lines, and how it reports bad ones. */
+/** Catalogue rows in CSV and JSON Lines: how an import reads rows and reports bad rows. */
 import { Readable } from 'node:stream';
 import { gzipSync } from 'node:zlib';
 import { describe, expect, test } from 'vitest';
@@ -7,7 +7,7 @@ import { type CatalogueRow, readRows } from '../../src/domain/import/import-rows
 
 const toInput = (input: string | Uint8Array) => Readable.from([Buffer.from(input)]);
 
-/** Reads an input that has no faults. */
+/** Reads an input. Throws the error of a bad row. */
 async function readAll(input: string | Uint8Array | Readable): Promise<CatalogueRow[]> {
   const rows: CatalogueRow[] = [];
   for await (const row of readRows(input instanceof Readable ? input : toInput(input))) {

@@ -1,4 +1,4 @@
-/** JSON with exact integers, and what JSON of callers may contain. */
+/** JSON with exact integers, and limits on JSON from callers. */
 import { expect, test } from 'vitest';
 import { formatJson } from '../../src/core/json.js';
 import { parseBounded } from '../../src/gateway/http/http-body.js';

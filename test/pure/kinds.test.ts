@@ -1,4 +1,4 @@
-/** The registry of library types, and how settings are read. */
+/** The registry of library types, and how Tapegate reads library settings. */
 import { expect, test } from 'vitest';
 import { SettingsError } from '../../src/core/errors.js';
 import { choice, flag, integer, parseSettings, settingsOf, text, texts } from '../../src/tape/kind.js';

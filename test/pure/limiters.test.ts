@@ -1,11 +1,11 @@
-/** Limiters: of long lists, and of anything else. */
+/** The limiter of long lists, and limiters in general. */
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { Limiter } from '../../src/core/limiter.js';
 import { type LongRead, LongReads } from '../../src/db/long-reads.js';
 
 describe('a limiter', () => {
-  /** Takes room, and records the name once it is admitted. */
+  /** Takes a slot, and records the name when the limiter admits the call. */
   function follow(limiter: Limiter, admitted: string[]) {
     return async (name: string, how: Parameters<Limiter['take']>[0] = {}) => {
       const leave = await limiter.take(how);
@@ -68,7 +68,7 @@ describe('a limiter', () => {
   });
 });
 
-/** When a call arrives, how long it stays, its key and cost, and after what time it gives up. */
+/** Arrival, duration, key and cost of a call, and the time after which the caller gives up. */
 const call = fc.record({
   at: fc.integer({ min: 0, max: 50 }),
   stays: fc.integer({ min: 0, max: 20 }),
@@ -84,7 +84,7 @@ describe('whatever arrives, ends and gives up, no call waits forever', () => {
 
   const sleep = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve, ms));
 
-  /** Lets all calls pass, and fails if one has neither been admitted nor given up when nothing more happens. */
+  /** Runs all calls. Fails if some calls are still waiting when no more timers are due. */
   async function expectNoneLeft(calls: readonly Call[], pass: (call: Call) => Promise<void>): Promise<void> {
     let open = calls.length;
     const end = () => void open--;
@@ -139,7 +139,7 @@ describe('long lists', () => {
   const createReads = (slots: number) =>
     new LongReads({ slots, waitMs: 5000, least: { windowMs: 1000, bytesPerSecond: 100 }, what: 'long lists' });
 
-  /** Advances the clock while each reader takes so many bytes a second. */
+  /** Advances the clock, while each reader reads its number of bytes a second. */
   async function pass(seconds: number, readers: readonly (readonly [LongRead, number])[]): Promise<void> {
     for (let tick = 0; tick < seconds * 10; tick++) {
       await vi.advanceTimersByTimeAsync(100);
@@ -156,7 +156,7 @@ describe('long lists', () => {
       [slow, 10],
     ] as const;
     await pass(3, taking);
-    expect([quick.signal.aborted, slow.signal.aborted]).toEqual([false, false]); // nobody waits
+    expect([quick.signal.aborted, slow.signal.aborted]).toEqual([false, false]); // no other call waits
     const next = reads.enter('cem');
     expect([quick.signal.aborted, slow.signal.aborted]).toEqual([false, true]);
     expect(slow.signal.reason.message).toContain('read less than 100 bytes a second for 1 s while others waited');

@@ -1,4 +1,4 @@
-/** Links between documents lead to files and headings that exist. */
+/** Checks that links between documents lead to existing files and headings. */
 import { execFileSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -16,7 +16,7 @@ const withoutCode = (text: string) => text.replace(/^ *(`{3,})[^\n]*\n[\s\S]*?^ 
 
 const read = (file: string) => withoutCode(readFileSync(path.join(packageRoot, file), 'utf8'));
 
-/** Returns the anchors of the headings of a page, as code forges make them. */
+/** Returns the anchors of a page's headings, as GitHub generates them. */
 function anchorsOf(file: string): Set<string> {
   const anchors = new Set<string>();
   for (const [, heading = ''] of read(file).matchAll(/^#+ (.*)$/gm)) {

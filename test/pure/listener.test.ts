@@ -1,4 +1,4 @@
-/** To whose port of this host a command sends its token. */
+/** Which process on a local port may receive a command's token. */
 import { once } from 'node:events';
 import net from 'node:net';
 import { hostname } from 'node:os';

@@ -1,4 +1,4 @@
-/** The library type `ltfs` on a changer, drives and LTFS that are simulated by scripts. */
+/** The library type `ltfs`, with scripts that simulate the changer, the drives and LTFS. */
 import { closeSync, existsSync, mkdirSync, openSync, rmSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, onTestFinished, test } from 'vitest';
@@ -12,7 +12,7 @@ import { waitFor } from '../support/wait.js';
 
 describeLibrary('ltfs', () => createLtfsBench({ drives: 4 }));
 
-/** Two drives, and the cartridges V1 and V2 in slots 1 and 2, each with a file at position 1. */
+/** Creates a bench with two drives. The cartridges V1 and V2 are in slots 1 and 2, each with a file at position 1. */
 async function makeBench(options?: Parameters<typeof createLtfsBench>[0]): Promise<LtfsBench> {
   const bench = createLtfsBench(options);
   onTestFinished(() => bench.close());
@@ -35,7 +35,7 @@ const slotsOf = (...volumes: (string | null)[]) =>
   [...volumes, ...Array.from({ length: SLOTS }, () => null)].slice(0, SLOTS);
 const ALL_IN_SLOTS = { slots: slotsOf('V1', 'V2'), drives: [null, null] };
 
-/** Moves V1 from its slot to a drive, outside the library. */
+/** Moves V1 from its slot to a drive without the library. */
 const moveToDrive = (bench: LtfsBench, drive: number) =>
   bench.changeChanger(({ slots, drives }) => {
     drives[drive] = { volume: 'V1', source: 1 };

@@ -1,4 +1,4 @@
-/** The settings of the library type `ltfs`, and what it reads of a changer and of the mount table. */
+/** Settings of the library type `ltfs`, and how it reads the changer's status and the mount table. */
 import { expect, test } from 'vitest';
 import { parseSettings } from '../../src/tape/kind.js';
 import { chooseSlot, findDrive, isCleaning, parseElements } from '../../src/tape/ltfs/changer.js';

@@ -1,4 +1,6 @@
-/** The OpenAPI document: valid, committed, and with each endpoint and rule of the contract. */
+/**
+ * Checks that the OpenAPI document is valid, committed, and complete: it covers each endpoint and rule of the contract.
+ */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { Validator } from '@seriousme/openapi-schema-validator';

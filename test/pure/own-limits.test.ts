@@ -1,4 +1,4 @@
-/** The time limits of library types, and TAPEGATE_TAPE_TIMEOUT: the longer one counts. */
+/** Time limits of library types. The longer one of the type's own limit and TAPEGATE_TAPE_TIMEOUT applies. */
 import { expect, test } from 'vitest';
 import { CallWatch, tapeSeconds } from '../../src/restore-area/calls.js';
 import { parseSettings } from '../../src/tape/kind.js';

@@ -1,4 +1,4 @@
-/** The installed packages: which of them run in production, their licences, and their install scripts. */
+/** Installed packages: the production packages, their licences, and install scripts. */
 import { execFileSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -10,7 +10,7 @@ const { packages } = readLock();
 const readText = (file: string) => readFileSync(path.join(packageRoot, file), 'utf8');
 const { allowScripts, dependencies, devDependencies } = JSON.parse(readText('package.json'));
 
-/** Licences that require no more than that their notice is kept. */
+/** Licences that only require a copy of their notice. */
 const LICENCES = '0BSD Apache-2.0 BSD-2-Clause BSD-3-Clause BlueOak-1.0.0 ISC MIT MIT-0 PostgreSQL'.split(' ');
 
 const withoutLicence = (checked: readonly Pick<LockedPackage, 'name' | 'license'>[]) =>
@@ -25,7 +25,7 @@ test('every production package has an allowed licence, by the lock file and its 
     const file = path.join(place, 'package.json');
     const isInstalled = existsSync(path.join(packageRoot, file));
     if (isInstalled) expect({ place, license: JSON.parse(readText(file)).license }).toEqual({ place, license });
-    else expect(packages[place]).toMatchObject({ optional: true }); // for another platform
+    else expect(packages[place]).toMatchObject({ optional: true }); // optional packages may be for another platform
   }
 });
 
@@ -34,7 +34,7 @@ test('the production packages include all dependencies, and none for building or
   const building = 'prisma @prisma/engines typescript react mysql2 vitest fast-check oidc-provider'.split(' ');
   expect(building.filter((name) => names.has(name))).toEqual([]);
   expect([...names]).toEqual(expect.arrayContaining(Object.keys(dependencies)));
-  // `npm ci --omit=dev` would install these too
+  // packages that `npm ci --omit=dev` would install without need
   expect(Object.entries(packages).filter(([, entry]) => entry.devOptional)).toEqual([]);
   expect(names.size).toBeLessThan(220);
 });
@@ -44,7 +44,7 @@ test('the lock file has a hash of each package and no URL, and package.json has 
   expect(versions.filter((version) => !/^(npm:[\w@/-]+@)?\d+\.\d+\.\d+(-[\w.]+)?$/.test(String(version)))).toEqual([]);
   const entries = Object.entries(packages).filter(([place]) => place !== '');
   expect(entries.filter(([, entry]) => entry.resolved !== undefined)).toEqual([]);
-  const hashed = entries.filter(([place]) => !place.startsWith('node_modules/@biomejs/cli-')); // for other platforms
+  const hashed = entries.filter(([place]) => !place.startsWith('node_modules/@biomejs/cli-')); // other platforms
   expect(hashed.filter(([, { integrity }]) => !integrity?.startsWith('sha512-'))).toEqual([]);
   expect(readText('package-lock.json').match(/.*\bregistry\b.*/gi)).toBeNull();
   expect(existsSync(path.join(packageRoot, '.npmrc'))).toBe(false);

@@ -1,9 +1,9 @@
-/** Which index finds the paths that contain a pattern. */
+/** Which index Tapegate uses to find paths that contain a pattern. */
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { choosePatternLookup, isByRareWord } from '../../src/domain/match.js';
 
-/** Returns the words of the lookup, or its kind. */
+/** Returns the words of the lookup, or the lookup's kind. */
 function format(pattern: string): string {
   const lookup = choosePatternLookup(pattern);
   return lookup.by === 'words'
@@ -12,7 +12,7 @@ function format(pattern: string): string {
 }
 
 test.each([
-  // the first word of a pattern may be the end of a word, and the last one the beginning of one
+  // the first word of a pattern may be the end of a longer word, and the last word may be a prefix
   ['S1A_IW_SLC__1SDV_20180823T05', '1SDV SLC IW 20180823T05*'],
   ['/S1A_IW_SLC__1SDV_20180823T05', '1SDV S1A SLC IW 20180823T05*'],
   ['2018/08/23/S1A_IW_SLC__1SDV_2018082', '08 23 1SDV S1A 2018082*'],
@@ -29,19 +29,19 @@ test.each([
   ['/日本語/', '日本語'],
   ['/q/', 'q'],
   ['/%/', '%'],
-  // the middle of a word, or a part that is rarer than the whole words
+  // the middle of a word, or text that is rarer than all whole words of the pattern
   ['029629', 'trigrams'],
   ['zyx', 'trigrams'],
   ['tas_Amon', 'trigrams'],
   ['entinel1a/data/', 'trigrams'],
   ['xqzwvb/2017/12/', 'trigrams'],
   ['sentinel1a/da', 'trigrams'],
-  // the beginning of too many words
+  // prefixes of too many words
   ['/qz', 'trigrams'],
   ['.nc', 'trigrams'],
   ['.q', 'trigrams'],
   ['qz/', 'trigrams'],
-  // in no index
+  // patterns that no index supports
   ['qz', 'scan'],
   ['q/', 'scan'],
   ['日本', 'scan'],
@@ -60,7 +60,7 @@ test.each([
   ['_0029629_', true],
   ['/2018/08/23/', false],
   ['/neodc/sentinel1a/data/IW/', false],
-  ['0029629', false], // by trigrams
+  ['0029629', false], // uses trigrams
   ['%', false],
 ])('%j contains a word that is rare in any catalogue: %s', (pattern, isRareThere) => {
   expect(isByRareWord(pattern)).toBe(isRareThere);

@@ -1,4 +1,4 @@
-/** Texts that people read contain few of the constructions in test/support/constructions.ts. */
+/** Checks that texts for people contain few of the constructions in test/support/constructions.ts. */
 import { describe, expect, test } from 'vitest';
 import { findConstructions } from '../support/constructions.js';
 import { countWords, type Prose, readMarkdown, readProse, readSource } from '../support/prose.js';
@@ -111,8 +111,8 @@ test('code is not read: only text, comments and messages are', () => {
 });
 
 /**
- * The most constructions in 1,000 words. Restic and river have 1 or 2. The aim is 3 everywhere: lower a limit when texts have become
- * plainer, and never raise one.
+ * Maximum number of constructions in 1,000 words. Restic and river have 1 or 2.
+ * Lower a limit when texts have become plainer, and never raise a limit.
  */
 const limits: Record<Prose['kind'], number> = { docs: 3, 'other documents': 3, comments: 3, messages: 3 };
 

@@ -1,4 +1,4 @@
-/** The choices of the planner, and its results in the simulator. */
+/** Choices of the planner, and the planner's results in the simulator. */
 import { describe, expect, test } from 'vitest';
 import { makeBursts } from '../../bench/bursts.js';
 import { planAhead } from '../../src/planner/ahead.js';
@@ -183,7 +183,7 @@ describe('a sweep of a volume', () => {
 
 describe('bursts of users on popular volumes', () => {
   const options = { drives: 2, medium: lto8 };
-  // one of the ten loads of bench/ranges.ts
+  // the load of bench/ranges.ts with the first seed
   const arrivals = makeBursts(lto8, { seed: 1 });
 
   test('take fewer drive hours than nearest first, and the waits are not much longer', () => {
@@ -199,7 +199,7 @@ describe('bursts of users on popular volumes', () => {
     const right = estimates.filter(({ range, end }) => range.earliest <= end && end <= range.latest);
     expect(estimates.length).toBeGreaterThan(15);
     expect(right.length / estimates.length).toBeGreaterThanOrEqual(0.9);
-    // and the range is not too wide
+    // the range must not be too wide
     for (const { at, range } of estimates) {
       expect(range.earliest).toBeGreaterThan(at);
       expect(range.latest - at).toBeLessThanOrEqual(2 * (range.planned - at) + 1.5 * defaultPolicy.sweepSeconds + 1e-6);
@@ -237,7 +237,7 @@ test('ten users with ten files each do not wait for a user with very many', () =
 
 test('no file waits longer than its bound, also if others have a higher priority', () => {
   const options = { drives: 2, medium: lto8 };
-  // a user requests a little more than the drives can read, for two days and a half
+  // for two and a half days, one user requests slightly more than the drives can read
   const flood = Array.from({ length: 60 }, (_, hour) =>
     makeBatch(lto8, { user: 'flood', at: hour * 3600, files: 110, volumes: 20, sizeBytes: 25e9, seed: hour }),
   ).flat();

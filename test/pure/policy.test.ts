@@ -1,10 +1,10 @@
-/** The policy: which roles may call which operations, and for which quotas. */
+/** The access policy: which roles may call which operations on which quotas. */
 import { describe, expect, test } from 'vitest';
 import type { Caller, Role } from '../../src/core/caller.js';
 import type { Refusals } from '../../src/domain/audit/audit.js';
 import { allow, allowChange, allowManage, may, type Operation, policy, type Right } from '../../src/domain/policy.js';
 
-/** Operations by the right that they need, repeated here so that a change of a right is noticed. */
+/** Operations by the required right, repeated here to detect changes of rights. */
 const operations: Record<Right, string> = {
   read: `getFile getQuota getRequest listDisksByPage listDrives listFiles listLibraries listQuotasByPage listRequests listSuspensions
     listVolumes listWaitingMail readFence showCaller showPlan watchEnd watchRequest watchRequests watchStages`,
@@ -45,7 +45,7 @@ test.each<[Role[], Partial<Caller>, string]>([
   [['viewer'], {}, 'read look'],
   [['operator'], {}, 'read ask change manage look operate'],
   [['user', 'viewer'], {}, 'read ask change manage look'],
-  // an anonymous caller cannot give rights that would remain when authentication is required later
+  // an anonymous caller must not grant rights that remain after authentication becomes required
   [['user'], { way: 'open' }, 'read ask change'],
   [['operator'], { way: 'open' }, 'read ask change look operate'],
 ])('the roles %j with %j have the rights "%s"', (roles, given, expected) => {
@@ -66,7 +66,7 @@ test('the refusal of a read is recorded; that of a change is left to the audit o
   expect(noted).toEqual(['listAudit', 'watchSite']);
 });
 
-/** Returns `allowed`, or the code and message of the refusal. */
+/** Returns `allowed`, or the code and message of the error. */
 function refusalOf(call: () => void): string {
   try {
     call();

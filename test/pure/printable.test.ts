@@ -1,10 +1,10 @@
-/** Text of users in emails, error messages and logs. */
+/** Text from users in emails, error messages and logs. */
 import { expect, test } from 'vitest';
 import { oneLine } from '../../src/core/errors.js';
 import { escapeUnsafe, printable } from '../../src/core/printable.js';
 import { composeMail } from '../../src/domain/notifications/mail/mail.js';
 
-/** Controls (C0, C1), separators of lines, and characters that change the direction of text. */
+/** Control characters (C0, C1), line separators, and characters that change the text direction. */
 const UNSAFE = [
   ...['\u0000', '\n', '\u001b', '\u007f', '\u0085', '\u009b', '\u2028', '\u2029', '\u061c', '\u200e', '\u200f'],
   ...['\u202a', '\u202b', '\u202c', '\u202d', '\u202e', '\u2066', '\u2067', '\u2068', '\u2069'],

@@ -1,4 +1,4 @@
-/** How commands show progress and times. */
+/** How commands show progress and durations. */
 import { once } from 'node:events';
 import { PassThrough, Readable } from 'node:stream';
 import { text as readText } from 'node:stream/consumers';

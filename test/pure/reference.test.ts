@@ -1,4 +1,4 @@
-/** The generated parts of docs/reference are current. */
+/** Checks that the generated parts of docs/reference are current. */
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import { readPages } from '../../src/main/reference/pages.js';

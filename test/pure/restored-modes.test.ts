@@ -1,4 +1,4 @@
-/** Modes of restored files whose group an engine without root cannot set. */
+/** Modes of restored files with a group that an unprivileged engine cannot set. */
 import { lstatSync } from 'node:fs';
 import { chmod } from 'node:fs/promises';
 import path from 'node:path';
@@ -8,7 +8,7 @@ import { openExisting } from '../../src/restore-area/restore-area.js';
 import { makeTempDir } from '../support/temp-dir.js';
 import { asUnprivilegedUser, isRoot } from '../support/unprivileged-user.js';
 
-/** A group that the unprivileged user is no member of. */
+/** Id of a group without the unprivileged user. */
 const OTHER_GROUP = 12_002;
 
 test.runIf(isRoot)('a file whose group cannot be set gives another group only the rights of all others', async () => {

@@ -3,7 +3,7 @@ import { type HashName, startHash } from '../../src/core/running-hash.js';
 
 const DIGITS = Buffer.from('123456789');
 
-/** The check values that the definitions of the checksums give for these digits. */
+/** Check values of the checksums for the digits 123456789, from the definitions of the checksums. */
 const hashes: [HashName, string][] = [
   ['adler32', '091e01de'],
   ['crc32', 'cbf43926'],

@@ -1,10 +1,10 @@
-/** How the library type `s3` finds out the state of objects. */
+/** How the library type `s3` looks up the state of objects. */
 import { expect } from 'vitest';
 import { benchTest, keyIn, type S3Bench } from '../support/s3-bench.js';
 import { staged } from '../support/staging-bench.js';
 import { quiet } from '../support/tape-library.js';
 
-/** Puts files that are being restored, except every third, which is restored. */
+/** Adds objects with running restores. Every third object is already restored. */
 function putRestores({ server }: S3Bench, paths: readonly string[]): void {
   for (const [index, path] of paths.entries()) {
     const key = keyIn(path);

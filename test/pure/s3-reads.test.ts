@@ -1,4 +1,4 @@
-/** How the library type `s3` reads objects: in parts, of one version, and compared with the checksum that S3 has. */
+/** How the library type `s3` reads objects: in parts, from one version, and compared with S3's checksum. */
 import { createHash, randomBytes } from 'node:crypto';
 import { crc32 } from 'node:zlib';
 import { createCRC32, createCRC64, type IHasher } from 'hash-wasm';
@@ -15,7 +15,7 @@ import { waitFor } from '../support/wait.js';
 
 const MB = 1024 * 1024;
 
-/** Puts an object into the bucket that needs no restore. */
+/** Adds an object that needs no restore. */
 function put(bench: S3Bench, size: number, checksum: (bytes: Buffer) => Record<string, string> = () => ({})) {
   const bytes = randomBytes(size);
   bench.server.store.put(keyIn('/a'), bytes, { storageClass: 'STANDARD', checksum: checksum(bytes) });
@@ -94,7 +94,7 @@ benchTest('a checksum of parts is not compared, nor that of the whole with a par
   expect(await readStaged(bench.library, second.file, 1n)).toEqual(second.bytes.subarray(1));
 });
 
-/** Returns what a read yields before it fails, and its error. */
+/** Returns the bytes that a read yields before it fails, and the error. */
 async function readUntilError(bench: S3Bench, size: number): Promise<{ bytes: Buffer; error: unknown }> {
   const chunks: Uint8Array[] = [];
   const reading = async () => {
@@ -104,7 +104,7 @@ async function readUntilError(bench: S3Bench, size: number): Promise<{ bytes: Bu
   return { bytes: Buffer.concat(chunks), error };
 }
 
-/** Refuses GET requests, from a number on that counts from 1. */
+/** Rejects GET requests, beginning with request number `from`. The first request has number 1. */
 function refuseGets(bench: S3Bench, from: number, error: () => S3Error | undefined): void {
   bench.server.onRequest = async ({ operation }) =>
     operation === 'GetObject' && bench.server.count('GetObject') >= from ? error() : undefined;

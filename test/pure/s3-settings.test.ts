@@ -1,4 +1,4 @@
-/** The settings of the library type `s3`, where it finds its credentials, and the price and duration of restores by the settings of a library. */
+/** Settings of the library type `s3`, its sources of credentials, and its estimates of restore prices and durations. */
 
 import { chmodSync, mkdirSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -179,7 +179,7 @@ test('amounts are exact integers', () => {
   const { price: priceOf } = terms({ currency: 'EUR', pricePerGb: '0.1', pricePerThousandRequests: '0.2' });
   const found = priceOf?.({ count: 1000, bytes: GB });
   expect(found?.parts.reduce((sum, { micros }) => sum + micros, 0n)).toBe(300_000n);
-  // 90 PB and a byte: beyond the precision of a number
+  // 90 PiB and a byte: a number cannot represent this size exactly
   const large = priceOf?.({ count: 0, bytes: 90n * 2n ** 50n + 1n }).parts[0]?.micros;
   expect(large).toBe(90n * 2n ** 20n * 100_000n + 1n);
 });

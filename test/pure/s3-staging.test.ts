@@ -1,4 +1,4 @@
-/** How the library type `s3` asks for restores and reports their state, on a simulated S3. */
+/** How the library type `s3` starts restores and reports their state, on a simulated S3 server. */
 import { expect } from 'vitest';
 import type { TapeError } from '../../src/core/errors.js';
 import { LibraryError } from '../../src/tape/drive-library.js';
@@ -20,7 +20,7 @@ describeStagingLibrary('s3', () => createS3Bench(price), { ...can, readsAsAnothe
 const A = staged('/a', 1);
 const ARCHIVED = { storageClass: 'INTELLIGENT_TIERING', archiveStatus: 'ARCHIVE_ACCESS' } as const;
 
-/** Refuses each request for this operation. */
+/** Rejects all requests for an operation. */
 function refuse(bench: S3Bench, operation: S3Request['operation'], error: S3Error): void {
   bench.server.onRequest = async (request) => (request.operation === operation ? error : undefined);
 }

@@ -1,4 +1,4 @@
-/** Secrets that are hidden in messages and in the log. */
+/** How Tapegate hides secrets in messages and in the log. */
 import { Writable } from 'node:stream';
 import { type Logger, pino } from 'pino';
 import { expect, test } from 'vitest';

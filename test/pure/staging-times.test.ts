@@ -1,4 +1,4 @@
-/** Pauses between calls of staging libraries, and the estimated end of their restores. */
+/** Pauses between calls of staging libraries, and estimates of when restores end. */
 import { expect, test } from 'vitest';
 import { againSeconds, pollSeconds, restSeconds } from '../../src/engine/staging/rests.js';
 import { type PartAhead, rangeOf } from '../../src/planner/end-range.js';

@@ -1,4 +1,4 @@
-/** Widths of texts in a terminal. */
+/** Display widths of texts in a terminal. */
 import { expect, test } from 'vitest';
 import { padTo, truncate, widthOf } from '../../src/cli/text-width.js';
 

@@ -47,7 +47,10 @@ test('the third bad file in a row suspends its volume with the reason', () => {
   expect(judge([bad(1n), bad(2n), bad(3n)])).toBe(reason);
 });
 
-/** Reads files of a volume, each batch in a mount of its own. @returns whether the volume was to be suspended, per batch */
+/**
+ * Reads files of a volume, with one mount for each batch. @returns for each batch, whether the volume should be
+ * suspended
+ */
 function readBatches(failures: VolumeFailures, batches: readonly RecallOutcome[][], more: Partial<RunningRecall> = {}) {
   return batches.map((outcomes) => {
     const recalls = outcomes.map(({ fileId }) => buildRecall(fileId, more));

@@ -1,4 +1,4 @@
-/** Which URLs webhooks may call, whatever addresses their host name resolves to. */
+/** URLs that webhooks may call, and addresses to which their host names may resolve. */
 import type { LookupAddress } from 'node:dns';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { createTargets, findTargetProblem } from '../../src/core/webhook-targets.js';
@@ -14,7 +14,7 @@ const closed = [
   // other notations of an IPv4 address
   '2130706433 0x7f.1 017700000001 127.1 0 10.1 0xa9fea9fe',
   '[::1] [::] [fe80::1] [fc00::1] [fd12:3456::1] [ff02::1] [2001:db8::1] [3fff::1] [100::1]',
-  // IPv6 addresses that contain one of IPv4
+  // IPv6 addresses that contain an IPv4 address
   '[::ffff:127.0.0.1] [::ffff:7f00:1] [::ffff:8.8.8.8] [::127.0.0.1] [64:ff9b::7f00:1] [64:ff9b:1::7f00:1]',
   '[2002:7f00:1::] [2001:0:53aa::1] localhost LOCALHOST. a.localhost',
 ].flatMap((hosts) => hosts.split(' '));
@@ -124,7 +124,7 @@ describe('a host name', () => {
   });
 
   test('is resolved once, and the address that was checked is called', async () => {
-    // a public address at the first look-up, and this host at the second one
+    // the first lookup returns a public address, the second lookup an address of this host
     const rebinding = post(`https://rebinding.example:${port}/`, [[local('192.0.2.1')], [local('127.0.0.1')]]);
     expect(await rebinding.result).toMatchObject({ state: 'FAILED' });
     expect(rebinding.asked()).toBe(1);

@@ -1,4 +1,7 @@
-/** How the library type `wlcg` interprets the answers of different servers. A file fails only if the server says so of that file. */
+/**
+ * How the library type `wlcg` interprets the answers of different servers.
+ * A file fails only if the server reports a failure of this file.
+ */
 import http from 'node:http';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { TapeError } from '../../src/core/errors.js';
@@ -18,14 +21,14 @@ afterEach(() => bench.close());
 
 const ONE = [staged('/a', 7)];
 
-/** A state as one line. */
+/** Formats a state as one line. */
 function format(state: FileState): string {
   if (state.state === 'failed') return `${state.path} ${state.error.errorClass}: ${state.error.message}`;
   const until = state.state === 'ready' && state.until ? ` until ${state.until.toISOString()}` : '';
   return `${state.path} ${state.state}${until}`;
 }
 
-/** Returns the states of a poll that the server answers with this body, and localities with the other one. */
+/** Returns the states of a poll. The server answers the poll with `body`, and localities with `localities`. */
 async function poll(body: unknown, localities: unknown[] = [], paths = ['/a']): Promise<string[]> {
   bench.server.onCall = (kind) => {
     if (kind === 'poll') return { status: 200, body };

@@ -1,4 +1,4 @@
-/** How the library type `wlcg` reads bytes: checks on digests, ranges, connections and redirects. */
+/** How the library type `wlcg` reads bytes: digests, ranges, connections and redirects. */
 import { randomBytes } from 'node:crypto';
 import http from 'node:http';
 import { afterEach, expect, test } from 'vitest';
@@ -28,7 +28,7 @@ afterEach(async () => {
 
 type Reply = (response: http.ServerResponse, bytes: Buffer, request: http.IncomingMessage) => void;
 
-/** A bench on which the file is ready, and whose server replies so to a read. */
+/** Creates a bench with one ready file. `reply` replaces the server's answer to a read. */
 async function withFile(options: Parameters<typeof createWlcgBench>[1] = {}, reply?: Reply): Promise<WlcgBench> {
   const bench = await createWlcgBench('eos', options);
   opened.push(bench);
@@ -51,7 +51,7 @@ const whole =
   (response, bytes) =>
     void response.writeHead(status, headers).end(bytes);
 
-/** Sets the locality that the tape API returns for the file. */
+/** Sets the file's locality in the answers of the tape API. */
 const setLocality = (bench: WlcgBench, locality: string) => {
   bench.server.onCall = (kind) =>
     kind === 'archiveinfo' ? { status: 200, body: [{ path: FILE.path, locality }] } : undefined;
@@ -94,7 +94,7 @@ test('a read that continues fails if the strong entity tag has changed', async (
     response.writeHead(200, { 'content-length': bytes.length, ...(etag !== undefined && { etag }) }).end(bytes);
   });
   const version: ReadVersion = {};
-  const file = { ...FILE, checksum: `adler32:${adler}` }; // reveals another version if the server sends no tag
+  const file = { ...FILE, checksum: `adler32:${adler}` }; // identifies the version without an ETag
   const next = (from: bigint) => bench.library.read(file, from, quiet(), version)[Symbol.asyncIterator]().next();
   for (const from of [0n, 1n, 2n, 3n]) expect((await next(from)).done).toBe(false);
   expect(version).toMatchObject({ tag: '"one"' });
@@ -202,7 +202,7 @@ test('a silent server fails the read after its time limit, which a slow reader d
   await expectFailure(readStaged(bench.library, FILE), LibraryError, 'TRANSIENT', /sent nothing for 1 s$/);
   let length = 0;
   for await (const chunk of bench.library.read(FILE, 0n, quiet())) {
-    if (length === 0) await new Promise((resolve) => setTimeout(resolve, 1100)); // longer than the limit
+    if (length === 0) await new Promise((resolve) => setTimeout(resolve, 1100)); // longer than the time limit
     if (length === 0) rest.at(-1)?.();
     length += chunk.length;
   }
@@ -212,7 +212,7 @@ test('a silent server fails the read after its time limit, which a slow reader d
 test('bytes of a slow server arrive within seconds, and all that came before a break', async () => {
   const { library } = await withFile({}, (response, bytes) => {
     response.writeHead(200, { 'content-length': String(bytes.length) }).write(bytes.subarray(0, 100_000));
-    setTimeout(() => response.write(bytes.subarray(100_000, 101_000)), 1100); // less than a block
+    setTimeout(() => response.write(bytes.subarray(100_000, 101_000)), 1100); // fewer bytes than a block
     cut = () => response.write(bytes.subarray(101_000, 101_500), () => response.destroy());
   });
   let cut = () => {};
@@ -254,7 +254,7 @@ test.each([
   },
 );
 
-/** Another server that has the bytes, and records the tokens that it receives. */
+/** Starts another server that serves the bytes and records received tokens. */
 async function listenElsewhere(): Promise<{ origin: string; tokens: (string | undefined)[] }> {
   const tokens: (string | undefined)[] = [];
   const server = http.createServer((request, response) => {
@@ -331,7 +331,7 @@ test('a slow reader stops the server: little of a large file is buffered', async
   });
   let length = 0;
   for await (const chunk of bench.library.read(FILE, 0n, quiet())) {
-    if (length === 0) await new Promise((resolve) => setTimeout(resolve, 500)); // as long as a disk may take
+    if (length === 0) await new Promise((resolve) => setTimeout(resolve, 500)); // a pause as of a slow disk
     length += chunk.length;
     expect(sent - length).toBeLessThan(64 * 1024 * 1024);
   }

@@ -1,4 +1,4 @@
-/** How the library type `wlcg` calls its server: how often, in which batches, at which URL, and with which credentials. */
+/** How the library type `wlcg` calls its server: call counts, batch sizes, URLs and credentials. */
 import { chmodSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { expect, onTestFinished, test } from 'vitest';
 import { TapeError } from '../../src/core/errors.js';
@@ -34,7 +34,7 @@ const countBy = (calls: readonly string[]) =>
 
 const pathsOf = (count: number) => Array.from({ length: count }, (_, index) => `/many/${index}`);
 
-/** Stages, polls and releases files as an engine does, in calls as large as the library accepts. */
+/** Stages, polls and releases files as an engine does, in calls of the largest size that the library accepts. */
 async function restore(bench: WlcgBench, library: StagingLibrary, paths: readonly string[]): Promise<void> {
   const files = await putFiles(bench, paths);
   const demands = [];

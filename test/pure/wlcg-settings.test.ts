@@ -1,4 +1,4 @@
-/** The settings of the library type `wlcg`. */
+/** Settings of the library type `wlcg`. */
 import { expect, test } from 'vitest';
 import { parseSettings } from '../../src/tape/kind.js';
 import { wlcg } from '../../src/tape/wlcg/index.js';
@@ -23,7 +23,7 @@ test.each<[settings: object, setting: string, problem: string]>([
   [{ pathPrefix: 'archive' }, 'pathPrefix', 'must be an absolute path, not "archive"'],
   [{ remotePathPrefix: 'pnfs' }, 'remotePathPrefix', 'must be an absolute path, not "pnfs"'],
   ...['/etc/passwd', '../token', 'a/b', '.token', 'token.hosts'].flatMap((name): [object, string, string][] =>
-    // perhaps the token itself
+    // a bad value could be the token itself
     ['tokenFile', 'caFile', 'certFile', 'keyFile'].map((setting) => [
       { certFile: 'proxy', [setting]: name },
       setting,
