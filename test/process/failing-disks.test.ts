@@ -1,4 +1,7 @@
-/** Restore disks that fail, are away or take no more: the engine suspends or skips them with the reason, tries them again, and fails no file. */
+/**
+ * Restore disks that fail, are away or refuse writes. The engine suspends or skips such a disk with the reason, retries
+ * the disk later, and fails no file.
+ */
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, readlinkSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
@@ -36,7 +39,7 @@ beforeEach(() => {
 
 const mounted: string[] = [];
 
-/** A file system of its own. @returns undefined where mounting is not allowed */
+/** Mounts a new tmpfs. @returns the mount point, or undefined if mounting is not allowed */
 function mountOwn(options: string): string | undefined {
   const dir = makeTempDir();
   try {
@@ -59,7 +62,7 @@ function unmountOwn(): void {
 const mayMount = mountOwn('size=1m') !== undefined;
 unmountOwn();
 afterEach(unmountOwn);
-const startFresh = createFreshApp({ now: () => clock.now(), log }); // its engine stops before that
+const startFresh = createFreshApp({ now: () => clock.now(), log }); // stops its engine before unmountOwn() runs
 
 const library = createMemoryLibrary();
 
@@ -68,7 +71,7 @@ interface Settings {
   readFileSystem?: (mountpoint: string) => Promise<FileSystem>;
 }
 
-/** Starts an engine, and puts `/<name>/0` and so on on tape. @returns their bytes by path */
+/** Starts an engine, and puts `/<name>/0` and further files on tape. @returns the bytes of each path */
 async function start(name: string, count: number, size = 10, { config = {}, readFileSystem }: Settings = {}) {
   const engine = { repairMs: 500, ...(readFileSystem && { readFileSystem }) };
   app = await startFresh({ library, engine, config });
@@ -93,7 +96,7 @@ const suspendedDisk = (mountpoint: string) =>
     (await readSuspensions(app)).find(({ kind, name }) => kind === 'DISK' && name === mountpoint),
   );
 
-/** Waits until the copies have left the disks, while pauses end. */
+/** Waits until all copies are removed, and advances the clock past pauses. */
 const waitForRemoval = () =>
   waitFor('the removal of all copies', async () => {
     clock.advance(600);
@@ -106,12 +109,12 @@ const moveBack = () => renameSync(`${app.restoreDir}-away`, app.restoreDir);
 test.skipIf(!mayMount)('the files of a disk that turns read-only are put on another one, at once', async () => {
   const mountpoint = mountOwn('size=8m') ?? '';
   await start('ro', 20);
-  await addDisk(app.ctx, { mountpoint, size: 10n ** 12n }); // it has the most room
+  await addDisk(app.ctx, { mountpoint, size: 10n ** 12n }); // the new disk has the most room
   await setSize(app.restoreDir, 10n ** 6n);
   await waitForState(app, await ask('/ro/0'), 'COMPLETED');
   expect(listTree(mountpoint)).toContain('ro/0');
   execFileSync('mount', ['-o', 'remount,ro', mountpoint]);
-  clock.freeze(); // no pause ends
+  clock.freeze(); // time stands still, so that no pause ends
   await waitForState(app, await ask('/ro/'), 'COMPLETED');
   clock.goOn();
   expect(await suspendedDisk(mountpoint)).toMatchObject({
@@ -127,11 +130,11 @@ test.skipIf(!mayMount)('files wait while the only disk fails, and it is resumed 
   await start('only', 10);
   await addDisk(app.ctx, { mountpoint, size: 10n ** 9n });
   await setSize(app.restoreDir, 0n);
-  await waitForState(app, await ask('/only/0'), 'COMPLETED'); // its marker is there
+  await waitForState(app, await ask('/only/0'), 'COMPLETED'); // now the disk has its marker
   execFileSync('mount', ['-o', 'remount,ro', mountpoint]);
   const id = await ask('/only/');
   await suspendedDisk(mountpoint);
-  // many times longer than any file is tried
+  // many more times than a file is tried
   for (let times = 0; times < 10; times++) {
     clock.advance(600);
     await ring(app, 'recall');
@@ -168,7 +171,7 @@ test('a disk that is away is logged once, however many of its copies are to be r
   await waitForState(app, id, 'COMPLETED');
   clock.freeze();
   moveAway();
-  mkdirSync(app.restoreDir); // as if nothing were mounted
+  mkdirSync(app.restoreDir); // as if the disk were not mounted
   lines.length = 0;
   await cancel(app, id);
   await suspendedDisk(app.restoreDir);
@@ -221,7 +224,9 @@ describe.skipIf(!mayMount)('a full disk', () => {
   const SIZE = 100_000;
   const countReads = () => library.log.filter(({ what }) => what === 'read').length;
 
-  /** Restores a file while the other disk has no room: from then on the engine knows this disk. */
+  /**
+   * Restores a file to the mounted disk while the other disk has no room. Afterwards the engine knows the mounted disk.
+   */
   async function restoreFirst(): Promise<void> {
     await setSize(app.restoreDir, 0n);
     await waitForState(app, await ask('/full/0'), 'COMPLETED');
@@ -238,7 +243,7 @@ describe.skipIf(!mayMount)('a full disk', () => {
   const readDescription = async (mountpoint: string) =>
     (await describeDisks(app.ctx)).find((disk) => disk.mountpoint === mountpoint)?.problem;
 
-  /** Seconds for which the disk gets no files. */
+  /** Returns the number of seconds for which the disk gets no files. */
   async function readPause(mountpoint: string): Promise<number | undefined> {
     const { rows } = await app.ctx.db.pool.query<{ pause: number }>(
       'SELECT extract(epoch FROM full_until - full_at)::int AS pause FROM restore_disk WHERE mountpoint = $1',
@@ -289,7 +294,10 @@ describe.skipIf(!mayMount)('a full disk', () => {
     await waitThroughPauses(app, clock, id, 'COMPLETED');
   });
 
-  /** A disk that takes less than its figures say, as with a quota that they do not show. */
+  /**
+   * Starts with a disk that takes fewer bytes than its file system reports, as with a quota that statfs() does not
+   * show.
+   */
   async function startRefusing(): Promise<{ mountpoint: string; ballast: string }> {
     const mountpoint = mountOwn('size=1m') ?? '';
     const readFileSystem = async (name: string) => ({ name, totalBytes: 0n, freeBytes: 10n ** 15n });
@@ -349,13 +357,13 @@ describe.skipIf(!mayMount)('a full disk', () => {
     writeFileSync(ballast, Buffer.alloc(850_000));
     const second = await ask('/full/1');
     await waitForReasons(second, /is full: ENOSPC/);
-    rmSync(ballast); // the engine does not notice that
+    rmSync(ballast); // the engine does not notice the freed space
     await makeRoom(first, mountpoint);
     await waitForState(app, second, 'COMPLETED');
   });
 });
 
-// descriptors are known by their links in /proc
+// the spy identifies a descriptor by its link in /proc, which only Linux has
 describe.runIf(process.platform === 'linux')('a disk whose directories cannot be synced', () => {
   /** Called before a directory is synced; may throw or wait. */
   let onSync = async (_dir: string) => {};
@@ -380,7 +388,7 @@ describe.runIf(process.platform === 'linux')('a disk whose directories cannot be
   const isOnDisk = (dir: string) => dir.startsWith(`${app.restoreDir}/`);
   const fault = () => Object.assign(new Error('EIO: i/o error, fsync'), { code: 'EIO' });
 
-  /** Expects each file on one of the disks, once, with its bytes, nothing else there, and no lost room. */
+  /** Expects each file exactly once on the disks, with its bytes. No other file exists there, and no room is lost. */
   async function expectAll(disks = [app.restoreDir]): Promise<void> {
     await waitFor('nothing to be left behind', async () => {
       clock.advance(60);
@@ -407,7 +415,7 @@ describe.runIf(process.platform === 'linux')('a disk whose directories cannot be
     const other = path.join(app.dataDir, 'other');
     mkdirSync(other);
     await setSize(app.restoreDir, 10n ** 6n);
-    await addDisk(app.ctx, { mountpoint: other, size: 10n ** 6n }); // they are filled in turn
+    await addDisk(app.ctx, { mountpoint: other, size: 10n ** 6n }); // the disks are filled in turn
     let isFailing = true;
     onSync = async (dir) => {
       if (isFailing && isOnDisk(dir)) throw fault();
@@ -419,7 +427,7 @@ describe.runIf(process.platform === 'linux')('a disk whose directories cannot be
     await expectAll([app.restoreDir, other]);
     const reads = library.log.filter(({ what }) => what === 'read').map(({ position }) => position);
     const once = reads.filter((position) => reads.indexOf(position) === reads.lastIndexOf(position));
-    expect(once.length).toBeGreaterThanOrEqual(4); // more, if the disk is suspended before its turn comes again
+    expect(once.length).toBeGreaterThanOrEqual(4); // more than 4, if the failing disk is suspended before its next turn
   });
 
   test('because it hangs is suspended, and its files are restored again', async () => {
@@ -433,7 +441,7 @@ describe.runIf(process.platform === 'linux')('a disk whose directories cannot be
     const { reason } = await suspendedDisk(app.restoreDir);
     expect(reason).toBe(`the restore disk ${app.restoreDir} has not answered for 1 s`);
     hangs = false;
-    // on a busy machine drives that are claimed from now on may need longer than a second; jobs that do are repeated
+    // with the default timeout again: on a busy machine, the disk calls of a drive may take longer than a second
     Object.assign(app.ctx.config, { diskTimeout });
     await resume(app, 'DISK', app.restoreDir);
     await waitThroughPauses(app, clock, id, 'COMPLETED');

@@ -1,4 +1,7 @@
-/** A database of two servers: gateways, commands and engines work with the one that takes writes, and follow it to the standby. */
+/**
+ * A database of two servers. Gateways, commands and engines use the server that accepts writes, and follow the
+ * promotion of the standby.
+ */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -50,7 +53,7 @@ const fields = (name: string) => ({ quota: 'alice', files: [`/failover/${name}`]
 
 const countRestored = () => runtime.ctx.db.prisma.tapeFile.count({ where: { stage: 'RESTORED' } });
 
-/** Waits for a request; while no server takes writes its look fails. */
+/** Waits until a request completes. While no server accepts writes, queries fail and are repeated. */
 const completes = (id: number) =>
   waitFor(`request ${id} to complete`, async () => {
     const look = runtime.ctx.db.prisma.request.findUnique({ where: { id } });
@@ -79,7 +82,7 @@ test('while no server takes writes gateways answer 503, and then continue with t
   await waitFor('the engine to notice', async () => !ctx.db.pulse.isAnswering);
   const away = errorBody('the database does not answer: try again later');
   expect(await post(server, fields('refused'))).toMatchObject({ status: 503, body: away });
-  held.open('AMID'); // read while nothing can be recorded
+  held.open('AMID'); // these reads end while the engine can record nothing
   await pair.promote();
   await waitFor('the gateway to be back', () => isReady(server));
   expect(await readRequest(server, kept)).toMatchObject({ files: ['/failover/kept'] });
@@ -102,7 +105,7 @@ test('engines continue with the standby: no copy is lost or doubled, and nothing
   );
   expect(rows).toEqual([{ files: 40, ends: 40, used: 40_000, reserved: 0 }]);
 
-  await pair.primary.accept(); // it takes writes again, and gets none
+  await pair.primary.accept(); // the old primary accepts writes again, but gets none
   await addTaped(ctx, library, [{ path: '/late/file', volume: 'LATE' }]);
   await completes(await createRequest(ctx, { quota: 'alice', pattern: '/late/' }));
   const seen = await queryOnce(

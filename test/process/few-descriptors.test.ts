@@ -1,4 +1,4 @@
-/** A server whose processes may have few files open, and streams that take as many as they get. */
+/** A server whose processes may open few files, and streams that take as many descriptors as they get. */
 import { once } from 'node:events';
 import http from 'node:http';
 import path from 'node:path';
@@ -11,7 +11,7 @@ import { DEMO, hashTree, hashVolumes, isReady, waitForEnd } from '../support/ser
 import { waitFor } from '../support/wait.js';
 
 const DESCRIPTORS = 320;
-/** Connections that are opened at the same time. */
+/** Number of connections that are opened at the same time. */
 const AT_ONCE = 16;
 
 const open: http.IncomingMessage[] = [];
@@ -20,7 +20,7 @@ afterAll(async () => {
   await cleanUp();
 });
 
-/** Opens a stream on a connection of its own, which stays open. Returns false if the connection is closed. */
+/** Opens a stream on its own connection, which stays open. Returns false if the gateway closes the connection. */
 async function openStream({ url }: { url: string }, localAddress: string): Promise<boolean> {
   const { hostname, port } = new URL(url);
   const headers = { 'Content-Type': 'application/json', Accept: 'text/event-stream' };
@@ -38,7 +38,7 @@ async function openStream({ url }: { url: string }, localAddress: string): Promi
   return true;
 }
 
-/** Returns how many connections of streams were closed. */
+/** Opens streams. @returns the number of connections that the gateway closed */
 async function openStreams(server: { url: string }, count: number, address: string): Promise<number> {
   let closed = 0;
   for (let n = 0; n < count; n += AT_ONCE) {
@@ -70,7 +70,7 @@ test('streams take no descriptor that recalls, the database or health need, and 
   const second = await makeRequest(server, { quota: 'alice', patterns: '/2023/' });
   let address = 3;
   while ((await openStreams(server, AT_ONCE, `127.0.0.${address}`)) === 0) address++;
-  open.pop()?.destroy(); // for those who ask meanwhile
+  open.pop()?.destroy(); // frees a descriptor for other callers
   await waitFor('health to be answered', () => isReady(server).catch(() => false));
   await waitFor('the files, and no partial one', async () => {
     const names = listTree(restore).map((name) => `/${name}`);

@@ -1,4 +1,7 @@
-/** Callers without credentials: which endpoints stay open to them, how they are counted, and how the gateway is closed. */
+/**
+ * Callers without credentials: the endpoints that they may use, the counts of their calls, and how an operator closes
+ * the gateway.
+ */
 import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
@@ -17,7 +20,7 @@ import { addedBy, OF_PROXY, settingsOfProxy } from '../support/proxy.js';
 import { makeTempDir } from '../support/temp-dir.js';
 import { useApp } from '../support/use-app.js';
 
-/** An `TAPEGATE_AUTH=token,legacy` gateway behind a proxy on 127.0.0.1. */
+/** A gateway with `TAPEGATE_AUTH=token,legacy` behind a proxy on 127.0.0.1. */
 let legacy: TestApp;
 let secret: string;
 
@@ -37,7 +40,7 @@ afterAll(async () => {
 const startLegacy = (settings: Record<string, string>) =>
   startBeside(app, { config: { access: readConfig({ TAPEGATE_AUTH: 'token,legacy', ...settings }).access } });
 
-/** Sends a request to the REST contract. @returns its status */
+/** Sends a request to the REST API. @returns the HTTP status */
 async function statusOf(
   gateway: TestApp,
   path: string,
@@ -67,7 +70,7 @@ test('a script without credentials runs, is counted, is refused after the close,
   const run = async (TAPEGATE_LEGACY: string) => {
     const server = await serve({ TAPEGATE_AUTH: 'token,legacy', TAPEGATE_LEGACY, PORT: String(port) });
     const { stdout } = await startProcess(script, [], { env: { HOME: home } }).ended;
-    await server.stop(); // writes the counts
+    await server.stop(); // stopping the server writes the counts
     return stdout;
   };
   expect(await run('all')).toMatch(/^\[\{"req_id":\d+\}\] 200\n200\n$/);
@@ -129,7 +132,7 @@ test('the address of a client is the one that the proxies report, never the addr
         ['10.2.0.7', 401],
         ['10.2.0.7, 127.0.0.1', 401],
         ['127.0.0.9', 200],
-        // scripts on the hosts of the proxies
+        // scripts that run on the hosts of proxies
         ['127.0.0.1', 200],
         ['10.1.0.7', 200],
         ['127.0.0.1, 10.2.0.5', 200],
@@ -209,7 +212,7 @@ test('refusals of callers without credentials are counted separately, and are in
   const post = () => statusOf(near, '/requests', headers, 'POST', '[{"quota":"alice"}]');
   const refused = [await post(), await post(), await statusOf(near, '/requests/1', headers)];
   expect([...refused, await statusOf(near, '/quota/alice', headers)]).toEqual([401, 401, 401, 200]);
-  // these do not count: an unknown path, and credentials
+  // a call of an unknown path and a call with credentials are not counted
   const others = [
     statusOf(near, '/nothing', headers),
     statusOf(near, '/files', { ...headers, Authorization: 'Bearer x' }),

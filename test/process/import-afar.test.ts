@@ -1,4 +1,4 @@
-/** Imports over HTTP: from the command on another host, and from other clients. */
+/** Imports over HTTP, by the command on another host and by other clients. */
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
@@ -45,7 +45,7 @@ interface Put {
   answer: Promise<{ status: number; headers: http.IncomingHttpHeaders; body: unknown }>;
 }
 
-/** Starts an import; the test writes the file to `req`. */
+/** Starts an import. The test writes rows to `req`. */
 function startPut(headers: Record<string, string> = {}, url = app.url): Put {
   const req = http.request(`${url}/import`, {
     method: 'PUT',
@@ -61,7 +61,7 @@ function startPut(headers: Record<string, string> = {}, url = app.url): Put {
   return { req, answer };
 }
 
-/** The next response of the gateway, as the gateway sees it. */
+/** Returns the gateway's response object for the next request. */
 function nextResponse(): Promise<http.ServerResponse> {
   return new Promise((resolve) => {
     const note = (message: unknown) => {
@@ -72,7 +72,7 @@ function nextResponse(): Promise<http.ServerResponse> {
   });
 }
 
-/** Waits until another import is active, or none is. */
+/** Waits until another import is active (`isTaken`), or until no import is active. */
 const waitForActive = (isTaken: boolean) =>
   waitFor(`an active import: ${isTaken}`, async () => {
     const { status } = await send(app, '/import', { method: 'PUT', body: HEADER, headers: bearer() });
@@ -190,7 +190,7 @@ test('a client that disconnects in the middle stores nothing, and the next impor
   const seen = nextResponse();
   const { req } = startPut();
   req.write(rowsOf('gone', 5000));
-  await seen; // before the import that waitForActive sends
+  await seen; // the import has begun before waitForActive() sends its own import
   await waitForActive(true);
   req.destroy();
   await waitForActive(false);

@@ -1,4 +1,4 @@
-/** `import` of lists of other systems: beside the database, and through a gateway. */
+/** `import` of lists from other systems, directly on the database and through a gateway. */
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -11,7 +11,7 @@ import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
 let dir: string;
-/** Beside the database, and through a gateway. */
+/** Directly on the database, and through a gateway. */
 const ways = ['here', 'afar'] as const;
 
 const app = useApp();
@@ -59,7 +59,7 @@ const inventory = ['--format', 's3-inventory', '--volume', 'raw'];
 const entry = (name: string) => `1000 1709245801.5 640 1000 1000 ${name}\n`;
 const hint = 'use --skip-invalid to skip names that cannot be restored';
 const refusedRows = (...faults: string[]) => refused(1, ['nothing was imported:', ...faults].join('\n  '));
-/** Some faults are names. */
+/** Returns the result of a refused import whose faults include invalid names. */
 const refusedNames = (...faults: string[]) =>
   refused(1, `${['nothing was imported:', ...faults].join('\n  ')}\n${hint}`);
 const row = { size: '1000', stage: 'ONTAPE', volume: 'HSM', spot: null, checksum: null };
@@ -176,7 +176,7 @@ const SCHEMA =
 const object = (key: string, more = '') =>
   `"raw","${key}","true","false","1000","2024-02-29T22:30:01.500Z","${'ab'.repeat(16)}","${more || 'GLACIER'}","false","SSE-S3"\n`;
 
-/** Writes an inventory as `aws s3 sync` does. @returns its manifest */
+/** Writes an S3 inventory, as `aws s3 sync` does. @returns the path of its manifest */
 function writeInventory(
   parts: string[],
   change: (file: { key: string; size: number; MD5checksum: string }) => object = (file) => file,

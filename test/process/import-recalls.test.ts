@@ -1,4 +1,7 @@
-/** Imports that change files while these are recalled, restored or failed: what is restored is the version of the last import. */
+/**
+ * Imports that change files during a recall, after a restore or after a failure. Requests get the version of the last
+ * import.
+ */
 import { randomBytes } from 'node:crypto';
 import { expect, test } from 'vitest';
 import { TapeError } from '../../src/core/errors.js';
@@ -20,7 +23,7 @@ import { createGate, waitFor } from '../support/wait.js';
 
 const { app, library, query } = useMemorySite({ isIdle: true });
 
-/** What an import says of a file. */
+/** A version of a file: its position on tape, and its bytes. */
 interface Version {
   volume: string;
   position: bigint;
@@ -34,7 +37,7 @@ function versionOf(volume: string, position: bigint, bytes: Uint8Array, checksum
   return { volume, position, bytes, checksum };
 }
 
-/** Puts the bytes on tape and imports the row. */
+/** Puts the bytes on tape and imports a row for the file. */
 async function tape(file: string, { bytes, ...place }: Version): Promise<void> {
   putOnTape(library, { ...place, bytes });
   await importRows(app.ctx, [buildRow({ path: file, size: BigInt(bytes.length), ...place })]);
@@ -45,10 +48,10 @@ const complete = (...ids: number[]) =>
   withEngine(app, library, () => Promise.all(ids.map((id) => waitForState(app, id, 'COMPLETED'))));
 const readsOf = (volume: string) => library.log.filter((entry) => entry.what === 'read' && entry.volume === volume);
 const movesOf = async (file: string) => (await readMoves(app, file)).map(({ move }) => move);
-/** The request's only file. */
+/** Returns the only file of a request. */
 const requestFileOf = async (id: number) => (await viewRequest(app, id)).files[0];
 
-/** Makes reads at a place wait, and then fail if there is an error. */
+/** Blocks reads at a position until the gate opens. Then the reads fail with `error`, if there is one. */
 function blockReads(at: Partial<Version>, error?: TapeError) {
   const gate = createGate();
   library.onRead = async (volume, position, bytes) => {
@@ -138,7 +141,7 @@ test('a drive does not visit a volume again and again if none of its recalls can
   const { count, stop } = countStatements();
   const work = async () => {
     await waitFor('many looks at the queue', async () => count('drive_seconds > 0') >= 60);
-    expect(count('UPDATE drive SET volume_id')).toBeLessThan(30); // two for each visit
+    expect(count('UPDATE drive SET volume_id')).toBeLessThan(30); // each visit of the volume updates the row twice
     await unlock();
     await waitForState(app, id, 'COMPLETED');
   };
@@ -146,7 +149,7 @@ test('a drive does not visit a volume again and again if none of its recalls can
   stop();
 });
 
-/** Counts the statements of the app's pool by a part of their text. */
+/** Counts the statements of the app's pool that contain a text. */
 function countStatements() {
   const { pool } = app.ctx.db;
   const original = pool.query;
@@ -219,7 +222,7 @@ test('a volume is not suspended for read errors of files that an import has move
   expect(await query('SELECT FROM suspension')).toEqual([]);
 });
 
-/** Restores versions of files, each for a request that keeps it. @returns their requests */
+/** Restores versions of files, each for a request that stays live. @returns the ids of the requests */
 async function restore(versions: Map<string, Version>): Promise<number[]> {
   const ids: number[] = [];
   for (const [file, version] of versions) {
@@ -285,7 +288,7 @@ test('the copy of a replaced version is removed if no request wants the new one'
   expect(await readStage(app, file)).toBe('T');
 });
 
-/** Starts the recall of a file. @returns what makes it fail for good */
+/** Starts the recall of a file. @returns a function that fails the recall permanently */
 async function startFailing(file: string): Promise<() => Promise<void>> {
   const lease = await claim(app);
   const [started] = await startByHand(app, lease, [file]);
@@ -324,7 +327,8 @@ test('a failed file is tried again once an import changes what is to be read', a
       files: [{ path: file, state: 'FAILED', errorClass: 'MEDIA', error: 'it is worn' }],
     };
     expect(await viewRequest(app, id)).toMatchObject(failed);
-    await importRows(app.ctx, [{ ...row, ...old, spotName: 'elsewhere', verified: null }]); // nothing new about the bytes
+    // the row has no new information about the bytes
+    await importRows(app.ctx, [{ ...row, ...old, spotName: 'elsewhere', verified: null }]);
     expect(await viewRequest(app, id)).toMatchObject(failed);
     putOnTape(library, { ...place, volume: now.volume ?? place.volume, bytes: older });
     await importRows(app.ctx, [{ ...row, ...now }]);

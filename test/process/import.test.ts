@@ -1,4 +1,4 @@
-/** What an import stores, refuses and reports. */
+/** Imports: stored rows, refused rows, and the report. */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { Readable } from 'node:stream';
@@ -133,7 +133,10 @@ const tapeStages: Stage[] = ['ONTAPE', 'RESTORING', 'RESTORED'];
 const changes = stages.flatMap((from) => stages.map((to) => ({ from, to, path: `/stage/${from}-${to}` })));
 type Change = (typeof changes)[number];
 
-/** Returns the stage of a file after a row, or undefined if the row is refused. Rows do not move files between stages on tape. */
+/**
+ * Returns the stage of a file after an import row, or undefined if the row is refused. A row never moves a file between
+ * ONTAPE, RESTORING and RESTORED.
+ */
 function changeOf({ from, to }: Change): Stage | undefined {
   if (from === to || (tapeStages.includes(from) && tapeStages.includes(to))) return from;
   return allowed.includes(`${from} ${to}`) ? to : undefined;
@@ -166,7 +169,7 @@ test('a row changes the stage of a file if that is allowed, and is refused if no
        WHERE f.path = $1 ORDER BY e.id`,
       [path],
     );
-    // U to T is two moves
+    // UNVERIFIED to ONTAPE takes two moves
     const steps = from === 'UNVERIFIED' && stage === 'ONTAPE' ? [from, 'ONDISK', stage] : [from, stage];
     const moves = steps.slice(1).map((to, n) => ({ from: steps[n], to }));
     expect([path, events]).toEqual([path, stage === from ? [] : moves]);
@@ -219,7 +222,7 @@ test('--progress reports what was read, and how long the import takes', async ()
   ]);
 });
 
-/** The number of rows of every table, and the catalogue itself. */
+/** Returns the number of rows of every table, and the catalogue itself. */
 async function readAll(): Promise<Record<string, string>> {
   const { rows: tables } = await app.ctx.db.pool.query<{ name: string }>(
     `SELECT tablename AS name FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema') AND tablename <> 'audit'`,

@@ -1,4 +1,4 @@
-/** The log of a service, and what it reports to systemd. */
+/** The log of a service, and its reports to systemd. */
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -13,7 +13,7 @@ import { makeTempDir } from '../support/temp-dir.js';
 
 const dir = makeTempDir();
 
-/** Stands in for the program of systemd. @returns the file that it writes */
+/** Creates a substitute for systemd-notify. @returns the file that the substitute writes */
 function makeNotifier(): string {
   const told = path.join(dir, 'told');
   writeFileSync(path.join(dir, 'systemd-notify'), `#!/bin/sh\necho "$NOTIFY_SOCKET $*" >> ${told}\n`);
@@ -21,7 +21,10 @@ function makeNotifier(): string {
   return told;
 }
 
-/** Runs the program with standard error in a file that is the journal, or not. @returns what it wrote there */
+/**
+ * Runs the program with standard error in a file. JOURNAL_STREAM names this file or another one.
+ * @returns the text in the file
+ */
 async function runWithJournal(isJournal: boolean): Promise<string> {
   const file = path.join(dir, `journal-${isJournal}`);
   const stderr = openSync(file, 'w');

@@ -1,4 +1,4 @@
-/** How engines recognise their copies, put them in place, and find those that a dead engine has left. */
+/** How engines recognise their copies, put copies in place, and find copies of a dead engine. */
 import {
   chownSync,
   copyFileSync,
@@ -82,10 +82,10 @@ test.each<[string, string, (file: string) => void]>([
   expect([readRestored(app, file), await readStage(app, file)]).toEqual([undefined, 'T']);
 });
 
-/** Writes other bytes, and leaves inode and size as they are. */
+/** Overwrites the bytes of a file, and keeps inode and size. */
 function rewrite(file: string): void {
   const { atimeMs, mtimeMs } = statSync(file);
-  utimesSync(file, atimeMs / 1000, Math.floor(mtimeMs / 1000)); // whole milliseconds can be set again exactly
+  utimesSync(file, atimeMs / 1000, Math.floor(mtimeMs / 1000)); // the test can set whole seconds again exactly
   writeFileSync(file, new Uint8Array(1000));
 }
 
@@ -96,7 +96,7 @@ test.each<[string, string, (file: string) => void]>([
   const file = `/other/${name}`;
   const id = await restore(file);
   change(place(file));
-  // the time of modification is the recorded one, as after `touch -r`
+  // the recorded mtime becomes that of the copy, as after `touch -r`
   const { mtimeNs } = statSync(place(file), { bigint: true });
   await query('UPDATE tape_file SET disk_mtime_ns = $2 WHERE path = $1', [file, mtimeNs]);
   const before = readFileSync(place(file));
@@ -178,7 +178,7 @@ test.each([
     writeFileSync(path.join(folder.fdPath, partial), contents.get(file) ?? '');
     const { ino, mtimeNs } = statSync(path.join(folder.fdPath, partial), { bigint: true });
     expect(await recordReady(app.ctx, lease, [{ fileId, ino, mtimeNs }])).toEqual(new Set([fileId]));
-    // it stalls here
+    // the first engine stalls here
     if (isRestored) await withEngine(app, library, () => waitForState(app, id, 'COMPLETED'));
     else {
       const next = await claim(app);
@@ -213,10 +213,10 @@ test.each([true, false])(
     const { used } = await readDisks(app);
     const id = await ask(file);
     const earlier = `INSERT INTO stale_partial_file (file_id, disk_id, drive_id, epoch, path, size, ino, mtime_ns) SELECT id, 1, 1, 0, '/x', 1, 1, 1 FROM tape_file WHERE path = $1`;
-    await query(earlier, [file]); // before it was renamed
+    await query(earlier, [file]); // a partial file of an earlier path of the file
     await dieAfterPlacing(app, file, contents.get(file) ?? new Uint8Array());
     await work(() => waitForState(app, id, 'COMPLETED').then(waitForCleanup));
-    // a recall is tried again if a job is removing the earlier copy at that moment
+    // the recall is retried if a job is just removing the earlier copy
     expect((await readMoves(app, file)).map(({ move }) => move).join()).toMatch(/^(TA,AT,)+TA,AR$/);
     expect(readRestored(app, file)).toEqual(contents.get(file));
     expect(await readDisks(app)).toEqual({ used: used + 1000n, reserved: 0n });
@@ -226,7 +226,7 @@ test.each([true, false])(
 );
 
 test('a copy that a dead engine has put in place is removed after its file was renamed', async () => {
-  const faults = await findFaults(app); // of what other tests have left
+  const faults = await findFaults(app); // faults that earlier tests have left
   const contents = await tape('/found/old');
   const id = await ask('/found/old');
   await dieAfterPlacing(app, '/found/old', contents.get('/found/old') ?? new Uint8Array());

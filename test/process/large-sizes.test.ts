@@ -1,4 +1,4 @@
-/** Sizes as large as the catalogue takes them, such as a mark for "unknown": their sums are beyond 64 bits. */
+/** Sizes up to the maximum of the catalogue, such as a mark for "unknown". Sums of such sizes exceed 64 bits. */
 
 import { beforeAll, expect, test } from 'vitest';
 import { describeFullQuota } from '../../src/core/errors.js';

@@ -1,4 +1,7 @@
-/** Several libraries at once, each with its volumes and drives, which delay no other; and changes of libraries that work. */
+/**
+ * Several libraries with their own volumes and drives do not delay one another. Libraries can be changed while they
+ * work.
+ */
 import { mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
@@ -20,11 +23,11 @@ import { createGate, waitFor } from '../support/wait.js';
 
 let app: TestApp;
 let serial = 0;
-/** The library of the first library. */
+/** The tape system of the first library. */
 const library = createMemoryLibrary();
 const { onRead } = library;
 const home = makeTempDir('libraries');
-/** The variables that settings of libraries name. */
+/** Environment variables that settings of libraries name. */
 const env: Record<string, string> = { ...LIBRARY_ENV };
 const folderOf = (library: string) => path.join(home, library);
 
@@ -59,7 +62,7 @@ async function add(name: string, drives?: number): Promise<object> {
   return await addLibrary({ name, kind: 'directory', settings, ...(drives !== undefined && { drives }) });
 }
 
-/** Adds files with real bytes on a new volume of a directory library. @returns their folder */
+/** Adds files with real bytes on a new volume of a directory library. @returns the directory of the volume */
 async function fill(library: string, count = 1): Promise<string> {
   const volume = `${library.toUpperCase()}${serial}`;
   const files = Array.from({ length: count }, (_, n) => ({
@@ -100,7 +103,7 @@ async function readDrives(library: string): Promise<{ name: string; isClaimed: b
   return drives.edges.map(({ node }) => node).filter(({ name }) => name.startsWith(`${library}-`));
 }
 
-/** Waits until the engine uses all drives of a library. */
+/** Waits until the engine uses this many drives of a library. */
 const waitForDrives = (library: string, count: number) =>
   waitFor(`${count} drives of ${library}`, async () => {
     const drives = await readDrives(library);
@@ -359,13 +362,13 @@ test('requests to a library are counted, also those before its settings changed'
     const { libraries } = await askData<Libraries>(app, query);
     return libraries.edges.find(({ node }) => node.name === 'glacier')?.node.usage ?? [];
   };
-  /** By name: requests that were counted beyond those that the server received. */
+  /** Returns, for each operation, how many more requests were counted than the server received. */
   const readSurplus = async () => {
     const counted = new Map((await readUsage()).map(({ request, sent }) => [request as S3Operation, Number(sent)]));
     const asked = new Set([...counted.keys(), ...server.asked.map(({ operation }) => operation)]);
     return [...asked].map((name) => [name, (counted.get(name) ?? 0) - server.count(name)] as const);
   };
-  // a request that a change of the settings aborts is counted, and may not reach the server
+  // a request that a change of settings aborts is counted, but may not reach the server
   const isComplete = (more: number) => more >= 0 && more <= 2;
   const untilCounted = async () => {
     let surplus: Awaited<ReturnType<typeof readSurplus>> = [];
@@ -373,7 +376,7 @@ test('requests to a library are counted, also those before its settings changed'
       surplus = await readSurplus();
       return surplus.every(([, more]) => isComplete(more));
     };
-    await waitFor('all requests to be counted', isCounted).catch(() => {}); // the next line shows what is missing
+    await waitFor('all requests to be counted', isCounted).catch(() => {}); // the next line shows the missing requests
     expect(surplus.filter(([, more]) => !isComplete(more))).toEqual([]);
   };
   await restore('ice-1');

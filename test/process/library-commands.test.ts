@@ -1,4 +1,7 @@
-/** `tapegate library`, beside the database and remote, and a server that starts and stops processes for libraries. */
+/**
+ * `tapegate library`, directly on the database and remotely, and a server that starts and stops processes for
+ * libraries.
+ */
 import { randomBytes } from 'node:crypto';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';

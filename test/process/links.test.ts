@@ -1,4 +1,4 @@
-/** Links to restored files at their archive paths: which are made, and which files and folders of others stay. */
+/** Links at archive paths to restored files: which links are created, and which files and directories of users stay. */
 import {
   chmodSync,
   existsSync,
@@ -50,7 +50,7 @@ beforeEach(async () => {
 afterEach(() => rmSync(root, { recursive: true, force: true }));
 const start = createFreshApp({ now: () => clock.now() });
 
-/** Restores files. @returns their request and their bytes */
+/** Restores files. @returns the id of the request, and the bytes of each file */
 async function restore(...paths: string[]) {
   const files = paths.map((file) => ({ path: file, volume: 'V1' }));
   const contents = await addTaped(app.ctx, library, files);
@@ -63,7 +63,7 @@ const at = (file: string) => path.join(root, file);
 const tidy = (file: string) => tidyLinkFolders(root, at(file), linkDirectoryAttributes(app.ctx));
 const copyOf = (file: string) => path.join(app.restoreDir, file);
 
-/** Returns what the doctor finds of links. @param repair repairs them */
+/** Returns the doctor's findings. @param repair whether the doctor also repairs */
 async function findLinks(repair = false): Promise<Finding[]> {
   const found: Finding[] = [];
   await examine(app.ctx, { repair, checksums: false }, (finding) => found.push(finding));
@@ -72,7 +72,7 @@ async function findLinks(repair = false): Promise<Finding[]> {
 
 const listFindings = async () => (await findLinks()).map(({ kind, thing }) => [kind, thing]);
 
-/** Waits while the engine looks for work. */
+/** Makes the engine check for work until a condition is met. */
 const waitForWork = (what: string, isDone: () => Promise<boolean> | boolean) =>
   waitFor(what, async () => {
     await ring(app, 'event');
@@ -81,7 +81,7 @@ const waitForWork = (what: string, isDone: () => Promise<boolean> | boolean) =>
 const count = async (query: string, values: unknown[] = []) =>
   (await app.ctx.db.pool.query(query, values)).rowCount ?? 0;
 
-/** Cancels a request, and waits until its copies have left. */
+/** Cancels a request, and waits until its copies are removed. */
 async function end(id: number, ...files: string[]): Promise<void> {
   await cancel(app, id);
   await waitForWork('the copies to leave', () => !files.some((file) => existsSync(copyOf(file))));
@@ -122,7 +122,7 @@ test('a file, folder or link of others at an archive path stays, is reported, an
   expect(found[2]?.found).toContain(`a link to ${at('/elsewhere')}`);
   expect(readFileSync(at('/badc/file'), 'utf8')).toBe('mine');
   expect(readlinkSync(at('/badc/link'))).toBe(at('/elsewhere'));
-  // what was in the way goes, and the link comes
+  // the user's file is removed, so the link is created
   unlinkSync(at('/badc/file'));
   clock.advance(300);
   await waitForWork('the link', () => existsSync(at('/badc/file')));
@@ -243,7 +243,7 @@ test('two engines that settle the same link leave it right, and a late link of a
   await Promise.all([early.settleAll(stop), late.settleAll(stop)]);
   expect(readlinkSync(at('/badc/a'))).toBe(copyOf('/badc/a'));
   await end(id, '/badc/a');
-  // once more, long after, for whoever stood still meanwhile
+  // a stalled engine creates the link again; the last check removes it
   mkdirSync(at('/badc'), { recursive: true, mode: 0o750 });
   symlinkSync(copyOf('/badc/a'), at('/badc/a'));
   clock.advance(600);
@@ -251,7 +251,7 @@ test('two engines that settle the same link leave it right, and a late link of a
   expect(listTree(root)).toEqual([]);
 });
 
-/** Restores a file below a folder, renames it, and restores a file in the place of the folder. */
+/** Restores a file below a directory, renames the file, and restores a file at the path of the directory. */
 async function replaceFolder(folder: string, file: string): Promise<void> {
   const { id } = await restore(file);
   await settleDue();
@@ -264,7 +264,7 @@ async function replaceFolder(folder: string, file: string): Promise<void> {
 
 test('a link replaces a folder of links, however deep, but no folder of others', async () => {
   await replaceFolder('/kk/a', '/kk/a/b/c');
-  // where the copy is, is another place while the folder stands there in the restore area
+  // the copy of /kk/a has another path while the directory /kk/a exists in the restore area
   const { rows: copies } = await app.ctx.db.pool.query<{ place: string }>(
     `SELECT coalesce(disk_path, path) AS place FROM tape_file WHERE path = '/kk/a'`,
   );
@@ -273,7 +273,7 @@ test('a link replaces a folder of links, however deep, but no folder of others',
   await replaceFolder('/kk/theirs', '/kk/theirs/b/c');
   expect(await listFindings()).toEqual([['link-stuck', at('/kk/theirs')]]);
   expect(lstatSync(at('/kk/theirs')).isDirectory()).toBe(true);
-  // theirs is in one of Tapegate's
+  // a user's directory in a directory of Tapegate
   const { id } = await restore('/kk/ours/x');
   mkdirSync(at('/kk/ours/theirs'));
   await end(id, '/kk/ours/x');

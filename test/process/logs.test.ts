@@ -1,4 +1,4 @@
-/** The log: the events of a request by its id, failures, and one line per HTTP request if that is set. */
+/** The log: events of a request with its id, failures, and one line per HTTP request if configured. */
 import { pino } from 'pino';
 import { beforeEach, expect, test } from 'vitest';
 import { addSeconds } from '../../src/core/time.js';

@@ -1,4 +1,7 @@
-/** Copies that the database has forgotten, after a failover or a restored backup; and users' files in the place of copies. */
+/**
+ * Copies that the database has forgotten after a failover or a restored backup, and users' files at the paths of
+ * copies.
+ */
 import { mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
@@ -34,7 +37,7 @@ const inodes = () => files.map((file) => statSync(place(file)).ino);
 const stages = () => Promise.all(files.map((file) => readStage(app, file)));
 const removeAll = () => removeUnheld(app.ctx, new AbortController().signal);
 
-/** Restores files for a request, of which the database then knows only that it was made. */
+/** Restores files for a request. Then resets the database to the moment before the restore. */
 async function restoreAndForget() {
   const contents = await addTaped(
     app.ctx,
@@ -59,7 +62,7 @@ test('a request completes with the copies that the database has forgotten, and t
     expect(view).toMatchObject({ filesOnDisk: 3, filesFailed: 0 });
     for (const [file, bytes] of contents) expect(readRestored(app, file)).toEqual(bytes);
     expect([inodes(), await stages()]).toEqual([before, ['U', 'U', 'U']]);
-    expect(await readDisks(app)).toEqual({ used: 0n, reserved: 0n }); // they are not known to be Tapegate's
+    expect(await readDisks(app)).toEqual({ used: 0n, reserved: 0n }); // Tapegate does not regard the copies as its own
     const asked = `{ request(id: ${id}) { restoredBelow } tapeFile(path: "/lost/a") { restoredPath } }`;
     const told = { request: { restoredBelow: [app.restoreDir] }, tapeFile: { restoredPath: place('/lost/a') } };
     expect(await askData(app, asked)).toEqual(told);
@@ -86,7 +89,7 @@ test('the doctor finds forgotten copies of requested files, and an operator may 
   const faults = files.map((file) => `copy-not-ours: ${place(file)}`);
   expect(await doctor()).toEqual(faults);
   expect(await doctor({ repair: true })).toEqual(faults);
-  writeFileSync(place('/lost/b'), Buffer.alloc(1000)); // it is a user's by now
+  writeFileSync(place('/lost/b'), Buffer.alloc(1000)); // now the file is a user's
   const [a, b, c] = faults;
   expect(await doctor({ repair: true, adopt: true })).toEqual([`${a} (repaired)`, b, `${c} (repaired)`]);
   expect([await stages(), inodes(), await readDisks(app)]).toEqual([
@@ -119,9 +122,9 @@ test('forgotten copies of files that no request contains are removed once they a
 
 test("a user's file counts as the copy if its bytes are those on tape, and always stays as it is", async () => {
   const bytes = Buffer.alloc(1000, 100);
-  const adler32 = 'adler32:e46d86b0'; // of these bytes
+  const adler32 = 'adler32:e46d86b0'; // the checksum of `bytes`
   const sameSums = Buffer.from(bytes);
-  sameSums.set([101, 98, 101]); // RFC 1950, section 9
+  sameSums.set([101, 98, 101]); // other bytes with the same Adler-32 checksum, by RFC 1950, section 9
   const cases: { path: string; checksum: string | null; own: Buffer; isCopy: boolean }[] = [
     { path: '/own/sha256', checksum: checksumOf(bytes), own: bytes, isCopy: true },
     { path: '/own/no-checksum', checksum: null, own: bytes, isCopy: true },
@@ -167,7 +170,7 @@ test('after a failover that lost transactions, no id of a request or event is us
   for (let n = 0; n < 40; n++) last = await make();
   const [{ event }] = await query('SELECT max(id) AS event FROM event');
   await putBack();
-  await query('UPDATE sequence_timeline SET timeline = timeline - 1'); // as on the promoted standby
+  await query('UPDATE sequence_timeline SET timeline = timeline - 1'); // as after the promotion of a standby
   await query(`CREATE SEQUENCE of_another_program; SELECT nextval('of_another_program');
     ALTER SEQUENCE of_another_program OWNER TO pg_monitor`);
   const next = await make();

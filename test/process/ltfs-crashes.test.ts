@@ -1,4 +1,4 @@
-/** An engine is killed at each step of a visit to a cartridge, and the next one works whatever the first one left. */
+/** An engine is killed at each step of a visit to a cartridge. The next engine works in each case. */
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { bundle } from '../support/bundle.js';
 import { LIBRARY_ENV } from '../support/library-dir.js';
@@ -16,7 +16,7 @@ afterAll(cleanUp);
 
 type Step = Parameters<LtfsBench['behave']>[0];
 
-/** In the order of a visit. LTFS ends by itself, after the unmount. */
+/** Kill points, in the order of a visit. LTFS ends on its own after the unmount. */
 const points: { at: Step; when: 'before' | 'after' }[] = [
   { at: 'status', when: 'before' },
   { at: 'load', when: 'before' },
@@ -50,7 +50,7 @@ function startVisit({ settings, dataDir }: LtfsBench): Running {
   });
 }
 
-/** Mounts, reads and puts back as the next engine; nothing of the dead one is left. */
+/** Mounts, reads and unmounts a volume as the next engine. Nothing of the dead engine may remain. */
 async function expectVisit(bench: LtfsBench, { volume, drive }: (typeof successors)[number]): Promise<void> {
   const mounted = await mount(bench.reopen(), volume, drive);
   expect(await readAll(mounted, 1n)).toEqual(text(1n));
@@ -65,7 +65,7 @@ async function expectVisit(bench: LtfsBench, { volume, drive }: (typeof successo
   expect(slots).toHaveLength(SLOTS);
 }
 
-/** If the cartridge stays in a drive, another volume and another drive matter as well. */
+/** Whether the cartridge stays in a drive. In this case another volume and another drive are tested too. */
 const isLoaded = ({ at: step, when }: (typeof points)[number]) =>
   when === 'after' && (step === 'load' || step === 'mount');
 
@@ -83,7 +83,8 @@ test.each(
   }
   await bench.waitUntilHeld(step);
   await kill(visit);
-  const next = expectVisit(bench, { volume, drive }); // it finds a command, or LTFS, that is still at work
+  // the next engine meets a command or LTFS process that is still running
+  const next = expectVisit(bench, { volume, drive });
   bench.goOn(step);
   await next;
 });

@@ -1,4 +1,4 @@
-/** Email that a server refuses, loses or never answers for; and which servers get the password of SMTP_URL. */
+/** Email that a server refuses, loses or never answers, and the servers that get the password of SMTP_URL. */
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:net';
@@ -28,7 +28,7 @@ const DAY = 86_400;
 
 const clock = createClock();
 const library = createMemoryLibrary();
-/** Closed after each test, last first. */
+/** Functions that run after each test, the last one first. */
 const closers: (() => unknown)[] = [];
 
 const app = useApp({ now: clock.now, limits: { mailRate: 60_000, userMailRate: 60_000 } }, async () => {
@@ -54,7 +54,7 @@ async function startServer(options: SMTPServerOptions = {}, port = 0): Promise<M
   return server;
 }
 
-/** Starts a server that accepts connections and does not answer. */
+/** Starts a server that accepts connections but never answers. */
 async function startSilent(onConnection: (socket: { destroy(): void }) => void = () => {}) {
   const sockets: { destroy(): void }[] = [];
   const server = createServer((socket) => {
@@ -84,7 +84,7 @@ async function waitForEmail(requestId: number, isIt: (email: Email) => boolean):
 const isSent = ({ state }: Email) => state === 'SENT';
 
 test('while the server is down an engine retries, with longer and longer pauses, and sends the same email later', async () => {
-  clock.freeze(); // no pause ends early
+  clock.freeze(); // time stands still, so that no pause ends early
   const broken = await startSilent((socket) => socket.destroy());
   await startMailing(broken.url);
   const id = await askForMail(app, 'down');
@@ -112,7 +112,7 @@ test('an engine without a free descriptor for the mail server retries soon, howe
   const transport = await createMailTransport(server.url);
   closers.push(() => transport.close());
   const id = await askForMail(app, 'exhausted');
-  // as nodemailer reports the error of its socket
+  // the form in which nodemailer reports a socket error
   const codes = { code: 'ESOCKET', originalCode: 'EMFILE', command: 'CONN' };
   const error = Object.assign(new Error('connect EMFILE'), codes);
   const { transporter } = transport as unknown as { transporter: { getSocket?: unknown } };
@@ -315,7 +315,7 @@ test('sending holds no transaction open and no other engine takes the email, unl
   expect(await readEmail(app, id)).toEqual(sent); // the late sender records nothing
 });
 
-/** Starts a server that records, for each login, whether it came over TLS, and the password. */
+/** Starts a server that records, for each login, whether it used TLS, and the password. */
 async function startLoginServer(options: SMTPServerOptions) {
   const logins: string[] = [];
   const server = await startServer({
@@ -326,7 +326,7 @@ async function startLoginServer(options: SMTPServerOptions) {
     },
     ...options,
   });
-  // 0.0.0.0 leads to this host, but does not count as it: it stands for a remote server
+  // 0.0.0.0 leads to this host but is not a loopback address, so it stands for a remote server
   const urlOf = (host = '0.0.0.0') => `smtp://tapes:s3cret-word@${host}:${server.port}`;
   return { server, logins, urlOf };
 }
@@ -373,7 +373,7 @@ test.runIf(openssl)('a remote server whose certificate the host trusts gets the 
   const env = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, LOG_LEVEL: 'warn', NODE_EXTRA_CA_CERTS: cert };
   const working = startCli(['work'], { env: { ...env, SMTP_URL: urlOf() } });
   const id = await askForMail(app, 'trusted');
-  // due for the real clock of the process as well
+  // due by the real clock of the process as well
   await app.ctx.db.pool.query(`UPDATE notification SET next_try_at = '2000-01-01'`);
   await waitForEmail(id, isSent);
   expect([logins, server.mails.length]).toEqual([['true s3cret-word'], 1]);

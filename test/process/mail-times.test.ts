@@ -1,4 +1,4 @@
-/** When email is sent: the rates, the queue, and the notice that a request expires. */
+/** When email is sent: rates, the queue, and the notice before a request expires. */
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { Limits } from '../../src/config/config.js';
 import { addSeconds } from '../../src/core/time.js';
@@ -18,7 +18,7 @@ import { countRows } from '../support/writes.js';
 
 let app: TestApp;
 let server: MailServer;
-/** The clock, which a test advances. */
+/** The time of the clock, which a test advances. */
 let now: string;
 
 const startFresh = createFreshApp({ now: () => now });
@@ -38,7 +38,10 @@ async function start(limits: Partial<Limits>): Promise<void> {
 
 const send = () => sendDue(app, server.url);
 
-/** Makes requests that match nothing, so that an email of each is due at once. @returns their labels */
+/**
+ * Creates requests that match no file, so that an email for each request is due at once.
+ * @returns the labels of the requests
+ */
 async function write(user: string, count: number): Promise<string[]> {
   const labels = Array.from({ length: count }, (_, n) => `${user} ${n}`);
   for (const label of labels) await askForMail(app, 'recipient', { quota: user, label });
@@ -112,7 +115,7 @@ test('users take turns at the rate of all, so that a user with many emails delay
     now = addSeconds(now, 60);
     expect(await send()).toBe(1);
   }
-  // users take turns, and the emails of each stay in order
+  // users take turns, and the emails of each user stay in order
   const [, , a2, ...rest] = many;
   const [b0, b1, b2] = more;
   expect(readLabels()).toEqual([many[0], many[1], b0, one, a2, b1, rest[0], b2, ...rest.slice(1)]);
@@ -227,11 +230,11 @@ describe('the notice that a request expires', () => {
     await addFiles(app.ctx, [{ path: '/a', stage: 'ONDISK' }]);
   });
 
-  /** Makes a request with a retention of so many days. */
+  /** Creates a request with a retention of `days` days. */
   const keep = (label: string, days: number, fields: object = {}) =>
     askForMail(app, 'last', { files: ['/a'], label, retention: addSeconds(begin, days * DAY), ...fields });
 
-  /** Runs what two engines do so many days after the start. @returns the labels of all notices that were sent until then */
+  /** Runs the jobs of two engines, `days` days after the start. @returns the labels of all notices sent so far */
   async function noticesAfter(days: number): Promise<(string | undefined)[]> {
     now = addSeconds(begin, days * DAY);
     await Promise.all([queueExpiring(app.ctx, never), queueExpiring(app.ctx, never)]);
@@ -310,7 +313,7 @@ describe('the notice that a request expires', () => {
   });
 
   test('TAPEGATE_EXPIRY_NOTICE_HOURS=0 sends none', async () => {
-    app.ctx.config.expiryNoticeHours = 0; // the next test has the settings of a fresh app
+    app.ctx.config.expiryNoticeHours = 0; // the next test starts an app with default settings
     await keep('ocean', 5);
     expect(await noticesAfter(4.99)).toEqual([]);
   });

@@ -44,7 +44,7 @@ function subjectsTo(address: string): (string | undefined)[] {
 
 let marks = 0;
 
-/** Waits until the engine has sent what was due before. */
+/** Waits until the engine has sent all email that was due. */
 async function waitUntilSent(): Promise<void> {
   const name = `mark-${++marks}`;
   await askForMail(app, name);
@@ -247,7 +247,7 @@ test('an address that is set after the restore gets the email once', async () =>
   const addresses = { notify_on_first_file: 'later@first.example', notify_on_last_file: '' };
   for (let time = 0; time < 2; time++) await put(app, id, { quota: 'alice', ...addresses });
   await server.waitForMail('later@first.example', 'First file restored: /later/');
-  await server.waitForMail('alice@example.org', 'Restored: /later/'); // an empty address is the quota's own
+  await server.waitForMail('alice@example.org', 'Restored: /later/'); // an empty address means the address of the quota
   await put(app, id, { quota: 'alice', notify_on_first_file: 'other@first.example' });
   await waitUntilSent();
   expect(subjectsTo('later@first.example')).toHaveLength(1);
@@ -329,7 +329,7 @@ test.each([
     const { body } = await server.waitForMail(address, subject);
     expect(body.slice(-link.length)).toBe(link);
   }
-  // the gateway also serves the path with the prefix of TAPEGATE_PUBLIC_URL
+  // the gateway also serves paths with the prefix of TAPEGATE_PUBLIC_URL
   const { pathname } = new URL(link.trim().split(' ').at(-1) ?? '');
   const answer = await fetch(`${other.url}${pathname}`);
   expect(answer.status).toBe(200);

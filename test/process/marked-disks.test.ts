@@ -1,4 +1,4 @@
-/** Restore disks as engines of several hosts see them: their markers, their free space, and what each host misses. */
+/** Restore disks as engines of several hosts see them: markers, free space, and disks that a host does not see. */
 import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import path from 'node:path';
@@ -45,7 +45,7 @@ const ask = (match = '/disk/') => makeRequest(app, { quota: 'alice', patterns: m
 const completes = (id: number) => waitThroughPauses(app, clock, id, 'COMPLETED');
 const suspendedDisk = () => waitFor('the disk to be suspended', async () => (await readSuspensions(app))[0]);
 
-/** Restores a file and waits until its copy has left again: the disk is empty. */
+/** Restores a file and waits until its copy is removed, so that the disk is empty. */
 async function useOnce(): Promise<void> {
   await withEngine(app, library, async () => {
     const id = await ask('/disk/0');
@@ -58,7 +58,7 @@ async function useOnce(): Promise<void> {
 const moveAway = () => renameSync(app.restoreDir, `${app.restoreDir}-away`);
 const moveBack = () => renameSync(`${app.restoreDir}-away`, app.restoreDir);
 
-/** An empty directory in the place of the disk, as if it were not mounted. */
+/** Leaves an empty directory at the mount point, as if the disk were not mounted. */
 function unmount(): void {
   moveAway();
   mkdirSync(app.restoreDir);
@@ -75,7 +75,7 @@ async function findDisk(): Promise<{ id: number; mountpoint: string }> {
   return disk;
 }
 
-/** As if an older version had used the disks. */
+/** Removes the recorded markers, as if an older version had used the disks. */
 const forgetMarkers = () => query('UPDATE restore_disk SET marked_at = NULL, marked_as = NULL');
 
 const expectUnmarked = async () => {
@@ -184,7 +184,7 @@ test('of two hosts that meet a new disk at the same time one marks it, and the o
   expect(await recordMarked(app.ctx, disk.id, `${markerName}-of-the-other`)).toBe(true);
   expect(await recordMarked(app.ctx, disk.id, 'late')).toBe(false);
   await expectUnmarked();
-  // the other host was killed before the marker was in its place
+  // the other host was killed before it put its marker in place
   const content = `${JSON.stringify({ disk: disk.id, mountpoint: disk.mountpoint })}\n`;
   writeFileSync(path.join(`${app.restoreDir}-away`, `${markerName}-of-the-other`), content);
   rmSync(path.join(`${app.restoreDir}-away`, markerName));
@@ -195,7 +195,7 @@ test('of two hosts that meet a new disk at the same time one marks it, and the o
 
 describe('with engines on two hosts, a disk', () => {
   let engines: Engine[] = [];
-  /** Hosts where the disk is not mounted. */
+  /** Hosts on which the disk is not mounted. */
   const blind = new Set<string>();
 
   afterEach(async () => {
@@ -212,7 +212,7 @@ describe('with engines on two hosts, a disk', () => {
     engines.push(await startEngine(app.ctx, library, { host, readFileSystem: look, drainMs: 200, measureMs: 200 }));
   }
 
-  /** Waits until each host has looked at the disk. */
+  /** Waits until each host has checked the disk. */
   async function waitForLooks(...hosts: string[]): Promise<void> {
     await waitFor(`a look of ${hosts}`, async () => {
       const rows = await query<{ host: string; isSeen: boolean }>(
@@ -223,7 +223,7 @@ describe('with engines on two hosts, a disk', () => {
   }
 
   test('that one host does not see stays in service: that host leaves its drives to the other one', async () => {
-    await startHost('two'); // has all drives
+    await startHost('two'); // host two has all drives
     await waitForLooks('two');
     blind.add('two');
     await startHost('one');
@@ -244,7 +244,7 @@ describe('with engines on two hosts, a disk', () => {
     expect((await suspendedDisk()).reason).toContain('nothing is mounted on host');
     blind.delete('one');
     await waitFor('the files', async () => {
-      clock.advance(1); // much less than a minute, for which the looks of both hosts count
+      clock.advance(1); // much less than a minute, for which the checks of both hosts are valid
       await ring(app, 'recall');
       return (await viewRequest(app, id)).state === 'COMPLETED';
     });

@@ -8,7 +8,7 @@ import { waitFor } from '../support/wait.js';
 
 afterAll(cleanUp);
 
-/** Returns the URL of the metrics that a process logs. */
+/** Returns the URL of the metrics from the log of a process. */
 async function waitForListener(running: Running): Promise<string> {
   return await waitFor('the listener for metrics', async () => {
     const [, url] = /"url":"(http:[^"]+)\/metrics"/.exec(running.stderr()) ?? [];
@@ -38,7 +38,7 @@ test('a gateway counts what its engine processes do, and TAPEGATE_METRICS_LISTEN
   expect(sampleOf(text, 'tapegate_engine_processes', { part: 'jobs' })).toBe(1);
   expect(sampleOf(text, 'tapegate_job_seconds_count', { job: 'expire' })).toBeGreaterThan(0);
   expect(sampleOf(text, 'tapegate_hung_calls_total', { device: 'tape' })).toBe(0);
-  // the path of the gateway needs the token of a viewer
+  // the endpoint of the gateway requires the token of a viewer
   const viewer = await tokenOf('prometheus', '--role', 'viewer');
   expect(sampleOf(await readMetrics(server.url, viewer), 'tapegate_recall_wait_seconds_count')).toBe(24);
   await expect(readMetrics(server.url)).rejects.toThrow('answered 401');

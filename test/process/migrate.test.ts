@@ -1,4 +1,4 @@
-/** Migrations of the schema: how they are recorded, repeated, refused and replaced. */
+/** Migrations of the schema: how Tapegate records, repeats, refuses and replaces migrations. */
 import { createHash } from 'node:crypto';
 import { cpSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -43,7 +43,7 @@ const checksumOf = (name: string): string =>
     .update(readFileSync(path.join(dir, name, 'migration.sql')))
     .digest('hex');
 
-/** Adds a later migration to a copy of the migrations. */
+/** Copies the migrations and adds a later migration to the copy. */
 function withMigration(sql: string): { migrations: string; added: string } {
   const migrations = path.join(makeDataDir(), 'migrations');
   cpSync(dir, migrations, { recursive: true });
@@ -106,7 +106,7 @@ test('of several concurrent migrations of an empty database, one applies each mi
 });
 
 test('a process that is killed while it waits for another one does not delay the next', async () => {
-  await query('SELECT pg_advisory_lock(72707369)'); // the lock of another migration
+  await query('SELECT pg_advisory_lock(72707369)'); // the lock that an active migration takes
   const waiting = startCli(['migrate'], { env });
   await waitFor('it to wait', async () => {
     const [row] = await query(`SELECT count(*)::int AS n FROM pg_locks WHERE locktype = 'advisory' AND NOT granted

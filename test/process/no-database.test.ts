@@ -1,4 +1,4 @@
-/** Commands without a database, of which only `start` and `migrate` make one; and DATABASE_URL with special characters. */
+/** Commands without a database: only `start` and `migrate` create one. DATABASE_URL may contain special characters. */
 import { mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { pino } from 'pino';
@@ -11,7 +11,7 @@ import { readFiles } from '../support/server.js';
 import { type DatabaseRelay, startDatabaseRelay } from '../support/tcp-relay.js';
 
 let relay: DatabaseRelay;
-/** The server of the tests over TCP. */
+/** TCP host and port of the tests' database server. */
 let host: string;
 
 beforeAll(async () => {
@@ -43,7 +43,7 @@ function makeDir(): string {
   return dir;
 }
 
-/** Runs a command with the files of a directory, from another one. */
+/** Runs a command from another directory, with the files of `dir`. */
 const runFor = (dir: string, args: string[], env: Record<string, string>) =>
   runCli(
     args.map((arg) => (['rows.csv', 'tree'].includes(arg) ? path.join(dir, arg) : arg)),
@@ -57,7 +57,7 @@ test.each<[string, ...string[]]>([...commands, ['migrate'], ['serve'], ['work']]
     const before = readdirSync(cwd, { recursive: true });
     const place = path.join(cwd, 'data/postgres');
     const ended =
-      args[0] === 'serve' // in the directory itself
+      args[0] === 'serve' // runs in the directory itself
         ? runProgram(args, { cwd, env: { PORT: '0' } })
         : runFor(cwd, args, { DATA_DIR: path.join(cwd, 'data') });
     expect(await ended).toEqual({
@@ -105,7 +105,7 @@ test('start makes the database, no demo with DEMO=off, no drive with ENGINE=off,
   const cwd = makeDir();
   const env = { DATA_DIR: path.join(cwd, 'data'), DEMO: 'off' };
   const server = await serveHere({ ...env, ENGINE: 'off' }, { command: 'start', initdb: true });
-  expect(await readFiles(server, '')).toEqual([]); // of a demo
+  expect(await readFiles(server, '')).toEqual([]); // no demo archive exists
   expect(await askData(server, '{ drives { totalCount } }')).toEqual({ drives: { totalCount: 0 } });
   await server.stop();
   expect(await runCli(['quota', 'set', 'ann', '--size', '1T'], { env })).toMatchObject({ code: 0 });

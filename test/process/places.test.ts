@@ -1,4 +1,4 @@
-/** Directories and users with which the program runs, and its message if the database does not answer. */
+/** Working directories and users of the program, and its error message if the database does not answer. */
 import { chmodSync, chownSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';

@@ -96,7 +96,7 @@ describe('while no engine works', () => {
       quotaUsed: '0',
       quotaUsedAfter: '5000000000',
       isEnough: true,
-      end: null, // no engine works
+      end: null, // no engine is running
     });
     expect((await app.ctx.db.pool.query('SELECT FROM request')).rows).toEqual([]);
   });
@@ -272,7 +272,7 @@ describe('while an engine works', () => {
     const later = queue.filter(({ volume }) => volume !== 'BAD' && volume !== 'HELD');
     expect(queue.at(-1)).toMatchObject({ volume: 'HELD', files: 1, place: null, start: null });
     expect(later.map(({ volume, files, drive }) => ({ volume, files, drive }))).toEqual([
-      { volume: 'MANY', files: 12, drive: 'drive-1' }, // ann has had less drive time
+      { volume: 'MANY', files: 12, drive: 'drive-1' }, // ann has used less drive time
       { volume: 'ONE', files: 1, drive: 'drive-1' },
     ]);
 
@@ -284,7 +284,7 @@ describe('while an engine works', () => {
     const [first, second] = [await readWaiting(many), await readWaiting(one)];
     expect(first).toMatchObject({ files: 12, parts: [{ volume: 'MANY', reason: 'QUEUED', files: 12 }] });
     expect(second?.place).toBe((first?.place ?? 0) + 1);
-    // twelve files of 3 GB at 360 MB/s take 100 s and their locates; the second has a mount of its own after that
+    // twelve files of 3 GB at 360 MB/s take 100 s plus locates; the second request then needs its own mount
     const ends = [first?.end, second?.end].map((end) => {
       const secondsTo = (time = '') => secondsBetween(plan.at, time) ?? Number.NaN;
       return { earliest: secondsTo(end?.earliest), planned: secondsTo(end?.planned), latest: secondsTo(end?.latest) };
@@ -336,7 +336,7 @@ describe('while reads and room are held back', () => {
     await resume(app.ctx, { kind: 'VOLUME', name: 'E2' });
     expect(await next()).toMatchObject({ requestId: id, end: { planned: expect.any(String) } });
     reads.open();
-    const last = await stream.next(); // that nothing is left to wait for, or the end already
+    const last = await stream.next(); // an event with nothing left to wait for, or already the end of the stream
     expect(last.done || (await stream.next()).done).toBe(true);
     await waitForState(app, id, 'COMPLETED');
   });
@@ -351,7 +351,7 @@ describe('while reads and room are held back', () => {
     expect(stdout).toContain('\nno room     files wait until the restore disks have enough free space\n');
     expect(stdout).toContain(`\ntime        ${UNKNOWN_END}\n`);
 
-    // a file that has its room is not counted against the rest
+    // a file with reserved room does not reduce the room for other files
     library.log.length = 0;
     const reads = holdReads(library);
     const id = await makeRequest(app, { quota: 'ann', patterns: '/room/a' });

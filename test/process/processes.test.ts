@@ -1,4 +1,7 @@
-/** `start`, `serve` and `work` as processes: what a first start creates, how they share it, and what signals and kills leave behind. */
+/**
+ * `start`, `serve` and `work` as processes: what a first start creates, how processes share it, and the effects of
+ * signals and kills.
+ */
 import { existsSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import pg from 'pg';
@@ -29,7 +32,7 @@ import { workHere } from '../support/work.js';
 
 afterAll(cleanUp);
 
-/** Stops a process as Ctrl-C in npm does: the signal comes twice. */
+/** Stops a process as Ctrl-C in npm does, which sends the signal twice. */
 async function endBy(signal: NodeJS.Signals, running: Running): Promise<void> {
   running.child.kill(signal);
   running.child.kill(signal);
@@ -83,7 +86,8 @@ test('a start completes a demo whose creation was killed', async () => {
   await client.query('BEGIN; LOCK TABLE tape_file IN EXCLUSIVE MODE');
   const killed = startCli(['start'], { env: { ...env, PORT: '0', LOG_LEVEL: 'warn' } });
   await waitFor('the demo to be on tape, and not in the catalogue', async () => {
-    await client.query('SELECT pg_stat_clear_snapshot()'); // which lasts as long as the transaction
+    // otherwise the transaction keeps its snapshot of the statistics
+    await client.query('SELECT pg_stat_clear_snapshot()');
     const blocked = `SELECT FROM pg_stat_activity WHERE datname = 'tapegate' AND wait_event_type = 'Lock'`;
     return existsSync(path.join(dataDir, 'library/TG0001')) && (await client.query(blocked)).rowCount === 1;
   });
@@ -112,7 +116,7 @@ test('a recall that was active when the server, or PostgreSQL, was killed is fin
   expect(serverPid(dataDir)).toBe(database);
 
   const second = await startServer('start', { env });
-  expect(serverPid(dataDir)).toBe(database); // it uses the server that is still running
+  expect(serverPid(dataDir)).toBe(database); // the second start uses the running database server
   await endLeases(dataDir);
   await waitForEnd(second, one.id);
 
@@ -139,7 +143,7 @@ test('several starts at once on an empty directory, a serve and a work share one
   expect(starts.filter((server) => server.stdout().includes('Created a demo archive'))).toHaveLength(1);
   const gateway = await serveHere(env);
   expect(await Promise.all([...starts, gateway].map(isReady))).toEqual([true, true, true]);
-  await endBy('SIGTERM', first); // the others keep the database server
+  await endBy('SIGTERM', first); // the other processes keep the database server running
   const engine = startCli(['work'], { env: { ...env, LOG_LEVEL: 'warn' } });
   await engine.waitForOutput(/engine is working/);
   const id = await makeRequest(other, { quota: 'alice', patterns: DEMO });

@@ -1,4 +1,4 @@
-/** The program needs no package of those for building. */
+/** The built program needs no package that only the build uses. */
 import { execFileSync } from 'node:child_process';
 import { readFileSync, rmSync } from 'node:fs';
 import path from 'node:path';
@@ -10,7 +10,7 @@ import { makeDiskDir } from '../support/temp-dir.js';
 
 afterAll(cleanUp);
 
-/** Links the built program and the packages that `npm ci --omit=dev` installs into a directory. */
+/** Links the built program, and the packages that `npm ci --omit=dev` installs, into a directory. */
 function linkProductionTree(): string {
   const root = makeDiskDir();
   const isHere = (place: string) => place.split('node_modules/').length === 2;

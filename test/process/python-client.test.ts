@@ -1,4 +1,4 @@
-/** The client in Python, one file without dependencies: its commands, and what clients.test.ts does not do with it as a module. */
+/** The Python client, one file without dependencies: its commands, and its use as a module beyond clients.test.ts. */
 import { chmodSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
@@ -119,7 +119,7 @@ describe.skipIf(!PYTHON)('the client in Python', () => {
   test('a dry run that cannot succeed exits with an error, and creates no request', async () => {
     const dryRun = (...args: string[]) => command('request', '--dry-run', '--quota', ...args);
     const { secret } = await createToken(app.ctx, { name: 'bob', role: 'USER' });
-    const asBob = ['tapegate.py', 'request', '--dry-run', '--pattern', '/ocean']; // its own quota
+    const asBob = ['tapegate.py', 'request', '--dry-run', '--pattern', '/ocean']; // without --quota, the quota of bob
     expect(await start(asBob, { TAPEGATE_TOKEN: secret }).ended).toMatchObject({
       ...{ code: 1, stdout: expect.stringMatching(/^4 files, 4000 bytes/) },
       stderr:

@@ -1,4 +1,4 @@
-/** Files that leave their requests, released or with a request that ends, while an engine works. Races: removals.test.ts. */
+/** Files that are released, or whose request ends, while an engine works. removals.test.ts tests races. */
 import { execFileSync } from 'node:child_process';
 import { readFileSync, rmSync, statSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
@@ -22,7 +22,10 @@ const states = async (id: number) => (await viewRequest(app, id)).files.map(({ p
 
 const countRecalls = async () => (await query('SELECT FROM recall')).length;
 
-/** Everything that a release can change. The engine writes drives and the users' drive time whenever it likes. */
+/**
+ * Returns the rows that a release can change. Drives and drive time are omitted, because the engine writes them at any
+ * time.
+ */
 async function dump() {
   const { request, request_file, unresolved_path, event, tape_file, recall, notification } = await dumpTables(app.ctx);
   const used = [await readUsed(app, 'alice'), await readUsed(app, 'bob')];
@@ -32,7 +35,7 @@ async function dump() {
 const waitUntilUsed = (bytes: bigint) =>
   waitFor(`${bytes} bytes on the disk`, async () => (await readDisks(app)).used === bytes);
 
-/** Cancels requests and waits until nothing is left of them. */
+/** Cancels requests and waits until all their copies are removed. */
 async function end(...ids: number[]): Promise<void> {
   for (const id of ids) await cancel(app, id);
   await waitUntilUsed(0n);
@@ -86,7 +89,7 @@ test('a released file leaves the disk and gives its charge back once, and the ot
   expect(await readUsed(app, 'alice')).toBe(0);
 });
 
-/** How a file leaves its request, and the request's state then. */
+/** How a file leaves its request, and the state of the request afterwards. */
 const ways: [way: string, leave: (id: number, path: string) => Promise<unknown>, state: string][] = [
   ['is released', (id, path) => release(app, { id, paths: [path] }), 'COMPLETED'],
   ['leaves with a cancelled request', (id) => cancel(app, id), 'CANCELLED'],
@@ -102,7 +105,7 @@ test.each(ways)('a waiting file that %s is never read, and its charge is given b
   const id = await made(app, { quota: 'alice', files: [never] });
   expect(await readUsed(app, 'alice')).toBe(1000);
   for (let times = 0; times < 2; times++) {
-    await leave(id, never); // the second time changes nothing
+    await leave(id, never); // the second call changes nothing
     expect(await viewRequest(app, id)).toMatchObject({ state, tapestoreRequestStart: null, lastFilesOnDisk: null });
     expect(await readUsed(app, 'alice')).toBe(0);
   }
@@ -118,7 +121,7 @@ test.each(ways)('a waiting file that %s is never read, and its charge is given b
 test.each(ways)('a running recall stops if its file %s and no request is left for it', async (way, leave, state) => {
   const file = `/stop/${way}/a`;
   await tape(file);
-  const reads = holdReads(library); // stays closed: only a stop ends the read
+  const reads = holdReads(library); // never opened, so that only a stop ends the read
   const id = await made(app, { quota: 'alice', files: [file] });
   await reads.begun();
   await leave(id, file);
@@ -289,13 +292,13 @@ test('subscribers to a request are told of a release, and not of later stage cha
   const subscription = 'subscription ($id: Int!) { stageChanges(requestId: $id) { path from to } }';
   const [, open] = transports[0] as (typeof transports)[number];
   const stream = open<{ stageChanges: object }>(app, { query: subscription, variables: { id } });
-  // in the order in which the catalogue got them: a would be the first
+  // files come in the order of the catalogue, so /told/a would come first
   expect(await take(stream, 1)).toEqual([{ stageChanges: { path: '/told/b', from: null, to: 'RESTORED' } }]);
   stream.close();
   await end(id);
 });
 
-/** Requests files, waits for their copies, and ends so many seconds from now. */
+/** Requests files and waits for their copies. The request ends `seconds` seconds from now. */
 async function restoreFor(quota: string, patterns: string, seconds: number): Promise<number> {
   const id = await makeRequest(app, { quota, patterns, retention: addSeconds(clock.now(), seconds) });
   await waitForState(app, id, 'COMPLETED');
@@ -334,7 +337,7 @@ test('a file of two requests stays until the last of them expires', async () => 
   await restoreFor('alice', '/two/', 100);
   const last = await restoreFor('bob', '/two/', 200);
   await tape('/two-only-first');
-  await restoreFor('alice', '/two-only-first', 100); // its removal shows that the first expiry is done
+  await restoreFor('alice', '/two-only-first', 100); // the removal of this copy shows that the first expiry has ended
   await moveOn(101);
   await waitUntilUsed(1000n);
   expect([readRestored(app, '/two/a')?.length, await readStage(app, '/two/a')]).toEqual([1000, 'R']);

@@ -1,4 +1,7 @@
-/** Copies that no request contains any more leave the disks. An engine runs only in `withEngine`: the tests take each step of a removal. */
+/**
+ * Copies that no request contains any more are removed. An engine runs only in `withEngine`; tests call each step of a
+ * removal themselves.
+ */
 import { chmodSync, chownSync, existsSync, mkdirSync, renameSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, expect, test, vi } from 'vitest';
@@ -129,7 +132,7 @@ test.each([
 test('copies on a disk that is away delay no others, and are not looked at until it is back', async () => {
   const other = path.join(app.dataDir, 'long-away');
   mkdirSync(other);
-  await addDisk(app.ctx, { mountpoint: other, size: 10n ** 15n }); // the most room
+  await addDisk(app.ctx, { mountpoint: other, size: 10n ** 15n }); // this disk has the most room
   const away = await Promise.all([1, 2, 3].map((n) => tape(`/long/${n}`).then(() => ask(`/long/${n}`))));
   await withEngine(app, library, async () => {
     for (const id of away) await waitForState(app, id, 'COMPLETED');
@@ -140,7 +143,7 @@ test('copies on a disk that is away delay no others, and are not looked at until
   for (const id of away) await cancel(app, id);
   const waiting = new WaitingRequests();
   const remove = () => removeUnheld(app.ctx, never, undefined, waiting);
-  await remove(); // suspends the disk
+  await remove(); // suspends the disk, because it is missing
   expect(await remove()).toBe(0);
   const asked = await recordStatements(remove);
   expect(asked.filter(({ text }) => /request_file o|is_released = true/.test(text))).toEqual([]);
@@ -188,12 +191,12 @@ test('concurrent releases of the same files give each charge back once', async (
   await Promise.all(
     names.map((path, n) => release(app, n % 2 === 0 ? { id, match: '/same/1' } : { id, paths: [path, '/same/1'] })),
   );
-  // 1, 10 to 19, and the odd ones are released
+  // files 1, 10 to 19, and all odd numbers are released
   expect(await viewRequest(app, id)).toMatchObject({ filesTotal: 5, filesOnDisk: 5, bytesTotal: '5000' });
   expect(await readCharges()).toEqual([5000, 0]);
 });
 
-/** Begins steps in their order, each of which waits for the lock. @returns what comes of them */
+/** Starts steps in order. Each step waits for the lock. @returns the results of the steps */
 async function race(lockSql: string, steps: (() => Promise<unknown>)[]): Promise<unknown[]> {
   const running: Promise<unknown>[] = [];
   await whileLocked(app, lockSql, async (waiters) => {
@@ -271,7 +274,7 @@ test('a late look at a copy says nothing of the next copy of its file', async ()
   const next = await made(app, { quota: 'bob', files: ['/again/a'] });
   await complete(next);
   await cancel(app, next);
-  // the late look found the first copy changed
+  // the late check had found that the first copy was changed
   expect(await releaseCopies(app.ctx, { unchanged: [], changed: copies })).toEqual([]);
   expect(await removeCopies()).toBe(1);
   expect(readRestored(app, '/again/a')).toBeUndefined();
@@ -301,7 +304,7 @@ test('a request is looked at again as long as a recall of its released file is n
   const id = await ask('/back/a');
   await withEngine(app, library, async () => {
     await reads.begun();
-    // the recall, stopped or not, cannot end meanwhile
+    // the locked row prevents the recall from ending
     await whileLocked(app, `SELECT FROM tape_file WHERE path = '/back/a' FOR UPDATE`, async () => {
       await release(app, { id, match: 'back' });
       await removeCopies();

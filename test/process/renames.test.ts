@@ -1,4 +1,7 @@
-/** Files that are renamed while they are archived, restored or on disk: where their copies and links are, and what happens to their old paths. */
+/**
+ * Files that are renamed while they are archived, restored or on disk: their copies and links, and the later use of old
+ * paths.
+ */
 import { randomBytes } from 'node:crypto';
 import { existsSync, readdirSync, readFileSync, readlinkSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -30,7 +33,7 @@ import { createGate, waitFor } from '../support/wait.js';
 const library = createMemoryLibrary();
 const { onRead } = library;
 const linkRoot = makeTempDir();
-/** A folder of links that is in the way of a link stays. */
+/** Matches the finding about a directory of links that blocks a link. */
 const isFolderOfLinks = /^link-stuck: .*\/nest2\/x$/;
 
 const app = useApp({ library, config: { linkRoot } }, () => addQuota(app.ctx, 'alice', 10n ** 9n));
@@ -67,7 +70,7 @@ const waitForGone = (file: string) =>
     return (await readStage(app, file)) === 'T' && (await app.ctx.db.pool.query(query, [file])).rowCount === 1;
   });
 
-/** Cancels a request and waits until its copies have left. */
+/** Cancels a request and waits until its copies are removed. */
 async function end(id: number, ...files: string[]): Promise<void> {
   await cancel(app, id);
   for (const file of files) await waitForGone(file);
@@ -96,14 +99,14 @@ test('the copy of a renamed file stays in place, is linked and served at the new
   expect(readlinkSync(linkAt('/moved/b'))).toBe(`${app.restoreDir}/stay/a`);
   const { status, text } = await send(app, '/webdav/moved/b');
   expect([status, text.length > 0]).toEqual([200, true]);
-  // another request has it at once
+  // the file is on disk for another request at once
   const other = await restore('/moved/b');
   expect(await findFaults(app)).toEqual([]);
   await cancel(app, id);
   await end(other, '/moved/b');
   expect([below('stay'), below('moved')]).toEqual([[], []]);
   await waitForLink('/moved/b', false);
-  // from tape again, it is at its new path
+  // a new recall restores the file at its new path
   const again = await restore('/moved/b');
   expect(await placeOf('/moved/b')).toBe(`${app.restoreDir}/moved/b`);
   await end(again, '/moved/b');
@@ -197,7 +200,8 @@ test("the late check of a renamed file's link leaves the link of the file that h
     const ofFile = `SELECT FROM archive_link l JOIN tape_file f ON f.id = l.file_id WHERE f.path = '/late/z'`;
     return (await app.ctx.db.pool.query(ofFile)).rowCount === 0;
   };
-  // as if the link was removed less than ten minutes ago, and the rename was checked before that; a check in progress knows another change
+  // as if the link was removed less than ten minutes ago, after the check of the rename; `change` makes an active check
+  // stale
   await app.ctx.db.pool.query(
     `INSERT INTO archive_link (file_id, at, target, is_there, look_at, change)
        SELECT id, $1, $2, false, clock_timestamp() AT TIME ZONE 'utc' + interval '5 minutes', 1000 FROM tape_file WHERE path = '/late/z'
@@ -245,7 +249,7 @@ test('a file is released at its library by the path by which it was requested, w
   await end(id, '/ofen/a', '/ofen/b');
 });
 
-/** Archives a tree of these files and moves them. @returns the failures and the files that are left */
+/** Archives a directory of these files with --move. @returns the failures, and the remaining files */
 async function archiveAndMove(
   files: Record<string, Uint8Array>,
   prefix: string,
@@ -269,7 +273,7 @@ test('archive keeps a source whose file is withdrawn: after a purge, its bytes c
   expect(failed).toEqual([expect.stringContaining('"/source/a" is withdrawn')]);
 });
 
-/** Does the same, and some work while the first file is read back. */
+/** Does the same as archiveAndMove(), and runs `work` while the first file is read back. */
 async function archiveWhile(files: Record<string, Uint8Array>, prefix: string, work: () => Promise<unknown>) {
   const { onRead } = library;
   let begun: Promise<unknown> | undefined;
@@ -313,7 +317,7 @@ test('archive does not undo a rename that happens just before it records a file'
     held.push(await lock(app, `SELECT pg_advisory_xact_lock(${ADVISORY_SPACE}, ${advisoryKeys.catalogue})`));
   });
   const [letGo] = await waitFor('the reading back', async () => held.length > 0 && held);
-  await waitForBlocked(app, 1); // to note that they are on tape
+  await waitForBlocked(app, 1); // `archive` waits for the lock, to record that the files are on tape
   await app.ctx.db.pool.query(`UPDATE tape_file SET path = '/late/files/c' WHERE path = '/late/files/a'`);
   await letGo?.();
   const { failed, left } = await archived;

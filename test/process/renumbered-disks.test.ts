@@ -1,4 +1,4 @@
-/** Restore disks whose inode numbers change, and those that take different names for the same. */
+/** Restore disks whose inode numbers change, and restore disks that regard different names as equal. */
 import { randomUUID } from 'node:crypto';
 import { copyFileSync, existsSync, renameSync, statSync, utimesSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -28,7 +28,7 @@ beforeAll(async () => {
   await look();
 });
 
-/** Gives a copy another inode, and leaves its bytes and time as they are. */
+/** Gives a copy another inode with the same mtime and, by default, the same bytes. */
 async function copyAnew(file: string, bytes?: Uint8Array): Promise<void> {
   const { atime, mtime } = statSync(place(file));
   if (bytes) writeFileSync(`${place(file)}-new`, bytes);
@@ -39,7 +39,7 @@ async function copyAnew(file: string, bytes?: Uint8Array): Promise<void> {
   await query('UPDATE tape_file SET disk_mtime_ns = $2 WHERE path = $1', [file, mtimeNs]);
 }
 
-/** Gives the marker another inode, as if the whole disk was copied. */
+/** Gives the marker another inode, as if the whole disk had been copied. */
 const copyMarker = () => writeMarker(disk());
 
 const readIno = async (file: string) =>
@@ -119,13 +119,13 @@ test('one engine compares the copies of a disk, and "status" reports its progres
   expect(await claimComparison(app.ctx, comparison)).toBe(0n);
   expect(await recordCompared(app.ctx, comparison, { after: 0n, copies: 1 })).toBe(true);
   const before = await readIno('/progress/a');
-  await look(); // another engine
+  await look(); // another engine checks the disk
   expect(await readIno('/progress/a')).toBe(before);
   const { stderr } = await runCli(['status'], { env: { TAPEGATE_URL: app.url, TAPEGATE_TOKEN: app.token } });
   expect(stderr).toContain(
     `disk ${app.restoreDir}: comparing checksums of copies after the disk changed, 1 of ${total}`,
   );
-  await query("UPDATE disk_comparison SET at = at - interval '1 hour'"); // its engine has died
+  await query("UPDATE disk_comparison SET at = at - interval '1 hour'"); // the engine that compares copies has died
   await look();
   expect(await readIno('/progress/a')).toBe(statSync(place('/progress/a'), { bigint: true }).ino);
   expect(

@@ -1,4 +1,4 @@
-/** Strange things in the restore area: nothing that is not Tapegate's is ever changed, and nothing is written outside. */
+/** Unexpected entries in the restore area: Tapegate never changes users' files, and never writes outside the area. */
 import { execFileSync } from 'node:child_process';
 import {
   type BigIntStats,
@@ -30,7 +30,7 @@ import { makeRequest } from '../support/rest.js';
 import { readTries } from '../support/suspend.js';
 import { waitFor } from '../support/wait.js';
 
-/** Beside the restore area: nothing may ever happen there. */
+/** Directory beside the restore area, in which nothing may change. */
 let outside: string;
 const { app, library, clock, tape, ask, restore, place, query } = useMemorySite();
 
@@ -40,7 +40,7 @@ beforeAll(async () => {
   writeFileSync(path.join(outside, 'file'), 'outside');
 });
 
-/** Requests files for some hours. */
+/** Requests files with a retention of a few hours. */
 const askShortly = (...files: string[]) =>
   makeRequest(app, { quota: 'alice', files, retention: addSeconds(clock.now(), 9999) });
 
@@ -54,7 +54,7 @@ async function endRequests(): Promise<void> {
   await ring(app, 'event');
 }
 
-/** Everything in and around the restore area but its owner record, with sizes of files and targets of links. */
+/** Returns all entries in and around the restore area except the owner record, with file sizes and link targets. */
 function photograph(): Record<string, string> {
   const all = readdirSync(app.dataDir, { recursive: true, withFileTypes: true });
   const entries = all.filter(({ name }) => !name.startsWith(ownerName));
@@ -235,7 +235,7 @@ test('a missing mount point is not made: files wait for it', async () => {
     const now = (await readTries(app, id))['/mount/a'];
     return now?.lastError != null && now;
   });
-  // an engine that has looked at the disk before the recall has suspended it
+  // if an engine checked the disk before the recall, the disk is suspended
   const error = tries.lastError?.replace(/; (\S+) is suspended \((the restore disk \S+ is not there)\)$/, '; $2');
   expect([tries.lastErrorClass, error]).toEqual(['TRANSIENT', `no restore disk has room for 1000 bytes: ${limits}`]);
   expect(listTree(app.dataDir)).not.toContain('mount');

@@ -23,20 +23,20 @@ import { readSuspensions, readTries } from '../support/suspend.js';
 import { waitFor } from '../support/wait.js';
 
 const { app, library, clock, tape, ask, query } = useMemorySite({ drives: 4, engine: { readFileSystem } });
-/** Bytes that each mount point takes at most, as a file system of its own; one that is not here has plenty. */
+/** Capacities of mount points in bytes, each as a separate file system. Other mount points have plenty of room. */
 const capacities = new Map<string, number | Error>();
 
-/** Bytes of the files below, also of those that are being written. */
+/** Returns the total size of the files below a directory, partial files included. */
 function sizeOf(dir: string): number {
-  const sizes = new Map<number, number>(); // a file that is put in place has two names for a moment
+  const sizes = new Map<number, number>(); // a file that is put in place briefly has two names
   for (const name of listNames(dir)) {
-    const stats = statSync(path.join(dir, name), { throwIfNoEntry: false }); // it may just have been removed
+    const stats = statSync(path.join(dir, name), { throwIfNoEntry: false }); // an engine may just have removed the file
     if (stats?.isFile() && !name.startsWith(markerName)) sizes.set(stats.ino, stats.size);
   }
   return [...sizes.values()].reduce((sum, size) => sum + size, 0);
 }
 
-/** Names below a directory, while engines remove directories there. */
+/** Returns the names below a directory. Retries if an engine removes a directory meanwhile. */
 function listNames(dir: string): string[] {
   for (;;) {
     try {
@@ -51,7 +51,7 @@ async function readFileSystem(mountpoint: string): Promise<FileSystem> {
   const capacity = capacities.get(mountpoint);
   if (capacity instanceof Error) throw capacity;
   const freeBytes = capacity === undefined ? 10n ** 15n : BigInt(capacity - sizeOf(mountpoint));
-  return { name: mountpoint, totalBytes: 0n, freeBytes }; // no margin of nothing is kept free
+  return { name: mountpoint, totalBytes: 0n, freeBytes }; // with a total of 0 bytes, no margin is kept free
 }
 
 afterEach(async () => {
@@ -59,7 +59,7 @@ afterEach(async () => {
   for (const { id } of await query<{ id: number }>('SELECT id FROM request')) await cancelRequest(app.ctx, id);
   for (const { name } of await query<{ name: string }>('SELECT name FROM suspension'))
     await resume(app.ctx, { kind: 'DISK', name }).catch((error) => {
-      if (!(error instanceof NotFoundError)) throw error; // the engine was first
+      if (!(error instanceof NotFoundError)) throw error; // the engine has already resumed the disk
     });
   await eventually('all copies to be removed', async () => (await readDisks(app)).used === 0n);
   await query('DELETE FROM restore_disk WHERE mountpoint <> $1', [app.restoreDir]);
@@ -73,7 +73,7 @@ async function waitForReason(id: number): Promise<{ class: string | null; error:
   });
 }
 
-/** Waits while pauses end. */
+/** Advances the clock past pauses until a condition is met. */
 async function eventually<T>(what: string, look: () => Promise<T | undefined | false>): Promise<T> {
   return await waitFor(what, async () => {
     clock.advance(30);
@@ -82,7 +82,10 @@ async function eventually<T>(what: string, look: () => Promise<T | undefined | f
   });
 }
 
-/** Waits until a disk is suspended for this reason. An engine that looks while disks are exchanged has another reason at first. */
+/**
+ * Waits until a disk is suspended for this reason. An engine that checks while disks are exchanged first reports
+ * another reason.
+ */
 const waitForHold = (mountpoint: string, reason: string) =>
   eventually(`${mountpoint} to be suspended: ${reason}`, async () =>
     (await readSuspensions(app)).some((held) => held.name === mountpoint && held.reason.includes(reason)),
@@ -117,7 +120,7 @@ test('files are put on the disk with the most room', async () => {
   mkdirSync(other);
   await setDisk(app.ctx, { mountpoint: app.restoreDir, size: 1000n });
   await addMarkedDisk(app.ctx, { mountpoint: other, size: 1500n });
-  // 1 leaves 700 on the other disk, 2 leaves 600 here, 3 goes to the other one again, 4 fits here exactly
+  // 1 leaves 700 bytes on `other`, 2 leaves 600 on the first disk, 3 goes to `other`, 4 fits exactly on the first disk
   const files = [800, 400, 700, 600].map((size, n) => ({ path: `/even/${n + 1}`, position: BigInt(n + 1), size }));
   await addTaped(
     app.ctx,
@@ -148,7 +151,7 @@ test('a recall beyond the allocation of the disks waits with the reason, delays 
   await waitForState(app, await ask('/space/2'), 'COMPLETED');
   expect(await readDisks(app)).toEqual({ used: 1500n, reserved: 0n });
   expect(listTree(app.restoreDir)).toEqual(['space', 'space/0', 'space/2']);
-  clock.freeze(); // it runs when there is room, not after a pause
+  clock.freeze(); // the recall starts when there is room, not after a pause
   await put(app, first, { quota: 'alice', retention: '2020-01-01' });
   await waitForState(app, second, 'COMPLETED');
   clock.goOn();
@@ -169,10 +172,10 @@ test('a recall beyond the real free space of the disk waits, and reports what is
   });
   reads.open();
   await waitForState(app, first, 'COMPLETED');
-  // what the first one has written is neither free nor reserved any more, and leaves no room for another one
+  // the bytes of the first file are neither free nor reserved any more, and leave no room for a third file
   const third = await ask('/free/c');
   expect((await waitForReason(third)).error).toContain(': 500 in its file system, with 0 reserved');
-  await cancel(app, third); // or it might get the room
+  await cancel(app, third); // otherwise this request might get the room
   await cancel(app, first);
   await waitForState(app, second, 'COMPLETED');
 });
@@ -181,7 +184,7 @@ test('a disk whose free space cannot be read gets no files, with the reason, and
   capacities.set(app.restoreDir, new Error('the cable is out'));
   await tape('/cable/a');
   const id = await ask('/cable/a');
-  // in parentheses, if the disk is suspended for that by now
+  // in parentheses, if the disk is already suspended for this reason
   const unknown = `the free space of the restore disk ${app.restoreDir} is unknown: the cable is out\\)?$`;
   expect(await waitForReason(id)).toEqual({
     class: 'TRANSIENT',
@@ -293,7 +296,8 @@ test('a mount point where nothing is mounted gets no files, and copies of the di
   expect((await waitForReason(second)).class).toBe('TRANSIENT');
   await waitForHold(mountpoint, `the restore disk ${mountpoint} is not mounted, or lost its marker`);
   await cancel(app, first);
-  const engine = await startEngine(app.ctx, library, { readFileSystem, drainMs: 1000 }); // one that starts meanwhile
+  // an engine that starts while the disk is not mounted
+  const engine = await startEngine(app.ctx, library, { readFileSystem, drainMs: 1000 });
   await eventually('a look at the disk', async () => (await waitForReason(second)).error);
   await engine.stop();
   expect(readdirSync(mountpoint)).toEqual([]);

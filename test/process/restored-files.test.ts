@@ -1,4 +1,4 @@
-/** What restored files and the catalogue have of each other beyond the bytes: checksums of first restores, mode, owner and times. */
+/** Metadata of restored files and of the catalogue: checksums from first restores, mode, owner and times. */
 import { randomBytes } from 'node:crypto';
 import {
   chmodSync,
@@ -54,7 +54,7 @@ interface OnTape {
   position: bigint;
 }
 
-/** Puts `bytes` on a volume of their own, and a file without a checksum into the catalogue. */
+/** Puts `bytes` on a new volume, and adds a file without a checksum to the catalogue. */
 async function register(file: string): Promise<OnTape> {
   const onTape = { path: file, size: 1000n, volume: file.replaceAll(/\W/g, '_').slice(-40), position: 1n };
   putOnTape(library, { ...onTape, bytes });
@@ -67,7 +67,7 @@ const complete = (...ids: number[]) =>
     for (const id of ids) await waitForState(app, id, 'COMPLETED');
   });
 
-/** Restores a file with an engine of this configuration. @returns its request */
+/** Restores a file with an engine of this configuration. @returns the id of the request */
 async function restore(file: string, config: Partial<TestApp['ctx']['config']> = {}): Promise<number> {
   const id = await ask(file);
   const ctx = { ...app.ctx, config: { ...app.ctx.config, ...config } };
@@ -94,7 +94,7 @@ test('the first restore of a file stores its checksum, with this origin', async 
   expect(await viewChecksum('/first/unknown')).toEqual(computed);
   const kinds: string[] = [];
   const { examined } = await examine(app.ctx, { repair: false, checksums: true }, ({ kind }) => void kinds.push(kind));
-  expect([kinds, examined.checksums]).toEqual([[], 1]); // the doctor compares copies with it
+  expect([kinds, examined.checksums]).toEqual([[], 1]); // the doctor compares the copy with the stored checksum
 });
 
 const readAdler32s = () =>
@@ -182,7 +182,7 @@ const elsewhere = { volume: 'ELSEWHERE', position: 7n };
 const another = { checksum: checksumOf('another'), checksumOrigin: 'ARCHIVE' };
 const archived = { ...computed, checksumOrigin: 'ARCHIVE' };
 
-/** What an import says of a restored file; the file's stage and checksum after it. */
+/** Imports of a restored file: the fields of the row, and the stage and checksum of the file afterwards. */
 const imports: [what: string, said: Said, stage: 'R' | 'T', expected: object][] = [
   ['without the checksum', { checksum: undefined }, 'R', computed],
   ['with an empty checksum at the same place', { checksum: null }, 'R', computed],
@@ -228,7 +228,7 @@ test('an import that says what is known already changes nothing', async () => {
   expect(await viewChecksum(file)).toEqual(computed);
 });
 
-/** Beyond the nanoseconds of the database. */
+/** Later than the last time that the database stores in nanoseconds. */
 const LATE = new Date('2446-05-10T22:38:55Z');
 
 test("a user's file with the same bytes counts as the copy, and its checksum is stored", async () => {
@@ -251,7 +251,7 @@ test("a user's file that stood for a copy serves no later request once its bytes
   writeFileSync(place(file), bytes, { mode: 0o644 });
   const earlier = [await restore(file)];
   const { atime, mtime } = statSync(place(file));
-  utimesSync(place(file), atime, mtime); // another time of change, but the same bytes
+  utimesSync(place(file), atime, mtime); // a new change time, but the same bytes
   earlier.push(await ask(file));
   await complete(...earlier);
   expect(await query('SELECT disk_path FROM tape_file WHERE path = $1', [file])).toEqual([{ disk_path: null }]);
@@ -263,14 +263,14 @@ test("a user's file that stood for a copy serves no later request once its bytes
   const [row] = await query<{ disk_path: string }>('SELECT disk_path FROM tape_file WHERE path = $1', [file]);
   expect(row?.disk_path).toMatch(/^\/\.tapegate-renamed\//);
   expect([readFileSync(place(row?.disk_path ?? '')), readFileSync(place(file))]).toEqual([bytes, others]);
-  // the same users may read it there
+  // the same users may read the copy at its new path
   expect(modesOf('.tapegate-renamed', path.dirname(row?.disk_path ?? ''))).toEqual(['711', '755']);
   for (const each of earlier) await cancel(app, each);
   await remove(row?.disk_path ?? '', id);
   expect(existsSync(place('.tapegate-renamed'))).toBe(false);
 });
 
-// mode, owner and times
+// tests of mode, owner and times
 
 const look = (file: string) => {
   const { mode, uid, gid, mtimeNs } = lstatSync(place(file), { bigint: true });
@@ -303,13 +303,13 @@ test.each([0o022, 0o077])(
     const id = await restore(file);
     expect(look(file)).toEqual({ mode: '640', ...OWNER, micros: 1_234_567_890_123_456n });
     expect(statSync(path.dirname(place(file))).mode & 0o7777).toBe(0o755);
-    await remove(file, id); // the copy is known by that time
+    await remove(file, id); // Tapegate recognises the copy by its time
   },
 );
 
 const YEARS = ['0001', '1600', '1969', '1970', '2262', '2446', '9999'];
 
-/** Archives a file of each year. @returns their paths, and the times that their copies have in a directory */
+/** Archives one file for each year. @returns the paths, and the times that `mountpoint` can store for their copies */
 async function archiveYears(prefix: string, mountpoint: string): Promise<Map<string, bigint>> {
   const dir = path.join(app.dataDir, prefix);
   const probe = path.join(mountpoint, '.probe');
@@ -322,7 +322,7 @@ async function archiveYears(prefix: string, mountpoint: string): Promise<Map<str
     writeFileSync(file, year);
     utimesSync(file, time, time);
     const { mtime } = statSync(file);
-    utimesSync(probe, mtime, mtime); // each file system has a range
+    utimesSync(probe, mtime, mtime); // each file system stores a limited range of times
     times.set(path.join(prefix, year), statSync(probe, { bigint: true }).mtimeNs);
   }
   rmSync(probe);
@@ -335,7 +335,8 @@ test.each(['memory', 'disk'])(
   'files of any year are restored on a file system in %s, and stay known',
   async (where) => {
     const mountpoint = where === 'memory' ? app.restoreDir : makeDiskDir();
-    if (where === 'disk') await addDisk(app.ctx, { mountpoint, size: 10n ** 12n }); // files go where most room is
+    // files go to the disk with the most room
+    if (where === 'disk') await addDisk(app.ctx, { mountpoint, size: 10n ** 12n });
     const times = await archiveYears(`/years-${where}`, mountpoint);
     const files = [...times.keys()];
     const id = await ask(...files);
@@ -377,7 +378,7 @@ test('a restored directory is as closed as its original and those above it were'
   ]);
   await complete(await ask(...files, '/top', '/public/top'));
   expect(modesOf('closed', 'closed/tree', 'closed/tree/open', 'closed/tree/group', 'closed/tree/own')).toEqual(
-    ['700', '700', '755', '750', '700'], // the tree protects what is in it
+    ['700', '700', '755', '750', '700'], // closed/tree protects the directories below it
   );
   expect(modesOf('open', 'group', 'own', 'top')).toEqual(['700', '700', '700', '600']);
   expect(modesOf('public', 'public/open', 'public/group', 'public/own', 'public/top')).toEqual([
@@ -399,7 +400,8 @@ test('directories have the modes that an import says, and are closed to others w
     folders: 1,
   });
   await complete(await ask('/modes/said/f', '/modes/unknown/f'));
-  expect(modesOf('modes', 'modes/said', 'modes/unknown')).toEqual(['750', '755', '750']); // nobody else may write there
+  // no other user may write in these directories
+  expect(modesOf('modes', 'modes/said', 'modes/unknown')).toEqual(['750', '755', '750']);
 });
 
 test('a directory of two archived trees permits only what both permit', async () => {
@@ -437,7 +439,7 @@ test('a directory on disk is closed with its original, and one made before its m
 });
 
 test('the configuration overrides mode and group of the original, and no file gets a set-id bit', async () => {
-  // a change of the owner removes set-id bits by itself
+  // a change of the owner removes set-id bits, so the same owner is tested too
   const self = { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 };
   for (const owner of [OWNER, self]) {
     const first = await archive(0o6755, 1_000_000_000, owner);

@@ -48,7 +48,7 @@ afterAll(async () => {
 const request = (patterns: string) => makeRequest(app, { quota: 'alice', retention: '2099-01-01', patterns });
 const keeping = ['storm', 's3'] as const;
 
-/** Puts files in each library, below a folder of its name. */
+/** Puts files in each library, below a directory with the name of the library. */
 async function putInAll(folder: string, files: readonly string[]): Promise<Map<string, Buffer>> {
   const contents = await Promise.all(
     names.map((name) =>
@@ -67,7 +67,7 @@ const arrive = async (paths: readonly string[]) => {
   for (const { bench } of Object.values(kinds)) await bench.arrive(paths);
 };
 
-/** Lets requested files arrive, and time pass, until the request is as expected. */
+/** Lets requested files arrive and time pass, until the request meets a condition. */
 const bring = (id: number, paths: readonly string[], what: string, isIt: (view: RequestView) => boolean) =>
   waitFor(`request ${id} to have ${what}`, async () => {
     await arrive(paths);
@@ -83,7 +83,7 @@ const waitForStaging = (what: string, isIt: (states: Record<string, string>) => 
     return isIt(states) && states;
   });
 
-/** Waits until libraries have released files; those that cannot keep them. */
+/** Waits until libraries have released files. Files stay KEPT in libraries that cannot release them. */
 const waitForRelease = (paths: readonly string[]) =>
   waitForStaging('the files to be released', (states) =>
     paths.every((path) => states[path] === (keeping.some((name) => path.split('/')[2] === name) ? 'KEPT' : undefined)),
@@ -93,7 +93,7 @@ function expectRestored(contents: ReadonlyMap<string, Uint8Array>): void {
   for (const [path, bytes] of contents) expect([path, readRestored(app, path)?.equals(bytes)]).toEqual([path, true]);
 }
 
-/** Returns the files that libraries keep although no request needs them, with the end of each. */
+/** Returns the files that libraries keep although no request needs them, and the end time of each file. */
 async function readKept(folder: string): Promise<Map<string, string | null>> {
   type Copy = { path: string; until: string | null };
   const { libraries } = await askData<{ libraries: Edges<{ staging: { nextKept: Copy[] } | null }> }>(
@@ -110,7 +110,7 @@ test('a file that no drive read before it left the disk of the library is reques
   const path = '/brief/late';
   const contents = await putFiles(app, 'brief', brief, [{ path }]);
   const id = await request(path);
-  // the clock is not ahead yet, so that the end of the file is in the future
+  // the clock has not been advanced, so the file's end time is in the future
   const waitForOne = (state: string) =>
     waitFor(`the file to be ${state}`, async () => (await readStates(app.ctx))[path] === state);
   await waitForOne('ASKED');
@@ -196,7 +196,7 @@ test('files of a request that is cancelled before they arrive are released, and 
   });
 });
 
-/** Restores a file that the catalogue has no checksum of. */
+/** Restores a file that has no checksum in the catalogue. */
 async function restoreUnchecked(library: string, kind: RealKind, path: string, size: number) {
   await putFiles(app, library, kind, [{ path, size, checksum: null }]);
   const id = await request(path);
@@ -261,7 +261,7 @@ test('many files take few calls: each call is made for as many files as the libr
     many,
     paths.map((path) => ({ path, size: 100 })),
   );
-  clock.freeze(); // no poll is due before all files are requested
+  clock.freeze(); // no poll is due before all files have been requested
   const id = await request('/many/');
   const own = (states: Record<string, string>) => Object.entries(states).filter(([path]) => contents.has(path));
   await waitForStaging(

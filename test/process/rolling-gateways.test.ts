@@ -1,4 +1,4 @@
-/** A gateway that stops or restarts, and its clients. upgrade.test.ts restarts gateways behind a balancer under load. */
+/** A gateway that stops or restarts, and its clients. upgrade.test.ts restarts gateways behind a load balancer. */
 import { once } from 'node:events';
 import net from 'node:net';
 import { createClient } from 'graphql-sse';
@@ -25,7 +25,7 @@ const serve = (port: number) => serveHere({ DATABASE_URL: app.databaseUrl, DATA_
 
 const FILES = 'GET /tape_control/api/v1/files?match=/none/ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n';
 
-/** Opens a connection to a gateway, and collects what it receives. */
+/** Opens a connection to a gateway, and collects the received text. */
 function connect({ url }: { url: string }) {
   const socket = net.connect(Number(new URL(url).port), '127.0.0.1');
   const ended = once(socket, 'end');
@@ -72,10 +72,10 @@ interface Progress {
   eventId: string;
 }
 
-/** Watches a request with graphql-sse. @param mode.resumes whether the client asks for the events after its last one */
+/** Watches a request with graphql-sse. @param mode.resumes whether the client asks for events after its last event */
 function watch(url: string, id: number, mode: { singleConnection: boolean; resumes: boolean }) {
   const received: Progress[] = [];
-  /** The number of events before each connection, and `complete` or the error. */
+  /** `connections` contains the number of events before each connection; `end` is `complete` or the error. */
   const watcher = { received, connections: [] as number[], end: undefined as string | undefined };
   const client = createClient({
     url: `${url}/graphql/stream`,

@@ -1,4 +1,4 @@
-/** A full restore disk costs what changes on it, not what waits for it. */
+/** The work for a full restore disk depends on the changes on the disk, not on the number of waiting recalls. */
 import { beforeAll, expect, test } from 'vitest';
 import { setDisk } from '../../src/domain/disks/disks.js';
 import { readDisks, ring } from '../support/engine-watch.js';
@@ -26,7 +26,7 @@ beforeAll(async () => {
   await waitFor('all but one to wait for room', async () => (await readWaiting()).length === MANY - 1);
 });
 
-/** The rows of recalls that wait for room, with their versions: a row that was written has another one. */
+/** Returns the recalls that wait for room, with the versions of their rows. A write changes the version. */
 async function readWaiting(): Promise<string[]> {
   const rows = await query<{ row: string }>(
     `SELECT file_id || ' ' || xmin AS row FROM recall WHERE state = 'WAITING' AND error_class = 'SPACE' ORDER BY file_id`,
@@ -34,7 +34,7 @@ async function readWaiting(): Promise<string[]> {
   return rows.map(({ row }) => row);
 }
 
-/** Restores a small file of the same volume: the drive has looked at all files that it counts as ready then. */
+/** Restores a small file of the same volume. By then the drive has checked all files that it considers ready. */
 async function restoreSmall(name: string): Promise<number> {
   await addTaped(app.ctx, library, [{ path: `/small/${name}`, volume: 'ROOM', position: 5000n, size: 10 }]);
   const id = await ask(`/small/${name}`);
@@ -78,6 +78,6 @@ test('room for some recalls wakes as many, at once', async () => {
   await restoreSmall('d');
   const after = new Set(await readWaiting());
   expect(after.size).toBe(MANY - 3);
-  // room that is looked at twice before a drive has taken it wakes as many again
+  // a second check of the room, before a drive has reserved it, wakes as many recalls again
   expect(before.filter((row) => !after.has(row)).length).toBeLessThanOrEqual(4);
 });
