@@ -1,4 +1,4 @@
-/** Cartridges that another program has written: `scan` registers their files, which are restored then. */
+/** `scan` registers the files on cartridges that another program has written. An engine then restores them. */
 import { readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
@@ -23,7 +23,8 @@ const app = useApp({ library: createMemoryLibrary(), config: { drives: 1 }, engi
   await bench.put('V1', 9n, Buffer.from('first by name'), '/a/one');
   await bench.put('V1', 4n, Buffer.from('second'), '/a/two words');
   await bench.put('V1', null, Buffer.alloc(0), '/b/empty');
-  await bench.put('V2', 1n, Buffer.from('good'), '/c/good'); // later the engine may move a cartridge meanwhile
+  // later in the test an engine may move cartridges at the same time
+  await bench.put('V2', 1n, Buffer.from('good'), '/c/good');
   await bench.put('V2', null, Buffer.from('no block'), '/c/lost');
   symlinkSync('/etc/passwd', path.join(bench.state, 'cartridges/V1/b/link'));
   const latin = Buffer.from(path.join(bench.state, 'cartridges/V1/b/caf\xe9'), 'latin1');
@@ -94,7 +95,7 @@ test('a scan that fails registers nothing and leaves the drive empty', async () 
     stderr: expect.stringMatching(/start block of .*lost.*No such attribute/),
   });
   expect(await readStored()).toEqual(before);
-  // the engine may still have a cartridge of the test before in the other drive
+  // an engine may still have a cartridge of the previous test in the other drive
   expect(bench.readChanger().drives.map(({ volume }) => volume)).not.toContain('V2');
 });
 

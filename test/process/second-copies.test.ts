@@ -1,4 +1,7 @@
-/** Files with two tape copies: a recall reads the second copy if the first fails, also after errors and imports in between. */
+/**
+ * Files with two tape copies: a recall reads the second copy if the first fails, also after errors and imports in
+ * between.
+ */
 import { randomBytes, randomUUID } from 'node:crypto';
 import { symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -29,7 +32,9 @@ const { app, library, clock, countReads: readsOf, query: sql } = useMemorySite({
 
 interface Copies {
   path: string;
-  /** The first copy is at position 1 of this, the second at position 2 of the volume with a B. */
+  /**
+   * The volume with the first copy, at position 1. The second copy is at position 2 of the volume with a B appended.
+   */
   volume: string;
   bytes: Uint8Array;
 }
@@ -40,7 +45,7 @@ const rowOf = ({ path, volume, bytes }: Copies): CatalogueRow =>
     ...{ volume, position: 1n, copyVolume: `${volume}B`, copyPosition: 2n },
   });
 
-/** Adds a file with two copies. @param first other bytes of the first copy @param more what its row says otherwise */
+/** Adds a file with two copies. @param first different bytes for the first copy @param more other fields of the row */
 async function addTwice(volume: string, { first, ...more }: Partial<CatalogueRow> & { first?: Uint8Array } = {}) {
   const copies = { path: more.path ?? `/twice/${volume}`, volume, bytes: randomBytes(1000) };
   putOnTape(library, { volume, position: 1n, bytes: first ?? copies.bytes });
@@ -49,7 +54,7 @@ async function addTwice(volume: string, { first, ...more }: Partial<CatalogueRow
   return copies;
 }
 
-/** A row of a list that says nothing else of the file. */
+/** Returns a row of a list with no other information about the file. */
 const partial = (row: Partial<CatalogueRow> & { path: string }): CatalogueRow => ({
   ...{ line: 1, size: 1000n, stage: null, verified: undefined, spotName: undefined, volume: undefined },
   ...{ position: undefined, checksum: undefined },
@@ -61,7 +66,7 @@ const takeOut = (name: string, kind: 'VOLUME' | 'DRIVE' = 'VOLUME') =>
   suspend(app.ctx, { kind, name, mode: 'IMMEDIATE', reason: 'planned' });
 const release = (name: string) => resume(app.ctx, { kind: 'VOLUME', name });
 
-/** Both places of a file, as `A1:1 A1B:2`, and why the second of them could not be read. */
+/** Returns both positions of a file, as `A1:1 A1B:2`, and the error of the second copy. */
 const placesOf = async (file: string) => (await placesBelow(app, file))[0]?.slice(file.length + 1);
 const failReads = (isBad: (volume: string) => boolean, errorClass: 'PERMANENT' | 'POLICY' = 'PERMANENT') => {
   library.onRead = async (volume) => {
@@ -87,7 +92,7 @@ test('a file whose first copy has other bytes is restored from the second, and s
   await complete(id);
   expect(readRestored(app, twice.path)).toEqual(twice.bytes);
   expect(await placesOf(twice.path)).toMatch(/^A1B:2 A1:1 .*checksum/);
-  // the archive's list names the copies in the old order: nothing changes
+  // a list with the copies in the old order changes nothing
   expect(await importRows(app.ctx, [rowOf(twice)])).toMatchObject({ added: 0, updated: 0 });
   const plain = { ...rowOf(twice), copyVolume: undefined, copyPosition: undefined };
   expect(await importRows(app.ctx, [plain])).toMatchObject({ added: 0, updated: 0 });
@@ -167,7 +172,7 @@ test('a copy that failed for an earlier request is tried again before the file f
   const first = await request(twice.path);
   await withEngine(app, library, async () => {
     await waitForState(app, first, 'COMPLETED');
-    bad = 'B4B'; // the first copy is mended, and the second one is lost
+    bad = 'B4B'; // the first copy is repaired, and the second copy is lost
     await cancel(app, first);
     await waitFor('the copy to leave', async () => {
       const rows = await sql('SELECT FROM tape_file WHERE path = $1 AND disk_id IS NULL', [twice.path]);
@@ -194,7 +199,7 @@ test('errors are forgotten when the archive names another second copy', async ()
   expect(await readRequestFile(id)).toMatchObject({ state: 'ON_DISK', error: null });
 });
 
-/** Adds files at the same position of two volumes. @param isGood false if neither volume has their bytes */
+/** Adds files at the same positions of two volumes. @param isGood false if neither volume has the right bytes */
 async function addMany(volume: string, count: number, isGood: boolean): Promise<Map<string, Uint8Array>> {
   const files = Array.from({ length: count }, (_, n) => ({ path: `/many/${volume}/${n}`, bytes: randomBytes(100), n }));
   for (const { bytes, n } of files) {
@@ -224,7 +229,7 @@ test('files of two bad volumes fail in the end, even if both volumes are resumed
   await withEngine(app, library, () =>
     waitFor('files to fail', async () => {
       await switchUnreadable(app.ctx);
-      for (const name of ['D2', 'D2B']) await release(name).catch(() => {}); // it may not be suspended yet
+      for (const name of ['D2', 'D2B']) await release(name).catch(() => {}); // the volume may not be suspended yet
       clock.advance(600);
       await ring(app, 'recall');
       return (await viewRequest(app, id)).filesFailed > 0;
@@ -284,7 +289,7 @@ test('a file keeps its first copy while the volume rests after a failure', async
 test('an engine whose drive was taken over changes nothing when its read fails', async () => {
   const twice = await addTwice('F1');
   const fileId = await idOf(app, twice.path);
-  await sql('DELETE FROM recall'); // of other tests
+  await sql('DELETE FROM recall'); // recalls of other tests
   await request(twice.path);
   const stale = await claim(app);
   await startByHand(app, stale, [twice.path]);
@@ -296,7 +301,10 @@ test('an engine whose drive was taken over changes nothing when its read fails',
   await finishRecalls(app.ctx, lease, [{ fileId, kind: 'returned' }]);
 });
 
-/** Imports and requests a file whose first copy is in a new staging library that was asked for it. */
+/**
+ * Imports and requests a file whose first copy is in a new staging library, and records that the library was asked for
+ * it.
+ */
 async function addStaged(name: string, state: 'ASKED' | 'READY', copy: Partial<CatalogueRow>) {
   const libraryId = await addStagingLibrary(app.ctx, { name });
   await sql(`INSERT INTO volume (name, library_id) VALUES ($1 || '-2', $2)`, [name, libraryId]);
@@ -415,7 +423,7 @@ test('a volume is in the library of the row that names it as the first one', asy
   ]);
 });
 
-/** Restores a file from its second copy after the first has failed. */
+/** Restores a file from its second copy after the first copy has failed. */
 async function exchange(volume: string): Promise<Copies & { id: number }> {
   const twice = await addTwice(volume);
   const id = await request(twice.path);
@@ -458,7 +466,7 @@ test.each([
   async (_where, first, volume, position) => {
     const { path: file, bytes } = await exchange(first);
     putOnTape(library, { volume, position, bytes });
-    const checksum = volume === 'P' ? checksumOf(bytes) : undefined; // the other list has none
+    const checksum = volume === 'P' ? checksumOf(bytes) : undefined; // the list with the other volume has no checksum
     await importRows(app.ctx, [partial({ path: file, volume, position, checksum })]);
     expect(await placesOf(file)).toContain(`${first}B:2`);
   },

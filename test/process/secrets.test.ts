@@ -1,4 +1,4 @@
-/** Passwords that servers refuse are in no output and in no command line of a process. */
+/** Passwords that servers reject appear in no output and in no command line of a process. */
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
@@ -21,7 +21,7 @@ import { makeRequest } from '../support/rest.js';
 import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
-/** Contains characters that must be encoded in a URL and in JSON. */
+/** A password with characters that must be encoded in a URL and in JSON. */
 const PASSWORD = 'hunter2/"@#?: correct';
 const FORMS = /hunter2|correct|aHVudGVyM|dGFwZXM6aHVudGVy/;
 
@@ -53,7 +53,7 @@ function readCommandLines(): string[] {
     try {
       return [readFileSync(`/proc/${pid}/cmdline`, 'utf8').replaceAll('\0', ' ')];
     } catch {
-      return []; // it has ended
+      return []; // the process has ended
     }
   });
 }

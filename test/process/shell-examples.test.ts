@@ -1,4 +1,4 @@
-/** The shell examples of the operators' pages on access and monitoring, each run as it is printed. */
+/** The shell examples of the operators' pages on access and monitoring. Each example runs as printed. */
 import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -15,7 +15,7 @@ import { waitFor } from '../support/wait.js';
 
 const read = (file: string) => readFileSync(path.join(packageRoot, file), 'utf8');
 
-/** Returns the shell examples of a text as rows: a name and the example. */
+/** Returns the shell examples of a document as rows: a name and the example. */
 const examplesIn = (text: string): [name: string, example: string][] =>
   [...readFences(text)]
     .filter(({ language }) => language === 'sh')
@@ -56,7 +56,7 @@ afterAll(async () => {
   await provider.close();
 });
 
-/** Runs an example with the gateway, files and addresses of the test instead of the printed ones. @returns its output */
+/** Runs an example with the test's gateway, files and addresses instead of the printed ones. @returns the output */
 async function run(example: string): Promise<string> {
   const isServer = /tapegate (serve|start)\s*$/.test(example);
   const text = example

@@ -1,4 +1,7 @@
-/** Settings of the server, the database or the role change nothing: each connection has those that the code relies on. */
+/**
+ * Settings of the server, the database or the role have no effect: each connection sets the values that Tapegate relies
+ * on.
+ */
 import { existsSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, inject, test } from 'vitest';
 import { defaultSettings, requiredSettings } from '../../src/db/session-settings.js';
@@ -13,7 +16,7 @@ import { waitForState } from '../support/request-view.js';
 import { call, makeRequest, put, readRequest } from '../support/rest.js';
 import { siteSettings } from '../support/site-settings.js';
 
-/** Settings that change what is logged, how fast it is, or what nothing here uses. */
+/** Settings left to the site: they change logs or speed, or nothing in Tapegate uses them. */
 const leftToSite: Record<string, RegExp> = {
   'who and where': /^(application_name|role|session_authorization)$/,
   'the current transaction': /^transaction_(isolation|read_only|deferrable)$/,
@@ -145,7 +148,9 @@ describe('a database that Tapegate cannot use is refused with the command that h
     });
   });
 
-  /** What the site has done, the message, and whether the tables are there already. */
+  /**
+   * The name of the case, SQL that the site has run, the error message, and whether Tapegate's tables exist already.
+   */
   const ofSite: [string, string, RegExp, boolean][] = [
     [
       'a role without privileges on an empty database',
@@ -193,7 +198,7 @@ describe('a database that Tapegate cannot use is refused with the command that h
     expect(code).toBe(1);
     const { groups } = message.exec(stderr.replace(/^tapegate: /, '').trimEnd()) ?? {};
     expect(groups, stderr).toBeDefined();
-    // the commands help, and Tapegate starts
+    // after the printed commands, Tapegate starts
     const commands = [groups?.run, groups?.then].filter((each) => each !== undefined);
     await queryOnce({ ...database.connection, options: '-c role=none' }, commands.join(';'));
     expect(await runCli(['migrate'], { env })).toMatchObject({ code: 0, stderr: '' });

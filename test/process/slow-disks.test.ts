@@ -1,4 +1,4 @@
-/** Disks that are slow or hang: calls on them hold no lock, so that nothing else waits. */
+/** Disks that are slow or hang. Calls on such disks hold no lock, so that no other work waits. */
 import { chmodSync, statSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { addSeconds } from '../../src/core/time.js';
@@ -22,11 +22,11 @@ import { createGate } from '../support/wait.js';
 const { app, library, tape, ask, restore, place, query } = useMemorySite({ isIdle: true });
 const never = new AbortController().signal;
 
-/** Imports a change of a file, which waits while its row is locked. */
+/** Imports a change of a file. The import waits while the row of the file is locked. */
 const renameSpot = (file: string) =>
   addFiles(app.ctx, [{ path: file, spotName: 'renamed', volume: undefined, position: undefined, checksum: undefined }]);
 
-/** Calls on disks wait until the gate opens; `begun` opens with the first one. */
+/** Blocks calls on disks until the gate opens. `begun` opens with the first call. */
 function holdCalls() {
   const [begun, gate] = [createGate(), createGate()];
   const calls = new CallWatch({ disk: 60, tape: 60 });
@@ -73,7 +73,8 @@ test('a recall that ends between a look at a disk and a start counts against the
     fileIds: [await idOf(app, '/room/second')],
     measure: async (disks) => {
       begun.open();
-      await gate.opened; // for the first file and half of the second, of which no byte is written yet
+      // free space for the first file and half of the second file, neither of which has been written yet
+      await gate.opened;
       return new Map(disks.map(({ id }) => [id, { freeBytes: reserved + 500n, fileSystem: 'one' }]));
     },
   });
@@ -86,7 +87,7 @@ test('a recall that ends between a look at a disk and a start counts against the
   expect(await query(waits)).toEqual([{ error_class: 'SPACE', error: expect.stringContaining('500 free bytes') }]);
 });
 
-/** Restores a file, cancels its request, and records that its copy is to be removed. */
+/** Restores a file, cancels its request, and records that the copy must be removed. */
 async function leave(file: string): Promise<void> {
   const id = await restore(file);
   await cancel(app, id);
@@ -96,7 +97,7 @@ async function leave(file: string): Promise<void> {
 
 test('a disk that hangs while a copy is removed delays neither an import nor other removals', async () => {
   const other = await restore('/hang/other');
-  await leave('/hang/remove'); // after the last engine, which would remove the copy
+  await leave('/hang/remove'); // no engine runs after this, because an engine would remove the copy
   const { begun, gate, disks } = holdCalls();
   const removing = removeUnheld(app.ctx, never, disks);
   await begun.opened;
@@ -105,7 +106,7 @@ test('a disk that hangs while a copy is removed delays neither an import nor oth
   expect(await removeUnheld(app.ctx, never)).toBe(1);
   expect(readRestored(app, '/hang/other')).toBeUndefined();
   gate.open();
-  expect(await removing).toBe(0); // its row has changed since the copy was looked at
+  expect(await removing).toBe(0); // the row of the file has changed since the copy was checked
   expect(await removeUnheld(app.ctx, never)).toBe(1);
   expect(readRestored(app, '/hang/remove')).toBeUndefined();
 });
@@ -143,7 +144,7 @@ test('a disk that hangs while the engine looks for what a recall left delays no 
   await begun.opened;
   await renameSpot('/hang/left');
   gate.open();
-  expect(await removing).toBeGreaterThanOrEqual(1); // recalls of other tests may have left something
+  expect(await removing).toBeGreaterThanOrEqual(1); // recalls of other tests may have left stale files
   expect(readRestored(app, '/hang/left')).toBeUndefined();
 });
 
@@ -153,7 +154,7 @@ test('a copy that was recognised is not removed if it has changed by then', asyn
   if (!copy) throw new Error('no copy is recorded');
   const found = await recogniseCopy(copy);
   if (found === 'changed') throw new Error('the copy is not as it was left');
-  chmodSync(place('/fence/a'), 0o600); // inode, size and times of modification are those of before, as those of a later copy may be
+  chmodSync(place('/fence/a'), 0o600); // changes ctime only; inode, size and mtime stay, as they could for a later copy
   expect(await removeCopy(copy, found)).toBe(false);
   expect(readRestored(app, '/fence/a')).toHaveLength(1000);
   await cancel(app, id);

@@ -1,4 +1,4 @@
-/** Estimates of when files of staging libraries will be restored. */
+/** Estimates of when files in staging libraries will be restored. */
 import { afterAll, expect, test } from 'vitest';
 import { secondsBetween } from '../../src/cli/terminal/times.js';
 import { setLibrary } from '../../src/domain/libraries/changes.js';
@@ -52,7 +52,7 @@ async function readWaiting(id: number): Promise<Told | null> {
 
 const minutesTo = (time: string | undefined) => Math.round(secondsBetween(clock.now(), time ?? '') / 60);
 const minutesOf = ({ end }: Told) => [end?.earliest, end?.planned, end?.latest].map(minutesTo);
-/** Waits until there is an estimate: the readers of a library start again after a change of its settings. */
+/** Waits until there is an estimate. After a change of its settings, a library's readers must start again. */
 const minutesOnce = async (read: () => Promise<Told | null>) =>
   minutesOf(
     await waitFor('an estimate', async () => {

@@ -1,4 +1,7 @@
-/** What an engine requests from a staging library, and when; and how it treats wrong answers. No file is read. */
+/**
+ * When an engine requests files from a staging library, which files it requests, and how it treats wrong responses. No
+ * file is read.
+ */
 import { randomUUID } from 'node:crypto';
 import { mkdirSync } from 'node:fs';
 import { afterEach, beforeEach, expect, test } from 'vitest';
@@ -42,13 +45,13 @@ afterEach(async () => {
 
 interface AskOptions {
   depth?: { files: number; bytes: bigint | null };
-  /** Files in one call at most. */
+  /** Maximum number of files in one call. */
   stage?: number;
-  /** Replaces calls of the library in memory. */
+  /** Replaces methods of the in-memory library. */
   calls?: Partial<StagingLibrary>;
 }
 
-/** Starts an engine's requests to the library. @returns what stops them */
+/** Lets an engine request files from the library. @returns a function that stops the engine */
 function startAsking({ depth = { files: 1000, bytes: null }, stage = 100, calls = {} }: AskOptions = {}) {
   const library = { ...createMemoryStaging(system, { limits: { stage, poll: 100, release: 100 } }), ...calls };
   const place = { id: libraryId, name: 'silo', library, depth };
@@ -73,12 +76,12 @@ const put = (paths: readonly string[], size = 1000) =>
 const sql = async <Row extends object>(text: string, values: unknown[] = []) =>
   (await app.ctx.db.pool.query<Row>(text, values)).rows;
 
-/** The paths of each call. */
+/** Returns the paths in each call of one kind. */
 const callsOf = (what: string) => system.log.flatMap((call) => (call.what === what ? [call.paths] : []));
 const countStaging = async () => (await readStaging(app.ctx)).length;
 const allOf = (paths: readonly string[], state: string) => Object.fromEntries(paths.map((path) => [path, state]));
 
-/** @param seconds by which the clock advances at each look */
+/** Waits until files have these states. @param seconds by which the clock advances before each check */
 const waitForStates = (states: Record<string, string>, seconds = 0) =>
   waitFor(`the files to be ${JSON.stringify(states)}`, async () => {
     clock.advance(seconds);
@@ -98,14 +101,14 @@ async function begin(paths: readonly string[], options: AskOptions = {}): Promis
   return id;
 }
 
-/** Requests files and waits until the library is asked for them. */
+/** Requests files, and waits until the engine has asked the library for them. */
 async function askFor(paths: readonly string[], options: AskOptions = {}): Promise<number> {
   const id = await begin(paths, options);
   await waitForStates(allOf(paths, 'ASKED'));
   return id;
 }
 
-/** Waits until the engine has checked the library so often. */
+/** Waits until the engine has checked the library `count` times. */
 async function waitForPasses(count: number): Promise<void> {
   await put(['/pass']);
   for (let n = 0; n < count; n++) {
@@ -135,7 +138,7 @@ test('no more files and bytes are requested than the depth allows, and others fo
   await waitFor('ten files to be requested', async () => (await countStaging()) === 10);
   await sql('DELETE FROM recall WHERE file_id IN (SELECT file_id FROM staging ORDER BY file_id LIMIT 5)');
   await waitFor('five files to be released', async () => {
-    clock.advance(4); // a release waits for others of its demand
+    clock.advance(4); // a release waits for other files of the same stage request
     return callsOf('release').flat().length === 5;
   });
   await waitFor('five others to be requested', async () => new Set(callsOf('stage').flat()).size === 15);
@@ -210,13 +213,13 @@ test('files that an engine was about to request when it died are requested by th
   let answers = 0;
   const stall: StagingLibrary['stage'] = async (...given) => {
     const answer = await memory.stage(...given);
-    await gate.opened; // the process stalls before it can record the answer
+    await gate.opened; // the process stalls before it can record the response
     answers++;
     return answer;
   };
   const end = startAsking({ calls: { stage: stall } });
   await taken.opened;
-  await sql('UPDATE stager SET engine_id = NULL, lease_until = NULL'); // as if its lease were over
+  await sql('UPDATE stager SET engine_id = NULL, lease_until = NULL'); // as if the lease had expired
   startAsking();
   await waitForStates(allOf(paths, 'ASKED'));
   const readIds = async () => (await readStaging(app.ctx)).map(({ remoteId }) => remoteId);
@@ -285,7 +288,7 @@ test('a library that drains gets no new request, and files that were requested b
   expect(callsOf('stage').length).toBe(1);
 });
 
-/** A file that the system keeps after its release. */
+/** Makes a file that the tape system keeps after its release. */
 async function keepOne(options: MemorySystemOptions): Promise<void> {
   system = new MemoryTapeSystem({ releases: false, ...options });
   const id = await askFor(['/a/000']);
@@ -351,7 +354,7 @@ const force = () =>
     } }`,
   );
 
-/** Moves the requested file to another library while its release fails. */
+/** Moves the requested file to another library, and lets its release fail. */
 async function failRelease(): Promise<void> {
   system.onCall = (what) => (what === 'release' ? fail('the system is away')() : Promise.resolve());
   await addFiles(app.ctx, [{ path: '/a/000', volume: 'V00001', position: 1n }]);
@@ -405,7 +408,7 @@ test('demands whose poll fails delay no other demand, and are polled again', asy
   system.onCall = async (what, called) => {
     if (what === 'poll' && called.some((path) => isBad(path))) await fail('it cannot say')();
   };
-  await begin(paths, { stage: 1 }); // a demand for each file
+  await begin(paths, { stage: 1 }); // one stage request for each file
   await waitForStates(allOf(paths, 'ASKED'), 4);
   system.arrive(paths);
   await waitForStates({ ...allOf(paths.slice(0, 6), 'ASKED'), ...allOf(paths.slice(6), 'READY') }, 4);
@@ -435,7 +438,7 @@ test('files that were never requested are not requested after their request was 
   expect(await readStates(app.ctx)).toEqual(allOf(paths, 'INTENDED'));
   await cancelRequest(app.ctx, id);
   system.onCall = async () => {};
-  await waitForStates({ '/a/000': 'INTENDED' }); // the library may have heard of this one
+  await waitForStates({ '/a/000': 'INTENDED' }); // the library may know this file from the failed call
   clock.advance(3100);
   await waitForStates({}, 4);
   expect(callsOf('stage')).toEqual([['/a/000'], ['/a/000']]);
@@ -466,7 +469,7 @@ test('a library that failed to answer is shown with its problem until it has ans
   await waitFor('the library to rest', readProblem);
   await sql(`UPDATE staging SET due_at = '2100-01-01'`);
   clock.advance(60);
-  await waitForPasses(2); // without a call
+  await waitForPasses(2); // two checks without a call of the library
   expect(await readProblem()).toBe('nobody is there');
   system.onCall = async () => {};
   await sql(`UPDATE staging SET due_at = '2001-01-01'`);

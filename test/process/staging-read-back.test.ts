@@ -1,4 +1,4 @@
-/** Tape copies of a staging library are read back only if an operator requests it. */
+/** Tape copies in a staging library are read back only if an operator requests it. */
 import { randomBytes } from 'node:crypto';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { LibraryError } from '../../src/tape/drive-library.js';
@@ -30,7 +30,7 @@ afterEach(async () => {
   expect(await findIllegalMoves(app)).toEqual([]);
 });
 
-/** Adds files at the primary path and on tape that no engine has compared. */
+/** Adds files that exist on disk and on tape, and whose tape copy no engine has verified. */
 async function addUnconfirmed(paths: readonly string[]): Promise<void> {
   const rows = paths.map((path) => {
     const bytes = Buffer.from(`bytes of ${path}`);

@@ -1,4 +1,6 @@
-/** Restores through a staging library, from the request to the file on disk, with files that it cannot deliver. */
+/**
+ * Restores through a staging library, from the request to the file on disk, with files that the library cannot deliver.
+ */
 import { randomBytes } from 'node:crypto';
 import { setTimeout } from 'node:timers/promises';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
@@ -18,7 +20,7 @@ import { readSuspensions, resume, suspend } from '../support/suspend.js';
 import { createGate, waitFor } from '../support/wait.js';
 
 let system: MemoryTapeSystem;
-/** Keeps all files, and knows no ids of demands. */
+/** A tape system that keeps all files and has no ids for stage requests. */
 let keeping: MemoryTapeSystem;
 const MIB = 1024 * 1024;
 const { app, clock } = useMemorySite({ engine: { idleMs: 200 } });
@@ -29,7 +31,7 @@ beforeAll(async () => {
 });
 beforeEach(() => {
   for (const each of [system, keeping]) {
-    each.onStaged = (paths) => each.arrive(paths); // tapes take no time
+    each.onStaged = (paths) => each.arrive(paths); // tape reads take no time
     each.onRead = async (_path, bytes) => bytes;
     each.log.length = 0;
   }
@@ -100,7 +102,7 @@ test('a read that breaks off continues where it broke off', async () => {
 
 type Read = (from: bigint, signal: AbortSignal, version: ReadVersion) => AsyncGenerator<Uint8Array>;
 
-/** Reads a file of a library as an engine does. */
+/** Reads a file from a library as an engine does. */
 async function readStaged(
   read: Read,
   { tapeTimeout = 60, ...how }: Partial<FileOnVolume> & { tapeTimeout?: number } = {},
@@ -359,7 +361,7 @@ test.each([
 ])('files whose reads %s delay no other file, and are restored when that ends', async (how, makeError) => {
   const folder = how.replaceAll(' ', '-');
   await put(folder, 20);
-  let isBad = (path: string) => path < `/${folder}/05`; // those that are read first
+  let isBad = (path: string) => path < `/${folder}/05`; // the files that are read first
   system.onRead = async (path) => {
     if (isBad(path)) throw makeError(path);
   };

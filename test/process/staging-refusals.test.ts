@@ -1,4 +1,6 @@
-/** Staging libraries that refuse all calls: they are suspended with the reason and the next try, and no file fails. */
+/**
+ * Staging libraries that refuse all calls are suspended with the reason and the time of the next try. No file fails.
+ */
 import { beforeEach, expect, test } from 'vitest';
 import type { ErrorClass } from '../../src/core/errors.js';
 import { LibraryError } from '../../src/tape/drive-library.js';
@@ -29,14 +31,14 @@ beforeEach(async () => {
 });
 const start = createFreshApp({ now: clock.now });
 
-/** Requests new files below a folder. */
+/** Requests new files below a directory. */
 async function request(folder: string, count = 3): Promise<number> {
   const files = Array.from({ length: count }, (_, n) => ({ path: `/${folder}/${n}` }));
   await addRemote(app.ctx, system, { library: 'silo', files });
   return await makeRequest(app, { quota: 'alice', retention: '2099-01-01', patterns: `/${folder}/` });
 }
 
-/** Fails calls until it is ended. @returns what ends it */
+/** Makes calls fail. @returns a function that ends the failures */
 function refuse(errorClass: ErrorClass, message: string, isRefused = (_what: string) => true) {
   let isOver = false;
   const meet = (what: string) => {
@@ -56,7 +58,7 @@ async function advance(seconds: number): Promise<void> {
   await ring(app, 'recall');
 }
 
-/** Lets time pass until files of a request are on disk. */
+/** Advances the clock until `count` files of a request are on disk. */
 const waitForFiles = (id: number, count: number, seconds: number) =>
   waitFor(`${count} files on disk`, async () => {
     await advance(seconds);
@@ -89,7 +91,7 @@ async function waitForSuspended(failures: number, reason: string, column = 'fail
 }
 
 test('a library that refuses all calls is suspended for growing times, and no file is charged a try', async () => {
-  clock.freeze(); // no pause ends early
+  clock.freeze(); // time stands still, so that no pause ends early
   const stop = refuse('POLICY', 'who are you?');
   const id = await request('a');
   for (const [n, seconds] of [5, 20, 80].entries()) {
@@ -146,7 +148,7 @@ test('a suspended library that is resumed is called at once, and its pauses begi
   await waitForSuspended(2, 'unknown site');
   stop();
   expect(await resume(app, 'LIBRARY', 'silo')).toMatchObject({ __typename: 'Suspension' });
-  await advance(5); // each demand has a pause of its own
+  await advance(5); // each stage request has its own pause
   await waitForState(app, id, 'COMPLETED');
   const { rows } = await app.ctx.db.pool.query('SELECT failures, problem FROM stager');
   expect(rows).toEqual([{ failures: 0, problem: null }]);

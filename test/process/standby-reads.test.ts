@@ -1,4 +1,4 @@
-/** Lists that are read at a standby, also one that is behind, silent, gone or promoted. */
+/** Lists that are read from a standby, including a standby that is behind, silent, gone or promoted. */
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type DatabasePair, startDatabasePair } from '../support/database-pair.js';
@@ -28,7 +28,7 @@ beforeAll(async () => {
   await pair.askPrimary(`INSERT INTO tape_file (path, size, stage)
     SELECT '/long/' || repeat('x', 600) || n, n, 'ONTAPE' FROM generate_series(1, 20000) n`);
   server = await serveHere(env);
-  other = await serveHere({ ...env, TAPEGATE_READ_WAIT_MS: '0' }); // it does not wait for the standby
+  other = await serveHere({ ...env, TAPEGATE_READ_WAIT_MS: '0' }); // this gateway does not wait for the standby
   await untilUsed();
 }, 120_000);
 
@@ -50,14 +50,14 @@ const untilPassedOver = () =>
 
 const fields = (name: string) => ({ quota: 'alice', files: [`/standby/${name}`] });
 
-/** Returns the ids of the requests in the list. */
+/** Returns the ids in the list of requests. */
 async function listIds(of = server): Promise<number[]> {
   const { requests } = await read<{ requests: { id: number }[] }>(of, '/requests');
   return requests.map(({ id }) => id);
 }
 
 const LIST = 'FROM request r JOIN quota q';
-/** Counts the queries for lists of requests at each server. */
+/** Counts the queries for lists of requests on each server. */
 const countLists = () => ({ standby: pair.standby.countOf(LIST), primary: pair.primary.countOf(LIST) });
 
 test('lists are read at the standby, and contain requests made just before at any gateway', async () => {
@@ -85,7 +85,7 @@ test('lists are read at the primary while the standby is behind', async () => {
   const before = countLists();
   const id = await makeRequest(other, fields('not-replayed'));
   expect(await listIds()).toContain(id);
-  const after = countLists(); // a second time where it takes long
+  const after = countLists(); // a slow list may be queried twice
   expect([after.standby, after.primary > before.primary]).toEqual([before.standby, true]);
   await untilPassedOver();
   expect((await standbysOf()).behindBytes).toBeGreaterThan(0);
@@ -162,7 +162,7 @@ test('a promoted standby is no standby, and a standby of the old primary is none
   const moved = await serveHere({ ...env, DATABASE_URL: pair.standbyUrl, TAPEGATE_DATABASE_READ_URL: left });
   const mine = await makeRequest(moved, fields('on-the-new-timeline'));
   expect(await listIds(moved)).toContain(mine);
-  expect(await listIds(moved)).not.toContain(id); // which the old primary has taken since
+  expect(await listIds(moved)).not.toContain(id); // the old primary accepted this request after the promotion
   await waitFor('its log to say why', async () =>
     moved.stderr().includes('"problem":"it follows timeline 1, and the primary is on 2"'),
   );

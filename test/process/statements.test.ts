@@ -1,4 +1,4 @@
-/** The time limit of SQL statements, and the operations that it does not apply to. */
+/** The time limit of SQL statements, and the operations without this limit. */
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
@@ -16,10 +16,10 @@ import { makeTempDir } from '../support/temp-dir.js';
 import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
-/** The limit of `strict`; each change of a slow table takes longer. */
+/** The statement limit of `strict`. Each change of a slow table takes longer. */
 const STATEMENT_MS = 700;
 
-/** Only the calls under test have the limit: any other one may take longer on a busy machine. */
+/** Only the calls under test have the limit, because other calls may take longer on a busy machine. */
 let strict: TestApp;
 const app = useApp({}, async () => {
   strict = await startBeside(app, { database: { statementMs: STATEMENT_MS } });
@@ -40,7 +40,7 @@ function expectRefused(answer: Awaited<ReturnType<typeof get>>): void {
 const setQuota = () =>
   sendGraphql(strict, { query: 'mutation { setQuota(input: { user: "alice", size: 5 }) { __typename } }' });
 
-/** Works while each change of a table takes longer than a statement may. */
+/** Runs `work` while each change of a table takes longer than a statement may. */
 async function whileSlow<T>(table: string, change: string, work: () => Promise<T>): Promise<T> {
   await app.ctx.db.pool.query(`CREATE TRIGGER slow AFTER ${change} ON ${table} EXECUTE FUNCTION be_slow()`);
   try {
@@ -98,7 +98,7 @@ test('operations on many files, and imports, may take longer', async () => {
     importRows(strict.ctx, [buildRow({ line: 1, path: '/long/c' })]),
   );
   expect(result).toMatchObject({ added: 1 });
-  // their connections have the limit again
+  // afterwards the connections have the limit again
   const { body } = await whileSlow('quota', 'UPDATE', setQuota);
   expect(body.errors).toMatchObject([{ extensions: { code: 'UNAVAILABLE' } }]);
 });

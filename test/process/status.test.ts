@@ -1,4 +1,4 @@
-/** `tapegate status`: which processes of the site live, their versions, and how far they are behind. */
+/** `tapegate status`: live processes of the site, their versions, and their lag. */
 import { hostname } from 'node:os';
 import { afterAll, expect, test, vi } from 'vitest';
 import { BEAT_MS } from '../../src/domain/site/processes.js';
@@ -12,7 +12,7 @@ let env: Record<string, string>;
 const app = useApp({}, async () => {
   env = { DATABASE_URL: app.databaseUrl, DATA_DIR: app.dataDir, TAPEGATE_TOKEN: app.token, TAPEGATE_URL: app.url };
   const timer = globalThis.setInterval;
-  // the heartbeat of processes that run in this one comes every 50 ms
+  // processes inside this test process send a heartbeat every 50 ms
   const quick = (run: () => void, ms?: number) => timer(run, ms === BEAT_MS ? 50 : ms);
   const spy = vi.spyOn(globalThis, 'setInterval').mockImplementation(quick as typeof setInterval);
   gateway = { ...(await serveHere(env)), pid: process.pid };

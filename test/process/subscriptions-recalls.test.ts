@@ -39,7 +39,7 @@ const countRestoring = async (prefix: string) => {
   return (await askData<{ tapeFiles: { totalCount: number } }>(app, query)).tapeFiles.totalCount;
 };
 
-/** Makes a request for files of 1000, 2000 and 3000 bytes on three volumes, whose reads wait for `openReads`. */
+/** Creates a request for files of 1000, 2000 and 3000 bytes on three volumes. Reads wait for `openReads`. */
 async function startRecalls(): Promise<{ id: number; prefix: string; volumes: [string, string, string] }> {
   const prefix = `/w${++count}/`;
   const volumes: [string, string, string] = [`A${count}`, `B${count}`, `C${count}`];
@@ -86,7 +86,7 @@ test.each(transports)('a client that disconnects leaves no listener behind, over
   await waitForReaders(app, before + 3);
   for (const stream of streams) stream.close();
   await waitForReaders(app, before);
-  // and before anything has come
+  // closes streams before they get any event
   for (let n = 0; n < 10; n++) {
     const stream = open(app, { query: CHANGES });
     const next = stream.next().catch(() => undefined);
@@ -137,7 +137,7 @@ test('a client that resumes after an event id gets each later event once', async
   expect(seen).toHaveLength(4);
   expect(last).toEqual(seen[1]);
   expect(resumed).toEqual(seen.slice(2));
-  // the request is over
+  // the request has finished before this stream begins
   expect((await drain(open<Progress>(app, resumption))).map(({ data }) => data)).toEqual(resumed);
 });
 

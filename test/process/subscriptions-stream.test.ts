@@ -1,4 +1,4 @@
-/** Subscriptions under load, over breaks of connections, and at the end of the gateway. */
+/** Subscriptions under load, across lost connections, and when the gateway stops. */
 import { once } from 'node:events';
 import http from 'node:http';
 import { expect, test } from 'vitest';
@@ -28,7 +28,7 @@ const app = useApp();
 
 const newestId = async () => Number(await app.ctx.events.newestId());
 
-/** Adds files and returns their ids in order. */
+/** Adds files and returns their ids, in order. */
 async function addPaths(paths: string[]): Promise<bigint[]> {
   await addFiles(
     app.ctx,
@@ -89,7 +89,7 @@ test('concurrent writers lose no event for a reader', async () => {
       for (let round = 0; round < rounds; round++) {
         await transaction(app.ctx.db.pool, async (tx) => {
           await moveFiles(app.ctx, tx, [id], round % 2 === 0 ? START : GIVE_UP);
-          // events are written before the commit, which here comes late, and for each writer at another time
+          // events are written before the commit, which each writer delays by a random time
           tx.beforeCommit('late', async () => void (await tx.query('SELECT pg_sleep(random() * 0.004)')));
         });
       }
@@ -149,7 +149,7 @@ test('a lost LISTEN connection loses no event', async () => {
 });
 
 test('readers that pause lose no event', async () => {
-  // more than the buffers of the sockets take
+  // more than the socket buffers can take
   const padding = `${'x'.repeat(250)}/`.repeat(14);
   const paths = Array.from({ length: 1500 }, (_, n) => `/still/${padding}${n}`);
   const ids = await addPaths(paths);
@@ -172,7 +172,7 @@ test('readers that pause lose no event', async () => {
   await waitForReaders(app, before + readers.length + 1);
   await move(ids, START);
   await move(ids, GIVE_UP);
-  await take(quick, 2); // the last events: the others could have them all
+  await take(quick, 2); // the last events have been sent, so the other streams could have received all events
   quick.close();
   const found = await Promise.all(
     readers.map(async (response) => {
@@ -217,7 +217,7 @@ test('a gateway that stops breaks all streams off, and completes none', async ()
 });
 
 test('event ids beyond 2^53 are exact, and accepted as a literal and a string', async () => {
-  const big = 9_007_199_254_740_993n; // 2^53 + 1, which no double has
+  const big = 9_007_199_254_740_993n; // 2^53 + 1, which no double represents
   const other = await startApp();
   await other.ctx.db.pool.query(`ALTER SEQUENCE event_id_seq RESTART WITH ${big}`);
   await addQuota(other.ctx, 'yan', 10_000n);

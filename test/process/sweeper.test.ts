@@ -1,4 +1,4 @@
-/** The sweeper removes what a killed run leaves behind. */
+/** The sweeper removes what a killed test run leaves. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
@@ -11,7 +11,7 @@ import { waitFor } from '../support/wait.js';
 
 afterAll(cleanUp);
 
-/** Returns whether a process runs and is no zombie. */
+/** Returns whether a process is running and not a zombie. */
 const lives = (pid: number): boolean => isRunning(pid) && !/\) Z /.test(readFileSync(`/proc/${pid}/stat`, 'latin1'));
 
 test('a killed run leaves no process, stopped or not, no mount and no directory', async () => {

@@ -1,4 +1,4 @@
-/** A copy of the database changes no restore disk, and sends nothing, until an operator takes over. */
+/** A copy of the database changes no restore disk and sends nothing, until an operator takes over. */
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, afterEach, describe, expect, test } from 'vitest';
@@ -41,7 +41,7 @@ describe('a site with one engine', () => {
       const own = readOwner();
       const other = `${JSON.stringify({ ...own, epoch: '00000000-0000-4000-8000-000000000001', number: 1 })}\n`;
       await waitFor('the fence', async () => {
-        writeFileSync(ownerFile(), other); // the engine may just be replacing it
+        writeFileSync(ownerFile(), other); // again and again, because the engine may be replacing the record
         return (await readFence(site.app))?.includes('another copy of this database');
       });
       writeFileSync(ownerFile(), other);
@@ -54,7 +54,7 @@ describe('a site with one engine', () => {
       ]);
       await expect(addDisk(site.app.ctx, { mountpoint: makeTempDir(), size: 10n })).rejects.toThrow(/is fenced: /);
       watching.returnMs = 3_600_000;
-      rmSync(ownerFile()); // an operator decides
+      rmSync(ownerFile()); // an operator removes the owner record
       const { ctx } = site.app;
       await waitFor('the wait for the other one', async () =>
         /belonged to another Tapegate: waiting 3600 s/.test((await ownershipOf(ctx).check()) ?? ''),
@@ -70,7 +70,7 @@ describe('a site with one engine', () => {
     await withEngine(site.app, site.library, async () => {
       await waitFor('the owner record', isOwned);
       await waitFor('the fence', async () => {
-        writeFileSync(ownerFile(), ''); // the engine may just be replacing it
+        writeFileSync(ownerFile(), ''); // again and again, because the engine may be replacing the record
         return (await readFence(site.app))?.includes('is damaged');
       });
       expect((await planTakeover(site.app.ctx)).reason).toContain('remove it');
@@ -127,7 +127,7 @@ describe('a site with one engine', () => {
 
   test('a database whose server was copied works only after it has watched the owner records', async () => {
     const library = path.join(site.app.ctx.config.dataDir, 'library');
-    mkdirSync(library); // as where nothing is mounted
+    mkdirSync(library); // as if the library were not mounted
     await withEngine(site.app, site.library, () => waitFor('the owner record', isOwned));
     expect(readdirSync(library)).toEqual([]);
     const started = `jsonb_set(place, '{started}', '"1"')`;
@@ -140,7 +140,7 @@ describe('a site with one engine', () => {
     renameSync(`${site.app.restoreDir}-unmounted`, site.app.restoreDir);
     await waitForFence(site.app, /^the database server was restarted or copied: checking for 20 s/);
     await engine.stop();
-    // engines that stopped in an orderly way leave nothing to watch
+    // engines that stopped normally leave nothing to watch
     await site.query('UPDATE site_identity SET is_stamping = false');
     await withEngine(site.app, site.library, () => waitFor('no fence', isOwned));
   });
@@ -202,7 +202,7 @@ describe('a backup that is restored beside production', () => {
       files: ['/one'],
       retention: '2099-01-01',
       notify_on_last_file: 'alice@example.org',
-    }); // complete at once
+    }); // the request is complete at once
     expect(await inCopy('cancel', String(id), String(id + 1_000_000))).toMatchObject({ code: expect.any(Number) });
     for (const args of [
       ['doctor', '--adopt'],

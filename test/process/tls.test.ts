@@ -1,4 +1,4 @@
-/** TLS with certificate files, for gateways and commands. */
+/** TLS with certificate files, in gateways and commands. */
 import { generateKeyPairSync } from 'node:crypto';
 import { once } from 'node:events';
 import { readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
@@ -20,7 +20,7 @@ const environment = { TAPEGATE_TLS_CERT: files.tlsCert, TAPEGATE_TLS_KEY: files.
 let first: Certificate;
 let app: TestApp;
 
-/** Replaces a file atomically, as programs that renew certificates do. */
+/** Replaces a file atomically, as a certificate renewal does. */
 function put(file: string, text: string): void {
   writeFileSync(`${file}.new`, text, { mode: 0o600 });
   renameSync(`${file}.new`, file);
@@ -43,11 +43,11 @@ interface Response {
   status: number | undefined;
   headers: Record<string, unknown>;
   body: unknown;
-  /** The serial number of the certificate. */
+  /** The serial number of the server's certificate. */
   serial: string;
 }
 
-/** Sends a request over a connection of its own. */
+/** Sends a request over a new connection. */
 async function ask(
   target: string,
   options: https.RequestOptions & { ca: string; content?: string },
@@ -108,7 +108,7 @@ test('new connections get a renewed certificate once its key is there as well', 
   staying.destroy();
 });
 
-/** Waits until the log says that the key does not belong to the certificate. */
+/** Waits until the log says that the key does not match the certificate. */
 async function waitForLog(): Promise<void> {
   const { log } = app.ctx;
   const warn = log.warn;
@@ -170,7 +170,7 @@ test('start reports files that it cannot use before it makes a database', async 
   const env = { TAPEGATE_TLS_CERT: none, TAPEGATE_TLS_KEY: files.tlsCert, DATA_DIR };
   const { stderr } = await runCli(['serve'], { env: { ...env, PORT: 'x' } });
   expect(stderr).toMatch(/has 3 faults:\n(.*\n)? {2}TAPEGATE_TLS_CERT .*ENOENT.*\n {2}TAPEGATE_TLS_KEY .*\n/);
-  // commands that do not listen do not need the files
+  // commands that do not listen do not read the TLS files
   const doctor = await runCli(['doctor'], { env });
   expect([doctor.code, doctor.stderr]).toEqual([1, expect.stringContaining('there is no database')]);
 });

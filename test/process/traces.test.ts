@@ -1,4 +1,6 @@
-/** The trace of a restore, from the HTTP request to the rename of the file, as an OpenTelemetry collector receives it. */
+/**
+ * The trace of a restore, from the HTTP request to the rename of the file, as an OpenTelemetry collector receives it.
+ */
 import { readdirSync, readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import path from 'node:path';
@@ -25,7 +27,7 @@ interface Sent {
   resourceSpans: { resource: { attributes: Span['attributes'] }; scopeSpans: { spans: Span[] }[] }[];
 }
 
-/** Starts a collector of OTLP over HTTP with JSON. */
+/** Starts an OTLP collector over HTTP with JSON. */
 async function startCollector() {
   const spans: Span[] = [];
   const services = new Set<unknown>();

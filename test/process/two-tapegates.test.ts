@@ -1,6 +1,6 @@
 /**
- * One Tapegate as the library of another: requests at the near site are restored from the tapes of the far site, and errors of the far site are
- * reported at the near one and leave nothing behind at either.
+ * One Tapegate is the library of another. Requests at the near site are restored from the tapes of the far site. The
+ * near site reports errors of the far site, and no site keeps stale files.
  */
 import { randomBytes } from 'node:crypto';
 import { existsSync, mkdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
@@ -15,7 +15,7 @@ import { readTries } from '../support/suspend.js';
 import { closeSites, FarSite, NearSite } from '../support/two-tapegates.js';
 import { waitFor } from '../support/wait.js';
 
-/** Files of the far catalogue by path. The near catalogue has `/there` instead of `/arc`. */
+/** Files of the far catalogue by path. In the near catalogue, `/there` replaces `/arc`. */
 const contents = new Map<string, Buffer>(
   (
     [
@@ -49,7 +49,7 @@ beforeAll(async () => {
   const set = Object.entries(settings).map(([key, value]) => `${key}=${value}`);
   await near.site.run(['library', 'add', 'far', '--kind', 'wlcg', '--set', ...set]);
   await near.site.run(['quota', 'set', 'ann', '--size', '1T']);
-  // the near catalogue knows the checksum of every other file
+  // the near catalogue has the checksum of every other file
   const rows = [...contents].map(([file, bytes], n) => rowOf(file, bytes.length, n % 2 === 0 ? checksumOf(bytes) : ''));
   const known = rows.filter(([file]) => file !== '/there/bad/folder/file');
   await addRows([...known, rowOf('/arc/bad/none', 7), rowOf('/arc/bad/folder', 1000)]);
@@ -73,7 +73,7 @@ async function addRows(rows: (string | number)[][]): Promise<void> {
   await near.site.run(['import', '-'], lines.join('\n'));
 }
 
-/** Expects the bytes of the far tapes in the near restore area, and their checksum in the near catalogue. */
+/** Expects the bytes of the far tapes in the near restore area, and the checksum in the near catalogue. */
 async function expectRestored(file: string): Promise<void> {
   const bytes = contents.get(file) ?? Buffer.alloc(0);
   const restored = path.join(near.site.restoreDir, nearPath(file));
@@ -88,7 +88,7 @@ const filesOf = (folder: string) => [...contents.keys()].filter((file) => file.s
 const ask = (folder: string) =>
   made(near, { quota: 'ann', files: filesOf(folder).map(nearPath), retention: '2099-01-01T00:00:00Z' });
 
-/** Adds a file of zeros that takes a while to read from the far tapes. */
+/** Adds a file of zeros that takes a while to read from the far tape. */
 async function addLong(file: string, size: number): Promise<void> {
   const copy = path.join(far.site.dataDir, 'library/LONG/00000001');
   mkdirSync(path.dirname(copy), { recursive: true });
@@ -97,7 +97,7 @@ async function addLong(file: string, size: number): Promise<void> {
   await far.site.run(['import', '-'], JSON.stringify({ path: file, size, stage: 'T', volume: 'LONG', position: 1 }));
 }
 
-/** Returns the problem of the far library that operators of the near site see. */
+/** Returns the problem of the far library that the near site shows to operators. */
 async function readProblem(): Promise<string | null> {
   const query = '{ libraries(first: 10) { edges { node { name staging { problem } } } } }';
   type Library = { name: string; staging: { problem: string | null } | null };
@@ -105,14 +105,14 @@ async function readProblem(): Promise<string | null> {
   return libraries.edges.find(({ node }) => node.name === 'far')?.node.staging?.problem ?? null;
 }
 
-/** Waits until the far site recalls files, and the near site knows the id of its stage request. */
+/** Waits until the far site recalls files, and the near site has the id of the stage request. */
 const waitForAsked = () =>
   waitFor('the far one to have been asked', async () => {
     const isNamed = await near.site.query('SELECT FROM staging WHERE remote_id IS NOT NULL');
     return isNamed.length > 0 && (await far.site.readKept()).recalls > 0;
   });
 
-/** Expects that the far site keeps nothing of the files that the near site has on disk. */
+/** Expects that the far site keeps none of the files that the near site has on disk. */
 async function expectReleased(): Promise<void> {
   await far.site.waitForNothing();
   await waitFor('the near engine to keep nothing', async () => {
@@ -149,7 +149,7 @@ test('files without room in the far quota wait with that reason, and are restore
   const query =
     'query ($id: Int!) { request(id: $id) { waiting { parts { edges { node { reason explanation files } } } } } }';
   const { request } = await askData<{ request: { waiting: object } }>(near, query, { id });
-  // restore disks have room
+  // not SPACE, because the near restore disks have room
   const part = { reason: 'RETRY', explanation: expect.stringMatching(/the quota has no room for it/), files: 3 };
   expect(request.waiting).toEqual({ parts: { edges: [{ node: part }] } });
   await far.site.waitForNothing();
@@ -195,7 +195,8 @@ test('after a kill of the far engine in the middle of a restore, the next one co
     id = await made(near, { quota: 'ann', files: ['/there/long/file'] });
     await waitFor('it to be read there', isRead);
   });
-  expect(await far.site.query(`SELECT FROM recall WHERE state = 'RUNNING'`)).toHaveLength(1); // the kill came in the middle
+  // the kill interrupted the recall
+  expect(await far.site.query(`SELECT FROM recall WHERE state = 'RUNNING'`)).toHaveLength(1);
   expect(await viewRequest(near, id)).toMatchObject({ filesOnDisk: 0, filesFailed: 0 });
   await far.startEngine();
   await waitForState(near, id, 'COMPLETED');

@@ -1,4 +1,4 @@
-/** Unexpected errors, which triggers of the database raise: a volume is tried again after growing pauses. One drive. */
+/** Unexpected errors, raised by database triggers, with one drive: the engine retries a volume after growing pauses. */
 import { afterEach, expect, test } from 'vitest';
 import { examine } from '../../src/engine/doctor/doctor.js';
 import { ring, ringUntilSeen } from '../support/engine-watch.js';
@@ -11,14 +11,14 @@ import { waitFor } from '../support/wait.js';
 
 const { app, library, clock, ask, query } = useMemorySite({ drives: 1 });
 
-// a test that leaves recalls to the drive changes what the next one sees
+// a recall that one test leaves to the drive would change the next test
 afterEach(async () => {
   expect(await query('SELECT file_id FROM recall')).toEqual([]);
 });
 
 const endOf = (id: number, state: string) => waitThroughPauses(app, clock, id, state);
 
-/** Lets each start of a recall of volume BROKEN fail; the sequence counts them. */
+/** Makes each start of a recall from volume BROKEN fail. A sequence counts the starts. */
 const breakStarts = () =>
   query(`CREATE SEQUENCE starts;
     CREATE FUNCTION break_start() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -82,7 +82,7 @@ test('after an unexpected error a volume is tried again after growing pauses, wi
   expect(await findFindings()).toEqual([]);
 
   for (const [n, failures] of [2, 3, 10].entries()) {
-    await query(`UPDATE volume SET failures = ${failures - 1} WHERE name = 'BROKEN'`); // skips some of them
+    await query(`UPDATE volume SET failures = ${failures - 1} WHERE name = 'BROKEN'`); // skips some failures
     clock.advance(600);
     await ring(app, 'recall');
     await waitForFailures(failures);

@@ -1,4 +1,4 @@
-/** Files with a volume and no position: libraries that read by path restore them, others cannot. */
+/** Files with a volume but no position: libraries that read by path restore them, other libraries cannot. */
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
@@ -56,7 +56,7 @@ const request = (pattern: string) => makeRequest(app, { quota: 'alice', patterns
 
 const reads = () => readLines(path.join(tapes, 'reads'));
 
-/** All that waits is planned together. */
+/** Requests files while the library is suspended, so that all files are planned together. */
 async function readTogether(pattern: string): Promise<number> {
   await suspend(app, { kind: 'LIBRARY', name: 'site', mode: 'IMMEDIATE' });
   const id = await request(pattern);

@@ -1,4 +1,7 @@
-/** An upgrade without downtime to a version with one more migration: old and new gateways and engines share a database under load. */
+/**
+ * An upgrade without downtime to a version with one more migration. Old and new gateways and engines share a database
+ * under load.
+ */
 import { randomBytes } from 'node:crypto';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -14,10 +17,10 @@ import { waitForEnd } from '../support/server.js';
 
 const CLIENTS = 2;
 const CALLS = 8;
-/** One is requested before and after each exchange of engines. */
+/** Number of directories. One directory is requested before and after each exchange of engines. */
 const FOLDERS = 5;
 
-/** A change of the schema with which older versions still work. */
+/** A schema change with which older versions still work. */
 const MIGRATION = `ALTER TABLE "request" ADD COLUMN "next" TEXT NOT NULL DEFAULT 'made by an older version';
 CREATE INDEX "request_next_idx" ON "request" ("next") WHERE "next" <> '';`;
 
@@ -56,7 +59,7 @@ test('an upgrade with old and new versions side by side fails no call, ends no s
   const exchange = async (n: number, which = {}) => {
     await load.more(CALLS);
     expect((await stop(gateways[n] as Running)).code).toBe(0);
-    await load.more(CALLS); // of the other one
+    await load.more(CALLS); // served by the other gateway
     gateways[n] = await startGateway(n, which);
     await load.more(CALLS);
   };
@@ -67,11 +70,11 @@ test('an upgrade with old and new versions side by side fails no call, ends no s
     engine = started;
   };
 
-  await exchange(0, next); // migrates the database under the old gateway and engine
+  await exchange(0, next); // migrates the database while the old gateway and engine run
   asked.push(await ask(2));
-  await exchange(1); // the old version starts on the new schema
+  await exchange(1); // the old version starts with the new schema
   await exchangeEngine(next);
-  await exchangeEngine(); // back to the old version
+  await exchangeEngine(); // downgrades the engine to the old version
   await exchange(1, next);
 
   const labels = await load.end();

@@ -1,4 +1,6 @@
-/** No file fails because its volume is away; and failed files are tried again when their owner or an operator retries them. */
+/**
+ * No file fails because its volume is away. Failed files are tried again when their owner or an operator retries them.
+ */
 import { mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
@@ -109,7 +111,7 @@ test('a missing file fails alone, and no file fails when the whole volume disapp
   await waitThroughPauses(app, clock, again, 'COMPLETED');
 });
 
-/** Makes a request of which one file has failed and one is on disk. */
+/** Creates a request in which one file has failed and one file is on disk. */
 async function failOne(volume: string): Promise<{ id: number; mend: () => void }> {
   const folder = await fillVolume(volume, 2);
   const file = path.join(folder, '00000001');

@@ -1,4 +1,4 @@
-/** Volumes that are moved or retired while their files are recalled. */
+/** Volumes that are moved or retired during recalls of their files. */
 import { randomBytes } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import path from 'node:path';
@@ -21,7 +21,7 @@ import { createGate, waitFor } from '../support/wait.js';
 const { app, library, countReads: readsOf } = useMemorySite({ isIdle: true });
 afterAll(cleanUp);
 
-/** Copies a volume as the tools of a library do: the same bytes at the same positions. */
+/** Copies a volume as library tools do: the same bytes at the same positions. */
 function copyCartridge(from: string, to: string): void {
   for (const [position, bytes] of library.volumes.get(from) ?? []) putOnTape(library, { volume: to, position, bytes });
 }
@@ -30,7 +30,7 @@ function expectRestored(contents: Map<string, Uint8Array>): void {
   for (const [file, bytes] of contents) expect([file, readRestored(app, file)]).toEqual([file, Buffer.from(bytes)]);
 }
 
-/** Blocks reads of a volume until the gate is opened. */
+/** Blocks reads of a volume until the gate opens. */
 function stopReads(volume: string) {
   const gate = createGate();
   library.onRead = async (of) => {
@@ -55,7 +55,7 @@ test('files of a moved volume are read from the new one, and the file that is be
     await waitForState(app, id, 'COMPLETED');
   });
   expectRestored(contents);
-  // their checksums are known: the restored copies stay if the volume moves once more
+  // the checksums are known, so the restored copies stay when the volume moves again
   copyCartridge('B1', 'C1');
   await moveVolume(app.ctx, { from: 'B1', to: 'C1' });
   expect(await viewRequest(app, id)).toMatchObject({ state: 'COMPLETED', filesOnDisk: 400 });
@@ -102,7 +102,7 @@ test('a move keeps restored copies, and their checksum detects a damaged new car
   });
 });
 
-/** Adds files with the same bytes on both volumes. */
+/** Adds files whose bytes are on both volumes. */
 async function addTwice(
   names: readonly string[],
   volume: string,

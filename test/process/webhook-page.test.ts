@@ -1,4 +1,4 @@
-/** The webhook commands, and the receivers of docs/reference/webhooks.md as they are printed there. */
+/** The webhook commands, and the receivers in docs/reference/webhooks.md, run as printed. */
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';
@@ -60,7 +60,7 @@ test.each(receivers)(
     const sent = (log: string) => log.split('\n').filter((line) => / sent /.test(line)).length;
     await waitFor('the answers', async () => sent((await run('webhook', 'log', id)).stdout) === 2);
     await stop(receiver);
-    // the receiver is gone
+    // the receiver has stopped
     expect((await run('webhook', 'test', id)).stdout).toBe(
       `a test message is waiting: "tapegate webhook log ${id}" shows the result\n`,
     );

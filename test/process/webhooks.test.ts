@@ -1,4 +1,4 @@
-/** Webhooks: which events they send, their signatures, retries and limits. */
+/** Webhooks: the events that they send, signatures, retries and limits. */
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { TapeError } from '../../src/core/errors.js';
 import { addSeconds } from '../../src/core/time.js';
@@ -55,20 +55,20 @@ const create = (options: Partial<Parameters<typeof createWebhook>[1]> & { path?:
   const { path = '', ...rest } = options;
   return createWebhook(app.ctx, { quota: 'alice', url: `${receiver.url}${path}`, ...rest });
 };
-/** Creates a webhook with a test message that waits. */
+/** Creates a webhook with a waiting test message. */
 async function createTested(options: Parameters<typeof create>[0] = {}) {
   const made = await create(options);
   await testWebhook(app.ctx, made.webhook.id);
   return made;
 }
-/** Waits until a webhook is as expected. */
+/** Waits until a webhook meets a condition. */
 const waitForWebhook = (id: number, isIt: (row: Awaited<ReturnType<typeof readWebhook>>) => boolean) =>
   waitFor(`webhook ${id}`, async () => {
     const row = await readWebhook(app.ctx, id);
     return isIt(row) && row;
   });
 
-/** Advances the clock, and lets engines send what is due by then. */
+/** Advances the clock, and lets engines send all messages that are due. */
 async function goOn(seconds: number): Promise<void> {
   clock.advance(seconds);
   await app.ctx.db.pool.query(`SELECT pg_notify('tapegate', 'webhook')`);
@@ -78,7 +78,7 @@ const request = (fields: object) => makeRequest(app, { quota: 'alice', label: 'm
 const retention = (days: number) => addSeconds(clock.now(), days * DAY).slice(0, 19);
 const messagesOf = (webhookId: number) => listWebhookMessages(app.ctx, { webhookId, limit: 100 });
 
-/** Returns the types of the messages of a request, in the order of their arrival. */
+/** Returns the types of the messages about a request, in the order of their arrival. */
 const typesOf = (id: number) =>
   receiver.messages.filter(({ data }) => data.requestId === id).map(({ type }) => type.split('.')[1]);
 
@@ -148,7 +148,7 @@ test('a webhook gets the chosen events of its quota, or of all quotas', async ()
     ['/all', 'request.finished', id],
     ['/all', 'request.finished', bobs],
     ['/bob', 'request.finished', bobs],
-    // a file that is on disk already is its first file, too
+    // a file that is already on disk counts as the first file too
     ['/bob', 'request.first_file', bobs],
   ]);
 });
@@ -161,7 +161,7 @@ test('a new webhook gets no events of the past', async () => {
   await put(app, id, { quota: 'alice', label: 'renamed', retention: retention(50) });
   await cancel(app, id);
   await receiver.waitFor('request.ended');
-  // a request that is revived sends its events again
+  // a revived request sends its events again
   await put(app, id, { quota: 'alice', retention: retention(60) });
   await receiver.waitFor('request.finished');
   expect(typesOf(id).filter((type) => type !== 'started')).toEqual(['ended', 'first_file', 'finished']);
@@ -171,7 +171,7 @@ test('a message is retried with the same id until the receiver accepts it', asyn
   receiver.answer = (_message, response) => response.writeHead(receiver.messages.length < 3 ? 503 : 200).end('x');
   const { secret, webhook } = await createTested();
   await waitForWebhook(webhook.id, (row) => row.failures === 1);
-  await testWebhook(app.ctx, webhook.id); // it does not add a second message
+  await testWebhook(app.ctx, webhook.id); // no second message is added
   expect(await readWebhook(app.ctx, webhook.id)).toMatchObject({
     ...{ failures: 1, waiting: 1, lastError: 'the receiver answered 503', failingSince: expect.any(String) },
   });
@@ -183,7 +183,7 @@ test('a message is retried with the same id until the receiver accepts it', asyn
   expect(new Set(receiver.messages.map(({ id, body }) => id + body)).size).toBe(1);
   const [message] = await messagesOf(webhook.id);
   expect(message).toMatchObject({ state: 'SENT', attempts: 3, lastError: null });
-  // each try has its own timestamp, so that the receiver can recognize replays
+  // each try has its own timestamp, so that the receiver can recognise replays
   const times = receiver.messages.map(({ headers }) => Number(headers['webhook-timestamp']));
   expect((times[2] as number) - (times[0] as number)).toBeGreaterThanOrEqual(720);
   expect(isSigned(receiver.messages[0] as never, secret)).toBe(true);
@@ -269,7 +269,7 @@ test('a webhook that answers 410 is disabled, and gets its waiting messages when
   const on = await setWebhook(app.ctx, { id: webhook.id, isEnabled: true });
   expect(on).toMatchObject({ disabledAt: null, disabledReason: null, failures: 0 });
   await receiver.waitFor('webhook.test', 2);
-  // of what happened meanwhile it is told nothing
+  // events from the time when the webhook was disabled are not sent
   expect(receiver.messages.filter(({ path }) => path === '/').map(({ type }) => type)).toEqual([
     'webhook.test',
     'webhook.test',
@@ -327,7 +327,7 @@ test('a request that expires soon sends one message per retention, a nearly full
     });
     return receiver.types().filter((type) => type === 'request.expiring' || type === 'quota.nearly_full');
   };
-  // a look does nothing while the engine tells webhooks of events
+  // this check does nothing while the engine queues messages for webhooks
   const lookFor = (count: number) =>
     waitFor(`${count} messages`, async () => {
       const found = await look();
@@ -343,7 +343,8 @@ test('a request that expires soon sends one message per retention, a nearly full
   const full = await lookFor(3);
   expect(full.slice(2)).toEqual(['quota.nearly_full']);
   expect(receiver.messages.at(-1)?.data).toEqual({ user: 'alice', size: 1000, used: 950 });
-  await setQuota(app.ctx, { user: 'alice', size: 1150n }); // less than it was, and no room yet
+  // a smaller share of the quota is used, but too large a share to count as having room
+  await setQuota(app.ctx, { user: 'alice', size: 1150n });
   await look();
   await setQuota(app.ctx, { user: 'alice', size: 1000n });
   expect((await look()).slice(2)).toEqual(['quota.nearly_full']);
@@ -364,7 +365,7 @@ test('a message is sent again after a crash during the call, and several engines
   await testWebhook(app.ctx, webhook.id);
   await app.ctx.db.pool.query('UPDATE webhook SET disabled_at = NULL, next_try_at = now()');
   const claimed = await claimMessage(app.ctx);
-  // it was claimed here, or by an engine, by one of them; what is claimed here goes no further
+  // either this test or an engine has claimed the message; a message claimed here is not sent, as after a crash
   if (claimed) await goOn(100);
   const first = await receiver.waitFor('webhook.test');
   if (claimed) await recordMessage(app.ctx, claimed, { state: 'FAILED', error: 'too late' });
@@ -386,7 +387,7 @@ test('events are kept until webhooks have sent them, and messages for thirty day
   const count = async (table: string) => Number((await pool.query(`SELECT count(*) AS n FROM ${table}`)).rows[0]?.n);
   await pool.query('UPDATE webhook_cursor SET last = 0');
   await pool.query(`UPDATE event SET at = at - interval '100 days'`);
-  // held back while a look is at it, as a dead engine would
+  // resets the cursor and holds the lock of the job, as a dead engine would leave them
   const holder = await pool.connect();
   try {
     await holder.query('BEGIN; SELECT pg_advisory_xact_lock(1413563205, 7)');
@@ -402,7 +403,7 @@ test('events are kept until webhooks have sent them, and messages for thirty day
   await waitFor('the look', async () => (await pool.query('SELECT FROM webhook_cursor WHERE last > 0')).rowCount === 1);
   await pruneEvents(app.ctx, never);
   expect(await count('event')).toBe(0);
-  // what was told once is not told again, though it was looked at twice
+  // an event is sent only once, although the job has read it twice
   expect(receiver.types().filter((type) => type === 'request.finished')).toHaveLength(1);
   clock.advance(29 * DAY);
   await pruneMessages(app.ctx, never);

@@ -1,4 +1,4 @@
-/** Files that are withdrawn while they are restored or requested, and the commands for that. */
+/** Files that are withdrawn during a restore or while requested, and the commands for withdrawals. */
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';

@@ -1,4 +1,7 @@
-/** The section on another Tapegate in the document of the library type `wlcg`, done as it is written by both operators. */
+/**
+ * The section on another Tapegate in the document of the library type `wlcg`. The test runs all steps of both operators
+ * as printed.
+ */
 import { randomBytes } from 'node:crypto';
 import { copyFileSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
