@@ -1,4 +1,7 @@
-/** A user who puts files and links at archive paths, where links to copies belong. Dangling links may be replaced, the rest must stay. */
+/**
+ * A user who creates files and links at archive paths, where Tapegate creates links to copies.
+ * Tapegate may replace dangling links, but must not change other files and links of the user.
+ */
 import { lstat, mkdir, readFile, readlink, symlink, unlink, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -6,12 +9,12 @@ import { pickWeighted, type Random } from './random.js';
 import type { World } from './world.js';
 
 const PAUSE_MS = { low: 50, high: 500 };
-/** Few enough that most links can be made. */
+/** Maximum number of the user's files and links, few enough that Tapegate can make most of its links. */
 const MOST = 12;
 
-/** Puts things at archive paths until the signal, then checks and removes them all. */
+/** Creates files and links at archive paths until the signal aborts. Then checks and removes all of them. */
 export async function useArchivePaths(world: World, random: Random, signal: AbortSignal): Promise<void> {
-  /** The content of each file and the target of each link, by its path. */
+  /** Content of each file and target of each link, by path. */
   const own = new Map<string, string>();
   const pickPlace = async () => {
     const place = world.linkRoot + random.pick([...world.observed.sources.keys()]);
@@ -46,7 +49,7 @@ export async function useArchivePaths(world: World, random: Random, signal: Abor
       [20, removeOne],
     ] as const;
     const action = own.size > MOST ? removeOne : pickWeighted<(name: string) => Promise<void>>(random, actions);
-    await action(`own ${count}`).catch(() => {}); // there is a link of Tapegate
+    await action(`own ${count}`).catch(() => {}); // fails if the path already has a link of Tapegate
   }
   for (const place of [...own.keys()]) await remove(place);
 }

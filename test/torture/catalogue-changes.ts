@@ -1,4 +1,4 @@
-/** An operator who archives, registers, renames, withdraws and purges files, whatever is recalled at the time. */
+/** An operator who archives, registers, renames, withdraws and purges files, even while files are being recalled. */
 import type { ChildProcess } from 'node:child_process';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -10,7 +10,7 @@ import type { Random } from './random.js';
 import { STAGED_PREFIX } from './staging-systems.js';
 import { inTurn, type LateTree, VOLUME_BYTES, type World } from './world.js';
 
-/** Fields of a row that an import leaves as they are. */
+/** Import columns that do not change a row. */
 export const unchanged = {
   stage: null,
   verified: undefined,
@@ -31,7 +31,7 @@ interface CatalogueFile {
   checksum: string;
 }
 
-/** Reads the files on volumes whose rows `f` match a condition. */
+/** Reads files for which an SQL condition is true. In the condition, `f` is the file and `v` is the volume. */
 async function readFiles({ ctx }: World, condition: string): Promise<CatalogueFile[]> {
   const { rows } = await ctx.db.pool.query<CatalogueFile>(
     `SELECT f.path, f.size, f.position, f.checksum, v.name AS volume FROM tape_file f LEFT JOIN volume v ON v.id = f.volume_id
@@ -42,7 +42,7 @@ async function readFiles({ ctx }: World, condition: string): Promise<CatalogueFi
 
 const KILL_MS = { low: 200, high: 2500 };
 
-/** Archives one more tree. One `archive` of two is killed. */
+/** Archives one more tree. Half of the `archive` commands are killed. */
 export async function archiveLate(world: World, random: Random): Promise<void> {
   const tree = world.lateTrees.find(({ isArchived }) => !isArchived);
   const isKilled = random.chance(0.5);
@@ -55,7 +55,7 @@ export async function archiveLate(world: World, random: Random): Promise<void> {
   await archive(world, tree, (child) => void (isKilled && kill(child)));
 }
 
-/** Archives the remaining trees. @returns how many remain */
+/** Archives the remaining trees. @returns the number of trees that are still not archived */
 export async function archiveRest(world: World, signal?: AbortSignal): Promise<number> {
   for (const tree of world.lateTrees) if (!tree.isArchived && !signal?.aborted) await archive(world, tree);
   return world.lateTrees.filter((tree) => !tree.isArchived).length;
@@ -77,10 +77,14 @@ async function archive(world: World, tree: LateTree, onStart: (child: ChildProce
   if (code === 0) tree.isArchived = true;
 }
 
-/** A file of the archive that may be moved: no other row has its position. */
+/**
+ * Returns whether a file may move to another position. No other row of the catalogue has the position of such a file.
+ */
 export const isMovable = (file: string): boolean => file.startsWith('/data/') && /[05]\.nc$/.test(file);
 
-/** Registers files of the archive under other paths as well, unconfirmed; one time in four with a wrong checksum. */
+/**
+ * Registers files of the archive under second paths, at stage UNVERIFIED. A quarter of the rows have a wrong checksum.
+ */
 export async function registerCopies(world: World, random: Random): Promise<void> {
   const { miswritten, sources } = world.observed;
   const files = (await readFiles(world, `f.path LIKE '/data/%' AND v.id IS NOT NULL`)).filter(
@@ -101,14 +105,14 @@ export async function registerCopies(world: World, random: Random): Promise<void
 
 const IS_REGISTERED = `(f.path LIKE '/copies/%' OR f.path LIKE '/named/%')`;
 
-/** Removes confirmed files from their primary disk. */
+/** Imports that registered files are no longer on their primary disk. */
 export const takeFromDisk = (world: World, random: Random): Promise<void> =>
   inTurn(async () => {
     const files = await readFiles(world, `f.stage = 'ONDISK' AND ${IS_REGISTERED}`);
     await setOnTape(world, random.sample(files, random.integer(1, 3)));
   });
 
-/** Imports that files are on tape only, and nothing else of them. */
+/** Imports that files are at stage ONTAPE, without other changes. */
 export async function setOnTape(world: World, files: readonly { path: string; size: bigint }[]): Promise<void> {
   const rows = files.map(({ path: name, size }) => ({ ...unchanged, path: name, size, stage: 'ONTAPE' as const }));
   if (rows.length > 0) await importRows(world.ctx, numberRows(rows));
@@ -117,7 +121,7 @@ export async function setOnTape(world: World, files: readonly { path: string; si
 const readNamed = (world: World) =>
   readFiles(world, `${IS_REGISTERED} AND v.id IS NOT NULL AND f.position IS NOT NULL AND f.checksum IS NOT NULL`);
 
-/** Renames a registered file or a directory; often another file takes the old name. */
+/** Renames a registered file or a directory. Often another file then gets the old name. */
 export const renameSome = (world: World, random: Random): Promise<void> =>
   inTurn(async () => {
     const rows = await readNamed(world);
@@ -135,7 +139,7 @@ export const renameSome = (world: World, random: Random): Promise<void> =>
     if (random.chance(0.6)) await importRows(world.ctx, [{ ...unchanged, ...file, line: 1 }]);
   });
 
-/** What was observed of a file by its path is true for its other path, too. */
+/** Copies the facts about a file's old path to its new path. */
 function copyObserved({ observed, disks }: World, from: string, to: string): void {
   const source = observed.sources.get(from);
   if (source) observed.sources.set(to, source);
@@ -180,7 +184,7 @@ export async function reinstateSome(world: World, random: Random): Promise<void>
   world.counts.withdrawals++;
 }
 
-/** Imports a complete list of a directory, in which some files are missing. */
+/** Imports a complete list of a directory without some files, which withdraws these files. */
 export const importComplete = (world: World, random: Random): Promise<void> =>
   inTurn(async () => {
     const { directory, files } = await pickDirectory(world, random);
@@ -194,7 +198,9 @@ export const importComplete = (world: World, random: Random): Promise<void> =>
     if (withdrawn || reinstated) world.counts.withdrawals++;
   });
 
-/** Moves files from one staging library to the other in one import. The first one keeps the bytes. */
+/**
+ * Moves files from one staging library to the other with one import. The first library's system still has the bytes.
+ */
 export async function moveStaged(world: World, random: Random): Promise<void> {
   const { systems } = world.stagingSystems;
   const { versions, sources } = world.observed;
@@ -206,7 +212,7 @@ export async function moveStaged(world: World, random: Random): Promise<void> {
   });
   for (const { file, size, bytes, to } of moves) {
     if (!to.system.tape.has(file)) to.system.put(file, bytes);
-    const version = { volume: to.name, position: 0n, size, sha256: sources.get(file)?.sha256 ?? '' }; // there are no positions
+    const version = { volume: to.name, position: 0n, size, sha256: sources.get(file)?.sha256 ?? '' }; // no positions there
     versions.set(file, [...(versions.get(file) ?? []), version]);
   }
   const rows = moves.map(({ file, size, to }) => ({ ...unchanged, path: file, size, volume: to.name }));

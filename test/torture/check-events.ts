@@ -1,4 +1,7 @@
-/** Checks events: the progress of a request does not go back, a file's stages follow from each other, and watchers receive each event once. */
+/**
+ * Checks events: a request's progress never decreases, a file's stages form a chain, and watchers receive each event
+ * once.
+ */
 import { moves } from '../../src/core/stages.js';
 import type { Report } from './checker.js';
 import {
@@ -33,7 +36,10 @@ export function checkEvents(facts: Facts, index: Index, report: Report): void {
   for (const { id } of facts.unnumberedEvents) report('event-unnumbered', `the event with id ${id} is never published`);
 }
 
-/** The primary copy was taken from disk, or the copy is of an older version, or of a file that was changed and is gone. */
+/**
+ * Returns whether a move to ONTAPE explains decreased progress.
+ * The file was removed from its primary disk, the copy had an outdated version, or a changed copy has disappeared.
+ */
 function isExcuse({ fromStage, toStage, fileId }: StageEvent, { observed }: Facts, index: Index): boolean {
   if (toStage !== 'ONTAPE') return false;
   if (fromStage === 'ONDISK' || fromStage === 'UNVERIFIED') return true;
@@ -41,9 +47,10 @@ function isExcuse({ fromStage, toStage, fileId }: StageEvent, { observed }: Fact
 }
 
 /**
- * Within one life of a request, the number of files that are on disk or have failed grows. A life ends with EXPIRED or CANCELLED, or in one
- * step with its revival if nobody noticed its end. A file may leave with its copy, if that was removed outside Tapegate, or if the request releases it. A failed file waits again if
- * it got another position on tape.
+ * Checks that the number of files on disk or failed never decreases within one life of a request.
+ * A life ends with EXPIRED or CANCELLED, or with a revival before the end was recorded.
+ * A file may leave if the request releases the file, or if the copy was removed outside Tapegate.
+ * A failed file may wait again after its position on tape has changed.
  */
 function checkProgress(
   requestId: number,
@@ -84,7 +91,7 @@ function checkStages(fileId: bigint, events: readonly StageEvent[], index: Index
       report('stage-chain', `${step}, after event ${before.number} to ${before.toStage}`);
     }
   }
-  const stage = index.files.get(fileId)?.stage; // none if it was purged
+  const stage = index.files.get(fileId)?.stage; // undefined if the file was purged
   const last = events.at(-1);
   if (last && stage !== undefined && stage !== last.toStage) {
     report('stage-last', `file ${fileId} is ${stage}, and event ${last.number} led to ${last.toStage}`);
@@ -98,7 +105,7 @@ export function checkWatches({ stageEvents, observed }: Facts, index: Index, rep
     if (isCut) report('watch-cut', `${name} was completed too early`);
     const seen = new Set(received);
     const last = received.at(-1) ?? 0n;
-    // the request may have been revived after it had finished
+    // a finished request may have been revived after the end of the watch
     const missed = events.find(({ number }) => !seen.has(number) && !(isOver && number > last));
     if (missed) report('watch-missed', `${name} skipped event ${missed.number}`);
     const known = new Set(events.map(({ number }) => number));

@@ -1,11 +1,11 @@
-/** Checks files: their copies on disk and on tape, directories and links. */
+/** Checks files: their copies on disk and on tape, their directories, and their links. */
 import path from 'node:path';
 import { sumOf } from './check-requests.js';
 import type { Report } from './checker.js';
 import type { Copy } from './disk-scan.js';
 import { copyPathOf, type Facts, type FileFact, type Index, isLive, sha256Of } from './facts.js';
 
-/** The names of partial files, see src/restore-area/restore-area.ts. */
+/** Names of partial files, see src/restore-area/restore-area.ts. */
 const PARTIAL = /\/\.tapegate-[^/]*\.part$/;
 
 const placeOf = ({ mountpoint, path: below }: { mountpoint: string; path: string }): string => mountpoint + below;
@@ -68,7 +68,7 @@ function checkHeld(facts: Facts, { requestFilesOf, requests }: Index, report: Re
   }
 }
 
-/** A file becomes UNVERIFIED if something was put at its path, or changed there, outside Tapegate, and not otherwise. */
+/** Checks that a file became UNVERIFIED only if another program changed or created the file at its path on disk. */
 function checkDoubted({ stageEvents, disks, observed }: Facts, index: Index, report: Report): void {
   for (const { number, fileId, fromStage, toStage } of stageEvents) {
     if (fromStage === 'ONDISK' || toStage !== 'UNVERIFIED') continue;
@@ -92,7 +92,10 @@ function checkDisks({ disks, files, recalls }: Facts, report: Report): void {
   }
 }
 
-/** Checks checksums that first restores computed, and whether readable tape copies were confirmed or have a reason. */
+/**
+ * Checks the checksums that first restores have computed.
+ * Also checks that each readable tape copy is confirmed, or that a reason is recorded.
+ */
 export function checkTapeCopies(facts: Facts, report: Report): void {
   const failures = new Map(facts.verifications.map((failure) => [failure.fileId, failure]));
   for (const file of facts.files) {
@@ -120,7 +123,7 @@ export function checkTapeCopies(facts: Facts, report: Report): void {
   }
 }
 
-/** No directory that Tapegate made is empty. */
+/** Checks that no directory created by Tapegate is empty. */
 export function checkDirectories(facts: Facts, index: Index, report: Report): void {
   const { changedPaths } = facts.observed;
   const removed = facts.files.map((file) => copyPathOf(file, index)).filter((place) => changedPaths.has(place ?? ''));
@@ -131,7 +134,10 @@ export function checkDirectories(facts: Facts, index: Index, report: Report): vo
   }
 }
 
-/** Each restored file has a link to its copy at its archive path, no other file has one, and what another user has there stays. */
+/**
+ * Checks archive paths. Each restored file has a link to its copy, no other file has such a link,
+ * and files of another user are unchanged.
+ */
 export function checkLinks(facts: Facts, index: Index, report: Report): void {
   const { root, losses } = facts.observed.archivePaths;
   for (const loss of losses) report('link-foreign', `${loss}, and only its owner may do that`);

@@ -1,20 +1,20 @@
-/** Checks email and webhook messages: what is due is queued once and delivered, and nothing else is. */
+/** Checks emails and webhook messages: each due message is queued once and delivered, and no other message is. */
 import type { NotificationKind, RequestState } from '../../src/generated/prisma/enums.js';
 import type { Report } from './checker.js';
 import { type Facts, groupBy, type Index, type ProgressEvent, type RequestFact } from './facts.js';
 import { findRecorded } from './removed-copies.js';
 
-/** High rates, in emails a minute, so that no email waits. */
+/** Limits in emails a minute, so high that no email waits. */
 export const MAIL_RATES = { userMailRate: 30_000, mailRate: 60_000 };
 const KINDS: readonly NotificationKind[] = ['FIRST_FILE', 'LAST_FILE'];
 
-/** Assumes that addresses do not change after the request was created. */
+/** Checks emails. Addresses must not change after a request is created. */
 export function checkMail(facts: Facts, index: Index, report: Report): void {
   const { notifications, observed } = facts;
   const recorded = findRecorded(facts);
   const queued = new Set(notifications.map(({ requestId, kind }) => `${requestId} ${kind}`));
   for (const request of facts.requests) {
-    // an email that nobody has begun to send is withdrawn with the copy that it reports
+    // an email that is not being sent is withdrawn when the copy that it reports is removed
     const removal = recorded.findLast(({ requestIds }) => requestIds.includes(request.id))?.number ?? 0n;
     const events = (index.progressOf.get(request.id) ?? []).filter(({ number }) => number > removal);
     const reached = findReached(events, index.releasedOf.has(request.id));
@@ -40,7 +40,9 @@ export function checkMail(facts: Facts, index: Index, report: Report): void {
   }
 }
 
-/** If a user released all files of a request, no mail reports that it is complete. */
+/**
+ * Returns the emails that are due. A request whose files were all released by a user does not report its completion.
+ */
 function findReached(events: readonly ProgressEvent[], hasReleased: boolean): ReadonlySet<NotificationKind> {
   const reached = new Set<NotificationKind>();
   for (const { state, filesOnDisk, filesTotal } of events) {
@@ -56,7 +58,7 @@ function addressOf(request: RequestFact, kind: NotificationKind): string | null 
   return kind === 'FIRST_FILE' ? first : last;
 }
 
-/** The message for each state that a request reaches. */
+/** Message for each state that a request reaches. */
 const TYPES: Partial<Record<RequestState, string>> = {
   COMPLETED: 'request.finished',
   PARTIAL: 'request.failed',
@@ -64,7 +66,7 @@ const TYPES: Partial<Record<RequestState, string>> = {
   CANCELLED: 'request.ended',
 };
 
-/** Assumes that the webhooks existed before the first request, and that none was switched off. */
+/** Checks webhook messages. The webhooks must exist before the first request, and stay switched on. */
 export function checkWebhooks({ webhooks, messages, requests, observed }: Facts, index: Index, report: Report): void {
   for (const { id, user, disabledAt } of webhooks) {
     if (disabledAt !== null) report('webhook-off', `webhook ${id} was switched off`);
@@ -96,7 +98,7 @@ export function checkWebhooks({ webhooks, messages, requests, observed }: Facts,
   }
 }
 
-/** A revived request begins another life, in which all is due again. */
+/** Returns the due messages. After a revival, all messages are due again. */
 function findDue(events: readonly ProgressEvent[]): string[] {
   const due: string[] = [];
   const once = new Set<string>();

@@ -1,4 +1,4 @@
-/** Checks requests, their holds, quotas, audit and recalls. */
+/** Checks requests, their files, quotas, the audit, and recalls. */
 
 import { onDiskStages } from '../../src/core/stages.js';
 import { isBefore } from '../../src/core/time.js';
@@ -31,7 +31,7 @@ export const sumOf = <T>(items: readonly T[], bytesOf: (item: T) => bigint) =>
   items.reduce((sum, item) => sum + bytesOf(item), 0n);
 
 function checkRequestFile(requestFile: RequestFile, file: FileFact | undefined, report: Report): void {
-  if (!file) return; // a foreign key prevents that
+  if (!file) return; // a foreign key ensures that the file exists
   const name = `the file of a request of request ${requestFile.requestId} on file ${requestFile.fileId}`;
   const isOnDisk = onDiskStages.includes(file.stage);
   if (requestFile.isEnded) report('request-file-lost', `${name} is marked as one of an ended request`);
@@ -51,7 +51,10 @@ function checkRequestFile(requestFile: RequestFile, file: FileFact | undefined, 
   } else report('request-file-open', `${name} is ${requestFile.state}, the file is ${file.stage}`);
 }
 
-/** A pattern takes each file that it matches. An unresolved path is not in the catalogue. A full quota may keep files out before a limit does. */
+/**
+ * Checks that a pattern takes each matching file, and that unresolved paths are not in the catalogue.
+ * A full quota may exclude a file before a limit of the request does.
+ */
 function checkJoined(facts: Facts, index: Index, request: RequestFact, report: Report): void {
   const unresolved = facts.unresolved.filter((path) => path.requestId === request.id);
   const files = [...(index.requestFilesOf.get(request.id) ?? []), ...(index.releasedOf.get(request.id) ?? [])];
@@ -86,7 +89,7 @@ function isWithinLimits({ filesTotal, bytesTotal, maxFiles, maxBytes }: RequestF
   return (maxFiles === null || filesTotal < maxFiles) && (maxBytes === null || bytesTotal + size <= maxBytes);
 }
 
-/** The prefix of the path of a purged file. */
+/** Path prefix of purged files. */
 const PURGED = /^\/\.tapegate-purged\/\d+/;
 
 function checkWithdrawn(facts: Facts, index: Index, report: Report): void {
@@ -106,7 +109,7 @@ function checkWithdrawn(facts: Facts, index: Index, report: Report): void {
   }
 }
 
-/** A request has each file that moved for it, and a live one sees all of its files. */
+/** Checks that each stage move for a request belongs to a file of the request. */
 function checkHeld(facts: Facts, report: Report): void {
   const held = new Set<string>();
   for (const { requestId, fileId } of facts.requestFiles) {
@@ -118,10 +121,10 @@ function checkHeld(facts: Facts, report: Report): void {
   }
 }
 
-/** A path through an open directory, which names nothing that anybody could find. */
+/** A path through a file descriptor, which no operator can look up. */
 const NAMELESS = /\/proc\/self\/fd\//;
 
-/** If a rule of the site keeps a file out, the error names the path on disk. */
+/** Checks errors. If a rule of the site prevents a restore, the error contains the path on disk. */
 function checkErrors({ requestFiles, disks, observed }: Facts, index: Index, report: Report): void {
   for (const { requestId, fileId, state, errorClass, error } of requestFiles) {
     if (state !== 'FAILED' || error === null || !isLive(index.requests.get(requestId))) continue;
@@ -169,7 +172,7 @@ function checkState(request: RequestFact, report: Report): void {
   );
 }
 
-/** However wrong the clocks of the engines were. */
+/** Checks the times of a request. They must be right even if the engines' clocks are wrong. */
 function checkTimes({ now }: Facts, request: RequestFact, report: Report): void {
   const { id, state, requestDate: made, retention, filesOnDisk } = request;
   const {
@@ -206,7 +209,7 @@ function checkQuotas(facts: Facts, index: Index, report: Report): void {
     );
     const counts = { unresolvedPaths: unresolved.filter(({ reason }) => reason === 'UNKNOWN').length };
     compare(quota, counts, (text) => report('quota-counts', `the quota of ${quota.user} ${text}`));
-    // files join in order, until one does not fit; those over a limit of their request need no room
+    // files join in order until one exceeds the quota, except files that exceed a limit of their request
     const next = unresolved
       .map((path) => ({ ...path, file: index.filesByPath.get(path.path) }))
       .filter(({ file, reason }) => file && !isWithdrawn(file) && reason !== 'LIMIT')
@@ -230,10 +233,13 @@ function checkRecalls(facts: Facts, index: Index, report: Report): void {
   }
 }
 
-/** Repeating these may change nothing: they are confirmed, and have no row. */
+/** Actions that may be confirmed without a row in the audit, because a repeated action changes nothing. */
 const IDEMPOTENT = /^(cancelRequest|releaseFiles) /;
 
-/** Each change of a request or a token has a row. If its response was lost, it may have one. */
+/**
+ * Checks that the audit has a row for each confirmed change of a request or token.
+ * A change whose response was lost may have a row.
+ */
 function checkAudit({ audit, requests, observed: { actions } }: Facts, report: Report): void {
   const rowsOf = new Map(audit.map(({ operation, id, rows }) => [nameAction(operation, id), rows]));
   for (const { id, state } of requests) {

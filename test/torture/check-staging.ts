@@ -3,7 +3,10 @@ import type { RequestFileState } from '../../src/generated/prisma/enums.js';
 import type { Report } from './checker.js';
 import { type Facts, type Index, isLive } from './facts.js';
 
-/** When nothing is unresolved, nothing is staged but what its system removes, and the time of that is recorded. */
+/**
+ * Checks that staging systems hold no files when no request waits for files.
+ * Files that the system itself removes at a recorded time may remain.
+ */
 export function checkStaging({ staging, observed }: Facts, report: Report): void {
   const recorded = new Map(staging.map((row) => [`${row.library} ${row.path}`, row]));
   for (const { library, path, state } of staging) {
@@ -21,7 +24,7 @@ export function checkStaging({ staging, observed }: Facts, report: Report): void
   }
 }
 
-/** The state of a file of a stage request, by that of its requestFile. */
+/** State of a stage request's file, by the state of the request file. */
 const ENDS: Partial<Record<RequestFileState, string>> = {
   ON_DISK: 'COMPLETED',
   FAILED: 'FAILED',

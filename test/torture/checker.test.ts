@@ -1,4 +1,4 @@
-/** Plants each kind of violation alone into a settled system, and shows that the checker finds it. */
+/** Adds each kind of violation separately to a settled system, and expects the checker to find it. */
 import { symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
@@ -55,7 +55,10 @@ import { READ_DOUBLE_CLAIMS, WATCH_CLAIMS } from './processes.js';
 
 useSettledSystem();
 
-/** By kind and description. Each is the only violation then. The doctor's findings are planted in its own tests. */
+/**
+ * Violations by kind and description. Each is the only violation in its system. The doctor's own tests cover its
+ * findings.
+ */
 const faults: Record<Exclude<ViolationKind, 'unsettled' | 'doctor'>, Record<string, Steps>> = {
   'request-file-open': {
     'a file of a request of a live request waits': [
@@ -418,11 +421,11 @@ test.each(all)('$kind is found, and nothing else, if $what', async ({ kind, step
   expect(await findPlanted(steps, { keepsWebhooks: kind.startsWith('webhook') })).toEqual([kind]);
 });
 
-/** What looks like a violation and is none. */
+/** Situations that look like violations but are allowed. */
 const harmless: Record<string, Steps> = {
   'the system has settled': [
     watch((all) => all),
-    // it was complete, and was cancelled after that
+    // the request was complete when its watch ended, and was cancelled later
     watch((all) => all.slice(0, -1), 'cancelled'),
     ({ observed }) => Object.assign(observed.watches[1] ?? {}, { isOver: true }),
   ],

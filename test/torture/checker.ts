@@ -1,6 +1,7 @@
 /**
- * Compares the facts of a settled Tapegate with its promises, whatever happened before: nothing fails any more, an engine runs, and everything
- * was retried. A pure function.
+ * Checks the facts of a settled Tapegate against its promises. Settled means: no more trouble, a running engine, and
+ * all
+ * retries done. The function has no side effects.
  */
 import { checkEvents, checkWatches } from './check-events.js';
 import { checkCopies, checkDirectories, checkLinks, checkTapeCopies } from './check-files.js';
@@ -9,7 +10,7 @@ import { checkRequests } from './check-requests.js';
 import { checkStageRequests, checkStaging } from './check-staging.js';
 import { type Facts, indexFacts } from './facts.js';
 
-/** What may be wrong. checker.test.ts plants each. */
+/** All kinds of violations. `checker.test.ts` produces each kind. */
 export const violationKinds = {
   unsettled: 'work remains that nobody does',
   doctor: 'the doctor has a finding, and the checker has none',

@@ -1,21 +1,24 @@
-/** The clock of the database jumps ahead or back for a while, and an operator confirms it afterwards. */
+/** Moves the database's clock forward or back for a while. After each jump, an operator confirms the clock. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { mutate } from './gateway.js';
 import type { Random } from './random.js';
 import type { World } from './world.js';
 
 export interface DatabaseClock {
-  /** Sets the clock of the database ahead of this host's, or behind it. */
+  /** Shifts the database's clock by this number of seconds from the host's clock, forward or backward. */
   shiftTo(seconds: number): void;
   isJumping: boolean;
-  /** No jump before this, by `performance.now()`: a call that was sent to confirm the last one may still take effect. */
+  /**
+   * Earliest time of the next jump, by `performance.now()`. A late confirmation of the last jump must not confirm the
+   * next one.
+   */
   quietUntil: number;
 }
 
 const DAY = 24 * 3600;
 const JUMPS = [DAY, 6 * DAY, 400 * DAY, -3600, -DAY];
 const JUMP_MS = { low: 2000, high: 20_000 };
-/** Processes look at the clock every few seconds, and may report the jump until then. */
+/** Time in which all processes notice a jump. Processes check the clock every few seconds. */
 const NOTICE_MS = 3000;
 const CONFIRM_MS = 30_000;
 const RETRY_MS = 500;
@@ -39,19 +42,21 @@ export async function jumpClock(world: World, random: Random): Promise<void> {
   }
 }
 
-/** As `tapegate resume clock database` does. Otherwise nothing expires or is removed for five minutes. */
+/**
+ * Confirms the clock like `tapegate resume clock database`. Without a confirmation, nothing expires for five minutes.
+ */
 async function confirm(world: World): Promise<void> {
   await sleep(NOTICE_MS);
   const input = { kind: 'CLOCK', name: 'database' };
   for (const deadline = performance.now() + CONFIRM_MS; performance.now() < deadline; await sleep(RETRY_MS)) {
-    const result = await mutate(world, 'resume', input).catch(() => undefined); // the gateway or its database is away
+    const result = await mutate(world, 'resume', input).catch(() => undefined); // the gateway or the database is down
     if (result !== undefined) return;
   }
 }
 
 /**
- * Has the database record requests that expire before their retention, whatever its clock says. The shift is read twice:
- * if it differs, the time is unknown.
+ * Trigger that records requests that expire before their retention by the host's clock.
+ * The shift is read twice. If the values differ, the time is unknown and nothing is recorded.
  */
 export const WATCH_ENDS = `
   CREATE TABLE torture_early_end (text text NOT NULL);

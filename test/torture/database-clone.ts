@@ -1,7 +1,10 @@
 /**
- * A copy of the database that is started beside Tapegate, as for a drill: restored from a backup, or a copy of its files.
- * Users cancel and make requests there. Until a takeover it must not change a disk, use a library or send anything.
- * Its libraries, webhooks and emails lead to a server that only it knows. The checks of the disks find other changes.
+ * Starts a second Tapegate on a copy of the database, as in a drill. The copy is a restored backup or a copy of the
+ * files.
+ * Users cancel and create requests in the copy. Before a takeover, the copy must not change disks, use libraries or
+ * send
+ * messages. Its libraries, webhooks and emails use a server that only the copy knows, which records all calls.
+ * The checks of the restore disks find other changes.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -31,10 +34,10 @@ import type { World } from './world.js';
 
 const LOOK_MS = 200;
 const START_MS = 120_000;
-/** Longer than the pauses between the jobs of an engine. */
+/** Run time of the copy, longer than the pauses between an engine's jobs. */
 const WATCH_MS = { low: 4000, high: 10_000 };
 const END_MS = 10_000;
-/** The database may be killed while it is copied. */
+/** Number of attempts, because the database may be killed during the copy. */
 const TRIES = 4;
 
 let last = 0;
@@ -82,7 +85,7 @@ async function restoreBackup(world: World, dataDir: string): Promise<boolean> {
   return true;
 }
 
-/** Copies the files of the database while its server stands still, as a snapshot of a file system does. */
+/** Copies the database's files while the database server is stopped with SIGSTOP, like a snapshot of a file system. */
 async function copyFiles(world: World, dataDir: string): Promise<boolean> {
   const [from, to] = [world.dataDir, dataDir].map((dir) => path.join(dir, 'postgres')) as [string, string];
   let isCopied = false;
@@ -95,7 +98,7 @@ async function copyFiles(world: World, dataDir: string): Promise<boolean> {
   return true;
 }
 
-/** What reaches a server that only the copy of the database knows. */
+/** A server that only the copy of the database knows. It records all emails and calls that it receives. */
 interface Trap {
   mailUrl: string;
   url: string;
@@ -169,7 +172,7 @@ async function useClone(
   }
 }
 
-/** Cancels most requests of the copy, and makes one for all files. */
+/** Cancels most requests in the copy, and creates a request for all files. */
 async function useRequests({ ctx }: Runtime, ask: (query: string) => Promise<unknown>, random: Random): Promise<void> {
   const { rows } = await ctx.db.pool.query<{ id: number }>(
     `SELECT id FROM request WHERE state NOT IN ('EXPIRED', 'CANCELLED') ORDER BY id`,
@@ -189,7 +192,7 @@ async function waitFor<T>(look: () => T | undefined | Promise<T | undefined>): P
   return undefined;
 }
 
-/** Removes it, with the server, which may still run. */
+/** Ends the copy's database server if necessary, and removes the copy. */
 async function removeClone(dataDir: string): Promise<void> {
   signalDatabase(dataDir, 'SIGQUIT');
   const cluster = path.join(dataDir, 'postgres');

@@ -1,4 +1,4 @@
-/** What really is on the restore disks and at archive paths. */
+/** Reads the real contents of restore disks and archive paths. */
 import { createHash } from 'node:crypto';
 import { createReadStream, type Dirent } from 'node:fs';
 import { lstat, readdir, readlink } from 'node:fs/promises';
@@ -6,15 +6,15 @@ import path from 'node:path';
 import { codeOf } from '../../src/core/errors.js';
 import { markerName } from '../../src/restore-area/marker.js';
 
-/** A file, link, pipe, … on a restore disk. */
+/** Entry of a restore disk other than a directory, such as a file, link or pipe. */
 export interface Copy {
   mountpoint: string;
-  /** Below the mount point, as a logical path is. */
+  /** Path below the mount point, in the form of a logical path. */
   path: string;
   size: bigint;
   ino: bigint;
   mtimeNs: bigint;
-  /** Null unless it is a regular file. */
+  /** SHA-256 of a regular file. Null for other entries. */
   sha256: string | null;
 }
 
@@ -22,14 +22,14 @@ export interface Directory {
   mountpoint: string;
   path: string;
   isEmpty: boolean;
-  /** Whether it looks as Tapegate makes it. */
+  /** Whether owner and mode are those that Tapegate sets. */
   isLikeOwn: boolean;
 }
 
-/** Modes of directories that src/restore-area makes, here where all originals are unknown or open. */
+/** Modes of directories that Tapegate creates if the original directory is unknown or readable by all. */
 const DIRECTORY_MODES = [0o750n, 0o755n];
 
-/** Walks all entries below a directory. What disappears meanwhile is skipped. */
+/** Walks all entries below a directory. Skips entries that disappear during the walk. */
 export async function* walk(root: string): AsyncGenerator<{ place: string; entry: Dirent }> {
   const pending = [root];
   for (let dir = pending.pop(); dir !== undefined; dir = pending.pop()) {
@@ -77,7 +77,7 @@ export async function scanDirectories(mountpoint: string): Promise<Directory[]> 
   return directories;
 }
 
-/** Reads all links below a directory: their targets by their paths below it. */
+/** Reads all links below a directory. @returns targets by the link's path below the directory */
 export async function readLinks(root: string): Promise<Map<string, string>> {
   const links = new Map<string, string>();
   for await (const { place, entry } of walk(root)) {

@@ -1,4 +1,4 @@
-/** Trouble on restore disks: no room, file systems that fail, and users who change restored files. */
+/** Trouble on restore disks: full disks, failing file systems, and users who change restored files. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { constants } from 'node:fs';
@@ -8,30 +8,33 @@ import { setOnTape } from './catalogue-changes.js';
 import { pickWeighted, type Random, type Weighted } from './random.js';
 import type { World } from './world.js';
 
-/** Often longer than the lease of an engine. */
+/** Duration of a failure, often longer than an engine's lease. */
 const FAILING_MS = { low: 500, high: 8000 };
 const PIECE = Buffer.alloc(1024 * 1024);
 
-/** Fills a disk from outside with more than its allocation allows for. */
+/** Fills a disk with a file outside the restore area, so that the disk's allocation no longer fits. */
 export async function takeRoom(world: World, random: Random): Promise<void> {
   const disk = world.disks.find(({ ballast }) => ballast !== undefined);
   if (!disk?.ballast || !disk.capacity) return;
   const pieces = random.integer(1, Number(disk.capacity) / PIECE.length);
   await writeFile(disk.ballast, '');
-  for (let n = 0; n < pieces; n++) await appendFile(disk.ballast, PIECE); // may end with ENOSPC
+  for (let n = 0; n < pieces; n++) await appendFile(disk.ballast, PIECE); // fails with ENOSPC when the disk is full
 }
 
 export async function freeRoom(world: World): Promise<void> {
   for (const { ballast } of world.disks) if (ballast) await rm(ballast, { force: true });
 }
 
-/** How a file system fails, and how it recovers. It does not become read-only while a file is open for writing. */
+/**
+ * Commands that make a file system fail, and commands that repair it.
+ * A remount as read-only fails while a file is open for writing.
+ */
 const FAILURES = [
   { fail: 'mount -o remount,ro', recover: 'mount -o remount,rw' },
   { fail: 'fsfreeze --freeze', recover: 'fsfreeze --unfreeze' },
 ];
 
-/** A disk is read-only for a while, or does not respond. */
+/** Makes a disk read-only or unresponsive for a while. */
 export async function failDisk(world: World, random: Random): Promise<void> {
   const fileSystem = world.disks.find((disk) => disk.fileSystem !== undefined)?.fileSystem;
   const forMs = random.integer(FAILING_MS.low, FAILING_MS.high);
@@ -51,7 +54,7 @@ async function run(command: string, fileSystem: string): Promise<boolean> {
   return code === 0;
 }
 
-/** Restores file systems that still fail. */
+/** Repairs all file systems. */
 export async function restoreDisks(world: World): Promise<void> {
   for (const { fileSystem } of world.disks) {
     if (fileSystem !== undefined) for (const { recover } of FAILURES) await run(recover, fileSystem);
@@ -64,7 +67,7 @@ interface Restored {
   mountpoint: string;
 }
 
-/** A user changes a restored file. An operator may import that later. */
+/** Changes a restored file as a user would. Sometimes also imports that an UNVERIFIED file is on tape. */
 export async function changeCopy(world: World, random: Random): Promise<void> {
   const { rows } = await world.ctx.db.pool.query<Restored>(
     `SELECT f.path, coalesce(f.disk_path, f.path) AS "copyPath", d.mountpoint FROM tape_file f JOIN restore_disk d ON d.id = f.disk_id
@@ -85,7 +88,7 @@ const CHANGES: Weighted<(place: string) => Promise<void>> = [
   [1, (place) => lutimes(place, new Date(), new Date())],
 ];
 
-/** Never creates a file: it may have been removed just now. */
+/** Overwrites a file. Never creates one, because Tapegate may have just removed the file. */
 async function overwrite(place: string): Promise<void> {
   const handle = await open(place, constants.O_RDWR | constants.O_NOFOLLOW);
   try {
@@ -95,7 +98,7 @@ async function overwrite(place: string): Promise<void> {
   }
 }
 
-/** Imports that a file that became UNVERIFIED is on tape. */
+/** Imports that an UNVERIFIED file is at stage ONTAPE. */
 async function importDoubted(world: World, random: Random): Promise<void> {
   const { rows } = await world.ctx.db.pool.query<{ path: string; size: bigint }>(
     `SELECT path, size FROM tape_file WHERE stage IN ('UNVERIFIED', 'ONDISK') AND volume_id IS NOT NULL AND path LIKE '/data/%'

@@ -1,6 +1,7 @@
 /**
- * A drill with real processes: a restored copy runs beside production under load, changes nothing outside its database,
- * and then takes over. TAPEGATE_DRILL_SECONDS is the time of the load.
+ * A drill with real processes. A restored copy of Tapegate runs beside production under load, and must not change
+ * anything
+ * outside its database. Then the copy takes over. TAPEGATE_DRILL_SECONDS is the duration of the load.
  */
 import { existsSync, mkdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -18,15 +19,15 @@ import { startReceiver } from '../support/webhook-receiver.js';
 
 const { TAPEGATE_DRILL_SECONDS: given } = process.env;
 const SECONDS = Number(given ?? 2);
-/** Files of two requests that the backup contains. The copy cancels the first one. */
+/** Files of two requests in the backup. The copy cancels the first request. */
 const [CANCELLED, HELD] = [
   [0, 1],
   [2, 3],
 ];
-/** Requested one after another, in turn. Production keeps this many of the requests, and the copy twice as many. */
+/** Files that production and the copy request in turn. Production keeps LIVE live requests, the copy twice as many. */
 const LOAD = Array.from({ length: 35 }, (_each, n) => 4 + n);
 const LIVE = 3;
-/** Requested when it must not be restored any more. */
+/** File that is requested when no more restores are allowed. */
 const NEVER = 39;
 
 const nameOf = (n: number) => `/drill/${n}`;
@@ -126,7 +127,7 @@ test('a restored copy beside production changes and sends nothing until it takes
   await ask(production, 'production', NEVER);
   for (const id of live.keys()) await cancel(production, id);
 
-  // the copy works without a restart
+  // after the takeover, the copy continues without a restart
   await mail.waitForMail('alice@example.org', 'Restored: copy');
   await waitFor('a webhook message of the copy', async () =>
     receiver.messages.some(({ data }) => data.label === 'copy'),

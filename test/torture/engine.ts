@@ -1,4 +1,4 @@
-/** The program of an engine with a short lease and a library that fails. */
+/** Program of an engine with a short lease and a library whose reads fail at random. */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { openRuntime } from '../../src/cli/connection/runtime.js';

@@ -1,4 +1,4 @@
-/** The facts that the checker compares: one snapshot of the database, the files on disk, and what the test observed itself. */
+/** Facts that the checker compares: a snapshot of the database, the files on disk, and observations of the test. */
 import type { Context } from '../../src/domain/context.js';
 import type {
   Event,
@@ -27,11 +27,11 @@ import type { StageRequestStatus } from './stage-requests.js';
 import type { StagedFile } from './staging-systems.js';
 import type { Watch } from './watchers.js';
 
-/** Runs a statement. Integers are exact, times are text. */
+/** Runs a statement. Integers are exact, and times are texts. */
 export type Query = <Row extends object>(text: string) => Promise<Row[]>;
 
 export type RequestFact = Request & { user: string };
-/** `copyPath` is where the copy belongs, below its mount point. */
+/** A catalogue row. `copyPath` is the path of the copy below its mount point. */
 export type FileFact = TapeFile & { copyPath: string; volume: string | null };
 type Required<T> = { [Name in keyof T]: NonNullable<T[Name]> };
 export type StageEvent = Required<Pick<Event, 'fileId' | 'fromStage' | 'toStage' | 'requestIds'>> & { number: bigint };
@@ -52,7 +52,7 @@ export interface Stored {
   files: FileFact[];
   verifications: Verification[];
   recalls: Recall[];
-  /** Stale partial files that an engine has still to look for. */
+  /** Stale partial files that an engine has not yet searched for. */
   stalePartials: StalePartialFile[];
   stageRequests: StageRequest[];
   stageRequestFiles: (StageRequestFile & { requestId: number })[];
@@ -65,7 +65,7 @@ export interface Stored {
   messages: WebhookMessage[];
   stageEvents: StageEvent[];
   progressEvents: ProgressEvent[];
-  /** Successful changes of requests and tokens in the audit. */
+  /** Number of successful changes in the audit, by operation and id of the request or token. */
   audit: { operation: string; id: number; rows: number }[];
   unnumberedEvents: Event[];
 }
@@ -98,7 +98,7 @@ const STATEMENTS: Record<keyof Stored, string> = {
     'SELECT * FROM event e WHERE NOT EXISTS (SELECT FROM numbered_event n WHERE n.id = e.id) ORDER BY id',
 };
 
-/** A position on tape that a file has, or had, and the bytes there. */
+/** A present or former position of a file on tape, with size and checksum of the bytes. */
 export interface Version {
   volume: string;
   position: bigint;
@@ -106,46 +106,46 @@ export interface Version {
   sha256: string;
 }
 
-/** What only the test knows. Changes are recorded before they are sent: a response may be lost, and the change not. */
+/** Observations that only the test can make. Changes are recorded before the call, because responses may be lost. */
 const nothing = () => ({
-  /** The bytes that were archived, by path. */
+  /** Size and checksum of archived bytes, by path. */
   sources: new Map<string, Source>(),
-  /** Deliveries that the SMTP server and the webhook receiver accepted, repeats included. */
+  /** Messages that the SMTP server and the webhook receiver have accepted, including repeats. */
   mails: [] as DeliveredMail[],
   messages: [] as DeliveredMessage[],
   /** Absolute paths on restore disks that were changed outside Tapegate. */
   changedPaths: new Set<string>(),
-  /** Requests whose ids were returned. */
+  /** Ids of requests that responses have returned. */
   acknowledged: new Set<number>(),
-  /** Stage requests whose ids were returned, except those that a client wanted to delete. */
+  /** Ids of stage requests that responses have returned, except those that a client tried to delete. */
   stageRequests: new Set<string>(),
-  /** The status of each stage request as its client sees it. */
+  /** Status of each stage request, as its client sees it. */
   stageRequestStatus: [] as StageRequestStatus[],
-  /** How often each request may have been revived: the retentions that users sent for it. */
+  /** Maximum number of revivals of each request: the number of later retentions that users have sent. */
   revivals: new Map<number, number>(),
-  /** By `nameAction`: how often a change was requested, and how often it was confirmed. */
+  /** Number of requested and of confirmed changes, by `nameAction`. */
   actions: new Map<string, { requested: number; confirmed: number }>(),
   watches: [] as Watch[],
-  /** Paths that were registered with a checksum that their bytes do not have. */
+  /** Paths that were registered with a wrong checksum. */
   miswritten: new Set<string>(),
-  /** Paths that an operator wanted to withdraw, one by one or by a complete list. */
+  /** Paths that an operator tried to withdraw, one by one or with a complete list. */
   withdrawn: new Set<string>(),
-  /** For moved and replaced files: each position since, by path. */
+  /** Later positions of moved and replaced files, by path. */
   versions: new Map<string, Version[]>(),
-  /** Volumes whose retirement was requested and not confirmed. */
+  /** Volumes whose retirement was requested but not confirmed. */
   openRetirements: new Set<string>(),
-  /** `TAPEGATE_LINK_ROOT`, and losses of what another user had at archive paths below it. */
+  /** TAPEGATE_LINK_ROOT, and lost files and links of another user below it. */
   archivePaths: { root: undefined as string | undefined, losses: [] as string[] },
-  /** What the systems behind staging libraries keep for Tapegate. */
+  /** Files that staging systems hold for Tapegate. */
   staged: [] as StagedFile[],
-  /** Processes that did not end when asked to. */
+  /** Processes that did not end after SIGTERM. */
   stuck: [] as string[],
-  /** Claims of a drive that another engine still had. */
+  /** Claims of drives that another engine had leased. */
   doubleClaims: [] as string[],
   /** Requests that expired before their retention. */
   earlyEnds: [] as string[],
   removedCopies: [] as RemovedCopy[],
-  /** What copies of the database did although they are fenced. */
+  /** Forbidden actions of database copies before a takeover. */
   cloneActions: [] as string[],
   wrongResponses: [] as WrongResponse[],
 });
@@ -157,11 +157,11 @@ export const createObserved = (known: Partial<Observed> = {}): Observed => ({ ..
 export const nameAction = (operation: string, id: number): string => `${operation} ${id}`;
 
 export interface Facts extends Stored {
-  /** The database's time of the snapshot. */
+  /** Time of the snapshot, by the database's clock. */
   now: string;
   copies: Copy[];
   directories: Directory[];
-  /** Targets of links by archive path. */
+  /** Targets of links, by archive path. */
   links: ReadonlyMap<string, string>;
   observed: Observed;
 }
@@ -191,7 +191,7 @@ function toCamelCase(row: object): object {
   );
 }
 
-/** Reads the facts in one transaction. @param look observes more in it */
+/** Reads the facts in one transaction. @param look makes more observations in the same transaction */
 export async function readSnapshot(
   { db }: Pick<Context, 'db'>,
   observed: Observed,
@@ -204,18 +204,18 @@ export async function readSnapshot(
     await look(query);
     return await readFacts(query, observed);
   } finally {
-    await client.query('ROLLBACK').catch(() => {}); // the connection itself may have failed
+    await client.query('ROLLBACK').catch(() => {}); // the connection may have failed
     client.release();
   }
 }
 
-/** Facts by what they are looked up by. */
+/** Facts in maps for lookups. */
 export interface Index {
   requests: ReadonlyMap<number, RequestFact>;
   files: ReadonlyMap<bigint, FileFact>;
   filesByPath: ReadonlyMap<string, FileFact>;
   mountpoints: ReadonlyMap<number | null, string>;
-  /** Without those that were released early: their files never join the request again. */
+  /** Request files except released ones, which never join the request again. */
   requestFilesOf: ReadonlyMap<number, readonly RequestFile[]>;
   releasedOf: ReadonlyMap<number, readonly RequestFile[]>;
   progressOf: ReadonlyMap<number, readonly ProgressEvent[]>;
@@ -254,17 +254,20 @@ export function isLive(request: { state: Request['state'] } | undefined): boolea
 
 export const isWithdrawn = (file: FileFact | undefined): boolean => typeof file?.withdrawnAt === 'string';
 
-/** The absolute path at which the copy of a file belongs; undefined if it has none. */
+/** Returns the absolute path of a file's copy. Undefined if the file has no copy on disk. */
 export function copyPathOf(file: FileFact, { mountpoints }: Index): string | undefined {
   const mountpoint = mountpoints.get(file.diskId);
   return mountpoint === undefined ? undefined : mountpoint + file.copyPath;
 }
 
-/** The checksum of the bytes on tape at the file's position, or at its last one; undefined if nothing was written there. */
+/**
+ * Returns the checksum of the bytes at a file's present or last position on tape. Undefined if the test wrote no bytes
+ * there.
+ */
 export function sha256Of({ observed }: Facts, file: FileFact): string | undefined {
   const versions = observed.versions.get(file.path) ?? [];
   const moved = versions.find(({ volume, position }) => volume === file.volume && position === file.position);
-  // the last position of a file whose volume was retired is unknown: its checksum identifies the version
+  // a file on a retired volume has no position: find its version by the checksum
   const checksum = file.volume === null ? (file.checksum ?? file.diskChecksum) : undefined;
   const retired = versions.find(({ sha256 }) => checksum === `sha256:${sha256}`);
   return (moved ?? retired ?? observed.sources.get(file.path))?.sha256;

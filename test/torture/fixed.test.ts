@@ -1,4 +1,4 @@
-/** Races that the torture found, which are fixed. */
+/** Tests of races that the torture found and that have been fixed. */
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { UnavailableError } from '../../src/core/errors.js';
 import { openDatabase } from '../../src/db/client.js';
@@ -43,7 +43,7 @@ test('a connection that ends between two queries fails only the next one', async
   const { rows } = await client.query<{ pid: number }>('SELECT pg_backend_pid() AS pid');
   const ended = new Promise<void>((resolve) => client.once('end', () => resolve()));
   await app.ctx.db.pool.query('SELECT pg_terminate_backend($1)', [rows[0]?.pid]);
-  await ended; // without a listener, its error would end the process
+  await ended; // without a listener, the client's error would end the process
   await expect(client.query('SELECT 1')).rejects.toThrow('the database does not answer');
   client.release(true);
   expect((await app.ctx.db.pool.query('SELECT 1 AS one')).rows).toEqual([{ one: 1 }]);
@@ -144,7 +144,7 @@ test('a file is removed from disk if its only request was created and cancelled 
   const lease = await claim(app);
   await startByHand(app, lease, ['/end/brief']);
   await cancel(app, first);
-  // the end of the recall has read the requests, and waits for the file, which a request may still read
+  // the recall's end has read the requests, and waits for the file
   const unlockFile = await lock(app, `SELECT FROM tape_file WHERE id = ${fileId} FOR SHARE`);
   const ended = finishRecalls(app.ctx, lease, [{ fileId, kind: 'restored', ...traits }]);
   await waitForBlocked(app, 1);
@@ -168,11 +168,11 @@ test('drive time is charged to users in one order, so that two engines do not de
   const file = { path: '/charge/shared', volume: 'CHARGE', position: null };
   await importRows(app.ctx, [buildRow(file)]);
   for (const quota of users) await makeRequest(app, { quota, files: ['/charge/shared'] });
-  await addQuota(app.ctx, 'u1', 10n ** 10n); // the row that was changed last is found last
+  await addQuota(app.ctx, 'u1', 10n ** 10n); // an update moves the row to the end of a scan
   const unlock = await lock(app, `SELECT FROM quota WHERE "user" = 'u1' FOR UPDATE`);
   const charging = chargeDriveTime(app.ctx, { fileIds: [await idOf(app, '/charge/shared')], seconds: 8 });
   await waitForBlocked(app, 1);
-  // it waits for the first lock, and has no other one yet
+  // the charge waits for its first lock, and holds no other lock yet
   await app.ctx.db.pool.query(`SELECT FROM quota WHERE "user" LIKE 'u%' AND "user" <> 'u1' FOR UPDATE NOWAIT`);
   await unlock();
   await charging;

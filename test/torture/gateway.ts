@@ -1,4 +1,8 @@
-/** Calls of the gateway over REST, GraphQL and the WLCG Tape REST API. Each throws if the gateway or its database is away. */
+/**
+ * Calls of the gateway over REST, GraphQL and the WLCG Tape REST API. A call throws an error if the gateway or its
+ * database
+ * is down.
+ */
 import { sendGraphql } from '../support/graphql.js';
 import { type Answer, type Gateway, send } from '../support/http.js';
 import { call } from '../support/rest.js';
@@ -13,16 +17,16 @@ export interface Token {
 }
 
 export interface Clients {
-  /** The token that each user shows now. */
+  /** Current token of each user. */
   users: Map<string, Token>;
-  /** Acts for all users. */
+  /** Token of a service, which may act for all users. */
   service: Token;
   operator: Token;
-  /** With the time of the confirmation, by `performance.now()`. */
+  /** Revoked tokens, with the time of the confirmation by `performance.now()`. */
   revoked: { token: Token; at: number }[];
 }
 
-/** A response that a correct gateway does not send. */
+/** A response that a correct gateway never sends. */
 export interface WrongResponse {
   kind: 'token-revived' | 'token-refused' | 'answer-internal';
   text: string;
@@ -30,17 +34,17 @@ export interface WrongResponse {
 
 interface Options {
   body?: object;
-  /** The secret of a token. */
+  /** Secret of the token to use. */
   as?: string | undefined;
 }
 
 const RESPONSE_MS = 10_000;
-/** The same in every protocol. */
+/** Message of internal errors in all protocols. */
 const INTERNAL = 'Internal error';
 
 const showToken = (secret?: string) => (secret === undefined ? {} : { Authorization: `Bearer ${secret}` });
 
-/** Undefined while the gateway is starting. */
+/** Returns the gateway's URL. Undefined while the gateway is starting. */
 export const urlOf = (world: World): string | undefined => world.gateway.find(/ready at (\S+)/);
 
 function gatewayOf(world: World): Gateway {
@@ -49,7 +53,7 @@ function gatewayOf(world: World): Gateway {
   return { url };
 }
 
-/** @throws Error if the gateway or its database is away */
+/** @throws Error if the gateway or its database is down */
 function recordResponse(world: World, what: string, { status, text }: Pick<Answer, 'status' | 'text'>): void {
   const { counts, observed } = world;
   if (text.includes(INTERNAL)) {
@@ -62,13 +66,13 @@ function recordResponse(world: World, what: string, { status, text }: Pick<Answe
   counts.answered++;
 }
 
-/** @returns the status of a call with a token */
+/** Returns the status of a call with this token. */
 export async function statusOf(world: World, secret: string): Promise<number> {
   const options = { headers: showToken(secret), signal: AbortSignal.timeout(RESPONSE_MS) };
   return (await call(gatewayOf(world), 'GET', '/quota/ample', options)).status;
 }
 
-/** @returns undefined if the request is rejected with a reason */
+/** @returns the response, or undefined if the request is rejected with a reason */
 export async function rest<T>(
   world: World,
   method: string,
@@ -81,7 +85,7 @@ export async function rest<T>(
   return answer.status === 200 ? (answer.body as [T])[0] : undefined;
 }
 
-/** @returns undefined if the request is rejected with a reason, an empty object if the response has no body */
+/** @returns the response, an empty object for a response without a body, or undefined for a rejection with a reason */
 export async function tapeRest(
   world: World,
   method: string,
@@ -108,7 +112,7 @@ export async function graphql<T = { __typename: string }>(
   return (body.data as { result: T }).result;
 }
 
-/** Calls a mutation with an `input`, as the operator unless given. @returns the type of the result */
+/** Calls a mutation with an `input`, by default with the operator's token. @returns the type name of the result */
 export async function mutate(
   world: World,
   field: string,
@@ -120,13 +124,13 @@ export async function mutate(
   return (await graphql(world, query, { input }, as)).__typename;
 }
 
-/** Picks the token for a user's request; undefined for an anonymous caller. */
+/** Picks a token for a call for this user. Undefined for an anonymous call. */
 export function pickToken({ clients }: World, random: Random, user: string): string | undefined {
   const own = clients.users.get(user)?.secret;
   return random.pick([undefined, own, own, clients.service.secret]);
 }
 
-/** Records a change that the audit must contain. @param send returns whether it was confirmed */
+/** Records an action that the audit must contain. @param send returns whether the action was confirmed */
 export async function recordAction(
   { observed }: World,
   operation: string,

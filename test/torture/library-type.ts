@@ -1,4 +1,7 @@
-/** The library type of the torture's staging libraries, over HTTP. Processes load this file before the program (`--import`). */
+/**
+ * Library type of the torture's staging libraries, which call their systems over HTTP.
+ * Processes load this file before the program, with `--import`.
+ */
 import { Readable } from 'node:stream';
 import type { ReadableStream } from 'node:stream/web';
 import { type ErrorClass, messageOf, TapeError } from '../../src/core/errors.js';
@@ -13,7 +16,7 @@ import {
   type StagingLibrary,
 } from '../../src/tape/staging.js';
 
-/** A state as it is sent. */
+/** State of a file, in the form that responses contain. */
 export type SentState =
   | { path: string; state: 'waiting' | 'forgotten' }
   | { path: string; state: 'ready'; until: string | null }

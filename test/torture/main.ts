@@ -1,4 +1,4 @@
-/** `npm run torture`, see README.md. Exits with 1 if there are violations. */
+/** Entry point of `npm run torture`, see README.md. The exit code is 1 if there are violations. */
 import { environment } from '../../src/core/environment.js';
 import { numberOf } from './random.js';
 import { describeResult, runTorture } from './run.js';

@@ -1,6 +1,7 @@
 /**
- * Has the embedded PostgreSQL start with a clock that the torture sets. Each process that may start the server loads this
- * file (`--import`), because Tapegate gives the server an environment of its own.
+ * Makes the embedded PostgreSQL start with a clock that the torture can shift.
+ * All processes that may start PostgreSQL load this file with `--import`, because Tapegate passes only its own
+ * environment.
  */
 import { ChildProcess } from 'node:child_process';
 import { existsSync } from 'node:fs';

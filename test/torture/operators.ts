@@ -1,4 +1,4 @@
-/** An operator who resizes disks and quotas, and suspends and resumes things. */
+/** An operator who resizes disks and quotas, and suspends and resumes parts of Tapegate. */
 import type { Context } from '../../src/domain/context.js';
 import { setDisk } from '../../src/domain/disks/disks.js';
 import { listSuspensions, resume } from '../../src/domain/health/suspensions.js';
@@ -7,7 +7,7 @@ import { graphql, mutate } from './gateway.js';
 import type { Random } from './random.js';
 import { EAST, type World } from './world.js';
 
-/** From too small for its copies to larger than it is. */
+/** Changes the size of a disk, to between too small for its copies and larger than all files. */
 export async function resizeDisk(world: World, random: Random): Promise<void> {
   const { mountpoint } = random.pick(world.disks);
   await setDisk(world.ctx, { mountpoint, size: (world.totalBytes * BigInt(random.integer(2, 100))) / 100n });
@@ -39,8 +39,8 @@ export async function resumeOne(world: World, random: Random): Promise<void> {
 }
 
 /**
- * Resumes everything, including what engines suspended.
- * @param isClockRight false while the clock of the database may be wrong: to resume it confirms its time
+ * Resumes everything, including suspensions by engines.
+ * @param isClockRight whether to resume the clock, too. Resuming the clock confirms its present time.
  */
 export async function resumeAll(ctx: Context, { isClockRight = true } = {}): Promise<void> {
   for (const { kind, name } of await listSuspensions(ctx)) {

@@ -1,4 +1,4 @@
-/** A settled system into which tests of the checker plant violations, each in a transaction that is rolled back. */
+/** A settled system for the checker's tests. Each test adds a violation in a transaction that is rolled back. */
 import { chmodSync, cpSync, lstatSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import type pg from 'pg';
@@ -24,12 +24,12 @@ export let app: TestApp;
 export let mail: FaultyMail;
 let webhooks: FaultyWebhooks;
 export let sources: Observed['sources'];
-/** Alice's is complete, bob's has a failed file and an unknown one, and one of alice is cancelled. */
+/** Ids of requests: alice's complete one, bob's with a failed and an unknown file, and alice's cancelled one. */
 export let ids: { complete: number; partial: number; cancelled: number };
 export const library = createMemoryLibrary();
 const linkRoot = makeTempDir();
 
-/** Starts a system before the tests, and lets it settle. */
+/** Starts a system before the tests, and waits until no work remains. */
 export function useSettledSystem(): void {
   beforeAll(async () => {
     mail = await startMail(createRandom(1));
@@ -81,17 +81,17 @@ export function useSettledSystem(): void {
   });
 }
 
-/** What a violation is planted into. */
+/** Tools of the steps that add a violation. */
 interface Soil {
   run<Row extends object = object>(sql: string): Promise<Row[]>;
   observed: Observed;
-  /** Replaces or removes what is at a path on the restore disk; undone afterwards. */
+  /** Replaces or removes the file at a path on the restore disk until the test ends. */
   replace(file: string, bytes?: Uint8Array): { ino: bigint; mtimeNs: bigint };
-  /** Creates an empty directory, as Tapegate does; undone afterwards. */
+  /** Creates an empty directory as Tapegate does, until the test ends. */
   makeDirectory(directory: string): void;
 }
 
-/** A statement, with `:complete`, `:partial` and `:cancelled` for the ids of requests, or a function. */
+/** A function, or an SQL statement. In SQL, `:complete`, `:partial` and `:cancelled` are the ids of requests. */
 type Step = string | ((soil: Soil) => unknown);
 export type Steps = Step | Step[];
 
@@ -130,7 +130,7 @@ export async function findPlanted(steps: Steps, { keepsWebhooks = false } = {}):
   };
   try {
     await client.query('BEGIN');
-    // no webhook is told of what is planted: unless that is the violation, there is none
+    // without webhooks, the steps cause no missing webhook messages as side effects
     if (!keepsWebhooks) await run('DELETE FROM webhook');
     for (const step of [steps].flat()) await (typeof step === 'string' ? run(step) : step(soil));
     return [...new Set(check(await readFacts(run, soil.observed)).map(({ kind }) => kind))];
@@ -148,21 +148,21 @@ export const ZEROS = '0'.repeat(64);
 export const VERSION: Version = { volume: 'V00001', position: 1n, size: 1000n, sha256: ZEROS };
 
 const PROGRESS = 'request_id, state, files_total, files_on_disk, files_failed, bytes_total, bytes_on_disk';
-/** As the app does, which may be doing it at the moment. */
+/** Numbers events as the app does, perhaps at the same time. */
 const NUMBER = 'DO $$ BEGIN WHILE number_events(NULL) IS NULL LOOP PERFORM pg_sleep(0.01); END LOOP; END $$';
 export const addEvent = (name: keyof typeof ids) => `INSERT INTO event (at, request_ids, ${PROGRESS})
   SELECT now(), '{}', ${PROGRESS.replace('request_id', 'id')} FROM request WHERE id = :${name}`;
-/** Publishes the progress of a request, so that an old event is not the violation. */
+/** Adds a progress event of a request, so that an outdated event is not reported as another violation. */
 export const publish = (name: keyof typeof ids) => `${addEvent(name)}; ${NUMBER}`;
 export const set = (name: keyof typeof ids, values: string) => `UPDATE request SET ${values} WHERE id = :${name}`;
 export const setComplete = (values: string) => set('complete', values);
-/** Changes a request and publishes its progress. */
+/** Changes a request, and adds its progress event. */
 export const change = (name: keyof typeof ids, values: string) => `${set(name, values)}; ${publish(name)}`;
 export const setFailed = (values: string) => `UPDATE request_file SET ${values} WHERE state = 'FAILED'`;
 export const setFile = (file: string, values: string) => `UPDATE tape_file SET ${values} WHERE path = '${file}'`;
 
 const STAGES: Record<string, string> = { U: 'UNVERIFIED', D: 'ONDISK', T: 'ONTAPE', A: 'RESTORING', R: 'RESTORED' };
-/** Publishes moves of /s/gone, by letters such as TA. */
+/** Adds stage moves of the file /s/gone. Each move is a pair of letters such as TA. */
 export const moveGone = (...moves: string[]) =>
   [
     ...moves.map(
@@ -172,7 +172,10 @@ export const moveGone = (...moves: string[]) =>
     NUMBER,
   ].join('; ');
 
-/** The copy of /s/a is recorded as missing, and restored again, some times. @param removals how often it was removed outside Tapegate */
+/**
+ * Records several times that the copy of /s/a is missing and was restored again.
+ * @param removals number of removals outside Tapegate that the test observed
+ */
 export function loseCopy({ times, removals }: { times: number; removals: number }): Step[] {
   const move = ([from = '', to = '']: string) => `INSERT INTO event (at, request_ids, file_id, from_stage, to_stage)
     SELECT now(), ARRAY[:complete], id, '${STAGES[from]}', '${STAGES[to]}' FROM tape_file WHERE path = '/s/a'; ${NUMBER}`;
@@ -191,7 +194,7 @@ export function loseCopy({ times, removals }: { times: number; removals: number 
   return [observeRemovals, ...Array.from({ length: times }, () => once).flat()];
 }
 
-/** The unresolved path becomes one of the catalogue, and stays out. */
+/** Makes the unresolved path one of a catalogue file, which stays excluded from the request. */
 export const exclude = (reason: string) =>
   `UPDATE unresolved_path SET path = '/s/gone', reason = '${reason}'; UPDATE quota SET unresolved_paths = 0`;
 export const addRecall = (file: string, state: string) =>
@@ -214,7 +217,7 @@ export const act = (operation: string, name: keyof typeof ids, times: number): S
 export const deleteAudit = (operation: string, name: keyof typeof ids) =>
   `ALTER TABLE audit DISABLE TRIGGER audit_guard_rows; DELETE FROM audit WHERE operation = '${operation}' AND object = ':${name}'`;
 
-/** Links in a copy of their directory. */
+/** Changes links in a copy of the link directory. */
 export function changeLinks(change: (root: string) => void): Step {
   const root = makeTempDir();
   return ({ observed }) => {
@@ -230,7 +233,7 @@ export async function readEvents({ run }: Soil, requestId?: number): Promise<big
   return rows.map(({ number }) => number);
 }
 
-/** A watch of all files, or of a request, that received what `change` makes of the events. */
+/** Adds a watch of all files or of a request. `change` returns the events that the watch received. */
 export function watch(
   change: (received: bigint[], soil: Soil) => bigint[] | Promise<bigint[]>,
   name?: keyof typeof ids,
@@ -253,7 +256,10 @@ export const addStaging = (state: string, { name = 'NULL', until = 'NULL' } = {}
 export const FORGET = 'DELETE FROM staging';
 export const DEMAND = { name: `'demand-1'` };
 
-/** /s/gone is at a staging system: demanded, or on disk without a demand. `recorded` is what the database has of it. */
+/**
+ * Makes a staging system hold /s/gone, demanded or on disk without a demand. `recorded` inserts the matching database
+ * rows.
+ */
 export function stage(
   how: 'demanded' | 'kept',
   recorded: string[],
@@ -288,7 +294,11 @@ export const wrong = (kind: Observed['wrongResponses'][number]['kind']) => ({
   'a call returned the wrong status': observe({ wrongResponses: [{ kind, text: 'wrong' }] }),
 });
 
-/** A failed file waits again, and fails again. @param isMoved it has another place on tape @param isReleased its request releases it then */
+/**
+ * Makes a failed file wait again and fail again.
+ * @param isMoved whether the file got another position on tape
+ * @param isReleased whether the request then releases the file
+ */
 export function waitAgain({ isMoved, isReleased = false }: { isMoved: boolean; isReleased?: boolean }): Step[] {
   const size = `(SELECT size FROM request_file WHERE request_id = :partial AND state = 'FAILED')`;
   const release = [
@@ -308,7 +318,7 @@ export function waitAgain({ isMoved, isReleased = false }: { isMoved: boolean; i
   ];
 }
 
-/** The first message was neither written nor sent. */
+/** Removes the first message from the database and from the deliveries. */
 export const forget = (table: 'notification' | 'webhook_message', sent: 'mails' | 'messages'): Step => {
   return async ({ run, observed }) => {
     const [row] = await run<{ id: string }>(`DELETE FROM ${table} WHERE id = 1 RETURNING message_id AS id`);

@@ -1,4 +1,4 @@
-/** Processes that are killed, paused and resumed at any moment and start again, and the embedded PostgreSQL. */
+/** Processes that are killed, paused, resumed and restarted at any moment, and the embedded PostgreSQL. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync, openSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -9,45 +9,45 @@ import { findServer } from '../../src/db/embedded/embedded.js';
 
 export const cliFile = path.join(packageRoot, 'dist/src/main/cli.js');
 
-/** Options of a program that load files before it, and in its child processes, too. */
+/** Returns Node.js options that load files before a program. The options also apply to child processes. */
 const load = (...files: string[]): string[] =>
   files.flatMap((file) => ['--import', pathToFileURL(path.join(packageRoot, file)).href]);
 
 const MOVED_SERVER = 'dist/test/torture/moved-server.js';
-/** For programs that may start the database. */
+/** Options for programs that may start the database. */
 export const movedServer = load(MOVED_SERVER);
-/** For engines. */
+/** Options for engines. */
 export const engineFiles = load(MOVED_SERVER, 'test/support/shifted-clock.mjs', 'dist/test/torture/library-type.js');
 
 export interface ProcessOptions {
   name: string;
   args: string[];
-  /** Called before each start. */
+  /** Returns the environment. Called before each start. */
   env: () => Record<string, string>;
   logDir: string;
 }
 
 export interface KeptProcess {
   name: string;
-  /** How often it has ended and was started again. */
+  /** Number of restarts after an end of the process. */
   restarts: number;
-  /** Finds the first group of the pattern in its standard output since its last start. */
+  /** Returns the first group of a match in the standard output since the last start. */
   find(pattern: RegExp): string | undefined;
-  /** @returns false if it is not running */
+  /** @returns false if the process is not running */
   signal(signal: NodeJS.Signals): boolean;
   isPaused: boolean;
   pause(): boolean;
   resume(): void;
-  /** Kills it for good. */
+  /** Kills the process and does not restart it. */
   end(): void;
 }
 
-/** More than a draining process needs on a busy machine. */
+/** Time limit of a graceful end, more than a draining process needs on a busy machine. */
 const END_MS = 90_000;
 const LOOK_MS = 100;
 const RESTART_MS = 100;
 
-/** Asks a process to end. @param stuck receives a sentence if it could and did not */
+/** Sends SIGTERM to a process. @param stuck receives a sentence if the process does not end in time */
 export async function endInTime(kept: KeptProcess, stuck: string[]): Promise<void> {
   const { restarts } = kept;
   if (!kept.signal('SIGTERM')) return;
@@ -96,7 +96,7 @@ export function keepRunning(options: ProcessOptions): KeptProcess {
   return kept;
 }
 
-/** Runs a process to its end. @returns its exit code, null if it was killed */
+/** Runs a process to its end. @returns the exit code, or null if the process was killed */
 export async function runProcess(
   options: ProcessOptions,
   onStart: (child: ChildProcess) => void,
@@ -117,18 +117,18 @@ function startChild({ name, args, env, logDir }: ProcessOptions, onText: (text: 
   return child;
 }
 
-/** @returns false if no server runs */
+/** @returns false if no database server is running */
 export function signalDatabase(dataDir: string, signal: NodeJS.Signals): boolean {
   const pid = findServer(path.join(dataDir, 'postgres'))?.pid;
   return pid !== undefined && trySignal(pid, signal);
 }
 
-/** Stops the database from responding during some work, without ending a connection. @returns false if no server runs */
+/** Stops the database's responses during `work`, without closing connections. @returns false if no server is running */
 export async function hangDatabase(dataDir: string, work: () => Promise<unknown>): Promise<boolean> {
   const server = findServer(path.join(dataDir, 'postgres'))?.pid;
   if (server === undefined) return false;
   const children = readdirSync('/proc').filter((name) => /^\d+$/.test(name) && parentOf(name) === server);
-  const pids = [...children.map(Number), server]; // the server last: it would take paused children for dead
+  const pids = [...children.map(Number), server]; // the server last: it would treat stopped children as crashed
   try {
     for (const pid of pids) trySignal(pid, 'SIGSTOP');
     await work();
@@ -140,10 +140,10 @@ export async function hangDatabase(dataDir: string, work: () => Promise<unknown>
 
 function parentOf(pid: string): number | undefined {
   try {
-    // after the name of the program, which may contain anything
+    // fields after the program's name, which may contain any character
     return Number(readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ').at(-1)?.split(' ')[1]);
   } catch {
-    return undefined; // it has ended
+    return undefined; // the process has ended
   }
 }
 
@@ -151,11 +151,14 @@ function trySignal(pid: number, signal: NodeJS.Signals): boolean {
   try {
     return process.kill(pid, signal);
   } catch {
-    return false; // it has ended
+    return false; // the process has ended
   }
 }
 
-/** Has the database record each claim of a drive that another engine still had. The lease is read after the claim, so it was valid before. */
+/**
+ * Trigger that records each claim of a drive that another engine has still leased.
+ * The time is read after the claim, so the lease was valid at the claim.
+ */
 export const WATCH_CLAIMS = `
   CREATE TABLE torture_double_claim (text text NOT NULL);
   CREATE FUNCTION torture_note_claim() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN

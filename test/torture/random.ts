@@ -1,21 +1,21 @@
-/** Choices that a seed repeats. No seed repeats the timing between processes. */
+/** Random choices that a seed repeats. The timing between processes is not repeatable. */
 import { createHash, randomBytes } from 'node:crypto';
 
 export interface Random {
-  /** From 0, below 1. */
+  /** Returns a number from 0 to below 1. */
   next(): number;
-  /** Both bounds are included. */
+  /** Returns an integer. Both bounds are included. */
   integer(low: number, high: number): number;
   chance(probability: number): boolean;
   /** @throws Error if there are no items */
   pick<T>(items: readonly T[]): T;
-  /** `count` of the items, or all of them. */
+  /** Returns `count` random items, or all items if there are fewer. */
   sample<T>(items: readonly T[], count: number): T[];
   /** Creates an independent generator. */
   fork(): Random;
 }
 
-/** Mulberry32: small, and good enough to choose by. */
+/** Returns a Mulberry32 generator, which is small and good enough for choices. */
 export function createRandom(seed: number): Random {
   let state = seed >>> 0;
   const next = () => {
@@ -48,7 +48,7 @@ export function createRandom(seed: number): Random {
 
 export type Weighted<T> = readonly (readonly [weight: number, choice: T])[];
 
-/** Picks a choice with the probability that its weight gives. */
+/** Picks a choice with a probability in proportion to its weight. */
 export function pickWeighted<T>(random: Random, choices: Weighted<T>): T {
   let left = random.next() * choices.reduce((sum, [weight]) => sum + weight, 0);
   for (const [weight, choice] of choices) {
@@ -72,7 +72,7 @@ export interface Source {
 
 const MIN_BYTES = 1000;
 
-/** Creates random bytes: small files are more frequent than large ones. */
+/** Creates a file of random bytes. Small files are more frequent than large files. */
 export function randomFile(random: Random, maxBytes: number): Source & { bytes: Buffer } {
   const bytes = randomBytes(Math.round(MIN_BYTES * (maxBytes / MIN_BYTES) ** random.next()));
   return { bytes, size: BigInt(bytes.length), sha256: createHash('sha256').update(bytes).digest('hex') };

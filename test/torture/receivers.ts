@@ -1,4 +1,6 @@
-/** An SMTP server and a webhook receiver that go away and come back, reject at times, and record what they accepted. */
+/**
+ * An SMTP server and a webhook receiver that are sometimes down, reject some messages, and record accepted messages.
+ */
 import type { Context } from '../../src/domain/context.js';
 import { createWebhook } from '../../src/domain/notifications/webhooks/webhooks.js';
 import { Refusal, startMailServer } from '../support/mail-server.js';
@@ -7,10 +9,10 @@ import type { Random } from './random.js';
 
 export interface FaultyServer {
   url: string;
-  /** The probability that it rejects, and that it accepts without a response. */
+  /** Probabilities of a rejection, and of an accepted message without a response. */
   faults: { refusals: number; lostResponses: number };
   goAway(): Promise<void>;
-  /** Does nothing if it is up. */
+  /** Starts the server again, if it is down. */
   comeBack(): Promise<void>;
 }
 
@@ -26,14 +28,14 @@ export interface DeliveredMessage {
   isSigned: boolean;
 }
 
-/** `mails` are in order of arrival, repeats included. */
+/** An SMTP server. `mails` is in order of arrival, with repeats. */
 export type FaultyMail = FaultyServer & { mails: DeliveredMail[] };
 export type FaultyWebhooks = FaultyServer & { messages: DeliveredMessage[]; secrets: Map<number, string> };
 
 const SMTP_REFUSALS = [421, 450, 451, 452];
 const HTTP_REFUSALS = [301, 404, 429, 500, 503];
 
-/** @param listen starts the server, at the given port after the first time */
+/** @param listen starts the server. Later calls get the port of the first call. */
 async function startFaulty(
   faults: FaultyServer['faults'],
   listen: (port?: number) => Promise<{ url: string; close(): Promise<void> }>,
@@ -102,10 +104,10 @@ export async function startWebhooks(random: Random): Promise<FaultyWebhooks> {
   return { ...server, messages, secrets };
 }
 
-/** Creates two webhooks before the first request: one for all requests, and one for those of a user. */
+/** Creates two webhooks before the first request: one for all requests, and one for the requests of a user. */
 export async function addWebhooks(ctx: Context, { url, secrets }: FaultyWebhooks, user: string): Promise<void> {
   for (const quota of [undefined, user]) {
-    const id = secrets.size + 1; // they are the first ones
+    const id = secrets.size + 1; // ids of the first webhooks
     const { secret, webhook } = await createWebhook(ctx, { quota, url: `${url}/${id}` });
     if (webhook.id !== id) throw new Error(`webhook ${webhook.id} should be ${id}`);
     secrets.set(id, secret);

@@ -1,4 +1,7 @@
-/** Without trouble, nothing remains at the staging systems. The checker finds what a library leaves there that releases nothing. */
+/**
+ * Tests of the torture's staging systems without trouble: no file remains there after all requests have ended.
+ * The checker must find files that a faulty library does not release.
+ */
 import { afterEach, expect, test } from 'vitest';
 import { startEngine } from '../../src/engine/runner.js';
 import type { StagingKind } from '../../src/tape/kind.js';

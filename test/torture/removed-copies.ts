@@ -1,4 +1,7 @@
-/** Users who remove restored copies that requests hold, one by one or a whole directory. Tapegate must find out and recall them. */
+/**
+ * Users who remove restored copies of live requests, one by one or a whole directory.
+ * Tapegate must notice each removal and recall the file.
+ */
 import { lstat, rmdir, unlink } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -33,7 +36,10 @@ export async function removeCopies(world: World, random: Random): Promise<void> 
   }
 }
 
-/** Removes a copy, and the directories above it that are empty then. @returns false if Tapegate was faster, or the disk is read-only */
+/**
+ * Removes a copy, and the directories above that become empty.
+ * @returns false if Tapegate has already removed the copy, or if the disk is read-only
+ */
 async function remove({ observed }: World, copy: RemovedCopy): Promise<boolean> {
   try {
     await unlink(copy.place);
@@ -45,8 +51,8 @@ async function remove({ observed }: World, copy: RemovedCopy): Promise<boolean> 
     try {
       await rmdir(above);
     } catch (error) {
-      if (codeOf(error) === 'EROFS') observed.changedPaths.add(above); // it stays
-      if (codeOf(error) !== 'ENOENT') break; // most often it has other copies
+      if (codeOf(error) === 'EROFS') observed.changedPaths.add(above); // the directory stays
+      if (codeOf(error) !== 'ENOENT') break; // usually because the directory contains other copies
     }
   }
   return true;
@@ -61,7 +67,7 @@ async function readHeld({ ctx }: World): Promise<RemovedCopy[]> {
   return rows;
 }
 
-/** @returns how many removed copies are still recorded as present */
+/** @returns the number of removed copies that the database still records as present */
 export async function countUnnoticed({ ctx, observed }: World): Promise<number> {
   const ids = observed.removedCopies.map(({ fileId }) => fileId);
   const { rows } = await ctx.db.pool.query<RemovedCopy>(
@@ -76,7 +82,7 @@ export async function countUnnoticed({ ctx, observed }: World): Promise<number> 
 
 const isThere = async (place: string) => (await lstat(place).catch(() => undefined)) !== undefined;
 
-/** Finds the events that record a removed copy: at most as many of a file as were removed. */
+/** Finds events that record a removed copy. Returns at most as many events of a file as copies were removed. */
 export function findRecorded({ stageEvents, observed }: Facts): StageEvent[] {
   const left = new Map<bigint, number>();
   for (const { fileId } of observed.removedCopies) left.set(fileId, (left.get(fileId) ?? 0) + 1);

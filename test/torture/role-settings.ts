@@ -1,4 +1,6 @@
-/** A site that changes settings of the database's role, as for other programs, while all connections are made anew. */
+/**
+ * A site that changes settings of the database role for other programs. All connections are then closed and reopened.
+ */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { DATABASE_USER } from '../../src/db/embedded/cluster.js';
 import { siteSettings } from '../support/site-settings.js';
@@ -9,7 +11,7 @@ const SET_MS = { low: 2000, high: 10_000 };
 const RESET_TRIES = 60;
 const RETRY_MS = 500;
 
-/** Tables that hide those of Tapegate from a connection with the `search_path` of the site. */
+/** Tables that hide Tapegate's tables if a connection uses the site's `search_path`. */
 const HIDE = ['request', 'request_file', 'tape_file'].map(
   (name) => `CREATE TABLE IF NOT EXISTS elsewhere.${name} (id int)`,
 );
@@ -39,7 +41,7 @@ async function reset({ ctx }: World): Promise<void> {
   for (let triesLeft = RESET_TRIES; triesLeft > 0; triesLeft--) {
     const done = ctx.db.pool.query(`ALTER ROLE ${DATABASE_USER} RESET ALL`).then(
       () => true,
-      () => false, // the database is away
+      () => false, // the database is down
     );
     if (await done) return;
     await sleep(RETRY_MS);

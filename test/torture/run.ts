@@ -1,6 +1,6 @@
 /**
- * The torture: a small archive with several engines, a gateway, a database and servers around them, all of which are killed, paused and starved
- * while users make requests. Then all trouble ends, and the checker runs.
+ * Runs the torture: a small archive with several engines, a gateway, a database and other servers.
+ * All processes are killed, paused and starved while users make requests. Then the trouble ends, and the checker runs.
  */
 import { setMaxListeners } from 'node:events';
 import { writeFile } from 'node:fs/promises';
@@ -21,17 +21,17 @@ import type { Counts } from './world.js';
 
 export interface TortureOptions {
   seed: number;
-  /** Number of kills that ends the trouble. */
+  /** Number of kills after which the trouble ends. */
   kills: number;
-  /** Limits for the trouble, and for settling after it. */
+  /** Time limits of the trouble, and of the settling after the trouble. */
   troubleMs: number;
   settleMs: number;
-  /** Files of the archive from the beginning, and their largest size. */
+  /** Number of files at the start, and the size of the largest file. */
   files: number;
   maxBytes: number;
-  /** Small trees of files that are archived during the run. */
+  /** Number of small trees that are archived during the run. */
   lateTrees: number;
-  /** Keeps the directory with the logs if there are violations. */
+  /** Whether to keep the directory with the logs if there are violations. */
   keepDir: boolean;
   signal: AbortSignal;
 }
@@ -46,7 +46,7 @@ const USERS_AT_ONCE = 5;
 const TOOLS_AT_ONCE = 2;
 const PROGRESS_MS = 30_000;
 
-/** @param report receives a line of progress now and then */
+/** @param report is called with a line of progress from time to time */
 export async function runTorture(options: TortureOptions, report: (line: string) => void): Promise<TortureResult> {
   const random = createRandom(options.seed);
   const { world, dir, tearDown } = await setUp(random.fork(), options);
@@ -59,7 +59,7 @@ export async function runTorture(options: TortureOptions, report: (line: string)
     const done = new AbortController();
     const trouble = startDeadline(options.troubleMs, done.signal, options.signal);
     const { signal } = trouble;
-    setMaxListeners(0, signal); // all of them wait for it
+    setMaxListeners(0, signal); // all participants wait for this signal
     const users = Array.from({ length: USERS_AT_ONCE }, () =>
       makeRequests(world, random.fork(), signal, watching.signal),
     );
@@ -96,7 +96,7 @@ function describeProgress(counts: Counts, phase: string): string {
   return `${kills} kills, ${pauses} pauses, ${databaseRestarts} database restarts, ${hangs} hangs, ${moves} files moved, ${requests} requests, ${stageRequests} stage requests, ${rejections} rejected, ${unanswered} unanswered; ${phase}`;
 }
 
-/** Writes violations and facts as JSON, to look for the cause. @param more other values of use */
+/** Writes violations and facts as JSON, for an analysis of the cause. @param more other values to write */
 export async function dumpFacts(file: string, { facts, violations }: Verdict, more: object = {}): Promise<void> {
   const plain = (_name: string, value: unknown) => {
     if (typeof value === 'bigint') return String(value);
@@ -107,7 +107,7 @@ export async function dumpFacts(file: string, { facts, violations }: Verdict, mo
   await writeFile(file, JSON.stringify({ violations, ...more, ...stored, ...known }, plain, 1));
 }
 
-/** @returns a line on the run, and one on the systems behind staging libraries */
+/** @returns a line about the run, and a line about the staging systems */
 export function describeResult({ counts, facts, stagingTroubles, violations }: TortureResult, seed: number): string[] {
   const paths = new Map(facts.files.map(({ id, path }) => [id, path]));
   const restored = facts.stageEvents.flatMap(({ toStage, fileId }) =>

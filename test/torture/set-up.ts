@@ -1,4 +1,4 @@
-/** Sets up the archive, the servers and the processes of a torture, and removes them again. */
+/** Sets up the archive, the servers and the processes of a torture, and removes them afterwards. */
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, truncateSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -28,14 +28,16 @@ import { addStagingLibraries } from './staging-systems.js';
 import { createClients } from './tokens.js';
 import { EAST, noCounts, type TortureDisk, VOLUME_BYTES, type World } from './world.js';
 
-/** Users, with the percentage of the whole archive that each may hold. */
+/** Quota of each user, in percent of the size of all files. */
 const QUOTAS: Record<string, bigint> = { ample: 1000n, enough: 100n, short: 20n, tight: 5n };
 /**
- * The highest drive of each engine: all engines want the first ones. The first engine is the program's own, with a process for each drive; the
- * others have short leases and a library that fails.
+ * Number of drives for each engine. All engines compete for the first drives.
+ * The first engine is the real program, with a process for each drive. The other engines have short leases and a
+ * library
+ * that fails.
  */
 const DRIVES = [2, 4, 6];
-/** Chosen anew at each start of an engine: its weight, and the offset of its wall clock in seconds. */
+/** Weight of an engine, and offset of its wall clock in seconds. Each start of an engine draws new values. */
 const WEIGHTS = [1, 2, 5];
 const CLOCK_OFFSETS = [0, 0, 0, 0, 0, 0, 6 * 24 * 3600, -6 * 24 * 3600];
 const SMALL_DISK_BYTES = 16n * 1024n * 1024n;
@@ -45,7 +47,7 @@ const CLOSE_MS = 10_000;
 export interface Ready {
   world: World;
   dir: string;
-  /** Ends every process, unmounts, and removes the directory unless it is kept. */
+  /** Ends all processes, unmounts the file system, and removes the directory unless `keepDir` is set. */
   tearDown(keepDir: boolean): Promise<void>;
 }
 
@@ -113,7 +115,9 @@ export async function setUp(random: Random, options: TortureOptions): Promise<Re
   }
 }
 
-/** Makes two directories, and where mounting is allowed a small disk that can fill up and fail. */
+/**
+ * Creates two restore disks, and a small third disk if mounting is allowed. The small disk can be filled and can fail.
+ */
 function makeDisks(dir: string): TortureDisk[] {
   const small = path.join(dir, 'small');
   const disks: TortureDisk[] = ['restore-1', 'restore-2'].map((name) => ({ mountpoint: path.join(dir, name) }));
@@ -126,7 +130,7 @@ function makeDisks(dir: string): TortureDisk[] {
   return disks;
 }
 
-/** Mounts a file system that can be frozen. @returns false without root, and in some containers */
+/** Mounts a file system that can be frozen. @returns false without root privileges and in some containers */
 function mountImage(dir: string, at: string): boolean {
   const image = path.join(dir, 'small.ext4');
   writeFileSync(image, '');
@@ -171,7 +175,7 @@ async function fillArchive(
   return { sources, lateTrees };
 }
 
-/** Puts every second volume in another library with its own drives. */
+/** Assigns every second volume to another library with its own drives. */
 async function splitLibrary(ctx: Context): Promise<void> {
   const folder = path.resolve(ctx.config.dataDir, 'library');
   const { id } = await addLibrary(ctx, { name: EAST, kind: 'directory', settings: { folder }, drives: 2 });
@@ -198,7 +202,7 @@ function startProcesses(
         TAPEGATE_WEBHOOK_HOSTS: '127.0.0.1',
         TAPEGATE_LINK_ROOT: linkRoot,
         TAPEGATE_MAIL_RATE: String(MAIL_RATES.mailRate),
-        TAPEGATE_REQUEST_DAYS: '0', // emails of ended requests lose their text with the next job
+        TAPEGATE_REQUEST_DAYS: '0', // the next job deletes the texts of ended requests' emails
         CLOCK_SECONDS: String(own.pick(CLOCK_OFFSETS)),
         FAULT_SEED: String(own.integer(0, 2 ** 32 - 1)),
       }),

@@ -1,4 +1,4 @@
-/** Ends all trouble, waits until no work remains, and runs the checker. */
+/** Ends the trouble, waits until no work remains, and runs the checker. */
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -20,10 +20,10 @@ import { askDoctor, describeWork } from './work.js';
 import type { World } from './world.js';
 
 const LOOK_MS = 500;
-/** Periodic jobs get this time to recover what only they can, see src/engine/runner.ts. */
+/** Time for periodic jobs, which alone can repair some states, see src/engine/runner.ts. */
 const PATIENCE_MS = 25_000;
 
-/** From now on nothing fails: mail is accepted, the disks have room, all processes run. */
+/** Ends all failures: the mail server accepts emails, the disks have room, and all processes run. */
 export async function calmDown(world: World): Promise<void> {
   await writeFile(path.join(world.dataDir, CALM_FILE), '');
   world.stagingSystems.calmDown();
@@ -38,11 +38,11 @@ export async function calmDown(world: World): Promise<void> {
   const work = async () => {
     await resumeAll(world.ctx);
     for (const { mountpoint, capacity } of world.disks) {
-      // small files need more room than they have bytes
+      // small files need more disk blocks than bytes
       await setDisk(world.ctx, { mountpoint, size: capacity === undefined ? 3n * world.totalBytes : capacity / 2n });
     }
   };
-  // the database may be starting
+  // retry: the database may be starting
   for (let triesLeft = 20; triesLeft > 0; triesLeft--) {
     if (
       await work().then(
@@ -62,7 +62,7 @@ export interface Verdict {
 }
 
 /**
- * Waits until no work remains, and then until the checker finds nothing.
+ * Waits until no work remains, and then until the checker finds no violation.
  * @param signal ends both waits
  */
 export async function settleAndCheck(
@@ -93,7 +93,7 @@ export async function settleAndCheck(
 
 async function findWork(world: World): Promise<string> {
   const trees = await archiveRest(world);
-  await resumeAll(world.ctx); // engines suspend a volume if mounts fail
+  await resumeAll(world.ctx); // engines suspend a volume after failed mounts
   const volumes = await retireRest(world);
   const unnoticed = await countUnnoticed(world);
   const more = { 'trees to archive': trees, 'volumes to retire': volumes, 'removed copies to notice': unnoticed };

@@ -1,4 +1,7 @@
-/** Transfer tools that stage many files with one request of the WLCG Tape REST API, and cancel, release and delete them in any state. */
+/**
+ * Transfer tools that stage many files with one WLCG Tape REST request. They cancel, release and delete requests in any
+ * state.
+ */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../src/domain/context.js';
 import { readStageRequest } from '../../src/domain/stage-requests/stage-requests.js';
@@ -9,7 +12,7 @@ import type { World } from './world.js';
 
 const PAUSE_MS = { low: 300, high: 2500 };
 const FILES = { low: 20, high: 200 };
-/** Stage requests that a tool remembers. It deletes older ones. */
+/** Number of stage requests that a tool remembers. The tool deletes older stage requests. */
 const REMEMBERED = 5;
 const LIFETIMES = ['PT4S', 'PT15S', 'P1D', undefined];
 
@@ -19,7 +22,7 @@ interface StageRequest {
   paths: readonly string[];
 }
 
-/** Acts as one of several tools until the signal. */
+/** Runs one of several transfer tools until the signal aborts. */
 export async function makeStageRequests(world: World, random: Random, signal: AbortSignal): Promise<void> {
   const known: StageRequest[] = [];
   while (!signal.aborted) {
@@ -33,7 +36,7 @@ export async function makeStageRequests(world: World, random: Random, signal: Ab
         for (const old of known.splice(0, known.length - REMEMBERED)) await remove(world, old);
       } else await pickWeighted(random, CHANGES)(world, request, random);
     } catch {
-      world.counts.unanswered++; // the gateway or its database is away
+      world.counts.unanswered++; // the gateway or its database is down
     }
     await sleep(random.integer(PAUSE_MS.low, PAUSE_MS.high), undefined, { signal }).catch(() => {}); // aborted
   }
@@ -45,7 +48,7 @@ async function stage(world: World, random: Random): Promise<StageRequest | undef
   const user = random.pick(world.users);
   const paths = pickMixed(world, random, random.integer(FILES.low, FILES.high));
   const lifetimes = random.sample(LIFETIMES, random.integer(1, 3));
-  const targetedMetadata = { default: { quota: user } }; // for a service, which has no quota of its own
+  const targetedMetadata = { default: { quota: user } }; // names the quota, because a service has no quota of its own
   const files = paths.map((path) => ({ path, diskLifetime: random.pick(lifetimes), targetedMetadata }));
   const as = random.pick([secretOf(world, user), world.clients.service.secret]);
   const answer = await tapeRest(world, 'POST', '/stage', { body: { files }, as });
@@ -67,7 +70,7 @@ const CHANGES: Weighted<Change> = [
   [10, remove],
 ];
 
-/** Cancels or releases some files, or all. */
+/** Cancels or releases some or all files of a stage request. */
 async function release(world: World, { user, paths }: StageRequest, path: string, random: Random): Promise<void> {
   const some = random.chance(0.3) ? paths : random.sample(paths, random.integer(1, 20));
   const answer = await tapeRest(world, 'POST', path, { body: { paths: some }, as: secretOf(world, user) });
@@ -80,11 +83,11 @@ async function remove(world: World, { id, user }: StageRequest): Promise<void> {
   if (answer !== undefined) world.counts.stageRequestChanges++;
 }
 
-/** A stage request as its client sees it. */
+/** Status of a stage request, as its client sees it. */
 export interface StageRequestStatus {
   id: string;
   isOver: boolean;
-  /** By the paths that the client sent. */
+  /** States of files, by the paths that the client sent. */
   states: Readonly<Record<string, string>>;
 }
 

@@ -1,6 +1,7 @@
 /**
- * Two staging libraries and the systems behind them. These run in the torture's own process, so that they outlive all engines. They lose
- * responses, forget demands, drop copies early, interrupt reads and send wrong bytes.
+ * Two staging libraries and their simulated tape systems. The systems run in the torture's own process, and outlive all
+ * engines.
+ * They lose responses, forget demands, remove copies early, interrupt reads, and send wrong bytes.
  */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -15,20 +16,20 @@ import { createMemoryStaging, MemoryTapeSystem } from '../support/memory-staging
 import { type SentResponse, type SentState, TORTURE_TYPE } from './library-type.js';
 import { pickWeighted, type Random, randomFile, type Source, type Weighted } from './random.js';
 
-const LATE_MS = { low: 500, high: 5000 }; // also longer than the lease of an engine
+const LATE_MS = { low: 500, high: 5000 }; // may exceed an engine's lease
 const MAX_BYTES = 500_000;
 const TICK_MS = 150;
-/** How long a copy stays at the system that releases nothing. */
+/** Time that a copy stays on the system without releases. */
 const LIFETIME_MS = 20_000;
-/** After the trouble, so that the checker still sees what is kept. */
+/** Lifetime of copies after the trouble, so long that the checker still sees them. */
 const CALM_LIFETIME_MS = 3_600_000;
-/** Nothing arrives any more by then for engines that are dead. */
+/** Time after the trouble in which late calls of dead engines may still take effect. */
 const LAST_LATE_MS = 15_000;
 
 const CALLS = ['stage', 'poll', 'release'] as const;
 type Call = (typeof CALLS)[number];
 
-/** A late request, and a request whose response is lost, has its effect all the same. */
+/** What happens to a call. A late request and a request with a lost response still take effect. */
 const CALL_FATES = [
   [50, 'succeeds'],
   [3, 'requests lost'],
@@ -52,10 +53,10 @@ const READ_FATES = [
 
 type ReadFate = (typeof READ_FATES)[number][1];
 
-/** The probabilities, at each tick, of what tapes and disks of the systems do. */
+/** Probabilities for each tick of what the tapes and disks of a system do. */
 const ARRIVES = 0.2;
 const FORGETS_ONE = 0.03;
-const FORGETS_ALL = 0.0005; // would also forget what engines have lost
+const FORGETS_ALL = 0.0005; // also forgets demands whose ids engines have lost
 const LEAVES_EARLY = 0.03;
 const FAILS = 0.01;
 const RECOVERS = 0.01;
@@ -65,7 +66,7 @@ export const STAGED_PREFIX = '/remote';
 export const isStaged = (path: string): boolean => path.startsWith(`${STAGED_PREFIX}/`);
 
 export interface StagingSystem {
-  /** The name of its library. */
+  /** Name of the library that uses the system. */
   name: string;
   system: MemoryTapeSystem;
   url: string;
@@ -73,14 +74,14 @@ export interface StagingSystem {
 
 export interface StagingSystems {
   systems: StagingSystem[];
-  /** How often each trouble happened. */
+  /** Number of troubles, by kind. */
   troubles: ReadonlyMap<string, number>;
-  /** From now on nothing fails. */
+  /** Ends all failures. */
   calmDown(): void;
   end(): Promise<void>;
 }
 
-/** Chooses what fails, and counts it. */
+/** Chooses failures at random, and counts them. */
 class Troubles {
   readonly counts = new Map<string, number>();
   calmSince: number | undefined;
@@ -101,7 +102,10 @@ class Troubles {
   }
 }
 
-/** Adds two libraries with a file each for every five files of the archive. @param sources receives their files */
+/**
+ * Adds two staging libraries. Each has a file for every five files of the archive. @param sources receives the new
+ * files
+ */
 export async function addStagingLibraries(
   ctx: Context,
   random: Random,
@@ -188,7 +192,7 @@ async function respond(system: MemoryTapeSystem, call: Call, { request, response
   else response.end(sent);
 }
 
-/** The caller may be dead by now: the call has its effect all the same. */
+/** Performs a call. The call takes effect even if its caller has died. */
 async function makeCall(
   system: MemoryTapeSystem,
   call: Call,
@@ -234,7 +238,7 @@ function interrupt(response: ServerResponse, bytes: Buffer): void {
   setTimeout(() => response.destroy(), 20);
 }
 
-/** What a system does without a call: files come to disk, leave it too early or by their lifetime, and cannot be read for a while. */
+/** Performs a system's own actions: files arrive on disk, expire, leave early, or become unreadable for a while. */
 function tick(system: MemoryTapeSystem, troubles: Troubles): void {
   const { random, calmSince } = troubles;
   const isCalm = calmSince !== undefined;
@@ -257,7 +261,7 @@ function makeTrouble(system: MemoryTapeSystem, troubles: Troubles): void {
   if (wanted.length > 0 && random.chance(LEAVES_EARLY)) {
     troubles.record('copies gone early');
     const path = random.pick(wanted);
-    // if demands have names, the demand often stays and brings the file again
+    // if demands have ids, the demand often remains and brings the file back
     if (system.ids && random.chance(0.8)) system.disk.delete(path);
     else system.evict(path);
   }
@@ -284,8 +288,8 @@ function forgetDemands(system: MemoryTapeSystem, troubles: Troubles): void {
 }
 
 /**
- * Has the database record the names of demands that were committed: a demand may still exist at its system after its row is gone. A name that
- * was lost with a response is not recorded, and Tapegate cannot release it.
+ * Trigger that records the ids of committed demands. A demand may outlive its database row.
+ * A demand's id that was lost with a response is not recorded, and Tapegate cannot release the demand.
  */
 export const WATCH_DEMANDS = `
   CREATE TABLE torture_noted_demand (library text NOT NULL, name text NOT NULL, path text NOT NULL);
@@ -305,16 +309,16 @@ export interface Demand {
   path: string;
 }
 
-/** A file that a system keeps for Tapegate on disk, or will. */
+/** A file that a system holds on disk for Tapegate, or will hold. */
 export interface StagedFile {
   library: string;
   path: string;
   why: string;
-  /** When it leaves by itself (ISO 8601); null if it must be released. */
+  /** Time at which the system removes the file (ISO 8601). Null if the file must be released. */
   until: string | null;
 }
 
-/** @returns files that the system keeps, and the number of those that only their lifetimes end because the names of their demands are unknown */
+/** @returns files that the system holds. `unnamed` counts files of demands whose id was lost, which only expire. */
 export function findStaged(
   { name: library, system }: StagingSystem,
   demands: readonly Demand[],

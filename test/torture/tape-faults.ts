@@ -1,13 +1,13 @@
-/** A tape library whose mounts and reads fail at random, in every way that one can. */
+/** A drive library whose mounts and reads fail at random, in every way that a library can fail. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type ErrorClass, TapeError } from '../../src/core/errors.js';
 import type { FileOnVolume, MountedVolume, WritableLibrary } from '../../src/tape/drive-library.js';
 import { pickWeighted, type Random, type Weighted } from './random.js';
 
-/** While this file is in the data directory, nothing fails. */
+/** Name of a file. While the file is in the data directory, nothing fails. */
 export const CALM_FILE = 'calm';
 
-/** A read succeeds, fails with an error of a class, or fails in a way that only the reader can notice. */
+/** Outcome of a read: success, an error of a class, or a failure that only the reader can notice. */
 type Fate = 'succeeds' | ErrorClass | 'bug' | 'stalls' | 'ends early' | 'is too long' | 'has wrong bytes';
 
 const READ_FATES: Weighted<Fate> = [
@@ -32,7 +32,7 @@ const MOUNT_FATES: Weighted<Fate> = [
 ];
 
 const STALL_MS = { low: 500, high: 5000 };
-/** Small pieces with pauses, so that a kill often hits the middle of a file. */
+/** Reads return small pieces with pauses, so that a kill often hits the middle of a file. */
 const PIECE_BYTES = 64 * 1024;
 const MAX_PAUSE_MS = 20;
 
@@ -53,7 +53,7 @@ export function createFaultyLibrary(inner: WritableLibrary, random: Random, isCa
   };
 }
 
-/** Throws or stalls, if that is the fate. */
+/** Throws an error or stalls, if `fate` is such an outcome. */
 async function fail(random: Random, fate: Fate, where: string, signal: AbortSignal): Promise<void> {
   if (fate === 'bug') throw new Error(`planned: an unexpected error at ${where}`);
   if (fate === 'stalls') await pause(random.integer(STALL_MS.low, STALL_MS.high), signal);
@@ -74,7 +74,7 @@ async function* readBadly(
 ): AsyncGenerator<Uint8Array> {
   const { mounted, file, signal } = read;
   const { random, fate } = chance;
-  // fails before the first piece or after some
+  // the failure follows after this number of pieces
   let left = random.integer(0, 3);
   const where = `position ${file.position}`;
   for await (const piece of piecesOf(mounted.read(file, signal))) {

@@ -22,7 +22,7 @@ const CREATE = `mutation ($input: CreateTokenInput!) {
   result: createToken(input: $input) { ... on CreatedToken { secret token { tokenId } } } }`;
 const REVOKE = 'mutation ($id: Int!) { result: revokeToken(id: $id) { __typename } }';
 
-/** Gives a user another token, and revokes the one before. */
+/** Creates a new token for a user, and revokes the user's previous token. */
 export async function renewToken(world: World, random: Random): Promise<void> {
   const { clients, observed } = world;
   const user = random.pick(world.users);
@@ -48,29 +48,31 @@ export async function changeMember(world: World, random: Random): Promise<void> 
   else await mutate(world, 'removeMember', input, { as });
 }
 
-/** Only of FETCH: with the other rules requests take less, and watchers receive less, than the checker can know. */
+/**
+ * Sets or removes a path rule for the action FETCH. The checker cannot predict the effects of rules for other actions.
+ */
 export async function changeRule(world: World, random: Random): Promise<void> {
   const prefix = `/data/g00${random.integer(0, 9)}`;
   const input = { prefix, action: 'FETCH', kind: 'USER', name: random.pick(world.users) };
   await mutate(world, random.pick(['setPathRule', 'removePathRule']), input);
 }
 
-/** A revoked token may be accepted for so long after the confirmation. */
+/** Time in which a gateway may still accept a revoked token from its cache. */
 const CACHED_MS = 5000;
 const PAUSE_MS = { low: 100, high: 700 };
 
-/** Shows revoked tokens and valid ones, until the signal. */
+/** Sends calls with revoked and valid tokens until the signal aborts. */
 export async function checkTokens(world: World, random: Random, signal: AbortSignal): Promise<void> {
   const { clients, observed } = world;
   while (!signal.aborted) {
     await sleep(random.integer(PAUSE_MS.low, PAUSE_MS.high), undefined, { signal }).catch(() => {}); // aborted
     const expired = clients.revoked.filter(({ at }) => performance.now() - at > CACHED_MS);
-    // most of all the last one: a gateway may have accepted it until just now
+    // mostly the last token, which a gateway may have cached until now
     const revoked = random.pick([expired.at(-1), expired.length > 0 ? random.pick(expired) : undefined])?.token;
     const user = random.pick(world.users);
     const valid = revoked ? undefined : clients.users.get(user);
     const token = revoked ?? valid;
-    const status = token && (await statusOf(world, token.secret).catch(() => undefined)); // the gateway is away
+    const status = token && (await statusOf(world, token.secret).catch(() => undefined)); // the gateway is down
     if (!token || status === undefined) continue;
     world.counts.tokenChecks++;
     const text = `token ${token.id} got ${status}`;

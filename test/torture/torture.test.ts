@@ -1,4 +1,7 @@
-/** The short form of the torture; `npm run torture` is the long one. Times are limits: it ends after a number of kills. */
+/**
+ * Short form of the torture, which ends after a number of kills. Times are only upper limits.
+ * `npm run torture` is the long form.
+ */
 import { expect, test } from 'vitest';
 import { runTorture } from './run.js';
 

@@ -1,4 +1,4 @@
-/** Everything that fails or changes during a run, at random. */
+/** Causes failures and changes at random during a run. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import {
   archiveLate,
@@ -25,16 +25,22 @@ import { moveFiles, moveVolume, retireVolume } from './volume-changes.js';
 import type { World } from './world.js';
 
 const PAUSE_MS = { low: 50, high: 1800 };
-/** On a slow machine, too, users get some responses between two troubles, unless there is none for a while. */
+/**
+ * Minimum number of responses between two troubles, so that users make progress on a slow machine.
+ * After MAX_LOOKS checks, the next trouble starts anyway.
+ */
 const RESPONSES = 2;
 const LOOK_MS = 50;
 const MAX_LOOKS = 60;
-/** Longer than the lease of an engine. */
+/** Duration of a pause, longer than an engine's lease. */
 const PAUSED_MS = { low: 2500, high: 5000 };
 const HANG_MS = { low: 500, high: 8000 };
 const AWAY_MS = { low: 1000, high: 8000 };
 
-/** Makes trouble until the number of kills, or the signal. Errors are ignored: not everything is possible at any time. */
+/**
+ * Causes trouble until the number of kills is reached or the signal aborts.
+ * Errors are ignored, because some troubles are impossible at some times.
+ */
 export async function makeTrouble(
   world: World,
   random: Random,
@@ -46,7 +52,7 @@ export async function makeTrouble(
   while (!signal.aborted && world.counts.kills < kills) {
     const isRare = rounds++ % (BETWEEN + 1) === BETWEEN;
     const trouble = (isRare ? once.shift() : undefined) ?? pickWeighted(random, TROUBLES);
-    ends.push(trouble(world, random).catch(() => {})); // several at once
+    ends.push(trouble(world, random).catch(() => {})); // several troubles may run at the same time
     const pauseMs = random.integer(PAUSE_MS.low, PAUSE_MS.high);
     const { answered } = world.counts;
     await sleep(pauseMs, undefined, { signal }).catch(() => {}); // aborted
@@ -102,16 +108,16 @@ const TROUBLES: Weighted<(world: World, random: Random) => Promise<void>> = [
   [4, changeRole],
 ];
 
-/** Rare ones, which a short run has as well. */
+/** Rare troubles, each of which also happens once in a short run. */
 const ONCE = [runClone, changeRole, jumpClock, removeCopies];
-/** How many others go before each. */
+/** Number of other troubles before each rare trouble. */
 const BETWEEN = 3;
 
 function killProcess(world: World, kept: KeptProcess): void {
   if (kept.signal('SIGKILL')) world.counts.kills++;
 }
 
-/** Checked in the background. */
+/** Stops a process gracefully. A check in the background reports a process that does not end. */
 function stopProcess(world: World, kept: KeptProcess): void {
   if (!kept.isPaused) endInTime(kept, world.observed.stuck).catch(() => {});
 }
@@ -127,7 +133,7 @@ async function hangDatabaseOnce(world: World, random: Random): Promise<void> {
   if (await hangDatabase(world.dataDir, () => sleep(forMs))) world.counts.hangs++;
 }
 
-/** Often kills a process as soon as it resumes, when it does not know yet what it has lost. */
+/** Pauses a process. Often kills the process when it resumes, before it notices that its lease has ended. */
 async function pauseProcess(world: World, random: Random, kept: KeptProcess): Promise<void> {
   const forMs = random.integer(PAUSED_MS.low, PAUSED_MS.high);
   const isKilled = random.chance(0.5);

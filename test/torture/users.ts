@@ -1,4 +1,7 @@
-/** Users that create, extend, shorten, revive, release and cancel requests over REST and GraphQL, and do not wait for them. */
+/**
+ * Users who create, extend, shorten, revive, release and cancel requests over REST and GraphQL, without waiting for
+ * restores.
+ */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { addSeconds } from '../../src/core/time.js';
 import { currentTime } from '../support/clock.js';
@@ -8,7 +11,7 @@ import { isStaged } from './staging-systems.js';
 import { watchRequest } from './watchers.js';
 import type { World } from './world.js';
 
-/** A request that a user remembers; without `files` it has a pattern. */
+/** A request that a user remembers. Without `files`, the request has a pattern. */
 interface Known {
   id: number;
   user: string;
@@ -17,11 +20,11 @@ interface Known {
 
 const PAUSE_MS = { low: 30, high: 500 };
 const REMEMBERED = 60;
-/** The share of requests that are watched. */
+/** Fraction of requests that are watched. */
 const WATCHED = 0.3;
 const DAY = 24 * 3600;
 
-/** Acts as one of several users until the signal. Watches go on until `watching`. */
+/** Runs one of several users until the signal aborts. Watches continue until `watching` aborts. */
 export async function makeRequests(
   world: World,
   random: Random,
@@ -38,12 +41,12 @@ export async function makeRequests(
         const made = await makeRequest(world, random);
         if (made && random.chance(WATCHED)) watchRequest(world, made.id, watching);
         if (made) known.push(made);
-        // otherwise requests would hold all files in the end, and nothing would be recalled any more
+        // otherwise live requests would contain all files, and engines would have no more recalls
         for (const old of known.splice(0, known.length - REMEMBERED))
           if (random.chance(0.9)) await cancel(world, random, old);
       } else await pickWeighted(random, CHANGES)(world, random, request);
     } catch {
-      world.counts.unanswered++; // the gateway or its database is away
+      world.counts.unanswered++; // the gateway or its database is down
     }
     await sleep(random.integer(PAUSE_MS.low, PAUSE_MS.high), undefined, { signal }).catch(() => {}); // aborted
   }
@@ -90,7 +93,7 @@ async function makeRequest(world: World, random: Random): Promise<Known | undefi
   return { id, user, files };
 }
 
-/** A directory, a number in any directory, a tree that may be archived later, or everything. */
+/** Picks a pattern: a directory, a number in any directory, a tree that may be archived later, or everything. */
 function pickPattern({ observed, lateTrees }: World, random: Random): string {
   const path = random.pick([...observed.sources.keys()]);
   return pickWeighted(random, [
@@ -101,14 +104,14 @@ function pickPattern({ observed, lateTrees }: World, random: Random): string {
   ]);
 }
 
-/** A few files: some exist, some will, and at times one never does. */
+/** Picks a few files: existing files, files that are added later, and sometimes a file that never exists. */
 function pickFiles(world: World, random: Random): string[] {
   const count = random.integer(1, 12);
   if (random.chance(0.6)) return pickMixed(world, random, count);
   return addUnknown(random, random.sample([...world.observed.sources.keys()], count));
 }
 
-/** About as many files of staging libraries as of drive libraries. */
+/** Picks files, about half of them from staging libraries. */
 export function pickMixed({ observed }: World, random: Random, count: number): string[] {
   const paths = [...observed.sources.keys()];
   const staged = random.sample(paths.filter(isStaged), Math.ceil(count / 2));
@@ -146,7 +149,7 @@ async function cancel(world: World, random: Random, { id, user }: Known): Promis
   await recordAction(world, 'cancelRequest', id, send);
 }
 
-/** Releases some files of a request, or those in a directory. Often there is none, and the release is rejected. */
+/** Releases some files of a request, or files in a directory. Often no file matches, and the release is rejected. */
 async function releaseSome(world: World, random: Random, { id, user, files }: Known): Promise<void> {
   const choice = files
     ? { paths: random.sample(files, random.integer(1, 3)) }

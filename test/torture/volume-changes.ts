@@ -1,6 +1,7 @@
 /**
- * An operator who moves files to other volumes, replaces them by new versions, copies volumes to others and retires them, whatever is read at
- * the time. Old positions are often overwritten, as on a volume that is used again. Nothing else uses these volumes.
+ * An operator who moves files to other volumes, replaces files by new versions, copies volumes, and retires volumes.
+ * Files may be read at the same time. Old positions are often overwritten, as on a reused volume.
+ * Only this operator writes to these volumes.
  */
 import { createHash, randomBytes } from 'node:crypto';
 import { cp, readdir, stat, writeFile } from 'node:fs/promises';
@@ -14,10 +15,10 @@ import type { Random } from './random.js';
 import { inTurn, type World } from './world.js';
 
 const VERSION_BYTES = { low: 1000, high: 200_000 };
-/** First copies are on MV…, second ones on CP…. */
+/** Volumes of this operator: MV… for first copies, CP… for second copies. */
 const OWN_VOLUMES = '^(MV|CP)[0-9]{6}$';
 
-/** The position of a file; null if its volume was retired. */
+/** Position of a file. Volume and position are null if the file's volume was retired. */
 interface Positioned<Absent = never> {
   path: string;
   size: bigint;
@@ -30,7 +31,7 @@ const withNumber = (prefix: string, random: Random) =>
   `${prefix}${String(random.integer(0, 999_999)).padStart(6, '0')}`;
 const libraryOf = ({ dataDir }: World) => path.join(dataDir, 'library');
 
-/** Moves one to three files, or replaces their bytes, in one import. */
+/** Moves one to three files, or replaces their bytes, with one import. */
 export const moveFiles = (world: World, random: Random): Promise<void> =>
   inTurn(async () => {
     const { versions, withdrawn } = world.observed;
@@ -41,7 +42,7 @@ export const moveFiles = (world: World, random: Random): Promise<void> =>
     const movable = rows.filter((file) => isMovable(file.path) && (isPositioned(file) || versions.has(file.path)));
     const files = random.sample(movable, random.integer(1, 3));
     const { volume, written } = chooseVolume(world, random);
-    // the volume may be retired at the same time, with the files on it withdrawn
+    // the volume may be retired at the same time, which withdraws its files
     if (written > 0n) for (const { path: file } of files) withdrawn.add(file);
     const moves: { from: Positioned<null>; to: Version; copy: Version | undefined; hasChecksum: boolean }[] = [];
     for (const from of files) {
@@ -63,15 +64,18 @@ export const moveFiles = (world: World, random: Random): Promise<void> =>
     });
     const { staysWithdrawn } = await importRows(world.ctx, numberRows(imported));
     world.counts.moves += moves.length;
-    if (staysWithdrawn !== undefined) return; // some were not moved
+    if (staysWithdrawn !== undefined) return; // some files were not moved
     for (const { from, to, copy, hasChecksum } of moves) {
       if (isPositioned(from) && random.chance(0.5)) await overwrite(world, from);
-      // the first copy may be lost if there is a second one, and a checksum that tells them apart
+      // the first copy may be lost if a checksum shows the loss and a second copy exists
       if (copy && hasChecksum && random.chance(0.5)) await overwrite(world, to);
     }
   });
 
-/** @returns a new volume, or one that was written before and may be retired, and its last position that was ever written */
+/**
+ * Picks a new volume, or a used one that may have been retired.
+ * @returns the volume, and the last position that was ever written on the volume
+ */
 function chooseVolume({ observed }: World, random: Random): { volume: string; written: bigint } {
   const volume = withNumber('MV', random);
   const isAgain = random.chance(0.3);
@@ -102,13 +106,13 @@ async function readTape({ dataDir }: World, { volume, ...file }: Positioned): Pr
   return Buffer.concat(chunks);
 }
 
-/** Replaces all bytes at a position by as many others. */
+/** Replaces the bytes at a position by the same number of random bytes. */
 async function overwrite(world: World, { volume, position, size }: Omit<Positioned, 'path'>): Promise<void> {
   const file = path.join(libraryOf(world), volume, String(position).padStart(8, '0'));
   await writeFile(file, randomBytes(Number(size)));
 }
 
-/** Copies a volume to another one, and often overwrites it. */
+/** Copies a volume to another one, and often overwrites the old volume. */
 export const moveVolume = (world: World, random: Random): Promise<void> =>
   inTurn(async () => {
     const { rows } = await world.ctx.db.pool.query<Positioned>(
@@ -136,7 +140,7 @@ export const moveVolume = (world: World, random: Random): Promise<void> =>
     }
   });
 
-/** Retires a volume, or uses it again. Files that are nowhere else get a new version later. */
+/** Retires a volume, or puts a retired volume back into use. Files without another copy get a new version later. */
 export const retireVolume = (world: World, random: Random): Promise<void> =>
   inTurn(async () => {
     const { rows } = await world.ctx.db.pool.query<{ name: string; isRetired: boolean; isUsed: boolean }>(
@@ -154,7 +158,7 @@ export const retireVolume = (world: World, random: Random): Promise<void> =>
     world.counts.retirements++;
   });
 
-/** Until a retirement is confirmed, it may still happen, and in part. */
+/** Requests a retirement. Before its confirmation, the retirement may take effect late or in part. */
 async function retire(world: World, name: string, withdraw: boolean): Promise<void> {
   const { openRetirements, withdrawn } = world.observed;
   const wasOpen = openRetirements.has(name);
@@ -174,7 +178,7 @@ async function readVolume({ ctx }: World, name: string): Promise<{ isRetired: bo
   return { isRetired: rows[0]?.isRetired ?? false, files: rows.flatMap(({ path: file }) => file ?? []) };
 }
 
-/** Repeats retirements that were interrupted. @returns how many volumes remain to retire */
+/** Repeats interrupted retirements. @returns the number of volumes that remain to retire */
 export async function retireRest(world: World): Promise<number> {
   let remaining = 0;
   for (const name of world.observed.openRetirements) {

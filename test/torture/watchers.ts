@@ -1,4 +1,7 @@
-/** Clients that watch: they reconnect when the gateway goes away, and resume after the last event that they received. */
+/**
+ * Clients that watch requests and files. They reconnect after a gateway's end, and resume after the last received
+ * event.
+ */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { follow } from '../../src/cli/connection/client.js';
 import type { Operation } from '../../src/generated/command-operations.js';
@@ -6,13 +9,13 @@ import { urlOf } from './gateway.js';
 import type { World } from './world.js';
 
 export interface Watch {
-  /** Undefined for the stages of all files. */
+  /** Id of the watched request. Undefined for a watch of all files. */
   requestId: number | undefined;
-  /** Numbers of events, in order of arrival. */
+  /** Numbers of received events, in order. */
   received: bigint[];
-  /** The gateway completed it. */
+  /** Whether the gateway has completed the watch after the request finished. */
   isOver: boolean;
-  /** The gateway completed it before the request had finished. */
+  /** Whether the gateway has completed the watch before the request finished. */
   isCut: boolean;
 }
 
@@ -28,7 +31,7 @@ export function watchStages(world: World, signal: AbortSignal): void {
   void watch(world, STAGES, undefined, signal);
 }
 
-/** Watches a request until it has finished, unless many are watched already. */
+/** Watches a request until the request has finished, unless there are already MAX_WATCHED open watches. */
 export function watchRequest(world: World, id: number, signal: AbortSignal): void {
   const open = world.observed.watches.filter(({ requestId, isOver }) => requestId !== undefined && !isOver);
   if (open.length < MAX_WATCHED) void watch(world, PROGRESS, id, signal);
@@ -47,11 +50,11 @@ async function watch(world: World, query: string, id: number | undefined, signal
         state = event.state ?? state;
         if (signal.aborted) return;
       }
-      // by what it received: one that is completed too early misses events
+      // by the received state: a watch that is completed too early misses events
       watched.isOver = FINISHED.includes(state);
       watched.isCut ||= !watched.isOver;
     } catch {
-      // the gateway or its database is away
+      // the gateway or its database is down
     }
     await sleep(RECONNECT_MS, undefined, { signal }).catch(() => {}); // aborted
   }

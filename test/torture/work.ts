@@ -1,9 +1,9 @@
-/** The work that remains for engines, as the database has it, and the findings of the doctor. */
+/** Describes the remaining work of engines, from the database, and the findings of the doctor. */
 import type { Context } from '../../src/domain/context.js';
 import { examine } from '../../src/engine/doctor/doctor.js';
 import type { Violation } from './checker.js';
 
-/** Ends all pauses before retries. @returns the remaining work in words; empty if there is none */
+/** Ends all pauses before retries. @returns a description of the remaining work, empty if no work remains */
 export async function describeWork({ db: { pool }, now }: Context, more: Record<string, number> = {}): Promise<string> {
   const time = [now()];
   await pool.query('UPDATE stager SET rest_until = NULL, read_rest_until = NULL');
@@ -41,7 +41,10 @@ export async function describeWork({ db: { pool }, now }: Context, more: Record<
   return counts.map(([what, count]) => `${count} ${what}`).join(', ');
 }
 
-/** @param expected paths that were changed outside Tapegate, or that belong to another user: findings about them are no violations */
+/**
+ * @param expected returns whether a path was changed outside Tapegate or belongs to another user. Such findings are
+ * allowed.
+ */
 export async function askDoctor(ctx: Context, expected: (place: string) => boolean): Promise<Violation[]> {
   const violations: Violation[] = [];
   await examine(ctx, { repair: false, checksums: true }, (finding) => {

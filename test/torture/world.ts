@@ -1,4 +1,4 @@
-/** What the parts of the torture share: the system under test, the servers around it, and what the test observed. */
+/** Shared state of a torture: the tested system, the servers around it, and the test's observations. */
 import type { Context } from '../../src/domain/context.js';
 import type { DatabaseClock } from './clock-jumps.js';
 import type { Observed } from './facts.js';
@@ -7,7 +7,7 @@ import type { KeptProcess } from './processes.js';
 import type { FaultyMail, FaultyWebhooks } from './receivers.js';
 import type { StagingSystems } from './staging-systems.js';
 
-/** Files that are archived during the run. */
+/** A tree of files that is archived during the run. */
 export interface LateTree {
   dir: string;
   prefix: string;
@@ -16,51 +16,53 @@ export interface LateTree {
 
 export interface TortureDisk {
   mountpoint: string;
-  /** Bytes that really fit; undefined if all do. */
+  /** Bytes that really fit on the disk. Undefined if all files fit. */
   capacity?: bigint;
-  /** A path on the same file system, outside the restore area, for a file that takes room away. */
+  /** Path of a file that takes space from the disk. The path is outside the restore area, on the same file system. */
   ballast?: string;
-  /** Where that file system is mounted. */
+  /** Mount point of the file system. */
   fileSystem?: string;
 }
 
 export const noCounts = {
   kills: 0,
-  /** Processes that were paused for longer than a lease. */
+  /** Number of processes that were paused for longer than a lease. */
   pauses: 0,
   databaseRestarts: 0,
-  /** Times that the database or a disk did not respond for a while. */
+  /** Number of times that the database or a disk did not respond for a while. */
   hangs: 0,
-  /** Moved or replaced files. */
+  /** Number of moved or replaced files. */
   moves: 0,
-  /** Volumes that were copied to others. */
+  /** Number of volumes that were copied to other volumes. */
   volumeMoves: 0,
-  /** Volumes that were retired or reinstated. */
+  /** Number of volumes that were retired or reinstated. */
   retirements: 0,
-  /** Times that files were withdrawn or restored to the catalogue. */
+  /** Number of times that files were withdrawn or restored to the catalogue. */
   withdrawals: 0,
   renames: 0,
   purges: 0,
-  /** Times that the clock of the database was moved. */
+  /** Number of times that the database's clock was moved. */
   clockJumps: 0,
-  /** Copies of the database that were started. */
+  /** Number of database copies that were started. */
   clones: 0,
-  /** Restored copies that were removed outside Tapegate. */
+  /** Number of restored copies that were removed outside Tapegate. */
   removedCopies: 0,
-  /** Times that the settings of the database's role were changed. */
+  /** Number of times that settings of the database role were changed. */
   roleChanges: 0,
   tokenChecks: 0,
   requests: 0,
   stageRequests: 0,
   stageRequestFiles: 0,
   stageRequestChanges: 0,
-  /** Files that a staging system keeps for a demand whose name was lost with a response: they leave with their lifetimes. */
+  /**
+   * Number of files that a staging system holds for demands whose id was lost with a response. Such files only expire.
+   */
   unnamedDemands: 0,
   rejections: 0,
-  /** Calls without a response. */
+  /** Number of calls without a response. */
   unanswered: 0,
   answered: 0,
-  /** The longest time without a response to any user. */
+  /** Longest time in which no user got a response. */
   silenceMs: 0,
 };
 
@@ -71,34 +73,34 @@ export interface World {
   dataDir: string;
   logDir: string;
   users: readonly string[];
-  /** Bytes of all files that there will ever be. */
+  /** Size of all files, including files that are archived later. */
   totalBytes: bigint;
   lateTrees: LateTree[];
   disks: readonly TortureDisk[];
   mail: FaultyMail;
   webhooks: FaultyWebhooks;
   linkRoot: string;
-  /** Undefined without a C compiler. */
+  /** Undefined if there is no C compiler. */
   clock: DatabaseClock | undefined;
   stagingSystems: StagingSystems;
   engines: KeptProcess[];
   gateway: KeptProcess;
   counts: Counts;
-  /** When a user last got a response, by `performance.now()`. */
+  /** Time of the last response to any user, by `performance.now()`. */
   answeredAt: number | undefined;
   observed: Observed;
   clients: Clients;
 }
 
-/** The name of the second library. */
+/** Name of the second library. */
 export const EAST = 'east';
 
-/** Bytes of a volume, and the most that a file has. */
+/** Size of a volume, and maximum size of a file, in bytes. */
 export const VOLUME_BYTES = 8_000_000;
 
 let last: Promise<unknown> = Promise.resolve();
 
-/** Runs catalogue changes one after another: each sends sizes that another one may change. */
+/** Runs catalogue changes one after another, because each change sends file sizes that another change may alter. */
 export function inTurn(work: () => Promise<void>): Promise<void> {
   const done = last.then(work, work);
   last = done.catch(() => {});
