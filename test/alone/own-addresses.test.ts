@@ -1,4 +1,4 @@
-/** Addresses that this host gets while the gateway runs, such as those of containers or a VPN. */
+/** Addresses that this host gets while the gateway runs, such as addresses of containers or a VPN. */
 import type { IncomingMessage } from 'node:http';
 import { networkInterfaces } from 'node:os';
 import { expect, test, vi } from 'vitest';

@@ -1,4 +1,4 @@
-/** A restore disk on a network file system that caches for a while which names are missing. */
+/** A restore disk on a network file system that caches missing names for a while. */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import type { open } from 'node:fs/promises';
 import path from 'node:path';

@@ -31,7 +31,7 @@ import { waitFor } from '../support/wait.js';
 
 /** Called just before a step. An exception ends the work there, as a kill would. */
 const before = vi.hoisted(() => {
-  process.umask(0o027); // as the units in deploy/systemd set it
+  process.umask(0o027); // the umask of the units in deploy/systemd
   return { mkdir: () => {}, chmod: () => {}, rmdir: () => {} };
 });
 

@@ -81,7 +81,7 @@ function once(step: keyof typeof before, work: () => Promise<void>): void {
   };
 }
 
-/** Fails like a database or disk that is briefly away. */
+/** Throws the error of a database or disk that is briefly unreachable. */
 async function fail(): Promise<void> {
   throw Object.assign(new Error('away'), { code: 'ECONNRESET' });
 }
@@ -92,9 +92,9 @@ async function ask(...files: string[]): Promise<number> {
   return await makeRequest(app, { quota: 'alice', files });
 }
 
-/** Longer than the lease, by the engine's own clock. */
+/** Milliseconds after which the lease has expired. */
 const LONG_MS = 1200 * LEASE_SECONDS;
-/** Longer than the engine relies on one check of its lease. */
+/** Milliseconds after which the engine checks its lease again. */
 const SHORT_MS = 500;
 
 /** Cancels the request and lets another engine take over the drive. */
@@ -129,7 +129,7 @@ async function workUntil(
   await withEngine(app, library, () => stalled.then(() => waitFor('everything to be removed', isTidy)), {
     leaseSeconds,
   });
-  // isGone() may be true before the engine creates its directory, and the engine may have to retry a removal
+  // the check also succeeds before the engine creates a directory, and a failed removal is retried
   await waitFor('nothing to be left after the engine has stopped', isTidy);
 }
 

@@ -1,4 +1,6 @@
-/** Requests in the dashboard: choosing files, making a request, and following and changing it in several windows. */
+/**
+ * Requests in the dashboard: users choose files, make a request, and follow and change the request in several windows.
+ */
 import { existsSync } from 'node:fs';
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -21,7 +23,7 @@ const openWindow = useBrowser();
 let app: TestApp;
 /** Whether reads of the broken files fail. */
 let isBroken = true;
-/** Gates for reads of the late files, by position. */
+/** Gates that block reads of the late files, by position on tape. */
 const gates = new Map([
   [11n, createGate()],
   [12n, createGate()],

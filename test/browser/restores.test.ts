@@ -64,7 +64,7 @@ test('windows follow a restore over a restart of the gateway, and a change durin
   const numbers = Array.from({ length: FILES }, (_, n) => n + 1);
   const files = numbers.map((n) => ({ path: `${folder}/sst_${n}.nc`, volume: volumeOf(n) }));
   await addTaped(app.ctx, library, files);
-  onTestFinished(() => openReads(...numbers)); // a failed run leaves no drive in use
+  onTestFinished(() => openReads(...numbers)); // opens blocked reads, so that a failed run leaves no drive busy
   const asking = await openAs(alice);
   await asking.page.getByLabel('Part of a path').fill(`${folder}/`);
   await asking.page.getByText(`${FILES} files`, { exact: true }).waitFor();

@@ -61,7 +61,7 @@ test('a user who signs in at a provider returns to the view, without a code in t
 });
 
 test('a token that is about to expire is renewed while the page is used', async () => {
-  provider.lifeSeconds = 61; // the token is renewed after a second
+  provider.lifeSeconds = 61; // a token that expires in 61 s is renewed after one second
   const { page } = await signInAt('#/requests');
   await page.getByRole('button', { name: 'Sign out' }).waitFor();
   const asked = () => provider.asked.filter((path) => path === '/token').length;

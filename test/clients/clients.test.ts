@@ -23,7 +23,7 @@ const dir = makeTempDir();
 const library = createMemoryLibrary();
 const contents = new Map<string, Buffer>();
 let app: TestApp;
-/** A Tapegate whose library is `app`. */
+/** A second Tapegate that uses `app` as its library. */
 let near: TestApp;
 let env: Record<string, string>;
 
@@ -192,7 +192,7 @@ test('gfal-copy -f of a file on tape fails at once, and gfal-sum reads its check
   await expect(run('davix-get', [...davix, url, path.join(dir, 'davix-tape')])).rejects.toThrow('415');
 });
 
-/** Stages a file again after gfal2 has cancelled its request, and waits for the file. */
+/** Stages a file again after gfal2 has cancelled the stage request, and waits until the file is on disk. */
 async function waitForRestored(name: string): Promise<void> {
   const body = JSON.stringify({ files: [{ path: `/grid/data/${name}` }] });
   const curl = ['-fsS', '--cacert', path.join(dir, 'cert.pem'), '-H', `Authorization: Bearer ${env.BEARER_TOKEN}`];

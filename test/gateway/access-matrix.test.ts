@@ -1,5 +1,5 @@
 /**
- * Each operation of the policy, on both protocols: a caller with the right and a caller without it, on own, foreign and
+ * Tests each operation of the policy on both protocols: callers with and without the right, on their own, foreign and
  * missing objects. pure/policy.test.ts tests the policy itself.
  */
 import { describe, expect, test } from 'vitest';
@@ -109,7 +109,7 @@ const single: Partial<Record<Operation, BuildQuery>> = {
   setPriority: ({ id }) => change(`setPriority(id: ${id}, priority: 1)`),
 };
 
-/** Operations on the webhooks of a quota. Only managers of the quota see them. */
+/** Operations on the webhooks of a quota, which only managers of the quota see. */
 const webhooks: Partial<Record<Operation, (webhook: number) => string>> = {
   listWebhookMessages: (webhook) => `{ result: webhookMessages(webhookId: ${webhook}) { edges { cursor } } }`,
   setWebhook: (webhook) => change(`setWebhook(input: { id: ${webhook}, note: "x" })`),
@@ -194,7 +194,7 @@ const preparations: Partial<Record<Operation, () => Promise<unknown>>> = {
   removePathRule: () => setPathRule(app.ctx, { prefix: '/nowhere', action: 'LIST', kind: 'EVERYBODY' }),
 };
 
-/** Operations without a GraphQL field. The tests of their endpoints cover them. */
+/** Operations without a GraphQL field, which other tests cover. */
 const notInGraphql: readonly Operation[] = ['importRows', 'readMetrics', 'setDisk'];
 
 test('the matrix contains each operation of the policy', () => {
@@ -233,7 +233,7 @@ function expectedOf(operation: Operation, caller: string, quota: string, isThere
   if (right === 'ask') return !has(facts.asks, quota) ? 'forbidden' : isThere ? 'done' : 'missing';
   if (!isThere || !has(facts.sees, quota)) return reads.has(operation) ? 'nothing' : 'missing';
   if (right === 'manage') return has(facts.manages, quota) ? 'done' : 'forbidden';
-  // alice made the request
+  // alice created the request
   if (right === 'change') return has(facts.manages, quota) || caller === 'alice' ? 'done' : 'forbidden';
   return 'done';
 }

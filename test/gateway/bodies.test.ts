@@ -52,7 +52,7 @@ const MB = 1024 * 1024;
 function beginBody({ api }: TestApp, { bytes, localAddress }: { bytes: number; localAddress?: string }) {
   const options = { method: 'POST', agent: false, ...(localAddress && { localAddress }) };
   const request = http.request(`${api}/requests`, { ...options, headers: { 'Content-Length': 5 * MB } });
-  request.on('error', () => {}); // the test destroys the request
+  request.on('error', () => {}); // ignores the error when the test destroys the request
   request.write(Buffer.alloc(bytes, ' '));
   return request;
 }
@@ -75,7 +75,7 @@ test('stalled bodies may take only so much memory, for each caller and in all, a
         const begun = addresses.map((localAddress) => beginBody(narrow, { bytes: 1.2 * MB, localAddress }));
         open.push(...begun);
         await Promise.all(begun.map((request) => once(request, 'drain')));
-        await read(narrow, '/requests'); // the bodies have arrived before this request is answered
+        await read(narrow, '/requests'); // once this request is answered, the gateway has received the bodies
         const answer = await post(narrow, small);
         return answer.status === status && answer;
       });

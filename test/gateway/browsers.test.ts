@@ -1,4 +1,7 @@
-/** What pages of this origin and of other origins may do at each endpoint, with the headers that only browsers send. */
+/**
+ * Requests that pages of this origin and of other origins may send to each endpoint, with headers that only browsers
+ * set.
+ */
 import { networkInterfaces } from 'node:os';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { startApp, startBeside, type TestApp } from '../support/app.js';
@@ -52,7 +55,7 @@ const endpoint = (
   body?: string,
 ): Endpoint => ({ method, target, headers, body, status });
 
-/** Requests that change something or run long. No page of another origin may send them. */
+/** Requests that change something or run long, which no page of another origin may send. */
 const writes: Endpoint[] = [
   ...['text/plain', 'application/x-www-form-urlencoded', 'multipart/form-data; boundary=x', 'application/json'].map(
     (type) => endpoint('POST', `${REST}/requests`, 200, { 'Content-Type': type }, request),

@@ -255,7 +255,7 @@ test('HEAD of a file on tape returns its size, checksum and locality, and GET of
   for (const want of ['sha-256', 'Sha-256;q=0.5', 'adler32, sha-256;q=0.1']) {
     expect(await head(want)).toEqual([200, '1234', 'NEARLINE', `sha-256=${value}`]);
   }
-  // davix expects the digest under the algorithm name that it sent
+  // davix expects the digest under the algorithm name in its request
   for (const want of ['SHA256', 'adler32, sha256;q=0.1']) {
     expect(await head(want)).toEqual([200, '1234', 'NEARLINE', `sha-256=${value},SHA256=${value}`]);
   }
@@ -392,7 +392,7 @@ function openFiles(): string[] {
     try {
       return readlinkSync(`/proc/self/fd/${fd}`);
     } catch {
-      return ''; // closed in the meantime
+      return ''; // the descriptor was closed meanwhile
     }
   });
 }

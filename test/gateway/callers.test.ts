@@ -76,7 +76,7 @@ test('an address over its half of all connections is cut off, and others are ser
   expect((await askOn(await connect(narrow, '127.0.0.3')))[0]).toBe(200);
   open.splice(0).map((each) => each.destroy());
   await waitFor('an answer', async () => {
-    // refused until the gateway has closed the other connections
+    // fails until the gateway has closed the other connections
     const [status] = await askOn(await connect(narrow, '127.0.0.2')).catch(() => []);
     return status === 200;
   });

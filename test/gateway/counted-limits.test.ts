@@ -158,7 +158,7 @@ test('the count of paths stays right through the life of requests', async () => 
   expect(await update(app, { id: pattern, retention: later, maxFiles: null })).toMatchObject({ __typename: 'Request' });
   expect(await readPaths()).toBe(5);
   now = '2999-01-02T00:00:00';
-  // requests past their retention that have not ended yet: reviving one counts no path twice
+  // the requests have expired but not ended; reviving one of them must not count its paths twice
   expect(await update(app, { id: pattern, retention: '2999-02-01T00:00:00' })).toMatchObject({ __typename: 'Request' });
   expect(await readPaths()).toBe(0);
 });

@@ -1,6 +1,6 @@
 /**
- * Ended requests: reads of live requests skip the files of ended ones; a revival restores them; their emails lose the
- * text.
+ * Ended requests: reads of live requests skip files of ended requests, a request can be revived, and the emails lose
+ * their text.
  */
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { addSeconds } from '../../src/core/time.js';
@@ -90,7 +90,7 @@ test('a revived request gets its files like a new one, except those that it rele
   await sql(`UPDATE request SET is_released = false`);
   expect(await markCleared(app.ctx, id)).toBe(true);
   expect(await isMarked()).toEqual([false, false]);
-  // cancel the request after its files were marked, so that marking must be repeated
+  // cancels the request after its files were marked as ended, so the marking must be repeated
   const stop = observeTransactions({
     asks: true,
     onBegin: () => {},

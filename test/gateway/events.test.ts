@@ -197,7 +197,7 @@ test('a change that the initial state contains is not reported again, even if it
   const query = pg.Client.prototype.query as (...args: unknown[]) => unknown;
   type Asked = [question: { text?: string }, answer: (...given: unknown[]) => void];
   const isInitial = ([{ text }]: Asked) => text?.includes('unnumbered') === true;
-  /** The statements that a client sends together, starting with BEGIN. */
+  /** The statements that each client sends together, starting with BEGIN. */
   const waitingOf = new Map<pg.Client, Asked[]>();
   const send = (client: pg.Client, [question, answer]: Asked) => {
     const end = (...given: unknown[]) => void numbering.query('COMMIT').then(() => answer(...given));

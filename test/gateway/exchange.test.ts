@@ -55,7 +55,7 @@ test('sent statements run in order, and before the commit more may be sent', asy
 test('if a sent statement fails, the transaction fails with its error and stores nothing', async () => {
   for (const last of ['with a question', 'with the commit', 'with the commit, after a question']) {
     const failing = transaction(app.ctx.db.pool, 'test', async (tx) => {
-      // the answer to BEGIN has arrived
+      // after this, the answer to BEGIN has arrived
       if (last === 'with the commit, after a question') await tx.query(sql`SELECT 1`);
       tx.send(insert(1));
       tx.send(insert(1));

@@ -154,7 +154,7 @@ test.each(INVALID)('%s returns errors and no data on each stream', async (_name,
   const { token, close } = await openStream(app);
   const refused = await sendReserved(app, token, body);
   expect([refused.status, refused.body]).toEqual([400, { errors }]);
-  // the refused operation did not take its operation id
+  // the operation id is free, because the operation was refused
   expect((await sendReserved(app, token, TYPENAME)).status).toBe(202);
   close();
 });

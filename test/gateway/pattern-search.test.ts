@@ -33,7 +33,7 @@ const long = fc
   .map(([before, length, after]) => `/${before}_${'x'.repeat(length)}_${after}`);
 const path = fc.oneof({ weight: 9, arbitrary: text(14) }, { weight: 1, arbitrary: long });
 const paths = fc.uniqueArray(path, { minLength: 1, maxLength: 40 });
-/** Patterns: random texts, and substrings of the path with a given number. */
+/** Patterns: random texts, and substrings of numbered paths. */
 const part = fc.tuple(fc.nat(), fc.double({ min: 0, max: 1, noNaN: true }), fc.integer({ min: 1, max: 40 }));
 const patterns = fc.array(fc.oneof(text(5), part), { minLength: 1, maxLength: 12 });
 

@@ -13,7 +13,7 @@ import { createGate, waitFor } from '../support/wait.js';
 
 const schema = buildSchema('type Query { ok: Boolean } type Mutation { ok: Boolean }');
 
-/** Returns the query limiter, in the shape of a context's database. */
+/** Returns a substitute for the context's database that contains only the query limiter. */
 function openSlots({ slots, waitMs }: { slots: number; waitMs: number }) {
   const least = { windowMs: 60_000, bytesPerSecond: 1 };
   return { queries: new LongReads({ slots, waitMs, least, what: 'queries' }) };

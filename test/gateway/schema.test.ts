@@ -53,7 +53,7 @@ test('graphql/schema.graphql is the schema, is served as text, and has an ETag; 
 function* describeAll(): Generator<[name: string, description: string]> {
   for (const type of Object.values(schema.getTypeMap())) {
     if (isIntrospectionType(type) || isSpecifiedScalarType(type)) continue;
-    // descriptions are required only for the members of a union
+    // a union needs no description, because its members have one
     if (!isUnionType(type)) yield [type.name, type.description ?? ''];
     if (isEnumType(type)) {
       for (const value of type.getValues()) yield [`${type.name}.${value.name}`, value.description ?? ''];

@@ -29,7 +29,7 @@ const answers: [name: string, target: string, status: number, call?: Call & { bo
   ['nothing', '/nothing', 404],
 ];
 
-/** Responses that are identical for all callers. A browser revalidates them before each use. */
+/** Responses that are the same for all callers, and that a browser revalidates before each use. */
 const UNCHANGED = ['GraphiQL', 'a stream', 'the schema', 'the contract'];
 
 const NOTHING = "default-src 'none';frame-ancestors 'none';base-uri 'none';form-action 'none'";

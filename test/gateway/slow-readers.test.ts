@@ -11,7 +11,7 @@ import { errorBody, get, makeRequest, read } from '../support/rest.js';
 import { useApp } from '../support/use-app.js';
 import { waitFor } from '../support/wait.js';
 
-/** Files in the catalogue. Their list of 8 MB exceeds the buffers of a connection. */
+/** Number of files in the catalogue. A list of all files has 8 MB, more than the buffers of a connection. */
 const FILES = 4000;
 
 const open: http.IncomingMessage[] = [];

@@ -1,4 +1,4 @@
-/** Operations on more files than one step contains do not miss a file that is renamed meanwhile. */
+/** An operation in several steps misses no file that is renamed between two steps. */
 import { expect, test } from 'vitest';
 import { purgeFiles, reinstateFiles, withdrawFiles } from '../../src/domain/catalogue/withdrawals.js';
 import { renameFiles } from '../../src/domain/catalogue-changes/renames.js';

@@ -12,7 +12,7 @@ test('a refused field beside one that waits is an error of its response, and no 
     app.ctx,
     ['A', 'B', 'C'].map((name) => ({ path: `/stray/${name}`, volume: `STRAY${name}` })),
   );
-  // only the suspension of this drive needs a query, so its fields wait while other fields fail
+  // only the suspension of this drive needs a query, so this field waits while another field fails
   await app.ctx.db.pool.query(
     `INSERT INTO drive (name, volume_id) SELECT 'drive-stray', id FROM volume WHERE name = 'STRAYA'`,
   );

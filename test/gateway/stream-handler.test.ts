@@ -105,8 +105,7 @@ test('a client that does not read makes the source wait, and misses no result', 
   request.end(JSON.stringify(ITEMS));
   const [response] = (await once(request, 'response')) as [http.IncomingMessage];
   response.pause();
-  // a source that never waits is read once per turn of the event loop; 200 turns without a read mean that reading has
-  // stopped
+  // 200 turns of the event loop without a read mean that the handler no longer reads the source
   for (let turns = 0, asked = 0; turns < 200; turns++) {
     if (source.asked > asked) turns = 0;
     asked = source.asked;

@@ -109,7 +109,7 @@ test('files without another copy are reported, and withdrawn only if asked for',
     { path: '/two/d', state: 'ON_DISK' },
     { path: '/two/safe', state: 'WAITING' },
   ]);
-  // a restored file has no position until an import provides one
+  // a restored file has no position until an import provides a position
   await reinstateFiles(app.ctx, { path: '/two/a' });
   await addFiles(app.ctx, [{ path: '/two/a', volume: 'B2', position: 50n }]);
   await askData(app, `mutation { retryRequest(input: { id: ${id} }) { __typename } }`);

@@ -1,4 +1,6 @@
-/** Calls that wait for an import or for locked rows: the slots they occupy, and the effect of a disconnect. */
+/**
+ * Calls that wait for an import or for locked rows: the slots that such calls occupy, and the effect of a disconnect.
+ */
 import { afterEach, expect, test } from 'vitest';
 import type { Limits } from '../../src/config/config.js';
 import type { DatabaseOptions } from '../../src/db/client.js';

@@ -1,4 +1,4 @@
-/** Files that an operator or a complete list withdraws from the catalogue, and that are restored to it or purged. */
+/** Files that an operator or a complete list withdraws, and that are later restored to the catalogue or purged. */
 import { expect, test } from 'vitest';
 import { setPathRule } from '../../src/domain/access/path-rules.js';
 import { createToken } from '../../src/domain/access/tokens.js';

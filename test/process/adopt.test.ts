@@ -162,7 +162,7 @@ test('a directory of the source that is replaced during the adoption leads to no
   expect(statSync(path.join(site.mountpoint, restored[0])).ino).toBe(own);
 });
 
-/** Later than the last time that the database stores in nanoseconds. */
+/** A time that exceeds the range of the database's nanosecond columns. */
 const LATE = new Date('2446-05-10T22:38:55Z');
 
 test('copies stay where they are, a second run changes nothing, and a dry run nothing at all', async () => {
@@ -233,7 +233,7 @@ test('a run reports what it cannot adopt as it is, and adopts the rest', async (
   );
   const labels = await ask('SELECT label FROM request WHERE id = $1', [ids.waiting]);
   expect(labels).toEqual([{ label: `one two${'é'.repeat(1993)}` }]);
-  expect(await lastId()).toEqual([{ id: badId }]); // ids remain for new requests
+  expect(await lastId()).toEqual([{ id: badId }]); // unused ids remain for new requests
 });
 
 test('files whose paths are directories of others are reported and left out, by a dry run too', async () => {

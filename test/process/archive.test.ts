@@ -504,7 +504,8 @@ test('a link that replaces a folder is not followed, neither to read nor to remo
   const outside = path.join(app.dataDir, 'outside');
   fs.mkdirSync(outside);
   writeTree({ 'a/kept': 'kept', 'b/read': 'read' });
-  fs.linkSync(path.join(dir, 'a/kept'), path.join(outside, 'kept')); // a hard link, so that only the directory differs
+  // hard links: both paths lead to one file, so only the directory differs
+  fs.linkSync(path.join(dir, 'a/kept'), path.join(outside, 'kept'));
   fs.linkSync(path.join(dir, 'b/read'), path.join(outside, 'read'));
   const swap = (name: string) => {
     fs.renameSync(path.join(dir, name), path.join(dir, `${name}-away`));

@@ -61,7 +61,7 @@ test('a table and CSV contain no control character; JSON has the value as it was
   const [table, csv, json] = await Promise.all(
     [[], ['--csv'], ['--json']].map((args) => runCli([...rows, ...args], { env })),
   );
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is looked for
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: the test looks for control characters
   const control = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u202e]/;
   for (const { stdout } of [table, csv, json] as Result[]) {
     expect(stdout).not.toMatch(control);

@@ -1,4 +1,4 @@
-/** Backups of the embedded database: made while it is in use, killed in the middle, damaged, and restored. */
+/** Backups of the embedded database: made during use, killed in the middle, damaged, and restored. */
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';

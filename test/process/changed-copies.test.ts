@@ -1,4 +1,4 @@
-/** Changed copies in the restore area are never removed. Their files are restored at other paths. */
+/** Changed copies in the restore area are never removed, and the files are restored at other paths. */
 import { randomBytes } from 'node:crypto';
 import {
   appendFileSync,

@@ -253,7 +253,7 @@ test('control characters and bidirectional overrides do not reach the terminal',
   await runCli(['request', '--quota', 'eve', '--pattern', '/ctl/', '--label', label], { env });
   const requests = await runCli(['requests', '--quota', 'eve'], { env });
   const failed = await runCli(['request', '--quota', `\u001b[2J\u009b`, '--pattern', 'x'], { env });
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: the test looks for control characters
   const unsafe = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/;
   for (const { stdout, stderr } of [ls, json, requests, failed]) {
     expect(stdout).not.toMatch(unsafe);

@@ -272,7 +272,7 @@ async function runSession(name: string, program: string, args: string[]): Promis
 
 const paths = [1, 2, 3, 4].map((n) => `/NAME/sst "${n}" ü.nc`);
 
-/** Lines after the progress steps. The number of steps depends on how many files arrive together. */
+/** The expected lines after the progress steps. The number of steps depends on how many files arrive together. */
 const expected = () => [
   ['files', paths.map((each) => [each, 1000])],
   ['estimate', 4, 4000, 0, true],

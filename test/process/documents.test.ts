@@ -118,7 +118,7 @@ async function check(example: Example, { app, relay }: Place): Promise<void> {
   if (resumes(example)) expectResumed(watch);
 }
 
-/** Expects a second request. Clients other than EventSource must name the last event that they received. */
+/** Expects a second request. A client other than EventSource must name the last event that it received. */
 function expectResumed({ asked, first }: Watch): void {
   expect(asked.length).toBeGreaterThan(1);
   const [, last] = /"eventId":"(\d+)"/.exec(first) ?? [];

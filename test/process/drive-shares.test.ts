@@ -111,7 +111,8 @@ test('an engine that is not registered keeps its drives until its lease ends, an
   await waitForHosts({ '-': 2, one: 2 });
   await begin('two');
   await waitForHosts({ '-': 2, one: 1, two: 1 });
-  await query(`UPDATE drive SET lease_until = ${leaseOf} WHERE ${mine}`); // as if its engine had been killed
+  // as if the engine of the drive had been killed
+  await query(`UPDATE drive SET lease_until = ${leaseOf} WHERE ${mine}`);
   await waitForHosts({ one: 2, two: 2 });
 });
 

@@ -60,7 +60,7 @@ async function makeDatabase(): Promise<void> {
 
 const query = (server: Embedded, text: string) => queryOnce(server.config('postgres'), text);
 
-/** Returns the command line of a process. It is empty once the process has ended, even if a zombie remains. */
+/** Returns the command line of a process, or an empty string once the process has ended, even as a zombie. */
 function commandOf(pid: number): string {
   try {
     return readFileSync(`/proc/${pid}/cmdline`, 'utf8');
@@ -190,7 +190,7 @@ const runs = async (dataDir: string) => {
 
 /** Starts a process that ends and stays a zombie until `bury` is called. */
 async function startUndead(): Promise<{ pid: number; bury: () => void }> {
-  // PostgreSQL takes any process of its own user for a server
+  // PostgreSQL assumes that any process of its own user may be a server
   const user = findServerUser(dataDir);
   // the child ends after `exec` has replaced the shell, because a shell would reap the child
   const parent = spawn('sh', ['-c', 'sleep 0.3 & echo $!; exec sleep 600'], {

@@ -290,7 +290,7 @@ test('a volume is suspended after three bad files in a row: its files wait, and 
 });
 
 test('bad files among good ones fail, and suspend neither their volume nor their request', async () => {
-  // good files are so large that the next bad file fails before they are in place
+  // good files are large, so that the next bad file fails before a good file is in place
   await fillVolume('SOME', 12, (position) => (position % 2 === 1 ? 500_000 : 10));
   spoil((position) => position % 2n === 0n);
   const id = await requestBelow('/SOME/');
@@ -368,7 +368,8 @@ test('the engine does not suspend a volume that an operator drains', async () =>
 });
 
 test('after a failed mount the whole queue of the volume pauses with the reason, until an operator resumes it', async () => {
-  await ringUntilSeen(app, 'recall', 'drives'); // the drives see that the previous test has ended all pauses
+  // waits until the drives have seen the end of all pauses of the previous test
+  await ringUntilSeen(app, 'recall', 'drives');
   let isStuck = true;
   library.onMount = async () => {
     if (isStuck) throw new TapeError('TRANSIENT', 'the arm is stuck');

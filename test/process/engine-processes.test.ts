@@ -82,7 +82,7 @@ const signal = (processes: readonly { pid: number }[], name: NodeJS.Signals) => 
   for (const { pid } of processes) process.kill(pid, name);
 };
 
-/** Returns the logged changes of the number of processes that are loading. */
+/** Returns the logged changes of the number of processes that are loading modules. */
 const loaded = (log: string) => readFileSync(log, 'utf8').trim().split('\n').map(Number);
 
 // the tests run concurrently, because each test mostly waits for timeouts
@@ -103,8 +103,7 @@ describe.concurrent('engine processes', () => {
       runCli(['disk', 'add', dir, '--size', size], { env: { DATA_DIR: dataDir } });
     expect(await add(restore, '20M')).toMatchObject({ code: 0, stderr: '' });
     expect(await add(freezable.dir, '1G')).toMatchObject({ code: 0, stderr: '' });
-    // the freezable disk has the most room, but an engine that checks the disk before it has a marker suspends it
-    // briefly
+    // if a check precedes the marker of the freezable disk, the disk is suspended briefly
     for (let month = 1; Object.keys(hashTree(freezable.dir)).length === 0; month++) {
       await waitFor('the disks to be in service', async () => (await readSuspensions(server)).length === 0);
       const one = `/demo/ocean/2023/sst_20230${month}`;

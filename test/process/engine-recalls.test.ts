@@ -128,7 +128,7 @@ test('of two users with the same drive time, the one of greater weight is served
   expect(mountedVolumes()).toEqual(['HEAVY', 'LIGHT']);
 });
 
-// tests R43 to R52 of the REST contract check the single times
+// tests R43 to R52 of the REST contract check each timestamp
 test('a request counts its files as they arrive, and records each change of its state', async () => {
   const gates = new Map(['COUNT-1', 'COUNT-2'].map((volume) => [volume, createGate()]));
   library.onMount = async (volume) => gates.get(volume)?.opened;

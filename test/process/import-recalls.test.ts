@@ -141,7 +141,8 @@ test('a drive does not visit a volume again and again if none of its recalls can
   const { count, stop } = countStatements();
   const work = async () => {
     await waitFor('many looks at the queue', async () => count('drive_seconds > 0') >= 60);
-    expect(count('UPDATE drive SET volume_id')).toBeLessThan(30); // each visit of the volume updates the row twice
+    // each visit of the volume updates the drive's row twice
+    expect(count('UPDATE drive SET volume_id')).toBeLessThan(30);
     await unlock();
     await waitForState(app, id, 'COMPLETED');
   };

@@ -222,7 +222,7 @@ test('--progress reports what was read, and how long the import takes', async ()
   ]);
 });
 
-/** Returns the number of rows of every table, and the catalogue itself. */
+/** Returns the number of rows of every table, and all rows of the catalogue. */
 async function readAll(): Promise<Record<string, string>> {
   const { rows: tables } = await app.ctx.db.pool.query<{ name: string }>(
     `SELECT tablename AS name FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema') AND tablename <> 'audit'`,

@@ -22,7 +22,7 @@ function makeNotifier(): string {
 }
 
 /**
- * Runs the program with standard error in a file. JOURNAL_STREAM names this file or another one.
+ * Runs the program with standard error in a file, which JOURNAL_STREAM names only if `isJournal`.
  * @returns the text in the file
  */
 async function runWithJournal(isJournal: boolean): Promise<string> {

@@ -96,7 +96,7 @@ test.each<[string, string, (file: string) => void]>([
   const file = `/other/${name}`;
   const id = await restore(file);
   change(place(file));
-  // the recorded mtime becomes that of the copy, as after `touch -r`
+  // records the new mtime of the copy, as if a user had run `touch -r`
   const { mtimeNs } = statSync(place(file), { bigint: true });
   await query('UPDATE tape_file SET disk_mtime_ns = $2 WHERE path = $1', [file, mtimeNs]);
   const before = readFileSync(place(file));
@@ -213,7 +213,7 @@ test.each([true, false])(
     const { used } = await readDisks(app);
     const id = await ask(file);
     const earlier = `INSERT INTO stale_partial_file (file_id, disk_id, drive_id, epoch, path, size, ino, mtime_ns) SELECT id, 1, 1, 0, '/x', 1, 1, 1 FROM tape_file WHERE path = $1`;
-    await query(earlier, [file]); // a partial file of an earlier path of the file
+    await query(earlier, [file]); // a stale partial file at an earlier path of the file
     await dieAfterPlacing(app, file, contents.get(file) ?? new Uint8Array());
     await work(() => waitForState(app, id, 'COMPLETED').then(waitForCleanup));
     // the recall is retried if a job is just removing the earlier copy

@@ -1,6 +1,6 @@
 /**
- * Several libraries with their own volumes and drives do not delay one another. Libraries can be changed while they
- * work.
+ * Several libraries with their own volumes and drives do not delay one another. Settings of a library can change while
+ * it is in use.
  */
 import { mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -27,7 +27,7 @@ let serial = 0;
 const library = createMemoryLibrary();
 const { onRead } = library;
 const home = makeTempDir('libraries');
-/** Environment variables that settings of libraries name. */
+/** Environment variables to which settings of libraries refer. */
 const env: Record<string, string> = { ...LIBRARY_ENV };
 const folderOf = (library: string) => path.join(home, library);
 

@@ -243,7 +243,7 @@ test('two engines that settle the same link leave it right, and a late link of a
   await Promise.all([early.settleAll(stop), late.settleAll(stop)]);
   expect(readlinkSync(at('/badc/a'))).toBe(copyOf('/badc/a'));
   await end(id, '/badc/a');
-  // a stalled engine creates the link again; the last check removes it
+  // a stalled engine creates the link again; the last check removes the link
   mkdirSync(at('/badc'), { recursive: true, mode: 0o750 });
   symlinkSync(copyOf('/badc/a'), at('/badc/a'));
   clock.advance(600);

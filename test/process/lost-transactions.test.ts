@@ -89,7 +89,7 @@ test('the doctor finds forgotten copies of requested files, and an operator may 
   const faults = files.map((file) => `copy-not-ours: ${place(file)}`);
   expect(await doctor()).toEqual(faults);
   expect(await doctor({ repair: true })).toEqual(faults);
-  writeFileSync(place('/lost/b'), Buffer.alloc(1000)); // now the file is a user's
+  writeFileSync(place('/lost/b'), Buffer.alloc(1000)); // from now on the file belongs to a user
   const [a, b, c] = faults;
   expect(await doctor({ repair: true, adopt: true })).toEqual([`${a} (repaired)`, b, `${c} (repaired)`]);
   expect([await stages(), inodes(), await readDisks(app)]).toEqual([

@@ -1,4 +1,4 @@
-/** An engine is killed at each step of a visit to a cartridge. The next engine works in each case. */
+/** An engine is killed at each step from loading to unloading a cartridge. The next engine works in each case. */
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { bundle } from '../support/bundle.js';
 import { LIBRARY_ENV } from '../support/library-dir.js';
@@ -16,7 +16,7 @@ afterAll(cleanUp);
 
 type Step = Parameters<LtfsBench['behave']>[0];
 
-/** Kill points, in the order of a visit. LTFS ends on its own after the unmount. */
+/** Kill points in order. LTFS ends on its own after the unmount. */
 const points: { at: Step; when: 'before' | 'after' }[] = [
   { at: 'status', when: 'before' },
   { at: 'load', when: 'before' },
@@ -65,7 +65,7 @@ async function expectVisit(bench: LtfsBench, { volume, drive }: (typeof successo
   expect(slots).toHaveLength(SLOTS);
 }
 
-/** Whether the cartridge stays in a drive. In this case another volume and another drive are tested too. */
+/** Returns whether the cartridge stays in a drive. If so, other volumes and drives are tested too. */
 const isLoaded = ({ at: step, when }: (typeof points)[number]) =>
   when === 'after' && (step === 'load' || step === 'mount');
 

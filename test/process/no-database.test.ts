@@ -1,4 +1,7 @@
-/** Commands without a database: only `start` and `migrate` create one. DATABASE_URL may contain special characters. */
+/**
+ * Commands without a database: only `start` and `migrate` create a database. DATABASE_URL may contain special
+ * characters.
+ */
 import { mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { pino } from 'pino';
@@ -57,7 +60,7 @@ test.each<[string, ...string[]]>([...commands, ['migrate'], ['serve'], ['work']]
     const before = readdirSync(cwd, { recursive: true });
     const place = path.join(cwd, 'data/postgres');
     const ended =
-      args[0] === 'serve' // runs in the directory itself
+      args[0] === 'serve' // `serve` runs in the directory itself
         ? runProgram(args, { cwd, env: { PORT: '0' } })
         : runFor(cwd, args, { DATA_DIR: path.join(cwd, 'data') });
     expect(await ended).toEqual({

@@ -1,6 +1,5 @@
 /**
- * `start`, `serve` and `work` as processes: what a first start creates, how processes share it, and the effects of
- * signals and kills.
+ * `start`, `serve` and `work` as processes: the first start, a shared database, and the effects of signals and kills.
  */
 import { existsSync, readdirSync } from 'node:fs';
 import path from 'node:path';

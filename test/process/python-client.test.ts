@@ -119,7 +119,8 @@ describe.skipIf(!PYTHON)('the client in Python', () => {
   test('a dry run that cannot succeed exits with an error, and creates no request', async () => {
     const dryRun = (...args: string[]) => command('request', '--dry-run', '--quota', ...args);
     const { secret } = await createToken(app.ctx, { name: 'bob', role: 'USER' });
-    const asBob = ['tapegate.py', 'request', '--dry-run', '--pattern', '/ocean']; // without --quota, the quota of bob
+    // without --quota, the request uses the quota of bob
+    const asBob = ['tapegate.py', 'request', '--dry-run', '--pattern', '/ocean'];
     expect(await start(asBob, { TAPEGATE_TOKEN: secret }).ended).toMatchObject({
       ...{ code: 1, stdout: expect.stringMatching(/^4 files, 4000 bytes/) },
       stderr:

@@ -33,7 +33,7 @@ import { createGate, waitFor } from '../support/wait.js';
 const library = createMemoryLibrary();
 const { onRead } = library;
 const linkRoot = makeTempDir();
-/** Matches the finding about a directory of links that blocks a link. */
+/** Matches the doctor's finding about a directory of links that blocks a link. */
 const isFolderOfLinks = /^link-stuck: .*\/nest2\/x$/;
 
 const app = useApp({ library, config: { linkRoot } }, () => addQuota(app.ctx, 'alice', 10n ** 9n));
@@ -200,8 +200,7 @@ test("the late check of a renamed file's link leaves the link of the file that h
     const ofFile = `SELECT FROM archive_link l JOIN tape_file f ON f.id = l.file_id WHERE f.path = '/late/z'`;
     return (await app.ctx.db.pool.query(ofFile)).rowCount === 0;
   };
-  // as if the link was removed less than ten minutes ago, after the check of the rename; `change` makes an active check
-  // stale
+  // as if the link was removed less than ten minutes ago, after the check of the rename; `change` voids other checks
   await app.ctx.db.pool.query(
     `INSERT INTO archive_link (file_id, at, target, is_there, look_at, change)
        SELECT id, $1, $2, false, clock_timestamp() AT TIME ZONE 'utc' + interval '5 minutes', 1000 FROM tape_file WHERE path = '/late/z'

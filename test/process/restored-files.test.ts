@@ -228,7 +228,7 @@ test('an import that says what is known already changes nothing', async () => {
   expect(await viewChecksum(file)).toEqual(computed);
 });
 
-/** Later than the last time that the database stores in nanoseconds. */
+/** A time that exceeds the range of the database's nanosecond columns. */
 const LATE = new Date('2446-05-10T22:38:55Z');
 
 test("a user's file with the same bytes counts as the copy, and its checksum is stored", async () => {

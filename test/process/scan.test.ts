@@ -1,4 +1,4 @@
-/** `scan` registers the files on cartridges that another program has written. An engine then restores them. */
+/** `scan` registers the files of cartridges that another program has written, and an engine restores these files. */
 import { readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, expect, test } from 'vitest';

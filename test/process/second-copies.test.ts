@@ -54,7 +54,7 @@ async function addTwice(volume: string, { first, ...more }: Partial<CatalogueRow
   return copies;
 }
 
-/** Returns a row of a list with no other information about the file. */
+/** Returns an import row that contains only the given fields. */
 const partial = (row: Partial<CatalogueRow> & { path: string }): CatalogueRow => ({
   ...{ line: 1, size: 1000n, stage: null, verified: undefined, spotName: undefined, volume: undefined },
   ...{ position: undefined, checksum: undefined },

@@ -73,7 +73,7 @@ test('a recall that ends between a look at a disk and a start counts against the
     fileIds: [await idOf(app, '/room/second')],
     measure: async (disks) => {
       begun.open();
-      // free space for the first file and half of the second file, neither of which has been written yet
+      // free space for the first file and half of the second; no byte of either file is on disk yet
       await gate.opened;
       return new Map(disks.map(({ id }) => [id, { freeBytes: reserved + 500n, fileSystem: 'one' }]));
     },
@@ -154,7 +154,7 @@ test('a copy that was recognised is not removed if it has changed by then', asyn
   if (!copy) throw new Error('no copy is recorded');
   const found = await recogniseCopy(copy);
   if (found === 'changed') throw new Error('the copy is not as it was left');
-  chmodSync(place('/fence/a'), 0o600); // changes ctime only; inode, size and mtime stay, as they could for a later copy
+  chmodSync(place('/fence/a'), 0o600); // changes ctime only; a later copy could have the same inode, size and mtime
   expect(await removeCopy(copy, found)).toBe(false);
   expect(readRestored(app, '/fence/a')).toHaveLength(1000);
   await cancel(app, id);

@@ -1,6 +1,6 @@
 /**
- * When an engine requests files from a staging library, which files it requests, and how it treats wrong responses. No
- * file is read.
+ * An engine's requests to a staging library: their times, their files, and the handling of wrong responses. No file is
+ * read.
  */
 import { randomUUID } from 'node:crypto';
 import { mkdirSync } from 'node:fs';

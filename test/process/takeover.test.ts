@@ -41,7 +41,7 @@ describe('a site with one engine', () => {
       const own = readOwner();
       const other = `${JSON.stringify({ ...own, epoch: '00000000-0000-4000-8000-000000000001', number: 1 })}\n`;
       await waitFor('the fence', async () => {
-        writeFileSync(ownerFile(), other); // again and again, because the engine may be replacing the record
+        writeFileSync(ownerFile(), other); // written repeatedly, because the engine may be replacing the record
         return (await readFence(site.app))?.includes('another copy of this database');
       });
       writeFileSync(ownerFile(), other);
@@ -70,7 +70,7 @@ describe('a site with one engine', () => {
     await withEngine(site.app, site.library, async () => {
       await waitFor('the owner record', isOwned);
       await waitFor('the fence', async () => {
-        writeFileSync(ownerFile(), ''); // again and again, because the engine may be replacing the record
+        writeFileSync(ownerFile(), ''); // written repeatedly, because the engine may be replacing the record
         return (await readFence(site.app))?.includes('is damaged');
       });
       expect((await planTakeover(site.app.ctx)).reason).toContain('remove it');
