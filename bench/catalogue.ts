@@ -1,7 +1,6 @@
 /**
  * Generates catalogues of any size with paths like those of satellite archives: 123 characters, dates, orbits and hex
- * digits.
- * At every size, each search of `chooseSearches` finds ten files or none.
+ * digits. At every size, each search of `chooseSearches` finds ten files or none.
  */
 
 import { raw, sql } from '../src/db/sql.js';
@@ -66,7 +65,10 @@ export interface Search {
   words?: string;
 }
 
-/** Returns a search of each shape for a catalogue of `count` files. Most searches find files near the middle. */
+/**
+ * Returns a search of each shape for a catalogue of `count` files. Most searches find files near the catalogue's
+ * middle.
+ */
 export async function chooseSearches({ db }: Context, count: number): Promise<Search[]> {
   const middle = Math.floor(count / 2 / GRANULES) * GRANULES;
   const { rows } = await db.pool.query<{ path: string }>(pathsOf(middle, middle, count));
@@ -94,7 +96,7 @@ export async function chooseSearches({ db }: Context, count: number): Promise<Se
 
 /**
  * Runs `work` on a catalogue of `count` files. The directory BENCH_KEEP may contain the catalogue from an earlier run.
- * Otherwise the catalogue is filled first.
+ * A new catalogue is filled before `work` runs.
  */
 export async function withCatalogue(count: number, work: (ctx: Context) => Promise<void>): Promise<void> {
   const fill = async (ctx: Context) => {

@@ -1,6 +1,6 @@
 /**
- * Figures of a benchmark: the rate or cost of Tapegate, and of a reference that did the same work in the same run.
- * Each benchmark prints its figures, and `npm run bench` makes a table of all figures.
+ * Figures of a benchmark: the rate or cost of Tapegate, and of a reference that did the same work in the same run. Each
+ * benchmark prints its figures, and `npm run bench` makes a table of all figures.
  */
 import { appendFileSync } from 'node:fs';
 import { median } from './kit.js';
@@ -8,13 +8,13 @@ import { median } from './kit.js';
 export interface Figure {
   /** Name of the measured work in the table. */
   work: string;
-  /** Tapegate's rate or cost, in `unit`. Higher is better, unless `isCost` is set. */
+  /** Tapegate's rate or cost, in `unit`. A higher value is better, unless `isCost` is set. */
   ours: number;
   reference: number;
   /** Name of the reference. */
   beside: string;
   unit: string;
-  /** Whether lower is better, as for seconds and bytes. */
+  /** Whether a lower value is better, as for seconds and bytes. */
   isCost?: boolean;
   /**
    * Required ratio of Tapegate to the reference: a minimum for a rate, a maximum for a cost. Undefined if no ratio is
@@ -44,7 +44,7 @@ export function describeBound({ bound, isCost }: Figure): string {
   return bound === undefined ? '' : `${isCost ? 'at most' : 'at least'} ${bound}`;
 }
 
-/** Prints a figure, and appends the figure to the file BENCH_FIGURES if `npm run bench` has set the variable. */
+/** Prints a figure, and appends the figure to the file that the variable BENCH_FIGURES names, if any. */
 export function tellFigure(figure: Figure): void {
   const { work, ours, reference, beside, unit } = figure;
   const bound = figure.bound === undefined ? '' : ` (${describeBound(figure)}${isMet(figure) ? '' : ': not met'})`;

@@ -1,7 +1,7 @@
 /**
- * Compares GraphQL queries with a plain server of Yoga, Pothos and pg, on a catalogue of COUNT (10,000,000) files.
- * Each server has turns of SECONDS (3) with 16 clients in another process, ROUNDS (9) times in alternating order.
- * Medians are compared. ONLY=request or ONLY=pages measures one query.
+ * Compares GraphQL queries with a plain server of Yoga, Pothos and pg, on a catalogue of COUNT (default 10,000,000)
+ * files. Sixteen clients in another process load the servers in turns of SECONDS (default 3) seconds. Each server has
+ * ROUNDS (default 9) turns, in alternating order. Medians are compared. ONLY=request or ONLY=pages measures one query.
  *
  * Usage: npm run compile && node dist/bench/graphql.js
  */

@@ -1,8 +1,8 @@
 /**
- * Compares an import of FILES (1,000,000) rows into an empty catalogue with a COPY of the same rows.
- * The COPY writes to a table with the same columns and indexes, but without foreign keys and triggers.
- * The command and the COPY run ROUNDS (3) times each, in alternating order, and medians are compared.
- * The benchmark also prints the command's peak memory above that of an import of one row.
+ * Compares an import of FILES (default 1,000,000) rows into an empty catalogue with a COPY of the same rows. The COPY
+ * writes to a table with the same columns and indexes, but without foreign keys and triggers. The command and the COPY
+ * run ROUNDS times each (default 3), in alternating order, and medians are compared. The benchmark also prints the
+ * command's peak memory above that of an import of one row.
  *
  * Usage: npm run compile && FILES=10000000 ROUNDS=1 node dist/bench/import.js
  */

@@ -1,8 +1,8 @@
 /**
- * Compares a restore of large files with `cp` and `sha256sum` of the same files, in alternating turns, ROUNDS (5) each.
- * One request restores COUNT (8) files of SIZE bytes (256 MB) from the directory library to a restore disk, with
- * SHA-256.
- * The engine has a process for each drive, as with `work`.
+ * Compares a restore of large files with `cp` and `sha256sum` of the same files. Tapegate and the reference run ROUNDS
+ * times each (default 5), in alternating order. One request restores COUNT (default 8) files of SIZE bytes (default 256
+ * MB) from the directory library to a restore disk, with SHA-256. The engine has a process for each drive, as with
+ * `work`.
  *
  * Tapegate syncs each file and its directory. The reference is measured without a sync, and with `sync -f` after `cp`.
  * Copies of `cp` are not durable without a sync.

@@ -1,9 +1,9 @@
 /**
- * Measures REST lists of files: a list of 100,000 hits, and a list of a whole catalogue of FILES (1,000,000).
- * A reader in another process gets each list. The reference is a COPY of the same text with the PostgreSQL driver.
- * The list and the COPY run ROUNDS (3) times each, in alternating order, and medians are compared.
- * For each list, the first figure is the gateway's peak memory above idle, and the last figure is the rate with gzip.
- * Rates count uncompressed bytes.
+ * Measures REST lists of files: a list of 100,000 hits, and a list of a whole catalogue of FILES (default 1,000,000). A
+ * reader in another process gets each list. The reference is a COPY of the same text with the PostgreSQL driver. The
+ * list and the COPY run ROUNDS times each (default 3), in alternating order, and medians are compared. For each list,
+ * the first figure is the gateway's peak memory above idle, and the last figure is the rate with gzip. Rates count
+ * uncompressed bytes.
  *
  * Usage: npm run compile && FILES=10000000 node dist/bench/lists.js
  */

@@ -1,6 +1,6 @@
 /**
- * Load generator of a benchmark, in its own process. Clients and the measured server do not share an event loop.
- * Each client repeats requests on one connection.
+ * Load generator of a benchmark, in its own process. Clients and the measured server do not share an event loop. Each
+ * client repeats requests on one connection.
  */
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';

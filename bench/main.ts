@@ -1,7 +1,7 @@
 /**
- * Runs all benchmarks one after the other, and prints a table of Tapegate and its references: `npm run bench`.
- * `npm run bench -- NAME…` runs some benchmarks. `--small` limits each benchmark to minutes.
- * `--out FILE` also writes the table to a file, with the machine and the versions.
+ * Runs all benchmarks one after the other, and prints a table of Tapegate and its references: `npm run bench`. `npm run
+ * bench -- NAME…` runs some benchmarks. `--small` limits each benchmark to minutes. `--out FILE` also writes the table
+ * to a file, with the machine and the versions.
  *
  * The exit code is 1 if a benchmark fails or a ratio misses its bound.
  */

@@ -1,6 +1,6 @@
 /**
- * Reference server of `graphql.ts`, in its own process: plain Yoga and Pothos, without authentication and limits.
- * A query of a request takes two SQL statements, a page of files takes one statement.
+ * Reference server of `graphql.ts`, in its own process: plain Yoga and Pothos, without authentication and limits. A
+ * query of a request takes two SQL statements, a page of files takes one statement.
  */
 import { fork } from 'node:child_process';
 import { once } from 'node:events';

@@ -1,7 +1,7 @@
 /**
- * Compares POST /requests with a bare transaction that has the same effects. A request names FILES (10) files.
- * First each client uses a quota of its own, then all clients use one quota.
- * Each server has turns of SECONDS (4) with 16 clients in another process, ROUNDS (9) times in alternating order.
+ * Compares POST /requests with a bare transaction that has the same effects. A request names FILES (default 10) files.
+ * First each client uses a quota of its own, then all clients use one quota. Sixteen clients in another process load
+ * the servers in turns of SECONDS (default 4) seconds. Each server has ROUNDS (default 9) turns, in alternating order.
  * Medians are compared. ONLY=each or ONLY=one measures one case.
  *
  * Usage: npm run compile && node dist/bench/posts.js
@@ -17,8 +17,8 @@ import { startLoad } from './load.js';
 
 const CLIENTS = 16;
 /**
- * Files in the catalogue. Each body names different files, so that no request waits for a lock on another request's
- * files.
+ * Number of files in the catalogue. Each body names different files, so that no request waits for locks of another
+ * request.
  */
 const CATALOGUE = 200_000;
 const files = Number(process.env.FILES ?? 10);
@@ -138,7 +138,7 @@ async function compare(name: string, work: string, urls: { ours: string; referen
 await withBench(
   async (ctx) => {
     const gateway = await startGateway(ctx);
-    const pool = new pg.Pool({ ...ctx.db.config, max: 20 }); // as many connections as a gateway has
+    const pool = new pg.Pool({ ...ctx.db.config, max: 20 }); // as many connections as a gateway's pool has
     await ctx.db.pool.query(
       `INSERT INTO tape_file (path, size, stage) SELECT '/bench/' || n, 1000, 'ONTAPE' FROM generate_series(0, ${CATALOGUE - 1}) n`,
     );

@@ -1,5 +1,5 @@
 /**
- * Measures how many requests end within their estimated range. Bursts of SEEDS (10) seeds run on two drives.
+ * Measures how many requests end within their estimated range. Bursts of SEEDS (default 10) seeds run on two drives.
  * Each request's range is estimated on arrival, and compared with the request's real end under the later load.
  *
  * Usage: npm run compile && node dist/bench/ranges.js

@@ -1,6 +1,6 @@
 /**
- * Compares GET /requests/{id} with a bare server of node:http and pg.
- * Each server has turns of SECONDS (3) with 16 clients in another process, ROUNDS (9) times in alternating order.
+ * Compares GET /requests/{id} with a bare server of node:http and pg. Sixteen clients in another process load the
+ * servers in turns of SECONDS (default 3) seconds. Each server has ROUNDS (default 9) turns, in alternating order.
  * Medians are compared.
  *
  * Usage: npm run compile && node dist/bench/requests.js
@@ -47,7 +47,7 @@ function bareRequest(pool: pg.Pool): RequestListener {
 await withBench(
   async (ctx) => {
     const gateway = await startGateway(ctx);
-    const pool = new pg.Pool({ ...ctx.db.config, max: 20 }); // as many connections as a gateway has
+    const pool = new pg.Pool({ ...ctx.db.config, max: 20 }); // as many connections as a gateway's pool has
     await ctx.db.pool.query(
       `INSERT INTO tape_file (path, size, stage) SELECT '/bench/' || n, 1000, 'ONTAPE' FROM generate_series(0, 99999) n`,
     );

@@ -1,8 +1,7 @@
 /**
  * Shared parts of the restore benchmarks: a request for all files of a library, and `cp` with `sha256sum` of the same
- * files.
- * Before each measurement, `settle` writes dirty pages to disk, fills the page cache with all files, and touches
- * memory.
+ * files. Before each measurement, `settle` writes dirty pages to disk, fills the page cache with all files, and
+ * allocates and frees memory.
  */
 import { execFileSync } from 'node:child_process';
 import { rmSync } from 'node:fs';

@@ -1,13 +1,13 @@
 /**
- * Serves the files of a directory from memory as S3 objects of storage class GLACIER. A restore takes SECONDS (30).
- * With this stand-in, a library of type `s3` can be tried out or measured without an S3 account.
- *
- * Usage: npm run compile && node dist/bench/s3-stand-in.js FOLDER
+ * Serves the files of a directory from memory as S3 objects of storage class GLACIER. A restore takes SECONDS (default
+ * 30). With this stand-in, a library of type `s3` can be tried out or measured without an S3 account.
  *
  * Prints the settings of the library and a TAPEGATE_LIBRARY_DIR. The directory contains the credentials until the
  * stand-in ends.
  *
  * With PUBLIC=on, objects need no signature and no restore.
+ *
+ * Usage: npm run compile && node dist/bench/s3-stand-in.js FOLDER
  */
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

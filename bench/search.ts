@@ -1,8 +1,8 @@
 /**
- * Compares searches of each shape with the best SQL statement for the shape, run by a bare server.
- * The catalogue contains FILES (1,000,000) paths, and each search finds ten files or none.
- * Each server has turns of SECONDS (3) with CLIENTS (4) in another process, ROUNDS (3) times in alternating order.
- * Medians are compared. The benchmark also prints the latency of a single client.
+ * Compares searches of each shape with the best SQL statement for that shape, which a bare server runs. The catalogue
+ * contains FILES (default 1,000,000) paths, and each search finds ten files or none. CLIENTS (default 4) clients in
+ * another process load the servers in turns of SECONDS (default 3) seconds. Each server has ROUNDS (default 3) turns,
+ * in alternating order. Medians are compared. The benchmark also prints the latency of a single client.
  * SHAPES=orbit,absent chooses shapes. BENCH_KEEP names a directory that keeps the filled catalogue for later runs.
  *
  * Usage: npm run compile && FILES=10000000 node dist/bench/search.js

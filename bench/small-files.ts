@@ -1,8 +1,8 @@
 /**
- * Compares a restore of small files with `cp`, a sync and `sha256sum` of the same files, in alternating turns, ROUNDS
- * (5) each.
- * One request restores COUNT (10,000) files of SIZE bytes (4,096) from the directory library to a restore disk.
- * The restore includes SHA-256, syncs and database writes. The engine has a process for each drive, as with `work`.
+ * Compares a restore of small files with `cp`, a sync and `sha256sum` of the same files. Tapegate and the reference run
+ * ROUNDS times each (default 5), in alternating order. One request restores COUNT (default 10,000) files of SIZE bytes
+ * (default 4,096) from the directory library to a restore disk. The restore includes SHA-256, syncs and database
+ * writes. The engine has a process for each drive, as with `work`.
  *
  * Usage: npm run compile && node dist/bench/small-files.js
  */

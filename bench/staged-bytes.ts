@@ -1,21 +1,16 @@
 /**
  * Measures restores through staging libraries of each type, or of the types in KIND, from a stand-in in another
- * process.
- * An engine as `work` starts it reads with two drives. All files are already on the stand-in's disk: no tape is
- * involved.
- * SHAPES lists sets of files as number and size in MiB (`1x1024,8x256,64x16`). One request restores each set.
+ * process. The engine is the one of `work`, with two drives. All files are already on the stand-in's disk: no tape is
+ * involved. SHAPES lists sets of files as number and size in MiB (`1x1024,8x256,64x16`). One request restores each set.
  *
  * The reference is one process of `curl --parallel --parallel-max 2`, followed by `sync`. The curl process writes the
- * same
- * bytes from the same stand-in to files on the same disk. Two more figures are printed: curl without `sync`, and curl
- * with
- * `sync` and a checksum of each file.
+ * same bytes from the same stand-in to files on the same disk. Two more figures are printed: curl without `sync`, and
+ * curl with `sync` and a checksum of each file.
  *
- * The catalogue contains an Adler-32 of each file, as WLCG catalogues do, and the restore compares the checksum.
- * With CHECKSUM=none the catalogue has no checksums, and the restore computes SHA-256.
- * Tapegate and curl run ROUNDS (5) times each, in alternating order, and medians are compared.
- * Processor time is that of curl, and that of all engine processes with their scripts. The stand-in and PostgreSQL do
- * not count.
+ * The catalogue contains an Adler-32 of each file, as WLCG catalogues do, and the restore compares the checksum. With
+ * CHECKSUM=none the catalogue has no checksums, and the restore computes SHA-256. Tapegate and curl run ROUNDS times
+ * each (default 5), in alternating order, and medians are compared. Processor time is measured for curl, and for all
+ * engine processes with their scripts. The time of the stand-in and of PostgreSQL is not counted.
  *
  * Usage: npm run compile && node dist/bench/staged-bytes.js
  */

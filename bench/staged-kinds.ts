@@ -1,7 +1,6 @@
 /**
  * Library types that `staged-bytes.ts` measures. For each type: a stand-in in another process, the settings of a
- * library,
- * and curl's URLs and options.
+ * library, and curl's URLs and options.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';

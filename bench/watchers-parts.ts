@@ -140,7 +140,7 @@ async function servePlain(): Promise<Work> {
   };
 }
 
-/** Connections that open at the same time. More connections would overflow the system's accept queue. */
+/** Maximum number of connections that open at the same time. More would overflow the system's accept queue. */
 const AT_ONCE = 500;
 /** Number of client addresses. The gateway gives one address at most half of its connections. */
 const ADDRESSES = 8;

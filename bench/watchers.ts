@@ -1,17 +1,15 @@
 /**
- * Measures how fast one event reaches many watchers, and the server memory for each watcher.
- * WATCHERS (2000) clients in another process watch a request on event streams. ROUNDS (15) events are committed one by
- * one.
- * The reference is a plain graphql-sse server that executes and sends the same payloads.
+ * Measures how fast one event reaches many watchers, and the server memory for each watcher. WATCHERS (default 2000)
+ * clients in another process watch a request on event streams. ROUNDS (default 15) events are committed one by one. The
+ * reference is a plain graphql-sse server that executes and sends the same payloads.
  *
- * Prints the delivery rate of an event, and the time from the commit until 99 % of the watchers have the event.
- * Also prints the time until all watchers are connected, and the memory of a watcher.
- * Memory is heap and resident size after garbage collection.
- * The memory of the first fifth of the watchers is not counted.
- *
- * Usage: npm run compile && node dist/bench/watchers.js
+ * Prints the delivery rate of an event, and the time from the commit until 99 % of the watchers have the event. Also
+ * prints the time until all watchers are connected, and the memory of a watcher. Memory is heap and resident size after
+ * garbage collection. The first fifth of the watchers connects before the first reading of memory.
  *
  * Each process needs a file descriptor for each watcher, and 200 more (`ulimit -Hn`).
+ *
+ * Usage: npm run compile && node dist/bench/watchers.js
  */
 import { execFileSync } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -31,7 +29,9 @@ const rounds = Number(process.env.ROUNDS ?? 15);
 const FIRST = Math.floor(watchers / 5);
 /** File descriptors of a process besides the connections of watchers. */
 const OTHER_DESCRIPTORS = 200;
-/** Pause before the last reading of memory. V8 releases memory that many new connections needed. */
+/**
+ * Pause before the last reading of memory. Meanwhile V8 releases memory that only the opening of connections needed.
+ */
 const REST_MS = 15_000;
 /**
  * Minimum number of watchers for a comparison of resident size, which changes in steps too coarse for fewer watchers.
@@ -56,7 +56,7 @@ async function openSide(server: Part, id: number): Promise<Side> {
   const load = startPart('load');
   const query = new URLSearchParams({ query: DOCUMENT, variables: JSON.stringify({ id }) });
   const connect = (count: number) => load.ask<number>('connect', { url: `${url}/graphql?${query}`, count });
-  // the first watchers load and compile code, which is not memory of a watcher
+  // the first watchers make the server load and compile code, which is not memory of a watcher
   const firstSeconds = await connect(FIRST);
   const before = await server.ask<Memory>('memory');
   const connectSeconds = firstSeconds + (await connect(watchers - FIRST));

@@ -1,13 +1,13 @@
 /**
- * Serves the files of a directory from memory, as a storage element with the WLCG Tape REST API does.
- * A staged file is on the stand-in's disk after SECONDS (30).
- * With this stand-in, a library of type `wlcg` can be tried out or measured without a storage element.
+ * Serves the files of a directory from memory, as a storage element with the WLCG Tape REST API does. A staged file is
+ * on the stand-in's disk after SECONDS (default 30). With this stand-in, a library of type `wlcg` can be tried out or
+ * measured without a storage element.
+ *
+ * DIALECT (dcache, eos, storm) chooses the server that the stand-in imitates. With TLS=FILE the stand-in serves HTTPS,
+ * and writes its certificate to FILE. With STAGED=on all files are on the stand-in's disk from the start, and stay
+ * there.
  *
  * Usage: npm run compile && node dist/bench/wlcg-stand-in.js FOLDER
- *
- * DIALECT (dcache, eos, storm) chooses the server that the stand-in imitates.
- * With TLS=FILE the stand-in serves HTTPS, and writes its certificate to FILE.
- * With STAGED=on all files are on the stand-in's disk from the start, and stay there.
  */
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';

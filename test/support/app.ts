@@ -49,7 +49,7 @@ export interface TestAppOptions {
   database?: Partial<DatabaseOptions>;
   /** Settings of the database that a site could change. */
   siteSettings?: Readonly<Record<string, string>>;
-  /** Returns the connection that the app uses instead of the given one, such as a connection through a relay. */
+  /** Replaces the app's database connection, for example by a connection through a relay. */
   through?: (connection: ClientConfig) => ClientConfig;
   /** Whether locks out of order fail the test file. Default: true. */
   watchesLocks?: boolean;
@@ -113,7 +113,7 @@ function withChanges(config: Config, changes: Pick<TestAppOptions, 'config' | 'l
 }
 
 /**
- * Starts another gateway on the database of an app, with other settings, in a fraction of the time of an app.
+ * Starts another gateway on an app's database, with other settings, much faster than another app.
  * Opens new database connections only if `database` is given. Close the gateway before the app.
  */
 export async function startBeside(

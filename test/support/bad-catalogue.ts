@@ -2,8 +2,8 @@
 import { type BadInput, mutate, mutateEach, shorten } from './bad-input-forms.js';
 
 /**
- * Mutations with the name of a path field, and the other fields of the input. `pure/bad-values.test.ts` tests all bad
- * paths.
+ * Mutations with a path, each with the path's field and the other fields of the input.
+ * `pure/bad-values.test.ts` tests all bad paths.
  */
 const paths = [
   ['withdrawFiles', 'path', {}],

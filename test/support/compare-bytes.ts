@@ -1,4 +1,6 @@
-/** Makes `toEqual` compare byte arrays with `Buffer.compare`. Comparing each byte takes 4 ms for a thousand bytes. */
+/**
+ * Makes `toEqual` compare byte arrays with `Buffer.compare`. Byte by byte, `toEqual` takes 4 ms for a thousand bytes.
+ */
 import { expect } from 'vitest';
 
 expect.addEqualityTesters([

@@ -1,4 +1,4 @@
-/** A PostgreSQL primary and a standby, each behind a relay. Both are hosts of one DATABASE_URL. */
+/** A PostgreSQL primary and a standby, each behind a relay. A DATABASE_URL can name both servers. */
 import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';

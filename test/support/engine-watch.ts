@@ -15,7 +15,7 @@ export async function ring(app: TestApp, bell: Bell): Promise<void> {
   await app.ctx.db.pool.query(`SELECT pg_notify('tapegate', $1)`, [bell]);
 }
 
-/** Part of the first SQL statement of each check for work, by engine loop. */
+/** Text that identifies the first SQL statement of a check for work, for each engine loop. */
 const LOOKS = {
   drives: 'AS "isQueued"',
   staging: 'DELETE FROM staging',
@@ -24,8 +24,8 @@ const LOOKS = {
 };
 
 /**
- * Number of first statements after which a whole check has ended.
- * A failed drive sends its statement twice in one check, before and after the drive is resumed.
+ * Number of first statements after which a whole check has certainly ended.
+ * A failed drive sends the first statement twice in one check, before and after the drive is resumed.
  */
 const STATEMENTS = 3;
 

@@ -4,7 +4,7 @@ import path from 'node:path';
 import { expect } from 'vitest';
 import { packageRoot } from '../../src/core/package-root.js';
 
-/** Languages of fences with runnable examples, and of fences with answers. Other languages are errors. */
+/** Languages of fences with runnable examples, and of fences with answers. A fence in another language is an error. */
 const EXAMPLES = ['sh', 'graphql', 'ts', 'python', 'html', 'js'] as const;
 const ANSWERS = ['json', 'text'] as const;
 
@@ -86,10 +86,10 @@ export function isAnswered(answer: Answer, output: string): boolean {
   return explainDifference(answer, output) === undefined;
 }
 
-/** one field per line, for a readable difference */
+/** Compares an output with the answer. In the answer, JSON may span several lines, and `…` stands for any lines. */
 export function expectAnswer(answer: Answer, output: string): void {
   const difference = explainDifference(answer, output);
-  const byField = (text: string) => text.replace(/,(?=["{])/g, ',\n'); // one field per line makes the difference readable
+  const byField = (text: string) => text.replace(/,(?=["{])/g, ',\n'); // one field a line, for a readable difference
   if (difference) expect(byField(difference.actual), `line ${answer.line}`).toBe(byField(difference.shown));
 }
 

@@ -32,7 +32,7 @@ const FAST = { fsync: 'off', synchronous_commit: 'off', full_page_writes: 'off' 
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   const dir = mkdtempSync(path.join(process.env.TMPDIR ?? (hasRoom(MEMORY) ? MEMORY : os.tmpdir()), 'tapegate-'));
   const disk = mkdtempSync(path.join(os.tmpdir(), 'tapegate-'));
-  const sweeper = startSweeper(dir, [disk, project.tmpDir]); // sweep vitest's directory too: a killed vitest leaves it
+  const sweeper = startSweeper(dir, [disk, project.tmpDir]); // a killed vitest leaves its own directory
   for (const each of [dir, disk]) chmodSync(each, 0o755);
   const temp = path.join(dir, 'tmp');
   mkdirSync(temp);

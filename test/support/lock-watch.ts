@@ -14,7 +14,7 @@ const lockOfAlias: Record<string, Lock> = {
   ...{ y: 'stager', g: 'staging', s: 'turns', n: 'letter', w: 'webhook' },
 };
 
-/** Locks that each transaction may take a second time, on rows that the transaction has already locked. */
+/** Locks that a kind of transaction may take a second time, on rows that the transaction has already locked. */
 const lockedAgain: Record<string, readonly Lock[]> = {
   closeUser: ['quota'],
   purgeUser: ['request', 'quota'], // all requests of the user and with the user's email address are locked first

@@ -36,7 +36,7 @@ interface MemorySite {
 }
 
 /**
- * Starts an app before the tests, and closes the app after the tests. Until the start, `app` is empty.
+ * Starts an app before the tests, and closes the app after the tests. `app` is empty until the app has started.
  * After each test, the library's hooks are reset and the library's log is emptied.
  * After all tests, an illegal stage move of a file fails the test file. Call the function before the file's own hooks.
  */

@@ -26,7 +26,7 @@ export interface MemorySystemOptions {
    * `lifetimeMs`.
    */
   releases?: boolean;
-  /** Time that a file stays on disk. With null, a file stays until it is released. */
+  /** Time that a file stays on disk. If the time is null, a file stays until it is released. */
   lifetimeMs?: number | null;
 }
 
@@ -76,7 +76,7 @@ export class MemoryTapeSystem {
     this.spoiled.delete(path);
   }
 
-  /** Copies files from tape to disk, if a demand holds them and they are not spoiled. */
+  /** Copies wanted files from tape to disk, except spoiled files. A file is wanted if a demand holds the file. */
   arrive(paths: readonly string[]): void {
     const until = this.lifetimeMs === null ? null : new Date(Date.now() + this.lifetimeMs);
     for (const path of paths) {
@@ -100,7 +100,7 @@ export class MemoryTapeSystem {
     this.demands.clear();
   }
 
-  /** Makes the next call of this kind succeed and lose its answer. */
+  /** Makes the next call of this kind take effect without an answer. */
   lose(call: Call): void {
     this.lost.add(call);
   }

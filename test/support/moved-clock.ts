@@ -1,6 +1,6 @@
 /**
- * A PostgreSQL server whose clock a test can shift. Works on Linux with a C compiler. Other programs keep the host's
- * clock.
+ * A PostgreSQL server whose clock a test can shift. Works on Linux with a C compiler. The clock of other programs does
+ * not change.
  */
 import { execFileSync } from 'node:child_process';
 import { closeSync, openSync, writeSync } from 'node:fs';

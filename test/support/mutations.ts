@@ -2,7 +2,7 @@
 import { askData } from './graphql.js';
 import type { Gateway } from './http.js';
 
-/** Fields of the request after a mutation, or of the failure. */
+/** Result of a mutation: fields of the changed request, or of the failure. */
 interface MutationResult {
   __typename: string;
   message?: string;

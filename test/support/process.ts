@@ -68,7 +68,7 @@ export interface Running extends Output {
 
 const children = new Set<ChildProcess>();
 
-/** Starts a program. Its environment contains only `env`, PATH and TMPDIR. */
+/** Starts a program whose environment contains only `env`, PATH and TMPDIR. */
 export function startProcess(program: string, args: string[], options: RunOptions & { detached?: boolean } = {}) {
   const { stdin = '', env, descriptors, program: _, initdb: _initdb, ...rest } = options;
   const limited = ['-c', `ulimit -n ${descriptors}; exec "$0" "$@"`, program, ...args];
@@ -128,7 +128,7 @@ export interface RunningCommand extends Output {
   interrupt(): void;
 }
 
-/** Starts a command in this process. Its environment contains only `env` and PATH. */
+/** Starts a command in this process. The command's environment contains only `env` and PATH. */
 export function startCommand(args: string[], { env, stdin = '', columns }: CommandOptions = {}): RunningCommand {
   const abort = new AbortController();
   const stdout = collect(columns);
@@ -256,7 +256,7 @@ export function serverPid(dataDir: string): number | undefined {
 
 const dataDirs = new Set<string>();
 
-/** Creates a DATA_DIR. `cleanUp` ends its PostgreSQL and removes the directory. */
+/** Creates a DATA_DIR. `cleanUp` stops the PostgreSQL in the DATA_DIR and removes the directory. */
 export function makeDataDir(): string {
   const dir = makeTempDir();
   dataDirs.add(dir);

@@ -1,4 +1,4 @@
-/** Settings and headers of a trusted proxy on this host, which authenticates with a secret. */
+/** Settings and headers of a trusted proxy on this host. The proxy authenticates with a secret. */
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import type { TestApp } from './app.js';

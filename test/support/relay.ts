@@ -1,6 +1,6 @@
 /**
- * A reverse proxy between an example and Tapegate, which can break the first event stream.
- * The relay also serves the HTML page of an example.
+ * A reverse proxy between an example and Tapegate. The proxy can break the first event stream, and serves an example's
+ * page.
  */
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, request, type ServerResponse } from 'node:http';
@@ -21,8 +21,8 @@ export interface WatchOptions {
   /** Whether the first stream breaks after its first message. */
   breaks: boolean;
   /**
-   * Resolves when the page has shown the first message. The stream breaks only then, because browsers may drop unread
-   * messages.
+   * Resolves when the page has shown the first message. The stream breaks only afterwards, because browsers may drop
+   * unread messages.
    */
   isShown?: Promise<void> | undefined;
   onFirstMessage: () => void;

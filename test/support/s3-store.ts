@@ -58,8 +58,9 @@ const TIERS = ['Bulk', 'Standard', 'Expedited'];
 export class S3Store {
   readonly objects = new Map<string, StoredObject>();
   /**
-   * Form of the restore header in HeadObject answers. `dated`: as AWS sends it; `dateless`: no expiry date; `absent`:
-   * no header.
+   * Form of the restore header in HeadObject answers: `dated` as AWS sends the header, `dateless` without the expiry
+   * date,
+   * or `absent`.
    */
   restoreHeader: 'dated' | 'dateless' | 'absent' = 'dated';
 
@@ -108,7 +109,11 @@ export class S3Store {
     return object.restore?.until !== undefined && object.restore.until > new Date();
   }
 
-  /** Starts or extends a restore. @returns the status of the answer @throws S3Error */
+  /**
+   * Starts or extends a restore.
+   * @returns the status of the answer
+   * @throws S3Error
+   */
   restore(key: string, { days, tier }: RestoreDemand): 200 | 202 {
     const object = this.find(key);
     if (!isArchived(object)) throw invalidState(object);

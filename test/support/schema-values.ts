@@ -9,7 +9,10 @@ interface Making {
   favourites?: Readonly<Record<string, Arbitrary<unknown>>>;
 }
 
-/** Returns an arbitrary for the values of a schema. @throws Error for an unknown type */
+/**
+ * Returns a fast-check arbitrary for the values of a schema.
+ * @throws Error for an unknown type
+ */
 export function valuesOf(schema: JsonSchema, making: Making): Arbitrary<unknown> {
   const { $ref, oneOf, enum: values, type } = schema;
   const name = $ref?.split('/').at(-1);

@@ -46,7 +46,10 @@ export async function readFiles(gateway: Gateway, match: string): Promise<TapeFi
 const placeOf = (dataDir: string, file: TapeFile) =>
   path.join(dataDir, 'library', file.volume.name, file.position.padStart(8, '0'));
 
-/** Returns the SHA-256 of files on tape, by catalogue path. `hashTree` should return the same for the restore area. */
+/**
+ * Returns the SHA-256 of files on tape, by catalogue path. After a complete restore, `hashTree` returns the same for
+ * the disk.
+ */
 export async function hashVolumes(gateway: Gateway, dataDir: string, match: string): Promise<Record<string, string>> {
   const files = await readFiles(gateway, match);
   const hash = (file: TapeFile) =>
@@ -64,12 +67,12 @@ export async function endLeases(dataDir: string): Promise<void> {
   await embedded.close();
 }
 
-/** Maximum wait, because a killed process' active recall continues only after the lease has ended. */
+/** Time limit, longer than a lease: a killed process' active recall continues only after the lease has ended. */
 const END_MS = 60_000;
 
 export async function waitForEnd(gateway: Gateway, id: number): Promise<void> {
   const isOver = async () => {
-    const { body } = await get(gateway, `/requests/${id}`); // rejects while the database is away
+    const { body } = await get(gateway, `/requests/${id}`); // rejects while the database is down
     return (body as [{ last_files_on_disk?: string }])[0].last_files_on_disk ?? undefined;
   };
   await waitFor(`request ${id} to be complete`, isOver, END_MS);

@@ -6,7 +6,7 @@ import type { StagingBench } from './staging-library.js';
 import { quiet } from './tape-library.js';
 import { waitFor } from './wait.js';
 
-/** Returns a file as a catalogue without tape positions knows it. */
+/** Returns a file of volume V1 without a position, as in a catalogue that does not know positions on tape. */
 export function staged(path: string, size = 0): StagedFile {
   return { path, volume: 'V1', position: null, size: BigInt(size) };
 }

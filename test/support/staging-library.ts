@@ -24,7 +24,7 @@ export interface StagingBench {
   lose(call: 'stage' | 'poll' | 'release'): Promise<void>;
   /** Makes the system answer the next call of any kind as busy for this many seconds. */
   busy(seconds: number): Promise<void>;
-  /** Returns whether the file is on the system's disk for any demand. */
+  /** Returns whether the file is on the system's disk. */
   isStaged(path: string): Promise<boolean>;
   /** Returns the number of reads that the system is serving. Undefined for systems that cannot count reads. */
   countReads?(): Promise<number>;
@@ -40,7 +40,9 @@ export interface StagingTraits {
   until: boolean;
   /** Whether reads are skipped, because another library in the suite reads bytes in the same way. */
   readsAsAnother?: boolean;
-  /** Whether only tests run that depend on the traits, because another library of this type passes the whole suite. */
+  /**
+   * Whether to run only the tests that depend on traits. Another library of the type must then pass the whole suite.
+   */
   isShort?: boolean;
 }
 

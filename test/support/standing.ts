@@ -4,7 +4,7 @@ import type { Context } from '../../src/domain/context.js';
 interface Standing {
   held: number;
   noted: number;
-  /** Number of requests with more excluded paths than the table records. */
+  /** Number of requests whose excluded paths are not all recorded. */
   more: number;
   used: bigint;
 }

@@ -28,7 +28,7 @@ export function startSweeper(dir: string, others: string[] = []): Sweeper {
     env: { PATH: process.env.PATH },
   });
   child.stdin.on('error', () => {}); // the sweeper has ended
-  child.unref(); // a run that fails before it sweeps can end
+  child.unref(); // a run that fails early can end without a sweep
   const ended = once(child, 'exit');
   return {
     sweep: async (options = {}) => {

@@ -38,7 +38,7 @@ export async function keepTables(ctx: Context): Promise<() => Promise<void>> {
   return () => replaceRows(ctx, [...inserts, ...restarts]);
 }
 
-/** Statement that numbers all events, as the app does. */
+/** Statement that assigns numbers to new events, as the app does. */
 const NUMBER = 'DO $$ BEGIN WHILE number_events(NULL) IS NULL LOOP PERFORM pg_sleep(0.01); END LOOP; END $$';
 
 /**

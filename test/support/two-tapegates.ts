@@ -81,7 +81,9 @@ class Site {
     return { ...NOTHING, ...row, tree: listTree(this.restoreDir) };
   }
 
-  /** Waits until nothing exists for requests. On timeout, fails with the remaining rows and files. */
+  /**
+   * Waits until no rows, bytes and files of requests exist. On timeout, fails with the remaining rows, bytes and files.
+   */
   async waitForNothing(): Promise<void> {
     let kept: Kept | undefined;
     const isNothing = async () => {
@@ -100,11 +102,11 @@ class Site {
   }
 }
 
-/** The far Tapegate, which has tapes. Tests can stop and start its gateway and its engine. */
+/** The far Tapegate, which has tapes. Tests can stop and start the gateway and the engine. */
 export class FarSite {
   readonly site: Site;
   readonly relay: TcpRelay;
-  /** Path of the gateway's certificate, which is also its authority. */
+  /** Path of the gateway's self-signed certificate. */
   readonly caFile: string;
   gateway: LocalServer | undefined;
   private engine: LocalEngine | undefined;

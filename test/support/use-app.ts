@@ -5,7 +5,8 @@ import { startApp, type TestApp, type TestAppOptions } from './app.js';
 import { findFaults } from './faults.js';
 
 /**
- * Starts an app before the tests, and closes the app after the tests. Until the start, the returned object is empty.
+ * Starts an app before the tests, and closes the app after the tests. The returned object is empty until the app has
+ * started.
  * @param prepare adds data that all tests share
  */
 export function useApp(options: TestAppOptions = {}, prepare?: () => Promise<unknown>): TestApp {
