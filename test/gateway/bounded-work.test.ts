@@ -1,4 +1,4 @@
-/** The cost of a change depends on what changes, not on what exists. */
+/** The cost of a change depends on the number of changed rows, not on the number of existing rows. */
 import { beforeEach, expect, test } from 'vitest';
 import { readUnheld } from '../../src/domain/disks/removals.js';
 import { setQuota } from '../../src/domain/quotas/quotas.js';

@@ -83,7 +83,8 @@ test('after two days rows are merged by hour, and after ninety they are removed'
   expect(hour).toMatchObject({ at: '2026-11-23T10:00:00Z', seconds: 3600, filesRestored: 2, bytesRestored: '1000' });
   expect(hour).toMatchObject({ filesFailed: 4, oldestSeconds: 540, drives: 1 });
   expect(present).toMatchObject({ seconds: 300, filesRestored: 0, filesWaiting: 2 });
-  expect(await readPoints('2026-11-23T10:01:00')).toEqual(points.slice(1)); // the hour of the first point began earlier
+  // the first point is omitted, because its hour began earlier
+  expect(await readPoints('2026-11-23T10:01:00')).toEqual(points.slice(1));
   now = addSeconds(now, 91 * 24 * 3600);
   await writeHistory(app.ctx, never);
   expect(await readPoints()).toHaveLength(1);

@@ -1,4 +1,4 @@
-/** Events are ordered by their commits, and removed after their retention. */
+/** Events are in the order of their commits, and are removed after their retention. */
 import pg from 'pg';
 import { expect, test, vi } from 'vitest';
 import { addSeconds } from '../../src/core/time.js';

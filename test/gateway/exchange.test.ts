@@ -1,4 +1,4 @@
-/** Transactions whose statements share round trips. */
+/** Transactions that send several statements in one network round trip. */
 import { Socket } from 'node:net';
 import pg from 'pg';
 import { expect, test } from 'vitest';

@@ -1,4 +1,4 @@
-/** Lists of files that PostgreSQL writes as JSON: their bytes and their cost. */
+/** File lists that PostgreSQL writes as JSON: their exact output and their cost. */
 import { expect, test } from 'vitest';
 import { timeFromDatabase } from '../../src/core/time.js';
 import { type Sql, sql } from '../../src/db/sql.js';

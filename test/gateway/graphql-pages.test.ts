@@ -1,4 +1,4 @@
-/** The lists of GraphQL: their filters, and their pages while rows leave the list. */
+/** GraphQL lists: filters, and pages of a list from which rows disappear meanwhile. */
 import { describe, expect, test, vi } from 'vitest';
 import { setDisk } from '../../src/domain/disks/disks.js';
 import { createRequest } from '../../src/domain/requests/create.js';

@@ -1,4 +1,4 @@
-/** User and group names when several issuers, a proxy and tokens provide them. */
+/** User and group names from several issuers, a proxy and tokens. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { readConfig } from '../../src/config/config.js';
 import { setMember } from '../../src/domain/access/members.js';

@@ -219,7 +219,7 @@ test('a stream ends when its token expires', async () => {
   const response = await request(app, '/graphql/stream', { body, headers });
   expect(response.status).toBe(200);
   const end = response.text().catch(() => 'broken off');
-  offset = 121; // beyond the clock skew
+  offset = 121; // more seconds than the allowed clock skew
   expect(await end).toBe('broken off');
 });
 

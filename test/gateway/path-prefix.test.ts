@@ -1,4 +1,4 @@
-/** A gateway below a path prefix. The request path contains the prefix, unless a proxy has removed it. */
+/** A gateway whose URL has a path prefix. The request path contains the prefix, unless a proxy has removed it. */
 import { describe, expect, test } from 'vitest';
 import { addQuota } from '../support/factories.js';
 import { send, sendAsIs } from '../support/http.js';

@@ -102,7 +102,7 @@ test('a client that reads nothing is disconnected, and a slow one gets the whole
       const bytes = slow.read(Math.min(slow.readableLength, 256 * 1024)) as Buffer | null;
       whole += bytes?.toString() ?? '';
       if (slow.errored) throw slow.errored;
-      await new Promise((resolve) => setTimeout(resolve, 80)); // in total longer than the allowed time without reading
+      await new Promise((resolve) => setTimeout(resolve, 80)); // in total longer than a client may stop reading
     }
     expect((JSON.parse(whole) as [{ files: unknown[] }])[0].files).toHaveLength(FILES + 3);
     await waitForIdle(strict); // the gateway has disconnected the client that reads nothing

@@ -294,7 +294,7 @@ test('an argument or option that the gateway refuses is reported by its name, an
   expect(await run('request', '--quota', 'ann', '--pattern', '/a', '--retention', '2020-01-01')).toMatchObject({
     code: 2,
   });
-  // the state of the site is not a usage error
+  // an unknown quota is not a usage error, so the exit code is 1
   expect(await run('request', '--quota', 'nobody', '--pattern', '/a')).toMatchObject({ code: 1 });
 });
 

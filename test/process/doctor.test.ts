@@ -415,7 +415,7 @@ test('a copy that is back before its repair is not reported as repaired', async 
   const query = async (statement: { text: string }) => {
     const answer = await pool.query(statement);
     if (/ORDER BY f\.id$/.test(statement.text) && /f\.id = ANY/.test(statement.text) && existsSync(elsewhere))
-      renameSync(elsewhere, copy); // the copy returns after the doctor has read the row of the file again
+      renameSync(elsewhere, copy); // moves the copy back after the doctor has reread the row of the file
     return answer;
   };
   const watched = new Proxy(pool, {

@@ -3,7 +3,7 @@
  * the demo archive.
  *
  * While an example subscribes, the library stays suspended until the stream has sent a message. The first message
- * therefore does not depend on timing. If the example resumes after a break, the test breaks off its first stream.
+ * therefore does not depend on timing. If the example resumes a stream, the test disconnects the first stream.
  */
 import { rmSync } from 'node:fs';
 import path from 'node:path';

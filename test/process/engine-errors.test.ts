@@ -150,7 +150,7 @@ test.each([
   ['thrown by the engine', tooManyFiles],
   ['reported by the library', () => new TapeError('TRANSIENT', 'it cannot be read', { cause: tooManyFiles() })],
 ])('"too many open files", %s, counts as a try neither of a file nor of its volume', async (by, error) => {
-  const more = 9; // more than the allowed tries of a file and mounts of a volume
+  const more = 9; // more failures than a file's tries and a volume's mounts allow
   let [mounts, reads] = [0, 0];
   library.onMount = async () => {
     if (mounts++ < more) throw error();

@@ -90,7 +90,8 @@ test('no partial file is opened once another engine has taken the drive over', a
   await endLease();
   await claim(app, 1, 60);
   const openings = async () => {
-    for (let n = 0; n <= 32; n++) await confirmations.confirmOpening(); // more openings than one confirmation covers
+    // one confirmation of the lease covers fewer openings
+    for (let n = 0; n <= 32; n++) await confirmations.confirmOpening();
   };
   await expect(openings()).rejects.toThrow(NotHeldError);
   expect(lease.signal.aborted).toBe(true);
@@ -246,7 +247,7 @@ test('an engine that stalled beyond its lease continues if nobody has taken its 
   const id = await ask('/asleep/a');
   await reads.begun();
   const { epoch } = await readDrive();
-  // stalls this process, including the engine, until more than a second after the end of the lease
+  // stops this process, including the engine, until more than a second after the lease has expired
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 2500);
   await waitFor('the lease to be renewed', async () => (await readDrive()).isHeld);
   reads.open();
@@ -371,7 +372,7 @@ test('recalls that start while their drive is given back are recovered by an eng
   const { starting, leaving } = await whileLocked(app, 'SELECT FROM restore_disk FOR UPDATE', async (waiters) => {
     const starting = startByHand(app, lease, ['/late/a']);
     await waiters(1);
-    const leaving = releaseDrive(app.ctx, lease); // the leaving engine does not wait for recalls that are starting
+    const leaving = releaseDrive(app.ctx, lease); // releases the drive while a recall is starting
     await waiters(2);
     return { starting, leaving };
   });

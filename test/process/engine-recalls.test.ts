@@ -37,7 +37,10 @@ async function holdDrive(name: string): Promise<() => void> {
   return gate.open;
 }
 
-/** Runs `work` in a period that does not touch other periods. @returns the period, and the result of `work` */
+/**
+ * Runs `work` in a period of the test clock that overlaps no other period.
+ * @returns the period, and the result of `work`
+ */
 async function during<T>(work: () => Promise<T>): Promise<[readonly [string, string], T]> {
   clock.advance(1000);
   const from = clock.now();

@@ -362,7 +362,7 @@ test('requests to a library are counted, also those before its settings changed'
     const { libraries } = await askData<Libraries>(app, query);
     return libraries.edges.find(({ node }) => node.name === 'glacier')?.node.usage ?? [];
   };
-  /** Returns, for each operation, how many more requests were counted than the server received. */
+  /** Returns, for each operation, the counted requests minus the requests that the server received. */
   const readSurplus = async () => {
     const counted = new Map((await readUsage()).map(({ request, sent }) => [request as S3Operation, Number(sent)]));
     const asked = new Set([...counted.keys(), ...server.asked.map(({ operation }) => operation)]);

@@ -122,7 +122,7 @@ test('a file, folder or link of others at an archive path stays, is reported, an
   expect(found[2]?.found).toContain(`a link to ${at('/elsewhere')}`);
   expect(readFileSync(at('/badc/file'), 'utf8')).toBe('mine');
   expect(readlinkSync(at('/badc/link'))).toBe(at('/elsewhere'));
-  // the user's file is removed, so the link is created
+  // once the user's file is removed, Tapegate creates the link
   unlinkSync(at('/badc/file'));
   clock.advance(300);
   await waitForWork('the link', () => existsSync(at('/badc/file')));

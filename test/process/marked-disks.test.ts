@@ -244,7 +244,7 @@ describe('with engines on two hosts, a disk', () => {
     expect((await suspendedDisk()).reason).toContain('nothing is mounted on host');
     blind.delete('one');
     await waitFor('the files', async () => {
-      clock.advance(1); // much less than a minute, for which the checks of both hosts are valid
+      clock.advance(1); // far less than the minute for which the checks of both hosts are valid
       await ring(app, 'recall');
       return (await viewRequest(app, id)).state === 'COMPLETED';
     });

@@ -336,7 +336,7 @@ describe('while reads and room are held back', () => {
     await resume(app.ctx, { kind: 'VOLUME', name: 'E2' });
     expect(await next()).toMatchObject({ requestId: id, end: { planned: expect.any(String) } });
     reads.open();
-    const last = await stream.next(); // an event with nothing left to wait for, or already the end of the stream
+    const last = await stream.next(); // the last estimate, with nothing left to wait for, or the end of the stream
     expect(last.done || (await stream.next()).done).toBe(true);
     await waitForState(app, id, 'COMPLETED');
   });

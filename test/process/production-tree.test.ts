@@ -1,4 +1,4 @@
-/** The built program needs no package that only the build uses. */
+/** The program runs without the packages that only its build needs. */
 import { execFileSync } from 'node:child_process';
 import { readFileSync, rmSync } from 'node:fs';
 import path from 'node:path';

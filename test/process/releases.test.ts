@@ -292,7 +292,7 @@ test('subscribers to a request are told of a release, and not of later stage cha
   const subscription = 'subscription ($id: Int!) { stageChanges(requestId: $id) { path from to } }';
   const [, open] = transports[0] as (typeof transports)[number];
   const stream = open<{ stageChanges: object }>(app, { query: subscription, variables: { id } });
-  // files come in the order of the catalogue, so /told/a would come first
+  // the stream reports files in the order of the catalogue, so /told/a would come first
   expect(await take(stream, 1)).toEqual([{ stageChanges: { path: '/told/b', from: null, to: 'RESTORED' } }]);
   stream.close();
   await end(id);

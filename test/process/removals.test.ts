@@ -274,7 +274,7 @@ test('a late look at a copy says nothing of the next copy of its file', async ()
   const next = await made(app, { quota: 'bob', files: ['/again/a'] });
   await complete(next);
   await cancel(app, next);
-  // the late check had found that the first copy was changed
+  // the earlier check had reported a change of the first copy
   expect(await releaseCopies(app.ctx, { unchanged: [], changed: copies })).toEqual([]);
   expect(await removeCopies()).toBe(1);
   expect(readRestored(app, '/again/a')).toBeUndefined();

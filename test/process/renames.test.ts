@@ -99,7 +99,7 @@ test('the copy of a renamed file stays in place, is linked and served at the new
   expect(readlinkSync(linkAt('/moved/b'))).toBe(`${app.restoreDir}/stay/a`);
   const { status, text } = await send(app, '/webdav/moved/b');
   expect([status, text.length > 0]).toEqual([200, true]);
-  // the file is on disk for another request at once
+  // another request for the file is complete at once
   const other = await restore('/moved/b');
   expect(await findFaults(app)).toEqual([]);
   await cancel(app, id);

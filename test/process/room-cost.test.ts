@@ -78,6 +78,6 @@ test('room for some recalls wakes as many, at once', async () => {
   await restoreSmall('d');
   const after = new Set(await readWaiting());
   expect(after.size).toBe(MANY - 3);
-  // a second check of the room, before a drive has reserved it, wakes as many recalls again
+  // if the room is checked again before a drive has reserved it, as many recalls wake again
   expect(before.filter((row) => !after.has(row)).length).toBeLessThanOrEqual(4);
 });

@@ -172,7 +172,7 @@ test('readers that pause lose no event', async () => {
   await waitForReaders(app, before + readers.length + 1);
   await move(ids, START);
   await move(ids, GIVE_UP);
-  await take(quick, 2); // the last events have been sent, so the other streams could have received all events
+  await take(quick, 2); // once the last two events have arrived here, the other streams could have all events
   quick.close();
   const found = await Promise.all(
     readers.map(async (response) => {

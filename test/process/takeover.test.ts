@@ -140,7 +140,7 @@ describe('a site with one engine', () => {
     renameSync(`${site.app.restoreDir}-unmounted`, site.app.restoreDir);
     await waitForFence(site.app, /^the database server was restarted or copied: checking for 20 s/);
     await engine.stop();
-    // engines that stopped normally leave nothing to watch
+    // engines that stopped normally leave no owner record to watch
     await site.query('UPDATE site_identity SET is_stamping = false');
     await withEngine(site.app, site.library, () => waitFor('no fence', isOwned));
   });

@@ -343,7 +343,7 @@ test('a request that expires soon sends one message per retention, a nearly full
   const full = await lookFor(3);
   expect(full.slice(2)).toEqual(['quota.nearly_full']);
   expect(receiver.messages.at(-1)?.data).toEqual({ user: 'alice', size: 1000, used: 950 });
-  // a smaller share of the quota is used, but too large a share to count as having room
+  // the used share of the quota is smaller, but not small enough to count as having room
   await setQuota(app.ctx, { user: 'alice', size: 1150n });
   await look();
   await setQuota(app.ctx, { user: 'alice', size: 1000n });
@@ -365,7 +365,7 @@ test('a message is sent again after a crash during the call, and several engines
   await testWebhook(app.ctx, webhook.id);
   await app.ctx.db.pool.query('UPDATE webhook SET disabled_at = NULL, next_try_at = now()');
   const claimed = await claimMessage(app.ctx);
-  // either this test or an engine has claimed the message; a message claimed here is not sent, as after a crash
+  // this test or an engine claims the message; if claimed here, the message is not sent, as after a crash
   if (claimed) await goOn(100);
   const first = await receiver.waitFor('webhook.test');
   if (claimed) await recordMessage(app.ctx, claimed, { state: 'FAILED', error: 'too late' });
