@@ -1,10 +1,11 @@
-/** Files on the tapes of the fuzz. Each run has the same files. */
+/** Files on the tapes of the fuzz test. All runs have the same files. */
 import { createHash } from 'node:crypto';
 import type { Stage } from '../../src/core/stages.js';
 import type { CatalogueRow } from '../../src/domain/import/import-rows.js';
 
 /**
- * Users with quotas: larger than a double can represent exactly, enough for all files, for some files, for few files,
+ * Users with different quotas: more bytes than a double represents exactly, enough for all files, for some files, or
+ * for few files,
  * and zero.
  */
 export const users: readonly { user: string; size: bigint }[] = [

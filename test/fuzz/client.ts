@@ -1,4 +1,4 @@
-/** HTTP client of the fuzz. Sends inputs to the gateway over few connections, and returns the responses. */
+/** HTTP client of the fuzz test. Sends inputs to the gateway over few connections, and returns the responses. */
 import http from 'node:http';
 import net from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';

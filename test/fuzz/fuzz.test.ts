@@ -1,6 +1,6 @@
 /**
- * Short form of the fuzz, which ends after a number of inputs. Times are only upper limits. `npm run fuzz` is the long
- * form.
+ * Short form of the fuzz test, which ends after a number of inputs. Times are only upper limits.
+ * `npm run fuzz` is the long form.
  */
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { createDatabase, type TestDatabase } from '../support/database.js';

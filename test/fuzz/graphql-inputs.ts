@@ -33,7 +33,10 @@ const LISTEN_MS = 40;
 
 const bodyOf = ({ query, variables }: Operation, extra = ''): string =>
   `{"query":${JSON.stringify(query)},"variables":${variables}${extra}}`;
-/** Another member of the JSON body: usually none, sometimes a known member of any type, or an unknown member. */
+/**
+ * Member after `query` and `variables` in the JSON body: usually none, sometimes a known member of any type or an
+ * unknown member.
+ */
 const extra = choose(
   [20, ['']],
   [

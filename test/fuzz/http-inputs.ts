@@ -71,7 +71,8 @@ const newRequest: Arbitrary<string> = choose(
 );
 
 /**
- * Returns request bodies. Most contain an object in an array; in others the array, the object or the encoding is wrong.
+ * Returns request bodies. Most bodies contain an object in an array.
+ * In other bodies, the array, the object or the encoding is wrong.
  */
 const bodyOf = (object: Arbitrary<string>): Arbitrary<string | Uint8Array> =>
   choose<string | Uint8Array>(

@@ -1,4 +1,4 @@
-/** Checks the inputs of the fuzz without a server. */
+/** Checks the inputs of the fuzz test without a server. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';

@@ -1,4 +1,4 @@
-/** Inputs of the fuzz. Inputs are plain data, and the same seed and path generate the same input. */
+/** Inputs of the fuzz test. Inputs are plain data, and the same seed and path generate the same input. */
 import type { Arbitrary } from 'fast-check';
 import { graphqlInput, streamInput } from './graphql-inputs.js';
 import { importInput, importRequest, rawInput, restInput } from './http-inputs.js';
@@ -14,7 +14,7 @@ export interface HttpInput {
   body?: string | Uint8Array | undefined;
   /** Size of the body's chunks. With chunks, the request has no Content-Length. */
   chunkBytes?: number | undefined;
-  /** Whether the input waits until the previous such input has been answered. */
+  /** Whether the input waits until the previous input with `inTurn` has been answered. */
   inTurn?: boolean | undefined;
   /** When the client closes the connection: in the middle of the body, or after it. */
   cut?: 'body' | 'sent' | undefined;

@@ -1,4 +1,4 @@
-/** Operator of a fuzz, who resumes suspended objects and limits the number of live requests. */
+/** Operator of a fuzz test, who resumes suspended objects and limits the number of live requests. */
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { removeMember } from '../../src/domain/access/members.js';
@@ -84,7 +84,7 @@ export async function restoreDisks(ctx: Context): Promise<void> {
   }
 }
 
-/** Reduces files that an import made larger than all disks. Such files would wait for room forever. */
+/** Reduces the size of files that an import made larger than all disks. Their recalls would wait for room forever. */
 async function restoreSizes(ctx: Context): Promise<void> {
   const { rows: large } = await ctx.db.pool.query<{ path: string }>('SELECT path FROM tape_file WHERE size > $1', [
     DISK_BYTES,

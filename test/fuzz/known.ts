@@ -6,7 +6,7 @@ const READ_CHARACTERS = 4000;
 /** Matches a mark with optional quotes in JSON, in JSON within JSON, or in a URL. */
 const MARK = /(\\"|"|%22)?~([icenqskbwm])(\d{1,3})~(\\"|"|%22)?/g;
 
-/** Matches request marks in GraphQL operations. Their values are numbers. */
+/** Matches request marks in GraphQL operations, where request ids are numbers. */
 export const NUMBER_MARK = /~i\d+~/g;
 
 const FALLBACK: Record<string, string> = {

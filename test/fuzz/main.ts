@@ -1,4 +1,4 @@
-/** Entry point of `npm run fuzz`, see README.md. The exit code is 1 if the fuzz finds a fault. */
+/** Entry point of `npm run fuzz`, see README.md. The exit code is 1 if the fuzz test finds a fault. */
 import { environment } from '../../src/core/environment.js';
 import { numberOf } from '../torture/random.js';
 import { describeFault, describeMemory, runFuzz } from './run.js';

@@ -9,7 +9,7 @@ export interface Memory {
   heap: number;
 }
 
-/** Number of measurements. The smallest one counts, because some garbage is collected late. */
+/** Number of measurements. The smallest measurement counts, because some garbage is collected late. */
 const MEASUREMENTS = 4;
 const PAUSE_MS = 150;
 

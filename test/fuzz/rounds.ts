@@ -1,6 +1,6 @@
 /**
- * End of a round. The engine finishes its work, and the torture's checker and the doctor examine the result.
- * Then all requests are cancelled, and both examine the result again.
+ * End of a round. The engine finishes its work, and the torture test's checker and the doctor examine the result.
+ * Then all requests are cancelled, and the checker and the doctor examine the result again.
  * Finally ended requests are deleted, to keep the database small.
  */
 import { mkdtempSync } from 'node:fs';
@@ -65,7 +65,7 @@ function isAllowed({ kind, text }: Violation, { ruled }: Known): boolean {
 
 /**
  * Returns whether a copy was restored before its volume got another volume's name.
- * Such a copy contains the bytes of its path, not the bytes at its present position.
+ * The copy then contains the bytes of its path, not the bytes at its present position.
  */
 function isFromBefore({ files, copies }: Facts, { kind, text }: Violation): boolean {
   const [, id] = kind === 'copy-bytes' ? (/^file (\d+) /.exec(text) ?? []) : [];

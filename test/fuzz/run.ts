@@ -1,5 +1,5 @@
 /**
- * Runs the fuzz: a server with its own database, all kinds of inputs in parallel lanes, and rounds.
+ * Runs the fuzz test: a server with its own database, all kinds of inputs in parallel lanes, and rounds.
  * At the end of each round, the checker and the doctor examine the server. Memory may not grow from the first to the
  * last tenth.
  */
@@ -30,7 +30,7 @@ export interface FuzzOptions {
   minutes: number;
   /** Sends only this input, given as `segment:path` as in a fault. */
   at?: string | undefined;
-  /** URL of an empty database. By default, the fuzz starts a database server. */
+  /** URL of an empty database. By default, the fuzz test starts a database server. */
   databaseUrl?: string | undefined;
   maxFaults: number;
   settleMs: number;

@@ -1,4 +1,6 @@
-/** Parent side of a fuzz's server process: sends questions to the server, and collects warnings and unexpected ends. */
+/**
+ * Parent side of a fuzz test's server process. Sends calls to the server, and collects warnings and unexpected ends.
+ */
 import { type ChildProcess, spawn } from 'node:child_process';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -22,7 +24,7 @@ export interface ServerOptions {
   smtpUrl: string;
 }
 
-/** Error of a question to which the server has not replied before its end. */
+/** Error of a call to a server that ended before the reply. */
 export class ServerEnded extends Error {}
 
 export class ServerProcess {

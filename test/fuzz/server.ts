@@ -1,7 +1,7 @@
 /**
- * Server process of a fuzz: a gateway and an engine with a memory library. The parent process asks for memory use and
- * imports.
- * The server reports warnings of Node.js to its parent. An uncaught error ends the server, as in the real program.
+ * Server process of a fuzz test: a gateway and an engine with a memory library.
+ * The parent process asks the server for its memory use, and to import files. The server reports warnings of Node.js.
+ * An uncaught error ends the server, as in the real program.
  */
 import { Readable } from 'node:stream';
 import { openRuntime } from '../../src/cli/connection/runtime.js';
@@ -46,7 +46,7 @@ function createLibrary(): MemoryLibrary {
   const library = createMemoryLibrary();
   for (const copy of archive) putOnTape(library, copy);
   library.onMount = async (volume) => {
-    library.log.length = 0; // the fuzz does not read the log
+    library.log.length = 0; // the fuzz test does not read the log
     if (!library.volumes.has(volume)) library.volumes.set(volume, new Map());
   };
   return library;

@@ -28,7 +28,10 @@ interface Place {
 
 const SEGMENT = 200;
 const MAX_SHRINKS = 100;
-/** Number of remembered inputs. It exceeds the number of lanes, because an answered input may still end the server. */
+/**
+ * Number of remembered inputs. The number exceeds the number of lanes, because an answered input may still end the
+ * server.
+ */
 const RECENT = 40;
 /** Time in which an ending server may still write its error after its connections have closed. */
 const ENDING_MS = 15_000;

@@ -129,7 +129,7 @@ export const filePath: Arbitrary<string> = choose(
   [2, oddText],
 );
 
-/** Patterns. Most match few files, so that quotas allow many requests. */
+/** Patterns that mostly match few files, so that quotas allow many requests. */
 export const pattern: Arbitrary<string> = choose(
   [60, fc.nat(299).map((n) => `f${String(n).padStart(3, '0')}`)],
   [20, '/f00 | /f12 | /f23 | y3/ | %2F | é | \\back | _%_ | /import/p1 | \u{1F600}'],

@@ -10,8 +10,8 @@ import { useApp } from './use-app.js';
 export const NOW = '2026-11-20T10:00:00.000007';
 
 /**
- * Starts an app whose clock shows `time.now`. Before each test, `time.now` is set to `NOW`, and the tables are emptied.
- * Then a quota is added for alice.
+ * Starts an app whose clock shows `time.now`. Before each test, `time.now` is set to `NOW`, the tables are emptied,
+ * and alice gets a quota.
  * @param size of alice's quota in bytes
  * @param prepare adds more rows before each test
  */

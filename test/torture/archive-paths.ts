@@ -12,7 +12,10 @@ const PAUSE_MS = { low: 50, high: 500 };
 /** Maximum number of the user's files and links, few enough that Tapegate can make most of its links. */
 const MOST = 12;
 
-/** Creates files and links at archive paths until the signal aborts. Then checks and removes all of them. */
+/**
+ * Creates files and links at archive paths until the signal aborts. Then checks and removes the created files and
+ * links.
+ */
 export async function useArchivePaths(world: World, random: Random, signal: AbortSignal): Promise<void> {
   /** Content of each file and target of each link, by path. */
   const own = new Map<string, string>();

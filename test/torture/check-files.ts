@@ -135,8 +135,8 @@ export function checkDirectories(facts: Facts, index: Index, report: Report): vo
 }
 
 /**
- * Checks archive paths. Each restored file has a link to its copy, no other file has such a link,
- * and files of another user are unchanged.
+ * Checks archive paths. Each restored file has a link to its copy, and no other file has a link to a copy.
+ * Files of another user are unchanged.
  */
 export function checkLinks(facts: Facts, index: Index, report: Report): void {
   const { root, losses } = facts.observed.archivePaths;

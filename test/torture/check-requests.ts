@@ -172,7 +172,7 @@ function checkState(request: RequestFact, report: Report): void {
   );
 }
 
-/** Checks the times of a request. They must be right even if the engines' clocks are wrong. */
+/** Checks the times of a request, which must be right even if the engines' clocks are wrong. */
 function checkTimes({ now }: Facts, request: RequestFact, report: Report): void {
   const { id, state, requestDate: made, retention, filesOnDisk } = request;
   const {

@@ -56,8 +56,8 @@ import { READ_DOUBLE_CLAIMS, WATCH_CLAIMS } from './processes.js';
 useSettledSystem();
 
 /**
- * Violations by kind and description. Each is the only violation in its system. The doctor's own tests cover its
- * findings.
+ * Violations by kind and description. Each test has a system with one violation only.
+ * The doctor's own tests cover the doctor's findings.
  */
 const faults: Record<Exclude<ViolationKind, 'unsettled' | 'doctor'>, Record<string, Steps>> = {
   'request-file-open': {

@@ -1,7 +1,6 @@
 /**
- * Checks the facts of a settled Tapegate against its promises. Settled means: no more trouble, a running engine, and
- * all
- * retries done. The function has no side effects.
+ * Compares the facts of a settled Tapegate with its promises. In a settled Tapegate, nothing fails any more,
+ * an engine runs, and all retries are done. The function has no side effects.
  */
 import { checkEvents, checkWatches } from './check-events.js';
 import { checkCopies, checkDirectories, checkLinks, checkTapeCopies } from './check-files.js';

@@ -9,8 +9,8 @@ export interface DatabaseClock {
   shiftTo(seconds: number): void;
   isJumping: boolean;
   /**
-   * Earliest time of the next jump, by `performance.now()`. A late confirmation of the last jump must not confirm the
-   * next one.
+   * Earliest time of the next jump, by `performance.now()`. A late confirmation of one jump must not confirm the next
+   * jump.
    */
   quietUntil: number;
 }

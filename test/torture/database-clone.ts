@@ -3,7 +3,8 @@
  * files.
  * Users cancel and create requests in the copy. Before a takeover, the copy must not change disks, use libraries or
  * send
- * messages. Its libraries, webhooks and emails use a server that only the copy knows, which records all calls.
+ * messages. The libraries, webhooks and emails of the copy use a server that only the copy knows and that records all
+ * calls.
  * The checks of the restore disks find other changes.
  */
 import { spawn } from 'node:child_process';
@@ -98,7 +99,7 @@ async function copyFiles(world: World, dataDir: string): Promise<boolean> {
   return true;
 }
 
-/** A server that only the copy of the database knows. It records all emails and calls that it receives. */
+/** A server that only the copy of the database knows, and that records all emails and calls. */
 interface Trap {
   mailUrl: string;
   url: string;

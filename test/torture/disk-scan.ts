@@ -22,7 +22,7 @@ export interface Directory {
   mountpoint: string;
   path: string;
   isEmpty: boolean;
-  /** Whether owner and mode are those that Tapegate sets. */
+  /** Whether the directory has the owner and a mode that Tapegate sets. */
   isLikeOwn: boolean;
 }
 

@@ -1,4 +1,4 @@
-/** Trouble on restore disks: full disks, failing file systems, and users who change restored files. */
+/** Failures of restore disks: full disks, failing file systems, and users who change restored files. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { constants } from 'node:fs';
@@ -88,7 +88,7 @@ const CHANGES: Weighted<(place: string) => Promise<void>> = [
   [1, (place) => lutimes(place, new Date(), new Date())],
 ];
 
-/** Overwrites a file. Never creates one, because Tapegate may have just removed the file. */
+/** Overwrites an existing file. Does not create a file, because Tapegate may have just removed the old one. */
 async function overwrite(place: string): Promise<void> {
   const handle = await open(place, constants.O_RDWR | constants.O_NOFOLLOW);
   try {

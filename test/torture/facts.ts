@@ -134,7 +134,7 @@ const nothing = () => ({
   versions: new Map<string, Version[]>(),
   /** Volumes whose retirement was requested but not confirmed. */
   openRetirements: new Set<string>(),
-  /** TAPEGATE_LINK_ROOT, and lost files and links of another user below it. */
+  /** TAPEGATE_LINK_ROOT, and lost files and links of another user below this directory. */
   archivePaths: { root: undefined as string | undefined, losses: [] as string[] },
   /** Files that staging systems hold for Tapegate. */
   staged: [] as StagedFile[],

@@ -1,4 +1,4 @@
-/** Tests of races that the torture found and that have been fixed. */
+/** Tests of races that the torture test found and that have been fixed. */
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { UnavailableError } from '../../src/core/errors.js';
 import { openDatabase } from '../../src/db/client.js';

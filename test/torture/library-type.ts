@@ -1,5 +1,5 @@
 /**
- * Library type of the torture's staging libraries, which call their systems over HTTP.
+ * Library type of the torture test's staging libraries, which call their systems over HTTP.
  * Processes load this file before the program, with `--import`.
  */
 import { Readable } from 'node:stream';

@@ -1,5 +1,5 @@
 /**
- * Makes the embedded PostgreSQL start with a clock that the torture can shift.
+ * Makes the embedded PostgreSQL start with a clock that the torture test can shift.
  * All processes that may start PostgreSQL load this file with `--import`, because Tapegate passes only its own
  * environment.
  */

@@ -7,7 +7,7 @@ import { graphql, mutate } from './gateway.js';
 import type { Random } from './random.js';
 import { EAST, type World } from './world.js';
 
-/** Changes the size of a disk, to between too small for its copies and larger than all files. */
+/** Changes the size of a disk. The new size is between too small for the disk's copies and larger than all files. */
 export async function resizeDisk(world: World, random: Random): Promise<void> {
   const { mountpoint } = random.pick(world.disks);
   await setDisk(world.ctx, { mountpoint, size: (world.totalBytes * BigInt(random.integer(2, 100))) / 100n });
@@ -40,7 +40,7 @@ export async function resumeOne(world: World, random: Random): Promise<void> {
 
 /**
  * Resumes everything, including suspensions by engines.
- * @param isClockRight whether to resume the clock, too. Resuming the clock confirms its present time.
+ * @param isClockRight whether to resume the clock, too. Resuming the clock confirms the clock's present time.
  */
 export async function resumeAll(ctx: Context, { isClockRight = true } = {}): Promise<void> {
   for (const { kind, name } of await listSuspensions(ctx)) {

@@ -24,7 +24,10 @@ export let app: TestApp;
 export let mail: FaultyMail;
 let webhooks: FaultyWebhooks;
 export let sources: Observed['sources'];
-/** Ids of requests: alice's complete one, bob's with a failed and an unknown file, and alice's cancelled one. */
+/**
+ * Ids of three requests. Alice's first request is complete and her second one cancelled, and bob's has a failed and an
+ * unknown file.
+ */
 export let ids: { complete: number; partial: number; cancelled: number };
 export const library = createMemoryLibrary();
 const linkRoot = makeTempDir();
@@ -81,7 +84,7 @@ export function useSettledSystem(): void {
   });
 }
 
-/** Tools of the steps that add a violation. */
+/** Functions for steps that add a violation. */
 interface Soil {
   run<Row extends object = object>(sql: string): Promise<Row[]>;
   observed: Observed;
@@ -194,7 +197,7 @@ export function loseCopy({ times, removals }: { times: number; removals: number 
   return [observeRemovals, ...Array.from({ length: times }, () => once).flat()];
 }
 
-/** Makes the unresolved path one of a catalogue file, which stays excluded from the request. */
+/** Makes the request's unresolved path a path of a catalogue file, which stays excluded from the request. */
 export const exclude = (reason: string) =>
   `UPDATE unresolved_path SET path = '/s/gone', reason = '${reason}'; UPDATE quota SET unresolved_paths = 0`;
 export const addRecall = (file: string, state: string) =>

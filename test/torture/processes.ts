@@ -128,7 +128,7 @@ export async function hangDatabase(dataDir: string, work: () => Promise<unknown>
   const server = findServer(path.join(dataDir, 'postgres'))?.pid;
   if (server === undefined) return false;
   const children = readdirSync('/proc').filter((name) => /^\d+$/.test(name) && parentOf(name) === server);
-  const pids = [...children.map(Number), server]; // the server last: it would treat stopped children as crashed
+  const pids = [...children.map(Number), server]; // a running server would treat stopped children as crashed
   try {
     for (const pid of pids) trySignal(pid, 'SIGSTOP');
     await work();

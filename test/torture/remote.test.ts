@@ -1,5 +1,5 @@
 /**
- * Tests of the torture's staging systems without trouble: no file remains there after all requests have ended.
+ * Tests of the staging systems without failures: no file remains on a system after all requests have ended.
  * The checker must find files that a faulty library does not release.
  */
 import { afterEach, expect, test } from 'vitest';

@@ -1,6 +1,6 @@
 /**
- * Runs the torture: a small archive with several engines, a gateway, a database and other servers.
- * All processes are killed, paused and starved while users make requests. Then the trouble ends, and the checker runs.
+ * Runs the torture test: a small archive with several engines, a gateway, a database and other servers.
+ * All processes are killed, paused and starved while users make requests. Then the failures end, and the checker runs.
  */
 import { setMaxListeners } from 'node:events';
 import { writeFile } from 'node:fs/promises';
@@ -21,9 +21,9 @@ import type { Counts } from './world.js';
 
 export interface TortureOptions {
   seed: number;
-  /** Number of kills after which the trouble ends. */
+  /** Number of kills after which the failures end. */
   kills: number;
-  /** Time limits of the trouble, and of the settling after the trouble. */
+  /** Time limits for the failures, and for the remaining work after the failures. */
   troubleMs: number;
   settleMs: number;
   /** Number of files at the start, and the size of the largest file. */

@@ -1,4 +1,4 @@
-/** Sets up the archive, the servers and the processes of a torture, and removes them afterwards. */
+/** Sets up the archive, the servers and the processes of a torture test, and removes them afterwards. */
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, truncateSync, writeFileSync } from 'node:fs';
 import path from 'node:path';

@@ -1,4 +1,4 @@
-/** Ends the trouble, waits until no work remains, and runs the checker. */
+/** Ends all failures, waits until no work remains, and runs the checker. */
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';

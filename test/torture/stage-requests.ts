@@ -1,6 +1,6 @@
 /**
- * Transfer tools that stage many files with one WLCG Tape REST request. They cancel, release and delete requests in any
- * state.
+ * Transfer tools that stage many files with one WLCG Tape REST request. The tools cancel, release and delete requests
+ * in any state.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Context } from '../../src/domain/context.js';

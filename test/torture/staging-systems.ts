@@ -1,7 +1,7 @@
 /**
- * Two staging libraries and their simulated tape systems. The systems run in the torture's own process, and outlive all
+ * Two staging libraries and their simulated tape systems. The systems run in the test's own process, and outlive
  * engines.
- * They lose responses, forget demands, remove copies early, interrupt reads, and send wrong bytes.
+ * The systems lose responses, forget demands, remove copies early, interrupt reads, and send wrong bytes.
  */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -21,9 +21,9 @@ const MAX_BYTES = 500_000;
 const TICK_MS = 150;
 /** Time that a copy stays on the system without releases. */
 const LIFETIME_MS = 20_000;
-/** Lifetime of copies after the trouble, so long that the checker still sees them. */
+/** Lifetime of copies after the failures, so long that the checker still sees the copies. */
 const CALM_LIFETIME_MS = 3_600_000;
-/** Time after the trouble in which late calls of dead engines may still take effect. */
+/** Time after the failures in which late calls of dead engines may still take effect. */
 const LAST_LATE_MS = 15_000;
 
 const CALLS = ['stage', 'poll', 'release'] as const;
@@ -74,7 +74,7 @@ export interface StagingSystem {
 
 export interface StagingSystems {
   systems: StagingSystem[];
-  /** Number of troubles, by kind. */
+  /** Number of failures, by kind. */
   troubles: ReadonlyMap<string, number>;
   /** Ends all failures. */
   calmDown(): void;
@@ -103,8 +103,8 @@ class Troubles {
 }
 
 /**
- * Adds two staging libraries. Each has a file for every five files of the archive. @param sources receives the new
- * files
+ * Adds two staging libraries. Each library has a file for every five files of the archive.
+ * @param sources receives the new files
  */
 export async function addStagingLibraries(
   ctx: Context,

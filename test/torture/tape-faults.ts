@@ -53,7 +53,7 @@ export function createFaultyLibrary(inner: WritableLibrary, random: Random, isCa
   };
 }
 
-/** Throws an error or stalls, if `fate` is such an outcome. */
+/** Throws an error or stalls, as `fate` says. Does nothing for other outcomes. */
 async function fail(random: Random, fate: Fate, where: string, signal: AbortSignal): Promise<void> {
   if (fate === 'bug') throw new Error(`planned: an unexpected error at ${where}`);
   if (fate === 'stalls') await pause(random.integer(STALL_MS.low, STALL_MS.high), signal);

@@ -26,8 +26,8 @@ import type { World } from './world.js';
 
 const PAUSE_MS = { low: 50, high: 1800 };
 /**
- * Minimum number of responses between two troubles, so that users make progress on a slow machine.
- * After MAX_LOOKS checks, the next trouble starts anyway.
+ * Minimum number of responses between two failures, so that users make progress on a slow machine.
+ * After MAX_LOOKS checks, the next failure starts anyway.
  */
 const RESPONSES = 2;
 const LOOK_MS = 50;
@@ -38,8 +38,8 @@ const HANG_MS = { low: 500, high: 8000 };
 const AWAY_MS = { low: 1000, high: 8000 };
 
 /**
- * Causes trouble until the number of kills is reached or the signal aborts.
- * Errors are ignored, because some troubles are impossible at some times.
+ * Causes failures until the number of kills is reached or the signal aborts.
+ * Errors are ignored, because some failures are impossible at some times.
  */
 export async function makeTrouble(
   world: World,
@@ -52,7 +52,7 @@ export async function makeTrouble(
   while (!signal.aborted && world.counts.kills < kills) {
     const isRare = rounds++ % (BETWEEN + 1) === BETWEEN;
     const trouble = (isRare ? once.shift() : undefined) ?? pickWeighted(random, TROUBLES);
-    ends.push(trouble(world, random).catch(() => {})); // several troubles may run at the same time
+    ends.push(trouble(world, random).catch(() => {})); // several failures may run at the same time
     const pauseMs = random.integer(PAUSE_MS.low, PAUSE_MS.high);
     const { answered } = world.counts;
     await sleep(pauseMs, undefined, { signal }).catch(() => {}); // aborted
@@ -108,9 +108,9 @@ const TROUBLES: Weighted<(world: World, random: Random) => Promise<void>> = [
   [4, changeRole],
 ];
 
-/** Rare troubles, each of which also happens once in a short run. */
+/** Rare failures. Each rare failure happens at least once, even in a short run. */
 const ONCE = [runClone, changeRole, jumpClock, removeCopies];
-/** Number of other troubles before each rare trouble. */
+/** Number of other failures before each rare failure. */
 const BETWEEN = 3;
 
 function killProcess(world: World, kept: KeptProcess): void {

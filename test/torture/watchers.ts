@@ -1,6 +1,6 @@
 /**
- * Clients that watch requests and files. They reconnect after a gateway's end, and resume after the last received
- * event.
+ * Clients that watch requests and files. The clients reconnect when the gateway is down, and resume after the last
+ * received event.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { follow } from '../../src/cli/connection/client.js';

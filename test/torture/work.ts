@@ -42,7 +42,7 @@ export async function describeWork({ db: { pool }, now }: Context, more: Record<
 }
 
 /**
- * @param expected returns whether a path was changed outside Tapegate or belongs to another user. Such findings are
+ * @param expected returns whether a path was changed outside Tapegate or belongs to another user. Its findings are
  * allowed.
  */
 export async function askDoctor(ctx: Context, expected: (place: string) => boolean): Promise<Violation[]> {

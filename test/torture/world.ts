@@ -1,4 +1,4 @@
-/** Shared state of a torture: the tested system, the servers around it, and the test's observations. */
+/** Shared state of a torture test: the tested system, the servers around the system, and the test's observations. */
 import type { Context } from '../../src/domain/context.js';
 import type { DatabaseClock } from './clock-jumps.js';
 import type { Observed } from './facts.js';
@@ -54,9 +54,7 @@ export const noCounts = {
   stageRequests: 0,
   stageRequestFiles: 0,
   stageRequestChanges: 0,
-  /**
-   * Number of files that a staging system holds for demands whose id was lost with a response. Such files only expire.
-   */
+  /** Number of files that only expire, because the id of their demand was lost with a response. */
   unnamedDemands: 0,
   rejections: 0,
   /** Number of calls without a response. */
