@@ -59,7 +59,7 @@ export interface Search {
   match: string;
   hits: number;
   /**
-   * Search words as a tsquery, if the word index is the best index. Undefined for the trigram index or a sequential
+   * Search words as a tsquery, if the word index is the best index; undefined for the trigram index or a sequential
    * scan.
    */
   words?: string;

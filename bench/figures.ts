@@ -17,7 +17,7 @@ export interface Figure {
   /** Whether a lower value is better, as for seconds and bytes. */
   isCost?: boolean;
   /**
-   * Required ratio of Tapegate to the reference: a minimum for a rate, a maximum for a cost. Undefined if no ratio is
+   * Required ratio of Tapegate to the reference: a minimum for a rate, a maximum for a cost; undefined if no ratio is
    * required.
    */
   bound?: number;

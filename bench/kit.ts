@@ -18,8 +18,8 @@ import { startEngineProcesses } from '../src/main/commands/engine-processes.js';
 type StartEngine = () => Promise<() => Promise<void>>;
 
 /**
- * Runs `work` with a new Tapegate in a temporary directory, which is removed afterwards.
- * BENCH_DIR names the parent directory. Default: the system's temporary directory.
+ * Runs `work` with a new Tapegate in a temporary directory, which is removed afterwards. BENCH_DIR names the parent
+ * directory; default: the system's temporary directory.
  */
 export async function withBench(
   work: (ctx: Context, dir: string, startEngine: StartEngine) => Promise<void>,

@@ -11,7 +11,7 @@ export interface Load {
   url: string;
   method?: string;
   headers?: Record<string, string>;
-  /** Bodies to send in turn. Each client starts with a different body. Undefined for GET. */
+  /** Bodies to send in turn; undefined for GET. Each client starts with a different body. */
   bodies?: readonly string[];
   clients: number;
   seconds: number;

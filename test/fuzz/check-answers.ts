@@ -7,7 +7,7 @@ import type { HttpInput } from './inputs.js';
 
 export type FaultKind = 'status' | 'internal-error' | 'form';
 
-/** Result of a check. Undefined without a fault. `busy` if the client should retry, which is allowed for few inputs. */
+/** Result of a check; undefined without a fault. `busy` if the client should retry, which is allowed for few inputs. */
 export type Finding = { kind: FaultKind; text: string } | 'busy' | undefined;
 
 /** Texts that only developers should see. */

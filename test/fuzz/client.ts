@@ -12,7 +12,7 @@ export interface Answer {
   status: number;
   headers: http.IncomingHttpHeaders;
   text: string;
-  /** Whether the response is complete. False if the connection was closed in the middle. */
+  /** Whether the response is complete; false if the connection was closed in the middle. */
   isWhole: boolean;
   /** Text of a stream that stays open. Resolves when the stream ends. */
   later?: Promise<string>;

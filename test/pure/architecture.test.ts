@@ -177,7 +177,7 @@ interface Rule {
   pattern: RegExp;
   /** The only files that may contain the text. A file without the text must leave the list. */
   only?: string;
-  /** Paths to which the rule applies. Default: all source files. */
+  /** Paths to which the rule applies; default: all source files. */
   within?: string;
   /** Example that the pattern must match, for patterns that no file may contain. */
   finds?: string;

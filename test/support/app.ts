@@ -42,16 +42,16 @@ export interface TestAppOptions {
   engine?: EngineOptions;
   config?: Partial<Omit<Config, 'access'>> & { access?: Partial<Config['access']> };
   limits?: Partial<Limits>;
-  /** Clock of the app. Default: the database's clock. */
+  /** Clock of the app; default: the database's clock. */
   now?: () => string;
-  /** Logger of the app. Default: silent, or the level in TEST_LOG. */
+  /** Logger of the app; default: silent, or the level in TEST_LOG. */
   log?: Logger;
   database?: Partial<DatabaseOptions>;
   /** Settings of the database that a site could change. */
   siteSettings?: Readonly<Record<string, string>>;
   /** Replaces the app's database connection, for example by a connection through a relay. */
   through?: (connection: ClientConfig) => ClientConfig;
-  /** Whether locks out of order fail the test file. Default: true. */
+  /** Whether locks out of order fail the test file; default: true. */
   watchesLocks?: boolean;
 }
 

@@ -81,7 +81,7 @@ export async function readStage(app: TestApp, file: string): Promise<string> {
   return rows[0] ? stageLetters[rows[0].stage] : 'none';
 }
 
-/** Returns the bytes of a file in the restore area. Undefined if the file does not exist. */
+/** Returns the bytes of a file in the restore area; undefined if the file does not exist. */
 export function readRestored(app: TestApp, file: string): Buffer | undefined {
   const place = path.join(app.restoreDir, file);
   return existsSync(place) ? readFileSync(place) : undefined;

@@ -57,9 +57,9 @@ interface TapedFile {
   position?: bigint;
   size?: number;
   bytes?: Uint8Array;
-  /** Default: ONTAPE. */
+  /** Stage of the file; default: ONTAPE. */
   stage?: CatalogueRow['stage'];
-  /** Default: a fixed time. */
+  /** Time of verification; default: a fixed time. */
   verified?: string | null;
 }
 

@@ -17,7 +17,7 @@ import { startSweeper } from './sweeping.js';
 
 declare module 'vitest' {
   export interface ProvidedContext {
-    /** Undefined if all test files at the start of the run need no database. */
+    /** PostgreSQL server of the run; undefined if all test files at the start of the run need no database. */
     postgres: { connection: ClientConfig; template: string };
   }
 }

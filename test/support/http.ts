@@ -15,7 +15,7 @@ export interface Gateway {
 }
 
 export interface Call {
-  /** Default: POST if there is a body, otherwise GET. */
+  /** HTTP method; default: POST if there is a body, otherwise GET. */
   method?: string;
   headers?: Record<string, string>;
   /** Body to send. Strings and bytes are sent unchanged, other values as JSON. */

@@ -12,7 +12,7 @@ import { makeRequest } from './rest.js';
 
 interface SiteOptions extends Pick<TestAppOptions, 'engine' | 'siteSettings'> {
   drives?: number;
-  /** Users with a quota of 1 GB each. Default: alice. */
+  /** Users with a quota of 1 GB each; default: alice. */
   users?: readonly string[];
   /** Whether engines run only inside `withEngine`. A drive and a restore disk are prepared. */
   isIdle?: boolean;

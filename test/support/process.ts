@@ -34,12 +34,12 @@ function linkTree(): string {
 
 export interface RunOptions {
   env?: Record<string, string>;
-  /** Standard input. Default: empty. With `null`, standard input stays open. */
+  /** Standard input; default: empty. With `null`, standard input stays open. */
   stdin?: string | Uint8Array | null;
   cwd?: string;
   uid?: number;
   gid?: number;
-  /** Limit of open files of each process. Default: the limit of this process. */
+  /** Limit of open files of each process; default: the limit of this process. */
   descriptors?: number;
   /** Path of another version's program. */
   program?: string;
@@ -118,7 +118,7 @@ interface CommandOptions {
   env?: Record<string, string>;
   stdin?: string | Uint8Array;
   /**
-   * Width of a simulated terminal. Standard output and standard error both arrive in `stdout`. Default: no terminal.
+   * Width of a simulated terminal; default: no terminal. Standard output and standard error both arrive in `stdout`.
    */
   columns?: number;
 }

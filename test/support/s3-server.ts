@@ -18,7 +18,7 @@ interface S3Account {
 
 export interface S3Request {
   operation: S3Operation;
-  /** Key of the object. Empty for a list. */
+  /** Key of the object; empty for a list. */
   key: string;
   query: URLSearchParams;
   headers: IncomingMessage['headers'];

@@ -46,7 +46,7 @@ const ARCHIVED = ['GLACIER', 'DEEP_ARCHIVE'];
 
 interface Traits {
   storageClass?: string;
-  /** Default: as in AWS for the storage class. */
+  /** Whether the object must be restored before a read; default: as in AWS for the storage class. */
   isArchived?: boolean;
   archiveStatus?: StoredObject['archiveStatus'];
   checksum?: Record<string, string>;

@@ -26,7 +26,7 @@ export interface StagingBench {
   busy(seconds: number): Promise<void>;
   /** Returns whether the file is on the system's disk. */
   isStaged(path: string): Promise<boolean>;
-  /** Returns the number of reads that the system is serving. Undefined for systems that cannot count reads. */
+  /** Returns the number of reads that the system is serving; undefined for systems that cannot count reads. */
   countReads?(): Promise<number>;
   close(): Promise<void>;
 }

@@ -58,7 +58,7 @@ interface RemoteFile {
   path: string;
   size?: number;
   bytes?: Uint8Array;
-  /** Default: the library's only volume. */
+  /** Volume of the file; default: the library's only volume. */
   volume?: string;
 }
 

@@ -21,7 +21,7 @@ export interface WebhookReceiver {
   url: string;
   /** Received messages in order, including repeated messages. */
   messages: ReceivedMessage[];
-  /** Sends the answer to a message. Default: status 204. */
+  /** Sends the answer to a message; default: status 204. */
   answer: (message: ReceivedMessage, response: ServerResponse) => void;
   types(): string[];
   /** Waits until `count` messages of a type have arrived. @returns the last of these messages */

@@ -14,7 +14,7 @@ export interface Copy {
   size: bigint;
   ino: bigint;
   mtimeNs: bigint;
-  /** SHA-256 of a regular file. Null for other entries. */
+  /** SHA-256 of a regular file; null for other entries. */
   sha256: string | null;
 }
 

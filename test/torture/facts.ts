@@ -254,14 +254,14 @@ export function isLive(request: { state: Request['state'] } | undefined): boolea
 
 export const isWithdrawn = (file: FileFact | undefined): boolean => typeof file?.withdrawnAt === 'string';
 
-/** Returns the absolute path of a file's copy. Undefined if the file has no copy on disk. */
+/** Returns the absolute path of a file's copy; undefined if the file has no copy on disk. */
 export function copyPathOf(file: FileFact, { mountpoints }: Index): string | undefined {
   const mountpoint = mountpoints.get(file.diskId);
   return mountpoint === undefined ? undefined : mountpoint + file.copyPath;
 }
 
 /**
- * Returns the checksum of the bytes at a file's present or last position on tape. Undefined if the test wrote no bytes
+ * Returns the checksum of the bytes at a file's present or last position on tape; undefined if the test wrote no bytes
  * there.
  */
 export function sha256Of({ observed }: Facts, file: FileFact): string | undefined {

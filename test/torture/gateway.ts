@@ -44,7 +44,7 @@ const INTERNAL = 'Internal error';
 
 const showToken = (secret?: string) => (secret === undefined ? {} : { Authorization: `Bearer ${secret}` });
 
-/** Returns the gateway's URL. Undefined while the gateway is starting. */
+/** Returns the gateway's URL; undefined while the gateway is starting. */
 export const urlOf = (world: World): string | undefined => world.gateway.find(/ready at (\S+)/);
 
 function gatewayOf(world: World): Gateway {
@@ -124,7 +124,7 @@ export async function mutate(
   return (await graphql(world, query, { input }, as)).__typename;
 }
 
-/** Picks a token for a call for this user. Undefined for an anonymous call. */
+/** Picks a token for a call for this user; undefined for an anonymous call. */
 export function pickToken({ clients }: World, random: Random, user: string): string | undefined {
   const own = clients.users.get(user)?.secret;
   return random.pick([undefined, own, own, clients.service.secret]);

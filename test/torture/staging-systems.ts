@@ -314,7 +314,7 @@ export interface StagedFile {
   library: string;
   path: string;
   why: string;
-  /** Time at which the system removes the file (ISO 8601). Null if the file must be released. */
+  /** Time at which the system removes the file (ISO 8601); null if the file must be released. */
   until: string | null;
 }
 

@@ -9,7 +9,7 @@ import { urlOf } from './gateway.js';
 import type { World } from './world.js';
 
 export interface Watch {
-  /** Id of the watched request. Undefined for a watch of all files. */
+  /** Id of the watched request; undefined for a watch of all files. */
   requestId: number | undefined;
   /** Numbers of received events, in order. */
   received: bigint[];

@@ -16,7 +16,7 @@ export interface LateTree {
 
 export interface TortureDisk {
   mountpoint: string;
-  /** Bytes that really fit on the disk. Undefined if all files fit. */
+  /** Bytes that really fit on the disk; undefined if all files fit. */
   capacity?: bigint;
   /** Path of a file that takes space from the disk. The path is outside the restore area, on the same file system. */
   ballast?: string;
@@ -78,7 +78,7 @@ export interface World {
   mail: FaultyMail;
   webhooks: FaultyWebhooks;
   linkRoot: string;
-  /** Undefined if there is no C compiler. */
+  /** Clock of the database, which the test can shift; undefined if there is no C compiler. */
   clock: DatabaseClock | undefined;
   stagingSystems: StagingSystems;
   engines: KeptProcess[];
