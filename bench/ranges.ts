@@ -5,7 +5,7 @@
  * Usage: npm run compile && node dist/bench/ranges.js
  */
 import { findMedium } from '../src/planner/media.js';
-import { followEnds } from '../test/support/told-ends.js';
+import { followEnds } from '../test/support/recorded-ends.js';
 import { makeBursts } from './bursts.js';
 
 const options = { drives: 2, medium: findMedium('lto-8') };

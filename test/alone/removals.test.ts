@@ -162,7 +162,7 @@ test('an engine that was killed between the removals of two directories leaves t
   expect([await removeAll(), existsSync(place('outer'))]).toEqual([1, false]);
 });
 
-test('a folder of links that cannot be removed keeps no copy on disk', async () => {
+test('a directory of links that cannot be removed keeps no copy on disk', async () => {
   const root = makeTempDir();
   app.ctx.config.linkRoot = root;
   await beginLinks(app.ctx);
@@ -192,7 +192,7 @@ test('a directory that disappears while a directory below it is made is made aga
   expect(existsSync(place('below'))).toBe(false);
 });
 
-test('a folder that another process removes again and again is opened, or found missing', async () => {
+test('a directory that another process removes repeatedly is opened, or found missing', async () => {
   const script = `const { rmdirSync } = require('node:fs');
     const remove = (folder) => { try { rmdirSync(folder); } catch {} };
     console.log('removing');
@@ -228,7 +228,7 @@ test('many recalls of a batch that fail together cause no warning about listener
   expect(warnings).toEqual([]);
 });
 
-test('a recall that fails leaves no folder that was made for it', async () => {
+test('a failed recall leaves no directory that was created for it', async () => {
   const file = '/failing/made/file';
   await addTaped(app.ctx, library, [{ path: file, volume: 'MADEFAIL' }]);
   library.onRead = async () => {

@@ -88,7 +88,7 @@ test('a large copy whose mode was changed is read again and removed, and its slo
 });
 
 test.each(['ESTALE', 'EIO', 'ETIMEDOUT'])(
-  'a copy is restored even if the look at it fails with %s once it is in place',
+  'a copy is restored even if its check fails with %s once it is in place',
   async (code) => {
     let looks = 0;
     disk.look = (file) => {
@@ -106,7 +106,7 @@ test.each(['ESTALE', 'EIO', 'ETIMEDOUT'])(
   },
 );
 
-test('a copy that a disk puts in place after its error, and after the next look, is recognised and counted', async () => {
+test('a copy that a disk puts in place after its error, and after the next check, is recognised and counted', async () => {
   disk.link = (from, to) => {
     disk.link = () => {};
     disk.look = () => {

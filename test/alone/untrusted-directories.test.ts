@@ -65,7 +65,7 @@ async function restore(file: string): Promise<number> {
 }
 
 test.each(['EIO', 'EROFS', 'ENOSPC'])(
-  'a folder whose removal failed with %s is removed when its disk works again',
+  'a directory whose removal failed with %s is removed when its disk works again',
   async (code) => {
     const id = await restore(`/fails/${code}/file`);
     disk.beforeRmdir = () => {

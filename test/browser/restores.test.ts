@@ -145,7 +145,7 @@ test('a user sees no request of another user, and an unknown token does not sign
   await page.getByRole('alert').getByText('token').waitFor();
 });
 
-test('a user whose token is revoked is asked to sign in again, and told why', async () => {
+test('a user whose token is revoked is asked to sign in again, with the reason', async () => {
   const { secret, token } = await createToken(app.ctx, { name: 'carol', role: 'USER' });
   const { page } = await openAs(secret, '#/requests');
   await page.getByText('No requests.').waitFor();

@@ -109,7 +109,7 @@ test('GraphiQL opens with operations, and runs them', async () => {
   expect(faults).toEqual([]);
 });
 
-test('the catalogue can be browsed folder by folder', async () => {
+test('the catalogue can be browsed by directory', async () => {
   const { page } = await open(`${app.url}/#/files`);
   const folders = page.getByRole('navigation', { name: 'Folders in /', exact: true });
   await folders.getByRole('button', { name: 'archive/' }).click();
@@ -119,7 +119,7 @@ test('the catalogue can be browsed folder by folder', async () => {
   await expect.poll(() => page.getByRole('searchbox').inputValue()).toBe('');
 });
 
-test('Back returns from a folder, from a search, however many letters it has, and from the files', async () => {
+test('Back returns from a directory, from a search of any length, and from the files', async () => {
   const { page } = await open(`${app.url}/#/requests`);
   await page.getByRole('link', { name: 'Files', exact: true }).click();
   await page.getByRole('button', { name: 'archive/' }).click();

@@ -217,13 +217,13 @@ test('if each caller must authenticate, any host is accepted', async () => {
   }
 });
 
-test('R145 what is asked of another host is answered 421', async () => {
+test('R145 a request for another host returns 421', async () => {
   const answer = await sendAsIs(app, `${REST}/requests`, { headers: { Host: 'evil.example' } });
   const message = 'unknown host "evil.example": use a host of TAPEGATE_PUBLIC_URL or TAPEGATE_ALLOWED_HOSTS';
   expect([answer.status, answer.text]).toEqual([421, JSON.stringify([{ error: message, error_msg: message }])]);
 });
 
-test('R144 what a page of another origin asks for is answered 403, and stores nothing', async () => {
+test('R144 a request from a page of another origin returns 403 and stores nothing', async () => {
   const headers = { Origin: EVIL, 'Content-Type': 'text/plain' };
   await whileUnchanged(async () => {
     const answer = await sendAsIs(app, `${REST}/requests`, { method: 'POST', headers, body: request });

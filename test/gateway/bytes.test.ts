@@ -306,7 +306,7 @@ test('links, foreign files and changed copies are not served', async () => {
   expect(answers.every(({ bytes }) => !bytes.toString().includes(app.dataDir))).toBe(true);
 });
 
-test('a copy that was removed outside Tapegate is recalled for live requests, whoever finds it missing', async () => {
+test('a copy that was removed outside Tapegate is recalled for live requests, regardless of what finds it missing', async () => {
   await restore({ '/gone/read': {}, '/gone/staged': {}, '/gone/shown': {}, '/gone/kept': {} });
   const remove = (name: string) => rmSync(copyOf(name));
   const isBack = (name: string) => waitFor(`${name} to be restored anew`, async () => existsSync(copyOf(name)));

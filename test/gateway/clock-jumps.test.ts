@@ -162,7 +162,7 @@ test('a jump of half an hour is accepted once the clock is steady', async () => 
   expect(offOf(clock)).toBe(1800);
 });
 
-test('leases and retry times from before the clock was set back are over', async () => {
+test('leases and retry times that were set before the clock was set back have ended', async () => {
   const { ctx } = app;
   const now = ctx.now();
   await query(`INSERT INTO drive (name, engine_id, lease_until) VALUES ('drive-1', gen_random_uuid(), timezone('utc', now()) + interval '1 day')

@@ -155,7 +155,7 @@ test('a stream in single connection mode ends when the rights of its caller chan
   await waitForReaders(app, 0);
 });
 
-test('malformed tokens are refused without a look into the database', async () => {
+test('malformed tokens are rejected without a database query', async () => {
   const malformed = ['tapegate_', `tapegate_${'x'.repeat(42)}`, `tapegate_${'x'.repeat(15_000)}`];
   const statements = await recordStatements(
     async () => {

@@ -265,7 +265,7 @@ test('the user name of a new quota must be valid, and that of an existing one ma
   expect(await set('ada@sso.example.org:8443/realms', '5')).toMatchObject({ size: '5' });
 });
 
-test('a folder lists the files and folders that the caller may list, at most 1000', async () => {
+test('a directory lists the files and directories that the caller may list, at most 1000', async () => {
   const ocean = ['2023/a.nc', '2024/a.nc', '2024/b/c.nc', '2024.txt'].map((name) => `/ocean/${name}`);
   const many = Array.from({ length: 1001 }, (_, n) => `/many/${n}/file`);
   await addFiles(

@@ -34,7 +34,7 @@ const post = (app: TestApp, body: object, headers: Record<string, string> = {}, 
 const codeOf = ({ body }: { body: unknown }) =>
   (body as { errors?: { extensions?: { code?: string } }[] }).errors?.[0]?.extensions?.code;
 
-test('a client of automatic persisted queries is told to send the text, and then gets the result', async () => {
+test('a client of automatic persisted queries is asked for the text, and then gets the result', async () => {
   const query = '{ __typename }';
   const refused = await post(open, named(hashOf(query)));
   const errors = [{ message: 'PersistedQueryNotSupported', extensions: { code: 'PERSISTED_QUERY_NOT_SUPPORTED' } }];

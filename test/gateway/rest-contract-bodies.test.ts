@@ -34,7 +34,7 @@ test('R23 the body is accepted with any Content-Type, and without one', async ()
   expect((await send(new TextEncoder().encode(text))).status).toBe(200);
 });
 
-test('R24 JSON other than an object or an array of one object returns 400 and names what it is', async () => {
+test('R24 JSON other than an object or an array of one object returns 400 and names its type', async () => {
   const bodies = {
     '[]': 'an array of 0',
     '[{},{}]': 'an array of 2',

@@ -258,7 +258,7 @@ test('paths below /webdav are percent-decoded, and other paths are taken as they
   ]);
 });
 
-test('a file that a path rule hides from a caller looks unknown', async () => {
+test('a file that a path rule hides from a caller is reported as unknown', async () => {
   await add('SECRET', '/secret/a');
   await setPathRule(app.ctx, { prefix: '/secret', action: 'LIST', kind: 'USER', name: 'alice' });
   const paths = ['/secret/a', '/secret'];

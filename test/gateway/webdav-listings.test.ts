@@ -28,7 +28,7 @@ const app = useApp({ config: { transfer, access: { auth: new Set(['token']) } } 
 const find = (target: string, depth: string, client = alice) =>
   fetchWebdav(client, target, { Depth: depth }, 'PROPFIND');
 
-test('PROPFIND lists files and folders, whether on disk or on tape', async () => {
+test('PROPFIND lists files and directories, on disk and on tape', async () => {
   await addFiles(app.ctx, [
     { path: '/f/a&b/x', size: 5n },
     { path: '/f/a&b.txt', size: 6n, mtime: '2024-01-02T03:04:05.678900' },
@@ -68,7 +68,7 @@ test('PROPFIND lists files and folders, whether on disk or on tape', async () =>
   );
 });
 
-test('the response for a hidden folder does not depend on the number of its files', async () => {
+test('the response for a hidden directory does not depend on the number of its files', async () => {
   const folder = (name: string) => Array.from({ length: 60 }, (_, n) => ({ path: `/vault/${name}/${n}` }));
   await addFiles(app.ctx, [...folder('a'), ...folder('b'), { path: '/vault/open/x' }, { path: '/vault-2' }]);
   await setPathRule(app.ctx, { prefix: '/vault', action: 'LIST', kind: 'USER', name: 'alice' });
@@ -104,7 +104,7 @@ test('the response for a hidden folder does not depend on the number of its file
   }
 });
 
-test('listings of folders need a slot, and a look at a single folder does not', async () => {
+test('listings of directories need a slot, and a request for a single directory does not', async () => {
   const busy = await startBeside(app, { limits: { longLists: 2 }, database: { longLists: 2 } });
   try {
     await addFiles(app.ctx, [{ path: '/wide/a' }, { path: '/wide/b' }]);
@@ -152,7 +152,7 @@ test('a listing keeps its slot until its response is read or the client is gone'
   expect(await list({ end })).toEqual({ error: 'Error: no memory', before: 1, after: 1 });
 });
 
-test('a folder of thousands of files is listed completely', async () => {
+test('a directory of thousands of files is listed completely', async () => {
   await addFiles(
     app.ctx,
     Array.from({ length: 1201 }, (_, n) => ({ path: `/broad/${n}`, volume: 'BROAD', position: BigInt(n + 1) })),

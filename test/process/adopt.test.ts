@@ -203,7 +203,7 @@ test('a later run adopts changes, and ends requests that were removed', async ()
   expect(await ask(`SELECT size FROM quota WHERE "user" = 'bob'`)).toEqual([{ size: '123456' }]);
 });
 
-test('a run reports what it cannot adopt as it is, and adopts the rest', async () => {
+test('a run reports objects that it cannot adopt unchanged, and adopts the rest', async () => {
   writeFileSync(path.join(site.mountpoint, 'archive/spot-1234-ocean/1986/a.nc'), 'shorter');
   rmSync(path.join(site.archive, restored[1]));
   await site.insert('quota', { user: 'ada', size: 1 });
@@ -381,7 +381,7 @@ test('copies without a request are reported at each run, and are released when t
   expect(doctor.stdout).not.toMatch(/^(copy|link|quota|request|restored|unknown)-/m);
 });
 
-test('finish also removes the old names of copies that were removed or restored again, and reports what is left', async () => {
+test('finish also removes the old names of copies that were removed or restored again, and reports the remaining copies', async () => {
   await adoptSite();
   const [a, b, c] = restored;
   await whileWorking(() => waitFor('the links to lead to the copies', async () => restored.every(isLinked)));

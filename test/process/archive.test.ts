@@ -500,7 +500,7 @@ test('an import that commits just before a written file is registered is noticed
   }
 });
 
-test('a link that replaces a folder is not followed, neither to read nor to remove files', async () => {
+test('a link that replaces a directory is not followed, neither to read nor to remove files', async () => {
   const outside = path.join(app.dataDir, 'outside');
   fs.mkdirSync(outside);
   writeTree({ 'a/kept': 'kept', 'b/read': 'read' });

@@ -97,7 +97,7 @@ async function turnLog(embedded: Embedded, isOver: () => boolean): Promise<numbe
   return turns;
 }
 
-test('a backup that is taken under writes is restored whole, and no id of what was lost is used again', async () => {
+test('a backup taken under writes is restored whole, and no id of a lost object is used again', async () => {
   const before = await makeRequest(server, { quota: 'alice', patterns: '/before/' });
   await waitForEnd(server, before);
   // during the backup, one file of this request is restored and the other file is not

@@ -241,7 +241,7 @@ test('a file with a changed copy is not confirmed by reading its tape copy', asy
   expect(await verifyAgain(app.ctx, { match: file })).toBe(0);
 });
 
-test('an import of a file as ONDISK satisfies a request that waits for a look at its changed copy', async () => {
+test('an import of a file as ONDISK satisfies a request that waits for a check of its changed copy', async () => {
   const file = '/changed/imported';
   await leaveChanged(file);
   const id = await ask(file);

@@ -51,7 +51,7 @@ test('suspensions lists what is out of service, and each command prints the same
   expect(await readSuspensions(app)).toEqual([]);
 });
 
-test('suspend and resume refuse unknown names, a bad reason, and what is in service', async () => {
+test('suspend and resume reject unknown names, a bad reason, and objects in service', async () => {
   expect(await run('suspend', 'volume', 'nowhere')).toEqual(refused(1, 'there is no volume "nowhere"'));
   expect(await run('resume', 'user', 'ann')).toEqual(refused(1, 'user "ann" is not suspended'));
   expect(await run('suspend', 'user', 'ann', '--reason', 'a\nb')).toEqual(

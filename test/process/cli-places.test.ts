@@ -134,7 +134,7 @@ test.each([
   expect([...stdout.matchAll(/<([^>]*)>/g)].map((match) => match[1]).sort()).toEqual([...names].sort());
 });
 
-test('--print-paths skips what is not on disk, and a path of several lines needs -0', async () => {
+test('--print-paths skips files that are not on disk, and a path with a line break requires -0', async () => {
   await addFiles(app.ctx, [
     { path: '/lines/a\nb', stage: 'ONDISK', size: 1n },
     { path: '/lines/tape', stage: 'ONTAPE', size: 1n },
@@ -146,7 +146,7 @@ test('--print-paths skips what is not on disk, and a path of several lines needs
   expect(await run('show', '99999', '--print-paths')).toEqual(refused(1, 'there is no request with id 99999'));
 });
 
-test('update changes only what it is given', async () => {
+test('update changes only the given fields', async () => {
   const id = idOf(await run('request', '--quota', 'ann', '--pattern', '/place/', '--retention', '2d'));
   const readStored = () => app.ctx.db.prisma.request.findUniqueOrThrow({ where: { id: Number(id) } });
   const before = await readStored();

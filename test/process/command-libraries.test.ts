@@ -80,7 +80,7 @@ test('a volume that disappears during a read is an error of the volume, not of t
   await close();
 });
 
-test('a script that cannot be started is reported with what to mend', async () => {
+test('a script that cannot be started is reported with a remedy', async () => {
   const root = makeTempDir('tapes');
   const script = path.join(libraryDir, 'programs/to-be-mended');
   const mount = () =>

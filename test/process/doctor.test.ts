@@ -289,7 +289,7 @@ test('only --checksums finds other bytes in a copy of the same size and time', a
   await cancel(app, id);
 });
 
-test('files that Tapegate recorded as left behind are removed; other files stay, whatever their bytes are', async () => {
+test('recorded stale partial files are removed; other files stay, regardless of their bytes', async () => {
   const contents = await tape('/left/copy', '/left/other', '/left/deep/copy', '/left/own');
   await withEngine(app, library, async () => {}); // a short engine run removes everything that earlier tests left
   const made = await openCopyDirectory(app.ctx, { diskId: 1, mountpoint: app.restoreDir, path: '/left/deep/copy' });

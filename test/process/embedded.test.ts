@@ -148,7 +148,7 @@ test('a user who comes while the last one leaves gets a server', async () => {
   expect(serverPid(dataDir)).toBeUndefined();
 });
 
-test('a killed server is started again with what was committed', async () => {
+test('a killed server restarts with all committed data', async () => {
   const server = await startIn(dataDir);
   await query(server, 'CREATE TABLE kept AS SELECT 1 AS one');
   const killed = await killServer();
@@ -383,7 +383,7 @@ test('a server that is alive keeps its time to start, and is reported with the p
   await waitFor('the server, which goes on', async () => serverPid(DATA_DIR));
 });
 
-test('a server that cannot be started again is reported once, and starts when the reason is gone', async () => {
+test('a server that cannot restart is reported once, and starts when the cause is gone', async () => {
   const { DATA_DIR, cluster } = makeCopy();
   const settings = path.join(cluster, 'postgresql.conf');
   const before = readFileSync(settings);
@@ -402,7 +402,7 @@ test('a server that cannot be started again is reported once, and starts when th
   expect(reports).toEqual([expect.stringContaining(problem)]);
 });
 
-test('what is in the way of a database is left alone, and reported with what to do', async () => {
+test('files that obstruct a database are left alone, and reported with a remedy', async () => {
   const foreign = makeTempDir();
   mkdirSync(path.join(foreign, 'postgres'));
   writeFileSync(path.join(foreign, 'postgres/notes.txt'), 'mine');

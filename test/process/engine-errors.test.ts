@@ -76,7 +76,7 @@ const waitForFreeDrive = () =>
     return library.log.at(-1)?.what === 'unmount' && (await query(busy)).length === 0;
   });
 
-test('wrong, short and long tape copies fail with what was found, and the rest of the request is restored', async () => {
+test('wrong, short and long tape copies fail with the values found, and the rest of the request is restored', async () => {
   const right = await addTaped(app.ctx, library, [
     { path: '/bad/1-wrong', volume: 'BAD', position: 1n, size: 200_000 },
     { path: '/bad/2-short', volume: 'BAD', position: 2n, size: 200_000 },

@@ -240,7 +240,7 @@ test('a start of recalls that waits for others longer than a lease does not cost
   expect(await movesOf('/waits/')).toEqual(['TA', 'AR']);
 });
 
-test('an engine that stalled beyond its lease continues if nobody has taken its drive', async () => {
+test('an engine that stalled beyond its lease continues if no other engine has claimed its drive', async () => {
   await tape('/asleep/a');
   const reads = holdReads(library);
   const engine = await startHasty({ leaseSeconds: 1 });

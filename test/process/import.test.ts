@@ -76,7 +76,7 @@ test.each([
   ]);
 });
 
-test('a row replaces what is known of a file: an empty value clears a field, and a missing column leaves it', async () => {
+test('a row replaces the values of a file: an empty value clears a field, and a missing column leaves it', async () => {
   const old = {
     size: 1n,
     stage: 'ONTAPE',

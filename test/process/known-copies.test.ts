@@ -300,7 +300,7 @@ test('files of a dead engine on a disk that was away are removed when the disk i
   await cancel(app, id);
 });
 
-test('an error in one periodic job does not keep another from removing what recalls have left', async () => {
+test('an error in one periodic job does not keep another job from removing stale partial files', async () => {
   await addFiles(app.ctx, [{ path: '/joins/held', size: 10n }]);
   await addQuota(app.ctx, 'narrow', 10n);
   await makeRequest(app, { quota: 'narrow', files: ['/joins/held', '/joins/late'] });

@@ -109,7 +109,7 @@ test('a link exists before a file is reported as restored, and leaves before the
   expect(await findLinks()).toEqual([]);
 });
 
-test('a file, folder or link of others at an archive path stays, is reported, and prevents no restore', async () => {
+test('a foreign file, directory or link at an archive path stays, is reported, and prevents no restore', async () => {
   mkdirSync(at('/badc/folder'), { recursive: true });
   writeFileSync(at('/badc/file'), 'mine');
   writeFileSync(at('/elsewhere'), 'elsewhere');
@@ -132,7 +132,7 @@ test('a file, folder or link of others at an archive path stays, is reported, an
   expect(existsSync(at('/badc/file'))).toBe(false);
 });
 
-test('a dangling link and a link into the restore area are replaced, and a linked folder is followed', async () => {
+test('a dangling link and a link into the restore area are replaced, and a linked directory is followed', async () => {
   mkdirSync(at('/badc'), { recursive: true });
   mkdirSync(at('/pot'), { recursive: true });
   symlinkSync('/nowhere/at/all', at('/badc/dangling'));
@@ -262,7 +262,7 @@ async function replaceFolder(folder: string, file: string): Promise<void> {
   await settleDue();
 }
 
-test('a link replaces a folder of links, however deep, but no folder of others', async () => {
+test('a link replaces a directory of links of any depth, but no foreign directory', async () => {
   await replaceFolder('/kk/a', '/kk/a/b/c');
   // the copy of /kk/a has another path while the directory /kk/a exists in the restore area
   const { rows: copies } = await app.ctx.db.pool.query<{ place: string }>(
@@ -283,7 +283,7 @@ test('a link replaces a folder of links, however deep, but no folder of others',
   expect(listTree(root)).toContain('kk/ours/theirs');
 });
 
-test('directories that look as Tapegate makes them are removed with the last link in them, and no others', async () => {
+test('directories that match those of Tapegate are removed with the last link in them, and no others', async () => {
   mkdirSync(at('/badc'), { mode: 0o755 });
   const paths = ['/badc/deep/er/a', '/badc/b', '/neodc/c', '/used/by/d'];
   const { id } = await restore(...paths);
@@ -340,7 +340,7 @@ test.runIf(isRoot)('an empty directory of another user stays', async () => {
   expect(listTree(root)).toEqual(['theirs']);
 });
 
-test('a directory behind a link that leads out of the link folder stays', async () => {
+test('a directory behind a link that leads out of the link directory stays', async () => {
   const outside = makeTempDir();
   mkdirSync(path.join(outside, 'empty'), 0o750);
   mkdirSync(at('/in/empty'), { recursive: true, mode: 0o750 });
@@ -351,7 +351,7 @@ test('a directory behind a link that leads out of the link folder stays', async 
   expect([listTree(outside), listTree(at('/in'))]).toEqual([['empty'], []]);
 });
 
-test('links are made while another engine removes their empty folders', async () => {
+test('links are created while another engine removes their empty directories', async () => {
   const links = Array.from({ length: 60 }, (_, n) => ({ at: at(`/busy/in/${n}`), target: copyOf(`/busy/in/${n}`) }));
   for (const link of links) {
     const tidyBusy = () => tidy('/busy/in/x');

@@ -17,7 +17,7 @@ async function waitForListener(running: Running): Promise<string> {
   });
 }
 
-test('a gateway counts what its engine processes do, and TAPEGATE_METRICS_LISTEN needs no token', async () => {
+test('a gateway counts the work of its engine processes, and TAPEGATE_METRICS_LISTEN needs no token', async () => {
   const env = { DATA_DIR: makeDataDir(), TAPEGATE_METRICS_LISTEN: '0', LOG_LEVEL: 'info', TAPEGATE_AUTH: 'token' };
   const server = await startServer('start', { env });
   const url = await waitForListener(server);

@@ -238,7 +238,7 @@ describe('while an engine works', () => {
     await app.close();
   });
 
-  test('the plan shows what the drive does and will do, and each request its place and a range for its end', async () => {
+  test('the plan shows the present and next work of the drive, and the position and a range for the end of each request', async () => {
     const bad = await makeRequest(app, { quota: 'ben', files: ['/bad'] });
     const failed = await waitFor('a failure', async () =>
       (await readWaiting(bad))?.parts.find(({ reason }) => reason === 'RETRY'),

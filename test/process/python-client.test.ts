@@ -221,7 +221,7 @@ tapegate._paths(tapes, type("", (), {"json": True, "id": 1}))`).ended;
     });
   });
 
-  test('a kept token is used only if nobody else may read it', async () => {
+  test('a stored token is used only if no other user may read it', async () => {
     const file = path.join(app.dataDir, '.config/tapegate/tokens.json');
     mkdirSync(path.dirname(file), { recursive: true });
     writeFileSync(file, JSON.stringify({ [app.url]: { token: env.TAPEGATE_TOKEN } }));

@@ -270,7 +270,7 @@ test('a released file does not join its request again: by its pattern, an import
   await end(id);
 });
 
-test('subscribers to a request are told of a release, and not of later stage changes of the released file', async () => {
+test('subscribers to a request get an event for a release, and none for later stage changes of the released file', async () => {
   await tape('/told/a', '/told/b');
   const id = await made(app, { quota: 'alice', pattern: '/told/' });
   await waitForState(app, id, 'COMPLETED');
@@ -347,7 +347,7 @@ test('a file of two requests stays until the last of them expires', async () => 
   expect([readRestored(app, '/two/a'), await readStage(app, '/two/a')]).toEqual([undefined, 'T']);
 });
 
-test('copies that somebody changed stay as they are, and their files become UNVERIFIED', async () => {
+test('copies that a user changed stay unchanged, and their files become UNVERIFIED', async () => {
   const names = ['longer', 'rewritten', 'touched', 'link', 'removed', 'untouched'];
   await tape(...names.map((name) => `/hand/${name}`));
   await restoreFor('alice', '/hand/', 100);

@@ -266,7 +266,7 @@ test('a copy stays if another request takes its released file before the removal
   expect([readRestored(app, '/stays/a')?.length, await readStage(app, '/stays/a')]).toEqual([1000, 'R']);
 });
 
-test('a late look at a copy says nothing of the next copy of its file', async () => {
+test('a late check of a copy does not apply to the next copy of its file', async () => {
   const id = await restore('/again/a');
   await release(app, { id, match: 'again/a' });
   const copies = await readCopies(id);

@@ -216,7 +216,7 @@ test('an import keeps the checksum of the first restore unless it says that the 
   }
 });
 
-test('an import that says what is known already changes nothing', async () => {
+test('an import of known values changes nothing', async () => {
   const file = '/first/nightly';
   const onTape = await register(file);
   await restore(file);
@@ -355,7 +355,7 @@ test.each(['memory', 'disk'])(
 
 const modesOf = (...folders: string[]) => folders.map((folder) => (statSync(place(folder)).mode & 0o7777).toString(8));
 
-test('a restored directory is as closed as its original and those above it were', async () => {
+test('a restored directory is as closed as its original and the parents of the original', async () => {
   const closed = path.join(app.dataDir, 'closed');
   const dir = path.join(closed, 'tree');
   for (const folder of ['open', 'group', 'own']) mkdirSync(path.join(dir, folder), { recursive: true });

@@ -62,7 +62,7 @@ test('a disk that is slow to report its room, while a recall starts, delays neit
   expect((await readDisks(app)).reserved).toBe(2000n);
 });
 
-test('a recall that ends between a look at a disk and a start counts against the room that was seen', async () => {
+test('a recall that ends between a check of a disk and a start counts against the room of the check', async () => {
   await tape('/room/first', '/room/second');
   await ask('/room/first', '/room/second');
   const lease = await claim(app);
@@ -127,7 +127,7 @@ test('a late removal of a copy that another engine has removed leaves the next c
   expect(await removeUnheld(app.ctx, never)).toBe(1);
 });
 
-test('a disk that hangs while the engine looks for what a recall left delays no import', async () => {
+test('a disk that hangs while the engine searches for partial files delays no import', async () => {
   const id = await restore('/hang/left');
   const fileId = await idOf(app, '/hang/left');
   const { ino, mtimeNs, size } = statSync(place('/hang/left'), { bigint: true });

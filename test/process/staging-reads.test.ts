@@ -136,7 +136,7 @@ test('a file is not whole if its library calls the bytes wrong after the last of
   await expect(readStaged(read, { size: 3n })).rejects.toThrow('their checksum is another one');
 });
 
-test('a checksum that the first restore took does not replace the comparison with that of the library', async () => {
+test("a checksum from the first restore does not replace the comparison with the library's checksum", async () => {
   const read: Read = async function* () {
     yield Buffer.alloc(3);
   };
@@ -325,7 +325,7 @@ test('a request that waits because reads of its library pause says why, and ends
   await waitForState(app, id, 'COMPLETED');
 });
 
-test('a library that is suspended stops its reads, and one that drains finishes what it was asked for', async () => {
+test('a suspended library stops its reads, and a draining library finishes its calls', async () => {
   await put('held', 1, MIB);
   const gate = createGate();
   system.onRead = async () => {

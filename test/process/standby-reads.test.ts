@@ -93,7 +93,7 @@ test('lists are read at the primary while the standby is behind', async () => {
   await untilUsed();
 });
 
-test('lists are read at the primary while the standby is silent or gone', async () => {
+test('lists are read from the primary while the standby is silent or stopped', async () => {
   pair.standby.freeze();
   expect((await listIds()).length).toBeGreaterThan(10);
   await untilPassedOver();

@@ -47,7 +47,7 @@ afterAll(cleanUp);
 
 const textOf = ({ attributes }: Span, name: string) => attributes.find(({ key }) => key === name)?.value.stringValue;
 
-test('a restore is one trace, which continues that of the caller, and a collector that is gone delays no restore', async () => {
+test("a restore is one trace, which continues the caller's trace, and a missing collector delays no restore", async () => {
   const collector = await startCollector();
   const sending = { OTEL_EXPORTER_OTLP_ENDPOINT: collector.url, OTEL_SERVICE_NAME: 'tapes' };
   const sooner = { OTEL_BSP_SCHEDULE_DELAY: '200', OTEL_EXPORTER_OTLP_TIMEOUT: '1000' };

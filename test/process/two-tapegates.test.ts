@@ -173,7 +173,7 @@ test('files that are cancelled while the far gateway is down are released there 
   await far.startEngine();
 });
 
-test('a far gateway that goes down in the middle of a file delays the restore, and fails no file', async () => {
+test('a remote gateway that stops in the middle of a file delays the restore, and fails no file', async () => {
   const lost = far.loseGatewayAfter(2_000_000);
   const id = await ask('broken');
   await lost;

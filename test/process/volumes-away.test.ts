@@ -71,7 +71,7 @@ test('no file of a volume that is away fails, however often the volume is resume
   expect(await viewRequest(app, id)).toMatchObject({ filesOnDisk: 12, filesFailed: 0 });
 });
 
-test('a library that is an empty directory, as if it were not mounted, is the reported error, and no volume is suspended', async () => {
+test('an empty library directory, which may be unmounted, is reported, and no volume is suspended', async () => {
   await fillVolume('EMPTY', 5);
   renameSync(libraryDir, `${libraryDir}-out`);
   mkdirSync(libraryDir);

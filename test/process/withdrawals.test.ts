@@ -67,7 +67,7 @@ test('a file that is withdrawn while a drive fails to read it is not tried again
   expect(await readStage(app, '/fail/1')).toBe('T');
 });
 
-test('requests that are made while a folder is withdrawn get none of its files', async () => {
+test('requests that are created while a directory is withdrawn get none of its files', async () => {
   const paths = Array.from({ length: 200 }, (_, n) => `/race/${100 + n}`);
   await addFiles(
     app.ctx,

@@ -27,7 +27,7 @@ function isOpen(file: string): boolean {
   });
 }
 
-test('a copy on a stalled disk is closed when the disk answers, after its reader has gone', async () => {
+test('a copy on a stalled disk is closed when the disk responds, after its reader has disconnected', async () => {
   const mountpoint = makeTempDir();
   const disk = { diskId: 1, mountpoint };
   await writeMarker(disk);

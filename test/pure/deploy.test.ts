@@ -66,7 +66,7 @@ test('the pages name only files and commands that exist', () => {
   }
 });
 
-test('the release contains what the image copies', () => {
+test('the release contains the files that the image copies', () => {
   const release = read('deploy/release.sh');
   const image = read('deploy/container/Dockerfile');
   for (const [, part = ''] of image.matchAll(/COPY --from=build \/build\/(\S+) /g)) {

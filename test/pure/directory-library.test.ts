@@ -55,7 +55,7 @@ test('a volume name outside the library is PERMANENT, and nothing is read or wri
   expect(readdirSync(root)).toEqual(['V1']);
 });
 
-test('a name that is too long, or that of a file, is no volume', async () => {
+test('a name that is too long, or the name of a file, is no volume', async () => {
   const { root, library } = makeSite();
   writeFileSync(path.join(root, 'file'), 'x');
   for (const volume of ['file', 'V'.repeat(300)]) {

@@ -78,7 +78,7 @@ const call = fc.record({
 });
 type Call = typeof call extends fc.Arbitrary<infer T> ? T : never;
 
-describe('whatever arrives, ends and gives up, no call waits forever', () => {
+describe('no call waits forever, regardless of arrivals, ends and aborts', () => {
   beforeEach(() => void vi.useFakeTimers());
   afterEach(() => void vi.useRealTimers());
 

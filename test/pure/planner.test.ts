@@ -18,7 +18,7 @@ import { type PlannedOptions, PlannedStrategy } from '../../src/simulator/planne
 import { simulate } from '../../src/simulator/simulate.js';
 import { type Arrival, createRandom, makeBatch, parseTrace } from '../../src/simulator/workload.js';
 import { findLongestPart } from '../support/longest-part.js';
-import { followEnds } from '../support/told-ends.js';
+import { followEnds } from '../support/recorded-ends.js';
 
 const lto8 = findMedium('lto-8');
 

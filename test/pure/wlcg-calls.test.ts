@@ -236,7 +236,7 @@ test('a token that a refusal repeats is not in the error message', async () => {
   }
 });
 
-test('a token goes only to the hosts that the administrator of the host lists, whatever the settings say', async () => {
+test("a token is sent only to the hosts that the host's administrator lists, regardless of the settings", async () => {
   const bench = await open('eos');
   const hosts = `${bench.files.tokenFile}.hosts`;
   const stage = () => bench.library.stage([staged('/a')], quiet());

@@ -164,7 +164,7 @@ test('a partial file that a stalled engine begins after the takeover is removed,
   rmdirSync(place('kept'));
 });
 
-test('an engine that does not know of the takeover yet makes no folder for further files', async () => {
+test('an engine that does not know of the takeover yet creates no directory for further files', async () => {
   const made: string[] = [];
   before.making = async (directory) => void made.push(directory);
   let state: 'reads' | 'stalls' | 'resumes' = 'reads';

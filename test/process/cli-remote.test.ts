@@ -52,7 +52,7 @@ test('a kept token for the gateway of this host comes before the database for us
   expect(await runCli(['quota', 'list'], { env })).toMatchObject({ stderr: asked });
 });
 
-test.runIf(isRoot)('a command of another user than that of the embedded database uses a gateway', async () => {
+test.runIf(isRoot)('a command of a user other than the owner of the embedded database uses a gateway', async () => {
   const cluster = path.join(dir, 'postgres');
   mkdirSync(cluster);
   const env = { DATA_DIR: dir, HOME: dir, TAPEGATE_URL: 'http://127.0.0.1:1' };
@@ -210,7 +210,7 @@ test('login stores a token for its server that only its user can read, and logou
   expect((await list()).code).toBe(1);
 });
 
-test('login refuses what is no token, or is unknown to the server', async () => {
+test('login rejects text that is no token, and tokens that the server does not know', async () => {
   const { TAPEGATE_TOKEN: _, ...env } = afar;
   const logIn = (stdin: string) => runCli(['login'], { env, stdin });
   expect(await logIn('')).toEqual(refused(1, 'no token was given'));
@@ -332,7 +332,7 @@ test('rule set reports the files that it covers, and warns of none', async () =>
   }
 });
 
-test('user purge reports what it has changed', async () => {
+test('user purge reports its changes', async () => {
   await addQuota(app.ctx, 'eva', 10n ** 9n);
   const said =
     /^the user is now purged-[0-9a-f]{8} in 0 requests, 0 emails, 0 tokens and \d+ audit entr(?:y|ies)\nlogs, /;
