@@ -74,7 +74,7 @@ await withBench(
       text: `SET statement_timeout = 0; INSERT INTO tape_file (path, size, stage)
         SELECT '/bench/' || lpad(n::text, 9, '0') || '.nc', 1000, 'ONTAPE' FROM generate_series(0, ${count}) n; ANALYZE tape_file`,
     });
-    // as many connections as a gateway's pool has
+    // the pool has as many connections as a gateway's pool
     await withPlainYoga({ ...ctx.db.config, max: 20 }, async (reference) => {
       if (only === undefined || only === 'request') await benchRequest(ctx, gateway.url, reference);
       if (only === undefined || only === 'pages') await benchPages(gateway.url, reference);

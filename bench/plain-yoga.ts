@@ -61,7 +61,7 @@ function plainSchema(pool: pg.Pool) {
   const builder = new SchemaBuilder<{
     DefaultFieldNullability: false;
     Scalars: { BigInt: { Input: string; Output: string }; DateTime: { Input: string; Output: string } };
-  }>({ defaultFieldNullability: false, prisma: undefined as never }); // without the Prisma plugin of Pothos
+  }>({ defaultFieldNullability: false, prisma: undefined as never }); // the Prisma plugin of Pothos is not used
   builder.scalarType('BigInt', {});
   builder.scalarType('DateTime', { serialize: (value) => `${value}Z` });
   const states = ['QUEUED', 'RESTORING', 'COMPLETED', 'PARTIAL', 'EXPIRED', 'CANCELLED'] as const;

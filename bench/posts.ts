@@ -138,7 +138,7 @@ async function compare(name: string, work: string, urls: { ours: string; referen
 await withBench(
   async (ctx) => {
     const gateway = await startGateway(ctx);
-    const pool = new pg.Pool({ ...ctx.db.config, max: 20 }); // as many connections as a gateway's pool has
+    const pool = new pg.Pool({ ...ctx.db.config, max: 20 }); // as many connections as a gateway has
     await ctx.db.pool.query(
       `INSERT INTO tape_file (path, size, stage) SELECT '/bench/' || n, 1000, 'ONTAPE' FROM generate_series(0, ${CATALOGUE - 1}) n`,
     );

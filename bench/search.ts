@@ -55,7 +55,7 @@ async function medianOfOne(url: string): Promise<string> {
 
 await withCatalogue(count, async (ctx) => {
   const gateway = await startGateway(ctx);
-  const pool = new pg.Pool({ ...ctx.db.config, max: 20 }); // as many connections as a gateway's pool has
+  const pool = new pg.Pool({ ...ctx.db.config, max: 20 }); // as many connections as a gateway has
   for (const search of await chooseSearches(ctx, count)) {
     if (shapes && !shapes.includes(search.shape)) continue;
     const path = `/tape_control/api/v1/files?match=${encodeURIComponent(search.match)}`;

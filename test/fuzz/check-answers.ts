@@ -144,7 +144,7 @@ function checkFields(object: object, fields: string): string | undefined {
 function checkGraphql(_input: HttpInput, { status, headers, text }: Answer): string | undefined {
   const type = headers['content-type'] ?? '';
   if ([201, 202, 204].includes(status)) return undefined;
-  if (type.startsWith('text/html') && status === 200) return undefined; // the page of GraphiQL
+  if (type.startsWith('text/html') && status === 200) return undefined; // GraphiQL is an HTML page
   if (!/^application\/(graphql-response\+)?json\b/.test(type)) return `Content-Type is ${type}: ${text.slice(0, 200)}`;
   const problem = checkGraphqlBody(parseJson(text));
   return problem === undefined ? undefined : `${problem}: ${text.slice(0, 300)}`;

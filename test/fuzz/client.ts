@@ -57,7 +57,7 @@ export class Client {
       try {
         return await this.sendOnce(filled);
       } catch (error) {
-        // retry: the gateway may close an idle connection in the moment of its reuse
+        // retry: the gateway may have closed the idle connection just before the request
         if (codeOf(error) !== 'ECONNRESET' || tries > 2) throw error;
       }
     }

@@ -117,7 +117,7 @@ async function settleAndCheck({ ctx, session, mail, signal, ...limits }: RoundCo
   const isOver = () => session.isOver || signal.aborted;
   let work = 'unknown';
   while (work !== '' && Date.now() < deadline && !isOver()) {
-    await restoreAll(ctx, session.known); // repeated, because a request on a closed connection may take effect late
+    await restoreAll(ctx, session.known); // repeat: a request on a closed connection may take effect late
     await ctx.db.pool.query(`SELECT pg_notify('tapegate', 'suspension')`); // ends pauses before retries of volumes
     work = await describeWork(ctx).catch(messageOf);
     if (work !== '') await sleep(LOOK_MS);

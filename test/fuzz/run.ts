@@ -181,7 +181,7 @@ function checkMemory({ faults }: Session, memory: readonly Memory[], { inputs, s
   const from = warm === -1 || warm === memory.length - 1 ? 0 : warm;
   const [first, last] = [memory[from], memory.at(-1)];
   if (!first || !last || memory.length < 2) return;
-  // the heap only: free memory that V8 keeps changes RSS by a tenth
+  // compare the heap, because free memory that V8 keeps changes RSS by a tenth
   if (last.heap <= first.heap * MAX_GROWTH + slackBytes) return;
   const after = Math.round(((from + 1) * inputs) / TENTHS);
   const text = `the heap was ${megabytes(first.heap)} after ${after} inputs, and is ${megabytes(last.heap)} at the end`;

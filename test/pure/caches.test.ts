@@ -66,7 +66,7 @@ test('a part of a chunk returns no block: other parts may be in use', () => {
   giveBack(chunk);
   const next = takeBlock();
   expect(next.buffer).toBe(chunk.buffer);
-  giveBack(chunk); // a second return of the same block
+  giveBack(chunk); // the former owner returns the block again
   expect(takeBlock().buffer).not.toBe(next.buffer);
 });
 

@@ -184,7 +184,7 @@ test('a script is ended after silenceSeconds without a byte', async () => {
   const reading = createFetcher(slow, {}, { silenceSeconds: 60 }).read(FILE, 0n, quiet())[Symbol.asyncIterator]();
   for (const n of [1, 2, 3]) {
     const next = reading.next();
-    await vi.advanceTimersByTimeAsync(40_000); // all pauses together exceed the limit
+    await vi.advanceTimersByTimeAsync(40_000); // the pauses together exceed the limit
     writeFileSync(mark + n, '');
     expect(String((await next).value)).toBe('a');
   }
@@ -254,7 +254,7 @@ test('processes in the group of a script end with it, and those in another sessi
   await createReader('', { mount: sh(`sleep 62 & ${daemon(mark)}`) }).mount('V1', 'drive-1', quiet());
   const pid = Number(readFileSync(mark, 'utf8'));
   await waitFor('the rest to end', async () => findScripts(`TAPES=${root}`).every((each) => each === pid));
-  process.kill(pid, 'SIGKILL'); // throws an error if the process has ended
+  process.kill(pid, 'SIGKILL'); // kill throws if the process has ended
 });
 
 test('a call does not wait for a process in another session that holds its output open', async () => {
@@ -262,7 +262,7 @@ test('a call does not wait for a process in another session that holds its outpu
   const stage = sh(`${daemon(mark)}; cat > /dev/null; echo '{"id":"one"}'`);
   const library = createFetcher(`${daemon(mark)}; printf 0123456789`, { stage, callSeconds: 60 });
   const end = () => {
-    process.kill(Number(readFileSync(mark, 'utf8')), 'SIGKILL'); // throws an error if the process has ended
+    process.kill(Number(readFileSync(mark, 'utf8')), 'SIGKILL'); // kill throws if the process has ended
     rmSync(mark);
   };
   expect((await library.stage([FILE], quiet())).id).toBe('one');

@@ -177,7 +177,7 @@ function readWith(env: Record<string, string>, text: string, ...args: string[]) 
   const { settings: found, ...rest } = JSON.parse(
     execFileSync('/bin/sh', [wrapper, ...args], { env, cwd: dir, encoding: 'utf8' }),
   );
-  const { PWD, OLDPWD, _, SHLVL, ...own } = found; // variables of the shell
+  const { PWD, OLDPWD, _, SHLVL, ...own } = found; // the shell sets these variables
   return { settings: own, ...rest };
 }
 

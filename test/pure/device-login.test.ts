@@ -10,7 +10,7 @@ const pending = new IssuerRefusal('pending', 'authorization_pending');
 const slowDown = new IssuerRefusal('slower', 'slow_down');
 const away = new ConnectionError('away');
 
-/** Polls with these answers. The last answer is repeated. @returns the pauses in seconds, and the outcome */
+/** Polls with a list of answers. The last answer is repeated. @returns the pauses in seconds, and the outcome */
 async function poll(device: { expires_in: number; interval?: number }, answers: (Error | typeof grant)[]) {
   const pauses: number[] = [];
   let time = 0;
@@ -124,5 +124,5 @@ test('a gateway without TLS is not asked, and another audience than the gateway 
   );
   expect(asked).toEqual([GATEWAY]);
   const confirmed = findDeviceLogin('https://tapes.example.org', { audience: 'https://others.example.org' });
-  await expect(confirmed).rejects.toThrow('has no discovery document'); // the check after the audience's check
+  await expect(confirmed).rejects.toThrow('has no discovery document'); // this check follows the audience's check
 });

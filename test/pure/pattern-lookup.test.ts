@@ -29,19 +29,19 @@ test.each([
   ['/日本語/', '日本語'],
   ['/q/', 'q'],
   ['/%/', '%'],
-  // the middle of a word, or text that is rarer than all whole words of the pattern
+  // the pattern is inside a word, or has text that is rarer than all its whole words
   ['029629', 'trigrams'],
   ['zyx', 'trigrams'],
   ['tas_Amon', 'trigrams'],
   ['entinel1a/data/', 'trigrams'],
   ['xqzwvb/2017/12/', 'trigrams'],
   ['sentinel1a/da', 'trigrams'],
-  // prefixes of too many words
+  // too many words begin with the pattern
   ['/qz', 'trigrams'],
   ['.nc', 'trigrams'],
   ['.q', 'trigrams'],
   ['qz/', 'trigrams'],
-  // patterns that no index supports
+  // no index supports the pattern
   ['qz', 'scan'],
   ['q/', 'scan'],
   ['日本', 'scan'],

@@ -94,7 +94,7 @@ test('a read that continues fails if the strong entity tag has changed', async (
     response.writeHead(200, { 'content-length': bytes.length, ...(etag !== undefined && { etag }) }).end(bytes);
   });
   const version: ReadVersion = {};
-  const file = { ...FILE, checksum: `adler32:${adler}` }; // identifies the version without an ETag
+  const file = { ...FILE, checksum: `adler32:${adler}` }; // the checksum identifies the version without an ETag
   const next = (from: bigint) => bench.library.read(file, from, quiet(), version)[Symbol.asyncIterator]().next();
   for (const from of [0n, 1n, 2n, 3n]) expect((await next(from)).done).toBe(false);
   expect(version).toMatchObject({ tag: '"one"' });
@@ -202,7 +202,7 @@ test('a silent server fails the read after its time limit, which a slow reader d
   await expectFailure(readStaged(bench.library, FILE), LibraryError, 'TRANSIENT', /sent nothing for 1 s$/);
   let length = 0;
   for await (const chunk of bench.library.read(FILE, 0n, quiet())) {
-    if (length === 0) await new Promise((resolve) => setTimeout(resolve, 1100)); // longer than the time limit
+    if (length === 0) await new Promise((resolve) => setTimeout(resolve, 1100)); // a pause longer than the time limit
     if (length === 0) rest.at(-1)?.();
     length += chunk.length;
   }
@@ -212,7 +212,7 @@ test('a silent server fails the read after its time limit, which a slow reader d
 test('bytes of a slow server arrive within seconds, and all that came before a break', async () => {
   const { library } = await withFile({}, (response, bytes) => {
     response.writeHead(200, { 'content-length': String(bytes.length) }).write(bytes.subarray(0, 100_000));
-    setTimeout(() => response.write(bytes.subarray(100_000, 101_000)), 1100); // fewer bytes than a block
+    setTimeout(() => response.write(bytes.subarray(100_000, 101_000)), 1100); // the server sends less than a block
     cut = () => response.write(bytes.subarray(101_000, 101_500), () => response.destroy());
   });
   let cut = () => {};
@@ -331,7 +331,7 @@ test('a slow reader stops the server: little of a large file is buffered', async
   });
   let length = 0;
   for await (const chunk of bench.library.read(FILE, 0n, quiet())) {
-    if (length === 0) await new Promise((resolve) => setTimeout(resolve, 500)); // a pause as of a slow disk
+    if (length === 0) await new Promise((resolve) => setTimeout(resolve, 500)); // a slow disk may take this long
     length += chunk.length;
     expect(sent - length).toBeLessThan(64 * 1024 * 1024);
   }

@@ -14,7 +14,7 @@ export function isWithin(zoned: string | null, [from, to]: readonly [string, str
 
 export type Clock = ReturnType<typeof createClock>;
 
-/** Creates a clock that runs in real time. A test can advance the clock and freeze it. */
+/** Creates a clock that runs in real time. A test can advance and freeze the clock. */
 export function createClock() {
   let ahead = 0;
   let frozenAt: string | undefined;

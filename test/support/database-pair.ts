@@ -48,7 +48,7 @@ export async function startDatabasePair(dir: string, database: string, standbySe
       others.push(added);
       return urlOf(`127.0.0.1:${added.relay.through({}).port}`);
     },
-    /** Opens a connection to the primary. The caller ends the connection. */
+    /** Opens a connection to the primary, which the caller must close. */
     connectPrimary: async (): Promise<pg.Client> => {
       const client = new pg.Client(leader.config(database));
       await client.connect();

@@ -89,7 +89,7 @@ export function isAnswered(answer: Answer, output: string): boolean {
 /** Compares an output with the answer. In the answer, JSON may span several lines, and `…` stands for any lines. */
 export function expectAnswer(answer: Answer, output: string): void {
   const difference = explainDifference(answer, output);
-  const byField = (text: string) => text.replace(/,(?=["{])/g, ',\n'); // one field a line, for a readable difference
+  const byField = (text: string) => text.replace(/,(?=["{])/g, ',\n'); // one field a line makes differences readable
   if (difference) expect(byField(difference.actual), `line ${answer.line}`).toBe(byField(difference.shown));
 }
 

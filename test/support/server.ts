@@ -72,7 +72,7 @@ const END_MS = 60_000;
 
 export async function waitForEnd(gateway: Gateway, id: number): Promise<void> {
   const isOver = async () => {
-    const { body } = await get(gateway, `/requests/${id}`); // rejects while the database is down
+    const { body } = await get(gateway, `/requests/${id}`); // the call fails while the database is down
     return (body as [{ last_files_on_disk?: string }])[0].last_files_on_disk ?? undefined;
   };
   await waitFor(`request ${id} to be complete`, isOver, END_MS);

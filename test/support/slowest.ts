@@ -12,7 +12,7 @@ export default class SlowestTests implements Reporter {
   }
 
   onTestCaseResult(test: TestCase): void {
-    const ms = test.diagnostic()?.duration; // undefined if the test was skipped
+    const ms = test.diagnostic()?.duration; // a skipped test has no duration
     if (ms !== undefined) this.tests.push({ name: `${test.module.relativeModuleId} > ${test.fullName}`, ms });
   }
 

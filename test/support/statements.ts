@@ -39,7 +39,7 @@ export async function recordStatements(work: () => Promise<unknown>, { isFeedToo
     trip.unanswered++;
     const note = (result?: unknown) => {
       trip.unanswered--;
-      const [end] = [result].flat().slice(-1) as (pg.QueryResult | undefined)[]; // several statements, several results
+      const [end] = [result].flat().slice(-1) as (pg.QueryResult | undefined)[]; // each statement has its own result
       trip.statement.rows = Math.max(trip.statement.rows, end?.rows.length ?? 0);
     };
     const callback = args.at(-1);

@@ -1,4 +1,4 @@
-/** Suspends and resumes drives, volumes and disks over GraphQL, and reads the state of recalls. */
+/** Suspends and resumes drives, volumes and other parts of Tapegate over GraphQL, and reads the state of recalls. */
 import { askData, type Edges } from './graphql.js';
 import type { Gateway } from './http.js';
 

@@ -49,7 +49,7 @@ export async function dumpTables(ctx: Context): Promise<Dump> {
   await ctx.db.pool.query(NUMBER);
   const tables = (await listTables(ctx)).filter((table) => table !== 'audit');
   const selects = tables.map((table) => `SELECT '${table}' AS name, row_to_json(t)::text AS row FROM "${table}" t`);
-  // a named statement, so that each connection plans it once
+  // each connection plans a named statement only once
   const query = { name: 'dump', text: `${selects.join(' UNION ALL ')} ORDER BY 1, 2` };
   const { rows } = await ctx.db.pool.query<{ name: string; row: string }>(query);
   const dump: Dump = Object.fromEntries(tables.map((table) => [table, []]));

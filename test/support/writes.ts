@@ -13,7 +13,7 @@ export interface Work {
 /** Returns the transactions that run during `work`, in order of their start. */
 export async function countRows(work: () => Promise<unknown>): Promise<Work[]> {
   const seen = new Map<TransactionRun, Work>();
-  // counters after the first statement, to subtract: they still include the connection's previous work
+  // subtract the counters after the first statement: PostgreSQL still includes the connection's previous work
   const before = new Map<TransactionRun, Map<string, { written: number; read: number }>>();
   const stop = observeTransactions({
     asks: true,

@@ -52,7 +52,7 @@ export async function useArchivePaths(world: World, random: Random, signal: Abor
       [20, removeOne],
     ] as const;
     const action = own.size > MOST ? removeOne : pickWeighted<(name: string) => Promise<void>>(random, actions);
-    await action(`own ${count}`).catch(() => {}); // fails if the path already has a link of Tapegate
+    await action(`own ${count}`).catch(() => {}); // the action fails if the path has a link of Tapegate
   }
   for (const place of [...own.keys()]) await remove(place);
 }

@@ -78,7 +78,7 @@ async function archive(world: World, tree: LateTree, onStart: (child: ChildProce
 }
 
 /**
- * Returns whether a file may move to another position. No other row of the catalogue has the position of such a file.
+ * Returns whether a file may move to another position, because no other catalogue row has the file's position.
  */
 export const isMovable = (file: string): boolean => file.startsWith('/data/') && /[05]\.nc$/.test(file);
 
@@ -212,7 +212,7 @@ export async function moveStaged(world: World, random: Random): Promise<void> {
   });
   for (const { file, size, bytes, to } of moves) {
     if (!to.system.tape.has(file)) to.system.put(file, bytes);
-    const version = { volume: to.name, position: 0n, size, sha256: sources.get(file)?.sha256 ?? '' }; // no positions there
+    const version = { volume: to.name, position: 0n, size, sha256: sources.get(file)?.sha256 ?? '' }; // no positions
     versions.set(file, [...(versions.get(file) ?? []), version]);
   }
   const rows = moves.map(({ file, size, to }) => ({ ...unchanged, path: file, size, volume: to.name }));

@@ -91,7 +91,7 @@ function checkStages(fileId: bigint, events: readonly StageEvent[], index: Index
       report('stage-chain', `${step}, after event ${before.number} to ${before.toStage}`);
     }
   }
-  const stage = index.files.get(fileId)?.stage; // undefined if the file was purged
+  const stage = index.files.get(fileId)?.stage; // a purged file has no stage
   const last = events.at(-1);
   if (last && stage !== undefined && stage !== last.toStage) {
     report('stage-last', `file ${fileId} is ${stage}, and event ${last.number} led to ${last.toStage}`);

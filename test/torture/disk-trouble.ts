@@ -18,7 +18,7 @@ export async function takeRoom(world: World, random: Random): Promise<void> {
   if (!disk?.ballast || !disk.capacity) return;
   const pieces = random.integer(1, Number(disk.capacity) / PIECE.length);
   await writeFile(disk.ballast, '');
-  for (let n = 0; n < pieces; n++) await appendFile(disk.ballast, PIECE); // fails with ENOSPC when the disk is full
+  for (let n = 0; n < pieces; n++) await appendFile(disk.ballast, PIECE); // appending fails when the disk is full
 }
 
 export async function freeRoom(world: World): Promise<void> {

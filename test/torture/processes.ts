@@ -140,7 +140,7 @@ export async function hangDatabase(dataDir: string, work: () => Promise<unknown>
 
 function parentOf(pid: string): number | undefined {
   try {
-    // fields after the program's name, which may contain any character
+    // skip the program's name, which may contain any character
     return Number(readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ').at(-1)?.split(' ')[1]);
   } catch {
     return undefined; // the process has ended

@@ -107,7 +107,7 @@ export async function startWebhooks(random: Random): Promise<FaultyWebhooks> {
 /** Creates two webhooks before the first request: one for all requests, and one for the requests of a user. */
 export async function addWebhooks(ctx: Context, { url, secrets }: FaultyWebhooks, user: string): Promise<void> {
   for (const quota of [undefined, user]) {
-    const id = secrets.size + 1; // ids of the first webhooks
+    const id = secrets.size + 1; // the first webhooks have the ids 1 and 2
     const { secret, webhook } = await createWebhook(ctx, { quota, url: `${url}/${id}` });
     if (webhook.id !== id) throw new Error(`webhook ${webhook.id} should be ${id}`);
     secrets.set(id, secret);

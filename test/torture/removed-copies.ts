@@ -52,7 +52,7 @@ async function remove({ observed }: World, copy: RemovedCopy): Promise<boolean> 
       await rmdir(above);
     } catch (error) {
       if (codeOf(error) === 'EROFS') observed.changedPaths.add(above); // the directory stays
-      if (codeOf(error) !== 'ENOENT') break; // usually because the directory contains other copies
+      if (codeOf(error) !== 'ENOENT') break; // usually the directory contains other copies
     }
   }
   return true;

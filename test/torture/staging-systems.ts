@@ -16,7 +16,7 @@ import { createMemoryStaging, MemoryTapeSystem } from '../support/memory-staging
 import { type SentResponse, type SentState, TORTURE_TYPE } from './library-type.js';
 import { pickWeighted, type Random, randomFile, type Source, type Weighted } from './random.js';
 
-const LATE_MS = { low: 500, high: 5000 }; // may exceed an engine's lease
+const LATE_MS = { low: 500, high: 5000 }; // a late call may exceed an engine's lease
 const MAX_BYTES = 500_000;
 const TICK_MS = 150;
 /** Time that a copy stays on the system without releases. */
@@ -56,7 +56,7 @@ type ReadFate = (typeof READ_FATES)[number][1];
 /** Probabilities for each tick of what the tapes and disks of a system do. */
 const ARRIVES = 0.2;
 const FORGETS_ONE = 0.03;
-const FORGETS_ALL = 0.0005; // also forgets demands whose ids engines have lost
+const FORGETS_ALL = 0.0005; // the system also forgets demands whose ids engines have lost
 const LEAVES_EARLY = 0.03;
 const FAILS = 0.01;
 const RECOVERS = 0.01;

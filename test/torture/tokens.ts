@@ -67,7 +67,7 @@ export async function checkTokens(world: World, random: Random, signal: AbortSig
   while (!signal.aborted) {
     await sleep(random.integer(PAUSE_MS.low, PAUSE_MS.high), undefined, { signal }).catch(() => {}); // aborted
     const expired = clients.revoked.filter(({ at }) => performance.now() - at > CACHED_MS);
-    // mostly the last token, which a gateway may have cached until now
+    // prefer the last token, which a gateway may have accepted until now
     const revoked = random.pick([expired.at(-1), expired.length > 0 ? random.pick(expired) : undefined])?.token;
     const user = random.pick(world.users);
     const valid = revoked ? undefined : clients.users.get(user);

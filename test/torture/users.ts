@@ -41,7 +41,7 @@ export async function makeRequests(
         const made = await makeRequest(world, random);
         if (made && random.chance(WATCHED)) watchRequest(world, made.id, watching);
         if (made) known.push(made);
-        // otherwise live requests would contain all files, and engines would have no more recalls
+        // cancel old requests: otherwise live requests would contain all files, and no recalls would remain
         for (const old of known.splice(0, known.length - REMEMBERED))
           if (random.chance(0.9)) await cancel(world, random, old);
       } else await pickWeighted(random, CHANGES)(world, random, request);

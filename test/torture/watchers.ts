@@ -50,7 +50,7 @@ async function watch(world: World, query: string, id: number | undefined, signal
         state = event.state ?? state;
         if (signal.aborted) return;
       }
-      // by the received state: a watch that is completed too early misses events
+      // decide by the received state, because a watch that is completed too early misses events
       watched.isOver = FINISHED.includes(state);
       watched.isCut ||= !watched.isOver;
     } catch {

@@ -12,7 +12,7 @@ test('it is killed', async () => {
   await createDatabase();
   const mountpoint = path.join(makeTempDir(), 'mounted');
   mkdirSync(mountpoint);
-  spawnSync('mount', ['-t', 'tmpfs', 'tapegate-test', mountpoint]); // fails for unprivileged users
+  spawnSync('mount', ['-t', 'tmpfs', 'tapegate-test', mountpoint]); // mount fails for unprivileged users
   const stopped = startProcess('sleep', ['600'], { cwd: '/' });
   stopped.child.kill('SIGSTOP');
   console.log(`left: ${JSON.stringify({ dir: path.dirname(os.tmpdir()), stopped: stopped.pid, worker: process.pid })}`);
