@@ -2,7 +2,7 @@
  * Compares POST /requests with a bare transaction that has the same effects. A request names FILES (default 10) files.
  * First each client uses a quota of its own, then all clients use one quota. Sixteen clients in another process load
  * the servers in turns of SECONDS (default 4) seconds. Each server has ROUNDS (default 9) turns, in alternating order.
- * Medians are compared. ONLY=each or ONLY=one measures one case.
+ * Medians are compared. ONLY=each or ONLY=one measures only one case.
  *
  * Usage: npm run compile && node dist/bench/posts.js
  */

@@ -1,6 +1,6 @@
 /**
  * Serves the files of a directory from memory, as a storage element with the WLCG Tape REST API does. A staged file is
- * on the stand-in's disk after SECONDS (default 30). With this stand-in, a library of type `wlcg` can be tried out or
+ * on the stand-in's disk after SECONDS seconds (default 30). With this stand-in, a library of type `wlcg` can be tried out or
  * measured without a storage element.
  *
  * DIALECT (dcache, eos, storm) chooses the server that the stand-in imitates. With TLS=FILE the stand-in serves HTTPS,

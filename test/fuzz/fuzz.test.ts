@@ -1,5 +1,5 @@
 /**
- * Short form of the fuzz test, which ends after a number of inputs. Times are only upper limits.
+ * Short form of the fuzz test, which ends after a number of inputs. The time limits are only upper limits.
  * `npm run fuzz` is the long form.
  */
 import { afterEach, beforeEach, expect, test } from 'vitest';

@@ -283,7 +283,7 @@ test('every source file begins with a comment on its purpose', () => {
   expect(files.filter((file) => !/^(#!.*\n)?(import [^;]*;\n|\n)*\/\*\*/.test(read(file)))).toEqual([]);
 });
 
-/** Names that each file may give to a function of its own. */
+/** Function names that several files may use, each for a function of its own. */
 const sharedNames = ['filterOf', 'nameOf'];
 
 test('a function name means one thing in operations and in the engine', () => {

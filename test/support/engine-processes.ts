@@ -8,7 +8,7 @@ interface EngineProcess {
   part: string;
 }
 
-/** Returns the engine processes that are alive. Zombies do not count. */
+/** Returns the engine processes that are alive, without zombies. */
 export function listEngineProcesses(server: Pick<Running, 'pid'>): EngineProcess[] {
   return readdirSync('/proc').flatMap((name) => {
     if (!/^\d+$/.test(name)) return [];

@@ -50,7 +50,10 @@ export async function waitForState(gateway: Gateway, id: number, state: string):
   return await waitFor(`request ${id} to be ${state}`, () => viewOnceIn(gateway, id, state));
 }
 
-/** Returns the request if it is in this state, and false otherwise. The check of the state costs one small query. */
+/**
+ * Returns the request if the request is in the given state, and false otherwise. A check of the state costs one small
+ * query.
+ */
 async function viewOnceIn(gateway: Gateway, id: number, state: string): Promise<RequestView | false> {
   const query = 'query ($id: Int!) { request(id: $id) { state } }';
   const { request } = await askData<{ request: { state: string } }>(gateway, query, { id });

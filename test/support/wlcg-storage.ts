@@ -24,7 +24,7 @@ export class FakeStorage {
   readonly disk = new Set<string>();
   readonly requests = new Map<string, StageRequest>();
   private readonly spoiled = new Map<string, 'lost' | 'unavailable'>();
-  /** Files of stage requests that were deleted before a release. No call can release such files. */
+  /** Files whose stage request was deleted before a release. No call can release these files any more. */
   private readonly orphans = new Set<string>();
   /** Whether a file leaves the disk when no stage request holds the file. */
   private readonly evicts: boolean;

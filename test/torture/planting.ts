@@ -260,8 +260,8 @@ export const FORGET = 'DELETE FROM staging';
 export const DEMAND = { name: `'demand-1'` };
 
 /**
- * Makes a staging system hold /s/gone, demanded or on disk without a demand. `recorded` inserts the matching database
- * rows.
+ * Makes a staging system hold the file /s/gone, with a demand or on disk without a demand.
+ * `recorded` inserts the matching database rows.
  */
 export function stage(
   how: 'demanded' | 'kept',

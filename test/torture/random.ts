@@ -4,7 +4,7 @@ import { createHash, randomBytes } from 'node:crypto';
 export interface Random {
   /** Returns a number from 0 to below 1. */
   next(): number;
-  /** Returns an integer. Both bounds are included. */
+  /** Returns an integer from `low` to `high`. The result may be `low` or `high`. */
   integer(low: number, high: number): number;
   chance(probability: number): boolean;
   /** @throws Error if there are no items */

@@ -82,7 +82,7 @@ export async function countUnnoticed({ ctx, observed }: World): Promise<number> 
 
 const isThere = async (place: string) => (await lstat(place).catch(() => undefined)) !== undefined;
 
-/** Finds events that record a removed copy. Returns at most as many events of a file as copies were removed. */
+/** Finds events that record a removed copy. Returns at most one event of a file for each removed copy of the file. */
 export function findRecorded({ stageEvents, observed }: Facts): StageEvent[] {
   const left = new Map<bigint, number>();
   for (const { fileId } of observed.removedCopies) left.set(fileId, (left.get(fileId) ?? 0) + 1);

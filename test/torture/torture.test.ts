@@ -1,5 +1,5 @@
 /**
- * Short form of the torture test, which ends after a number of kills. Times are only upper limits.
+ * Short form of the torture test, which ends after a number of kills. The time limits are only upper limits.
  * `npm run torture` is the long form.
  */
 import { expect, test } from 'vitest';

@@ -42,8 +42,8 @@ export async function describeWork({ db: { pool }, now }: Context, more: Record<
 }
 
 /**
- * @param expected returns whether a path was changed outside Tapegate or belongs to another user. Its findings are
- * allowed.
+ * @param expected returns whether findings about a path are allowed.
+ * The path was changed outside Tapegate, or belongs to another user.
  */
 export async function askDoctor(ctx: Context, expected: (place: string) => boolean): Promise<Violation[]> {
   const violations: Violation[] = [];

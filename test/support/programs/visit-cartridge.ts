@@ -1,6 +1,7 @@
 /**
  * Program that mounts a cartridge, reads a file, and unmounts the cartridge when its standard input ends.
- * Tests kill the program like an engine. Arguments: settings as JSON, data directory, volume, drive, path.
+ * Tests kill the program to simulate a killed engine.
+ * Arguments: settings as JSON, data directory, volume, drive, path.
  */
 import { parseSettings } from '../../../src/tape/kind.js';
 import { ltfs } from '../../../src/tape/ltfs/index.js';
