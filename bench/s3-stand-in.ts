@@ -1,6 +1,6 @@
 /**
- * Serves the files of a directory from memory as S3 objects of storage class GLACIER. A restore takes SECONDS seconds (default
- * 30). With this stand-in, a library of type `s3` can be tried out or measured without an S3 account.
+ * Serves the files of a directory from memory as S3 objects of storage class GLACIER. A restore takes SECONDS seconds
+ * (default 30). With this stand-in, a library of type `s3` can be tried out or measured without an S3 account.
  *
  * Prints the settings of the library and a TAPEGATE_LIBRARY_DIR. The directory contains the credentials until the
  * stand-in ends.

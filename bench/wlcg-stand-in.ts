@@ -1,7 +1,7 @@
 /**
  * Serves the files of a directory from memory, as a storage element with the WLCG Tape REST API does. A staged file is
- * on the stand-in's disk after SECONDS seconds (default 30). With this stand-in, a library of type `wlcg` can be tried out or
- * measured without a storage element.
+ * on the stand-in's disk after SECONDS seconds (default 30). With this stand-in, a library of type `wlcg` can be tried
+ * out or measured without a storage element.
  *
  * DIALECT (dcache, eos, storm) chooses the server that the stand-in imitates. With TLS=FILE the stand-in serves HTTPS,
  * and writes its certificate to FILE. With STAGED=on all files are on the stand-in's disk from the start, and stay

@@ -1,7 +1,7 @@
 /**
  * Two Tapegates in the test's process, each with its own database, restore area, engine and gateway.
  * The far Tapegate has tapes, and requires TLS and a token. The near Tapegate uses the far one as a library.
- * The connection between them can stall, break, and lead to another gateway.
+ * The connection between the sites can stall, break, and lead to another gateway.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
