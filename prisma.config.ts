@@ -3,9 +3,8 @@ import fs from 'node:fs';
 const schema = 'prisma/schema.prisma';
 
 /**
- * The client is generated from a derived schema in which `DateTime @db.Timestamp(6)` is `String`: the columns stay
- * timestamp(6) and values pass as text with all six digits, where a JavaScript Date holds three.
- * Migrations read the real schema.
+ * Generates the client from a derived schema in which `DateTime @db.Timestamp(6)` is `String`. The columns stay timestamp(6), and values
+ * pass as text with six fractional digits, because a JavaScript Date has only three. Migrations read the original schema.
  */
 function writeClientSchema(): string {
   const file = 'prisma/client.prisma';
@@ -16,12 +15,12 @@ function writeClientSchema(): string {
   return file;
 }
 
-// `prisma generate` looks for a schema engine that it never starts, and downloads one if it finds none: any file will do.
+// `prisma generate` requires a schema engine, which it never starts, and downloads one if the file is missing. Any file works.
 if (process.argv.includes('generate')) process.env.PRISMA_SCHEMA_ENGINE_BINARY ??= process.execPath;
 
 export default {
   schema: process.argv.includes('generate') ? writeClientSchema() : schema,
   migrations: { path: 'prisma/migrations' },
-  // `prisma migrate` needs it; `prisma generate` does not read it
+  // only `prisma migrate` reads this URL
   datasource: { url: process.env.DATABASE_URL ?? 'postgresql://unused' },
 };

@@ -1,6 +1,6 @@
 /**
- * Bundles the program, as users run it, into dist/program: an entry file for each process, and a chunk for each part that
- * is loaded when it is needed. `npm run compile` compiles the sources file by file, for benchmarks, the torture and the fuzz.
+ * Bundles the program for users into dist/program: an entry file for each process, and a chunk for each part that is loaded on demand.
+ * `npm run compile` compiles the sources file by file, for benchmarks, the torture test and the fuzz test.
  */
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vite';
@@ -17,18 +17,18 @@ export default defineConfig({
     sourcemap: true,
     reportCompressedSize: false,
     rolldownOptions: {
-      // what Node.js 21 and newer say; without it pg loads fetch (20 ms) to find out whether it runs at Cloudflare
+      // the value in Node.js 21 and newer; without it, pg loads fetch (20 ms) to detect Cloudflare
       transform: { define: { 'navigator.userAgent': '"Node.js"', navigator: '{ userAgent: "Node.js" }' } },
       input: { tapegate: at('src/main/tapegate.ts'), 'engine-process': at('src/main/engine-process.ts') },
-      // large files that are read only when they are needed
+      // large files that are loaded on demand
       external: ['@graphql-yoga/render-graphiql', /\.wasm-base64\.mjs$/],
       output: {
         format: 'cjs', // a command starts a tenth faster than with ES modules
         entryFileNames: '[name].cjs',
         chunkFileNames: 'chunks/[name]-[hash].cjs',
-        minify: { compress: false, mangle: false }, // comments and blanks only: stacks keep the names of functions
+        minify: { compress: false, mangle: false }, // remove only comments and whitespace: stack traces keep function names
         sourcemapExcludeSources: true,
-        // each of these files with all that it imports is one chunk, because many small ones take longer to load
+        // one chunk for each of these files with its imports, because many small chunks load slower
         codeSplitting: {
           groups: [
             { name: 'base', test: /\/src\/core\/(environment|errors|json)\.ts$/ },

@@ -2,13 +2,13 @@ import { createRequire } from 'node:module';
 import { defineConfig } from 'vitest/config';
 
 const common = {
-  // vitest would load the ES modules of graphql beside the CommonJS ones that its dependants load
+  // vitest would load graphql as ES modules, while other packages load it as CommonJS
   resolve: {
     alias: [{ find: /^graphql$/, replacement: createRequire(import.meta.url).resolve('graphql') }],
   },
 };
 
-/** The tests of a directory; test/README.md says what belongs where. */
+/** Configures the tests of a directory; test/README.md describes the directories. */
 function project(name: string, { isolate = false } = {}) {
   return {
     ...common,
@@ -18,7 +18,7 @@ function project(name: string, { isolate = false } = {}) {
       pool: 'forks' as const,
       isolate,
       setupFiles: ['test/support/measure.ts'],
-      // far beyond what any of them takes: it ends what hangs, and says nothing of how fast something is
+      // ends tests that hang; much longer than any test takes, because the machine may be slow
       testTimeout: 180_000,
       hookTimeout: 180_000,
       expect: { poll: { timeout: 60_000 } },
@@ -31,7 +31,7 @@ export default defineConfig({
     maxWorkers: 4, // many tests wait for processes and pauses
     globalSetup: ['test/support/global-setup.ts'],
     reporters: ['default', 'test/support/slowest.ts'],
-    // one process loads the modules once for all files: most of the time of a short file goes there
+    // one process loads the modules once for all files, which takes most of the time of a short file
     projects: [
       project('pure'),
       project('gateway'),
@@ -40,7 +40,7 @@ export default defineConfig({
       project('alone', { isolate: true }),
       project('torture', { isolate: true }),
       project('fuzz', { isolate: true }),
-      // of programs that few machines have
+      // tests of programs that few machines have
       ...(process.env.CLIENTS === 'on' ? [project('clients', { isolate: true })] : []),
     ],
   },

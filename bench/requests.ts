@@ -20,7 +20,6 @@ const turns = {
   seconds: Number(process.env.SECONDS ?? 3),
   rounds: Number(process.env.ROUNDS ?? 9),
 };
-const only = process.env.ONLY;
 
 /** Prepared statement that reads a request with its paths, and no other columns than the answer has. */
 const ONE_REQUEST = {
@@ -55,17 +54,15 @@ await withBench(
     const files = Array.from({ length: FILES }, (_, n) => `/bench/${n}`);
     const id = await createRequest(ctx, { quota: 'user0', files });
     await ctx.db.pool.query('ANALYZE');
-    if (only === undefined || only === 'rest') {
-      const pair = {
-        work: `GET /requests/{id}, ${FILES} files`,
-        reference: bareRequest(pool),
-        beside: 'bare node:http and pg',
-        bound: 0.4,
-        path: `/tape_control/api/v1/requests/${id}`,
-        load: { holds: `/bench/${FILES - 1}` },
-      };
-      await compare(gateway.url, pair, turns);
-    }
+    const pair = {
+      work: `GET /requests/{id}, ${FILES} files`,
+      reference: bareRequest(pool),
+      beside: 'bare node:http and pg',
+      bound: 0.4,
+      path: `/tape_control/api/v1/requests/${id}`,
+      load: { holds: `/bench/${FILES - 1}` },
+    };
+    await compare(gateway.url, pair, turns);
     await pool.end();
     await gateway.close();
   },

@@ -1,6 +1,6 @@
 /**
- * Generates the types of the operations that the dashboard, the client in TypeScript and the commands send, from the committed schema. So
- * the compiler checks what they request and what they receive.
+ * Generates types for the GraphQL operations of the dashboard, the TypeScript client and the commands, from the committed schema. So the
+ * compiler checks requests and responses.
  */
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { codegen } from '@graphql-codegen/core';
@@ -21,7 +21,7 @@ const common = {
   nonOptionalTypename: false,
 };
 
-/** @param folder with the documents @param integer the type of such a number @param plugins by their names */
+/** @param folder the directory of the documents @param integer TypeScript type of BigInt @param plugins plugins by name */
 async function generate(folder, output, { integer, config, plugins }) {
   const parsed = readdirSync(new URL(folder, top))
     .sort()
@@ -40,7 +40,7 @@ async function generate(folder, output, { integer, config, plugins }) {
 
 const isFragment = ({ kind }) => kind === 'FragmentDefinition';
 
-/** Each operation as a text with the fragments that it names. @param declare makes its line of the text and the name of its type */
+/** Prints each operation as text, with its fragments. @param declare returns the line for a text and the name of its type */
 const createTexts = (declare) => ({
   plugin: (_schema, parsed) => {
     const definitions = parsed.flatMap(({ document }) => document.definitions);
@@ -60,10 +60,10 @@ const createTexts = (declare) => ({
   },
 });
 
-/** For the client in TypeScript: it needs nothing of GraphQL's own but the texts. */
+/** Prints operations for the TypeScript client, which needs only their text. */
 const texts = createTexts((name, text) => `export const ${name}Text = ${text};`);
 
-/** For the commands: each text has the types of its answer and variables. */
+/** Prints operations for the commands, with the types of the response and variables. */
 const typedTexts = createTexts(
   (name, text, type) => `export const ${name} = ${text} as Operation<${type}, ${type}Variables>;`,
 );
@@ -74,7 +74,7 @@ const operationType = {
 export type Operation<Answer, Variables> = string & { readonly types?: (variables: Variables) => Answer };`,
 };
 
-/** The fields that are BigInt, in whichever type: they arrive as text. */
+/** Names of the BigInt fields of all types. Responses contain these fields as strings. */
 const integers = {
   plugin: () => {
     const fields = schema.definitions

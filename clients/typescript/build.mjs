@@ -1,4 +1,4 @@
-/** Makes the package of the client, ready for `npm pack`, in dist/client: all that it runs is in it, and nothing is installed beside it. */
+/** Builds the client package in dist/client, ready for `npm pack`. The package contains its dependencies. */
 import { execFileSync } from 'node:child_process';
 import { chmodSync, cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -11,9 +11,9 @@ const { version, license, engines } = JSON.parse(readFileSync(`${top}package.jso
 
 rmSync(target, { recursive: true, force: true });
 mkdirSync(target, { recursive: true });
-writeFileSync(`${target}/package.json`, JSON.stringify({ version, type: 'module' })); // until it is whole
+writeFileSync(`${target}/package.json`, JSON.stringify({ version, type: 'module' })); // replaced below when the package is complete
 
-/** What works on a database or beside an engine: no command of the client comes to it, since `withContext` refuses before. */
+/** Modules that need the database or an engine. Commands of the client never load them, because `withContext` fails first. */
 const AWAY =
   /\/graphql\/server\/here\.|\/src\/(main\/(commands\/|app\.|demo\.)|cli\/(backup|adopt|archive|scan|simulate)\.|cli\/connection\/runtime\.|engine\/|restore-area\/|adoption\/|telemetry\/|db\/(backup|embedded)\/|domain\/(disks|doctor)\/|domain\/import\/import\.|domain\/catalogue\/withdrawals\.)/;
 

@@ -1,4 +1,4 @@
-/** Takes the screenshots for the documents (`npm run screenshots`) of a new demo archive, with the browser of CHROMIUM or Debian's Chromium. */
+/** Takes the screenshots for the documents (`npm run screenshots`) of a new demo archive. Uses the browser in CHROMIUM, or Debian's Chromium. */
 import { execFileSync, spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import os from 'node:os';

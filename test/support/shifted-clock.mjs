@@ -1,4 +1,4 @@
-/** Shifts the clock of a program by CLOCK_SECONDS (`node --import`). Elapsed times stay right. */
+/** Shifts the clock of a program by CLOCK_SECONDS (`node --import`). Elapsed times are not shifted. */
 const ms = Number(process.env.CLOCK_SECONDS) * 1000;
 const RealDate = Date;
 globalThis.Date = class extends RealDate {

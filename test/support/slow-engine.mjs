@@ -1,4 +1,4 @@
-// Preloaded: the processes of an engine load for seconds without a sign of life, and log when each begins and ends.
+// Preload: engine processes load for seconds without reporting, and log when each load begins and ends.
 import { appendFileSync } from 'node:fs';
 
 if (process.argv[1]?.includes('engine-process')) {

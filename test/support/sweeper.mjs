@@ -1,15 +1,15 @@
 /**
- * Removes everything that a run of tests, a torture or a fuzz has left: processes, mounts and the directory. A process of its own, which
- * begins when its standard input ends. The run holds that open, so that it ends with the run, however that ends.
+ * Removes the processes, mounts and directory of a test run, after the run has ended in any way. Runs as a separate process, which begins
+ * when its standard input closes. The test run keeps that input open.
  *
- * Plain JavaScript, since it also runs without a build. `sweeping.ts` starts it and says what it may read.
+ * Plain JavaScript, because it also runs without a build. `sweeping.ts` starts it.
  */
 import { spawnSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 const LOOK_MS = 50;
-/** Looks after which PostgreSQL is killed as well, which was asked to end at once before. */
+/** Number of checks after which PostgreSQL is killed. Earlier, it is only asked to stop. */
 const PATIENCE = 100;
 
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(signal, () => {}); // they mean the run
@@ -18,16 +18,16 @@ let words = '';
 for await (const chunk of process.stdin) words += chunk;
 const { keepFolder = false, spare } = words ? JSON.parse(words) : {};
 const mounts = findMounts();
-// a process that waits in the kernel for a frozen file system cannot be ended
+// a process that waits in the kernel for a frozen file system cannot be killed
 for (const mount of mounts) spawnSync('fsfreeze', ['--unfreeze', mount], { stdio: 'ignore' });
 await endProcesses();
 for (const mount of mounts) spawnSync('umount', ['-l', mount], { stdio: 'ignore' });
 const folders = keepFolder ? [] : [dir];
-// the run removes the others itself unless it was killed
+// the run removes other directories itself, unless it was killed
 if (!words) folders.push(...others);
 for (const folder of folders) rmSync(folder, { recursive: true, force: true, maxRetries: 5 });
 
-/** Below the directory, the deepest first. */
+/** Returns mounts below the directory, deepest first. */
 function findMounts() {
   const table = read(() => readFileSync('/proc/self/mountinfo', 'utf8'));
   const points = table.split('\n').map((line) => {
@@ -37,7 +37,7 @@ function findMounts() {
   return points.filter((point) => point.startsWith(`${dir}/`)).reverse();
 }
 
-/** A killed process may just have started another one: looks until there is none. */
+/** Kills processes until none is left, because a killed process may have started another one. */
 async function endProcesses() {
   for (let looks = 0; ; looks++) {
     const found = findProcesses();
@@ -50,7 +50,7 @@ async function endProcesses() {
   }
 }
 
-/** Processes that work in the directory (PostgreSQL does in its cluster), or have it in their environment or their arguments. */
+/** Returns the processes whose working directory, environment or arguments contain the directory. PostgreSQL works in its cluster. */
 function findProcesses() {
   const found = [];
   for (const name of readdirSync('/proc')) {
@@ -67,7 +67,7 @@ function findProcesses() {
   return found;
 }
 
-/** Empty for a process that has ended, or is another user's. */
+/** Returns an empty text for a process that has ended or belongs to another user. */
 function read(look) {
   try {
     return look();
@@ -80,6 +80,6 @@ function end(pid, signal) {
   try {
     process.kill(pid, signal);
   } catch {
-    // it has just ended
+    // the process has just ended
   }
 }

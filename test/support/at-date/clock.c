@@ -1,4 +1,5 @@
-// Adds SHIFT_SECONDS to the time of day of every process that preloads it, or the number (8 bytes) in the file CLOCK_SHIFT, which may change. Timers use the monotonic clock, which stays as it is.
+// Shifts the time of day of every process that preloads this library, by SHIFT_SECONDS or by the number (8 bytes) in the file CLOCK_SHIFT, which
+// may change. Timers use the monotonic clock, which is not shifted.
 // faketime also moves timers: with it, PostgreSQL ignores statement_timeout and pg_cancel_backend.
 #define _GNU_SOURCE
 #include <dlfcn.h>

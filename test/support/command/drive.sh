@@ -1,6 +1,6 @@
 #!/bin/sh
-# A tape library of folders, for tests: drive.sh mount|read|unmount -- …
-# $TAPES/VOLUME/POSITION is a file; $TAPES/log has what was asked.
+# A tape library of directories, for tests: drive.sh mount|read|unmount -- …
+# $TAPES/VOLUME/POSITION is a file; $TAPES/log lists the calls.
 verb=$1
 shift 2
 case $verb in

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The bytes of a file that staging.mjs has on disk: fetch.sh -- PATH OFFSET VOLUME POSITION SIZE
-# Below $TAPES: fetches has a line for each call, on-fetch is done by the next one first.
+# Prints the bytes of a file that staging.mjs has staged: fetch.sh -- PATH OFFSET VOLUME POSITION SIZE
+# Below $TAPES: `fetches` contains a line for each call. The next call runs `on-fetch` first.
 printf '%s %s\n' "$3" "$2" >>"$TAPES/fetches"
 [ ! -e "$TAPES/on-fetch" ] || { mv "$TAPES/on-fetch" "$TAPES/on-fetch.$$" && . "$TAPES/on-fetch.$$"; }
 [ -e "$TAPES/tape$2" ] || { printf 'there is no %s\n' "$2" >&2; exit 101; }

@@ -1,9 +1,9 @@
 /**
  * A tape system of files, for tests: node staging.mjs stage|poll|release -- [ID], with files as JSON lines.
  *
- * Below $TAPES: tape/PATH is what there is, disk/PATH what is on disk, demands/ID.json who wants what, spoiled.json what is lost or away,
- * calls has a line for each call; a file `busy` with seconds, and one named `lose-` and the call, are trouble that is used up.
- * TAPE_IDS=off: demands have no names. TAPE_UNTIL: seconds for which a file stays on disk.
+ * Below $TAPES: tape/PATH is a file on tape, disk/PATH a staged file, demands/ID.json the files of a stage call, spoiled.json the lost or
+ * unavailable files. `calls` contains a line for each call. The files `busy` (seconds) and `lose-CALL` cause one failure each.
+ * TAPE_IDS=off: stage calls have no ids. TAPE_UNTIL: seconds for which a file stays on disk.
  */
 import { randomUUID } from 'node:crypto';
 import { appendFileSync, existsSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
@@ -17,7 +17,7 @@ const files = readFileSync(0, 'utf8')
 const spoiled = existsSync(`${root}/spoiled.json`) ? JSON.parse(readFileSync(`${root}/spoiled.json`, 'utf8')) : {};
 const answers = [];
 
-/** A demand, or what all want where demands have no names; undefined where there is no such demand. */
+/** Returns the files of a stage call, or of all calls if calls have no ids; undefined if the call does not exist. */
 function wantedBy(name) {
   const names = ids === 'off' ? demandNames() : [name].filter((each) => existsSync(`${root}/demands/${each}.json`));
   if (ids !== 'off' && names.length === 0) return undefined;
@@ -70,7 +70,7 @@ const calls = {
   },
 };
 
-/** Whether there was such trouble, which is used up by that. */
+/** Returns whether a failure of this kind was set, and removes it. */
 function meets(trouble) {
   if (!existsSync(`${root}/${trouble}`)) return undefined;
   const text = readFileSync(`${root}/${trouble}`, 'utf8');

@@ -2,16 +2,16 @@
 # Stands in for mtx, ltfs, umount and getfattr: stand-in.sh <program> <arguments of the program>
 #
 # A changer is a directory:
-#   contents           a line for each slot and drive: `slot 1 V1`, `port 8 -`, `drive 0 V1 1` with the slot that V1 came from
-#   changer  sg0 …     the devices, by their names
+#   contents           a line for each slot and drive: `slot 1 V1`, `port 8 -`, `drive 0 V1 1` with the source slot of V1
+#   changer  sg0 …     the devices
 #   cartridges/V1/     the files of a cartridge; V1.blocks has a line with start block and path for each
 #   mnt/0 …            mount points
 #   mounts             the mounts, in the form of /proc/self/mountinfo
 #   behave/load …      changes a step. Line 1: `before`, `after` or `-` (hold the step until this file is gone), and seconds to wait.
 #                      Other lines: the step prints them and fails
-#   reached/load …     a held step has come there
+#   reached/load …     exists while the step waits
 #   log                a line for each step that begins and ends
-# A mount is a symbolic link in the place of the mount point, or a real mount if the directory has a file `bind`.
+# A mount is a symbolic link at the mount point, or a real mount if the directory contains a file `bind`.
 
 trap '' PIPE # what has been begun is done, also when nobody reads what it says
 self=$0
@@ -23,7 +23,7 @@ fail() {
   exit "${2:-1}"
 }
 
-# behave <step> <function>: does a step as its file says
+# behave <step> <function>: runs a step according to its file
 behave() {
   hold=- seconds=0 text=
   if [ -e "$state/behave/$1" ]; then
@@ -57,7 +57,7 @@ find_element() {
   return 1
 }
 
-# move <from> <to> <volume> [<slot>]: `drive 0` and the like; the target remembers the slot
+# move <from> <to> <volume> [<slot>]: arguments such as `drive 0`; the target records the slot
 move() {
   while read -r kind number volume source; do
     case "$kind $number" in
@@ -79,7 +79,7 @@ has_mount() {
   return 1
 }
 
-# one at a time, as the system does it: change_mounts <function that changes the table>
+# change_mounts <function>: changes the table of mounts under a lock
 change_mounts() {
   set -C
   until { true >"$state/mounts.lock"; } 2>/dev/null; do sleep 0.01; done
@@ -96,7 +96,7 @@ mtx() {
   esac
   case "$4$5" in *[!0-9]*) fail "$usage" ;; esac
   device=$2 state=${2%/*} slot=$4 drive=$5
-  # a real changer refuses, or mixes up, what comes while it moves
+  # a real changer rejects or confuses commands while it moves
   set -C
   until { echo $$ >"$state/changer.pid"; } 2>/dev/null; do
     ! { read -r pid <"$state/changer.pid" && kill -0 "$pid"; } 2>/dev/null ||
@@ -162,8 +162,8 @@ unload_elements() {
   echo done
 }
 
-# Returns when the cartridge is mounted. A process goes on in the background until it was unmounted, and for a while longer, with
-# everything that it has inherited open, as a process of FUSE does.
+# Returns when the cartridge is mounted. A background process keeps all inherited files open until some time after the unmount, as a
+# FUSE process does.
 ltfs() {
   if [ "$1" = --background ]; then
     state=$2 drive=$3
@@ -208,7 +208,7 @@ add_mount() {
   echo "$((100 + $$)) 29 0:52 / $place ro,nosuid,nodev,relatime shared:1 - fuse ltfs:$device ro" >>"$state/mounts"
 }
 
-# Returns while the process of LTFS goes on.
+# Returns while the LTFS process still runs.
 umount_() {
   place=$1 state=${1%/mnt/*}
   case "$# $1" in '1 /'*) ;; *) fail 'umount: bad usage' ;; esac
@@ -217,7 +217,7 @@ umount_() {
 
 unmount_cartridge() {
   has_mount "$place" || fail "umount: $place: not mounted." 32
-  # of all processes only the one that unmounts is looked at
+  # show only the process that unmounts
   folder=$(readlink "$place")
   users=$(find "/proc/$PPID/fd" \( -lname "$folder" -o -lname "$folder/*" \) -print -quit 2>/dev/null)
   [ -z "$users" ] || fail "umount: $place: target is busy." 32
